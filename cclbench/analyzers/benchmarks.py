@@ -52,9 +52,9 @@ class Samples:
     requests: int
     """How many requests they are of."""
     left_out: dict[str, int]
-    provenance: Literal["measured", "derived"] = "measured"
-    unknown: int = 0
+    unknown: int
     """Requests that have such a latency which nobody knows."""
+    provenance: Literal["measured", "derived"] = "measured"
 
 
 def benchmarks(run: RunView) -> list[Benchmark]:
@@ -90,7 +90,7 @@ def ttft_of(answered: pa.Table) -> Samples:
     """Time from sending each request to its first token."""
     known = answered["ttft_ns"].drop_null()
     lacking = len(answered) - len(known)
-    return Samples(_seconds(known), len(known), {"without a time to first token": lacking}, unknown=lacking)
+    return Samples(_seconds(known), len(known), {"without a time to first token": lacking}, lacking)
 
 
 def itl_of(answered: pa.Table) -> Samples:
@@ -101,7 +101,7 @@ def itl_of(answered: pa.Table) -> Samples:
         _seconds(pc.list_flatten(lists)),
         len(lists) - lacking,
         {"without a list of gaps": lacking},
-        unknown=lacking,
+        lacking,
     )
 
 
@@ -114,8 +114,8 @@ def e2e_of(answered: pa.Table) -> Samples:
         _seconds(known),
         len(known),
         {"without a latency": lacking},
-        "measured" if stated else "derived",
         lacking,
+        "measured" if stated else "derived",
     )
 
 
@@ -136,7 +136,7 @@ def tpot_of(answered: pa.Table) -> Samples:
         "with the last token before the first": len(known) - len(forward),
     }
     unknown = len(streamed) - len(forward) + answered["output_tokens"].null_count
-    return Samples(_seconds(forward), len(forward), left_out, "derived", unknown)
+    return Samples(_seconds(forward), len(forward), left_out, unknown, "derived")
 
 
 def _latencies(requests: pa.Table) -> pa.ChunkedArray:

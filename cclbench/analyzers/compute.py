@@ -229,10 +229,10 @@ def sm_coverage(rank: RankView) -> Value:
         stated = batch["blocks"].is_valid().to_numpy(zero_copy_only=False)
         coverage += Coverage.of_rows(stated, batch["dur_ns"].to_numpy())
         known = batch.filter(pa.array(stated))
-        sms = _sm_count(rank) if len(known) else 1
-        durations = known["dur_ns"].to_numpy()
-        covered += int((durations * np.minimum(known["blocks"].to_numpy(), sms)).sum())
-        total += int(durations.sum()) * sms
+        if len(known):
+            sms, durations = _sm_count(rank), known["dur_ns"].to_numpy()
+            covered += int((durations * np.minimum(known["blocks"].to_numpy(), sms)).sum())
+            total += int(durations.sum()) * sms
     if not total:
         raise NotApplicable("the trace states no kernel's grid")
     return Value(

@@ -22,6 +22,7 @@ _GRID: Final = ("grid_x", "grid_y", "grid_z")
 _KERNEL: Final = ("name", *_GRID, "shapes")
 """Kernels that have these in common are expected to take the same time."""
 _SUMS: Final = ("beside", "beside_ns", "alone", "alone_ns")
+_NO_OPERATOR: Final = np.iinfo(np.int64).min
 _CONFOUNDED: Final = (
     "confounded: communication does not speed kernels up, so those beside it differ in something else"
 )
@@ -107,5 +108,5 @@ class _Shapes:
 
     def of(self, operators: pa.Array) -> Int64:
         """Code of each operator's shapes, −1 where they are not recorded, shape of `operators`."""
-        at = self._ids.index_of(np.asarray(operators.fill_null(0).to_numpy()))
+        at = self._ids.index_of(np.asarray(operators.fill_null(_NO_OPERATOR).to_numpy()))
         return np.asarray(np.append(self._code, -1)[at])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -48,10 +48,10 @@ class Moved:
     rank: Int64
     """−1 where it is not known."""
     ports: int
-    provenance: Literal["measured", "derived"] = "measured"
-    left_out: dict[str, int] = field(default_factory=dict)
-    unknown: int = 0
+    left_out: dict[str, int]
+    unknown: int
     """Samples that count bytes of which nobody knows how many."""
+    provenance: Literal["measured", "derived"] = "measured"
 
     @property
     def total(self) -> float:
@@ -203,11 +203,13 @@ def _ways(own: pa.Table, port: str) -> dict[str, Moved]:
         pairs, left_out = _pairs(totals)
         single, twice = _single(counted)
         known = pa.concat_tables([single, pairs])
+        unknown = sum(left_out.values())
         if len(known):
-            moved = _moved(known, {**left_out, **twice, "rates, beside counted bytes": len(rates)})
-            told[way] = replace(moved, unknown=sum(left_out.values()))
-        elif held := _held(rates):
-            told[way] = replace(held, left_out=left_out, unknown=sum(left_out.values()))
+            told[way] = _moved(
+                known, {**left_out, **twice, "rates, beside counted bytes": len(rates)}, unknown
+            )
+        elif len(held := _held(rates)):
+            told[way] = replace(_moved(held, left_out, unknown), provenance="derived")
     return told
 
 
@@ -219,7 +221,7 @@ def _single(rows: pa.Table) -> tuple[pa.Table, dict[str, int]]:
     return rows.filter(pc.invert(twice)), {"intervals of all ports together": pc.sum(twice).as_py() or 0}
 
 
-def _moved(rows: pa.Table, left_out: dict[str, int] | None = None) -> Moved:
+def _moved(rows: pa.Table, left_out: dict[str, int], unknown: int) -> Moved:
     timed = pc.and_(rows["start_ns"].is_valid(), rows["end_ns"].is_valid()).to_numpy()
     return Moved(
         value=rows["value"].to_numpy(),
@@ -228,7 +230,8 @@ def _moved(rows: pa.Table, left_out: dict[str, int] | None = None) -> Moved:
         timed=timed,
         rank=rows["rank"].cast(pa.int64()).fill_null(-1).to_numpy(),
         ports=len(np.unique(_places(rows))),
-        left_out={why: number for why, number in (left_out or {}).items() if number},
+        left_out={why: number for why, number in left_out.items() if number},
+        unknown=unknown,
     )
 
 
@@ -263,21 +266,18 @@ def _moment(file: str) -> tuple[str, int]:
     return file[: said[0].start()] + file[said[0].end() :], 0 if said[0][1] else 1
 
 
-def _held(rows: pa.Table) -> Moved | None:
-    """Rates at known instants, each held since the one before: an estimate."""
+def _held(rows: pa.Table) -> pa.Table:
+    """Bytes by rates at known instants, each held since the one before: an estimate."""
     rows = rows.filter(rows["end_ns"].is_valid())
     place, end = _places(rows), rows["end_ns"].to_numpy()
     order = np.lexsort((end, place))
     follows = place[order][1:] == place[order][:-1]
     earlier, later = order[:-1][follows], order[1:][follows]
-    if not len(later):
-        return None
     held = rows["value"].to_numpy()[later] * ((end[later] - end[earlier]) / _NS_PER_S)
     samples = rows.take(later)
     start = pa.chunked_array([end[earlier]], pa.int64())
     samples = samples.set_column(rows.schema.get_field_index("value"), "value", pa.chunked_array([held]))
-    samples = samples.set_column(rows.schema.get_field_index("start_ns"), "start_ns", start)
-    return replace(_moved(samples), provenance="derived")
+    return samples.set_column(rows.schema.get_field_index("start_ns"), "start_ns", start)
 
 
 def _places(rows: pa.Table) -> Int64:

@@ -27,7 +27,7 @@ LEAST_POINTS, LEAST_SIZES = 5, 2
 _Z = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
 _ROUNDING = 1e-9
-"""A latency smaller than this share of the mean time is what arithmetic leaves of none."""
+"""A latency, or a mean payload's time, that is a smaller share of the mean time is none but for rounding."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +37,6 @@ class Points:
     keys: list[Key]
     key: Int64
     instance: Int64
-    wait_ns: Int64
     transfer_ns: Int64
     payload: Int64
 
@@ -54,7 +53,7 @@ def _points(rank: RankView) -> Value:
     usable = known & (size > 0) & (transfer > 0) & last & table["group"].is_valid().to_numpy()
     number, found = labels(table)
     keys = [(one.collective or UNKNOWN, one.group or UNKNOWN) for one in found]
-    columns = (number, table["instance"].to_numpy(), wait, transfer, size)
+    columns = (number, table["instance"].to_numpy(), transfer, size)
     return Value(value=float(usable.sum()), detail=Points(keys, *(column[usable] for column in columns)))
 
 
@@ -68,13 +67,12 @@ def _fits(ranks: Mapping[int, Sequence[Value]], which: int) -> Iterator[Value]:
             for part in points
         ]
     )
-    instance, wait, transfer, size = (
+    instance, transfer, size = (
         np.concatenate([getattr(part, name) for part in points])
-        for name in ("instance", "wait_ns", "transfer_ns", "payload")
+        for name in ("instance", "transfer_ns", "payload")
     )
-    order = np.lexsort((wait, instance, key))
-    once = (np.diff(key[order], prepend=-1) != 0) | (np.diff(instance[order], prepend=-1) != 0)
-    rows = order[once]
+    order = np.lexsort((instance, key))
+    rows = order[np.diff(np.stack([key, instance])[:, order], prepend=-1).any(axis=0)]
     edges = np.searchsorted(key[rows], np.arange(len(known) + 1))
     none, impossible = True, 0
     for (kind, group), begin, end in zip(known, edges[:-1].tolist(), edges[1:].tolist(), strict=True):
@@ -118,6 +116,8 @@ def _fit(size: Float64, seconds: Float64) -> tuple[Figure, Figure, float | None]
     ds, dt = size - mean_size, seconds - mean_time
     spread = float((weight * ds * ds).sum())
     beta = float((weight * ds * dt).sum()) / spread
+    if abs(beta) * mean_size < _ROUNDING * mean_time:
+        beta = 0.0
     alpha = mean_time - beta * mean_size
     if abs(alpha) < _ROUNDING * mean_time:
         alpha = 0.0
@@ -129,7 +129,7 @@ def _fit(size: Float64, seconds: Float64) -> tuple[Figure, Figure, float | None]
     return (
         (alpha, t * (variance * (1 / mass + mean_size**2 / spread)) ** 0.5),
         (beta, t * (variance / spread) ** 0.5),
-        1 - unexplained / whole if whole else None,
+        1 - unexplained / whole if np.ptp(seconds) else None,
     )
 
 

@@ -37,7 +37,7 @@ def iteration(rank: RankView) -> Iterator[Value]:
     names, starts, ends = _annotations(rank)
     first, last = _launches(rank)
     held = np.searchsorted(starts, first, side="right") - 1
-    within = (held >= 0) & (first >= 0) & (first < ends[held]) & (last < ends[held])
+    within = (held >= 0) & (first <= last) & (last < ends[held])
     phases = [serving_phase(names[i]) if inside else None for i, inside in zip(held, within, strict=True)]
     lengths = rank.windows.ends - rank.windows.starts
     known = np.array([p is not None for p in phases], np.bool_)
@@ -83,7 +83,7 @@ def _annotations(rank: RankView) -> tuple[list[str], Int64, Int64]:
 
 
 def _launches(rank: RankView) -> tuple[Int64, Int64]:
-    """When each window's first and last kernels were launched, shape (windows,); −1 where nothing tells.
+    """When each window's first and last kernels were launched, shape (windows,); last < first where unknown.
 
     Windows that are annotations themselves hold their launches by definition.
     """
@@ -100,7 +100,7 @@ def _launches(rank: RankView) -> tuple[Int64, Int64]:
     order = np.argsort(launched["correlation"].to_numpy(), kind="stable")
     keys, times = launched["correlation"].to_numpy()[order], launched["at"].to_numpy()[order]
     first = np.full(len(windows), np.iinfo(np.int64).max)
-    last = np.full(len(windows), -1, np.int64)
+    last = np.full(len(windows), np.iinfo(np.int64).min)
     index = {step: i for i, step in enumerate(windows.steps)}
     for batch in rank.tables.events(("kernel",), ("correlation", "step")):
         linked = batch.filter(pc.and_(batch["correlation"].is_valid(), batch["step"].is_valid()))
@@ -113,7 +113,7 @@ def _launches(rank: RankView) -> tuple[Int64, Int64]:
         here = window >= 0
         np.minimum.at(first, window[here], times[at[hit][here]])
         np.maximum.at(last, window[here], times[at[hit][here]])
-    return np.where(last >= 0, first, -1), last
+    return first, last
 
 
 _LAUNCH: Final = pa.schema([("correlation", pa.int64()), ("at", pa.int64())])

@@ -106,7 +106,7 @@ def slowest_rank_of_same_kernels(ranks: Mapping[int, Sequence[Value]]) -> Iterab
 def kernel_speed(rank: RankView) -> Value:
     found = _times(rank)
     sums = zip(found.times.sum(axis=1).tolist(), found.ns.sum(axis=1).tolist(), strict=True)
-    times = {kernel: own for kernel, own in zip(found.kernels, sums, strict=True) if own[0] and own[1]}
+    times = {kernel: own for kernel, own in zip(found.kernels, sums, strict=True) if own[1]}
     longest = sorted(times, key=lambda kernel: -times[kernel][1])[:MOST_KERNELS]
     return Value(value=float(len(times)), detail={kernel: times[kernel] for kernel in longest})
 
@@ -140,7 +140,5 @@ def drift(rank: RankView) -> Iterator[Value]:
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = ns.sum(axis=0) / expected
     early, late = (ratio[part][np.isfinite(ratio[part])] for part in (first, last))
-    if not len(early) or not len(late):
-        return
     longer = (late[:, None] > early[None, :]).mean() + (late[:, None] == early[None, :]).mean() / 2
     yield Value(value=float(longer), stat="later_longer", provenance="derived", unit="1")

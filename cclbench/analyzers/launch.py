@@ -79,7 +79,7 @@ def _mean_and_spread(
     sums = np.zeros(len(rank.windows), np.int64)
     np.add.at(sums, window, ns)
     if not len(ns):
-        raise Unknown("no launch of the window is usable", rank.launched.coverage)
+        raise Unknown("no launch of the window is usable", replace(rank.launched.coverage, rows=0, ns=0))
     whole, *steps = share(rank, sums, calls * NS_PER_S, of="launch")
     launched = rank.launched
     yield replace(
@@ -189,7 +189,7 @@ def _queued(rank: RankView) -> tuple[DeviceEvents, Int64, dict[str, int], Covera
 
 
 class _Length:
-    """The length of a queue as a step function, inside windows alone."""
+    """The length of a queue as a step function, summed over windows alone."""
 
     def __init__(self, begins: Int64, ends: Int64, windows: Windows) -> None:
         # One array is sorted in place: each instant times three, and what happens at it, in that order.
@@ -224,8 +224,8 @@ class _Length:
         return int(self._length.max(initial=0, where=self._lasts > 0))
 
     def at_least(self, length: int) -> Intervals:
-        """When it has that length or more."""
-        long = (self._length >= length) & (self._lasts > 0)
+        """When it has that length or more, in the windows or between them."""
+        long = self._length >= length
         turns = self._edges[np.diff(long, prepend=False, append=False)]
         return Intervals(turns[::2], turns[1::2])
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from formats.test_memory_snapshot import block, event, segment, snapshot
-from hand_made import a_rank, compute, main, reason, window
+from hand_made import a_rank, compute, main, reason, rows_of, values, window
 from hand_made import event as row
 
 import cclbench
@@ -96,6 +96,36 @@ def test_without_a_history_only_the_end_is_known(tmp_path: Path) -> None:
     assert figures(run) == {("fragmentation", None, None, "end"): 0.5}
     (history,) = of_run(run)
     assert (history.recorded, history.allocated.tolist()) == (False, [512])
+    no_share, share = (one for one in run.rows if one["metric"] == "memory.fragmentation")
+    assert (no_share["stat"], no_share["value"]) == (None, None)
+    assert no_share["reason"] == "the run has no memory snapshot with a history"
+    assert (share["provenance"], share["source"]) == ("derived", "memory_snapshot")
+
+
+def test_of_several_snapshots_the_one_with_most_inactive_memory_is_the_end(tmp_path: Path) -> None:
+    shares = {
+        name: snapshot([segment(block(4096, 512), block(4608, unused, "inactive"))], [])
+        for name, unused in (("a", 512), ("b", 1536), ("c", 1024))
+    }
+    assert figures(measured(tmp_path, **shares)) == {("fragmentation", None, None, "end"): 0.75}
+
+
+def test_what_no_snapshot_tells_of_reserved_memory_says_so(tmp_path: Path) -> None:
+    lost = [event("alloc", 4096, 512), event("segment_alloc", 4096, 600)]
+    run = measured(tmp_path, a=snapshot([segment(block(4096, 512))], lost))
+    own, end = (one for one in run.rows if one["metric"] == "memory.fragmentation")
+    assert (own["value"], own["reason"]) == (None, "the snapshots do not tell what was reserved")
+    assert (end["value"], end["stat"]) == (0, "end")
+
+
+def test_snapshots_of_which_some_do_not_tell_what_was_reserved_are_partial(tmp_path: Path) -> None:
+    lost = [event("alloc", 4096, 512), event("segment_alloc", 4096, 600)]
+    run = measured(tmp_path, a=snapshot([segment(block(4096, 512))], lost), b=snapshot())
+    rows = [one for one in run.rows if one["metric"] == "memory.peak_reserved"]
+    assert [(one["value"], one["category"], one["status"], one["coverage"]) for one in rows] == [
+        (8192, None, "partial", 0.5)
+    ]
+    assert {one["provenance"] for one in rows} == {"derived"}
 
 
 def test_a_device_without_events_beside_one_with_some_did_not_change(tmp_path: Path) -> None:
@@ -186,6 +216,72 @@ def test_reserved_and_fragmentation_of_a_trace() -> None:
     for name in ("memory.peak_reserved", "memory.fragmentation"):
         assert "does not state what the allocator reserved" in reason(silent, name)
         assert "no allocator events" in reason(a_rank([compute(0, 1)], [window(0, 9)]), name)
+
+
+def test_of_several_devices_of_a_rank_the_worst_counts() -> None:
+    rows = [
+        allocator(5, 700, 1000, device=0),
+        allocator(6, 300, 900, device=1),
+        allocator(7, 500, 4000, device=1),
+        allocator(8, 99_999, 99_999, device=None),
+    ]
+    rank = a_rank(rows, [window(0, 100)])
+    assert main(rank, "memory.peak_allocated") == 700
+    assert main(rank, "memory.peak_reserved") == 4000
+    assert main(rank, "memory.fragmentation") == pytest.approx(1 - 500 / 4000)
+    silent = a_rank([*rows[:1], allocator(6, 900, device=1)], [window(0, 100)])
+    assert main(silent, "memory.peak_allocated") == 900
+    assert main(silent, "memory.peak_reserved") == 1000
+    assert values(silent, "memory.fragmentation")[0].provenance == "derived"
+
+
+def test_of_several_ranks_the_worst_counts() -> None:
+    ranks = [
+        a_rank([allocator(5, held, 1000)], [window(0, 100)], rank=n) for n, held in enumerate((700, 900))
+    ]
+    found = {
+        name: rows_of(f"memory.{name}", *ranks)[0]["value"] for name in ("peak_allocated", "fragmentation")
+    }
+    assert found == {"peak_allocated": 900, "fragmentation": pytest.approx(0.3)}
+
+
+@pytest.mark.parametrize("metric", ["peak_allocated", "peak_reserved", "fragmentation", "growth"])
+def test_a_trace_of_the_host_alone_tells_of_no_allocator(metric: str) -> None:
+    rank = a_rank([allocator(5, 700, 1000)], [window(0, 100, 1, "annotation")], works_on=None)
+    assert reason(rank, f"memory.{metric}") == "the trace holds host rows only, none of the accelerator's"
+
+
+def test_growth_adds_up_over_the_ranks_devices_and_leaves_the_hosts_memory_out() -> None:
+    """Three steps of 10 ns: each device holds at a step's end what its last event before told."""
+    rows = [
+        allocator(1, 100, device=0),
+        allocator(2, 1000, device=1),
+        allocator(3, 5, device=None),
+        allocator(12, 130, device=0),
+        allocator(25, 1500, device=1),
+        allocator(26, 99_999, device=None),
+        allocator(30, 77_777, device=0),
+    ]
+    steps = [window(10 * n, 10 * n + 10, n, "annotation") for n in range(3)]
+    first = values(a_rank(rows, steps), "memory.growth")[0]
+    assert (first.value, first.provenance) == ((30 + 500) / 2, "derived")
+    on_host = a_rank([*rows, event_op()], steps, works_on="host")
+    assert main(on_host, "memory.growth") == (99_999 - 5) / 2
+    hosts = a_rank([rows[2], rows[5]], steps)
+    assert reason(hosts, "memory.growth") == "the trace has no allocator events of the device"
+    assert reason(a_rank(rows, steps[:1]), "memory.growth") == "the trace has fewer than two whole steps"
+    assert main(a_rank(rows, steps[:2]), "memory.growth") == 30
+
+
+def test_an_event_at_a_steps_end_is_the_next_steps() -> None:
+    rows = [allocator(9, 100), allocator(10, 500), allocator(19, 600), allocator(20, 900)]
+    steps = [window(0, 10, 0, "annotation"), window(10, 20, 1, "annotation")]
+    assert main(a_rank(rows, steps), "memory.growth") == 600 - 100
+    assert "before the first step's end" in reason(a_rank(rows[1:], steps), "memory.growth")
+
+
+def event_op() -> dict[str, Any]:
+    return row("op", 0, 30, name="aten::mm")
 
 
 def test_growth_is_what_stays_from_step_to_step() -> None:

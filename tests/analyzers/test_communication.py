@@ -244,6 +244,45 @@ def test_exposed_time_goes_to_what_runs_in_equal_parts() -> None:
     assert found[None, None, None] == main(rank, "time.exposed_comm")
 
 
+def test_exposed_time_within_collectives_has_no_unknown_part() -> None:
+    calls = [collective("all_reduce", 0, 30, **OF_FOUR), collective("all_gather", 30, 50, **OF_TWO)]
+    rank = a_rank([comm(0, 30), comm(30, 50)], [window(0, 40, 1), window(40, 80, 2)], calls)
+    kinds = {
+        key[0]: value for key, value in by(rank, "overlap.exposed_by").items() if key[1:] == (None, None)
+    }
+    assert kinds == pytest.approx({None: 25 * NS, "all_reduce": 15 * NS, "all_gather": 10 * NS})
+
+
+def test_ranks_shares_of_communication_count_by_their_time() -> None:
+    """10 of 20 ns hidden on one rank, 10 of 60 on the other; kernels run for 50 and for 100 ns."""
+    ranks = [
+        a_rank([compute(0, busy), comm(busy - 10, end)], [window(0, 200)], rank=n)
+        for n, (busy, end) in enumerate(((40, 50), (50, 100)))
+    ]
+    found = {
+        name: rows_of(name, *ranks)[0]["value"]
+        for name in ("overlap.ratio", "overlap.efficiency", "comm.fraction")
+    }
+    assert found == pytest.approx(
+        {"overlap.ratio": 20 / 80, "overlap.efficiency": 20 / (20 + 50), "comm.fraction": 80 / 150}
+    )
+
+
+def test_efficiency_is_of_what_each_step_could_hide() -> None:
+    """Step 1 hides 10 of at most 20, step 2 none of 5: 10 / 25, though all of it is 10 of 35."""
+    rows = [compute(0, 40), comm(30, 50), compute(60, 65), comm(70, 85)]
+    rank = a_rank(rows, [window(0, 60, 1), window(60, 100, 2)])
+    assert {v.step: v.value for v in values(rank, "overlap.efficiency")} == pytest.approx(
+        {None: 10 / 25, 1: 0.5, 2: 0}
+    )
+    assert {v.step: v.value for v in values(rank, "overlap.ratio")} == pytest.approx(
+        {None: 10 / 35, 1: 0.5, 2: 0}
+    )
+    assert {v.step: v.value for v in values(rank, "comm.fraction")} == pytest.approx(
+        {None: 35 / 70, 1: 20 / 50, 2: 15 / 20}
+    )
+
+
 spans = st.tuples(
     st.integers(0, 20), st.integers(1, 9), st.sampled_from(["all_reduce", "all_gather", "send"])
 )

@@ -6,7 +6,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from hand_made import a_rank, card, comm, compute, event, main, reason, rows_of, values, window
+from hand_made import a_rank, card, collective, comm, compute, event, main, reason, rows_of, values, window
+
+from cclbench.analyzers.metric import Coverage
 
 NS = 1e-9
 
@@ -79,6 +81,17 @@ def test_mfu_above_one_is_a_failed_result_and_no_number() -> None:
     causal = {"workload__model__attention": "causal"}
     assert "1.44 of the devices' peak, 1.33 by causal attention: card and trace" in failed(100, **causal)
     assert "0.951 by causal attention: attention is not the full square" in failed(140, **causal)
+    # 20 samples take 1,332,000 FLOPs then, all that two devices could do in 666 ns.
+    just = failed(666, **causal, workload__batch={"global": 20, "sequence_length": 10})
+    assert "1.08 of the devices' peak, 1 by causal attention: attention is not the full square" in just
+
+
+@pytest.mark.usefixtures("chip")
+def test_mfu_of_one_is_a_number() -> None:
+    """288,000 FLOPs on two devices take 144 ns at their peak."""
+    assert main(a_rank([compute(0, 1)], [window(0, 144, 1)], card=card()), "compute.mfu") == 1
+    (failed,) = rows_of("compute.mfu", a_rank([compute(0, 1)], [window(0, 143, 1)], card=card()))
+    assert failed["status"] == "failed"
 
 
 @pytest.mark.usefixtures("chip")
@@ -120,6 +133,59 @@ def test_achieved_flops_over_the_window_not_over_the_kernels() -> None:
     assert "states its FLOPs" in reason(a_rank([compute(0, 1)], [window(0, 9)]), "compute.achieved_flops")
 
 
+def test_achieved_flops_leave_communication_out_and_count_what_is_silent() -> None:
+    rows = [compute(0, 10, flops=3e3), comm(20, 40, flops=9e3), compute(50, 53)]
+    own = values(a_rank(rows, [window(0, 100)]), "compute.achieved_flops")[0]
+    assert own.value == pytest.approx(3e3 / 100e-9)
+    assert (own.words, own.coverage) == ("left out: 1 kernels of unknown FLOPs", Coverage(1, 2, 10, 13))
+    assert own.provenance == "measured"
+
+
+def ranks_of(*lengths: int, **columns: object) -> list:
+    """Ranks with one kernel of 10 ns each, in windows of those lengths."""
+    return [
+        a_rank([compute(0, 10, **columns)], [window(0, length)], rank=rank, sm_count=8)
+        for rank, length in enumerate(lengths)
+    ]
+
+
+def test_ranks_flops_are_over_their_windows() -> None:
+    (run, *_) = rows_of("compute.achieved_flops", *ranks_of(100, 300, flops=6e3))
+    assert run["value"] == pytest.approx(12e3 / 400e-9)
+
+
+def test_ranks_shares_count_by_their_kernels_time() -> None:
+    """Of 40 ns of kernels 10 are gemm on one rank, of 60 ns 50 on the other."""
+    ranks = [
+        a_rank(
+            [compute(0, own), event("kernel", own, whole, category="other", name="zzz", blocks=4)],
+            [window(0, 100)],
+            rank=rank,
+        )
+        for rank, (own, whole) in enumerate(((10, 40), (50, 60)))
+    ]
+    run = {
+        row["category"] or row["stat"]: row["value"]
+        for row in rows_of("compute.category_share", *ranks)
+        if row["rank"] is None
+    }
+    assert run == pytest.approx({"classified": 60 / 100, "gemm": 60 / 100, "other": 40 / 100})
+    run = {
+        row["category"]: row["value"]
+        for row in rows_of("compute.dominant_kernel", *ranks)
+        if row["rank"] is None
+    }
+    assert run == pytest.approx({None: (30 + 50) / 100, "gemm": 50 / 60, "zzz": 30 / 40})
+
+
+def test_ranks_coverages_of_multiprocessors_count_by_their_kernels_time() -> None:
+    ranks = [
+        a_rank([compute(0, ns, blocks=blocks)], [window(0, 100)], sm_count=8, rank=rank)
+        for rank, (ns, blocks) in enumerate(((10, 2), (30, 8)))
+    ]
+    assert rows_of("compute.sm_coverage", *ranks)[0]["value"] == pytest.approx((10 * 2 + 30 * 8) / (40 * 8))
+
+
 def test_category_share_is_of_the_union_of_kernels() -> None:
     rows = [
         compute(0, 40),
@@ -152,6 +218,29 @@ def test_dominant_kernel_by_base_name_in_steady_steps() -> None:
     assert (named.value, named.category) == (0.5, "gemm")
 
 
+def test_of_kernels_that_take_as_long_the_first_by_name_dominates() -> None:
+    rank = a_rank(
+        [compute(0, 20, name="b"), compute(20, 40, name="a"), compute(40, 50, name="c")], [window(0, 50)]
+    )
+    assert [(v.value, v.reason, v.category) for v in values(rank, "compute.dominant_kernel")] == [
+        (0.4, "a", None),
+        (0.4, None, "a"),
+    ]
+
+
+@pytest.mark.parametrize(("length", "dominant"), [(200, "late"), (201, "early")])
+def test_a_step_of_twice_the_median_length_is_steady(length: int, dominant: str) -> None:
+    rows = [compute(0, 30, name="early"), compute(200, 290, name="late")]
+    rank = a_rank(rows, [window(0, 100, 1), window(100, 200, 2), window(200, 200 + length, 3)])
+    assert values(rank, "compute.dominant_kernel")[0].reason == dominant
+
+
+def test_kernels_without_duration_dominate_nothing() -> None:
+    rank = a_rank([compute(5, 5)], [window(0, 50)])
+    assert reason(rank, "compute.dominant_kernel") == "the kernels in the window have no duration"
+    assert reason(rank, "compute.category_share") == "there is no kernel time in the window"
+
+
 def test_moe_share_only_where_the_card_says_so() -> None:
     rows = [compute(0, 30), event("kernel", 20, 40, category="moe", track=9)]
     expert = card(workload__model__moe=True)
@@ -171,6 +260,15 @@ def test_sm_coverage_weighs_by_duration_and_stops_at_one() -> None:
     assert main(of_catalog, "compute.sm_coverage", "partial") == pytest.approx((30 * 0.25 + 10 * 1) / 40)
     assert "accelerator" in reason(a_rank(rows, [window(0, 100)]), "compute.sm_coverage")
     assert "grid" in reason(a_rank([compute(0, 1)], [window(0, 9)], sm_count=50), "compute.sm_coverage")
+
+
+def test_a_device_of_unknown_multiprocessors_has_no_coverage(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = SimpleNamespace(id="chip", peak_flops_per_s={}, hbm_bytes_per_s=None, sm_count=None)
+    monkeypatch.setattr("cclbench.hardware.catalog.accelerators", lambda: {"nvidia-a100-sxm-80gb": made})
+    rank = a_rank([compute(0, 10, blocks=4)], [window(0, 100)], card=card())
+    assert reason(rank, "compute.sm_coverage") == (
+        "neither the trace nor the catalog has the multiprocessor count of chip"
+    )
 
 
 def test_kernel_count_and_mean_per_step() -> None:
@@ -197,8 +295,15 @@ def test_kernel_count_and_mean_per_step() -> None:
         "memory.bound_share",
         "memory.transfer_overhead",
         "data.stall",
+        "compute.moe_share",
+        "compute.recompute_share",
+        "time.module",
+        "comm.bandwidth_utilization",
     ],
 )
 def test_a_cpu_only_rank_gets_a_reason(metric: str) -> None:
-    rank = a_rank([event("op", 0, 10, name="aten::mm")], [window(0, 20)], works_on="host")
+    rows = [event("op", 0, 10, name="aten::mm"), event("annotation", 0, 5, name="data_loader", side="host")]
+    calls = [collective("all_reduce", 0, 5, in_bytes=8, group="0-1", group_size=2)]
+    experts = card(workload__model__moe=True, hardware__system="aws-p4de")
+    rank = a_rank(rows, [window(0, 20)], calls, card=experts, works_on="host")
     assert reason(rank, metric).startswith("the CPU is the device here: ")

@@ -57,6 +57,44 @@ def test_kernels_beside_communication_are_compared_with_the_mean_alone() -> None
     assert (own.provenance, own.status) == ("derived", "ok")
 
 
+def test_half_of_a_kernel_inside_is_not_beside_and_one_nanosecond_is_not_alone() -> None:
+    own = measured(
+        kernel(0, 30),
+        kernel(90, 110),  # half of it: neither
+        kernel(99, 130),  # one of 31 ns: neither
+        kernel(89, 110),  # 11 of 21 inside: beside
+        kernel(100, 120),  # begins as communication ends: alone
+    )
+    assert own.value == pytest.approx((30 + 21) / (2 * 20))
+
+
+def test_kernels_left_out_are_counted_one_by_one() -> None:
+    own = measured(kernel(0, 30), kernel(200, 220), *(kernel(n, n + 9, name="only") for n in (30, 40, 50)))
+    assert own.left_out == {"kernels beside communication that never run alone": 3}
+
+
+def test_ranks_count_by_what_their_kernels_would_take() -> None:
+    ranks = [
+        a_talk(kernel(0, beside), kernel(200, 200 + alone), rank=rank)
+        for rank, (beside, alone) in enumerate(((60, 20), (30, 30)))
+    ]
+    (run,) = (row for row in rows_of(METRIC, *ranks) if row["rank"] is None)
+    assert run["value"] == pytest.approx(90 / 50)
+    assert (run["reason"], run["provenance"]) == (None, "derived")
+
+
+def test_a_ratio_of_one_is_not_confounded() -> None:
+    assert (
+        measured(kernel(0, 30), kernel(200, 230)).value,
+        measured(kernel(0, 30), kernel(200, 230)).reason,
+    ) == (1, None)
+
+
+@pytest.mark.parametrize("side", ["grid_x", "grid_y", "grid_z"])
+def test_kernels_of_another_side_of_the_grid_are_others(side: str) -> None:
+    assert "alone" in reason(a_talk(kernel(0, 30), kernel(200, 220) | {side: 9}), METRIC)
+
+
 def test_kernels_that_run_one_way_only_tell_nothing() -> None:
     assert "alone" in reason(a_talk(kernel(0, 30), kernel(30, 54)), METRIC)
     assert "alone" in reason(a_talk(kernel(200, 230)), METRIC)
@@ -99,6 +137,13 @@ def test_unknown_shapes_are_not_any_shapes() -> None:
     assert "alone" in reason(a_talk(known, *launched_by_nobody), METRIC)
     unknown = [kernel(0, 40, operator=2), kernel(200, 220, operator=7), kernel(220, 230)]
     assert measured(none, *unknown).value == pytest.approx(40 / 15)
+
+
+@pytest.mark.parametrize("number", [0, -1, 1])
+def test_a_kernel_that_no_operator_launched_has_no_operators_shapes(number: int) -> None:
+    """Ids count from 0 on, and calls of unknown id have negative ones."""
+    kernels = [kernel(0, 40, operator=number), kernel(200, 220)]
+    assert "alone" in reason(a_talk(operator(number, "[[2]]"), *kernels), METRIC)
 
 
 @pytest.mark.parametrize("blocks", [1 << 31, (1 << 32) + 8, (1 << 40) + 8, 1 << 62])

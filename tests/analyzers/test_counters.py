@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hand_made import a_rank, compute, window
 
-from cclbench.analyzers.metric import METRICS, Value
+from cclbench.analyzers.metric import METRICS, Coverage, Value
 from cclbench.analyzers.rows import run_values
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
@@ -98,6 +98,38 @@ def test_per_step_says_why_there_is_none(rows: Rows, ranks: list[RankView], says
     assert (per_step.status, per_step.value, per_step.reason) == ("not_applicable", None, says)
 
 
+def test_an_interval_that_fills_the_steps_counts_and_one_that_touches_them_has_no_part() -> None:
+    """Steps of two ranks from 10 to 36, three on the second; of 24 - 60 nobody knows which part lies inside.
+
+    A count of bytes at one instant lies within the steps and covers nothing of them: it is left out.
+    """
+    rows = [
+        counted("nic_tx_bytes", 1 << at, start, end)
+        for at, (start, end) in enumerate(
+            ((10, 36), (0, 10), (36, 40), (24, 60), (5, 11), (15, 15), (20, 25))
+        )
+    ]
+    unknown = counted("nic_tx_bytes", 1000)
+    ranks = [
+        a_rank(works_on=None, rank=3),
+        steps_of((10, 20), (20, 30)),
+        steps_of((12, 22), (22, 34), (34, 36), rank=1),
+        a_rank([compute(0, 90)], [window(0, 90, source="whole_trace")], rank=2),
+    ]
+    per_step = only(told("comm.nic_bytes", [*rows, unknown], *ranks), stat="per_step")
+    assert per_step.value == (1 + 64) / 3
+    assert per_step.coverage == Coverage(2, 5, 26, 26)
+    half = only(told("comm.nic_bytes", [rows[6]], *ranks), stat="per_step")
+    assert (half.coverage, half.status) == (Coverage(1, 1, 5, 26), "partial")
+    assert half.source == "fabric_counters"
+
+
+def test_a_rank_whose_window_is_the_whole_trace_has_no_steps() -> None:
+    rank = a_rank([compute(0, 90)], [window(0, 90, source="whole_trace")])
+    per_step = only(told("comm.nic_bytes", IB, rank), stat="per_step")
+    assert (per_step.value, per_step.reason) == (None, "the run has no trace with steps")
+
+
 def test_unknown_times_are_said() -> None:
     values = told("comm.nic_bytes", [counted("nic_tx_bytes", 5), counted("nic_tx_bytes", 6, 1, 2)])
     assert only(values).value == 11
@@ -119,6 +151,13 @@ def test_the_trace_is_preferred_and_the_other_stands_beside_it() -> None:
     assert (other.value, other.source) == (1400, "fabric_counters")
     assert (other.reason or "").endswith("nsys is preferred")
     assert [only(values, rank=rank).value for rank in (0, 1)] == [100, 3000]
+    assert {value.rank for value in values} == {None, 0, 1}
+
+
+def test_what_no_rank_is_told_of_is_no_ranks() -> None:
+    values = told("comm.nic_bytes", [*IB, counted("nic_tx_bytes", 8, 0, 10, rank=3)])
+    assert only(values).value == 1408
+    assert {value.rank: value.value for value in values if value.rank is not None} == {3: 8}
 
 
 def test_what_was_counted_is_preferred_to_what_rates_suggest() -> None:
@@ -144,6 +183,43 @@ def test_rates_are_held_gpu_by_gpu() -> None:
         for gpu, value, at in samples
     ]
     assert only(told("comm.nvlink_bytes", rows)).value == 17
+
+
+def test_a_rate_holds_from_the_sample_before_to_its_own() -> None:
+    """5 B/s from 1 s to 3 s, in a step of as long; a sample of unknown time is none."""
+    s = 10**9
+    more = {"source": "dcgm", "port": None, "device": 0}
+    rows = [counted("nvlink_tx_rate", value, at, at, **more) for value, at in ((9, s), (5, 3 * s), (7, None))]
+    values = told("comm.nvlink_bytes", rows, steps_of((s, 3 * s)))
+    assert only(values, stat="per_step").value == 10
+    assert only(values, stat="per_step").coverage == Coverage(1, 1, 2 * s, 2 * s)
+    assert only(values).reason == (
+        "by dcgm: 1 interval by rates, each held since the sample before, of 1 port, that cover 2.00 s"
+    )
+
+
+@pytest.mark.parametrize("key", ["file", "rank", "device", "port"])
+def test_a_rate_is_not_held_from_another_places_sample(key: str) -> None:
+    s = 10**9
+    place = {"source": "dcgm", "file": "a", "rank": 1, "device": 1, "port": "nvlink 1"}
+    other = place | {key: place[key] * 2}  # type: ignore[operator]
+    rows = [
+        counted("nvlink_tx_rate", rate, at * s, at * s, **of)
+        for of, rate, at in ((place, 1, 1), (other, 1, 2), (place, 5, 3), (other, 7, 5))
+    ]
+    value = only(told("comm.nvlink_bytes", rows))
+    assert value.value == 5 * 2 + 7 * 3
+    assert "2 intervals by rates, each held since the sample before, of 2 ports" in (value.reason or "")
+
+
+def test_totals_without_a_pair_make_what_rates_suggest_partial() -> None:
+    s = 10**9
+    smi = {"source": "nvidia_smi", "device": 0, "port": "nvlink 0"}
+    rates = [counted("nvlink_tx_rate", 4, at * s, at * s, **smi) for at in (1, 2)]
+    value = only(told("comm.nvlink_bytes", [*rates, *links("a_before.txt", 7)]))
+    assert (value.value, value.provenance, value.status) == (4, "derived", "partial")
+    assert value.coverage == Coverage(1, 2)
+    assert value.left_out == {"totals without one `before` and one `after`": 1}
 
 
 def links(file: str, *totals: float, time: int | None = None) -> Rows:
@@ -187,6 +263,35 @@ def test_totals_that_make_no_pair_are_counted() -> None:
         "totals without one `before` and one `after`": 6,
         "totals that went back: reset": 1,
     }
+    assert (only(values).coverage, only(values).status) == (Coverage(1, 8), "partial")
+
+
+def test_a_total_that_did_not_change_is_a_pair_of_no_bytes() -> None:
+    value = only(told("comm.nvlink_bytes", [*links("a_before.txt", 7), *links("a_after.txt", 7)]))
+    assert (value.value, value.left_out) == (0, {})
+
+
+def test_a_files_own_name_says_its_moment_before_its_folders_does() -> None:
+    rows = [*links("after/before_1.txt", 2), *links("after/after_1.txt", 7)]
+    assert only(told("comm.nvlink_bytes", rows)).value == 5
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_file_of_no_moment_is_no_half_of_a_pair(moment: str) -> None:
+    pair = [*links("a_before.txt", 1), *links("a_after.txt", 4)]
+    value = only(told("comm.nvlink_bytes", [*pair, *links(f"{moment}_b.txt", 3), *links("_b.txt", 3)]))
+    assert (value.value, value.left_out) == (3, {"totals without one `before` and one `after`": 2})
+
+
+def test_devices_and_links_make_pairs_of_their_own() -> None:
+    rows = [
+        *links("before.txt", 1, 10),
+        *links("after.txt", 3, 14),
+        *(row | {"device": 1} for row in [*links("before.txt", 100), *links("after.txt", 1100)]),
+    ]
+    value = only(told("comm.nvlink_bytes", rows))
+    assert (value.value, value.left_out) == (2 + 4 + 1000, {})
+    assert "3 intervals of 3 ports" in (value.reason or "")
 
 
 def test_all_links_together_are_not_added_to_each() -> None:
@@ -232,6 +337,16 @@ def test_every_way_a_tool_counts_is_added_and_what_is_beside_is_counted() -> Non
             "comm.nvlink_bytes",
             [counted("nvlink_tx_rate", 5, source="dcgm", unit="B/s")],
             "the run's NVLink counters are rates without their times: add",
+        ),
+        (
+            "comm.nvlink_bytes",
+            [counted("nic_tx_rate", 5), counted("nvlinks_total", 5)],
+            "the run holds no NVLink counters: add",
+        ),
+        (
+            "comm.nvlink_bytes",
+            [counted("nvlink_rx_bytes", 5), counted("nvlink_tx_rate", 5), *links("dump.txt", 5)],
+            "the run's NVLink counters are totals of one moment only and rates without their times: add",
         ),
         (
             "comm.nvlink_bytes",

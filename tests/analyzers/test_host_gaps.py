@@ -29,6 +29,7 @@ def held(rank: RankView) -> dict[str, float]:
     found = [value for value in values(rank, "time.idle_host_by") if value.category and value.stat is None]
     assert [value.category for value in found] == list(HELD)
     assert sum(value.value or 0 for value in found) == pytest.approx(main(rank, "time.idle_host"))
+    assert main(rank, "time.idle_host_by") == main(rank, "time.idle_host")
     return {value.category or "": round((value.value or 0) / NS) for value in found if value.value}
 
 
@@ -62,6 +63,17 @@ def test_each_instant_goes_to_what_the_thread_does_then() -> None:
         "operators": 18,
         "elsewhere": 15,
     }
+
+
+def test_what_held_the_host_is_a_mean_over_steps() -> None:
+    """The launch of the second kernel, 180 to 200, and 80 ns before it, of which the first step has 50."""
+    kernels = [compute(0, 100, correlation=1), compute(200, 250, correlation=2)]
+    calls = [launched(0, 5, 1), launched(180, 190, 2), host("sync", 70, 102, "cudaStreamSynchronize")]
+    rank = a_rank([*kernels, *calls], [window(0, 150, 1), window(150, 250, 2)])
+    assert held(rank) == {"synchronization": 32 / 2, "elsewhere": 48 / 2, "launch": 20 / 2}
+    assert before_launch(rank) == 100 / 2
+    steps = {v.step: v.value for v in values(rank, "time.idle_host_by") if v.step}
+    assert steps == pytest.approx({1: 50 * NS, 2: 50 * NS})
 
 
 def test_what_other_threads_do_does_not_count() -> None:

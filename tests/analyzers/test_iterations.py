@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hand_made import a_rank, compute, event, launch, main, reason, values, window
+from hand_made import a_rank, compute, event, launch, main, reason, rows_of, values, window
 
 import cclbench
 from cclbench.classify.serving_steps import serving_phase
@@ -82,6 +82,88 @@ def test_steps_of_several_iterations_or_none_are_left_out() -> None:
     assert main(view, "serving.iteration", "partial") == pytest.approx(40e-9)
     assert values(view, "serving.iteration")[0].left_out == {"of no one phase": 2}
     assert values(view, "serving.iteration")[0].coverage.by_time == 40 / 240
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "held"),
+    [(100, 139, True), (99, 139, False), (100, 140, False), (140, 141, False), (130, 105, True)],
+)
+def test_a_steps_launches_lie_within_one_annotation(first: int, last: int, held: bool) -> None:
+    """From its begin on and before its end; in whatever order the kernels run."""
+    rows = [
+        event("annotation", 100, 140, name=DECODE, side="host"),
+        event("annotation", 0, 40, name=PREFILL, side="host"),
+        event("annotation", 10, 300, name=PREFILL, side="device"),
+        *(launch(first, 1), launch(last, 2), launch(10, 3)),
+        compute(150, 160, correlation=1, step=1),
+        compute(160, 170, correlation=2, step=1),
+        compute(50, 60, correlation=3, step=0),
+    ]
+    view = a_rank(rows, [window(50, 120, 0), window(120, 200, 1)])
+    found = {v.step: v.category for v in values(view, "serving.iteration") if v.step is not None}
+    assert found == ({0: "prefill", 1: "decode"} if held else {0: "prefill"})
+
+
+@pytest.mark.parametrize(("begin", "launches"), [(100, [50, 60]), (-10, [])])
+def test_a_step_launched_before_the_first_annotation_or_nobody_knows_when_is_of_no_phase(
+    begin: int, launches: list[int]
+) -> None:
+    rows = [event("annotation", begin, begin + 240, name=DECODE, side="host")]
+    rows += [launch(at, n) for n, at in enumerate(launches)]
+    rows += [compute(150 + n, 151 + n, correlation=n, step=0) for n in range(2)]
+    assert "tells prefill from decode" in reason(a_rank(rows, WINDOWS[:1]), "serving.iteration")
+
+
+def test_launches_before_the_clocks_zero_tell_as_others_do() -> None:
+    rows = [
+        event("annotation", -40, -5, name=DECODE, side="host"),
+        *(launch(-30, 1), launch(-20, 2)),
+        compute(50, 60, correlation=1, step=0),
+        compute(60, 70, correlation=2, step=0),
+    ]
+    assert [v.category for v in values(a_rank(rows, WINDOWS[:1]), "serving.iteration")][1:] == ["decode"] * 2
+
+
+def test_iterations_without_numbers_have_a_mean_alone() -> None:
+    rows = [event("annotation", 0, 40, name=DECODE, side="host"), compute(5, 10)]
+    view = a_rank(rows, [window(0, 40, None, "annotation")], policy="annotations")
+    assert [(v.step, v.category) for v in values(view, "serving.iteration")] == [
+        (None, None),
+        (None, "decode"),
+    ]
+
+
+def test_an_annotation_of_one_nanosecond_holds_itself() -> None:
+    rows = [event("annotation", 7, 8, name=DECODE, side="host"), compute(7, 8)]
+    view = a_rank(rows, [window(7, 8, 0, "annotation")], policy="annotations")
+    assert main(view, "serving.iteration") == pytest.approx(1e-9)
+
+
+def test_what_is_not_linked_or_of_no_step_tells_no_phase() -> None:
+    """A kernel of no correlation, of no step, of a step without a window, of a launch nobody recorded."""
+    rows = [
+        event("annotation", 0, 40, name=DECODE, side="host"),
+        *(launch(at, n) for n, at in ((2, 5), (9, 70), (4, 80), (6, 90))),
+        compute(50, 55, correlation=2, step=0),
+        compute(55, 56, step=0),
+        compute(56, 57, correlation=9),
+        compute(57, 58, correlation=4, step=7),
+        compute(58, 59, correlation=3, step=0),
+        compute(59, 60, correlation=99, step=0),
+    ]
+    view = a_rank(rows, [window(50, 90, 0)])
+    assert [v.category for v in values(view, "serving.iteration")] == [None, "decode", "decode"]
+
+
+def test_ranks_iterations_count_one_by_one() -> None:
+    views = [
+        a_rank(_step(0, 0, DECODE) + _step(1, 100, DECODE), WINDOWS[:2], rank=0),
+        a_rank(_step(0, 0, DECODE), [window(50, 110, 0)], rank=1),
+    ]
+    run = {
+        row["category"]: row["value"] for row in rows_of("serving.iteration", *views) if row["rank"] is None
+    }
+    assert run == pytest.approx({None: 260e-9 / 3, "decode": 260e-9 / 3})
 
 
 def test_annotation_windows_hold_themselves() -> None:

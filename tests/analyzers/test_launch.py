@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 from hand_made import a_rank, comm, compute, event, main, reason, rows_of, values, window
 
+from cclbench.analyzers.metric import Coverage
 from cclbench.analyzers.view.rank_view import RankView
 
 NS = 1e-9
@@ -72,6 +73,68 @@ def test_a_kernel_that_begins_before_its_call_is_left_out_of_the_delay_and_count
     assert "no launch of the window is usable" in reason(only, "launch.delay")
 
 
+def test_a_kernel_that_begins_with_its_call_waited_for_nothing() -> None:
+    rows = [call(10, 14, 1), call(20, 22, 2), compute(10, 12, correlation=1), compute(28, 30, correlation=2)]
+    rank = a_rank([*rows, compute(40, 50)], [window(0, 25, 1), window(25, 100, 2)])
+    own = values(rank, "launch.delay")
+    assert {v.step: v.value for v in own if v.stat is None} == pytest.approx({None: 4 * NS, 1: 0, 2: 8 * NS})
+    assert (own[0].coverage, own[0].words) == (
+        Coverage(2, 3, 4, 14),
+        "left out: 1 kernels without a launch record",
+    )
+    assert whole("launch.delay", rank)[None, "after_call"] == pytest.approx((-4 + 6) / 2 * NS)
+
+
+def test_ranks_delays_count_call_by_call() -> None:
+    one = a_rank([call(0, 1, 1), compute(10, 11, correlation=1)], [window(0, 100)])
+    rows = [
+        row
+        for n in range(3)
+        for row in (call(9 * n, 9 * n + 2, n), compute(9 * n + 4, 9 * n + 5, correlation=n))
+    ]
+    other = a_rank(rows, [window(0, 100)], rank=1)
+    run = {row["stat"]: row["value"] for row in rows_of("launch.delay", one, other) if row["rank"] is None}
+    assert run[None] == pytest.approx((10 + 3 * 4) / 4 * NS)
+    assert run["after_call"] == pytest.approx((9 + 3 * 2) / 4 * NS)
+
+
+def test_a_rank_whose_launches_are_unusable_makes_the_runs_delay_partial() -> None:
+    late = a_rank([call(30, 31, 2), compute(29, 32, correlation=2)], [window(0, 100)])
+    good = a_rank([call(0, 1, 1), compute(10, 13, correlation=1)], [window(0, 100)], rank=1)
+    run = rows_of("launch.delay", late, good)[0]
+    assert (run["value"], run["status"]) == (pytest.approx(10 * NS), "partial")
+    assert (run["coverage"], run["coverage_time"]) == (1 / 2, 3 / 6)
+
+
+def test_what_begins_outside_the_windows_is_no_kernel_of_them() -> None:
+    rows = [
+        *(call(0, 8, 1), call(20, 28, 2), call(40, 48, 3)),
+        compute(10, 12, correlation=1),
+        compute(30, 32, correlation=2),
+        compute(50, 70, correlation=3),
+    ]
+    rank = a_rank(rows, [window(25, 60, 1)])
+    assert main(rank, "launch.short_kernels") == 1 / 2
+    assert main(rank, "launch.call_time") == pytest.approx(8 * NS)
+    assert main(rank, "compute.launch_bound_share") == pytest.approx(2 / 12)
+
+
+def test_ranks_shares_of_launch_bound_work_count_by_kernels_and_by_time() -> None:
+    """On one rank 2 of 2 ns are short; on the other of four kernels three of 1 ns, beside 27."""
+    one = a_rank([call(0, 5, 1), compute(10, 12, correlation=1)], [window(0, 100)])
+    rows = [
+        row
+        for n in range(3)
+        for row in (call(9 * n, 9 * n + 5, n), compute(9 * n + 6, 9 * n + 7, correlation=n))
+    ]
+    other = a_rank([*rows, call(40, 45, 9), compute(50, 77, correlation=9)], [window(0, 100)], rank=1)
+    runs = {
+        name: rows_of(name, one, other)[0]["value"]
+        for name in ("launch.short_kernels", "compute.launch_bound_share")
+    }
+    assert runs == pytest.approx({"launch.short_kernels": 4 / 5, "compute.launch_bound_share": 5 / 32})
+
+
 def test_a_graphs_kernels_are_short_where_together_they_take_less_than_its_launch() -> None:
     """Of five kernels with a launch record four are: 6 < 10, 4 + 5 < 10, 1 < 2."""
     first = values(a_step(), "launch.short_kernels")[0]
@@ -92,10 +155,20 @@ def test_the_launch_bound_share_is_of_compute_time_without_communication() -> No
     assert main(a_step(), "compute.launch_bound_share", "partial") == pytest.approx(15 / 50)
 
 
+def test_compute_beside_communication_is_compute_time() -> None:
+    """Of 40 ns, 30 of them beside communication, 10 are of a kernel shorter than its call."""
+    rows = [call(0, 20, 1), compute(30, 40, correlation=1), compute(40, 70), comm(40, 80)]
+    assert main(a_rank(rows, [window(0, 100)]), "compute.launch_bound_share", "partial") == pytest.approx(
+        10 / 40
+    )
+
+
 def test_kernels_that_a_windows_edge_cuts_count_with_what_lies_inside() -> None:
     rank = a_rank(ROWS, [window(0, 43, 1), window(43, 100, 2)])
     of_steps = {v.step: v.value for v in values(rank, "compute.launch_bound_share")}
     assert of_steps == pytest.approx({None: 15 / 50, 1: 3 / 33, 2: 12 / 17})
+    short = {v.step: v.value for v in values(rank, "launch.short_kernels")}
+    assert short == pytest.approx({None: 4 / 5, 1: 1 / 2, 2: 1})
     calls = {v.step: v.value for v in values(rank, "launch.call_time") if v.stat is None}
     assert calls == pytest.approx({None: 6.5 * NS, 1: 7 * NS, 2: 6 * NS})
 
@@ -141,6 +214,58 @@ def test_what_was_launched_before_a_window_waits_in_it_and_what_lies_between_win
             (None, "empty"): 20 / 50,
             (None, "blocked"): 0,
         }
+    )
+
+
+def test_only_what_waits_or_runs_in_the_windows_is_left_out_of_the_queue() -> None:
+    """Windows from 10 to 20: of five kernels without a call two touch them only."""
+    rows = [
+        call(12, 13, 1),
+        compute(12, 14, correlation=1),
+        compute(5, 10, track=3),
+        compute(20, 25, track=3),
+        compute(8, 11, track=4),
+        compute(19, 22, track=4),
+        compute(15, 16, track=5),
+        call(16, 17, 2),
+        compute(15, 19, correlation=2, track=6),
+    ]
+    own = values(a_rank(rows, [window(10, 15, 1), window(15, 20, 2)]), "launch.queue_length")[0]
+    assert own.value == pytest.approx(2 / 10)
+    assert own.coverage == Coverage(1, 5, 2, 2 + 3 + 3 + 1 + 4)
+    assert own.left_out == {"device events without a launch record": 3, "that begin before their call": 1}
+
+
+def test_a_queue_is_no_longer_than_what_is_in_it_at_once() -> None:
+    """One ends as the next begins; what takes no time, and what lies between windows, is never in it."""
+    rows = [
+        *(call(0, 1, 1), call(5, 6, 2), call(7, 8, 3), call(11, 12, 4), call(12, 13, 5)),
+        compute(2, 5, correlation=1),
+        compute(6, 9, correlation=2),
+        compute(7, 7, correlation=3),
+        compute(13, 18, correlation=4),
+        compute(13, 18, correlation=5, track=8),
+    ]
+    rank = a_rank(rows, [window(0, 10, 1), window(20, 30, 2)])
+    found = whole("launch.queue_length", rank)
+    assert (found[None, None], found[None, "max"]) == (pytest.approx(9 / 20), 1)
+    assert found[None, "empty"] == pytest.approx(11 / 20)
+    assert (found["stream 8", "max"], found["stream 8", "empty"]) == (0, 1)
+
+
+def test_ranks_queues_count_by_their_windows() -> None:
+    ranks = [
+        a_rank([call(0, 1, 1), compute(2, 10, correlation=1)], [window(0, length)], rank=rank)
+        for rank, length in enumerate((10, 40))
+    ]
+    run = {
+        (row["category"], row["stat"]): row["value"]
+        for row in rows_of("launch.queue_length", *ranks)
+        if row["rank"] is None
+    }
+    shares = {None: 20 / 50, "empty": 30 / 50, "blocked": 0, "max": 1}
+    assert run == pytest.approx(
+        {(of, stat): value for of in (None, "stream 7") for stat, value in shares.items()}
     )
 
 

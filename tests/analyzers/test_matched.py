@@ -183,6 +183,40 @@ def test_a_kind_whose_instances_all_lack_a_rank_in_view_has_no_mean() -> None:
     assert not any(collective == "broadcast" for collective, *_ in found)
 
 
+def test_skew_by_kind_group_and_dimension() -> None:
+    """Skews of 10, 30 and 80 ns: of two all-reduces in one group, and of an all-gather in another."""
+    first = [
+        met("all_reduce", 1, 100, 160, 10),
+        met("all_reduce", 2, 200, 260, 30),
+        met("all_gather", 3, 300, 400, 80, group="0,1", dimension=None),
+    ]
+    second = [
+        met("all_reduce", 1, 110, 160, 0),
+        met("all_reduce", 2, 230, 260, 0),
+        met("all_gather", 3, 380, 400, 0, group="0,1", dimension=None),
+    ]
+    rows = rows_of("comm.skew", *ranks_of(first, second))
+    assert {key: value for key, value in by(rows).items() if key[3] is None} == pytest.approx(
+        {
+            (None,) * 4: 40 * NS,
+            ("all_reduce", None, None, None): 20 * NS,
+            ("all_reduce", "0-1", None, None): 20 * NS,
+            (None, None, "dp", None): 20 * NS,
+            ("all_gather", None, None, None): 80 * NS,
+            ("all_gather", "0,1", None, None): 80 * NS,
+        }
+    )
+    assert rows[0]["reason"] == "3 instances"
+
+
+def test_groups_that_follow_one_another_do_not_overlap() -> None:
+    calls = [met("all_reduce", 1, 0, 50, 40), met("all_gather", 2, 40, 80, 30, **TRIO)]
+    (rank,) = ranks_of(calls)
+    found = values(rank, "comm.wait")
+    assert found[0].value == pytest.approx(70 * NS)
+    assert {v.reason for v in found} == {None}
+
+
 def test_a_send_and_its_receive_are_one_instance_of_two_ranks() -> None:
     of_four = {"group": "0-3", "group_size": 4, "dimension": "pp"}
     send, recv = met("send", 5, 100, 130, 0, **of_four), met("recv", 5, 70, 130, 30, **of_four)
@@ -269,6 +303,122 @@ def test_hockneys_interval_by_hand() -> None:
     assert alpha[*place, "low"] == -alpha[*place, "high"]
 
 
+def line_of(*points: tuple[int, int], kind: str = "all_reduce", **columns: Any) -> list[dict[str, Any]]:
+    """Collectives of those bytes and ns, of which this rank is the last."""
+    return [
+        met(kind, columns.get("instance", n), 10_000 * n, 10_000 * n + ns, 0, size, **columns)
+        for n, (size, ns) in enumerate(points)
+    ]
+
+
+def fitted(name: str, *calls: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return rows_of(f"comm.{name}", *ranks_of(*calls, end=100_000))
+
+
+LINE = [(1000, 200), (1000, 200), (2000, 300), (4000, 500), (8000, 900)]  # 100 ns + S / 10 B per ns
+
+
+@pytest.mark.parametrize("ns", [7, 100, 1234, 2997])
+def test_times_that_are_all_alike_are_latency_alone(ns: int) -> None:
+    found = {name: by(fitted(name, line_of(*((size, ns) for size, _ in LINE)))) for name in ("alpha", "beta")}
+    place = ("all_reduce", "0-1", None)
+    assert found["alpha"][*place, None] == pytest.approx(ns * NS)
+    assert found["beta"][*place, None] == 0
+    assert {stat for *_, stat in found["beta"]} == {None, "low", "high"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        met("all_reduce", 9, 90_000, 90_700, 0, 0),
+        met("all_reduce", 9, 90_000, 90_000, 0, 4000),
+        met("all_reduce", 9, 90_000, 90_700, 1, 4000),
+        met("all_reduce", 9, 90_000, 90_700, 0, 4000, group=None),
+    ],
+    ids=["no bytes", "no time", "a wait", "no group"],
+)
+def test_what_is_no_point_of_the_line(other: dict[str, Any]) -> None:
+    rows = fitted("alpha", [*line_of(*LINE), other])
+    assert by(rows)["all_reduce", "0-1", None, None] == pytest.approx(100 * NS)
+    assert rows[0]["reason"] == "5 collectives of 4 sizes"
+    assert (
+        "no kind of collective in one group has 5"
+        in fitted("alpha", [*line_of(*LINE[:4]), other])[0]["reason"]
+    )
+
+
+def test_the_smallest_payload_and_the_shortest_time_are_points() -> None:
+    """t = 1 ns in 1 B, 2 ns in 2 B, ...: no latency, and 1 ns a byte."""
+    rows = fitted("beta", line_of(*((n, n) for n in range(1, 6))))
+    assert by(rows)["all_reduce", "0-1", None, None] == pytest.approx(NS)
+    assert rows[0]["reason"] == "5 collectives of 5 sizes"
+
+
+def test_all_of_a_ranks_sends_are_points_though_it_waited_in_them() -> None:
+    sends = [met("send", n, 10_000 * n, 10_000 * n + 30 + ns, 30, size) for n, (size, ns) in enumerate(LINE)]
+    assert by(fitted("alpha", sends))["send", "0-1", None, None] == pytest.approx(100 * NS)
+
+
+def test_an_instance_of_which_two_ranks_are_last_is_one_point() -> None:
+    calls = line_of(*LINE[:4])
+    assert "has 5 matched instances" in fitted("alpha", calls, calls)[0]["reason"]
+    five = line_of(*LINE)
+    assert fitted("alpha", five, five)[0]["reason"] == "5 collectives of 4 sizes"
+
+
+def test_kinds_and_groups_have_lines_of_their_own_and_one_size_makes_none() -> None:
+    """Of three in one run, told by turns by two ranks: 100 ns + S / 10 B per ns, and half of both."""
+    reduces = line_of(*LINE)
+    gathers = [row | {"instance": 20 - n} for n, row in enumerate(line_of(*LINE, kind="all_gather"))]
+    halves = [
+        row | {"instance": 40 + n}
+        for n, row in enumerate(line_of(*((size, ns // 2) for size, ns in LINE), **TRIO))
+    ]
+    alike = [row | {"instance": 60 + n} for n, row in enumerate(line_of(*[(50, 9)] * 5, kind="broadcast"))]
+    calls = [*gathers, *reduces, *alike, *halves]
+    found = by(fitted("beta", calls[::2], calls[1::2]))
+    assert {key[:2]: value for key, value in found.items() if key[3] is None} == {
+        ("all_reduce", "0-1"): pytest.approx(0.1 * NS),
+        ("all_gather", "0-1"): pytest.approx(0.1 * NS),
+        ("all_reduce", "0-2"): pytest.approx(0.05 * NS),
+    }
+    (row,) = fitted("alpha", alike)
+    assert row["reason"] == "no kind of collective in one group has 5 matched instances of 2 sizes"
+
+
+def test_times_that_do_not_grow_along_a_line_have_no_fit() -> None:
+    """Doubled bytes take three times as long, from 10 ns on: below none at no bytes; or they take less."""
+    steep = line_of(*((2**n, 10 * 3**n) for n in range(5)))
+    falling = line_of(*((2**n, 500 - 10 * n) for n in range(5)), kind="all_gather")
+    falling = [row | {"instance": row["instance"] + 10} for row in falling]
+    for name in ("alpha", "beta"):
+        (row,) = fitted(name, [*steep, *falling])
+        assert row["reason"] == (
+            "the fits of 2 kinds and groups have a negative latency or inverse bandwidth: their times do not"
+            " grow with size along a line"
+        )
+        good = [row | {"instance": row["instance"] + 20} for row in line_of(*LINE, kind="broadcast")]
+        found = by(fitted(name, [*steep, *falling, *good]))
+        assert {kind for kind, *_ in found} == {"broadcast"}
+
+
+def test_the_share_of_the_spread_that_the_line_explains() -> None:
+    """As in the interval by hand: 1 B takes 9, 10 and 11 ns, 2 B twice as long, weights 1/t²."""
+    times = [9, 10, 11, 18, 20, 22]
+    calls = line_of(*zip([1, 1, 1, 2, 2, 2], times, strict=True))
+    mean = sum(1 / t for t in times[:3]) / sum(1 / t**2 for t in times[:3])
+    of_all = sum(1 / t for t in times) / sum(1 / t**2 for t in times)
+    unexplained = 2 * sum((t - mean) ** 2 / t**2 for t in times[:3])
+    whole = sum((t - of_all) ** 2 / t**2 for t in times)
+    (row,) = [row for row in fitted("beta", calls) if row["stat"] == "r2"]
+    assert (row["value"], row["unit"]) == (pytest.approx(1 - unexplained / whole), "1")
+
+
+def test_the_expansion_of_students_quantile_to_its_fourth_term() -> None:
+    """1.959964 + 2.372271 / 3 + 2.822499 / 3² + 2.555850 / 3³ + 1.589534 / 3⁴: its exact sum."""
+    assert t_quantile(3) == pytest.approx(3.178616995054, rel=1e-9)
+
+
 @pytest.mark.parametrize(("freedom", "quantile"), [(3, 3.182446), (10, 2.228139), (60, 2.000298)])
 def test_quantiles_of_student(freedom: int, quantile: float) -> None:
     assert t_quantile(freedom) == pytest.approx(quantile, rel=1.5e-3)
@@ -309,6 +459,76 @@ def test_a_pipelines_bubble_is_idling_and_waiting_for_its_neighbour() -> None:
     assert main(told, "overlap.pipeline_bubble") == pytest.approx(0.7)
     blind = a_rank([comm(0, 50)], [window(0, 50)], [collective("recv", 0, 50, **stages)])
     assert "1 not matched with another rank's" in reason(blind, "overlap.pipeline_bubble")
+
+
+STAGES = {"group": "0-1", "group_size": 2, "dimension": "pp"}
+
+
+def test_a_bubble_by_step_and_over_ranks_is_of_the_windows() -> None:
+    """Idle 50-100 and 130-200, waiting 0-30: 80 of 100 and 70 of 100; on the other rank 20 of 50."""
+    call = met("recv", 1, 0, 50, 30, **STAGES)
+    rank = a_rank([comm(0, 50), compute(100, 130)], [window(0, 100, 1), window(100, 200, 2)], [call])
+    assert {v.step: v.value for v in values(rank, "overlap.pipeline_bubble")} == pytest.approx(
+        {None: 150 / 200, 1: 80 / 100, 2: 70 / 100}
+    )
+    empty = a_rank([comm(0, 50)], [window(0, 100, 1), window(100, 100, 2)], [call])
+    assert [v.step for v in values(empty, "overlap.pipeline_bubble")] == [None, 1]
+    other = a_rank([compute(0, 30)], [window(0, 50)], [met("send", 1, 0, 10, 0, **STAGES)], rank=1)
+    assert rows_of("overlap.pipeline_bubble", rank, other)[0]["value"] == pytest.approx(170 / 250)
+
+
+def test_transfers_of_no_stated_dimension_are_the_pipelines_and_those_of_another_are_not() -> None:
+    nobodys = met("recv", 1, 0, 50, 30, dimension=None)
+    tensors = met("recv", 2, 60, 90, 20)
+    rank = a_rank(
+        [comm(0, 50), comm(60, 90)], [window(0, 100, 1)], [nobodys, tensors], card=card(parallelism={"pp": 2})
+    )
+    own = values(rank, "overlap.pipeline_bubble")[0]
+    assert (own.value, own.coverage) == (pytest.approx((20 + 30) / 100), Coverage(1, 1, 50, 50))
+    flat = a_rank([comm(0, 50)], [window(0, 100, 1)], [nobodys], card=card(parallelism={"pp": 1}))
+    assert "speaks of a pipeline" in reason(flat, "overlap.pipeline_bubble")
+
+
+def test_unmatched_transfers_beside_matched_ones_leave_the_bubble_partial() -> None:
+    calls = [met("recv", 1, 0, 50, 30, **STAGES), collective("send", 60, 70, **STAGES)]
+    (own,) = values(a_rank([comm(0, 50), comm(60, 70)], [window(0, 100)], calls), "overlap.pipeline_bubble")
+    assert (own.value, own.coverage) == (pytest.approx((10 + 30 + 30) / 100), Coverage(1, 2, 50, 60))
+    assert own.words == "left out: 1 not matched with another rank's"
+
+
+def test_a_stage_of_one_rank_is_no_pipeline_and_no_time_has_no_bubble() -> None:
+    alone = met("send", 1, 0, 50, 0, group="0", group_size=1, dimension="pp")
+    assert "speaks of a pipeline" in reason(
+        a_rank([comm(0, 50)], [window(0, 100)], [alone]), "overlap.pipeline_bubble"
+    )
+    empty = a_rank([compute(0, 9)], [window(50, 50, 1)], card=card(parallelism={"pp": 2}))
+    assert reason(empty, "overlap.pipeline_bubble") == "there is no time in the window"
+
+
+def test_what_is_hidden_need_not_be_matched() -> None:
+    calls = [met("all_reduce", 1, 20, 80, 40), collective("all_reduce", 85, 95, **PAIR)]
+    rank = a_rank([comm(20, 80), comm(85, 95), compute(85, 95)], [window(0, 100, 1)], calls)
+    own = values(rank, "time.exposed_wait")[0]
+    assert (own.value, own.status, own.coverage) == (pytest.approx(40 * NS), "ok", Coverage(2, 2, 60, 60))
+    blind = values(a_rank([comm(85, 95)], [window(0, 100, 1)], calls[1:]), "time.exposed_transfer")[0]
+    assert blind.coverage == Coverage(0, 1, 0, 10)
+
+
+def test_exposed_parts_are_means_over_steps_by_kind_group_and_dimension() -> None:
+    call = met("all_reduce", 1, 20, 80, 40)
+    rank = a_rank([comm(20, 80)], [window(0, 50, 1), window(50, 100, 2)], [call])
+    for part, (whole, first, second) in {"wait": (40, 30, 10), "transfer": (20, 0, 20)}.items():
+        found = values(rank, f"time.exposed_{part}")
+        assert {v.step: v.value for v in found if v.key[1:] == (None,) * 4} == pytest.approx(
+            {None: whole / 2 * NS, 1: first * NS, 2: second * NS}
+        )
+        assert {v.key[1:4]: v.value for v in found if v.key[1:] != (None,) * 4} == pytest.approx(
+            {
+                (None, "all_reduce", None): whole / 2 * NS,
+                ("0-1", "all_reduce", None): whole / 2 * NS,
+                (None, None, "dp"): whole / 2 * NS,
+            }
+        )
 
 
 @pytest.mark.parametrize("kind", ["send", "recv", "send_recv"])
@@ -355,8 +575,95 @@ def test_phases_and_the_gaps_between_them() -> None:
     assert found["tp", "gap"] == pytest.approx(10 * NS)
     assert found["dp", "gap"] == 0
     assert found[None, "gap"] == pytest.approx(5 * NS)
+    stats = {stat: value for (category, stat), value in found.items() if category is None and stat}
+    assert stats == {
+        "phase": pytest.approx((50 + 30 + 20) / 3 * NS),
+        "gap": pytest.approx(5 * NS),
+        "gap_p50": pytest.approx(5 * NS),
+        "gap_max": pytest.approx(10 * NS),
+    }
     nowhere = ranks_of([collective("all_reduce", 0, 20)])[0]
     assert "dimension" in reason(nowhere, "comm.windows")
+
+
+def phases(*ranks: Any) -> dict[tuple[str | None, str | None], float]:
+    """(category, stat) → the run's value of comm.windows, of times in ns."""
+    rows = rows_of("comm.windows", *ranks)
+    own = [row for row in rows if row["rank"] is None]
+    return {(row["category"], row["stat"]): row["value"] / (NS if row["stat"] else 1) for row in own}
+
+
+def test_phases_count_by_step_groups_of_one_and_unknown_dimensions_apart() -> None:
+    """In two steps: dp 0-10, unknown 15-30 with a group of one within, tp 22-40, dp 90-95."""
+    calls = [
+        met("all_reduce", 4, 90, 95, 0),
+        met("all_reduce", 1, 0, 10, 0),
+        collective("all_reduce", 15, 30),
+        met("broadcast", 9, 17, 21, 0, group="0", group_size=1, dimension="ep"),
+        met("all_gather", 3, 22, 40, 0, **TRIO),
+    ]
+    rank = a_rank([comm(0, 95)], [window(0, 50, 1), window(50, 100, 2)], calls)
+    assert phases(rank) == pytest.approx(
+        {
+            (None, None): 4 / 2,
+            (None, "phase"): (10 + 15 + 18 + 5) / 4,
+            (None, "gap"): (5 + 0 + 50) / 3,
+            (None, "gap_p50"): 5,
+            (None, "gap_max"): 50,
+            ("dp", None): 2 / 2,
+            ("dp", "phase"): (10 + 5) / 2,
+            ("dp", "gap"): 50,
+            ("dp", "gap_p50"): 50,
+            ("dp", "gap_max"): 50,
+            ("tp", None): 1 / 2,
+            ("tp", "phase"): 18,
+            ("tp", "gap"): 0,
+            ("tp", "gap_p50"): 0,
+            ("tp", "gap_max"): 0,
+            ("unknown", None): 1 / 2,
+            ("unknown", "phase"): 15,
+            ("unknown", "gap"): 5,
+            ("unknown", "gap_p50"): 5,
+            ("unknown", "gap_max"): 5,
+        }
+    )
+
+
+def test_a_gap_begins_where_all_before_has_ended() -> None:
+    """dp 0 - 60 outlasts tp 10 - 20: from its end on to dp's next phase are 5 ns."""
+    calls = [
+        met("all_gather", 2, 10, 20, 0, **TRIO),
+        met("all_reduce", 1, 0, 60, 0),
+        met("send", 3, 65, 70, 0),
+    ]
+    (rank,) = ranks_of(calls)
+    assert (phases(rank)["dp", "gap"], phases(rank)["tp", "gap"]) == (pytest.approx(5), 0)
+
+
+def test_of_what_begins_at_once_the_first_issued_is_first() -> None:
+    calls = [
+        met("all_gather", 2, 10, 20, 0, **TRIO),
+        met("all_reduce", 1, 10, 30, 0),
+        met("send", 3, 40, 50, 0),
+    ]
+    (rank,) = ranks_of(calls)
+    assert phases(rank)[None, None] == 2
+    (rank,) = ranks_of([calls[1] | {"collective": 0}, calls[0] | {"collective": 1}, calls[2]])
+    assert phases(rank)[None, None] == 3
+
+
+def test_ranks_count_as_many_times_as_they_have_phases_and_gaps() -> None:
+    """Phases of 10, 20 and 40 ns with gaps of 10 and 30 on one rank, of 100 ns and none on the other."""
+    first = [
+        met("all_reduce", 1, 0, 10, 0),
+        met("all_gather", 2, 20, 40, 0, **TRIO),
+        met("all_reduce", 3, 70, 110, 0),
+    ]
+    second = [met("all_reduce", 1, 0, 100, 0)]
+    found = phases(*ranks_of(first, second))
+    assert found[None, None] == pytest.approx((3 + 1) / 2)
+    assert found[None, "phase"] == pytest.approx((10 + 20 + 40 + 100) / 4)
+    assert found[None, "gap"] == pytest.approx((10 + 30) / 2)
 
 
 LATE = [

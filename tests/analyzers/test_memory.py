@@ -6,7 +6,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from hand_made import a_rank, card, comm, compute, event, main, reason, values, window
+from hand_made import a_rank, card, comm, compute, event, main, reason, rows_of, values, window
+
+from cclbench.analyzers.metric import Coverage
 
 NS = 1e-9
 
@@ -27,6 +29,31 @@ def test_copy_bandwidth_by_direction_counts_what_states_no_bytes() -> None:
     )
     assert (found[0].status, found[0].words) == ("partial", "left out: 1 of unknown bytes")
     assert (found[0].coverage.by_count, found[0].coverage.by_time) == (3 / 4, 70 / 90)
+
+
+def test_a_copy_in_no_stated_direction_counts_in_all_and_one_without_duration_in_none() -> None:
+    rows = [
+        event("copy", 0, 10, bytes=1000, copy_direction="h2d"),
+        event("copy", 10, 11, bytes=700),
+        event("copy", 20, 20, bytes=5000, copy_direction="d2h"),
+        event("copy", 30, 30, copy_direction="d2h"),
+    ]
+    found = values(a_rank(rows, [window(0, 100)]), "memory.copy_bandwidth")
+    assert {v.category: v.value for v in found} == pytest.approx({None: 1700 / 11e-9, "h2d": 1000 / 10e-9})
+    assert (found[0].status, found[0].words) == ("ok", None)
+
+
+def test_ranks_copies_count_by_their_time() -> None:
+    ranks = [
+        a_rank([event("copy", 0, ns, bytes=1000, copy_direction="h2d")], [window(0, 100)], rank=n)
+        for n, ns in enumerate((10, 40))
+    ]
+    run = {
+        row["category"]: row["value"]
+        for row in rows_of("memory.copy_bandwidth", *ranks)
+        if row["rank"] is None
+    }
+    assert run == pytest.approx({None: 2000 / 50e-9, "h2d": 2000 / 50e-9})
 
 
 def test_copies_without_bytes_have_no_bandwidth() -> None:
@@ -65,6 +92,33 @@ def test_hbm_utilization_from_stated_traffic() -> None:
         a_rank([compute(0, 10, hbm_bytes=20_000)], [window(0, 100)], card=card()), "memory.hbm_utilization"
     )
     assert impossible.status == "failed"
+    assert impossible.reason == "the trace states 2 of what the accelerator's memory can carry"
+
+
+@pytest.mark.usefixtures("chip")
+def test_traffic_of_all_device_rows_up_to_all_that_memory_can_carry() -> None:
+    """100 ns at 100 B/ns; of five rows, one of which ends outside, one states nothing."""
+    rows = [
+        compute(0, 10, hbm_bytes=4000),
+        event("copy", 10, 20, hbm_bytes=3000),
+        event("memset", 20, 30, hbm_bytes=2000),
+        comm(90, 120, hbm_bytes=1000),
+        compute(40, 45),
+        compute(100, 110, hbm_bytes=99_999),
+    ]
+    own = values(a_rank(rows, [window(0, 100)], card=card()), "memory.hbm_utilization")[0]
+    assert own.value == pytest.approx(1)
+    assert own.coverage == Coverage(4, 5, 10 + 10 + 10 + 30, 65)
+    assert (own.words, own.provenance) == ("left out: 1 device rows of unknown traffic", "measured")
+
+
+@pytest.mark.usefixtures("chip")
+def test_ranks_traffic_counts_by_what_their_memory_could_move() -> None:
+    ranks = [
+        a_rank([compute(0, 10, hbm_bytes=size)], [window(0, ns)], card=card(), rank=n)
+        for n, (size, ns) in enumerate(((2000, 100), (9000, 300)))
+    ]
+    assert rows_of("memory.hbm_utilization", *ranks)[0]["value"] == pytest.approx(11_000 / 40_000)
 
 
 @pytest.mark.usefixtures("chip")
@@ -79,6 +133,21 @@ def test_bound_share_is_left_of_the_ridge() -> None:
     assert own.status == "partial"
     assert own.words == "left out: 1 kernels of unknown FLOPs or traffic, counted as not bound"
     assert "states both" in reason(a_rank([compute(0, 1)], [window(0, 9)], card=card()), "memory.bound_share")
+
+
+@pytest.mark.usefixtures("chip")
+def test_a_kernel_on_the_ridge_is_not_bound_by_memory() -> None:
+    rows = [
+        compute(0, 10, flops=1000.0, hbm_bytes=100),
+        compute(10, 40, flops=999.0, hbm_bytes=100),
+        comm(40, 60, flops=1.0, hbm_bytes=100),
+        compute(150, 160, flops=1.0, hbm_bytes=100),
+    ]
+    rank = a_rank(rows, [window(0, 20, 1), window(20, 100, 2)], card=card())
+    found = values(rank, "memory.bound_share")
+    assert {v.step: v.value for v in found} == pytest.approx({None: 30 / 40, 1: 10 / 20, 2: 1})
+    assert [(v.status, v.words) for v in found] == [("ok", None)] * 3
+    assert {v.provenance for v in found} == {"derived"}
 
 
 def test_peak_allocated_is_of_the_device_and_of_the_window() -> None:
@@ -138,6 +207,50 @@ def test_loading_between_two_annotations_is_the_next_steps() -> None:
     rank = a_rank(rows, [*marks, window(10, 65, 1), window(65, 110, 2)])
     found = {v.step: v.value for v in values(rank, "data.stall")}
     assert found == pytest.approx({None: 10 / 100, 1: 0, 2: 10 / 55})
+
+
+def test_loading_without_marks_is_the_windows_that_holds_it() -> None:
+    """Loading 30-50 and 95-105, kernels 0-30 and 60-90: 20 ns in the first window, 5 in the second."""
+    rows = [
+        compute(0, 30),
+        event("annotation", 20, 50, track=1, name="data_loader"),
+        compute(60, 90),
+        event("op", 95, 105, track=1, name="data_loader"),
+        event("annotation", 150, 170, track=1, name="data_loader"),
+    ]
+    rank = a_rank(rows, [window(0, 50, 1), window(50, 100, 2)])
+    found = {v.step: v.value for v in values(rank, "data.stall")}
+    assert found == pytest.approx({None: 30 / 105, 1: 20 / 50, 2: 10 / 55})
+    whole = a_rank(rows, [window(0, 110, source="whole_trace")], policy="trace")
+    assert [(v.step, v.value) for v in values(whole, "data.stall")] == [(None, pytest.approx(30 / 110))]
+    empty = a_rank(rows, [window(0, 50, 1), window(50, 50, 2)])
+    assert [v.step for v in values(empty, "data.stall")] == [None, 1]
+    idle = a_rank([*rows[:1], event("annotation", 0, 20, track=1, name="data_loader")], [window(50, 50, 1)])
+    assert reason(idle, "data.stall") == "there is no time in the window"
+    marks = [window(0, 40, 1, "annotation"), window(40, 110, 2, "annotation")]
+    asked = a_rank(rows, [*marks, window(0, 100, source="whole_trace")], policy="trace")
+    assert main(asked, "data.stall") == pytest.approx(30 / 105)
+
+
+def test_ranks_loading_counts_by_their_time() -> None:
+    loading = event("annotation", 30, 50, track=1, name="data_loader")
+    ranks = [a_rank([compute(0, 30), loading], [window(0, end)], rank=n) for n, end in enumerate((50, 150))]
+    assert rows_of("data.stall", *ranks)[0]["value"] == pytest.approx(40 / 200)
+
+
+def test_loading_that_ends_as_a_step_ends_is_the_steps_and_what_begins_then_is_the_nexts() -> None:
+    rows = [
+        compute(0, 10),
+        event("annotation", 20, 30, track=1, name="data_loader"),
+        event("annotation", 40, 45, track=1, name="data_loader"),
+        compute(60, 70),
+        event("annotation", 80, 85, track=1, name="data_loader"),
+    ]
+    marks = [window(0, 40, 1, "annotation"), window(40, 80, 2, "annotation")]
+    rank = a_rank(rows, [*marks, window(0, 60, 1), window(60, 100, 2)])
+    found = {v.step: v.value for v in values(rank, "data.stall")}
+    # What begins when the last step has ended is nobody's.
+    assert found == pytest.approx({None: 15 / 100, 1: 10 / 60, 2: 5 / 45})
 
 
 def test_no_loader_annotation_is_no_stall_of_zero() -> None:

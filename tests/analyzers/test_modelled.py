@@ -11,7 +11,7 @@ import pytest
 from hand_made import a_rank, card, collective, comm, rows_of, values, window
 from msgspec import structs
 
-from cclbench.analyzers.metric import METRICS, NotApplicable, Value
+from cclbench.analyzers.metric import METRICS, Coverage, NotApplicable, Value
 from cclbench.analyzers.rows import metric_rows, rank_rows
 from cclbench.analyzers.stand_ins import FROM_EVIDENCE, STAND_INS, stand_in
 from cclbench.analyzers.view.rank_view import RankView
@@ -108,6 +108,63 @@ def test_a_machine_on_which_most_would_take_longer_is_not_the_machine() -> None:
     (only,) = modelled(a_talk(*calls))
     assert (only.status, only.value) == ("not_applicable", None)
     assert "3 of 3 collectives took less than the least that aws-p4de would" in (only.reason or "")
+
+
+def test_a_call_shorter_than_the_model_says_and_longer_than_its_least_bounds_what_is_above() -> None:
+    low, value, high = priced("all_reduce", 64 << 20)
+    ns = round((low + value) / 2 * 1e9)
+    found = modelled(a_talk(reduce(64 << 20, 0, ns)))
+    assert band(found) == pytest.approx([low / 2, ns / 2e9, ns / 2e9])
+    assert ns / 1e9 < high
+    assert "their duration stands" not in (found[0].reason or "")
+
+
+def test_a_machine_on_which_half_would_take_longer_may_be_it() -> None:
+    found = modelled(a_talk(reduce(64 << 20, 0, 5 * MS), reduce(64 << 20, 10 * MS, 100_000)))
+    assert band(found)[1] == pytest.approx((priced("all_reduce", 64 << 20)[1] + 1e-4) / 2)
+    assert "their duration stands" in (found[0].reason or "")
+    assert (found[0].coverage, found[0].status) == (Coverage(2, 2, 5 * MS + 100_000, 5 * MS + 100_000), "ok")
+
+
+def test_a_price_rests_on_the_collectives_that_have_one() -> None:
+    calls = [
+        reduce(1 << 20, 0, 3 * MS),
+        reduce(1 << 20, 4 * MS, 2 * MS, library="custom"),
+        reduce(1 << 20, 10 * MS, MS, in_bytes=None, out_bytes=None),
+        reduce(1 << 20, 12 * MS, MS, in_bytes=None, out_bytes=None),
+    ]
+    found = modelled(a_talk(*calls))
+    assert found[0].coverage == Coverage(1, 4, 3 * MS, 7 * MS)
+    assert found[0].left_out == {
+        "of unknown kind, bytes or duration": 2,
+        "by libraries whose algorithms the model lacks": 1,
+    }
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_up_to_an_exbibyte_is_priced(more: int) -> None:
+    size = 2**60 + more
+    found = modelled(
+        a_talk(reduce(1 << 20, 0, 3 * MS), reduce(1 << 20, 4 * MS, 3 * MS), reduce(size, 10 * MS, MS))
+    )
+    assert found[0].left_out == ({"of more than 1 EiB": 1} if more else {})
+    assert ("their duration stands" in (found[0].reason or "")) is not more
+
+
+def test_what_cannot_be_priced_is_counted_by_why() -> None:
+    calls = [
+        reduce(1 << 20, 0, 3 * MS),
+        reduce(1 << 20, 4 * MS, MS, group="x" * 8),
+        reduce(2 << 20, 6 * MS, MS, group="x" * 8),
+        reduce(1 << 20, 12 * MS, MS, group="0-8", group_size=9),
+        reduce(2**62, 14 * MS, MS, library="custom"),
+    ]
+    left_out = modelled(a_talk(*calls))[0].left_out
+    assert {why.partition(":")[0]: number for why, number in left_out.items()} == {
+        "by libraries whose algorithms the model lacks": 1,
+        "whose ranks are not known": 2,
+        "the group has 1 to 8 ranks a node": 1,
+    }
 
 
 def test_what_was_measured_stays() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hand_made import a_rank, card, collective, comm, values, window
 
-from cclbench.analyzers.metric import METRICS, Value
+from cclbench.analyzers.metric import METRICS, Coverage, Value
 from cclbench.analyzers.rows import rank_rows
 from cclbench.analyzers.view.rank_view import RankView
 
@@ -74,8 +74,52 @@ def test_replicas_of_shards_reduce_a_shard_each() -> None:
     assert band(found, "all_gather") == (2200, 2200, 8800)
 
 
-def test_32_bit_training_reduces_in_32_bits_unless_a_hook_halves_them() -> None:
-    assert band(modelled(a_job("all_reduce", workload__precision="fp32"))) == (2200, 4400, 4400)
+@pytest.mark.parametrize(
+    ("gathers", "scatters", "expected"), [(1, 1, (2200, 2200, 8800)), (2, 1, (2200, 4400, 8800))]
+)
+def test_weights_are_gathered_once_or_twice(gathers: int, scatters: int, expected: tuple[int, ...]) -> None:
+    calls = ("all_gather",) * gathers + ("reduce_scatter",) * scatters
+    found = modelled(a_job(*calls, parallelism={"dp_shard": 2}))
+    assert band(found, "all_gather") == expected
+    assert found[0].coverage == Coverage(2 * len(calls), 2 * len(calls))
+
+
+def test_exchanges_of_other_groups_are_counted_and_of_unknown_ones_taken() -> None:
+    """Of four all-reduces in a step one is of one rank, one of four, one of nobody knows how many."""
+    job = a_job("all_reduce", "all_reduce", "all_reduce", "all_reduce")
+    sizes = (2, 1, 4, None)
+    calls = [row | {"group_size": sizes[n % 4]} for n, row in enumerate(job.tables._collectives)]
+    steps = [window(0, 1000, 0), window(1000, 2000, 1)]
+    found = modelled(a_rank([comm(0, 10)], steps, calls, card=job.card))
+    assert band(found) == (2200, 2200, 4400)
+    assert found[0].left_out == {"of other kinds or groups": 4}
+    assert found[0].coverage == Coverage(4, 8)
+    lone = [row | {"group_size": 1} for row in calls]
+    (only,) = modelled(a_rank([comm(0, 10)], steps, lone, card=job.card))
+    assert "takes all_reduce in every step" in (only.reason or "")
+
+
+def test_a_step_without_the_exchange_is_not_modelled() -> None:
+    job = a_job("all_reduce")
+    steps = [window(0, 1000, 0), window(1000, 2000, 1), window(2000, 3000, 2)]
+    (only,) = modelled(a_rank([comm(0, 10)], steps, job.tables._collectives, card=job.card))
+    assert only.reason is not None
+    assert only.reason.endswith(
+        "the card's data parallelism takes all_reduce in every step, and the trace has not"
+    )
+
+
+@pytest.mark.parametrize(
+    ("precision", "expected"),
+    [
+        ("bf16", (2200, 2200, 4400)),
+        ("fp16", (2200, 2200, 4400)),
+        ("fp32", (2200, 4400, 4400)),
+        ("tf32", (2200, 4400, 4400)),
+    ],
+)
+def test_training_reduces_in_its_own_bits_or_in_16_or_32(precision: str, expected: tuple[int, ...]) -> None:
+    assert band(modelled(a_job("all_reduce", workload__precision=precision))) == expected
 
 
 def test_stated_bytes_stay() -> None:
@@ -106,6 +150,16 @@ def test_switched_off_there_is_no_number() -> None:
         (("broadcast",), {}, "takes all_reduce in every step"),
         (("all_reduce", "reduce_scatter"), {}, "the card states no dp_shard"),
         (("all_gather",) * 3 + ("reduce_scatter",), {"parallelism": {"dp_shard": 2}}, "3 all_gathers to a"),
+        (("all_gather",) + ("reduce_scatter",) * 2, {"parallelism": {"dp_shard": 2}}, "0.5 all_gathers to a"),
+        (("all_reduce", "all_gather"), {}, "the card states no dp_shard"),
+        (("reduce_scatter",), {"parallelism": {"dp_shard": 2}}, "takes all_gather in every step"),
+        (("all_gather",), {"parallelism": {"dp_shard": 2}}, "takes reduce_scatter in every step"),
+        (
+            ("all_reduce",),
+            {"parallelism": {"dp_replicate": 2, "pp": 4, "cp": 2, "ep": 3}},
+            "what pp 4, cp 2, ep 3 exchange takes sizes",
+        ),
+        (("all_reduce",), {"workload__batch": {"micro": 2}}, "takes workload.batch.global and .micro"),
     ],
 )
 def test_a_job_that_does_not_fit_is_not_modelled(

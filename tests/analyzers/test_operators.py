@@ -7,7 +7,19 @@ from typing import Any
 
 import pytest
 
-from tests.analyzers.hand_made import a_rank, card, comm, compute, event, main, reason, values, window
+from cclbench.analyzers.metric import Coverage
+from tests.analyzers.hand_made import (
+    a_rank,
+    card,
+    comm,
+    compute,
+    event,
+    main,
+    reason,
+    rows_of,
+    values,
+    window,
+)
 
 BF16 = '["c10::BFloat16","c10::BFloat16"]'
 SQUARE = "[[1000,1000],[1000,1000]]"
@@ -77,6 +89,52 @@ def test_a_kernel_belongs_to_the_innermost_call_that_has_a_model() -> None:
     assert (works.time_ns.tolist(), works.kernels.tolist()) == ([30], [2])
 
 
+def test_what_takes_longer_than_its_least_time() -> None:
+    """mm 10,000 − 6,410 ns, add 10,000 − 5,885; in two steps half of it each step."""
+    mm, add = 10e-6 - 2e9 / 312e12, 10e-6 - 12e6 / 2.039e12
+    found = {v.category: v for v in values(rank(), "compute.above_roofline")}
+    assert {category: v.value for category, v in found.items()} == {
+        None: pytest.approx(mm + add),
+        "gemm": pytest.approx(mm),
+        "elementwise": pytest.approx(add),
+    }
+    assert found[None].coverage == Coverage(2, 4, 20_000, 40_000)
+    steps = [window(0, 15_000, 1), window(15_000, 100_000, 2)]
+    halved = a_rank(ROWS, steps, operators=OPERATORS, card=card())
+    assert main(halved, "compute.above_roofline", "partial") == pytest.approx((mm + add) / 2)
+    # One that is faster than the least time takes nothing from the others.
+    quick = [compute(0, 1_000, operator=2), compute(20_000, 30_000, operator=3, category="elementwise")]
+    both = a_rank(quick, WINDOW, operators=OPERATORS, card=card())
+    assert main(both, "compute.above_roofline") == pytest.approx(add)
+    alone = a_rank(ROWS[2:], WINDOW, operators=OPERATORS, card=card())
+    assert reason(alone, "compute.above_roofline") == "no operator in the window has a known least time"
+
+
+def test_an_efficiency_says_why_there_is_none() -> None:
+    unknown = a_rank(ROWS[2:], WINDOW, operators=OPERATORS, card=card())
+    assert reason(unknown, "compute.roofline_efficiency") == (
+        "no operators in the window whose least time is known: of 2 operators none has a cost model and"
+        " a peak"
+    )
+    copied = a_rank(ROWS[5:], WINDOW, operators=OPERATORS, card=card())
+    assert reason(copied, "compute.roofline_efficiency") == (
+        "no operators in the window whose least time is known"
+    )
+    assert reason(copied, "compute.gemm_efficiency") == (
+        "no matrix products in the window whose least time is known"
+    )
+
+
+def test_ranks_count_by_the_time_of_their_operators() -> None:
+    """mm's least time twice, in 10 and in 40 µs."""
+    views = [
+        a_rank([compute(0, ns, operator=2)], WINDOW, operators=OPERATORS, card=card(), rank=n)
+        for n, ns in enumerate((10_000, 40_000))
+    ]
+    for metric in ("compute.gemm_efficiency", "compute.roofline_efficiency"):
+        assert rows_of(metric, *views)[0]["value"] == pytest.approx(2 * 2e9 / 312e12 / 50e-6)
+
+
 def test_gemm_efficiency() -> None:
     """2e9 / 312e12 s = 6,410 ns, in 10,000."""
     assert main(rank(), "compute.gemm_efficiency") == pytest.approx(2e9 / 312e12 / 10e-6)
@@ -88,35 +146,49 @@ def test_roofline_efficiency() -> None:
     Of 40 µs of compute half is of works with a model: partial.
     """
     found = values(rank(), "compute.roofline_efficiency")
-    assert found[0].value == pytest.approx((2e9 / 312e12 + 12e6 / 2.039e12) / 20e-6, rel=1e-3)
+    assert found[0].value == pytest.approx((2e9 / 312e12 + 12e6 / 2.039e12) / 20e-6)
     assert (found[0].status, found[0].coverage.by_time) == ("partial", 0.5)
     by_category = {v.category: v.value for v in found[1:]}
-    assert by_category["gemm"] == pytest.approx(0.641, rel=1e-3)
-    assert by_category["elementwise"] == pytest.approx(0.5885, rel=1e-3)
+    assert by_category["gemm"] == pytest.approx(2e9 / 312e12 / 10e-6)
+    assert by_category["elementwise"] == pytest.approx(12e6 / 2.039e12 / 10e-6)
 
 
 def test_achieved_flops_by_formula() -> None:
     """2.002e9 FLOP in 100 µs."""
     found = values(rank(), "compute.achieved_flops")[0]
     assert found.value == pytest.approx(2.002e9 / 100e-6)
-    assert found.provenance == "derived"
+    assert (found.provenance, found.coverage) == ("derived", Coverage(2, 4, 20_000, 40_000))
+    assert found.reason == "by formula from the operators' recorded arguments"
+    ranks = [rank(), a_rank(ROWS[:1], [window(0, 300_000)], operators=OPERATORS, card=card(), rank=1)]
+    both = rows_of("compute.achieved_flops", *ranks)[0]
+    assert both["value"] == pytest.approx(4.002e9 / 400e-6)
 
 
 def test_traffic_by_formula_is_a_lower_bound() -> None:
     """18 MB of 2.039e12 · 100e-6 B."""
     found = values(rank(), "memory.hbm_utilization")[0]
-    assert found.value == pytest.approx(18e6 / (2.039e12 * 100e-6), rel=1e-3)
-    assert "lower bound" in (found.reason or "")
+    assert found.value == pytest.approx(18e6 / (2.039e12 * 100e-6))
+    assert found.reason == "a lower bound: compulsory traffic of operators"
+    assert (found.provenance, found.coverage) == ("derived", Coverage(2, 4, 20_000, 40_000))
+    assert found.left_out == {"device rows of unknown traffic": 2}
 
 
 def test_bound_share_by_formula() -> None:
     """add's 10 µs of 40; mm is right of the ridge."""
-    assert main(rank(), "memory.bound_share", "partial") == pytest.approx(0.25)
+    found = values(rank(), "memory.bound_share")[0]
+    assert (found.value, found.coverage) == (pytest.approx(0.25), Coverage(2, 4, 20_000, 40_000))
 
 
 def test_recompute_share() -> None:
     """add's 10 µs of 40."""
     assert main(rank(), "compute.recompute_share") == 0.25
+    copied = a_rank([*ROWS[:1], event("copy", 50, 60, phase="backward")], WINDOW, operators=OPERATORS)
+    assert main(copied, "compute.recompute_share") == 0
+    talk = a_rank([comm(0, 10, phase="backward")], WINDOW, operators=OPERATORS)
+    assert reason(talk, "compute.recompute_share") == "there is no compute time in the window"
+    again = [compute(0, 30_000, operator=3, phase="backward")]
+    ranks = [rank(), a_rank(again, WINDOW, operators=OPERATORS, rank=1)]
+    assert rows_of("compute.recompute_share", *ranks)[0]["value"] == pytest.approx(40 / 70)
     forward = a_rank(ROWS[:1], WINDOW, operators=OPERATORS)
     assert "backward" in reason(forward, "compute.recompute_share")
 
@@ -138,6 +210,64 @@ def test_modules_to_the_first_level_with_several() -> None:
     assert found[None] == pytest.approx(46e-6)
     assert (found["Net_0/Linear_0"], found["Net_0/Linear_1"]) == (pytest.approx(10e-6), pytest.approx(10e-6))
     assert "with_stack" in reason(a_rank([compute(0, 9)], [window(0, 10)]), "time.module")
+
+
+def modules(*paths: str | None, ns: int = 10) -> dict[str | None, float]:
+    """ns by module of kernels of those modules, each one ns longer than the one before."""
+    rows = [compute(1000 * n, 1000 * n + ns + n, module=path) for n, path in enumerate(paths)]
+    found = values(a_rank(rows, [window(0, 1000 * len(paths))]), "time.module")
+    return {v.category: round((v.value or 0) * 1e9, 6) for v in found}
+
+
+def test_a_single_module_is_shown_at_its_first_level_and_deeper_ones_at_that_of_several() -> None:
+    assert modules("Net_0/Block_0/Linear_0") == {None: 10, "Net_0": 10}
+    assert modules("Net_0", "Net_0/Block_0") == {None: 21, "Net_0": 21}
+    assert modules("N/B/X", "N/B/Y/Z", None) == {None: 33, "N/B/X": 10, "N/B/Y": 11, "none": 12}
+    assert modules("N/A/X", "N/B/X", "N/A/Y") == {None: 33, "N/A": 10 + 12, "N/B": 11}
+
+
+def test_the_60_modules_of_most_time_are_told_apart() -> None:
+    sixty = modules(*(f"N/{n:02}" for n in range(60)))
+    assert len(sixty) == 1 + 60
+    assert "others" not in sixty
+    found = modules(*(f"N/{n:02}" for n in range(62)))
+    assert len(found) == 1 + 60 + 1
+    assert (found["others"], found["N/02"], found["N/61"]) == (10 + 11, 12, 71)
+    assert not {"N/00", "N/01"} & set(found)
+
+
+def test_one_phase_alone_tells_nothing_apart_unless_it_is_named() -> None:
+    assert reason(a_rank([compute(0, 9)], WINDOW), "time.phase") == (
+        "nothing in the trace tells one phase from another"
+    )
+    named = a_rank([compute(0, 9_000, phase="decode")], [window(0, 10_000, 1), window(10_000, 20_000, 2)])
+    found = {(v.step, v.category): v.value for v in values(named, "time.phase")}
+    assert found == pytest.approx(
+        {(None, None): 4.5e-6, (1, None): 9e-6, (2, None): 0, (None, "decode"): 4.5e-6}
+    )
+    assert reason(a_rank([event("op", 0, 1)], WINDOW, works_on=None), "time.phase") == (
+        "the trace holds host rows only, none of the accelerator's"
+    )
+
+
+def test_a_cpus_time_is_of_its_innermost_calls_phase() -> None:
+    """Thread 1: forward 0-40, a backward call 10-20 in it, in a wrapper; thread 2: the optimizer 30-60."""
+    operators = [
+        call(1, "MmBackward0", start_ns=0, end_ns=90, track=1, phase="data"),
+        call(2, "aten::mm", start_ns=0, end_ns=40, track=1, phase="forward"),
+        call(3, "aten::add", start_ns=10, end_ns=20, track=1, phase="backward"),
+        call(4, "aten::mul", start_ns=30, end_ns=60, track=2, phase="optimizer"),
+        call(5, "aten::relu", start_ns=70, end_ns=75, track=2, phase=None),
+    ]
+    rows = [
+        event("op", 0, 40, track=1, name="aten::mm"),
+        event("op", 30, 60, track=2, name="aten::mul"),
+        event("op", 70, 75, track=2, name="aten::relu"),
+        event("op", 80, 84, track=3, name="gloo:all_reduce", category="communication", collective=0),
+    ]
+    view = a_rank(rows, [window(0, 100)], operators=operators, works_on="host")
+    found = {v.category: round((v.value or 0) * 1e9, 6) for v in values(view, "time.phase")}
+    assert found == {None: 60 + 5 + 4, "forward": 20 + 5, "backward": 10, "optimizer": 20 + 5, "other": 5 + 4}
 
 
 def test_nothing_is_guessed_without_arguments() -> None:
@@ -181,3 +311,28 @@ def test_the_models_flops_against_those_that_ran() -> None:
     assert found[None] == pytest.approx(288_000 / 2 / 4e9)
     assert found["recomputed"] == 0.5
     assert found["without_model"] == pytest.approx(20 / 45)
+    assert values(view, "compute.model_flops_share")[0].reason == (
+        "operators' FLOPs a step: 4e+09, of which 50.0% recomputed;"
+        " 44.4% of compute time is in operators without FLOPs"
+    )
+    halves = [window(0, 50_000, step=1), window(50_000, 100_000, step=2)]
+    view = a_rank(rows, halves, operators=again, card=card())
+    assert main(view, "compute.model_flops_share") == pytest.approx(288_000 / 2 / 2e9)
+    assert (values(view, "compute.model_flops_share")[0].reason or "").startswith(
+        "operators' FLOPs a step: 2e+09"
+    )
+
+
+def test_without_steps_or_products_the_models_share_says_so() -> None:
+    instant = a_rank([compute(50, 50, operator=2)], [window(0, 100, 1)], operators=OPERATORS, card=card())
+    found = {v.stat: v.value for v in values(instant, "compute.model_flops_share")}
+    assert found == {None: 288_000 / 2 / 2e9, "recomputed": 0, "without_model": 0}
+    whole = a_rank(ROWS, [window(0, 100_000, source="whole_trace")], operators=OPERATORS, card=card())
+    assert (
+        reason(whole, "compute.model_flops_share")
+        == "FLOPs per step need steps: the window is the whole trace"
+    )
+    added = a_rank(ROWS[1:2], WINDOW, operators=OPERATORS, card=card())
+    assert reason(added, "compute.model_flops_share") == (
+        "no matrix product, convolution or attention has recorded arguments"
+    )

@@ -12,8 +12,20 @@ import pytest
 from hand_made import a_rank, collective, comm, compute, event, rows_of, window
 from typed import figures
 
-from cclbench.analyzers.metric import METRICS, Failed, Metric, NotApplicable, Value, mean_over_ranks, resolve
+from cclbench.analyzers.metric import (
+    METRICS,
+    Coverage,
+    Failed,
+    Metric,
+    NotApplicable,
+    Unknown,
+    Value,
+    mean_over_ranks,
+    no_value,
+    resolve,
+)
 from cclbench.analyzers.rows import metric_rows, rank_rows, run_values, select, window_policy
+from cclbench.analyzers.stand_ins import STAND_INS
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.errors import UsageError
 from cclbench.record.rows import Row, builtins
@@ -204,7 +216,11 @@ def test_an_alias_selects_its_kind_or_says_that_there_is_none() -> None:
     ((_, peers),) = resolve(["bandwidth_utilization_peertopeer_group_6"])
     (nothing,) = builtins(select(figures(rows), peers))
     assert (nothing["value"], nothing["status"]) == (None, "not_applicable")
-    assert "send" in nothing["reason"]
+    assert nothing["reason"] == "send or recv or send_recv: no such collective of known size in the window"
+    assert (nothing["rank"], nothing["collective"], nothing["provenance"]) == (None, None, None)
+    ((_, reduce),) = resolve(["bandwidth_utilization_allreduce_group_6"])
+    (nothing,) = builtins(select(figures(rows), reduce))
+    assert (nothing["rank"], nothing["collective"]) == (None, "all_reduce")
     silent = rows_of("comm.busbw", a_rank([event("copy", 0, 9)], [window(0, 9)]))
     assert builtins(select(figures(silent), gather)) == silent
 
@@ -220,3 +236,148 @@ def test_ranks_whose_combination_is_no_number_fail_the_run(number: float) -> Non
         "failed",
         "the result is not a finite number",
     )
+
+
+@pytest.mark.parametrize(
+    ("own", "unknown", "expected"),
+    [
+        # Rows of known time add up.
+        (Coverage(3, 4, 30, 40), [Coverage(0, 2, 0, 10)], (3 / 6, 30 / 50)),
+        (Coverage(4, 4, 40, 40), [Coverage(0, 2, 0, 10), Coverage(0, 4, 0, 50)], (4 / 10, 40 / 100)),
+        # Of a figure that counts no rows, or all of those it has, ranks are counted.
+        (None, [Coverage(0, 2, 0, 10)], (1 / 2, None)),
+        (None, [Coverage(0, 1), Coverage(0, 1)], (1 / 3, None)),
+        (Coverage(4, 4), [Coverage(0, 1)], (1 / 2, None)),
+        # What lacks rows of its own says which, where the others' time is not known.
+        (Coverage(1, 4), [Coverage(0, 1)], (1 / 4, None)),
+        (Coverage(3, 4, 30, 40), [Coverage(0, 2, 0, 10), Coverage(0, 1)], (3 / 4, 30 / 40)),
+    ],
+)
+def test_unknown_ranks_make_a_figure_partial(
+    own: Coverage | None, unknown: list[Coverage], expected: tuple[float, float | None]
+) -> None:
+    silent = {rank: [no_value("cut", coverage=one)] for rank, one in enumerate(unknown, start=1)}
+    (run, *_) = a_row({0: [Value(value=2.0, coverage=own)], **silent})
+    assert (run["value"], run["status"]) == (2, "partial")
+    assert (run["coverage"], run["coverage_time"]) == (pytest.approx(expected[0]), expected[1])
+
+
+def test_a_ranks_first_value_says_why_it_is_unknown() -> None:
+    silent = [no_value("cut", coverage=Coverage(0, 2, 0, 10)), no_value("few", stat="p95")]
+    (run, *_) = a_row({0: [Value(value=2.0)], 1: silent})
+    assert (run["coverage"], run["reason"]) == (1 / 2, "1 of 2 ranks left out: cut (rank 1)")
+
+
+def test_what_cannot_be_modelled_says_what_lacks_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> list[Value]:
+        raise NotApplicable("no card")
+
+    monkeypatch.setitem(STAND_INS, "test.metric", refuse)
+    view = a_rank([compute(0, 5)], [window(0, 10)])
+    metric = a_metric(lambda _: [no_value("cut"), no_value("few", stat="p95")])
+    (only,) = rank_rows(view, [metric], model=True)["test.metric"]
+    assert (only.reason, only.stat) == ("cut; not modelled: no card", None)
+    alike = a_metric(lambda _: no_value("no card"))
+    (only,) = rank_rows(view, [alike], model=True)["test.metric"]
+    assert only.reason == "no card"
+
+
+def test_an_error_in_what_was_asked_for_is_raised() -> None:
+    view = a_rank([compute(0, 5)], [window(0, 10)])
+    with pytest.raises(UsageError, match="nothing like it"):
+        rank_rows(view, [a_metric(_raise(UsageError("nothing like it")))])
+
+
+def test_ranks_without_an_answer_that_is_no_matter_leave_the_figure_whole() -> None:
+    (run, *_) = a_row({0: [Value(value=2.0)], 1: none("no kernels")})
+    assert (run["value"], run["status"], run["coverage"]) == (2, "ok", None)
+    assert run["reason"] == "1 of 2 ranks left out: no kernels (rank 1)"
+
+
+def test_what_a_trace_does_not_state_is_one_unknown_rank_unless_rows_are_counted() -> None:
+    view = a_rank([compute(0, 5)], [window(0, 10)])
+    found = [
+        rank_rows(view, [a_metric(_raise(why))])["test.metric"][0]
+        for why in (Unknown("cut"), Unknown("cut", Coverage(0, 3)), NotApplicable("cut"))
+    ]
+    assert [value.coverage for value in found] == [Coverage(0, 1), Coverage(0, 3), None]
+    assert {(value.status, value.reason) for value in found} == {("not_applicable", "cut")}
+
+
+def test_a_strangers_defect_is_told_in_so_many_characters_and_our_own_is_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    view = a_rank([compute(0, 5)], [window(0, 10)])
+    defect = a_metric(_raise(ValueError("x" * 400)))
+    monkeypatch.setattr(METRICS, "origin", lambda _: "strange.metrics")
+    (only,) = rank_rows(view, [defect])["test.metric"]
+    assert (only.value, only.status) == (None, "failed")
+    said = "a defect of the plug-in strange.metrics: ValueError: "
+    assert only.reason == said + "x" * (300 - len(said))
+    monkeypatch.setattr(METRICS, "origin", lambda _: "cclbench.analyzers.time")
+    with pytest.raises(ValueError, match="xxx"):
+        rank_rows(view, [defect])
+
+
+def told_rows(told: list[Value], ranks: dict[int, list[Value]], policies: dict[int, str]) -> list[dict]:
+    """Rows of a metric that files beside the traces tell of, too."""
+    rows = metric_rows(a_metric(None), ranks, policies, told, asked="annotations", source="kineto")
+    return builtins(rows)
+
+
+def test_what_files_tell_stands_in_where_no_rank_has_a_number() -> None:
+    told = [
+        Value(value=4.0, rank=0, step=1, stat="a"),
+        Value(value=3.0, rank=0, step=0, stat="b"),
+        Value(value=2.0, rank=0, source="memory_snapshot"),
+        Value(value=1.0),
+    ]
+    silent = {0: none("cut"), 1: none("cut")}
+    rows = told_rows(told, silent, {0: "steps", 1: "trace"})
+    assert [(row["rank"], row["step"], row["value"], row["source"]) for row in rows] == [
+        (None, None, 1, "kineto"),
+        (0, None, 2, "memory_snapshot"),
+        (0, 0, 3, "kineto"),
+        (0, 1, 4, "kineto"),
+    ]
+    assert {row["window"] for row in rows} == {"trace"}
+    assert {row["window"] for row in told_rows(told, {}, {})} == {"annotations"}
+    answered = told_rows(told, {0: [Value(value=9.0)], 1: none("cut")}, {0: "steps", 1: "trace"})
+    assert [(row["rank"], row["value"], row["window"]) for row in answered] == [
+        (None, 9, "steps"),
+        (0, 9, "steps"),
+        (1, None, "trace"),
+    ]
+    (nothing, *_) = told_rows([no_value("none")], silent, {0: "steps", 1: "steps"})
+    assert nothing["reason"] == "cut"
+
+
+def test_a_run_without_traces_says_so() -> None:
+    (row,) = told_rows([], {}, {})
+    assert (row["value"], row["status"], row["reason"]) == (None, "not_applicable", "the run has no trace")
+
+
+def test_a_metric_of_all_ranks_alone_has_no_ranks_rows() -> None:
+    metric = replace(a_metric(None), rank_rows=False)
+    rows = metric_rows(metric, {0: [Value(value=1.0)]}, {0: "steps"}, [], asked="steps", source="kineto")
+    assert [(row.rank, row.value, row.version) for row in rows] == [(None, 1, 3)]
+
+
+def test_what_was_measured_is_not_averaged_with_what_was_modelled() -> None:
+    measured, modelled = [Value(value=2.0)], [Value(value=8.0, provenance="modelled")]
+    (run, *_) = a_row({0: measured, 1: modelled})
+    assert (run["value"], run["provenance"]) == (2, "measured")
+    (run, *_) = a_row({0: modelled, 1: modelled})
+    assert (run["value"], run["provenance"]) == (8, "modelled")
+
+
+def test_a_combination_that_does_not_apply_says_why() -> None:
+    def alone(_: object) -> list[Value]:
+        raise NotApplicable("there is one")
+
+    metric = replace(a_metric(None), combine=alone)
+    (run, own) = builtins(
+        metric_rows(metric, {0: [Value(value=1.0)]}, {0: "steps"}, [], asked="steps", source="kineto")
+    )
+    assert (run["value"], run["status"], run["reason"]) == (None, "not_applicable", "there is one")
+    assert own["value"] == 1

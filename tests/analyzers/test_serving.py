@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import cclbench
-from cclbench.analyzers.metric import METRICS, Value
+from cclbench.analyzers.metric import METRICS, Coverage, Value
 from cclbench.analyzers.rows import run_values
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.formats.serving import Serving
@@ -115,6 +115,104 @@ def test_a_last_token_before_the_first_is_left_out() -> None:
     assert mean.left_out["with the last token before the first"] == 1
 
 
+def test_a_first_token_that_is_the_last_is_no_time_of_zero_but_one_gap_of_zero_is() -> None:
+    """Of 200, 0 and nothing: 3 tokens in 200 ms, 2 at once; 1 token has no gap."""
+    rows = [
+        {"success": True, "output_tokens": 3, "ttft_ns": 100 * MS, "itl_ns": [200 * MS]},
+        {"success": True, "output_tokens": 2, "ttft_ns": 100 * MS, "itl_ns": [0]},
+        {"success": True, "output_tokens": 1, "ttft_ns": 100 * MS, "itl_ns": [5 * MS]},
+        {"success": True, "output_tokens": 3, "ttft_ns": 100 * MS, "itl_ns": [], "e2e_ns": 900 * MS},
+    ]
+    (mean, *_) = _values("tpot", _requests(rows))
+    assert mean.value == pytest.approx((0.1 + 0) / 2)
+    assert mean.coverage == Coverage(2, 2)
+    assert mean.words == "left out: 1 of one output token or of unknown length, 1 answered in one piece"
+
+
+UNKNOWN_ROWS: list[dict[str, Any]] = [
+    {"success": True, "output_tokens": 3, "ttft_ns": 100 * MS, "itl_ns": [10 * MS, 30 * MS]},
+    {"success": True, "output_tokens": 3, "ttft_ns": None, "itl_ns": [50 * MS]},
+    {"success": True, "output_tokens": 2, "ttft_ns": 300 * MS, "itl_ns": None},
+    {"success": True, "output_tokens": None, "ttft_ns": 200 * MS, "itl_ns": [60 * MS], "e2e_ns": 250 * MS},
+    {"success": True, "output_tokens": 2, "ttft_ns": 200 * MS, "itl_ns": [10 * MS], "e2e_ns": 200 * MS - 1},
+    {"success": False, "output_tokens": 0, "ttft_ns": 1 * MS, "itl_ns": [1 * MS]},
+    {"success": None, "output_tokens": 2, "ttft_ns": 1 * MS, "itl_ns": [1 * MS]},
+]
+
+
+@pytest.mark.parametrize(
+    ("metric", "mean", "requests", "unknown", "left_out", "provenance"),
+    [
+        # 100, 300, 200 and 200 ms
+        ("ttft", 0.2, 4, 1, {"without a time to first token": 1}, "measured"),
+        # 10, 30, 50, 60 and 10 ms
+        ("itl", 0.032, 4, 1, {"without a list of gaps": 1}, "measured"),
+        # 140, 250 and 1 ns less than 200 ms; nobody knows the second's first token and the third's gaps
+        ("e2e_latency", 0.589999999 / 3, 3, 2, {"without a latency": 2}, "measured"),
+        # 40 / 2 ms
+        (
+            "tpot",
+            0.020,
+            1,
+            4,
+            {
+                "of one output token or of unknown length": 1,
+                "answered in one piece": 0,
+                "without a latency": 2,
+                "with the last token before the first": 1,
+            },
+            "derived",
+        ),
+    ],
+)
+def test_requests_that_state_a_part_only_leave_a_latency_partial(
+    metric: str, mean: float, requests: int, unknown: int, left_out: dict[str, int], provenance: str
+) -> None:
+    """One request of unknown outcome may have been answered: it is unknown, too."""
+    (own, *_) = _values(metric, _requests(UNKNOWN_ROWS))
+    assert own.value == pytest.approx(mean)
+    assert own.coverage == Coverage(requests, requests + unknown + 1)
+    assert own.left_out == {"failed": 1, "of unknown outcome": 1, **left_out}
+    assert (own.status, own.provenance) == ("partial", provenance)
+
+
+def test_two_benchmarks_of_two_files_are_kept_apart() -> None:
+    """Two in either file; a figure that is stated belongs to the file and number that state it."""
+    tables = [
+        _requests(REQUEST_ROWS[:1], file=file, benchmark=number) for file in ("a", "b") for number in (0, 1)
+    ]
+    stated = _serving(("duration", None, 4.0), file="b", benchmark=1)
+    found = [(value.category, value.value) for value in _values("request_throughput", *tables, stated)]
+    assert found == [(None, None), ("a#1", None), ("a#2", None), ("b#1", None), ("b#2", 0.25)]
+
+
+@pytest.mark.parametrize(("stated", "says"), [(100.0, False), (99.9, True), (102.0, False), (102.1, True)])
+def test_a_rate_as_stated_is_mentioned_where_it_differs_by_more_than_a_hundredth(
+    stated: float, says: bool
+) -> None:
+    """101 requests a second, a hundredth more than 100."""
+    figures = _serving(("duration", None, 1.0), ("request_throughput", None, stated))
+    (rate,) = _values("request_throughput", _requests(REQUEST_ROWS[:1] * 101), figures)
+    assert (rate.value, rate.provenance) == (101, "derived")
+    assert (rate.reason is not None) is says
+    assert (rate.reason or "of the requests").startswith("of the requests")
+
+
+def test_without_a_duration_a_stated_rate_stands() -> None:
+    stated = _serving(("request_throughput", None, 3.0))
+    (rate,) = _values("request_throughput", _requests(REQUEST_ROWS), stated)
+    assert (rate.value, rate.provenance, rate.reason) == (3.0, "measured", "as the client's file states it")
+    partly = [REQUEST_ROWS[0], REQUEST_ROWS[1] | {"success": None}]
+    (rate,) = _values(
+        "request_throughput", _requests(partly), _serving(DURATION, ("request_throughput", None, 3.0))
+    )
+    assert rate.value == 3.0
+    (none,) = _values("request_throughput", _requests(REQUEST_ROWS))
+    assert (none.reason or "").startswith(
+        "the file states none, and it needs the duration and the requests' lists"
+    )
+
+
 def test_throughputs_of_the_requests() -> None:
     tables = (_requests(REQUEST_ROWS), _serving(DURATION))
     assert _numbers(_values("request_throughput", *tables)) == {None: 2.0}  # 4 / 2 s
@@ -194,6 +292,14 @@ def test_several_benchmarks_have_rows_of_their_own() -> None:
     assert (found[0].category, found[0].stat) == (None, None)
     means = {value.category: value.value for value in found[1:] if value.stat is None}
     assert means == {"a.json": 0.25, "b.jsonl#1": 0.5, "b.jsonl#2": 0.75}
+
+
+def test_requests_of_no_stated_file_are_a_benchmark_of_their_own() -> None:
+    unnamed = _requests(REQUEST_ROWS[:1], file=None)  # type: ignore[arg-type]
+    assert _numbers(_values("ttft", unnamed))[None] == pytest.approx(0.1)
+    first, *others = _values("ttft", _requests(REQUEST_ROWS), unnamed)
+    assert first.reason == "2 benchmarks: see their rows"
+    assert [v.value for v in others if v.stat is None] == pytest.approx([0.1, 0.25])
 
 
 def test_several_benchmarks_without_an_answer_say_why() -> None:

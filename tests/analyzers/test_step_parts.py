@@ -133,6 +133,58 @@ def test_the_run_is_that_of_time_step_where_one_rank_lacks_step_numbers() -> Non
     assert {key[1] for key in found} == {None, 1, 2}
 
 
+def test_of_ranks_without_step_numbers_the_one_with_the_longest_mean_window_counts() -> None:
+    """Windows of 10 and 30 ns, 25 and 5 of them computing, on one rank; of 15 and 16 on the others."""
+    ranks = [
+        a_rank([compute(0, 15)], [window(0, 15)], rank=0),
+        a_rank([compute(2, 7), compute(12, 37)], [window(0, 10), window(10, 40)], rank=1),
+        a_rank([compute(0, 1)], [window(0, 16)], rank=2),
+    ]
+    found = parts(*ranks)
+    assert found[(None,) * 5] == pytest.approx(20)
+    assert found["compute", None, None, None, None] == pytest.approx(15)
+    assert found["idle_other", None, None, None, None] == pytest.approx(5)
+    assert {key[1] for key in found} == {None}
+
+
+def test_what_one_of_the_slowest_ranks_tells_is_told() -> None:
+    """Launches tell rank 0's step of its idle time, and nothing tells rank 1's."""
+    ranks = [
+        a_rank([compute(5, 9, correlation=1), launch(3, 1)], [window(0, 20, 1), window(20, 30, 2)], rank=0),
+        a_rank([compute(4, 9)], [window(0, 10, 1), window(10, 40, 2)], rank=1),
+    ]
+    found = parts(*ranks)
+    assert found["idle_host", None, None, None, None] == pytest.approx(5 / 2)
+    assert found["idle_other", None, None, None, None] == pytest.approx((11 + 30) / 2)
+    assert (found["idle_host", 1, None, None, None], found["idle_other", 2, None, None, None]) == (
+        pytest.approx(5),
+        pytest.approx(30),
+    )
+    assert ("idle_host", 2, None, None, None) not in found
+    (row,) = (
+        r for r in rows_of("time.step_parts", *ranks) if r["stat"] == "idle_other" and r["step"] is None
+    )
+    assert row["reason"] == ("no launch in the trace is linked to what it launched: all idle time is unknown")
+
+
+def test_collectives_at_once_share_exposed_time_in_equal_parts() -> None:
+    """0-20 and 10-30 in two groups; from 30 to 34 communication that is in no collective."""
+    calls = [collective("all_reduce", 0, 20, group="0-1"), collective("all_gather", 10, 30, group="0-3")]
+    rank = a_rank([comm(0, 20), comm(10, 30, track=21), comm(30, 34)], [window(0, 40, 1)], calls)
+    found = parts(rank)
+    own = {
+        key[2]: ns for key, ns in found.items() if key[0] == "exposed_unmatched" and key[1] is key[3] is None
+    }
+    assert own == pytest.approx({None: 34, "all_reduce": 15, "all_gather": 15, "unknown": 4})
+    assert ("exposed_wait", None, None, None, None) not in found
+
+
+def test_a_rank_that_exposes_no_communication_waits_for_none() -> None:
+    found = parts(a_rank([compute(0, 30), comm(10, 20)], [window(0, 40, 1)]))
+    assert {found[part, 1, None, None, None] for part in ("exposed_wait", "exposed_transfer")} == {0}
+    assert found["exposed_unmatched", None, None, None, None] == 0
+
+
 def test_a_cpu_has_no_host_bound_idle_time_and_says_why() -> None:
     rows = [
         event("op", 0, 30, track=1, name="aten::linear", category="gemm"),

@@ -67,6 +67,22 @@ def test_what_is_in_no_sweep_is_counted(more: dict[str, Any], why: str) -> None:
     assert left_out == {why: 1}
 
 
+def test_what_fits_for_several_reasons_nowhere_is_counted_once() -> None:
+    both = part(2, 0, 0, 99_000, kind="send", library="gloo", group=None)
+    gloo = part(3, 0, 0, 99_000, library="gloo", group="0-8", group_size=9)
+    _, left_out = swept(part(1, 0, 0, 10_000), both, gloo, part(None, 0, 0, 9_000), part(None, 1, 0, 9_000))
+    assert left_out == {
+        "not matched across ranks": 2,
+        "of sends and receives, which no sweep is made of": 1,
+        "by libraries whose algorithms the model lacks": 1,
+    }
+
+
+def test_a_rank_whose_waiting_nobody_knows_is_not_taken_for_the_last() -> None:
+    (sweep,), _ = swept(part(1, 0, None, 99_000), part(1, 1, 5, 20_000), part(1, 2, 700, 30_000))
+    assert sweep.seconds == (20e-6,)
+
+
 def test_none_of_none() -> None:
     """No collectives, no sweeps."""
     assert swept() == ([], {})

@@ -57,6 +57,49 @@ def test_communication_on_several_streams_counts_once() -> None:
     assert main(rank, "time.exposed_comm") == pytest.approx(12 * NS)
 
 
+def test_exposed_copies_by_where_they_move_bytes_share_what_runs_at_once() -> None:
+    """Pageable 0-40, device to device 30-50 beside it from 30 on; a memset 60-65; the rest is hidden."""
+    rows = [
+        event("copy", 0, 40, name="Memcpy HtoD (Pageable -> Device)", copy_direction="h2d", track=3),
+        event("copy", 30, 50, name="Memcpy DtoD", copy_direction="d2d", track=4),
+        event("memset", 60, 65, track=5),
+        compute(70, 90),
+        event("copy", 75, 85, copy_direction="d2h", track=6),
+    ]
+    rank = a_rank(rows, [window(0, 60, 1), window(60, 100, 2)])
+    found = {(v.step, v.category): v.value for v in values(rank, "time.exposed_copy")}
+    assert found == pytest.approx(
+        {
+            (None, None): 55 / 2 * NS,
+            (1, None): 50 * NS,
+            (2, None): 5 * NS,
+            (None, "h2d pageable"): 35 / 2 * NS,
+            (None, "d2d"): 15 / 2 * NS,
+            (None, "memset"): 5 / 2 * NS,
+        }
+    )
+    other = a_rank([compute(0, 10)], [window(0, 60, 1)], rank=1)
+    run = {
+        row["category"]: row["value"]
+        for row in rows_of("time.exposed_copy", rank, other)
+        if row["rank"] is None
+    }
+    # A rank without such a copy counts with none of it.
+    assert run["memset"] == pytest.approx(5 / 2 / 2 * NS)
+
+
+def test_of_open_windows_the_longest_rank_counts() -> None:
+    ranks = [
+        a_rank([compute(0, 1)], [window(0, 10, 1), window(10, 10 + length, 2, still_open=True)], rank=rank)
+        for rank, length in enumerate((4, 7, 5))
+    ]
+    rows = [row for row in rows_of("time.step", *ranks) if row["rank"] is None]
+    assert {(row["step"], row["stat"]): row["value"] for row in rows if row["step"]} == pytest.approx(
+        {(1, None): 10 * NS, (2, "open"): 7 * NS}
+    )
+    assert [row["stat"] for row in rows if row["step"] is None] == [None, "max", "p50", "p95"]
+
+
 def test_a_gap_cut_by_a_windows_edge_belongs_to_the_event_after_the_edge() -> None:
     rows = [compute(0, 4, correlation=1), compute(20, 30, correlation=2), launch(0, 1), launch(18, 2)]
     rank = a_rank(rows, [window(0, 10, 1), window(10, 30, 2)])
@@ -165,6 +208,16 @@ def test_an_open_window_is_shown_and_in_no_mean() -> None:
     assert idle == pytest.approx(
         {(None, None): 18.5 * NS, (1, None): 9 * NS, (2, None): 28 * NS, (3, "open"): 1 * NS}
     )
+    parts = {
+        name: {v.step: v.value for v in values(rank, f"time.{name}") if v.stat == "open"}
+        for name in ("compute_only", "overlapped", "exposed_comm", "exposed_copy")
+    }
+    assert parts == {
+        "compute_only": {3: 4 * NS},
+        "overlapped": {3: 0},
+        "exposed_comm": {3: 0},
+        "exposed_copy": {3: 0},
+    }
     assert main(rank, "compute.kernel_count") == 1
     run = [row for row in rows_of("time.step", rank) if row["rank"] is None]
     assert next(row["value"] for row in run if row["stat"] == "max") == pytest.approx(30 * NS)

@@ -121,6 +121,31 @@ def test_what_is_unknown_is_called_so() -> None:
     assert (own.collective, own.words) == ("unknown", "ranks not stated, at 1KiB")
 
 
+def test_a_sweep_on_an_unknown_number_of_nodes_says_the_rest() -> None:
+    found = values(row(1024, 1 * GB, nodes=None), row(2048, 2 * GB, nodes=2))
+    assert [v.category for v in found] == [
+        None,
+        "unknown nodes, 1KiB",
+        "unknown nodes",
+        "2 nodes, 2KiB",
+        "2 nodes",
+    ]
+    assert {v.source for v in found} == {"nccl_tests"}
+    assert (found[2].words, found[4].words) == ("8 ranks, at 1KiB", "8 ranks on 2 nodes, at 2KiB")
+
+
+def test_what_is_left_out_stands_beside_the_figure_out_of_place() -> None:
+    """Rounded figures of either placement are told once; one of two sweeps of nothing says so."""
+    found = values(row(8, 0.0), row(1024, 2 * GB), row(1024, 3 * GB, in_place=True))
+    left_out = {(v.category, v.stat): v.left_out for v in found if v.left_out}
+    assert left_out == {(None, None): {"whose stated bandwidth is 0.00 GB/s": 1}}
+    (nothing,) = values(row(8, 0.0), row(16, None))
+    assert nothing.words == (
+        "the sweep states no bandwidth above 0.00 GB/s; left out: 2 whose stated bandwidth is 0.00 GB/s"
+    )
+    assert (nothing.collective, nothing.source) == ("all_reduce", "nccl_tests")
+
+
 def test_other_timings_are_no_sweep() -> None:
     """Collectives of a workload have their own metric."""
     for rows in ([], [row(1024, 1 * GB, source="nccl_inspector")]):

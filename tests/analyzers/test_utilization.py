@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hand_made import a_rank, card, collective, comm, main, reason, rows_of, values, window
 
+from cclbench.analyzers.metric import Coverage
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.hardware.catalog import system
 from cclbench.hardware.rates import Rate, rate_of
@@ -96,6 +97,36 @@ def test_above_one_says_why_that_can_be() -> None:
     assert first.value == pytest.approx(270 * 1.75 / 370.8)
     assert "switches that reduce" in (first.reason or "")
     assert first.status == "ok"
+
+
+def test_all_of_the_rate_is_not_above_it() -> None:
+    """From 1 to 2 within a node: 240 B/ns."""
+    send = {"src_rank": 1, "dst_rank": 2, **TWO_NODES}
+    for size, above in ((240_000, False), (241_000, True)):
+        first = values(a_talk(collective("send", 0, 1000, in_bytes=size, **send), rank=1), METRIC)[0]
+        assert first.value == pytest.approx(size / 240_000)
+        assert ("switches that reduce" in (first.reason or "")) is above
+
+
+def test_what_has_no_rate_is_counted_by_why_and_leaves_the_figure_partial() -> None:
+    """Two collectives in one group whose ranks nobody lists, and one in another."""
+    odd, other = (
+        {"group": group_id(ranks), "group_size": 9} for ranks in ((*range(8), 9), (*range(7), 8, 9))
+    )
+    calls = [
+        reduce(96_000, 1000, **NODE),
+        reduce(96_000, 500, start=2000, **odd),
+        reduce(96_000, 500, start=3000, **odd),
+        reduce(96_000, 500, start=4000, **other),
+    ]
+    first = values(a_talk(*calls), METRIC)[0]
+    assert first.value == pytest.approx(168 / 240)
+    assert first.left_out == {"whose ranks are not known": 3}
+    assert first.coverage == Coverage(1, 4, 1000, 2500)
+    assert reason(a_talk(*calls[1:]), METRIC) == (
+        "no rate is known for the window's collectives: 3 whose ranks are not known"
+    )
+    assert values(a_talk(*calls[1:]), METRIC)[0].coverage == Coverage(0, 3, 0, 1500)
 
 
 def test_without_a_system_the_catalogs_systems_with_such_nodes_must_agree() -> None:

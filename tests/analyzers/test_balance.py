@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Balance over ranks: the busiest, the delay by the last, and the job without stragglers; by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hand_made import a_rank, collective, comm, compute, rows_of, window
+
+from cclbench.analyzers.metric import METRICS, Coverage, Value
+from cclbench.analyzers.rows import run_values
+from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.run_view import RunView
+from cclbench.replay.stragglers import Slowdown
+
+LOAD, DELAY, SLOWDOWN = (
+    f"balance.{name}" for name in ("load_imbalance", "straggler_delay", "straggler_slowdown")
+)
+
+
+def test_the_busiest_rank_is_compared_with_the_mean_over_steps() -> None:
+    """80 ns of compute in four steps, 20 of them beside communication; 60 in two: 20 and 30 a step."""
+    first = a_rank([compute(0, 80), comm(60, 90)], [window(25 * n, 25 * n + 25, n) for n in range(4)], rank=0)
+    second = a_rank([compute(0, 60)], [window(0, 50, 0), window(50, 100, 1)], rank=1)
+    (row,) = rows_of(LOAD, first, second)
+    assert row["value"] == pytest.approx(30 / 25)
+    assert (row["reason"], row["status"]) == ("over 2 ranks", "ok")
+
+
+def test_ranks_of_the_world_without_a_trace_leave_the_balance_partial() -> None:
+    ranks = [
+        a_rank([compute(0, 10)], [window(0, 50)], rank=n, world_size=size) for n, size in enumerate((None, 8))
+    ]
+    (row,) = rows_of(LOAD, *ranks)
+    assert (row["value"], row["status"], row["coverage"]) == (1, "partial", 2 / 8)
+
+
+def test_balance_takes_two_ranks_that_compute() -> None:
+    one, idle = a_rank([compute(0, 10)], [window(0, 50)]), a_rank([comm(0, 10)], [window(0, 50)], rank=1)
+    assert rows_of(LOAD, one)[0]["reason"] == "balance compares ranks, and there is one"
+    idle_too = a_rank([comm(0, 10)], [window(0, 50)], rank=2)
+    assert rows_of(LOAD, idle, idle_too)[0]["reason"] == "no rank computes in the window"
+    assert rows_of(LOAD, one, idle)[0]["value"] == 2
+
+
+def met(rank: int, instance: int, at: int, last: int, count: int) -> dict[str, Any]:
+    return collective(
+        "all_reduce",
+        at,
+        last + 10,
+        instance=instance,
+        arrival_ns=at,
+        wait_ns=last - at,
+        group=f"0-{count - 1}",
+        group_size=count,
+        rank=rank,
+    )
+
+
+def late(*instances: tuple[int, ...], windows: tuple[int, ...]) -> list[RankView]:
+    """Ranks that arrive at each instance so late, in windows of those lengths."""
+    return [
+        a_rank(
+            [compute(0, 5)],
+            [window(0, length)],
+            [
+                met(rank, n, 100 * n + own[rank], 100 * n + max(own), len(own))
+                for n, own in enumerate(instances)
+            ],
+            rank=rank,
+        )
+        for rank, length in enumerate(windows)
+    ]
+
+
+def test_the_delay_is_from_the_median_rank_to_the_last() -> None:
+    """Of four ranks the median is between the second and the third: 50 − 15, 9 − 0 of 500 ns on average."""
+    rows = rows_of(DELAY, *late((50, 0, 10, 20), (0, 9, 0, 0), windows=(400, 400, 400, 800)))
+    assert rows[0]["value"] == pytest.approx((35 + 9) / 500)
+    assert rows[0]["reason"] == "2 instances"
+    three = rows_of(DELAY, *late((50, 0, 10), windows=(200, 200, 200)))
+    assert three[0]["value"] == pytest.approx(40 / 200)
+
+
+class NoTables:
+    """Nothing lies beside the traces."""
+
+    def evidence(self, name: str) -> pa.Table:
+        raise AssertionError(name)
+
+
+def slowed(found: Slowdown | None, ranks: int = 2) -> list[Value]:
+    view = RunView(NoTables(), ranks=range(ranks), slowdown=None if found is None else lambda: found)  # type: ignore[arg-type]
+    return run_values(view, [METRICS.get(SLOWDOWN)])[SLOWDOWN]
+
+
+FOUND = Slowdown(
+    job=1.25,
+    step_ns=5e6,
+    ideal_ns=4e6,
+    causes={"compute": 1.2, "copy": 1.0},
+    ranks={0: 1.0, 1: 1.25},
+    places={("pp", 1): 1.1},
+    roles=3,
+    transfers=6,
+    all_transfers=8,
+)
+
+
+def test_a_job_without_stragglers_by_cause_place_and_rank() -> None:
+    found = slowed(FOUND)
+    assert [(v.value, v.category, v.rank) for v in found] == [
+        (1.25, None, None),
+        (1.2, "compute", None),
+        (1.0, "copy", None),
+        (1.1, "pp 1", None),
+        (1.0, None, 0),
+        (1.25, None, 1),
+    ]
+    assert {v.provenance for v in found} == {"modelled"}
+    assert (found[0].coverage, found[0].status) == (Coverage(6, 8), "partial")
+    assert found[0].reason == "5.00 ms a step, and 4.00 ms without stragglers, both replayed"
+
+
+def test_a_job_of_which_some_ranks_are_shown_says_which() -> None:
+    reason = slowed(FOUND, ranks=5)[0].reason or ""
+    assert reason.endswith("; by rank only the 2 of 5 with most time beyond the typical")
+
+
+def test_without_models_no_job_is_without_stragglers() -> None:
+    (only,) = slowed(None)
+    assert only.reason == "a step without stragglers is modelled, and models are switched off"

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What metrics are made of: coverage, values, their combination over ranks, names that ask for metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from cclbench.analyzers import metric as described
+from cclbench.analyzers.aliases import ALIASES, Alias
+from cclbench.analyzers.metric import (
+    INFERRED,
+    METRICS,
+    Coverage,
+    Value,
+    max_over_ranks,
+    mean_over_ranks,
+    metric,
+    no_value,
+    resolve,
+    run_metric,
+    total_coverage,
+    total_left_out,
+)
+from cclbench.registry import Registry
+
+KINDS = {
+    "allgather": ("all_gather",),
+    "allreduce": ("all_reduce",),
+    "alltoall": ("all_to_all",),
+    "peertopeer": ("send", "recv", "send_recv"),
+    "reducescatter": ("reduce_scatter",),
+}
+
+
+def test_coverage_counts_rows_and_their_time() -> None:
+    used, durations = np.array([True, False, True]), np.array([5, 7, 11])
+    assert Coverage.of_rows(used, durations) == Coverage(2, 3, 16, 23)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        (Coverage(1, 2, 3, 4), Coverage(10, 20, 30, 40), Coverage(11, 22, 33, 44)),
+        (Coverage(0, 1, 0, 4), Coverage(1, 1, 5, 5), Coverage(1, 2, 5, 9)),
+        (Coverage(0, 0, 0, 0), Coverage(1, 1, 5, 5), Coverage(1, 1, 5, 5)),
+        (Coverage(1, 2, 3, 4), Coverage(1, 1), Coverage(2, 3)),
+        (Coverage(1, 2, 3, 4), Coverage(1, 1, 5, None), Coverage(2, 3)),
+        (Coverage(1, 2, 3, 4), Coverage(1, 1, None, 5), Coverage(2, 3)),
+    ],
+)
+def test_coverages_add_up_and_have_time_where_both_have(
+    one: Coverage, other: Coverage, both: Coverage
+) -> None:
+    assert one + other == other + one == both
+
+
+@pytest.mark.parametrize(
+    ("coverage", "whole", "by_count", "by_time"),
+    [
+        (Coverage(4, 4, 9, 9), True, 1, 1),
+        (Coverage(1, 4, 0, 9), False, 0.25, 0),
+        (Coverage(4, 4, 8, 10), False, 1, 0.8),
+        (Coverage(3, 4, 9, 9), False, 0.75, 1),
+        (Coverage(4, 4), True, 1, None),
+        (Coverage(0, 0, 0, 0), True, 1, None),
+    ],
+)
+def test_a_coverage_is_a_share_of_rows_and_of_time(
+    coverage: Coverage, whole: bool, by_count: float, by_time: float | None
+) -> None:
+    assert (coverage.whole, coverage.by_count, coverage.by_time) == (whole, by_count, by_time)
+
+
+def test_a_number_is_partial_by_its_coverage_and_what_is_no_number_stays_so() -> None:
+    assert Value(value=1.0, coverage=Coverage(1, 2)).status == "partial"
+    assert Value(value=1.0, coverage=Coverage(2, 2), status="partial").status == "ok"
+    assert Value(value=1.0, status="partial").status == "partial"
+    assert no_value("cut", coverage=Coverage(2, 2)).status == "not_applicable"
+    assert Value(value=None, status="failed", coverage=Coverage(1, 2)).status == "failed"
+
+
+def test_words_are_the_reason_and_what_is_left_out() -> None:
+    left_out = {"of unknown bytes": 3, "in groups of one": 0, "cut": 1}
+    assert Value(value=1.0, left_out=left_out).words == "left out: 3 of unknown bytes, 1 cut"
+    assert Value(value=1.0, reason="rough", left_out={"cut": 2}).words == "rough; left out: 2 cut"
+    assert Value(value=1.0, left_out={"cut": 0}).words is None
+
+
+def test_what_values_leave_out_and_rest_on_adds_up() -> None:
+    values = [
+        Value(value=1.0, left_out={"a": 1, "b": 2}, coverage=Coverage(1, 2)),
+        Value(value=1.0, left_out={"b": 5}),
+        Value(value=1.0, coverage=Coverage(3, 4)),
+    ]
+    assert total_left_out(values) == {"a": 1, "b": 7}
+    assert total_coverage(values) == Coverage(4, 6)
+    assert total_coverage(values[1:2]) is None
+
+
+def of_ranks(*values: Value | Sequence[Value]) -> dict[int, Sequence[Value]]:
+    return {rank: [own] if isinstance(own, Value) else own for rank, own in enumerate(values)}
+
+
+def test_a_mean_over_ranks_weighs_each_by_its_weight() -> None:
+    (whole,) = mean_over_ranks(of_ranks(Value(value=2.0), Value(value=4.0, weight=3)))
+    assert whole.value == (2 + 3 * 4) / 4
+    (whole,) = mean_over_ranks(of_ranks(Value(value=0.0), Value(value=4.0)))
+    assert whole.value == 2
+    assert not [*mean_over_ranks(of_ranks(Value(value=2.0, weight=0)))]
+
+
+def test_the_largest_of_the_ranks_may_be_zero_or_less() -> None:
+    assert [v.value for v in max_over_ranks(of_ranks(Value(value=0.0), Value(value=-2.0)))] == [0]
+    assert [v.value for v in max_over_ranks(of_ranks(Value(value=-3.0), Value(value=-2.0)))] == [-2]
+
+
+def test_ranks_are_combined_by_what_their_values_are_about_steps_aside() -> None:
+    about = {"group": "0-1", "collective": "send", "category": "dp", "stat": "max"}
+    first = Value(
+        value=1.0,
+        reason="rough",
+        provenance="derived",
+        unit="1",
+        left_out={"cut": 1},
+        coverage=Coverage(1, 2),
+    )
+    second = Value(value=3.0, reason="late", left_out={"cut": 2}, coverage=Coverage(3, 3))
+    ranks = {
+        1: [second, Value(value=7.0, **about), Value(value=99.0, step=1), no_value("cut", stat="p95")],
+        0: [first, Value(value=5.0, **about), Value(value=88.0, step=1)],
+        2: [Value(value=5.0, reason="rough")],
+    }
+    whole, part = mean_over_ranks(ranks)
+    assert (whole.value, whole.reason, whole.provenance, whole.unit) == (3, "rough; late", "derived", "1")
+    assert (whole.left_out, whole.coverage, whole.status) == ({"cut": 3}, Coverage(4, 5), "partial")
+    assert (part.value, part.key) == (6, (None, "0-1", "send", "dp", "max"))
+
+
+def test_a_metric_says_what_it_rests_on() -> None:
+    said = {
+        name: (METRICS.get(name).rests_on_groups, METRICS.get(name).replays, METRICS.get(name).limits)
+        for name in ("comm.busbw", "comm.wait", "balance.straggler_slowdown", "time.idle")
+    }
+    assert said == {
+        "comm.busbw": (True, False, INFERRED),
+        "comm.wait": (True, False, INFERRED),
+        "balance.straggler_slowdown": (True, True, INFERRED),
+        "time.idle": (False, False, None),
+    }
+
+
+def test_a_metric_says_how_ranks_are_combined_and_what_else_asks_for_it() -> None:
+    assert METRICS.get("memory.growth").combined == "The largest value of any rank."
+    assert METRICS.get("comm.nic_bytes").combined == "It is the run's own: ranks are not combined."
+    assert METRICS.get("comm.volume").topic == "comm"
+    assert METRICS.get("comm.volume").aliases == (
+        "collective_vol_allgather_gb",
+        "collective_vol_allreduce_gb",
+        "collective_vol_alltoall_gb",
+        "collective_vol_reducescatter_gb",
+        "collective_vol_total_gb",
+    )
+
+
+def test_what_a_metric_does_not_say_is_the_plain_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = Registry[described.Metric]("metric", home="cclbench.units", group="none")
+    monkeypatch.setattr(registry, "_loaded", True)
+    monkeypatch.setattr(described, "METRICS", registry)
+    metric("mine.ranks", definition="d", formula="f", unit="s")(lambda _: Value(value=1.0))
+    run_metric("mine.run", definition="d", formula="f", unit="s", inputs=["card"], not_applicable="none")(
+        lambda _: Value(value=1.0)
+    )
+    of_ranks, of_run = registry.get("mine.ranks"), registry.get("mine.run")
+    assert (of_ranks.version, of_ranks.better, of_ranks.rank_rows, of_ranks.inputs) == (
+        1,
+        None,
+        True,
+        ("events", "steps"),
+    )
+    assert (of_ranks.not_applicable, of_ranks.combine) == (
+        "the rank has no work in the window",
+        mean_over_ranks,
+    )
+    assert of_ranks.per_rank is not None
+    assert of_ranks.per_run is None
+    assert (of_run.version, of_run.better, of_run.rank_rows, of_run.inputs) == (1, None, False, ("card",))
+    assert of_run.per_rank is None
+    assert of_run.per_run is not None
+    assert registry.origin("mine.ranks") == __name__
+
+
+@pytest.mark.parametrize("name", sorted(ALIASES))
+def test_an_alias_stands_for_a_metric_or_its_part_of_the_kinds_in_its_name(name: str) -> None:
+    kinds = next((kinds for word, kinds in KINDS.items() if word in name), ())
+    alias = ALIASES[name]
+    assert alias.collectives == kinds
+    assert alias.metric in METRICS
+
+
+def test_parts_of_metrics_come_beside_other_metrics_in_order_of_names() -> None:
+    found = resolve(["time.step", "collective_vol_all*", "mfu", "balance.straggler_*"])
+    assert [(one.name, alias and alias.collectives) for one, alias in found] == [
+        ("balance.straggler_delay", None),
+        ("balance.straggler_rank", None),
+        ("balance.straggler_slowdown", None),
+        ("comm.volume", ("all_gather",)),
+        ("comm.volume", ("all_reduce",)),
+        ("comm.volume", ("all_to_all",)),
+        ("compute.mfu", None),
+        ("time.step", None),
+    ]
+    assert resolve(["collective_vol_*"])[0][1] is None
+    assert Alias("comm.volume").collectives == ()
