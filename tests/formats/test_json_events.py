@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import random
 import zlib
@@ -511,6 +512,23 @@ class TestGivenUp:
         assert stream.cut is not None
         assert stream.cut.byte == len(text) - behind.endswith(b"x")
         assert stream.cut.rows_whole is (behind != b"")
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.json"
+    path.write_text("[]")
+    with pytest.raises(InputError) as caught:
+        JsonEvents(path, DECODER, part=Part(begin=0, inflated=str(tmp_path / "gone")))
+    assert str(caught.value) == f"{path}: cannot be read: No such file or directory"
+
+    class Broken(io.BytesIO):
+        def read1(self, *_: object) -> bytes:
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(json_events, "open_bytes", lambda _: Broken())
+    with pytest.raises(InputError) as caught:
+        events_of(JsonEvents(path, DECODER))
+    assert str(caught.value) == f"{path}: cannot be read: Input/output error"
 
 
 def words(count: int) -> list[bytes]:
