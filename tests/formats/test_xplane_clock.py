@@ -53,6 +53,13 @@ def test_speeds_differ_by_less_than_two_in_ten_thousand(skew: float, taken: bool
     assert on_host(own, shown, own[2:]).tolist() == [own[2] + (2 * middle if taken else middle)]
 
 
+def test_each_picosecond_counts_however_long_the_device_has_counted() -> None:
+    """Next to 2⁶⁰ ps, some 13 days, a float64 tells every 256th apart."""
+    own = (1 << 60) + 7 + 1_000_000 * np.arange(5)
+    shown = 1_001 + 1_000_000 * np.arange(5)
+    assert on_host(own, shown, own + 3).tolist() == (shown + 3).tolist()
+
+
 class TestClock:
     """Three ops shown at 10, 20 and 30 for 5 each, which began 1 earlier, 3 later and 2 later."""
 
