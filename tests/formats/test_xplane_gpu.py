@@ -248,6 +248,81 @@ def test_rows_of_several_streams_are_in_order_of_their_start(tmp_path):
     assert rows["device kernel"].track.tolist() == [7, 8, 7, 8]
 
 
+def driven(*lines, own=(1,), other=()):
+    """Two GPUs that ran kernels of these correlation ids, and lines of the process: (name, events)."""
+    planes = []
+    for number, ids in enumerate((own, other)):
+        kernels = [("k", i, 1, {"correlation_id": n}) for i, n in enumerate(ids)]
+        planes.append(Plane(f"/device:GPU:{number}").line("Stream #1", kernels))
+    host = Plane("/host:CPU")
+    for track, (name, events) in enumerate(lines):
+        host.line(name, [(title, 10 * i, 5, told) for i, (title, told) in enumerate(events)], track=track)
+    return space(*planes, host, environment())
+
+
+def of_host(rows):
+    """Names of the host's rows by kind."""
+    return {kind.split()[1]: [n for n, _, _ in listed(made)] for kind, made in rows.items() if "host" in kind}
+
+
+def test_kinds_of_host_rows_by_name_thread_and_link(tmp_path):
+    told = {"correlation_id": 1}
+    path = write(
+        tmp_path,
+        driven(
+            (
+                "python3",
+                [
+                    *(
+                        ("cuLaunchKernel", told),
+                        ("hipMemcpyAsync", told),
+                        ("cuMemset", told),
+                        ("a memset", told),
+                    ),
+                    *(("cuEventRecord", told), ("cuLaunchKernel", {}), ("cuStreamSynchronize", {})),
+                    *(("hipDeviceSynchronize", told), ("x cuStreamSynchronize", {}), ("$f.py:1 g", {})),
+                    *(("train", {"step_num": 3}), ("warm", {"step_num": 4})),
+                ],
+            ),
+            ("main/7", [("mine", {})]),
+            ("pool/1", [("theirs", {}), ("$h", {}), ("end: x", {}), ("ThreadpoolListener::Record", {})]),
+        ),
+    )
+    trace, rows = read(path, "/device:GPU:0")
+    assert of_host(rows) == {
+        "launch": ["cuLaunchKernel", "hipMemcpyAsync", "cuMemset", "a memset"],
+        "sync": ["cuStreamSynchronize", "hipDeviceSynchronize"],
+        "python": ["$h", "$f.py:1 g"],
+        "annotation": [
+            "mine",
+            "cuEventRecord",
+            "cuLaunchKernel",
+            "x cuStreamSynchronize",
+            "train step 3",
+            "step 4",
+        ],
+        "other": ["theirs"],
+    }
+    assert trace.dropped == {"mark of the thread pool": 2}
+    assert rows["host launch"].correlation.to_pylist() == [1] * 4
+    assert rows["host other"].correlation.to_pylist() == [None]
+    assert rows["host annotation"].correlation is None
+    assert rows["host launch"].device is None
+
+
+def test_host_rows_are_the_first_device_s_but_for_what_others_ran(tmp_path):
+    most = (1 << 63) - 1
+    events = [(f"cuLaunchKernel {n}", {"correlation_id": n}) for n in (0, 1, 2, 3, most, -4)]
+    path = write(tmp_path, driven(("pool", [*events, ("idle", {})]), own=(1, most), other=(2,)))
+    _, first = read(path, "/device:GPU:0")
+    _, second = read(path, "/device:GPU:1")
+    assert of_host(first) == {
+        "launch": [f"cuLaunchKernel {n}" for n in (1, 3, most)],
+        "other": ["cuLaunchKernel 0", "cuLaunchKernel -4", "idle"],
+    }
+    assert of_host(second) == {"launch": ["cuLaunchKernel 2"]}
+
+
 class TestIdleDevices:
     """GPUs of a profile that did nothing: no ranks, told, and the others keep the ranks they have anyway."""
 

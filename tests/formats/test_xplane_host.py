@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from formats.xplane_files import Plane as WholePlane
 from formats.xplane_host_files import (
     EPOCH,
     Event,
@@ -24,6 +25,7 @@ from formats.xplane_host_files import (
 from cclbench.errors import InputError
 from cclbench.formats import Cut, DeviceStep, Part
 from cclbench.formats.xplane import host
+from cclbench.formats.xplane.host_events import profile_of
 from cclbench.formats.xplane.space import XSpace
 from cclbench.record.facts import Communicator, ProcessGroup
 
@@ -435,3 +437,21 @@ def test_permutes_met_without_a_program_are_called_as_all_others(tmp_path: Path)
         plane = ran(Op.ran("x", 0, 9), meeting(what, 1, 5, [0]))
         ((payload, _, _),) = Member(write(tmp_path, plane), "cpu:0").told
         assert (payload.collective, payload.library) == ("send_recv", "xla")
+
+
+@pytest.mark.parametrize(
+    ("field", "run", "known"),
+    [
+        ("int64_value", -(1 << 63), True),
+        ("int64_value", (1 << 63) - 1, True),
+        ("uint64_value", (1 << 63) - 1, True),
+        ("uint64_value", 1 << 63, False),
+    ],
+)
+def test_ids_of_runs_are_numbers_of_64_bits_with_a_sign(field: str, run: int, known: bool) -> None:
+    told = {"hlo_op": "add", "device_ordinal": 0, "run_id": 1, "program_id": -3}
+    plane = WholePlane("/host:CPU").line("pool", [("add", 0, 5, told)])
+    setattr(plane.message.lines[0].events[0].stats[2], field, run)
+    profile = profile_of({"/host:CPU": plane.message}, Path("f"), 0)
+    assert [(op.run, op.program) for op in profile.ops] == ([(run, (1 << 64) - 3)] if known else [])
+    assert profile.dropped == ({} if known else {"op without a device or run": 1})
