@@ -28,7 +28,7 @@ def on_host(own_ps: Int64, shown_ps: Int64, instants_ps: Int64) -> Int64:
     origin, closest = int(own_ps.min()), int(apart.min())
     # What is left is small, so that floats hold each ps of it however long the device has counted.
     at, late = (own_ps - origin).astype(np.float64), (apart - closest).astype(np.float64)
-    bins = np.minimum((at * (_BINS / (at.max() + 1))).astype(np.int64), _BINS - 1)
+    bins = (at * (_BINS / (at.max() + 1))).astype(np.int64)
     order = np.lexsort((late, bins))
     least = order[np.unique(bins[order], return_index=True)[1]]
     x, y = at[least], late[least]
