@@ -32,6 +32,8 @@ CHUNK: Final = 4 << 20
 LONGEST_EVENT: Final = 64 << 20
 END: Final = 64 << 10
 """Bytes at a file's end that are looked at by themselves."""
+_NEAR: Final = 32 << 10
+"""Bytes at a chunk's end that usually hold where its last event begins."""
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(rb'\}\s*,\s*(?=\{\s*(?:\}|"(?:ph|name|cat|pid|tid|ts|dur|args|id|s|bp)"\s*:))')
 _COMMA = re.compile(rb"\s*,\s*")
@@ -199,7 +201,7 @@ class JsonEvents(Generic[E]):
             raise unreadable(self.path, error) from None
         block = b"".join(pieces)
         self._read += len(block)
-        self.end = (self.end[-END:] + block[-END:])[-END:]
+        self.end = (self.end + block[-END:])[-END:]
         at = self._read - self._offset
         if damage and not self.allow_truncated:
             raise self._broken(at, damage)
@@ -385,11 +387,10 @@ def _event_ends(buffer: bytes, begin: int = 0) -> Iterator[int]:
 
 def _last_boundary(buffer: bytes) -> re.Match[bytes] | None:
     """The last place where one event seems to end and another to begin."""
-    reach = 1 << 15
-    while True:
+    for begin in (len(buffer) - _NEAR, 0):
         last = None
-        for match in _BETWEEN.finditer(buffer, max(len(buffer) - reach, 0)):
+        for match in _BETWEEN.finditer(buffer, begin):
             last = match
-        if last is not None or reach >= len(buffer):
+        if last is not None:
             return last
-        reach *= 8
+    return None

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from cclbench.formats.xplane import hlo
@@ -115,7 +116,158 @@ def test_pairs_of_a_permute():
 
 @pytest.mark.parametrize(
     "text",
-    ["", "jit_f(1)", "%x = ", "%x = f32[2]", "%x = (f32[2] add(", "%x = f32[2] add(f32[2] %a", "((((" * 9999],
+    [
+        "",
+        "jit_f(1)",
+        "%x = ",
+        "%x = f32[2]",
+        "%x = (f32[2] add(",
+        "%x = f32[2] add(f32[2] %a",
+        "((((" * 9999,
+        "add(x) = f32[2]",
+    ],
 )
 def test_what_is_no_instruction_is_none(text: str):
     assert hlo.instruction(text) is None
+
+
+def test_the_name_of_the_first_operand_without_its_type():
+    def first(operands: str) -> str | None:
+        found = hlo.instruction(f"%x = f32[2] add({operands})")
+        assert found is not None
+        return found.first_operand
+
+    assert first("f32[2]{0} %a.1, f32[2] %b") == "a.1"
+    assert first("(f32[2], u32[]) %pair") == "pair"
+    assert first("") is None
+    assert first("f32[2] 5, f32[2] %b") is None
+
+
+def test_arrays_have_element_types_and_sizes_where_these_are_known():
+    assert hlo.arrays("f32[2,3]{1,0} %a, s8[] %b, u4[<=5] %c, bf16[7]") == [
+        ("f32", (2, 3)),
+        ("s8", ()),
+        ("bf16", (7,)),
+    ]
+    assert hlo.arrays(f"f32[{'9' * 18}], f32[{'9' * 19}]") == [("f32", (int("9" * 18),))]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "lengths", "bits", "size"),
+    [
+        ("f32", (2, 3), None, 24),
+        ("f32", (3,), 4, 2),
+        ("s1", (9,), 1, 2),
+        ("s1", (8,), 1, 1),
+        ("u2", (3,), None, 3),
+        ("token", (9,), None, 0),
+        ("opaque", (9,), 8, 0),
+        ("s8", ((1 << 62) - 1,), None, (1 << 62) - 1),
+        ("s8", (1 << 62,), None, None),
+        ("s8", (-1,), None, None),
+        ("s8", (0,), None, 0),
+        ("q9", (2,), None, None),
+        ("q9", (2,), 8, 2),
+    ],
+)
+def test_bytes_of_an_array(dtype: str, lengths: tuple[int, ...], bits: int | None, size: int | None):
+    assert hlo.array_bytes(dtype, lengths, bits) == size
+
+
+def test_an_array_is_in_the_default_memory_unless_its_layout_says_otherwise():
+    assert hlo.Shape("f32", 4).space == 0
+    assert [shape.space for shape in hlo.shapes("f32[]{}, f32[2]{0:T(8)S(1)}, f32[2]{0:S(12)}")] == [0, 1, 12]
+
+
+@pytest.mark.parametrize(
+    ("tiles", "order", "ids"),
+    [
+        ((1,), (), [0]),
+        ((2, 3), (), [0, 1, 2, 3, 4, 5]),
+        ((2, 3), (1, 0), [0, 3, 1, 4, 2, 5]),
+        ((1,) * 32, (), [0]),
+        ((1,) * 33, (), None),
+        ((), (), None),
+        ((0,), (), None),
+        ((-1, -1), (), None),
+        ((-2, -3, 1), (), None),
+        ((2, 2), (0,), None),
+        ((2, 2), (0, 2), None),
+        ((2, 2), (0, 0), None),
+    ],
+)
+def test_devices_counted_through_transposed_axes(tiles, order, ids):
+    found = hlo.iota(tiles, order)
+    assert (None if found is None else found.tolist()) == ids
+
+
+def test_as_many_devices_as_are_believed():
+    assert hlo.MOST_DEVICES == 1 << 20
+    found = hlo.iota((1 << 10, 1 << 10), ())
+    assert found is not None
+    assert len(found) == 1 << 20
+    assert hlo.iota(((1 << 20) + 1,), ()) is None
+
+
+@pytest.mark.parametrize(
+    ("count", "shape", "groups"),
+    [
+        (6, (2, 3), ((0, 1, 2), (3, 4, 5))),
+        (6, (3, 2), ((0, 1), (2, 3), (4, 5))),
+        (8, (2, 2, 2), ((0, 1), (2, 3), (4, 5), (6, 7))),
+        (6, (6,), ((0, 1, 2, 3, 4, 5),)),
+        (1, (1, 1), ((0,),)),
+        (6, (), None),
+        (6, (2, 2), None),
+        (6, (-2, -3), None),
+        (6, (-1, 6), None),
+        (0, (0, 5), None),
+        (0, (5, 0), None),
+    ],
+)
+def test_the_last_axis_of_a_shape_is_a_group(count, shape, groups):
+    assert hlo.rows_of(np.arange(count), shape) == groups
+    assert hlo.rows_of(None, (1,)) is None
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ids", "within", "groups"),
+    [
+        ([2, 3], None, [(1, None)], ((0, 1, 2), (3, 4, 5))),
+        ([2, 3], None, [(0, None)], ((0, 3), (1, 4), (2, 5))),
+        ([2, 3], [5, 4, 3, 2, 1, 0], [(1, None)], ((5, 4, 3), (2, 1, 0))),
+        ([2, 3], [0, 1, 2], [(1, None)], None),
+        ([2, 3], None, [(2, None)], None),
+        ([2, 3], None, [(-1, None)], None),
+        ([2, 3], None, [], ((0,), (1,), (2,), (3,), (4,), (5,))),
+        # Of 12 seen as [2, 3, 2]: the middle, the first, the last, both ends.
+        ([12], None, [(0, (2, 3))], ((0, 2, 4), (1, 3, 5), (6, 8, 10), (7, 9, 11))),
+        ([12], None, [(0, (1, 2))], ((0, 6), (1, 7), (2, 8), (3, 9), (4, 10), (5, 11))),
+        ([4], None, [(0, (2, 2))], ((0, 1), (2, 3))),
+        ([8], None, [(0, (4, 2)), (0, (1, 2))], ((0, 4, 1, 5), (2, 6, 3, 7))),
+        ([2, 4], None, [(1, (1, 2)), (0, None)], ((0, 4, 2, 6), (1, 5, 3, 7))),
+        ([2, 4], None, [(1, (1, 4))], ((0, 1, 2, 3), (4, 5, 6, 7))),
+        ([2, 4], None, [(1, (1, 1))], tuple((i,) for i in range(8))),
+        ([4], None, [(0, (2, 4))], None),
+        ([4], None, [(0, (3, 1))], None),
+        ([4], None, [(0, (-1, 2))], None),
+        ([8], None, [(0, (1, 4)), (0, (2, 2))], None),
+        ([1] * 32, None, [(0, None)], ((0,),)),
+        ([1] * 33, None, [(0, None)], None),
+    ],
+)
+def test_groups_along_axes_of_a_mesh(sizes, ids, within, groups):
+    assert hlo.mesh(sizes, None if ids is None else np.array(ids), within) == groups
+
+
+def test_who_sends_is_told_with_whether_it_is_across_partitions():
+    found = hlo.participants("channel_id=3, source_target_pairs={{0,1},{2, 3}}, x=1")
+    assert found == hlo.Participants(None, ((0, 1), (2, 3)), True, False)
+    assert hlo.participants("use_global_device_ids=true").has_global_ids
+    assert not hlo.participants("use_global_device_ids=false").has_global_ids
+
+
+def test_numbers_are_read_to_19_digits():
+    assert hlo.participants(f"replica_groups={{{{{'1' * 25},2}}}}").groups == ((int("1" * 19), 2),)
+    assert hlo.shapes(f"s4[4]{{0:E({'4' * 9})}}")[0].bytes == 4 * 444 // 8
+    assert hlo.shapes(f"s4[4]{{0:S({'1' * 20})}}")[0].space == int("1" * 9)

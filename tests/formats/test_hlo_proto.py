@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from formats.xplane_files import groups, hlo_field
+from formats.xplane_files import Plane, groups, hlo_field, varint
 from formats.xplane_host_files import (
     array,
     hlo,
@@ -13,7 +13,7 @@ from formats.xplane_host_files import (
 )
 
 from cclbench.formats.xplane.hlo import Participants
-from cclbench.formats.xplane.hlo_proto import Instruction, Program
+from cclbench.formats.xplane.hlo_proto import Instruction, Program, programs
 from cclbench.formats.xplane.origins import Origin
 
 
@@ -187,3 +187,200 @@ def test_a_line_of_python_stands_in_the_metadata_or_in_the_module_s_table() -> N
     found = Program(message((1, module)), "here").instructions
     sites = {name: one.origin and one.origin.call_site for name, one in found.items()}
     assert sites == {"direct": "train.py(7)", "framed": "b.py(31): loss", "lost": None}
+
+
+def placed(*columns: list[int]) -> Program:
+    """A program of a device assignment, by computation."""
+    each = (message((3, message((1, b"".join(map(varint, ids)))))) for ids in columns)
+    return Program(message((1, message((15, b"".join(each))))), "here")
+
+
+@pytest.mark.parametrize(
+    ("columns", "devices"),
+    [
+        ([[4, 5, 6], [7, 8, 9]], [[4, 7], [5, 8], [6, 9]]),
+        ([[0]], [[0]]),
+        ([[(1 << 31) - 1]], [[(1 << 31) - 1]]),
+        ([[1 << 31]], None),
+        ([[0], [-1]], None),
+        ([[3], [3]], None),
+        ([[3, 4], [5]], None),
+        ([[]], None),
+        ([], None),
+    ],
+)
+def test_devices_of_a_program_by_replica_and_partition(columns, devices):
+    found = placed(*columns).devices
+    assert (None if found is None else found.tolist()) == devices
+
+
+def test_a_program_runs_on_as_many_devices_as_are_believed(monkeypatch):
+    monkeypatch.setattr("cclbench.formats.xplane.hlo.MOST_DEVICES", 4)
+    assert placed([0, 1], [2, 3]).devices.tolist() == [[0, 2], [1, 3]]
+    assert placed([0, 1, 2, 3, 4]).devices is None
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype", "size"),
+    [
+        *(
+            (n, name, size)
+            for n, name, size in zip(range(1, 5), ("pred", "s8", "s16", "s32"), (1, 1, 2, 4), strict=True)
+        ),
+        *((5, "s64", 8), (6, "u8", 1), (7, "u16", 2), (8, "u32", 4), (9, "u64", 8), (10, "f16", 2)),
+        *(
+            (11, "f32", 4),
+            (12, "f64", 8),
+            (15, "c64", 8),
+            (16, "bf16", 2),
+            (18, "c128", 16),
+            (19, "f8e5m2", 1),
+        ),
+        *((20, "f8e4m3fn", 1), (23, "f8e4m3b11fnuz", 1), (24, "f8e5m2fnuz", 1), (25, "f8e4m3fnuz", 1)),
+        *((0, None, None), (14, None, None), (17, None, None), (21, None, None), (26, None, None)),
+    ],
+)
+def test_element_types_by_number(number: int, dtype: str | None, size: int | None) -> None:
+    found = Program(hlo([instruction("x", "add", array(3, kind=number))]), "here").instructions["x"]
+    assert (found.dtype, found.out_bytes) == (dtype, size and 3 * size)
+
+
+@pytest.mark.parametrize(
+    ("dims", "size"),
+    [
+        ((), 1),
+        ((0, 9), 0),
+        (((1 << 56) - 1,), (1 << 56) - 1),
+        ((1 << 56,), None),
+        ((-1,), None),
+        ((-1, -1), None),
+    ],
+)
+def test_bytes_of_absurd_arrays_are_unknown(dims: tuple[int, ...], size: int | None) -> None:
+    found = Program(hlo([instruction("x", "add", array(*dims, kind=2))]), "here").instructions["x"]
+    assert found.out_bytes == size
+
+
+def test_types_and_bytes_where_operands_differ_or_are_missing() -> None:
+    program = [
+        instruction("a", "parameter", array(2), 1),
+        instruction("b", "parameter", array(2, kind=16), 2),
+        instruction("mixed", "add", array(2), 3, 1, 2),
+        instruction("same", "add", array(2), 4, 1, 1),
+        instruction("lost", "add", array(2), 5, 1, 77),
+        instruction(
+            "deep", "tuple", message((2, 13), (4, message((2, 13), (4, array(2)))), (4, array(3))), 6
+        ),
+    ]
+    found = Program(hlo(program), "here").instructions
+    assert {name: (i.dtype, i.in_bytes, i.out_bytes) for name, i in found.items()} == {
+        "a": ("f32", 0, 8),
+        "b": ("bf16", 0, 4),
+        "mixed": (None, 12, 8),
+        "same": ("f32", 16, 8),
+        "lost": ("f32", None, 8),
+        "deep": ("f32", 0, 20),
+    }
+
+
+@pytest.mark.parametrize(
+    ("opcode", "category"),
+    [
+        ("dot", "gemm"),
+        ("convolution", "convolution"),
+        ("custom-call", None),
+        ("scatter", "embedding"),
+        ("sort", "reduction"),
+        ("reduce-window", "reduction"),
+        ("bitcast-convert", "copy"),
+        ("dynamic-slice", "copy"),
+        ("add", "elementwise"),
+        ("all-reduce-start", "communication"),
+        ("collective-permute-done", "communication"),
+        ("recv", "communication"),
+        ("send-done", "communication"),
+        ("fusion", "copy"),
+    ],
+)
+def test_what_an_instruction_does_by_its_opcode(opcode: str, category: str | None) -> None:
+    found = Program(hlo([instruction("x", opcode, array(1))]), "here").instructions["x"]
+    assert found.category == category
+    assert (found.participants is not None) is (category == "communication")
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        (b"", Participants()),
+        (message((26, 1)), Participants(has_channel=True)),
+        (message((26, 0), (71, 1)), Participants(has_global_ids=True)),
+        (message((87, b"")), Participants(groups=())),
+        (message((52, message((1, 3), (2, 5))), (52, message((2, 1)))), Participants(pairs=((3, 5), (0, 1)))),
+    ],
+)
+def test_who_takes_part_beside_the_groups(fields: bytes, found: Participants) -> None:
+    made = Program(hlo([instruction("x", "collective-permute", array(1)) + fields]), "here")
+    assert made.instructions["x"].participants == found
+
+
+def test_programs_of_a_plane_by_the_id_that_they_state_or_their_own() -> None:
+    plane = Plane("/host:metadata")
+    plane.described("a", **{"Hlo Proto": hlo([instruction("x", "dot", array(1))]), "program_id": -1})
+    plane.described("b", hlo_proto=hlo([instruction("y", "dot", array(1))]))
+    plane.described("c", **{"Hlo Proto": "text"})
+    plane.described("d", program_id=9)
+    found = programs(plane.message, "here")
+    assert {number: list(program.instructions) for number, program in found.items()} == {
+        (1 << 64) - 1: ["x"],
+        2: ["y"],
+    }
+
+
+def test_a_fusion_of_two_products_or_of_none_is_no_product() -> None:
+    def values(*inside: bytes) -> str | None:
+        fusion = instruction("f", "fusion", array(2, 3, 7), 90, 1, 2, calls=1)
+        origin = Program(hlo([*OPERANDS, *inside], [*OPERANDS, fusion]), "here").instructions["f"].origin
+        assert origin is not None
+        return origin.values
+
+    assert values(dot("d", 3)) == PRODUCT["values"]
+    assert values(dot("d", 3), dot("e", 4)) is None
+    assert values() is None
+    assert values(dot("d", 3), instruction("t", "transpose", array(7, 3, 2), 4, 3)) == PRODUCT["values"]
+    assert values(dot("d", 3), instruction("t", "convert", array(7, 3, 2), 4, 3)) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "framework_op"),
+    [
+        ("jit(f)/BatchMatMulV2", "jit(f)/BatchMatMulV2"),
+        ("jit(f)/Einsum", "jit(f)/Einsum"),
+        ("jit(f)/add", "jit(f)/dot_general"),
+        ("add", "dot_general"),
+        ("", "dot_general"),
+    ],
+)
+def test_a_product_s_path_ends_with_one(path: str, framework_op: str) -> None:
+    origin = Program(hlo([*OPERANDS, dot("d", 3, path)]), "here").instructions["d"].origin
+    assert origin is not None
+    assert origin.framework_op == framework_op
+
+
+@pytest.mark.parametrize(
+    ("frame", "site"), [(0, None), (1, "a.py(5)"), (2, "b.py(6): g"), (3, None), (4, None), (5, None)]
+)
+def test_frames_of_a_module_are_counted_from_1(frame: int, site: str | None) -> None:
+    """Of three locations and four frames the third states no file; the fourth, no location."""
+    frames = message(
+        *((1, file) for file in ("a.py", "b.py")),
+        *((2, function) for function in ("f", "g")),
+        *(
+            (3, message((1, file), (2, of), (3, line)))
+            for file, of, line in ((1, 3, 5), (2, 2, 6), (3, 1, 7))
+        ),
+        *((4, message((1, at))) for at in (1, 2, 3, 4)),
+    )
+    module = message((3, message((5, 1), (2, dot("d", 3, "x/dot_general", frame=frame)))), (17, frames))
+    origin = Program(message((1, module)), "here").instructions["d"].origin
+    assert origin is not None
+    assert origin.call_site == site

@@ -4,9 +4,13 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import random
+import zlib
+from fractions import Fraction
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -204,3 +208,330 @@ def test_memory_is_that_of_a_chunk(tmp_path, monkeypatch):
     path = tmp_path / "t.json"
     path.write_text(json.dumps({"traceEvents": [{"ph": "X", "name": f"k{i}"} for i in range(5000)]}))
     assert max(len(chunk) for chunk, _ in JsonEvents(path, DECODER)) < 1 << 11
+
+
+def stream_of(tmp_path: Path, text: bytes, **options: Any) -> JsonEvents[dict[str, Any]]:
+    """What reads a file of that text; compressed text is read as such."""
+    path = tmp_path / "t.json"
+    path.write_bytes(text)
+    return JsonEvents(path, DECODER, **options)
+
+
+def events_of(stream: JsonEvents[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [event for _, decoded in stream for event in decoded]
+
+
+def refusal(tmp_path: Path, text: bytes, **options: Any) -> InputError:
+    """The error of reading that text."""
+    with pytest.raises(InputError) as caught:
+        events_of(stream_of(tmp_path, text, **options))
+    return caught.value
+
+
+INSIDE = json.dumps(
+    {
+        "a": [{"name": 1}, {"name": 2}],
+        "traceEvents": [
+            {"ph": "X", "args": {"x": [{"name": "a"}, {"name": "b"}, {}], "y": "}, {"}},
+            {"name": 'say "}, {\\', "ph": "X"},
+            {"ph": "X"},
+        ],
+        "later": {"deep": [1, {"name": "x"}, {"ph": "y"}], "text": "x" * 70},
+    }
+).encode()
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 16, 64, 200])
+@pytest.mark.parametrize("packed", [False, True])
+def test_what_looks_like_events_inside_others_or_around_them_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, packed: bool
+) -> None:
+    monkeypatch.setattr(json_events, "CHUNK", chunk)
+    stream = stream_of(tmp_path, gzip.compress(INSIDE) if packed else INSIDE)
+    known = json.loads(INSIDE)
+    assert events_of(stream) == known.pop("traceEvents")
+    assert stream.outer == known
+    assert (stream.cut, stream.last, stream.forward) == (None, True, packed)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("chunk", [1, 3, 11, 1000])
+def test_the_last_bytes_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, packed: bool
+) -> None:
+    monkeypatch.setattr(json_events, "CHUNK", chunk)
+    monkeypatch.setattr(json_events, "END", 8)
+    stream = stream_of(tmp_path, gzip.compress(INSIDE) if packed else INSIDE)
+    events_of(stream)
+    assert stream.end == INSIDE[-8:]
+
+
+def test_where_each_chunk_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_events, "CHUNK", 16)
+    text = b' {"traceEvents" : [ {"ph": "1"}, {"ph": "2"} , {"ph": "3"}]}'
+    stream = stream_of(tmp_path, text)
+    begins = [(stream.position, decoded[0]["ph"]) for _, decoded in stream]
+    assert begins == [
+        (text.index(b"[") + 1, "1"),
+        (text.index(b'{"ph": "2'), "2"),
+        (text.index(b'{"ph": "3'), "3"),
+    ]
+
+
+class TestBounds:
+    """How far is read for one thing: with blocks of a byte, to the byte."""
+
+    @pytest.fixture(autouse=True)
+    def _small(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(json_events, "CHUNK", 1)
+        monkeypatch.setattr(json_events, "LONGEST_EVENT", 64)
+
+    @pytest.mark.parametrize(("size", "fits"), [(64, True), (65, False)])
+    def test_of_what_stands_before_the_events(self, tmp_path: Path, size: int, fits: bool) -> None:
+        begins = b'"traceEvents":['
+        text = b'{"a":"' + b"x" * (size - len(begins) - 8) + b'",' + begins
+        assert len(text) == size
+        if fits:
+            assert events_of(stream_of(tmp_path, text + b"]}")) == []
+        else:
+            error = refusal(tmp_path, text + b"]}")
+            assert str(error) == (
+                f"{tmp_path / 't.json'}: byte 65: no traceEvents before it;"
+                " is this a Chrome-JSON trace, and all of it?"
+            )
+
+    @pytest.mark.parametrize(("size", "fits"), [(65, True), (66, False)])
+    def test_of_an_event(self, tmp_path: Path, size: int, fits: bool) -> None:
+        seen = b',{"ph":'
+        event = b'{"ph":"' + b"x" * (size - len(seen) - 9) + b'"}'
+        assert len(event + seen) == size
+        text = b'{"traceEvents":[' + event + seen + b'"y"}]}'
+        if fits:
+            assert [event["ph"][:1] for event in events_of(stream_of(tmp_path, text))] == ["x", "y"]
+        else:
+            error = refusal(tmp_path, text)
+            assert (error.what, error.where) == (
+                "an event is longer than 0 MiB (after 0 whole events)",
+                f"{tmp_path / 't.json'}: byte 16",
+            )
+
+    @pytest.mark.parametrize(("size", "fits"), [(65, True), (66, False)])
+    def test_of_what_stands_behind_the_events(self, tmp_path: Path, size: int, fits: bool) -> None:
+        behind = b',"d":[{"id":0},{"id":1}],"a":"' + b"x" * (size - 32) + b'"}'
+        assert len(behind) == size
+        text = b'{"traceEvents":[{"ph":"X"}]' + behind
+        if fits:
+            stream = stream_of(tmp_path, text)
+            assert events_of(stream) == [{"ph": "X"}]
+            assert stream.outer == {"d": [{"id": 0}, {"id": 1}], "a": "x" * (size - 32)}
+        else:
+            error = refusal(tmp_path, text)
+            assert error.what == "truncated after the events (after 1 whole events)"
+
+    @pytest.mark.parametrize(("fold", "longest", "fits"), [(0, 0, True), (-1, 0, False), (-1, 1, True)])
+    def test_of_what_a_compressed_file_expands_to(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fold: int, longest: int, fits: bool
+    ) -> None:
+        text = b'{"traceEvents":[' + b'{"ph":"X"},' * 30 + b'{"ph":"X"}]}'
+        packed = gzip.compress(text)
+        monkeypatch.setattr(json_events, "LARGEST_RATIO", Fraction(len(text) + fold, len(packed)))
+        monkeypatch.setattr(json_events, "LONGEST_EVENT", len(text) - 1 + longest)
+        if fits:
+            assert len(events_of(stream_of(tmp_path, packed))) == 31
+        else:
+            error = refusal(tmp_path, packed)
+            assert "-fold, like a decompression bomb (after 30 whole events)" in error.what
+            assert error.where == f"{tmp_path / 't.json'}: byte {len(text)}"
+
+
+def test_an_event_is_longer_than_so_many_mebibytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (json_events.CHUNK, json_events.LONGEST_EVENT, json_events.END) == (4 << 20, 64 << 20, 64 << 10)
+    monkeypatch.setattr(json_events, "CHUNK", 1 << 19)
+    monkeypatch.setattr(json_events, "LONGEST_EVENT", 3 << 20)
+    error = refusal(tmp_path, b'[{"ph":"' + b"x" * (5 << 20))
+    assert error.what == "an event is longer than 3 MiB (after 0 whole events)"
+
+
+@pytest.mark.parametrize(
+    ("text", "byte", "reason"),
+    [
+        ('{"a" 1, "traceEvents": []}', 5, "expected ':' before the events (after 0 whole events)"),
+        ('{"a": 1} "traceEvents": [', 9, "other text before the events (after 0 whole events)"),
+        ('{"traceEvents": [] "a": 1}', 19, "expected ',' or '}' after the events (after 0 whole events)"),
+        ('{"traceEvents": [{"ph": "X"}] ', 30, "truncated after the events (after 1 whole events)"),
+        ('{"traceEvents": [{"ph": "X"}]} x', 31, "other text after the events (after 1 whole events)"),
+        ('{"traceEvents": [], "traceEvents": []}', 18, "a second traceEvents (after 0 whole events)"),
+        (' [{"ph": "X"}] x', 15, "text follows the array of events (after 1 whole events)"),
+        ('{"traceEvents": [1, 2]}', 17, "Expected 'object', got 'int' - at 'event' (after 0 whole events)"),
+        (
+            '{"traceEvents": [{"ph": "X"}, {"ph": "X"} {"ph": "X"}]}',
+            42,
+            "expected ',' or ']' in an event (after 2 whole events)",
+        ),
+        (
+            '{"traceEvents": [{"ph": "X"}, 3]}',
+            30,
+            "Expected 'object', got 'int' - at 'event' (after 1 whole events)",
+        ),
+    ],
+)
+def test_a_fault_is_located_to_the_byte(tmp_path: Path, text: str, byte: int, reason: str) -> None:
+    error = refusal(tmp_path, text.encode())
+    assert (error.where, error.what) == (f"{tmp_path / 't.json'}: byte {byte}", reason)
+    assert error.hint == "re-run with --allow-truncated to use the part before it"
+
+
+class TestParts:
+    """Ranges of a file, by hand: each part has its own events and knows what stands before them all."""
+
+    TEXT = b'{"a": 1, "traceEvents": [{"ph": "0"}, {"ph": "1"} ,\n{"ph": "2"}, {"ph": "3"}], "b": 2}'
+
+    def begins(self) -> list[int]:
+        return [self.TEXT.index(b'{"ph": "%d"' % i) for i in range(4)]
+
+    @pytest.mark.parametrize("chunk", [1, 7, 1000])
+    def test_events_of_a_range(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+        monkeypatch.setattr(json_events, "CHUNK", chunk)
+        _, one, two, three = self.begins()
+        for begin, end, found, outer in (
+            (0, two, "01", {"a": 1}),
+            (one, two, "1", {"a": 1}),
+            (two, three, "2", {"a": 1}),
+            (one, None, "123", {"a": 1, "b": 2}),
+            (three, len(self.TEXT), "3", {"a": 1, "b": 2}),
+        ):
+            stream = stream_of(tmp_path, self.TEXT, part=Part(begin=begin, end=end))
+            assert [event["ph"] for event in events_of(stream)] == list(found)
+            assert (stream.outer, stream.last) == (outer, end in (None, len(self.TEXT)))
+
+    def test_a_range_beyond_the_events_is_refused(self, tmp_path: Path) -> None:
+        part = Part(begin=self.begins()[2], end=len(self.TEXT) - 1)
+        error = refusal(tmp_path, self.TEXT, part=part)
+        assert error.what == "the events end before their part of the file (after 0 whole events)"
+        assert error.where == f"{tmp_path / 't.json'}: byte {self.TEXT.index(b']') + 1}"
+
+    def test_where_the_next_event_begins(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = tmp_path / "t.json"
+        path.write_bytes(self.TEXT)
+        first, one, two, three = self.begins()
+        found = [json_events.first_event(path, at) for at in (first, first + 10, first + 11, one, two, three)]
+        assert found == [one, one, two, two, three, None]
+        # A chunk ends with the event, or one byte short of it.
+        monkeypatch.setattr(json_events, "CHUNK", one + len(b'{"ph": "1"}') - first)
+        assert json_events.first_event(path, first) == one
+        monkeypatch.setattr(json_events, "CHUNK", one + len(b'{"ph": "1') - first)
+        assert json_events.first_event(path, first) is None
+
+    @pytest.mark.parametrize(
+        ("inside", "sure"), [('{"name": "x"}, {"name": "y"}', False), ('{"name": "x"}, {"ph": "y"}', True)]
+    )
+    def test_only_what_has_a_phase_begins_an_event(self, tmp_path: Path, inside: str, sure: bool) -> None:
+        text = f'[{{"x": [{inside}]}}, {{"ph": "1"}}]'
+        (tmp_path / "t.json").write_text(text)
+        found = json_events.first_event(tmp_path / "t.json", 0)
+        assert found == text.index('{"ph": "y"' if sure else '{"ph": "1"')
+
+
+class TestInflated:
+    """A compressed file's parts, each a file of its own that begins like the whole."""
+
+    TEXT = b'{"a":1,"traceEvents":[' + b",".join(b'{"ph":"%02d"}' % i for i in range(40)) + b'],"b":2}'
+
+    @pytest.mark.parametrize("chunk", [48, 100, 1000])
+    @pytest.mark.parametrize("size", [1, 100, 130])
+    def test_parts_cover_the_file_and_are_of_about_that_size(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, size: int
+    ) -> None:
+        monkeypatch.setattr(json_events, "CHUNK", chunk)
+        monkeypatch.setattr(json_events, "PIECE", chunk)
+        path = tmp_path / "t.json.gz"
+        path.write_bytes(gzip.compress(self.TEXT))
+        (tmp_path / "parts").mkdir()
+        parts = list(JsonEvents(path, DECODER).inflated(tmp_path / "parts", size))
+        names = [f"inflated-{i:03d}.json" for i in range(len(parts))]
+        assert [Path(part.inflated or "").name for part in parts] == names
+        assert [part.begin for part in parts] == [0, *(part.end for part in parts[:-1])]
+        assert parts[-1].end is None
+        found = []
+        for part in parts:
+            begin, end = part.begin or 0, len(self.TEXT) if part.end is None else part.end
+            assert Path(part.inflated or "").read_bytes() == self.TEXT[:22] + self.TEXT[max(begin, 22) : end]
+            # At least the size asked for, and no more than two blocks beyond it.
+            assert part.end is None or size <= end - begin < size + 2 * chunk
+            stream = JsonEvents(path, DECODER, part=part)
+            assert (stream.last, stream.forward) == (part.end is None, True)
+            found += [event["ph"] for event in events_of(stream)]
+            assert stream.outer == ({"a": 1, "b": 2} if part.end is None else {"a": 1})
+        assert found == [f"{i:02d}" for i in range(40)]
+
+    def test_of_a_bare_array(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(json_events, "CHUNK", 30)
+        path = tmp_path / "t.json.gz"
+        path.write_bytes(gzip.compress(b' [{"ph":"1"}, {"ph":"2"}, {"ph":"3"}, {"ph":"4"}]'))
+        parts = list(JsonEvents(path, DECODER).inflated(tmp_path, 10))
+        assert [(part.begin, part.end) for part in parts] == [(0, 38), (38, None)]
+        assert [Path(part.inflated or "").read_bytes() for part in parts] == [
+            b'[{"ph":"1"}, {"ph":"2"}, {"ph":"3"}, ',
+            b'[{"ph":"4"}]',
+        ]
+
+
+class TestGivenUp:
+    """What stands before damage is used on request, and it is told where that begins."""
+
+    def test_of_a_cut_stream_all_that_it_still_gives(self, tmp_path: Path) -> None:
+        text = b'{"traceEvents":[' + b",".join(b'{"ph":"X","x":"%s"}' % word for word in words(9000)) + b"]}"
+        packed = gzip.compress(text)
+        packed = packed[: len(packed) // 2]
+        given = len(zlib.decompressobj(31).decompress(packed))
+        stream = stream_of(tmp_path, packed, allow_truncated=True)
+        found = events_of(stream)
+        assert stream.cut is not None
+        assert given - json_events.PIECE <= stream.cut.byte <= given
+        assert len(found) == text[: stream.cut.byte].count(b"}")
+        assert (stream.cut.reason, stream.cut.rows_whole) == ("gzip stream is cut", False)
+        assert stream.end == text[: stream.cut.byte][-json_events.END :]
+        error = refusal(tmp_path, packed)
+        assert error.what == "gzip stream is cut (after 0 whole events)"
+        assert error.where == f"{tmp_path / 't.json'}: byte {stream.cut.byte:,}"
+
+    def test_of_a_compressed_file_the_end_is_read_behind_what_is_damaged(self, tmp_path: Path) -> None:
+        text = b'{"traceEvents":[{"ph":"X"},{"ph":3},{"ph":"Y"}],"after":"' + b"x" * 99_999 + b'"}'
+        stream = stream_of(tmp_path, gzip.compress(text), allow_truncated=True)
+        stream.decoder = msgspec.json.Decoder(list[dict[str, str]])
+        assert events_of(stream) == [{"ph": "X"}]
+        assert stream.cut is not None
+        assert (stream.cut.byte, stream.cut.reason) == (27, "Expected 'str', got 'int' - at 'event[...]'")
+        assert stream.end == text[-json_events.END :]
+
+    @pytest.mark.parametrize("behind", [b"", b"]", b'], "a"', b'], "a": 1', b'], "a": 1} x'])
+    def test_what_follows_the_rows_may_be_damaged_alone(self, tmp_path: Path, behind: bytes) -> None:
+        text = b'{"traceEvents": [{"ph": "X"}' + behind
+        stream = stream_of(tmp_path, text, allow_truncated=True)
+        assert events_of(stream) == [{"ph": "X"}]
+        assert stream.cut is not None
+        assert stream.cut.byte == len(text) - behind.endswith(b"x")
+        assert stream.cut.rows_whole is (behind != b"")
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.json"
+    path.write_text("[]")
+    with pytest.raises(InputError) as caught:
+        JsonEvents(path, DECODER, part=Part(begin=0, inflated=str(tmp_path / "gone")))
+    assert str(caught.value) == f"{path}: cannot be read: No such file or directory"
+
+    class Broken(io.BytesIO):
+        def read1(self, *_: object) -> bytes:
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(json_events, "open_bytes", lambda _: Broken())
+    with pytest.raises(InputError) as caught:
+        events_of(JsonEvents(path, DECODER))
+    assert str(caught.value) == f"{path}: cannot be read: Input/output error"
+
+
+def words(count: int) -> list[bytes]:
+    """Words that compress little."""
+    chance = random.Random(1)  # noqa: S311
+    return [chance.randbytes(12).hex().encode() for _ in range(count)]

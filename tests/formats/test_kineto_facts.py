@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from cclbench.errors import InputError
+from cclbench.formats import json_events
 from cclbench.record.facts import ProcessGroup
 
 
@@ -128,6 +129,15 @@ SAID = "the header states a world of 2 ranks, its process groups contradict that
         ([("default_pg", 2, [0, 1]), ("tp", 1, [1])], 2, None),
         ([("default_pg", 2, []), ("dp", 2, [0, "..."])], 2, None),
         ([("undefined", 4, [])], 2, None),
+        ([("default_pg", 2, [0, 1]), ("tp", 2, [1, 2])], None, "the world's size is taken as unknown"),
+        ([("default_pg", 3, []), ("tp", 2, [2, 3])], None, "the world's size is taken as unknown"),
+        ([("default_pg", 0, []), ("tp", 2, [0, 1])], 2, None),
+        ([("default_pg", 4, []), ("tp", 2, [2, 4])], None, "the world's size is taken as unknown"),
+        (
+            [("default_pg", 4, []), ("tp", 2, [2, 1])],
+            4,
+            "4 is used, the size of the default group, which all ranks are in",
+        ),
     ],
 )
 def test_a_world_that_contradicts_its_process_groups_is_told(read, write, groups, world, note):
@@ -149,3 +159,82 @@ def test_keys_on_both_sides_of_the_events(read, write, event):
     path = write([event("kernel", "k")], rank=2, after={"cupti_version": 24, "traceName": "a]b}c"})
     facts = read(path).trace.facts
     assert (facts.rank, facts.vendor) == (2, "nvidia")
+
+
+@pytest.mark.parametrize("rank", [0, (1 << 31) - 1])
+def test_ranks_to_their_bounds(read, write, rank):
+    info = {"rank": rank, "world_size": 4, "pg_config": [{"pg_name": "0", "ranks": [rank]}]}
+    facts = read(write([], distributedInfo=info)).trace.facts
+    assert (facts.rank, facts.groups) == (rank, (ProcessGroup(name="0", ranks=(rank,)),))
+
+
+def test_a_world_without_groups_is_as_stated(read, write):
+    found = read(write([], distributedInfo={"world_size": 8}))
+    assert (found.trace.facts.world_size, found.trace.notes) == (8, [])
+    config = [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": 4}]
+    assert read(write([], distributedInfo={"pg_config": config})).trace.facts.world_size is None
+
+
+def test_what_is_no_text_or_number_says_nothing(read, write):
+    device = {"name": True, "totalGlobalMem": True, "numSms": "132", "warpSize": 31}
+    info = {"backend": 3, "nccl_version": [2], "world_size": True}
+    facts = read(
+        write([], distributedInfo=info, deviceProperties=["x", device], pytorch_version=2.5)
+    ).trace.facts
+    assert (facts.backend, facts.library_version, facts.world_size) == ("3", None, None)
+    assert (facts.producer, facts.producer_version, facts.vendor) == ("PyTorch Profiler", "2.5", None)
+    assert (facts.device_name, facts.device_memory_bytes, facts.sm_count) == (None, None, None)
+    assert facts.device_count == 1
+
+
+def test_without_devices_their_number_is_0_and_without_a_list_unknown(read, write):
+    assert read(write([], deviceProperties=[])).trace.facts.device_count == 0
+    assert read(write([])).trace.facts.device_count is None
+
+
+def test_the_first_device_s_warps_tell_the_vendor(read, write):
+    for size, vendor in ((32, "nvidia"), (64, "amd"), (63, None), (33, None)):
+        devices = [{"warpSize": size}, {"warpSize": 64}]
+        assert read(write([], deviceProperties=devices)).trace.facts.vendor == vendor
+
+
+def test_the_process_is_the_number_that_ops_state(read, write, event):
+    assert read(write([event("cpu_op", "o", pid=12)])).trace.facts.process_id == 12
+    assert read(write([event("cpu_op", "o", pid="main")])).trace.facts.process_id is None
+
+
+LATEST = 1 << 61
+
+
+@pytest.mark.parametrize("base", [LATEST, -LATEST])
+def test_base_times_to_their_bounds(read, write, event, base):
+    (row,) = read(write([event("kernel", "k", 0)], baseTimeNanoseconds=base)).rows
+    assert row["start_ns"] == base
+    path = write([event("kernel", "k", 0)], baseTimeNanoseconds=base + base // LATEST)
+    with pytest.raises(InputError) as caught:
+        read(path)
+    assert str(caught.value) == f"{path}: baseTimeNanoseconds is {base + base // LATEST}, not a time"
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
+def test_a_base_time_behind_the_events_stands_within_64_kib_of_the_end(read, write, event, monkeypatch, name):
+    """Of a compressed file all is read before its times are needed."""
+    monkeypatch.setattr(json_events, "CHUNK", 128)
+    rows = [event("kernel", "k", 1), event("kernel", "k", 2)]
+    base = {"baseTimeNanoseconds": 1_700_000_000_000_000_000}
+    near = {**base, "z": "x" * (64 * 1024 - 52)}
+    path = write(rows, name=name, after=near)
+    assert read(path).rows[0]["start_ns"] == 1_700_000_000_000_001_000
+    path = write(rows, name=name, after={**base, "z": near["z"] + "x"})
+    if name == "t.json.gz":
+        assert read(path).rows[0]["start_ns"] == 1_700_000_000_000_001_000
+    else:
+        with pytest.raises(InputError) as caught:
+            read(path)
+        assert str(caught.value) == f"{path}: baseTimeNanoseconds stands too far from its end"
+
+
+def test_the_last_base_time_at_the_end_is_the_file_s_own(read, write, event, monkeypatch):
+    monkeypatch.setattr(json_events, "CHUNK", 128)
+    rows = [event("kernel", "k", 1, baseTimeNanoseconds=5), event("kernel", "k", 2)]
+    assert read(write(rows, after={"baseTimeNanoseconds": 7000})).rows[0]["start_ns"] == 8000

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from cclbench.errors import InputError
 from cclbench.formats import Payload
+from cclbench.formats.kineto.events import Args
+from cclbench.formats.kineto.payloads import payload, ranks_of_text
 
 NEW = {
     "Collective name": "allreduce",
@@ -193,3 +197,105 @@ def test_equal_payloads_are_kept_once(read, write, event):
     events = [event("kernel", "nccl", i, **NEW, Seq=i) for i in range(3)]
     told = read(write(events)).trace.told
     assert (len(told), len(told.payloads), list(told.seq)) == (3, 1, [0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "first", "stride", "ranks"),
+    [
+        ("[3, 4]", 2, 9, 9, (3, 4)),
+        ("[0, 999999999]", None, None, None, (0, 999_999_999)),
+        ("[0, 1000000000]", None, None, None, None),
+        ("[0, 1, ..., 3]", None, None, None, None),
+        ("", 3, 0, 2, (0, 2, 4)),
+        ("[1]", 2, 5, 1, (5, 6)),
+        ("", 3, -1, 2, None),
+        ("", 0, 0, 1, None),
+        ("", -1, 0, 1, None),
+        ("", 1, 4, None, (4,)),
+        ("", 2, 4, None, None),
+        ("", 2, 4, 0, None),
+        ("", 2, 4, 1, (4, 5)),
+        ("", None, 4, 1, None),
+        ("", (1 << 20) + 1, 0, 1, None),
+    ],
+)
+def test_ranks_from_a_list_else_from_start_and_stride(text, size, first, stride, ranks):
+    assert ranks_of_text(text, size, first, stride) == ranks
+
+
+def test_the_largest_group_has_a_million_ranks():
+    assert ranks_of_text("", 1 << 20, 7, 3)[-1] == 7 + 3 * ((1 << 20) - 1)
+
+
+@pytest.mark.parametrize(("dims", "elements"), [([[1 << 56]], 1 << 56), ([[1 << 28, 1 << 28], [0]], 1 << 56)])
+def test_a_gloo_row_of_as_many_elements_as_are_believed(read, write, event, dims, elements):
+    types = ["float"] * len(dims)
+    row = event("user_annotation", "gloo:all_reduce", **{"Input Dims": dims, "Input type": types})
+    ((payload, _, seq),) = read(write([row])).told
+    assert (payload.in_elements, payload.dtype, payload.rows, seq) == (elements, "float", 1, -1)
+
+
+def test_a_gloo_row_of_more_is_damage(read, write, event):
+    told = {"Input Dims": [[1 << 56], [1]], "Input type": ["float"] * 2}
+    path = write([event("user_annotation", "gloo:all_reduce", **told)])
+    with pytest.raises(InputError) as caught:
+        read(path)
+    assert str(caught.value) == f"{path}: gloo:all_reduce of {(1 << 56) + 1} elements; is the file damaged?"
+
+
+@pytest.mark.parametrize(
+    ("dims", "types"),
+    [([[2]], None), (None, ["float"]), ([[2]], ["float", "float"]), ([[2], [2]], ["float"]), ([[2]], [3])],
+)
+def test_a_gloo_row_whose_sizes_and_types_do_not_match_tells_none(read, write, event, dims, types):
+    told = {key: x for key, x in (("Input Dims", dims), ("Input type", types)) if x is not None}
+    ((payload, _, _),) = read(write([event("user_annotation", "gloo:all_reduce", **told)])).told
+    assert (payload.in_elements, payload.dtype) == (None, None)
+
+
+def mark(**fields):
+    """The annotation of an all-reduce with these fields."""
+    told = {"kind": "all_reduce", "rows": 1, "ranks": "0,1", **fields}
+    return "cclbench::collective " + " ".join(f"{key}={value}" for key, value in told.items()) + " desc="
+
+
+def test_numbers_of_an_annotation_to_their_bounds():
+    here, most = Path("t.json"), (1 << 63) - 1
+    last = (1 << 31) - 1
+    sized = mark(seq=most, in_bytes=most, out_bytes=0, rows=most, threads=f"0,{most}", ranks=f"0,{last}")
+    found, seq = payload(sized, Args(), here)
+    assert (seq, found.in_bytes, found.out_bytes, found.rows) == (most, most, 0, most)
+    assert (found.threads, found.ranks, found.group_size) == ((0, most), (0, last), 2)
+    for kind, field in (("send", "dst_rank"), ("recv", "src_rank")):
+        for peer in (0, last):
+            found, _ = payload(mark(kind=kind, peer=peer), Args(), here)
+            assert getattr(found, field) == peer
+    assert payload(mark(), Args(), here)[1] is None
+    for field in ("seq", "in_bytes", "out_bytes", "rows", "threads"):
+        for value in (1 << 63, -1):
+            with pytest.raises(InputError, match=rf"malformed \(ValueError\('{value} is out of range'\)\)"):
+                payload(mark(**{field: value}), Args(), here)
+    for value in (1 << 31, -1):
+        for field in ("ranks", "peer"):
+            with pytest.raises(InputError, match=f"{value} is out of range"):
+                payload(mark(**{field: value}), Args(), here)
+
+
+def test_what_is_no_annotation_is_quoted_to_a_hundred_characters():
+    name = "cclbench::collective " + "x" * 200
+    with pytest.raises(InputError) as caught:
+        payload(name, Args(), Path("t.json"))
+    assert caught.value.what.startswith(f"annotation {name[:100]!r} is malformed (")
+
+
+def test_a_row_tells_of_a_collective_by_its_metadata_before_its_name():
+    told = Args(collective="allreduce", seq=3, group_id=5, in_size=8, in_elements=2, out_size=9)
+    for name, source in (("record_param_comms", "host_op"), ("nccl:x", "kernel")):
+        found, seq = payload(name, told, Path("t.json"))
+        assert (found.source, found.collective, found.group_name, seq) == (source, "allreduce", "5", 3)
+        assert (found.in_elements, found.out_elements) == (2, 9)
+    assert payload("record_param_comms", Args(), Path("t.json")) is None
+    assert payload("gloo:send", Args(), Path("t.json")) == (
+        Payload(source="annotation", collective="send"),
+        None,
+    )

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from cclbench.errors import InputError
+from cclbench.formats import json_events
 
 
 def test_cuda_kernel(read, write, event):
@@ -269,6 +270,18 @@ class TestBackward:
         with pytest.raises(InputError, match=r"impossible time: ts 0, dur -0.004 of 'k0'"):
             read(write(self.rows(event, count, backward=backward)))
 
+    def test_the_first_of_them_is_named(self, read, write, event):
+        rows = [
+            event("kernel", "empty", 1, 0),
+            event("kernel", "bad", 2, -3),
+            event("kernel", "worse", 3, -4),
+        ]
+        with pytest.raises(InputError, match=r"impossible time: ts 2, dur -3 of 'bad'"):
+            read(write(rows))
+
+    def test_a_row_of_no_duration_is_one(self, read, write, event):
+        assert [row["dur_ns"] for row in read(write([event("kernel", "k", 1, 0)])).rows] == [0]
+
     def test_of_each_category_on_its_own(self, read, write, event):
         events = self.rows(event, 5000, backward=0, category="cpu_op")
         with pytest.raises(InputError, match="impossible time"):
@@ -400,6 +413,10 @@ class TestTime:
             ("1.712195495519689047e15", 1_712_195_495_519_689_047),
             ("4376279982142.243", 4_376_279_982_142_243),
             ("0.001", 1),
+            # What is less than a nanosecond is rounded to the nearest one, as far as a float64 tells it.
+            ("10.0006", 10_001),
+            ("10.0004", 10_000),
+            ("4398046511105.0009", 4_398_046_511_105_001),
             ("-3.5", -3_500),
             ("7", 7_000),
         ],
@@ -434,6 +451,41 @@ class TestTime:
         starts = [row["start_ns"] for row in read(write(texts)).rows]
         assert starts == [4_398_046_511_104_000 + i for i in (0, 1, 2, 3, 998, 999)]
 
+    @pytest.mark.parametrize("sign", ["", "-"])
+    def test_every_nanosecond_from_the_bound_on(self, read, write, sign):
+        """2⁴³ µs, from where on a float64 does not tell one nanosecond from the next."""
+        texts = [
+            f'{{"ph":"X","cat":"kernel","name":"k","tid":1,"ts":{sign}{us},"dur":1}}'
+            for us in ("8796093022208.001", "8796093022208.003", "8796093022209.997")
+        ]
+        starts = [row["start_ns"] for row in read(write(texts)).rows]
+        known = [8_796_093_022_208_001, 8_796_093_022_208_003, 8_796_093_022_209_997]
+        assert starts == [-start if sign else start for start in known]
+
+    def test_the_latest_time_and_the_longest_duration(self, read, write, event):
+        most = (1 << 61) // 1000
+        (row,) = read(write([event("kernel", "k", most, most)])).rows
+        assert (row["start_ns"], row["dur_ns"]) == (most * 1000, most * 1000)
+        (row,) = read(write([event("kernel", "k", -most, 0)])).rows
+        assert (row["start_ns"], row["dur_ns"]) == (-most * 1000, 0)
+        for ts, dur, said in ((most + 1, 1, most + 1), (-most - 1, 1, -most - 1), (1, most + 1, most + 1)):
+            path = write([event("kernel", "a", 1, 1), event("kernel", "k", ts, dur)])
+            with pytest.raises(InputError) as caught:
+                read(path)
+            assert str(caught.value) == (
+                f"{path}: within 4 MiB after byte 17: impossible time: {said} µs; is the file damaged?"
+            )
+
+    @pytest.mark.parametrize(("sign", "ts"), [(1, 1), (-1, -1)])
+    def test_the_latest_time_since_a_base(self, read, write, event, sign, ts):
+        base = sign * ((1 << 61) - 1000)
+        (row,) = read(write([event("kernel", "k", ts)], baseTimeNanoseconds=base)).rows
+        assert row["start_ns"] == sign << 61
+        rows = [event("kernel", "a", 0), event("kernel", "late" * 20, ts * 1.001, 2), event("kernel", "b", 0)]
+        with pytest.raises(InputError) as caught:
+            read(write(rows, baseTimeNanoseconds=base))
+        assert caught.value.what == f"impossible time: ts {ts * 1.001}, dur 2 of {'late' * 15!r}"
+
 
 def test_traces_of_torch_1_8(read, write, event):
     events = [
@@ -460,6 +512,84 @@ class TestOrder:
         events = [event("kernel", "a", 1), event("gpu_memcpy", "c", 5), event("kernel", "b", 3)]
         assert not read(write(events), allow_truncated=True).trace.device_rows_in_order
 
+    def test_starts_at_one_instant_are_in_order(self, read, write, event):
+        events = [event("kernel", "a", 1), event("gpu_memset", "c", 1)]
+        assert read(write(events), allow_truncated=True).trace.device_rows_in_order
+
+    @pytest.mark.parametrize(("last", "ordered"), [(6, False), (7, True), (8, True)])
+    def test_across_chunks(self, read, write, event, monkeypatch, last, ordered):
+        monkeypatch.setattr(json_events, "CHUNK", 100)
+        events = [
+            event("kernel", "a", 5),
+            event("kernel", "b", 7),
+            event("cpu_op", "o", 9),
+            event("kernel", "c", last),
+        ]
+        assert read(write(events), allow_truncated=True).trace.device_rows_in_order is ordered
+
     def test_host_rows_and_synchronisation_do_not_matter(self, read, write, event):
         events = [event("kernel", "a", 9), event("cuda_sync", "s", 1), event("cpu_op", "o", 0)]
         assert read(write(events), allow_truncated=True).trace.device_rows_in_order
+
+
+@pytest.mark.parametrize(
+    ("category", "args", "told"),
+    [
+        ("gpu_memcpy", {"bytes": 0}, 0),
+        ("gpu_memset", {"bytes": 9, "size": 5}, 9),
+        ("gpu_memset", {"size": 5}, 5),
+        ("gpu_memcpy", {"bytes": (1 << 63) - 1}, (1 << 63) - 1),
+        ("gpu_memcpy", {"bytes": -1}, None),
+        ("gpu_memcpy", {"bytes": 4.0}, None),
+        ("gpu_memcpy", {"size": 1 << 63}, None),
+        ("gpu_memcpy", {"size": "5"}, None),
+        ("gpu_memcpy", {}, None),
+    ],
+)
+def test_bytes_of_copies_and_fills(read, write, event, category, args, told):
+    (row,) = read(write([event(category, "x", **args)])).rows
+    assert row["bytes"] == told
+
+
+def test_a_launch_may_tell_the_kernel(read, write, event):
+    calls = [event("cuda_runtime", "hipLaunchKernel", i, kernel=k) for i, k in enumerate(("gemm", 5))]
+    rows = read(write([*calls, event("cuda_runtime", "hipMemcpy", 3)])).rows
+    assert [(row["kind"], row["launched"]) for row in rows] == [
+        ("launch", "gemm"),
+        ("launch", None),
+        ("launch", None),
+    ]
+
+
+def test_kernels_state_their_operations(read, write, event):
+    rows = read(write([event("kernel", "a", flops=64), event("kernel", "b")])).rows
+    assert [row["flops"] for row in rows] == [64.0, None]
+
+
+def test_rows_that_lack_a_time_are_counted_beside_whole_ones(read, write, event):
+    rows = [
+        event("kernel", "k"),
+        {"ph": "X", "cat": "kernel", "name": "x", "ts": 1},
+        {"ph": "X", "cat": "kernel", "name": "x", "dur": 1},
+        {"ph": "i", "cat": "kernel", "name": "[memory]"},
+        {"ph": "i", "cat": "kernel", "name": "other", "ts": 1},
+        {"ph": "B", "cat": "kernel", "name": "x", "ts": 1, "dur": 1},
+        *(event("Trace", f"span {i}") for i in range(3)),
+    ]
+    found = read(write(rows))
+    assert [row["name"] for row in found.rows] == ["k"]
+    assert found.trace.dropped == {
+        "row without a time or duration": 2,
+        "instant": 2,
+        "phase 'B'": 1,
+        "profiler span": 3,
+    }
+
+
+def test_where_a_chunk_with_an_impossible_value_begins(read, write, event):
+    path = write([event("kernel", "k", grid=[-1, 1, 1])], schemaVersion=1)
+    with pytest.raises(InputError) as caught:
+        read(path)
+    begin = path.read_bytes().index(b"[") + 1
+    assert caught.value.where == f"{path}: within 4 MiB after byte {begin}"
+    assert caught.value.what == "impossible grid of -1 × 1 × 1 blocks"

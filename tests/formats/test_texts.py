@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import gzip
+import io
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from cclbench.errors import InputError
-from cclbench.formats import EvidenceReader
+from cclbench.formats import EvidenceReader, texts
 from cclbench.formats.dcgm import Dcgm
 from cclbench.formats.fabric_counters import FabricCounters
 from cclbench.formats.flight_recorder import FlightRecorder
@@ -20,7 +23,17 @@ from cclbench.formats.nccl_log import NcclLog
 from cclbench.formats.nccl_tests import NcclTests
 from cclbench.formats.nvidia_smi import NvidiaSmi
 from cclbench.formats.serving import Serving
-from cclbench.formats.texts import LONGEST_LINE, bare, lines, number, whole
+from cclbench.formats.texts import (
+    LONGEST_LINE,
+    bare,
+    beginning,
+    damaged,
+    lines,
+    number,
+    raw_lines,
+    reason_of,
+    whole,
+)
 
 PORT = "/sys/class/infiniband/rdmap0s6/ports/1/hw_counters/"
 SAMPLES: dict[str, tuple[EvidenceReader, str]] = {
@@ -101,9 +114,58 @@ def test_limits(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_bytes(b"x\n" * 3)
     assert whole(path, 6) == b"x\n" * 3
+    assert list(lines(path, 6)) == [(1, "x"), (2, "x"), (3, "x")]
     for read in (lambda: whole(path, 5), lambda: list(lines(path, 5))):
         with pytest.raises(InputError, match="is larger than 0 MiB"):
             read()
+
+
+def test_lines_are_counted_and_keep_their_ends_however_long_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    assert LONGEST_LINE == 64 << 10
+    path.write_bytes(
+        b"x" * LONGEST_LINE + b"\n\n\x1b[31my\x1b[0m\r\n" + b"z" * (LONGEST_LINE - 1) + b"\n\xff "
+    )
+    assert list(raw_lines(path, 1 << 20)) == [
+        (1, b"x" * LONGEST_LINE),
+        (2, b"\n"),
+        (3, b"y\r\n"),
+        (4, b"z" * (LONGEST_LINE - 1) + b"\n"),
+        (5, b"\xff "),
+    ]
+    assert [line for _, line in lines(path, 1 << 20)][2::2] == ["y", "\ufffd"]
+
+
+def test_what_compresses_beyond_belief_is_read_to_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """64 MiB, or 400 times what the file has where that is more, or `most` where that is less."""
+    path = tmp_path / "a.log"
+    path.write_bytes(gzip.compress(bytes(64 << 20)))
+    assert len(whole(path, 1 << 40)) == 64 << 20
+    path.write_bytes(gzip.compress(bytes((64 << 20) + 1)))
+    for most, said in ((1 << 40, 64), (3 << 20, 3)):
+        with pytest.raises(InputError) as caught:
+            whole(path, most, hint="try again")
+        assert str(caught.value) == f"{path}: is larger than {said} MiB; try again"
+    monkeypatch.setattr(texts, "_LEAST_LIMIT", 1)
+    path.write_bytes(b"\x1f\x8b" + bytes(98))
+    for size, fits in ((40_000, True), (40_001, False)):
+        monkeypatch.setattr(texts, "open_bytes", lambda _, size=size: io.BytesIO(b"\n" * size))
+        if fits:
+            assert len(whole(path, 1 << 40)) == len(list(lines(path, 1 << 40))) == size
+        else:
+            with pytest.raises(InputError, match="larger"):
+                whole(path, 1 << 40)
+            with pytest.raises(InputError, match="larger"):
+                list(lines(path, 1 << 40))
+
+
+def test_a_beginning_is_bare_and_as_long_as_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_bytes(b"\xef\xbb\xbfabc\x1b[mdef")
+    assert [beginning(path, size) for size in (3, 5, 99)] == [b"", b"ab", b"abcdef"]
+    assert whole(path, 99) == b"abc\x1b[mdef"
 
 
 def test_only_what_terminals_and_editors_add_is_removed() -> None:
@@ -113,3 +175,40 @@ def test_only_what_terminals_and_editors_add_is_removed() -> None:
 @pytest.mark.parametrize("text", ["", "-1", "1e", "0x1", "1_0", "nan", "inf", "1" * 21, "1.5.2", "\u0661"])
 def test_no_number(text: str) -> None:
     assert number(text) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "12.5", "1e5", "1.5E-12", "12345678901234567890.12345678901234567890e+99"]
+)
+def test_a_number_is_what_is_printed(text: str) -> None:
+    assert number(text) == Decimal(text)
+
+
+def test_damage_is_said_with_file_line_and_what_helps(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    usual = "write it again, or remove it to do without"
+    assert str(damaged(path, "is odd")) == f"{path}: is odd; {usual}"
+    assert str(damaged(path, "is odd", line=1234, hint="look")) == f"{path}: line 1,234: is odd; look"
+    for read in (
+        lambda: whole(path, 999, hint="look"),
+        lambda: beginning(path, 999),
+        lambda: list(lines(path, 999)),
+    ):
+        path.unlink(missing_ok=True)
+        with pytest.raises(InputError) as caught:
+            read()
+        assert str(caught.value) == f"{path}: cannot be read: No such file or directory"
+        path.write_bytes(gzip.compress(bytes(99))[:-8])
+        with pytest.raises(
+            InputError, match=r": gzip stream is damaged \(Compressed file ended before.*\); "
+        ) as caught:
+            read()
+        assert caught.value.hint in ("look", usual)
+    with pytest.raises(InputError, match=r"; look$"):
+        whole(path, 999, hint="look")
+
+
+def test_a_decoder_s_reason_has_no_backticks() -> None:
+    with pytest.raises(msgspec.ValidationError) as caught:
+        msgspec.json.decode(b"1", type=str)
+    assert reason_of(caught.value) == "Expected 'str', got 'int'"

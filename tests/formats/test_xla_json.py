@@ -17,6 +17,7 @@ import cclbench
 from cclbench.errors import InputError
 from cclbench.formats import READERS, Part, Rows, Trace, recognise, trace_reader
 from cclbench.formats.xla_json import XlaJson
+from cclbench.formats.xplane.chrome import chrome
 
 Event = dict[str, Any]
 Batches = dict[tuple[str, str], Rows]
@@ -281,3 +282,212 @@ def test_a_gpu_that_did_nothing_counts_among_the_devices(write: Callable[..., Pa
     assert XlaJson().parts(path) == [Part("/device:GPU:2")]
     trace, _ = read(path, "/device:GPU:2")
     assert (trace.facts.local_rank, trace.facts.device_count) == (2, 3)
+
+
+def sourced(*events: Event | list[Event], write: Callable[..., Path]) -> Any:
+    """The file put back into planes."""
+    return chrome(write(*events))
+
+
+def test_times_to_their_bound(write: Callable[..., Path]) -> None:
+    """2⁴² µs, some 51 days, from the profile's begin."""
+    last = (1 << 42) - 1
+    made = sourced(OPS, event(3, 3, "add", last, last), event(3, 3, "mul", -last, 0), write=write)
+    (line,) = made.planes["/device:TPU:0"].lines
+    assert [(e.offset_ps, e.duration_ps) for e in line.events] == [
+        (last * 1_000_000, last * 1_000_000),
+        (-last * 1_000_000, 0),
+    ]
+    for ts, dur in ((1 << 42, 1), (-(1 << 42), 1), (0, 1 << 42)):
+        path = write(OPS, event(3, 3, "a" * 70, ts, dur))
+        with pytest.raises(InputError) as caught:
+            chrome(path)
+        said = ts or dur
+        assert (
+            str(caught.value) == f"{path}: impossible time: {said} µs of {'a' * 60!r}; is the file damaged?"
+        )
+
+
+def test_what_is_no_row_is_counted_by_reason(write: Callable[..., Path]) -> None:
+    made = sourced(
+        OPS,
+        named(4, "/device:CUSTOM:0"),
+        event(3, 3, "add", 1, 1),
+        {"ph": "X", "pid": 3, "tid": 3, "name": "x", "dur": 1},
+        {"ph": "i", "pid": 3, "tid": 3, "name": "x"},
+        {"ph": "X", "pid": 3, "tid": 3, "name": "x", "ts": 1},
+        *(event(4, t, "x", 1, 1) for t in (1, 2, 2)),
+        event(5, 1, "x", 1, 1),
+        {"ph": "C" * 50, "pid": 3},
+        write=write,
+    )
+    assert made.dropped == {
+        "row without a time or duration": 3,
+        "row of another plane": 4,
+        f"phase {'C' * 50!r:.20}": 1,
+    }
+    assert (made.events, list(made.planes)) == (8, ["/device:TPU:0"])
+
+
+@pytest.mark.parametrize(
+    ("title", "kept"),
+    [
+        ("XLA Ops", True),
+        ("XLA TraceMe", True),
+        ("XLA Ops - from #17", False),
+        ("Source code", False),
+        ("TensorFlow Ops", False),
+        ("Host Offload Ops 3", False),
+        ("Steps", True),
+        ("", True),
+    ],
+)
+def test_lines_that_xprof_derives_are_left_out(write: Callable[..., Path], title: str, kept: bool) -> None:
+    made = sourced(named(3, "/device:TPU:0", t3=title), event(3, 3, "add", 1, 1), write=write)
+    assert len(made.planes["/device:TPU:0"].lines) == kept
+    assert made.dropped == ({} if kept else {"row derived from others": 1})
+
+
+def test_a_line_s_number_is_that_of_its_stream_else_of_its_thread(write: Callable[..., Path]) -> None:
+    threads = named(3, "/device:GPU:0", t8="Stream #17(Kernel)", t9="XLA Modules")
+    made = sourced(
+        threads,
+        event(3, 8, "k", 1, 1),
+        event(3, 9, "f", 1, 1),
+        event(3, (1 << 63) - 1, "g", 1, 1),
+        write=write,
+    )
+    lines = [(line.id, line.name) for line in made.planes["/device:GPU:0"].lines]
+    assert lines == [(17, "Stream #17(Kernel)"), (9, "XLA Modules"), ((1 << 63) - 1, "")]
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "value"),
+    [
+        ("0", "int64_value", 0),
+        ("-7", "int64_value", -7),
+        (str((1 << 63) - 1), "int64_value", (1 << 63) - 1),
+        (str(-(1 << 63)), "int64_value", -(1 << 63)),
+        (str(1 << 63), "uint64_value", 1 << 63),
+        (str((1 << 64) - 1), "uint64_value", (1 << 64) - 1),
+        (str(1 << 64), "str_value", str(1 << 64)),
+        (str(-(1 << 63) - 1), "str_value", str(-(1 << 63) - 1)),
+        ("1.5", "str_value", "1.5"),
+        ("x", "str_value", "x"),
+    ],
+)
+def test_a_stat_is_a_number_where_its_text_is_one(
+    write: Callable[..., Path], text: str, field: str, value: Any
+) -> None:
+    gpu = named(1, "/device:GPU:0", t8="Stream #1")
+    made = sourced(gpu, event(1, 8, "k", 1, 1, run_id=text, unknown="3"), write=write)
+    plane = made.planes["/device:GPU:0"]
+    (stat,) = plane.lines[0].events[0].stats
+    assert (stat.WhichOneof("value"), getattr(stat, field)) == (field, value)
+    assert {entry.key: entry.value.name for entry in plane.stat_metadata} == {stat.metadata_id: "run_id"}
+
+
+def test_an_op_s_own_stats_stand_with_it_and_the_program_that_runs(write: Callable[..., Path]) -> None:
+    """Runs hold their ends; of an op outside all of them no program is known."""
+    lines = named(3, "/device:TPU:0", t2="XLA Modules", t3="XLA Ops")
+    runs = event(3, 2, "jit_g(22)", 20, 10), event(3, 2, "jit_f(11)", 0, 10), event(3, 2, "nameless", 40, 9)
+    told = {"tf_op": "jit(f)/add:", "flops": "8", "run_id": "5"}
+    ops = [event(3, 3, "add", at, 1, **told) for at in (0, 5, 10, 11, 20, 30, 31, 45)]
+    plane = sourced(lines, *runs, ops, write=write).planes["/device:TPU:0"]
+    names = {entry.key: entry.value.name for entry in plane.stat_metadata}
+    stats = {
+        entry.key: {names[s.metadata_id]: s.str_value or s.int64_value for s in entry.value.stats}
+        for entry in plane.event_metadata
+    }
+    own = {"tf_op": "jit(f)/add:", "flops": 8}
+    (line,) = (line for line in plane.lines if line.name == "XLA Ops")
+    assert [stats[made.metadata_id] for made in line.events] == [
+        *({**own, "program_id": 11},) * 3,
+        own,
+        *({**own, "program_id": 22},) * 2,
+        *(own,) * 2,
+    ]
+    assert [[names[s.metadata_id] for s in made.stats] for made in line.events] == [["run_id"]] * 8
+    assert len({made.metadata_id for made in line.events}) == 3
+
+
+def test_a_long_name_is_the_op_s_text_and_its_own_the_one_shown(write: Callable[..., Path]) -> None:
+    plane = sourced(
+        OPS,
+        event(3, 3, "add.1", 1, 1, long_name="%add.1 = f32[] add()"),
+        event(3, 3, "mul", 2, 1),
+        write=write,
+    ).planes["/device:TPU:0"]
+    entries = [(entry.value.name, entry.value.display_name) for entry in plane.event_metadata]
+    assert entries == [("%add.1 = f32[] add()", "add.1"), ("mul", "mul")]
+
+
+def test_flows_link_begin_and_end_without_their_last_two_bits(write: Callable[..., Path]) -> None:
+    host = named(701, "/host:CPU", t5="pool")
+    flows = {"begin": "163", "end: begin": "161", "odd": "x"}
+    made = sourced(
+        host,
+        [event(701, 5, name, i, 1, flow=flow) for i, (name, flow) in enumerate(flows.items())],
+        write=write,
+    )
+    plane = made.planes["/host:CPU"]
+    names = {entry.key: entry.value.name for entry in plane.stat_metadata}
+    found = [[(names[s.metadata_id], s.int64_value) for s in e.stats] for e in plane.lines[0].events]
+    assert found == [[("_p", 40)], [("_c", 40)], []]
+    assert made.linked
+    assert not sourced(host, event(701, 5, "x", 0, 1), write=write).linked
+
+
+def test_devices_are_in_the_order_of_their_processes(write: Callable[..., Path]) -> None:
+    planes = [named(pid, name, t3="XLA Ops") for pid, name in ((9, "/device:TPU:0"), (4, "/device:TPU:1"))]
+    idle = named(2, "/device:TPU:2")
+    path = write(planes[0], planes[1], idle, event(9, 3, "a", 1, 1), event(4, 3, "b", 1, 1))
+    made = chrome(path)
+    assert made.devices == ["/device:TPU:1", "/device:TPU:0"]
+    assert made.named == ["/device:TPU:2", "/device:TPU:1", "/device:TPU:0"]
+    facts = [made.trace(name).facts for name in made.devices]
+    assert [(f.local_rank, f.device_count, f.vendor) for f in facts] == [(1, 3, "google"), (2, 3, "google")]
+
+
+def test_rows_without_a_process_or_thread_are_of_the_first(write: Callable[..., Path]) -> None:
+    names = [
+        {"ph": "M", "name": "process_name", "args": {"name": "/device:GPU:0"}},
+        {"ph": "M", "name": "thread_name", "args": {"name": "Stream #1"}},
+        {"ph": "M", "name": "thread_sort_index", "args": {"name": "Stream #2"}},
+        {"ph": "M", "name": "thread_name", "args": {"name": 5}},
+        {"ph": "M", "name": "thread_name"},
+    ]
+    made = sourced(names, {"ph": "X", "name": "k", "ts": 1, "dur": 1}, write=write)
+    (line,) = made.planes["/device:GPU:0"].lines
+    assert (line.id, line.name, len(line.events)) == (1, "Stream #1", 1)
+
+
+def test_a_file_that_is_cut_says_where_and_after_how_many_events(write: Callable[..., Path]) -> None:
+    path = write(OPS, event(3, 3, "add", 1, 1), event(3, 3, "mul", 3, 1), name="t.trace.json")
+    path.write_bytes(path.read_bytes()[:-60])
+    with pytest.raises(InputError) as caught:
+        read(path, "/device:TPU:0")
+    assert str(caught.value) == (
+        f"{path}: byte {path.stat().st_size:,}: truncated in an event (after 1 whole events);"
+        " re-run with --allow-truncated to use the part before it"
+    )
+
+
+def test_what_is_left_out_of_all_is_counted_with_the_first_device(write: Callable[..., Path]) -> None:
+    planes = [named(i, f"/device:TPU:{i}", t3="XLA Ops") for i in (0, 1)]
+    path = write(*planes, event(0, 3, "a", 1, 1), event(1, 3, "b", 1, 1), event(7, 1, "x", 1, 1))
+    dropped = [read(path, f"/device:TPU:{i}")[0].dropped for i in (0, 1)]
+    assert dropped == [{"row of another plane": 1}, {}]
+
+
+@pytest.mark.parametrize(
+    ("head", "sure"),
+    [
+        (b'{"traceEvents": [{"args": {"name": "/device:TPU:0"', 0.95),
+        (b'{"traceEvents": [{"args": {"name" : "/host:CPU"', 0.95),
+        (b'{"traceEvents": [{"args": {"name": "/host:CPU 1"', 0.0),
+        (b'{"args": {"name": "/device:TPU:0"', 0.0),
+    ],
+)
+def test_how_sure_it_is_of_a_beginning(head: bytes, sure: float) -> None:
+    assert XlaJson().sniff(head) == sure

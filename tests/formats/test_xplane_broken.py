@@ -185,3 +185,36 @@ def test_fields_of_number_0_and_of_unknown_kinds_are_no_protobuf(tag: int) -> No
     assert [field[0] for field in proto.fields(b"\x08\x01", 0, 2, "x")] == [1]
     with pytest.raises(InputError):
         list(proto.fields(bytes([tag, 1, 1]), 0, 3, "x"))
+
+
+def test_a_profile_is_cut_behind_its_whole_planes_and_complaints_are_told(tmp_path):
+    whole = space(tpu(0, [("loop", 0, 9, {})]), environment()) + b"\x12\x01x\x1a\x01y"
+    path = write(tmp_path, whole)
+    trace, _ = read(path, "/device:TPU:0")
+    assert (trace.notes, trace.cut) == (["the profiler reports 2 errors or warnings"], None)
+    path.write_bytes(whole + b"\x0a\x7f")
+    with pytest.raises(InputError) as caught:
+        Xplane().read(path, part=Part("/device:TPU:0"))
+    assert str(caught.value) == (
+        f"{path}: byte {len(whole):,}: the file ends 127 bytes before its plane does;"
+        " re-run with --allow-truncated to use the planes before it"
+    )
+
+
+@pytest.mark.parametrize(("name", "refused"), [("a.xplane.pb", True), ("a.pb", False)])
+def test_only_what_is_called_a_profile_must_begin_as_one(tmp_path, name, refused):
+    path = tmp_path / name
+    path.write_bytes(b"{}")
+    if refused:
+        with pytest.raises(InputError) as caught:
+            Xplane().refuse(path)
+        assert caught.value.hint == "capture it again, or call it otherwise if it is none"
+    else:
+        Xplane().refuse(path)
+    path.write_bytes(space(Plane("/host:CPU")))
+    Xplane().refuse(path)
+
+
+def test_how_sure_it_is_of_a_beginning():
+    assert Xplane().sniff(space(Plane("/host:CPU"))) == 0.9
+    assert Xplane().sniff(b"/host:CPU") == 0.0

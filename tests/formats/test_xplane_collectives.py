@@ -20,7 +20,10 @@ from formats.xplane_files import (
     write,
 )
 
+from cclbench.formats import Payload
 from cclbench.formats.xplane import collectives, hlo
+from cclbench.formats.xplane.hlo_proto import Instruction
+from cclbench.record.facts import Communicator, ProcessGroup, TraceFacts
 
 
 def test_collectives_of_a_tpu_tell_payload_group_and_kind(tmp_path):
@@ -138,3 +141,130 @@ def test_collectives_of_a_gpu_have_the_payload_of_their_program(tmp_path):
         "process group of 1 collectives unknown: the profile does not tell which of the program's devices"
         " this GPU is",
     ]
+
+
+def test_of_several_partners_the_first_is_told():
+    text = "%x = f32[4]{0} collective-permute(f32[4]{0} %a), source_target_pairs={{0,1},{2,1},{1,0},{1,2}}"
+    instruction = hlo.instruction(text)
+    assert instruction is not None
+    payload = collectives.payload(instruction, 7, collectives.Member(11, {7: np.array([[10], [11], [12]])}))
+    assert payload is not None
+    assert (payload.src_rank, payload.dst_rank, payload.group_size) == (10, 10, 3)
+
+
+def who(opcode: str, device: int | None, ids: np.ndarray, program: int | None = 7, **told):
+    member = collectives.Member(device, {7: ids})
+    return collectives.who(opcode, hlo.Participants(**told), program, member)
+
+
+def test_who_takes_part_where_the_device_is_not_known_to_run_it():
+    ids = np.array([[0, 1], [10, 11]])
+    same, other = ((0, 1), (2, 3)), ((0, 1), (2,))
+    for device, program in ((None, 7), (99, 7), (0, None), (0, 8)):
+        assert who("all-reduce", device, ids, program, groups=same) == {"group_size": 2}
+        assert who("all-reduce", device, ids, program, groups=other) == {"group_size": None}
+        assert who("all-reduce", device, ids, program, groups=()) == {"group_size": None}
+        assert who("all-reduce", device, ids, program) == {}
+        # Across replicas and partitions the sizes of what is listed are not those of the groups.
+        for told, size in (({"has_channel": True}, None), ({"has_channel": True, "has_global_ids": True}, 2)):
+            assert who("all-reduce", device, ids, program, groups=same, **told) == {"group_size": size}
+        assert who("all-to-all", device, ids, program, groups=same, has_channel=True) == {"group_size": 2}
+    assert who("all-reduce", 0, np.array([[0, 0]]), groups=same) == {"group_size": 2}
+    assert who("send", None, ids) == who("recv", 0, ids, groups=same) == {"group_size": 2}
+
+
+@pytest.mark.parametrize(
+    ("groups", "ranks"),
+    [
+        (((0,), (1,)), (11,)),
+        (((1, 0),), (11, 1)),
+        (((0, 2), (0, 1)), (1, 11)),
+        (((0, -1), (0, 1)), (1, 11)),
+        (((0, 2),), None),
+        ((), (1, 11)),
+    ],
+)
+def test_the_group_is_the_first_that_can_be_and_has_the_device(groups, ranks):
+    found = who("all-reduce", 11, np.array([[0, 1], [10, 11]]), groups=groups)
+    assert found == ({} if ranks is None else {"group_size": len(ranks), "ranks": ranks})
+
+
+def test_a_program_is_found_with_or_without_a_sign():
+    ids = np.array([[0], [1]])
+    member = collectives.Member(0, {(1 << 64) - 5: ids})
+    found = collectives.who("all-reduce", hlo.Participants(groups=()), -5, member)
+    assert found == {"group_size": 2, "ranks": (0, 1)}
+
+
+@pytest.mark.parametrize(
+    ("text", "in_bytes", "out_bytes", "dtype"),
+    [
+        ("f32[4] all-reduce(f32[4] %a)", 16, 16, "f32"),
+        ("(f32[4], bf16[4]) all-reduce-start(f32[4] %a, bf16[4] %b)", 24, 24, "f32"),
+        ("(f32[2], f32[4]) all-gather-start(f32[2] %a)", 8, 16, "f32"),
+        ("(bf16[8], bf16[2]) reduce-scatter(bf16[8] %a, bf16[8] %b)", 32, 20, "bf16"),
+        ("f32[4] all-gather-start(f32[2] %a)", 8, 16, "f32"),
+        ("bf16[8] all-gather(token[] %t, bf16[4] %a)", 8, 16, "bf16"),
+        ("(u8[4], u32[], token[]) send(u8[4] %a, token[] %t)", 4, 8, "u8"),
+    ],
+)
+def test_bytes_and_type_of_a_collective_by_its_text(text, in_bytes, out_bytes, dtype):
+    instruction = hlo.instruction(f"%x = {text}")
+    assert instruction is not None
+    payload = collectives.payload(instruction, None, collectives.Member(None))
+    assert payload is not None
+    assert (payload.in_bytes, payload.out_bytes, payload.dtype) == (in_bytes, out_bytes, dtype)
+    assert (payload.source, payload.library) == ("kernel", "xla")
+
+
+@pytest.mark.parametrize(
+    ("opcode", "in_bytes", "out_bytes", "out"),
+    [
+        ("all-gather", 8, 24, 24),
+        ("all-gather-start", 8, 24, 16),
+        ("all-gather-start", None, 24, None),
+        ("all-gather-start", 8, None, None),
+        ("all-reduce-start", 8, 8, 8),
+    ],
+)
+def test_bytes_of_a_start_by_its_program(opcode, in_bytes, out_bytes, out):
+    known = Instruction(
+        opcode, "communication", "f32", in_bytes, out_bytes, hlo.Participants(groups=((0, 1),))
+    )
+    payload = collectives.of_program(known, 7, collectives.Member(0))
+    assert payload is not None
+    assert (payload.source, payload.collective) == ("hlo", opcode.removesuffix("-start").replace("-", "_"))
+    assert (payload.in_bytes, payload.out_bytes, payload.group_size) == (in_bytes, out, 2)
+
+
+def test_what_is_no_collective_has_no_payload():
+    member = collectives.Member(0)
+    for opcode, participants in (
+        ("all-reduce", None),
+        ("all-reduce-done", hlo.Participants()),
+        ("add", None),
+    ):
+        assert collectives.of_program(Instruction(opcode, None, "f32", 1, 1, participants), 7, member) is None
+    instruction = hlo.instruction("%x = f32[4] add(f32[4] %a)")
+    assert instruction is not None
+    assert collectives.payload(instruction, 7, member) is None
+
+
+def test_groups_are_named_by_their_devices_and_the_place_within():
+    named = collectives.Named(4)
+    told = Payload(source="hlo", ranks=(6, 4), src_rank=6, dst_rank=4, group_size=2)
+    assert named.name(told) == Payload(source="hlo", group_size=2, group_name="devices 4,6")
+    assert named.name(Payload(source="hlo", ranks=(1, 2))).group_name == "unknown"
+    facts = named.facts(TraceFacts())
+    assert facts.groups == (ProcessGroup("devices 4,6"), ProcessGroup("unknown"))
+    assert facts.communicators == (Communicator("devices 4,6", 0, 2),)
+    named = collectives.Named(None)
+    assert named.facts(TraceFacts()).groups == ()
+    assert named.name(Payload(source="hlo")).group_name == "unknown"
+    assert named.facts(TraceFacts()).groups == (ProcessGroup("unknown"),)
+
+
+def test_categories_that_name_a_collective():
+    assert collectives.named("all-reduce-scatter fusion")
+    assert collectives.named("ragged-all-to-all")
+    assert not collectives.named("loop fusion")

@@ -23,6 +23,7 @@ import cclbench
 from cclbench.errors import InputError
 from cclbench.formats import Part
 from cclbench.formats.xplane import Xplane
+from cclbench.formats.xplane.gpu import Run, correlations, facts
 
 
 def test_kernels_and_copies_of_a_gpu(tmp_path):
@@ -110,6 +111,216 @@ def test_a_product_of_several_kernels_has_operands_but_not_what_its_cost_follows
     assert made.framework_op.to_pylist() == ["dot_general"] * 3 + [None]
     assert made.shapes.to_pylist() == ["[[4],[4]]"] * 3 + [None]
     assert made.values.to_pylist() == ['["","","[]","[]","[]","[]","f32"]', None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("name", "copy", "fill", "kind"),
+    [
+        ("gemm", "", "", "kernel"),
+        ("MemcpyD2D", "", "", "copy"),
+        ("memcpy32_post", "", "", "copy"),
+        ("x", "kind:HtoD", "", "copy"),
+        ("x", "kind:HtoD", "value:0", "copy"),
+        ("Memset", "", "", "memset"),
+        ("MEMSET", "", "", "memset"),
+        ("x", "", "value:0", "memset"),
+        ("my_memcpy", "", "", "kernel"),
+        ("my_memset", "", "", "kernel"),
+    ],
+)
+def test_what_ran_is_told_by_its_details_or_the_begin_of_its_name(name, copy, fill, kind):
+    assert Run(name, None, "", copy, fill, "", None).kind == kind
+
+
+def test_what_a_plane_says_of_its_gpu():
+    told = {"core_count": 132, "memory_size": 85_000_000_000, "memory_bandwidth": 3_350_000_000_000}
+    known = {"sm_count": 132, "device_memory_bytes": 85_000_000_000}
+    assert facts({"device_vendor": "NVIDIA", **told}) == {
+        "vendor": "nvidia",
+        **known,
+        "hbm_bytes_per_s": 3.35e12,
+    }
+    assert facts({"device_vendor": "Intel", **told}) == {"vendor": None, **known, "hbm_bytes_per_s": None}
+    assert facts({"device_vendor": "Nvidia", "memory_bandwidth": 0}) == dict.fromkeys(
+        ("sm_count", "device_memory_bytes", "hbm_bytes_per_s")
+    ) | {"vendor": "nvidia"}
+
+
+def test_correlation_ids_are_those_of_streams():
+    plane = Plane("/device:GPU:0")
+    ids = (1, 0, -1, (1 << 63) - 1, 7)
+    plane.line("Stream #1", [("k", i, 1, {"correlation_id": n, "other": 99}) for i, n in enumerate(ids)])
+    plane.line("XLA Ops", [("k", 0, 1, {"correlation_id": 55})])
+    event = plane.message.lines[0].events[4]
+    event.stats[0].uint64_value = 1 << 63
+    assert correlations(plane.message) == {1, (1 << 63) - 1}
+
+
+def streamed(*events, **facts):
+    """A GPU with these events on one stream, and when the profile began."""
+    return space(Plane("/device:GPU:0", **facts).line("Stream #7", list(events), track=7), environment())
+
+
+def test_sizes_and_directions_of_copies_and_fills(tmp_path):
+    most = (1 << 62) - 1
+    copies = [
+        ("MemcpyH2D", "kind:Unknown size:4 dest:0"),
+        ("copy", f"kind:DtoH num_bytes:{most}"),
+        ("MemcpyP2P", "kind:Unknown size:0 dest:9"),
+        ("copy", "kind:DeviceToDevice resize:5"),
+        ("MemcpyX", ""),
+    ]
+    events = [(name, 10 * i, 5, {"memcpy_details": told}) for i, (name, told) in enumerate(copies)]
+    events.append(("Memset", 90, 5, {"memset_details": "kind:Device size:12 value:1"}))
+    _, rows = read(write(tmp_path, streamed(*events)), "/device:GPU:0")
+    assert rows["device copy"].bytes.to_pylist() == [4, most, None, None, None]
+    assert rows["device copy"].copy_direction.to_pylist() == ["h2d", "d2h", "p2p", "d2d", None]
+    assert (rows["device memset"].bytes.to_pylist(), rows["device memset"].copy_direction) == ([12], None)
+    assert rows["device copy"].device.to_pylist() == [0] * 5
+
+
+def test_a_copy_of_more_bytes_than_there_are_is_damage(tmp_path):
+    path = write(tmp_path, streamed(("c", 0, 1, {"memcpy_details": f"size:{1 << 62}"})))
+    with pytest.raises(InputError) as caught:
+        read(path, "/device:GPU:0")
+    assert str(caught.value) == (
+        f"{path}: impossible copy of {1 << 62} bytes; copy the file again, or profile again"
+    )
+
+
+def test_grids_links_and_what_has_neither(tmp_path):
+    events = [
+        ("a", 0, 5, {"kernel_details": "regs:1 grid:4,3,2 block:1,1,1", "correlation_id": 1}),
+        ("b", 10, 5, {"kernel_details": "regs:1", "correlation_id": 0}),
+        ("c", 20, 5, {"correlation_id": -4}),
+        ("d", 30, 5, {"kernel_details": "grid:1,2,3"}),
+    ]
+    _, rows = read(write(tmp_path, streamed(*events)), "/device:GPU:0")
+    kernels = rows["device kernel"]
+    columns = (kernels.grid_x, kernels.grid_y, kernels.grid_z, kernels.blocks, kernels.correlation)
+    assert [column.to_pylist() for column in columns] == [
+        [4, None, None, 1],
+        [3, None, None, 2],
+        [2, None, None, 3],
+        [24, None, None, 6],
+        [1, None, None, None],
+    ]
+    path = write(tmp_path, streamed(("k", 0, 1, {"kernel_details": f"grid:{1 << 62},2,1"})))
+    with pytest.raises(
+        InputError, match=r"impossible grid of .* blocks; copy the file again, or profile again"
+    ):
+        read(path, "/device:GPU:0")
+
+
+def test_a_program_s_id_is_told_with_or_without_a_sign(tmp_path):
+    program = programs([[0]], instruction("r.1", "sort", array(4), 1), number=(1 << 62) + 5)
+    program.message.event_metadata[0].key = -9
+    kernel = ("kernel_1", 0, 5, {"program_id": -9, "hlo_op": "r.1"})
+    plane = Plane("/device:GPU:0").line("Stream #7", [kernel])
+    _, rows = read(write(tmp_path, space(plane, program, environment())), "/device:GPU:0")
+    assert rows["device kernel"].name_categories == {0: "reduction"}
+
+
+def test_marks_of_a_gpu_s_steps_and_modules(tmp_path):
+    plane = Plane("/device:GPU:0").line("Stream #7", [("k", 0, 1, {})])
+    plane.line("Steps", [("4", 0, 10, {}), ("warmup", 10, 5, {})], track=2)
+    plane.line("XLA Modules", [("jit_f", 1, 8, {})], track=3)
+    plane.line("Source code", [("x", 0, 1, {})], track=4).line("news", [("x", 0, 1, {})] * 2, track=5)
+    plane.line("empty", [], track=6)
+    trace, _ = read(write(tmp_path, space(plane, environment())), "/device:GPU:0")
+    steps = [
+        (step.name, step.start_ns - BEGIN_NS, step.end_ns - BEGIN_NS, step.number)
+        for step in trace.device_steps
+    ]
+    assert steps == [("4", 0, 10, 4), ("jit_f", 1, 9, None)]
+    assert trace.dropped == {
+        "mark of a step or of a module's run": 3,
+        "row derived from others": 1,
+        "row of a line of unknown meaning": 2,
+    }
+
+
+def test_rows_of_several_streams_are_in_order_of_their_start(tmp_path):
+    plane = Plane("/device:GPU:0").line("Stream #7", [("a", 0, 1, {}), ("c", 20, 1, {})], track=7)
+    plane.line("Stream #8", [("b", 10, 1, {}), ("d", 20, 2, {})], track=8)
+    _, rows = read(write(tmp_path, space(plane, environment())), "/device:GPU:0")
+    assert listed(rows["device kernel"]) == [("a", 0, 1), ("b", 10, 1), ("c", 20, 1), ("d", 20, 2)]
+    assert rows["device kernel"].track.tolist() == [7, 8, 7, 8]
+
+
+def driven(*lines, own=(1,), other=()):
+    """Two GPUs that ran kernels of these correlation ids, and lines of the process: (name, events)."""
+    planes = []
+    for number, ids in enumerate((own, other)):
+        kernels = [("k", i, 1, {"correlation_id": n}) for i, n in enumerate(ids)]
+        planes.append(Plane(f"/device:GPU:{number}").line("Stream #1", kernels))
+    host = Plane("/host:CPU")
+    for track, (name, events) in enumerate(lines):
+        host.line(name, [(title, 10 * i, 5, told) for i, (title, told) in enumerate(events)], track=track)
+    return space(*planes, host, environment())
+
+
+def of_host(rows):
+    """Names of the host's rows by kind."""
+    return {kind.split()[1]: [n for n, _, _ in listed(made)] for kind, made in rows.items() if "host" in kind}
+
+
+def test_kinds_of_host_rows_by_name_thread_and_link(tmp_path):
+    told = {"correlation_id": 1}
+    path = write(
+        tmp_path,
+        driven(
+            (
+                "python3",
+                [
+                    *(
+                        ("cuLaunchKernel", told),
+                        ("hipMemcpyAsync", told),
+                        ("cuMemset", told),
+                        ("a memset", told),
+                    ),
+                    *(("cuEventRecord", told), ("cuLaunchKernel", {}), ("cuStreamSynchronize", {})),
+                    *(("hipDeviceSynchronize", told), ("x cuStreamSynchronize", {}), ("$f.py:1 g", {})),
+                    *(("train", {"step_num": 3}), ("warm", {"step_num": 4})),
+                ],
+            ),
+            ("main/7", [("mine", {})]),
+            ("pool/1", [("theirs", {}), ("$h", {}), ("end: x", {}), ("ThreadpoolListener::Record", {})]),
+        ),
+    )
+    trace, rows = read(path, "/device:GPU:0")
+    assert of_host(rows) == {
+        "launch": ["cuLaunchKernel", "hipMemcpyAsync", "cuMemset", "a memset"],
+        "sync": ["cuStreamSynchronize", "hipDeviceSynchronize"],
+        "python": ["$h", "$f.py:1 g"],
+        "annotation": [
+            "mine",
+            "cuEventRecord",
+            "cuLaunchKernel",
+            "x cuStreamSynchronize",
+            "train step 3",
+            "step 4",
+        ],
+        "other": ["theirs"],
+    }
+    assert trace.dropped == {"mark of the thread pool": 2}
+    assert rows["host launch"].correlation.to_pylist() == [1] * 4
+    assert rows["host other"].correlation.to_pylist() == [None]
+    assert rows["host annotation"].correlation is None
+    assert rows["host launch"].device is None
+
+
+def test_host_rows_are_the_first_device_s_but_for_what_others_ran(tmp_path):
+    most = (1 << 63) - 1
+    events = [(f"cuLaunchKernel {n}", {"correlation_id": n}) for n in (0, 1, 2, 3, most, -4)]
+    path = write(tmp_path, driven(("pool", [*events, ("idle", {})]), own=(1, most), other=(2,)))
+    _, first = read(path, "/device:GPU:0")
+    _, second = read(path, "/device:GPU:1")
+    assert of_host(first) == {
+        "launch": [f"cuLaunchKernel {n}" for n in (1, 3, most)],
+        "other": ["cuLaunchKernel 0", "cuLaunchKernel -4", "idle"],
+    }
+    assert of_host(second) == {"launch": ["cuLaunchKernel 2"]}
 
 
 class TestIdleDevices:

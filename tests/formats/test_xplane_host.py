@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from formats.xplane_files import Plane as WholePlane
 from formats.xplane_host_files import (
     EPOCH,
     Event,
@@ -21,8 +23,9 @@ from formats.xplane_host_files import (
 )
 
 from cclbench.errors import InputError
-from cclbench.formats import DeviceStep, Part
+from cclbench.formats import Cut, DeviceStep, Part
 from cclbench.formats.xplane import host
+from cclbench.formats.xplane.host_events import profile_of
 from cclbench.formats.xplane.space import XSpace
 from cclbench.record.facts import Communicator, ProcessGroup
 
@@ -278,3 +281,177 @@ def test_the_data_point_holds_no_names_of_machines_or_folders(repository: Path) 
         mark in content for mark in (b"/home", b"/root", b"/tmp", b"/usr", b"/work", b"site-packages")
     )
     assert b"tiny_jax.py" in content
+
+
+@pytest.mark.parametrize("device", [0, (1 << 31) - 1])
+def test_ordinals_to_their_bound(tmp_path: Path, device: int) -> None:
+    path = write(tmp_path, ran(Op.ran("add", 0, 5, device)))
+    assert host.members(XSpace(path).host, path) == [Part(f"cpu:{device}")]
+
+
+@pytest.mark.parametrize("device", [1 << 31, -1])
+def test_an_ordinal_beyond_its_bound_is_refused(tmp_path: Path, device: int) -> None:
+    path = write(tmp_path, ran(Op.ran("add", 0, 5, device)))
+    with pytest.raises(InputError, match=f"'add' ran on device {device}"):
+        host.members(XSpace(path).host, path)
+
+
+def test_a_rendezvous_is_of_the_innermost_op_that_does_not_end_before_it(tmp_path: Path) -> None:
+    plane = ran(
+        Op.ran("call", 0, 50, 0),
+        Op.ran("psum", 0, 20, 1),
+        meeting("all reduce", 5, 15, [0, 1]),
+        meeting("all gather", 6, 2, [0, 2]),
+        meeting("all reduce", 30, 10, [0, 3]),
+        meeting("all reduce", 45, 10, [0, 4]),
+    )
+    path = write(tmp_path, plane)
+    profile = XSpace(path).host
+    assert [(op.name, op.meeting and op.meeting.devices) for op in profile.ops] == [
+        ("call", (0, 3)),
+        ("psum", (0, 1)),
+    ]
+    assert [(row.start_ns - EPOCH, device) for row, device in profile.meetings] == [(5, 1), (6, 1), (30, 0)]
+    assert Member(path, "cpu:0").rows("other", "host") == [("Rendezvous", 45, 10)]
+
+
+def test_a_rendezvous_whose_name_tells_no_devices_says_nothing(tmp_path: Path) -> None:
+    nameless = ("Rendezvous", 1, 5, {"name": "all reduce RendezvousKey{global_devices=[]}"})
+    plane = ran(Op.ran("psum", 0, 20), nameless, ("Rendezvous", 7, 5, {}), meeting("all reduce", 13, 5, [0]))
+    (op,) = XSpace(write(tmp_path, plane)).host.ops
+    assert op.meeting is not None
+    assert (op.meeting.collective, op.meeting.devices) == ("all reduce", (0,))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "world"),
+    [
+        ([(2, 3)], 6),
+        ([(2, 3), (1, 4)], 6),
+        ([(1, 4), (2, 3)], 6),
+        ([(1, (1 << 20) - 1)], (1 << 20) - 1),
+        ([(1, 1 << 20)], None),
+        ([(0, 4)], None),
+        ([(-1, -2)], 2),
+        ([("?", 4)], None),
+        ([(1, 1)], 1),
+    ],
+)
+def test_the_world_is_what_the_largest_call_runs_on(
+    tmp_path: Path, sizes: list[Any], world: int | None
+) -> None:
+    calls = [
+        ("Execute", i, 1, {"run_id": i, "num_replicas": r, "num_partitions": p})
+        for i, (r, p) in enumerate(sizes)
+    ]
+    plane = Plane("/host:CPU").line("python", 9, *calls).line("pool", 1, Op.ran("dot", 10, 5))
+    assert Member(write(tmp_path, plane), "cpu:0").trace.facts.world_size == world
+
+
+def test_a_world_smaller_than_the_devices_that_ran_is_none(tmp_path: Path) -> None:
+    call = ("Execute", 0, 1, {"run_id": 1, "num_replicas": 1, "num_partitions": 1})
+    plane = (
+        Plane("/host:CPU")
+        .line("python", 9, call)
+        .line("pool", 1, Op.ran("dot", 10, 5), Op.ran("dot", 20, 5, 1))
+    )
+    facts = Member(write(tmp_path, plane), "cpu:1").trace.facts
+    assert (facts.world_size, facts.device_count, facts.local_rank) == (None, 2, 1)
+    assert (facts.producer, facts.producer_version, facts.process_id) == ("XLA profiler", None, None)
+
+
+def test_the_outermost_call_of_a_run_is_its_launch(tmp_path: Path) -> None:
+    calls = [
+        ("inner", 5, 10, {"run_id": -7}),
+        ("outer", 5, 30, {"run_id": -7}),
+        ("later", 6, 90, {"run_id": -7}),
+        ("other", 1, 90, {"run_id": 3}),
+    ]
+    plane = (
+        Plane("/host:CPU")
+        .line("python", 9, *calls)
+        .line("pool", 1, Op.ran("dot", 10, 5), Op.ran("x", 20, 5, run=3))
+    )
+    rows = Member(write(tmp_path, plane), "cpu:0")
+    assert rows.rows("launch", "host") == [("other", 1, 90), ("outer", 5, 30)]
+    assert rows.batches["launch", "host"].correlation == [3, -7]
+
+
+def test_ops_are_in_order_of_their_begin_then_their_end(tmp_path: Path) -> None:
+    plane = Plane("/host:CPU").line("a", 1, Op.ran("long", 10, 9), Op.ran("late", 30, 1))
+    plane.line("b", 2, Op.ran("early", 0, 1), Op.ran("short", 10, 2))
+    member = Member(write(tmp_path, plane), "cpu:0")
+    assert [name for name, _, _ in member.rows("kernel")] == ["early", "short", "long", "late"]
+
+
+def test_a_run_spans_its_ops_whatever_their_order(tmp_path: Path) -> None:
+    plane = ran(Op.ran("a", 10, 30), Op.ran("b", 12, 5), Op.ran("c", 38, 9))
+    member = Member(write(tmp_path, plane), "cpu:0")
+    assert member.trace.device_steps == [DeviceStep("jit_f", EPOCH + 10, EPOCH + 47)]
+
+
+def test_payload_bytes_of_which_one_side_is_unknown_are_said(tmp_path: Path) -> None:
+    program = hlo(
+        [
+            instruction("p", "parameter", array(2), 1),
+            instruction("g", "all-gather", array(1 << 40, 1 << 40), 2, 1),
+        ]
+    )
+    plane = ran(Op.ran("g", 0, 5), Op.ran("g", 10, 5), Op.ran("p", 20, 5))
+    member = Member(write(tmp_path, Plane("/host:metadata").module("f", 3, program), plane), "cpu:0")
+    assert [(p.in_bytes, p.out_bytes, row) for p, row, _ in member.told] == [(8, None, 0), (8, None, 1)]
+    assert member.trace.notes == [
+        "payload bytes of 2 collectives unknown: the profile's HLO of jit_f does not tell them"
+    ]
+
+
+def test_collectives_are_numbered_by_group_in_order_of_their_first_arrival(tmp_path: Path) -> None:
+    plane = Plane("/host:CPU")
+    for device, late in ((0, 0), (1, 3)):
+        other = 2 + device
+        plane.line(
+            "pool",
+            device,
+            *(Op.ran("a", late, 9, device), meeting("all reduce", late + 1, 5, [0, 1])),
+            *(Op.ran("b", 20 + late, 9, device), meeting("all reduce", 21 + late, 5, [1, 0])),
+            *(Op.ran("a", 40 - late, 9, device), meeting("all reduce", 41 - late, 5, [0, 1])),
+        )
+        plane.line("pool", other, Op.ran("a", 10, 9, other), meeting("all reduce", 11, 5, [2, 3]))
+    path = write(tmp_path, plane)
+    told = {n: [(row, seq) for _, row, seq in Member(path, f"cpu:{n}").told] for n in range(4)}
+    assert told == {0: [(0, 0), (1, 1), (2, 2)], 1: [(0, 0), (1, 1), (2, 2)], 2: [(0, 0)], 3: [(0, 0)]}
+
+
+def test_a_profile_that_is_cut_before_any_device_says_where(tmp_path: Path) -> None:
+    path = write(tmp_path, Plane("/host:CPU"))
+    with pytest.raises(InputError) as caught:
+        host.members(XSpace(path).host, path, Cut(str(path), 1234, "gone"), hint="look")
+    assert str(caught.value) == f"{path}: byte 1,234: gone, before any event of a device; look"
+    with pytest.raises(InputError) as caught:
+        host.members(XSpace(path).host, path)
+    assert caught.value.hint == "trace steps that run under jax.jit"
+
+
+def test_permutes_met_without_a_program_are_called_as_all_others(tmp_path: Path) -> None:
+    for what in ("collective-permute", "collective permute"):
+        plane = ran(Op.ran("x", 0, 9), meeting(what, 1, 5, [0]))
+        ((payload, _, _),) = Member(write(tmp_path, plane), "cpu:0").told
+        assert (payload.collective, payload.library) == ("send_recv", "xla")
+
+
+@pytest.mark.parametrize(
+    ("field", "run", "known"),
+    [
+        ("int64_value", -(1 << 63), True),
+        ("int64_value", (1 << 63) - 1, True),
+        ("uint64_value", (1 << 63) - 1, True),
+        ("uint64_value", 1 << 63, False),
+    ],
+)
+def test_ids_of_runs_are_numbers_of_64_bits_with_a_sign(field: str, run: int, known: bool) -> None:
+    told = {"hlo_op": "add", "device_ordinal": 0, "run_id": 1, "program_id": -3}
+    plane = WholePlane("/host:CPU").line("pool", [("add", 0, 5, told)])
+    setattr(plane.message.lines[0].events[0].stats[2], field, run)
+    profile = profile_of({"/host:CPU": plane.message}, Path("f"), 0)
+    assert [(op.run, op.program) for op in profile.ops] == ([(run, (1 << 64) - 3)] if known else [])
+    assert profile.dropped == ({} if known else {"op without a device or run": 1})

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from formats.xplane_files import Plane, hlo_field, space, write
 
-from cclbench.contribute.redaction import collect, leftovers, redact
+from cclbench.contribute.redaction import Identities, collect, leftovers, redact
+from cclbench.errors import InputError
+from cclbench.formats.xplane import Xplane, proto
 
 
 def test_the_hosts_of_a_profile_and_what_it_complains_of(tmp_path: Path) -> None:
@@ -22,3 +25,90 @@ def test_the_hosts_of_a_profile_and_what_it_complains_of(tmp_path: Path) -> None
     told = hlo_field(2, b"host-1 has lost events") + hlo_field(3, b"no clock") + hlo_field(4, b"host-1")
     assert target.read_bytes() == plane + told
     assert replaced == {("the profile", "host name"): 1, ("the profile", "host name told elsewhere"): 1}
+
+
+def made_anew(tmp_path: Path, source: Path, **options: bool) -> tuple[bytes, dict[tuple[str, str], int]]:
+    """The redacted profile, and how much of each rule was replaced at each place."""
+    target = tmp_path / "redacted.xplane.pb"
+    known = collect([source])
+    replaced = {(one.place, one.rule): one.count for one in redact(source, target, known=known, **options)}
+    return target.read_bytes(), replaced
+
+
+def test_an_empty_profile_is_refused(tmp_path: Path) -> None:
+    source = write(tmp_path, b"")
+    with pytest.raises(InputError) as caught:
+        Xplane().rewrite(source, None, None, annotations=False)
+    assert str(caught.value) == f"{source}: empty file"
+
+
+def test_a_profile_that_is_cut_in_a_later_plane_is_refused(tmp_path: Path) -> None:
+    whole = space(Plane("/host:CPU"), Plane("/device:GPU:0"))
+    source = write(tmp_path, whole[:-1])
+    with pytest.raises(InputError) as caught:
+        redact(source, tmp_path / "b", known=Identities())
+    assert str(caught.value) == (
+        f"{source}: is cut within a plane; only a whole file can be redacted: copy or capture it again"
+    )
+
+
+def test_a_text_is_replaced_in_the_plane_that_has_it_and_what_no_schema_knows_is_gone(tmp_path: Path) -> None:
+    planes = Plane("/host:CPU").line("python", [("/home/zoe4/x", 0, 1, {})]), Plane("/device:GPU:0")
+    unknown = hlo_field(99, b"/home/zoe4/secret") + hlo_field(98, 5)
+    bodies = [plane.message.SerializeToString() for plane in planes]
+    source = write(tmp_path, hlo_field(1, bodies[0]) + hlo_field(1, bodies[1] + unknown))
+    found, replaced = made_anew(tmp_path, source)
+    renamed = Plane("/host:CPU").line("python", [("/home/user-unknown/x", 0, 1, {})])
+    assert found == space(renamed, Plane("/device:GPU:0"))
+    assert {place for place, _ in replaced} == {"plane /host:CPU"}
+
+
+@pytest.mark.parametrize("length", [100, 104, 106, 108, 109, 16_364, 16_365])
+def test_lengths_around_a_text_that_grows_take_as_many_bytes_as_they_need(
+    tmp_path: Path, length: int
+) -> None:
+    """A text becomes eight bytes longer; 127 and 16,383 are the last lengths of one byte and of two."""
+    planes = [
+        Plane("/host:CPU").line("a", [(f"/home/{user}/" + "m" * length, 0, 1, {})])
+        for user in ("zoe4", "user-unknown")
+    ]
+    source = write(tmp_path, space(planes[0]))
+    found, _ = made_anew(tmp_path, source)
+    assert found == space(planes[1])
+
+
+def test_ranges_that_people_named_are_those_without_marks_of_a_framework(tmp_path: Path) -> None:
+    plane = Plane("/host:CPU").line(
+        "python",
+        [
+            ("my secret phase", 0, 1, {}),
+            ("linked", 1, 1, {"correlation_id": 3}),
+            ("dot.1", 2, 1, {"hlo_op": "dot.1"}),
+            ("Execute", 3, 1, {"run_id": 3}),
+            ("train", 4, 1, {"step_num": 3}),
+            ("$f.py:1 g", 5, 1, {}),
+            ("end: dot.1", 6, 1, {}),
+            ("other", 7, 1, {"unknown": 3}),
+        ],
+    )
+    source = write(tmp_path, space(plane))
+    assert made_anew(tmp_path, source)[0] == space(plane)
+    made_anew(tmp_path, source, annotations=True)
+    target = tmp_path / "redacted.xplane.pb"
+    (where,) = proto.space(target).planes
+    names = [entry.name for entry in proto.event_metadata(proto.plane(target, where)).values()]
+    assert names[0].startswith("annotation-")
+    assert names[7].startswith("annotation-")
+    assert names[1:7] == ["linked", "dot.1", "Execute", "train", "$f.py:1 g", "end: dot.1"]
+
+
+def test_what_a_stat_calls_a_host_is_one_wherever_it_stands(tmp_path: Path) -> None:
+    """On the plane, on what events have in common and on an event, as text or as bytes."""
+    environment = Plane("Task Environment").line("x", [("e", 0, 1, {"hostname": b"zebra9"})])
+    environment.described("d", hostname=b"zebra8")
+    number = environment.stats["hostname"]
+    environment.message.stats.add(metadata_id=number).str_value = "zebra7"
+    names = [("zebra7", 0, 1, {}), ("zebra8", 1, 1, {}), ("zebra9", 2, 1, {}), ("zebra10", 3, 1, {"size": 7})]
+    source = write(tmp_path, space(environment, Plane("/host:CPU").line("python", names)))
+    found, _ = made_anew(tmp_path, source)
+    assert [name in found for name in (b"zebra7", b"zebra8", b"zebra9", b"zebra10")] == [False] * 3 + [True]

@@ -3,12 +3,18 @@
 
 from __future__ import annotations
 
-import pytest
-from formats.xplane_files import BEGIN_NS, OPS, environment, listed, read, space, tpu, write
+from typing import Any
 
+import numpy as np
+import pytest
+from formats.xplane_files import BEGIN_NS, OPS, Plane, environment, hlo_field, listed, read, space, tpu, write
+
+from cclbench.formats import Payload, Trace
 from cclbench.formats.xplane import collectives
-from cclbench.formats.xplane.ops import op
-from cclbench.formats.xplane.tpu import global_id
+from cclbench.formats.xplane.clock import Clock
+from cclbench.formats.xplane.ops import Op, op
+from cclbench.formats.xplane.rows import Line
+from cclbench.formats.xplane.tpu import device_rows, facts, global_id, moved
 
 
 def test_work_waiting_and_containers_of_a_tpu(tmp_path):
@@ -136,3 +142,178 @@ def test_a_profile_that_shows_ops_much_too_late_is_said_so(tmp_path):
     trace, _ = read(write(tmp_path, space(tpu(0, events), environment())), "/device:TPU:0")
     assert len(trace.notes) == 1
     assert "the device's own clock" in trace.notes[0]
+
+
+def test_what_a_plane_says_of_its_device():
+    assert facts(
+        {
+            "device_type_string": "TPU v6 Lite",
+            "peak_teraflops_per_second": 918.5,
+            "peak_hbm_bw_gigabytes_per_second": 1638,
+        }
+    ) == {
+        "vendor": "google",
+        "device_name": "TPU v6 Lite",
+        "peak_flops_per_s": 918.5e12,
+        "hbm_bytes_per_s": 1638e9,
+    }
+    for none in (0, -1, 1e15, "918"):
+        told = facts(
+            {
+                "device_type_string": 6,
+                "peak_teraflops_per_second": none,
+                "peak_hbm_bw_gigabytes_per_second": none,
+            }
+        )
+        assert list(told.values()) == ["google", None, None, None]
+    assert facts({"peak_teraflops_per_second": 0.5})["peak_flops_per_s"] == 0.5e12
+    assert facts({"peak_teraflops_per_second": 9.9e14})["peak_flops_per_s"] == 9.9e26
+
+
+@pytest.mark.parametrize(
+    ("details", "device"),
+    [
+        (hlo_field(6, (1 << 31) - 1), (1 << 31) - 1),
+        (hlo_field(6, 1 << 31), None),
+        (hlo_field(6, 0), 0),
+        (hlo_field(5, 3), 0),
+        (b"", 0),
+        ("text", None),
+        (None, None),
+    ],
+)
+def test_global_ids_to_their_bound(details, device):
+    assert global_id({} if details is None else {"core_details": details}, "a profile") == device
+
+
+def line(name: str, *events: tuple[int, int, int], track: int = 5) -> Line:
+    """A line of (code, begin, duration)."""
+    code, start, dur = np.array(events, np.int64).reshape(-1, 3).T
+    return Line(name, track, code, start, dur)
+
+
+def spans(found: Line) -> list[tuple[int, int, int]]:
+    return list(zip(found.code.tolist(), found.start_ns.tolist(), found.dur_ns.tolist(), strict=True))
+
+
+def test_waits_keep_their_length_and_what_holds_ops_begins_and_ends_with_them():
+    """The op shown from 100 to 200 ran from 110 to 150, that from 300 to 400 from 290 to 450."""
+    clock = Clock(*(np.array(times) for times in ((100, 300), (200, 400), (110, 290), (150, 450))))
+    found = moved(line("XLA TraceMe", (0, 100, 30), (1, 290, 5)), clock)
+    assert (spans(found), found.track, found.shown_ns.tolist()) == (
+        [(0, 110, 30), (1, 280, 5)],
+        5,
+        [100, 290],
+    )
+    # The second would end before it begins.
+    found = moved(line("XLA Modules", (0, 100, 300), (1, 100, 90)), clock)
+    assert spans(found) == [(0, 110, 340), (1, 110, 30)]
+    assert spans(moved(line("Steps", (0, 100, 20)), clock)) == [(0, 110, 0)]
+
+
+def batches(lines: list[Line], ops: list[Op]) -> tuple[Trace, dict[str, list[tuple[str, int, int]]]]:
+    """Name, begin and duration of the rows of a device, by kind."""
+    trace = Trace(batches=iter(()))
+    found = {}
+    for rows in device_rows(trace, {one.name: one for one in lines}, ops, 3):
+        names = list(rows.names)
+        assert rows.device.to_pylist() == [3] * len(rows)
+        found[rows.kind] = [
+            (names[c], s, d) for c, s, d in zip(rows.codes, rows.start_ns, rows.dur_ns, strict=True)
+        ]
+    return trace, found
+
+
+def pair(number: int | None = 1, **more: Any) -> list[Op]:
+    issue = Op("copy-start", "issue", number, "copy", bytes=8, copy_direction="h2d", **more)
+    return [issue, Op("copy-done", "wait", number, waits_for="copy-start")]
+
+
+def test_each_issue_is_met_by_the_first_wait_before_the_next_issue():
+    core = line("XLA Ops", (1, 0, 5), (0, 10, 1), (1, 20, 4), (1, 26, 2), (0, 30, 1), (0, 40, 1), (1, 50, 9))
+    _, rows = batches([core], pair())
+    assert rows["copy"] == [("copy-start", 10, 14), ("copy-start", 40, 19)]
+    assert len(rows["sync"]) == 7
+    assert "kernel" not in rows
+
+
+def test_an_issue_of_another_program_is_not_met():
+    core = line("XLA Ops", (0, 10, 1), (3, 20, 4))
+    _, rows = batches([core], [*pair(1), *pair(2)])
+    assert "copy" not in rows
+    assert len(rows["sync"]) == 2
+
+
+def test_rows_beside_the_core_count_where_no_pair_shows_them():
+    """Of three rows the first begins as an issue that was met, the second as one that was not."""
+    core = line("XLA Ops", (0, 10, 1), (1, 20, 4), (0, 30, 1))
+    beside = line("Async XLA Ops", (0, 10, 99), (0, 30, 7), (0, 60, 8))
+    _, rows = batches([core, beside], pair())
+    assert rows["copy"] == [("copy-start", 10, 14), ("copy-start", 30, 7), ("copy-start", 60, 8)]
+
+
+def test_work_beside_the_core_is_what_its_op_is():
+    ops = [Op("gather", "work", 1, "communication"), Op("copy", "work", 1, "copy")]
+    _, rows = batches([line("Async XLA Ops", (0, 10, 5), (1, 20, 6))], ops)
+    assert rows == {"kernel": [("gather", 10, 5)], "copy": [("copy", 20, 6)]}
+
+
+def test_what_is_told_of_a_collective_is_told_of_each_of_its_runs():
+    ops = [Op("add", "work"), Op("psum", "work", payload=Payload(source="kernel"))]
+    core = line("XLA Ops", (1, 0, 5), (0, 5, 5), (1, 20, 5))
+    trace, rows = batches([core], ops)
+    assert [name for name, _, _ in rows["kernel"]] == ["psum", "add", "psum"]
+    assert list(trace.told.row) == [0, 2]
+
+
+def test_a_container_holds_what_begins_before_it_ends():
+    ops = [Op("while", "container"), Op("add", "work")]
+    _, rows = batches([line("XLA Ops", (0, 0, 10), (1, 9, 5), (0, 20, 10), (1, 30, 5))], ops)
+    assert rows == {
+        "annotation": [("while", 0, 10)],
+        "kernel": [("add", 9, 5), ("while", 20, 10), ("add", 30, 5)],
+    }
+
+
+@pytest.mark.parametrize(("late_ps", "noted"), [(2_000_000_000, False), (2_000_002_000, True)])
+def test_the_profile_s_errors_are_told_from_a_millisecond_on(tmp_path, late_ps, noted):
+    """Of two ops the clocks' distance is taken to be the mean, from which both are as far."""
+    plane = tpu(
+        0, [(key, 0, 5, {"device_offset_ps": 1, "device_duration_ps": 5000}) for key in ("loop", "dot")]
+    )
+    first, second = plane.message.lines[0].events
+    first.offset_ps, second.offset_ps = 1, 50_000_000_001 + late_ps
+    second.stats[0].int64_value = 50_000_000_001
+    trace, _ = read(write(tmp_path, space(plane, environment())), "/device:TPU:0")
+    said = "times of ops are those of the device's own clock: the profile shows some as much as 1.00 ms off"
+    assert trace.notes == ([said] if noted else [])
+
+
+@pytest.mark.parametrize("told", [{}, {"device_offset_ps": 9000}, {"device_duration_ps": 9000}])
+def test_times_are_as_shown_where_an_op_does_not_tell_its_own(tmp_path, told):
+    own = {"device_offset_ps": 700_000, "device_duration_ps": 2000}
+    plane = tpu(0, [("loop", 10, 5, own), ("dot", 20, 5, told)])
+    _, rows = read(write(tmp_path, space(plane, environment())), "/device:TPU:0")
+    assert listed(rows["device kernel"]) == [("fusion.1", 10, 5), ("convolution.2", 20, 5)]
+
+
+@pytest.mark.parametrize(("offset_ps", "own"), [((1 << 61) - 1, True), (1 << 61, False)])
+def test_a_time_of_the_device_s_own_to_its_bound(tmp_path, offset_ps, own):
+    told = {"device_offset_ps": offset_ps, "device_duration_ps": 2000}
+    _, rows = read(write(tmp_path, space(tpu(0, [("loop", 10, 5, told)]), environment())), "/device:TPU:0")
+    assert listed(rows["device kernel"]) == [("fusion.1", 10, 2 if own else 5)]
+
+
+def test_a_line_that_comes_twice_is_read_once(tmp_path):
+    plane = tpu(0, [("loop", 10, 5, {})]).line("XLA Ops", [(OPS["dot"], 20, 5, {})], track=9)
+    plane.line("Source code", [("x", 0, 1, {})], track=10).line("news", [("x", 0, 1, {})] * 3, track=11)
+    trace, rows = read(write(tmp_path, space(plane, environment())), "/device:TPU:0")
+    assert listed(rows["device kernel"]) == [("fusion.1", 10, 5)]
+    assert trace.dropped == {"row derived from others": 2, "row of a line of unknown meaning": 3}
+
+
+def test_an_op_without_metadata_is_named_by_its_number(tmp_path):
+    plane = Plane("/device:TPU:0").line("XLA Ops", [])
+    plane.message.lines[0].events.add(metadata_id=77, duration_ps=1000)
+    _, rows = read(write(tmp_path, space(plane, environment())), "/device:TPU:0")
+    assert listed(rows["device kernel"]) == [("unnamed 77", 0, 1)]

@@ -24,9 +24,11 @@ def on_host(own_ps: Int64, shown_ps: Int64, instants_ps: Int64) -> Int64:
     shown − own in each of 64 stretches of time: median of the slopes of all pairs (Theil, Sen), median
     intercept.  `own_ps` and `shown_ps` are times of the same events, at least one.
     """
-    origin = int(own_ps.min())
-    at, late = (own_ps - origin).astype(np.float64), (shown_ps - own_ps).astype(np.float64)
-    bins = np.minimum((at * (_BINS / (at.max() + 1))).astype(np.int64), _BINS - 1)
+    apart = shown_ps - own_ps
+    origin, closest = int(own_ps.min()), int(apart.min())
+    # What is left is small, so that floats hold each ps of it however long the device has counted.
+    at, late = (own_ps - origin).astype(np.float64), (apart - closest).astype(np.float64)
+    bins = (at * (_BINS / (at.max() + 1))).astype(np.int64)
     order = np.lexsort((late, bins))
     least = order[np.unique(bins[order], return_index=True)[1]]
     x, y = at[least], late[least]
@@ -34,7 +36,8 @@ def on_host(own_ps: Int64, shown_ps: Int64, instants_ps: Int64) -> Int64:
     slope = float(np.median((y[other] - y[one]) / (x[other] - x[one]))) if len(one) else 0.0
     slope = slope if abs(slope) < _LARGEST_SKEW else 0.0
     intercept = float(np.median(y - slope * x))
-    host: Int64 = instants_ps + np.rint(intercept + slope * (instants_ps - origin)).astype(np.int64)
+    late_ps = np.rint(intercept + slope * (instants_ps - origin)).astype(np.int64)
+    host: Int64 = instants_ps + closest + late_ps
     return host
 
 

@@ -89,9 +89,8 @@ def instruction(text: str) -> Instruction | None:
     if head is None:
         return None
     end = _closing(text, head.end()) if text[head.end() :].startswith("(") else text.find(" ", head.end())
-    opcode = _OPCODE.match(text, end) if end > 0 else None
-    close = _closing(text, opcode.end() - 1) if opcode else -1
-    if opcode is None or close < 0:
+    opcode = _OPCODE.match(text, end) if end != -1 else None
+    if opcode is None or (close := _closing(text, opcode.end() - 1)) == -1:
         return None
     result = text[head.end() : end]
     return Instruction(
@@ -198,7 +197,7 @@ def mesh(
     for axis, part in within:
         before, own = part or (1, sizes[axis])
         chosen += [at for (of, a), at in begins.items() if of == axis and before <= a < before * own]
-    if len(set(chosen)) < len(chosen) or not len(shape) <= _MOST_AXES:
+    if len(set(chosen)) < len(chosen):
         return None
     others = [at for at in range(len(shape)) if at not in chosen]
     apart = ids.reshape(shape).transpose([*others, *chosen]).reshape(-1)

@@ -115,7 +115,8 @@ class Program:
     def devices(self) -> Int64 | None:
         """Global ids of the devices it runs on, shape (replicas, partitions); None where it tells none."""
         columns = [list(column.ids) for column in self._as("Placed").hlo_module.assignment.columns]
-        if not columns or not columns[0] or len({len(column) for column in columns}) > 1:
+        lengths = {len(column) for column in columns}
+        if len(lengths) != 1 or 0 in lengths:
             return None
         ids = [i for column in columns for i in column]
         if len(ids) > hlo.MOST_DEVICES or len(set(ids)) < len(ids) or min(ids) < 0 or max(ids) >= 1 << 31:

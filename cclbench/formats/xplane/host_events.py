@@ -110,8 +110,8 @@ class _Threads:
             self._line(line)
         for op in self.profile.ops:
             if op.context is not None:
-                end = self.ends.pop(op.context, None)
-                op.complete, op.end_ns = end is not None, max(op.end_ns, end or 0)
+                op.complete = op.context in self.ends
+                op.end_ns = max(op.end_ns, self.ends.pop(op.context, op.end_ns))
         if self.ends:
             self.profile.dropped["end of an op that began before the capture"] += len(self.ends)
 

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that are rewritten and the bytes of compressed ones: in blocks, whole or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import stat
+from pathlib import Path
+
+import pytest
+
+from cclbench.errors import InputError
+from cclbench.formats import files, streams
+from cclbench.formats.files import (
+    blocks,
+    check,
+    copied,
+    head,
+    name_inside,
+    output,
+    replacing,
+    uncompressed,
+    unpadded,
+    unreadable,
+    unwritable,
+    written,
+)
+from cclbench.formats.streams import LARGEST_RATIO, PIECE, compressed, open_bytes
+from cclbench.units import KIB, MIB
+
+
+def noise(size: int) -> bytes:
+    """Bytes that do not compress, the same each time."""
+    return random.Random(size).randbytes(size)  # noqa: S311
+
+
+def sparse(path: Path, size: int) -> Path:
+    """A file of that many NULs."""
+    with path.open("wb") as file:
+        file.truncate(size)
+    return path
+
+
+class TestBlocks:
+    """The bytes of a file, as they are or inflated."""
+
+    @pytest.mark.parametrize("size", [1, 4 * MIB - 1, 4 * MIB, 4 * MIB + 1])
+    def test_a_plain_file_is_read_in_blocks_of_four_mebibytes(self, tmp_path: Path, size: int) -> None:
+        path = sparse(tmp_path / "a", size)
+        assert [len(block) for block in blocks(path)] == [
+            n for n in (min(size, 4 * MIB), size - 4 * MIB) if n > 0
+        ]
+
+    def test_a_compressed_file_gives_the_same_bytes_in_blocks_of_no_less(self, tmp_path: Path) -> None:
+        text = (noise(5000) + bytes(295_000)) * 40
+        path = tmp_path / "a"
+        path.write_bytes(gzip.compress(text, 1))
+        found = list(blocks(path))
+        assert b"".join(found) == text
+        assert [4 * MIB <= len(block) < 4 * MIB + PIECE for block in found[:-1]] == [True, True]
+
+    def test_an_empty_file_has_none(self, tmp_path: Path) -> None:
+        path = tmp_path / "a"
+        path.write_bytes(b"")
+        assert list(blocks(path)) == []
+
+    def test_a_file_may_grow_to_64_mebibytes_or_400_fold(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "a"
+        path.write_bytes(gzip.compress(b" " * 64 * MIB))
+        assert sum(map(len, blocks(path))) == 64 * MIB > LARGEST_RATIO * path.stat().st_size
+        path.write_bytes(gzip.compress(b" " * (64 * MIB + 1)))
+        with pytest.raises(InputError) as caught:
+            list(blocks(path))
+        assert str(caught.value) == f"{path}: expands more than 400-fold, like a decompression bomb"
+        monkeypatch.setattr(files, "_LEAST_LIMIT", 1)
+        path.write_bytes(gzip.compress(b" " * 100_000, 6))
+        most = 400 * path.stat().st_size
+        for size, whole in ((most, True), (most + 1, False)):
+            # A longer text of this kind compresses to as many bytes.
+            monkeypatch.setattr(
+                files, "open_bytes", lambda _, size=size: sparse(tmp_path / "b", size).open("rb")
+            )
+            if whole:
+                assert sum(map(len, blocks(path))) == size
+            else:
+                with pytest.raises(InputError, match="400-fold"):
+                    list(blocks(path))
+
+    def test_a_damaged_stream_is_said_with_what_to_do(self, tmp_path: Path) -> None:
+        path = tmp_path / "a"
+        path.write_bytes(gzip.compress(noise(1000))[:-9])
+        with pytest.raises(InputError) as caught:
+            list(blocks(path))
+        assert caught.value.what.startswith("gzip stream is damaged (Compressed file ended before")
+        assert (caught.value.where, caught.value.hint) == (
+            str(path),
+            "only a whole file can be redacted: copy or capture it again",
+        )
+
+    def test_the_beginning_is_as_long_as_asked_for(self, tmp_path: Path) -> None:
+        path = tmp_path / "a"
+        text = noise(5 * MIB)
+        path.write_bytes(text)
+        assert head(path) == text[: 64 * KIB]
+        assert head(path, 3) == text[:3]
+        assert head(path, 4 * MIB) == text[: 4 * MIB]
+        assert head(path, 4 * MIB + 1) == text[: 4 * MIB + 1]
+        assert head(path, 9 * MIB) == text
+
+    def test_no_more_is_read_for_a_beginning_than_it_needs(self, tmp_path: Path) -> None:
+        path = tmp_path / "a"
+        path.write_bytes(gzip.compress(noise(4 * MIB), 1) + b"\x1f\x8bdamage")
+        assert len(head(path, 4 * MIB)) == 4 * MIB
+        with pytest.raises(InputError):
+            head(path, 4 * MIB + 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([b"a\0", b"\0b\0", b"\0\0"], [b"a", b"\0\0b"]),
+        ([b"a", b"\0c"], [b"a", b"\0c"]),
+        ([b"\0\0", b"\0"], []),
+        ([b"a\0\0", b"b"], [b"a", b"\0\0b"]),
+    ],
+)
+def test_padding_goes_at_the_end_alone(given: list[bytes], expected: list[bytes]) -> None:
+    assert list(unpadded(given)) == expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "behind", "name"),
+    [
+        (0x00, b"", None),
+        (0x01, b"", None),  # says that it is text
+        (0x02, b"", None),  # has a checksum of the header
+        (0x08, b"caf\xe9.json\0rest", "café.json"),
+        (0x09, b"a\0", "a"),
+        (0x04, b"\x01\0x", "*"),
+        (0x10, b"a comment\0", "*"),
+        (0x0C, b"\x01\0xa\0", "*"),
+        (0x18, b"a\0a comment\0", "*"),
+    ],
+)
+def test_the_name_in_a_gzip_header(tmp_path: Path, flags: int, behind: bytes, name: str | None) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"\x1f\x8b\x08" + bytes([flags]) + b"TIMEXO" + behind)
+    assert name_inside(path) == name
+
+
+def test_no_name_without_a_header(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    for content in (b"\x1f\x8b\x08", b"{}", b"\x08" * 99):
+        path.write_bytes(content)
+        assert name_inside(path) is None
+
+
+def test_a_path_that_is_no_plain_file_is_refused(tmp_path: Path) -> None:
+    path, link = tmp_path / "a", tmp_path / "link\x1b"
+    path.write_text("x")
+    link.symlink_to(path)
+    check(path)
+    with pytest.raises(InputError) as caught:
+        check(link)
+    assert str(caught.value).endswith("link\\x1b: is a link; name the file itself")
+    with pytest.raises(InputError, match="no such file"):
+        check(tmp_path)
+
+
+class TestReplacing:
+    """A new file takes the place of the target when all of it is written."""
+
+    @pytest.mark.parametrize(
+        ("mode", "made"), [(0o600, 0o644), (0o640, 0o644), (0o711, 0o755), (0o677, 0o644), (0o100, 0o755)]
+    )
+    def test_a_script_stays_one_and_all_may_read_it(self, tmp_path: Path, mode: int, made: int) -> None:
+        source, target = tmp_path / "a", tmp_path / "b"
+        source.write_text("x")
+        source.chmod(mode)
+        with written(source, target, as_gzip=False) as file:
+            file.write(b"y")
+        assert stat.S_IMODE(target.stat().st_mode) == made
+        assert target.read_bytes() == b"y"
+
+    def test_nothing_is_left_of_what_was_not_finished(self, tmp_path: Path) -> None:
+        source = tmp_path / "a"
+        source.write_text("x")
+
+        def fail() -> None:
+            with replacing(source, tmp_path / "b") as scratch:
+                assert scratch.parent == tmp_path
+                assert scratch.name.startswith(".redacting-")
+                raise OSError(28, "No space left on device")
+
+        with pytest.raises(InputError) as caught:
+            fail()
+        assert str(caught.value) == f"{tmp_path / 'b'}: cannot be written: No space left on device"
+        assert list(tmp_path.iterdir()) == [source]
+
+    def test_the_same_bytes_make_the_same_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        source, target = tmp_path / "a.gz", tmp_path / "b.gz"
+        source.write_bytes(gzip.compress(b"x"))
+        text = noise(1000) * 9
+        made = []
+        for now in (1_000_000_000, 1_500_000_000):
+            monkeypatch.setattr("time.time", lambda now=now: now)
+            with output(source, target) as write:
+                write(text)
+            made.append(target.read_bytes())
+        assert gzip.decompress(made[0]) == text
+        assert made[0] == made[1]
+        assert name_inside(target) is None
+        assert made[0][4:8] == bytes(4)  # no time
+        assert made[0][10:] == gzip.compress(text, 6)[10:]
+
+    def test_what_is_plain_is_written_plain_and_to_no_target_nothing(self, tmp_path: Path) -> None:
+        source, target = tmp_path / "a", tmp_path / "b"
+        source.write_text("x")
+        with output(source, target) as write:
+            write(b"y")
+        assert target.read_bytes() == b"y"
+        with output(source, None) as write:
+            write(b"z")
+        assert {path.name for path in tmp_path.iterdir()} == {"a", "b"}
+
+    def test_a_copy_is_the_file_as_it_is(self, tmp_path: Path) -> None:
+        source, target = tmp_path / "a.gz", tmp_path / "b"
+        source.write_bytes(gzip.compress(b"x"))
+        copied(source, target)
+        assert target.read_bytes() == source.read_bytes()
+        with pytest.raises(InputError, match=r"gone: cannot be read: No such file or directory$"):
+            copied(tmp_path / "gone", target)
+        assert {path.name for path in tmp_path.iterdir()} == {"a.gz", "b"}
+
+
+def test_what_is_compressed_is_told_by_its_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "a.gz"
+    for content, known in (
+        (b"\x1f\x8b", True),
+        (b"\x1f\x8b\x08", True),
+        (b"\x1f", False),
+        (b"", False),
+        (b"\x8b\x1f", False),
+    ):
+        path.write_bytes(content)
+        assert compressed(path) is known
+    path.write_bytes(b"plain")
+    assert uncompressed(path) == path
+    path.write_bytes(gzip.compress(b"x"))
+    with pytest.raises(InputError) as caught:
+        uncompressed(path)
+    assert str(caught.value) == f"{path}: is compressed; gunzip it first"
+
+
+@pytest.mark.parametrize("read", [compressed, open_bytes])
+def test_a_file_that_cannot_be_opened_is_said(tmp_path: Path, read: object) -> None:
+    with pytest.raises(InputError) as caught:
+        read(tmp_path / "gone")  # type: ignore[operator]
+    assert str(caught.value) == f"{tmp_path / 'gone'}: cannot be read: No such file or directory"
+
+
+def test_an_error_without_a_text_of_the_system_says_its_own(tmp_path: Path) -> None:
+    error = OSError("seek on a pipe")
+    for made in (unreadable(tmp_path, error), streams.unreadable(tmp_path, error)):
+        assert str(made) == f"{tmp_path}: cannot be read: seek on a pipe"
+    assert str(unwritable(tmp_path, error)) == f"{tmp_path}: cannot be written: seek on a pipe"
+
+
+class TestDamagedStreams:
+    """What can still be read before the damage of a gzip stream."""
+
+    @staticmethod
+    def readable(path: Path) -> bytes:
+        found = b""
+        with open_bytes(path) as file:
+            while True:
+                try:
+                    found += file.read1(PIECE)
+                except EOFError:
+                    return found
+
+    @pytest.mark.parametrize("keep", [0.3, 0.6, 0.95])
+    def test_all_but_the_last_piece_before_a_cut(self, tmp_path: Path, keep: float) -> None:
+        text = noise(1 << 20)
+        whole = gzip.compress(text, 1)
+        path = tmp_path / "a"
+        path.write_bytes(whole[: int(keep * len(whole))])
+        found = self.readable(path)
+        assert text.startswith(found)
+        assert len(found) >= keep * len(text) - PIECE - (64 << 10)
+
+    def test_pieces_are_of_an_eighth_of_a_mebibyte(self, tmp_path: Path) -> None:
+        path = tmp_path / "a"
+        path.write_bytes(gzip.compress(bytes(1 << 20)))
+        with open_bytes(path) as file:
+            file.read(1)
+            assert len(file.peek()) == (128 << 10) - 1

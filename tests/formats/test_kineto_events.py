@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fields of Kineto events to their bounds, the columns made of `args`, kinds, tracks and links by value."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from cclbench.formats.kineto.events import DECODER, Args, arguments, autograd, operators
+from cclbench.formats.kineto.kinds import device_index, direction, link, stream, track
+
+
+@pytest.mark.parametrize(
+    ("field", "least", "most"),
+    [
+        ("correlation", -(1 << 63), (1 << 63) - 1),
+        ("Total Allocated", -(1 << 63), (1 << 63) - 1),
+        ("Seq", -(1 << 63), (1 << 63) - 1),
+        ("Rank", -(1 << 31), (1 << 31) - 1),
+        ("Device Type", -(1 << 31), (1 << 31) - 1),
+        ("In msg nelems", 0, 1 << 56),
+        ("Out msg size", 0, 1 << 56),
+        ("flops", 0, 1 << 64),
+    ],
+)
+def test_numbers_of_args_to_their_bounds(field: str, least: int, most: int) -> None:
+    def decoded(value: int) -> Any:
+        return DECODER.decode(json.dumps([{"args": {field: value}}]).encode())
+
+    for value in (least, most):
+        assert decoded(value)[0].args != Args()
+    # A float tells the next number above 2⁶⁴ from it only so far away.
+    for value in (least - 1, most + (1 << 12 if field == "flops" else 1)):
+        with pytest.raises(msgspec.DecodeError):
+            decoded(value)
+
+
+def args_of(*given: dict[str, Any]) -> list[Args]:
+    return [
+        event.args or Args() for event in DECODER.decode(json.dumps([{"args": a} for a in given]).encode())
+    ]
+
+
+def test_ids_of_operators_are_the_numbers_above_0() -> None:
+    stated: list[Any] = [1, 0, -1, None, (1 << 63) - 1]
+    assert operators(args_of(*({"External id": i} for i in stated))).to_pylist() == [
+        *(1, None, None, None, (1 << 63) - 1)
+    ]
+    strange = [1, "5", 2.5, 1 << 63, -(1 << 63), (1 << 63) - 1, True, [3], 0]
+    assert operators(args_of(*({"External id": i} for i in strange))).to_pylist() == [
+        *(1, None, None, None, None, (1 << 63) - 1, None, None, None)
+    ]
+
+
+def test_ids_under_the_name_of_2021_count_where_there_is_no_other() -> None:
+    assert operators(args_of({"external id": 4}, {})).to_pylist() == [4, None]
+    assert operators(args_of({"external id": 4}, {"External id": 7})).to_pylist() == [None, 7]
+
+
+def test_sequence_numbers_count_from_0_and_threads_from_1() -> None:
+    stated = [{"Sequence number": n, "Fwd thread id": n} for n in (0, 1, 9, -1, "3", True, (1 << 63) - 2)]
+    columns = autograd(args_of(*stated, {}))
+    assert columns["sequence"].to_pylist() == [0, 1, 9, None, None, None, (1 << 63) - 2, None]
+    assert columns["forward_thread"].to_pylist() == [None, 1, 9, None, None, None, (1 << 63) - 2, None]
+    assert autograd(args_of({"Sequence number": (1 << 63) - 1}, {"Sequence number": 2}))[
+        "sequence"
+    ].to_pylist() == [None, 2]
+
+
+def test_arguments_are_texts_without_spaces_and_null_where_an_op_has_none() -> None:
+    given = [
+        {"Input Dims": [[2, 3], []], "Input type": ["float", "a b"]},
+        {},
+        {"Input Dims": [], "Concrete Inputs": ["", "1 2"], "Input Strides": [[3, 1]]},
+        {"Input Dims": [[2, 3], []]},
+    ]
+    columns = {name: None if c is None else c.to_pylist() for name, c in arguments(args_of(*given)).items()}
+    assert columns == {
+        "shapes": ["[[2,3],[]]", None, "[]", "[[2,3],[]]"],
+        "dtypes": ['["float","a b"]', None, None, None],
+        "strides": [None, None, "[[3,1]]", None],
+        "values": [None, None, '["","1 2"]', None],
+    }
+    assert arguments(args_of({}, {})) == dict.fromkeys(("shapes", "dtypes", "strides", "values"))
+
+
+def test_shapes_under_the_name_of_2021_count_where_there_is_no_other() -> None:
+    def shapes(*given: dict[str, Any]) -> list[str | None]:
+        column = arguments(args_of(*given))["shapes"]
+        assert column is not None
+        return column.to_pylist()
+
+    assert shapes({"Input dims": [[1]]}, {}) == ["[[1]]", None]
+    assert shapes({"Input dims": [[1]]}, {"Input Dims": [[2]]}) == [None, "[[2]]"]
+    assert shapes({"Input Dims": [[1]]}, {"Input Dims": [[2]]}, {"Input Dims": [[1]]}) == [
+        "[[1]]",
+        "[[2]]",
+        "[[1]]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("number", "linked"),
+    [(0, 0), (20, 20), ((1 << 32) - 2, (1 << 32) - 2), ((1 << 32) - 1, None), (1 << 32, 1 << 32), (-1, None)],
+)
+def test_minus_one_is_no_link_signed_or_not(number: int, linked: int | None) -> None:
+    assert link(number) == linked
+
+
+@pytest.mark.parametrize(
+    ("name", "tid", "expected"),
+    [
+        ("Stream Sync", 1_000_000, 0),
+        ("Stream Sync", 999_999, 999_999),
+        ("Stream Sync", 1_000_007, 7),
+        ("Event Sync", 1_000_007, 1_000_007),
+        ("Stream Sync", "1000007", "1000007"),
+    ],
+)
+def test_the_stream_of_a_sync_is_a_million_below_its_row(name: str, tid: Any, expected: Any) -> None:
+    assert stream(SimpleNamespace(name=name, tid=tid)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("stream 7", 7),
+        ("-12", -12),
+        ("9" * 18, int("9" * 18)),
+        ("9" * 19, zlib.crc32(b"9" * 19)),
+        ("main", zlib.crc32(b"main")),
+        ("stream 7b", zlib.crc32(b"stream 7b")),
+        (None, zlib.crc32(b"None")),
+    ],
+)
+def test_a_track_is_its_number_or_that_of_its_name(text: str | None, number: int) -> None:
+    assert track(text) == number
+
+
+@pytest.mark.parametrize(
+    ("device", "index"),
+    [(0, 0), ("3", 3), (9999, 9999), (10_000, None), (-1, None), ("gpu", None), (None, None)],
+)
+def test_a_device_s_index_may_stand_as_text(device: Any, index: int | None) -> None:
+    assert device_index(device) == index
+
+
+@pytest.mark.parametrize(
+    ("text", "way"),
+    [
+        ("Memcpy PeerToPeer", "p2p"),
+        ("HOST_TO_DEVICE", "h2d"),
+        ("DEVICE_TO_HOST", "d2h"),
+        ("x DtoD HtoD", "h2d"),
+        ("Memcpy DeviceToDevice PtoP", "p2p"),
+        ("Memcpy", None),
+    ],
+)
+def test_the_first_direction_that_a_text_names(text: str, way: str | None) -> None:
+    assert direction(text) == way

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What readers hand on: grids, payloads column-wise, parts of files, and values that cannot be."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cclbench.errors import InputError
+from cclbench.formats.trace import (
+    LATEST_NS,
+    NO_GRID,
+    Cut,
+    DeviceStep,
+    Names,
+    Part,
+    Payload,
+    StatedPayloads,
+    Trace,
+    amount,
+    grid_columns,
+    impossible,
+    several_processes,
+)
+
+
+def test_the_latest_time_is_in_2043() -> None:
+    assert datetime.datetime.fromtimestamp(LATEST_NS / 1e9, datetime.UTC).year == 2043
+
+
+def test_names_are_numbered_as_they_come() -> None:
+    names = Names()
+    assert [names[name] for name in ("b", "a", "b", "c")] == [0, 1, 0, 2]
+
+
+class TestGrids:
+    """Thread blocks along x, y and z, and how many they are."""
+
+    @staticmethod
+    def columns(*grids: tuple[int, int, int]) -> dict[str, list[int | None]]:
+        return {name: column.to_pylist() for name, column in grid_columns(grids, "here").items()}
+
+    def test_each_dimension_and_the_product(self) -> None:
+        assert self.columns((2, 3, 5), (7, 1, 2)) == {
+            "grid_x": [2, 7],
+            "grid_y": [3, 1],
+            "grid_z": [5, 2],
+            "blocks": [30, 14],
+        }
+
+    @pytest.mark.parametrize("none", [NO_GRID, (0, 3, 1), (3, 0, 1), (3, 1, 0)])
+    def test_a_grid_without_blocks_is_null_and_its_neighbour_is_not(self, none: tuple[int, int, int]) -> None:
+        assert list(self.columns(none, (1, 1, 1)).values()) == [[None, 1]] * 4
+
+    def test_of_no_kernels(self) -> None:
+        assert list(self.columns().values()) == [[]] * 4
+
+    @pytest.mark.parametrize("grid", [(1 << 31, 1 << 31, 1), (1 << 62, 1, 1), (1, 1, 1 << 62)])
+    def test_as_many_blocks_as_are_believed(self, grid: tuple[int, int, int]) -> None:
+        assert self.columns(grid)["blocks"] == [1 << 62]
+
+    @pytest.mark.parametrize(
+        ("grid", "said"),
+        [
+            ((1 << 31, (1 << 31) + 4, 1), "2.14748e+09 × 2.14748e+09 × 1"),
+            ((1 << 21, 1 << 21, 1 << 21), "2.09715e+06 × 2.09715e+06 × 2.09715e+06"),
+            (((1 << 62) + 1024, 0, 1), "4.61169e+18 × 0 × 1"),
+            ((2, -1, 1), "2 × -1 × 1"),
+            ((-2, -3, 1), "-2 × -3 × 1"),
+        ],
+    )
+    def test_the_grid_that_cannot_be_is_named(self, grid: tuple[int, int, int], said: str) -> None:
+        with pytest.raises(InputError) as caught:
+            grid_columns([(4, 4, 4), grid, (5, 5, 5)], "the file", hint="copy it again")
+        assert str(caught.value) == f"the file: impossible grid of {said} blocks; copy it again"
+
+
+ONE, OTHER = (Payload(source="kernel", collective=name) for name in ("all_reduce", "all_gather"))
+
+
+def entries(told: StatedPayloads) -> list[tuple[str | None, int, int, int, int, int]]:
+    """(collective, row, track, start, end, seq) of each entry."""
+    payloads = list(told.payloads)
+    assert list(told.payloads.values()) == list(range(len(payloads)))
+    columns = (told.row, told.track, told.start_ns, told.end_ns, told.seq)
+    return [(payloads[c].collective, *rest) for c, *rest in zip(told.code, *columns, strict=True)]
+
+
+class TestStatedPayloads:
+    """Entries are of a kernel by its ordinal, or of a thread's stretch of time."""
+
+    def test_entries_of_kernels_and_of_threads(self) -> None:
+        told = StatedPayloads()
+        told.add(ONE, row=4)
+        told.add(OTHER, track=7, start_ns=10, end_ns=30, seq=0)
+        told.add(ONE, row=5, seq=9)
+        assert len(told) == 3
+        assert entries(told) == [
+            ("all_reduce", 4, -1, 0, 0, -1),
+            ("all_gather", -1, 7, 10, 30, 0),
+            ("all_reduce", 5, -1, 0, 0, 9),
+        ]
+        assert list(told.payloads) == [ONE, OTHER]
+
+    def test_many_entries_of_kernels_at_once(self) -> None:
+        told = StatedPayloads()
+        told.add(OTHER, row=0)
+        code, row, seq = np.array([0, 1, 0]), np.array([1, 2, 3], np.int32), np.array([-1, 5, 6])
+        told.add_rows([ONE, OTHER], code, row, seq)
+        assert entries(told) == [
+            ("all_gather", 0, -1, 0, 0, -1),
+            ("all_reduce", 1, -1, 0, 0, -1),
+            ("all_gather", 2, -1, 0, 0, 5),
+            ("all_reduce", 3, -1, 0, 0, 6),
+        ]
+
+    def test_another_part_s_kernels_are_counted_on(self) -> None:
+        first, second = StatedPayloads(), StatedPayloads()
+        first.add(ONE, row=1)
+        second.add(OTHER, row=0, seq=3)
+        second.add(ONE, track=7, start_ns=10, end_ns=30)
+        first.extend(second, kernels_before=20)
+        assert entries(first) == [
+            ("all_reduce", 1, -1, 0, 0, -1),
+            ("all_gather", 20, -1, 0, 0, 3),
+            ("all_reduce", -1, 7, 10, 30, -1),
+        ]
+
+
+def test_a_call_has_one_row_of_no_thread_unless_told() -> None:
+    assert (ONE.rows, ONE.threads) == (1, ())
+
+
+def test_a_part_is_whole_where_it_is_neither_a_range_nor_a_stream(tmp_path: Path) -> None:
+    assert Part().whole
+    assert Part("cpu:0").whole
+    assert not Part(begin=0, end=10).whole
+    assert not Part(stream=True).whole
+    inflated = tmp_path / "part.json"
+    inflated.write_text("{}")
+    Part().remove()
+    assert inflated.exists()
+    Part(inflated=str(inflated)).remove()
+    assert not inflated.exists()
+
+
+def test_what_a_trace_is_before_anything_is_told_of_it() -> None:
+    trace = Trace(batches=iter(()))
+    assert (trace.base_ns, trace.cut, trace.device_rows_in_order) == (0, None, True)
+    assert (trace.dropped, trace.device_steps, trace.notes, len(trace.told)) == ({}, [], [], 0)
+    assert DeviceStep("f", 0, 1).closed is Cut("f", 0, "x").rows_whole is False
+
+
+@pytest.mark.parametrize("number", [1, 132, (1 << 48) - 1])
+def test_an_amount(number: int) -> None:
+    assert amount(number) == number
+
+
+@pytest.mark.parametrize("value", [0, -1, 1 << 48, True, 1.0, "3", None])
+def test_no_amount(value: object) -> None:
+    assert amount(value) is None
+
+
+def test_a_value_that_cannot_be_is_said_with_its_place() -> None:
+    assert str(impossible("time: 3", Path("a.json"))) == "a.json: impossible time: 3; is the file damaged?"
+    assert str(impossible("time: 3", "a.json", "try again")) == "a.json: impossible time: 3; try again"
+
+
+def test_two_of_several_processes_are_named_in_order_and_shortened() -> None:
+    error = several_processes(Path("a.json"), ["b" * 41, 9, 12, "c"])
+    assert str(error) == (
+        "a.json: holds the rows of several processes, 12 and 9: traces of several ranks merged into one;"
+        " give each rank's own file"
+    )
+    assert f"processes, {'b' * 40} and c: " in str(several_processes(Path("a.json"), ["c", "b" * 41]))

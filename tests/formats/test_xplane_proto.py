@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+"""XSpace on disk, byte by byte: fields, planes, stats and times; lines become rows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from formats.xplane_files import BEGIN_NS, Plane, environment, hlo_field, space, varint, write
+
+from cclbench.errors import InputError
+from cclbench.formats import DeviceStep
+from cclbench.formats.xplane import proto
+from cclbench.formats.xplane.device import remembered
+from cclbench.formats.xplane.origins import line_of
+from cclbench.formats.xplane.rows import Line, rows, steps
+from cclbench.formats.xplane.space import XSpace
+
+AGAIN = "copy the file again, or profile again"
+
+
+def test_fields_with_their_places() -> None:
+    data = b"\x08\x96\x01" + b"\x12\x03abc" + b"\x1d1234" + b"\x2112345678" + b"\xfa\x01\x00"
+    assert list(proto.fields(data, 0, len(data), "x")) == [
+        (1, 0, 1, 3),
+        (2, 3, 5, 8),
+        (3, 8, 9, 13),
+        (4, 13, 14, 22),
+        (31, 22, 25, 25),
+    ]
+    assert [field[:2] for field in proto.fields(data, 3, 13, "x")] == [(2, 3), (3, 8)]
+    # The last may end beyond what is looked at; an integer or a length may not.
+    assert list(proto.fields(data, 3, 7, "x")) == [(2, 3, 5, 8)]
+    for stop in (1, 2):
+        with pytest.raises(InputError) as caught:
+            list(proto.fields(data, 0, stop, "x"))
+        assert str(caught.value) == f"x: byte 1: no protobuf field; {AGAIN}"
+
+
+@pytest.mark.parametrize("value", [0, 1, 127, 128, 300, (1 << 63) + 5, (1 << 64) - 1])
+def test_integers_of_a_message(value: int) -> None:
+    data = b"\xff" + hlo_field(3, value) + hlo_field(4, b"") + hlo_field(5, varint(value))
+    assert proto.integers(data, 1, len(data), "x") == {3: value, 4: 0, 5: value}
+
+
+def test_an_integer_has_at_most_ten_bytes() -> None:
+    assert proto.integers(b"\x08" + b"\x80" * 9 + b"\x01", 0, 11, "x") == {1: 1 << 63}
+    with pytest.raises(InputError, match="byte 1: no protobuf field"):
+        proto.integers(b"\x08" + b"\x80" * 10 + b"\x01", 0, 12, "x")
+
+
+@pytest.mark.parametrize(
+    ("data", "hint"),
+    [
+        (
+            b"\x00" + b"\xef\xbf\xbd" * 9,
+            "its bytes went through a text conversion (U+FFFD): copy it again as binary",
+        ),
+        (b"\x00" + b"\xef\xbf\xbd" * 8, AGAIN),
+        (b"\x00" * 4070 + b"\xef\xbf\xbd" * 9, AGAIN),
+        (
+            b"\x00" * 4069 + b"\xef\xbf\xbd" * 9,
+            "its bytes went through a text conversion (U+FFFD): copy it again as binary",
+        ),
+    ],
+)
+def test_why_bytes_may_be_damaged(data: bytes, hint: str) -> None:
+    with pytest.raises(InputError) as caught:
+        list(proto.fields(data, 0, len(data), "x"))
+    assert caught.value.hint == hint
+
+
+class TestSpace:
+    """Planes are found without being parsed."""
+
+    def test_planes_and_complaints(self, tmp_path: Path) -> None:
+        one, other = (hlo_field(1, hlo_field(2, name)) for name in (b"/host:CPU", b"/device:TPU:0"))
+        nameless = hlo_field(1, hlo_field(9, 1))
+        data = (
+            one
+            + hlo_field(2, b"an error")
+            + other
+            + hlo_field(3, b"warning")
+            + hlo_field(4, b"host")
+            + nameless
+        )
+        found = proto.space(write(tmp_path, data))
+        begin = data.index(b"\x12\x0d/device")
+        assert found.planes == (
+            proto.PlaneRange("/host:CPU", 2, 13),
+            proto.PlaneRange("/device:TPU:0", begin, begin + 15),
+            proto.PlaneRange("", len(data) - 2, len(data)),
+        )
+        assert (found.complaints, found.cut) == (2, None)
+
+    def test_a_plane_beyond_the_end_cuts_the_file(self, tmp_path: Path) -> None:
+        one = hlo_field(1, hlo_field(2, b"/host:CPU"))
+        path = write(tmp_path, one + b"\x0a\x05\x12\x02ab")
+        found = proto.space(path)
+        assert [plane.name for plane in found.planes] == ["/host:CPU"]
+        assert found.cut is not None
+        assert (found.cut.byte, found.cut.reason) == (13, "the file ends 1 bytes before its plane does")
+        path.write_bytes(one + b"\x0a\x04\x12\x02ab")
+        assert [plane.name for plane in proto.space(path).planes] == ["/host:CPU", "ab"]
+        path.write_bytes(b"\x0a\x7f")
+        with pytest.raises(InputError) as caught:
+            proto.space(path)
+        assert str(caught.value) == f"{path}: byte 0: the file ends 127 bytes before its plane does; {AGAIN}"
+
+    def test_a_name_may_not_reach_beyond_its_plane(self, tmp_path: Path) -> None:
+        path = write(tmp_path, b"\x0a\x04\x12\x03ab" + b"\x0a\x00")
+        with pytest.raises(InputError, match="byte 2: no protobuf field"):
+            proto.space(path)
+
+    def test_only_planes_of_programs_may_come_twice(self, tmp_path: Path) -> None:
+        twice = hlo_field(1, hlo_field(2, b"/host:metadata")) * 2
+        assert len(proto.space(write(tmp_path, twice)).planes) == 2
+        twice = hlo_field(1, hlo_field(2, b"/host:CPU")) * 2
+        path = write(tmp_path, twice)
+        with pytest.raises(InputError) as caught:
+            proto.space(path)
+        assert str(caught.value) == (
+            f"{path}: byte 13: holds plane '/host:CPU' twice;"
+            " profiles joined to one file count everything twice: give each its own file"
+        )
+
+    def test_as_many_planes_as_are_believed(self, tmp_path: Path) -> None:
+        planes = [hlo_field(1, hlo_field(2, f"{i}".encode())) for i in range(1025)]
+        assert len(proto.space(write(tmp_path, b"".join(planes[:1024]))).planes) == 1024
+        path = write(tmp_path, b"".join(planes))
+        with pytest.raises(InputError) as caught:
+            proto.space(path)
+        assert str(caught.value) == f"{path}: has more than 1,024 planes; profile fewer devices in one file"
+
+
+class TestPlane:
+    """One plane as a message."""
+
+    @staticmethod
+    def of(tmp_path: Path, plane: Plane) -> tuple[Path, proto.PlaneRange]:
+        path = write(tmp_path, space(plane))
+        (where,) = proto.space(path).planes
+        return path, where
+
+    def test_without_its_lines_it_has_all_else(self, tmp_path: Path) -> None:
+        path, where = self.of(tmp_path, Plane("p", size=5).line("a", [("x", 0, 1, {})]))
+        whole, without = proto.plane(path, where), proto.plane(path, where, lines=False)
+        assert (len(whole.lines), len(without.lines)) == (1, 0)
+        assert [entry.value.name for entry in without.event_metadata] == ["x"]
+        assert proto.stats(proto.stat_names(without), without.stats) == {"size": 5}
+
+    def test_one_of_more_than_2_gib_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert proto.LARGEST_PLANE == (1 << 31) - 1
+        path, where = self.of(tmp_path, Plane("p"))
+        monkeypatch.setattr(proto, "LARGEST_PLANE", where.end - where.begin)
+        assert proto.plane(path, where).name == "p"
+        monkeypatch.setattr(proto, "LARGEST_PLANE", where.end - where.begin - 1)
+        with pytest.raises(InputError) as caught:
+            proto.plane(path, where)
+        assert str(caught.value) == f"{path}: byte 2: plane 'p' exceeds 2 GiB; profile fewer steps"
+
+    def test_whether_a_line_of_a_name_has_events(self, tmp_path: Path) -> None:
+        plane = Plane("p").line("Stream #1", []).line("XLA Ops", [("x", 0, 1, {})], track=2)
+        path, where = self.of(tmp_path, plane)
+        assert proto.has_events(path, where, "XLA")
+        assert proto.has_events(path, where, "")
+        assert not proto.has_events(path, where, "Stream")
+        assert not proto.has_events(path, where, "Ops")
+
+
+def test_stats_whose_name_or_value_is_unknown_are_left_out() -> None:
+    plane = Plane("p", count=5, text="named", ratio=0.5, raw=b"\x01")
+    plane.message.stats.add(metadata_id=99).int64_value = 1
+    plane.message.stats.add(metadata_id=1).ref_value = 77
+    names = proto.stat_names(plane.message)
+    assert proto.stats(names, plane.message.stats) == {
+        "count": 5,
+        "text": "named",
+        "ratio": 0.5,
+        "raw": b"\x01",
+    }
+
+
+@pytest.mark.parametrize(("begin", "fits"), [(0, True), ((1 << 61) - 1, True), (1 << 61, False), (-1, False)])
+def test_when_the_profile_began(tmp_path: Path, begin: int, fits: bool) -> None:
+    path = write(tmp_path, space(Plane("/host:CPU"), Plane("Task Environment", profile_start_time=begin)))
+    planes = proto.space(path).planes
+    assert proto.epoch_ns(path, planes[:1]) == 0
+    if fits:
+        assert proto.epoch_ns(path, planes) == begin
+    else:
+        with pytest.raises(InputError, match=f"profile_start_time is {begin}, not a time"):
+            proto.epoch_ns(path, planes)
+
+
+class TestTimes:
+    """Start and duration in ns of events in ps."""
+
+    @staticmethod
+    def times(begin: int, *events: tuple[int, int], epoch: int = 0) -> list[tuple[int, int]]:
+        line = SimpleNamespace(timestamp_ns=begin, name="n" * 70)
+        listed = [SimpleNamespace(offset_ps=offset, duration_ps=length) for offset, length in events]
+        start, dur = proto.times(line, listed, Path("f"), epoch)
+        return list(zip(start.tolist(), dur.tolist(), strict=True))
+
+    def test_each_end_is_rounded_down(self) -> None:
+        assert self.times(5, (1_999, 1_002), (3_001, 2_500), (-1, 1), (0, 0)) == [
+            (6, 2),
+            (8, 2),
+            (4, 1),
+            (5, 0),
+        ]
+        assert self.times(5) == []
+
+    def test_a_line_s_time_is_the_epoch_s_or_counts_from_the_profile_s_begin(self) -> None:
+        assert [self.times(t, (0, 1000), epoch=100) for t in (0, 99, 100, 101)] == [
+            [(100, 1)],
+            [(199, 1)],
+            [(100, 1)],
+            [(101, 1)],
+        ]
+
+    @pytest.mark.parametrize("event", [(1 << 61, 1), (-(1 << 61), 1), (0, 1 << 61)])
+    def test_as_far_as_is_believed(self, event: tuple[int, int]) -> None:
+        offset, length = event
+        assert self.times(0, event) == [(offset // 1000, (offset + length) // 1000 - offset // 1000)]
+        worse = offset + (offset > 0) - (offset < 0), length + (length > 1)
+        with pytest.raises(InputError) as caught:
+            self.times(7, (0, 1), worse)
+        assert str(caught.value) == (
+            f"f: impossible time in line {'n' * 60!r}: 7 ns,"
+            f" offset {worse[0]} ps, duration {worse[1]} ps; {AGAIN}"
+        )
+
+    @pytest.mark.parametrize("sign", [1, -1])
+    def test_a_line_s_time_to_its_bound(self, sign: int) -> None:
+        assert self.times(sign * ((1 << 61) - 1), (0, 0)) == [(sign * ((1 << 61) - 1), 0)]
+        with pytest.raises(InputError, match=f"': {sign << 61} ns; {AGAIN}"):
+            self.times(sign << 61)
+
+    def test_a_duration_below_0_is_damage(self) -> None:
+        assert self.times(0, (5, 0)) == [(0, 0)]
+        with pytest.raises(InputError, match="duration -1 ps"):
+            self.times(0, (5, -1))
+
+
+def line(*events: tuple[int, int, int], track: int = 5) -> Line:
+    """Events as (code, begin, duration)."""
+    code, start, dur = np.array(events, np.int64).reshape(-1, 3).T
+    return Line("line", track, code, start, dur)
+
+
+class TestRows:
+    """Lines of a device to rows."""
+
+    def test_events_of_a_line_are_in_order_the_longer_first(self) -> None:
+        found = line((0, 5, 1), (1, 0, 2), (2, 0, 9))
+        assert (found.code.tolist(), found.dur_ns.tolist()) == ([2, 1, 0], [9, 2, 1])
+        assert found.where(np.array([True, False, True])).code.tolist() == [2, 0]
+
+    def test_what_holds_others(self) -> None:
+        assert line((0, 0, 10), (1, 9, 3), (2, 12, 1), (3, 13, 0)).holds_others().tolist() == [
+            *(True, False, False, False)
+        ]
+        assert line().holds_others().tolist() == []
+
+    def test_steps_by_number_or_by_module(self) -> None:
+        marks, names = line((0, 10, 5), (1, 20, 5), (2, 30, 5)), ["7", "x", "1" * 10]
+        assert steps(marks, names, numbered=True) == [DeviceStep("7", 10, 15, 7)]
+        assert steps(marks, names, numbered=False) == [
+            DeviceStep(name, begin, begin + 5) for name, begin in zip(names, (10, 20, 30), strict=True)
+        ]
+        assert steps(line((0, 1, 2)), ["1" * 9], numbered=True)[0].number == int("1" * 9)
+
+    def test_rows_of_several_lines_with_their_columns(self) -> None:
+        lines = [line((1, 10, 5), (0, 30, 2)), line(), line((2, 20, 6), track=9)]
+        made = rows(
+            "kernel", "device", lines, ["a", "b", "a"], device=3, columns={"bytes": pa.array([4, 5, 6])}
+        )
+        assert made is not None
+        found, codes = made
+        assert codes.tolist() == [1, 2, 0]
+        assert [list(found.names)[c] for c in found.codes] == ["b", "a", "a"]
+        assert (found.start_ns.tolist(), found.dur_ns.tolist()) == ([10, 20, 30], [5, 6, 2])
+        assert (found.track.tolist(), found.device.to_pylist()) == ([5, 9, 5], [3, 3, 3])
+        assert (found.bytes.to_pylist(), found.name_categories) == ([5, 6, 4], None)
+        assert rows("kernel", "device", [line()], ["a"]) is None
+        host = rows("other", "host", lines, ["a", "b", "a"])
+        assert host is not None
+        assert host[0].device is None
+
+    def test_one_name_of_two_categories_is_two_names(self) -> None:
+        events = line((0, 0, 1), (1, 1, 1), (2, 2, 1), (3, 3, 1))
+        made = rows("kernel", "device", [events], ["x"] * 4, categories=["gemm", "copy", None, "gemm"])
+        assert made is not None
+        assert [list(made[0].names)[code] for code in made[0].codes] == ["x", "x (copy)", "x", "x"]
+        assert made[0].name_categories == {0: "gemm", 1: "copy"}
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "line"),
+    [
+        ("/home/me/train.py", "", "train.py(31)"),
+        ("C:\\\\me\\\\train.py", "f", "train.py(31): f"),
+        ("", "f", None),
+        ("a/", "", None),
+    ],
+)
+def test_a_line_of_python_without_its_folders(file: str, function: str, line: str | None) -> None:
+    assert line_of(file, 31, function) == line
+
+
+def test_a_file_s_last_result_is_remembered_until_it_changes(tmp_path: Path) -> None:
+    reads: list[Path] = []
+
+    def read(path: Path) -> int:
+        reads.append(path)
+        return len(reads)
+
+    path, other, known = tmp_path / "a", tmp_path / "b", remembered(read)
+    path.write_text("x")
+    other.write_text("x")
+    os.utime(path, ns=(1, 1))
+    assert [known(path), known(path), known(other), known(path)] == [1, 1, 2, 3]
+    os.utime(path, ns=(1, 2))
+    assert known(path) == 4
+    path.write_text("xy")
+    os.utime(path, ns=(1, 2))
+    assert (known(path), known(path)) == (5, 5)
+
+
+def test_devices_are_in_the_order_of_their_numbers_and_the_first_that_did_anything_is_known(
+    tmp_path: Path,
+) -> None:
+    planes = [Plane(f"/device:TPU:{i}") for i in (10, 2, 1)]
+    planes[0].line("XLA Ops", [("x", 0, 1, {})])
+    planes[1].line("Steps", [("x", 0, 1, {})])
+    profile = XSpace(write(tmp_path, space(*planes, environment())))
+    assert profile.devices == [f"/device:TPU:{i}" for i in (1, 2, 10)]
+    assert (profile.first_busy, profile.epoch_ns) == ("/device:TPU:10", BEGIN_NS)
+    idle = XSpace(write(tmp_path, space(*(Plane(f"/device:GPU:{i}") for i in (1, 0)))))
+    assert (idle.first_busy, idle.epoch_ns) == ("/device:GPU:0", 0)
+
+
+def told(profile: XSpace, name: str) -> Any:
+    return profile.trace(name).facts
+
+
+def test_ids_that_two_devices_share_are_none(tmp_path: Path) -> None:
+    def device(number: int, chip: int) -> Plane:
+        return Plane(f"/device:TPU:{number}", core_details=hlo_field(6, chip))
+
+    profile = XSpace(write(tmp_path, space(device(0, 4), device(1, 5))))
+    assert [(told(profile, n).rank, told(profile, n).rank_source) for n in profile.devices] == [
+        (4, "metadata"),
+        (5, "metadata"),
+    ]
+    profile = XSpace(write(tmp_path, space(device(0, 4), device(1, 4))))
+    assert [(told(profile, n).rank, told(profile, n).rank_source) for n in profile.devices] == [
+        (None, None)
+    ] * 2
+    assert [(told(profile, n).local_rank, told(profile, n).device_count) for n in profile.devices] == [
+        (0, 2),
+        (1, 2),
+    ]
