@@ -291,3 +291,10 @@ def test_headings_of_more_stand_between_fences(written: Any, fence: str, is_one:
         return
     with pytest.raises(InputError):
         read(written(text))
+
+
+def test_other_files_within_a_snapshot_do_not_end_it(written: Any) -> None:
+    first, second = mlx5(1, 1).splitlines(keepends=True)
+    other = f"{SYS}/mlx5_0/ports/1/state:4: ACTIVE\n"
+    text = at(T0, first + other + second) + at(T1, mlx5(2, 2))
+    assert [row[4:] for row in read(written(text))[0]] == [(T0, T1), (T0, T1)]

@@ -337,3 +337,8 @@ def test_communicators_beyond_a_bound_are_not_counted(read: Read, monkeypatch: p
 
 def test_a_record_of_neither_sort_is_counted(read: Read) -> None:
     assert read(call(), {"header": HEADER, "other": 1}).left_out == {"of an unknown kind": 1}
+
+
+def test_a_communicator_alone_is_no_record() -> None:
+    assert NcclInspector().sniff(b'{"header": {"n_ranks": 8}}') == 0.0
+    assert NcclInspector().sniff(b'[{"n_ranks": 8, "coll_perf": {}}]') == 0.0

@@ -537,3 +537,14 @@ def surveyed_mapping(path: Path) -> TimelineMapping:
     from cclbench.formats.timeline.mapping import mapping_at
 
     return mapping_at(path.with_name("timeline.yaml"))
+
+
+def test_a_parquet_table_may_have_more_columns_but_not_fewer(write: Write) -> None:
+    rows = {"r": [0], "op": ["a"], "t": [1], "d": [2], "more": ["x"]}
+    assert listed(opened(write(rows, name="job.parquet"))[1][0]) == [("a", 1, 2, 0)]
+    del rows["d"]
+    path = write(rows, name="job.parquet")
+    with pytest.raises(
+        InputError, match=r"job.parquet: has no column 'd', which timeline.yaml names; r, op, t"
+    ):
+        list(batches(path, surveyed_mapping(path)))
