@@ -143,6 +143,7 @@ def test_names_of_ranges_that_people_named(text: str, expected: str | None) -> N
         (b'["a", "b"', b'["a",'),
         (b'["a", "b', b'["a",'),
         (b'["a", 12', b'["a",'),
+        (b'["a", "b, c', b'["a",'),
         (b'[{"a": 1, "b": 2}, {"c": 3, "d"', b'[{"a": 1, "b": 2}, '),
         (b'[{"a": 1, "b": 2}, {"c": "x, {', b'[{"a": 1, "b": 2}, '),
         (b'{"a": 1} {"b"', b'{"a": 1} '),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cclbench.errors import InputError
-from cclbench.formats.nccl_tests import labels
+from cclbench.formats.nccl_tests import labels, printed
 from cclbench.formats.nccl_tests.labels import Labels, LibraryLines
 from cclbench.formats.nccl_tests.printed import Printed
 from cclbench.formats.nccl_tests.rows import (
@@ -351,6 +351,16 @@ class TestPrinted:
         )
         assert table is not None
         assert table["kind"].to_pylist() == ["broadcast", "reduce"]
+
+    @pytest.mark.parametrize(("devices", "ranks"), [(2, 2), (3, None), (4, None)])
+    def test_a_list_of_more_devices_than_any_job_has_tells_no_ranks(
+        self, written: Written, monkeypatch: pytest.MonkeyPatch, devices: int, ranks: int | None
+    ) -> None:
+        monkeypatch.setattr(printed, "_MOST_RANKS", 2)
+        text = "".join(DEVICE.format(rank, "NVIDIA H100") for rank in range(devices)) + TABLE.format("1.00")
+        table = Printed(written(text)).read().evidence().timings
+        assert table is not None
+        assert table["group_size"].to_pylist() == [ranks]
 
 
 def device(host: str, group: int = 0, model: str = "NVIDIA H100") -> dict[str, Any]:

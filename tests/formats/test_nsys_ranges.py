@@ -575,3 +575,29 @@ def test_every_kind_of_range(ranges, kind):
     found = ranges(nvtx(3, 9, "step 1", eventType=kind))
     assert [row["name"] for row in found.of("annotation")] == ["step 1"]
     assert found.trace.dropped == {}
+
+
+def test_ranges_are_put_in_order_of_time(ranges):
+    """An export's rows are in no order."""
+    rows = [
+        nvtx(5, 50, "nccl:all_to_all"),
+        nccl(10, 11, START),
+        nccl(12, 13, SEND, 64),
+        nccl(14, 15, RECV, 32),
+        nccl(20, 30, END),
+        nvtx(60, 65, "nccl:all_reduce"),
+    ]
+    found = ranges(*rows[::-1], calls=[call(22, 25, 5)])
+    assert [told.collective for told, *_ in found.told] == ["all_to_all", "all_reduce", "all_to_all"]
+    assert found.told[-1] == (sized("all_to_all", 64, 32), 3, 20, 30)
+
+
+def test_ranges_of_no_domain_are_of_the_default_one(ranges):
+    found = ranges(
+        nvtx(1, 2, "aten::add", domainId=None),
+        nvtx(3, 4, "MPI_Send", domainId=None),
+        nvtx(5, 6, "aten::mm", domainId=1),
+        nvtx(7, 8, "MPI_Recv", domainId=1),
+    )
+    assert [row["name"] for row in found.of("op")] == ["aten::add", "MPI_Recv"]
+    assert [row["name"] for row in found.of("annotation")] == ["MPI_Send", "aten::mm"]

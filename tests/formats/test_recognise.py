@@ -14,7 +14,7 @@ import pytest
 
 from cclbench.errors import InputError
 from cclbench.formats import FURTHER_BYTES, HEAD_BYTES, READERS, SURE, by_precedence, recognise
-from cclbench.formats.recognition import head_of
+from cclbench.formats.recognition import head_of, recognised
 from cclbench.formats.unread import UnreadFormatError, refuse_unread
 from cclbench.source import find
 
@@ -286,3 +286,44 @@ def test_hints_say_what_to_give_instead():
         UnreadFormatError, match=r"^trace.json: is a trace of PyTorch's former .*; capture with"
     ):
         refuse_unread(FILE, chrome(pid="CPU functions"))
+
+
+LOG = b"n:1:1 [0] NCCL INFO Using network Socket\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "seen"),
+    [
+        (b"text\n", None, 1 << 24),
+        (LOG, "nccl_log", 1 << 24),
+        (b"# gpu    pwr\n" + b"x" * 99, "nvidia_smi", 1 << 16),
+        (b"\0text", None, 1 << 16),
+    ],
+)
+def test_how_much_is_looked_at_until_somebody_is_sure(tmp_path, content, name, seen):
+    """64 KiB, then 1 MiB and 16 MiB of a text of which nobody is."""
+    path = tmp_path / "job.log"
+    path.write_bytes(content + b"text\n" * (1 << 22))
+    reader, head = recognised(path, head_of(path))
+    assert (reader and reader.name, len(head)) == (name, seen)
+
+
+@pytest.mark.parametrize("size", [(1 << 16) - 1, 1 << 16, (1 << 16) + 1, 1 << 20, (1 << 20) + 1])
+def test_a_text_that_is_shorter_is_looked_at_whole(tmp_path, size):
+    path = tmp_path / "job.log"
+    path.write_bytes(b"x" * size)
+    assert len(head_of(path)) == min(size, 1 << 16)
+    assert recognised(path, head_of(path)) == (None, b"x" * size)
+
+
+def test_a_mark_of_the_second_look_is_enough(tmp_path):
+    path = tmp_path / "job.log"
+    path.write_bytes(b"text\n" * 20_000 + b"# nThread 1 nGpus 1 minBytes 8\n" + b"text\n" * (1 << 19))
+    reader, head = recognised(path, head_of(path))
+    assert reader is not None
+    assert (reader.name, len(head)) == ("nccl_tests", 1 << 20)
+
+
+def test_a_format_of_no_parts_says_so_of_a_compressed_file(tmp_path):
+    with pytest.raises(InputError, match=r"x.gz: timeline reads no parts of compressed files$"):
+        READERS.get("timeline").inflated(tmp_path / "x.gz", tmp_path)

@@ -51,3 +51,13 @@ def test_its_schema_stands_at_the_begin() -> None:
     name = b'"cclbench.step-times.v1"'
     assert StepTimesFile().sniff(b" " * (200 - len(name)) + name) == 1.0
     assert StepTimesFile().sniff(b" " * (201 - len(name)) + name) == 0.0
+
+
+@pytest.mark.parametrize(("size", "refused"), [(1 << 24, False), ((1 << 24) + 1, True)])
+def test_a_file_has_16_mib_at_most(written: Written, size: int, refused: bool) -> None:
+    path = written(json.dumps(TIMES).ljust(size))
+    if refused:
+        with pytest.raises(InputError, match="is larger than 16 MiB"):
+            StepTimesFile().read(path)
+    else:
+        assert StepTimesFile().read(path).facts["rank"] == 3
