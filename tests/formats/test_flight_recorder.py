@@ -10,6 +10,7 @@ import pickle
 import struct
 import tracemalloc
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -572,3 +573,37 @@ def test_a_pickle_of_more_than_data_may_be_removed(tmp_path: Path) -> None:
         f"{path}: pickle holds more than data: instruction GLOBAL at byte 2;"
         " remove it; a Flight Recorder dump is data alone"
     )
+
+
+class Plain:
+    """Replaces the word `secret`."""
+
+    def __init__(self) -> None:
+        self.counted: dict[str, dict[str, int]] = {}
+
+    def text(self, text: str, _field: str = "") -> tuple[str, Counter[str]]:
+        return text.replace("secret", "?"), Counter(word=1) if "secret" in text else Counter()
+
+    def kind_of_field(self, _name: str) -> None:
+        return None
+
+    def keeps(self, *_: object) -> bool:
+        return False
+
+    def count(self, place: str, counts: dict[str, int]) -> None:
+        self.counted |= {place: dict(counts)} if counts else {}
+
+
+@pytest.mark.parametrize("form", ["json", "pickle"])
+def test_a_dump_of_either_layout_is_rewritten_as_what_it_is(tmp_path: Path, form: str) -> None:
+    source, target = tmp_path / "dump_rank_0", tmp_path / "new"
+    told = dump(note="a secret")
+    source.write_bytes(json.dumps(told).encode() if form == "json" else pickle.dumps(told, 2))
+    for written in (None, target):
+        redactor = Plain()
+        assert FlightRecorder().rewrite(source, written, redactor, annotations=False)  # type: ignore[arg-type]
+        assert redactor.counted == {"note": {"word": 1}}
+    content = target.read_bytes()
+    new = json.loads(content) if form == "json" else pickled.plain(content)
+    assert new == told | {"note": "a ?"}
+    assert source.read_bytes() != content

@@ -500,3 +500,10 @@ def test_no_more_than_4096_frames_of_a_stack_are_looked_at() -> None:
 
 def test_long_paths_keep_their_end() -> None:
     assert shown([{"name": "f", "filename": "/" + "d" * 5000 + "/a.py"}]) == "f a.py:0"
+
+
+def test_segments_without_blocks_are_bounded_too(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_snapshot, "_MOST_ENTRIES", 3)
+    read(snapshot([segment()] * 3, []))
+    with pytest.raises(InputError, match="more than 3 entries"):
+        read(snapshot([segment()] * 4, []))

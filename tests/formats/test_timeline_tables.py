@@ -548,3 +548,9 @@ def test_a_parquet_table_may_have_more_columns_but_not_fewer(write: Write) -> No
         InputError, match=r"job.parquet: has no column 'd', which timeline.yaml names; r, op, t"
     ):
         list(batches(path, surveyed_mapping(path)))
+
+
+def test_rows_of_step_0_in_another_step_are_counted(write: Write) -> None:
+    mapping = WHOLE.replace(", sequence: n, bytes: b, group: g, peer: p", "")
+    notes = opened(write("r,op,t,d,k\n0,mm,0,5,0\n0,mm,10,5,1\n0,mm,12,1,0\n", mapping))[0].notes
+    assert notes == ["1 rows begin in the time of another step than theirs, and count there"]
