@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from cclbench.errors import InputError
 from cclbench.formats import pickled
 from cclbench.formats.pickled import NotPlainError, plain, rewrite_pickle
+from cclbench.formats.rewriting import ENVIRONMENT, HOST, JOB
 
 TEXTS = [f"text {n}" for n in range(300)]
 
@@ -138,3 +140,78 @@ def test_a_pickle_that_cannot_be_rewritten_names_the_file(
     path.write_bytes(b"\x80\x02" + b"]" * 5000 + b"a" * 4999 + b".")
     with pytest.raises(InputError, match=r"a.pkl: is nested too deeply; write it again"):
         rewrite_pickle(path, None, Kept())  # type: ignore[arg-type]
+
+
+class Fields:
+    """Replaces the word `secret` and what some fields hold; remembers what it counted."""
+
+    def __init__(self) -> None:
+        self.counted = Counter[tuple[str, str]]()
+
+    def text(self, text: str, _field: str = "") -> tuple[str, Counter[str]]:
+        return text.replace("secret", "?"), Counter(word=1) if "secret" in text else Counter()
+
+    def kind_of_field(self, name: str) -> str | None:
+        return {"host": HOST, "env": ENVIRONMENT, "job": JOB}.get(name)
+
+    def field(self, kind: str, _text: str, *, name: str = "") -> tuple[str, Counter[str]]:
+        return f"{kind} {name}".strip(), Counter({kind: 1})
+
+    def count(self, place: str, counts: dict[str, int]) -> None:
+        for kind, number in counts.items():
+            self.counted[place, kind] += number
+
+
+SHARED = ["a secret"]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "counted"),
+    [
+        ("secret", "?", {("a key", "word"): 1}),
+        (
+            {"k": "secret", "n": [1, 2.5, None, True]},
+            {"k": "?", "n": [1, 2.5, None, True]},
+            {("k", "word"): 1},
+        ),
+        ({"k": ("a", ["secret"])}, {"k": ("a", ["?"])}, {("k", "word"): 1}),
+        ({"secret": 1, 7: "secret"}, {"?": 1, 7: "?"}, {("a key", "word"): 1, ("7", "word"): 1}),
+        ({"host": "a", "k": "a"}, {"host": "host name", "k": "a"}, {("host", HOST): 1}),
+        (
+            {"host": ["a", {"k": "b", "job": 7}], "z": "a"},
+            {"host": ["host name", {"k": "host name", "job": 7}], "z": "a"},
+            {("host", HOST): 1, ("k", HOST): 1},
+        ),
+        (
+            {"env": {"A": "1", "B": 2}},
+            {"env": {"A": "environment variable A", "B": 2}},
+            {("A", ENVIRONMENT): 1},
+        ),
+        ({"env": ["A=1"]}, {"env": ["environment variable"]}, {("env", ENVIRONMENT): 1}),
+        ({"job": 7, "n": 7}, {"job": None, "n": 7}, {("job", JOB): 1}),
+        ({"job": [7, "x"]}, {"job": [None, "job"]}, {("job", JOB): 2}),
+        ({"host": 7}, {"host": 7}, {}),
+        (
+            {"a": SHARED, "b": [SHARED, SHARED]},
+            {"a": ["a ?"], "b": [["a ?"]] * 2},
+            {("a", "word"): 1, ("b", "word"): 1},
+        ),
+    ],
+)
+def test_texts_change_by_the_keys_they_are_the_values_of(
+    tmp_path: Path, value: Any, expected: Any, counted: dict[tuple[str, str], int]
+) -> None:
+    path, target, redactor = tmp_path / "a.pkl", tmp_path / "b.pkl", Fields()
+    path.write_bytes(pickle.dumps(value))
+    rewrite_pickle(path, target, redactor)  # type: ignore[arg-type]
+    assert plain(target.read_bytes()) == expected
+    assert redactor.counted == counted
+
+
+def test_what_was_shared_is_still_shared(tmp_path: Path) -> None:
+    path, target = tmp_path / "a.pkl", tmp_path / "b.pkl"
+    path.write_bytes(pickle.dumps({"b": [SHARED, SHARED], "c": SHARED}))
+    rewrite_pickle(path, target, Fields())  # type: ignore[arg-type]
+    new = plain(target.read_bytes())
+    assert new["b"][0] is new["b"][1]
+    assert target.read_bytes()[:2] == b"\x80\x02"
