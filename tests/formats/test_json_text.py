@@ -129,6 +129,8 @@ def test_ascii_stays_ascii(text: str, expected: str) -> None:
         ('{"x": "name", "name": "old", "cat": "z"}', '{"x": "name", "name": "new", "cat": "z"}'),
         ('{"name": 5, "cat": "user"}', None),
         ('{"x": "cat", "y": "user", "name": "mine"}', None),
+        ('{"name": "mine", "x": "y", "z": 1', None),
+        ('{"cat": "user", "name": "mine"', '{"cat": "user", "name": "range 1"'),
     ],
 )
 def test_names_of_ranges_that_people_named(text: str, expected: str | None) -> None:
@@ -214,3 +216,15 @@ def test_texts_that_are_none_say_where() -> None:
 )
 def test_one_expression_for_many_names(names: list[str], pattern: str) -> None:
     assert alternatives(names) == pattern
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *('[{"name": "mine", "cat":', '[{"name": "mine", "cat"', '[{"name": "mine", "cat": 1', '[{"name":'),
+        *('{"name": "mine", "cat":', '{"name": "mine"', '{"cat": "user"'),
+    ],
+)
+def test_a_file_that_is_cut_within_an_event_stays_as_it_is(text: str) -> None:
+    rewriter = JsonRewriter(Plain(), "x.json", categories=["user"])  # type: ignore[arg-type]
+    assert rewriter.feed(text.encode()) + rewriter.end() == text.encode()
