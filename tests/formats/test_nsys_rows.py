@@ -404,3 +404,8 @@ def test_names_are_looked_up_in_parts(path):
     rows += [kernel(2000 + n, 2001 + n, name=n) for n in range(1, 1202)]
     write(path, StringIds=names, **{KERNEL: rows})
     assert [row["name"] for row in read(path).rows] == [f"k{row['demangledName']}" for row in rows]
+
+
+def test_kernels_of_no_known_device(path):
+    write(path, StringIds=NAMES, **{KERNEL: [kernel(1, 2, deviceId=None), kernel(3, 4, deviceId=None)]})
+    assert [row["device"] for row in read(path).rows] == [None, None]
