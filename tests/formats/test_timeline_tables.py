@@ -474,6 +474,26 @@ class TestTables:
         (batch,) = read
         assert batch["start"].to_pylist() == [int(begin)] * 2
 
+    @pytest.mark.parametrize(
+        ("unit", "last", "beyond"),
+        [
+            ("s", "2305843008.999999999", "2305843009"),
+            ("ms", "-2305843009212.999999", "-2305843009213"),
+            ("us", "2305843009213692.999", "2305843009213693"),
+            ("ns", "2305843009213693951", "2305843009213693952"),
+        ],
+    )
+    def test_times_of_73_years_are_none_in_any_unit(
+        self, write: Write, unit: str, last: str, beyond: str
+    ) -> None:
+        mapping = BARE.replace("unit: ns", f"unit: {unit}")
+        path = write(f"r,op,t,d\n0,a,{last},0\n", mapping)
+        (batch,) = batches(path, surveyed_mapping(path))
+        assert batch["start"].to_pylist() == [int(last.replace(".", ""))]
+        path = write(f"r,op,t,d\n0,a,{beyond},0\n", mapping)
+        with pytest.raises(InputError, match="holds a time that no clock has"):
+            list(batches(path, surveyed_mapping(path)))
+
     def test_a_slice_of_times_keeps_its_place(self) -> None:
         from cclbench.formats.timeline.tables import _nanoseconds
 
