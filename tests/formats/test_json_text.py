@@ -150,6 +150,8 @@ def test_names_of_ranges_that_people_named(text: str, expected: str | None) -> N
         (b'[{"a": 1, "b": 2}, {"c": "x, {', b'[{"a": 1, "b": 2}, '),
         (b'{"a": 1} {"b"', b'{"a": 1} '),
         (b'[{"a', b"["),
+        (b'[1, "a"', b"[1,"),
+        (b'[1, {"a"', b"[1, "),
         (b'[{"a": 1', b"["),
         (b'{"a', b""),
         (b'{"a": "b, c"', b""),
