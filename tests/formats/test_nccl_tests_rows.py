@@ -362,6 +362,31 @@ class TestPrinted:
         assert table is not None
         assert table["group_size"].to_pylist() == [ranks]
 
+    @pytest.mark.parametrize(("times", "kind"), [(7, None), (8, "broadcast")])
+    def test_a_line_names_eight_benchmarks_at_most(
+        self, written: Written, times: int, kind: str | None
+    ) -> None:
+        line = "./broadcast_perf " * times + "./reduce_perf\n"
+        table = Printed(written(line + TABLE.format("1.00"))).read().evidence().timings
+        assert table is not None
+        assert table["kind"].to_pylist() == [kind]
+
+    @pytest.mark.parametrize(
+        ("line", "kind"),
+        [
+            ("# Collective test starting: broadcast_perf", "broadcast"),
+            ("# Collective test starting: broadcast_perf_mpi", "broadcast"),
+            ("# nThread 1 nGpus 1 ./broadcast_perf", None),
+            ("./my-broadcast_perf", None),
+            ("./broadcast_perf.cu", None),
+            ("./broadcast_perf ./broadcast_perf", "broadcast"),
+        ],
+    )
+    def test_what_names_the_benchmark(self, written: Written, line: str, kind: str | None) -> None:
+        table = Printed(written(f"{line}\n{TABLE.format('1.00')}")).read().evidence().timings
+        assert table is not None
+        assert table["kind"].to_pylist() == [kind]
+
 
 def device(host: str, group: int = 0, model: str = "NVIDIA H100") -> dict[str, Any]:
     return {"hostname": host, "group": group, "device_info": model}
