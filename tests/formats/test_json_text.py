@@ -223,7 +223,14 @@ def test_one_expression_for_many_names(names: list[str], pattern: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *('[{"name": "mine", "cat":', '[{"name": "mine", "cat"', '[{"name": "mine", "cat": 1', '[{"name":'),
+        *(
+            '[{"host":',
+            '[{"host"',
+            '[{"name": "mine", "cat":',
+            '[{"name": "mine", "cat"',
+            '[{"name": "mine", "cat": 1',
+            '[{"name":',
+        ),
         *('{"name": "mine", "cat":', '{"name": "mine"', '{"cat": "user"'),
     ],
 )
