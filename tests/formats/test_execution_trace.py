@@ -280,7 +280,7 @@ MOST = 1 << 20
             ([-1, 1, 2], 2, None),
             ([0, 1, True], None, None),
         ),
-        *(([0, 1], None, None), ([], None, None)),
+        *(([0, 1], None, None), ([], None, None), ([None, 1, 4], 4, None), ([0, None, 4], 4, None)),
     ],
 )
 def test_ranks_of_a_group_are_less_than_a_million(

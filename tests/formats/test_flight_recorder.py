@@ -486,7 +486,7 @@ def test_ranks_of_a_group_have_31_bits(read: Read, listed: str, size: int | None
 @pytest.mark.parametrize(("count", "known"), [(1 << 20, True), ((1 << 20) + 1, False)])
 def test_a_group_has_a_million_ranks_at_most(tmp_path: Path, count: int, known: bool) -> None:
     path = tmp_path / "dump_rank_0"
-    listed = f"[{', '.join(map(str, range(count)))}]"
+    listed = f"[{'0,' * (count - 1)}0]"
     path.write_text(json.dumps(dump(entry(), pg_config={"0": {"name": "0", "ranks": listed}})))
     assert rows(FlightRecorder().read(path), "group_size") == [(count if known else None,)]
 
