@@ -388,3 +388,27 @@ def test_a_process_is_told_before_the_operators(tmp_path: Path) -> None:
         InputError, match=r"et.json.gz: gzip stream is damaged .*; capture the execution trace"
     ):
         READER.process_of(path)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "collective"),
+    [
+        ([6, 9, 0, "barrier"], "barrier"),
+        ([[FLOATS], 6, 9, 0, "allreduce"], "allreduce"),
+        ([6, 9, 0], None),
+        ([6, 9, 0, 7], None),
+        ([6, 9, 0, 7, 8], None),
+    ],
+)
+def test_the_name_of_a_collective_stands_fourth_or_behind_tensors(
+    written: Write, inputs: list[Any], collective: str | None
+) -> None:
+    """Whatever stands behind it."""
+    record = old(1, "record_param_comms", 0, inputs, [])
+    (call,) = READER.read(written(record, old(2, "nccl:all_reduce", 1, [], []))).calls
+    assert (call.payload and call.payload.collective) == collective
+    assert call.seq == (6 if collective else None)
+
+
+def test_only_split_sizes_tell_the_size_of_a_group(written: Write) -> None:
+    assert recorded(written, 7, ["0", "dp"], [1, 2], "allreduce", [], []).payload.group_size is None
