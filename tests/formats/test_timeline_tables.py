@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cclbench.errors import InputError
-from cclbench.formats import DeviceStep, Part, Payload, Rows, Trace
+from cclbench.formats import DeviceStep, Part, Payload, Rows, Trace, timeline
 from cclbench.formats.timeline import Timeline, tables
 from cclbench.formats.timeline.mapping import Columns, Operator, Time, TimelineMapping, maps
 from cclbench.formats.timeline.survey import Survey, surveyed
@@ -574,3 +574,12 @@ def test_rows_of_step_0_in_another_step_are_counted(write: Write) -> None:
     mapping = WHOLE.replace(", sequence: n, bytes: b, group: g, peer: p", "")
     notes = opened(write("r,op,t,d,k\n0,mm,0,5,0\n0,mm,10,5,1\n0,mm,12,1,0\n", mapping))[0].notes
     assert notes == ["1 rows begin in the time of another step than theirs, and count there"]
+
+
+def test_steps_are_fewer_than_a_bound(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline, "_MOST_STEPS", 3)
+    mapping = WHOLE.replace(", sequence: n, bytes: b, group: g, peer: p", "")
+    two = "r,op,t,d,k\n0,mm,0,5,0\n0,mm,10,5,7\n"
+    assert len(opened(write(two, mapping))[1]) == 1
+    with pytest.raises(InputError, match=r"^has more than 3 steps$"):
+        opened(write(two + "0,mm,20,5,9\n", mapping))
