@@ -244,7 +244,7 @@ def execution_trace_reader(name: str) -> ExecutionTraceReader:
 def by_precedence(names: Iterable[str]) -> list[str]:
     """Names of formats, the one that tells most first; those that are no longer known here come last."""
     known = {name: READERS.get(name).precedence for name in READERS}
-    return sorted(names, key=lambda name: (-known.get(name, 0), name))
+    return sorted(names, key=lambda name: (-known.get(name, -1), name))
 
 
 def recognise(path: Path, head: bytes, among: Iterable[str] | None = None) -> AnyReader | None:

@@ -251,7 +251,7 @@ def _category(pieces: list[bytes], i: int) -> bytes:
     """The category of the event whose key `name` is at `i`, before or behind it in the same object."""
     for step in (-2, 2):
         at = i
-        while 0 <= at + step < len(pieces) - 1 and not re.search(rb"[{}]", pieces[max(at, at + step) - 1]):
+        while 0 <= at + step < len(pieces) - 2 and not re.search(rb"[{}]", pieces[max(at, at + step) - 1]):
             at += step
             if pieces[at] == b'"cat"' and pieces[at + 1].strip() == b":":
                 return pieces[at + 2]

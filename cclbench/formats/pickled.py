@@ -161,8 +161,6 @@ class _Machine:
         def act(at: int) -> int:
             (size,) = layout.unpack_from(self._data, at)
             begin = at + layout.size
-            if begin + size > len(self._data):
-                raise NotPlainError(_CUT)
             self._stack.append(made(self._data[begin : begin + size]))
             return int(begin + size)
 

@@ -33,7 +33,7 @@ def recognised(path: Path, head: bytes) -> tuple[AnyReader | None, bytes]:
         try:
             head, size = head_of(path, more), more
         except zlib.error:  # more of a damaged stream gives nothing; what there is has to do
-            break
+            return reader, head
         reader = recognise(path, head, others) or reader
     return reader, head
 

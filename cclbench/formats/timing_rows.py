@@ -80,7 +80,7 @@ def nanoseconds(value: Decimal, *, per_unit: int) -> int | None:
 
     `per_unit` is the ns in one of its units: 1,000 where it is in µs.
     """
-    if not value.is_finite() or value < 0 or not -12 <= value.adjusted() <= 18:
+    if not value.is_finite() or not 0 <= value <= _MOST_NS or value.adjusted() < -12:
         return None
     scaled = value * per_unit
     return int(scaled.to_integral_value()) if scaled <= _MOST_NS else None
@@ -123,6 +123,5 @@ def contradiction(
 
 
 def _half(value: Decimal) -> Decimal:
-    """Half of a number's last digit; digits beyond any producer's do not matter."""
-    exponent = value.as_tuple().exponent
-    return Decimal(5).scaleb(max(exponent, -30) - 1) if isinstance(exponent, int) else Decimal(0)
+    """Half of a finite number's last digit; digits beyond any producer's, the thirtieth, do not matter."""
+    return Decimal(5).scaleb(max(int(value.as_tuple().exponent), -30) - 1)

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from cclbench.formats import Payload, Rows, Trace, trace_reader
+from cclbench.formats.nsys import reading
 
 Row = dict[str, Any]
 KERNEL, COPY, MEMSET = (f"CUPTI_ACTIVITY_KIND_{name}" for name in ("KERNEL", "MEMCPY", "MEMSET"))
@@ -103,7 +104,7 @@ class Read:
 def read(path: Path, member: str | None = None) -> Read:
     """The part of a member, of the first where none is named."""
     reader = trace_reader("nsys")
-    parts = reader.parts(path)
+    parts = reading.parts(path)
     part = parts[0] if member is None else next(p for p in parts if p.member == member)
     found = Read(reader.read(path, part=part, allow_truncated=False))
     for batch in found.trace.batches:

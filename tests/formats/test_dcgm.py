@@ -214,3 +214,85 @@ def test_a_line_without_end_is_left_out(written: Any) -> None:
     rows, left_out, _ = read(written(DMON[:-5]))
     assert rows == []
     assert left_out["the last line, which has no end"] == 1
+
+
+@pytest.mark.parametrize(
+    ("time", "at"),
+    [
+        ("1700000001", S + 10**9),
+        ("1700000001.5", S + 1_500_000_000),
+        ("1700000001002", S + 1_002_000_000),
+        ("1700000001000003", S + 1_000_003_000),
+        ("1700000001000000004", S + 1_000_000_004),
+        ("9223372036854775807", (1 << 63) - 1),
+        ("9223372036.854775807", (1 << 63) - 1),
+        ("1970-01-01T00:00:00Z", 0),
+        ("1970-01-03T00:00:01.000005Z", (2 * 86_400 + 1) * 10**9 + 5000),
+        ("1970-01-01T01:00:00+01:00", 0),
+    ],
+)
+def test_times_are_seconds_or_their_thousandths_by_their_digits(written: Any, time: str, at: int) -> None:
+    rows, _, _ = read(written(f"time,DCGM_FI_DEV_POWER_USAGE\n{time},5\n"))
+    assert rows == [(None, "power", 5.0, "W", at, at)]
+
+
+@pytest.mark.parametrize("time", ["9223372036.854775808", "9223372036854775808", "1969-12-31T23:59:59Z"])
+def test_times_before_1970_or_of_more_than_63_bits(written: Any, time: str) -> None:
+    with pytest.raises(
+        InputError, match=r"line 2: a (time before 1970 or beyond 2262|counter below 0 or beyond 2⁶³)"
+    ):
+        read(written(f"time,DCGM_FI_DEV_POWER_USAGE\n{time},5\n"))
+
+
+@pytest.mark.parametrize("time", ["170000000", "17000000011", "noon", ""])
+def test_texts_that_are_no_time_say_how_to_write_one(written: Any, time: str) -> None:
+    with pytest.raises(InputError, match="line 2: no time where one belongs; write ISO 8601, or seconds"):
+        read(written(f"time,DCGM_FI_DEV_POWER_USAGE\n{time},5\n"))
+
+
+@pytest.mark.parametrize(
+    ("value", "known"),
+    [
+        *(((1 << 47) - 1, True), (1 << 47, False), ((1 << 47) + 15, False), ((1 << 47) + 16, True)),
+        *(((1 << 63) - 17, True), ((1 << 63) - 16, False), ((1 << 63) - 1, False)),
+    ],
+)
+def test_blank_values_of_each_type(written: Any, value: int, known: bool) -> None:
+    rows, left_out, _ = read(written(f'DCGM_FI_PROF_PCIE_TX_BYTES{{gpu="0"}} {value}\n'))
+    assert [row[1:3] for row in rows] == [("pcie_tx_rate", float(value))] * known
+    assert left_out == ({} if known else {"values that are not available": 1})
+
+
+@pytest.mark.parametrize(("share", "kept"), [("1", True), ("1.001", False), ("1.9", False)])
+def test_a_share_is_one_at_most(written: Any, share: str, kept: bool) -> None:
+    rows, left_out, _ = read(written(f'DCGM_FI_PROF_SM_ACTIVE{{gpu="0"}} {share}\n'))
+    assert len(rows) == kept
+    assert left_out == ({} if kept else {"shares above 1": 1})
+
+
+def test_columns_of_a_csv_stand_in_any_order(written: Any) -> None:
+    text = "GPU, DCGM_FI_DEV_POWER_USAGE, Time\n0, 5, 1700000000\n 1 , 6 , 1700000000\n"
+    rows, _, _ = read(written(text))
+    assert rows == [(0, "power", 5.0, "W", S, S), (1, "power", 6.0, "W", S, S)]
+    assert Dcgm().sniff(text.encode()) > 0
+    assert Dcgm().sniff(text.replace("Time", "When").encode()) == 0
+
+
+def test_stamps_of_a_line_have_nine_or_ten_digits_and_the_first_sample_no_interval(written: Any) -> None:
+    text = "999999999.5 #Entity   NVLTX\n999999999.5 GPU 0   10\n1000000001.5 GPU 0   10\n"
+    rows, _, _ = read(written(text))
+    first, second = 999_999_999_500_000_000, 1_000_000_001_500_000_000
+    assert [row[1:] for row in rows] == [
+        ("nvlink_tx_rate", 10.0, "B/s", first, first),
+        ("nvlink_tx_bytes", 20.0, "B", first, second),
+    ]
+
+
+def test_each_cell_of_an_entity_that_is_no_gpu_is_counted(written: Any) -> None:
+    _, left_out, _ = read(written("#Entity   SMACT  DRAMA\nID\nGPU-I 3   0.5  0.5\n"))
+    assert left_out == {"values of entities that are no whole GPU": 2}
+
+
+def test_a_row_of_other_columns_says_what_to_do(written: Any) -> None:
+    with pytest.raises(InputError, match=r"line 3: no row of `dcgmi dmon` under its head; leave out lines"):
+        read(written("#Entity   SMACT\nID\nGPU 0   0.5  0.5\n"))

@@ -243,3 +243,172 @@ def test_a_damaged_gzip_stream_and_a_bomb(written: Write, tmp_path: Path) -> Non
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         READER.read(tmp_path / "none.json")
+
+
+def recorded(written: Write, *inputs: Any, types: list[str] | None = None) -> Any:
+    """The only call of a trace: an exchange of those inputs, after its tensors."""
+    record = old(1, "record_param_comms", 0, [[FLOATS], *inputs], types or ["GenericList[Tensor(float)]"])
+    (call,) = READER.read(written(record, old(2, "nccl:all_to_all", 1, [], []))).calls
+    return call
+
+
+@pytest.mark.parametrize(
+    ("sent", "received", "size"),
+    [
+        *((4095, 4095, 4095), (4096, 4096, None), (1, 0, 1), (0, 2, 2), (2, 3, None), (0, 0, None)),
+    ],
+)
+def test_split_sizes_tell_the_size_of_a_group(
+    written: Write, sent: int, received: int, size: int | None
+) -> None:
+    """Lists that are cut, at 4096, tell none; neither do two of different lengths."""
+    call = recorded(written, 7, "0", 0, "all_to_allv", [8] * sent, [8] * received)
+    assert call.payload.group_size == size
+
+
+MOST = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("place", "size", "last"),
+    [
+        *(([0, 1, MOST], MOST, MOST - 1), ([0, 1, MOST + 1], None, None), ([1, 1, MOST], MOST, None)),
+        *(([0, 1, 1], 1, 0), ([0, 1, 0], None, None), ([MOST - 4, 2, 2], 2, MOST - 2)),
+        *(
+            ([MOST - 3, 2, 2], 2, None),
+            ([0, 0, 2], 2, None),
+            ([-1, 1, 2], 2, None),
+            ([0, 1, True], None, None),
+        ),
+        *(([0, 1], None, None), ([], None, None), ([None, 1, 4], 4, None), ([0, None, 4], 4, None)),
+    ],
+)
+def test_ranks_of_a_group_are_less_than_a_million(
+    written: Write, place: list[int], size: int | None, last: int | None
+) -> None:
+    payload = recorded(written, 7, "0", 0, "allreduce", [], [], *place).payload
+    assert payload.group_size == size
+    assert (payload.ranks or (None,))[-1] == last
+
+
+@pytest.mark.parametrize(
+    ("told", "number"),
+    [
+        *((7, 7), ([7, True], 7), ([], None), (True, None), ("7", None), ((1 << 63) - 1, (1 << 63) - 1)),
+        *((1 << 63, None), (-(1 << 63), -(1 << 63)), (-(1 << 63) - 1, None)),
+    ],
+)
+def test_sequence_numbers_are_integers_of_64_bits(written: Write, told: Any, number: int | None) -> None:
+    assert recorded(written, told, "0", 0, "allreduce", [], []).seq == number
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "description"),
+    [("5", "5", None), (6, "6", None), (["7", "dp"], "7", "dp"), (["8"], "8", None), (["9", 3], "9", None)],
+)
+def test_groups_have_a_name_and_perhaps_a_description(
+    written: Write, group: Any, name: str, description: str | None
+) -> None:
+    payload = recorded(written, 7, group, 0, "allreduce", [], []).payload
+    assert (payload.group_name, payload.group_description) == (name, description)
+
+
+def test_the_element_type_is_told_where_all_tensors_share_it(written: Write) -> None:
+    for types, dtype in ((["Tensor(int)"], "int"), (["[Tensor(int),Tensor(long)]"], None), (["Int"], None)):
+        assert recorded(written, 7, "0", 0, "allreduce", [], [], types=types).payload.dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("elements", "size", "total"),
+    [(0, 4, 0), (1 << 60, 1, 1 << 60), (1 << 58, 4, 1 << 60), (3, 0, 0)],
+)
+def test_tensors_of_an_exabyte_and_of_nothing(written: Write, elements: int, size: int, total: int) -> None:
+    tensor = [5, 6, 0, elements, size, "cuda:0"]
+    (call,) = READER.read(written(old(2, "nccl:all_reduce", 1, [tensor], []))).calls
+    assert call.in_bytes == total
+
+
+@pytest.mark.parametrize(("elements", "size"), [((1 << 60) + 1, 1), (-1, 4), (4, -1), (-1, -1)])
+def test_tensors_that_cannot_be(written: Write, elements: int, size: int) -> None:
+    path = written(old(2, "nccl:all_reduce", 1, [[5, 6, 0, elements, size, "cuda:0"]], []))
+    with pytest.raises(InputError) as raised:
+        READER.read(path)
+    assert str(raised.value) == (
+        f"{path}: impossible tensor of {elements} × {size} bytes;"
+        " capture the execution trace again, or remove it to do without"
+    )
+
+
+@pytest.mark.parametrize(
+    ("told", "known"),
+    [
+        *(({"group_size": 1}, True), ({"group_size": 0}, False), ({"group_size": MOST}, True)),
+        *(
+            ({"group_size": MOST + 1}, False),
+            ({"ranks": [(1 << 31) - 1]}, True),
+            ({"ranks": [1 << 31]}, False),
+        ),
+        *(({"ranks": [-1]}, False), ({"ranks": [0]}, True)),
+    ],
+)
+def test_bounds_of_groups(written: Write, told: dict[str, Any], known: bool) -> None:
+    path = written(new(2, "process_group:init", 1, [json.dumps([{"pg_name": "0"} | told])], ["String"]))
+    if known:
+        (group,) = READER.read(path).groups
+        assert group.ranks == tuple(told.get("ranks", range(told.get("group_size", 0))))
+        return
+    with pytest.raises(InputError, match=r"et_3.json: Expected .*; capture the execution trace again"):
+        READER.read(path)
+
+
+def test_groups_that_list_nothing(written: Write) -> None:
+    for inputs in ([], [7]):
+        assert READER.read(written(new(2, "process_group:init", 1, inputs, []))).groups == ()
+
+
+@pytest.mark.parametrize(("pid", "known"), [(0, True), ((1 << 62) - 1, True), (1 << 62, False), (-1, False)])
+def test_numbers_of_processes(written: Write, pid: int, known: bool) -> None:
+    path = written(pid=pid)
+    if known:
+        assert READER.read(path).process_id == pid
+    else:
+        with pytest.raises(InputError):
+            READER.read(path)
+
+
+def test_a_process_is_told_before_the_operators(tmp_path: Path) -> None:
+    path = tmp_path / "et.json"
+    path.write_text('{"schema": "1.0.1", "nodes": [{"pid": 7}]}')
+    assert READER.process_of(path) is None
+    path.write_text('{"pid" : 123456789012345678}')
+    assert READER.process_of(path) == 123_456_789_012_345_678
+    path = tmp_path / "et.json.gz"
+    path.write_bytes(gzip.compress(b'{"pid": 7}')[:12])
+    with pytest.raises(
+        InputError, match=r"et.json.gz: gzip stream is damaged .*; capture the execution trace"
+    ):
+        READER.process_of(path)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "collective"),
+    [
+        ([6, 9, 0, "barrier"], "barrier"),
+        ([[FLOATS], 6, 9, 0, "allreduce"], "allreduce"),
+        ([6, 9, 0], None),
+        ([6, 9, 0, 7], None),
+        ([6, 9, 0, 7, 8], None),
+    ],
+)
+def test_the_name_of_a_collective_stands_fourth_or_behind_tensors(
+    written: Write, inputs: list[Any], collective: str | None
+) -> None:
+    """Whatever stands behind it."""
+    record = old(1, "record_param_comms", 0, inputs, [])
+    (call,) = READER.read(written(record, old(2, "nccl:all_reduce", 1, [], []))).calls
+    assert (call.payload and call.payload.collective) == collective
+    assert call.seq == (6 if collective else None)
+
+
+def test_only_split_sizes_tell_the_size_of_a_group(written: Write) -> None:
+    assert recorded(written, 7, ["0", "dp"], [1, 2], "allreduce", [], []).payload.group_size is None

@@ -240,3 +240,61 @@ def test_a_file_joined_to_itself_counts_once(written: Any) -> None:
         "values over a clock that went back": 2,
         "values that the file states twice": 2,
     }
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "counter"),
+    [
+        ("counters", "port_xmit_data", "nic_tx_bytes"),
+        ("hw_counters", "port_xmit_data", None),
+        ("hw_counters", "tx_bytes", "nic_tx_bytes"),
+        ("counters", "tx_bytes", None),
+        ("counters", "rdma_write_bytes", None),
+        ("hw_counters", "rdma_write_bytes", "rdma_write_bytes"),
+        ("counters", "port_xmit_discards", "port_xmit_discards_count"),
+        ("hw_counters", "roce_adp_retrans", "nic_retransmits"),
+        ("hw_counters", "out_of_sequence", "out_of_sequence_count"),
+        ("hw_counters", "local_ack_timeout_err", "local_ack_timeout_err_count"),
+    ],
+)
+def test_a_counter_counts_in_its_own_folder(
+    written: Any, folder: str, name: str, counter: str | None
+) -> None:
+    line = f"{SYS}/mlx5_0/ports/1/{folder}/{name}:"
+    rows, left_out, _ = read(written(f"{line}1\n{line}3\n"))
+    factor = 4 if name == "port_xmit_data" else 1
+    assert [row[:3] for row in rows] == ([] if counter is None else [(counter, "mlx5_0/1", 2.0 * factor)])
+    assert left_out == ({"values that are not read": 2} if counter is None else {})
+
+
+def test_only_words_of_32_bits_stop(written: Any) -> None:
+    """The count below the last of 32 bits, the next beyond it, and bytes that happen to be as many."""
+    most = (1 << 32) - 1
+    rows, left_out, _ = read(written(mlx5(most - 1, 0) + mlx5(most + 1, 0)))
+    assert [row[2] for row in rows] == [8.0, 0.0]
+    rows, more, _ = read(written(efa(0, 0, 0) + efa(most, 5, 7)))
+    assert [row[2] for row in rows] == [7.0, most, 5.0, 0.0]
+    assert "counts that stopped at 2³²−1" not in left_out | more
+
+
+def test_a_count_that_is_no_whole_number_says_what_to_do(written: Any) -> None:
+    with pytest.raises(InputError, match=r"line 1: a count that is no whole number; the file is damaged"):
+        read(written(f"{SYS}/mlx5_0/ports/1/counters/port_rcv_data:1.5\n"))
+
+
+@pytest.mark.parametrize(("fence", "is_one"), [(":" * 5, True), (":" * 4, False)])
+def test_headings_of_more_stand_between_fences(written: Any, fence: str, is_one: bool) -> None:
+    path = f"{SYS}/mlx5_0/ports/1/counters/port_rcv_data"
+    text = f"{fence}\n{path}\n{fence}\n7\n{fence}\n{path}\n{fence}\n9\n"
+    if is_one:
+        assert [row[2] for row in read(written(text))[0]] == [8.0]
+        return
+    with pytest.raises(InputError):
+        read(written(text))
+
+
+def test_other_files_within_a_snapshot_do_not_end_it(written: Any) -> None:
+    first, second = mlx5(1, 1).splitlines(keepends=True)
+    other = f"{SYS}/mlx5_0/ports/1/state:4: ACTIVE\n"
+    text = at(T0, first + other + second) + at(T1, mlx5(2, 2))
+    assert [row[4:] for row in read(written(text))[0]] == [(T0, T1), (T0, T1)]

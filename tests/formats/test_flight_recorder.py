@@ -10,6 +10,7 @@ import pickle
 import struct
 import tracemalloc
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -471,3 +472,138 @@ class TestRewritten:
         )
         with pytest.raises(InputError, match="nested too deeply"):
             collect([source])
+
+
+@pytest.mark.parametrize(
+    ("listed", "size"),
+    [("[2147483647]", 1), ("[2147483648]", None), ("[ 0 , 1 ]", 2), ("[0,1,2]", 3), ("[0 1]", None)],
+)
+def test_ranks_of_a_group_have_31_bits(read: Read, listed: str, size: int | None) -> None:
+    found = read(dump(entry(), pg_config={"0": {"name": "0", "ranks": listed}}))
+    assert rows(found, "group_size") == [(size,)]
+
+
+@pytest.mark.parametrize(("count", "known"), [(1 << 20, True), ((1 << 20) + 1, False)])
+def test_a_group_has_a_million_ranks_at_most(tmp_path: Path, count: int, known: bool) -> None:
+    path = tmp_path / "dump_rank_0"
+    listed = f"[{'0,' * (count - 1)}0]"
+    path.write_text(json.dumps(dump(entry(), pg_config={"0": {"name": "0", "ranks": listed}})))
+    assert rows(FlightRecorder().read(path), "group_size") == [(count if known else None,)]
+
+
+BELIEVED: dict[str, tuple[Entry, str, Any, Entry]] = {
+    "number": ({"collective_seq_id": (1 << 62) - 1}, "seq", (1 << 62) - 1, {"collective_seq_id": 1 << 62}),
+    "first number": ({"collective_seq_id": 0}, "seq", 0, {"collective_seq_id": -1}),
+    "number of a transfer": (
+        {"is_p2p": True, "p2p_seq_id": (1 << 62) - 1},
+        *("seq", (1 << 62) - 1),
+        {"p2p_seq_id": 1 << 62},
+    ),
+    "first number of a transfer": ({"is_p2p": True, "p2p_seq_id": 0}, "seq", 0, {"p2p_seq_id": -1}),
+    "duration": ({"duration_ms": 1e11}, "dur_ns", 10**17, {"duration_ms": 1.00001e11}),
+    "no duration": ({"duration_ms": 0.0}, "dur_ns", 0, {"duration_ms": -0.5}),
+    "size": (
+        {"input_sizes": [[1 << 57]], "input_dtypes": ["Long"]},
+        *("bytes", 1 << 60),
+        {"input_sizes": [[(1 << 57) + 1]], "input_dtypes": ["Long"]},
+    ),
+    "dimension": (
+        {"input_sizes": [[1 << 60, 1]], "input_dtypes": ["Byte"]},
+        *("bytes", 1 << 60),
+        {"input_sizes": [[(1 << 60) + 1, 0]], "input_dtypes": ["Byte"]},
+    ),
+    "no dimension": ({"input_sizes": [[0]]}, "bytes", 48, {"input_sizes": [[-1]]}),
+}
+
+
+@pytest.mark.parametrize("name", BELIEVED)
+def test_bounds_of_what_is_believed(read: Read, name: str) -> None:
+    believed, column, value, beyond = BELIEVED[name]
+    assert rows(read(dump(entry(**believed))), column) == [(value,)]
+    with pytest.raises(InputError):
+        read(dump(entry(**beyond)))
+
+
+def test_an_impossible_size_says_of_which_entry(read: Read, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as raised:
+        read(dump(entry(), entry(input_sizes=[[1 << 58]], input_dtypes=["Long"])))
+    assert str(raised.value) == (
+        f"{tmp_path / 'nccl_trace_rank_3'}: entry 2 has tensors of an impossible size;"
+        " write it again, or remove it to do without"
+    )
+
+
+def test_a_type_for_each_shape_or_no_size(read: Read) -> None:
+    odd = {"input_sizes": [[3], [4]], "output_sizes": [], "output_dtypes": []}
+    assert rows(read(dump(entry(**odd))), "bytes", "dtype") == [(None, "Float")]
+    mixed = {"input_sizes": [[3], [4]], "input_dtypes": ["Float", "Odd"], "output_sizes": [[1]]}
+    assert rows(read(dump(entry(**mixed))), "bytes", "dtype") == [(4, None)]
+
+
+def test_entries_without_tensors_are_counted_unless_they_have_none(read: Read) -> None:
+    nothing: Entry = {"input_sizes": [], "input_dtypes": [], "output_sizes": [], "output_dtypes": []}
+    found = read(
+        dump(
+            entry(**nothing),
+            entry(**nothing),
+            entry("nccl:barrier", **nothing),
+            entry(**nothing | {"input_dtypes": ["Float"]}),
+            entry(**nothing | {"output_dtypes": ["Float"]}),
+        )
+    )
+    assert found.notes == ["2 entries state no tensors: their payload is unknown"]
+
+
+def test_versions_are_told_but_cut(read: Read) -> None:
+    found = read(dump(entry(), version="v" * 70, comm_lib_version="2.28.9"))
+    assert found.facts == {"flight_recorder_version": "v" * 60, "library_version": "2.28.9"}
+    assert read(dump(entry(), version=None, nccl_version=None)).facts == {}
+
+
+def test_a_call_of_no_group_has_none(read: Read) -> None:
+    assert rows(read(dump(entry(process_group=()))), "group", "group_size") == [(None, None)]
+
+
+def test_a_pickle_of_more_than_data_may_be_removed(tmp_path: Path) -> None:
+    path = tmp_path / "nccl_trace_rank_0"
+    path.write_bytes(b"\x80\x02cos\nmkdir\n.")
+    with pytest.raises(InputError) as raised:
+        FlightRecorder().read(path)
+    assert str(raised.value) == (
+        f"{path}: pickle holds more than data: instruction GLOBAL at byte 2;"
+        " remove it; a Flight Recorder dump is data alone"
+    )
+
+
+class Plain:
+    """Replaces the word `secret`."""
+
+    def __init__(self) -> None:
+        self.counted: dict[str, dict[str, int]] = {}
+
+    def text(self, text: str, _field: str = "") -> tuple[str, Counter[str]]:
+        return text.replace("secret", "?"), Counter(word=1) if "secret" in text else Counter()
+
+    def kind_of_field(self, _name: str) -> None:
+        return None
+
+    def keeps(self, *_: object) -> bool:
+        return False
+
+    def count(self, place: str, counts: dict[str, int]) -> None:
+        self.counted |= {place: dict(counts)} if counts else {}
+
+
+@pytest.mark.parametrize("form", ["json", "pickle"])
+def test_a_dump_of_either_layout_is_rewritten_as_what_it_is(tmp_path: Path, form: str) -> None:
+    source, target = tmp_path / "dump_rank_0", tmp_path / "new"
+    told = dump(note="a secret")
+    source.write_bytes(json.dumps(told).encode() if form == "json" else pickle.dumps(told, 2))
+    for written in (None, target):
+        redactor = Plain()
+        assert FlightRecorder().rewrite(source, written, redactor, annotations=False)  # type: ignore[arg-type]
+        assert redactor.counted == {"note": {"word": 1}}
+    content = target.read_bytes()
+    new = json.loads(content) if form == "json" else pickled.plain(content)
+    assert new == told | {"note": "a ?"}
+    assert source.read_bytes() != content

@@ -363,3 +363,147 @@ def test_contributed_without_the_paths_of_people(tmp_path: Path) -> None:
     new = pickled.plain(target.read_bytes())
     assert new["device_traces"][0][7]["frames"][0]["filename"] == "/home/user-1/job/model.py"
     assert MemorySnapshot().read(target) == MemorySnapshot().read(source)
+
+
+LATEST_US = (1 << 61) // 1000
+BELIEVED: dict[str, tuple[Any, Any]] = {
+    "address of an event": (
+        snapshot([], [event("alloc", (1 << 63) - 1, 1)]),
+        snapshot([], [event("alloc", 1 << 63, 1)]),
+    ),
+    "address": (
+        snapshot([segment(block((1 << 63) - 1, 8), address=(1 << 63) - 1)]),
+        snapshot([segment(block(1 << 63, 8), address=1 << 63)]),
+    ),
+    "no address": (snapshot([], [event("alloc", 0, 1)]), snapshot([], [event("alloc", -1, 1)])),
+    "size": (snapshot([], [event("alloc", 1, 1 << 50)]), snapshot([], [event("alloc", 1, (1 << 50) + 1)])),
+    "no size": (snapshot([], [event("alloc", 1, 0)]), snapshot([], [event("alloc", 1, -1)])),
+    "time": (
+        snapshot([], [event("alloc", 1, 1, LATEST_US)]),
+        snapshot([], [event("alloc", 1, 1, LATEST_US + 1)]),
+    ),
+    "no time": (snapshot([], [event("alloc", 1, 1, 0)]), snapshot([], [event("alloc", 1, 1, -1)])),
+    "stream": (
+        snapshot([], [event("alloc", 1, 1, stream=(1 << 63) - 1)]),
+        snapshot([], [event("alloc", 1, 1, stream=1 << 63)]),
+    ),
+    "least stream": (
+        snapshot([], [event("alloc", 1, 1, stream=-(1 << 63))]),
+        snapshot([], [event("alloc", 1, 1, stream=-(1 << 63) - 1)]),
+    ),
+    "device": (
+        snapshot([segment(block(4096, 8), device=1023)]),
+        snapshot([segment(block(4096, 8), device=1024)]),
+    ),
+    "no device": (
+        snapshot([segment(block(4096, 8), device=0)]),
+        snapshot([segment(block(4096, 8), device=-1)]),
+    ),
+    "devices": (snapshot([], *[[]] * 1024), snapshot([], *[[]] * 1025)),
+    "sizes together": (
+        snapshot([], [event("alloc", 1, 1 << 50)] * 4096),
+        snapshot([], [*[event("alloc", 1, 1 << 50)] * 4096, event("alloc", 1, 1)]),
+    ),
+    "blocks together": (
+        snapshot([segment(block(4096, 1 << 50))] * 4096),
+        snapshot([*[segment(block(4096, 1 << 50))] * 4096, segment(block(4096, 1))]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BELIEVED)
+def test_bounds_of_what_is_believed(read: Read, name: str) -> None:
+    believed, beyond = BELIEVED[name]
+    read(believed)
+    with pytest.raises(
+        InputError, match=r"; write it again with torch.cuda.memory._dump_snapshot; a snapshot"
+    ):
+        read(beyond)
+
+
+def test_events_of_all_devices_are_bounded_to_the_last(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_snapshot, "_MOST_ENTRIES", 3)
+    one = event("alloc", 1, 1)
+    assert len(rows(read(snapshot([], [one, one], [one])), "allocations", "event")) == 3
+    with pytest.raises(InputError, match="more than 3 entries"):
+        read(snapshot([], [one, one], [one, one]))
+
+
+def test_blocks_without_addresses_lie_end_to_end_from_their_segments(read: Read) -> None:
+    blocks = [block(0, 8), block(0, 16, "inactive")]
+    for one in blocks:
+        del one["address"]
+    found = read(snapshot([segment(*blocks, address=4096), segment(*blocks[:1], address=8192)]))
+    assert rows(found, "memory_blocks", "segment", "address", "size", "stream") == [
+        (4096, 4096, 8, 0),
+        (4096, 4104, 16, 0),
+        (8192, 8192, 8, 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "facts"),
+    [
+        ({"PYTORCH_ALLOC_CONF": "a:b"}, {"allocator_settings": "a:b"}),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "old", "PYTORCH_ALLOC_CONF": "new"}, {"allocator_settings": "new"}),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "old", "PYTORCH_ALLOC_CONF": ""}, {"allocator_settings": "old"}),
+        ({"PYTORCH_CUDA_ALLOC_CONF": 7}, {}),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "x" * 300}, {"allocator_settings": "x" * 200}),
+        ({"expandable_segments": True}, {"expandable_segments": "yes"}),
+        ({"expandable_segments": 1}, {}),
+    ],
+)
+def test_settings_of_the_allocator(read: Read, settings: dict[str, Any], facts: dict[str, str]) -> None:
+    assert read(snapshot(allocator_settings=settings)).facts == facts
+
+
+def test_each_time_the_memory_was_exhausted_counts(read: Read) -> None:
+    oom = {"action": "oom", "size": 9, "device_free": 3, "stream": 0}
+    assert read(snapshot([segment(block(4096, 8))], [oom, oom])).notes == [
+        "the allocator ran out of memory 2 times"
+    ]
+
+
+@pytest.mark.parametrize(("name", "rank"), [("rank1234567", 1_234_567), ("rank12345678", None)])
+def test_ranks_have_seven_digits_at_most(read: Read, name: str, rank: int | None) -> None:
+    assert rows(read(snapshot(), name), "memory_blocks", "rank")[0] == (rank,)
+
+
+def shown(frames: list[dict[str, Any]]) -> str:
+    stacks = Stacks()
+    code = stacks.code(frames)
+    assert code is not None
+    return list(stacks.names)[code]
+
+
+def test_twelve_frames_are_a_whole_line() -> None:
+    stack = [{"name": f"f{n}", "filename": "a.py", "line": n} for n in range(12)]
+    assert shown(stack) == " < ".join(f"f{n} a.py:{n}" for n in range(12))
+    assert shown([*stack, stack[0]]) == shown(stack) + " < …"
+
+
+def test_names_of_sixty_characters_are_whole() -> None:
+    assert shown([{"name": "n" * 60, "filename": "a.py", "line": 1}]) == "n" * 60 + " a.py:1"
+    assert shown([{"name": "n" * 61, "filename": "a.py", "line": 1}]) == "n" * 59 + "… a.py:1"
+
+
+def test_a_frame_without_a_line_is_of_line_0() -> None:
+    assert shown([{"name": "f", "filename": "a.py"}]) == "f a.py:0"
+
+
+def test_no_more_than_4096_frames_of_a_stack_are_looked_at() -> None:
+    noise = {"name": "_start", "filename": "??"}
+    site = {"name": "f", "filename": "a.py"}
+    assert shown([noise] * 4095 + [site]) == "f a.py:0"
+    assert shown([noise] * 4096 + [site]) == "the runtime alone"
+
+
+def test_long_paths_keep_their_end() -> None:
+    assert shown([{"name": "f", "filename": "/" + "d" * 5000 + "/a.py"}]) == "f a.py:0"
+
+
+def test_segments_without_blocks_are_bounded_too(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_snapshot, "_MOST_ENTRIES", 3)
+    read(snapshot([segment()] * 3, []))
+    with pytest.raises(InputError, match="more than 3 entries"):
+        read(snapshot([segment()] * 4, []))

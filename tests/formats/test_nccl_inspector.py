@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cclbench.errors import InputError
-from cclbench.formats import Evidence, recognise
+from cclbench.formats import Evidence, nccl_inspector, recognise
 from cclbench.formats.nccl_inspector import NcclInspector
 
 Line = dict[str, Any]
@@ -246,3 +246,99 @@ def test_recognised() -> None:
     assert reader is not None
     assert reader.name == "nccl_inspector"
     assert recognise(Path("x.log"), b'{"coll_perf": 1}') is None
+
+
+AT_MOST: dict[str, tuple[Line, Line]] = {
+    "number": (call(coll_sn=1 << 60), call(coll_sn=(1 << 60) + 1)),
+    "size": (
+        call(coll_msg_size_bytes=1 << 60, coll_algobw_gbs=None, coll_busbw_gbs=None),
+        call(coll_msg_size_bytes=(1 << 60) + 1),
+    ),
+    "size of all": (
+        call("AllGather", coll_msg_size_bytes=1 << 57, coll_algobw_gbs=None, coll_busbw_gbs=None),
+        call("AllGather", coll_msg_size_bytes=(1 << 57) + 1),
+    ),
+    "time": (call(coll_exec_time_us=10**14 - 1), call(coll_exec_time_us=10**14)),
+    "fraction of a time": (call(coll_exec_time_us=99_999_999_999_999.0), call(coll_exec_time_us=1e14)),
+    "ranks": (call(header={**HEADER, "n_ranks": 1 << 20}), call(header={**HEADER, "n_ranks": (1 << 20) + 1})),
+    "nodes": (call(header={**HEADER, "nnodes": 1 << 20}), call(header={**HEADER, "nnodes": (1 << 20) + 1})),
+    "rate": (call(coll_algobw_gbs=999_999_999_999.0), call(coll_algobw_gbs=1e12)),
+    "no number": (call(coll_sn=0), call(coll_sn=-1)),
+    "no size": (call(coll_msg_size_bytes=0), call(coll_msg_size_bytes=-1)),
+    "no time": (call(coll_exec_time_us=0.0), call(coll_exec_time_us=-0.5)),
+    "no whole time": (call(coll_exec_time_us=0), call(coll_exec_time_us=-1)),
+    "one rank": (call(header={**HEADER, "n_ranks": 1}), call(header={**HEADER, "n_ranks": 0})),
+    "no rate": (call(coll_algobw_gbs=0.0), call(coll_algobw_gbs=-0.5)),
+}
+
+
+@pytest.mark.parametrize("name", AT_MOST)
+def test_bounds_of_what_is_believed(read: Read, name: str) -> None:
+    believed, beyond = AT_MOST[name]
+    assert len(rows(read(believed), "seq")) == 1
+    with pytest.raises(InputError, match=r"alpha-pid7.log: line 1: "):
+        read(beyond)
+
+
+def test_a_killed_jobs_last_line_may_be_removed(read: Read) -> None:
+    with pytest.raises(
+        InputError, match=r"line 1: Input.*; if the job was killed while it was written, remove"
+    ):
+        read('{"header":')
+    with pytest.raises(InputError, match=r"line 1: has an impossible size; write it again, or remove it"):
+        read(*AT_MOST["size of all"][1:])
+    with pytest.raises(InputError, match=r"line 1: belongs to no communicator: no header stands before it;"):
+        read(call(header=None))
+
+
+@pytest.mark.parametrize(
+    ("stated", "follows"), [(10.000010, True), (10.000012, False), (9.999990, True), (9.999988, False)]
+)
+def test_a_stated_bandwidth_is_right_to_its_last_digit(read: Read, stated: float, follows: bool) -> None:
+    """Of 1 MB in 100 µs, 10 GB/s, to a millionth of it and of 1 GB/s."""
+    found = read(call("Broadcast", coll_msg_size_bytes=10**6, coll_algobw_gbs=stated, coll_busbw_gbs=None))
+    assert found.notes == [] if follows else ["bandwidths do not follow from size and time in 1 of 1 rows"]
+    assert rows(found, "algbw", "busbw") == [(round(stated * 1e9), None)]
+
+
+def test_versions_of_the_format_are_all_told_but_no_more_than_eight(read: Read) -> None:
+    def of(version: str) -> Line:
+        return call() | {"metadata": {"inspector_output_format_version": version}}
+
+    assert read(of("v1"), of("v2"), of("v1")).facts == {"inspector_format": ["v1", "v2"]}
+    assert read(of("v" * 30)).facts == {"inspector_format": "v" * 20}
+    many = read(*(of(f"v{n}") for n in range(12))).facts["inspector_format"]
+    assert many == [f"v{n}" for n in range(8)]
+
+
+def test_a_record_of_4096_lines_is_read_and_no_longer_one(read: Read) -> None:
+    body = json.dumps(call())[1:-1]
+    assert len(rows(read("{", *[""] * 4093, body, "}", call(coll_sn=8)), "seq")) == 2
+    with pytest.raises(InputError, match=r"line 2: "):
+        read("", "{", *[""] * 4095, body, "}")
+
+
+def test_numbers_that_repeat_make_up_for_none_that_are_missing(read: Read) -> None:
+    other = {**HEADER, "id": "0x1"}
+    found = read(*[call(coll_sn=3)] * 4, call(header=other, coll_sn=5), call(header=other, coll_sn=8))
+    (note,) = found.notes
+    assert note.startswith("2 collectives are not in the file")
+
+
+def test_communicators_beyond_a_bound_are_not_counted(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nccl_inspector, "_MOST_COUNTERS", 1)
+    other = {**HEADER, "id": "0x1"}
+    found = read(
+        call(coll_sn=1), call(header=other, coll_sn=1), call(coll_sn=3), call(header=other, coll_sn=9)
+    )
+    (note,) = found.notes
+    assert note.startswith("1 collectives are not in the file")
+
+
+def test_a_record_of_neither_sort_is_counted(read: Read) -> None:
+    assert read(call(), {"header": HEADER, "other": 1}).left_out == {"of an unknown kind": 1}
+
+
+def test_a_communicator_alone_is_no_record() -> None:
+    assert NcclInspector().sniff(b'{"header": {"n_ranks": 8}}') == 0.0
+    assert NcclInspector().sniff(b'[{"n_ranks": 8, "coll_perf": {}}]') == 0.0

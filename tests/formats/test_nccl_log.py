@@ -193,3 +193,22 @@ def test_an_empty_log_and_a_damaged_one(tmp_path: Path) -> None:
     assert raised.value.where == str(path)
     with pytest.raises(InputError, match="cannot be read"):
         NcclLog().read(tmp_path / "none.log")
+
+
+def test_numbers_are_the_same_whatever_zeros_they_begin_with(read: Read) -> None:
+    channels = "Channel 00/08 : 0 1", "Channel 00/008 : 0 1", "Channel 00/16 : 0 1", "Channel 00/00 : 0"
+    found = read(*channels, "NET/OFI Using Libfabric version 0.9")
+    assert found.facts == {"rings": ["0", "8", "16"], "libfabric_version": "0.9"}
+    assert read("Channel 00/00 : 0").facts == {"rings": 0}
+
+
+def test_sixty_four_values_of_a_fact_are_kept(read: Read) -> None:
+    found = read(*(f"x nRanks {n} nNodes 1" for n in (*range(1, 70), 5)))
+    assert found.facts["ranks"] == [str(n) for n in range(1, 65)]
+
+
+def test_a_benchmarks_table_is_said_once_with_its_line(read: Read) -> None:
+    table = "#       size         count      type   redop    root     time   algbw   busbw #wrong"
+    found = read(*["x"] * 1233, table, "y", table, prefix="")
+    assert found.notes == ["a benchmark's table on line 1,234 is not read: put it in a file of its own"]
+    assert NcclLog().sniff(b"") == 0.0

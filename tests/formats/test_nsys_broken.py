@@ -241,3 +241,45 @@ def test_missing_file(tmp_path):
 )
 def test_recognised_by_its_beginning(head, sure):
     assert trace_reader("nsys").sniff(head) == sure
+
+
+def header(page: int, pages: int, *, changes: int = 1, valid: int = 1) -> bytes:
+    """The first hundred bytes of a database of so many pages."""
+    told = bytearray(b"SQLite format 3\0".ljust(100, b"\0"))
+    told[16:18], told[18:20] = page.to_bytes(2, "big"), b"\1\1"
+    told[24:28], told[28:32] = changes.to_bytes(4, "big"), pages.to_bytes(4, "big")
+    told[92:96] = valid.to_bytes(4, "big")
+    return bytes(told)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (header(4096, 3), "byte 100: is cut: 100 of 12,288 bytes; export it again"),
+        (header(1, 2), "byte 100: is cut: 100 of 131,072 bytes; export it again"),
+        (header(2, 51), "byte 100: is cut: 100 of 102 bytes; export it again"),
+        (header(4096, 3)[:99], "byte 0: is no whole SQLite database; export it again"),
+        (b"X" + header(4096, 3)[1:], "byte 0: is no whole SQLite database; export it again"),
+        (b"", "empty file; export it again"),
+    ],
+)
+def test_a_header_tells_how_long_the_file_must_be(path, content, says):
+    path.write_bytes(content)
+    assert refused(path).startswith(f"{path}: {says}")
+
+
+@pytest.mark.parametrize(
+    "content", [header(4096, 3, valid=2), header(2, 50), header(4096, 3).ljust(12_288, b"\0")]
+)
+def test_a_length_that_is_reached_or_not_stated_is_no_cut(path, content):
+    path.write_bytes(content)
+    assert "is cut" not in refused(path)
+
+
+@pytest.mark.parametrize("end", ["-wal", "-journal"])
+def test_changes_beside_a_file_are_not_passed_over(whole, end):
+    beside = whole.with_name(whole.name + end)
+    beside.write_bytes(b"")
+    assert len(read(whole).rows) == 2000
+    beside.write_bytes(b"x")
+    assert f"is not finished: {beside.name} beside it holds changes; wait until" in refused(whole)

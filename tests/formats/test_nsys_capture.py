@@ -20,6 +20,8 @@ from formats.nsys_files import (
 )
 
 from cclbench.formats import trace_reader
+from cclbench.formats.nsys.capture import Capture, diagnostics
+from cclbench.formats.nsys.database import Database
 
 NAMES = strings("gemm", "cudaLaunchKernel", "MPI_Barrier")
 GPU = {"totalMemory": 80 << 30, "memoryBandwidth": 3_350_000_000_000, "smCount": 132}
@@ -258,3 +260,126 @@ def test_nothing_personal_is_handed_on(path):
     names = [*NAMES, {"id": 4, "value": secret}]
     found = read(write(path, StringIds=names, **{KERNEL: [kernel(1, 2)]}, **tables))
     assert secret not in repr((found.trace.facts, found.rows, found.trace.notes, found.trace.dropped))
+
+
+@pytest.mark.parametrize(
+    ("rank", "told"), [(0, 0), ((1 << 31) - 1, (1 << 31) - 1), (1 << 31, None), (-1, None), ("3", None)]
+)
+def test_ranks_of_mpi_have_31_bits(path, rank, told):
+    tables = {"MPI_RANKS": [{"globalTid": thread(10, 10), "rank": rank}], KERNEL: [kernel(1, 2)]}
+    assert read(write(path, StringIds=NAMES, **tables)).trace.facts.rank == told
+
+
+@pytest.mark.parametrize(
+    ("variables", "rank", "world"),
+    [
+        (("RANK=0", "WORLD_SIZE=0"), 0, None),
+        (("RANK=999999999", "WORLD_SIZE=1"), 999_999_999, 1),
+        (("OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4", "PMI_RANK=9"), 3, 4),
+        (("PMI_RANK=3", "PMI_SIZE=5", "WORLD_SIZE=7"), 3, 5),
+        (("WORLD_SIZE=7",), None, None),
+    ],
+)
+def test_variables_of_launchers(path, variables, rank, world):
+    tables = {"META_DATA_CAPTURE": environment(*variables), KERNEL: [kernel(1, 2)]}
+    facts = read(write(path, StringIds=NAMES, **tables)).trace.facts
+    assert (facts.rank, facts.world_size) == (rank, world)
+
+
+@pytest.mark.parametrize(
+    ("command", "world"),
+    [
+        ("torchrun --n=4 --nproc-per-node=2 train.py", 2),
+        ("torchrun -n 4 --nproc-per-node=2 train.py", 2),
+        ("torchrun -m --nnodes=3 --nproc-per-node=2 train", 6),
+        ("python -m torch.distributed.run --nproc-per-node=2 train.py", 2),
+        ("python -c torch.distributed.run --nproc-per-node=2 train.py", None),
+        ("torchrun --nnodes=999999 --nproc-per-node=2 train.py", 1_999_998),
+        ("torchrun --nnodes=1000000x --nproc-per-node=2 train.py", None),
+    ],
+)
+def test_options_of_torchrun(path, command, world):
+    kernels = [kernel(1, 2, pid=10), kernel(1, 2, pid=11, deviceId=1)]
+    write(path, StringIds=NAMES, META_DATA_CAPTURE=started(command), **{KERNEL: kernels})
+    assert read(path).trace.facts.world_size == world
+
+
+def test_a_job_of_one_process_needs_no_options(path):
+    rows = started("torchrun train.py")
+    write(path, StringIds=NAMES, META_DATA_CAPTURE=rows, **{KERNEL: [kernel(1, 2)]})
+    assert read(path).trace.facts.world_size == 1
+
+
+def test_arguments_stand_in_the_order_of_their_numbers(path):
+    """Ten and more of them, each without what another would say."""
+    more = " ".join(f"--max-restarts {n}" for n in range(6))
+    rows = started(f"torchrun {more} --nproc-per-node 2 train.py --nnodes 4")
+    write(path, StringIds=NAMES, META_DATA_CAPTURE=rows, **{KERNEL: [kernel(1, 2), kernel(1, 2, pid=11)]})
+    assert read(path).trace.facts.world_size == 2
+
+
+@pytest.mark.parametrize(("name", "told"), [("n" * 200, "n" * 200), ("n" * 201, None), ("", None), (7, None)])
+def test_names_of_devices_have_200_characters_at_most(path, name, told):
+    gpus = [{"id": 0, "name": name}]
+    facts = read(write(path, StringIds=NAMES, TARGET_INFO_GPU=gpus, **{KERNEL: [kernel(1, 2)]})).trace.facts
+    assert facts.device_name == told
+
+
+@pytest.mark.parametrize(
+    ("epochs", "base"),
+    [([1], 1), ([(1 << 61) - 1], (1 << 61) - 1), ([1 << 61], 0), ([0], 0), ([5, 6], 0), ([5.0], 0)],
+)
+def test_the_one_begin_of_the_session_is_time_0(path, epochs, base):
+    tables = {"TARGET_INFO_SESSION_START_TIME": [{"utcEpochNs": epoch} for epoch in epochs]}
+    with Database(write(path, StringIds=NAMES, **tables, **{KERNEL: [kernel(7, 8)]})) as database:
+        capture = Capture.of(database)
+    assert capture.base_ns == base
+    assert capture.notes == (
+        () if base else ("the export does not say when the session began: times count from its start",)
+    )
+
+
+def test_the_largest_process_number(path):
+    last = (1 << 24) - 1
+    write(path, StringIds=NAMES, **{KERNEL: [kernel(1, 2, pid=last), kernel(1, 2, pid=1)]})
+    assert members(path) == ["1", str(last)]
+    assert read(path, str(last)).trace.facts.process_id == last
+
+
+def test_a_process_stands_by_the_first_device_that_any_work_of_it_is_on(path):
+    copy = {"start": 1, "end": 2, "deviceId": 0, "streamId": 7, "bytes": 1, "copyKind": 1}
+    kernels = [
+        kernel(1, 2, pid=10, deviceId=1),
+        kernel(3, 4, pid=9, deviceId=1),
+        kernel(3, 4, pid=8, deviceId=2),
+    ]
+    tables = {KERNEL: kernels, COPY: [copy | {"globalPid": process(8)}]}
+    assert members(write(path, StringIds=NAMES, **tables)) == ["8", "9", "10"]
+
+
+def test_a_file_without_processes_leaves_nothing_out(path):
+    row = {"start": 0, "end": 10, "deviceId": 0, "streamId": 7, "correlationId": 1, "shortName": 1}
+    calls = [call(1, 2, 1, pid=99), call(1, 2, 1, globalTid=None)]
+    found = read(write(path, StringIds=NAMES, **{KERNEL: [row], CALL: calls}), "")
+    assert len(found.rows) == 3
+    assert found.trace.dropped == {}
+
+
+def test_what_belongs_to_the_whole_file_is_told_with_the_first_member(path):
+    kernels = [kernel(1, 2), kernel(1, 2, pid=11)]
+    write(path, StringIds=NAMES, SCHED_EVENTS=[{"start": 1}], **{KERNEL: kernels})
+    with Database(path) as database:
+        capture = Capture.of(database)
+        assert [capture.first(member) for member in capture.members] == [True, False]
+        assert (capture.pid("11"), capture.count("11"), capture.count("11", CALL)) == (11, 1, 0)
+        assert (capture.devices("10"), capture.left_out()) == ([0], {"table SCHED_EVENTS": 1})
+
+
+@pytest.mark.parametrize(("warnings", "errors"), [(1, 0), (0, 1), (0, 0)])
+def test_other_words_of_the_profiler_are_a_number(path, warnings, errors):
+    events = [{"severity": 2, "text": "odd"}] * warnings + [{"severity": 3, "text": "bad"}] * errors
+    events += [{"severity": 1, "text": "fine"}]
+    write(path, StringIds=NAMES, DIAGNOSTIC_EVENT=events, **{KERNEL: [kernel(1, 2)]})
+    with Database(path) as database:
+        said = f"the profiler left {warnings} other warnings and {errors} errors in its report"
+        assert diagnostics(database) == [said] * bool(warnings + errors)

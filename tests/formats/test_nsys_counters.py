@@ -161,3 +161,61 @@ def test_bytes_of_network_interfaces_are_rate_times_interval(capture):
 def test_a_rate_in_unknown_units_stays_as_it_is(capture):
     path = capture(**of_interfaces((0, 2_000_000, 555, 1, 0, 6, 300), unit="packets"))
     assert plain(read(path, "10")) == [(None, "mlx5_0/1", "IB: Bytes sent", None, 0, 2_000_000, 300.0)]
+
+
+def test_the_lowest_byte_of_a_type_is_the_gpu(capture):
+    samples = [sample(100, 0, 10), sample(100, 0, 20, OF_GPU_2 + 0x100), sample(100, 0, 30, OF_GPU_2 + 0x80)]
+    path = capture(**of_gpus(*samples) | {"TARGET_INFO_GPU_METRICS": [{"metricId": 0, "metricName": "x"}]})
+    found = read(path, "10")
+    assert sorted(row[-1] for row in plain(found)) == [10.0, 20.0]
+    assert found.trace.dropped == {"GPU metric of a GPU that no rank is known to use": 1}
+
+
+def test_a_sample_behind_a_clock_that_goes_back_begins_nowhere(capture, monkeypatch):
+    monkeypatch.setattr("cclbench.formats.nsys.database.BATCH_ROWS", 1)
+    path = capture(**of_gpus(*(sample(t, 0, 10) for t in (200, 100, 100, 150))))
+    spans = [row[4:6] for row in plain(read(path, "10"))]
+    assert spans == [(None, 200), (None, 100), (100, 100), (100, 150)]
+
+
+def test_samples_of_one_batch_are_put_in_order_of_time(capture):
+    path = capture(**of_gpus(sample(300, 0, 30), sample(100, 0, 10), sample(200, 0, 20)))
+    assert [row[4:] for row in plain(read(path, "10"))] == [
+        (None, 100, 0.1),
+        (100, 200, 0.2),
+        (200, 300, 0.3),
+    ]
+
+
+@pytest.mark.parametrize(("time", "refused"), [(1 << 61, False), ((1 << 61) + 1, True), (-(1 << 61), False)])
+def test_times_of_samples_have_61_bits(capture, time, refused):
+    path = capture(**of_gpus(sample(time, 0, 10)))
+    if refused:
+        with pytest.raises(InputError, match="impossible time of a hardware sample"):
+            read(path, "10")
+        return
+    assert [row[5] for row in plain(read(path, "10"))] == [time]
+
+
+def test_samples_of_interfaces_that_cannot_be_told_are_counted(capture):
+    rows = [(0, 2, 555, 1, 0, 99, 300), (0, 2, 555, 1, 0, 6, None), (0, None, 555, 1, 0, 6, 5)]
+    path = capture(**of_interfaces(*rows))
+    found = read(path, "10")
+    assert plain(found) == []
+    assert found.trace.dropped == {
+        "hardware sample without a name": 1,
+        "hardware sample without a time or value": 2,
+    }
+    assert read(path, "11").trace.dropped == {}
+
+
+def test_interfaces_without_a_list_of_metrics_are_counted(capture):
+    tables = of_interfaces((0, 2, 555, 1, 0, 6, 300), (0, 2, 555, 1, 0, 7, 300))
+    del tables["TARGET_INFO_NETWORK_METRICS"]
+    assert read(capture(**tables), "10").trace.dropped == {"hardware sample without a name": 2}
+
+
+def test_an_interface_without_ports_goes_by_its_name_alone(capture):
+    tables = of_interfaces((0, 1_000_000, 555, None, 0, 6, 8))
+    tables["TARGET_INFO_NIC_INFO"] = [{"GUID": 1, "nicId": 0, "name": "n" * 70}]
+    assert plain(read(capture(**tables), "10")) == [(None, "n" * 64, "nic_tx_bytes", "B", 0, 1_000_000, 8.0)]

@@ -404,3 +404,208 @@ def test_mpi_beside_a_device_is_counted_in_a_note(ranges):
     found = ranges(*(nvtx(i, i + 1, textId=MPI, domainId=2) for i in (1, 3)))
     assert [row["name"] for row in found.of("op")] == ["MPI_Allreduce"] * 2
     assert found.trace.notes == ["2 calls of MPI are rows of the host: their time is no time of the device"]
+
+
+@pytest.mark.parametrize(
+    ("size", "told"), [(0, 0), ((1 << 56) - 1, (1 << 56) - 1), (1 << 56, None), ((1 << 64) - 1, None)]
+)
+def test_messages_are_smaller_than_56_bits(ranges, size, told):
+    found = ranges(nccl(10, 40, REDUCE, size), calls=[call(20, 30, 5)])
+    assert [payload.in_bytes for payload, *_ in found.told] == [told]
+
+
+@pytest.mark.parametrize(
+    ("rank", "size", "known"),
+    [(0, 1, True), (7, 8, True), (8, 8, False), ((1 << 24) - 2, (1 << 24) - 1, True), (0, 1 << 24, False)],
+)
+def test_communicators_have_fewer_than_2_to_the_24_ranks(ranges, rank, size, known):
+    found = ranges(begun(COMM, size, rank), nccl(10, 40, REDUCE, 64), calls=[call(20, 30, 5)])
+    assert found.trace.facts.communicators == ((Communicator("0xabc", rank, size),) if known else ())
+    assert bool(found.trace.notes) is not known
+
+
+def entries(kind: int, offset: int = 0) -> list[dict[str, object]]:
+    entry = {"domainId": 1, "schemaId": 60, "idx": 0, "type": kind, "name": "Message size [bytes]"}
+    return [entry | {"offset": offset}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "packed"),
+    [
+        *((5, "<i"), (6, "<I"), (10, "<Q"), (15, "<i"), (16, "<I"), (17, "<q"), (18, "<Q"), (22, "<Q")),
+    ],
+)
+@pytest.mark.parametrize("offset", [0, 3])
+def test_integers_of_every_width(path, kind, packed, offset):
+    """The largest that is signed and fits, at the end of the payload and cut by a byte."""
+    most = (1 << 31) - 1 if struct.calcsize(packed) == 4 else (1 << 55) + 5
+    payload = b"x" * offset + struct.pack(packed, most)
+    known = KNOWN | {"NVTX_PAYLOAD_SCHEMA_ENTRIES": entries(kind, offset)}
+    rows = [
+        nvtx(10, 40, textId=REDUCE, domainId=1, binaryData=blob(60, payload)),
+        nvtx(50, 60, textId=REDUCE, domainId=1, binaryData=blob(60, payload[:-1])),
+    ]
+    tables = {KERNEL: [kernel(1, 2)], CALL: [call(20, 30, 5), call(55, 56, 6)]}
+    found = read(write(path, NVTX_EVENTS=rows, **known, **tables))
+    assert [told.in_bytes for told, *_ in found.told] == [most, None]
+
+
+@pytest.mark.parametrize(("kind", "packed"), [(5, "<i"), (15, "<i"), (17, "<q")])
+def test_signed_integers_below_zero_are_no_sizes(path, kind, packed):
+    known = KNOWN | {"NVTX_PAYLOAD_SCHEMA_ENTRIES": entries(kind)}
+    rows = [nvtx(10, 40, textId=REDUCE, domainId=1, binaryData=blob(60, struct.pack(packed, -1)))]
+    found = read(write(path, NVTX_EVENTS=rows, **known, **{KERNEL: [kernel(1, 2)], CALL: [call(20, 30, 5)]}))
+    assert [told.in_bytes for told, *_ in found.told] == [None]
+
+
+@pytest.mark.parametrize(("kind", "offset"), [(5, -1), (9, 0), (7, 0)])
+def test_fields_that_are_no_integers_or_lie_before_the_payload(path, kind, offset):
+    known = KNOWN | {"NVTX_PAYLOAD_SCHEMA_ENTRIES": entries(kind, offset)}
+    rows = [nvtx(10, 40, textId=REDUCE, domainId=1, binaryData=blob(60, b"\1\0\0\0\0\0\0\0"))]
+    found = read(write(path, NVTX_EVENTS=rows, **known, **{KERNEL: [kernel(1, 2)], CALL: [call(20, 30, 5)]}))
+    assert [told.in_bytes for told, *_ in found.told] == [None]
+
+
+@pytest.mark.parametrize(("length", "known"), [(4096 - 32, True), (4097 - 32, False)])
+def test_payloads_of_4096_bytes_with_their_header(path, length, known):
+    tables = KNOWN | {"NVTX_PAYLOAD_SCHEMA_ENTRIES": entries(18)}
+    payload = struct.pack("<Q", 64).ljust(length, b"\0")
+    rows = [nvtx(10, 40, textId=REDUCE, domainId=1, binaryData=blob(60, payload))]
+    found = read(write(path, NVTX_EVENTS=rows, **tables, **{KERNEL: [kernel(1, 2)], CALL: [call(20, 30, 5)]}))
+    assert [told.in_bytes for told, *_ in found.told] == [64 if known else None]
+
+
+@pytest.mark.parametrize("launches", [[19], [20], [29], [30]])
+def test_a_group_ends_before_what_its_end_launches(ranges, launches):
+    """[20, 30): a launch at 20 is its own, one at 30 is not."""
+    found = ranges(
+        nccl(10, 11, START),
+        nccl(12, 13, SEND, 64),
+        nccl(14, 15, RECV, 32),
+        nccl(20, 30, END),
+        calls=[call(at, at + 1, at) for at in launches],
+    )
+    assert len(found.told) == (20 <= launches[0] < 30)
+
+
+@pytest.mark.parametrize(("end", "named"), [(21, "all_to_all"), (20, "send_recv"), (15, "send_recv")])
+def test_pytorchs_range_must_hold_the_launch(ranges, end, named):
+    found = ranges(
+        nvtx(5, end, "nccl:all_to_all"),
+        nccl(10, 11, START),
+        nccl(12, 13, SEND, 64),
+        nccl(14, 15, RECV, 32),
+        nccl(20, 30, END),
+        calls=[call(22, 25, 5)],
+    )
+    assert [told.collective for told, *_ in found.told] == ["all_to_all", named]
+
+
+def test_transfers_of_which_one_size_is_unknown_tell_nothing_together(ranges):
+    found = ranges(
+        nccl(10, 11, START),
+        nccl(12, 13, SEND, 64),
+        nccl(14, 15, SEND),
+        nccl(20, 30, END),
+        calls=[call(22, 25, 5)],
+    )
+    assert found.told == []
+
+
+def test_several_calls_of_one_kind_are_one_of_all_their_bytes(ranges):
+    found = ranges(
+        nccl(10, 11, START),
+        nccl(12, 13, REDUCE, 64),
+        nccl(14, 15, REDUCE, 32),
+        nccl(20, 30, END),
+        calls=[call(22, 25, 5)],
+    )
+    assert found.told == [(sized("all_reduce", 96, 96), 3, 20, 30)]
+
+
+def test_ends_of_groups_that_were_never_begun_are_passed_over(ranges):
+    found = ranges(
+        nccl(1, 2, END), nccl(3, 4, END), nccl(12, 13, REDUCE, 64), nccl(20, 30, END), calls=[call(12, 14, 5)]
+    )
+    assert found.told == [(sized("all_reduce", 64, 64), 3, 12, 13)]
+
+
+def test_calls_whose_size_is_told_are_counted_apart_from_those_without(ranges):
+    found = ranges(
+        nccl(10, 40, REDUCE, 64), nccl(50, 60, REDUCE), nccl(70, 80, REDUCE), calls=[call(20, 30, 5)]
+    )
+    assert [note.partition(":")[0] for note in found.trace.notes] == [
+        "payload bytes unavailable for 2 of 3 NCCL calls",
+        "who takes part in 1 of 1 NCCL communicators is unknown",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("size", "told"), [(0, 0), ((1 << 56) - 1, (1 << 56) - 1), (1 << 56, None), (-1, None)]
+)
+def test_sizes_of_mpi_have_56_bits(path, size, told):
+    row = {"globalTid": thread(10, 3), "start": 10, "end": 20, "textId": 1, "size": size, "recvSize": size}
+    found = read(write(path, StringIds=strings("MPI_Sendrecv"), MPI_P2P_EVENTS=[row]))
+    assert [(payload.in_bytes, payload.out_bytes) for payload, *_ in found.told] == [(told, told)]
+
+
+def test_calls_of_mpi_without_sizes_tell_nothing(path):
+    common = {"globalTid": thread(10, 3), "start": 10, "end": 20}
+    rows = [
+        common | {"textId": 1, "size": None, "recvSize": None},
+        common | {"textId": 2, "size": None, "recvSize": 8},
+        common | {"textId": 2, "size": 8, "recvSize": None},
+    ]
+    found = read(write(path, StringIds=strings("MPI_Barrier", "MPI_Irecv"), MPI_OTHER_EVENTS=rows))
+    assert [(payload.in_bytes, payload.out_bytes) for payload, *_ in found.told] == [(None, None), (None, 8)]
+
+
+@pytest.mark.parametrize("kind", [34, 65])
+def test_marks_are_instants(ranges, kind):
+    assert ranges(nvtx(3, None, "mark", eventType=kind)).trace.dropped == {"instant": 1}
+
+
+@pytest.mark.parametrize("kind", [33, 39, 64, 72, 73, 74, 75, 76, 97, 98, 99])
+def test_names_of_threads_domains_and_the_like_are_labels(ranges, kind):
+    assert ranges(nvtx(3, None, "name", eventType=kind)).trace.dropped == {"label": 1}
+
+
+@pytest.mark.parametrize("kind", [59, 60, 70, 71])
+def test_every_kind_of_range(ranges, kind):
+    found = ranges(nvtx(3, 9, "step 1", eventType=kind))
+    assert [row["name"] for row in found.of("annotation")] == ["step 1"]
+    assert found.trace.dropped == {}
+
+
+def test_ranges_are_put_in_order_of_time(ranges):
+    """An export's rows are in no order."""
+    rows = [
+        nvtx(5, 50, "nccl:all_to_all"),
+        nccl(10, 11, START),
+        nccl(12, 13, SEND, 64),
+        nccl(14, 15, RECV, 32),
+        nccl(20, 30, END),
+        nvtx(60, 65, "nccl:all_reduce"),
+    ]
+    found = ranges(*rows[::-1], calls=[call(22, 25, 5)])
+    assert [told.collective for told, *_ in found.told] == ["all_to_all", "all_reduce", "all_to_all"]
+    assert found.told[-1] == (sized("all_to_all", 64, 32), 3, 20, 30)
+
+
+def test_ranges_of_no_domain_are_of_the_default_one(ranges):
+    found = ranges(
+        nvtx(1, 2, "aten::add", domainId=None),
+        nvtx(3, 4, "MPI_Send", domainId=None),
+        nvtx(5, 6, "aten::mm", domainId=1),
+        nvtx(7, 8, "MPI_Recv", domainId=1),
+    )
+    assert [row["name"] for row in found.of("op")] == ["aten::add", "MPI_Recv"]
+    assert [row["name"] for row in found.of("annotation")] == ["MPI_Send", "aten::mm"]
+
+
+def test_a_transfer_of_unknown_size_is_one_all_the_same(ranges):
+    found = ranges(nccl(10, 40, SEND), nccl(50, 60, RECV), calls=[call(20, 30, 5), call(52, 53, 6)])
+    assert [(told.collective, told.in_bytes, told.out_bytes) for told, *_ in found.told] == [
+        ("send", None, None),
+        ("recv", None, None),
+    ]

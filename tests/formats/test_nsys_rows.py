@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from formats.nsys_files import (
     CALL,
@@ -23,6 +24,7 @@ from formats.nsys_files import (
 )
 
 from cclbench.errors import InputError
+from cclbench.formats.nsys.rows import thread as thread_of
 
 NAMES = strings(
     "void gemm<float>(float*)", "cudaLaunchKernel_v7000", "cudaStreamSynchronize_v3020", "cudaMalloc"
@@ -248,3 +250,162 @@ def test_a_value_of_another_type_in_a_later_batch(path, monkeypatch):
     write(path, StringIds=NAMES, **{KERNEL: rows})
     with pytest.raises(InputError, match="table CUPTI_ACTIVITY_KIND_KERNEL"):
         read(path)
+
+
+ALL_COPIES = {
+    1: ("HtoD", "h2d"),
+    2: ("DtoH", "d2h"),
+    3: ("HtoA", "h2d"),
+    4: ("AtoH", "d2h"),
+    5: ("AtoA", "d2d"),
+    6: ("AtoD", "d2d"),
+    7: ("DtoA", "d2d"),
+    8: ("DtoD", "d2d"),
+    9: ("HtoH", None),
+    10: ("PtoP", "p2p"),
+    11: ("unified HtoD", None),
+    12: ("unified DtoH", None),
+    13: ("unified DtoD", None),
+    0: ("of unknown kind", None),
+    14: ("of unknown kind", None),
+    None: ("of unknown kind", None),
+}
+
+
+def test_copies_of_every_kind(path):
+    rows = [on_device(2 * i, 2 * i + 1, bytes=0, copyKind=kind) for i, kind in enumerate(ALL_COPIES)]
+    write(path, StringIds=NAMES, **{COPY: rows})
+    found = read(path)
+    told = [(row["name"], row["copy_direction"], row["bytes"]) for row in found.of("copy")]
+    assert told == [(f"Memcpy {name}", way, 0) for name, way in ALL_COPIES.values()]
+    assert [note for note in found.trace.notes if "unified" in note] == [
+        "3 copies are migrations of unified memory: they count as copies without a direction"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "way"),
+    [
+        *(
+            (0, 1, " (Pageable -> Pinned)"),
+            (2, 3, " (Device -> Array)"),
+            (4, 5, " (Managed -> Device Static)"),
+        ),
+        *((6, 7, " (Managed Static -> Unknown)"), (8, 1, ""), (1, 8, ""), (-1, 1, ""), (1, None, "")),
+    ],
+)
+def test_the_memories_of_a_copy(path, source, target, way):
+    row = on_device(1, 2, bytes=1, copyKind=1, srcKind=source, dstKind=target)
+    write(path, StringIds=NAMES, **{COPY: [row]})
+    assert [row["name"] for row in read(path).of("copy")] == [f"Memcpy HtoD{way}"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (0, "Sync"),
+        (1, "Event Sync"),
+        (2, "Stream Wait Event"),
+        (3, "Stream Sync"),
+        (4, "Context Sync"),
+        (5, "Sync"),
+    ],
+)
+def test_kinds_of_synchronisation(path, kind, name):
+    write(path, StringIds=NAMES, **{SYNC: [on_device(1, 2, syncType=kind)], KERNEL: [kernel(1, 2)]})
+    assert [row["name"] for row in read(path).of("sync", "device")] == [name]
+
+
+@pytest.mark.parametrize(
+    ("device", "refused"), [(0, False), (32_767, False), (32_768, True), (-1, True), (None, False)]
+)
+def test_devices_have_fifteen_bits(path, device, refused):
+    write(path, StringIds=NAMES, **{KERNEL: [kernel(1, 2, deviceId=device), kernel(3, 4)]})
+    if refused:
+        with pytest.raises(InputError, match=f"impossible device {device}"):
+            read(path)
+        return
+    assert [row["device"] for row in read(path).of("kernel")] == [device, 0]
+
+
+@pytest.mark.parametrize(
+    ("stream", "track"), [(0, 0), ((1 << 32) - 2, (1 << 32) - 2), ((1 << 32) - 1, -1), (None, -1)]
+)
+def test_the_last_of_32_bits_and_null_are_no_stream(path, stream, track):
+    write(path, StringIds=NAMES, **{KERNEL: [kernel(1, 2, streamId=stream)]})
+    assert [row["track"] for row in read(path).rows] == [track]
+
+
+def test_threads_are_the_lowest_24_bits():
+    ids = pa.array([(7 << 24) | 0xFFFFFF, 7 << 24, (1 << 24) + 5, 0, -1, None], pa.int64())
+    assert thread_of(ids).tolist() == [0xFFFFFF, 0, 5, 0, -1, -1]
+
+
+LATEST = 1 << 61
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "refused"),
+    [
+        *((5, 5, False), (5, 4, True), (LATEST - 1, LATEST, False), (LATEST, LATEST + 1, True)),
+        *((-LATEST, -1, False), (-LATEST - 1, -1, True), (LATEST, LATEST, False)),
+    ],
+)
+def test_times_of_rows_have_61_bits(path, start, end, refused):
+    names = strings("n" * 70)
+    write(path, StringIds=names, **{KERNEL: [kernel(1, 2), kernel(start, end)]})
+    if refused:
+        says = f"impossible time: '{'n' * 60}' from {start} to {end} ns"
+        with pytest.raises(InputError, match=says):
+            read(path)
+        return
+    assert [(row["start_ns"], row["dur_ns"]) for row in read(path).rows][1] == (start, end - start)
+
+
+def test_an_end_of_zero_was_never_seen_but_where_the_begin_is_no_later(path):
+    rows = [kernel(0, 0), kernel(-5, 0), kernel(1, 0), kernel(None, 3)]
+    write(path, StringIds=NAMES, **{KERNEL: rows})
+    found = read(path)
+    assert [(row["start_ns"], row["dur_ns"]) for row in found.rows] == [(0, 0), (-5, 5)]
+    assert found.trace.dropped == {"row without a time or duration": 2}
+
+
+def test_kernels_without_names_are_counted(path):
+    rows = [kernel(1, 2, name=999), kernel(3, 4), kernel(5, 6, demangledName=None, shortName=None)]
+    write(path, StringIds=NAMES, TARGET_INFO_SESSION_START_TIME=SESSION, **{KERNEL: rows})
+    assert read(path).trace.notes == ["2 kernels have no name: communication among them counts as computing"]
+
+
+def test_a_set_of_memory_has_a_size_that_is_not_negative(path):
+    write(path, StringIds=NAMES, **{MEMSET: [on_device(1, 2, bytes=-3)]})
+    with pytest.raises(InputError, match="impossible size -3 B"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *(("cudaMemsetAsync", "launch"), ("cuMemcpyHtoD_v2", "launch"), ("cuLaunchKernelEx", "launch")),
+        *(("cudaDeviceSynchronize", "sync"), ("cudaEventRecord", "other")),
+    ],
+)
+def test_kinds_of_calls(path, name, kind):
+    calls = [call(1, 2, 7), call(1, 2, 8, eventClass=66), call(1, 2, 9, eventClass=67)]
+    write(path, StringIds=strings("k", name), **{KERNEL: [kernel(3, 4)], CALL: calls})
+    found = read(path)
+    own = [row["correlation"] for row in found.rows if row["kind"] == kind and row["correlation"]]
+    assert own == [7, 8]
+    assert [row["correlation"] for row in found.of("other")] == ([7, 8, None] if kind == "other" else [None])
+
+
+def test_names_are_looked_up_in_parts(path):
+    names = strings(*(f"k{n}" for n in range(1, 1202)))
+    rows = [kernel(n, n + 1, name=n) for n in (1, 500, 501, 502, 1000, 1001, 1201)]
+    rows += [kernel(2000 + n, 2001 + n, name=n) for n in range(1, 1202)]
+    write(path, StringIds=names, **{KERNEL: rows})
+    assert [row["name"] for row in read(path).rows] == [f"k{row['demangledName']}" for row in rows]
+
+
+def test_kernels_of_no_known_device(path):
+    write(path, StringIds=NAMES, **{KERNEL: [kernel(1, 2, deviceId=None), kernel(3, 4, deviceId=None)]})
+    assert [row["device"] for row in read(path).rows] == [None, None]

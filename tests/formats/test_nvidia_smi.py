@@ -268,3 +268,100 @@ def test_a_line_without_end_is_left_out(written: Any) -> None:
     rows, left_out, _ = read(written(DMON[:-3]))
     assert {row[0] for row in rows} == {0}
     assert left_out["the last line, which has no end"] == 1
+
+
+@pytest.mark.parametrize(("share", "kept"), [(100, True), (101, False)])
+def test_a_share_is_a_hundred_percent_at_most(written: Any, share: int, kept: bool) -> None:
+    rows, left_out, _ = read(written(f"# gpu   sm\n# Idx    %\n    0   {share}\n"))
+    assert [row[2:4] for row in rows] == [("gpu_utilization", 1.0)] * kept
+    assert left_out == ({} if kept else {"shares above 1": 1})
+
+
+def dated(*samples: tuple[str, int]) -> str:
+    head = "#Date, Time, gpu, nvltx\n#YYYYMMDD, HH:MM:SS, Idx, GPM:MiB/s\n"
+    return head + "".join(f"20240115, 12:34:{at}, 0, {rate}\n" for at, rate in samples)
+
+
+@pytest.mark.parametrize(
+    ("samples", "spacing"),
+    [
+        ([("10", 1), ("12", 1)], 2),
+        ([("10", 1), ("13", 1), ("14", 1)], 2),
+        ([("10", 1), ("14", 1), ("14", 2)], None),
+        ([("10", 1), ("13", 1), ("14", 1), ("15", 1), ("16", 1)], None),
+        ([("10", 1), ("10", 2)], None),
+        ([("10", 1)], None),
+    ],
+)
+def test_gaps_within_a_second_of_their_mean_are_even(
+    written: Any, samples: list[tuple[str, int]], spacing: int | None
+) -> None:
+    """Stamps are of whole seconds; the mean of 3, 1, 1 and 1 s is 1.5 s, from which 3 s are too far."""
+    rows, _, _ = read(written(dated(*samples)))
+    told = [(row[2], row[3]) for row in rows]
+    assert told[0] == ("nvlink_tx_rate", MIB)
+    if spacing is None:
+        assert {name for name, _ in told} == {"nvlink_tx_rate"}
+    else:
+        assert told[1:] == [("nvlink_tx_bytes", float(spacing * MIB))] * (len(samples) - 1)
+
+
+def test_samples_that_the_clock_meets_again_count_once(written: Any) -> None:
+    """As long as it is not past the latest of them; one more of the same rate behind them counts."""
+    again = dated(*(("10", 1), ("12", 2), ("12", 3)) * 2, ("12", 9), ("12", 3), ("14", 4), ("14", 4))
+    rows, left_out, _ = read(written(again))
+    assert [row[3] / MIB for row in rows] == [1.0, 2.0, 3.0, 9.0, 4.0, 4.0]
+    assert left_out == {"values that the file states twice": 4}
+
+
+def test_a_gpu_without_all_its_dates_has_rates_alone(written: Any) -> None:
+    text = "# gpu   nvltx\n# Idx   GPM:MiB/s\n    0   1\n    0   1\n"
+    rows, left_out, notes = read(written(text))
+    assert [(row[0], row[2], row[3]) for row in rows] == [(0, "nvlink_tx_rate", MIB)] * 2
+    assert (left_out, notes) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            nvlink(10) + nvlink(20).partition("\n")[2],
+            "line 4: one dump counts link 0 twice; is the file damaged?",
+        ),
+        (
+            "# gpu    pwr\n    0    150\n",
+            "line 2: no line of units under the head; print them: without `nounit`",
+        ),
+        (
+            nvlink(1) + "text\n",
+            "line 4: no line of `nvidia-smi nvlink -gt d`; leave out lines that it did not write",
+        ),
+        (nvlink(10).replace("10 KiB", "10.5 KiB"), "line 2: an NVLink count that is no whole number of KiB"),
+    ],
+)
+def test_errors_say_what_to_do(written: Any, text: str, says: str) -> None:
+    path = written(text)
+    with pytest.raises(InputError) as raised:
+        read(path)
+    assert str(raised.value) == f"{path}: {says}"
+
+
+def test_a_query_without_an_index_is_of_no_gpu_and_without_times_says_nothing_of_them(written: Any) -> None:
+    text = "power.draw [W], utilization.gpu [%]\n50.5 W, 100 %\n"
+    rows, left_out, notes = read(written(text))
+    assert [(row[0], *row[2:4]) for row in rows] == [(None, "power", 50.5), (None, "gpu_utilization", 1.0)]
+    assert (left_out, notes) == ({}, [])
+    assert NvidiaSmi().sniff(text.encode()) == 0.9
+
+
+def test_a_new_time_begins_a_new_dump(written: Any) -> None:
+    """The same link may then be counted again, and its GPU must be told again."""
+    rows, _, _ = read(written(f"# time_ns 5\n{nvlink(1)}# time_ns 7\n{nvlink(3)}"))
+    assert [row[3:] for row in rows] == [(2.0 * KIB, "B", 5, 7), (4.0 * KIB, "B", 5, 7)]
+    with pytest.raises(InputError, match="line 6: no line of `nvidia-smi nvlink"):
+        read(written(f"# time_ns 5\n{nvlink(1)}# time_ns 7\n{nvlink(3).partition(chr(10))[2]}"))
+
+
+def test_a_dump_after_the_last_time_is_of_no_known_time(written: Any) -> None:
+    rows, _, _ = read(written(f"# time_ns 5\n{nvlink(1)}{nvlink(3)}"))
+    assert [row[3:] for row in rows] == [(2.0 * KIB, "B", None, None), (4.0 * KIB, "B", None, None)]

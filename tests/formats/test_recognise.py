@@ -5,18 +5,24 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from cclbench.errors import InputError
-from cclbench.formats import FURTHER_BYTES, HEAD_BYTES, READERS, recognise
-from cclbench.formats.recognition import head_of
+from cclbench.formats import FURTHER_BYTES, HEAD_BYTES, READERS, SURE, by_precedence, recognise
+from cclbench.formats.recognition import head_of, recognised
 from cclbench.formats.unread import UnreadFormatError, refuse_unread
 from cclbench.source import find
 
 FILE = Path("trace.json")
+TOLD_IN_ORDER = [
+    *("kineto", "nsys", "xplane", "xla_json", "timeline", "dcgm", "nvidia_smi", "fabric_counters"),
+    *("execution_trace", "serving"),
+]
 
 
 @pytest.mark.parametrize(
@@ -177,3 +183,147 @@ def test_damage_behind_the_first_member_of_a_stream(tmp_path: Path) -> None:
     second[len(second) // 2 : len(second) // 2 + 8] = b"\xff" * 8
     (tmp_path / "job.log.gz").write_bytes(gzip.compress(text) + second)
     assert head_of(tmp_path / "job.log.gz", 1 << 16) == text
+
+
+def test_what_tells_most_of_a_run_comes_first():
+    names = [
+        name for name in by_precedence([*READERS, "a format of old"]) if name in TOLD_IN_ORDER or " " in name
+    ]
+    assert names == [*TOLD_IN_ORDER, "a format of old"]
+
+
+HEADS = {
+    "dcgm": b"#Entity   SMACT\n",
+    "execution_trace": b'{"schema": "1.0.1", "pid": 7, "nodes": [',
+    "fabric_counters": b"/sys/class/infiniband/mlx5_0/ports/1/counters/port_rcv_data:7\n",
+    "flight_recorder": b'{"version": "2.10", "pg_config": {}, "pg_status": {}',
+    "memory_snapshot": b"\x80\x04 segments device_traces",
+    "nccl_inspector": b'{"header": {"n_ranks": 8}, "coll_perf": {',
+    "nccl_tests": b"# nThread 1 nGpus 1 minBytes 8 maxBytes 8\n",
+    "nsys": b"SQLite format 3\0 CUPTI_ACTIVITY_KIND_KERNEL",
+    "nvidia_smi": b"# gpu    pwr\n",
+    "serving": b'{"tokenizer_id": "x", "num_prompts": 3',
+    "step_times": b'{"schema":"cclbench.step-times.v1"',
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_format_that_knows_its_own_is_sure_of_it_and_no_other_is(name):
+    votes = {other: READERS.get(other).sniff(HEADS[name]) for other in HEADS}
+    assert {other for other, vote in votes.items() if vote} == {name}
+    assert SURE <= votes[name] <= 1
+
+
+def test_a_log_of_the_library_or_any_database_is_only_likely_one():
+    assert READERS.get("nccl_log").sniff(b"n:1:1 [0] NCCL INFO Using network Socket\n") == 0.5
+    assert 0 < READERS.get("nsys").sniff(b"SQLite format 3\0") < SURE
+    assert READERS.get("timeline").sniff(b"rank,step,operator\n") == 0
+
+
+@pytest.mark.parametrize("name", [*HEADS, "nccl_log"])
+def test_bytes_of_no_format_are_none_of_theirs(name):
+    assert READERS.get(name).sniff(b"any other text\n") == 0.0
+
+
+def test_a_file_that_cannot_be_read_says_where(tmp_path):
+    with pytest.raises(InputError, match=r"^/.*none.json: cannot be read: No such file or directory$"):
+        head_of(tmp_path / "none.json")
+
+
+def test_a_disk_that_fails_while_it_is_read_says_where(monkeypatch):
+    def broken(_):
+        raise OSError(5, "Input/output error")
+
+    opened = nullcontext(SimpleNamespace(read=broken))
+    monkeypatch.setattr("cclbench.formats.recognition.open_bytes", lambda _: opened)
+    with pytest.raises(InputError) as caught:
+        head_of(Path("n" * 250))
+    assert str(caught.value) == "n" * 200 + ": cannot be read: Input/output error"
+
+
+@pytest.mark.parametrize("size", [1, 100, 1 << 10])
+def test_a_damaged_stream_gives_no_more_than_was_asked_for(tmp_path, size):
+    text = "".join(f"line {n} of {n * n}\n" for n in range(40_000)).encode()
+    packed = bytearray(gzip.compress(text))
+    packed[len(packed) // 2 : len(packed) // 2 + 8] = b"\xff" * 8
+    (tmp_path / "x.gz").write_bytes(packed)
+    assert head_of(tmp_path / "x.gz", size) == text[:size]
+
+
+def test_a_stream_that_gives_nothing_is_an_error(tmp_path):
+    (tmp_path / "x.gz").write_bytes(gzip.compress(b"text" * 100)[:10] + b"\xff" * 40)
+    with pytest.raises(zlib.error):
+        head_of(tmp_path / "x.gz")
+
+
+def test_an_early_cut_of_a_stream_gives_what_stands_before_it(tmp_path):
+    text = "".join(f"line {n} of {n * n}\n" for n in range(40_000)).encode()
+    packed = gzip.compress(text)
+    (tmp_path / "x.gz").write_bytes(packed[: len(packed) // 2])
+    head = head_of(tmp_path / "x.gz", 1 << 24)
+    assert text.startswith(head)
+    assert len(head) > 100_000
+
+
+@pytest.mark.parametrize(
+    ("head", "what"),
+    [
+        (b'  [{"name": "x", "ph" : "M"}', "a Chrome trace"),
+        (b'[{"name": "' + b"x" * 1000 + b'", "ph": "X"}', "a Chrome trace"),
+        (b'[{"name": "' + b"x" * 1030 + b'", "ph": "X"}', None),
+    ],
+)
+def test_rows_are_known_by_their_phase_near_the_begin(head, what):
+    if what is None:
+        refuse_unread(FILE, head)
+        return
+    with pytest.raises(UnreadFormatError, match=rf"^trace.json: is {what} .*; give each rank's own trace"):
+        refuse_unread(FILE, head)
+
+
+def test_hints_say_what_to_give_instead():
+    with pytest.raises(
+        UnreadFormatError, match=r"^trace.json: is a trace of PyTorch's former .*; capture with"
+    ):
+        refuse_unread(FILE, chrome(pid="CPU functions"))
+
+
+LOG = b"n:1:1 [0] NCCL INFO Using network Socket\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "seen"),
+    [
+        (b"text\n", None, 1 << 24),
+        (LOG, "nccl_log", 1 << 24),
+        (b"# gpu    pwr\n" + b"x" * 99, "nvidia_smi", 1 << 16),
+        (b"\0text", None, 1 << 16),
+    ],
+)
+def test_how_much_is_looked_at_until_somebody_is_sure(tmp_path, content, name, seen):
+    """64 KiB, then 1 MiB and 16 MiB of a text of which nobody is."""
+    path = tmp_path / "job.log"
+    path.write_bytes(content + b"text\n" * (1 << 22))
+    reader, head = recognised(path, head_of(path))
+    assert (reader and reader.name, len(head)) == (name, seen)
+
+
+@pytest.mark.parametrize("size", [(1 << 16) - 1, 1 << 16, (1 << 16) + 1, 1 << 20, (1 << 20) + 1])
+def test_a_text_that_is_shorter_is_looked_at_whole(tmp_path, size):
+    path = tmp_path / "job.log"
+    path.write_bytes(b"x" * size)
+    assert len(head_of(path)) == min(size, 1 << 16)
+    assert recognised(path, head_of(path)) == (None, b"x" * size)
+
+
+def test_a_mark_of_the_second_look_is_enough(tmp_path):
+    path = tmp_path / "job.log"
+    path.write_bytes(b"text\n" * 20_000 + b"# nThread 1 nGpus 1 minBytes 8\n" + b"text\n" * (1 << 19))
+    reader, head = recognised(path, head_of(path))
+    assert reader is not None
+    assert (reader.name, len(head)) == ("nccl_tests", 1 << 20)
+
+
+def test_a_format_of_no_parts_says_so_of_a_compressed_file(tmp_path):
+    with pytest.raises(InputError, match=r"x.gz: timeline reads no parts of compressed files$"):
+        READERS.get("timeline").inflated(tmp_path / "x.gz", tmp_path)

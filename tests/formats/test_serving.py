@@ -386,3 +386,74 @@ def test_recognised_by_what_either_client_writes_first() -> None:
         b"x",
     ):
         assert READER.sniff(other) == 0
+
+
+@pytest.mark.parametrize(
+    ("believed", "beyond"),
+    [
+        ({"duration": 2_592_000}, {"duration": 2_592_000.5}),
+        ({"duration": 0}, {"duration": -0.5}),
+        ({"completed": 1 << 50}, {"completed": (1 << 50) + 1}),
+        ({"request_rate": 0.0}, {"request_rate": -0.5}),
+        ({"mean_ttft_ms": 86_400_000}, {"mean_ttft_ms": 86_400_001}),
+        ({"percentiles_itl_ms": [[99, 86_400_000]]}, {"percentiles_itl_ms": [[99, 86_400_001]]}),
+        ({"percentiles_itl_ms": [[100, 1]]}, {"percentiles_itl_ms": [[100.5, 1]]}),
+        ({"percentiles_itl_ms": [[0, 1]]}, {"percentiles_itl_ms": [[-0.5, 1]]}),
+        ({"percentiles_itl_ms": [[50, 1]]}, {"percentiles_itl_ms": [[50, 1, 2]]}),
+        ({"ttfts": [86_400, 0, 0]}, {"ttfts": [86_400.5, 0, 0]}),
+        ({"latencies": [86_400, 0, 0]}, {"latencies": [86_400.5, 0, 0]}),
+        ({"input_lens": [0, 1, (1 << 31) - 1]}, {"input_lens": [0, 1, 1 << 31]}),
+        ({"input_lens": [0, 1, 2]}, {"input_lens": [True, 1, 2]}),
+    ],
+)
+def test_bounds_of_what_is_believed(tmp_path: Path, believed: dict[str, Any], beyond: dict[str, Any]) -> None:
+    _read(tmp_path, VLLM | believed)
+    with pytest.raises(InputError, match=r"line 1: .*; run the benchmark again, or remove this result$"):
+        _read(tmp_path, VLLM | beyond)
+
+
+def test_settings_are_whole_numbers_where_they_are(tmp_path: Path) -> None:
+    told = VLLM | {"request_rate": 2.5, "burstiness": 2.0, "max_concurrency": None}
+    facts = _read(tmp_path, told).facts
+    assert (facts["request_rate"], facts["burstiness"], facts.get("max_concurrency")) == (2.5, 2, None)
+    assert isinstance(facts["burstiness"], int)
+    assert _read(tmp_path, VLLM | {"request_rate": "trace"}).facts["request_rate"] == "trace"
+    assert _read(tmp_path, VLLM | {"max_concurrency": float("inf")}).facts["max_concurrency"] == "inf"
+
+
+def test_names_have_128_characters_at_most(tmp_path: Path) -> None:
+    assert _read(tmp_path, VLLM | {"backend": "b" * 128}).facts["backend"] == "b" * 128
+    assert "backend" not in _read(tmp_path, VLLM | {"backend": "b" * 129}).facts
+
+
+def test_figures_without_a_number_are_counted(tmp_path: Path) -> None:
+    """Negative ones are no latencies, but refused where they are something else."""
+    told = {"num_prompts": 1, "duration": 3, "mean_ttft_ms": -1, "p99_itl_ms": 0, "rate": 7, "note": "x"}
+    evidence = _read(tmp_path, told)
+    assert _figures(evidence) == {("duration", None): (3.0, "s"), ("itl", "p99"): (0.0, "s")}
+    assert evidence.left_out == {
+        "negative latencies": 1,
+        "settings and figures that have no column": 1,
+    }
+
+
+def test_each_benchmarks_lists_are_compared_with_its_own_count(tmp_path: Path) -> None:
+    notes = _read(tmp_path, VLLM | LISTS, VLLM | LISTS | {"completed": 1}).notes
+    assert notes == ["benchmark 2: the file says 1 requests completed, its lists show 2"]
+    assert _read(tmp_path, VLLM | LISTS | {"completed": None}).notes == []
+
+
+def test_what_was_left_out_of_all_benchmarks_is_added_up(tmp_path: Path) -> None:
+    odd = {"num_prompts": 1, "duration": 3, "own": 1}
+    assert _read(tmp_path, odd, odd).left_out == {"settings and figures that have no column": 2}
+
+
+def test_an_object_that_begins_on_a_later_line_says_which(tmp_path: Path) -> None:
+    spread = json.dumps(VLLM | {"duration": -1}, indent=2)
+    with pytest.raises(InputError, match="line 3: duration is no number"):
+        _read(tmp_path, "\n\n" + spread)
+    with pytest.raises(InputError) as raised:
+        _read(tmp_path, "\n" + spread[:-30])
+    lines_of = ("\n" + spread[:-30]).split("\n")
+    assert f"line {len(lines_of)}: is no JSON" in str(raised.value)
+    assert str(raised.value).endswith("; run the benchmark again, or remove this line")

@@ -147,7 +147,7 @@ def _metrics(rows: CounterRows, lines: Iterable[str]) -> None:
         if metric is None:
             raise rows.error("no metric of Prometheus's text format")
         labels = dict(_LABEL.findall(metric[2] or ""))
-        if not metric[1].startswith("DCGM_FI_") or "gpu" not in labels:
+        if not line.startswith("DCGM_FI_") or "gpu" not in labels:
             rows.left_out[NO_COUNTER] += 1
         elif labels.get("GPU_I_ID"):
             rows.left_out[OTHER] += 1

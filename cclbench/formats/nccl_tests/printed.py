@@ -175,8 +175,10 @@ class Printed:
             process.stated = found[0] if found else None
 
     def _device(self, process: _Process, rank: int, group: int, host: str, model: str) -> None:
-        if len(process.devices) < _MOST_RANKS:
-            process.devices[group, rank] = host
+        process.devices[group, rank] = host
+        if len(process.devices) > _MOST_RANKS:
+            process.incomplete = True
+            process.devices.clear()
         self._library.add(host)
         self._rocm |= bool(_AMD.search(model))
         self._nccl |= bool(_NVIDIA.search(model))

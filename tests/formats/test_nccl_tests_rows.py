@@ -1,0 +1,574 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pieces of sweeps by themselves: columns, rows in pieces, labels, counts, versions, and what is believed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cclbench.errors import InputError
+from cclbench.formats.nccl_tests import labels, printed
+from cclbench.formats.nccl_tests.labels import Labels, LibraryLines
+from cclbench.formats.nccl_tests.printed import Printed
+from cclbench.formats.nccl_tests.rows import (
+    Figures,
+    Heading,
+    SweepRows,
+    contradicted,
+    count,
+    even_groups,
+    library_version,
+)
+from cclbench.formats.nccl_tests.stated import read_csv, read_json, read_rocm_json
+from cclbench.formats.nccl_tests.tables import BEHEADED, CUT, MISFIT, Columns, PrintedRow, Rows
+
+Written = Callable[..., Path]
+HEADER = ["#", "size", "count", "type", "redop", "root", *["time", "algbw", "busbw", "#wrong"] * 2]
+ROW = ["8", "2", "float", "sum", "-1", "5.0", "1.6", "1.6", "0", "4.0", "2.0", "2.0", "N/A"]
+
+
+@pytest.mark.parametrize(
+    ("code", "version"),
+    [
+        *((22907, "2.29.7"), (2708, "2.7.8"), (10_000, "1.0.0"), (9999, "9.9.99"), (29_999, "2.99.99")),
+        *((20_000, "2.0.0"), (2000, "2.0.0"), (2999, "2.9.99"), (20_100, "2.1.0"), (2100, "2.1.0")),
+    ],
+)
+def test_codes_of_versions(code: int, version: str) -> None:
+    assert library_version(code) == version
+
+
+@pytest.mark.parametrize(
+    ("stated", "known"),
+    [
+        *((None, None), (Decimal(0), 0), (Decimal(-1), None), (Decimal("2.5"), 2)),
+        *((Decimal((1 << 60) - 1), (1 << 60) - 1), (Decimal(1 << 60), None)),
+    ],
+)
+def test_counts_of_wrong_results(stated: Decimal | None, known: int | None) -> None:
+    assert count(stated) == known
+
+
+@pytest.mark.parametrize(
+    ("devices", "size"),
+    [
+        ([(0, "a"), (0, "a"), (0, "b"), (0, "c")], (4, 3)),
+        ([(0, "a"), (1, "a"), (0, "b"), (1, "b")], (2, 2)),
+        ([(0, "a"), (1, "a"), (0, "b"), (1, "a")], (None, None)),
+        ([(0, "a"), (1, "a"), (1, "a")], (None, None)),
+        ([], (None, None)),
+    ],
+)
+def test_groups_of_equal_devices_and_hosts(
+    devices: list[tuple[int, str]], size: tuple[int | None, int | None]
+) -> None:
+    assert even_groups(devices) == size
+
+
+class TestSweepRows:
+    """Rows, and what is said of them."""
+
+    GB = Figures(Decimal("1.00"), Decimal("1.00"), Decimal("1.00"))
+
+    def rows(self, *told: tuple[int, Figures], kind: str | None = "broadcast") -> SweepRows:
+        rows = SweepRows(Path("sweep.txt"))
+        for line, (size, figures) in enumerate(told, 5):
+            rows.add(Heading(kind=kind), size, "float", figures, in_place=False, line=line)
+        return rows
+
+    def test_rows_that_contradict_themselves_or_are_wrong_are_named_by_their_lines(self) -> None:
+        good, off, wrong = (
+            self.GB,
+            Figures(Decimal(1), Decimal(7), None),
+            Figures(Decimal("1.00"), None, None, 2),
+        )
+        rows = self.rows((1000, good), (1000, off), (1000, off), (1000, wrong))
+        assert rows.evidence().notes == [
+            "algbw does not follow from size and time in 2 of 4 rows: lines 6, 7",
+            "wrong results in 1 of 4 rows: line 8",
+        ]
+
+    def test_rows_without_a_time_are_counted(self) -> None:
+        rows = self.rows(
+            (8, Figures(None, None, None)), (8, Figures(Decimal(0), Decimal(0), None)), (8, self.GB)
+        )
+        assert (len(rows), rows.left_out) == (1, {"without a time": 2})
+
+    def test_rows_of_no_known_collective_are_counted(self) -> None:
+        rows = self.rows((1000, self.GB), (1000, self.GB), kind=None)
+        (note,) = rows.evidence().notes
+        assert note.startswith("which collective 2 rows are of is not stated: write")
+
+    @pytest.mark.parametrize(
+        ("size", "figures"),
+        [
+            ((1 << 60) + 1, Figures(Decimal(1), None, None)),
+            (-1, Figures(Decimal(1), None, None)),
+            (8, Figures(Decimal("1.1E+14"), None, None)),
+            (8, Figures(Decimal(1), Decimal(10**12), None)),
+            (8, Figures(Decimal(1), None, Decimal(10**12))),
+        ],
+    )
+    def test_what_is_impossible(self, size: int, figures: Figures) -> None:
+        with pytest.raises(InputError) as raised:
+            self.rows((size, figures))
+        assert str(raised.value) == (
+            "sweep.txt: line 5: has an impossible size, time or bandwidth;"
+            " write it again, or remove it to do without"
+        )
+
+    def test_what_is_just_possible(self) -> None:
+        table = self.rows((1 << 60, Figures(Decimal(10) ** 14, None, None)), (0, self.GB)).evidence().timings
+        assert table is not None
+        assert table["bytes"].to_pylist() == [1 << 60, 0]
+        assert table["dur_ns"].to_pylist() == [10**17, 1000]
+
+    def test_sixty_four_models_of_devices_are_kept(self) -> None:
+        rows = self.rows((1000, self.GB))
+        for model in [*range(70), *range(70)]:
+            rows.gpu(f"model {model}")
+        assert rows.evidence().facts["device_name"] == [f"model {model}" for model in range(64)]
+
+    def test_a_row_without_a_time_contradicts_nothing(self) -> None:
+        assert contradicted(Heading(), 8, Figures(None, Decimal(7), None)) is None
+
+
+class TestColumns:
+    """What a table's header says of its rows."""
+
+    def test_of_the_current_header(self) -> None:
+        columns = Columns.of(HEADER)
+        assert (columns.lead, len(columns), columns.stamped, columns.host_time) == (5, 13, False, False)
+        assert columns.split(ROW) == (ROW[:5], ROW[5:])
+        assert columns.split(ROW[:3] + ROW[5:]) == (ROW[:3], ROW[5:])
+        assert columns.split(ROW[:2] + ROW[5:]) is None
+        assert columns.split(["x", *ROW]) is None
+
+    def test_stamps_at_the_end_are_two_words(self) -> None:
+        columns = Columns.of([*HEADER, "timestamp"])
+        assert (len(columns), columns.stamped, columns.figures) == (15, True, Columns.of(HEADER).figures)
+        assert columns.split([*ROW, "2026-03-12", "14:17:56"]) == (ROW[:5], ROW[5:])
+
+    def test_times_of_the_host(self) -> None:
+        assert Columns.of(["#", "size", "count", "type", "cputime", "algbw", "busbw"]) == Columns(
+            3, ("time", "algbw", "busbw"), stamped=False, host_time=True
+        )
+
+    def test_a_header_without_a_time_has_no_figures(self) -> None:
+        columns = Columns.of(["#", "size", "busbw"])
+        assert (columns.lead, columns.figures, columns.placements([])) == (2, (), None)
+
+    def test_no_more_than_two_placements(self) -> None:
+        columns = Columns.of(["#", "size", "count", "type", *["time", "algbw", "busbw"] * 3])
+        found = columns.placements(["1", "2", "3", "4", "5", "6", "7", "8", "9"])
+        assert found == [
+            Figures(Decimal(1), Decimal(2), Decimal(3)),
+            Figures(Decimal(4), Decimal(5), Decimal(6)),
+        ]
+
+    @pytest.mark.parametrize("at", [5, 6, 7, 9, 10, 11])
+    def test_a_figure_that_is_no_number(self, at: int) -> None:
+        words = [*ROW[:at], "x", *ROW[at + 1 :]]
+        assert Columns.of(HEADER).placements(words[5:]) is None
+
+    @pytest.mark.parametrize(("wrong", "errors"), [("0", 0), ("7*", 7), ("N/A", None), ("x", None)])
+    def test_counts_of_errors(self, wrong: str, errors: int | None) -> None:
+        words = [*ROW[5:8], wrong, *ROW[9:]]
+        placements = Columns.of(HEADER).placements(words)
+        assert placements is not None
+        assert [figures.errors for figures in placements] == [errors, None]
+
+
+class TestRows:
+    """Rows of a table as its lines come."""
+
+    def rows(self, *lines: str, torn: bool = True) -> Rows:
+        rows = Rows(Columns.of(HEADER))
+        for line, text in enumerate(lines, 1):
+            rows.add(text.split(), line, torn=torn)
+        rows.end_row()
+        return rows
+
+    def test_a_whole_row(self) -> None:
+        rows = self.rows(" ".join(ROW), " ".join(ROW[:3] + ROW[5:]), torn=False)
+        assert rows.found == [PrintedRow(tuple(ROW), 1), PrintedRow(tuple(ROW[:3] + ROW[5:]), 2)]
+        assert rows.left_out == {}
+
+    def test_pieces_are_of_the_line_that_they_begin_on(self) -> None:
+        rows = self.rows(" ".join(ROW[:5]), " ".join(ROW[5:7]), " ".join(ROW[7:]), " ".join(ROW))
+        assert rows.found == [PrintedRow(tuple(ROW), 1, joined=True), PrintedRow(tuple(ROW), 4, joined=True)]
+        assert rows.left_out == {}
+
+    def test_a_row_with_words_too_many(self) -> None:
+        rows = self.rows(" ".join([*ROW, "5", "6"]), torn=False)
+        assert (rows.found, rows.left_out) == ([], {CUT: 1})
+
+    def test_a_row_that_ends_early(self) -> None:
+        rows = self.rows(" ".join(ROW[:7]), " ".join(ROW), torn=False)
+        assert ([row.line for row in rows.found], rows.left_out) == ([2], {CUT: 1})
+        assert self.rows(" ".join(ROW[:7])).left_out == {MISFIT: 1}
+
+    def test_pieces_too_many(self) -> None:
+        rows = self.rows(" ".join(ROW[:5]), " ".join([*ROW[5:], "7"]), " ".join(ROW[:3]))
+        assert (rows.found, rows.left_out) == ([], {MISFIT: 2})
+
+    @pytest.mark.parametrize(
+        ("piece", "counted"), [("1.0", 0), ("1.0 2.0", 0), ("1.0 2.0 N/A", 1), ("1 2* 3", 1)]
+    )
+    def test_a_piece_without_a_beginning(self, piece: str, counted: int) -> None:
+        assert self.rows(piece).left_out == ({BEHEADED: 1} if counted else {})
+
+    @pytest.mark.parametrize(
+        ("line", "taken"), [("8 2", True), ("8 x", False), ("8", True), ("hello", False), ("N/A", True)]
+    )
+    def test_which_lines_are_a_rows(self, line: str, taken: bool) -> None:
+        assert Rows(Columns.of(HEADER)).add(line.split(), 1, torn=False) is taken
+
+
+class TestLabels:
+    """What stands before a benchmark's own lines."""
+
+    OWN = "# Using devices"
+
+    @pytest.mark.parametrize(("length", "known"), [(119, True), (120, True), (121, False)])
+    def test_a_label_has_120_characters_at_most(self, length: int, known: bool) -> None:
+        label = "l" * length
+        assert Labels().split(label + self.OWN) == ((label, self.OWN) if known else ("", label + self.OWN))
+
+    def test_a_label_holds_for_the_lines_after_it_and_the_longest_first(self) -> None:
+        known = Labels()
+        for label in ("1: x: ", "1: "):
+            known.split(label + self.OWN)
+        assert [known.split(line) for line in ("1: 8 2", "1: x: 8 2", "2: 8 2", self.OWN)] == [
+            ("1: ", "8 2"),
+            ("1: x: ", "8 2"),
+            ("", "2: 8 2"),
+            ("", self.OWN),
+        ]
+
+    def test_labels_beyond_a_bound_are_not_remembered(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(labels, "_MOST", 2)
+        known = Labels()
+        for task in range(3):
+            assert known.split(f"{task}: {self.OWN}") == (f"{task}: ", self.OWN)
+        assert [known.split(f"{task}: 8")[0] for task in range(3)] == ["0: ", "1: ", ""]
+
+    @pytest.mark.parametrize(
+        ("hosts", "text", "begin"),
+        [
+            ([], "-1alpha:1:2 [0] NCCL INFO x", 0),
+            (["alpha"], "-1 alpha:1:2 [0] NCCL INFO x", 3),
+            (["alpha"], "-1alpha:1:2 [0] NCCL INFO x", 2),
+            (["alpha", "1alpha"], "-1alpha:1:2 [0] NCCL INFO x", 1),
+            (["alpha"], "xalpha:1:2 [0] NCCL INFO x", 0),
+            (["8"], "5.08:1:2 [0] NCCL INFO x", 3),
+            (["alpha"], "alpha said nothing", None),
+        ],
+    )
+    def test_where_the_librarys_line_begins(self, hosts: list[str], text: str, begin: int | None) -> None:
+        lines = LibraryLines()
+        for host in hosts:
+            lines.add(host)
+        assert lines.begin(text) == begin
+
+    def test_hosts_of_devices_go_before_those_of_lines(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(labels, "_MOST", 2)
+        lines = LibraryLines()
+        for host in ("beta:1:2 [0] NCCL INFO x", "1alpha:1:2 [0] NCCL INFO x", "gamma:1:2 [0] NCCL INFO x"):
+            assert lines.begin(host) == 0
+        assert lines.begin("-1alpha:1:2 [0] NCCL INFO x") == 1
+        assert lines.begin("5gamma:1:2 [0] NCCL INFO x") == 0  # a third host is not remembered
+        lines.add("alpha")
+        assert lines.begin("-1alpha:1:2 [0] NCCL INFO x") == 2
+        lines.add("b")
+        lines.add("delta")
+        assert lines.begin("5delta:1:2 [0] NCCL INFO x") == 0
+
+
+DEVICE = "# Rank {} Group 0 Pid 1 on alpha device 0 [0x07] {}\n"
+TABLE = (
+    "# size count type redop root time algbw busbw #wrong\n# (B) (elements) (us) (GB/s) (GB/s)\n"
+    "1000 250 float none 0 1.00 1.00 {} 0\n# Out of bounds values : 0 OK\n"
+)
+
+
+class TestPrinted:
+    """Logs of a table or several."""
+
+    def test_models_of_devices_are_cut(self, written: Written) -> None:
+        text = DEVICE.format(0, "NVIDIA " + "x" * 90) + TABLE.format("1.00")
+        found = Printed(written(text)).read().evidence()
+        assert found.facts == {"device_name": "NVIDIA " + "x" * 73}
+
+    @pytest.mark.parametrize(
+        ("model", "library"),
+        [("NVIDIA H100", "nccl"), ("AMD Instinct MI300X", "rccl"), ("gfx942", "rccl"), ("Other", None)],
+    )
+    def test_the_library_is_that_of_the_devices(
+        self, written: Written, model: str, library: str | None
+    ) -> None:
+        table = Printed(written(DEVICE.format(0, model) + TABLE.format("1.00"))).read().evidence().timings
+        assert table is not None
+        assert table["library"].to_pylist() == [library]
+
+    @pytest.mark.parametrize(
+        ("line", "library"),
+        [
+            ("# nccl-tests version 2.18.3", "nccl"),
+            ("# rccl-tests: Version develop:abc", "rccl"),
+            ("NCCL version 2.29.7+cuda12.8", "nccl"),
+            ("RCCL version : 2.22.3", "rccl"),
+            ("# a comment", None),
+        ],
+    )
+    def test_the_library_is_that_of_the_versions(
+        self, written: Written, line: str, library: str | None
+    ) -> None:
+        table = Printed(written(f"{line}\n{TABLE.format('1.00')}")).read().evidence().timings
+        assert table is not None
+        assert table["library"].to_pylist() == [library]
+
+    def test_a_comment_ends_a_row_in_pieces(self, written: Written) -> None:
+        text = TABLE.format("1.00").replace("# Out", "1000 250 float none 0\n# note\n1.00 1.00 1.00 0\n# Out")
+        rows = Printed(written(text)).read()
+        assert rows.left_out == {CUT: 1, BEHEADED: 1}
+        assert len(rows) == 1
+
+    def test_what_is_wrong_in_each_table_is_said(self, written: Written) -> None:
+        text = TABLE.format("1.00").replace("0 OK", "3 FAILED")
+        assert Printed(written(text * 2)).read().notes == ["the benchmark found 3 wrong results"] * 2
+
+    def test_a_second_table_is_of_the_command_after_the_first(self, written: Written) -> None:
+        """Of one process; what stands inside of a table is no command."""
+        text = "./broadcast_perf\n" + TABLE.format("1.00") + "./reduce_perf\n" + TABLE.format("1.00")
+        table = (
+            Printed(written(text.replace("# Out", "./all_gather_perf\n# Out", 1))).read().evidence().timings
+        )
+        assert table is not None
+        assert table["kind"].to_pylist() == ["broadcast", "reduce"]
+
+    @pytest.mark.parametrize(("devices", "ranks"), [(2, 2), (3, None), (4, None)])
+    def test_a_list_of_more_devices_than_any_job_has_tells_no_ranks(
+        self, written: Written, monkeypatch: pytest.MonkeyPatch, devices: int, ranks: int | None
+    ) -> None:
+        monkeypatch.setattr(printed, "_MOST_RANKS", 2)
+        text = "".join(DEVICE.format(rank, "NVIDIA H100") for rank in range(devices)) + TABLE.format("1.00")
+        table = Printed(written(text)).read().evidence().timings
+        assert table is not None
+        assert table["group_size"].to_pylist() == [ranks]
+
+    @pytest.mark.parametrize(("times", "kind"), [(7, None), (8, "broadcast")])
+    def test_a_line_names_eight_benchmarks_at_most(
+        self, written: Written, times: int, kind: str | None
+    ) -> None:
+        line = "./broadcast_perf " * times + "./reduce_perf\n"
+        table = Printed(written(line + TABLE.format("1.00"))).read().evidence().timings
+        assert table is not None
+        assert table["kind"].to_pylist() == [kind]
+
+    @pytest.mark.parametrize(
+        ("line", "kind"),
+        [
+            ("# Collective test starting: broadcast_perf", "broadcast"),
+            ("# Collective test starting: broadcast_perf_mpi", "broadcast"),
+            ("# nThread 1 nGpus 1 ./broadcast_perf", None),
+            ("./my-broadcast_perf", None),
+            ("./broadcast_perf.cu", None),
+            ("./broadcast_perf ./broadcast_perf", "broadcast"),
+        ],
+    )
+    def test_what_names_the_benchmark(self, written: Written, line: str, kind: str | None) -> None:
+        table = Printed(written(f"{line}\n{TABLE.format('1.00')}")).read().evidence().timings
+        assert table is not None
+        assert table["kind"].to_pylist() == [kind]
+
+
+def device(host: str, group: int = 0, model: str = "NVIDIA H100") -> dict[str, Any]:
+    return {"hostname": host, "group": group, "device_info": model}
+
+
+def as_json(**changes: Any) -> str:
+    placement = {"time": 1.0, "alg_bw": 1.0, "bus_bw": 1.0, "nwrong": 0}
+    told = {
+        "version": 2,
+        "args": ["build/broadcast_perf"],
+        "config": {"nthreads": 2, "ngpus": 3, "devices": [device("a"), device("b")]},
+        "results": [{"size": 1000, "type": "float", "out_of_place": placement}],
+    }
+    return json.dumps(told | changes)
+
+
+def result(**changes: Any) -> list[dict[str, Any]]:
+    placement = {"time": 10**14, "alg_bw": 0, "bus_bw": 0}
+    return [{"size": 8, "type": "float", "in_place": placement} | changes]
+
+
+class TestStated:
+    """Files made for programs."""
+
+    def test_ranks_are_processes_threads_and_gpus(self, written: Written) -> None:
+        rows = read_json(written(as_json()))
+        table = rows.evidence().timings
+        assert table is not None
+        (row,) = table.to_pylist()
+        told = [
+            row[name] for name in ("kind", "library", "group_size", "nodes", "in_place", "bytes", "errors")
+        ]
+        assert told == ["broadcast", "nccl", 12, 2, False, 1000, 0]
+
+    @pytest.mark.parametrize(
+        ("changes", "ranks", "nodes"),
+        [
+            ({"config": None}, None, None),
+            ({"config": {"nthreads": 1, "ngpus": 1}}, None, None),
+            ({"config": {"nthreads": 1, "ngpus": 1, "devices": [device("a"), device("b", 1)]}}, 1, 1),
+            (
+                {
+                    "config": {
+                        "nthreads": 1,
+                        "ngpus": 1,
+                        "devices": [device("a"), device("a"), device("b", 1)],
+                    }
+                },
+                *(None, None),
+            ),
+        ],
+    )
+    def test_groups_of_devices(
+        self, written: Written, changes: dict[str, Any], ranks: int | None, nodes: int | None
+    ) -> None:
+        table = read_json(written(as_json(**changes))).evidence().timings
+        assert table is not None
+        assert (table["group_size"].to_pylist(), table["nodes"].to_pylist()) == ([ranks], [nodes])
+
+    @pytest.mark.parametrize("args", [[], ["broadcast"], ["./other"]])
+    def test_a_program_of_another_name_is_of_no_known_collective(
+        self, written: Written, args: list[str]
+    ) -> None:
+        table = read_json(written(as_json(args=args))).evidence().timings
+        assert table is not None
+        assert table["kind"].to_pylist() == [None]
+
+    @pytest.mark.parametrize(
+        ("believed", "beyond"),
+        [
+            ({"results": result(size=(1 << 60) - 1)}, {"results": result(size=1 << 60)}),
+            ({"results": result(size=0)}, {"results": result(size=-1)}),
+            ({"nccl_version": (1 << 60) - 1}, {"nccl_version": 1 << 60}),
+            ({"nccl_version": 0}, {"nccl_version": -1}),
+            (
+                {"config": {"nthreads": 1, "ngpus": 1 << 20}},
+                {"config": {"nthreads": 1, "ngpus": (1 << 20) + 1}},
+            ),
+            ({"config": {"nthreads": 1 << 20, "ngpus": 1}}, {"config": {"nthreads": 0, "ngpus": 1}}),
+        ],
+    )
+    def test_bounds_of_what_is_believed(
+        self, written: Written, believed: dict[str, Any], beyond: dict[str, Any]
+    ) -> None:
+        read_json(written(as_json(**believed)))
+        with pytest.raises(
+            InputError, match=r"counters.txt: Expected .int. .*; write it again, or remove it"
+        ):
+            read_json(written(as_json(**beyond)))
+
+    def test_wrong_results_versions_and_models_are_told(self, written: Written) -> None:
+        config = {"nthreads": 1, "ngpus": 1, "devices": [device("a", 0, "m" * 90), device("b")]}
+        rows = read_json(written(as_json(config=config, out_of_bounds={"count": 1234}, nccl_version=22907)))
+        found = rows.evidence()
+        assert found.notes[0] == "the benchmark found 1,234 wrong results"
+        assert found.facts == {"library_version": "2.29.7", "device_name": ["m" * 80, "NVIDIA H100"]}
+        assert read_json(written(as_json(out_of_bounds={"count": 0}))).notes == []
+
+    def test_lines_of_json_are_ordinals_of_results(self, written: Written) -> None:
+        bad = result(size=8, in_place={"time": 1.0, "alg_bw": 7.0})
+        found = read_json(written(as_json(results=[*result(), *bad]))).evidence()
+        assert "algbw does not follow from size and time in 1 of 2 rows: line 2" in found.notes
+
+    def test_records_of_rccl_tests(self, written: Written) -> None:
+        record = {
+            "numCycle": 0,
+            "name": "Broadcast",
+            "size": 1000,
+            "type": "float",
+            "inPlace": 2,
+            "time": 1.0,
+        }
+        record |= {"algBw": 1.0, "busBw": 9.0, "wrong": 3}
+        found = read_rocm_json(
+            written(json.dumps([record | {"inPlace": 0, "busBw": 1.0}, record]))
+        ).evidence()
+        assert found.timings is not None
+        assert found.timings["in_place"].to_pylist() == [False, True]
+        assert found.timings["errors"].to_pylist() == [3, 3]
+        assert found.notes[-1] == "wrong results in 2 of 2 rows: lines 1, 2"
+
+    CSV = (
+        "size_bytes,count,dtype,redop,"
+        "oop_time_us,oop_algbw_GBps,oop_busbw_GBps,ip_time_us,ip_algbw_GBps,ip_busbw_GBps\n"
+    )
+
+    @pytest.mark.parametrize(
+        ("ranks", "known"),
+        [
+            ("1", True),
+            ("0000008", True),
+            ("1048576", True),
+            ("1048577", False),
+            ("00000008", False),
+            ("0", False),
+        ],
+    )
+    def test_ranks_of_a_published_sweep(self, written: Written, ranks: str, known: bool) -> None:
+        path = written(f"# ranks: {ranks}\n# ranks: 7\n{self.CSV}8,2,float,,1.0,,,,,\n")
+        if known:
+            table = read_csv(path).evidence().timings
+            assert table is not None
+            assert table["group_size"].to_pylist() == [int(ranks)]
+            return
+        with pytest.raises(
+            InputError, match=r"counters.txt: the header's ranks is no number of ranks, nodes"
+        ):
+            read_csv(path)
+
+    def test_both_placements_of_a_published_row_and_the_half_of_one(self, written: Written) -> None:
+        path = written(
+            f"# rccl: 2.22\n# derived: yes\n{self.CSV}8,2,float,,1.5,,,2.5,,\n16,4,odd,,,,,3.5,,\n"
+            "32,8,float,,,,,,,\n"
+        )
+        rows = read_csv(path)
+        table = rows.evidence().timings
+        assert table is not None
+        assert [
+            tuple(row[name] for name in ("bytes", "in_place", "dur_ns", "dtype")) for row in table.to_pylist()
+        ] == [
+            (8, False, 1500, "float"),
+            (8, True, 2500, "float"),
+            (16, True, 3500, None),
+        ]
+        assert table["library"].to_pylist() == ["rccl"] * 3
+        assert rows.notes == ["its bandwidths are recomputed from size and time, by its own words"]
+        assert rows.facts == {"library_version": "2.22"}
+
+    @pytest.mark.parametrize(
+        ("row", "says"),
+        [
+            ("8,2,float", "line 3: has 3 cells instead of 10; write it again"),
+            ("8,2,float,,fast,,,,,", "line 3: holds text where a number belongs; write it again"),
+            ("x,2,float,,1,,,,,", "line 3: holds text where a number belongs"),
+        ],
+    )
+    def test_rows_that_are_damaged(self, written: Written, row: str, says: str) -> None:
+        with pytest.raises(InputError, match=says):
+            read_csv(written(f"{self.CSV}16,2,float,,1,,,,,\n{row}\n"))
+
+    def test_columns_of_another_order(self, written: Written) -> None:
+        with pytest.raises(
+            InputError, match=r"line 2: its columns are not size_bytes,count,.*,ip_busbw_GBps; "
+        ):
+            read_csv(written(f"# coll: broadcast\ncount,{self.CSV}"))

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exports rewritten table by table: which values change, how often they count, and what is refused."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from formats.nsys_files import KERNEL, kernel, nvtx, strings, write
+
+from cclbench.errors import InputError
+from cclbench.formats.nsys import rewriting
+from cclbench.formats.nsys.rewriting import DatabaseRewriter
+from cclbench.formats.rewriting import HOST
+
+
+class Plain:
+    """Replaces the word `secret`, values of the field `Hostname`, and annotations."""
+
+    def __init__(self) -> None:
+        self.counted = Counter[tuple[str, str]]()
+
+    def text(self, text: str, _field: str = "") -> tuple[str, Counter[str]]:
+        return text.replace("secret", "?"), Counter(word=1) if "secret" in text else Counter()
+
+    def kind_of_field(self, name: str) -> str | None:
+        return HOST if name == "Hostname" else None
+
+    def field(self, kind: str, _text: str) -> tuple[str, Counter[str]]:
+        return "host-1", Counter({kind: 1})
+
+    def annotation(self, text: str) -> tuple[str, Counter[str]]:
+        return f"range of {len(text)}", Counter(annotation=1)
+
+    def masked(self, data: bytes) -> tuple[bytes, Counter[str]]:
+        return data.replace(b"secret", b"??????"), Counter(bytes=1)
+
+    def count(self, place: str, counts: dict[str, int]) -> None:
+        for kind, number in counts.items():
+            self.counted[place, kind] += number
+
+
+def rewritten(path: Path, *, annotations: bool = False) -> tuple[Any, dict[tuple[str, str], int]]:
+    """A function that selects from the rewritten copy, and what was counted, with a copy and without."""
+    redactor, only_counted = Plain(), Plain()
+    target = path.with_name("new.sqlite")
+    target.unlink(missing_ok=True)
+    DatabaseRewriter(path, redactor, annotations=annotations).rewrite(target)  # type: ignore[arg-type]
+    before = path.read_bytes()
+    DatabaseRewriter(path, only_counted, annotations=annotations).rewrite(None)  # type: ignore[arg-type]
+    assert path.read_bytes() == before
+    assert only_counted.counted == redactor.counted
+
+    def select(sql: str) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(target)) as database:
+            return database.execute(sql).fetchall()
+
+    return select, dict(redactor.counted)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "trace.sqlite"
+
+
+def test_texts_and_blobs_of_every_column_change_as_what_they_are(path: Path) -> None:
+    rows = [
+        {"a": 1, "b": "plain", "c": b"a secret", "d": "secret"},
+        {"a": 2, "b": "secret", "c": "secret", "d": b"secret"},
+        {"a": 3, "b": "secret", "c": None, "d": 7},
+        {"a": "secret", "b": 1.5, "c": b"fine", "d": None},
+    ]
+    select, counted = rewritten(write(path, ODD=rows, StringIds=strings("x")))
+    assert select("SELECT * FROM ODD ORDER BY rowid") == [
+        (1, "plain", b"a ??????", "?"),
+        (2, "?", "?", b"??????"),
+        (3, "?", None, 7),
+        ("?", 1.5, b"fine", None),
+    ]
+    assert counted == {
+        ("ODD.a", "word"): 1,
+        ("ODD.b", "word"): 2,
+        ("ODD.c", "word"): 1,
+        ("ODD.c", "bytes"): 1,
+        ("ODD.d", "word"): 1,
+        ("ODD.d", "bytes"): 1,
+    }
+
+
+def test_a_column_of_blobs_alone(path: Path) -> None:
+    rows = [{"a": 1, "b": 2, "c": b"secret"}]
+    select, counted = rewritten(write(path, ODD=rows, StringIds=strings("x")))
+    assert (select("SELECT c FROM ODD"), counted) == ([(b"??????",)], {("ODD.c", "bytes"): 1})
+
+
+def test_rows_of_names_and_values_are_fields(path: Path) -> None:
+    """As in TARGET_INFO_SYSTEM_ENV; where a table has no names, its columns are the fields."""
+    told = (("Hostname", "alpha"), ("x", "alpha"), ("y", "secret"))
+    rows = [{"name": name, "value": value} for name, value in told]
+    tables = {"TARGET_INFO_SYSTEM_ENV": rows, "OTHER": [{"value": "alpha", "Hostname": "alpha"}]}
+    select, counted = rewritten(write(path, StringIds=strings("x"), **tables))
+    assert select("SELECT value FROM TARGET_INFO_SYSTEM_ENV") == [("host-1",), ("alpha",), ("?",)]
+    assert select("SELECT value, Hostname FROM OTHER") == [("alpha", "host-1")]
+    assert counted == {
+        ("TARGET_INFO_SYSTEM_ENV.value", HOST): 1,
+        ("TARGET_INFO_SYSTEM_ENV.value", "word"): 1,
+        ("OTHER.Hostname", HOST): 1,
+    }
+
+
+NAMES = strings("my range", "gemm", "both", "other")
+
+
+def test_ranges_that_people_named_are_numbered_where_that_is_asked_for(path: Path) -> None:
+    """By own text or registered, but for operators, and for names that something else has too."""
+    ranges = [nvtx(1, 2, text) for text in ("mine", "aten::mm", "mm, op_id = 3", "mm, seq = 3", "x, seq=4")]
+    ranges += [nvtx(1, 2, textId=1), nvtx(1, 2, textId=3), nvtx(1, None, "a thread", eventType=39)]
+    write(path, StringIds=NAMES, NVTX_EVENTS=ranges, **{KERNEL: [kernel(1, 2, name=3)]})
+    select, counted = rewritten(path, annotations=True)
+    texts = [text for (text,) in select("SELECT text FROM NVTX_EVENTS WHERE text IS NOT NULL ORDER BY rowid")]
+    assert texts == ["range of 4", "aten::mm", "mm, op_id = 3", "mm, seq = 3", "x, seq=4", "a thread"]
+    assert [name for (name,) in select("SELECT value FROM StringIds ORDER BY id")] == [
+        *("range of 8", "gemm", "both", "other"),
+    ]
+    assert counted == {("NVTX_EVENTS.text", "annotation"): 1, ("StringIds.value", "annotation"): 1}
+    assert rewritten(path)[1] == {}
+
+
+def test_the_same_value_counts_in_every_row(path: Path) -> None:
+    rows = [{"text": "a secret"}] * 3 + [{"text": "b secret"}]
+    assert rewritten(write(path, StringIds=strings("x"), ODD=rows))[1] == {("ODD.text", "word"): 4}
+
+
+@pytest.mark.parametrize(
+    ("statement", "named"),
+    [
+        ("CREATE TRIGGER t AFTER INSERT ON ODD BEGIN SELECT 1; END", "'t'"),
+        ("CREATE VIEW v AS SELECT 1", "'v'"),
+        ("CREATE TABLE secret (x)", "'secret'"),
+        (f"CREATE VIEW {'v' * 70} AS SELECT 1", f"'{'v' * 60}'"),
+        ("CREATE VIRTUAL TABLE w USING fts5(x)", "'w'"),
+        ("CREATE INDEX i ON ODD (a)", None),
+    ],
+)
+def test_a_schema_that_holds_more_than_an_exports(path: Path, statement: str, named: str | None) -> None:
+    write(path, StringIds=strings("x"), ODD=[{"a": "secret"}])
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(statement)
+    if named is None:
+        assert rewritten(path)[1] == {("ODD.a", "word"): 1}
+        return
+    says = rf"its schema holds more than an export's \({named}\); export it again"
+    with pytest.raises(InputError, match=says):
+        rewritten(path)
+
+
+def test_values_beyond_a_bound_are_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewriting, "_LONGEST", 1 << 16)
+    write(path, StringIds=strings("x"), ODD=[{"a": "x" * 70_000}])
+    with pytest.raises(InputError, match=r"trace.sqlite: cannot be redacted: .*too big; export it again"):
+        rewritten(path)
+
+
+def test_nothing_of_the_old_pages_or_of_working_copies_is_left(path: Path) -> None:
+    write(path, StringIds=strings("x"), ODD=[{"a": "secret " * 500}])
+    rewritten(path)
+    assert b"secret" not in path.with_name("new.sqlite").read_bytes()
+    assert sorted(file.name for file in path.parent.iterdir()) == ["new.sqlite", "trace.sqlite"]

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pickles of plain data read without pickle: what Python writes, and how much of it is believed."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cclbench.errors import InputError
+from cclbench.formats import pickled
+from cclbench.formats.pickled import NotPlainError, plain, rewrite_pickle
+from cclbench.formats.rewriting import ENVIRONMENT, HOST, JOB
+
+TEXTS = [f"text {n}" for n in range(300)]
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(0, 1, 255, 256, 65_535, 65_536, -1, 2**31 - 1, -(2**31), 2**31, -(2**31) - 1, 2**63, -(2**70)),
+        *(0.0, -1.5, 1e300, float("inf"), None, True, False, "", "a", "é", "x" * 255, "x" * 256, "\ud800"),
+        *(
+            (),
+            (1,),
+            (1, 2),
+            (1, 2, 3),
+            (1, 2, 3, 4),
+            [],
+            [1],
+            [1, [2, [3]]],
+            {},
+            {"a": 1},
+            {1: "b", False: 2},
+        ),
+        *({"a": {"b": [(1, None)]}, "c": {}}, TEXTS + TEXTS, dict.fromkeys(TEXTS[:3], TEXTS)),
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_what_python_writes_is_read_as_it_was(value: Any, protocol: int) -> None:
+    found = plain(pickle.dumps(value, protocol))
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_what_is_shared_is_one_object() -> None:
+    shared = ["x"]
+    first, (second,), third = plain(pickle.dumps([shared, (shared,), ["x"]]))
+    assert first is second
+    assert first is not third
+
+
+@pytest.mark.parametrize("runs", [1, 1 << 16])
+def test_repeated_references_are_followed_whatever_is_remembered(
+    monkeypatch: pytest.MonkeyPatch, runs: int
+) -> None:
+    monkeypatch.setattr(pickled, "_RUNS", runs)
+    frames = [{"line": n} for n in range(400)]
+    stacks = [[frames[(a * b) % 400] for b in range(40)] for a in range(30)] * 2
+    assert plain(pickle.dumps(stacks, 2)) == stacks
+
+
+@pytest.mark.parametrize(("value", "entries"), [([1, 2, 3], 3), ({"a": (1, 2)}, 3), ([[], [[]]], 3), (7, 0)])
+def test_entries_are_counted_within_all_that_hold_them(value: Any, entries: int) -> None:
+    assert plain(pickle.dumps(value), unfolded=entries) == value
+    if entries:
+        with pytest.raises(NotPlainError, match=r"^pickle unfolds to more than any dump holds$"):
+            plain(pickle.dumps(value), unfolded=entries - 1)
+
+
+def test_what_is_referred_to_twice_counts_twice() -> None:
+    shared = [1, 2]
+    data = pickle.dumps([shared, shared])
+    assert plain(data, unfolded=6) == [shared, shared]
+    with pytest.raises(NotPlainError, match="unfolds"):
+        plain(data, unfolded=5)
+
+
+def test_instructions_are_counted_but_not_references(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last of so many is one too many, but for the end; here eight without the references."""
+    data = b"\x80\x02(Nq\x00" + b"h\x00N" * 3 + b"t."
+    monkeypatch.setattr(pickled, "_MOST_INSTRUCTIONS", 9)
+    assert plain(data) == (None,) * 7
+    monkeypatch.setattr(pickled, "_MOST_INSTRUCTIONS", 8)
+    with pytest.raises(NotPlainError, match=r"^pickle has more than 8 instructions$"):
+        plain(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"\x80\x02}", "pickle is cut: it has no end"),
+        (b"\x80\x02X\x02\x00\x00\x00a", "pickle is cut: it has no end"),
+        (b"\x80\x02j\x00", "pickle is cut: it has no end"),
+        (b"\x80\x02cos\nmkdir\n.", "pickle holds more than data: instruction GLOBAL at byte 2"),
+        (b"\x80\x02K\x01K\x02a.", "pickle is damaged (items without a list)"),
+        (b"\x80\x02]K\x01K\x02s.", "pickle is damaged (items without a dictionary)"),
+        (b"\x80\x02}NK\x02s.", "pickle is damaged (items without a dictionary)"),
+        (b"\x80\x02}G" + b"\x00" * 8 + b"K\x02s.", "pickle is damaged (items without a dictionary)"),
+        (b"\x80\x02](K\x01ee.", "pickle is damaged (IndexError)"),
+        (b"\x80\x02K\x01\x86.", "pickle is damaged (IndexError)"),
+        (b"\x80\x02K\x01\x85\x85K\x02.", "pickle is damaged (ValueError)"),
+        (b"\x80\x02h\x05.", "pickle is damaged (KeyError)"),
+        (b"\x80\x02J\x01", "pickle is damaged (error)"),
+        (b"\x80\x02]q\x00h\x00a.", "pickle holds an object that refers to itself"),
+        (b"\x80\x02]q\x00]h\x00aa.", "pickle holds an object that refers to itself"),
+    ],
+)
+def test_what_is_wrong_with_it(data: bytes, why: str) -> None:
+    with pytest.raises(NotPlainError) as raised:
+        plain(data)
+    assert str(raised.value) == why
+
+
+class Kept:
+    """Says that nothing is to be replaced."""
+
+    def text(self, text: str, _field: str = "") -> tuple[str, dict[str, int]]:
+        return text, {}
+
+    def kind_of_field(self, _name: str) -> str | None:
+        return None
+
+    def count(self, place: str, counts: dict[str, int]) -> None:
+        raise AssertionError(place) if counts else None
+
+
+def test_a_pickle_that_cannot_be_rewritten_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "a.pkl"
+    path.write_bytes(b"\x80\x02}")
+    with pytest.raises(InputError, match=r"a.pkl: pickle is cut: it has no end; write it again"):
+        rewrite_pickle(path, None, Kept())  # type: ignore[arg-type]
+    path.write_bytes(b"\x80\x02" + b"]" * 5000 + b"a" * 4999 + b".")
+    with pytest.raises(InputError, match=r"a.pkl: is nested too deeply; write it again"):
+        rewrite_pickle(path, None, Kept())  # type: ignore[arg-type]
+
+
+class Fields:
+    """Replaces the word `secret` and what some fields hold; remembers what it counted."""
+
+    def __init__(self) -> None:
+        self.counted = Counter[tuple[str, str]]()
+
+    def text(self, text: str, _field: str = "") -> tuple[str, Counter[str]]:
+        return text.replace("secret", "?"), Counter(word=1) if "secret" in text else Counter()
+
+    def kind_of_field(self, name: str) -> str | None:
+        return {"host": HOST, "env": ENVIRONMENT, "job": JOB}.get(name)
+
+    def field(self, kind: str, _text: str, *, name: str = "") -> tuple[str, Counter[str]]:
+        return f"{kind} {name}".strip(), Counter({kind: 1})
+
+    def count(self, place: str, counts: dict[str, int]) -> None:
+        for kind, number in counts.items():
+            self.counted[place, kind] += number
+
+
+SHARED = ["a secret"]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "counted"),
+    [
+        ("secret", "?", {("a key", "word"): 1}),
+        (
+            {"k": "secret", "n": [1, 2.5, None, True]},
+            {"k": "?", "n": [1, 2.5, None, True]},
+            {("k", "word"): 1},
+        ),
+        ({"k": ("a", ["secret"])}, {"k": ("a", ["?"])}, {("k", "word"): 1}),
+        ({"secret": 1, 7: "secret"}, {"?": 1, 7: "?"}, {("a key", "word"): 1, ("7", "word"): 1}),
+        ({"host": "a", "k": "a"}, {"host": "host name", "k": "a"}, {("host", HOST): 1}),
+        (
+            {"host": ["a", {"k": "b", "job": 7}], "z": "a"},
+            {"host": ["host name", {"k": "host name", "job": 7}], "z": "a"},
+            {("host", HOST): 1, ("k", HOST): 1},
+        ),
+        (
+            {"env": {"A": "1", "B": 2}},
+            {"env": {"A": "environment variable A", "B": 2}},
+            {("A", ENVIRONMENT): 1},
+        ),
+        ({"env": ["A=1"]}, {"env": ["environment variable"]}, {("env", ENVIRONMENT): 1}),
+        ({"job": 7, "n": 7}, {"job": None, "n": 7}, {("job", JOB): 1}),
+        ({"job": [7, "x"]}, {"job": [None, "job"]}, {("job", JOB): 2}),
+        ({"host": 7}, {"host": 7}, {}),
+        (
+            {"a": SHARED, "b": [SHARED, SHARED]},
+            {"a": ["a ?"], "b": [["a ?"]] * 2},
+            {("a", "word"): 1, ("b", "word"): 1},
+        ),
+    ],
+)
+def test_texts_change_by_the_keys_they_are_the_values_of(
+    tmp_path: Path, value: Any, expected: Any, counted: dict[tuple[str, str], int]
+) -> None:
+    path, target, redactor = tmp_path / "a.pkl", tmp_path / "b.pkl", Fields()
+    path.write_bytes(pickle.dumps(value))
+    rewrite_pickle(path, target, redactor)  # type: ignore[arg-type]
+    assert plain(target.read_bytes()) == expected
+    assert redactor.counted == counted
+
+
+def test_what_was_shared_is_still_shared(tmp_path: Path) -> None:
+    path, target = tmp_path / "a.pkl", tmp_path / "b.pkl"
+    path.write_bytes(pickle.dumps({"b": [SHARED, SHARED], "c": SHARED}))
+    rewrite_pickle(path, target, Fields())  # type: ignore[arg-type]
+    new = plain(target.read_bytes())
+    assert new["b"][0] is new["b"][1]
+    assert target.read_bytes()[:2] == b"\x80\x02"

@@ -1,0 +1,585 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of operators read alone: their rows and payloads, what they say together, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cclbench.errors import InputError
+from cclbench.formats import DeviceStep, Part, Payload, Rows, Trace, timeline
+from cclbench.formats.timeline import Timeline, tables
+from cclbench.formats.timeline.mapping import Columns, Operator, Time, TimelineMapping, maps
+from cclbench.formats.timeline.survey import Survey, surveyed
+from cclbench.formats.timeline.tables import batches, wanted
+from cclbench.record.facts import ProcessGroup
+
+BARE = """\
+version: 1
+files: "*"
+columns: {rank: r, operator: op, start: t, duration: d}
+time: {unit: ns}
+operators: {"*": {does: compute}}
+"""
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes a mapping and a table beside it, CSV of lines or Parquet of columns; its path."""
+
+    def write(rows: str | dict[str, Any], mapping: str = BARE, name: str = "job.csv") -> Path:
+        (tmp_path / "timeline.yaml").write_text(mapping)
+        path = tmp_path / name
+        if isinstance(rows, str):
+            path.write_text(rows)
+        else:
+            pq.write_table(pa.table(rows), path)
+        return path
+
+    return write
+
+
+def opened(path: Path, rank: int = 0) -> tuple[Trace, list[Rows]]:
+    """A rank's trace, read to its end."""
+    trace = Timeline().read(path, part=Part(str(rank)))
+    return trace, [rows for rows in trace.batches if isinstance(rows, Rows)]
+
+
+def listed(rows: Rows) -> list[tuple[str, int, int, int]]:
+    names = list(rows.names)
+    columns = (rows.codes, rows.start_ns, rows.dur_ns, rows.track)
+    return [(names[c], int(s), int(d), int(t)) for c, s, d, t in zip(*columns, strict=True)]
+
+
+def mapped(**changes: Any) -> TimelineMapping:
+    told: dict[str, Any] = {
+        "version": 1,
+        "files": "*",
+        "columns": Columns(rank="r", operator="op", start="t", duration="d"),
+        "time": Time(unit="ns"),
+        "operators": {},
+    }
+    return TimelineMapping(**told | changes)
+
+
+# Steps 7 and 9 of ranks 0 and 1, times as the tables tell them.
+SPANS = {9: {0: (500, 560), 1: (510, 600)}, 7: {0: (100, 150), 1: (90, 140)}}
+
+
+class TestSurvey:
+    """What is known of a folder's ranks, steps and groups."""
+
+    def test_steps_that_count_from_their_begin_lie_end_to_end(self) -> None:
+        """60 ns of step 7, from 90 to 150, lie before step 9, which begins at 500."""
+        survey = Survey(mapped(time=Time(unit="ns", origin="step")), spans=SPANS)
+        assert survey.origins() == {7: -90, 9: 60 - 500}
+        assert survey.steps(1) == [
+            DeviceStep(name="step 7", number=7, start_ns=0, end_ns=50, closed=True),
+            DeviceStep(name="step 9", number=9, start_ns=60, end_ns=160, closed=True),
+        ]
+
+    def test_steps_of_one_origin_end_where_the_next_number_begins(self) -> None:
+        spans = {1: {0: (10, 15)}, 2: {0: (20, 25), 1: (0, 1)}, 5: {0: (50, 58)}}
+        assert [
+            (s.number, s.start_ns, s.end_ns, s.closed) for s in Survey(mapped(), spans=spans).steps(0)
+        ] == [
+            (1, 10, 20, True),
+            (2, 20, 25, True),
+            (5, 50, 58, False),
+        ]
+        assert [s.number for s in Survey(mapped(), spans=spans).steps(1)] == [2]
+        assert Survey(mapped()).steps(0) == []
+
+    @pytest.mark.parametrize(("ranks", "complete"), [(None, True), (2, True), (3, False)])
+    def test_all_ranks_are_there_as_far_as_it_is_told(self, ranks: int | None, complete: bool) -> None:
+        assert Survey(mapped(ranks=ranks), places={0: (), 1: ()}).complete is complete
+
+    PLACES = {0: (0, 0), 1: (1, 0), 2: (0, 1), 3: (1, 1)}  # noqa: RUF012 - not changed
+
+    def placed(self, **changes: Any) -> Survey:
+        operators = {
+            "sum": Operator(does="all_reduce", over=("dp",)),
+            "all": Operator(does="all_reduce", over=("pp", "dp")),
+            "some": Operator(does="all_reduce"),
+            "next": Operator(does="send", peer={"pp": 1}),
+            "across": Operator(does="recv", peer={"pp": -1, "dp": 1}),
+        }
+        told: dict[str, Any] = {"places": self.PLACES, "operators": operators}
+        told |= {"runs": {"sum": {0, 1, 2, 3}, "all": {3, 1, 0}}, "groups": {"g": {5, 2, 3}}}
+        return Survey(mapped(place={"dp": "x", "pp": "y"}), **told | changes)
+
+    def test_groups_are_those_of_the_column_or_of_the_places(self) -> None:
+        survey = self.placed()
+        assert survey.members("sum", 0, None) == (0, 1)
+        assert survey.members("sum", 3, None) == (2, 3)
+        assert survey.members("all", 3, None) == (0, 1, 3)  # of those that run it
+        assert survey.members("some", 0, None) is None
+        assert survey.members("some", 2, "g") == (2, 3, 5)
+        assert survey.members("sum", 0, "g") == (2, 3, 5)
+        assert (survey.along("dp", 2), survey.along("pp", 2)) == ((2, 3), (0, 2))
+
+    def test_groups_are_unknown_where_ranks_are_missing(self) -> None:
+        survey = self.placed()
+        survey.mapping = mapped(place={"dp": "x", "pp": "y"}, ranks=5)
+        assert survey.members("sum", 0, None) is None
+        assert survey.members("some", 2, "g") is None
+
+    def test_peers_stand_so_many_places_further(self) -> None:
+        survey = self.placed()
+        assert [survey.peer("next", rank) for rank in range(4)] == [2, 3, None, None]
+        assert [survey.peer("across", rank) for rank in range(4)] == [None, None, 1, None]
+        assert survey.peer("sum", 0) is None
+        assert self.placed(places={0: (None, 0), 1: (0, 1)}).peer("next", 0) is None
+
+
+def test_the_first_pattern_that_fits_says_what_an_operator_does() -> None:
+    operators = {"a*": Operator(does="compute"), "ab": Operator(does="copy"), "c": Operator(does="ignore")}
+    mapping = mapped(operators=operators)
+    assert [mapping.operator(name) for name in ("ab", "c", "d")] == [operators["a*"], operators["c"], None]
+
+
+@pytest.mark.parametrize("key", ["columns:", "operators:", '"columns" :', "'operators'\t:"])
+def test_a_mapping_is_known_by_its_keys(write: Write, key: str) -> None:
+    path = write("r,op,t,d\n")
+    assert maps(path)
+    assert not maps(path.with_name("timeline.yaml"))
+    path.with_name("timeline.yaml").write_text(f"x: 1\n{key} 5\n")
+    with pytest.raises(InputError):
+        maps(path)
+    path.with_name("timeline.yaml").write_text(f"x: 1\n  {key} 5\n")
+    assert not maps(path)
+    path.with_name("timeline.yaml").write_text(BARE.replace('"*"', "other.csv", 1))
+    assert not maps(path)
+
+
+@pytest.mark.parametrize(
+    ("operators", "more", "said"),
+    [
+        ("a: {does: compute, over: [dp]}", "", "operators.a.over: says nothing of what does compute"),
+        ("a: {does: send, over: [dp]}", "", "operators.a.over: says nothing of what does send"),
+        (
+            "a: {does: all_reduce, peer: {dp: 1}}",
+            "",
+            "operators.a.peer: says nothing of what does all_reduce",
+        ),
+        ("a: {does: ignore, category: gemm}", "", "operators.a.category: is for what computes, and it does"),
+        (
+            "a: {does: all_reduce, over: [pp]}",
+            "",
+            "operators.a.over: names pp, of which `place` has no column",
+        ),
+        (
+            "a: {does: all_reduce, over: [dp]}",
+            ", group: g",
+            "operators.a.over: and columns.group both tell it",
+        ),
+        ("a: {does: send, peer: {dp: 1}}", ", peer: p", "operators.a.peer: and columns.peer both tell it"),
+        ("a: {does: all_reduce, over: [dp]}", ", peer: p", None),
+        ("a: {does: recv, peer: {dp: 1}}", ", group: g", None),
+        ("a: {does: compute, category: gemm}", "", None),
+    ],
+)
+def test_what_an_operator_does_must_fit_what_is_said_of_it(
+    write: Write, operators: str, more: str, said: str | None
+) -> None:
+    mapping = BARE.replace('"*": {does: compute}', operators).replace("d}", "d" + more + "}", 1)
+    path = write("r,op,t,d,x\n", mapping + "place: {dp: x}\n")
+    if said is None:
+        assert maps(path)
+        return
+    with pytest.raises(InputError) as raised:
+        maps(path)
+    assert f"{said}" in str(raised.value)
+    assert "timeline.yaml:5" in str(raised.value)
+
+
+def test_rows_of_a_rank_in_the_files_order(write: Write) -> None:
+    text = "op,t,d,r\nmm,5,2,0\nmm,9,1,1\ncopy,8,1,0\nadd,7,0,0\nskip,9,9,0\n"
+    mapping = BARE.replace(
+        '{"*": {does: compute}}', "{copy: {does: copy}, skip: {does: ignore}, '*': {does: compute}}"
+    )
+    path = write(text, mapping)
+    assert Timeline().parts(path) == [Part("0"), Part("1")]
+    trace, (kernels, copies) = opened(path)
+    assert (kernels.kind, kernels.side, listed(kernels)) == (
+        "kernel",
+        "device",
+        [("mm", 5, 2, 0), ("add", 7, 0, 0)],
+    )
+    assert (copies.kind, listed(copies), copies.bytes) == ("copy", [("copy", 8, 1, 2)], None)
+    assert kernels.bytes is None
+    assert trace.dropped == {"rows of operators that the mapping leaves out": 1}
+    assert (trace.facts.rank, trace.facts.rank_source, trace.facts.world_size) == (0, "column r", None)
+    assert (trace.facts.groups, trace.notes, trace.device_steps) == ((), [], [])
+    assert opened(path, 1)[0].dropped == {}
+
+
+def test_streams_are_those_of_the_table_or_one_for_each_operator_that_does_not_compute(write: Write) -> None:
+    mapping = BARE.replace('{"*"', '{a: {does: all_reduce}, b: {does: broadcast}, "*"')
+    _, (rows,) = opened(write("r,op,t,d\n0,b,1,1\n0,mm,2,1\n0,a,3,1\n", mapping))
+    assert [track for *_, track in listed(rows)] == [2, 0, 1]
+    path = write(
+        "r,op,t,d,s\n0,b,1,1,7\n0,mm,2,1,\n0,a,3,1,\n",
+        mapping.replace("d: d}", "").replace("duration: d}", "duration: d, stream: s}"),
+        "more.csv",
+    )
+    path.with_name("job.csv").unlink()
+    _, (rows,) = opened(path)
+    assert [track for *_, track in listed(rows)] == [7, 0, 1]
+
+
+WHOLE = """\
+version: 1
+files: "*"
+columns: {rank: r, operator: op, start: t, duration: d, step: k, sequence: n, bytes: b, group: g, peer: p}
+time: {unit: ns}
+operators:
+  {mm: {does: compute, category: gemm}, sum: {does: all_reduce}, give: {does: send}, take: {does: recv}}
+"""
+
+
+def told(trace: Trace) -> list[tuple[Payload, int, int]]:
+    payloads = list(trace.told.payloads)
+    return [
+        (payloads[c], r, s) for c, r, s in zip(trace.told.code, trace.told.row, trace.told.seq, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("rows_a_batch", [100, 2])
+def test_payloads_are_of_the_kernels_at_their_places(
+    write: Write, monkeypatch: pytest.MonkeyPatch, rows_a_batch: int
+) -> None:
+    """Operators by name are give, mm, sum and take: sum is the third of four, and step 8 the second."""
+    monkeypatch.setattr(tables, "_ROWS_A_BATCH", rows_a_batch)
+    rows = {
+        "r": [0, 0, 0, 0, 0, 1],
+        "op": ["mm", "sum", "give", "sum", "take", "sum"],
+        "t": [0, 10, 20, 30, 40, 12],
+        "d": [5, 5, 5, 5, 5, 5],
+        "k": [7, 7, 7, 8, 8, 7],
+        "n": [None, 5, None, 6, 0, 5],
+        "b": [None, 64, None, 0, 32, 64],
+        "g": [None, "dp", None, None, None, "dp"],
+        "p": [None, None, 1, None, 3, None],
+    }
+    trace, found = opened(write(rows, WHOLE, "job.parquet"))
+    assert [row for batch in found for row in listed(batch)][1] == ("sum", 10, 5, 3)
+    names, codes = list(found[-1].names), found[-1].name_categories or {}
+    categories = {names[code]: category for code, category in codes.items()}
+    assert categories["mm"] == "gemm"
+    assert categories["sum"] == "communication"
+    kernel = {"source": "kernel", "library": "custom"}
+    assert sorted(told(trace), key=lambda one: one[1]) == [
+        (
+            Payload(
+                **kernel, collective="all_reduce", in_bytes=64, group_name="dp", group_size=2, ranks=(0, 1)
+            ),
+            1,
+            (2 << 24) + 5,
+        ),
+        (Payload(**kernel, collective="send", group_name="give", src_rank=0, dst_rank=1), 2, -1),
+        (Payload(**kernel, collective="all_reduce", in_bytes=0, group_name="sum"), 3, (6 << 24) + 6),
+        (
+            Payload(**kernel, collective="recv", in_bytes=32, group_name="take", src_rank=3, dst_rank=0),
+            4,
+            7 << 24,
+        ),
+    ]
+
+
+def test_places_give_groups_and_peers_their_names(write: Write) -> None:
+    mapping = BARE.replace(
+        '{"*": {does: compute}}',
+        "{sum: {does: all_reduce, over: [dp, pp]}, give: {does: send, peer: {pp: 1}}}",
+    )
+    text = "r,op,t,d,x,y\n0,sum,0,1,0,0\n0,give,2,1,0,0\n1,sum,0,1,1,0\n2,sum,0,1,0,1\n3,sum,0,1,1,1\n"
+    trace, _ = opened(write(text, mapping + "place: {dp: x, pp: y}\nranks: 4\n"))
+    assert trace.facts.groups == (
+        ProcessGroup(name="dp: 0", description="dp", ranks=(0, 1)),
+        ProcessGroup(name="pp: 0", description="pp", ranks=(0, 2)),
+    )
+    assert trace.facts.world_size == 4
+    (one, _, _), (other, _, _) = sorted(told(trace), key=lambda row: row[1])
+    assert (one.group_name, one.group_description, one.group_size, one.ranks) == (
+        "sum",
+        "dp_pp",
+        4,
+        (0, 1, 2, 3),
+    )
+    assert (other.group_description, other.group_size, other.ranks) == ("pp", None, None)
+    assert (other.src_rank, other.dst_rank) == (0, 2)
+
+
+def test_ranks_that_are_missing_are_said(write: Write) -> None:
+    trace, _ = opened(write("r,op,t,d,x\n0,a,0,1,0\n1,a,0,1,1\n", BARE + "place: {dp: x}\nranks: 4\n"))
+    assert trace.notes == ["tables of 2 of 4 ranks: process groups by place are not known"]
+    assert trace.facts.groups == ()
+
+
+@pytest.mark.parametrize(("number", "refused"), [((1 << 24) - 1, False), (1 << 24, True)])
+def test_sequence_numbers_have_24_bits(write: Write, number: int, refused: bool) -> None:
+    path = write(f"r,op,t,d,n,k\n3,sum,0,1,{number},\n", WHOLE.replace(", bytes: b, group: g, peer: p", ""))
+    if refused:
+        with pytest.raises(InputError, match=r"^rank 3: holds a sequence number of 2\^24 or more$"):
+            opened(path, 3)
+        return
+    assert told(opened(path, 3)[0])[0][2] == number
+
+
+def test_rows_without_a_step_have_no_time_from_its_begin(write: Write) -> None:
+    mapping = WHOLE.replace("unit: ns", "unit: ns, from: step").replace(
+        ", sequence: n, bytes: b, group: g, peer: p", ""
+    )
+    trace, (rows,) = opened(write("r,op,t,d,k\n0,mm,5,1,2\n0,mm,7,2,2\n0,mm,1,1,4\n", mapping))
+    assert [start for _, start, *_ in listed(rows)] == [0, 2, 4]
+    assert [(s.start_ns, s.end_ns) for s in trace.device_steps] == [(0, 4), (4, 5)]
+    path = write("r,op,t,d,k\n0,mm,5,1,2\n0,mm,5,1,\n", mapping)
+    with pytest.raises(InputError, match=r"^rank 0: rows have no step, from whose begin times count$"):
+        opened(path)
+
+
+@pytest.mark.parametrize(("begin", "elsewhere"), [(9, 0), (10, 1), (11, 1)])
+def test_rows_that_begin_in_another_step_are_counted(write: Write, begin: int, elsewhere: int) -> None:
+    """Step 2 begins at 10, with its own first row; one of no step is nowhere else."""
+    mapping = WHOLE.replace(", sequence: n, bytes: b, group: g, peer: p", "")
+    path = write(f"r,op,t,d,k\n0,mm,0,5,1\n0,mm,{begin},1,1\n0,mm,10,5,2\n0,mm,3,1,\n", mapping)
+    notes = opened(path)[0].notes
+    assert notes == ["1 rows begin in the time of another step than theirs, and count there"] * elsewhere
+
+
+def test_a_table_is_not_rewritten(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"x.csv: is read by the timeline.yaml beside it, which a data point"
+    ):
+        Timeline().rewrite(tmp_path / "x.csv", None, None, annotations=False)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("ranks", "refused"), [("0,1048575", None), ("0,1048576", 1 << 20), ("-1,0", -1)])
+def test_ranks_have_twenty_bits(write: Write, ranks: str, refused: int | None) -> None:
+    path = write("r,op,t,d\n" + "".join(f"{rank},a,0,1\n" for rank in ranks.split(",")))
+    if refused is None:
+        assert surveyed(path).files == {"job.csv": {0, (1 << 20) - 1}}
+        return
+    with pytest.raises(InputError, match=rf"job.csv: has the rank {refused}; ranks are from 0 to 1,048,575$"):
+        surveyed(path)
+
+
+@pytest.mark.parametrize(("count", "refused"), [(1 << 12, False), ((1 << 12) + 1, True)])
+def test_operators_are_4096_at_most(write: Write, count: int, refused: bool) -> None:
+    path = write("r,op,t,d\n" + "".join(f"0,a{n},0,1\n" for n in range(count)))
+    if refused:
+        with pytest.raises(InputError, match=r"job.csv: has more than 4,096 operators$"):
+            surveyed(path)
+        return
+    assert len(surveyed(path).operators) == count
+
+
+@pytest.mark.parametrize(
+    ("count", "said"), [(1, "b0"), (5, "b0, b1, b2, b3, b4"), (6, "b0, b1, b2, b3, b4, ...")]
+)
+def test_operators_of_which_nothing_is_said_are_named(write: Write, count: int, said: str) -> None:
+    text = "r,op,t,d\n0,a,0,1\n" + "".join(f"0,b{n},0,1\n" for n in reversed(range(count)))
+    with pytest.raises(InputError) as raised:
+        surveyed(write(text, BARE.replace('"*": {does', "a: {does")))
+    assert f"timeline.yaml: does not say what {said} does; add it below operators, with" in str(raised.value)
+
+
+def test_long_names_of_operators_are_cut(write: Write) -> None:
+    with pytest.raises(InputError, match=f"does not say what {'b' * 60} does"):
+        surveyed(write(f"r,op,t,d\n0,{'b' * 70},0,1\n", BARE.replace('"*": {does', "a: {does")))
+
+
+def test_a_rank_stands_in_one_place_and_alone(write: Write) -> None:
+    mapping = BARE + "place: {dp: x}\n"
+    with pytest.raises(
+        InputError, match=r"job.csv: rank 0 stands in two places, \(4,\) and \(5,\); places: dp"
+    ):
+        surveyed(write("r,op,t,d,x\n0,a,0,1,4\n0,b,0,1,5\n", mapping))
+    with pytest.raises(InputError, match=r"ranks 1 and 3 stand in the same place, \(4,\); name the columns"):
+        surveyed(write("r,op,t,d,x\n3,a,0,1,4\n1,a,0,1,4\n0,a,0,1,5\n", mapping))
+
+
+def test_spans_reach_from_the_first_begin_to_the_last_end(write: Write) -> None:
+    """Of all tables and operators; a negative duration ends where it begins."""
+    mapping = WHOLE.replace(", sequence: n, bytes: b, group: g, peer: p", "")
+    path = write("r,op,t,d,k\n0,mm,5,2,1\n0,sum,3,1,1\n0,mm,20,-9,2\n1,mm,1,1,1\n", mapping)
+    path.with_name("more.csv").write_text("r,op,t,d,k\n0,mm,6,4,1\n0,mm,9,0,\n")
+    survey = surveyed(path)
+    assert survey.spans == {1: {0: (3, 10), 1: (1, 2)}, 2: {0: (20, 20)}}
+    assert survey.files == {"job.csv": {0, 1}, "more.csv": {0}}
+    assert survey.runs == {"mm": {0, 1}, "sum": {0}}
+    assert list(survey.operators) == ["mm", "sum"]
+
+
+class TestTables:
+    """Values of tables as they are read."""
+
+    @pytest.mark.parametrize(
+        ("unit", "begin", "expected"),
+        [
+            ("s", "1.0000000015", 1_000_000_002),
+            ("s", "1.0000000025", 1_000_000_002),
+            ("ms", "-2.5000005", -2_500_000),
+            ("us", "1.0015", 1002),
+            ("us", "1.0025", 1002),
+            ("ns", "7.5", 8),
+        ],
+    )
+    def test_digits_are_rounded_half_to_even(
+        self, write: Write, unit: str, begin: str, expected: int
+    ) -> None:
+        mapping = BARE.replace("unit: ns", f"unit: {unit}")
+        _, (rows,) = opened(write(f"r,op,t,d\n0,a,{begin},0\n", mapping))
+        assert listed(rows)[0][1] == expected
+
+    @pytest.mark.parametrize(
+        ("unit", "begin", "expected"),
+        [
+            ("s", 1.5, 1_500_000_000),
+            ("ms", 1.5, 1_500_000),
+            ("us", 1.5, 1500),
+            ("ns", 2.5, 2),
+            ("ns", -3.5, -4),
+        ],
+    )
+    def test_floats_are_rounded_half_to_even(
+        self, write: Write, unit: str, begin: float, expected: int
+    ) -> None:
+        mapping = BARE.replace("unit: ns", f"unit: {unit}")
+        path = write({"r": [0], "op": ["a"], "t": [begin], "d": [0]}, mapping, "job.parquet")
+        assert listed(opened(path)[1][0])[0][1] == expected
+
+    @pytest.mark.parametrize(
+        ("begin", "refused"),
+        [
+            *(((1 << 61) - 1, False), (1 << 61, True), (-(1 << 61) + 1, False), (-(1 << 61), True)),
+            *((float((1 << 61) - (1 << 9)), False), (float(1 << 61), True), (float("nan"), True)),
+        ],
+    )
+    def test_times_of_73_years_are_no_clocks(self, write: Write, begin: float, refused: bool) -> None:
+        path = write({"r": [0, 0], "op": ["a", "a"], "t": [begin, begin], "d": [0, 0]}, name="job.parquet")
+        read = batches(path, surveyed_mapping(path))
+        if refused:
+            with pytest.raises(
+                InputError, match=r"column t: holds a time that no clock has; is time.unit right\?"
+            ):
+                list(read)
+            return
+        (batch,) = read
+        assert batch["start"].to_pylist() == [int(begin)] * 2
+
+    @pytest.mark.parametrize(
+        ("unit", "last", "beyond"),
+        [
+            ("s", "2305843008.999999999", "2305843009"),
+            ("ms", "-2305843009212.999999", "-2305843009213"),
+            ("us", "2305843009213692.999", "2305843009213693"),
+            ("ns", "2305843009213693951", "2305843009213693952"),
+        ],
+    )
+    def test_times_of_73_years_are_none_in_any_unit(
+        self, write: Write, unit: str, last: str, beyond: str
+    ) -> None:
+        mapping = BARE.replace("unit: ns", f"unit: {unit}")
+        path = write(f"r,op,t,d\n0,a,{last},0\n", mapping)
+        (batch,) = batches(path, surveyed_mapping(path))
+        assert batch["start"].to_pylist() == [int(last.replace(".", ""))]
+        path = write(f"r,op,t,d\n0,a,{beyond},0\n", mapping)
+        with pytest.raises(InputError, match="holds a time that no clock has"):
+            list(batches(path, surveyed_mapping(path)))
+
+    def test_a_slice_of_times_keeps_its_place(self) -> None:
+        from cclbench.formats.timeline.tables import _nanoseconds
+
+        values = pa.array(["1", "2", "3", "4"]).slice(1, 2)
+        assert _nanoseconds(values, "us", "here").tolist() == [2000, 3000]
+
+    def test_names_may_be_coded_and_columns_empty(self, write: Write) -> None:
+        rows = {"r": [0, 0], "op": pa.array(["a", "b"]).dictionary_encode(), "t": [1, 2], "d": [1, 1]}
+        rows |= {"k": [1, 1], "n": pa.nulls(2), "b": pa.nulls(2), "g": pa.nulls(2), "p": pa.nulls(2)}
+        path = write(rows, WHOLE.replace("mm:", "a: {does: all_reduce}, b:"), "job.parquet")
+        (batch,) = batches(path, surveyed_mapping(path))
+        assert batch["operator"].to_pylist() == ["a", "b"]
+        assert (batch["group"].type, batch["peer"].type) == (pa.string(), pa.int64())
+        assert [payload.group_name for payload, _, _ in told(opened(path)[0])] == ["a"]
+
+    def test_what_is_wanted_of_a_table(self) -> None:
+        columns = Columns(rank="r", operator="op", start="t", duration="d", stream="s")
+        assert wanted(mapped(columns=columns, place={"dp": "x"})) == {
+            "rank": "r",
+            "operator": "op",
+            "start": "t",
+            "duration": "d",
+            "stream": "s",
+            "place.dp": "x",
+        }
+
+    @pytest.mark.parametrize("name", ["r", "op", "t", "d"])
+    def test_a_value_that_is_needed_says_its_row(self, write: Write, name: str) -> None:
+        rows = {"r": [0] * 5, "op": ["a"] * 5, "t": [1] * 5, "d": [1] * 5}
+        rows[name] = [*rows[name][:3], None, None]  # type: ignore[list-item]
+        path = write(rows, name="job.parquet")
+        with pytest.raises(InputError, match=rf"^.*job.parquet: row 4: has no {name}$"):
+            list(batches(path, surveyed_mapping(path)))
+
+    def test_rows_are_numbered_over_all_batches(self, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(tables, "_ROWS_A_BATCH", 2)
+        path = write({"r": [0] * 5, "op": ["a"] * 4 + [None], "t": [1] * 5, "d": [1] * 5}, name="job.parquet")
+        with pytest.raises(InputError, match=r"job.parquet: row 5: has no op$"):
+            list(batches(path, surveyed_mapping(path)))
+
+    def test_a_column_that_is_missing_is_named_with_those_there_are(self, write: Write) -> None:
+        there = ",".join(f"{n}{'x' * 50}" for n in range(14))
+        path = write(f"r,op,t,{there}\n")
+        shown = ", ".join(["r", "op", "t", *(f"{n}{'x' * 50}"[:40] for n in range(9))])
+        with pytest.raises(InputError) as raised:
+            list(batches(path, surveyed_mapping(path)))
+        assert str(raised.value) == f"{path}: has no column 'd', which timeline.yaml names; {shown}"
+
+    def test_files_of_other_endings_are_no_tables(self, write: Write) -> None:
+        path = write("r,op,t,d\n", name="job.txt")
+        with pytest.raises(InputError, match=r"job.txt: is no Parquet, CSV or JSON lines by its name$"):
+            list(batches(path, surveyed_mapping(path)))
+
+    def test_damage_is_said_with_the_rows_before_it(self, write: Write) -> None:
+        path = write("r,op,t,d\n0,a,1,x\n")
+        with pytest.raises(InputError, match=r"job.csv: is damaged behind row 0: "):
+            list(batches(path, surveyed_mapping(path)))
+
+
+def surveyed_mapping(path: Path) -> TimelineMapping:
+    from cclbench.formats.timeline.mapping import mapping_at
+
+    return mapping_at(path.with_name("timeline.yaml"))
+
+
+def test_a_parquet_table_may_have_more_columns_but_not_fewer(write: Write) -> None:
+    rows = {"r": [0], "op": ["a"], "t": [1], "d": [2], "more": ["x"]}
+    assert listed(opened(write(rows, name="job.parquet"))[1][0]) == [("a", 1, 2, 0)]
+    del rows["d"]
+    path = write(rows, name="job.parquet")
+    with pytest.raises(
+        InputError, match=r"job.parquet: has no column 'd', which timeline.yaml names; r, op, t"
+    ):
+        list(batches(path, surveyed_mapping(path)))
+
+
+def test_rows_of_step_0_in_another_step_are_counted(write: Write) -> None:
+    mapping = WHOLE.replace(", sequence: n, bytes: b, group: g, peer: p", "")
+    notes = opened(write("r,op,t,d,k\n0,mm,0,5,0\n0,mm,10,5,1\n0,mm,12,1,0\n", mapping))[0].notes
+    assert notes == ["1 rows begin in the time of another step than theirs, and count there"]
+
+
+def test_steps_are_fewer_than_a_bound(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline, "_MOST_STEPS", 3)
+    mapping = WHOLE.replace(", sequence: n, bytes: b, group: g, peer: p", "")
+    two = "r,op,t,d,k\n0,mm,0,5,0\n0,mm,10,5,7\n"
+    assert len(opened(write(two, mapping))[1]) == 1
+    with pytest.raises(InputError, match=r"^has more than 3 steps$"):
+        opened(write(two + "0,mm,20,5,9\n", mapping))
