@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.intervals import Int64, Mask
+from cclbench.replay.nodes import begins
 from cclbench.replay.tables import GraphInput, Rows, joined
-from cclbench.replay.waits import PROMPT_NS, TOLERANCE_NS
+from cclbench.replay.waits import TOLERANCE_NS
 
 OWN_GAP_NS: Final = 10_000
 """From one row's end to the next one's begin on a stream that has more to do: 1 to 5 µs are usual."""
@@ -117,7 +118,7 @@ def device_of(rank: GraphInput) -> Device:
     pairs = paired(rank).sorted()
     rows = pairs.rows
     launch = _launch_of(rows, rank.launches)
-    first = np.diff(rows.lane, prepend=-1) != 0
+    first = begins(rows.lane)
     before = np.where(first, rows.start, np.roll(rows.end, 1))
     measured = np.where(first, 0, rows.start - before)
     measured[pairs.wait] -= np.where(first[pairs.wait], 0, pairs.waited)
@@ -135,7 +136,7 @@ def device_of(rank: GraphInput) -> Device:
     if usual is not None:
         latency = np.where(fitted, usual, latency)
         queued = fitted & ~first & (issue + usual <= before) & (measured >= 0)
-        queued &= ~_after_another(rows, before)
+        queued &= previous_end(rows) <= before  # else it may have waited for another lane's row
         gap = np.where(fitted & ~first & (measured >= 0), _usual_gaps(rows, measured, queued), gap)
         own = queued & (measured <= OWN_GAP_NS)
         doubt = min(max(doubt, _spread(measured[own] - gap[own])), TOLERANCE_NS)
@@ -164,9 +165,10 @@ def _launch_of(rows: Rows, launches: Rows) -> Int64:
 def _first_rows(rows: Rows, batch: Int64) -> Int64:
     """Launches of graphs and programs belong to the first row of each."""
     order = np.lexsort((rows.start, batch))
-    first = np.zeros(len(rows), np.bool_)
-    first[order[np.diff(batch[order], prepend=-2) != 0]] = True
-    return np.where(first, batch, -1)
+    heads = order[np.unique(batch[order], return_index=True)[1]]
+    found = np.full(len(rows), -1, np.int64)
+    found[heads] = batch[heads]
+    return found
 
 
 def _of_programs(
@@ -208,12 +210,6 @@ def _latency(rows: Rows, issue: Int64, fitted: Mask) -> tuple[int, int]:
 def _spread(errors: Int64) -> int:
     """What nine in ten stay within."""
     return int(np.quantile(abs(errors), 0.9)) if len(errors) else 0
-
-
-def _after_another(rows: Rows, before: Int64) -> Mask:
-    """Rows that start promptly after one of another lane that ended later than their own lane's last."""
-    latest = np.maximum(previous_end(rows), before)
-    return (latest > before) & (rows.start - latest <= PROMPT_NS)
 
 
 def _usual_gaps(rows: Rows, measured: Int64, queued: Mask) -> Int64:
