@@ -24,7 +24,6 @@ _FEW: Final = 5
 _FEWEST: Final = 3
 _US: Final = 1_000
 _LONG_AGO: Final = -(1 << 60)
-_NEVER: Final = 1 << 60
 _WHOLE_PROGRAMS: Final = 0.5
 """Fewer launches a row than this: whole programs are launched, of which not every row is told."""
 
@@ -120,13 +119,13 @@ def device_of(rank: GraphInput) -> Device:
     launch = _launch_of(rows, rank.launches)
     first = begins(rows.lane)
     before = np.where(first, rows.start, np.roll(rows.end, 1))
-    measured = np.where(first, 0, rows.start - before)
-    measured[pairs.wait] -= np.where(first[pairs.wait], 0, pairs.waited)
-    launches = np.append(rank.launches.start, 0)[launch]
-    issue = np.where(launch >= 0, launches, rows.start)
+    measured = rows.start - before
+    measured[pairs.wait] -= pairs.waited  # in its lane the issue is before it
+    launched, issue = launch >= 0, rows.start.copy()
+    issue[launched] = rank.launches.start[launch[launched]]
     of_graph = _of_graphs(launch, rank.launches)
-    own_launch = (launch >= 0) & ~of_graph
-    each = int(own_launch.sum()) >= _WHOLE_PROGRAMS * max(int((~of_graph).sum()), 1)
+    own_launch = launched & ~of_graph
+    each = int(own_launch.sum()) >= _WHOLE_PROGRAMS * int((~of_graph).sum())
     batch = np.where(of_graph | (not each), launch, -1)
     launch = np.where(batch >= 0, _first_rows(rows, batch), launch)
     fitted = (launch >= 0) & (batch < 0)
@@ -180,7 +179,9 @@ def _of_programs(
     if not heads.any():
         return latency, gap
     queued = previous_end(rows) > rows.start - latency
-    least = min(int(latency[heads].min()), usual if usual is not None else _NEVER)
+    least = int(latency[heads].min())
+    if usual is not None:
+        least = min(least, usual)
     return np.where(heads & queued, least, latency), np.where(heads & ~queued, np.minimum(gap, 0), gap)
 
 

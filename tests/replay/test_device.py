@@ -282,6 +282,8 @@ def test_transfers_are_issued_where_they_begin_and_awaited_where_they_end() -> N
         (10_000, 10_000, 50_000, 5_000),
         (12_000, 12_000, 40_000, 3_000),
     ]
+    beside = [kernel(0, 10), kernel(20, 30), kernel(3, 50, lane=(0, 30))]
+    assert found_pairs(first, second, work=beside)[1] == found
     both = paired(own).sorted()
     lanes = both.rows.lane[both.transfer]
     assert len({*lanes.tolist()} - {*both.rows.lane[both.issue].tolist()}) == 2
