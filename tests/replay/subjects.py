@@ -36,8 +36,8 @@ def card(
 
 
 def price(kind: str, ranks: tuple[int, ...], nbytes: float) -> Times:
-    """Of n ranks n µs a MB, of a send three times that; a half and twice that at the bounds."""
-    ns = 1_000 * len(ranks) * nbytes / 1e6 * (3 if kind == "send_recv" else 1)
+    """Of n ranks from 0 on n µs a MB, of a send three times that; a half and twice that at the bounds."""
+    ns = 1_000 * len(ranks) * nbytes / 1e6 * (3 if kind == "send_recv" else 1) * (1 + ranks[0])
     return Times(ns / 2, ns, ns * 2)
 
 

@@ -98,6 +98,8 @@ def test_a_meeting_leads_to_the_rank_that_came_last() -> None:
     assert found.communication == {("all_reduce", "0-1"): 20_000}
     assert found.ranks == {1: 100_000, 0: 35_000}
     assert list(found.ranks) == [1, 0]
+    # what ended at the instant at which the path begins is not on it
+    assert critical_path(graph, times, last, 100_000).ranks == {0: 35_000}
 
 
 def test_waiting_for_the_device_is_a_latency_and_what_the_host_does_then_its_own() -> None:

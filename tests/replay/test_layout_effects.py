@@ -87,6 +87,12 @@ def test_interleaved_stages_fill_in_parts_of_a_turn() -> None:
     assert (same.fill, same.hops) == ((1 / 2 - 1) / 4, 0.0)
 
 
+def test_one_stage_takes_micro_batches_in_any_number() -> None:
+    settings = {"parallelism.pp": 1, "parallelism.interleave": 2, "parallelism.dp": 4, "batch": 1}
+    one = asked(degrees(pp=2, dp=2), settings, of_card=card(MODEL, BATCH, microbatches=3))
+    assert "pipeline of 1.5 micro-batches" in effect(pipeline(one, 1)).notes[1]
+
+
 def test_a_fixed_batch_fills_a_pipeline_with_fewer_micro_batches() -> None:
     one = asked(degrees(pp=2, dp=2), {"parallelism.pp": 4, "parallelism.dp": 4, "batch": 1})
     made = effect(pipeline(one, 4))
@@ -106,6 +112,9 @@ def test_stages_for_the_first_time_send_activations() -> None:
     cut = effect(pipeline(asked(degrees(cp=2), {"parallelism.pp": 2}), 2))
     assert cut.added[0].what == "2 hops of 1 MB past 2 stages"
     assert effect(pipeline(asked(degrees(pp=2), {"parallelism.pp": 1}), 1)).added == ()
+    assert (
+        effect(pipeline(asked(degrees(), {"parallelism.pp": 1, "parallelism.interleave": 2}), 1)).added == ()
+    )
 
 
 def test_a_host_launches_as_much_less_as_its_stage_has_fewer_layers() -> None:
@@ -117,8 +126,9 @@ def test_a_host_launches_as_much_less_as_its_stage_has_fewer_layers() -> None:
     # of gaps of 500 ns 200 are within windows
     assert (graph.nodes.gap - made.graph.nodes.gap)[host].tolist() == [0, 100, 100, 100] * 2
     assert (made.graph.nodes.gap[~host] == graph.nodes.gap[~host]).all()
-    early = effect(pipeline(asked(degrees(pp=2), {"parallelism.pp": 4}, graph, since=[0] * len(host)), 4))
-    assert early.graph.nodes.gap.tolist() == graph.nodes.gap.tolist()
+    for outside in (0, -1):
+        early = asked(degrees(pp=2), {"parallelism.pp": 8}, graph, since=[outside] * len(host))
+        assert effect(pipeline(early, 8)).graph.nodes.gap.tolist() == graph.nodes.gap.tolist()
     graph.nodes.busy[host] = 1
     cpu = effect(pipeline(asked(degrees(pp=2), {"parallelism.pp": 4}, graph), 4))
     assert cpu.graph.nodes.gap.tolist() == graph.nodes.gap.tolist()
@@ -158,8 +168,8 @@ def test_stages_as_they_are() -> None:
 
 
 def test_a_fixed_batch_leaves_a_rank_its_share() -> None:
-    """Of four micro-batches two stay, on twice the replicas: as many transfers of activations less."""
-    one = asked(degrees(dp=2), {"parallelism.dp": 4, "batch": 1})
+    """Of two micro-batches one stays, on twice the replicas: as many transfers of activations less."""
+    one = asked(degrees(dp=2), {"parallelism.dp": 4, "batch": 1}, of_card=card(MODEL, BATCH, microbatches=2))
     made = effect(batch(one, 1))
     assert of_names(made, one.graph) == {"mm": (0.5,) * 3, "adam": (1, 1, 1), "odd": (0.5,) * 3}
     assert (made.payload, made.repeats) == ({}, dict.fromkeys(("tp", "cp", "ep", "pp"), 0.5))
@@ -183,6 +193,8 @@ def test_a_pipeline_that_stays_is_filled_as_before() -> None:
     old, settings = degrees(dp=2, pp=3), {"parallelism.dp": 4, "batch": 1}
     made = effect(batch(asked(old, settings), 1))
     assert (made.fill, made.hops) == (0.5, 2.0)
+    of_two = effect(batch(asked(degrees(dp=2, pp=2), settings), 1))
+    assert (of_two.fill, of_two.hops) == (0.25, 1.0)
     recut = effect(batch(asked(old, {**settings, "parallelism.pp": 6}), 1))
     assert (recut.fill, recut.hops) == (0.0, 0.0)
     turns = effect(batch(asked(old, {**settings, "parallelism.interleave": 2}), 1))
@@ -199,10 +211,18 @@ def test_a_pipeline_that_stays_is_filled_as_before() -> None:
         (degrees(dp=2), 3, 4, True),
         (degrees(dp=2), 1, 4, False),
         (degrees(dp=2, pp=2), 1, 4, True),
+        (degrees(dp=2, pp=3), 1, 4, True),
+        (degrees(dp=4), 1, 4, True),
     ],
 )
 def test_micro_batches_stay_whole(old: Any, count: int, new: int, refused: bool) -> None:
-    one = asked(old, {"parallelism.dp": new, "batch": 1}, of_card=card(MODEL, microbatches=count))
+    """Stages are three, or become one of three, or three of one."""
+    settings = {"parallelism.dp": new, "batch": 1}
+    if old.degrees["pp"] == 3:
+        settings["parallelism.pp"] = 1
+    elif old.degrees["dp"] == 4:
+        settings |= {"parallelism.dp": 8, "parallelism.pp": 3}
+    one = asked(old, settings, of_card=card(MODEL, microbatches=count))
     if not refused:
         effect(batch(one, 1))
         return
@@ -316,7 +336,7 @@ def test_tensors_cut_among_more_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_of_a_cpu_all_operators_are_cut_together(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = two()
     arrivals = graph.nodes.kind == n.ARRIVAL
-    graph.nodes.busy[arrivals] = 1_000
+    graph.nodes.busy[arrivals] = [1_999, 1]
     made = cut(monkeypatch, asked(degrees(tp=2), {"parallelism.tp": 4}, graph))
     assert made.scale is not None
     for own, factor in zip(
