@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from replay_rows import item, rank, replayed
+from replay_rows import item, rank, replayed, syncs
 
 from cclbench.replay import nodes as n
 from cclbench.replay.critical_path import Path, critical_path
-from cclbench.replay.tables import GraphInput
+from cclbench.replay.tables import CONTEXT_SYNC, GraphInput
 
 
 def launch(at: float, corr: int) -> dict[str, object]:
@@ -98,6 +98,8 @@ def test_a_meeting_leads_to_the_rank_that_came_last() -> None:
     assert found.communication == {("all_reduce", "0-1"): 20_000}
     assert found.ranks == {1: 100_000, 0: 35_000}
     assert list(found.ranks) == [1, 0]
+    for begin, communication in ((119_999, {("all_reduce", "0-1"): 1}), (120_000, {})):
+        assert critical_path(graph, times, last, begin).communication == communication
     # what ended at the instant at which the path begins is not on it
     assert critical_path(graph, times, last, 100_000).ranks == {0: 35_000}
 
@@ -112,3 +114,35 @@ def test_waiting_for_the_device_is_a_latency_and_what_the_host_does_then_its_own
         windows=[(0, 0, 130)],
     )
     assert us(path(one)) == {"compute": 105, "latency": 13, "host": 12}
+
+
+def test_a_call_that_waits_for_nothing_is_the_host_s_own_time() -> None:
+    """The device is done at 55; the call of 60 to 64 is stated to wait for that."""
+    one = rank(
+        0,
+        launches=[launch(0, 1), launch(70, 2)],
+        syncs=[item("cudaDeviceSynchronize", 60, 64, corr=80)],
+        work=[item("k", 5, 55, corr=1, lane=(0, 7)), item("k", 75, 80, corr=2, lane=(0, 7))],
+        stated=syncs((CONTEXT_SYNC, 60, -1, 80, -1, None)),
+        windows=[(0, 0, 80)],
+    )
+    assert us(path(one)) == {"compute": 5, "latency": 5, "host": 70}
+
+
+def test_transfers_of_several_groups_behind_one_another() -> None:
+    """Without a rendezvous they are in the stream's order, between kernels."""
+    one = rank(
+        0,
+        work=[
+            item("k", 0, 10, lane=(0, 7)),
+            item("nccl", 10, 40, lane=(0, 7), call=0),
+            item("k", 40, 50, lane=(0, 7)),
+            item("nccl", 50, 55, lane=(0, 7), call=1),
+        ],
+        instances=[-1, -1],
+        windows=[(0, 0, 55)],
+    )
+    object.__setattr__(one.calls, "kind", ("all_gather", "broadcast"))
+    found = path(one)
+    assert found.communication == {("all_gather", "0-1"): 30_000, ("broadcast", "0-1"): 5_000}
+    assert us(found) == {"compute": 20, "communication": 35}

@@ -270,3 +270,19 @@ def test_flows_share_a_link_evenly_while_they_last(
 def test_a_flow_that_wants_less_leaves_the_rest_to_others() -> None:
     """A quarter and a whole of one link: 1/4 and 3/4; the second has moved 75 of 100 when the first ends."""
     assert sharing((0, 100), (0, 100), demand=(0.25, 1.0)) == pytest.approx([100, 125], abs=0.01)
+
+
+@pytest.mark.parametrize(("lasts", "wanted"), [(0, False), (0.001, True)])
+def test_a_transfer_of_no_length_tells_no_rate(lasts: float, wanted: bool) -> None:
+    calls: tuple[Call, ...] = (("all_reduce", "all", (0, 8), 10, 10 + lasts),)
+    found = flows(on(traced(9, *calls, nbytes=[1_000]), {"all": (0, 8)}, system="dgx-h100"))
+    assert (found.demand[0] > 1) == wanted
+    assert np.isfinite(found.demand).all()
+
+
+def test_where_only_files_tell_nodes_a_node_has_as_many_interfaces_as_take_part() -> None:
+    calls: tuple[Call, ...] = (("all_reduce", "all", (0, 1, 2), 0, 10),)
+    machine = Machine(ranks=(0, 1, 2), captures={0: 0, 1: 0, 2: 1})
+    found = flows(subject(traced(3, *calls), groups={"all": (0, 1, 2)}, machine=machine))
+    assert sorted(zip(found.place.tolist(), found.local.tolist(), strict=True)) == [(0, 0), (0, 1), (1, 0)]
+    assert found.per_node == 2
