@@ -120,7 +120,7 @@ def _synchronisations(
             continue
         stop = int(np.searchsorted(ends, end + TOLERANCE_NS, side="right"))
         during = order[int(np.searchsorted(ends, begin, side="right")) : stop]
-        during = during[(device.issue[during] <= begin) & (device.issue[during] < end)]
+        during = during[device.issue[during] <= begin]
         if not len(during):
             continue
         last = int(during[-1])
