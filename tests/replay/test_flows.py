@@ -286,3 +286,15 @@ def test_where_only_files_tell_nodes_a_node_has_as_many_interfaces_as_take_part(
     found = flows(subject(traced(3, *calls), groups={"all": (0, 1, 2)}, machine=machine))
     assert sorted(zip(found.place.tolist(), found.local.tolist(), strict=True)) == [(0, 0), (0, 1), (1, 0)]
     assert found.per_node == 2
+
+
+def test_of_two_transfers_at_once_the_one_launched_first_by_any_rank_comes_first() -> None:
+    """Both move from 20 on; rank 0 launches the second stream's at 0, the first one's at 1; rank 1 at 6, 5."""
+    made = []
+    for r, launched in enumerate(((1, 0), (5, 6))):
+        launches = [item("cudaLaunchKernel", at, at + 0.1, corr=i) for i, at in enumerate(launched)]
+        work = [item(f"t{i}", 20, 30, lane=(0, 9 + i), call=i, corr=i) for i in (0, 1)]
+        made.append(rank(r, launches=launches, work=work, instances=[0, 1], windows=[(0, 0, 30)]))
+    graph = build(made)
+    at = between_nodes(on(graph, {"0-1": (0, 1)}, per_node=1))
+    assert [graph.names[code] for code in graph.nodes.name[at]] == ["t1", "t0", "t1", "t0"]
