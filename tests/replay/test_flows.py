@@ -289,7 +289,7 @@ def test_where_only_files_tell_nodes_a_node_has_as_many_interfaces_as_take_part(
 
 
 def test_of_two_transfers_at_once_the_one_launched_first_by_any_rank_comes_first() -> None:
-    """Both move from 20 on; rank 0 launches the second stream's at 0, the first one's at 1; rank 1 at 6, 5."""
+    """Both move from 20 on; rank 0 launches the second stream's at 0, the first's at 1; rank 1 at 6, 5."""
     made = []
     for r, launched in enumerate(((1, 0), (5, 6))):
         launches = [item("cudaLaunchKernel", at, at + 0.1, corr=i) for i, at in enumerate(launched)]
