@@ -120,7 +120,7 @@ def _synchronisations(
             continue
         stop = int(np.searchsorted(ends, end + TOLERANCE_NS, side="right"))
         during = order[int(np.searchsorted(ends, begin, side="right")) : stop]
-        during = during[(device.issue[during] <= begin) & (device.issue[during] < end)]
+        during = during[device.issue[during] <= begin]
         if not len(during):
             continue
         last = int(during[-1])
@@ -196,7 +196,7 @@ def _work_nodes(rank: GraphInput, device: Device, lanes: int) -> tuple[Nodes, In
     rows = device.rows
     called = rows.row >= 0
     row = np.repeat(np.arange(len(rows)), np.where(called, 2, 1))
-    begins = np.diff(row, prepend=-1) != 0
+    begins = n.begins(row)
     start_of = np.flatnonzero(begins)
     arrival = called[row] & begins
     kind = np.where(rows.copy[row], n.COPY, n.COMPUTE)
@@ -377,8 +377,7 @@ def _ended_before(rows: Rows) -> Int64:
 def _made_as_one(rows: Rows, source: Int64, target: Int64) -> tuple[Int64, Int64]:
     """The pairs, and those with rows of other lanes that begin and end as a source does."""
     together = np.lexsort((rows.end, rows.start))
-    new = (np.diff(rows.start[together], prepend=-1) != 0) | (np.diff(rows.end[together], prepend=-1) != 0)
-    new |= rows.row[together] < 0
+    new = n.begins(rows.start[together], rows.end[together]) | (rows.row[together] < 0)
     crowd = np.empty(len(rows), np.int64)
     crowd[together] = np.cumsum(new) - 1
     first, count = np.flatnonzero(new), np.diff(np.append(np.flatnonzero(new), len(rows)))

@@ -122,11 +122,11 @@ def _lanes(rank: GraphInput, points: Points, begin: Int64) -> tuple[Nodes, Int64
     work[begin] = np.arange(len(begin))
     order = np.lexsort((np.arange(len(time)), own < 0, time, thread))
     row = np.repeat(order, np.where(work[order] >= 0, 2, 1))
-    begins = np.diff(row, prepend=-1) != 0
+    begins = n.begins(row)
     of = work[row]
     lane = np.unique(thread[row], return_inverse=True)[1]
     start, end = time[row], np.where((of >= 0) & ~begins, np.append(rank.work.end, 0)[of], time[row])
-    first = np.diff(lane, prepend=-1) != 0
+    first = n.begins(lane)
     gap = np.where(first | ~begins, 0, start - np.roll(end, 1))
     gap = np.where(begins & (own[row] >= 0), own[row], gap)
     kind = np.where(of < 0, n.HOST, np.where(begins, n.ARRIVAL, n.TRANSFER))

@@ -152,7 +152,7 @@ def _scatter(meeting: Int64, unit: Int64, arrival: Int64, count: int) -> tuple[F
 def _turn(group: Int64, step: Int64, time: Float64) -> Int64:
     """Which of its group's meetings of a step each is, from 0; shape of `group`."""
     order = np.lexsort((time, step, group))
-    new = (np.diff(group[order], prepend=-1) != 0) | (np.diff(step[order], prepend=-2) != 0)
+    new = n.begins(group[order], step[order])
     begin = np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
     turn = np.empty(len(order), np.int64)
     turn[order] = np.arange(len(order)) - begin

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.intervals import Int64, Mask
+from cclbench.replay.nodes import begins
 from cclbench.replay.tables import GraphInput, Rows, joined
-from cclbench.replay.waits import PROMPT_NS, TOLERANCE_NS
+from cclbench.replay.waits import TOLERANCE_NS
 
 OWN_GAP_NS: Final = 10_000
 """From one row's end to the next one's begin on a stream that has more to do: 1 to 5 µs are usual."""
@@ -23,7 +24,6 @@ _FEW: Final = 5
 _FEWEST: Final = 3
 _US: Final = 1_000
 _LONG_AGO: Final = -(1 << 60)
-_NEVER: Final = 1 << 60
 _WHOLE_PROGRAMS: Final = 0.5
 """Fewer launches a row than this: whole programs are launched, of which not every row is told."""
 
@@ -117,15 +117,15 @@ def device_of(rank: GraphInput) -> Device:
     pairs = paired(rank).sorted()
     rows = pairs.rows
     launch = _launch_of(rows, rank.launches)
-    first = np.diff(rows.lane, prepend=-1) != 0
+    first = begins(rows.lane)
     before = np.where(first, rows.start, np.roll(rows.end, 1))
-    measured = np.where(first, 0, rows.start - before)
-    measured[pairs.wait] -= np.where(first[pairs.wait], 0, pairs.waited)
-    launches = np.append(rank.launches.start, 0)[launch]
-    issue = np.where(launch >= 0, launches, rows.start)
+    measured = rows.start - before
+    measured[pairs.wait] -= pairs.waited  # in its lane the issue is before it
+    launched, issue = launch >= 0, rows.start.copy()
+    issue[launched] = rank.launches.start[launch[launched]]
     of_graph = _of_graphs(launch, rank.launches)
-    own_launch = (launch >= 0) & ~of_graph
-    each = int(own_launch.sum()) >= _WHOLE_PROGRAMS * max(int((~of_graph).sum()), 1)
+    own_launch = launched & ~of_graph
+    each = int(own_launch.sum()) >= _WHOLE_PROGRAMS * int((~of_graph).sum())
     batch = np.where(of_graph | (not each), launch, -1)
     launch = np.where(batch >= 0, _first_rows(rows, batch), launch)
     fitted = (launch >= 0) & (batch < 0)
@@ -135,7 +135,7 @@ def device_of(rank: GraphInput) -> Device:
     if usual is not None:
         latency = np.where(fitted, usual, latency)
         queued = fitted & ~first & (issue + usual <= before) & (measured >= 0)
-        queued &= ~_after_another(rows, before)
+        queued &= previous_end(rows) <= before  # else it may have waited for another lane's row
         gap = np.where(fitted & ~first & (measured >= 0), _usual_gaps(rows, measured, queued), gap)
         own = queued & (measured <= OWN_GAP_NS)
         doubt = min(max(doubt, _spread(measured[own] - gap[own])), TOLERANCE_NS)
@@ -164,9 +164,10 @@ def _launch_of(rows: Rows, launches: Rows) -> Int64:
 def _first_rows(rows: Rows, batch: Int64) -> Int64:
     """Launches of graphs and programs belong to the first row of each."""
     order = np.lexsort((rows.start, batch))
-    first = np.zeros(len(rows), np.bool_)
-    first[order[np.diff(batch[order], prepend=-2) != 0]] = True
-    return np.where(first, batch, -1)
+    heads = order[np.unique(batch[order], return_index=True)[1]]
+    found = np.full(len(rows), -1, np.int64)
+    found[heads] = batch[heads]
+    return found
 
 
 def _of_programs(
@@ -178,7 +179,9 @@ def _of_programs(
     if not heads.any():
         return latency, gap
     queued = previous_end(rows) > rows.start - latency
-    least = min(int(latency[heads].min()), usual if usual is not None else _NEVER)
+    least = int(latency[heads].min())
+    if usual is not None:
+        least = min(least, usual)
     return np.where(heads & queued, least, latency), np.where(heads & ~queued, np.minimum(gap, 0), gap)
 
 
@@ -208,12 +211,6 @@ def _latency(rows: Rows, issue: Int64, fitted: Mask) -> tuple[int, int]:
 def _spread(errors: Int64) -> int:
     """What nine in ten stay within."""
     return int(np.quantile(abs(errors), 0.9)) if len(errors) else 0
-
-
-def _after_another(rows: Rows, before: Int64) -> Mask:
-    """Rows that start promptly after one of another lane that ended later than their own lane's last."""
-    latest = np.maximum(previous_end(rows), before)
-    return (latest > before) & (rows.start - latest <= PROMPT_NS)
 
 
 def _usual_gaps(rows: Rows, measured: Int64, queued: Mask) -> Int64:

@@ -122,7 +122,7 @@ def host_nodes(rank: GraphInput, points: Points) -> tuple[Nodes, Int64]:
     # a call that waited has returned before what begins at the same time
     order = np.lexsort((np.arange(len(time)), own < 0, time, thread))
     lane = np.unique(thread[order], return_inverse=True)[1]
-    first = np.diff(lane, prepend=-1) != 0
+    first = n.begins(lane)
     since = np.where(first, 0, np.diff(time[order], prepend=0))
     gap = np.where(own[order] >= 0, own[order], since)
     begun, loads = time[order] - gap, rank.host.matching(LOADER)

@@ -56,7 +56,16 @@ class Nodes:
     @property
     def first(self) -> Mask:
         """Which nodes are the first of their lane."""
-        return np.asarray(np.diff(self.lane, prepend=-1) != 0)
+        return begins(self.lane)
+
+
+def begins(codes: npt.NDArray[np.signedinteger], *more: npt.NDArray[np.signedinteger]) -> Mask:
+    """Which rows differ in any of the columns from the row before; the first one does, shape (rows,)."""
+    found = np.zeros(len(codes), np.bool_)
+    found[:1] = True
+    for column in (codes, *more):
+        found[1:] |= column[1:] != column[:-1]
+    return found
 
 
 def blank(count: int, **columns: object) -> Nodes:

@@ -296,7 +296,7 @@ def _by_fit(change: Scenario, tier: Tier, parts: _Parts) -> tuple[Float, Float, 
     fit = hockney_line(parts.size[usable], parts.taken[usable])
     times = np.maximum(parts.taken, 1).astype(np.float64)
     if fit is None:
-        most = float(times[usable].min()) if usable.any() else float(times.min(initial=1))
+        most = float((times[usable] if usable.any() else times).min())
         shares = np.array([np.zeros(len(times)), np.minimum(most / times, 1.0)])
         ends = shares * delay + (1 - shares) / rate
         low, high = ends.min(axis=0), ends.max(axis=0)

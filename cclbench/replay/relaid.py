@@ -108,7 +108,7 @@ class Relaid:
         words = list(zip(calls.kind, calls.group, strict=True))
         number = {word: i for i, word in enumerate(dict.fromkeys(words))}
         of_call = np.array([number[word] for word in words], np.int64)
-        taken = np.bincount(of_call[nodes.call[at]], nodes.dur[at], len(number)) if len(at) else np.zeros(0)
+        taken = np.bincount(of_call[nodes.call[at]], nodes.dur[at], len(number))
         stays = sum(
             taken[i]
             for (_, group), i in number.items()

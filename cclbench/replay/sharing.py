@@ -75,13 +75,12 @@ def flows_of(subject: Subject) -> Flows | None:
     per_node = _held(system) if system else subject.machine.per_node.value
     place, local = (np.array([where[rank][i] for rank in ranks], np.int64) for i in (0, 1))
     gate, of = np.unique(gates[at], return_inverse=True)
-    least, most = np.full(len(gate), np.iinfo(np.int64).max), np.full(len(gate), -1)
+    least = np.full(len(gate), np.iinfo(np.int64).max)
     np.minimum.at(least, of, place)
-    np.maximum.at(most, of, place)
     kinds = np.array([calls.kind[call] or "" for call in nodes.call[at].tolist()])
     alone = (np.bincount(of) == 1)[of]
     # a pair of a pipeline's group may share a node; of half a pair the other half is elsewhere
-    crosses = (least != most)[of] | alone
+    crosses = (np.bincount(of, place != least[of]) > 0)[of] | alone
     at, of, place, local, kinds = (column[crosses] for column in (at, of, place, local, kinds))
     if not len(at):
         return None

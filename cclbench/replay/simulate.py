@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from cclbench.errors import InputError
 from cclbench.intervals import Int64, Mask
-from cclbench.replay.nodes import Nodes
+from cclbench.replay.nodes import Nodes, begins
 
 _NEVER = -(1 << 61)
 """Before all times; sums with it stay within 64 bits."""
@@ -88,11 +88,10 @@ def pieces(nodes: Nodes, source: Int64, target: Int64, lag: Int64) -> Pieces:
 
 def _changes(feeder_piece: Int64, fed: Mask, first: Mask) -> Mask:
     """Nodes that another host piece launches than the launched node before them in the lane, if any."""
-    lane = np.cumsum(first)
+    lane: Int64 = np.cumsum(first)
     at = np.flatnonzero(fed)
     differs = np.zeros(len(fed), np.bool_)
-    changed = (np.diff(feeder_piece[at], prepend=-1) != 0) | (np.diff(lane[at], prepend=-1) != 0)
-    differs[at[changed]] = True
+    differs[at[begins(feeder_piece[at], lane[at])]] = True
     return differs
 
 

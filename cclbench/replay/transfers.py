@@ -72,4 +72,4 @@ def _crosses(subject: Subject, members: tuple[int, ...]) -> bool:
     tier = subject.machine.tier(members)
     if tier.value is None:
         raise InputError(tier.reason or "", hint="give --per-node N, or --system ID")
-    return len(members) > 1 and tier.value == "scale_out"
+    return tier.value == "scale_out"

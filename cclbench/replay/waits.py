@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from cclbench.intervals import Int64, Mask
+from cclbench.replay.nodes import begins
 
 PROMPT_NS: Final = 30_000
 """A stream that waits for another's event starts within this much after it."""
@@ -46,19 +47,17 @@ def stretches(start: Int64, end: Int64, least: int = IDLE_NS) -> Stretches:
     times = np.concatenate([start[rows], end[rows]])
     begins = np.repeat([True, False], n)
     row = np.tile(rows, 2)
-    # at one time rows end before others begin, inner ones first, and outer ones begin first
-    order = np.lexsort((np.where(begins, -end[row], -start[row]), begins, times))
+    # at one time rows end before others begin, and outer ones begin first
+    order = np.lexsort((-end[row], begins, times))
     times, begins, row = times[order], begins[order], row[order]
     at = np.flatnonzero(np.diff(times) >= least)
-    if not len(at):
-        return Stretches(times[:0], times[:0], row[:0])
     depth = np.cumsum(np.where(begins, 1, -1))
     around = np.where(begins[at], row[at], -1)
     closed = np.flatnonzero(~begins[at])
     for level in np.unique(depth[at[closed]])[:_DEEPEST].tolist():
         here = closed[depth[at[closed]] == level]
         opened = np.flatnonzero(begins & (depth == level))
-        if level > 0 and len(opened):
+        if len(opened):
             around[here] = row[opened[np.searchsorted(opened, at[here]) - 1]]
     return Stretches(times[at], times[at + 1], around)
 
@@ -115,10 +114,10 @@ def between_streams(rows: Issued, doubt: int, grain: int) -> Waits:
         mine, last = _last_given(rows, waiting, other)
         after = rows.start[mine] - rows.end[last]
         binding = seen[mine] & (cause[mine] == last)
-        if (after < -grain).any() or not len(mine):
+        if (after < -grain).any():
             continue
         usual = int(np.median(after[binding])) if binding.any() else 0
-        kept = (np.diff(last, prepend=-1) != 0) & (binding.any() | rows.collective[mine])
+        kept = begins(last) & (binding.any() | rows.collective[mine])
         found.append((last[kept], mine[kept], np.minimum(usual, after[kept])))
         shown.append(np.full(len(found[-1][0]), bool(binding.any())))
         explained[mine[binding & kept]] = True
@@ -179,8 +178,6 @@ def handed_over(thread: Int64, start: Int64, end: Int64) -> tuple[Int64, Int64]:
     for _ in range(_LOOK_BACK):
         candidate = order[np.maximum(place, 0)] if len(order) else place
         fits = (found < 0) & (place >= 0)
-        if not fits.any():
-            break
         fits &= (thread[candidate] != thread) & (start[candidate] >= start)
         fits &= end - start[candidate] <= RESUMED_NS
         found = np.where(fits, candidate, found)

@@ -11,7 +11,7 @@ from replay_rows import DEVICE, Item, end_of, item, rank, replayed
 
 from cclbench.replay import nodes as n
 from cclbench.replay.device import device_of
-from cclbench.replay.graph import Graph
+from cclbench.replay.graph import Graph, build
 from cclbench.replay.simulate import simulate
 from cclbench.replay.tables import GraphInput
 
@@ -160,3 +160,262 @@ def test_a_stream_beside_another_leaves_gaps_of_its_own() -> None:
     own = device.rows.lane == 0
     assert device.gap[own].tolist() == [0] * 6 + [4_000] * 6
     assert device.doubt == 1_000
+
+
+def again(graph: Graph, **longer: float) -> dict[str, float]:
+    """When nodes of each name begin, µs, if those of some names take so much longer."""
+    nodes = graph.nodes
+    names = [graph.names[code] if code >= 0 else "" for code in nodes.name.tolist()]
+    more = np.array([round(1_000 * longer.get(name, 0)) for name in names], np.int64)
+    times = simulate(replace(nodes, dur=nodes.dur + more * (nodes.dur > 0)), graph.cut)
+    return {name: at / 1_000 for name, at in zip(names, times.start.tolist(), strict=True) if name}
+
+
+def named(
+    name: str, start: float, end: float, corr: int = -1, lane: tuple[int, int] = DEVICE, **more: object
+) -> Item:
+    return item(name, start, end, corr=corr, lane=lane, **more)
+
+
+def behind_call(call: Item, *before: Item, launched: float = 120) -> Graph:
+    """Rows launched 1 µs apart from 0 on, a call, and a kernel that is launched behind it."""
+    work = [{**row, "corr": i} for i, row in enumerate(before)]
+    one = rank(
+        0,
+        launches=[*(launch(i, i) for i in range(len(before))), launch(launched, 99)],
+        syncs=[call],
+        work=[*work, named("last", launched + 5, launched + 10, 99, (0, 24))],
+        windows=[(0, 0, launched + 10)],
+    )
+    return build([one])
+
+
+CALLS = "synchronise calls, by the row that ended last in them"
+
+
+@pytest.mark.parametrize(
+    ("name", "waits"),
+    [
+        ("cudaDeviceSynchronize", True),
+        ("hipCtxSynchronize", True),
+        ("Context Sync", True),
+        ("cudaStreamSynchronize", False),
+    ],
+)
+def test_a_call_for_the_whole_device_waits_for_all_streams(name: str, waits: bool) -> None:
+    """It returns 3 behind the row that ended last; one of another stream takes 100 longer."""
+    rows = [
+        named("long", 5, 105),
+        *(named(f"b{i}", 6 + 10 * i, 14 + 10 * i, lane=(0, 20)) for i in range(3)),
+    ]
+    graph = behind_call(item(name, 10, 108), *rows)
+    assert graph.inferred[CALLS] == 1
+    assert again(graph)["last"] == 125
+    assert again(graph, long=50)["last"] == 175
+    # the third ends at 134: 108 + 29, or not awaited
+    assert again(graph, b2=100)["last"] == (125 + 29 if waits else 125)
+    assert again(graph, b1=10)["last"] == 125
+
+
+def test_of_streams_that_end_together_each_is_waited_for() -> None:
+    graph = behind_call(
+        item("cudaDeviceSynchronize", 10, 108), named("a", 5, 105), named("b", 6, 105, lane=(0, 20))
+    )
+    assert again(graph, a=10)["last"] == again(graph, b=10)["last"] == 135
+    running = behind_call(
+        item("cudaDeviceSynchronize", 10, 108), named("a", 5, 105), named("b", 6, 115, lane=(0, 20))
+    )
+    assert again(running, b=10)["last"] == 125
+    assert again(running, a=10)["last"] == 135
+
+
+@pytest.mark.parametrize(
+    ("call", "end", "awaited"),
+    [
+        # ends up to 1 µs behind the call, as clocks may err
+        ((10, 104), 105, True),
+        ((10, 103.999), 105, False),
+        # has ended when the call begins
+        ((105, 110), 105, False),
+        ((104.999, 110), 105, True),
+    ],
+)
+def test_a_call_waits_for_what_ends_in_it(call: tuple[float, float], end: float, awaited: bool) -> None:
+    graph = behind_call(item("cudaStreamSynchronize", *call), named("a", 5, end))
+    assert graph.inferred[CALLS] == awaited
+    # it returns no earlier than what it waited for
+    unchanged = 125 + (max(end - call[1], 0) if awaited else 0)
+    assert again(graph)["last"] == unchanged
+    assert again(graph, a=50)["last"] == (unchanged + 50 if awaited else 125)
+
+
+@pytest.mark.parametrize(("at", "awaited"), [(10, True), (10.001, False)])
+def test_a_call_does_not_wait_for_what_is_launched_after_it_began(at: float, awaited: bool) -> None:
+    other = (-1, 2)
+    one = rank(
+        0,
+        launches=[launch(at, 1), item("cudaLaunchKernel", 120, 122, corr=2, lane=other)],
+        syncs=[item("cudaStreamSynchronize", 10, 110, lane=other)],
+        work=[named("a", 15, 105, 1), named("b", 125, 126, 2, (0, 24))],
+        windows=[(0, 0, 126)],
+    )
+    graph = build([one])
+    assert graph.inferred[CALLS] == awaited
+    assert again(graph, a=50)["b"] - again(graph)["b"] == (50 if awaited else 0)
+
+
+@pytest.mark.parametrize(("returned", "blocks"), [(58, True), (55, True), (54.999, False)])
+def test_a_copy_whose_call_returns_behind_its_end_holds_its_host(returned: float, blocks: bool) -> None:
+    one = rank(
+        0,
+        launches=[item("cudaMemcpyAsync", 10, returned, corr=1), launch(100, 2)],
+        work=[named("copy", 15, 55, 1, copy=True), named("k", 105, 110, 2)],
+        windows=[(0, 0, 110)],
+    )
+    graph = build([one])
+    assert graph.inferred["copies whose call returns behind their end"] == blocks
+    assert again(graph)["k"] == 105
+    # the stream itself is busy until 15 + 40 + 60
+    assert again(graph, copy=60)["k"] == (165 if blocks else 115)
+
+
+WAITED = "waits for the device at steps' ends"
+
+
+@pytest.mark.parametrize(
+    ("ends", "waits"),
+    [
+        ((105, 230), True),
+        ((120, 245), True),
+        # 20 µs behind the device's last row at most, in all steps
+        ((120.001, 245), False),
+        ((120, 245.001), False),
+        # before it has drained
+        ((99.999, 230), False),
+        ((100, 225), True),
+    ],
+)
+def test_steps_that_end_promptly_behind_the_device_wait_for_it(
+    ends: tuple[float, float], waits: bool
+) -> None:
+    """Two kernels of 90 µs on two streams, of which the first ends last at 100 and 225, in steps."""
+    one = rank(
+        0,
+        launches=[launch(0, 1), launch(1, 2), launch(130, 3), launch(131, 4)],
+        work=[
+            *(named("a", 10, 100, 1), named("b", 10, 90, 2, (0, 20))),
+            *(named("a", 135, 225, 3), named("b", 135, 215, 4, (0, 20))),
+        ],
+        notes=[item("ProfilerStep#0", 0, ends[0]), item("ProfilerStep#1", 126, ends[1])],
+        windows=[(0, 0, 250)],
+    )
+    graph = build([one])
+    assert graph.inferred[WAITED] == (2 if waits else 0)
+    if waits:
+        source, target, lag = graph.edges()
+        host = graph.nodes.kind[target] == n.HOST
+        found = sorted(
+            (graph.nodes.end[s], graph.nodes.start[t], g)
+            for s, t, g in zip(source[host].tolist(), target[host].tolist(), lag[host].tolist(), strict=True)
+        )
+        first, second = (round(1_000 * end) for end in ends)
+        assert found == [
+            *((90_000, first, first - 100_000), (100_000, first, first - 100_000)),
+            *((215_000, second, second - 225_000), (225_000, second, second - 225_000)),
+        ]
+
+
+def test_a_step_that_ends_behind_a_call_has_not_waited_for_the_device() -> None:
+    """A launch returns at 100, when the device has drained; at 99.999 it has not."""
+    for returned, waits in ((100, 0), (99.999, 1)):
+        one = rank(
+            0,
+            launches=[launch(0, 1), item("cudaLaunchKernel", 95, returned, corr=7)],
+            work=[named("a", 10, 100, 1)],
+            notes=[item("ProfilerStep#0", 0, 105)],
+            windows=[(0, 0, 105)],
+        )
+        assert build([one]).inferred[WAITED] == waits
+
+
+PAUSED = "pauses of the host for a program's end"
+
+
+@pytest.mark.parametrize(
+    ("resumes", "held"), [(215, True), (1_210, True), (1_210.001, False), (209.999, False), (210, True)]
+)
+def test_a_host_that_pauses_until_a_program_has_ended(resumes: float, held: bool) -> None:
+    """Programs of two rows on two streams; the first ends at 210, and the host goes on up to 1 ms later."""
+    one = rank(
+        0,
+        launches=[
+            launch(0, 1),
+            item("cudaGraphLaunch", 2_000, 2_001, corr=2),
+        ],
+        ops=[item("aten::a", 0, 5), item("aten::b", resumes, resumes + 100)],
+        work=[
+            *(named("x", 10, 200, 1), named("y", 20, 210, 1, (0, 20))),
+            *(named("x", 2_010, 2_100, 2), named("y", 2_020, 2_110, 2, (0, 20))),
+        ],
+        windows=[(0, 0, 3_000)],
+    )
+    graph = build([one])
+    assert graph.inferred[PAUSED] == held
+    assert again(graph, y=100)["x"] == (2_110 if held else 2_010)
+    if held:
+        _, target, lag = graph.edges()
+        at = graph.nodes.start[target] == round(1_000 * resumes)
+        assert lag[at & (graph.nodes.kind[target] == n.HOST)].tolist() == [round(1_000 * (resumes - 210))]
+
+
+def test_nodes_of_a_rank_are_its_points_and_its_rows() -> None:
+    one = rank(
+        0,
+        launches=[launch(0, 1), launch(10, 2)],
+        work=[named("a", 5, 7, 1), named("b", 15, 17, 2), named("c", 30, 31)],
+        windows=[(0, 0, 31)],
+    )
+    graph = build([one])
+    nodes = graph.nodes
+    assert nodes.lane.tolist() == [0, 0, 1, 1, 1]
+    assert nodes.feeder.tolist() == [-1, -1, 0, 1, -1]
+    assert nodes.feed_lag.tolist() == [0, 0, 5_000, 5_000, 0]
+    assert nodes.gap.tolist() == [0, 10_000, 0, 0, 13_000]
+    assert nodes.kind.tolist() == [n.HOST, n.HOST, n.COMPUTE, n.COMPUTE, n.COMPUTE]
+    assert +graph.inferred == {"rows without a launch of their own: they keep their measured gaps": 1}
+    assert not +graph.traced
+
+
+def test_a_program_s_last_row_is_that_before_the_next_begins() -> None:
+    """Each of three programs is awaited: the host goes on 3, 4 and 5 behind their last rows."""
+    one = rank(
+        0,
+        launches=[item("cudaGraphLaunch", 300 * i, 300 * i + 1, corr=i) for i in range(3)],
+        ops=[item("aten::a", 300 * i + 213 + i, 300 * i + 220 + i) for i in range(3)],
+        work=[
+            row
+            for i in range(3)
+            for row in (
+                named(f"x{i}", 300 * i + 10, 300 * i + 200, i),
+                named(f"y{i}", 300 * i + 20, 300 * i + 210, i, (0, 20)),
+            )
+        ],
+        windows=[(0, 0, 900)],
+    )
+    graph = build([one])
+    assert graph.inferred[PAUSED] == 3
+    source, target, lag = graph.edges()
+    host = graph.nodes.kind[target] == n.HOST
+    found = zip(
+        graph.nodes.end[source[host]].tolist(),
+        graph.nodes.start[target[host]].tolist(),
+        lag[host].tolist(),
+        strict=True,
+    )
+    assert sorted(found) == [
+        (210_000, 213_000, 3_000),
+        (510_000, 514_000, 4_000),
+        (810_000, 815_000, 5_000),
+    ]
+    pauses = graph.nodes.start[graph.nodes.kind == n.HOST].tolist()
+    assert {1_000, 301_000, 601_000} <= set(pauses)

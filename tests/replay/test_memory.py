@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from jobs import traced
+from subjects import card, degrees
 from synthetic import Collective, Compute, Layout, Program, simulate
 
 from cclbench.errors import InputError
@@ -74,3 +76,118 @@ def test_what_is_not_known_is_said() -> None:
     ):
         needed(replay, KEPT)
     assert "workload.model.hidden" in str(refused.value.hint)
+
+
+SMALL = {"parameters": 1_000_000, "hidden": 100, "layers": 8, "heads": 10}
+FEW = {"micro": 2, "sequence_length": 50}
+
+
+def small(
+    known: Held = KEPT,
+    old: Any = None,
+    settings: dict[str, Any] | None = None,
+    precision: str = "bf16",
+    model: dict[str, Any] | None = None,
+    **parallelism: int,
+) -> Memory:
+    """Of a million parameters; micro-batches of two sequences of 50."""
+    run = SimpleNamespace(card=card({**SMALL, **(model or {})}, FEW, precision, **parallelism))
+    change = relayout(old or degrees(), settings or {})
+    return memory_of(run, known, change, catalog.accelerator("nvidia-a100-sxm-80gb"))  # type: ignore[arg-type]
+
+
+def test_what_parameters_take() -> None:
+    """2 bytes each for parameters and gradients, 8 for Adam's moments and 4 for a copy; none beside fp32."""
+    half, whole = small(), small(precision="fp32")
+    assert (half.parameters, half.gradients, half.optimizer) == (2e6, 2e6, 12e6)
+    assert (whole.parameters, whole.gradients, whole.optimizer) == (4e6, 4e6, 8e6)
+    assert half.bytes == 16e6 + half.activations
+    assert half.device == catalog.accelerator("nvidia-a100-sxm-80gb").hbm_bytes
+    cut = small(old=degrees(tp=2, pp=4), tp=2, pp=4)
+    assert cut.parameters == 2e6 / 8
+    assert small(Held("adam", False, False, False)).optimizer == 12e6
+
+
+def test_what_activations_take() -> None:
+    """s · b · h · L · 34 of a device alone, 5 · a · s² · b · L more where scores are kept; twice in fp32."""
+    plain = Held("adamw", scores=False, sequences=False, recomputed=False)
+    each = 50 * 2 * 100 * 8
+    assert small(plain).activations == each * 34
+    assert small(plain, precision="fp32").activations == each * 34 * 2
+    assert small(KEPT).activations == each * 34 + 5 * 10 * 50 * 50 * 2 * 8
+    assert small(plain, degrees(tp=2), tp=2).activations == each * (10 + 24 / 2)
+    assert small(KEPT, degrees(tp=2), tp=2).activations == each * 22 + 5 * 10 * 50 * 50 * 2 * 8 / 2
+    assert small(plain, degrees(cp=2), cp=2).activations == each / 2 * 34
+    assert small(KEPT, degrees(cp=2), cp=2).activations == each / 2 * 34 + 5 * 10 * 25 * 50 * 2 * 8
+    cut = Held("adamw", scores=False, sequences=True, recomputed=False)
+    assert small(cut, degrees(tp=2), tp=2).activations == each * 17
+
+
+@pytest.mark.parametrize(
+    ("stages", "count", "held_at_once"), [(1, 4, 1), (2, 1, 1), (2, 4, 2), (4, 3, 3), (4, 8, 4)]
+)
+def test_the_first_stage_holds_as_many_micro_batches_as_there_are_stages(
+    stages: int, count: int, held_at_once: int
+) -> None:
+    plain = Held("adamw", scores=False, sequences=False, recomputed=False)
+    found = small(plain, degrees(pp=stages), pp=stages, microbatches=count)
+    assert found.activations == 50 * 2 * 100 * 34 * 8 / stages * held_at_once
+
+
+@pytest.mark.parametrize(("count", "stages", "factor"), [(1, 1, 0.5), (2, 1, 1.0), (8, 2, 1.0), (2, 2, 0.5)])
+def test_a_batch_among_twice_the_replicas_is_halved_or_its_micro_batches_are(
+    count: int, stages: int, factor: float
+) -> None:
+    """One micro-batch is half as large; of several there are half as many, and as many of them are held."""
+    plain = Held("adamw", scores=False, sequences=False, recomputed=False)
+    old, settings = degrees(dp=2, pp=stages), {"parallelism.dp": 4, "batch": 1}
+    before, after = (
+        small(plain, old, one, dp_replicate=2, pp=stages, microbatches=count) for one in ({}, settings)
+    )
+    assert after.activations == factor * before.activations
+
+
+def test_replicas_that_hold_a_part_each() -> None:
+    """Those of `dp_shard`; more of them where there are no other replicas."""
+    more = {"parallelism.dp": 8}
+    assert small(old=degrees(dp=4), dp_replicate=2, dp_shard=2).parameters == 2e6 / 2
+    assert small(old=degrees(dp=4), settings=more, dp_replicate=2, dp_shard=2).parameters == 2e6 / 2
+    assert small(old=degrees(dp=4), settings=more, dp_shard=4).parameters == 2e6 / 8
+    assert small(old=degrees(dp=1), settings=more).parameters == 2e6
+
+
+def test_the_largest_that_fits_is_all_that_the_device_has() -> None:
+    assert Memory(10, 20, 30, 40, 100).fits
+    assert not Memory(10, 20, 30, 40.5, 100).fits
+
+
+@pytest.mark.parametrize(
+    ("known", "model", "says"),
+    [
+        (KEPT, {"moe": True}, "a mixture of experts"),
+        (
+            KEPT,
+            {"heads": None},
+            "heads, whose scores are kept, are not known; a card has to state workload.model.heads",
+        ),
+        (
+            Held(None, True, False, False),
+            {},
+            "the optimizer is not known; traces with annotations of an Adam's steps",
+        ),
+    ],
+)
+def test_what_of_the_model_is_not_known_is_said(known: Held, model: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError) as refused:
+        small(known, model=model)
+    assert says in str(refused.value)
+    plain = Held("adamw", scores=False, sequences=False, recomputed=False)
+    assert small(plain, model={"heads": None}).parameters == 2e6
+
+
+def test_a_device_of_unknown_memory_is_said() -> None:
+    run = SimpleNamespace(card=card(SMALL, FEW))
+    change = relayout(degrees(), {})
+    for accelerator, of in ((None, "the device"), (catalog.accelerator("generic-cpu"), "generic-cpu")):
+        with pytest.raises(InputError, match=f"the memory of {of} is not known"):
+            memory_of(run, KEPT, change, accelerator)  # type: ignore[arg-type]

@@ -23,7 +23,8 @@ from cclbench.machine import Machine, machine_of
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph, build
 from cclbench.replay.other_system import changed
-from cclbench.replay.pricing import Ratios, idle, ratios
+from cclbench.replay.pricing import Ratios, hockney_line, idle, ratios, ring_growth
+from cclbench.replay.regroup import Regrouped
 from cclbench.replay.scenario import scenario
 
 GROUPS = {"0-1": (0, 1)}
@@ -370,3 +371,155 @@ def test_what_cannot_be_priced_is_refused(
     graph = transfers([20], [1_000])
     with pytest.raises(kind, match=says):
         ratios(graph, scenario([text]), machine, GROUPS)
+
+
+def test_a_line_by_hand() -> None:
+    """10 µs and 1 ns a byte; five points, of two sizes at least, and neither figure below 0."""
+    size = np.array([1_000, 10_000, 20_000, 50_000, 90_000])
+    assert hockney_line(size, 10_000 + size) == pytest.approx((10_000, 1, 0), abs=1e-6)
+    assert hockney_line(size[1:], 10_000 + size[1:]) is None
+    assert hockney_line(np.full(5, 1_000), np.arange(5) + 100) is None
+    assert hockney_line(np.array([1, 1, 1, 1, 2]) * 1_000, np.array([1, 1, 1, 1, 2]) * 500) is not None
+    assert hockney_line(size, 100_000 - size) is None
+    assert hockney_line(size, size - 500) is None
+    # without latency, to rounding
+    assert hockney_line(size, size)[0] == pytest.approx(0, abs=1e-4)  # type: ignore[index]
+
+
+def test_the_interval_of_a_line_s_latency() -> None:
+    """Weighted least squares by weights 1 / t², solved otherwise; 1.96 · (1 + 2/3) of three degrees left."""
+    size = np.array([1_000, 2_000, 3_000, 4_000, 5_000])
+    taken = np.array([2_100, 2_900, 4_100, 4_900, 6_100])
+    alpha, beta, error = hockney_line(size, taken)  # type: ignore[misc]
+    design = np.stack([np.ones(5), size], axis=1) / taken[:, None]
+    solved, residual, *_ = np.linalg.lstsq(design, np.ones(5), rcond=None)
+    assert (alpha, beta) == pytest.approx(tuple(solved))
+    covariance = np.linalg.inv(design.T @ design) * residual[0] / 3
+    assert error == pytest.approx(1.96 * (1 + 2 / 3) * covariance[0, 0] ** 0.5)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "growth"),
+    [
+        (("all_reduce", 2), ("all_reduce", 4), (3, 1.5)),
+        (("all_gather", 4), ("all_reduce", 4), (2, 2)),
+        (("send_recv", 2), ("all_gather", 4), (3, 0.75)),
+        (("all_reduce", 4), ("send_recv", 2), (1 / 6, 1 / 1.5)),
+    ],
+)
+def test_a_ring_s_steps_and_traffic(
+    old: tuple[str, int], new: tuple[str, int], growth: tuple[float, float]
+) -> None:
+    assert ring_growth(*old, *new) == pytest.approx(growth)
+
+
+@pytest.mark.parametrize(
+    ("text", "low", "high"),
+    [
+        ("scale_up.bandwidth=x2", 0.5, 1.0),
+        ("scale_up.bandwidth=x0.5", 1.0, 2.0),
+        ("scale_out.latency=x3", 1.0, 3.0),
+        ("scale_out.latency=x0.25", 0.25, 1.0),
+    ],
+)
+def test_what_is_of_no_known_group_may_be_of_any_tier(text: str, low: float, high: float) -> None:
+    graph = transfers([20, 100], [1_000, 9_000])
+    found = ratios(graph, scenario([text]), TWO_A_NODE, {})
+    expected, lows, highs = of_transfers(graph, found)
+    assert np.isnan(expected).all()
+    assert (lows, highs) == ([low] * 2, [high] * 2)
+    assert found.basis == ("collectives of unknown kind or group are bracketed",)
+
+
+def test_what_is_of_no_known_group_has_no_price() -> None:
+    graph = transfers([20, 100], [1_000, 9_000])
+    with pytest.raises(InputError) as refused:
+        ratios(graph, scenario(["scale_up.bandwidth=900GB/s"]), TWO_A_NODE, {})
+    assert "scale_up.bandwidth: collectives of unknown kind or group cannot be priced" in str(refused.value)
+    assert "use factors such as x2" in str(refused.value.hint)
+
+
+def test_parts_without_a_rendezvous_are_said_to_be_bracketed() -> None:
+    graph = transfers([20, 100], [1_000, 9_000], instances=[0, -1])
+    found = ratios(graph, scenario(["scale_up.latency=x3"]), TWO_A_NODE, GROUPS)
+    assert found.basis[-1] == "collectives whose waiting cannot be told from transfer are bracketed"
+    expected, low, high = of_transfers(graph, found)
+    assert (low[0], high[0]) == (1.0, 3.0)
+    assert (low[1], high[1]) == pytest.approx((1.0, (3 * 20 + 80) / 100))
+    assert np.isnan(expected).all()
+    slow = ratios(graph, scenario(["scale_up.bandwidth=x0.5", "scale_up.latency=x2"]), TWO_A_NODE, GROUPS)
+    # all of it twice as long, but of the part that may be waiting: that is between 1 and 2
+    assert of_transfers(graph, slow)[0][0] == 2
+    assert (of_transfers(graph, slow)[1], of_transfers(graph, slow)[2]) == ([2, 1], [2, 2])
+
+
+def test_latency_s_share_is_bracketed_by_the_shortest_transfer_that_is_told() -> None:
+    """20 of 100 µs at most may be latency; a part of 10 µs that may be waiting does not count."""
+    untold = transfers([100, 10, 20], [9_000, 1_000, 1_000], instances=[0, -1, 1])
+    found = ratios(untold, scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
+    assert of_transfers(untold, found)[2] == pytest.approx([(20 + 40) / 100, 1, 1])
+    # where no size is known the shortest of all does
+    unsized = transfers([100, 10], [-1, -1])
+    found = ratios(unsized, scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
+    assert of_transfers(unsized, found)[2] == pytest.approx([(10 + 45) / 100, 1])
+
+
+def test_the_bounds_of_a_fit_are_those_of_its_latency() -> None:
+    sizes = [1_000, 10_000, 20_000, 50_000, 90_000]
+    times = [10 + s / 1000 + (2 if i % 2 else -2) for i, s in enumerate(sizes)]
+    graph = transfers(times, sizes)
+    found = ratios(graph, scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
+    alpha, beta, error = hockney_line(np.array(sizes), np.rint(np.array(times) * 1_000))  # type: ignore[misc]
+    moved = alpha + beta * np.array(sizes)
+    for which, latency in zip(of_transfers(graph, found), (alpha, alpha - error, alpha + error), strict=True):
+        share = np.clip(latency / moved, 0, 1)
+        assert which == pytest.approx((share + (1 - share) / 2).tolist())
+
+
+def test_a_group_in_another_layout_is_scaled_by_its_ring() -> None:
+    """All latency or all bandwidth, of four ranks for two: 3 and 1.5 times as long, half of the payload
+    and twice as often."""
+    graph = transfers([20], [1_000])
+    new = {"0-1": Regrouped((0, 1, 2, 3), 0.5, 2.0, "dp")}
+    found = ratios(graph, scenario(["compute=x2"]), Machine(Hardware(per_node=4)), GROUPS, regrouped=new)
+    assert of_transfers(graph, found)[1:] == ([1.5], [6.0])
+    gone = ratios(
+        graph,
+        scenario(["compute=x2"]),
+        TWO_A_NODE,
+        GROUPS,
+        regrouped={"0-1": Regrouped((0,), dimension="dp")},
+    )
+    assert of_transfers(graph, gone) == ([0.0],) * 3
+    assert gone.basis == ("groups of one move nothing",)
+
+
+def test_groups_that_stay_are_not_priced() -> None:
+    graph = transfers([20], [1_000])
+    found = ratios(graph, scenario(["compute=x2"]), Machine(), GROUPS, regrouped={"x": Regrouped((0, 1))})
+    assert (of_transfers(graph, found), found.basis) == (([1.0],) * 3, ())
+    alone = ratios(graph, scenario(["scale_up.bandwidth=x2"]), Machine(), {"0-1": (0,)})
+    assert of_transfers(alone and graph, alone) == ([1.0],) * 3
+
+
+def test_other_links_than_those_measured_have_no_price() -> None:
+    graph = transfers([20], [1_000])
+    new = {"0-1": Regrouped((0, 1, 2, 3), dimension="dp")}
+    with pytest.raises(InputError, match="all_reduce of 4 ranks leaves scale_up, and no other links were"):
+        ratios(graph, scenario(["compute=x2"]), TWO_A_NODE, GROUPS, regrouped=new)
+    known = Machine(ranks=(0, 1), captures={0: 0, 1: 0})
+    with pytest.raises(InputError, match="which ranks share a node; give --per-node N"):
+        ratios(graph, scenario(["compute=x2"]), known, GROUPS, regrouped=new)
+
+
+def test_what_computes_on_a_host_for_a_nanosecond_computes() -> None:
+    graph = transfers([20], [1_000])
+    arrival = int(np.flatnonzero(graph.nodes.kind == n.ARRIVAL)[0])
+    graph.nodes.busy[arrival] = 1
+    found = ratios(graph, scenario(["compute=x4"]), Machine(), GROUPS)
+    assert (found.expected[arrival], found.expected[arrival + 1]) == (4, 1)
+    only = build([rank(0, work=[item("nccl", 0, 10, call=0)], instances=[-1], windows=[(0, 0, 10)])])
+    change = scenario(["compute=x2"])
+    assert idle(only, change, TWO_A_NODE, GROUPS) == {"compute": "no rank of the replay computes"}
+    only.nodes.busy[0] = 1
+    assert idle(only, change, TWO_A_NODE, GROUPS) == {}

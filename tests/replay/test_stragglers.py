@@ -24,8 +24,19 @@ from synthetic import (
 
 import cclbench
 from cclbench.errors import InputError
+from cclbench.replay import nodes as n
+from cclbench.replay import stragglers
 from cclbench.replay.graph import build
-from cclbench.replay.stragglers import Slowdown, _roles, coordinates, of_graph, slowdown
+from cclbench.replay.stragglers import (
+    Slowdown,
+    _medians,
+    _occurrence,
+    _roles,
+    coordinates,
+    of_graph,
+    slowdown,
+    usual_compute,
+)
 from cclbench.replay.tables import GraphInput
 
 STAGES = {"pp": {0: 0, 1: 0, 2: 0, 3: 1, 4: 1, 5: 1}, "dp": {r: r % 3 for r in range(6)}}
@@ -189,3 +200,132 @@ def test_there_is_nothing_to_compare() -> None:
     ]
     with pytest.raises(InputError, match="no collective is matched"):
         of_graph(build(unmatched), {})
+
+
+@pytest.mark.parametrize(
+    ("of", "values", "count", "medians"),
+    [
+        ([0, 0, 0, 1], [5, 1, 9, 4], [3, 1], [5, 5, 5, 4]),
+        # the median of four lies between two
+        ([0, 0, 0, 0], [9, 0, 5, 2], [4], [3.5] * 4),
+        # ranks without such a row count as 0
+        ([0, 1, 1], [8, 6, 4], [2, 3], [4, 4, 4]),
+        ([0], [8], [3], [0]),
+        # more rows than ranks
+        ([0, 0, 0], [8, 1, 2], [1], [2, 2, 2]),
+    ],
+)
+def test_medians_of_those_that_there_should_be(
+    of: list[int], values: list[int], count: list[int], medians: list[float]
+) -> None:
+    found = _medians(*(np.array(column, np.int64) for column in (of, values, count)))
+    assert found.tolist() == medians
+
+
+def test_rows_of_a_code_are_numbered_in_an_order() -> None:
+    of, order = np.array([7, 3, 7, 7, 3]), np.array([3, 4, 0, 1, 2])
+    assert _occurrence(of, order).tolist() == [1, 1, 2, 0, 0]
+
+
+def job(groups: list[tuple[str, list[int]]]) -> object:
+    told = [{"descriptions": [text], "ranks": ranks} for text, ranks in groups]
+    return SimpleNamespace(groups=lambda: SimpleNamespace(to_pylist=lambda: told))
+
+
+def test_a_rank_s_place_is_that_in_its_largest_group() -> None:
+    found = coordinates(
+        job([("mesh_dp", [4, 0, 2]), ("mesh_dp", [2, 4]), ("mesh_tp", [1]), ("other", [0, 1])])  # type: ignore[arg-type]
+    )
+    assert found == {"dp": {0: 0, 2: 1, 4: 2}}
+    # of groups as large the later place
+    both = coordinates(job([("mesh_pp", [0, 1]), ("mesh_pp", [1, 2])]))  # type: ignore[arg-type]
+    assert both == {"pp": {0: 0, 1: 1, 2: 1}}
+
+
+def test_the_usual_compute_is_the_median_of_a_place() -> None:
+    graph = build(three(130))
+    usual = usual_compute(graph, {})
+    nodes = graph.nodes
+    assert usual[nodes.kind == n.COMPUTE].tolist() == [100_000] * 3
+    others = nodes.kind != n.COMPUTE
+    assert usual[others].tolist() == nodes.dur[others].tolist()
+
+
+def copying(
+    first: tuple[float, float], second: tuple[float, float], third: tuple[float, float]
+) -> list[GraphInput]:
+    """A kernel and a copy of those lengths one behind the other on each rank, and an all-reduce of 20 µs."""
+    done = max(k + c for k, c in (first, second, third)) + 20
+    return [
+        rank(
+            r,
+            work=[
+                item("k", 0, k, lane=(0, 7)),
+                item("c", k, k + c, lane=(0, 7), copy=True),
+                item("nccl", k + c, done, lane=(0, 7), call=0),
+            ],
+            instances=[0],
+            size=3,
+            windows=[(0, 0, done)],
+        )
+        for r, (k, c) in enumerate((first, second, third))
+    ]
+
+
+def test_causes_are_told_apart() -> None:
+    """100 and 30 on most ranks: one copies for 50, another computes for 110."""
+    found = of_graph(build(copying((100, 30), (100, 50), (110, 30))), {})
+    assert (found.step_ns, found.ideal_ns) == (170_000, 150_000)
+    assert found.causes == {"compute": 160 / 150, "copy": 170 / 150}
+    assert found.ranks == {0: 1.0, 1: 170 / 150, 2: 160 / 150}
+    assert (found.roles, found.transfers, found.all_transfers) == (1, 3, 3)
+
+
+def test_places_of_dimensions_and_of_too_many_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = build(copying((100, 30), (100, 50), (110, 30)))
+    placed = {"dp": {0: 0, 1: 0, 2: 1}, "tp": {0: 0, 1: 0, 2: 0}, "cp": {0: 0, 2: 5}}
+    assert of_graph(graph, placed).places == {
+        ("dp", 0): 170 / 150,
+        ("dp", 1): 160 / 150,
+        ("cp", 0): 1.0,
+        ("cp", 5): 160 / 150,
+    }
+    monkeypatch.setattr(stragglers, "_MOST_PLACES", 1)
+    assert of_graph(graph, placed).places == {}
+
+
+def test_there_is_time_for_so_many_replays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of what is left goes to ranks, those of most excess first; places have what remains."""
+    graph = build(copying((100, 30), (100, 50), (110, 30)))
+    pieces = len(graph.cut.head)
+    placed = {"dp": {0: 0, 1: 0, 2: 1}}
+    for runs, ranks in ((6, {1}), (7, {1, 2}), (9, {0, 1, 2})):
+        # the ideal one, and two causes that differ
+        monkeypatch.setattr(stragglers, "MOST_PIECE_RUNS", runs * pieces)
+        assert set(of_graph(graph, placed).ranks) == ranks
+    monkeypatch.setattr(stragglers, "MOST_PIECE_RUNS", 6 * pieces)
+    assert set(of_graph(graph, placed).places) == {("dp", 0), ("dp", 1)}
+    monkeypatch.setattr(stragglers, "MOST_PIECE_RUNS", 5 * pieces)
+    assert set(of_graph(graph, placed).places) == set()
+
+
+@pytest.mark.parametrize(("other", "refused"), [(25, False), (26, True)])
+def test_up_to_a_tenth_of_the_work_may_be_of_one_rank(other: float, refused: bool) -> None:
+    """Of 225 µs and one rank's own kernel, of which most ranks have none."""
+    made = []
+    for r in range(3):
+        own = [item("own", 75, 75 + other, lane=(0, 7))] if r == 0 else []
+        work = [item("k", 0, 75, lane=(0, 7)), *own, item("nccl", 110, 120, lane=(0, 9), call=0)]
+        made.append(rank(r, work=work, instances=[0], size=3, windows=[(0, 0, 120)]))
+    if not refused:
+        of_graph(build(made), {})
+        return
+    with pytest.raises(InputError, match="ranks do different work: 10% of its time has no counterpart"):
+        of_graph(build(made), {})
+
+
+def test_a_cpu_s_kernels_are_not_compared() -> None:
+    graph = build(three(130))
+    object.__setattr__(graph.windowed[1], "on_host", True)
+    with pytest.raises(InputError, match="the kernels of a CPU are its operators"):
+        of_graph(graph, {})

@@ -6,13 +6,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from replay_rows import item, rank, replayed
 
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
 from cclbench.replay.simulate import Times, simulate
 from cclbench.replay.tables import GraphInput
-from cclbench.replay.windows import Pace, windows
+from cclbench.replay.windows import Pace, bounds, lengths, step_time, windows
 
 
 def two_steps(number: int, each: float) -> GraphInput:
@@ -60,3 +61,150 @@ def test_what_the_slowest_rank_gains_the_step_gains() -> None:
     dur = np.where((nodes.kind == n.COMPUTE) & inside, nodes.dur * 9 // 10, nodes.dur)
     found = simulate(replace(nodes, dur=dur), graph.cut)
     assert pace.step(found.start, found.end) == 185_000 * 290 / 320
+
+
+def kernels(*times: tuple[float, float, int], **more: object) -> GraphInput:
+    """Kernels that begin and end then, of those steps, on one stream."""
+    work = [item("k", begin, end, lane=(0, 7), step=step) for begin, end, step in times]
+    return rank(0, work=[*work, *more.pop("beside", ())], **more)  # type: ignore[arg-type, misc]
+
+
+def test_windows_of_a_device_begin_and_end_with_their_step_s_rows() -> None:
+    """A copy before the first kernel begins none; the first ends where the next begins, the last 5 later."""
+    one = kernels(
+        *((10, 20, 0), (40, 60, 1), (95, 99, 2)),
+        beside=[item("copy", 5, 8, lane=(0, 9), step=0, copy=True)],
+        windows=[(0, 8, 38), (1, 38, 65)],
+    )
+    object.__setattr__(one, "open_windows", ((2, 90_000, 100_000),))
+    graph, times = replayed(one)
+    found = windows(graph)
+    assert [(w.rank, w.step, w.measured_ns, w.before, w.behind, w.joined, w.open) for w in found] == [
+        (0, 0, 30_000, -2_000, 18_000, True, False),
+        (0, 1, 27_000, -2_000, 5_000, False, False),
+        (0, 2, 10_000, -5_000, 1_000, False, True),
+    ]
+    assert [graph.nodes.start[w.openers].tolist() for w in found] == [[10_000], [40_000], [95_000]]
+    assert sorted(graph.nodes.start[found[0].members].tolist()) == [5_000, 10_000]
+    begins, ends = bounds(found, times.start, times.end)
+    assert (begins.tolist(), ends.tolist()) == ([8_000, 38_000, 90_000], [38_000, 65_000, 100_000])
+    own = lengths(found, times.start, times.end)
+    assert own.tolist() == [30_000, 27_000, 10_000]
+    # what is open is in no mean
+    assert step_time(found, own) == 28_500
+    assert step_time([], own[:0]) == 0
+
+
+def test_windows_of_annotations_are_bound_by_their_thread_s_points() -> None:
+    one = rank(
+        0,
+        notes=[item("ProfilerStep#0", 0, 50), item("ProfilerStep#1", 50, 90)],
+        launches=[item("cudaLaunchKernel", 2, 3, corr=1), item("cudaLaunchKernel", 52, 53, corr=2)],
+        work=[item("k", 10, 20, corr=1), item("k", 60, 70, corr=2)],
+        policy="annotation",
+        windows=[(0, 0, 50), (1, 50, 90)],
+    )
+    graph, _ = replayed(one)
+    found = windows(graph)
+    assert [(w.before, w.behind, w.joined) for w in found] == [(0, 0, False)] * 2
+    assert all((graph.nodes.kind[w.members] == n.HOST).all() for w in found)
+    assert [sorted({*graph.nodes.start[w.members].tolist()}) for w in found] == [
+        [0, 50_000],
+        [50_000, 90_000],
+    ]
+
+
+def test_other_windows_are_of_all_work_or_of_the_host() -> None:
+    launches = [item("cudaLaunchKernel", 1, 2, corr=1)]
+    of_work = rank(
+        0, launches=launches, work=[item("k", 10, 20, corr=1)], policy="x", windows=[(None, 0, 30)]
+    )
+    graph, _ = replayed(of_work)
+    (one,) = windows(graph)
+    assert (one.before, one.behind, len(one.members)) == (-10_000, 10_000, 1)
+    graph, _ = replayed(rank(0, launches=launches, policy="x", windows=[(None, 0, 30)]))
+    (one,) = windows(graph)
+    assert (one.before, one.behind) == (-1_000, 29_000)
+
+
+def test_a_window_without_rows_joins_nothing() -> None:
+    one = kernels((10, 20, 0), (50, 60, 2), windows=[(0, 10, 30), (1, 30, 50), (2, 50, 60)])
+    graph, _ = replayed(one)
+    assert [(w.step, w.joined) for w in windows(graph)] == [(0, False), (2, False)]
+    empty = kernels((50, 60, 2), windows=[(1, 30, 50), (2, 50, 60)])
+    assert [w.step for w in windows(replayed(empty)[0])] == [2]
+
+
+def test_the_step_is_the_longest_rank_s_in_each_step() -> None:
+    own = [
+        rank(
+            r,
+            work=[item("k", 0, 10, step=0), item("k", 20, end, step=1)],
+            windows=[(0, 0, 10 + 5 * r), (1, 20, end)],
+        )
+        for r, end in ((0, 40), (1, 30))
+    ]
+    graph, times = replayed(*own)
+    found = windows(graph)
+    assert step_time(found, lengths(found, times.start, times.end)) == (15_000 + 20_000) / 2
+
+
+def paced_of(*windows_of: tuple[int, float, float]) -> tuple[Graph, Pace, Times]:
+    """A rank whose kernels of 10 begin and end with its windows, and at 5, 200 and 300."""
+    own = [(a, b, s) for s, a, b in windows_of]
+    graph, times = replayed(kernels((1, 2, -1), *own, (200, 201, -1), windows=list(windows_of)))
+    return graph, Pace(windows(graph), times.start, times.end), times
+
+
+def test_how_long_windows_have_lasted_when_nodes_begin() -> None:
+    """Windows at 10, 30 (joined) and 60 to 80: a break at 50."""
+    graph, pace, times = paced_of((0, 10, 30), (1, 30, 50), (2, 60, 80))
+    since = pace.since(graph, times.start)
+    assert dict(zip(graph.nodes.start.tolist(), since.tolist(), strict=True)) == {
+        1_000: -1,
+        10_000: 0,
+        30_000: 20_000,
+        60_000: 0,
+        # behind the last window a rank goes on
+        200_000: 140_000,
+    }
+    moved = pace.since(graph, np.array([9_999, 29_999, 49_999, 50_000, 59_999]))
+    assert moved.tolist() == [-1, 19_999, 39_999, -1, -1]
+    assert pace.inside(graph, since).tolist() == [False, True, True, True, True]
+
+
+def test_a_transfer_is_inside_where_one_rank_s_part_is() -> None:
+    graph, pace, _ = paced()
+    since = np.full(len(graph.nodes), -1)
+    assert not pace.inside(graph, since).any()
+    transfers = np.flatnonzero(graph.nodes.kind == n.TRANSFER)
+    since[transfers[0]] = 0
+    assert np.flatnonzero(pace.inside(graph, since)).tolist() == transfers.tolist()
+
+
+def test_the_pace_of_some_ranks_is_theirs() -> None:
+    graph, pace, times = paced()
+    assert pace.step(times.start, times.end, {0, 1}) == 185_000
+    late = times.end + np.where(graph.nodes.rank == 1, 32_000, 0)
+    assert pace.step(times.start, late) == pytest.approx(185_000 * 352 / 320, rel=1e-12)
+    assert pace.step(times.start, late, {0}) == 185_000
+    # no step is without length
+    gone = pace.step(times.start, times.end - 1_000_000)
+    assert gone == pytest.approx(185_000 / 160_000)
+
+
+def test_only_steps_that_all_ranks_have_are_compared() -> None:
+    """Rank 1 has no window of step 0: of rank 0's the second alone counts; without one in common all do."""
+
+    def two(
+        first: list[tuple[int, float, float]], second: list[tuple[int, float, float]]
+    ) -> dict[int, tuple[int, int, int]]:
+        made = [
+            rank(r, work=[item("k", a, b, step=s) for s, a, b in own], windows=own)
+            for r, own in enumerate((first, second))
+        ]
+        graph, times = replayed(*made)
+        return Pace(windows(graph), times.start, times.end).ranks
+
+    assert two([(0, 0, 10), (1, 20, 50)], [(1, 20, 60)]) == {0: (1, 30_000, 1), 1: (1, 40_000, 2)}
+    assert two([(0, 0, 10), (1, 20, 50)], [(2, 20, 60)]) == {0: (2, 40_000, 1), 1: (1, 40_000, 2)}

@@ -31,7 +31,7 @@ def batch(subject: Subject, _: int) -> Effect | str:
         return "each replica has as many samples as before"
     count = microbatches(subject.run.card)
     several = wanted.old.degrees["pp"] > 1 or wanted.new.degrees["pp"] > 1 or (count or 1) > 1
-    if several and count is not None and (count * share < 1 or (count * share) % 1):
+    if several and count is not None and (count * share) % 1:
         raise InputError(
             f"batch=global: {count} micro-batches of a rank are {count * share:g} with {wanted.new}",
             hint="a number of replicas that divides them",

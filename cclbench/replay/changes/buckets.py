@@ -10,10 +10,11 @@ import numpy as np
 
 from cclbench.errors import InputError, UsageError
 from cclbench.hardware.collectives.cost import Floats
-from cclbench.intervals import Int64, Mask
+from cclbench.intervals import Int64
 from cclbench.replay.change import Subject, change
 from cclbench.replay.graph import Graph
 from cclbench.replay.modelled import modelled_s
+from cclbench.replay.nodes import begins
 from cclbench.replay.pricing import hockney_line
 from cclbench.replay.simulate import pieces
 from cclbench.replay.transfers import of_groups
@@ -70,10 +71,10 @@ def _bucketed(
     _, first, one = np.unique(instance, return_index=True, return_inverse=True)
     begun, size = nodes.start[parts[first]], calls.bytes[nodes.call[parts[first]]]
     order = np.lexsort((begun, step[first]))
-    new_step = np.diff(step[first][order], prepend=-1) != 0
+    new_step = begins(step[first][order])
     begin = np.maximum.accumulate(np.where(new_step, np.arange(len(order)), 0))
     place = (np.arange(len(order)) - begin) // count
-    number = np.cumsum(new_step | (np.diff(place, prepend=-1) != 0)) - 1
+    number = np.cumsum(new_step | begins(place)) - 1
     of_instance = np.empty(len(order), np.int64)
     of_instance[order] = number
     together = np.bincount(of_instance, size).astype(np.float64)
@@ -85,16 +86,10 @@ def _bucketed(
         ratio = joined / np.bincount(of_instance, apart)
     bucket = of_instance[one]
     latest = np.lexsort((begun[one], nodes.rank[parts], bucket))
-    ends = np.append(
-        np.flatnonzero(_changes(bucket[latest], nodes.rank[parts][latest].astype(np.int64))), len(parts)
-    )
+    ends = np.append(np.flatnonzero(begins(bucket[latest], nodes.rank[parts][latest])), len(parts))
     last = np.empty(len(parts), np.int64)
     last[latest] = np.repeat(parts[latest[ends[1:] - 1]], np.diff(ends))
     return bucket, last, ratio
-
-
-def _changes(one: Int64, other: Int64) -> Mask:
-    return np.asarray((np.diff(one, prepend=-1) != 0) | (np.diff(other, prepend=-1) != 0))
 
 
 def _times(

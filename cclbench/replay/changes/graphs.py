@@ -33,7 +33,7 @@ def launches(subject: Subject, _: float) -> Graph | str:
     awaits[graph.edges()[1]] = True
     # a stretch is what lies behind a launch, up to the next one and with that
     stretch: Int64 = np.cumsum(launch[host]) - launch[host]
-    first = np.diff(nodes.lane[host], prepend=-1) != 0
+    first = n.begins(nodes.lane[host])
 
     def holds(what: Mask) -> Mask:
         return np.asarray((np.bincount(stretch, what, minlength=1) > 0)[stretch])

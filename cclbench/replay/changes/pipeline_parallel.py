@@ -51,8 +51,9 @@ def pipeline(subject: Subject, _: int) -> Effect | str:
     factor, graph = old / new, subject.graph
     nodes = graph.nodes
     chosen = computing(subject)
-    launches = (nodes.kind == n.HOST) & (subject.since > 0) & (nodes.busy == 0)
-    gap = np.where(launches, np.rint(np.minimum(nodes.gap, subject.since) * (factor - 1)), 0).astype(np.int64)
+    launches = (nodes.kind == n.HOST) & (nodes.busy == 0)
+    inside = np.minimum(nodes.gap, np.maximum(subject.since, 0))
+    gap = np.where(launches, np.rint(inside * (factor - 1)), 0).astype(np.int64)
     graph = replace(graph, nodes=replace(nodes, gap=nodes.gap + gap))
     fill = ((new - 1) / turns - (old - 1) * wanted.share) / (count * wanted.share)
     notes = (

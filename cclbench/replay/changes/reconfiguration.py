@@ -9,6 +9,7 @@ from cclbench.errors import InputError
 from cclbench.intervals import Int64
 from cclbench.replay.change import Subject, change, time_of
 from cclbench.replay.graph import Graph
+from cclbench.replay.nodes import begins
 from cclbench.replay.transfers import between_nodes, peers
 
 
@@ -29,8 +30,7 @@ def reconfiguration(subject: Subject, latency: int) -> Graph | str:
     code = {own: number for number, own in enumerate(dict.fromkeys(members))}
     group = np.array([code[own] for own in members], np.int64)
     rank = nodes.rank[at]
-    new_rank = np.diff(rank, prepend=-1) != 0
-    phase = np.cumsum(new_rank | (np.diff(group, prepend=-1) != 0)) - 1
+    phase = np.cumsum(begins(rank, group)) - 1
     last, first = _of_lanes(nodes.lane[at][::-1], phase[::-1]), _of_lanes(nodes.lane[at], phase)
     last = len(at) - 1 - last
     # phases of one rank follow one another: pairs of (last of a lane in one, first of a lane in the next)

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Result rows of replays: steps and bounds, shares of the path, the knee of a sweep, steps of a search."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cclbench.errors import InputError, UsageError
+from cclbench.record.rows import Row
+from cclbench.replay.answer import Answer, Outcome, Predicted
+from cclbench.replay.answer_rows import knee_row, modelled_row, path_rows, predicted_rows
+from cclbench.replay.critical_path import Path
+from cclbench.replay.memory import Memory
+from cclbench.replay.scenario import Scenario, scenario
+from cclbench.replay.search import Found, Limit, Trial, _front, limit
+
+PATH = Path(
+    200,
+    {"host": 20, "compute": 100, "communication": 80},
+    {("all_reduce", "0-1"): 60, (None, None): 20},
+    {1: 150, 0: 50},
+)
+UNCHANGED = Outcome(1_000_000.0, PATH)
+
+
+def predicted(step: float | None, low: float = 400_000, high: float = 600_000, **more: Any) -> Predicted:
+    expected = None if step is None else Outcome(step, PATH)
+    change = more.pop("change", Scenario("asked", ("compute=x2",)))
+    return Predicted(change, expected, low, high, PATH, more.pop("basis", ("by a", "by b")), **more)
+
+
+def told(row: Row) -> tuple[Any, ...]:
+    return row.metric, row.stat, row.value, row.unit, row.status, row.better
+
+
+def test_a_step_its_bounds_and_what_is_gained() -> None:
+    rows = predicted_rows(predicted(500_000), UNCHANGED)
+    assert [told(row) for row in rows[:6]] == [
+        ("whatif.step", None, 0.0005, "s", "ok", "lower"),
+        ("whatif.step", "low", 0.0004, "s", "ok", "lower"),
+        ("whatif.step", "high", 0.0006, "s", "ok", "lower"),
+        ("whatif.speedup", None, 2.0, "ratio", "ok", "higher"),
+        ("whatif.speedup", "low", 1_000_000 / 600_000, "ratio", "ok", "higher"),
+        ("whatif.speedup", "high", 2.5, "ratio", "ok", "higher"),
+    ]
+    assert {row.category for row in rows} == {"asked"}
+    assert {row.provenance for row in rows} == {"modelled"}
+    assert {(row.window, row.version) for row in rows} == {("steps", 1)}
+    assert (rows[0].reason, rows[3].reason) == ("by a; by b", None)
+    assert predicted_rows(predicted(500_000, basis=()), UNCHANGED)[0].reason is None
+
+
+def test_bounds_alone_are_said_to_be_bounds() -> None:
+    rows = predicted_rows(predicted(None), UNCHANGED)
+    why = "known within bounds only, see stats low and high: by a; by b"
+    assert [told(rows[i]) for i in (0, 3)] == [
+        ("whatif.step", None, None, "s", "not_applicable", "lower"),
+        ("whatif.speedup", None, None, "ratio", "not_applicable", "higher"),
+    ]
+    assert rows[0].reason == rows[3].reason == why
+    assert rows[0].provenance is None
+    plain = predicted_rows(predicted(None, basis=()), UNCHANGED)
+    assert plain[0].reason == "known within bounds only, see stats low and high: no model applies"
+
+
+def test_bounds_within_1_percent_are_a_value() -> None:
+    assert predicted(None, 990_000, 1_000_000).step_ns == 995_000
+    assert predicted(None, 989_999, 1_000_000).step_ns is None
+    assert predicted(7, 1, 9).step_ns == 7
+    assert predicted(7, 1, 9, idle="why").step_ns is None
+
+
+def test_what_touches_nothing_has_no_rows_but_its_reason() -> None:
+    rows = predicted_rows(predicted(500_000, idle="nothing is touched"), UNCHANGED)
+    assert [told(row) for row in rows] == [
+        ("whatif.step", None, None, "s", "not_applicable", "lower"),
+        ("whatif.speedup", None, None, "ratio", "not_applicable", "higher"),
+    ]
+    assert {row.reason for row in rows} == {"by a; by b"}
+
+
+def test_shares_of_the_path_by_place_collective_and_rank() -> None:
+    rows = path_rows(PATH, "asked")
+    assert [(row.stat, row.collective, row.group, row.rank, row.value) for row in rows] == [
+        ("host", None, None, None, 0.1),
+        ("compute", None, None, None, 0.5),
+        ("communication", None, None, None, 0.4),
+        ("communication", "all_reduce", "0-1", None, 0.3),
+        ("communication", None, None, None, 0.1),
+        (None, None, None, 0, 0.25),
+        (None, None, None, 1, 0.75),
+    ]
+    assert {(row.metric, row.unit, row.better) for row in rows} == {("whatif.critical_path", "1", None)}
+    assert [row.value for row in path_rows(Path(0, {"host": 0}, {}, {}), None)] == [0]
+
+
+def curve(*points: tuple[float, float | None], idle: str | None = None) -> list[tuple[float, Predicted]]:
+    return [
+        (factor, predicted(step, change=Scenario(f"compute=x{factor:g}"), idle=idle))
+        for factor, step in points
+    ]
+
+
+@pytest.mark.parametrize(
+    ("points", "knee"),
+    [
+        # at most 5 % above the best, from the worse end on
+        ([(1, 200.0), (2, 105.0), (4, 101.0), (8, 100.0)], 2),
+        ([(1, 200.0), (2, 105.1), (4, 101.0), (8, 100.0)], 4),
+        ([(1, 100.0), (2, 101.0), (4, 105.0), (8, 200.0)], 4),
+        ([(1, 100.0), (2, 100.0)], 1),
+    ],
+)
+def test_the_knee_is_the_first_point_within_5_percent_of_the_best(
+    points: list[tuple[float, float]], knee: float
+) -> None:
+    row = knee_row(curve(*points))
+    assert told(row) == ("whatif.knee", None, knee, "ratio", "ok", None)
+    assert (row.category, row.reason) == ("compute", "beyond it the sweep gains less than 5% of the step")
+
+
+def test_a_sweep_known_in_part_or_of_nothing_has_no_knee() -> None:
+    row = knee_row(curve((1, 200.0), (2, None), (4, 100.0)))
+    assert (row.value, row.reason) == (None, "1 of the sweep's 3 points are known within bounds only")
+    assert knee_row(curve((1, 200.0), idle="nothing")).reason == "nothing"
+
+
+def test_a_row_without_a_value_does_not_apply() -> None:
+    assert told(modelled_row("m", 0.0)) == ("m", None, 0.0, "s", "ok", "lower")
+    assert modelled_row("m", 1.0, provenance="measured").provenance == "measured"
+    assert modelled_row("m", None, provenance="measured").provenance is None
+
+
+def test_one_scenario_is_the_only_one() -> None:
+    one = Answer(1.0, UNCHANGED, (predicted(5),), (), ())
+    assert one.only.step_ns == 5
+    with pytest.raises(UsageError, match="there are 2 scenarios; a file has one"):
+        _ = replace(one, predicted=(predicted(5), predicted(6))).only
+
+
+def trial(step: float | None, cost: float | None = None, **more: Any) -> Trial:
+    low, high = more.pop("low", 1.0), more.pop("high", 9e9)
+    return Trial(
+        Scenario(f"{step}-{cost}"),
+        cost,
+        more.pop("predicted", None),
+        step,
+        low,
+        high,
+        more.pop("infeasible", None),
+        **more,
+    )
+
+
+def found(*ranked: Trial, **more: Any) -> Found:
+    defaults: dict[str, Any] = {"front": (), "infeasible": (), "tokens": None, "devices": None}
+    told_of = {**defaults, **more}
+    return Found(
+        2e9,
+        ranked,
+        told_of["front"],
+        told_of["infeasible"],
+        7,
+        "EUR/h",
+        "step",
+        told_of["tokens"],
+        told_of["devices"],
+    )
+
+
+def test_rows_of_a_search() -> None:
+    memory = Memory(1.0, 2.0, 3.0, 4.0, 100)
+    best = trial(1e9, 3.0, predicted=predicted(1e9), low=5e8, high=2e9, devices=8, memory=memory)
+    bounded = trial(None, 1.0, low=1e9, high=3e9, devices=4, unexamined="nobody knows")
+    refused = trial(None, infeasible="too dear")
+    made = found(best, bounded, front=(bounded, best), infeasible=(refused,), tokens=100.0, devices=4)
+    rows = made.figures
+    by_trial = {
+        label: [row for row in rows if row.category == label] for label in ("1000000000.0-3.0", "None-1.0")
+    }
+    assert told(rows[0])[:3] == ("search.unchanged_step", None, 2.0)
+    assert [(row.metric, row.stat, row.value, row.unit) for row in by_trial["1000000000.0-3.0"]] == [
+        ("search.rank", None, 1, "1"),
+        ("search.step", None, 1.0, "s"),
+        ("search.step", "low", 0.5, "s"),
+        ("search.step", "high", 2.0, "s"),
+        ("search.speedup", None, 2.0, "ratio"),
+        # twice as fast on twice the devices
+        ("search.tokens_per_second_per_device", None, 100.0, "1/s"),
+        ("search.cost", None, 3.0, "EUR/h"),
+        ("search.devices", None, 8, "1"),
+        ("search.memory", None, 10.0, "B"),
+        ("search.front", None, 2, "1"),
+    ]
+    second = by_trial["None-1.0"]
+    assert [(row.metric, row.stat, row.value) for row in second] == [
+        ("search.rank", None, 2),
+        ("search.step", None, None),
+        ("search.step", "low", 1.0),
+        ("search.step", "high", 3.0),
+        ("search.speedup", None, None),
+        ("search.cost", None, 1.0),
+        ("search.devices", None, 4),
+        ("search.memory", None, None),
+        ("search.front", None, 1),
+    ]
+    assert (second[7].reason, by_trial["1000000000.0-3.0"][1].reason) == ("nobody knows", "by a; by b")
+    assert second[1].reason == "known within bounds only, see stats low and high; ranked by the upper one: "
+    assert (rows[-1].value, rows[-1].reason) == (None, "too dear")
+    assert made.rows[0]["metric"] == "search.unchanged_step"
+    assert [row.metric for row in found(trial(1e9)).figures] == [
+        "search.unchanged_step",
+        *("search.rank", "search.step", "search.step", "search.step", "search.speedup"),
+    ]
+
+
+def test_a_trial_is_ranked_by_its_step_else_its_upper_bound() -> None:
+    assert trial(5.0, high=9.0).ranked_ns == 5
+    assert trial(None, high=9.0).ranked_ns == 9
+    assert trial(5.0, infeasible="x").ranked_ns == float("inf")
+
+
+def test_what_a_front_is_against() -> None:
+    assert found(trial(1.0)).priced_by == "cost"
+    assert found(trial(1.0), devices=4).priced_by == "devices"
+    assert found(trial(1.0), trial(2.0, 3.0), devices=4).priced_by == "cost"
+    assert not found(trial(1.0)).relaid
+    with pytest.raises(InputError, match="no point of the space is feasible; too dear"):
+        _ = found(infeasible=(trial(1.0, infeasible="too dear"),)).best
+
+
+def test_tokens_a_second_and_device() -> None:
+    assert found(trial(1e9), tokens=10.0).tokens_of(trial(1e9, devices=8)) == 20
+    assert found(trial(1e9), tokens=10.0, devices=4).tokens_of(trial(1e9, devices=8)) == 10
+    assert found(trial(1e9), tokens=10.0, devices=4).tokens_of(trial(None)) is None
+    assert found(trial(1e9)).tokens_of(trial(1e9)) is None
+
+
+def test_the_front_is_cheapest_first_and_none_is_beaten_in_both() -> None:
+    fast, cheap, beaten, same, free = (
+        trial(1.0, 9.0),
+        trial(3.0, 2.0),
+        trial(4.0, 2.0),
+        trial(1.0, 10.0),
+        trial(5.0),
+    )
+    front = _front([same, beaten, cheap, fast, free], lambda one: one.cost)
+    assert front == [free, cheap, fast]
+
+
+def test_limits_as_people_write_them() -> None:
+    assert limit("cost<=100") == Limit("cost", 100.0, "cost<=100")
+    assert limit(" devices <= 64 ") == Limit("devices", 64.0, " devices <= 64 ")
+    assert limit("step<=0.5").most == limit("step<=500ms").most == limit("step <= 500 ms").most == 5e8
+    with pytest.raises(UsageError, match="'cost' is not KEY<=VALUE; such as cost<=100"):
+        limit("cost")
+    with pytest.raises(UsageError, match="'step<=3GB': '3GB' is no step; such as"):
+        limit("step<=3GB")
+
+
+def test_settings_of_a_scenario_and_what_needs_a_machine() -> None:
+    texts = ["scale_up.bandwidth=x2", "scale_out.latency=x2", "compute=x2", "rank.3.compute=x2", "copies=x2"]
+    assert scenario(texts).settings == tuple(text.partition("=")[0] for text in texts)
+    assert scenario(texts).needs_system is None
+    for text in (
+        "scale_up.bandwidth=1GB/s",
+        "scale_out.latency=5us",
+        "scale_out=infiniband-ndr",
+        "system=dgx-h200",
+    ):
+        one = scenario([text])
+        assert one.needs_system == text.partition("=")[0]
+        assert one.moves_communication
+    assert scenario(["collective.all_reduce=tree"]).needs_system == "collective.all_reduce"
+    assert scenario(["scale_out.latency=x2"]).moves_communication

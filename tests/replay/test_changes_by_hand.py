@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What settings do to graphs made by hand: durations, gaps, lags and waits, in ns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from replay_rows import Item, item, rank
+from subjects import subject
+
+from cclbench.card.model import Hardware
+from cclbench.errors import InputError, UsageError
+from cclbench.machine import Machine
+from cclbench.replay import nodes as n
+from cclbench.replay.changes.buckets import buckets
+from cclbench.replay.changes.copies import copies
+from cclbench.replay.changes.failed_links import failed_links
+from cclbench.replay.changes.fence import fence
+from cclbench.replay.changes.graphs import launches
+from cclbench.replay.changes.host import host
+from cclbench.replay.changes.loader import loader
+from cclbench.replay.changes.overlap import overlap
+from cclbench.replay.changes.oversubscription import oversubscription
+from cclbench.replay.changes.rails import rails
+from cclbench.replay.changes.reconfiguration import reconfiguration
+from cclbench.replay.graph import Graph, build
+from cclbench.replay.simulate import simulate
+
+COMPUTE, COMM = (0, 7), (0, 9)
+APART, TOGETHER = Machine(Hardware(per_node=1)), Machine(Hardware(per_node=2))
+
+
+def launch(at: float, corr: int, **more: Any) -> Item:
+    return item("cudaLaunchKernel", at, at + 1, corr=corr, **more)
+
+
+def changed(found: Any) -> Graph:
+    assert isinstance(found, Graph), found
+    return found
+
+
+def copied() -> Graph:
+    """A copy from the host of 10 µs, one within the device of 6, a kernel of 4."""
+    work = [
+        item("h2d", 0, 10, copy=True, hosted=True),
+        item("d2d", 10, 16, copy=True),
+        item("k", 16, 20),
+    ]
+    return build([rank(0, work=work, windows=[(0, 0, 20)])])
+
+
+def test_copies_of_the_host_within_windows_take_their_time_over_the_factor() -> None:
+    graph = copied()
+    assert changed(copies(subject(graph), 4.0)).nodes.dur.tolist() == [2_500, 6_000, 4_000]
+    assert changed(copies(subject(graph, since=[0, 0, 0]), 4.0)).nodes.dur.tolist() == [2_500, 6_000, 4_000]
+    assert (
+        copies(subject(graph, since=[-1, 0, 0]), 4.0)
+        == "the run's steps copy nothing between host and device"
+    )
+
+
+def launched(*at: float, latency: float = 5, on_host: bool = False) -> Graph:
+    """Kernels of 2 µs, each launched when the device is idle."""
+    one = rank(
+        0,
+        launches=[launch(time, i) for i, time in enumerate(at)],
+        work=[item("k", time + latency, time + latency + 2, corr=i) for i, time in enumerate(at)],
+        windows=[(0, 0, at[-1] + 10)],
+    )
+    graph = build([one])
+    if on_host:
+        object.__setattr__(graph.windowed[0], "on_host", True)
+    return graph
+
+
+def host_of(graph: Graph) -> np.ndarray:
+    return np.flatnonzero(graph.nodes.kind == n.HOST)
+
+
+def test_a_loader_s_share_of_the_time_between_launches_goes() -> None:
+    graph = launched(0, 100, 300)
+    graph.nodes.loading[host_of(graph)] = [0, 50_000, 150_000]
+    since = [0, 100_000, 100_000, *[0] * 3]
+    made = changed(loader(subject(graph, since=since), 0.25))
+    # of the last loader's time 100 µs lie within windows
+    assert made.nodes.gap[:3].tolist() == [0, 100_000 - 37_500, 200_000 - 75_000]
+    assert made.nodes.loading[:3].tolist() == [0, 12_500, 75_000]
+    nothing = "no launching thread is in a data loader's range within the run's windows"
+    assert (
+        loader(subject(graph, since=[0] * 6), 0.0) == loader(subject(graph, since=[-1] * 6), 0.0) == nothing
+    )
+    cpu = launched(0, 100, on_host=True)
+    cpu.nodes.loading[host_of(cpu)] = 50_000
+    assert loader(subject(cpu), 0.0) == nothing
+    before = changed(loader(subject(graph, since=[-1, -1, 10, -1, -1, -1]), 0.0))
+    assert before.nodes.gap[:3].tolist() == [0, 100_000, 200_000 - 10]
+
+
+def test_a_host_s_own_time_is_scaled_as_far_as_it_lies_within_windows() -> None:
+    graph = launched(0, 100, 300)
+    graph.nodes.loading[1] = 40_000
+    graph.nodes.feed_lag[3:] = [5_000, 5_000, 9_000]
+    since = [-1, 100_000, 50_000, 5_000, 2_000, 100_000]
+    made = changed(host(subject(graph, since=since), 0.25))
+    assert made.nodes.gap[:3].tolist() == [0, 25_000, 200_000 - 37_500]
+    assert made.nodes.loading[:3].tolist() == [0, 10_000, 0]
+    # latencies count up to the rank's median, 5 µs
+    assert made.nodes.feed_lag[3:].tolist() == [1_250, 3_500, 9_000 - 3_750]
+    gone = changed(host(subject(graph, since=since), 0.0))
+    assert gone.nodes.gap[:3].tolist() == [0, 0, 150_000]
+    slow = changed(host(subject(graph, since=since), 2.0))
+    assert slow.nodes.gap[:3].tolist() == [0, 200_000, 250_000]
+
+
+def test_a_host_outside_of_windows_or_of_a_cpu_stays() -> None:
+    nothing = "no host launches anything within the run's windows"
+    assert host(subject(launched(0, 100), since=[0] * 4), 0.5) == nothing
+    assert host(subject(launched(0, 100, on_host=True)), 0.5) == nothing
+    # latencies alone lie within windows; gaps alone do
+    late = changed(host(subject(launched(0, 100), since=[-1, -1, -1, 1]), 0.0))
+    assert late.nodes.feed_lag.tolist() == [0, 0, 5_000, 4_999]
+    early = changed(host(subject(launched(0, 100), since=[-1, 1, -1, -1]), 0.0))
+    assert early.nodes.gap[:2].tolist() == [0, 99_999]
+
+
+def synchronised() -> Graph:
+    """A kernel from 5 to 105, for which a call waits that returns at 108; then a launch at 120."""
+    one = rank(
+        0,
+        launches=[launch(0, 1), launch(120, 2)],
+        syncs=[item("cudaDeviceSynchronize", 6, 108)],
+        work=[item("k", 5, 105, corr=1), item("k", 125, 130, corr=2)],
+        windows=[(0, 0, 130)],
+    )
+    return build([one])
+
+
+def test_a_host_goes_on_sooner_behind_what_it_waited_for() -> None:
+    graph = synchronised()
+    made = changed(host(subject(graph), 0.5))
+    assert (graph.edges()[2].tolist(), made.edges()[2].tolist()) == ([3_000], [1_500])
+    times = simulate(made.nodes, made.cut)
+    # launch, 2.5, the kernel of 100, half of 3 and of 12, again 2.5, and 5
+    assert times.end.max() == 2_500 + 100_000 + 1_500 + 6_000 + 2_500 + 5_000
+    inside = np.where(graph.nodes.kind == n.HOST, 1_000, 1 << 40)
+    assert changed(host(subject(graph, since=inside.tolist()), 0.0)).edges()[2].tolist() == [2_000]
+
+
+def test_launches_of_a_graph_follow_at_once_unless_their_host_waits_between() -> None:
+    """Launches at 0, 10 and 30, a wait, launches at 120 and 125; another thread's at 7 and 9."""
+    one = rank(
+        0,
+        launches=[
+            *(launch(0, 1), launch(10, 2), launch(30, 3), launch(120, 4), launch(125, 5)),
+            *(launch(7, 6, lane=(-1, 2)), launch(9, 7, lane=(-1, 2))),
+        ],
+        syncs=[item("cudaDeviceSynchronize", 32, 108)],
+        work=[item("k", 40 + 10 * i, 45 + 10 * i, corr=i + 1) for i in range(3)]
+        + [item("k", 200 + 10 * i, 205 + 10 * i, corr=i + 4) for i in range(4)],
+        windows=[(0, 0, 300)],
+    )
+    graph = build([one])
+    first = host_of(graph)
+    assert graph.nodes.start[first].tolist() == [
+        *(0, 10_000, 30_000, 32_000, 108_000, 120_000, 125_000),
+        *(7_000, 9_000),
+    ]
+    graph.nodes.loading[first[1]] = 4_000
+    made = changed(launches(subject(graph), 0.0))
+    saved = (graph.nodes.gap - made.nodes.gap)[first]
+    assert saved.tolist() == [0, 6_000, 20_000, 0, 0, 0, 5_000, 0, 2_000]
+    since = np.full(len(graph.nodes), -1)
+    since[first[2]] = 7_000
+    part = changed(launches(subject(graph, since=since.tolist()), 0.0))
+    assert (graph.nodes.gap - part.nodes.gap)[first].tolist() == [0, 0, 7_000, *[0] * 6]
+    nothing = "no host takes time between two launches within the run's windows"
+    assert launches(subject(graph, since=[-1] * len(since)), 0.0) == nothing
+    cpu = launched(0, 10, on_host=True)
+    assert launches(subject(cpu), 0.0) == nothing
+    assert launches(subject(launched(0)), 0.0) == nothing
+
+
+def two_lanes(*rows: Item) -> Graph:
+    """Rows that are launched in the order given, 1 µs apart."""
+    work = [{**row, "corr": i} for i, row in enumerate(rows)]
+    calls = [row for row in work if "call" in row]
+    ahead = [launch(-100 + i, i) for i in range(len(work))]
+    return build([rank(0, launches=ahead, work=work, instances=[-1] * len(calls), windows=[(0, 0, 900)])])
+
+
+def test_without_overlap_rows_wait_for_the_other_sort_launched_before_them() -> None:
+    """Two kernels on two streams, three transfers on two, a kernel: each sort waits for all of the other."""
+    graph = two_lanes(
+        item("a", 0, 50, lane=(0, 7)),
+        item("b", 0, 80, lane=(0, 8)),
+        item("x", 10, 60, lane=(0, 9), call=0),
+        item("y", 10, 90, lane=(0, 10), call=1),
+        item("z", 60, 70, lane=(0, 9), call=2),
+        item("c", 80, 100, lane=(0, 8)),
+    )
+    made = changed(overlap(subject(graph), 0.0))
+    times = simulate(made.nodes, made.cut)
+    begun = {}
+    for i in np.flatnonzero(np.isin(graph.nodes.kind, (n.COMPUTE, n.ARRIVAL))).tolist():
+        begun[graph.names[graph.nodes.name[i]]] = int(times.start[i])
+    first = begun["b"]
+    assert begun["x"] == begun["y"] == first + 80_000
+    assert begun["z"] == first + 130_000
+    assert begun["c"] == first + 160_000
+
+
+def test_overlap_of_nothing() -> None:
+    alone = two_lanes(item("a", 0, 50, lane=(0, 7)), item("b", 0, 80, lane=(0, 8)))
+    nothing = "no rank both computes and communicates within the run's windows"
+    assert overlap(subject(alone), 0.0) == nothing
+    both = two_lanes(item("a", 0, 50, lane=(0, 7)), item("x", 10, 60, lane=(0, 9), call=0))
+    assert overlap(subject(both, since=[-1] * len(both.nodes)), 0.0) == nothing
+    assert isinstance(overlap(subject(both, since=[0] * len(both.nodes)), 0.0), Graph)
+    object.__setattr__(both.windowed[0], "on_host", True)
+    with pytest.raises(InputError, match="the kernels of a CPU are its operators"):
+        overlap(subject(both), 0.0)
+
+
+def reduced(*calls: tuple[float, float, int, int], late: float = 0) -> Graph:
+    """All-reduces of two ranks, (begin, end, bytes, step), one behind the other on one stream."""
+    made = []
+    for r in (0, 1):
+        work = [
+            item("nccl", at + (late if r else 0), end, lane=COMM, call=i, step=step)
+            for i, (at, end, _, step) in enumerate(calls)
+        ]
+        sizes = [size for *_, size, _ in calls]
+        made.append(rank(r, work=work, instances=[*range(len(calls))], nbytes=sizes, windows=[(0, 0, 900)]))
+    return build(made)
+
+
+def transfers_of(graph: Graph, number: int = 0) -> np.ndarray:
+    return np.flatnonzero((graph.nodes.kind == n.TRANSFER) & (graph.nodes.rank == number))
+
+
+PAIR = {"0-1": (0, 1)}
+
+
+def test_buckets_are_of_successive_collectives_of_a_step() -> None:
+    """t = 10 + S µs of S KB: five of 1, 2, 3, 1, 2 KB in a step, three of 3, 4, 1 in the next, in threes.
+
+    A bucket takes 10 + the sum of its sizes, on its last collective.
+    """
+    sizes, at, calls = [1, 2, 3, 1, 2, 3, 4, 1], 0.0, []
+    for i, size in enumerate(sizes):
+        calls.append((at, at + 10 + size, size * 1_000, 0 if i < 5 else 1))
+        at += 100
+    graph = reduced(*calls)
+    made = changed(buckets(subject(graph, groups=PAIR), 3))
+    for number in (0, 1):
+        dur = made.nodes.dur[transfers_of(made, number)]
+        assert dur.tolist() == [0, 0, 16_000, 0, 13_000, 0, 0, 18_000]
+    one = "no group has two collectives of a kind in a step that could be one"
+    assert buckets(subject(graph, groups=PAIR), 1) == one
+    assert buckets(subject(graph, groups=PAIR, since=[-1] * len(graph.nodes)), 3) == one
+    few = reduced((0, 11, 1_000, 0), (100, 112, 2_000, 0))
+    with pytest.raises(InputError, match="buckets: all_reduce of 0-1 has no fit of its own") as refused:
+        buckets(subject(few, groups=PAIR), 2)
+    assert refused.value.hint == "give --system ID"
+
+
+@pytest.mark.parametrize(("text", "count"), [("1", 1), ("9999", 9_999)])
+def test_numbers_of_buckets(text: str, count: int) -> None:
+    from cclbench.replay.scenario import scenario
+
+    assert scenario([f"buckets={text}"]).changes == {"buckets": count}
+    with pytest.raises(UsageError, match="no number of collectives from 1 to 9,999; such as 2"):
+        scenario([f"buckets={text}0000"])
+
+
+def test_a_proxy_drains_the_interface_behind_each_message() -> None:
+    graph = reduced((0, 20, 1_000, 0), (100, 130, 1_000, 0))
+    made = changed(fence(subject(graph, groups=PAIR, machine=APART), 7_000))
+    # a ring of two has two steps
+    assert made.nodes.dur[transfers_of(made)].tolist() == [34_000, 44_000]
+    since = np.where(graph.nodes.start < 50_000, -1, 0)
+    part = changed(fence(subject(graph, groups=PAIR, machine=APART, since=since.tolist()), 7_000))
+    assert part.nodes.dur[transfers_of(part)].tolist() == [20_000, 44_000]
+    for kind, messages in {"send": 1, "recv": 1, "all_to_all": 1, "all_gather": 1, "broadcast": 1}.items():
+        object.__setattr__(graph.transfers, "kind", (kind,) * 4)
+        again = changed(fence(subject(graph, groups=PAIR, machine=APART), 1_000))
+        assert again.nodes.dur[transfers_of(again)].tolist() == [
+            20_000 + messages * 1_000,
+            30_000 + messages * 1_000,
+        ]
+    nothing = "no transfer within the run's windows leaves a node"
+    assert fence(subject(graph, groups=PAIR, machine=TOGETHER), 1) == nothing
+    assert fence(subject(graph, groups=PAIR, machine=APART, since=[-1] * len(since)), 1) == nothing
+
+
+def test_an_all_to_all_sends_a_message_to_each_peer_on_another_node() -> None:
+    """Of three ranks two share a node: the third sends two, and the others wait for it."""
+    made = [
+        rank(r, work=[item("nccl", 0, 20, lane=COMM, call=0)], instances=[0], size=3, windows=[(0, 0, 20)])
+        for r in range(3)
+    ]
+    graph = build(made)
+    object.__setattr__(graph.transfers, "kind", ("all_to_all",) * 3)
+    found = changed(fence(subject(graph, groups={"0-2": (0, 1, 2)}, machine=TOGETHER), 1_000))
+    assert [found.nodes.dur[transfers_of(found, r)].tolist() for r in range(3)] == [[22_000]] * 3
+
+
+@pytest.mark.parametrize(("machine", "leaves"), [(APART, True), (TOGETHER, False)])
+def test_a_group_alone_on_its_nodes_fills_their_interfaces(machine: Machine, leaves: bool) -> None:
+    """Two transfers, one behind the other: each has all of its node's one interface, of which 1/2 is left."""
+    graph = reduced((0, 20, 1_000, 0), (100, 130, 1_000, 0))
+    one = subject(graph, groups=PAIR, machine=machine)
+    if not leaves:
+        nothing = "no transfer within the run's windows leaves a node"
+        assert oversubscription(one, 2.0) == rails(one, 2.0) == nothing
+        assert failed_links(one, (0, 0.5)) == (
+            "no transfer within the run's windows leaves node 0, or comes to it"
+        )
+        return
+    for made in (changed(oversubscription(one, 2.0)), changed(failed_links(one, (1, 0.5)))):
+        assert made.nodes.dur[transfers_of(made)].tolist() == [40_000, 60_000]
+    assert "leaves node 2" in str(failed_links(one, (2, 0.5)))
+    quarter = changed(failed_links(one, (0, 0.75)))
+    assert quarter.nodes.dur[transfers_of(quarter)].tolist() == [80_000, 120_000]
+    assert rails(one, 2.0) == "all transfers between nodes stay on their rails"
+
+
+def test_circuits_are_set_anew_for_each_process_group() -> None:
+    """Two groups in turn, each rank a node: from the end of one's transfer 30 µs to the other's."""
+    graph = reduced((0, 20, 1_000, 0), (25, 45, 1_000, 0), (60, 80, 1_000, 0))
+    object.__setattr__(graph.transfers, "group", ("0-1", "x", "0-1") * 2)
+    groups = {"0-1": (0, 1), "x": (1, 0)}
+    made = changed(reconfiguration(subject(graph, groups=groups, machine=APART), 30_000))
+    times = simulate(made.nodes, made.cut)
+    assert times.end[transfers_of(made)].tolist() == [20_000, 70_000, 120_000]
+    since = np.where(graph.nodes.start < 50_000, -1, 0)
+    late = changed(
+        reconfiguration(subject(graph, groups=groups, machine=APART, since=since.tolist()), 30_000)
+    )
+    assert simulate(late.nodes, late.cut).end[transfers_of(late)].tolist() == [20_000, 45_000, 95_000]
+    same = {"0-1": (0, 1), "x": (0, 1)}
+    alone = "no rank talks to more than one process group between nodes"
+    assert reconfiguration(subject(graph, groups=same, machine=APART), 30_000) == alone

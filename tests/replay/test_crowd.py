@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much longer more ranks wait for their last one: by hand, from arrivals in µs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+from replay_rows import item, rank
+from subjects import degrees
+
+from cclbench.replay import nodes as n
+from cclbench.replay.crowd import Delays, delays, expected_maximum
+from cclbench.replay.graph import Graph, build
+from cclbench.replay.regroup import Regrouped
+
+GROWN = {"0-1": Regrouped((0, 1, 2, 3), dimension="dp")}
+LAYOUTS = degrees(dp=2), degrees(dp=4)
+MORE = expected_maximum(4) - expected_maximum(2)
+"""d(4) − d(2), 1.0294 − 0.5642."""
+
+
+def meetings(arrivals: Sequence[Sequence[float]], steps: Sequence[int], size: int = 2) -> Graph:
+    """All-reduces of 5 µs, one behind the other, that ranks reach at those times."""
+    made = []
+    for r in range(len(arrivals[0])):
+        work = [
+            item("nccl", own[r], max(own) + 5, lane=(0, 9), call=i, step=step)
+            for i, (own, step) in enumerate(zip(arrivals, steps, strict=True))
+        ]
+        count = len(arrivals)
+        made.append(rank(r, work=work, instances=[*range(count)], size=size, windows=[(0, 0, 1000)]))
+    return build(made)
+
+
+def later(
+    graph: Graph,
+    regrouped: Mapping[str | None, Regrouped] = GROWN,
+    groups: Mapping[str, tuple[int, ...]] | None = None,
+    layouts: object = LAYOUTS,
+    inside: np.ndarray | None = None,
+) -> tuple[Delays, list[int], list[int]]:
+    here = np.ones(len(graph.nodes), np.bool_) if inside is None else inside
+    found = delays(graph, graph.nodes.start, here, regrouped, groups or {"0-1": (0, 1)}, layouts)  # type: ignore[arg-type]
+    meet = graph.nodes.kind == n.RENDEZVOUS
+    assert not found.expected[~meet].any()
+    assert not found.high[~meet].any()
+    return found, found.expected[meet].tolist(), found.high[meet].tolist()
+
+
+def test_expected_maxima_of_two_and_four() -> None:
+    assert pytest.approx(1.02938 - 0.56419, abs=2e-5) == MORE
+
+
+def test_the_spread_is_that_of_the_same_place_in_all_steps() -> None:
+    """Arrivals 10 and 30 µs apart at the first place of two steps, s² = (50 + 450) / 2; 4 at the second,
+    s² = 8, of two steps too.  The upper bound has as many degrees of freedom as meetings."""
+    graph = meetings([(100, 110), (200, 204), (330, 300), (400, 404)], [0, 0, 1, 1])
+    found, expected, high = later(graph)
+    first, second = (1_000 * math.sqrt(s2) * MORE for s2 in (250, 8))
+    assert expected == [round(first), round(second)] * 2
+    upper = 1 + 1.2816 / math.sqrt(2 * 2)
+    assert high == [round(first * upper), round(second * upper)] * 2
+    assert found.meetings == 4
+
+
+def test_places_are_counted_by_when_meetings_are_in_their_step() -> None:
+    """Of one step only: each place has its own spread, of one degree of freedom."""
+    graph = meetings([(100, 110), (200, 230)], [0, 0])
+    _, expected, high = later(graph)
+    assert expected == [round(1_000 * math.sqrt(50) * MORE), round(1_000 * math.sqrt(450) * MORE)]
+    assert high == [round(1_000 * math.sqrt(s2) * MORE * (1 + 1.2816 / math.sqrt(2))) for s2 in (50, 450)]
+
+
+def test_groups_that_do_not_grow_wait_no_longer() -> None:
+    graph = meetings([(100, 110)], [0])
+    nothing = ([0], [0])
+    assert later(graph, {})[1:] == nothing
+    assert later(graph, {"0-1": Regrouped((), 0.5, 1.0, "dp")})[1:] == nothing
+    assert later(graph, {"0-1": Regrouped((0, 5), dimension="dp")})[1:] == nothing
+    assert later(graph, groups={"0-1": (0,)})[1:] == nothing
+    assert later(graph, inside=np.zeros(len(graph.nodes), np.bool_))[1:] == nothing
+    assert later(graph, {})[0].meetings == 0
+
+
+def test_sends_wait_for_no_more_ranks() -> None:
+    graph = meetings([(100, 110)], [0])
+    for kind in ("send", "recv"):
+        object.__setattr__(graph.transfers, "kind", (kind, kind))
+        assert later(graph)[1:] == ([0], [0])
+
+
+def test_collectives_of_other_kinds_have_spreads_of_their_own() -> None:
+    graph = meetings([(100, 110), (300, 330)], [0, 1])
+    object.__setattr__(graph.transfers, "kind", ("all_reduce", "all_gather") * 2)
+    assert later(graph)[1] == [round(1_000 * math.sqrt(s2) * MORE) for s2 in (50, 450)]
+
+
+def test_of_a_group_of_all_ranks_replicas_are_what_arrives() -> None:
+    """Four ranks, two of each replica: the last of each arrive at 110 and 140, s² = 450; d(dp) grows."""
+    graph = meetings([(100, 110, 140, 90)], [0], size=4)
+    old, new = degrees(tp=2, dp=2), degrees(tp=2, dp=4)
+    whole = {"0-3": Regrouped(tuple(range(8)))}
+    _, expected, _ = later(graph, whole, {"0-3": (0, 1, 2, 3)}, (old, new))
+    assert expected == [round(1_000 * math.sqrt(450) * MORE)]
+    # of a dimension all ranks are: 100, 110, 140, 90 have a variance of 1400 / 3
+    _, expected, _ = later(
+        graph, {"0-3": Regrouped(tuple(range(8)), dimension="dp")}, {"0-3": (0, 1, 2, 3)}, (old, new)
+    )
+    more = expected_maximum(8) - expected_maximum(4)
+    assert expected == [round(1_000 * math.sqrt(1400 / 3) * more)]

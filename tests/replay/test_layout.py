@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How ranks are laid out, by traces and card; what groups become in another layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from subjects import card, degrees
+
+from cclbench.errors import InputError, UsageError
+from cclbench.hardware import catalog
+from cclbench.replay.layout import MOST_RANKS, Layout, Relayout, changes_layout, layout_of, relayout
+from cclbench.replay.regroup import Regrouped, dimension_in, evened, regrouped
+
+CUBE = degrees(tp=2, dp=3, pp=4)
+NESTED = degrees(ep=2, dp=4, tp=2, nested=True)
+
+
+def run(world: int, *groups: tuple[str, Sequence[int]], of_card: object = None) -> Any:
+    """A run whose traces describe those groups."""
+    table = pa.table(
+        {"descriptions": [[text] for text, _ in groups], "ranks": [[*ranks] for _, ranks in groups]},
+        pa.schema([("descriptions", pa.list_(pa.string())), ("ranks", pa.list_(pa.int64()))]),
+    )
+    facts = SimpleNamespace(world_size=world)
+    return SimpleNamespace(
+        id="a run",
+        card=of_card,
+        ranks=[0, 1],
+        rank=lambda _: SimpleNamespace(facts=facts),
+        groups=lambda: table,
+    )
+
+
+def test_strides_are_products_of_the_degrees_inside() -> None:
+    assert (CUBE.world, CUBE.model, CUBE.batches) == (24, 8, 3)
+    assert {name: CUBE.stride(name) for name in CUBE.degrees} == {"tp": 1, "cp": 2, "ep": 2, "dp": 2, "pp": 6}
+    assert [CUBE.place(13, name) for name in ("tp", "dp", "pp")] == [1, 0, 2]
+    assert str(CUBE) == "tp 2 x dp 3 x pp 4"
+    assert str(degrees()) == "one rank"
+
+
+def test_experts_spread_over_replicas_are_part_of_them() -> None:
+    assert (NESTED.world, NESTED.model, NESTED.batches) == (8, 2, 4)
+    assert (NESTED.stride("ep"), NESTED.stride("dp"), NESTED.stride("pp")) == (2, 2, 8)
+    assert degrees(ep=2, dp=4).batches == 8
+
+
+def test_degrees_come_from_the_groups_that_traces_describe() -> None:
+    """Of several groups of a dimension the largest; data parallelism is what is left of the world."""
+    found = layout_of(run(16, ("mesh_tp", [0, 1]), ("mesh_tp", [0, 1, 2, 3]), ("mesh_pp", [0, 8])))
+    assert found == degrees(tp=4, pp=2, dp=2)
+
+
+def test_the_order_of_dimensions_is_that_of_their_strides() -> None:
+    """Stages are neighbours here; what no trace shows stands where it usually does."""
+    found = layout_of(run(8, ("mesh_pp", [0, 1]), ("mesh_tp", [0, 2])))
+    assert [*found.degrees] == ["pp", "tp", "cp", "ep", "dp"]
+    assert (found.stride("pp"), found.stride("tp"), found.stride("dp")) == (1, 2, 4)
+
+
+def test_a_group_of_two_descriptions_tells_no_dimension() -> None:
+    traced = run(4, ("mesh_tp", [0, 1]))
+    table = pa.table({"descriptions": [["mesh_tp"], ["mesh_tp", "mesh_dp"]], "ranks": [[0, 1], [0, 1, 2, 3]]})
+    assert layout_of(SimpleNamespace(**{**vars(traced), "groups": lambda: table})).degrees["tp"] == 2
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "found"),
+    [
+        ({"dp_replicate": 2, "dp_shard": 2, "tp": 2}, degrees(tp=2, dp=4)),
+        ({"dp_replicate": 4, "ep": 2, "tp": 2}, degrees(tp=2, ep=2, dp=4, nested=True)),
+        ({"dp_replicate": 2, "ep": 2, "tp": 2}, degrees(tp=2, ep=2, dp=2)),
+        ({"dp_replicate": 2, "cp": 2, "pp": 2}, degrees(cp=2, pp=2, dp=2)),
+    ],
+)
+def test_degrees_come_from_the_card(parallelism: dict[str, int], found: Layout) -> None:
+    assert layout_of(run(8, of_card=card(**parallelism))) == found
+
+
+def test_experts_are_spread_over_replicas_that_divide_among_them() -> None:
+    """Of six replicas experts over four ranks are no part: 6 x 4 ranks are not the six of the job."""
+    with pytest.raises(
+        InputError, match=r"dp 6 x 4 ranks of each replica do not make the 6 ranks of the job"
+    ):
+        layout_of(run(6, of_card=card(dp_replicate=6, ep=4)))
+    assert layout_of(run(8, ("mesh_ep", [0, 1]), ("mesh_dp", range(8)))).nested
+    assert not layout_of(run(8, ("mesh_ep", [0, 1]), ("mesh_dp", range(0, 8, 2)))).nested
+
+
+def test_degrees_that_do_not_make_the_job_are_refused() -> None:
+    with pytest.raises(InputError, match="3 ranks of each replica do not make the 8 ranks"):
+        layout_of(run(8, ("mesh_tp", [0, 1, 2])))
+    with pytest.raises(InputError, match="dp 2 x 2 ranks of each replica do not make the 8 ranks"):
+        layout_of(run(8, of_card=card(dp_replicate=2, tp=2)))
+    with pytest.raises(InputError, match="are not known"):
+        layout_of(run(8))
+
+
+def test_a_world_that_nobody_states_is_that_of_the_traced_ranks() -> None:
+    assert layout_of(run(0, ("mesh_tp", [0, 1]))).world == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "new"),
+    [
+        ({"ranks": 16}, degrees(tp=4, dp=4)),
+        ({"ranks.add": 4}, degrees(tp=4, dp=3)),
+        ({"ranks": 16, "parallelism.tp": 8}, degrees(tp=8, dp=2)),
+        ({"parallelism.dp": 5}, degrees(tp=4, dp=5)),
+        ({"ranks.remove": (5,)}, degrees(tp=4, dp=1)),
+    ],
+)
+def test_the_new_layout_is_what_settings_ask_for(settings: dict[str, Any], new: Layout) -> None:
+    old = degrees(tp=4, dp=2)
+    found = relayout(old, settings)
+    assert (found.old, found.new) == (old, new)
+    assert found.removed == (frozenset(range(4, 8)) if "ranks.remove" in settings else frozenset())
+    assert found.growth("dp") == new.degrees["dp"] / 2
+    assert not found.fixed_batch
+    assert found.share == 1
+
+
+def test_a_fixed_global_batch_is_shared_by_all_replicas() -> None:
+    found = relayout(degrees(dp=2), {"parallelism.dp": 8, "batch": 1})
+    assert (found.fixed_batch, found.share) == (True, 0.25)
+    assert relayout(degrees(dp=2), {"parallelism.dp": 8, "batch": 0}).share == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"parallelism.dp": MOST_RANKS // 4 + 1}, "1,048,580 ranks are more than 1,048,576"),
+        ({"ranks.replace": ((8, 9),)}, "no rank 8 to replace"),
+        ({"ranks.replace": ((3, 7),)}, "place 7 is that of a rank of the job; spares are from 8 on"),
+        ({"ranks.remove": (8,)}, "the job has no rank 8: it has 8"),
+        ({"ranks.remove": (0,), "parallelism.tp": 2}, "no other one"),
+        ({"ranks.remove": (0,), "ranks.replace": ((1, 9),)}, "no rank 1 to replace"),
+        ({"ranks": 10}, r"10 ranks are no multiple of the 4 that hold a replica \(tp 4 x dp 2\)"),
+    ],
+)
+def test_what_makes_no_layout_says_why(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        relayout(degrees(tp=4, dp=2), settings)
+
+
+def test_the_largest_layout_and_the_first_spare_are_allowed() -> None:
+    assert relayout(degrees(dp=2), {"parallelism.dp": MOST_RANKS}).new.world == MOST_RANKS
+    assert relayout(degrees(tp=4, dp=2), {"ranks.replace": ((7, 8),)}).places == {7: 8}
+
+
+def test_experts_over_replicas_stay_a_part_of_them() -> None:
+    with pytest.raises(UsageError, match="experts over 3 ranks do not divide dp 4"):
+        relayout(NESTED, {"parallelism.ep": 3})
+    assert relayout(NESTED, {"parallelism.ep": 4}).new.degrees["ep"] == 4
+    with pytest.raises(InputError, match="spread over replicas, so that none can go on"):
+        relayout(NESTED, {"ranks.remove": (0,)})
+
+
+def test_the_last_replica_is_not_taken_out() -> None:
+    with pytest.raises(InputError, match=r"no replica of the model is left \(tp 2 x dp 2\)"):
+        relayout(degrees(tp=2, dp=2), {"ranks.remove": (0, 2)})
+    assert relayout(degrees(tp=2, dp=3), {"ranks.remove": (0, 2)}).removed == {0, 1, 2, 3}
+
+
+def test_members_of_a_group_in_another_layout() -> None:
+    """tp 2, dp 3, pp 4 become tp 4, dp 2, pp 4: strides of 1, 4 and 8."""
+    change = relayout(CUBE, {"parallelism.tp": 4, "parallelism.dp": 2})
+    assert change.members((6, 7), "tp") == (0, 1, 2, 3)
+    assert change.members((1, 3, 5), "dp") == (0, 4)
+    assert change.members((0, 6, 12, 18), "pp") == (0, 8, 16, 24)
+    assert change.members((3, 4), None) == (3, 4)
+    assert change.members(range(24), None) == tuple(range(32))
+    # a part of a dimension: the inner one stays, of the outer one there are as many as the inner ones leave
+    assert change.members((0, 6), "pp") == (0, 8)
+    assert change.members((0,), "pp") == (0,)
+    outer = relayout(degrees(dp=8), {"parallelism.dp": 12})
+    assert outer.members((1, 5), "dp") == (0, 4, 8)
+    with pytest.raises(UsageError, match="dp 6 is no multiple of the 4 ranks that share a part"):
+        relayout(degrees(dp=8), {"parallelism.dp": 6}).members((1, 5), "dp")
+    with pytest.raises(UsageError, match="dp 2 is no multiple of the 4 ranks"):
+        relayout(degrees(dp=8), {"parallelism.dp": 2}).members((1, 5), "dp")
+
+
+def test_a_group_of_all_ranks_is_of_one_dimension_where_the_job_is() -> None:
+    """Of tensors alone it stays that dimension's; one of replicas alone, or of two dimensions, has all."""
+    tensors = relayout(degrees(tp=4), {"parallelism.tp": 2, "parallelism.dp": 3})
+    assert tensors.members(range(4), None) == (0, 1)
+    replicas = relayout(degrees(dp=4), {"parallelism.tp": 2})
+    assert replicas.members(range(4), None) == tuple(range(8))
+    assert relayout(degrees(), {"parallelism.dp": 4}).members((0,), None) == (0,)
+
+
+def test_ranks_taken_out_and_spares() -> None:
+    smaller = relayout(degrees(tp=2, dp=3), {"ranks.remove": (3,)})
+    assert smaller.members((0, 2, 4), "dp") == (0, 4)
+    assert smaller.members((4, 5), "tp") == (0, 1)
+    assert smaller.members(range(6), None) == (0, 1, 4, 5)
+    assert smaller.members((1, 2), None) == (1,)
+    moved = relayout(degrees(tp=2, dp=3), {"ranks.replace": ((4, 9),)})
+    assert moved.members((0, 2, 4), "dp") == (0, 2, 9)
+    assert moved.members(range(6), None) == (0, 1, 2, 3, 9, 5)
+    larger = Relayout(degrees(dp=3), degrees(dp=6), places={4: 9})
+    assert larger.members((0, 1, 2), "dp") == (0, 1, 2, 3, 9, 5)
+
+
+def test_which_settings_are_about_layouts() -> None:
+    for key in (
+        "parallelism.tp",
+        "parallelism.pp",
+        "ranks",
+        "ranks.add",
+        "ranks.remove",
+        "ranks.replace",
+        "batch",
+    ):
+        assert changes_layout(["copies", key])
+    assert not changes_layout(["copies", "parallelism.interleave"])
+
+
+def test_the_dimension_of_a_group_is_the_one_along_which_its_ranks_differ() -> None:
+    found = [dimension_in(CUBE, ranks) for ranks in ((0, 1), (1, 3, 5), (0, 18), (0, 3), (2,), (2, 2))]
+    assert found == ["tp", "dp", "pp", None, None, None]
+    assert dimension_in(NESTED, (0, 2)) == "dp"
+    assert dimension_in(degrees(ep=2, dp=2), (0, 1)) == "ep"
+
+
+def test_groups_that_change_have_members_payload_and_repeats() -> None:
+    change = relayout(degrees(tp=2, dp=2), {"parallelism.dp": 4})
+    groups = {"tensors": (0, 1), "data": (0, 2), "told": (0, 1, 3), "all": (0, 1, 2, 3), "alone": (0,)}
+    assert regrouped(groups, {}, change, {}, {}) == {
+        "data": Regrouped((0, 2, 4, 6), dimension="dp"),
+        "all": Regrouped(tuple(range(8))),
+    }
+    found = regrouped(groups, {"told": "tp"}, change, {"tp": 0.5, "dp": 2.0}, {"tp": 3.0})
+    assert found["tensors"] == Regrouped((), 0.5, 3.0, "tp")
+    assert found["data"] == Regrouped((0, 2, 4, 6), 2.0, 1.0, "dp")
+    assert found["told"][1:] == (0.5, 3.0, "tp")
+    assert set(found) == {"tensors", "data", "told", "all"}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "even", "more"),
+    [
+        (range(8), range(8), (1.0, 1.0, 1.0)),
+        (range(16), range(16), (1.0, 1.0, 1.0)),
+        ((0, 1, 2), (0, 1, 2), (1.0, 1.0, 1.0)),
+        # nine ranks on two nodes, of which one holds one: 2 · 8/9 for 2 · 1/2, at best as of 4.5 each
+        ((*range(8), 8), (0, 8), (16 / 9, 2 / 9, 16 / 9)),
+        # 5 on three nodes of 2, 2 and 1: 2 · 4/5 for 2 · 2/3
+        ((0, 1, 8, 9, 16), (0, 8, 16), (1.2, 0.6, 1.2)),
+        ((0, 1, 2, 8, 9), (0, 1, 8, 9), (16 / 15, 0.8, 16 / 15)),
+    ],
+)
+def test_nodes_that_hold_unequal_parts_are_priced_as_the_fewest(
+    ranks: Sequence[int], even: Sequence[int], more: tuple[float, ...]
+) -> None:
+    found, factors = evened("all_reduce", ranks, catalog.system("dgx-h100"))
+    assert (tuple(found), factors) == (tuple(even), pytest.approx(more))
+
+
+def test_what_moves_no_more_in_larger_groups_has_no_larger_low_bound() -> None:
+    _, factors = evened("broadcast", (*range(8), 8), catalog.system("dgx-h100"))
+    assert factors == pytest.approx((1.0, 2 / 9, 1.0))

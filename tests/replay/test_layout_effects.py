@@ -1,0 +1,440 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each setting of the layout does to a graph made by hand: factors, what is added, what is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from replay_rows import item, rank
+from subjects import card, degrees, subject
+
+from cclbench.errors import InputError, UsageError
+from cclbench.replay import nodes as n
+from cclbench.replay.change import Effect, Subject, Times
+from cclbench.replay.changes import tensor_parallel
+from cclbench.replay.changes.batch import batch
+from cclbench.replay.changes.context_parallel import context
+from cclbench.replay.changes.data_parallel import replicas
+from cclbench.replay.changes.expert_parallel import experts
+from cclbench.replay.changes.failed_ranks import remove, spare
+from cclbench.replay.changes.pipeline_parallel import interleave, pipeline
+from cclbench.replay.graph import Graph, build
+from cclbench.replay.rescale import SAME_LAYOUT
+from cclbench.replay.scenario import scenario
+from cclbench.replay.sharded_operators import CutKernels, Factor
+
+MODEL = {"parameters": 3_000_000, "hidden": 1000, "layers": 8, "heads": 12}
+BATCH = {"micro": 2, "sequence_length": 500}
+ELEMENTS = 2 * 500 * 1000
+
+
+def two() -> Graph:
+    """On two ranks a product of 10 µs, an optimizer's kernel of 4, one of unknown category of 2, an
+    all-reduce."""
+    work = [
+        item("mm", 5, 15, category="gemm", corr=1),
+        item("adam", 15, 19, category="optimizer", corr=2),
+        item("odd", 19, 21, category="other", corr=3),
+        item("nccl", 21, 31, category="communication", call=0, corr=4),
+    ]
+    launches = [item("cudaLaunchKernel", i / 2, i / 2 + 0.1, corr=i + 1) for i in range(4)]
+    return build([rank(r, work=work, launches=launches, instances=[0], windows=[(0, 0, 31)]) for r in (0, 1)])
+
+
+def asked(old: Any, settings: dict[str, Any], graph: Graph | None = None, **more: Any) -> Subject:
+    made = two() if graph is None else graph
+    of_card = more.pop("of_card", card(MODEL, BATCH, microbatches=4))
+    return subject(made, old=old, settings=settings, of_card=of_card, window_ns=100_000, **more)
+
+
+def effect(found: Any) -> Effect:
+    assert isinstance(found, Effect), found
+    return found
+
+
+def of_names(made: Effect, graph: Graph) -> dict[str, tuple[float, float, float]]:
+    """The factors of rank 0's kernels: expected, low, high."""
+    scale, found = made.scale, {}
+    assert scale is not None
+    for i in np.flatnonzero((graph.nodes.kind == n.COMPUTE) & (graph.nodes.rank == 0)).tolist():
+        found[graph.names[graph.nodes.name[i]]] = scale.expected[i], scale.low[i], scale.high[i]
+    others = graph.nodes.kind != n.COMPUTE
+    assert (scale.expected[others] == 1).all()
+    return found
+
+
+def test_twice_the_stages_halve_kernels_and_fill_the_pipeline_longer() -> None:
+    """Four micro-batches: of a stage's work (3 − 1) / 4 more, and 2 · (3 − 1) hops."""
+    one = asked(degrees(pp=2, dp=1), {"parallelism.pp": 4})
+    made = effect(pipeline(one, 4))
+    assert of_names(made, one.graph) == dict.fromkeys(("mm", "adam", "odd"), (0.5, 0.5, 0.5))
+    assert (made.payload, made.repeats) == ({"dp": 0.5}, {"tp": 0.5, "cp": 0.5, "ep": 0.5})
+    assert (made.fill, made.hops, made.added) == (0.5, 4.0, ())
+    assert made.notes == (
+        "layers re-cut from 2 to 4 stages, evenly: kernels, 32.0% of the step, take 0.5 of their time",
+        "pipeline of 4 micro-batches, 1F1B: filling it takes 3 of them",
+    )
+
+
+def test_interleaved_stages_fill_in_parts_of_a_turn() -> None:
+    one = asked(degrees(pp=2), {"parallelism.pp": 4, "parallelism.interleave": 2})
+    made = effect(pipeline(one, 4))
+    assert (made.fill, made.hops) == ((3 / 2 - 1) / 4, 4.0)
+    assert made.notes[1] == "pipeline of 4 micro-batches, 1F1B, 2 parts a stage: filling it takes 1.5 of them"
+    same = effect(pipeline(asked(degrees(pp=2), {"parallelism.pp": 2, "parallelism.interleave": 2}), 2))
+    assert (same.fill, same.hops) == ((1 / 2 - 1) / 4, 0.0)
+
+
+def test_one_stage_takes_micro_batches_in_any_number() -> None:
+    settings = {"parallelism.pp": 1, "parallelism.interleave": 2, "parallelism.dp": 4, "batch": 1}
+    one = asked(degrees(pp=2, dp=2), settings, of_card=card(MODEL, BATCH, microbatches=3))
+    assert "pipeline of 1.5 micro-batches" in effect(pipeline(one, 1)).notes[1]
+
+
+def test_a_fixed_batch_fills_a_pipeline_with_fewer_micro_batches() -> None:
+    one = asked(degrees(pp=2, dp=2), {"parallelism.pp": 4, "parallelism.dp": 4, "batch": 1})
+    made = effect(pipeline(one, 4))
+    assert (made.fill, made.hops) == ((3 - 1 * 0.5) / 2, 5.0)
+    assert "pipeline of 2 micro-batches" in made.notes[1]
+
+
+def test_stages_for_the_first_time_send_activations() -> None:
+    """Forth and back past three of four stages: 6 of 2 MB, of two ranks 3 · 2 µs a MB."""
+    one = asked(degrees(tp=3), {"parallelism.pp": 4})
+    made = effect(pipeline(one, 4))
+    ns = 6 * 3 * 2 * 1_000 * ELEMENTS * 2 / 1e6
+    assert made.hops == 0
+    assert [(each.what, each.time) for each in made.added] == [
+        ("6 hops of 2 MB past 4 stages", Times(ns / 2, ns, 2 * ns))
+    ]
+    cut = effect(pipeline(asked(degrees(cp=2), {"parallelism.pp": 2}), 2))
+    assert cut.added[0].what == "2 hops of 1 MB past 2 stages"
+    assert effect(pipeline(asked(degrees(pp=2), {"parallelism.pp": 1}), 1)).added == ()
+    assert (
+        effect(pipeline(asked(degrees(), {"parallelism.pp": 1, "parallelism.interleave": 2}), 1)).added == ()
+    )
+
+
+def test_a_host_launches_as_much_less_as_its_stage_has_fewer_layers() -> None:
+    graph = two()
+    host = graph.nodes.kind == n.HOST
+    since = np.where(host, 200, 1 << 40)
+    one = asked(degrees(pp=2), {"parallelism.pp": 4}, graph, since=since.tolist())
+    made = effect(pipeline(one, 4))
+    # of gaps of 500 ns 200 are within windows
+    assert (graph.nodes.gap - made.graph.nodes.gap)[host].tolist() == [0, 100, 100, 100] * 2
+    assert (made.graph.nodes.gap[~host] == graph.nodes.gap[~host]).all()
+    for outside in (0, -1):
+        early = asked(degrees(pp=2), {"parallelism.pp": 8}, graph, since=[outside] * len(host))
+        assert effect(pipeline(early, 8)).graph.nodes.gap.tolist() == graph.nodes.gap.tolist()
+    graph.nodes.busy[host] = 1
+    cpu = effect(pipeline(asked(degrees(pp=2), {"parallelism.pp": 4}, graph), 4))
+    assert cpu.graph.nodes.gap.tolist() == graph.nodes.gap.tolist()
+
+
+@pytest.mark.parametrize(
+    ("settings", "of_card", "says"),
+    [
+        ({"parallelism.pp": 3}, card(MODEL, microbatches=4), "8 layers cannot be cut into 3 equal parts"),
+        (
+            {"parallelism.pp": 4, "parallelism.interleave": 4},
+            card(MODEL, microbatches=4),
+            "8 layers cannot be cut into 16 equal parts",
+        ),
+        (
+            {"parallelism.pp": 4, "parallelism.interleave": 2},
+            card(MODEL, microbatches=6),
+            "interleaved stages need micro-batches in multiples of pp 4, not 6",
+        ),
+        ({"parallelism.pp": 4}, card(MODEL), "how many micro-batches a step has is not known; a card has"),
+        ({"parallelism.pp": 4}, None, "how many micro-batches a step has is not known"),
+    ],
+)
+def test_pipelines_that_cannot_be_are_refused(settings: dict[str, Any], of_card: Any, says: str) -> None:
+    with pytest.raises(InputError) as refused:
+        pipeline(asked(degrees(pp=2), settings, of_card=of_card), 4)
+    assert says in str(refused.value)
+
+
+def test_stages_as_they_are() -> None:
+    assert pipeline(asked(degrees(pp=2), {"parallelism.pp": 2}), 2) == SAME_LAYOUT
+    both = asked(degrees(pp=2), {"parallelism.pp": 4, "parallelism.interleave": 2})
+    assert effect(interleave(both, 2)).notes == ()
+    assert interleave(both, 1) == "stages have one part"
+    with pytest.raises(InputError, match=r"goes with parallelism\.pp; set both"):
+        interleave(asked(degrees(pp=2), {"parallelism.interleave": 2}), 2)
+
+
+def test_a_fixed_batch_leaves_a_rank_its_share() -> None:
+    """Of two micro-batches one stays, on twice the replicas: as many transfers of activations less."""
+    one = asked(degrees(dp=2), {"parallelism.dp": 4, "batch": 1}, of_card=card(MODEL, BATCH, microbatches=2))
+    made = effect(batch(one, 1))
+    assert of_names(made, one.graph) == {"mm": (0.5,) * 3, "adam": (1, 1, 1), "odd": (0.5,) * 3}
+    assert (made.payload, made.repeats) == ({}, dict.fromkeys(("tp", "cp", "ep", "pp"), 0.5))
+    assert (made.fill, made.hops) == (0.0, 0.0)
+    assert made.notes == (
+        "the global batch stays: 0.5 times as many micro-batches on a rank; kernels without the optimizer,"
+        " 24.0% of the step, are taken to go along",
+    )
+
+
+def test_of_one_micro_batch_samples_stay_out() -> None:
+    for of_card in (card(MODEL, BATCH, microbatches=1), None):
+        one = asked(degrees(dp=2), {"parallelism.dp": 4, "batch": 1}, of_card=of_card)
+        made = effect(batch(one, 1))
+        assert (made.payload, made.repeats) == (dict.fromkeys(("tp", "cp", "ep", "pp"), 0.5), {})
+        assert "0.5 times as many samples in a micro-batch" in made.notes[0]
+
+
+def test_a_pipeline_that_stays_is_filled_as_before() -> None:
+    """Two of four micro-batches, three stages: (3 − 1) · 0.5 / 2 of the work, 2 · 2 · 0.5 hops."""
+    old, settings = degrees(dp=2, pp=3), {"parallelism.dp": 4, "batch": 1}
+    made = effect(batch(asked(old, settings), 1))
+    assert (made.fill, made.hops) == (0.5, 2.0)
+    of_two = effect(batch(asked(degrees(dp=2, pp=2), settings), 1))
+    assert (of_two.fill, of_two.hops) == (0.25, 1.0)
+    recut = effect(batch(asked(old, {**settings, "parallelism.pp": 6}), 1))
+    assert (recut.fill, recut.hops) == (0.0, 0.0)
+    turns = effect(batch(asked(old, {**settings, "parallelism.interleave": 2}), 1))
+    assert (turns.fill, turns.hops) == (0.0, 0.0)
+    with pytest.raises(InputError, match="micro-batches a step has is not known"):
+        batch(asked(old, settings, of_card=None), 1)
+
+
+@pytest.mark.parametrize(
+    ("old", "count", "new", "refused"),
+    [
+        (degrees(dp=2), 4, 8, False),
+        (degrees(dp=2), 4, 16, True),
+        (degrees(dp=2), 3, 4, True),
+        (degrees(dp=2), 1, 4, False),
+        (degrees(dp=2, pp=2), 1, 4, True),
+        (degrees(dp=2, pp=3), 1, 4, True),
+        (degrees(dp=4), 1, 4, True),
+    ],
+)
+def test_micro_batches_stay_whole(old: Any, count: int, new: int, refused: bool) -> None:
+    """Stages are three, or become one of three, or three of one."""
+    settings = {"parallelism.dp": new, "batch": 1}
+    if old.degrees["pp"] == 3:
+        settings["parallelism.pp"] = 1
+    elif old.degrees["dp"] == 4:
+        settings |= {"parallelism.dp": 8, "parallelism.pp": 3}
+    one = asked(old, settings, of_card=card(MODEL, microbatches=count))
+    if not refused:
+        effect(batch(one, 1))
+        return
+    with pytest.raises(InputError, match=f"{count} micro-batches of a rank are .* with ") as told:
+        batch(one, 1)
+    assert told.value.hint == "a number of replicas that divides them"
+
+
+def test_a_batch_of_as_many_replicas_is_as_it_was() -> None:
+    assert batch(asked(degrees(dp=2), {"batch": 1}), 1) == "each replica has as many samples as before"
+    assert batch(asked(degrees(dp=2), {"parallelism.dp": 4, "batch": 0}), 0) == batch(
+        asked(degrees(dp=2), {"batch": 1}), 1
+    )
+    assert scenario(["batch=rank"]).changes == {"batch": 0}
+    assert scenario(["batch=global"]).changes == {"batch": 1}
+    with pytest.raises(UsageError, match="batch=all: 'all' is neither rank nor global"):
+        scenario(["batch=all"])
+
+
+def test_more_replicas_and_what_is_said_of_them() -> None:
+    one = asked(degrees(dp=2, tp=2), {"parallelism.dp": 8})
+    made = effect(replicas(one, None))
+    assert made.notes == (
+        "the 4 ranks that were traced stand for 16: 8 replicas of 2",
+        "each replica's batch stays, so that the global batch is 4 times as large (batch=rank)",
+    )
+    assert (made.scale, made.added) == (None, ())
+    fixed = effect(replicas(asked(degrees(dp=2, tp=2), {"parallelism.dp": 1, "batch": 1}), None))
+    assert fixed.notes == ("the 4 ranks that were traced stand for 2: 1 replica of 2",)
+    assert replicas(asked(degrees(dp=2), {"parallelism.dp": 2}), None) == SAME_LAYOUT
+
+
+def test_a_sharded_optimizer_has_less_to_do() -> None:
+    graph = two()
+    object.__setattr__(graph.transfers, "kind", ("reduce_scatter", "reduce_scatter"))
+    one = asked(degrees(dp=2), {"parallelism.dp": 8}, graph, dimensions={"0-1": "dp"})
+    made = effect(replicas(one, None))
+    assert of_names(made, graph) == {"mm": (1, 1, 1), "adam": (0.25,) * 3, "odd": (1, 1, 1)}
+    assert made.notes[-1] == "a sharded optimizer, 8.0% of the step, has 1/4 to do"
+    other = asked(degrees(dp=2), {"parallelism.dp": 8}, graph, dimensions={"0-1": "tp"})
+    assert effect(replicas(other, None)).scale is None
+
+
+def test_gradients_that_nobody_exchanged_are_added() -> None:
+    """3 million parameters of 2 bytes, of tp 2 and pp 3 a sixth; of 4 ranks 4 µs a MB, twice that at most."""
+    one = asked(degrees(tp=2, pp=3), {"parallelism.dp": 4})
+    made = effect(replicas(one, None))
+    assert [(each.what, each.time) for each in made.added] == [
+        ("all-reduce of 1 MB of gradients", Times(0.0, None, 8_000.0))
+    ]
+    assert made.notes[-1].startswith(
+        "gradients' all-reduce is not in the trace: bounds are hidden by backward"
+    )
+    with pytest.raises(
+        InputError, match="the gradients' all-reduce, which one replica does not need, cannot be"
+    ):
+        replicas(asked(degrees(tp=2), {"parallelism.dp": 4}, of_card=card(MODEL, precision=None)), None)
+
+
+def test_sequences_cut_among_more_ranks() -> None:
+    graph = two()
+    one = asked(degrees(cp=2), {"parallelism.cp": 8}, graph, dimensions={"0-1": "cp"})
+    made = effect(context(one, 8))
+    assert of_names(made, graph) == {"mm": (0.25,) * 3, "adam": (1, 1, 1), "odd": (0.25,) * 3}
+    assert (made.payload, made.repeats) == (dict.fromkeys(("tp", "ep", "pp"), 0.25), {})
+    assert made.notes == (
+        "tokens of a rank go as 1 / cp: kernels without the optimizer, 24.0% of the step, take 0.25 of their"
+        " time, by the ratio of work",
+    )
+    object.__setattr__(graph.transfers, "kind", ("send", "recv"))
+    ring = effect(context(one, 8))
+    assert (ring.payload["cp"], ring.repeats) == (0.25, {"cp": 7})
+    elsewhere = asked(degrees(cp=2), {"parallelism.cp": 8}, graph, dimensions={"0-1": "pp"})
+    assert effect(context(elsewhere, 8)).repeats == {}
+    assert context(asked(degrees(cp=2), {"parallelism.cp": 2}), 2) == SAME_LAYOUT
+    with pytest.raises(InputError, match="no exchange of keys and values to scale; trace a run with cp of 2"):
+        context(asked(degrees(), {"parallelism.cp": 2}), 2)
+
+
+def test_experts_over_more_ranks() -> None:
+    made = effect(experts(asked(degrees(ep=2), {"parallelism.ep": 4}), 4))
+    assert made.notes[0].startswith("experts over 4 ranks in place of 2: ")
+    assert experts(asked(degrees(ep=2), {"parallelism.ep": 2}), 2) == SAME_LAYOUT
+    with pytest.raises(InputError, match="no all-to-all to scale; trace a run with ep of 2 or more"):
+        experts(asked(degrees(), {"parallelism.ep": 2}), 2)
+
+
+def cut(monkeypatch: pytest.MonkeyPatch, one: Subject, shaped: float = 0.75) -> Effect:
+    """With a product whose calls are recorded, by 0.6, 0.5 and 0.7."""
+    found = CutKernels({"mm": Factor(0.6, 0.5, 0.7)}, Factor(0.55, 0.45, 0.65), shaped)
+    monkeypatch.setattr(tensor_parallel, "cut_kernels", lambda *_: found)
+    return effect(tensor_parallel.tensors(one, 0))
+
+
+def test_tensors_cut_among_more_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = asked(degrees(tp=2), {"parallelism.tp": 4})
+    made = cut(monkeypatch, one)
+    assert of_names(made, one.graph) == {
+        "mm": (0.6, 0.5, 0.7),
+        "adam": (0.5, 0.5, 0.5),
+        "odd": (np.sqrt(0.5), 0.5, 1.0),
+    }
+    assert (made.payload, made.added) == ({"dp": 0.5}, ())
+    assert made.notes == (
+        "kernels whose calls are recorded: by roofline times of cut shapes, 20.0% of the step",
+        "kernels without recorded shapes: by the ratio of work, 8.0% of the step",
+        "kernels that may be cut or not: between the two, the geometric middle expected, 4.0% of the step",
+    )
+
+
+def test_of_a_cpu_all_operators_are_cut_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = two()
+    arrivals = graph.nodes.kind == n.ARRIVAL
+    graph.nodes.busy[arrivals] = [1_999, 1]
+    made = cut(monkeypatch, asked(degrees(tp=2), {"parallelism.tp": 4}, graph))
+    assert made.scale is not None
+    for own, factor in zip(
+        (made.scale.expected, made.scale.low, made.scale.high), (0.55, 0.45, 0.65), strict=True
+    ):
+        assert own[arrivals].tolist() == [factor] * 2
+        assert (own[graph.nodes.kind == n.TRANSFER] == 1).all()
+    assert (
+        "operators of the CPU, 75% of their time by recorded shapes: by the ratio of work, 2.0% of the step"
+        in made.notes
+    )
+    assert len(made.notes) == 4
+
+
+@pytest.mark.parametrize(
+    ("old", "settings", "of_card", "calls", "nbytes"),
+    [
+        (degrees(), {}, card(MODEL, BATCH), 4 * 8, 2),
+        (degrees(pp=2), {}, card(MODEL, BATCH, microbatches=3), 4 * 4 * 3, 2),
+        (degrees(cp=2), {}, card(MODEL, BATCH), 4 * 8, 1),
+        # half of the samples: half as large in one micro-batch, half as many of several
+        (degrees(dp=2), {"parallelism.dp": 4, "batch": 1}, card(MODEL, BATCH), 4 * 8, 1),
+        (degrees(dp=2), {"parallelism.dp": 4, "batch": 1}, card(MODEL, BATCH, microbatches=2), 4 * 8, 2),
+        (degrees(dp=2, pp=2), {"parallelism.dp": 4, "batch": 1}, card(MODEL, BATCH), 4 * 4 / 2, 2),
+    ],
+)
+def test_layers_cut_for_the_first_time_reduce_activations(
+    monkeypatch: pytest.MonkeyPatch,
+    old: Any,
+    settings: dict[str, Any],
+    of_card: Any,
+    calls: float,
+    nbytes: float,
+) -> None:
+    """Four all-reduces a layer and micro-batch of 2 MB, of four ranks 4 µs a MB."""
+    one = asked(old, {"parallelism.tp": 4, **settings}, of_card=of_card)
+    (added,) = cut(monkeypatch, one).added
+    assert added.what == f"{calls:g} all-reduces of {nbytes:g} MB of activations among 4 ranks"
+    assert added.time.expected == pytest.approx(calls * 4_000 * nbytes)
+    assert cut(monkeypatch, one).notes[-1].endswith("they are added to the step, none beside compute")
+
+
+def test_heads_are_cut_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="12 heads cannot be cut among 8 ranks"):
+        tensor_parallel.tensors(asked(degrees(tp=2), {"parallelism.tp": 8}), 8)
+    assert tensor_parallel.tensors(asked(degrees(tp=2), {"parallelism.tp": 2}), 2) == SAME_LAYOUT
+    known: list[Any] = []
+
+    def seen(_run: object, ranks: list[int], cutting: Any) -> CutKernels:
+        known.append((ranks, cutting.k, cutting.hidden, cutting.tokens, cutting.sequences))
+        return CutKernels({}, Factor(1, 1, 1), 0.0)
+
+    monkeypatch.setattr(tensor_parallel, "cut_kernels", seen)
+    tensor_parallel.tensors(asked(degrees(tp=2), {"parallelism.tp": 6}), 6)
+    tensor_parallel.tensors(asked(degrees(tp=2), {"parallelism.tp": 6}, of_card=card(batch={"micro": 2})), 6)
+    tensor_parallel.tensors(asked(degrees(tp=2), {"parallelism.tp": 6}, of_card=None), 6)
+    assert known == [([0, 1], 3.0, 1000, 1000, False)] + [([0, 1], 3.0, None, None, False)] * 2
+
+
+def test_a_rank_taken_out_is_waited_for_by_nobody() -> None:
+    graph = two()
+    one = asked(degrees(dp=2), {"ranks.remove": (1,)}, graph)
+    made = effect(remove(one, (1,)))
+    assert [rank.rank for rank in made.graph.windowed] == [0]
+    source, target, _ = made.graph.edges()
+    rank_of = graph.nodes.rank
+    assert not ((rank_of[source] == 1) & (rank_of[target] != 1)).any()
+    assert len(source) == len(graph.edges()[0]) - 1
+    assert made.notes == (
+        "rank 1 taken out: 2 replicas become 1; each replica's batch stays, so that a step has 0.5 of the"
+        " samples (batch=rank)",
+    )
+    fixed = effect(remove(asked(degrees(dp=2), {"ranks.remove": (1,), "batch": 1}, graph), (1,)))
+    assert fixed.notes == ("rank 1 taken out: 2 replicas become 1",)
+    assert fixed.added == ()
+
+
+def test_a_spare_does_what_its_rank_does() -> None:
+    one = asked(degrees(dp=2), {"ranks.replace": ((0, 2), (1, 3))})
+    made = effect(spare(one, ((0, 2), (1, 3))))
+    assert made.notes[0].startswith(
+        "rank 0 at place 2, rank 1 at place 3: a spare at another place computes as"
+    )
+    alone = build([rank(0, work=[item("mm", 0, 10)], windows=[(0, 0, 10)])])
+    assert (
+        spare(asked(degrees(dp=2), {"ranks.replace": ((0, 2),)}, alone), ()) == "the run has no collectives"
+    )
+
+
+def test_ranks_and_places_as_people_write_them() -> None:
+    assert scenario(["ranks.remove=11+3+3"]).changes == {"ranks.remove": (3, 11)}
+    assert scenario(["ranks.replace=3:8+1:9"]).changes == {"ranks.replace": ((3, 8), (1, 9))}
+    for text, says in {
+        "ranks.remove=a": "'a' is no rank; such as 3, or 3+11",
+        "ranks.replace=3": "'3' is no RANK:PLACE; such as 3:8",
+        "ranks.replace=3:8+3:9": "a rank has one place, and a place one rank",
+        "ranks.replace=3:8+4:8": "a rank has one place, and a place one rank",
+    }.items():
+        with pytest.raises(UsageError) as refused:
+            scenario([text])
+        assert says in str(refused.value)

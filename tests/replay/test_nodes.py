@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes and edges that a graph is put together from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cclbench.replay import nodes as n
+
+
+@pytest.mark.parametrize(
+    ("columns", "found"),
+    [
+        (([],), []),
+        (([-1],), [True]),
+        (([-1, -1, 0, 0, -1],), [True, False, True, False, True]),
+        (([2, 2, 2, 3], [5, 6, 6, 6]), [True, True, False, True]),
+        (([2, 2, 2], [5, 6, 6], [7, 7, 9]), [True, True, True]),
+    ],
+)
+def test_a_stretch_begins_where_a_column_changes(columns: tuple[list[int], ...], found: list[bool]) -> None:
+    assert n.begins(*(np.array(column, np.int64) for column in columns)).tolist() == found
+
+
+def test_nodes_without_columns_are_unknown_and_take_no_time() -> None:
+    blank = n.blank(2, rank=[3, 4], dur=7)
+    assert blank.rank.tolist() == [3, 4]
+    assert blank.dur.tolist() == [7, 7]
+    for name in ("lane", "kind", "feeder", "call", "step", "category", "name"):
+        assert getattr(blank, name).tolist() == [-1, -1], name
+    for name in ("start", "end", "gap", "slack", "busy", "loading", "hosted", "feed_lag"):
+        assert getattr(blank, name).tolist() == [0, 0], name
+    assert (blank.rank.dtype, blank.kind.dtype, blank.hosted.dtype) == (np.int32, np.int8, np.bool_)
+    whole = n.joined([blank, n.blank(1, lane=9)])
+    assert (len(whole), whole.lane.tolist(), whole.first.tolist()) == (3, [-1, -1, 9], [True, False, True])
+
+
+def test_edges_are_numbered_on() -> None:
+    edges = n.Edges()
+    assert [column.tolist() for column in edges.arrays(5)] == [[], [], []]
+    edges.add(np.array([1, 2]), np.array([3, 4]), 9)
+    edges.add(0, 1, -2)
+    assert [column.tolist() for column in edges.arrays()] == [[1, 2, 0], [3, 4, 1], [9, 9, -2]]
+    assert [column.tolist() for column in edges.arrays(5)] == [[6, 7, 5], [8, 9, 6], [9, 9, -2]]

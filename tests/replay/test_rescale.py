@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What settings of layouts share: which nodes compute, what cards say; what changes are set to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from replay_rows import item, rank
+from subjects import card, subject
+
+from cclbench.errors import InputError, UsageError
+from cclbench.replay import nodes as n
+from cclbench.replay.change import Times, amount_of, count_of, factor_of, share_of, time_of, word
+from cclbench.replay.graph import Graph, build
+from cclbench.replay.rescale import by, computing, cuts_sequences, microbatches, of_categories, sized, working
+
+FULL: Mapping[str, Any] = {
+    "model": {"hidden": 64, "layers": 3, "parameters": 7_000},
+    "batch": {"global": 48, "micro": 2, "sequence_length": 128},
+}
+
+
+def kernels() -> Graph:
+    """A product, an optimizer's kernel and an all-reduce on each of two ranks."""
+    work = [
+        item("mm", 0, 10, category="gemm"),
+        item("adam", 10, 14, category="optimizer"),
+        item("nccl", 14, 20, category="communication", call=0),
+    ]
+    return build([rank(r, work=work, instances=[0], windows=[(0, 0, 20)]) for r in (0, 1)])
+
+
+def test_what_computes_and_what_goes_with_tokens() -> None:
+    graph = kernels()
+    one, names = subject(graph), [graph.names[code] if code >= 0 else "" for code in graph.nodes.name]
+    assert [name for name, chosen in zip(names, computing(one), strict=True) if chosen] == ["mm", "adam"] * 2
+    chosen, what = working(one)
+    assert [name for name, here in zip(names, chosen, strict=True) if here] == ["mm"] * 2
+    assert what == "kernels without the optimizer,"
+    optimizer = of_categories(one, "optimizer", "unknown")
+    assert [name for name, here in zip(names, optimizer, strict=True) if here] == ["adam"] * 2
+    scale = by(chosen, 0.5)
+    assert (
+        scale.expected[chosen].tolist()
+        == scale.low[chosen].tolist()
+        == scale.high[chosen].tolist()
+        == [0.5] * 2
+    )
+    assert (scale.expected[~chosen] == 1).all()
+
+
+def test_of_a_cpu_gaps_that_hold_operators_compute() -> None:
+    graph = kernels()
+    graph.nodes.busy[graph.nodes.kind == n.RENDEZVOUS] = 1
+    one = subject(graph)
+    chosen, what = working(one)
+    assert chosen.tolist() == computing(one).tolist()
+    assert chosen.sum() == 5
+    assert what == "operators of the CPU, the optimizer's too,"
+
+
+def test_the_share_of_the_windows_that_nodes_take() -> None:
+    """Of 50 µs the kernels of both ranks take 28, of which one's lie before the windows; and 1 on a host."""
+    graph = kernels()
+    graph.nodes.busy[graph.nodes.kind == n.ARRIVAL] = 500
+    since = np.where((graph.nodes.rank == 1) & (graph.nodes.kind == n.COMPUTE), -1, 0)
+    one = subject(graph, since=since.tolist(), window_ns=50_000)
+    assert one.share(graph.nodes.kind == n.COMPUTE) == 14 / 50
+    assert one.share(np.isin(graph.nodes.kind, (n.COMPUTE, n.ARRIVAL))) == 15 / 50
+    assert subject(graph, window_ns=0).share(graph.nodes.kind == n.ARRIVAL) == 1_000
+
+
+@pytest.mark.parametrize(
+    ("kinds", "dimension", "cut"),
+    [
+        (("all_gather", "broadcast"), "tp", True),
+        (("broadcast", "reduce_scatter"), "tp", True),
+        (("all_reduce", "broadcast"), "tp", False),
+        (("all_gather", "reduce_scatter"), "dp", False),
+    ],
+)
+def test_sequences_are_cut_where_tensors_are_gathered_and_scattered(
+    kinds: tuple[str, str], dimension: Any, cut: bool
+) -> None:
+    graph = kernels()
+    object.__setattr__(graph.transfers, "kind", kinds)
+    assert cuts_sequences(graph, {"0-1": dimension}) == cut
+    object.__setattr__(graph.transfers, "group", (None, None))
+    assert not cuts_sequences(graph, {"0-1": dimension})
+
+
+def test_a_card_states_sizes() -> None:
+    fields = ("model.hidden", "batch.micro", "element")
+    assert sized(card(**FULL), "it", *fields) == {"model.hidden": 64.0, "batch.micro": 2.0, "element": 2.0}
+    for precision, element in {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 2}.items():
+        assert sized(card(precision=precision), "it", "element") == {"element": element}
+
+
+def test_sizes_that_a_card_lacks_are_named() -> None:
+    for known, lacking in (
+        (None, "workload.model.hidden, workload.precision"),
+        (card(precision=None), "workload.model.hidden, workload.precision"),
+        (card(precision="int8", model={"hidden": 8}), "workload.precision"),
+    ):
+        with pytest.raises(InputError, match=r"^memory cannot be sized; a card has to state ") as refused:
+            sized(known, "memory", "model.hidden", "element")
+        assert str(refused.value.hint) == f"a card has to state {lacking}"
+
+
+@pytest.mark.parametrize(
+    ("known", "count"),
+    [
+        (None, None),
+        (card(microbatches=5, **FULL), 5),
+        (card(dp_replicate=2, dp_shard=3, **FULL), 4),
+        (card(dp_replicate=24, **FULL), 1),
+        (card(dp_replicate=48, **FULL), None),
+        (card(dp_replicate=5, **FULL), None),
+        (card(batch={"micro": 2}), None),
+        (card(batch={"global": 2}), None),
+    ],
+)
+def test_micro_batches_are_stated_or_follow_from_the_global_batch(known: Any, count: int | None) -> None:
+    assert microbatches(known) == count
+
+
+def test_values_as_people_write_them() -> None:
+    assert (factor_of("k=x2", "x2"), factor_of("k=×0.5", "×0.5"), factor_of("k=x1000000", "x1000000")) == (
+        2,
+        0.5,
+        1e6,
+    )
+    assert [share_of("k", value) for value in ("x0", "×0", "none", "x0.25")] == [0, 0, 0, 0.25]
+    assert (time_of("k=25ms", "25ms"), time_of("k=1.5us", "1.5us"), time_of("k=1s", "1 s")) == (
+        25_000_000,
+        1_500,
+        10**9,
+    )
+    assert amount_of("k=100TB/s", "100TB/s", "bandwidth") == 1e14
+    assert amount_of("k=400Gb/s", "400 Gb/s", "bandwidth") == 5e10
+    assert (count_of("k=64", "64"), count_of("k=999999999", "999999999")) == (64, 999_999_999)
+    assert word("off")("k=off", "off") == 0
+
+
+@pytest.mark.parametrize(
+    ("read", "value", "says"),
+    [
+        (
+            factor_of,
+            "x0",
+            "k=x0: 'x0' is no factor above 0 and up to 1,000,000, of 6 decimals at most; such as x2 or x0.5",
+        ),
+        (factor_of, "x1000000.000001", "no factor above 0"),
+        (share_of, "0", "no factor above 0"),
+        (count_of, "0", "k=0: '0' is no whole number from 1 on; such as 64"),
+        (count_of, "1000000000", "no whole number"),
+        (count_of, "2.5", "no whole number"),
+        (word("off"), "on", "k=on: 'on' is not 'off', the only value"),
+        (time_of, "1.000001s", "k=1.000001s is more than 1 s; is the unit right"),
+    ],
+)
+def test_values_that_mean_nothing_are_quoted(read: Any, value: str, says: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        read(f"k={value}", value)
+    assert says in str(refused.value)
+
+
+def test_a_time_as_often() -> None:
+    assert Times(1.0, 2.0, 4.0).repeated(3) == (3.0, 6.0, 12.0)
+    assert Times(1.0, None, 4.0).repeated(2) == (2.0, None, 8.0)
