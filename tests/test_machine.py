@@ -400,6 +400,8 @@ def test_numbers_of_devices_contradict_where_ranks_would_be_on_other_nodes(
         (2, (1,), None),
         (8, (4, 8), None),
         (None, (8,), 0),
+        (4, (2,), 0),
+        (3, (2,), None),
     ],
 )
 def test_which_counted_devices_are_nodes(
@@ -411,13 +413,16 @@ def test_which_counted_devices_are_nodes(
 
 def test_several_ranks_that_count_one_device_each_tell_no_node() -> None:
     """Though nobody states the world: with a trace of one rank alone that is its node."""
-    assert Machine(ranks=range(2), counts=(1,)).per_node.value is None
+    alone = Machine(ranks=range(2), counts=(1,)).per_node
+    assert (alone.value, (alone.reason or "").startswith("neither the card (hardware.system")) == (None, True)
     assert Machine(ranks=range(1), counts=(1,)).per_node.value == 1
 
 
 def test_ranks_that_fill_no_whole_number_of_nodes_are_said() -> None:
     reason = Machine(stated_world=12, counts=(8,)).tier((0, 1)).reason
     assert reason == "the traces count 8 devices, of which 12 ranks fill no whole number of nodes"
+    for of in (Machine(stated_world=3), Machine(), Machine(captures={0: 0}, counts=(4, 8))):
+        assert of.tier((0, 1)).reason == "neither a card nor the traces tell which ranks share a node"
 
 
 def test_devices_of_a_file_are_numbered_by_its_ranks() -> None:
