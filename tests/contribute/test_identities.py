@@ -215,3 +215,11 @@ def test_nothing_known_is_nowhere() -> None:
     known = known_by((kinds.USER, "bobby")).known
     assert known.mentioned("XBOBBYX")
     assert not known.mentioned("bobb")
+
+
+def test_names_domains_and_values_must_be_nowhere() -> None:
+    values = {"hunter2-xyz": kinds.SECRET}
+    known = known_by((kinds.HOST, "node-a7.lab.example"), (kinds.USER, "bobby"), values=values).known
+    texts = (b"x lab.example y", b"NODE-A7", b"bobby", b"bobbyx", b"xhunter2-xyzx", b"lab", b"host name")
+    found = [[one.form.kind for one in known.needles.find([text])] for text in texts]
+    assert found == [[kinds.HOST], [kinds.HOST], [kinds.USER], [], [kinds.SECRET], [], []]
