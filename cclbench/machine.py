@@ -228,8 +228,8 @@ class Machine:
     @property
     def _uneven(self) -> str | None:
         """Why the devices that traces count do not tell the nodes of more ranks; None where they do."""
-        counted, world = self._counted or 1, self.world or 1
-        if world <= counted or world % counted == 0:
+        counted, world = self._counted, self.world
+        if counted is None or world is None or world <= counted or world % counted == 0:
             return None
         return f"the traces count {counted} devices, of which {world} ranks fill no whole number of nodes"
 

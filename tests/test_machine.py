@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 import cclbench
-from cclbench.card.model import Card, card_of
+from cclbench.card.model import Card, Hardware, card_of
+from cclbench.errors import UsageError
+from cclbench.hardware import catalog
 from cclbench.machine import Machine, machine_of, machine_of_ranks
 from cclbench.record.facts import TraceFacts
 
@@ -224,3 +226,271 @@ def test_a_system_of_another_device_than_the_traces_name(
 def test_a_run_on_cpus_is_of_no_system() -> None:
     machine = Machine(on_host=True, system_option="dgx-h100")
     assert machine.other_device == "dgx-h100 has nvidia-h100-sxm, the traces name CPU"
+
+
+@pytest.mark.parametrize(
+    ("of", "count"),
+    [
+        (Machine(Hardware(count=16), stated_world=8, ranks=range(4)), (16, "card", None)),
+        (Machine(stated_world=8, ranks=range(4)), (8, "trace", None)),
+        (Machine(ranks=range(4)), (4, "assumption", "one for each rank that has a trace")),
+        (
+            Machine(),
+            (None, None, "neither the card (hardware.count) nor a trace tells how many there are"),
+        ),
+    ],
+)
+def test_how_many_accelerators_there_are(of: Machine, count: tuple[object, ...]) -> None:
+    assert (of.count.value, of.count.learned_from, of.count.reason) == count
+
+
+def test_the_world_is_as_traces_state_it() -> None:
+    """Else the card's number of accelerators; the largest where traces differ."""
+    assert Machine(Hardware(count=16), stated_world=8).world == 8
+    assert Machine(Hardware(count=16)).world == 16
+    assert Machine().world is None
+    facts = {0: TraceFacts(world_size=8), 1: TraceFacts(world_size=16), 2: TraceFacts()}
+    assert machine_of_ranks(None, facts, {0: "a", 1: "b", 2: "c"}).stated_world == 16
+
+
+def test_a_card_names_the_accelerator() -> None:
+    found = machine(FOUR_FILES, card(accelerator="nvidia-a100-sxm-40gb"), device_name=H100).accelerator
+    assert found.value is not None
+    assert (found.value.id, found.learned_from) == ("nvidia-a100-sxm-40gb", "card")
+    assert found.contradicts == (
+        "the card says nvidia-a100-sxm-40gb, the traces name nvidia-h100-sxm: nvidia-a100-sxm-40gb is used",
+    )
+    by_system = machine(FOUR_FILES, card(system="dgx-a100"), device_name=H100).accelerator
+    assert by_system.contradicts == (
+        "the system dgx-a100 has nvidia-a100-sxm-80gb, the traces name nvidia-h100-sxm: "
+        "nvidia-a100-sxm-80gb is used",
+    )
+
+
+def test_only_the_card_s_own_word_is_contradicted() -> None:
+    """A system asked for by name is the caller's, who knows; what the traces name is still said of it."""
+    asked = machine_of_ranks(None, {0: TraceFacts(device_name=H100)}, {0: "a"}, system="dgx-a100")
+    assert asked.accelerator.contradicts
+    assert asked.contradicts == []
+
+
+def test_a_system_is_asked_for_before_the_card_s() -> None:
+    of = machine_of_ranks(card(system="dgx-a100"), {0: TraceFacts()}, {0: "a"}, system="dgx-h100")
+    assert of.named_system.value is not None
+    assert (of.named_system.value.id, of.named_system.learned_from) == ("dgx-h100", "option")
+    with pytest.raises(UsageError, match="the catalog has no system 'dgx-h1000'"):
+        machine_of_ranks(None, {}, {}, system="dgx-h1000")
+    nobody_s = Machine().named_system
+    assert (nobody_s.value, nobody_s.learned_from, nobody_s.reason) == (None, None, None)
+
+
+def test_a_system_that_the_catalog_does_not_know_is_none() -> None:
+    found = machine(FOUR_FILES, card(system="dgx-h1000"), device_name=H100, device_count=8, world_size=16)
+    reason = "the catalog knows no system 'dgx-h1000' (card: hardware.system)"
+    assert (found.system.value, found.system.reason) == (None, reason)
+    assert found.accelerator.learned_from == "trace"
+
+
+def assumed(per_node: int, device: str = H100, **hardware: Any) -> Machine:
+    """The machine of a card without a system, with so many devices a node."""
+    return machine(FOUR_FILES, card(per_node=per_node, **hardware), device_name=device, world_size=16)
+
+
+def test_links_are_those_of_systems_with_such_nodes() -> None:
+    """Of the four systems of eight H100, whose links are alike; their networks differ."""
+    found = assumed(8).system
+    assert found.value is not None
+    assert (found.value.id, found.learned_from) == ("a node of 8 × nvidia-h100-sxm", "assumption")
+    assert found.reason == (
+        "links as of aws-p5, dgx-h100, gcp-a3-high, gcp-a3-mega, since no card names the system"
+    )
+    assert found.value.scale_up == catalog.system("dgx-h100").scale_up
+    assert found.value.scale_out is None
+
+
+@pytest.mark.parametrize(
+    ("per_node", "device", "which"),
+    [
+        (3, H100, "with 3 × nvidia-h100-sxm in a node are none"),
+        (8, "TPU v6 Lite", "8 × google-tpu-v6e in a node differ: google-tpu-v6e-8, google-tpu-v6e-pod"),
+    ],
+)
+def test_no_links_are_assumed_where_no_system_has_such_nodes_or_they_differ(
+    per_node: int, device: str, which: str
+) -> None:
+    found = assumed(per_node, device).system
+    assert found.value is None
+    assert (found.reason or "").startswith("no card names the system (hardware.system), and the catalog's")
+    assert (found.reason or "").endswith(which)
+
+
+def test_a_system_needs_its_accelerator_and_its_nodes() -> None:
+    nobody = machine(FOUR_FILES, device_count=8, world_size=16).system
+    assert nobody.reason == "neither the card (hardware.accelerator) nor the trace names the accelerator"
+    scattered = machine(FOUR_FILES, device_name=H100, world_size=16).system
+    assert scattered.reason == (
+        "neither the card (hardware.system, hardware.per_node) nor the trace says what a node holds"
+    )
+
+
+def test_a_card_states_the_rate_of_links_and_the_interfaces() -> None:
+    """The rate of the links in place of the catalog's; interfaces with their fabric's rate unless stated."""
+    stated = {"fabric": "infiniband-ndr", "nics": 4}
+    found = assumed(8, scale_up={"bandwidth": "300 GB/s"}, scale_out=stated).system.value
+    assert found is not None
+    assert found.scale_up is not None
+    assert found.scale_out is not None
+    assert found.scale_up.bytes_per_s == 300e9
+    out = found.scale_out
+    assert (out.fabric.id, out.nics, out.bytes_per_s) == ("infiniband-ndr", 4, 50e9)
+    slower = assumed(8, scale_out=stated | {"bandwidth": "200 Gb/s"}).system.value
+    assert slower is not None
+    assert slower.scale_out is not None
+    assert slower.scale_out.bytes_per_s == 25e9
+
+
+@pytest.mark.parametrize(
+    "stated", [{"fabric": "infiniband-ndr"}, {"fabric": "nvlink4", "nics": 4}, {"fabric": "x", "nics": 4}]
+)
+def test_interfaces_need_their_number_and_a_network_of_the_catalog(stated: dict[str, Any]) -> None:
+    found = assumed(8, scale_out=stated).system.value
+    assert found is not None
+    assert found.scale_out is None
+
+
+@pytest.mark.parametrize(
+    ("hardware", "facts", "said"),
+    [
+        (
+            {"per_node": 4},
+            {"device_count": 8, "world_size": 5},
+            ["the card says 4 a node (hardware.per_node), the traces count 8 devices"],
+        ),
+        ({"per_node": 8}, {"device_count": 4, "world_size": 4}, []),
+        (
+            {"system": "dgx-h100"},
+            {"device_count": 4, "world_size": 5},
+            ["the card's system dgx-h100 has 8 a node, the traces count 4 devices"],
+        ),
+        (
+            {"system": "dgx-h100", "per_node": 9},
+            {},
+            ["the card says 9 a node (hardware.per_node), and its system dgx-h100 has 8"],
+        ),
+        ({"system": "dgx-h100", "per_node": 8}, {}, []),
+    ],
+)
+def test_numbers_of_devices_contradict_where_ranks_would_be_on_other_nodes(
+    hardware: dict[str, Any], facts: dict[str, int], said: list[str]
+) -> None:
+    """As many ranks as the smaller number are on one node by either."""
+    found = machine(FOUR_FILES, card(**hardware), **facts).contradicts
+    assert [sentence.removesuffix(": the card's number is used") for sentence in found] == said
+
+
+@pytest.mark.parametrize(
+    ("world", "counts", "node"),
+    [
+        (8, (8,), 0),  # one node
+        (5, (8,), 0),  # a node that is used in part
+        (16, (8,), 0),
+        (9, (8,), None),
+        (12, (8,), None),
+        (1, (1,), 0),  # a process of its own that sees its one device
+        (2, (1,), None),
+        (8, (4, 8), None),
+        (None, (8,), 0),
+        (4, (2,), 0),
+        (3, (2,), None),
+    ],
+)
+def test_which_counted_devices_are_nodes(
+    world: int | None, counts: tuple[int, ...], node: int | None
+) -> None:
+    of = Machine(ranks=(0,), stated_world=world, counts=counts)
+    assert of.node(0) == node
+
+
+def test_several_ranks_that_count_one_device_each_tell_no_node() -> None:
+    """Though nobody states the world: with a trace of one rank alone that is its node."""
+    alone = Machine(ranks=range(2), counts=(1,)).per_node
+    assert (alone.value, (alone.reason or "").startswith("neither the card (hardware.system")) == (None, True)
+    assert Machine(ranks=range(1), counts=(1,)).per_node.value == 1
+
+
+def test_ranks_that_fill_no_whole_number_of_nodes_are_said() -> None:
+    reason = Machine(stated_world=12, counts=(8,)).tier((0, 1)).reason
+    assert reason == "the traces count 8 devices, of which 12 ranks fill no whole number of nodes"
+    for of in (Machine(stated_world=3), Machine(), Machine(captures={0: 0}, counts=(4, 8))):
+        assert of.tier((0, 1)).reason == "neither a card nor the traces tell which ranks share a node"
+
+
+def test_devices_of_a_file_are_numbered_by_its_ranks() -> None:
+    of = Machine(captures={0: 0, 2: 0, 3: 1, 7: 0})
+    assert [of.device(rank) for rank in (0, 2, 3, 7, 1)] == [(0, 0), (0, 1), (1, 0), (0, 2), None]
+
+
+def test_ranks_are_numbered_as_the_system_numbers_its_devices() -> None:
+    """Nodes of dgx-h100 have eight: of four each ranks 5 and 9 are device 1 of the second and third."""
+    system = catalog.system("dgx-h100")
+    assert Machine(per_node_option=4).numbered_in(system, [5, 9]) == [9, 17]
+    # more a node than it has: they fill its nodes in order
+    assert Machine(per_node_option=9).numbered_in(system, [8, 9]) == [8, 9]
+    assert Machine(per_node_option=9).numbered_in(system, [7, 9]) == [7, 8]
+    assert Machine(per_node_option=8).numbered_in(system, range(9)) == range(9)
+    assert Machine(captures={0: 0, 1: 1}).numbered_in(system, [0, 1]) == [0, 8]
+    assert Machine(captures={0: 0, 1: 1}).numbered_in(system, [0, 2]) is None
+
+
+def test_links_of_a_system_that_the_caller_names_tell_the_tier() -> None:
+    """TPUs on several hosts: a system that is named says whose links they are, one assumed does not."""
+    two = {0: TraceFacts(vendor="google"), 1: TraceFacts(vendor="google")}
+    files = {0: "a", 1: "b"}
+    named = machine_of_ranks(None, two, files, system="google-tpu-v4-pod", per_node=4)
+    assert (named.tier((0, 1)).value, named.tier((0, 1)).learned_from) == ("scale_up", "option")
+    assert machine_of_ranks(card(system="google-tpu-v4-pod"), two, files).tier((0, 1)).learned_from == "card"
+    nobody_s = machine_of_ranks(None, two, files).tier((0, 1))
+    assert nobody_s.reason == "neither a card nor the traces tell which ranks share a node"
+
+
+def test_links_leave_nodes_on_several_hosts_with_tpus_alone() -> None:
+    google, nvidia = TraceFacts(vendor="google"), TraceFacts(vendor="nvidia")
+    files = {0: "a", 1: "b"}
+    assert machine_of_ranks(None, {0: google, 1: nvidia}, files).links_leave_nodes
+    assert not machine_of_ranks(None, {0: nvidia, 1: nvidia}, files).links_leave_nodes
+    assert not machine_of_ranks(None, {0: google, 1: google}, {0: "a", 1: "a"}).links_leave_nodes
+
+
+def test_files_tell_nodes_where_one_holds_several_ranks() -> None:
+    facts = dict.fromkeys(range(3), TraceFacts())
+    assert machine_of_ranks(None, facts, {0: "b", 1: "a", 2: "b"}).captures == {0: 1, 1: 0, 2: 1}
+    assert machine_of_ranks(None, facts, {0: "b", 1: "a", 2: "c"}).captures == {}
+
+
+def test_what_traces_say_is_gathered_over_ranks() -> None:
+    facts = {
+        0: TraceFacts(device_name=H100, device_memory_bytes=85, device_count=8, works_on="host"),
+        1: TraceFacts(device_name=H100, device_memory_bytes=85, device_count=4, works_on="device"),
+        2: TraceFacts(device_memory_bytes=7, device_count=8),
+    }
+    found = machine_of_ranks(None, facts, {0: "a", 1: "b", 2: "c"})
+    assert (found.devices, found.counts, found.on_host) == (((H100, 85),), (4, 8), False)
+    assert machine_of_ranks(None, {}, {}).on_host is False
+    assert machine_of_ranks(None, {0: facts[0]}, {0: "a"}).on_host is True
+
+
+@pytest.mark.parametrize("ranks", [(), (0,), (3, 4, 5), (3, 5), (5, 4, 3), (0, 2, 1)])
+def test_ranks_are_a_range_where_they_follow_one_another(ranks: tuple[int, ...]) -> None:
+    facts = dict.fromkeys(ranks, TraceFacts())
+    found = machine_of_ranks(None, facts, dict.fromkeys(ranks, "a")).ranks
+    assert tuple(found) == ranks
+    assert isinstance(found, range) is (ranks in ((0,), (3, 4, 5)))
+
+
+def test_devices_go_by_the_names_that_traces_give_them() -> None:
+    of = Machine(devices=(("A", 1), ("B", None), ("A", 2)), on_host=True)
+    assert of.device_names == ("A", "B")
+    assert Machine().device_names == ()
+    assert Machine(devices=(("A", 1), ("B", None)), system_option="dgx-h100").other_device == (
+        "dgx-h100 has nvidia-h100-sxm, the traces name A, B"
+    )

@@ -79,7 +79,7 @@ def _flat(entry: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 def _figure(field: str, value: object) -> str:
-    if isinstance(value, list):
+    if isinstance(value, tuple):
         return " x ".join(map(str, value))
     if isinstance(value, bool):
         return "yes" if value else "no"

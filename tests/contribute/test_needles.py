@@ -13,7 +13,7 @@ from contribute.redact_files import gz
 
 from cclbench.contribute.redaction import collect, kinds, leftovers, leftovers_in, redact
 from cclbench.contribute.redaction.names import Identities
-from cclbench.contribute.redaction.needles import Needles
+from cclbench.contribute.redaction.needles import Form, Needles, forms, pattern
 from cclbench.errors import InputError, UsageError
 
 SECRET = 'pa/ss "wörd" 9x'  # noqa: S105 - of nothing
@@ -160,3 +160,67 @@ def test_bytes_that_no_text_holds_are_refused_not_searched(tmp_path: Path) -> No
     (tmp_path / "a.log").write_bytes(ENCODED["UTF-16 little"])
     with pytest.raises(InputError, match="in no format that can be redacted"):
         redact(tmp_path / "a.log", tmp_path / "copy", known=known)
+
+
+def test_a_value_is_found_once_wherever_the_first_block_ends() -> None:
+    """At the beginning, in the middle and at the end, in blocks of any size."""
+    needles = Needles({"hunter2-x": kinds.SECRET, "zqkx": kinds.USER})
+    longest = max(map(len, needles.forms))
+    data = b"hunter2-x zqkx " + b"." * longest + b"hunter2-x zqkx"
+    at = [0, 10, 15 + longest, 25 + longest]
+    for size in range(1, 3 * longest):
+        found = needles.find([data[:size], data[size:]])
+        assert sorted(one.at for one in found) == at
+        again = needles.find(data[begin : begin + size] for begin in range(0, len(data), size))
+        assert sorted(one.at for one in again) == at
+
+
+@pytest.mark.parametrize("text", [b"xzqkx", b"zqkx1", b"9zqkx"])
+def test_a_word_stays_a_word_where_blocks_end(text: bytes) -> None:
+    """The letter beside it may be in another block."""
+    needles = Needles({"zqkx": kinds.USER})
+    data = b". " * 20 + text + b" ." * 20
+    for size in range(1, len(data)):
+        assert list(needles.find([data[:size], data[size:]])) == []
+
+
+def test_short_values_are_looked_for_as_they_are_alone() -> None:
+    """Encoded ones of six letters and more; a number only encoded."""
+    assert {form.encoding for form in forms("zqk-x", kinds.USER)} == {"as it is"}
+    assert len(list(forms("zqk-xy", kinds.USER))) > 8
+    assert "as it is" not in {form.encoding for form in forms("1234567", kinds.JOB)}
+    assert list(forms("12345", kinds.JOB)) == []
+    assert "reversed" not in {form.encoding for form in forms("1234567", kinds.JOB)}
+    for kind, words in ((kinds.USER, True), (kinds.SECRET, False)):
+        plain, *encoded = forms("zqk-xyz", kind)
+        assert (plain.data, plain.words) == (b"zqk-xyz", words)
+        assert not any(form.words for form in encoded)
+
+
+def test_no_form_is_there_twice() -> None:
+    """What percent-encoding or JSON leave as it is, is the value itself."""
+    data = [form.data for form in forms("ZQK/xyz", kinds.SECRET)]
+    assert len(data) == len(set(data))
+    assert all(one == one.lower() for one in data)
+    assert data[0] == b"zqk/xyz"
+
+
+def test_values_that_begin_alike_are_told_apart() -> None:
+    needles = Needles({"moonshot-one": kinds.SECRET, "moonshot-two": kinds.TOKEN, "moonshot": kinds.USER})
+    found = [(one.at, one.form.value) for one in needles.find([b"moonshot-two moonshot moonshot-one"])]
+    assert sorted(found) == [
+        (0, "moonshot"),
+        (0, "moonshot-two"),
+        (13, "moonshot"),
+        (22, "moonshot"),
+        (22, "moonshot-one"),
+    ]
+
+
+def test_the_longest_form_counts_where_several_begin() -> None:
+    wanted = [form for form in forms("zqk-xyz", kinds.SECRET) if form.encoding in ("as it is", "hex")]
+    longer = Form(b"zqk-xyz1", "x", "zqk-xyz1", kinds.SECRET, False)
+    found = pattern([*wanted, longer])
+    assert found is not None
+    assert [match[0] for match in found.finditer("ZQK-XYZ1 zqk-xyz")] == ["ZQK-XYZ1", "zqk-xyz"]
+    assert pattern([]) is None

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import json
 import sqlite3
+import zlib
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from contribute.redact_files import gz, sized, sqlite_with
 
 from cclbench.contribute.redaction import Identities, collect, kinds, leftovers, redact, redacted_name
 from cclbench.contribute.redaction.names import Learner
+from cclbench.contribute.redaction.rewriting import is_card
 from cclbench.contribute.redaction.scrub import Scrubber
+from cclbench.errors import InputError
 from cclbench.formats.json_text import JsonRewriter
 from cclbench.formats.xplane import proto
 
@@ -374,3 +377,87 @@ def test_a_numbered_annotation_still_tells_its_phase() -> None:
         assert counts
         assert scrubber.annotation(once) == (once, {})
     assert " " not in scrubber.annotation("acme trick")[0]
+
+
+def test_what_a_card_publishes_is_in_lists_too_but_not_under_its_description(tmp_path: Path) -> None:
+    """Texts of any depth; a card that is none publishes nothing, and the log is scrubbed all the same."""
+    card, log = tmp_path / "card.yaml", tmp_path / "a.log"
+    log.write_text("SLURM_JOB_NAME=mega-plan\nran mega-plan\n")
+    for text, plan in (
+        ("workload:\n  names: [{a: [b, the mega-plan]}]\n", "mega-plan"),
+        ("workload: {}\nenvironment: {a: mega-plan}\n", "job-1"),
+        ("workload: {}\ndescription: mega-plan\n", "job-1"),
+        ("workload: {a: mega-plan\n", "job-1"),
+    ):
+        card.write_text(text)
+        assert copy_of(log, collect([card, log])) == f"SLURM_JOB_NAME=job-1\nran {plan}\n".encode()
+
+
+def test_short_names_within_compressed_bytes_are_there_by_chance(tmp_path: Path) -> None:
+    """Of eight bytes they are not: here a word's second half begins a block that is stored as it is."""
+    for user, left in (("zqk7wxy", []), ("zqk7wxyv", [("its bytes", kinds.USER)])):
+        packed, stored = tmp_path / "a.json.gz", zlib.compressobj(0, wbits=31)
+        parts = [b'{"k": "x', f'{user}."}}'.encode()]
+        packed.write_bytes(
+            b"".join(stored.compress(part) + stored.flush(zlib.Z_FULL_FLUSH) for part in parts)
+            + stored.flush()
+        )
+        assert [(one.place, one.kind) for one in leftovers(packed, known(user=user))] == left
+
+
+def test_a_card_s_own_addresses_hold_no_credentials(tmp_path: Path) -> None:
+    """A name may stand in what a card publishes on purpose, a password may not."""
+    card = tmp_path / "card.yaml"
+    card.write_text("workload: {}\ncontributor: zoe4\nurl: https://x.org/hunter2-xyz\n")
+    learner = Learner()
+    learner.pseudonym(kinds.USER, "zoe4", learn=True)
+    assert leftovers(card, learner.identities(frozenset())) == []
+    learner.hidden(kinds.SECRET, "hunter2-xyz")
+    assert {one.kind for one in leftovers(card, learner.identities(frozenset()))} == {kinds.SECRET}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "card"),
+    [
+        ("a.yaml", "workload: {}\n", True),
+        ("a.YML", 'version: 2\n"workload" : {}\n', True),
+        ("a.json", "workload: {}\n", False),
+        ("a.yaml", "a:\n  workload: {}\n", False),
+        ("a.yaml", "my workload: {}\n", False),
+    ],
+)
+def test_which_files_are_cards(name: str, text: str, card: bool, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    assert is_card(tmp_path / name) is card
+
+
+@pytest.mark.parametrize(
+    ("byte", "text"),
+    [
+        *((byte, False) for byte in (0x00, 0x08, 0x0E, 0x1A, 0x1C, 0x1F)),
+        *((byte, True) for byte in (0x09, 0x0D, 0x1B, 0x20, 0x7F, 0xFF)),
+    ],
+)
+def test_what_no_text_holds(byte: int, text: bool, tmp_path: Path) -> None:
+    source = tmp_path / "a.log"
+    source.write_bytes(b"a" + bytes([byte]) + b"b and so on\n")
+    if text:
+        assert copy_of(source) == source.read_bytes()
+    else:
+        with pytest.raises(InputError, match="in no format that can be redacted; leave it out, or export"):
+            copy_of(source)
+
+
+def test_a_worker_s_name_is_no_host(tmp_path: Path) -> None:
+    """What a profiler puts before its process is a host's, but where it tells a rank."""
+    for host, new in (
+        ("box", "host-1"),
+        ("rank", "rank"),
+        ("myworker3", "myworker3"),
+        ("tp1", "tp1"),
+        ("pp-0", "pp-0"),
+        ("xp-0", "host-1"),
+    ):
+        path = tmp_path / f"{host}_4242.1700000000000.pt.trace.json"
+        path.write_text("{}")
+        assert redacted_name(path.name, collect([path])) == path.name.replace(host, new, 1)

@@ -364,3 +364,126 @@ def test_a_calibration_is_of_one_system() -> None:
     other = msgspec.structs.replace(NODE, id="other")
     with pytest.raises(UsageError, match="the calibration is of node, not of other"):
         deviations(swept(2), other, fitted)
+
+
+def test_the_library_is_the_sweeps_unless_stated() -> None:
+    """Of 2.10 a plateau of 1.9: its formulas take longer than the newest's."""
+    old = msgspec.structs.replace(swept(2), library_version="2.10.3")
+    by = Calibration("node", (old,))
+
+    def formula(version: str | None) -> float:
+        found = by.price("all_reduce", 8, range(8), NODE, library_version=version)
+        assert isinstance(found, Prediction)
+        return float(found.formula_s[0])
+
+    assert formula(None) == formula("2.10.3") != formula("2.29.2")
+    assert Calibration("node", ()).price("all_reduce", 8, range(1), NODE) == Refusal(
+        "a group of one moves nothing"
+    )
+
+
+def test_only_sweeps_of_such_groups_tell() -> None:
+    """Of one rank a node those of four a node tell nothing, in one node any number tells of any other."""
+    scattered = Sweep("all_reduce", 2, 2, SIZES, tuple(3 * time for time in swept(2).seconds))
+    by = Calibration("node", (scattered,))
+    reason = "no sweep that calibrates is of such a group on several nodes: from the catalog alone"
+    assert (predicted(by, 1e6, 8).basis, predicted(by, 1e6, 8).reason) == ("spec", reason)
+    own = by.price("all_reduce", 1e6, [0, 4], NODE)
+    assert isinstance(own, Prediction)
+    assert (own.basis, own.reason) == ("calibrated", "measured among 2 ranks on 2 node(s)")
+    pair = predicted(Calibration("node", (swept(1, 4.0),)), SIZES[5], 2)
+    assert pair.time_s / pair.formula_s == pytest.approx(2.0)
+    assert pair.reason == "measured among 4 ranks on 1 node(s), carried by the model"
+
+
+def test_sweeps_of_the_same_collective_go_before_those_of_others() -> None:
+    both = Calibration("node", (swept(2, 16.0), swept(2, 3.0, "all_gather")))
+    found = predicted(both, SIZES[5], 8, "all_gather")
+    assert found.time_s[0] == pytest.approx(swept(2, 3.0, "all_gather").seconds[5])
+    assert found.reason == "measured among 8 ranks on 2 node(s)"
+    alone = predicted(Calibration("node", (swept(2), swept(4))), SIZES[5], 8, "all_gather")
+    assert alone.reason == "measured among 8 ranks on 2, 16 ranks on 4 node(s), of all_reduce"
+
+
+def test_a_calibrated_bandwidth_is_of_its_own_time() -> None:
+    found = predicted(Calibration("node", (swept(2, 4.0),)), SIZES[5], 8)
+    assert found.algbw == pytest.approx(SIZES[5] / found.time_s)
+    assert found.busbw == pytest.approx(2 * 7 / 8 * found.algbw)
+
+
+def test_between_the_sizes_of_a_sweep_its_ends_are_measured() -> None:
+    """From 1 to 4 MiB its own times, at half of the least size the model times √8."""
+    sweep = Sweep("all_reduce", 4, 1, (2**20, 2**22), (1e-3, 4e-3))
+    by = Calibration("node", (sweep,))
+    assert [predicted(by, size, 4).time_s[0] for size in (2**20, 2**21, 2**22)] == (
+        pytest.approx([1e-3, 2e-3, 4e-3])
+    )
+    for size in (2**20 - 1, 2**22 + 1):
+        assert "beyond the sizes measured" in (predicted(by, size, 4).reason or "")
+    half, end = predicted(by, 2**19, 4), predicted(by, 2**20, 4)
+    assert half.time_s / half.formula_s == pytest.approx((1e-3 / end.formula_s) ** 0.5)
+    assert predicted(by, 0, 4).time_s[0] == pytest.approx(predicted(by, 1, 4).time_s[0], rel=0.1)
+
+
+def test_errors_count_in_their_band_of_sizes() -> None:
+    """From 64 KiB on the second, from beyond 16 MiB the third; none is twice."""
+    sweep = swept(2)
+    errors = {"below 64 KiB": LeftOut(0.0, 0.1), "64 KiB to 16 MiB": LeftOut(0.0, 0.3)}
+    by = Calibration("node", (sweep,), by_size=errors)
+    for size, factor in ((2**16 - 1, 1.1), (2**16, 1.3), (2**24, 1.3), (2**24 + 1, 2.0)):
+        found = predicted(by, size, 8)
+        assert found.high_s[0] / found.time_s[0] == pytest.approx(factor, rel=1e-6)
+        assert found.time_s[0] / found.low_s[0] == pytest.approx(factor, rel=1e-6)
+
+
+@pytest.mark.parametrize(("median", "p90", "fits"), [(0, 0, True), (1e6, 1e6, True), (-1, 0, False)])
+def test_errors_are_shares_from_0_on(median: float, p90: float, fits: bool) -> None:
+    for where in ("by_size", "by_nodes"):
+        for error in (LeftOut(median, p90), LeftOut(p90, median)):
+            if fits:
+                assert Calibration("node", (), **{where: {"x": error}}).system == "node"
+            else:
+                with pytest.raises(InputError, match="errors by size or nodes are not shares from 0 on"):
+                    Calibration("node", (), **{where: {"x": error}})
+    with pytest.raises(InputError):
+        Calibration("node", (), by_size={"x": LeftOut(0, 1e6 + 1)})
+
+
+def test_what_cannot_be_calibrated_says_why() -> None:
+    assert calibrate([], NODE) == Refusal("there is no sweep to calibrate by")
+    odd = Sweep("all_reduce", 9, 2, (8,), (1e-5,))
+    assert calibrate([swept(2), odd], NODE) == Refusal("9 ranks on 2 nodes do not fit node of 4 a node")
+    unjoined = msgspec.structs.replace(NODE, scale_out=None)
+    assert isinstance(deviations(swept(2), unjoined), Refusal)
+    assert isinstance(left_out_by_size(swept(2), unjoined), Refusal)
+
+
+def test_what_is_left_out_is_predicted_by_the_others() -> None:
+    """Each of three sizes; none of one alone.  Node counts: both sweeps of the one left out."""
+    sweep = Sweep("all_reduce", 4, 1, (2**20, 2**21, 2**22), (1e-3, 2e-3, 4e-3))
+    found = left_out_by_size(sweep, NODE)
+    assert isinstance(found, list)
+    assert [(each.size, each.measured_s) for each in found] == list(
+        zip(sweep.bytes, sweep.seconds, strict=True)
+    )
+    assert left_out_by_size(Sweep("all_reduce", 4, 1, (8,), (1e-5,)), NODE) == []
+    left = left_out_by_nodes([swept(2), swept(2, kind="all_gather"), swept(4, 2.0)], NODE)
+    assert {nodes: len(own) for nodes, own in left.items()} == {2: 2 * len(SIZES), 4: len(SIZES)}
+    # twice on four nodes, of which half is kept on two: √2 of the model
+    assert left[2][5].predicted_s == pytest.approx(2**0.5 * swept(2).seconds[5])
+
+
+def test_errors_by_size_are_of_each_sweep() -> None:
+    found = calibrated(swept(2), swept(4))
+    assert set(found.by_size) == set(found.by_nodes) == set(BANDS)
+    assert calibrated(swept(2)).by_nodes == {}
+
+
+def test_a_calibration_s_own_words_are_kept_out_of_its_file(tmp_path: Path) -> None:
+    """An error of the file is one line of 200 letters at most, and says how to make it anew."""
+    path = tmp_path / "c.yaml"
+    path.write_text("system: node\nsweeps: []\n" + "x" * 500 + ": 1\n")
+    with pytest.raises(InputError) as raised:
+        read_calibration(path)
+    what = str(raised.value).partition("is no calibration: ")[2].partition("; ")[0]
+    assert 0 < len(what) <= 200

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +17,21 @@ import yaml
 
 from cclbench import yaml_file
 from cclbench.errors import InputError, UsageError
-from cclbench.hardware.catalog import accelerator, accelerators, by_device_name, fabrics, system, systems
+from cclbench.hardware.accelerator import Accelerator
+from cclbench.hardware.catalog import (
+    accelerator,
+    accelerators,
+    by_device_name,
+    entries,
+    entry_of,
+    fabrics,
+    system,
+    systems,
+    users_own,
+    using,
+)
 from cclbench.hardware.entry import problems
+from cclbench.hardware.figure import figures, leaves
 
 PACKAGE = Path(__file__).resolve().parents[2] / "cclbench"
 FILES = sorted((PACKAGE / "hardware" / "data").glob("*.yaml"))
@@ -391,3 +405,114 @@ def test_a_folder_without_files_and_a_missing_file_are_refused(
     monkeypatch.setenv("CCLBENCH_HARDWARE", str(tmp_path / "none.yaml"))
     with pytest.raises(InputError, match="cannot be read"):
         fabrics()
+
+
+@pytest.mark.parametrize(
+    ("known", "reported", "has"),
+    [(None, 1, True), (10, 9, True), (10.0, 8.99, False), (10.0, 10.99, True), (10, 11.1, False)],
+)
+def test_memory_within_a_tenth_is_an_accelerator_s(known: int | None, reported: int, has: bool) -> None:
+    chip = Accelerator("chip", "accelerator", "generic", ("Chip [AB]", "X"), {}, known, None, None, None)
+    assert chip.has_memory(reported) is has
+    assert [chip.has_name(name) for name in ("chip a", "Chip AB", "x", "xx")] == [True, False, True, False]
+
+
+def test_figures_are_numbers_with_the_key_of_their_source() -> None:
+    """Sizes whole, rates in base SI, what has no source in parentheses as it is written."""
+    given, cited = figures(
+        {
+            "id": "8 (x)",
+            "notes": "8 GB (x)",
+            "hbm_bytes": "1.5 GB (a-1)",
+            "peak_flops_per_s": {"bf16": "2 TFLOP/s (b)", "fp8": None},
+            "transports": {"x": {"latency_s": "3 us (unverified)"}},
+            "scale_up": {
+                "dims": "2 x 4 (a)",
+                "bytes_per_s": "8 Gb/s (a)",
+                "wraps": "false (a)",
+                "fabric": "y",
+            },
+            "per_node": "8 (a)",
+            "usable_fraction": "0.5 (a)",
+            "vendor": "nvidia (A)",
+        }
+    )
+    assert given == {
+        "id": "8 (x)",
+        "notes": "8 GB (x)",
+        "hbm_bytes": 1_500_000_000,
+        "peak_flops_per_s": {"bf16": 2e12, "fp8": None},
+        "transports": {"x": {"latency_s": 3e-6}},
+        "scale_up": {"dims": (2, 4), "bytes_per_s": 1e9, "wraps": False, "fabric": "y"},
+        "per_node": 8,
+        "usable_fraction": 0.5,
+        "vendor": "nvidia (A)",
+    }
+    assert isinstance(given["hbm_bytes"], int)
+    assert cited == {
+        "hbm_bytes": "a-1",
+        "peak_flops_per_s.bf16": "b",
+        "transports.x.latency_s": "unverified",
+        "scale_up.dims": "a",
+        "scale_up.bytes_per_s": "a",
+        "scale_up.wraps": "a",
+        "per_node": "a",
+        "usable_fraction": "a",
+    }
+
+
+def test_what_may_hold_a_figure() -> None:
+    """Texts of all fields but those of words; below a field any word is one."""
+    entry = {"id": "x", "notes": "n", "kind": "k", "a": "1", "b": {"id": "2", "c": None}, "d": ["e"]}
+    assert list(leaves(entry)) == [(("a",), "1"), (("b", "id"), "2")]
+
+
+def test_files_are_named_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside those that the environment names, which stay as they were afterwards."""
+    chip, link = tmp_path / "chip.yml", tmp_path / "link.yaml"
+    chip.write_text(MINE)
+    link.write_text(MY_LINKS)
+    monkeypatch.delenv("CCLBENCH_HARDWARE", raising=False)
+    with using([]):
+        assert "CCLBENCH_HARDWARE" not in os.environ
+    with using([tmp_path]):
+        assert entry_of("lab-chip") == accelerator("lab-chip")
+        assert entry_of("lab-link").kind == "fabric"
+    assert "CCLBENCH_HARDWARE" not in os.environ
+    monkeypatch.setenv("CCLBENCH_HARDWARE", str(link))
+    nothing = users_own()
+    with using([chip]):
+        assert {"lab-link", "lab-chip"} <= entries().keys()
+        assert users_own() != nothing
+    with pytest.raises(UsageError), using([chip]):
+        entry_of("lab-chop")
+    assert os.environ["CCLBENCH_HARDWARE"] == str(link)
+    assert users_own() == nothing
+    assert "lab-chip" not in entries()
+
+
+def test_an_entry_that_nobody_knows_gets_near_matches_of_any_kind() -> None:
+    with pytest.raises(UsageError, match="the catalog has no 'nvlinc4'; did you mean nvlink4"):
+        entry_of("nvlinc4")
+
+
+def test_a_folder_holds_so_many_files_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "chip.yaml").write_text(MINE)
+    (tmp_path / "link.yml").write_text(MY_LINKS)
+    (tmp_path / "notes.txt").write_text("no YAML")
+    monkeypatch.setenv("CCLBENCH_HARDWARE", str(tmp_path))
+    monkeypatch.setattr("cclbench.hardware.catalog._MOST_FILES", 2)
+    assert "lab-link" in fabrics()
+    (tmp_path / "node.yaml").write_text(MY_NODE)
+    monkeypatch.setenv("CCLBENCH_HARDWARE", f"{tmp_path}{os.pathsep}")
+    with pytest.raises(InputError, match="holds over 2 YAML files"):
+        fabrics()
+
+
+def test_a_later_file_of_the_same_id_is_the_one_that_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.yaml").write_text(MINE)
+    (tmp_path / "b.yaml").write_text(MINE.replace("16 GB", "32 GB"))
+    monkeypatch.setenv("CCLBENCH_HARDWARE", str(tmp_path))
+    assert accelerator("lab-chip").hbm_bytes == 32e9

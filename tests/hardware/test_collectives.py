@@ -8,12 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cclbench.hardware.collectives import Cost, Group, Prediction, Refusal, costs, price_group
+from cclbench.hardware.collectives import Cost, Group, Prediction, Refusal, costs, price_group, schedule
 from cclbench.hardware.collectives.algorithm import Call
 from cclbench.hardware.collectives.cost import BEST, EXPECTED, WORST, Assumed, Pipeline
 from cclbench.hardware.collectives.nccl import constants
+from cclbench.hardware.collectives.price import setting_of
 from cclbench.hardware.collectives.stragglar import stragglar
 from cclbench.hardware.collectives.transport import PROTOCOLS, Range
+from cclbench.hardware.residuals import Kept, Residuals, Setting, using
 from cclbench.schema import COLLECTIVE_KINDS
 
 # No launch, no factors: only what the formulas say.
@@ -428,3 +430,570 @@ def test_a_version_that_is_none_is_said_to_be() -> None:
     assert isinstance(known, Prediction)
     assert odd.reason == "'newest\\n' is no version of NCCL: the newest release's figures are taken"
     assert known.reason is None
+
+
+SLOW = Assumed(launch_s=6e-6, latency=2.0, rate=0.5, edge=1)
+"""Twice the latencies, half the rates."""
+EAGER = {"eager_bytes": 2048.0, "rendezvous": Range(1e-6, 20e-6, 40e-6)}
+FOUR_OF_TWO = nodes(4, 2, **EAGER)
+EIGHT_OF_ONE = nodes(8, 1, **EAGER)
+SWITCHES = {"architecture": "hopper", "reduces": True}
+LATE = "rendezvous over the network"
+RING_ACROSS = "narrowest place of the ring"
+
+
+def us(*steps: tuple[float, float, str]) -> tuple[tuple[float, object, str], ...]:
+    """Steps whose times are µs."""
+    return tuple((count, pytest.approx(each * 1e-6), what) for count, each, what in steps)
+
+
+@pytest.mark.parametrize(
+    ("kind", "group", "name", "steps", "traffic", "late", "eager"),
+    [
+        (
+            "all_reduce",
+            FOUR_OF_TWO,
+            ("ring", "Simple"),
+            # a plateau of 1.4 for all steps; 14 steps, six of them over the network
+            us(
+                (1, 6, "launch"),
+                (1, 8.4 * 2 * 1.4, "base"),
+                (8, 3.4 * 2 * 1.4, "steps in the node"),
+                (6, (14 * 2 + 2 * 10) * 1.4, "steps over the network"),
+            ),
+            (14 / 8, 20e9, RING_ACROSS),
+            us((6, 2 * 20, LATE)),
+            8 * 2048,
+        ),
+        (
+            "all_reduce",
+            FOUR_OF_TWO,
+            ("ring", "LL"),
+            # the proxy's 1 µs is more than the 0.6 of a step in the node
+            us(
+                (1, 6, "launch"),
+                (1, 13.2, "base"),
+                (8, 2 * 1.0, "steps in the node"),
+                (6, 2.7 * 2 + 10, "steps over the network"),
+            ),
+            (14 / 8, 10e9, RING_ACROSS),
+            us((6, 20, LATE)),
+            8 * 1024,
+        ),
+        (
+            "reduce_scatter",
+            FOUR_OF_TWO,
+            ("ring", "LL128"),
+            us(
+                (1, 6, "launch"),
+                (1, 28, "base"),
+                (4, 2 * 1.9, "steps in the node"),
+                (3, 4 * 2 + 10, "steps over the network"),
+            ),
+            (7 / 8, 0.92 * 20e9, RING_ACROSS),
+            us((3, 20, LATE)),
+            8 * 2048,
+        ),
+        (
+            "broadcast",
+            FOUR_OF_TWO,
+            ("ring", "Simple"),
+            us(
+                (1, 6, "launch"),
+                (1, 16.8, "base"),
+                (4, 6.8, "steps in the node"),
+                (3, 48, "steps over the network"),
+            ),
+            (1, 20e9, RING_ACROSS),
+            us((3, 40, LATE)),
+            8 * 2048,
+        ),
+        (
+            "all_reduce",
+            FOUR_OF_TWO,
+            ("tree", "Simple"),
+            us(
+                (1, 6, "launch"),
+                (1, 16.8, "base"),
+                (2, 8, "steps in the node"),
+                (4, 48, "steps over the network"),
+            ),
+            (2, 20e9, "narrowest place of the tree"),
+            us((4, 40, LATE)),
+            2 * 2048,
+        ),
+        (
+            "all_reduce",
+            FOUR_OF_TWO,
+            ("tree", "LL"),
+            us(
+                (1, 6, "launch"),
+                (1, 13.6, "base"),
+                (2, 1.2, "steps in the node"),
+                (4, 20, "steps over the network"),
+            ),
+            (2, 20e9 / 3.8, "narrowest place of the tree"),
+            us((4, 20, LATE)),
+            2048,
+        ),
+        (
+            "all_reduce",
+            FOUR_OF_TWO,
+            ("hierarchical", "Simple"),
+            us(
+                (1, 6, "launch"),
+                (1, 16.8, "base"),
+                (2, 6.8, "steps in the node"),
+                (6, 48, "steps over the network"),
+            ),
+            (1.75, 1.75 / (1 / 100e9 + 0.75 / 20e9) / 2, "both tiers, one after the other"),
+            us((6, 40, LATE)),
+            0,
+        ),
+        (
+            "all_reduce",
+            FOUR_OF_TWO,
+            ("halving_doubling", "Simple"),
+            us(
+                (1, 6, "launch"),
+                (1, 16.8, "base"),
+                (2, 6.8, "exchanges in the node"),
+                (4, 48, "exchanges over the network"),
+            ),
+            (1.75, 1.75 / (1.5 / 20e9 + 0.25 / 100e9) / 2, "both tiers, one after the other"),
+            us((4, 40, LATE)),
+            0,
+        ),
+        (
+            "all_to_all",
+            FOUR_OF_TWO,
+            ("p2p", "LL"),
+            us(
+                (1, 6, "launch"),
+                (1, 13.2, "base"),
+                (1, 15.4, "step over the network"),
+                (6, 0.8, "further peers"),
+            ),
+            (6 / 8, 0.9 * 20e9 / 2 / 2, "interface of a rank"),
+            us((1, 20, LATE)),
+            8 * 2048,
+        ),
+        (
+            "send",
+            FOUR_OF_TWO,
+            ("p2p", "Simple"),
+            us(
+                (1, 6, "launch"),
+                (1, 16.8, "base"),
+                (1, 48, "step over the network"),
+                (0, 0.8, "further peers"),
+            ),
+            (1, 0.9 * 20e9 / 2, "interface of a rank"),
+            us((1, 40, LATE)),
+            2048,
+        ),
+        (
+            "gather",
+            FOUR_OF_TWO,
+            ("p2p", "Simple"),
+            us(
+                (1, 6, "launch"),
+                (1, 16.8, "base"),
+                (1, 48, "step over the network"),
+                (6, 0.8, "further peers"),
+            ),
+            (6 / 8, 0.9 * 20e9 / 2, "interface of the root"),
+            us((1, 40, LATE)),
+            8 * 2048,
+        ),
+        (
+            "scatter",
+            one_node(4),
+            ("p2p", "Simple"),
+            us(
+                (1, 6, "launch"),
+                (1, 16.8, "base"),
+                (1, 6.8, "step in the node"),
+                (2, 0.8, "further peers"),
+            ),
+            (3 / 4, 0.8 * 100e9 / 2, "links of the root"),
+            (),
+            0,
+        ),
+        (
+            "all_to_all",
+            one_node(4),
+            ("p2p", "Simple"),
+            us(
+                (1, 6, "launch"),
+                (1, 16.8, "base"),
+                (1, 6.8, "step in the node"),
+                (2, 0.8, "further peers"),
+            ),
+            (3 / 4, 0.8 * 100e9 / 2, "links of an accelerator"),
+            (),
+            0,
+        ),
+        (
+            "recv",
+            one_node(4, pair_bytes_per_s=30e9),
+            ("p2p", "Simple"),
+            us(
+                (1, 6, "launch"),
+                (1, 16.8, "base"),
+                (1, 6.8, "step in the node"),
+                (0, 0.8, "further peers"),
+            ),
+            (1, 0.8 * 30e9 / 2, "links of a pair"),
+            (),
+            0,
+        ),
+        (
+            "reduce_scatter",
+            EIGHT_OF_ONE,
+            ("pat", "Simple"),
+            us(
+                (1, 6, "launch"),
+                (1, 16, "base"),
+                (3 / 3.5, 48, "aggregated steps over the network"),
+                (8, 5.6, "linear part"),
+            ),
+            (1, 40e9 * 0.75 / 2, "interfaces of a rank"),
+            us((3 / 3.5, 40, LATE)),
+            0,
+        ),
+        (
+            "all_reduce",
+            one_node(8, **SWITCHES, up_latency=0.5),
+            ("nvls", "Simple"),
+            us((1, 6, "launch"), (1, 25 * 0.5 * 2, "the node's switches")),
+            (9 / 8, 85e9 / 2, "links to the switches"),
+            (),
+            0,
+        ),
+        (
+            "all_gather",
+            one_node(8, **SWITCHES),
+            ("nvls", "Simple"),
+            us((1, 6, "launch"), (1, 50, "the node's switches")),
+            (1, 85e9 / 2, "links to the switches"),
+            (),
+            0,
+        ),
+        (
+            "all_reduce",
+            replace(FOUR_OF_TWO, **SWITCHES),
+            ("nvls_tree", "Simple"),
+            us((1, 6, "launch"), (1, 50, "the node's switches"), (4, 61.8, "steps over the network")),
+            (1, 40e9 / 2 / 2, "interfaces of a node"),
+            us((4, 40, LATE)),
+            2 * 2048,
+        ),
+        (
+            "reduce_scatter",
+            one_node(8, up_latency=0.5),
+            ("direct", "LL"),
+            us((1, 6, "launch"), (1, 13.2, "base"), (1, 0.6, "exchanges in the node")),
+            (7 / 8, 96.5e9 / 2 / 2, "links of an accelerator"),
+            (),
+            0,
+        ),
+        (
+            "all_reduce",
+            one_node(8),
+            ("stragglar", "Simple"),
+            us((9, 6.8, "rounds after the last arrival")),
+            (9 / 7, 96.5e9 / 2, "links of an accelerator"),
+            (),
+            0,
+        ),
+        (
+            "all_reduce",
+            one_node(5),
+            ("stragglar", "Simple"),
+            us((6, 6.8, "rounds after the last arrival")),
+            (6 / 4, 96.5e9 / 2, "links of an accelerator"),
+            (),
+            0,
+        ),
+    ],
+)
+def test_terms_of_a_cost(
+    kind: str,
+    group: Group,
+    name: tuple[str, str],
+    steps: tuple[object, ...],
+    traffic: tuple[float, float, str],
+    late: tuple[object, ...],
+    eager: float,
+) -> None:
+    """Steps, µs each; the share of S and the rate of its narrowest place; what late messages add."""
+    (found,) = [
+        each
+        for each in costs(kind, group, SLOW, algorithm=name[0])
+        if (each.algorithm, each.protocol) == name
+    ]
+    assert tuple((step.count, step.each_s, step.what) for step in found.steps) == steps
+    assert (found.traffic.share, found.traffic.what) == (traffic[0], traffic[2])
+    assert found.traffic.bytes_per_s == pytest.approx(traffic[1])
+    rendezvous = () if found.rendezvous is None else (found.rendezvous,)
+    assert tuple((step.count, step.each_s, step.what) for step in rendezvous) == late
+    assert found.eager_bytes == eager
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "hops_s", "largest_s"),
+    [
+        (FOUR_OF_TWO, "tree", 2 * 8e-6 + 4 * 48e-6, 2**23 * (2 / 50e9 + 4 / 20e9)),
+        (one_node(8), "tree", 14 * 8e-6, 2**23 * 14 / 50e9),
+        (EIGHT_OF_ONE, "tree", 6 * 48e-6, 2**23 * 6 / 20e9),
+        (one_node(8, **SWITCHES), "nvls", 50e-6, 2**23 * 2 / 42.5e9),
+        (replace(FOUR_OF_TWO, **SWITCHES), "nvls_tree", 50e-6 + 4 * 61.8e-6, 2**23 * (2 / 42.5e9 + 4 / 20e9)),
+    ],
+)
+def test_what_fills_the_pipeline(group: Group, name: str, hops_s: float, largest_s: float) -> None:
+    """All hops, and all of them by chunks of 8 MiB, at half of the rates."""
+    found = [
+        each
+        for each in costs("all_reduce", group, SLOW)
+        if (each.algorithm, each.protocol) == (name, "Simple")
+    ]
+    assert [each.pipeline for each in found] == [Pipeline(pytest.approx(hops_s), pytest.approx(largest_s))]
+
+
+def test_the_root_of_two_nodes_trees_sends_once() -> None:
+    """On two nodes all of the network's 40 GB/s go up as down: S twice through 80, less than 92 inside."""
+    assert cost("all_reduce", nodes(2, 2), "tree").traffic.bytes_per_s == pytest.approx(80e9)
+    assert cost("all_reduce", nodes(2, 1), "tree").traffic.bytes_per_s == pytest.approx(80e9)
+    assert cost("all_reduce", nodes(3, 1), "tree").traffic.bytes_per_s == pytest.approx(40e9)
+    fast = nodes(3, 2, out_bytes_per_s=100 * GB)
+    assert cost("all_reduce", fast, "tree").traffic.bytes_per_s == pytest.approx(92e9)
+    assert cost("all_reduce", nodes(3, 1), "tree", "LL").steps[3].count == 2 * 2
+    narrow = nodes(2, 8, architecture="blackwell", reduces=True)
+    assert cost("all_reduce", narrow, "nvls_tree").traffic.bytes_per_s == pytest.approx(40e9)
+    assert cost(
+        "all_reduce", one_node(8, architecture="blackwell", reduces=True), "nvls"
+    ).traffic.bytes_per_s == (pytest.approx(74e9))
+
+
+@pytest.mark.parametrize(
+    ("group", "version", "rate"),
+    [
+        (one_node(4, up_bytes_per_s=1000 * GB), None, 87.7),  # ampere's
+        (one_node(4, up_bytes_per_s=1000 * GB, architecture="hopper"), None, 141),
+        (one_node(4, up_bytes_per_s=1000 * GB, architecture="amd"), None, 87.7),
+        (nodes(2, 4, out_bytes_per_s=400 * GB, up_bytes_per_s=1000 * GB), None, 39),
+        (nodes(3, 4, out_bytes_per_s=400 * GB, up_bytes_per_s=1000 * GB), None, 20.4),
+        (nodes(2, 4, out_bytes_per_s=400 * GB, up_bytes_per_s=1000 * GB, host_cpu="amd"), None, 22.5),
+        (nodes(9, 4, out_bytes_per_s=400 * GB, up_bytes_per_s=1000 * GB, host_cpu="amd"), None, 19),
+    ],
+)
+def test_ll_moves_so_much_at_most(group: Group, version: str | None, rate: float) -> None:
+    """By generation in a node, by the hosts' CPU across nodes."""
+    assert cost("all_gather", group, "ring", "LL").traffic.bytes_per_s == pytest.approx(rate * 1e9)
+    if group.architecture == "ampere":
+        assert constants(version).ll_bytes_per_s(group) == pytest.approx(rate * 1e9)
+
+
+def test_a_proxy_on_an_amd_host_takes_twice_as_long_to_post() -> None:
+    """2 µs a message in LL, 6 in Simple, both more than a step in the node; nothing of it in one node."""
+    amd = nodes(2, 2, host_cpu="amd")
+    for protocol, late in (("LL", 2e-6), ("LL128", 2e-6), ("Simple", 6e-6)):
+        assert cost("all_gather", amd, "ring", protocol).steps[2].each_s == pytest.approx(late)
+    within = cost("all_gather", one_node(4, host_cpu="amd"), "ring", "LL")
+    assert within.steps[2].each_s == pytest.approx(0.6e-6)
+    simple = cost("all_gather", nodes(2, 2), "ring")
+    assert simple.steps[2].each_s == pytest.approx(3.4e-6)
+
+
+def test_a_torus_pays_its_hops() -> None:
+    """3 µs a hop in place of one, half of it in a scenario, twice by what is assumed."""
+    torus = one_node(8, peers="torus", up_bytes_per_s=200 * GB, dims=(2, 4), rings=(False, True))
+    found = {
+        kind: costs(kind, replace(torus, up_hop_s=3e-6, up_latency=0.5), SLOW)
+        for kind in ("all_reduce", "all_to_all", "send")
+    }
+    terms = {
+        kind: [(step.count, step.each_s, step.what) for step in own.steps] for kind, (own,) in found.items()
+    }
+    launch, each = us((1, 6, "launch"))[0], pytest.approx(3e-6)
+    assert terms == {
+        "all_reduce": [launch, (2 * (1 + 2), each, "hops along the axes")],
+        "all_to_all": [launch, (1 + 2, each, "hops along the axes")],
+        "send": [launch, (1, each, "hop to a neighbour")],
+    }
+    rates = {
+        kind: (own.traffic.share, own.traffic.bytes_per_s, own.traffic.what) for kind, (own,) in found.items()
+    }
+    # along each axis 100 GB/s, of which the open one has half; 4/4 of S past two links of the ring of four
+    assert rates == {
+        "all_reduce": (14 / 8, pytest.approx(75e9), "links of a chip"),
+        "all_to_all": (4 / 4 / 2, pytest.approx(25e9), "cut through the longest axis"),
+        "send": (1.0, pytest.approx(25e9), "link to a neighbour"),
+    }
+    line = replace(torus, rings=(False, False))
+    assert cost("all_to_all", line, "torus_all_to_all", "ici").traffic.share == 1.0
+    assert cost("all_to_all", torus, "torus_all_to_all", "ici").steps[1].each_s == pytest.approx(1e-6)
+    assert costs("all_gather", replace(torus, nodes=2), PLAIN) == []
+    assert costs("broadcast", torus, PLAIN) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "group", "name", "there"),
+    [
+        ("all_reduce", one_node(4), "stragglar", True),
+        ("all_reduce", one_node(3), "stragglar", False),
+        ("all_gather", one_node(4), "stragglar", False),
+        ("all_reduce", nodes(2, 4), "stragglar", False),
+        ("all_reduce", nodes(4, 2), "hierarchical", True),
+        ("all_reduce", nodes(4, 1), "hierarchical", False),
+        ("all_reduce", one_node(4), "hierarchical", False),
+        ("broadcast", nodes(4, 2), "hierarchical", False),
+        ("all_gather", one_node(8), "halving_doubling", True),
+        ("all_gather", one_node(6), "halving_doubling", False),
+        ("broadcast", one_node(8), "halving_doubling", False),
+        ("all_gather", one_node(8), "direct", True),
+        ("all_gather", one_node(8, peers="mesh"), "direct", True),
+        ("all_gather", one_node(8, peers="pcie-tree"), "direct", False),
+        ("all_gather", nodes(2, 4), "direct", False),
+        ("broadcast", one_node(8), "direct", False),
+        ("all_reduce", nodes(8, 1), "pat", False),
+        ("broadcast", nodes(8, 1), "pat", False),
+        ("all_gather", nodes(8, 1), "pat", True),
+        ("all_gather", one_node(8), "tree", False),
+        ("all_gather", one_node(2, **SWITCHES), "nvls", True),
+        ("broadcast", one_node(2, **SWITCHES), "nvls", False),
+        ("all_reduce", one_node(2, reduces=True), "nvls", False),
+        ("all_reduce", nodes(2, 2, **SWITCHES), "nvls", False),
+        ("all_reduce", nodes(2, 2, **SWITCHES), "nvls_tree", True),
+        ("all_gather", nodes(2, 2, **SWITCHES), "nvls_tree", False),
+        ("all_reduce", nodes(2, 1, **SWITCHES), "nvls_tree", False),
+        ("all_reduce", one_node(2, **SWITCHES), "nvls_tree", False),
+        ("gather", one_node(2), "ring", False),
+        ("reduce", one_node(2), "ring", True),
+        ("all_reduce", one_node(2), "p2p", False),
+    ],
+)
+def test_what_an_algorithm_does(kind: str, group: Group, name: str, there: bool) -> None:
+    found = {each.algorithm for each in costs(kind, group, PLAIN, algorithm=name)}
+    assert (name in found) is there
+
+
+@pytest.mark.parametrize(("version", "there"), [("2.22.3", False), ("2.23.4", True), (None, True)])
+def test_trees_are_aggregated_since_2_23(version: str | None, there: bool) -> None:
+    found = {each.algorithm for each in costs("all_gather", nodes(8, 1), PLAIN, version)}
+    assert ("pat" in found) is there
+
+
+@pytest.mark.parametrize(("version", "there"), [("2.27.7", False), ("2.28", True), ("2.29.1", True)])
+def test_the_release_that_counts_a_grace_cpu_s_link(version: str, there: bool) -> None:
+    group = nodes(2, 4, architecture="hopper", host_cpu="arm")
+    assert ("LL128" in {each.protocol for each in costs("all_gather", group, PLAIN, version)}) is there
+
+
+def test_all_to_all_stays_within_a_node_where_its_links_are_narrower() -> None:
+    """Two nodes of two: 1/4 of S through 2 GB/s at 0.8, against 2/4 through 20 GB/s at 0.9."""
+    found = cost("all_to_all", nodes(2, 2, up_bytes_per_s=2 * GB), "p2p")
+    assert (found.traffic.share, found.traffic.what) == (1 / 4, "links of an accelerator")
+    alone = cost("all_to_all", nodes(4, 1), "p2p")
+    assert (alone.traffic.share, alone.traffic.what) == (3 / 4, "interface of a rank")
+
+
+def test_pairs_go_without_ll_where_the_network_does() -> None:
+    found = costs("send", nodes(2, 1, protocols=("Simple",)), PLAIN)
+    assert [each.protocol for each in found] == ["Simple"]
+
+
+def test_halving_doubling_exchanges_pairs_of_a_mesh() -> None:
+    """Of a mesh each exchange has one pair's links: 3/4 of S twice at 30 GB/s; alone on a node none."""
+    mesh = one_node(4, peers="mesh", pair_bytes_per_s=30 * GB)
+    assert cost("all_reduce", mesh, "halving_doubling").beta_s_per_byte == per_byte(1.5 / 30e9)
+    alone = cost("all_reduce", nodes(4, 1), "halving_doubling")
+    assert alone.beta_s_per_byte == per_byte(1.5 / 40e9)
+
+
+def test_what_a_message_adds_from_its_limit_on() -> None:
+    """A message of the limit is eager still."""
+    group = nodes(2, 1, out_hop=Range(), eager_bytes=2048.0, rendezvous=Range(0.0, 20e-6, 0.0))
+    send = cost("send", group, "p2p")
+    plain = cost("send", replace(group, eager_bytes=None), "p2p")
+    sizes = np.array([0.0, 2048.0, 2049.0])
+    assert send.time_s(sizes) - plain.time_s(sizes) == pytest.approx([0.0, 0.0, 40e-6])
+    assert plain.rendezvous is None
+
+
+def test_what_no_specification_states() -> None:
+    """Launch, s; factors of latencies and rates; which edge of the network's range."""
+    assert (EXPECTED.launch_s, EXPECTED.latency, EXPECTED.rate, EXPECTED.edge) == (6e-6, 1.0, 1.0, 1)
+    assert (BEST.launch_s, BEST.latency, BEST.rate, BEST.edge) == (0.0, 0.75, 1.07, 0)
+    assert (WORST.launch_s, WORST.latency, WORST.rate, WORST.edge) == (18e-6, 1.5, 0.75, 2)
+
+
+def test_edges_of_a_price() -> None:
+    """Of 1 TB to a peer at 100 GB/s: 0.8 of it in Simple, half of that in LL, from 1.07 to 0.7 × 0.75 of it.
+
+    At the slow edge is the runner-up, where it is slower than the fastest at its worst.
+    """
+    size = np.array([1e12])
+    both = price_group("send", size, one_node(2))
+    alone = price_group("send", size, one_node(2), protocol="Simple")
+    assert isinstance(both, Prediction)
+    assert isinstance(alone, Prediction)
+    for found, slowest in ((both, 1 / 0.04), (alone, 1 / 0.07 / 0.75)):
+        assert found.formula_s[0] == pytest.approx(1 / 0.08, rel=1e-4)
+        assert found.fastest_s[0] == pytest.approx(1 / 0.107, rel=1e-4)
+        assert found.slowest_s[0] == pytest.approx(slowest, rel=1e-4)
+        assert found.busbw[0] == found.algbw[0] == pytest.approx(1e12 / found.time_s[0])
+
+
+def test_a_price_s_words() -> None:
+    """What does not apply is said by its names, or that nothing does; what nobody swept, once."""
+    one = np.array([1e6])
+    asked = price_group("broadcast", one, nodes(2, 4), algorithm="tree", protocol="LL")
+    assert asked == Refusal("broadcast of 8 ranks on 2 node(s): tree LL does not apply")
+    torus = one_node(16, peers="torus", dims=(4, 4), rings=(True, True), architecture="tpu")
+    nothing = price_group("broadcast", one, torus)
+    assert nothing == Refusal("broadcast of 16 ranks on 1 node(s): no algorithm is known for it here")
+    tpu = price_group("all_gather", one, replace(torus, assumptions=("x is taken",)))
+    assert isinstance(tpu, Prediction)
+    assert (tpu.basis, tpu.setting.swept) == ("spec", False)
+    assert tpu.reason == "x is taken; no sweep of such a machine is published: the band is that of others"
+    assert tpu.time_s.tolist() == tpu.formula_s.tolist()
+
+
+def test_what_a_residual_depends_on() -> None:
+    """A barrier is an all-reduce; of trainium and tpu nothing is published."""
+    group = nodes(2, 4, machine="here", network="ib-verbs")
+    assert setting_of("barrier", group) == Setting("here", True, "ib-verbs", "all_reduce", 8)
+    assert setting_of("send", one_node(4)) == Setting("", False, "", "send", 4)
+    assert not setting_of("send", one_node(4, architecture="trainium")).swept
+
+
+def test_a_choice_of_libraries_is_corrected_and_what_is_asked_for_is_not() -> None:
+    """Of an algorithm, a protocol or a schedule that is asked for the formula alone is known."""
+    group, size = nodes(2, 4, network="ib-verbs"), np.array([2.0**20])
+    all_gather = {"kind": "all_gather", "ranks": 8, "steps": [[[0, 1, 1]]]}
+    with using(Residuals({"all_gather": (0.5, 0.5, 0.5)}, (0.1,) * 3, (0.2,) * 3, Kept((), 0.0, 0.0))):
+        chosen = price_group("all_gather", size, group)
+        asked = [
+            price_group("all_gather", size, group, algorithm="ring"),
+            price_group("all_gather", size, group, protocol="Simple"),
+            price_group("all_gather", size, group, plan=schedule(all_gather, where="x")),
+        ]
+    assert isinstance(chosen, Prediction)
+    assert chosen.time_s == pytest.approx(chosen.formula_s * np.exp(0.5))
+    for found in asked:
+        assert isinstance(found, Prediction)
+        assert found.time_s == pytest.approx(found.formula_s)
+        assert found.low_s == pytest.approx(found.formula_s * np.exp(-0.1))
+        assert found.high_s == pytest.approx(found.formula_s * np.exp(0.2))
+
+
+def test_the_worst_launch_is_the_larger_of_two() -> None:
+    """18 µs of one process, or 6 for each accelerator of its host, be they three or four."""
+    found = [
+        price_group("all_gather", np.array([0.0]), one_node(8, hosted=n), algorithm="ring", protocol="LL")
+        for n in (1, 3, 4)
+    ]
+    slow = [each.slowest_s[0] for each in found if isinstance(each, Prediction)]
+    assert slow == pytest.approx([18e-6 + 9.9e-6 + 7 * 0.9e-6] * 2 + [24e-6 + 9.9e-6 + 7 * 0.9e-6])

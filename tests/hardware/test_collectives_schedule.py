@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +12,9 @@ import pytest
 from cclbench.errors import InputError
 from cclbench.hardware.collectives import Group, Prediction, Refusal, price_group, schedule
 from cclbench.hardware.collectives.algorithm import Call
-from cclbench.hardware.collectives.cost import Assumed
+from cclbench.hardware.collectives.cost import Assumed, Cost
 from cclbench.hardware.collectives.nccl import constants
-from cclbench.hardware.collectives.schedule import scheduled
+from cclbench.hardware.collectives.schedule import Send, read_schedule, scheduled
 from cclbench.hardware.collectives.transport import PROTOCOLS, Range
 
 PLAIN = Assumed(launch_s=0.0, latency=1.0, rate=1.0, edge=1)
@@ -89,6 +90,21 @@ def test_a_schedule_is_priced_instead_of_algorithms() -> None:
         ({**DOUBLING, "steps": [[[0, 1, float("nan")]]]}, "share of S"),
         ({**DOUBLING, "steps": [[[0, 1, float("inf")]]]}, "share of S"),
         ({**DOUBLING, "steps": [DOUBLING["steps"][0], "x"]}, "step 2"),
+        ({**DOUBLING, "kind": "all_gather " * 9}, "kind: 'all_gather all_gather all_gather all_gat'"),
+        ({**DOUBLING, "ranks": 1}, "has no ranks from 2 to 65,536"),
+        ({**DOUBLING, "ranks": 65537}, "has no ranks from 2 to 65,536"),
+        ({**DOUBLING, "ranks": 4.0}, "has no ranks from 2 to 65,536"),
+        ({**DOUBLING, "steps": {}}, "has no list of steps"),
+        ({**DOUBLING, "steps": [[[0, 1, 0.5, 1]]]}, "from, to, share"),
+        ({**DOUBLING, "steps": [["0 1"]]}, "from, to, share"),
+        ({**DOUBLING, "steps": [[[0.0, 1, 0.5]]]}, "two ranks"),
+        ({**DOUBLING, "steps": [[[0, True, 0.5]]]}, "two ranks"),
+        ({**DOUBLING, "steps": [[[4, 0, 0.5]]]}, "outside 0 to 3"),
+        ({**DOUBLING, "steps": [[[-1, 0, 0.5]]]}, "outside 0 to 3"),
+        ({**DOUBLING, "steps": [[[0, -1, 0.5]]]}, "outside 0 to 3"),
+        ({**DOUBLING, "steps": [[[0, 1, 4.1]]]}, "not above 0 and at most 4"),
+        ({**DOUBLING, "steps": [[[0, 1, True]]]}, "share of S"),
+        ({**DOUBLING, "steps": [[[0, 1, 1]] * (1 << 20), [[0, 1, 1]]]}, "more than 1,048,576 sends"),
     ],
 )
 def test_what_is_no_schedule(raw: object, what: str) -> None:
@@ -96,3 +112,72 @@ def test_what_is_no_schedule(raw: object, what: str) -> None:
     with pytest.raises(InputError, match=what) as error:
         schedule(raw, where="plan.yaml")
     assert "plan.yaml" in str(error.value)
+
+
+def test_schedules_at_their_bounds() -> None:
+    """Two ranks, the most ranks, a share of all ranks' S; whole numbers are shares too."""
+    for ranks in (2, 65536):
+        made = schedule({"kind": "all_gather", "ranks": ranks, "steps": [[[0, ranks - 1, ranks]]]}, where="x")
+        assert (made.ranks, made.steps) == (ranks, ((Send(0, ranks - 1, float(ranks)),),))
+    with pytest.raises(InputError, match="outside 0 to 1"):
+        schedule({"kind": "all_gather", "ranks": 2, "steps": [[[0, 2, 1]]]}, where="x")
+
+
+def test_a_step_takes_its_busiest_place() -> None:
+    """What arrives at one accelerator shares its links; both ways of an interface do not share it."""
+    into = {"kind": "gather", "ranks": 4, "steps": [[[1, 0, 1], [2, 0, 1], [3, 0, 1]]]}
+    slow = replace(MESH, up_bytes_per_s=60e9)
+    assert cost_of(into, slow).beta_s_per_byte == pytest.approx(3 / 60e9)
+    # two sends of one pair share its 30 GB/s, one each way does not
+    assert cost_of({**into, "steps": [[[0, 1, 1], [0, 1, 1]]]}, MESH).beta_s_per_byte == pytest.approx(
+        2 / 30e9
+    )
+    assert cost_of({**into, "steps": [[[0, 1, 1], [1, 0, 1]]]}, MESH).beta_s_per_byte == pytest.approx(
+        1 / 30e9
+    )
+    # across nodes: two into one node; then one each way
+    assert cost_of({**into, "steps": [[[0, 2, 1], [1, 3, 1]]]}, NODES).beta_s_per_byte == pytest.approx(
+        2 / 20e9
+    )
+    assert cost_of({**into, "steps": [[[0, 2, 1], [3, 1, 1]]]}, NODES).beta_s_per_byte == pytest.approx(
+        1 / 20e9
+    )
+    # a step in the node beside one that leaves it counts as one over the network
+    mixed = cost_of({**into, "steps": [[[0, 1, 1], [1, 2, 0.5]], [[0, 1, 1]]]}, NODES)
+    assert [step.count for step in mixed.steps] == [1, 1, 1, 1]
+    assert mixed.beta_s_per_byte == pytest.approx(2 / 30e9)
+
+
+def test_terms_of_a_schedule() -> None:
+    """Half of the rates, and late messages for each step over the network."""
+    late = replace(NODES, eager_bytes=2048.0, rendezvous=Range(0, 20e-6, 0))
+    slow = call("all_gather", late)._replace(assumed=replace(PLAIN, rate=0.5))
+    found = scheduled(schedule(DOUBLING, where="x"), slow)
+    assert found is not None
+    assert (found.algorithm, found.traffic.share) == ("schedule", 1.0)
+    assert found.traffic.bytes_per_s == pytest.approx(0.5 / (0.25 / 30e9 + 1.0 / 20e9))
+    assert found.rendezvous is not None
+    assert (found.rendezvous.count, found.rendezvous.each_s) == (1, pytest.approx(40e-6))
+
+
+def test_a_schedule_of_other_ranks_or_another_collective_has_no_cost() -> None:
+    plan = schedule(DOUBLING, where="x")
+    assert scheduled(plan, call("all_reduce", MESH)) is None
+    assert scheduled(plan, call("all_gather", replace(MESH, ranks=8))) is None
+
+
+def test_a_schedule_is_read_from_yaml(tmp_path: Path) -> None:
+    """As one that is decoded; what is wrong is said with the file."""
+    path = tmp_path / "plan.yaml"
+    path.write_text("kind: all_gather\nranks: 2\nsteps:\n  - [[0, 1, 0.5], [1, 0, 0.5]]\n")
+    assert read_schedule(path).steps == ((Send(0, 1, 0.5), Send(1, 0, 0.5)),)
+    path.write_text("kind: all_gather\nkind: all_gather\nranks: 2\nsteps: [[[0, 1, 0.5]]]\n")
+    with pytest.raises(InputError, match=r"plan\.yaml:2: .*is there twice"):
+        read_schedule(path)
+
+
+def cost_of(raw: dict[str, object], group: Group) -> Cost:
+    """What the schedule costs the group."""
+    found = scheduled(schedule(raw, where="x"), call(str(raw["kind"]), group))
+    assert found is not None
+    return found

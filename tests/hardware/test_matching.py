@@ -84,3 +84,70 @@ def test_another_machine_is_refused(stated: Stated, system: str, says: str) -> N
 )
 def test_what_the_catalog_does_not_know_contradicts_nothing(stated: Stated) -> None:
     must_fit([stated], catalog.system("mi300x-8gpu"))
+
+
+def test_a_device_is_found_as_people_write_it() -> None:
+    """With or without its maker, what stands in parentheses aside, hyphens for blanks."""
+    for name in ("H100 80GB HBM3", "NVIDIA H100-80GB-HBM3 (SXM)", "h100-sxm5-80gb"):
+        assert contradiction(Stated("a", (name,)), catalog.system("dgx-h100")) is None
+        assert contradiction(Stated("a", (name,)), catalog.system("dgx-b200")) == (
+            f"it is of {name}, and dgx-b200 has nvidia-b200-sxm"
+        )
+
+
+@pytest.mark.parametrize(
+    ("stated", "system", "why"),
+    [
+        (
+            Stated("a", network="InfiniBand HDR"),
+            "rtx4090-8gpu",
+            "its network is infiniband-hdr, and rtx4090-8gpu has no network",
+        ),
+        (
+            Stated("a", driver="AWS Libfabric"),
+            "rtx4090-8gpu",
+            "its network is driven by AWS Libfabric, and rtx4090-8gpu's by nothing known",
+        ),
+        (
+            Stated("a", driver="IB"),
+            "google-tpu-v5e-pod",
+            "its network is driven by IB, and google-tpu-v5e-pod's by nothing known",
+        ),
+        (Stated("a", driver="AWS Libfabric"), "alps-gh200", None),
+        (Stated("a", driver="Socket"), "alps-gh200", None),
+        (Stated("a", network="EFA v3"), "aws-p5en", None),
+        (Stated("a", network="EFA v3"), "aws-p5", "its network is efa-v3, and aws-p5 has efa-v2"),
+        (Stated("a", network="some IB"), "dgx-a100", None),
+        (Stated("a", network="slingshot11"), "alps-gh200", None),
+        (Stated("a", network="FasTrak"), "gcp-a3-mega", None),
+    ],
+)
+def test_networks_and_what_drives_them(stated: Stated, system: str, why: str | None) -> None:
+    assert contradiction(stated, catalog.system(system)) == why
+
+
+def test_a_family_of_networks_is_any_generation() -> None:
+    why = contradiction(Stated("a", network="EFA"), catalog.system("dgx-h100"))
+    assert why == "its network is efa-v1 or efa-v2 or efa-v3 or efa-v4, and dgx-h100 has infiniband-ndr"
+
+
+def test_what_fits_instead_is_listed() -> None:
+    with pytest.raises(UsageError, match=r"a is not of dgx-h100: .*; it fits mi300x-8gpu$"):
+        must_fit([Stated("b"), Stated("a", ("AMD Instinct MI300X",), 8)], catalog.system("dgx-h100"))
+    with pytest.raises(UsageError, match=r"; no machine of the catalog fits$"):
+        must_fit([Stated("a", ("AMD Instinct MI300X",), 9)], catalog.system("dgx-h100"))
+
+
+def test_ranks_of_a_node_have_room_in_it() -> None:
+    """As many as it has devices; all that are stated together."""
+    trainium = Stated("a", network="EFA v1"), Stated("b", ranks_a_node=16)
+    with pytest.raises(UsageError, match="give --system: aws-trn1, aws-trn1n"):
+        system_of(trainium)
+    with pytest.raises(
+        UsageError, match="a, b: no machine of the catalog fits what is stated; give --system ID"
+    ):
+        system_of([trainium[0], Stated("b", ranks_a_node=17)])
+    with pytest.raises(UsageError, match="a: states neither its devices nor its network"):
+        system_of([Stated("a", driver="Socket", ranks_a_node=8)])
+    with pytest.raises(UsageError, match="machines of the catalog fit; give --system: "):
+        system_of([Stated("a"), Stated("a", driver="IB")])

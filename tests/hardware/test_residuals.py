@@ -11,6 +11,7 @@ from types import ModuleType
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from cclbench.hardware.catalog import system
 from cclbench.hardware.collectives import Prediction, price
@@ -134,6 +135,54 @@ def test_the_band_of_a_ratio() -> None:
     ):
         below, above = widths(LEARNED, HERE, MIDDLE, other, MIDDLE)
         assert (below[0], above[0]) == pytest.approx((width, width))
+
+
+def test_regimes_from_the_widest_to_the_narrowest() -> None:
+    assert HERE.regimes == ("rings and trees", "several nodes", "ib-verbs", "all_reduce")
+    inside = replace(HERE, several_nodes=False, network="switch", kind="broadcast")
+    assert inside.regimes == ("rings and trees", "one node", "switch", "broadcast")
+    assert replace(HERE, kind="send").regimes == ("pairs",)
+    assert replace(HERE, swept=False).regimes == ()
+
+
+def test_figures_stand_at_8_kib_1_mib_and_128_mib() -> None:
+    """0.1, 0.3 and 0.3 there; straight in between, level beyond, also of nothing."""
+    sizes = np.array([0.0, 2.0**13, 2.0**16.5, 2.0**20, 2.0**27, 2.0**30])
+    assert LEARNED.correction(HERE, sizes) == pytest.approx([0.1, 0.1, 0.2, 0.3, 0.3, 0.3])
+    spread = replace_struct(LEARNED, low=(0.1, 0.2, 0.4), high=(0.2, 0.2, 0.8)).spread(np.array([2.0**23.5]))
+    assert [float(side[0]) for side in spread] == pytest.approx([0.3, 0.5])
+
+
+def test_figures_are_those_stated_within() -> None:
+    """One within another, and what was there before afterwards."""
+    own = residuals()
+    other = replace_struct(LEARNED, low=(1.0, 1.0, 1.0))
+    with using(LEARNED):
+        with using(other):
+            assert residuals() is other
+        assert residuals() is LEARNED
+    assert residuals() is own
+
+
+def test_the_band_of_two_sizes_of_one_machine() -> None:
+    """Seven doublings apart they share 1/2^7: the rest adds, of what is shared the difference counts."""
+    by = replace_struct(LEARNED, low=(0.1, 0.3, 0.3), high=(0.2, 0.4, 0.4))
+    small, large, shared = np.array([2.0**13]), np.array([2.0**20]), 1 / 128
+    below, above = widths(by, HERE, small, HERE, large)
+    assert above**2 == pytest.approx((1 - shared) * (0.2**2 + 0.3**2) + shared * 0.2**2)
+    assert below**2 == pytest.approx((1 - shared) * (0.1**2 + 0.4**2) + shared * 0.2**2)
+    back_below, back_above = widths(by, HERE, large, HERE, small)
+    assert (back_below, back_above) == (pytest.approx(above), pytest.approx(below))
+    none = np.array([0.0])
+    assert widths(by, HERE, none, HERE, np.array([1.0]))[0] == pytest.approx(0.0)
+
+
+def test_what_is_remembered_counts_doublings_both_ways() -> None:
+    for ranks in (8, 32):
+        assert LEARNED.remembered(HERE, replace(HERE, ranks=ranks), 0) == 0.5
+    assert LEARNED.remembered(HERE, HERE, np.array([-2.0, 1.0])) == pytest.approx([0.25, 0.5])
+    there = replace(HERE, machine="there")
+    assert LEARNED.remembered(HERE, there, np.array([0.0, 1.0])).tolist() == [0.0, 0.0]
 
 
 def predicted(machine: str, size: int = 2**20, **more: str) -> Prediction:

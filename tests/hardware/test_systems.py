@@ -203,3 +203,79 @@ def test_one_host_of_a_torus_does_not_close() -> None:
 def test_an_unknown_system_gets_near_matches() -> None:
     with pytest.raises(UsageError, match="aws-p5"):
         system("aws-p55")
+
+
+def fabric(topology: str, links: int | None, rate: float | None = 50e9) -> Fabric:
+    return Fabric("new", "fabric", "scale_up", topology, rate, links=links)  # type: ignore[arg-type]
+
+
+def test_accelerators_on_links_of_another_generation() -> None:
+    """As many links as those come with; a mesh of eight has one rate a pair where seven divide them."""
+    up = node(8, 8).scale_up
+    assert up is not None
+    switched = up.on(fabric("switch", 18))
+    assert (switched.peers, switched.links, switched.bytes_per_s) == ("switch", 18, 900e9)
+    assert (switched.fabric.id, switched.links_per_pair) == ("new", None)
+    for links, a_pair in ((14, 2), (7, 1), (18, None), (6, None), (0, None)):
+        assert up.on(fabric("mesh", links)).links_per_pair == a_pair
+    assert up.on(fabric("mesh", None)).bytes_per_s is None
+    assert up.on(fabric("mesh", 7, None)).bytes_per_s is None
+    alone = ScaleUp(up.fabric, "mesh", 1)
+    assert alone.on(fabric("mesh", 3)).links_per_pair == 3
+
+
+def test_a_node_on_another_network() -> None:
+    """With the interfaces that it has for each accelerator, and with its own software."""
+    out = node(8, 8).scale_out
+    assert out is not None
+    other = Fabric(
+        "new",
+        "fabric",
+        "scale_out",
+        "fat-tree",
+        100e9,
+        links=2,
+        transports={"socket": Transport(None), "fast": Transport(1e-6), "b": Transport(None)},
+    )
+    assert out.on(other, 4) == ScaleOut(other, 8, bytes_per_s=100e9, transport="fast")
+    assert out.on(Fabric("x", "fabric", "scale_out", "fat-tree", None), 4).nics == 0
+    assert Fabric("x", "fabric", "scale_out", "fat-tree", None).transport is None
+
+
+def test_the_machine_s_own_latency_is_of_its_own_transport() -> None:
+    """3 µs of the fabric's; 9 of this machine, unless another software is asked for."""
+    transports = {"fast": Transport(3e-6), "slow": Transport(5e-6)}
+    net = Fabric("net", "fabric", "scale_out", "fat-tree", 50e9, transports=transports)
+    own = ScaleOut(net, 8, 50e9, "fast", transport_latency_s=9e-6)
+    assert [own.latency_s(name) for name in (None, "fast", "slow", "x")] == [9e-6, 9e-6, 5e-6, None]
+    assert ScaleOut(net, 8, 50e9, "slow").latency_s() == 5e-6
+    assert ScaleOut(net, 8, 50e9).latency_s() is None
+
+
+def test_reduction_needs_switches_that_can() -> None:
+    able = Fabric("up", "fabric", "scale_up", "switch", 25e9, in_network_reduction=True)
+    assert ScaleUp(able, "switch", 8).in_network_reduction
+    assert not ScaleUp(able, "mesh", 8).in_network_reduction
+    assert not ScaleUp(fabric("switch", 8), "switch", 8).in_network_reduction
+
+
+def test_members_of_a_group() -> None:
+    """The first of each node, or as few nodes as hold them."""
+    made = node(4, 4)
+    assert made.members(6) == range(6)
+    assert made.members(6, 3) == [0, 1, 4, 5, 8, 9]
+    assert made.members(8, 2) == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert made.members(2, 2) == [0, 4]
+    for ranks, nodes in ((5, 2), (1, 2), (0, 2)):
+        with pytest.raises(UsageError, match=f"{ranks} ranks are not {nodes} equal parts; formulas are for"):
+            made.members(ranks, nodes)
+    with pytest.raises(UsageError, match="5 ranks a node: made-up has 4; --nodes 3 at least"):
+        made.members(10, 2)
+
+
+def test_ranks_by_node() -> None:
+    assert node(4, 4).nodes([5, 0, 4, 4, 3]) == (2, 2)
+    assert node(4, 4).nodes([]) == ()
+    unjoined = System("x", "system", "chip", 4, None, None, "ampere")
+    assert (unjoined.domain, unjoined.tier_of([0, 1]), unjoined.rails([0])) == (1, "scale_out", 0)
+    assert node(4, 4).rails([]) == 0

@@ -49,7 +49,7 @@ def _part(raw: bytes, line: int, scrubber: Scrubber, write: Callable[[bytes], ob
     text = raw.decode(errors="surrogateescape")
     new, counts = scrubber.text(text, by_line=True)
     for rule, count in counts.items():
-        first = line + text.count("\n", 0, scrubber.first.get(rule, 0))
+        first = line + scrubber.first.get(rule, 0)
         scrubber.count(f"line {first:,}" if count == 1 else f"lines from {first:,}", {rule: count})
     write(raw if new == text else new.encode(errors="surrogateescape"))
     return line + raw.count(b"\n")

@@ -84,14 +84,14 @@ class Scrubber:
         self._encoded = encoded_pattern(self.present.values())
         self._counts: Counter[tuple[str, str]] = Counter()
         self.first: dict[str, int] = {}
-        """Where in the last text each rule first replaced something."""
+        """In which line of the last text, counted from 0, each rule first replaced something."""
 
     def text(self, text: str, field: str = "", *, by_line: bool = False) -> tuple[str, Counter[str]]:
         """Any text; `field` is what it is called, where something does; `by_line` where it has many lines."""
         self.first.clear()
         counts: Counter[str] = Counter()
         original = text
-        if not (len(text) < _SHORT and text.isidentifier()):
+        if not (len(text) < _SHORT and text.replace("_", "").isalpha()):
             for pattern in PATTERNS:
                 if pattern.marked(text):
                     text = self._replace(pattern, text, counts)
@@ -204,6 +204,11 @@ class Scrubber:
                 counts[kinds.ENCODED.format(form.kind)] += found
         return new, counts
 
+    def _met(self, rule: str, match: re.Match[str], counts: Counter[str]) -> None:
+        counts[rule] += 1
+        if rule not in self.first:
+            self.first[rule] = match.string.count("\n", 0, match.start())
+
     def _replace(self, pattern: Pattern, text: str, counts: Counter[str]) -> str:
         def one(match: re.Match[str]) -> str:
             begin, end = pattern.hidden(match)
@@ -226,8 +231,7 @@ class Scrubber:
             if new == hidden:
                 return match[0]
             rule = f"{pattern.name} ({name})" if name else pattern.name
-            counts[rule] += 1
-            self.first.setdefault(rule, match.start())
+            self._met(rule, match, counts)
             return match.string[match.start() : begin] + new + match.string[end : match.end()]
 
         return pattern.text.sub(one, text)
@@ -236,15 +240,13 @@ class Scrubber:
         def one(match: re.Match[str]) -> str:
             kind, new = self._replace_known(match[0])
             rule = kinds.ELSEWHERE.format(kind)
-            counts[rule] += 1
-            self.first.setdefault(rule, match.start())
+            self._met(rule, match, counts)
             return new
 
         def decoded(match: re.Match[str]) -> str:
             form = self.present[match[0].encode(errors="surrogateescape").lower()]
             rule = kinds.ENCODED.format(form.kind)
-            counts[rule] += 1
-            self.first.setdefault(rule, match.start())
+            self._met(rule, match, counts)
             return self.known.instead(form.kind, form.value)
 
         if self._encoded is not None:
@@ -274,7 +276,7 @@ class Scrubber:
             for rule in own:
                 self.first.setdefault(rule, at)
             counts.update(own)
-            at += len(line)
+            at += line.count("\n")
         return "".join(new)
 
     def _environment(self, text: str, counts: Counter[str], *, line: bool = False, sure: bool = False) -> str:

@@ -121,8 +121,6 @@ def _inside(group: Group, system: str, up: ScaleUp, island: list[int]) -> Group 
     pair, egress = rate, 0.0
     block: tuple[tuple[int, bool], ...] = ()
     if up.peers == "mesh":
-        if up.domain < 2:
-            return Refusal(f"{system}: a mesh needs a domain of two or more", "scale_up.domain")
         pair = rate / (up.domain - 1)
         rate = pair * (len(island) - 1)
     elif up.peers == "torus":
@@ -166,7 +164,7 @@ def _across(group: Group, system: System, members: list[int], transport: str | N
             f"{system.id}: the latency of transport {name or '(none named)'} is not known",
             "scale_out.transport_latency_s",
         )
-    island = rate * max(system.rails(members), 1)
+    island = rate * system.rails(members)
     # Islands of several nodes (NVL72) have the interfaces of all of them: rails counts one node's.
     if system.domain > system.per_node:
         island *= max(len(system.nodes(members)) // group.nodes, 1)

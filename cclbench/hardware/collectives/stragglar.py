@@ -39,7 +39,7 @@ class StragglarCost:
 def stragglar(call: Call) -> StragglarCost | None:
     """Costs of both parts; None off one node of four or more ranks."""
     group, n = call.group, call.group.ranks
-    if n < 4 or group.nodes > 1 or not group.up_bytes_per_s:
+    if n < 4 or group.nodes > 1:
         return None
     rate = ring_bytes_per_s(group) * call.assumed.rate
 

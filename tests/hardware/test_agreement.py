@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether entries of the catalog agree, and what of one file alone cannot be: at bounds and beside them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from cclbench import yaml_file
+from cclbench.errors import InputError
+from cclbench.hardware.accelerator import Accelerator
+from cclbench.hardware.agreement import check_replacement, contradictions
+from cclbench.hardware.entry import check, problems
+from cclbench.hardware.fabric import Fabric, Transport
+
+LINKS = Fabric("links", "fabric", "scale_up", "switch", 25e9)
+NETWORK = Fabric("net", "fabric", "scale_out", "fat-tree", 25e9, transports={"ib-verbs": Transport(None)})
+CHIP = Accelerator("chip", "accelerator", "generic", (), {}, None, None, None, 100e9)
+
+
+def found(tier: str, used: Fabric, machine: Accelerator | None = None, **part: Any) -> list[str]:
+    """Fields and reasons, as one text each."""
+    return [f"{'.'.join(path)} {why}" for path, why in contradictions(tier, part, used, machine)]
+
+
+def test_a_tier_has_a_fabric_of_its_own_and_its_transport() -> None:
+    assert found("scale_up", NETWORK) == ["scale_up.fabric is net, a scale_out fabric"]
+    assert found("scale_out", NETWORK, transport="ib-verbs") == []
+    (why,) = found("scale_out", NETWORK, transport="ip-verbs")
+    assert why.startswith("scale_out.transport is no transport of net; did you mean ib-verbs?")
+
+
+@pytest.mark.parametrize(
+    ("rate", "against"),
+    [
+        (50e9, None),  # twice the line rate
+        (12.5e9, None),
+        (50.1e9, ""),
+        (99.9e9, ""),
+        (100e9, ": bits where bytes are meant, or the other way?"),
+        (400e9, ": bits where bytes are meant, or the other way?"),
+        (401e9, ""),
+        (6.25e9, ": bits where bytes are meant, or the other way?"),
+        (None, None),
+    ],
+)
+def test_rates_that_differ_by_more_than_twice_are_not_the_same(
+    rate: float | None, against: str | None
+) -> None:
+    """Four to sixteen times apart the unit is mistaken."""
+    said = found("scale_out", NETWORK, bytes_per_s=rate)
+    assert len(said) == (against is not None)
+    if against is not None:
+        assert said[0].endswith(f", against 25.0 GB/s (the line rate of net){against}")
+
+
+def test_all_links_of_an_accelerator_are_compared() -> None:
+    """With so many links of the fabric, then with the accelerator; the first that differs is said."""
+    links = found("scale_up", LINKS, CHIP, bytes_per_s=900e9, links=4)
+    assert links == [
+        "scale_up.bytes_per_s is 900 GB/s, against 100 GB/s (4 links of links)"
+        ": bits where bytes are meant, or the other way?"
+    ]
+    own = found("scale_up", LINKS, CHIP, bytes_per_s=300e9, links=12)
+    assert own == ["scale_up.bytes_per_s is 300 GB/s, against 100 GB/s (the scale-up rate of chip)"]
+    assert found("scale_up", LINKS, None, bytes_per_s=300e9) == []
+    assert found("scale_up", LINKS, structs.replace(CHIP, scale_up_bytes_per_s=None), bytes_per_s=3e11) == []
+    assert found("scale_up", structs.replace(LINKS, link_bytes_per_s=None), bytes_per_s=1.0, links=4) == []
+    # an accelerator says nothing of the network
+    assert found("scale_out", NETWORK, CHIP, bytes_per_s=25e9, links=99) == []
+
+
+def fabric(rate: str = "25 GB/s (unverified)", tier: str = "scale_up", more: str = "") -> str:
+    """A file of a fabric."""
+    return f"id: links\nkind: fabric\ntier: {tier}\ntopology: mesh\nlink_bytes_per_s: {rate}\n{more}"
+
+
+@pytest.mark.parametrize(
+    ("rate", "refused"),
+    [
+        ("200 GB/s (unverified)", True),
+        ("204 GB/s (unverified)", True),
+        ("205 GB/s (unverified)", False),
+        ("195 GB/s (unverified)", False),
+        ("3.125 GB/s (unverified)", True),
+        ("50 GB/s (unverified)", False),
+        ("null", False),
+    ],
+)
+def test_a_fabric_at_eight_times_the_known_rate_has_the_wrong_unit(rate: str, refused: bool) -> None:
+    read = yaml_file.parse(fabric(rate), "mine.yaml", "hardware file")
+    if refused:
+        with pytest.raises(InputError, match=r"mine.yaml:5: .*\(links as known\): bits where bytes"):
+            check_replacement(read, LINKS)
+    else:
+        check_replacement(read, LINKS)
+    check_replacement(read, None)
+    check_replacement(read, structs.replace(LINKS, link_bytes_per_s=None))
+
+
+def chip(**fields: str) -> str:
+    """A file of an accelerator."""
+    figures = {
+        "hbm_bytes": "16 GB (bench)",
+        "hbm_bytes_per_s": "400 GB/s (bench)",
+        "sm_count": "null",
+        "scale_up_bytes_per_s": "100 GB/s (bench)",
+    }
+    peaks = dict.fromkeys(("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4"), "null")
+    peaks |= {key: text for key, text in fields.items() if key in peaks}
+    own = figures | {key: text for key, text in fields.items() if key in figures}
+    return "\n".join(
+        [
+            "id: chip",
+            "kind: accelerator",
+            "vendor: generic",
+            "names: [chip]",
+            "peak_flops_per_s:",
+            *(f"  {key}: {text}" for key, text in peaks.items()),
+            *(f"{key}: {text}" for key, text in own.items()),
+            "sources: {bench: {title: x, date: 2026-11}}",
+            fields.get("more", ""),
+        ]
+    )
+
+
+def said(text: str) -> list[str]:
+    """What is wrong with a file, without its name."""
+    return [str(one).partition(": ")[2] for one in problems(yaml_file.parse(text, "x.yaml", "hardware file"))]
+
+
+@pytest.mark.parametrize(
+    ("field", "most", "more", "words"),
+    [
+        ("bf16", "1000 PFLOP/s (bench)", "1000.1 PFLOP/s (bench)", "1,000 PFLOP/s"),
+        ("hbm_bytes", "100 TB (bench)", "100.1 TB (bench)", "100 TB"),
+        ("hbm_bytes_per_s", "100 TB/s (bench)", "100.1 TB/s (bench)", "100 TB/s"),
+    ],
+)
+def test_no_device_has_more(field: str, most: str, more: str, words: str) -> None:
+    assert said(chip(**{field: most})) == []
+    (why,) = said(chip(**{field: more}))
+    assert why.endswith(f"is {more}, and nothing has more than {words}; is the unit right?")
+
+
+def test_no_hop_takes_more_than_a_second() -> None:
+    assert said(fabric(more="hop_latency_s: 1 s (unverified)\n")) == []
+    (hop,) = said(fabric(more="hop_latency_s: 1.1 s (unverified)\n"))
+    assert "nothing has more than 1 s" in hop
+    (software,) = said(fabric(more="transports: {x: {latency_s: 2 s (unverified)}}\n"))
+    assert software.startswith("transports.x.latency_s")
+
+
+def test_no_interface_has_twice_the_fastest_rate() -> None:
+    """From 1.6 Tb/s on; links of accelerators have it."""
+    assert said(fabric("199 GB/s (unverified)", "scale_out")) == []
+    (why,) = said(fabric("200 GB/s (unverified)", "scale_out"))
+    assert why.endswith("more than any interface: bytes where bits are meant?")
+    assert said(fabric("200 GB/s (unverified)")) == []
+    assert said(fabric("null", "scale_out")) == []
+
+
+def test_what_another_source_says_is_of_a_field_and_of_a_source() -> None:
+    good = "disagreements: [{field: peak_flops_per_s.bf16, says: 9 TFLOP/s, source: bench}]"
+    assert said(chip(more=good)) == []
+    assert said(chip(more=good.replace("source: bench", "source: unverified"))) == []
+    (source,) = said(chip(more=good.replace("source: bench", "source: banch")))
+    assert "is not among sources; did you mean bench?" in source
+    (field,) = said(chip(more=good.replace("bf16", "bf61")))
+    assert "is no field of the entry; did you mean peak_flops_per_s.bf16" in field
+
+
+def test_problems_come_in_the_order_of_lines_and_the_first_two_are_told() -> None:
+    text = chip(bf16="9000 PFLOP/s (banch)", hbm_bytes="16 GB (bonch)", hbm_bytes_per_s="400 GB/s (bunch)")
+    assert [why.partition(" ")[0] for why in said(text)] == [
+        "peak_flops_per_s.bf16:",
+        "peak_flops_per_s.bf16:",
+        "hbm_bytes:",
+        "hbm_bytes_per_s:",
+    ]
+    with pytest.raises(InputError) as raised:
+        check(yaml_file.parse(text, "x.yaml", "hardware file"))
+    assert "peak_flops_per_s.bf16" in str(raised.value)
+    assert "2 more" in str(raised.value)
+    check(yaml_file.parse(chip(), "x.yaml", "hardware file"))
+
+
+def test_a_kind_is_one_of_three() -> None:
+    assert said("id: x\n") == ["kind: is missing: accelerator or fabric or system"]
+    assert said("kind: fabrik\n") == ['kind: is "fabrik"; did you mean fabric?']

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Predicted beside measured times: bands of sizes, what a band holds, which runs are suspect, their rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from cclbench.hardware import catalog
+from cclbench.hardware.calibration import Calibration
+from cclbench.hardware.collectives import Refusal
+from cclbench.hardware.deviation import Deviation, summary
+from cclbench.hardware.sweep import Sweep
+from cclbench.hardware.validation import Validated, validate, validation_rows
+
+
+@pytest.mark.parametrize(
+    ("size", "band"),
+    [
+        (1, "below 64 KiB"),
+        (2**16 - 1, "below 64 KiB"),
+        (2**16, "64 KiB to 16 MiB"),
+        (2**24, "64 KiB to 16 MiB"),
+        (2**24 + 1, "above 16 MiB"),
+        (2**40, "above 16 MiB"),
+    ],
+)
+def test_bands_of_sizes(size: int, band: str) -> None:
+    assert Deviation(size, 1.0, 1.0, 1.0, 1.0).band == band
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "within"), [(1.0, 2.0, True), (0.5, 1.0, True), (1.1, 2.0, False), (0.5, 0.9, False)]
+)
+def test_a_band_holds_its_ends(low: float, high: float, within: bool) -> None:
+    assert Deviation(8, 1.0, 1.0, low, high).within is within
+
+
+@pytest.mark.parametrize(
+    ("measured", "held", "suspect"), [(4.0, 0, False), (4.1, 0, True), (4.1, 1, True), (4.1, 2, False)]
+)
+def test_a_run_more_than_four_times_slower_and_mostly_outside_its_band_is_suspect(
+    measured: float, held: int, suspect: bool
+) -> None:
+    found = summary([Deviation(8, measured, 1.0, 0.5, 9.0 if at < held else 2.0) for at in range(4)])
+    assert found is not None
+    assert (found.slower, found.within, found.suspect) == (measured, held / 4, suspect)
+
+
+def test_errors_are_of_the_measured_time() -> None:
+    """Half of it and a half more: 50 % each, and twice and two thirds of the model in the middle."""
+    found = summary([Deviation(8, 2.0, 1.0, 1.0, 1.0), Deviation(8, 2.0, 3.0, 1.0, 1.0)])
+    assert found is not None
+    assert (found.count, found.median, found.p90) == (2, 0.5, 0.5)
+    assert found.slower == pytest.approx((2 + 2 / 3) / 2)
+
+
+def swept(kind: str, times: float, *, name: str = "a.csv") -> Validated:
+    """A sweep of 8 B and 1 MiB that the model of 1 s says takes so many seconds, each band ±1 s."""
+    sweep = Sweep(kind, 4, 2, (8, 2**20), (times, times), "2.27.3", name)
+    found = [Deviation(size, times, 1.0, 0.0, 2.0) for size in sweep.bytes]
+    return Validated(sweep, found)
+
+
+def test_rows_of_a_sweep_are_by_size() -> None:
+    rows = validation_rows([swept("all_reduce", 2.0)])
+    assert [row["sizes"] for row in rows] == ["below 64 KiB", "64 KiB to 16 MiB", "all sizes"]
+    assert rows[-1] == {
+        "sweep": "a.csv",
+        "collective": "all_reduce",
+        "ranks": 4,
+        "nodes": 2,
+        "library_version": "2.27.3",
+        "sizes": "all sizes",
+        "count": 2,
+        "median_error": 0.5,
+        "p90_error": 0.5,
+        "within_band": 1.0,
+        "measured_over_model": 2.0,
+        "suspect": False,
+        "basis": "spec",
+        "reason": None,
+    }
+
+
+def test_all_sweeps_together_are_without_the_suspect_ones() -> None:
+    """And without those that have no price, which have a row with the reason."""
+    sound, slow = swept("all_reduce", 2.0), swept("all_gather", 10.0)
+    priceless = Validated(sound.sweep, Refusal("nobody knows"))
+    assert (slow.suspect, sound.suspect, priceless.suspect, priceless.summary) == (True, False, False, None)
+    together = validation_rows([sound, slow, priceless])
+    assert [row["reason"] for row in together if row["sweep"] == "a.csv"][-1] == "nobody knows"
+    last = together[-1]
+    assert (last["sweep"], last["sizes"], last["count"]) == (None, "all sizes", 2)
+    assert last["reason"] == "without sweeps that are suspect or have no price"
+    both = validation_rows([sound, sound])
+    assert (both[-1]["count"], both[-1]["reason"]) == (4, None)
+    assert all(row["sweep"] for row in validation_rows([sound]))
+
+
+def test_a_calibration_by_another_collective_says_so() -> None:
+    by = Calibration("node", (swept("all_gather", 1.0).sweep,))
+    rows = validation_rows([swept("all_reduce", 1.0), swept("all_gather", 1.0)], by)
+    reasons = {row["collective"]: row["reason"] for row in rows}
+    assert reasons["all_reduce"] == "no sweep of all_reduce calibrates it: only fitted parameters count"
+    assert reasons["all_gather"] is None
+    assert {row["basis"] for row in rows} == {"calibrated"}
+
+
+def test_a_sweep_is_validated_by_its_own_machine() -> None:
+    """One that does not fit has no price; the others have a deviation each size."""
+    machine = catalog.system("dgx-h100")
+    odd = Sweep("all_reduce", 9, 2, (8,), (1e-5,))
+    good, refused = validate([Sweep("all_reduce", 8, 1, (8, 16), (1e-5, 1e-5)), odd], machine)
+    assert [each.size for each in good.deviations] == [8, 16]
+    assert refused.deviations == []
+    assert refused.found == Refusal("9 ranks on 2 nodes do not fit dgx-h100 of 8 a node")

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Predicted collectives as rows, and what does not go together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cclbench.errors import CheckFailed, UsageError
+from cclbench.hardware import catalog
+from cclbench.hardware.calibration import Calibration, write_calibration
+from cclbench.hardware.collectives import price
+from cclbench.hardware.prediction import COLUMNS, predict
+from cclbench.hardware.sweep import Sweep
+
+DGX = catalog.system("dgx-h100")
+
+
+def test_rows_by_size() -> None:
+    rows = predict("all_reduce", [8, 1 << 20], 16, DGX)
+    found = price("all_reduce", [8, 1 << 20], range(16), DGX)
+    assert [row["bytes"] for row in rows] == [8, 1 << 20]
+    for at, row in enumerate(rows):
+        assert tuple(row) == COLUMNS
+        figures = {name: row[name] for name in ("time_s", "low_s", "high_s", "algbw", "busbw")}
+        assert figures == {name: getattr(found, name)[at] for name in figures}
+        assert (row["algorithm"], row["protocol"]) == (found.algorithm[at], found.protocol[at])
+        assert (row["system"], row["collective"], row["ranks"], row["nodes"]) == (
+            "dgx-h100",
+            "all_reduce",
+            16,
+            2,
+        )
+        assert (row["basis"], row["provenance"], row["reason"]) == ("spec", "modelled", None)
+
+
+def test_a_barrier_has_no_size_and_no_bandwidth() -> None:
+    (row,) = predict("barrier", None, 8, DGX)
+    assert (row["bytes"], row["algbw"], row["busbw"], row["nodes"]) == (None, None, None, 1)
+    assert row["time_s"] > 0
+
+
+def test_ranks_are_spread_over_nodes_where_these_are_given() -> None:
+    (row,) = predict("all_reduce", [8], 4, DGX, nodes=4)
+    assert (row["ranks"], row["nodes"]) == (4, 4)
+    (narrowed,) = predict("all_reduce", [8], 4, DGX, algorithm="tree", protocol="LL")
+    assert (narrowed["algorithm"], narrowed["protocol"]) == ("tree", "LL")
+
+
+def test_a_figure_that_is_missing_is_named() -> None:
+    with pytest.raises(CheckFailed) as raised:
+        predict("all_reduce", [8], 2, catalog.system("mi250x-node"))
+    assert raised.value.hint == "state scale_up in a hardware file of your own (--hardware)"
+    with pytest.raises(CheckFailed) as raised:
+        predict("all_gather", [8], 16, DGX, algorithm="tree")
+    assert raised.value.hint is None
+
+
+def test_a_calibration_tells_of_what_libraries_choose(tmp_path: Path) -> None:
+    path = tmp_path / "calibration.yaml"
+    write_calibration(Calibration(DGX.id, (Sweep("all_reduce", 8, 1, (8, 16), (1e-3, 2e-3)),)), path)
+    (row,) = predict("all_reduce", [8], 8, DGX, calibration=path)
+    assert (row["basis"], row["time_s"]) == ("calibrated", pytest.approx(1e-3))
+    for narrowed in ({"algorithm": "ring"}, {"protocol": "LL"}):
+        with pytest.raises(UsageError, match="does not tell of one algorithm or protocol; leave out --calib"):
+            predict("all_reduce", [8], 8, DGX, calibration=path, **narrowed)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="does not tell of barriers"):
+        predict("barrier", None, 8, DGX, calibration=path)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sweeps at their bounds, in words, without a size, and merged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cclbench.errors import InputError, UsageError
+from cclbench.hardware.sweep import Sweep, among, merged
+
+GOOD: dict[str, Any] = {
+    "kind": "all_reduce",
+    "ranks": 4,
+    "nodes": 2,
+    "bytes": (8, 16, 32),
+    "seconds": (1e-5, 2e-5, 3e-5),
+}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"ranks": 2, "nodes": 2},
+        {"ranks": 1 << 20},
+        {"nodes": 1},
+        {"nodes": 4},
+        {"bytes": (1, 2, 1 << 50)},
+        {"seconds": (1e-12, 1.0, 1e6)},
+    ],
+)
+def test_what_is_a_sweep_still(fields: dict[str, Any]) -> None:
+    assert Sweep(**GOOD | fields).ranks >= 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({"ranks": (1 << 20) + 1}, "among 1,048,577 ranks on 2 nodes: no group of ranks"),
+        ({"nodes": 0}, "on 0 nodes: no group of ranks"),
+        ({"bytes": (), "seconds": ()}, "0 sizes and 0 times"),
+        ({"bytes": (8, 16)}, "2 sizes and 3 times"),
+        ({"bytes": (8, 32, 16)}, "sizes do not rise"),
+        ({"bytes": (8, 16, (1 << 50) + 1)}, "sizes are not within 1 B and 1 PiB"),
+        ({"seconds": (1.0, 1.0, 1e6 + 1)}, "times are not above 0 s and at most 1,000,000 s"),
+        ({"kind": "x" * 41}, f"sweep of {'x' * 40} among 4 ranks: no known collective; known: all_reduce"),
+    ],
+)
+def test_what_is_no_sweep_any_more(fields: dict[str, Any], what: str) -> None:
+    with pytest.raises(InputError) as raised:
+        Sweep(**GOOD | fields)
+    assert what in str(raised.value)
+
+
+def test_a_sweep_in_words() -> None:
+    assert Sweep(**GOOD).name == "a sweep"
+    own = Sweep(**GOOD, source="a.csv")
+    assert (own.name, own.group) == ("a.csv", "all_reduce, 4 ranks on 2 nodes")
+    assert own.figures == Sweep(**GOOD)
+    assert among("all_gather", 1024, 1) == "all_gather, 1,024 ranks on 1 node"
+
+
+@pytest.mark.parametrize(("at", "left"), [(0, (16, 32)), (1, (8, 32)), (2, (8, 16))])
+def test_a_sweep_without_one_of_its_sizes(at: int, left: tuple[int, ...]) -> None:
+    found = Sweep(**GOOD).without(at)
+    assert found.bytes == left
+    assert found.seconds == tuple(
+        dict(zip(GOOD["bytes"], GOOD["seconds"], strict=True))[size] for size in left
+    )
+
+
+def test_sweeps_of_one_group_are_merged_by_medians() -> None:
+    """Sizes that one of them has alone are kept; another group or collective stays apart."""
+    other = Sweep(**GOOD | {"bytes": (4, 8), "seconds": (1e-6, 3e-5)}, source="b")
+    third = Sweep(**GOOD | {"bytes": (8,), "seconds": (9e-5,)})
+    apart = [Sweep(**GOOD | change) for change in ({"nodes": 1}, {"ranks": 8}, {"kind": "all_gather"})]
+    found = merged([Sweep(**GOOD, source="a"), other, *apart, third])
+    assert found[1:] == apart
+    assert found[0] == Sweep("all_reduce", 4, 2, (4, 8, 16, 32), (1e-6, 3e-5, 2e-5, 3e-5))
+
+
+def test_sweeps_of_two_releases_are_not_merged() -> None:
+    with pytest.raises(UsageError) as raised:
+        merged([Sweep(**GOOD, library_version="2.27.3", source="a"), Sweep(**GOOD, source="b")])
+    assert str(raised.value) == (
+        "a and b hold all_reduce, 4 ranks on 2 nodes, of releases 2.27.3 and unknown; "
+        "a calibration is of one: give one of them"
+    )
