@@ -125,11 +125,13 @@ class Phases:
             following = {phase: np.append(at, np.iinfo(np.int64).max) for phase, at in begun.items()}
             until = {phase: at[np.searchsorted(at[:-1], start)] for phase, at in following.items()}
             named = elsewhere & (until["backward"] < until["optimizer"])
-        run = np.searchsorted(np.sort(np.concatenate([*begun.values()])), start[named])
-        first = np.flatnonzero(np.diff(run, prepend=-1) | np.diff(track[named], prepend=-1))
-        if not len(first):
+        if not named.any():
             return NO_RANGES
-        return Ranges(track[named][first], start[named][first], np.maximum.reduceat(end[named], first))
+        thread, begin = track[named], start[named]
+        run = np.searchsorted(np.sort(np.concatenate([*begun.values()])), begin)
+        another = (thread[1:] != thread[:-1]) | (run[1:] != run[:-1])
+        first = np.flatnonzero(np.append(True, another))
+        return Ranges(thread[first], begin[first], np.maximum.reduceat(end[named], first))
 
     def at(self, track: Int64, at: Int64) -> Index:
         """Index in `PHASES` of each thread's phase at each instant, shape of `at`."""
