@@ -102,8 +102,7 @@ class Phases:
         self._found["optimizer"] = marks.ranges.of(marks.called(_OPTIMIZER))
         named = marks.called(_BACKWARD) | marks.where(starts_backward)
         self._found["backward"], _ = joined(calls.ranges.of(of_engine), marks.ranges.of(named))
-        trains = len(self._found["backward"].track) + len(self._found["optimizer"].track)
-        if trains:
+        if any(len(self._found[phase].track) for phase in ("backward", "optimizer")):
             losses = calls.ranges.of(calls.called(f"(?:{_LOSS})$"))
             self._found["loss"], _ = joined(losses, marks.ranges.of(marks.called(_LOSS_RANGE)))
             forward = self._forward(calls, sequence, backward_node)
@@ -119,7 +118,7 @@ class Phases:
         elsewhere = ~backward_node
         for phase in ("optimizer", "backward", "data"):
             elsewhere &= ~self._found[phase].holding(track, start)
-        named = elsewhere & (sequence >= 0) & np.isin(sequence, sequence[backward_node & (sequence >= 0)])
+        named = elsewhere & np.isin(sequence, sequence[backward_node & (sequence >= 0)])
         begun = {phase: np.sort(self._found[phase].start_ns) for phase in ("backward", "optimizer")}
         if not named.any():
             following = {phase: np.append(at, np.iinfo(np.int64).max) for phase, at in begun.items()}

@@ -306,9 +306,10 @@ class TestOnHost:
 
     @pytest.mark.parametrize("kind", ["all_reduce", "broadcast"])
     def test_the_last_two_of_four_that_changed_places(self, kind):
-        """They follow an entry of another group; the first two calls are as they should be."""
+        """They follow two entries of another group; the first two calls are as they should be."""
         told = StatedPayloads()
-        told.add(annotated("all_gather", (0, 2), threads=(9,)), seq=0)
+        for seq in (0, 1):
+            told.add(annotated("all_gather", (0, 2), threads=(9,)), seq=seq)
         for seq, elements in enumerate((100, 200, 300, 400)):
             payload = annotated(kind, (0, 1), threads=(7, 8), in_bytes=4 * elements)
             told.add(payload, start_ns=seq, seq=seq)
@@ -316,7 +317,7 @@ class TestOnHost:
             own(told, start, elements, kind=kind)
         names = (CollectiveName(kind, "gloo"),)
         rows = calls(row(10), row(20), row(30), row(31), names=names)
-        assert collectives.on_host(rows, told, TraceFacts())[0].tolist() == [1, 2, 4, 3]
+        assert collectives.on_host(rows, told, TraceFacts())[0].tolist() == [2, 3, 5, 4]
 
     def test_rows_change_places_only_where_both_then_fit(self):
         """The first row would fit the second call, and the second row fits neither."""
@@ -436,6 +437,10 @@ class TestOnHost:
             396,
         )
         assert (second["group"], second["in_bytes"], second["payload_source"]) == ("0-3", None, None)
+        described = ProcessGroup(name="4", description="mesh_tp", ranks=(0, 1, 2, 3))
+        for groups, dimension in (((described, shared), "tp"), ((shared, described), None)):
+            made, _ = collectives.table(3, one, told, owner, TraceFacts(groups=groups))
+            assert made["dimension"].to_pylist() == [dimension] * 2
         unsure = TraceFacts(groups=(alone, shared, other))
         owner, refused = collectives.on_host(one, told, unsure)
         assert refused == {"no annotation tells its process group": 2}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cclbench.normalize.operators import Ranges
-from cclbench.normalize.phases import Named, Phases, phase_told, runs_node, starts_backward
+from cclbench.normalize.phases import NO_NAMED, Named, Phases, phase_told, runs_node, starts_backward
 from cclbench.schema import PHASES
 
 MAIN, ENGINE = 1, 2
@@ -76,12 +76,14 @@ def test_forward_ends_with_the_op_that_ends_last() -> None:
 def test_ops_without_a_node_of_the_graph_are_no_forward() -> None:
     calls = [*STEP, Call("aten::zeros", 2, 4), Call("aten::rand", 44, 46, 7)]
     assert phases(calls, [OPTIMIZER], [3, 45]) == ["other", "other"]
+    unnumbered = backward("torch::autograd::AccumulateGrad", 86, 88)
+    assert phases([*calls, unnumbered], [OPTIMIZER], [3, 45]) == ["other", "other"]
 
 
 def test_each_forward_lasts_till_the_next_backward_begins() -> None:
     second = [Call(c.name, c.begin + 100, c.end + 100, c.sequence + 2, c.track, c.node) for c in STEP]
-    assert phases([*STEP, *second], [OPTIMIZER], [50, 109, 110, 139, 140]) == [
-        *("other", "other", "forward", "forward", "other"),
+    assert phases([*STEP, *second], [OPTIMIZER], [50, 109, 110, 125, 139, 140]) == [
+        *("other", "other", "forward", "forward", "forward", "other"),
     ]
 
 
@@ -177,6 +179,24 @@ def test_a_rank_without_backward_serves() -> None:
     assert phases(calls, marks, instants) == [
         *("prefill", "prefill", "decode", "mixed", "forward", "forward", "other"),
     ]
+
+
+def test_as_many_backwards_as_optimizers_are_training() -> None:
+    calls = [Call("aten::mm", 10, 20, 0), Call("aten::item", 30, 40), backward("MmBackward0", 60, 70, 0)]
+    assert phases(calls, [OPTIMIZER], [15, 35]) == ["forward", "other"]
+
+
+def test_without_any_rows_nothing_is_known() -> None:
+    nothing = np.empty(0, np.int64)
+    found = Phases(NO_NAMED, nothing, nothing > 0, NO_NAMED)
+    assert found.at(np.array([MAIN]), np.array([5])).tolist() == [PHASES.index("other")]
+    assert runs_node(NO_NAMED).tolist() == []
+
+
+def test_some_of_named_ranges_keep_their_names() -> None:
+    some = named(STEP).of(np.array([False, True, True, False]))
+    assert (some.ranges.start_ns.tolist(), some.called("aten::").tolist()) == ([30, 60], [True, False])
+    assert some.where(lambda name: name.endswith("0")).tolist() == [False, True]
 
 
 def test_loading_data_goes_before_all_and_the_optimizer_before_backward() -> None:
