@@ -247,6 +247,7 @@ def test_a_difference_without_parts_is_told_without_them() -> None:
         subject("A", [row("time.step", 1.0)], card()), subject("B", [row("time.step", 1.2)], card())
     )
     assert found.words.endswith("In the mean a step of B is 200 ms longer.")
+    assert (found.outcome, found.ratio, found.low, found.steps_needed) == ("undecided", 1.2, None, None)
     found = versus(
         subject("A", [row("time.step", 1.0)], card()), subject("B", [row("time.step", 1.0)], card())
     )
