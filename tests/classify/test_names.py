@@ -69,6 +69,9 @@ AT = "at::native::"
             "autograd::engine::evaluate_function: MmBackward0",
             "autograd::engine::evaluate_function: MmBackward0",
         ),
+        ("Memcpy DtoD (Device -> Device) of a graph", "Memcpy DtoD (Device -> Device) of a graph"),
+        ("std::enable_if<true>::type std::enable_if<true>::type f<1>(int)", "f"),
+        ("unsigned long long f(int)", "f"),
         ("all-reduce.12", "all-reduce.12"),
         ("((((", "(((("),
         ("", ""),
@@ -125,6 +128,7 @@ def test_a_name_is_read_as_far_as_real_ones_reach(before: int, expected: str | N
         # Components end where no number stands.
         ("_ZN5aiter11rmsnorm_fwdE", "aiter::rmsnorm_fwd"),
         ("_Z11rmsnorm_fwdgemm", "rmsnorm_fwd"),
+        ("_ZN5aiterL11rmsnorm_fwdE", "aiter::rmsnorm_fwd"),
         ("_ZN12_GLOBAL__N_111rmsnorm_fwdE", "rmsnorm_fwd"),
         ("_Z", "_z"),
         # Demangled: the first type among the arguments.

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cclbench
-from cclbench.analyzers.view.operator_sums import By
+from cclbench.analyzers.view.operator_sums import NO_MODULE, By
 from cclbench.comparison.build import compare
 from cclbench.comparison.comparison import WorkChange
 from cclbench.comparison.operators import Tables, difference
@@ -132,6 +132,98 @@ def test_other_names_are_matched_by_model_and_flops() -> None:
 def test_what_differs_stands_alone(other: dict[str, Any]) -> None:
     before, after = tables([a_row("a", 5, **CONVOLUTION)]), tables([a_row("b", 5, **(CONVOLUTION | other))])
     assert told(difference("A", "B", before, after).operators) == [("a", -5), ("b", 5)]
+
+
+@pytest.mark.parametrize(
+    ("flops", "matched"), [(6.000000000004e9, True), (6.00000000006e9, False), (5.99999999994e9, False)]
+)
+def test_flops_are_compared_by_twelve_digits(flops: float, matched: bool) -> None:
+    before = tables([a_row("cudnn", 50, **CONVOLUTION)])
+    after = tables([a_row("miopen", 60, family="convolution", flops=flops)])
+    found = difference("A", "B", before, after).operators
+    assert [(one.name, one.also) for one in found] == (
+        [("cudnn", "miopen")] if matched else [("miopen", None), ("cudnn", None)]
+    )
+
+
+def test_what_several_of_the_base_share_is_nobodys_match() -> None:
+    before = tables([a_row("a", 5, **CONVOLUTION), a_row("b", 4, **CONVOLUTION)])
+    after = tables([a_row("c", 3, **CONVOLUTION)])
+    found = difference("A", "B", before, after).operators
+    assert [(one.name, one.also, one.change_ns) for one in found] == [
+        ("a", None, -5),
+        ("b", None, -4),
+        ("c", None, 3),
+    ]
+
+
+def test_an_operator_of_one_name_is_not_matched_by_its_model_too() -> None:
+    before = tables([a_row("mm", 5, **CONVOLUTION), a_row("x", 7)])
+    after = tables([a_row("mm", 6, **CONVOLUTION), a_row("y", 3, **CONVOLUTION)])
+    found = difference("A", "B", before, after).operators
+    assert [(one.name, one.also, one.change_ns) for one in found] == [
+        ("x", None, -7),
+        ("y", None, 3),
+        ("mm", None, 1),
+    ]
+
+
+def test_a_roofline_is_known_where_some_time_is() -> None:
+    """Of y the least time is 0 of 10 ns; of z nothing is known; calls are per step."""
+    rows = [a_row("y", 20, roofline_s=0.0, gap_s=20e-9, calls=6), a_row("z", 10)]
+    y, z = difference("A", "B", tables(rows, 2), tables(rows, 2)).operators
+    assert y.before is not None
+    assert z.before is not None
+    assert (y.before.roofline_s, y.before.reached, y.before.calls) == (0.0, 0.0, 3.0)
+    assert (z.before.roofline_s, z.before.reached, z.before.calls) == (None, None, 0.5)
+
+
+def test_what_differs_as_much_is_in_order_of_names() -> None:
+    before = tables([a_row("b", 10), a_row("a", 30), a_row("c", 5)])
+    after = tables([a_row("b", 20), a_row("a", 20), a_row("c", 20)])
+    assert told(difference("A", "B", before, after).operators) == [("c", 15), ("a", -10), ("b", 10)]
+
+
+def test_modules_need_names_in_both_runs() -> None:
+    ops = [a_row("mm", 40)]
+    named = tables(ops, modules=[a_row("Net_0", 40)])
+    part = tables(ops, modules=[a_row("Net_0", 30), a_row(NO_MODULE, 10)])
+    silent = tables(ops, modules=[a_row(NO_MODULE, 40)])
+    assert difference("A", "B", named, silent).modules == ()
+    assert difference("A", "B", silent, named).modules == ()
+    assert told(difference("A", "B", named, part).modules) == [("Net", -10), (NO_MODULE, 10)]
+
+
+def test_modules_of_one_class_add_up_their_rooflines() -> None:
+    modules = [
+        a_row("Net_0/Layer_0", 10, roofline_s=4e-9, gap_s=6e-9),
+        a_row("Net_0/Layer_12", 30, roofline_s=8e-9, gap_s=22e-9),
+        a_row("Net_0/Layer_1b", 5),
+    ]
+    run = tables([a_row("mm", 45)], modules=modules)
+    found = {one.name: one.before for one in difference("A", "B", run, run).modules}
+    assert set(found) == {"Net/Layer", "Net/Layer_1b"}
+    layer = found["Net/Layer"]
+    assert layer is not None
+    assert (layer.time_s, layer.calls) == (pytest.approx(40e-9), 2)
+    assert (layer.roofline_s, layer.reached) == (pytest.approx(12e-9), pytest.approx(0.3))
+
+
+def test_one_shape_alone_says_nothing_more() -> None:
+    shapes = [a_row("mm([2,2])", 30)]
+    before, after = tables([a_row("mm", 30)], shapes=shapes), tables([a_row("mm", 35)], shapes=shapes)
+    assert difference("A", "B", before, after).operators[0].shapes == ()
+
+
+def test_shapes_of_an_operator_that_the_other_calls_otherwise() -> None:
+    shapes = [
+        [a_row(f"{name}([2])", 3 + more), a_row(f"{name}([4])", 7)]
+        for name, more in (("cudnn", 0), ("miopen", 1))
+    ]
+    before = tables([a_row("cudnn", 10, **CONVOLUTION)], shapes=shapes[0])
+    after = tables([a_row("miopen", 11, **CONVOLUTION)], shapes=shapes[1])
+    (found,) = difference("A", "B", before, after).operators
+    assert told(found.shapes) == [("[2]", 1), ("[4]", 0)]
 
 
 def test_shapes_are_told_where_they_are_equal() -> None:
