@@ -95,8 +95,7 @@ def launched(name: str) -> str | None:
         return None
     if name.startswith("_Z"):
         return _mangled_launched(name)
-    begin = name.find("<") + 1
-    text = name[begin : begin + _REACH].replace(ANONYMOUS + "::", "")
+    text = name.partition("<")[2][:_REACH].replace(ANONYMOUS + "::", "")
     found = (inner[0] for inner in _IDENTIFIER.finditer(text))
     return next((inner for inner in found if not _LAUNCHER.match(inner)), None)
 

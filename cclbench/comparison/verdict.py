@@ -204,9 +204,7 @@ def _why(
     more = "longer" if change_ns > 0 else "shorter"
     said = f"{lead} of {other.letter} is {humanise(abs(change_ns) / 1e9, 's')} {more}"
     moved = sorted(parts, key=lambda part: -abs(part.change_ns))
-    told = [part for part in moved if abs(part.change_ns) >= max(1, _TOLD * abs(moved[0].change_ns))][
-        :_MOST_TOLD
-    ]
+    told = [part for part in moved if abs(part.change_ns) >= _TOLD * abs(moved[0].change_ns)][:_MOST_TOLD]
     if not told:
         return f"{said}."
     return f"{said}: {', '.join(map(_part, told))}."

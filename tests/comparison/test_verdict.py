@@ -242,6 +242,15 @@ def test_four_parts_are_told_and_those_of_a_twentieth_of_the_largest() -> None:
         assert found.words.endswith(told)
 
 
+@pytest.mark.parametrize(
+    ("after", "says"), [(1e-9, "longer: compute +1.00 ns."), (-1e-9, "shorter: compute -1.00 ns.")]
+)
+def test_a_nanosecond_is_told(after: float, says: str) -> None:
+    before, after_ = parts_of(compute=0.5, idle_host=0.25), parts_of(compute=0.5 + after, idle_host=0.25)
+    found = versus(subject("A", before, card()), subject("B", after_, card()))
+    assert found.words.endswith(f"In the mean a step of B is 1.00 ns {says}")
+
+
 def test_a_difference_without_parts_is_told_without_them() -> None:
     found = versus(
         subject("A", [row("time.step", 1.0)], card()), subject("B", [row("time.step", 1.2)], card())
