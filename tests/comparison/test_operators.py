@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from subjects import row, subject
 
 import cclbench
+import cclbench.comparison.operators as comparison_operators
 from cclbench.analyzers.view.operator_sums import NO_MODULE, By
 from cclbench.comparison.build import compare
 from cclbench.comparison.comparison import WorkChange
-from cclbench.comparison.operators import Tables, difference
+from cclbench.comparison.operators import Tables, difference, differences
+from cclbench.errors import UsageError
 from cclbench.operator_table import OperatorRow, OperatorTable, operators
 
 
@@ -224,6 +227,40 @@ def test_shapes_of_an_operator_that_the_other_calls_otherwise() -> None:
     after = tables([a_row("miopen", 11, **CONVOLUTION)], shapes=shapes[1])
     (found,) = difference("A", "B", before, after).operators
     assert told(found.shapes) == [("[2]", 1), ("[4]", 0)]
+
+
+def with_operators(
+    monkeypatch: pytest.MonkeyPatch, known: Mapping[str, int | None], steps: int = 1
+) -> list[tuple[str, str, int]]:
+    """Who is set against whom, and by how much: ns of `mm` by letter, None without windows of it."""
+    subjects = [subject(letter, [row("time.step", 1.0)]) for letter in "ABCD"]
+    ids = {f"run-{letter.lower()}": ns for letter, ns in known.items()}
+
+    def found(stored: Any, by: Any, *, window: str, **_: Any) -> list[OperatorTable]:
+        assert (by, window) == (("op", "shape", "module"), "steps")
+        ns = ids[stored.id]
+        if ns == 0:
+            raise UsageError("no rank has work in its windows")
+        made = tables([a_row("mm", ns or 1)], steps if ns else 0)
+        return [made.ops, made.shapes, made.modules]
+
+    monkeypatch.setattr(comparison_operators, "has_operators", lambda stored: stored.id in ids)
+    monkeypatch.setattr(comparison_operators, "operators_by", found)
+    return [(one.base, one.other, one.change_ns) for one in differences(subjects)]
+
+
+def test_each_run_that_has_operators_is_set_against_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert with_operators(monkeypatch, {"A": 40, "B": 50, "D": 10}) == [("A", "B", 10), ("A", "D", -30)]
+    assert with_operators(monkeypatch, {"A": 40, "B": 0, "C": None, "D": 41}) == [("A", "D", 1)]
+
+
+@pytest.mark.parametrize(
+    "known", [{"A": 40}, {"B": 50, "C": 60}, {"A": 0, "B": 50}, {"A": None, "B": 50}, {}]
+)
+def test_without_two_that_have_operators_there_is_no_difference(
+    monkeypatch: pytest.MonkeyPatch, known: dict[str, int | None]
+) -> None:
+    assert with_operators(monkeypatch, known) == []
 
 
 def test_shapes_are_told_where_they_are_equal() -> None:
