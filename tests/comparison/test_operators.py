@@ -263,6 +263,39 @@ def test_without_two_that_have_operators_there_is_no_difference(
     assert with_operators(monkeypatch, known) == []
 
 
+@pytest.mark.parametrize(
+    ("window", "asked"), [("trace", "trace"), ("annotations", "annotations"), (None, "steps")]
+)
+def test_operators_are_those_of_the_windows_of_the_step_time(
+    monkeypatch: pytest.MonkeyPatch, window: str | None, asked: str
+) -> None:
+    seen: list[str] = []
+
+    def found(_: Any, __: Any, *, window: str, **___: Any) -> list[OperatorTable]:
+        seen.append(window)
+        made = tables([a_row("mm", 5)])
+        return [made.ops, made.shapes, made.modules]
+
+    monkeypatch.setattr(comparison_operators, "has_operators", lambda _: True)
+    monkeypatch.setattr(comparison_operators, "operators_by", found)
+    rows = [row("time.step", 1.0, window=window)] if window else []
+    assert len(differences([subject(letter, rows) for letter in "AB"])) == 1
+    assert seen == [asked, asked]
+
+
+@pytest.mark.parametrize("lacking", [{"family": None}, {"flops": None}])
+def test_works_without_a_model_are_not_matched(lacking: dict[str, Any]) -> None:
+    before, after = (tables([a_row(name, 5, **(CONVOLUTION | lacking))]) for name in ("a", "b"))
+    assert told(difference("A", "B", before, after).operators) == [("a", -5), ("b", 5)]
+
+
+def test_a_work_at_its_roofline_has_no_gap() -> None:
+    run = tables([a_row("mm", 10, roofline_s=10e-9, gap_s=0.0)])
+    (mm,) = difference("A", "B", run, run).operators
+    assert mm.before is not None
+    assert (mm.before.roofline_s, mm.before.reached) == (10e-9, 1.0)
+
+
 def test_shapes_are_told_where_they_are_equal() -> None:
     shapes = (
         [a_row("mm([2,2])", 30), a_row("mm([4,4])", 70)],
