@@ -46,7 +46,7 @@ class Ranges:
 
     def parents(self) -> Index:
         """Index of the innermost range that each one begins in, −1 for none; shape (ranges,)."""
-        found = np.full(len(self.track), -1, np.int32)
+        found = np.empty(len(self.track), np.int32)
         for _, own in self._threads():
             starts, ends = self.start_ns[own], self.end_ns[own]
             around, until = intervals.enclosing(ends), np.append(ends, np.iinfo(np.int64).max)

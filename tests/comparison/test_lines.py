@@ -28,6 +28,7 @@ def test_cards_differ_by_path() -> None:
 def test_names_and_evidence_are_no_difference_and_a_missing_card_is_none() -> None:
     other = {**card(), "id": "another", "description": "of another", "evidence": {"launch": "x.sh"}}
     assert card_differences([subject("A", [], card()), subject("B", [], other), subject("C", [])]) == ()
+    assert card_differences([subject("A", [], card()), subject("B", [])]) == ()
 
 
 def test_a_line_has_every_subjects_figure_or_its_reason() -> None:

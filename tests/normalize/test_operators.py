@@ -110,9 +110,10 @@ def test_a_call_begins_in_the_innermost_one_around_it() -> None:
 
 
 def test_a_call_that_begins_as_another_ends_is_not_in_it() -> None:
-    """Call 3 begins as 2 ends, within 1; call 4 as 1 ends; on thread 2 nothing is around."""
-    calls = [(1, 1, 0, 50), (2, 1, 10, 20), (3, 1, 20, 30), (4, 1, 50, 60), (5, 2, 0, 10), (6, 2, 10, 12)]
-    assert parents(calls) == {1: -1, 2: 1, 3: 1, 4: -1, 5: -1, 6: -1}
+    """Call 3 begins as 2 ends, within 1; call 4 as 1 ends; call 6 of thread 2 is in 5, 7 in none."""
+    calls = [(1, 1, 0, 50), (2, 1, 10, 20), (3, 1, 20, 30), (4, 1, 50, 60)]
+    calls += [(5, 2, 0, 10), (6, 2, 5, 7), (7, 2, 10, 12), (8, 3, 0, 10), (9, 3, 9, 10)]
+    assert parents(calls) == {1: -1, 2: 1, 3: 1, 4: -1, 5: -1, 6: 5, 7: -1, 8: -1, 9: 8}
 
 
 def test_after_many_short_calls_the_one_around_all_is_found() -> None:
