@@ -93,7 +93,7 @@ def joined(one: Ranges, other: Ranges) -> tuple[Ranges, Int64]:
 def nearest(parents: Index, flag: Mask) -> Index:
     """Index of the nearest flagged one of each and what holds it, −1 for none."""
     none = np.int32(len(parents))
-    step = np.append(np.where(flag, np.arange(none), np.where(parents >= 0, parents, none)), none)
+    step = np.append(np.where(flag, np.arange(none), parents), none)  # where parents say −1: the last
     while ((further := step[step]) != step).any():
         step = further
     found = step[:-1]

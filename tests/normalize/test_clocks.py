@@ -173,10 +173,15 @@ def test_an_offset_has_to_exceed_a_nanosecond(ahead, applied):
 
 def test_what_is_left_is_the_95th_percentile():
     """Ends of 40 instances lie 2 to 40 ns apart, each way as often: the 38th of twice 1 to 20 ns."""
-    found = apart(*(2 * k * sign for k in range(1, 21) for sign in (1, -1)))
-    assert found.offset_ns.tolist() == [0.0, 0.0]
-    assert found.uncertainty_ns.tolist() == pytest.approx([19.0, 19.0])
-    assert found.residual_ns.tolist() == pytest.approx([19.0, 19.0])
+    ahead = np.array([2 * k * sign for k in range(1, 21) for sign in (1, -1)])
+    rank, instance = np.tile(np.arange(4, dtype=np.int32), 40), np.repeat(np.arange(80), 2)
+    ends = np.repeat(np.arange(40) << 20, 4)
+    ends[::4] += ahead
+    ends[2::4] += 10 * ahead  # of ranks 2 and 3 ten times as much
+    found = estimate(rank, instance, ends, np.full(4, -1, np.int32))
+    assert found.offset_ns.tolist() == [0.0] * 4
+    assert found.uncertainty_ns.tolist() == pytest.approx([19.0, 19.0, 190.0, 190.0])
+    assert found.residual_ns.tolist() == pytest.approx([19.0, 19.0, 190.0, 190.0])
 
 
 def test_ranks_that_only_others_link_share_a_clock():
