@@ -171,17 +171,39 @@ def test_an_offset_has_to_exceed_a_nanosecond(ahead, applied):
     assert found.uncertainty_ns.tolist() == [1.0] * 4
 
 
-def test_what_is_left_is_the_95th_percentile():
-    """Ends of 40 instances lie 2 to 40 ns apart, each way as often: the 38th of twice 1 to 20 ns."""
-    ahead = np.array([2 * k * sign for k in range(1, 21) for sign in (1, -1)])
-    rank, instance = np.tile(np.arange(4, dtype=np.int32), 40), np.repeat(np.arange(80), 2)
-    ends = np.repeat(np.arange(40) << 20, 4)
-    ends[::4] += ahead
-    ends[2::4] += 10 * ahead  # of ranks 2 and 3 ten times as much
+@pytest.mark.parametrize("aside", [[*range(1, 21)] * 2, [0, *[*range(1, 20)] * 2]])
+def test_what_is_left_is_the_95th_percentile(aside):
+    """Ends lie up to 40 ns apart, each way as often: of 40 and of 39 the 38th is 19 ns aside."""
+    sign = np.where(np.arange(len(aside)) < len(aside) / 2, 1, -1)
+    ahead = 2 * np.array(aside) * sign
+    instances = len(ahead)
+    rank, instance = np.tile(np.arange(4, dtype=np.int32), instances), np.repeat(np.arange(2 * instances), 2)
+    order = np.random.default_rng(1).permutation(instances)
+    ends = np.repeat(np.arange(instances) << 20, 4)
+    ends[::4] += ahead[order]
+    ends[2::4] += 10 * ahead[order]  # of ranks 2 and 3 ten times as much
     found = estimate(rank, instance, ends, np.full(4, -1, np.int32))
     assert found.offset_ns.tolist() == [0.0] * 4
     assert found.uncertainty_ns.tolist() == pytest.approx([19.0, 19.0, 190.0, 190.0])
     assert found.residual_ns.tolist() == pytest.approx([19.0, 19.0, 190.0, 190.0])
+
+
+def test_bounded_distances_from_an_offset_cancel():
+    """Of skewed ends, as of any: Σ of distances bounded at 1.5 · 1.4826 of their median is 0 (Huber 1981)."""
+    ahead = 10**8 + np.rint(np.random.default_rng(11).lognormal(10, 2, 60)).astype(np.int64)
+    found = apart(*ahead)
+    away = ahead - (found.offset_ns[0] - found.offset_ns[1])
+    scale = 1.4826 * np.median(abs(away))
+    assert abs(np.clip(away, -1.5 * scale, 1.5 * scale).mean()) < 2e-3 * scale
+
+
+def test_a_rank_that_differs_from_its_host_by_what_ends_spread_agrees():
+    """Without any spread a nanosecond is what is told: 1000, 1000 and 1001 ns are one clock, 1002 is not."""
+    for last, own in ((1001, 1000.0), (1002, 1002.0)):
+        offset = [0, 0, 0, 0, 0, 1000, 1000, last]
+        host = np.array([-1] * 5 + [0] * 3, np.int32)
+        found = estimate(*shared_ends(offset=offset), host)
+        assert found.offset_ns == pytest.approx([0, 0, 0, 0, 0, 1000, 1000, own], abs=1e-6)
 
 
 def test_ranks_that_only_others_link_share_a_clock():
