@@ -67,6 +67,18 @@ def test_no_correlation_beyond_095_is_believed(rho: float) -> None:
     assert 0.5 - math.log(found.low) == pytest.approx(reach(variance, steps, rho), rel=1e-9)
 
 
+def test_steps_by_turns_on_paper() -> None:
+    """Logarithms 0, a, 0, a: lag-1 correlation −3/4, without its bias −3/4 + (1 − 3) / 4 = −5/4.
+
+    Shrunk it is (8 · −5/4 + 10) / 28 = 0, so that Student's interval of two means of 4 remains, of variance
+    a² / 3 each.
+    """
+    a = 0.01
+    found = difference(logs(0, a, 0, a), logs(0.2, 0.2 + a, 0.2, 0.2 + a))
+    half = stdtrit(6, 0.975) * a / math.sqrt(6)
+    assert (math.log(found.low), math.log(found.high)) == pytest.approx((0.2 - half, 0.2 + half))
+
+
 def test_runs_of_different_length_by_welch() -> None:
     """Logarithms 0, a, 0, −a and 0, b, 0, −b, 0, 0: lag-1 products are 0, and so is the correlation found.
 

@@ -193,6 +193,15 @@ def test_a_nanosecond_counts_at_the_time_of_day(beyond: int, fits: bool) -> None
     assert (of_four(starts + epoch, ends + epoch).rule == "R1") == fits
 
 
+@pytest.mark.parametrize(("later", "waited"), [(0, False), (1, True)])
+def test_a_nanosecond_later_is_later_at_the_time_of_day(later: int, waited: bool) -> None:
+    """Ends differ by 10 µs; the last of three ranks comes 20 µs behind the others, or a nanosecond more."""
+    begin = 1_712_195_495_519_689_047 + np.arange(8)[:, None] * 1000 * US
+    starts = begin + np.array([0, 30 * US, 50 * US + later])
+    ends = begin + 200 * US + np.array([[1], [-1]] * 4) * np.array([0, 0, 10]) * US
+    assert (infer(calls(starts, ends), range(3), 3).rule == "R1") == waited
+
+
 @pytest.mark.parametrize(("early", "fits"), [(0, True), (1, False)])
 @pytest.mark.parametrize("instance", [0, 4])
 def test_only_what_ends_differ_by_may_overlap_with_the_next(instance: int, early: int, fits: bool) -> None:
