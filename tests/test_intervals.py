@@ -90,6 +90,67 @@ def test_lengths_of_a_mask_in_windows(
     assert found.tolist() == [len((instants(a) - instants(b)) & instants([window])) for window in windows]
 
 
+def test_lengths_of_each_owner_count_overlaps_once() -> None:
+    """Owner 0: [0, 10), [5, 12), [20, 30); 1: none; 2: [0, 4), [4, 6); 3: [7, 30) around [8, 9), [10, 12)."""
+    rows = [(3, 10, 12), (0, 20, 30), (2, 4, 6), (0, 0, 10), (3, 7, 30), (2, 0, 4), (3, 8, 9), (0, 5, 12)]
+    owner, starts, ends = np.array(rows, np.int64).T
+    found = intervals.union_lengths(owner, starts, ends, 5)
+    assert found.tolist() == [22, 0, 6, 23, 0]
+    assert found.dtype == np.int64
+
+
+def test_one_owner_may_begin_before_another_ends() -> None:
+    owner, starts, ends = np.array([(0, 0, 10), (1, 5, 8), (0, 50, 60), (1, 55, 57)], np.int64).T
+    assert intervals.union_lengths(owner, starts, ends, 2).tolist() == [20, 5]
+    nothing = np.empty(0, np.int64)
+    assert intervals.union_lengths(nothing, nothing, nothing, 2).tolist() == [0, 0]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-9, 9), st.integers(0, 9)), max_size=12))
+def test_lengths_of_owners_are_those_of_their_unions(rows: list[tuple[int, int, int]]) -> None:
+    owner = np.array([row[0] for row in rows], np.int64)
+    starts, ends = pieces([row[1:] for row in rows])
+    expected = [len(instants([row[1:] for row in rows if row[0] == one])) for one in range(4)]
+    assert intervals.union_lengths(owner, starts, ends, 4).tolist() == expected
+
+
+# [0, 100) holds [5, 10) and [20, 90), which holds [20, 40); [40, 90) ends with the one around it.
+NESTED = np.array([0, 5, 20, 20, 40, 200]), np.array([100, 10, 90, 40, 90, 210])
+
+
+def test_what_encloses_a_range_began_before_and_ends_after_it() -> None:
+    assert intervals.enclosing(NESTED[1]).tolist() == [-1, 0, 0, 2, 0, -1]
+    assert intervals.enclosing(np.array([10, 10, 11])).tolist() == [-1, -1, -1]
+    assert intervals.enclosing(np.empty(0, np.int64)).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"),
+    [
+        *((-1, -1), (0, 0), (5, 1), (9, 1), (10, 0), (20, 3), (40, 4), (89, 4), (90, 0), (99, 0), (100, -1)),
+        *((199, -1), (200, 5), (209, 5), (210, -1)),
+    ],
+)
+def test_innermost_is_the_last_that_began_of_those_that_run(at: int, expected: int) -> None:
+    assert intervals.innermost(*NESTED, np.array([at])).tolist() == [expected]
+
+
+def test_nothing_holds_an_instant_where_there_are_no_ranges() -> None:
+    nothing = np.empty(0, np.int64)
+    assert intervals.innermost(nothing, nothing, np.array([0, 5])).tolist() == [-1, -1]
+
+
+def test_atoms_are_cut_at_every_edge_and_cut_once() -> None:
+    edges, (first, second) = intervals.atoms([a_set([(0, 10)]), a_set([(5, 10)])], np.array([5, 7, 20]))
+    assert edges.tolist() == [0, 5, 7, 10, 15, 20]
+    assert first.tolist() == [True, True, True, False, False]
+    assert second.tolist() == [False, True, True, True, False]
+    edges, (none,) = intervals.atoms([EMPTY], np.array([3, 1, 3]))
+    assert (edges.tolist(), none.tolist()) == ([1, 3], [False])
+    edges, (none,) = intervals.atoms([EMPTY])
+    assert (edges.tolist(), none.tolist()) == ([], [])
+
+
 @pytest.mark.parametrize("operation", [intervals.intersect, intervals.subtract, intervals.join])
 def test_empty_sets_are_no_special_case(operation: object) -> None:
     assert callable(operation)

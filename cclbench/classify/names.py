@@ -38,7 +38,7 @@ def head(name: str) -> str:
         return _mangled_head(name)
     text = _TRAILER.sub("", name) if name.endswith(("d", "]")) else name
     if text.startswith(("void ", "std::")):
-        text = _RESULT_TYPE.sub("", text, count=1)
+        text = _RESULT_TYPE.sub("", text)
     text = text.replace(ANONYMOUS + "::", "").replace("<unnamed>::", "")
     ends = [at for at in (text.find("<"), text.find("(")) if at > 0]
     return text[: min([*ends, _HEAD_REACH])]
@@ -77,7 +77,7 @@ def base_name(name: str) -> str:
         return text
     kept, called = _outside_brackets(plain)
     if called or kept.startswith("void "):
-        kept = kept.rsplit(" ", 1)[-1]
+        kept = kept.rpartition(" ")[2]
     if _LAUNCHER.match(kept):
         kept = launched(plain) or kept
     return kept.replace("\0", ANONYMOUS).replace("\1", " ") or name
@@ -95,8 +95,7 @@ def launched(name: str) -> str | None:
         return None
     if name.startswith("_Z"):
         return _mangled_launched(name)
-    begin = name.find("<") + 1
-    text = name[begin : begin + _REACH].replace(ANONYMOUS + "::", "")
+    text = name.partition("<")[2][:_REACH].replace(ANONYMOUS + "::", "")
     found = (inner[0] for inner in _IDENTIFIER.finditer(text))
     return next((inner for inner in found if not _LAUNCHER.match(inner)), None)
 

@@ -98,7 +98,7 @@ def _incomparable(base: Subject, other: Subject, measure: Measure, reasons: Sequ
 def ratio_of(base: Subject, other: Subject, metric: str) -> Ratio:
     """Of a figure that both have and that single steps have: `time.step`, or a rate.
 
-    What is averaged over steps is the time of each, or of a rate its inverse.
+    Its interval is of logarithms, so that a rate's is the inverse of that of the time that each step takes.
     """
     before, after = base.results.value(metric), other.results.value(metric)
     assert before and after  # noqa: S101, PT018 - callers have looked
@@ -106,12 +106,8 @@ def ratio_of(base: Subject, other: Subject, metric: str) -> Ratio:
     steps = len(values[0]), len(values[1])
     if not min(steps):
         return Ratio(after / before, None, None, steps, None)
-    if metric == "time.step":
-        found = difference(*values)
-        return Ratio(after / before, found.low, found.high, steps, found.steps_needed)
-    found = difference(*(1 / rates for rates in values))
-    low, high = (None if end is None else 1 / end for end in (found.high, found.low))
-    return Ratio(after / before, low, high, steps, found.steps_needed)
+    found = difference(*values)
+    return Ratio(after / before, found.low, found.high, steps, found.steps_needed)
 
 
 def _outcome(ratio: Ratio, measure: Measure) -> Outcome:
@@ -150,7 +146,7 @@ def too_few(base: Subject, other: Subject, ratio: Ratio) -> str:
         f"{subject.letter} has {'none but an open one' if subject.all_open else steps}"
         for subject, steps in zip((base, other), ratio.steps, strict=True)
     )
-    more = max(LEAST_STEPS, ratio.needed or 0)
+    more = max(LEAST_STEPS, ratio.needed or LEAST_STEPS)
     enough = f"about {more}" if more > LEAST_STEPS else f"{LEAST_STEPS} or more"
     return f"it takes {LEAST_STEPS} closed steps of each, {counts}; trace {enough} of each"
 
@@ -208,9 +204,7 @@ def _why(
     more = "longer" if change_ns > 0 else "shorter"
     said = f"{lead} of {other.letter} is {humanise(abs(change_ns) / 1e9, 's')} {more}"
     moved = sorted(parts, key=lambda part: -abs(part.change_ns))
-    told = [part for part in moved if abs(part.change_ns) >= max(1, _TOLD * abs(moved[0].change_ns))][
-        :_MOST_TOLD
-    ]
+    told = [part for part in moved if abs(part.change_ns) >= _TOLD * abs(moved[0].change_ns)][:_MOST_TOLD]
     if not told:
         return f"{said}."
     return f"{said}: {', '.join(map(_part, told))}."

@@ -71,30 +71,30 @@ def estimate(
     ranks, r = np.unique(rank.astype(np.int64), return_inverse=True)
     present = len(ranks)
     if not len(ranks):
-        nothing = np.empty(0)
-        return Clocks(ranks, nothing, nothing, nothing, nothing, nothing > 0, nothing > 0, ranks, 0)
+        nothing, none = np.empty(0), np.empty(0, np.bool_)
+        return Clocks(ranks, nothing, nothing, nothing, nothing, none, none, ranks, 0)
     _, i = np.unique(instance, return_inverse=True)
     t0 = int(ends.min())
     t = (ends - t0).astype(np.float64)
     part = _connected(r, i, present)
     cells = _cells(r, i)
     a, b = _offsets(t, r, i, cells, part), np.zeros(present)
-    free = np.bincount(r, minlength=present) >= _DRIFT_POINTS
-    slope = _slopes(_left(t - a[r], i), t, cells, free, part)
+    free = np.bincount(r) >= _DRIFT_POINTS
+    slope = _slopes(_left(t, i), t, cells, free, part)
     worth = free & _explains(slope, _left(t - a[r], i), t, r, i)
     for _ in range(_ROUNDS if worth.any() else 0):
-        slope = _slopes(_left(t - a[r] - b[r] * t, i), t, cells, worth, part)
+        slope = _slopes(_left(t - b[r] * t, i), t, cells, worth, part)
         b = np.where(worth, b + slope, 0.0)
         a = _offsets(t - b[r] * t, r, i, cells, part)
         if abs(slope[worth]).max() * np.ptp(t) < _SETTLED_NS:
             break
     left = _left(t - a[r] - b[r] * t, i)
-    spread = _quantile(abs(left), r, present, 0.95)
+    spread = _quantile(abs(left), r, 0.95)
     uncertainty = np.maximum(spread, 1.0)
     a = _shared(a, uncertainty, host, ~worth)
     applied = (abs(a) > uncertainty) | worth
     a, b = np.where(applied, a, 0.0), np.where(applied, b, 0.0)
-    residual = _quantile(abs(_left(t - a[r] - b[r] * t, i)), r, present, 0.95)
+    residual = _quantile(abs(_left(t - a[r] - b[r] * t, i)), r, 0.95)
     return Clocks(
         ranks=ranks,
         offset_ns=a,
@@ -124,8 +124,7 @@ def _connected(r: Int64, i: Int64, ranks: int) -> Int64:
 
 def _left(t: Float, i: Int64) -> Float:
     """What each end differs from its instance's mean, shape of `t`."""
-    count = np.bincount(i)
-    return t - (np.bincount(i, t) / np.maximum(count, 1))[i]
+    return t - (np.bincount(i, t) / np.bincount(i))[i]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,7 +141,7 @@ class _Cells:
 
     def sum(self, values: Float) -> Float:
         """Sum of each cell's rows."""
-        return np.asarray(np.bincount(self.of, values, len(self.rank)), np.float64)
+        return _sums(self.of, values)
 
 
 def _cells(r: Int64, i: Int64) -> _Cells:
@@ -156,31 +155,40 @@ def _cells(r: Int64, i: Int64) -> _Cells:
     return _Cells(of, cell % ranks, cell // ranks)
 
 
+def _sums(of: Int64, values: Float) -> Float:
+    """Sum of each group's values; `of` numbers the groups."""
+    return np.asarray(np.bincount(of, values), np.float64)
+
+
+def _ratio(part: Float, whole: Float) -> Float:
+    """Of each; 0 where the whole is 0."""
+    return np.divide(part, whole, out=np.zeros(len(whole)), where=whole != 0)
+
+
 def _solved(value: Float, mass: Float, cells: _Cells, free: npt.NDArray[np.bool_]) -> Float:
     """x of each rank that minimises Σ mass·(value − x_rank + m_set)² over x and m; 0 where not `free`.
 
     By conjugate gradients (Hestenes and Stiefel 1952), preconditioned by the diagonal: sets of ranks
     that few instances link converge as well as those that many do.
     """
-    count, sets = len(free), int(cells.ranks_of.max()) + 1
-    of_set = np.maximum(np.bincount(cells.ranks_of, mass, sets), 1e-300)
+    of_set = _sums(cells.ranks_of, mass)
 
     def gradient(v: Float) -> Float:
-        mean = np.bincount(cells.ranks_of, mass * v, sets) / of_set
-        return np.where(free, np.bincount(cells.rank, mass * (v - mean[cells.ranks_of]), count), 0.0)
+        mean = _ratio(_sums(cells.ranks_of, mass * v), of_set)
+        return free * _sums(cells.rank, mass * (v - mean[cells.ranks_of]))
 
-    diagonal = np.maximum(np.bincount(cells.rank, mass, count), 1e-300)
-    x, rest = np.zeros(count), gradient(value)
-    scaled = rest / diagonal
+    diagonal = _sums(cells.rank, mass)
+    x, rest = np.zeros(len(free)), gradient(value)
+    scaled = _ratio(rest, diagonal)
     way, norm = scaled, float(rest @ scaled)
     goal = norm * 1e-24
-    for _ in range(4 * count):
+    for _ in range(4 * len(free)):
         if norm <= goal:
             break
         bent = gradient(way[cells.rank])
         length = norm / float(way @ bent)
         x, rest = x + length * way, rest - length * bent
-        scaled = rest / diagonal
+        scaled = _ratio(rest, diagonal)
         before, norm = norm, float(rest @ scaled)
         way = scaled + norm / before * way
     return x
@@ -191,19 +199,19 @@ def _offsets(t: Float, r: Int64, i: Int64, cells: _Cells, part: Int64) -> Float:
     every = np.ones(len(part), np.bool_)
     rows = cells.sum(np.ones(len(t)))
     left = _left(t, i)
-    offset = _solved(_quantile(left, cells.of, len(cells.rank), 0.5), rows, cells, every)
+    offset = _solved(_quantile(left, cells.of, 0.5), rows, cells, every)
     for _ in range(_ROUNDS):
-        left = t - offset[r]
-        left -= np.bincount(i, left)[i] / np.bincount(i)[i]
+        left = _left(t - offset[r], i)
         scale = 1.4826 * float(np.median(abs(left)))
         if not scale:
             break
-        weight = np.maximum(np.minimum(1.0, _HUBER * scale / np.maximum(abs(left), 1e-9)), 1e-6)
+        bound = _HUBER * scale
+        weight = bound / np.maximum(bound, abs(left))
         left = t - offset[r]
         left -= (np.bincount(i, weight * left) / np.bincount(i, weight))[i]
         mass = cells.sum(weight)
         moved = _solved(cells.sum(weight * left) / mass, mass, cells, every)
-        offset = offset + moved - _medians(moved, part)[part]
+        offset = offset + moved
         if abs(moved).max() < max(_SETTLED_NS, 1e-3 * scale):
             break
     return offset - _medians(offset, part)[part]
@@ -214,8 +222,7 @@ def _slopes(left: Float, t: Float, cells: _Cells, free: npt.NDArray[np.bool_], p
     rows = cells.sum(np.ones(len(t)))
     dt = t - (cells.sum(t) / rows)[cells.of]
     mass = cells.sum(dt * dt)
-    value = np.divide(cells.sum(dt * left), mass, out=np.zeros(len(mass)), where=mass > 0)
-    slope = _solved(value, mass, cells, free)
+    slope = _solved(_ratio(cells.sum(dt * left), mass), mass, cells, free)
     return slope - _medians(slope, part)[part]
 
 
@@ -240,31 +247,28 @@ def _shared(
     shared = offset.copy()
     for one in np.unique(host[host >= 0]).tolist():
         mates = np.flatnonzero((host == one) & free)
-        if len(mates) < 2:
-            continue
-        middle = float(np.median(offset[mates]))
-        agreeing = mates[abs(offset[mates] - middle) <= uncertainty[mates]]
-        shared[agreeing] = middle
+        if len(mates):
+            middle = float(np.median(offset[mates]))
+            shared[mates[abs(offset[mates] - middle) <= uncertainty[mates]]] = middle
     return shared
 
 
 def _medians(values: Float, part: Int64) -> Float:
     """Median of each part's values."""
     order = np.lexsort((values, part))
-    first = np.flatnonzero(np.diff(part[order], prepend=-1))
-    length = np.diff(np.append(first, len(order)))
+    length = np.bincount(part)
+    first = np.cumsum(length) - length
     low, high = first + (length - 1) // 2, first + length // 2
     return np.asarray((values[order][low] + values[order][high]) / 2)
 
 
-def _quantile(values: Float, of: Int64, count: int, q: float) -> Float:
-    """The q-quantile (nearest rank, rounded up) of each group's values; 0 for empty groups."""
+def _quantile(values: Float, of: Int64, q: float) -> Float:
+    """The q-quantile (nearest rank, rounded up) of each group's values; `of` numbers the groups."""
     order = np.lexsort((values, of))
-    length = np.bincount(of, minlength=count)
+    length = np.bincount(of)
     first = np.cumsum(length) - length
-    at = first + np.maximum(np.ceil(q * length).astype(np.int64) - 1, 0)
-    padded = np.append(values[order], 0.0)
-    return np.where(length > 0, padded[np.minimum(at, len(values))], 0.0)
+    at = first + np.ceil(q * length).astype(np.int64) - 1
+    return np.asarray(values[order][at])
 
 
 def for_all(estimated: Clocks, ranks: Int64, clock: Int64) -> Clocks:
@@ -272,13 +276,12 @@ def for_all(estimated: Clocks, ranks: Int64, clock: Int64) -> Clocks:
 
     `clock` is the rank by whose number `estimated` knows each rank's clock, shape of `ranks`.
     """
-    last = max(len(estimated.ranks) - 1, 0)
-    at = np.minimum(np.searchsorted(estimated.ranks, clock), last)
-    known = estimated.ranks[at] == clock if len(estimated.ranks) else np.zeros(len(ranks), np.bool_)
+    known = np.isin(clock, estimated.ranks)
+    at = np.searchsorted(estimated.ranks, clock[known])
 
     def spread(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         whole = np.zeros(len(ranks), values.dtype)
-        whole[known] = values[at[known]]
+        whole[known] = values[at]
         return whole
 
     names = ("offset_ns", "drift", "residual_ns", "uncertainty_ns", "applied", "part")

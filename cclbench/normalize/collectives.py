@@ -65,7 +65,7 @@ def dimension_of(description: str | None) -> str | None:
     """The parallel dimension a group's description names: `mesh_tp`, `TENSOR_MODEL_PARALLEL_GROUP`."""
     text = (description or "").lower()
     found = [dimension for dimension, pattern in _DIMENSIONS if re.search(pattern, text)]
-    return found[0] if len(found) == 1 else None
+    return found.pop() if len(found) == 1 else None
 
 
 def on_device(calls: Calls, told: StatedPayloads) -> Int64:
@@ -190,8 +190,8 @@ def table(
     """Rows of `schema.COLLECTIVES`, one for each call, in order; and the groups they are on."""
     groups = {group.name: group for group in facts.groups}
     only = _only_group(facts)
-    code = np.where(owner >= 0, np.array([*told.code, -1], np.int64)[owner], -1)
-    seq = np.where(owner >= 0, np.array([*told.seq, -1], np.int64)[owner], -1)
+    # Of a call without an entry, whose owner is −1, the last.
+    code, seq = (np.array([*column, -1], np.int64)[owner] for column in (told.code, told.seq))
     pairs, of_call = np.unique(code * len(calls.names) + calls.name, return_inverse=True)
     payloads = list(told.payloads)
     described = []

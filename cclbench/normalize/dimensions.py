@@ -29,12 +29,10 @@ def by_shape(ranks: Sequence[int], degrees: Mapping[str, int]) -> str | None:
     inner = 1
     for degree, dimension in _INNER_TO_OUTER:
         size = degrees.get(degree, 1)
-        if size > 1 and (len(ranks), stride) == (size, inner):
+        if (len(ranks), stride) == (size, inner):
             found.add(dimension)
-        if degree == "dp_replicate" and (len(ranks), stride) == (
-            size * degrees.get("dp_shard", 1),
-            inner // degrees.get("dp_shard", 1),
-        ):
+        shards = degrees.get("dp_shard", 1)
+        if degree == "dp_replicate" and (len(ranks), stride) == (size * shards, inner // shards):
             found.add(dimension)
         inner *= size
     return found.pop() if len(found) == 1 else None

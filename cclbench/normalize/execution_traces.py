@@ -31,12 +31,12 @@ def owners(processes: Mapping[Path, int | None], ranks: Mapping[int, int | None]
         if process is None or shared[process] > 1 or len(fitting) > 1:
             fitting = [path for path in fitting if _number(path) == rank]
         if len(fitting) == 1:
-            found[rank] = fitting[0]
+            found[rank] = fitting.pop()
     return found
 
 
 def _number(path: Path) -> int | None:
-    number = _NUMBER.search(re.sub(r"(\.json)?(\.gz)?$", "", path.name))
+    number = _NUMBER.search(path.name)
     return int(number[1]) if number else None
 
 
@@ -50,7 +50,7 @@ def place(told: StatedPayloads, trace: ExecutionTrace, facts: TraceFacts) -> tup
     payloads = list(told.payloads)
     of_backend = np.array([p.source == "annotation" and p.ranks is None for p in payloads] or [False])
     row, code, start = (np.array(column, np.int64) for column in (told.row, told.code, told.start_ns))
-    at = np.flatnonzero((row < 0) & of_backend[code]) if len(told) else np.empty(0, np.int64)
+    at = np.flatnonzero((row < 0) & of_backend[code])
     at = at[np.argsort(start[at], kind="stable")]
     annotated = [payloads[c] for c in code[at].tolist()]
     if difference := _difference(annotated, trace):

@@ -184,7 +184,7 @@ def _waited(starts: Int64, offset: Float, spread: Float) -> Mask:
     plain = (starts - starts.min()).astype(np.float64)
     gaps, last = [], []
     for arrival in (plain, plain - offset):
-        second, first = np.partition(arrival, -2, axis=1)[:, -2:].T
+        second, first = np.sort(arrival, axis=1)[:, -2:].T
         gaps.append(first - second)
         last.append(arrival.argmax(axis=1))
     return np.asarray((last[0] == last[1]) & (np.minimum(*gaps) > 2 * spread))

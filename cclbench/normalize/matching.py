@@ -92,7 +92,7 @@ def match(rows: Rows, pair_kinds: tuple[int, int]) -> Matching:
             found, ambiguous = keys(rows, at)
             reason[at[ambiguous]] = AMBIGUOUS
             key[at] = np.where(found >= 0, found + used, -1)
-            used += int(found.max(initial=-1)) + 1
+            used += int(found.max()) + 1
     return _instances(rows, key, reason, pairs)
 
 
@@ -118,7 +118,7 @@ def _by_number(rows: Rows, at: Int64) -> tuple[Int64, Mask]:
     call = _codes(rows.group[at], rows.seq[at])
     occurrence = _occurrence(rows.rank[at], call)
     whole = _codes(call, rows.kind[at], occurrence)
-    times = np.bincount(_codes(call, rows.rank[at]))[_codes(call, rows.rank[at])]
+    times = _times(call, rows.rank[at])
     ambiguous = _differs(call, times) | _differs(_codes(call, occurrence), rows.kind[at].astype(np.int64))
     return np.where(ambiguous, -1, whole), ambiguous
 
@@ -139,8 +139,7 @@ def _by_place(lane: Int64, rank: Int32, call: Int64) -> tuple[Int64, Mask]:
     """Keys of rows by (lane, place in its order), aligned where the ranks' calls differ."""
     place = _occurrence(rank, lane)
     ambiguous = np.zeros(len(lane), np.bool_)
-    count = np.bincount(_codes(lane, rank))[_codes(lane, rank)]
-    uneven = _differs(lane, count) | np.isin(lane, lane[_differs(_codes(lane, place), call)])
+    uneven = _differs(lane, _times(lane, rank)) | np.isin(lane, lane[_differs(_codes(lane, place), call)])
     for one in np.unique(lane[uneven]).tolist():
         here = np.flatnonzero(lane == one)
         place[here], ambiguous[here] = _aligned(rank[here], call[here])
@@ -150,18 +149,15 @@ def _by_place(lane: Int64, rank: Int32, call: Int64) -> tuple[Int64, Mask]:
 def _aligned(rank: Int32, call: Int64) -> tuple[Int64, Mask]:
     """Places of one group's rows, −1 where there is none, and which rows could take several.
 
-    Each rank is aligned with the one that has most rows; a pair counts only where the first and the
-    last of the longest common subsequences agree on it.
+    Each rank is aligned with the one that has most rows, itself with itself; a pair counts only where the
+    first and the last of the longest common subsequences agree on it.
     """
     ranks, counts = np.unique(rank, return_counts=True)
     longest = np.flatnonzero(rank == ranks[np.argmax(counts)])
     place = np.full(len(rank), -1, np.int64)
     ambiguous = np.zeros(len(rank), np.bool_)
-    place[longest] = np.arange(len(longest))
     for one in ranks.tolist():
         mine = np.flatnonzero(rank == one)
-        if one == rank[longest[0]]:
-            continue
         a, b = call[longest].tolist(), call[mine].tolist()
         first = common(a, b)
         last = [(len(a) - 1 - i, len(b) - 1 - j) for i, j in common(a[::-1], b[::-1])]
@@ -181,7 +177,8 @@ def common(a: list[int], b: list[int]) -> list[tuple[int, int]]:
     """
     reach: dict[int, int] = {1: 0}
     trail: list[dict[int, int]] = []
-    for d in range(len(a) + len(b) + 1):
+    d = 0
+    while True:
         trail.append(dict(reach))
         for k in range(-d, d + 1, 2):
             down = k == -d or (k != d and reach[k - 1] < reach[k + 1])
@@ -191,7 +188,7 @@ def common(a: list[int], b: list[int]) -> list[tuple[int, int]]:
             reach[k] = x
             if x >= len(a) and x - k >= len(b):
                 return _walked(trail, len(a), len(b))
-    return []
+        d += 1
 
 
 def _walked(trail: list[dict[int, int]], x: int, y: int) -> list[tuple[int, int]]:
@@ -233,6 +230,12 @@ def _codes(*columns: npt.NDArray[np.signedinteger]) -> Int64:
         if len(columns) > 1:
             code = np.unique(code, return_inverse=True)[1]
     return code
+
+
+def _times(*columns: npt.NDArray[np.signedinteger]) -> Int64:
+    """How many rows have the same combination, shape of the columns."""
+    code = _codes(*columns)
+    return np.bincount(code)[code]
 
 
 def _occurrence(rank: Int32, of: Int64) -> Int64:

@@ -46,7 +46,7 @@ class Ranges:
 
     def parents(self) -> Index:
         """Index of the innermost range that each one begins in, −1 for none; shape (ranges,)."""
-        found = np.full(len(self.track), -1, np.int32)
+        found = np.empty(len(self.track), np.int32)
         for _, own in self._threads():
             starts, ends = self.start_ns[own], self.end_ns[own]
             around, until = intervals.enclosing(ends), np.append(ends, np.iinfo(np.int64).max)
@@ -93,7 +93,7 @@ def joined(one: Ranges, other: Ranges) -> tuple[Ranges, Int64]:
 def nearest(parents: Index, flag: Mask) -> Index:
     """Index of the nearest flagged one of each and what holds it, −1 for none."""
     none = np.int32(len(parents))
-    step = np.append(np.where(flag, np.arange(none), np.where(parents >= 0, parents, none)), none)
+    step = np.append(np.where(flag, np.arange(none), parents), none)  # where parents say −1: the last
     while ((further := step[step]) != step).any():
         step = further
     found = step[:-1]

@@ -102,8 +102,7 @@ class Phases:
         self._found["optimizer"] = marks.ranges.of(marks.called(_OPTIMIZER))
         named = marks.called(_BACKWARD) | marks.where(starts_backward)
         self._found["backward"], _ = joined(calls.ranges.of(of_engine), marks.ranges.of(named))
-        trains = len(self._found["backward"].track) + len(self._found["optimizer"].track)
-        if trains:
+        if any(len(self._found[phase].track) for phase in ("backward", "optimizer")):
             losses = calls.ranges.of(calls.called(f"(?:{_LOSS})$"))
             self._found["loss"], _ = joined(losses, marks.ranges.of(marks.called(_LOSS_RANGE)))
             forward = self._forward(calls, sequence, backward_node)
@@ -119,17 +118,19 @@ class Phases:
         elsewhere = ~backward_node
         for phase in ("optimizer", "backward", "data"):
             elsewhere &= ~self._found[phase].holding(track, start)
-        named = elsewhere & (sequence >= 0) & np.isin(sequence, sequence[backward_node & (sequence >= 0)])
+        named = elsewhere & np.isin(sequence, sequence[backward_node & (sequence >= 0)])
         begun = {phase: np.sort(self._found[phase].start_ns) for phase in ("backward", "optimizer")}
         if not named.any():
             following = {phase: np.append(at, np.iinfo(np.int64).max) for phase, at in begun.items()}
             until = {phase: at[np.searchsorted(at[:-1], start)] for phase, at in following.items()}
             named = elsewhere & (until["backward"] < until["optimizer"])
-        run = np.searchsorted(np.sort(np.concatenate([*begun.values()])), start[named])
-        first = np.flatnonzero(np.diff(run, prepend=-1) | np.diff(track[named], prepend=-1))
-        if not len(first):
+        if not named.any():
             return NO_RANGES
-        return Ranges(track[named][first], start[named][first], np.maximum.reduceat(end[named], first))
+        thread, begin = track[named], start[named]
+        run = np.searchsorted(np.sort(np.concatenate([*begun.values()])), begin)
+        another = (thread[1:] != thread[:-1]) | (run[1:] != run[:-1])
+        first = np.flatnonzero(np.append(True, another))
+        return Ranges(thread[first], begin[first], np.maximum.reduceat(end[named], first))
 
     def at(self, track: Int64, at: Int64) -> Index:
         """Index in `PHASES` of each thread's phase at each instant, shape of `at`."""

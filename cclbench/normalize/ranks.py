@@ -64,7 +64,7 @@ def distinct(members: Sequence[Member]) -> list[tuple[int, str]]:
     ):
         return _in_order(members)
     if len(members) == 1:
-        rank, source = ranks[0]
+        ((rank, source),) = ranks
         return [(0, "nothing: taken as rank 0") if rank is None else (rank, source or "")]
     unknown = [member.file for member, (rank, _) in zip(members, ranks, strict=True) if rank is None]
     if unknown:
@@ -74,9 +74,9 @@ def distinct(members: Sequence[Member]) -> list[tuple[int, str]]:
             where=unknown[0],
             hint="name them rank<N>..., or list their ranks in a card",
         )
-    owner: dict[int, Member] = {}
+    owner: dict[int | None, Member] = {}
     for member, (rank, _) in zip(members, ranks, strict=True):
-        if (other := owner.setdefault(rank or 0, member)) is not member:
+        if (other := owner.setdefault(rank, member)) is not member:
             also = other.file if other.file != member.file else f"{other.name!r} of the same file"
             raise InputError(
                 f"claims rank {rank}, and so does {also}",

@@ -119,21 +119,24 @@ def marks(
         return NO_MARKS, Counter()
     found.sort(key=lambda pair: (pair[0].start_ns, -pair[0].end_ns))
     left_out: Counter[str] = Counter()
-    steps: list[list[int | None]] = []
+    numbers: list[int | None] = []
+    starts: list[int] = []
+    ends: list[int] = []
     for annotation, match in found:
         text = next((g for g in match.groups() if g), None)
         number = int(text) if text and text.isdecimal() and len(text) < 10 else None
         if annotation.end_ns <= annotation.start_ns:
             left_out["its annotation has no duration"] += 1
-        elif steps and annotation.start_ns < (steps[-1][2] or 0):
-            if number != steps[-1][0] or number is None:
+        elif ends and annotation.start_ns < ends[-1]:
+            if number is None or number != numbers[-1]:
                 left_out["its annotation lies inside another step's"] += 1
             else:
-                steps[-1][2] = max(steps[-1][2] or 0, annotation.end_ns)
+                ends[-1] = max(ends[-1], annotation.end_ns)
         else:
-            steps.append([number, annotation.start_ns, annotation.end_ns])
-    starts, ends = (np.array([s[i] for s in steps], np.int64) for i in (1, 2))
-    return Marks(_distinct([s[0] for s in steps]), starts, ends), left_out
+            numbers.append(number)
+            starts.append(annotation.start_ns)
+            ends.append(annotation.end_ns)
+    return Marks(_distinct(numbers), np.array(starts, np.int64), np.array(ends, np.int64)), left_out
 
 
 POLICIES: Final = ("steps", "annotations", "trace")
@@ -199,8 +202,9 @@ def device_windows(
     is closed.
     """
     left_out: Counter[str] = Counter()
-    opening = _by_step(rows.step, rows.starts, rows.kernel, np.minimum)
-    ending = _by_step(rows.step, rows.ends, rows.step >= 0, np.maximum)
+    launched = rows.step >= 0
+    opening = _by_step(rows.step, rows.starts, rows.kernel & launched, np.minimum)
+    ending = _by_step(rows.step, rows.ends, launched, np.maximum)
     present = sorted(opening)
     left_out["no kernel was launched in it"] = len(marks.numbers) - len(present)
     windows: dict[int, Window] = {}
@@ -218,28 +222,28 @@ def device_windows(
                 host_ns.append(int(marks.starts[following] - marks.starts[index]))
     closed = [w.end_ns - w.start_ns for w in windows.values() if not w.open]
     periods = Periods(fmean(closed), fmean(host_ns)) if closed else None
-    return _with_purity(windows, rows), +left_out, periods
+    return _with_purity(windows, rows, len(marks.numbers)), +left_out, periods
 
 
 def _by_step(step: Int64, at: Int64, chosen: Mask, ufunc: np.ufunc) -> dict[int, int]:
     """The least or largest `at` of the chosen rows of each step."""
-    rows = np.flatnonzero(chosen & (step >= 0))
+    rows = np.flatnonzero(chosen)
     rows = rows[np.argsort(step[rows], kind="stable")]
     present, first = np.unique(step[rows], return_index=True)
     values = ufunc.reduceat(at[rows], first) if len(rows) else first
     return dict(zip(present.tolist(), values.tolist(), strict=True))
 
 
-def _with_purity(windows: Mapping[int, Window], rows: DeviceRows) -> list[Window]:
-    """Disjoint windows, by their step's index, with the share of |C∪K| in each that its step launched."""
+def _with_purity(windows: Mapping[int, Window], rows: DeviceRows, steps: int) -> list[Window]:
+    """Disjoint windows, by their step's index below `steps`, with its own launches' share of |C∪K|."""
     if not windows:
         return []
     starts, ends = (
         np.array([getattr(window, name) for window in windows.values()]) for name in ("start_ns", "end_ns")
     )
-    place = np.full(max(*windows, int(rows.step.max(initial=0))) + 2, -1)
+    place = np.full(steps, -1)
     place[list(windows)] = np.arange(len(windows))
-    window = place[rows.step]  # a row of no step has −1, the last place
+    window = np.where(rows.step >= 0, place[rows.step], -1)
     own = rows.kernel & (window >= 0)
     by_own = intervals.union(
         np.maximum(rows.starts[own], starts[window[own]]), np.minimum(rows.ends[own], ends[window[own]])
@@ -268,7 +272,9 @@ def annotation_windows(
         if horizon is None or e <= horizon
     }
     left_out = +Counter({"the file is cut before its end": len(marks.numbers) - len(windows)})
-    return list(windows.values()) if rows is None else _with_purity(windows, rows), left_out
+    if rows is None:
+        return list(windows.values()), left_out
+    return _with_purity(windows, rows, len(marks.numbers)), left_out
 
 
 def table(rank: int, windows: Sequence[Window]) -> pa.Table:

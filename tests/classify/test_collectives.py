@@ -223,3 +223,16 @@ def test_rccl_has_nccls_names_and_the_vendor_decides(name: str, vendor: str | No
 def test_bus_factor_of_eight_ranks(kind: str, factor: float) -> None:
     assert bus_factor(kind, 8) == factor
     assert bus_factor("all_reduce", 1) == 0
+    assert bus_factor("all_gather", 4) == 0.75
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("two_shot_all_reduce_kernel<float, 16, 8, true, false>", "reduce_scatter"),
+        ("two_shot_all_reduce_kernel<float, 16, 8, (bool)1, (bool)0>", "reduce_scatter"),
+        ("two_shot_all_reduce_kernel<float, 16, 8, false, true>", "all_reduce"),
+    ],
+)
+def test_an_instance_of_an_all_reduce_kernel_that_reduces_and_scatters(name: str, kind: str) -> None:
+    assert collective(f"void (anonymous namespace)::{name}(float**)") == CollectiveName(kind, "custom")

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cclbench.classify import base_name, category, collective
+from cclbench.classify.names import subject
 
 AT = "at::native::"
 
@@ -68,6 +69,9 @@ AT = "at::native::"
             "autograd::engine::evaluate_function: MmBackward0",
             "autograd::engine::evaluate_function: MmBackward0",
         ),
+        ("Memcpy DtoD (Device -> Device) of a graph", "Memcpy DtoD (Device -> Device) of a graph"),
+        ("std::enable_if<true>::type std::enable_if<true>::type f<1>(int)", "f"),
+        ("unsigned long long f(int)", "f"),
         ("all-reduce.12", "all-reduce.12"),
         ("((((", "(((("),
         ("", ""),
@@ -100,6 +104,81 @@ def test_base_name(name: str, expected: str) -> None:
 def test_what_a_launcher_launches_decides_mangled_or_cut(name: str, expected: str | None) -> None:
     assert category(name) == expected
     assert collective(name) is None
+
+
+@pytest.mark.parametrize(("before", "expected"), [(1020, "gemm"), (1021, None)])
+def test_a_name_is_read_as_far_as_real_ones_reach(before: int, expected: str | None) -> None:
+    """1,024 characters of a name tell what it is, and 8,192 stand for it."""
+    assert category("x" * before + "gemm") == expected
+    assert len(base_name("x" * 8192)) == len(base_name("x" * 8193)) == 8192
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        # Before the launched type: integers, a nested constant, the launcher's own namespace, another prefix.
+        ("_ZN7cutlass6KernelILi128ELn4EN4cute5sgemmIiEEEEvv", "cute::sgemm"),
+        ("_ZN7cutlass6KernelINK4cute9flash_fwdIiEEEEvv", "cute::flash_fwd"),
+        ("_ZN7cutlass6KernelINS_4gemm5sgemmIiEEEEvv", "cutlass::gemm::sgemm"),
+        ("_ZN7ck_tile6kentryILi1ENS1_13FmhaFwdKernelIiEEEEvv", "fmhafwdkernel"),
+        ("_ZN7cutlass6KernelIN5flash20enable_sm90_or_laterINS1_3FwdINS1_4", "fwd"),
+        # Cut, or without a type: the launcher.
+        ("_ZN7cutlass6KernelIiE", "cutlass::kernel"),
+        ("_ZN7cutlass6KernelI9", "cutlass::kernel"),
+        # Components end where no number stands.
+        ("_ZN5aiter11rmsnorm_fwdE", "aiter::rmsnorm_fwd"),
+        ("_Z11rmsnorm_fwdgemm", "rmsnorm_fwd"),
+        ("_ZN5aiterL11rmsnorm_fwdE", "aiter::rmsnorm_fwd"),
+        ("_ZN12_GLOBAL__N_111rmsnorm_fwdE", "rmsnorm_fwd"),
+        ("_Z", "_z"),
+        # Demangled: the first type among the arguments.
+        ("void cutlass::Kernel<(anonymous namespace)::F<int>>(int)", "f"),
+        ("cutlass::Kernel<true, 5, a::b>", "a::b"),
+        ("cutlass::Kernel<cutlass::device_kernel<a::b>>", "a::b"),
+        ("cutlass::Kernel<true, 5>", "cutlass::kernel"),
+        # Result types, anonymous namespaces, what a compiler appends.
+        ("void a::(anonymous namespace)::f<int>(int)", "a::f"),
+        ("void a::<unnamed>::f(int)", "a::f"),
+        ("std::enable_if<!(false), void>::type internal::f<int>(int)", "internal::f"),
+        ("std::f<int>(int)", "std::f"),
+        ("a [clone .x] [clone .kd]", "a"),
+        ("a.kd", "a"),
+        ("f(a<b>)", "f"),
+        ("f<a(b)>", "f"),
+        ("(x)", "(x)"),
+        ("<x>", "<x>"),
+    ],
+)
+def test_what_the_rules_look_at(name: str, expected: str) -> None:
+    assert subject(name) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("f<(a > b)>(int)", "f"),
+        ("f<a[3 > 2]>(int)", "f"),
+        ("f<{a}>(int)", "f"),
+        ("void f<int>(int) const", "f"),
+        ("f(int)::g(int)", "f::g"),
+        ("f<(x->y)>(int)", "f"),
+        ("a::operator<(int)", "a::operator<"),
+        ("a::operator->", "a::operator->"),
+        ("f)(int)", "f)"),
+        ("f>(int)", "f>"),
+        ("f<a)>(int)", "f"),
+        ("void f[abi:cxx11](int)", "f[abi:cxx11]"),
+        ("void f[with T = int](int)", "f[with T = int]"),
+        ("decltype(f()) g()", "g"),
+        ("a->b(int)", "a->b"),
+        ("int f(int)::g", "f::g"),
+        ("int f<a, b", "f"),
+        ("int h", "int h"),
+        ("int h(int)", "h"),
+    ],
+)
+def test_brackets_are_matched_with_their_own_kind(name: str, expected: str) -> None:
+    assert base_name(name) == expected
 
 
 @given(st.text(alphabet=st.sampled_from("ab_:<>(){}[] .Z0123456789~,&*-=!") | st.characters(), max_size=200))

@@ -5,7 +5,13 @@ from __future__ import annotations
 
 import pytest
 
-from cclbench.classify.serving_steps import batch_size, request_lengths
+from cclbench.classify.serving_steps import (
+    batch_size,
+    is_serving_step,
+    is_vllm_step,
+    request_lengths,
+    serving_phase,
+)
 from cclbench.operators.call import NoModel, parse
 from cclbench.operators.cost import cost_of
 
@@ -51,8 +57,41 @@ def test_without_lengths_there_is_no_figure() -> None:
         ("step[DECODE bs=32]", 32),
         ("step[DECODE]", None),
         ("ProfilerStep#3", None),
+        (f"step[DECODE bs={'9' * 15}]", 10**15 - 1),
+        (f"step[DECODE bs={'9' * 16}]", None),
+        (f"execute_context_1_generation_{'9' * 16}", None),
         (f"step[DECODE bs={'9' * 5000}]", None),
     ],
 )
 def test_the_requests_of_a_step(name: str, requests: int | None) -> None:
     assert batch_size(name) == requests
+
+
+@pytest.mark.parametrize(
+    ("name", "phase"),
+    [
+        ("execute_context_2(512)_generation_0(0)", "prefill"),
+        ("execute_6_context_0(0)_generation_6(6)", "decode"),
+        ("execute_context_10_generation_20", "mixed"),
+        ("execute_context_00(0)_generation_0(0)", None),
+        ("step[EXTEND bs=2 toks=512]", "prefill"),
+        ("step[DECODE bs=2]", "decode"),
+        ("step[MIXED bs=2]", "mixed"),
+        ("step[IDLE bs=0]", None),
+        ("ProfilerStep#3", None),
+    ],
+)
+def test_the_phase_of_a_step(name: str, phase: str | None) -> None:
+    assert serving_phase(name) == phase
+
+
+def test_steps_are_known_by_the_engine_that_names_them() -> None:
+    vllm, sglang, other = "execute_context_0_generation_0", "step[IDLE bs=0]", "step 3"
+    assert [is_vllm_step(name) for name in (vllm, sglang, other)] == [True, False, False]
+    assert [is_serving_step(name) for name in (vllm, sglang, other)] == [True, True, False]
+
+
+def test_pairs_of_queries_and_keys_are_those_of_both_phases() -> None:
+    """Two prefills of 2 and 3 queries to 2 and 5 keys: 3 and 12 pairs; one of 4 keys generates: 4 pairs."""
+    name = "execute_6_context_2(sq5sk7sqsq13sqsk19)_generation_1(sq1sk4sqsq1sqsk4)"
+    assert request_lengths(name) == (11, 19)

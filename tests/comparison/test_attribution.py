@@ -63,6 +63,35 @@ def test_a_difference_by_part_and_what_moved() -> None:
         ("category", "gemm", 0.3, 0.25),
     ]
     assert (host.untold, idle.untold) == (("A",), ())
+    compute, host, idle = changes(other, base, 0)
+    assert [c.change_ns for c in (compute, host, idle)] == [-50_000_000, -20_000_000, 70_000_000]
+    assert (host.before_s, host.after_s, host.untold) == (0.02, 0.0, ("A",))
+    assert [(m.name, m.before_s, m.after_s) for m in compute.movers] == [
+        ("moe", 0.1, 0.0),
+        ("gemm", 0.25, 0.3),
+    ]
+
+
+def test_a_part_without_time_is_told_all_the_same() -> None:
+    """Zero is no unknown: neither run waits, and B hides all copies."""
+    base = subject("A", parts_of(compute=1.0, exposed_wait=0.0, exposed_copy=0.5))
+    other = subject("B", parts_of(compute=1.0, exposed_wait=0.0, exposed_copy=0.0))
+    assert [
+        (c.part, c.before_s, c.after_s, c.change_ns, c.untold) for c in changes(base, other, -500_000_000)
+    ] == [
+        ("compute", 1.0, 1.0, 0, ()),
+        ("exposed_wait", 0.0, 0.0, 0, ()),
+        ("exposed_copy", 0.5, 0.0, -500_000_000, ()),
+    ]
+
+
+def test_rows_of_one_place_add_up() -> None:
+    """A category on two streams: 0.1 and 0.2 s of it."""
+    rows = parts_of(compute=0.5)
+    rows += [row("time.step_parts", s, stat="compute", category="gemm") for s in (0.1, 0.2)]
+    rows += [row("time.step_parts", 0.2, stat="exposed_wait", category="gemm")]
+    (compute,) = changes(subject("A", parts_of(compute=0.5)), subject("B", rows), 0)
+    assert [(m.name, m.before_s, round(m.after_s, 9)) for m in compute.movers] == [("gemm", 0.0, 0.3)]
 
 
 def test_what_moves_most_comes_first_whether_it_rises_or_falls() -> None:

@@ -121,6 +121,10 @@ def test_every_other_subject_is_checked_against_the_first() -> None:
         ("comm.busbw[collective] < 1 GB/s", "selects nothing; select by stat, collective"),
         ("comm.busbw[rank=0] < 1 GB/s", "selects nothing"),
         ("bandwidth_utilization_peertopeer_group_6 < -1%", "choose one: comm.busbw[collective=send]"),
+        ("comm.busbw[collective=] < 1 GB/s", '"collective=" selects nothing'),
+        ("comm.busbw[=all_reduce] < 1 GB/s", '"=all_reduce" selects nothing'),
+        ("comm.busbw[stat=a,stat=b] < 1 GB/s", '"stat=b" selects nothing'),
+        ("time.step[stat=cv] > 0.2 s", "time.step takes a plain number"),
         ("x" * 100_000, "not understood"),
     ],
 )
@@ -237,6 +241,92 @@ def test_partial_figures_are_refused() -> None:
         assert outcome(expression, whole, part) == ("refused", "comm.volume of B is partial (left out: 73)")
     assert outcome("comm.volume > +5%", part, whole)[0] == "refused"
     assert outcome("comm.volume > 1 GB", part, whole)[0] == "passed"
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.0, 0.2), (0.2, 0.0), (0.0, 0.0)])
+def test_figures_of_which_one_is_zero_have_no_percentage(before: float, after: float) -> None:
+    base, other = (
+        subject(letter, [row("overlap.ratio", value, "1")]) for letter, value in (("A", before), ("B", after))
+    )
+    found, reason = outcome("overlap.ratio > +0.1", base, other)
+    assert found == ("failed" if after > before else "passed")
+    assert "(" not in reason
+    assert ":" not in reason
+    assert outcome("overlap.ratio < -0.1", base, other)[0] == ("failed" if after < before else "passed")
+
+
+def test_steps_of_which_one_takes_no_time_have_no_interval() -> None:
+    base, other = (
+        subject(letter, steps_of("throughput.tokens", [value] * 3, "1/s"))
+        for letter, value in (("A", 0.0), ("B", 5.0))
+    )
+    assert outcome("throughput.tokens > +1", base, other) == (
+        "failed",
+        "throughput.tokens of B is 5.00 /s, of A 0 /s",
+    )
+
+
+@pytest.mark.parametrize(
+    ("expression", "failed"), [("> +0.25", False), (">= +0.25", True), ("> +50%", False)]
+)
+def test_a_change_that_is_the_limit_is_beyond_it_by_the_operator(expression: str, failed: bool) -> None:
+    base, other = (
+        subject(letter, [row("overlap.ratio", value, "1")]) for letter, value in (("A", 0.5), ("B", 0.75))
+    )
+    assert outcome(f"overlap.ratio {expression}", base, other)[0] == ("failed" if failed else "passed")
+
+
+def test_an_interval_at_the_limit_is_beyond_it_by_the_operator() -> None:
+    base, other = (subject(x, steps_of("time.step", [s] * 3)) for x, s in (("A", 1.0), ("B", 2.0)))
+    assert outcome("time.step > +1 s", base, other)[0] == "passed"
+    assert outcome("time.step > +0.999 s", base, other)[0] == "failed"
+    assert outcome("time.step < -0.999 s", other, base)[0] == "failed"
+    assert outcome("time.step < -1.001 s", other, base)[0] == "passed"
+
+
+@pytest.mark.parametrize("metric", ["compute.mfu", "throughput.samples"])
+def test_other_figures_of_steps_are_judged_by_their_interval(metric: str) -> None:
+    unit = "1" if metric == "compute.mfu" else "1/s"
+    base = subject("A", steps_of(metric, [0.4, 0.44, 0.36, 0.42, 0.38], unit))
+    other = subject("B", steps_of(metric, [0.39, 0.43, 0.35, 0.41, 0.37], unit))
+    found, reason = outcome(f"{metric} < -1%", base, other)
+    assert found == "passed"
+    assert reason.endswith(", which does not lie beyond the limit")
+    assert ": -2.50 % (95 % interval -" in reason
+
+
+def test_the_window_of_either_may_be_a_whole_trace() -> None:
+    whole = subject("B", [row("comm.transfer", 2.0, window="trace")])
+    steps = subject("A", [row("comm.transfer", 2.0)])
+    for base, other in ((steps, whole), (whole, steps)):
+        found, reason = outcome("comm.transfer > +5%", base, other)
+        assert (found, reason.rpartition(", and ")[2]) == (
+            "refused",
+            "the window of B is its whole trace, as long as the capture",
+        )
+    published = subject(
+        "B", [row("comm.transfer", 2.0, window="trace", provenance="published")], published={"source": "x"}
+    )
+    assert outcome("comm.transfer > +5%", published, published)[0] == "passed"
+
+
+@pytest.mark.parametrize(("failures", "more"), [(3, ""), (4, "; and 1 more")])
+def test_three_checks_are_named(failures: int, more: str) -> None:
+    with pytest.raises(CheckFailed) as caught:
+        require([Check(f"m{n}.x > 1", "B", "failed", "why") for n in range(failures)])
+    assert caught.value.what == (
+        f"{failures} of {failures} checks failed: m0.x > 1: why; m1.x > 1: why; m2.x > 1: why{more}"
+    )
+
+
+def test_what_an_expression_says() -> None:
+    found = parse("time.step[stat=p95]<=-2.5%")
+    assert (found.metric, dict(found.keys), found.operator) == ("time.step", {"stat": "p95"}, "<=")
+    assert (found.number, found.against, found.percent) == (-0.025, True, True)
+    plain = parse("time.step >= 20 ms")
+    assert (plain.number, plain.against, plain.percent) == (0.02, False, False)
+    assert parse("time.step > +20 ms").against
+    assert parse("bandwidth_utilization_allreduce_group_6 > 1 GB/s").keys == {"collective": "all_reduce"}
 
 
 def test_failed_checks_are_an_error_that_names_them() -> None:

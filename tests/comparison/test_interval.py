@@ -45,6 +45,76 @@ def test_three_steps_each_on_paper() -> None:
     assert math.log(found.high) == pytest.approx(0.1 + reach)
 
 
+def inflation(steps: int, rho: float) -> float:
+    """g, by its definition: 1 + 2 Σ (1 − k/n) ρ^k."""
+    return 1 + 2 * sum((1 - k / steps) * rho**k for k in range(1, steps))
+
+
+def reach(variance: float, steps: int, rho: float) -> float:
+    """Half the interval of two runs of so many steps, each step of that variance."""
+    g = inflation(steps, rho)
+    return stdtrit(2 * (steps - 1) / g, 0.975) * math.sqrt(2 * variance * g / steps)
+
+
+@pytest.mark.parametrize("rho", [0.95, -0.95])
+def test_no_correlation_beyond_095_is_believed(rho: float) -> None:
+    """A ramp, and steps by turns long and short: both are as regular as can be."""
+    steps = 400
+    values = np.linspace(0, 0.1, steps) if rho > 0 else 0.1 * (np.arange(steps) % 2)
+    found = difference(np.exp(values), np.exp(values + 0.5))
+    variance = values.var(ddof=1) * (steps - 1) / (steps - inflation(steps, rho))
+    assert math.log(found.high) - 0.5 == pytest.approx(reach(variance, steps, rho), rel=1e-9)
+    assert 0.5 - math.log(found.low) == pytest.approx(reach(variance, steps, rho), rel=1e-9)
+
+
+def test_steps_by_turns_on_paper() -> None:
+    """Logarithms 0, a, 0, a: lag-1 correlation −3/4, without its bias −3/4 + (1 − 3) / 4 = −5/4.
+
+    Shrunk it is (8 · −5/4 + 10) / 28 = 0, so that Student's interval of two means of 4 remains, of variance
+    a² / 3 each.
+    """
+    a = 0.01
+    found = difference(logs(0, a, 0, a), logs(0.2, 0.2 + a, 0.2, 0.2 + a))
+    half = stdtrit(6, 0.975) * a / math.sqrt(6)
+    assert (math.log(found.low), math.log(found.high)) == pytest.approx((0.2 - half, 0.2 + half))
+
+
+def test_runs_of_different_length_by_welch() -> None:
+    """Logarithms 0, a, 0, −a and 0, b, 0, −b, 0, 0: lag-1 products are 0, and so is the correlation found.
+
+    Its bias is 1 / 5 with a mean of 5 steps: ρ = (10 / 5 + 10) / (10 + 20) = 2/5.
+    """
+    a, b = 0.02, 0.05
+    found = difference(logs(0, a, 0, -a), logs(1, 1 + b, 1, 1 - b, 1, 1))
+    g = [inflation(steps, 0.4) for steps in (4, 6)]
+    means = [2 * a**2 / (4 - g[0]) * g[0] / 4, 2 * b**2 / (6 - g[1]) * g[1] / 6]
+    freedom = sum(means) ** 2 / (means[0] ** 2 * g[0] / 3 + means[1] ** 2 * g[1] / 5)
+    half = stdtrit(freedom, 0.975) * math.sqrt(sum(means))
+    assert (math.log(found.low), math.log(found.high)) == pytest.approx((1 - half, 1 + half))
+
+
+@pytest.mark.parametrize("distance", [0.5, 0.1, 0.03, 0.01, 0.001])
+def test_the_steps_needed_are_the_fewest_whose_interval_does_not_reach_so_far(distance: float) -> None:
+    """The runs on paper: ρ = 6/13, a step's variance 169 a² / 105."""
+    a, rho = 0.01, 6 / 13
+    found = difference(logs(-a, 0, a), logs(distance - a, distance, distance + a)).steps_needed
+    assert found is not None
+    variance = 169 * a**2 / 105
+    assert reach(variance, found, rho) < distance
+    assert found == LEAST_STEPS or reach(variance, found - 1, rho) >= distance
+
+
+def test_more_than_a_million_steps_are_no_advice() -> None:
+    def needed(distance: float) -> int | None:
+        return difference(logs(-0.1, 0, 0.1), logs(distance - 0.1, distance, distance + 0.1)).steps_needed
+
+    enough = needed(1e-3)
+    assert enough is not None
+    assert 100_000 < enough < 786_432
+    assert needed(5e-4) is None
+    assert needed(-1e-3) == enough
+
+
 def test_runs_swap_to_the_inverse() -> None:
     random = np.random.default_rng(3)
     a, b = noise(random, 12, 0.3), noise(random, 7, 0.3)

@@ -7,6 +7,7 @@ from subjects import card, row, subject
 
 from cclbench.comparison.comparison import CardDifference, Comparison, Figure, Versus
 from cclbench.comparison.lines import card_differences, lines
+from cclbench.comparison.subject import Subject
 from cclbench.present.sections import cell, most_different
 
 
@@ -27,6 +28,7 @@ def test_cards_differ_by_path() -> None:
 def test_names_and_evidence_are_no_difference_and_a_missing_card_is_none() -> None:
     other = {**card(), "id": "another", "description": "of another", "evidence": {"launch": "x.sh"}}
     assert card_differences([subject("A", [], card()), subject("B", [], other), subject("C", [])]) == ()
+    assert card_differences([subject("A", [], card()), subject("B", [])]) == ()
 
 
 def test_a_line_has_every_subjects_figure_or_its_reason() -> None:
@@ -58,6 +60,54 @@ def test_what_is_only_there_in_parts_has_a_line_a_part() -> None:
     assert (whole.metric, whole.figures["B"].value) == ("serving.ttft", 0.3)
     assert part.metric == "serving.ttft[stat=p50]"
     assert [figure.value for figure in part.figures.values()] == [0.2, 0.25]
+
+
+def test_only_differences_at_the_top_are_left_out_by_name() -> None:
+    """An id within a section is a field as any other."""
+    base, other = card(), card()
+    base["workload"]["id"], other["workload"]["id"] = "x", "y"
+    base["hardware"], other["hardware"] = {"count": 4}, {"count": 4, "nodes": {"count": 2}}
+    found = card_differences([subject("A", [], base), subject("B", []), subject("C", [], other)])
+    assert found == (
+        CardDifference("hardware.nodes.count", {"A": None, "B": None, "C": 2}),
+        CardDifference("workload.id", {"A": "x", "B": None, "C": "y"}),
+    )
+
+
+def test_a_metric_that_nobody_has_has_no_line_and_one_without_a_number_its_unit() -> None:
+    base = subject("A", [row("comm.busbw", None, "B/s", reason="no calls")])
+    other = subject("B", [row("comm.busbw", 5.0, "GB/s", better="higher", coverage=0.5)])
+    assert lines([base], ["time.step"]) == ()
+    (line,) = lines([base, other], ["time.step", "comm.busbw"])
+    assert (line.metric, line.unit, line.better) == ("comm.busbw", "GB/s", "higher")
+    assert line.figures["B"].coverage == 0.5
+    (alone,) = lines([base], ["comm.busbw"])
+    assert (alone.unit, alone.figures["A"].reason) == ("B/s", "no calls")
+
+
+def test_parts_of_several_keys_stand_in_order_and_only_where_a_whole_is_missing() -> None:
+    def made(letter: str, *, whole: bool) -> Subject:
+        rows = [row("comm.busbw", 1.0, "B/s", collective=kind) for kind in ("all_reduce", "all_gather")]
+        rows += [row("comm.busbw", 2.0, "B/s", collective="all_gather", group="0-1")]
+        rows += [row("comm.busbw", None, "B/s", collective="broadcast")]
+        rows += [row("comm.busbw", 3.0, "B/s", stat=stat) for stat in ("low", "high")]
+        return subject(letter, [*rows, *([row("comm.busbw", 4.0, "B/s")] if whole else [])])
+
+    assert [line.metric for line in lines([made("A", whole=True)], ["comm.busbw"])] == ["comm.busbw"]
+    found = lines([made("A", whole=True), made("B", whole=False)], ["comm.busbw"])
+    assert [line.metric for line in found] == [
+        "comm.busbw",
+        "comm.busbw[collective=all_gather]",
+        "comm.busbw[collective=all_gather,group=0-1]",
+        "comm.busbw[collective=all_reduce]",
+    ]
+    assert found[2].figures["B"].value == 2.0
+
+
+def test_a_measured_figure_has_no_band() -> None:
+    rows = [row("time.step", 1.0), row("time.step", 0.5, stat="low"), row("time.step", 2.0, stat="high")]
+    (line,) = lines([subject("A", rows)], ["time.step"])
+    assert line.figures["A"] == Figure(1.0, "ok", "measured", None)
 
 
 def test_the_most_different_lines_come_first_and_those_without_any_number_not_at_all() -> None:

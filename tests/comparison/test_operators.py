@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from subjects import row, subject
 
 import cclbench
-from cclbench.analyzers.view.operator_sums import By
+import cclbench.comparison.operators as comparison_operators
+from cclbench.analyzers.view.operator_sums import NO_MODULE, By
 from cclbench.comparison.build import compare
 from cclbench.comparison.comparison import WorkChange
-from cclbench.comparison.operators import Tables, difference
+from cclbench.comparison.operators import Tables, difference, differences
+from cclbench.errors import UsageError
 from cclbench.operator_table import OperatorRow, OperatorTable, operators
 
 
@@ -132,6 +135,165 @@ def test_other_names_are_matched_by_model_and_flops() -> None:
 def test_what_differs_stands_alone(other: dict[str, Any]) -> None:
     before, after = tables([a_row("a", 5, **CONVOLUTION)]), tables([a_row("b", 5, **(CONVOLUTION | other))])
     assert told(difference("A", "B", before, after).operators) == [("a", -5), ("b", 5)]
+
+
+@pytest.mark.parametrize(
+    ("flops", "matched"), [(6.000000000004e9, True), (6.00000000004e9, False), (5.99999999996e9, False)]
+)
+def test_flops_are_compared_by_twelve_digits(flops: float, matched: bool) -> None:
+    before = tables([a_row("cudnn", 50, **CONVOLUTION)])
+    after = tables([a_row("miopen", 60, family="convolution", flops=flops)])
+    found = difference("A", "B", before, after).operators
+    assert [(one.name, one.also) for one in found] == (
+        [("cudnn", "miopen")] if matched else [("miopen", None), ("cudnn", None)]
+    )
+
+
+def test_what_several_of_the_base_share_is_nobodys_match() -> None:
+    before = tables([a_row("a", 5, **CONVOLUTION), a_row("b", 4, **CONVOLUTION)])
+    after = tables([a_row("c", 3, **CONVOLUTION)])
+    found = difference("A", "B", before, after).operators
+    assert [(one.name, one.also, one.change_ns) for one in found] == [
+        ("a", None, -5),
+        ("b", None, -4),
+        ("c", None, 3),
+    ]
+
+
+def test_an_operator_of_one_name_is_not_matched_by_its_model_too() -> None:
+    before = tables([a_row("mm", 5, **CONVOLUTION), a_row("x", 7)])
+    after = tables([a_row("mm", 6, **CONVOLUTION), a_row("y", 3, **CONVOLUTION)])
+    found = difference("A", "B", before, after).operators
+    assert [(one.name, one.also, one.change_ns) for one in found] == [
+        ("x", None, -7),
+        ("y", None, 3),
+        ("mm", None, 1),
+    ]
+
+
+def test_a_roofline_is_known_where_some_time_is() -> None:
+    """Of y the least time is 0 of 10 ns; of z nothing is known; calls are per step."""
+    rows = [a_row("y", 20, roofline_s=0.0, gap_s=20e-9, calls=6), a_row("z", 10)]
+    y, z = difference("A", "B", tables(rows, 2), tables(rows, 2)).operators
+    assert y.before is not None
+    assert z.before is not None
+    assert (y.before.roofline_s, y.before.reached, y.before.calls) == (0.0, 0.0, 3.0)
+    assert (z.before.roofline_s, z.before.reached, z.before.calls) == (None, None, 0.5)
+
+
+def test_what_differs_as_much_is_in_order_of_names() -> None:
+    before = tables([a_row("b", 10), a_row("a", 30), a_row("c", 5)])
+    after = tables([a_row("b", 20), a_row("a", 20), a_row("c", 20)])
+    assert told(difference("A", "B", before, after).operators) == [("c", 15), ("a", -10), ("b", 10)]
+
+
+def test_modules_need_names_in_both_runs() -> None:
+    ops = [a_row("mm", 40)]
+    named = tables(ops, modules=[a_row("Net_0", 40)])
+    part = tables(ops, modules=[a_row("Net_0", 30), a_row(NO_MODULE, 10)])
+    silent = tables(ops, modules=[a_row(NO_MODULE, 40)])
+    assert difference("A", "B", named, silent).modules == ()
+    assert difference("A", "B", silent, named).modules == ()
+    assert told(difference("A", "B", named, part).modules) == [("Net", -10), (NO_MODULE, 10)]
+
+
+def test_modules_of_one_class_add_up_their_rooflines() -> None:
+    modules = [
+        a_row("Net_0/Layer_0", 10, roofline_s=4e-9, gap_s=6e-9),
+        a_row("Net_0/Layer_12", 30, roofline_s=8e-9, gap_s=22e-9),
+        a_row("Net_0/Layer_1b", 5),
+    ]
+    run = tables([a_row("mm", 45)], modules=modules)
+    found = {one.name: one.before for one in difference("A", "B", run, run).modules}
+    assert set(found) == {"Net/Layer", "Net/Layer_1b"}
+    layer = found["Net/Layer"]
+    assert layer is not None
+    assert (layer.time_s, layer.calls) == (pytest.approx(40e-9), 2)
+    assert (layer.roofline_s, layer.reached) == (pytest.approx(12e-9), pytest.approx(0.3))
+
+
+def test_one_shape_alone_says_nothing_more() -> None:
+    shapes = [a_row("mm([2,2])", 30)]
+    before, after = tables([a_row("mm", 30)], shapes=shapes), tables([a_row("mm", 35)], shapes=shapes)
+    assert difference("A", "B", before, after).operators[0].shapes == ()
+
+
+def test_shapes_of_an_operator_that_the_other_calls_otherwise() -> None:
+    shapes = [
+        [a_row(f"{name}([2])", 3 + more), a_row(f"{name}([4])", 7)]
+        for name, more in (("cudnn", 0), ("miopen", 1))
+    ]
+    before = tables([a_row("cudnn", 10, **CONVOLUTION)], shapes=shapes[0])
+    after = tables([a_row("miopen", 11, **CONVOLUTION)], shapes=shapes[1])
+    (found,) = difference("A", "B", before, after).operators
+    assert told(found.shapes) == [("[2]", 1), ("[4]", 0)]
+
+
+def with_operators(
+    monkeypatch: pytest.MonkeyPatch, known: Mapping[str, int | None], steps: int = 1
+) -> list[tuple[str, str, int]]:
+    """Who is set against whom, and by how much: ns of `mm` by letter, None without windows of it."""
+    subjects = [subject(letter, [row("time.step", 1.0)]) for letter in "ABCD"]
+    ids = {f"run-{letter.lower()}": ns for letter, ns in known.items()}
+
+    def found(stored: Any, by: Any, *, window: str, **_: Any) -> list[OperatorTable]:
+        assert (by, window) == (("op", "shape", "module"), "steps")
+        ns = ids[stored.id]
+        if ns == 0:
+            raise UsageError("no rank has work in its windows")
+        made = tables([a_row("mm", ns or 1)], steps if ns else 0)
+        return [made.ops, made.shapes, made.modules]
+
+    monkeypatch.setattr(comparison_operators, "has_operators", lambda stored: stored.id in ids)
+    monkeypatch.setattr(comparison_operators, "operators_by", found)
+    return [(one.base, one.other, one.change_ns) for one in differences(subjects)]
+
+
+def test_each_run_that_has_operators_is_set_against_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert with_operators(monkeypatch, {"A": 40, "B": 50, "D": 10}) == [("A", "B", 10), ("A", "D", -30)]
+    assert with_operators(monkeypatch, {"A": 40, "B": 0, "C": None, "D": 41}) == [("A", "D", 1)]
+
+
+@pytest.mark.parametrize(
+    "known", [{"A": 40}, {"B": 50, "C": 60}, {"A": 0, "B": 50}, {"A": None, "B": 50}, {}]
+)
+def test_without_two_that_have_operators_there_is_no_difference(
+    monkeypatch: pytest.MonkeyPatch, known: dict[str, int | None]
+) -> None:
+    assert with_operators(monkeypatch, known) == []
+
+
+@pytest.mark.parametrize(
+    ("window", "asked"), [("trace", "trace"), ("annotations", "annotations"), (None, "steps")]
+)
+def test_operators_are_those_of_the_windows_of_the_step_time(
+    monkeypatch: pytest.MonkeyPatch, window: str | None, asked: str
+) -> None:
+    seen: list[str] = []
+
+    def found(_: Any, __: Any, *, window: str, **___: Any) -> list[OperatorTable]:
+        seen.append(window)
+        made = tables([a_row("mm", 5)])
+        return [made.ops, made.shapes, made.modules]
+
+    monkeypatch.setattr(comparison_operators, "has_operators", lambda _: True)
+    monkeypatch.setattr(comparison_operators, "operators_by", found)
+    rows = [row("time.step", 1.0, window=window)] if window else []
+    assert len(differences([subject(letter, rows) for letter in "AB"])) == 1
+    assert seen == [asked, asked]
+
+
+@pytest.mark.parametrize("lacking", [{"family": None}, {"flops": None}])
+def test_works_without_a_model_are_not_matched(lacking: dict[str, Any]) -> None:
+    before, after = (tables([a_row(name, 5, **(CONVOLUTION | lacking))]) for name in ("a", "b"))
+    assert told(difference("A", "B", before, after).operators) == [("a", -5), ("b", 5)]
+
+
+def test_a_work_at_its_roofline_has_no_gap() -> None:
+    run = tables([a_row("mm", 10, roofline_s=10e-9, gap_s=0.0)])
+    (mm,) = difference("A", "B", run, run).operators
+    assert mm.before is not None
+    assert (mm.before.roofline_s, mm.before.reached) == (10e-9, 1.0)
 
 
 def test_shapes_are_told_where_they_are_equal() -> None:

@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 from subjects import card, parts_of, row, steps_of, subject
 
+from cclbench.analyzers.view.values import ALL_OPEN
+from cclbench.comparison.comparison import Versus
 from cclbench.comparison.interval import difference
+from cclbench.comparison.subject import Subject
 from cclbench.comparison.verdict import signed, versus
 
 TOKENS = "throughput.tokens_per_device"
@@ -216,6 +219,156 @@ def test_parts_are_told_by_how_much_they_change_either_way() -> None:
     assert found.words.endswith(
         "a step of B is 335 ms shorter: compute -400 ms, exposed wait +100 ms, exposed copies -50.0 ms."
     )
+
+
+def of_steps(before: list[float], after: list[float]) -> Versus:
+    """B against A, of steps of equal work."""
+    return versus(
+        subject("A", steps_of("time.step", before), card()),
+        subject("B", steps_of("time.step", after), card()),
+    )
+
+
+def test_four_parts_are_told_and_those_of_a_twentieth_of_the_largest() -> None:
+    before = parts_of(compute=0.5, exposed_wait=0.5, exposed_copy=0.5, idle_host=0.5, idle_other=0.5)
+    after = parts_of(compute=0.9, exposed_wait=0.8, exposed_copy=0.7, idle_host=0.6, idle_other=0.55)
+    found = versus(subject("A", before, card()), subject("B", after, card()))
+    assert found.words.endswith(
+        ": compute +400 ms, exposed wait +300 ms, exposed copies +200 ms, host-bound idle +100 ms."
+    )
+    for idle, told in ((0.52, ", other idle +20.0 ms."), (0.5199, "compute +400 ms.")):
+        after = parts_of(compute=0.9, idle_other=idle)
+        found = versus(subject("A", parts_of(compute=0.5, idle_other=0.5)), subject("B", after))
+        assert found.words.endswith(told)
+
+
+@pytest.mark.parametrize(
+    ("after", "says"), [(1e-9, "longer: compute +1.00 ns."), (-1e-9, "shorter: compute -1.00 ns.")]
+)
+def test_a_nanosecond_is_told(after: float, says: str) -> None:
+    before, after_ = parts_of(compute=0.5, idle_host=0.25), parts_of(compute=0.5 + after, idle_host=0.25)
+    found = versus(subject("A", before, card()), subject("B", after_, card()))
+    assert found.words.endswith(f"In the mean a step of B is 1.00 ns {says}")
+
+
+def test_a_difference_without_parts_is_told_without_them() -> None:
+    found = versus(
+        subject("A", [row("time.step", 1.0)], card()), subject("B", [row("time.step", 1.2)], card())
+    )
+    assert found.words.endswith("In the mean a step of B is 200 ms longer.")
+    assert (found.outcome, found.ratio, found.low, found.steps_needed) == ("undecided", 1.2, None, None)
+    found = versus(
+        subject("A", [row("time.step", 1.0)], card()), subject("B", [row("time.step", 1.0)], card())
+    )
+    assert found.words.endswith("trace 3 or more of each.")
+
+
+@pytest.mark.parametrize(
+    ("after", "says"),
+    [
+        (1.05, "B is 1.05× slower than A ("),
+        (1.049, "B is 4.9 % slower than A ("),
+        (1 / 1.05, "B is 1.05× faster than A ("),
+        (0.99, "B is 1 % faster than A ("),
+    ],
+)
+def test_from_five_percent_on_a_difference_is_a_factor(after: float, says: str) -> None:
+    assert of_steps([1.0] * 3, [after] * 3).words.startswith(says)
+
+
+def test_a_narrow_interval_has_four_digits() -> None:
+    found = of_steps([1.0] * 3, [1.25] * 4)
+    assert "; 95 % interval 1.2500 to 1.2500 over 4 and 3 steps)" in found.words
+    wide = of_steps([1.0, 1.001, 0.999], [1.25, 1.251, 1.249])
+    assert (wide.high or 0) - (wide.low or 0) < 0.02
+    assert f"interval {wide.low:.4f} to {wide.high:.4f} over 3 steps each" in wide.words
+    wider = of_steps([1.0, 1.01, 0.99], [1.25, 1.26, 1.24])
+    assert (wider.high or 0) - (wider.low or 0) > 0.02
+    assert f"interval {wider.low:.2f} to {wider.high:.2f} over" in wider.words
+    assert "typical steps" not in wider.words
+
+
+def test_a_few_long_steps_of_a_slower_run_are_told_apart_from_its_typical_ones() -> None:
+    before, after = [1.0, 1.001, 0.999] * 10, [2.0, 2.001, 1.999] * 10
+    found = of_steps(before, [*after[:-1], 20.0])
+    assert found.outcome == "slower"
+    assert (found.ratio or 0) > (found.high or 0)
+    assert " of typical steps, which a few long ones are not over 30 steps each" in found.words
+    back = of_steps([*after[:-1], 20.0], before)
+    assert back.outcome == "faster"
+    assert " of typical steps, which a few long ones are not over 30 steps each" in back.words
+
+
+def test_no_number_of_steps_tells_a_hair() -> None:
+    found = of_steps([1.0, 1.5, 0.5], [1.0000001, 1.5, 0.5])
+    assert (found.outcome, found.steps_needed) == ("no difference", None)
+    assert "No number of steps would tell so small a difference." in found.words
+
+
+def test_runs_without_spread_that_are_equal_are_no_different() -> None:
+    found = of_steps([1.0] * 3, [1.0] * 3)
+    assert (found.outcome, found.low, found.high, found.change_ns) == ("no difference", 1.0, 1.0, 0)
+    assert found.words == (
+        "B and A show no difference (1.00 s against 1.00 s a step, ratio 1.00; 95 % interval 1.0000 to 1.0000"
+        " over 3 steps each). They are equal."
+    )
+
+
+def test_an_open_step_alone_is_said_to_be_one() -> None:
+    reason = f"{ALL_OPEN}: it ends with its last device event"
+    found = versus(
+        subject("A", [row("time.step", 1.0, reason=reason)], card()),
+        subject("B", steps_of("time.step", [1.5] * 2), card()),
+    )
+    assert (
+        "it takes 3 closed steps of each, A has none but an open one and B has 2; trace 3 or more of each"
+        in found.words
+    )
+
+
+def test_the_window_that_is_a_whole_trace_is_named() -> None:
+    whole = [r | {"window": "trace"} for r in parts_of(compute=1.0)]
+    found = versus(subject("A", parts_of(compute=2.0)), subject("B", whole))
+    assert found.words == (
+        "B and A are not comparable: the window of B is its whole trace, no step. The window of B is 1.00 s"
+        " shorter: compute -1.00 s."
+    )
+    annotated = [r | {"window": "annotations"} for r in steps_of("time.step", [1.5] * 3)]
+    found = versus(subject("A", steps_of("time.step", [1.0] * 3)), subject("B", annotated))
+    assert found.outcome == "slower"
+
+
+@pytest.mark.parametrize("lacking", ["A", "B"])
+def test_unequal_work_without_tokens_says_which_run_lacks_them_and_why(lacking: str) -> None:
+    def made(letter: str, batch: int) -> Subject:
+        value, why = (None, "no card") if letter == lacking else (512.0, None)
+        rows = [*parts_of(compute=1.0), row(TOKENS, value, "1/s", reason=why)]
+        return subject(letter, rows, card(workload__batch__global=batch))
+
+    found = versus(made("A", 16), made("B", 32))
+    assert found.words == (
+        "B and A are not comparable: their work differs (global batch 32 against 16) and"
+        f" {lacking} has no {TOKENS} (no card)."
+    )
+
+
+def test_a_partial_base_is_not_ranked() -> None:
+    lacking = row("time.step", 2.0, status="partial", coverage=0.5, reason="1 of 2 ranks left out")
+    found = versus(subject("A", [lacking], card()), subject("B", steps_of("time.step", [1.0] * 3), card()))
+    assert found.words.startswith(
+        "B and A are not comparable: time.step of A is partial (1 of 2 ranks left out)."
+    )
+
+
+def test_what_moved_most_within_a_part_is_told_of_categories_and_collectives() -> None:
+    """A group or a dimension is none of the two."""
+
+    def made(letter: str, gather: float) -> Subject:
+        rows = parts_of(exposed_wait=1.0 + gather, exposed_wait__all_gather=gather)
+        rows.append(row("time.step_parts", 2 * gather, stat="exposed_wait", group="0-1"))
+        return subject(letter, rows, card())
+
+    assert versus(made("A", 0.1), made("B", 0.3)).words.endswith("exposed wait +200 ms (all_gather +200 ms).")
 
 
 def test_a_published_figure_says_so() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 from subjects import card, parts_of, row, steps_of, subject
 
+from cclbench.analyzers.view.values import ALL_OPEN
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.work import unequal, unknown, warnings
 
@@ -42,6 +43,39 @@ def test_tokens_per_step_are_compared_though_no_card_field_differs() -> None:
     rows = [[*STEP, row("throughput.tokens", rate, "1/s")] for rate in (2048.0, 1024.0)]
     pair = tuple(subject(letter, own, card()) for letter, own in zip("AB", rows, strict=True))
     assert unequal(*pair) == ["tokens per step 1,024 against 2,048"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [(1_000_000, 999_999, True), (1_000_000, 1_000_002, False), (999_998, 999_999, False)],
+)
+def test_counts_that_differ_by_a_millionth_are_one(one: int, other: int, same: bool) -> None:
+    pair = (
+        subject("A", STEP, card(workload__model__parameters=one)),
+        subject("B", STEP, card(workload__model__parameters=other)),
+    )
+    assert (unequal(*pair) == []) == same
+    assert (warnings(pair) == ()) == same
+
+
+def test_the_phase_alone_does_not_tell_the_work() -> None:
+    phase = {"version": 2, "id": "x", "workload": {"phase": "training"}}
+    assert unknown(subject("A", STEP, phase))
+    assert not unknown(subject("A", STEP, phase | {"workload": {"model": {"name": "x"}}}))
+    tokens = [*STEP, row("throughput.tokens", 10.0, "1/s")]
+    assert not unknown(subject("A", tokens, phase))
+
+
+@pytest.mark.parametrize(
+    ("letters", "named"),
+    [
+        *(("A", "A"), ("AB", "A and B"), ("ABC", "A, B, C"), ("ABCDEF", "A, B, C, D, E, F")),
+        *(("ABCDEFG", "A, B, C, D, E, F, 1 more"), ("ABCDEFGH", "A, B, C, D, E, F, 2 more")),
+    ],
+)
+def test_six_are_listed_by_name(letters: str, named: str) -> None:
+    (first,) = warnings([subject(letter, STEP) for letter in letters])
+    assert first.startswith(f"nothing says what a step of {named} works on")
 
 
 def test_precision_and_the_number_of_devices_are_no_other_work() -> None:
@@ -101,6 +135,45 @@ def test_a_modelled_figure_beside_a_measured_one_is_named() -> None:
     )
     assert warnings((measured, modelled)) == ("modelled in B and not in the others: comm.busbw",)
     assert warnings((modelled, modelled)) == ()
+
+
+def test_modelled_figures_are_named_by_who_has_them() -> None:
+    """Ends of a band and figures without a number are none; metrics stand in order of their names."""
+
+    def made(letter: str, *modelled: str) -> Subject:
+        rows = [
+            row(m, 1.0, "B/s", provenance="modelled" if m in modelled else "measured")
+            for m in ("comm.volume", "comm.busbw", "comm.algbw")
+        ]
+        rows += [row("comm.wait", 1.0, stat="low", provenance="modelled")] if letter == "B" else []
+        rows += [row("comm.skew", None, provenance="modelled")] if letter == "B" else []
+        rows += [row("comm.wait", 1.0), row("comm.skew", 1.0)] if letter == "A" else []
+        return subject(letter, [*STEP, *rows], card())
+
+    three = made("A"), made("B", "comm.volume", "comm.busbw"), made("C", "comm.algbw")
+    assert warnings(three) == (
+        "modelled in B and not in the others: comm.busbw and comm.volume",
+        "modelled in C and not in the others: comm.algbw",
+    )
+
+
+def test_how_much_waiting_is_may_be_untold_too() -> None:
+    told = subject("A", parts_of(compute=1.0, exposed_wait=0.1, exposed_unmatched=0.1), card())
+    silent = subject("B", parts_of(compute=1.0, exposed_unmatched=0.2), card())
+    without = subject("C", STEP, card())
+    assert [w for w in warnings((told, silent, without)) if "cannot tell" in w] == [
+        "B cannot tell how much of the exposed communication is waiting: all of it is in exposed unmatched"
+    ]
+    assert not any("cannot tell" in w for w in warnings((silent, silent, without)))
+
+
+def test_a_lone_open_step_and_a_cut_weaken_each_run_by_itself() -> None:
+    open_step = subject("B", [row("time.step", 1.0, reason=f"{ALL_OPEN}: whatever")], card(), truncated=True)
+    assert warnings((open_step,)) == (
+        "the only step of B is open: it ends with its last device event, since no step follows",
+        "a trace of B ends early: its figures end before the cut",
+    )
+    assert warnings((subject("A", STEP, card(), ranks=3, world=3),)) == ()
 
 
 def test_parts_that_only_some_can_tell_are_said_with_the_reason() -> None:

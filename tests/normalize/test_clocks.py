@@ -73,18 +73,182 @@ def test_outliers_do_not_pull_a_clock():
     assert abs(found.offset_ns[2]) < 1_000
 
 
-def test_an_outlier_counts_as_far_as_hubers_bound():
-    """Rank 0's ends less rank 1's, in µs, in 20 instances: 100 nine times, 110 ten times, and once 1100.
+@pytest.mark.parametrize("far", [1_100_000, 10**12])
+def test_an_outlier_counts_as_far_as_hubers_bound(far):
+    """Rank 0's ends less rank 1's, in µs, in 20 instances: 100 nine times, 110 ten times, and once `far`.
 
     Between 105 and 110 the median distance from μ is 5, whatever μ: its scale is 1.4826 · 5, the bound
     1.5 · 1.4826 · 5 = 11.12.  So Σ of bounded distances is 9 (100 − μ) + 10 (110 − μ) + 11.12 = 0.
     """
-    ahead = np.array([100_000] * 9 + [110_000] * 10 + [1_100_000])
+    ahead = np.array([100_000] * 9 + [110_000] * 10 + [far])
     rank, instance = np.tile(np.array([0, 1], np.int32), 20), np.repeat(np.arange(20), 2)
     ends = 10**18 + np.stack([ahead, np.zeros(20, np.int64)], axis=1).ravel()
     found = estimate(rank, instance, ends, np.full(2, -1, np.int32))
     expected = (9 * 100_000 + 10 * 110_000 + 1.5 * 1.4826 * 5_000) / 19
     assert found.offset_ns[0] - found.offset_ns[1] == pytest.approx(expected, abs=20)
+
+
+def apart(*ahead, step=1 << 20):
+    """Ends of ranks 0 and 1 in an instance each `step` ns: rank 0's less rank 1's are those."""
+    instances = len(ahead)
+    rank, instance = np.tile(np.array([0, 1], np.int32), instances), np.repeat(np.arange(instances), 2)
+    ends = np.repeat(np.arange(instances) * step, 2)
+    ends[::2] += np.array(ahead)
+    return estimate(rank, instance, 10**18 + ends, np.full(2, -1, np.int32))
+
+
+@pytest.mark.parametrize(("instances", "told"), [(7, False), (8, True)])
+def test_a_drift_is_told_from_eight_instances_on(instances, told):
+    """A step is 1,000,100 ns of rank 0, 1,000,000 of rank 1: 1,000,100 (1 − b) = 1,000,000 (1 + b)."""
+    found = apart(*(100 * k for k in range(instances)), step=1_000_000)
+    drift = 100 / 2_000_100 if told else 0.0
+    assert found.drift.tolist() == pytest.approx([drift, -drift], rel=1e-9, abs=0)
+
+
+@pytest.mark.parametrize(("ahead", "told"), [(310, True), (290, False)])
+def test_a_drift_has_to_move_a_clock_three_times_as_far_as_ends_spread(ahead, told):
+    """Seven steps of a slope s move the ranks s · 7 / 2 each to either side of their middle.
+
+    About the slope lie ±e, mean and slope 0, so ±e/2 each: √(8 · e² / 4 / (8 − 2)) = e / √3.
+    With s · 7 / 2 / (e / √3) = `ahead` / 100, e = 100 · 3.5 · √3 · s / `ahead`.
+    """
+    sign = np.array([1, -1, -1, 1, -1, 1, 1, -1])
+    slope = 1_000_000
+    e = round(100 * 3.5 * 3**0.5 * slope / ahead)
+    found = apart(*(slope * np.arange(8) + e * sign), step=1 << 30)
+    assert (found.drift != 0).tolist() == [told] * 2
+
+
+@pytest.mark.parametrize(("ahead", "told"), [(1, False), (3, True)])
+def test_a_drift_has_to_move_a_clock_by_more_than_a_nanosecond(ahead, told):
+    """Four instances at once and four later, by when each rank has gone half of `ahead` to either side."""
+    rank, instance = np.tile(np.array([0, 1], np.int32), 8), np.repeat(np.arange(8), 2)
+    ends = np.repeat([0] * 4 + [1 << 20] * 4, 2)
+    ends[8::2] += ahead
+    found = estimate(rank, instance, ends, np.full(2, -1, np.int32))
+    assert (found.drift != 0).tolist() == [told] * 2
+
+
+def test_a_drift_without_noise_is_taken_off_to_the_nanosecond():
+    drift, offset = np.zeros(RANKS), np.zeros(RANKS)
+    drift[2], drift[5], offset[4] = -30e-6, 20e-6, 70_000
+    rank, instance, ends = shared_ends(drift=drift, offset=offset)
+    found = estimate(rank, instance, ends, unknown_hosts())
+    assert found.drift == pytest.approx(drift, abs=1e-9)
+    corrected = found.corrected(rank, ends)
+    assert max(np.ptp(corrected[instance == i]) for i in range(INSTANCES)) <= 2
+    assert found.uncertainty_ns.max() <= 2
+    assert found.worst_residual_ns <= 2
+
+
+def test_a_set_of_ranks_seen_once_and_a_rank_seen_twice_tell_no_drift():
+    """Ranks 6 and 7 meet once by themselves, and rank 8 meets rank 0 twice."""
+    drift = np.zeros(RANKS)
+    drift[5] = 20e-6
+    rank, instance, ends = shared_ends(drift=drift)
+    more = np.array([6, 7, 0, 8, 0, 8])
+    at = np.array([5, 5, 5, 9_005, 999, 9_999]) + 10**18
+    found = estimate(
+        np.append(rank, more).astype(np.int32),
+        np.append(instance, np.array([70, 70, 71, 71, 72, 72])),
+        np.append(ends, at),
+        np.full(RANKS + 1, -1, np.int32),
+    )
+    assert found.drift == pytest.approx([0, 0, 0, 0, 0, 20e-6, 0, 0, 0], abs=1e-9)
+    assert found.offset_ns[8] == pytest.approx(9_000, abs=1)
+    assert found.applied.tolist() == [False] * 5 + [True, False, False, True]
+
+
+@pytest.mark.parametrize(("ahead", "applied"), [(1, False), (2, False), (3, True)])
+def test_an_offset_has_to_exceed_a_nanosecond(ahead, applied):
+    """Two of four ranks are ahead: half of it to either side of the middle of all."""
+    rank, instance = np.tile(np.arange(4, dtype=np.int32), 4), np.repeat(np.arange(4), 4)
+    ends = np.repeat(np.arange(4) * 1000, 4) + np.tile([0, 0, ahead, ahead], 4)
+    found = estimate(rank, instance, ends, np.full(4, -1, np.int32))
+    half = ahead / 2 if applied else 0.0
+    assert found.offset_ns.tolist() == [-half, -half, half, half]
+    assert found.applied.tolist() == [applied] * 4
+    assert found.uncertainty_ns.tolist() == [1.0] * 4
+
+
+@pytest.mark.parametrize("aside", [[*range(1, 21)] * 2, [0, *[*range(1, 20)] * 2]])
+def test_what_is_left_is_the_95th_percentile(aside):
+    """Ends lie up to 40 ns apart, each way as often: of 40 and of 39 the 38th is 19 ns aside."""
+    sign = np.where(np.arange(len(aside)) < len(aside) / 2, 1, -1)
+    ahead = 2 * np.array(aside) * sign
+    instances = len(ahead)
+    rank, instance = np.tile(np.arange(4, dtype=np.int32), instances), np.repeat(np.arange(2 * instances), 2)
+    order = np.random.default_rng(1).permutation(instances)
+    ends = np.repeat(np.arange(instances) << 20, 4)
+    ends[::4] += ahead[order]
+    ends[2::4] += 10 * ahead[order]  # of ranks 2 and 3 ten times as much
+    found = estimate(rank, instance, ends, np.full(4, -1, np.int32))
+    assert found.offset_ns.tolist() == [0.0] * 4
+    assert found.uncertainty_ns.tolist() == pytest.approx([19.0, 19.0, 190.0, 190.0])
+    assert found.residual_ns.tolist() == pytest.approx([19.0, 19.0, 190.0, 190.0])
+
+
+def test_bounded_distances_from_an_offset_cancel():
+    """Of skewed ends, as of any: Σ of distances bounded at 1.5 · 1.4826 of their median is 0 (Huber 1981)."""
+    ahead = 10**8 + np.rint(np.random.default_rng(11).lognormal(10, 2, 60)).astype(np.int64)
+    found = apart(*ahead)
+    away = ahead - (found.offset_ns[0] - found.offset_ns[1])
+    scale = 1.4826 * np.median(abs(away))
+    assert abs(np.clip(away, -1.5 * scale, 1.5 * scale).mean()) < 2e-3 * scale
+
+
+def test_a_rank_that_differs_from_its_host_by_what_ends_spread_agrees():
+    """Without any spread a nanosecond is what is told: 1000, 1000 and 1001 ns are one clock, 1002 is not."""
+    for last, own in ((1001, 1000.0), (1002, 1002.0)):
+        offset = [0, 0, 0, 0, 0, 1000, 1000, last]
+        host = np.array([-1] * 5 + [0] * 3, np.int32)
+        found = estimate(*shared_ends(offset=offset), host)
+        assert found.offset_ns == pytest.approx([0, 0, 0, 0, 0, 1000, 1000, own], abs=1e-6)
+
+
+def test_ranks_that_only_others_link_share_a_clock():
+    """A chain: each rank shares instances with the next one alone."""
+    ranks, times = 40, 3
+    offset = np.array([1_000 * (7 * k * k % 97) for k in range(ranks)])
+    pairs = np.repeat(np.arange(ranks - 1), times)
+    rank = np.stack([pairs, pairs + 1], axis=1).ravel()
+    ends = np.repeat(np.arange(len(pairs)) * 10_000, 2) + offset[rank]
+    found = estimate(
+        rank.astype(np.int32), np.repeat(np.arange(len(pairs)), 2), ends, np.full(ranks, -1, np.int32)
+    )
+    assert set(found.part.tolist()) == {0}
+    assert found.offset_ns == pytest.approx(offset - np.median(offset), abs=1e-3)
+
+
+def test_offsets_are_relative_to_the_median_rank_of_each_part():
+    """Parts of 3, 2 and 5 ranks; ranks have any numbers."""
+    parts = ([0, 100, 700], [0, 50], [0, 10, 20, 500, 900])
+    rank, instance, ends = [], [], []
+    for part, offsets in enumerate(parts):
+        for call in range(3):
+            for place, offset in enumerate(offsets):
+                rank.append(10 * (part + 1) + place)
+                instance.append(10 * part + call)
+                ends.append(5_000 * call + offset)
+    found = estimate(np.array(rank, np.int32), np.array(instance), np.array(ends), np.full(10, -1, np.int32))
+    assert found.ranks.tolist() == [10, 11, 12, 20, 21, 30, 31, 32, 33, 34]
+    assert found.part.tolist() == [0, 0, 0, 1, 1, 2, 2, 2, 2, 2]
+    expected = [-100, 0, 600, -25, 25, -20, -10, 0, 480, 880]
+    assert found.offset_ns == pytest.approx(expected, abs=1e-3)
+    assert found.t0_ns == 0
+
+
+def test_a_rank_far_off_its_host_has_a_clock_of_its_own():
+    """Host 0 has three ranks that agree and one that does not, host 1 one rank; nobody knows the others'."""
+    noise = np.array([-400, 0, 500, 250_000, 90_000, 300, -300, 100])
+    host = np.array([0, 0, 0, 0, 1, -1, -1, -1], np.int32)
+    rank, instance, ends = shared_ends(offset=noise + 1_000_000 * (host == 0), noise=2_000)
+    found = estimate(rank, instance, ends, host)
+    alone = estimate(rank, instance, ends, unknown_hosts())
+    assert len(set(found.offset_ns[:3].tolist())) == 1
+    assert found.offset_ns[0] == np.median(alone.offset_ns[:4])
+    assert found.offset_ns[3:].tolist() == alone.offset_ns[3:].tolist()
+    assert found.offset_ns[3] - found.offset_ns[0] == pytest.approx(250_000, abs=2_000)
 
 
 def test_ranks_of_one_host_share_its_offset():
@@ -136,7 +300,14 @@ def test_ranks_without_shared_collectives_run_true():
 def test_nothing_shared_at_all():
     nothing = np.empty(0, np.int64)
     found = estimate(nothing.astype(np.int32), nothing, nothing, nothing.astype(np.int32))
-    assert (len(found.ranks), found.worst_residual_ns) == (0, 0.0)
+    assert (len(found.ranks), found.worst_residual_ns, found.t0_ns) == (0, 0.0, 0)
+    for name in ("ranks", "offset_ns", "drift", "residual_ns", "uncertainty_ns", "applied", "known", "part"):
+        assert len(getattr(found, name)) == 0
+    assert (found.ranks.dtype, found.applied.dtype, found.known.dtype) == (np.int64, np.bool_, np.bool_)
+    ranks = np.array([3, 5])
+    every = for_all(found, ranks, ranks)
+    assert every.known.tolist() == [False, False]
+    assert every.corrected(np.array([5], np.int32), np.array([7])).tolist() == [7]
 
 
 def test_ranks_of_one_clock_have_its_correction():

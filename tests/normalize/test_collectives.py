@@ -163,6 +163,25 @@ class TestOnDevice:
         rows = [{"row": i, "launch_track": 1, "launch_ns": at} for i, at in enumerate(launched)]
         assert collectives.on_device(calls(*rows), told).tolist() == [0, 1, 0, 2, 3, 2, 0, -1, 4]
 
+    def test_what_a_row_states_of_itself_is_a_rows_that_is_no_kernel(self):
+        """An XLA op has a place and no ordinal; kernel 0 at the same place is another row."""
+        told = StatedPayloads()
+        told.add(Payload(source="hlo"), track=7, start_ns=0, end_ns=1)
+        found = collectives.on_device(calls({"row": -1}, {"row": 0}, {"row": -1, "start_ns": 1}), told)
+        assert found.tolist() == [0, -1, -1]
+
+    def test_an_entry_of_one_kernel_is_not_about_others_of_its_time(self):
+        told = StatedPayloads()
+        told.add(Payload(source="host_op"), row=0, track=1, start_ns=0, end_ns=100)
+        rows = [{"row": i, "launch_track": 1, "launch_ns": 50} for i in (0, 1)]
+        assert collectives.on_device(calls(*rows), told).tolist() == [0, -1]
+
+    def test_a_launch_at_0_is_known_and_one_before_is_not(self):
+        told = StatedPayloads()
+        told.add(Payload(source="host_op"), track=1, start_ns=-10, end_ns=100)
+        rows = [{"row": i, "launch_track": 1, "launch_ns": at} for i, at in enumerate((0, -1))]
+        assert collectives.on_device(calls(*rows), told).tolist() == [0, -1]
+
     def test_nothing_told_and_no_calls(self):
         assert collectives.on_device(calls({"row": 3}), StatedPayloads()).tolist() == [-1]
         assert collectives.on_device(calls(), StatedPayloads()).tolist() == []
@@ -233,6 +252,100 @@ class TestOnHost:
         owner, refused = collectives.on_host(calls(*rows, names=GLOO), told, TraceFacts())
         assert owner.tolist() == [0, -1, -1]
         assert refused == {"no annotation tells its process group": 2}
+
+    @pytest.mark.parametrize(("start", "end", "owner"), [(10, 40, 0), (9, 40, -1), (10, 41, -1)])
+    def test_a_transfer_may_take_all_the_time_of_its_annotation(self, start, end, owner):
+        told = StatedPayloads()
+        told.add(annotated("recv", (0, 1)), track=1, start_ns=10, end_ns=40, seq=0)
+        one = {"start_ns": start, "end_ns": end, "track": 1, "name": 2}
+        assert collectives.on_host(calls(one, names=GLOO), told, TraceFacts())[0].tolist() == [owner]
+
+    def test_a_row_within_a_transfer_is_none_of_the_groups_calls(self):
+        """Two rows on one thread: the send's own, and the group's one call."""
+        told = StatedPayloads()
+        told.add(annotated("send", (0, 1)), track=1, start_ns=10, end_ns=40, seq=0)
+        told.add(annotated("all_reduce", (0, 1), threads=(1,)), track=1, start_ns=50, end_ns=51, seq=1)
+        owner, refused = collectives.on_host(calls(row(20, 1, 2), row(60, 1), names=GLOO), told, TraceFacts())
+        assert (owner.tolist(), refused) == ([0, 1], {})
+
+    def test_calls_that_begin_at_once_are_in_order_of_their_numbers(self):
+        told = StatedPayloads()
+        for kind, start, seq in (("all_gather", 5, 9), ("all_reduce", 5, 8), ("all_reduce", 4, 10)):
+            told.add(annotated(kind, (0, 1)), start_ns=start, end_ns=6, seq=seq)
+        rows = calls(row(10), row(20), row(30, name=1), names=GLOO)
+        assert collectives.on_host(rows, told, TraceFacts())[0].tolist() == [2, 1, 0]
+
+    @pytest.mark.parametrize(
+        ("called", "ran", "fits"),
+        [("reduce_scatter", 0, True), ("reduce_scatter", 1, False), ("all_gather", 0, False)],
+    )
+    def test_a_reduce_scatter_alone_runs_as_another_kind(self, called, ran, fits):
+        told = StatedPayloads()
+        told.add(annotated(called, (0, 1)), seq=0)
+        owner, _ = collectives.on_host(calls(row(10, name=ran), names=GLOO), told, TraceFacts())
+        assert owner.tolist() == [0 if fits else -1]
+
+    @pytest.mark.parametrize(("rows", "elements", "fits"), [(2, 50, True), (1, 50, False), (1, 100, True)])
+    def test_of_several_rows_of_a_call_each_has_its_part_of_the_bytes(self, rows, elements, fits):
+        told = StatedPayloads()
+        told.add(annotated("all_reduce", (0, 1), rows=rows, in_bytes=400), seq=0)
+        for n in range(rows):
+            own(told, 10 * n, elements)
+        made = calls(*(row(10 * n) for n in range(rows)), names=GLOO)
+        owner, refused = collectives.on_host(made, told, TraceFacts())
+        assert (owner.tolist() == [0] * rows, not refused) == (fits, fits)
+
+    def test_a_row_of_unknown_size_beside_an_entry_of_another(self):
+        """Row 10 tells nothing of itself; what the last entry tells is about a row on another thread."""
+        told = StatedPayloads()
+        told.add(annotated("all_reduce", (0, 1), threads=(7,), in_bytes=400), seq=0)
+        own(told, 10, 99, track=8)
+        owner, refused = collectives.on_host(calls(row(10), row(10, 8), names=GLOO), told, TraceFacts())
+        assert owner.tolist() == [0, 1]
+        assert refused == {"no annotation tells its process group": 1}
+
+    @pytest.mark.parametrize("kind", ["all_reduce", "broadcast"])
+    def test_the_last_two_of_four_that_changed_places(self, kind):
+        """They follow two entries of another group; the first two calls are as they should be."""
+        told = StatedPayloads()
+        for seq in (0, 1):
+            told.add(annotated("all_gather", (0, 2), threads=(9,)), seq=seq)
+        for seq, elements in enumerate((100, 200, 300, 400)):
+            payload = annotated(kind, (0, 1), threads=(7, 8), in_bytes=4 * elements)
+            told.add(payload, start_ns=seq, seq=seq)
+        for start, elements in ((10, 100), (20, 200), (30, 400), (31, 300)):
+            own(told, start, elements, kind=kind)
+        names = (CollectiveName(kind, "gloo"),)
+        rows = calls(row(10), row(20), row(30), row(31), names=names)
+        assert collectives.on_host(rows, told, TraceFacts())[0].tolist() == [2, 3, 5, 4]
+
+    def test_rows_change_places_only_where_both_then_fit(self):
+        """The first row would fit the second call, and the second row fits neither."""
+        told = StatedPayloads()
+        for seq, elements in enumerate((100, 200)):
+            told.add(annotated("all_reduce", (0, 1), in_bytes=4 * elements), start_ns=seq, seq=seq)
+        own(told, 10, 200)
+        own(told, 20, 300)
+        owner, refused = collectives.on_host(calls(row(10), row(20), names=GLOO), told, TraceFacts())
+        assert owner.tolist() == [2, 3]
+        assert refused == {"the group's annotated calls and its rows differ": 2}
+
+    @pytest.mark.parametrize("known", [True, False])
+    def test_what_contradicts_its_calls_is_counted_unless_the_only_group_is_theirs(self, known):
+        told = StatedPayloads()
+        told.add(annotated("all_reduce", (0, 1), threads=(7,)), seq=0)
+        rows = calls(row(10), row(20), row(30, 8), names=GLOO)
+        group = ProcessGroup(name="0", ranks=(0, 1))
+        owner, refused = collectives.on_host(rows, told, TraceFacts(groups=(group,) if known else ()))
+        assert owner.tolist() == [-1] * 3
+        assert refused == (
+            {}
+            if known
+            else {
+                "the group's annotated calls and its rows differ": 2,
+                "no annotation tells its process group": 1,
+            }
+        )
 
     @pytest.mark.parametrize("rows", [[row(10)], [row(10), row(20), row(30)], [row(10), row(20, name=1)]])
     def test_contradiction_leaves_the_group_out(self, rows):
@@ -324,6 +437,10 @@ class TestOnHost:
             396,
         )
         assert (second["group"], second["in_bytes"], second["payload_source"]) == ("0-3", None, None)
+        described = ProcessGroup(name="4", description="mesh_tp", ranks=(0, 1, 2, 3))
+        for groups, dimension in (((described, shared), "tp"), ((shared, described), None)):
+            made, _ = collectives.table(3, one, told, owner, TraceFacts(groups=groups))
+            assert made["dimension"].to_pylist() == [dimension] * 2
         unsure = TraceFacts(groups=(alone, shared, other))
         owner, refused = collectives.on_host(one, told, unsure)
         assert refused == {"no annotation tells its process group": 2}
@@ -427,6 +544,23 @@ class TestTable:
         made = collectives.table(1, call, StatedPayloads(), np.array([-1, -1]), TraceFacts())[0].to_pylist()
         assert [row["collective"] for row in made] == [1 << 32, (1 << 32) + 1]
         assert all(row[key] is None for row in made for key in ("kind", "group", "in_bytes", "seq", "step"))
+
+    def test_rows_of_several_names_and_payloads(self):
+        """Calls 0 and 2 run alike and are told of alike; of call 1 nothing is told, and 3 is the group's."""
+        told = StatedPayloads()
+        told.add(Payload(source="kernel", in_bytes=8, dtype="Mystery"), seq=3)
+        told.add(Payload(source="kernel", in_bytes=16, group_size=2, ranks=(5, 1)), seq=0)
+        names = [ALL_REDUCE, CollectiveName("all_gather", "nccl"), CollectiveName("broadcast", "rccl")]
+        rows = calls({"name": 1}, {"name": 2}, {"name": 1}, {"name": 2}, names=names)
+        made, members = collectives.table(2, rows, told, np.array([0, -1, 0, 1]), TraceFacts())
+        found = [(r["kind"], r["library"], r["in_bytes"], r["out_bytes"], r["seq"]) for r in made.to_pylist()]
+        assert found == [
+            ("all_gather", "nccl", 8, None, 3),
+            ("broadcast", "rccl", None, None, None),
+            ("all_gather", "nccl", 8, None, 3),
+            ("broadcast", "rccl", 16, 16, 0),
+        ]
+        assert members == {"1,5": (1, 5)}
 
     def test_no_calls(self):
         made, _ = collectives.table(1, calls(names=()), StatedPayloads(), np.empty(0, np.int64), TraceFacts())

@@ -30,6 +30,10 @@ MESH = {"tp": 2, "dp_shard": 4, "pp": 2}
         ((0, 1, 2, 3), {"dp_shard": 2, "dp_replicate": 2}, "dp"),
         # replicas of both stages together are no dimension
         (tuple(range(0, 32, 4)), {"tp": 2, "cp": 2, "dp_replicate": 4, "pp": 2}, None),
+        # without shards the replicas are neighbours of one another beyond the tensor parallel ones
+        ((0, 2, 4, 6), {"tp": 2, "dp_replicate": 4}, "dp"),
+        ((0, 1, 2, 3), {"tp": 2, "dp_replicate": 4}, None),
+        ((0, 1), {"tp": 2, "cp": 1, "dp_shard": 1}, "tp"),
         # all ranks are the tensor parallel ones
         ((0, 1, 2, 3), {"tp": 4}, "tp"),
     ],

@@ -25,6 +25,9 @@ A, B = Path("run/et_0.json.gz"), Path("run/et_1.json")
         ({A: 7}, {0: 7, 1: 7}, {0: A}),
         ({A: 10, B: 11}, {1: None}, {1: B}),
         ({A: 10, Path("new/et_0.json"): 10}, {0: 10}, {}),  # which of the two is unknown
+        ({A: 10, B: 10}, {0: 10}, {0: A}),  # one process, two files: the one of its number
+        ({A: 10, B: 11}, {7: None}, {}),
+        ({Path("run/trace.json"): 7, B: 7}, {1: 7}, {1: B}),
         ({}, {0: 10}, {}),
     ],
 )
@@ -89,6 +92,35 @@ def test_nothing_is_placed_where_the_calls_differ(calls: list[Call], difference:
     assert len(told) == 1
 
 
+def test_nothing_told_and_no_calls_fit() -> None:
+    told = StatedPayloads()
+    assert place(told, trace(), TraceFacts()) == (TraceFacts(), [])
+    _, notes = place(told, trace(call("all_reduce")), TraceFacts())
+    assert notes == ["the execution trace beside it is not used: it has 1 calls, the trace 0"]
+
+
+def test_what_a_kernel_states_is_no_annotation_of_a_call() -> None:
+    told = StatedPayloads()
+    told.add(Payload(source="annotation", collective="all_reduce"), row=0, track=3)
+    annotated(told, "all_reduce", 50)
+    one = call("all_reduce")
+    assert place(told, trace(one), TraceFacts())[1] == []
+    assert added(told, 2) == [(one.payload, -1, 3, 50, 55, 0)]
+
+
+def test_a_call_of_which_nothing_is_told_takes_its_place_and_adds_nothing() -> None:
+    told = StatedPayloads()
+    annotated(told, "barrier", 10)
+    annotated(told, "all_reduce", 20)
+    silent, spoken = Call("nccl:barrier", None, None, 0), call("all_reduce", seq=4, group_size=2)
+    _, notes = place(told, trace(silent, spoken), TraceFacts(world_size=2))
+    ((payload, row, track, start, end, seq),) = added(told, 2)
+    assert (payload.ranks, payload.group_size, row, track, start, end, seq) == ((0, 1), 2, -1, 3, 20, 25, 4)
+    assert notes == [
+        "the execution trace's one process group is of 2 ranks: taken as all of the job",
+    ]
+
+
 def ranks_of(calls: list[Call], facts: TraceFacts, groups: tuple[ProcessGroup, ...] = ()) -> Any:
     told = StatedPayloads()
     for start, one in enumerate(calls):
@@ -111,6 +143,8 @@ def test_a_group_is_never_guessed() -> None:
     assert ranks_of([reduction], TraceFacts(world_size=2)) == ([(None, None)], False)
     other = call("all_reduce", group="10")
     assert ranks_of([exchange, other], TraceFacts(world_size=2)) == ([(None, 2), (None, None)], False)
+    told = call("all_reduce", group_size=2, ranks=(0, 5))
+    assert ranks_of([told], TraceFacts(world_size=2)) == ([((0, 5), 2)], False)
     larger = call("all_to_all", group_size=3)
     assert ranks_of([exchange, larger], TraceFacts(world_size=2)) == ([(None, None)] * 2, False)
 

@@ -143,6 +143,84 @@ def test_seven_instances_are_too_few() -> None:
     assert refused(of_four(arrivals()[:7], leavings()[:7])) == "7 instances, fewer than 8"
 
 
+def of_three(instances: int = 8, gap: int = 70, spread: int = 0, world: int = 3) -> Inference:
+    """Ranks 0 and 1 of three come at 0 and 30 µs, rank 2 `gap` later; ends differ by `spread`, either way."""
+    begin = np.arange(instances)[:, None] * 1000 * US
+    starts = begin + np.array([0, 30, 30 + gap]) * US
+    ends = (
+        begin + 200 * US + np.where(np.arange(instances) % 2, 1, -1)[:, None] * np.array([0, 0, spread]) * US
+    )
+    return infer(calls(starts, ends), range(world), world)
+
+
+def test_three_ranks_have_subgroups_as_well() -> None:
+    assert of_three().rule == "R1"
+    assert refused(of_three(instances=7)) == "7 instances, fewer than 8"
+    assert refused(of_three(gap=0)).startswith("in 0 of 8 instances")
+
+
+@pytest.mark.parametrize(("gap", "waited"), [(20, False), (21, True), (29, True)])
+def test_the_last_rank_comes_later_by_more_than_twice_what_ends_differ_by(gap: int, waited: bool) -> None:
+    assert (of_three(gap=gap, spread=10).rule == "R1") == waited
+
+
+def test_the_same_rank_is_last_with_its_offset_and_without() -> None:
+    """Rank 3 comes 30 µs later than rank 2 and leaves 60 µs later: by a common clock rank 2 comes last."""
+    begin = np.arange(8)[:, None] * 1000 * US
+    starts = begin + np.array([0, 10, 100, 130]) * US
+    assert refused(of_four(starts, begin + np.array([200, 200, 200, 260]) * US)).startswith("in 0 of 8")
+    assert of_four(starts, begin + np.array([200, 200, 200, 200]) * US).rule == "R1"
+
+
+def test_of_many_ranks_the_two_that_come_last_are_compared() -> None:
+    """Thirty ranks in any order come 1 µs apart, and ends differ by as much."""
+    random = np.random.default_rng(5)
+    begin = np.arange(8)[:, None] * 1000 * US
+    starts = begin + np.stack([random.permutation(30) for _ in range(8)]) * US
+    ends = begin + 200 * US + random.permutation(np.arange(30) % 2) * np.array([[1], [-1]] * 4) * US
+    found = infer(calls(starts, ends), range(30), 30)
+    assert refused(found).startswith("in 0 of 8 instances")
+    starts[np.arange(8), starts.argmax(axis=1)] += 50 * US
+    assert infer(calls(starts, ends), range(30), 30).rule == "R1"
+
+
+@pytest.mark.parametrize(("beyond", "fits"), [(0, True), (1, False)])
+def test_a_nanosecond_counts_at_the_time_of_day(beyond: int, fits: bool) -> None:
+    starts, ends = arrivals(), leavings()
+    starts[3, LATE[3]] = (3000 + 195) * US
+    ends[3, 1] += 50 * US + beyond
+    epoch = 1_712_195_495_519_689_047
+    assert (of_four(starts + epoch, ends + epoch).rule == "R1") == fits
+
+
+@pytest.mark.parametrize(("later", "waited"), [(0, False), (1, True)])
+def test_a_nanosecond_later_is_later_at_the_time_of_day(later: int, waited: bool) -> None:
+    """Ends differ by 10 µs; the last of three ranks comes 20 µs behind the others, or a nanosecond more."""
+    begin = 1_712_195_495_519_689_047 + np.arange(8)[:, None] * 1000 * US
+    starts = begin + np.array([0, 30 * US, 50 * US + later])
+    ends = begin + 200 * US + np.array([[1], [-1]] * 4) * np.array([0, 0, 10]) * US
+    assert (infer(calls(starts, ends), range(3), 3).rule == "R1") == waited
+
+
+@pytest.mark.parametrize(("early", "fits"), [(0, True), (1, False)])
+@pytest.mark.parametrize("instance", [0, 4])
+def test_only_what_ends_differ_by_may_overlap_with_the_next(instance: int, early: int, fits: bool) -> None:
+    """Rank 1 ends 3 µs later than others; rank 0 begins the next one 3 µs before, or a nanosecond earlier."""
+    starts, ends = arrivals(), leavings()
+    last = (1000 * (instance + 1)) * US
+    ends[instance] = last + np.array([-3, 0, -3, -1]) * US
+    starts[instance + 1, 0] = last - 3 * US - early
+    found = of_four(starts, ends)
+    assert found.reason == ("a shift by one also overlaps" if not fits else found.reason)
+    assert (found.rule == "R1") == fits
+
+
+def test_the_first_difference_of_kinds_is_told() -> None:
+    kinds = np.full((8, RANKS), "all_reduce", object)
+    kinds[2, 1] = kinds[5, 1] = "all_gather"
+    assert refused(of_four(kinds=kinds)).startswith("kind sequences differ at instance 3:")
+
+
 def test_an_instance_in_which_one_leaves_before_another_comes() -> None:
     ends = leavings()
     ends[6, 0] = arrivals()[6, 1]  # rank 1 comes last, as rank 0 leaves
@@ -262,6 +340,21 @@ def test_a_world_of_two_has_one_group() -> None:
     assert of_two(["all_reduce"]) == found
     assert of_two(["send_recv", "all_gather", None]) == found
     assert of_two([("send", "recv"), ("recv", "send"), ("all_reduce", "all_reduce")]) == found
+
+
+def test_two_ranks_need_not_be_seen_to_wait_or_to_end_together() -> None:
+    starts = np.zeros((1, 2), np.int64)
+    assert of_two(["all_reduce"], starts, np.array([[100, 900_000]])).rule == "R0"
+    assert (
+        of_two(["all_reduce"] * 2, np.array([[0, 0], [50, 50]]), np.array([[100] * 2, [200] * 2])).rule
+        == "R0"
+    )
+
+
+def test_a_kind_that_is_unknown_on_one_rank_differs() -> None:
+    assert refused(of_two([("all_reduce", None)])) == (
+        "kind sequences differ at instance 1: all_reduce on rank 0, an unknown one on rank 1"
+    )
 
 
 def test_two_ranks_have_to_do_the_same_at_the_same_time() -> None:

@@ -124,11 +124,83 @@ def test_sends_and_receives_pair_by_lane_and_order():
     assert found.expected.tolist() == [2, 2, 2]
 
 
+@pytest.mark.parametrize(("source", "target"), [(0, -1), (-1, 1), (-1, -1)])
+def test_a_transfer_of_which_one_end_is_unknown_has_no_peer(source, target):
+    pair = rows((0, -1, SEND), (1, -1, RECV))
+    pair.source[:], pair.target[:] = source, target
+    assert match(pair, (SEND, RECV)).counts() == {"its peer is unknown": 2}
+    pair.source[:], pair.target[:] = 1, 0
+    assert instances(match(pair, (SEND, RECV))) == [[0, 1]]
+
+
+def test_transfers_the_other_way_are_others():
+    pair = rows((0, -1, SEND), (1, -1, RECV))
+    pair.source[:], pair.target[:] = [0, 1], [1, 0]
+    assert match(pair, (SEND, RECV)).counts() == {"no other rank's trace has it": 2}
+
+
+def test_instances_are_numbered_without_gaps():
+    """Number 5 is rank 0's alone, group 1's number 6 three ranks'."""
+    found = matched(
+        (0, 0, REDUCE, 5), (0, 1, REDUCE, 6), (1, 1, REDUCE, 6), (2, 1, REDUCE, 6), (1, 3, GATHER, 7),
+        (1, 2, GATHER, 8), (2, 2, GATHER, 8),
+    )  # fmt: skip
+    assert found.instance.tolist() == [-1, 0, 0, 0, -1, 1, 1]
+    assert (found.present.tolist(), found.expected.tolist()) == ([3, 2], [2, 2])
+
+
+def test_numbered_ordered_and_paired_rows_are_matched_apart():
+    """Two instances by number, two by order, two by pair; each way begins to count anew."""
+    made = rows(
+        *((0, 0, REDUCE, 1), (0, 0, REDUCE, 2), (0, 1, REDUCE), (0, 1, REDUCE), (0, -1, SEND), (0, -1, SEND)),
+        *((1, 0, REDUCE, 1), (1, 0, REDUCE, 2), (1, 1, REDUCE), (1, 1, REDUCE), (1, -1, RECV), (1, -1, RECV)),
+    )
+    pair = np.isin(made.kind, (SEND, RECV))
+    made.source[pair], made.target[pair] = 0, 1
+    found = match(made, (SEND, RECV))
+    assert found.instance.tolist() == [0, 1, 2, 3, 4, 5] * 2
+    assert found.present.tolist() == [2] * 6
+
+
+def test_ambiguous_numbers_before_rows_in_order():
+    """A number used for two kinds has no key; what is matched by order begins behind it."""
+    found = matched((0, 0, REDUCE, 1), (0, 1, REDUCE), (1, 0, GATHER, 1), (1, 1, REDUCE))
+    assert found.instance.tolist() == [-1, 0, -1, 0]
+
+
+def test_what_no_other_rank_has_is_nobodys_though_two_such_rows_are_alike():
+    """Ranks 1 and 2 each have a call of 32 bytes where rank 0, which has most, has none."""
+    found = matched(
+        *((0, 0, REDUCE, 4), (1, 0, REDUCE, 4)),
+        *((0, 1, REDUCE, -1, 8), (0, 1, REDUCE, -1, 16), (0, 1, REDUCE, -1, 64)),
+        *((1, 1, REDUCE, -1, 8), (1, 1, REDUCE, -1, 32)),
+        *((2, 1, REDUCE, -1, 8), (2, 1, REDUCE, -1, 32)),
+    )
+    assert instances(found) == [[0, 1], [2, 5, 7]]
+    assert found.counts() == {"no other rank's trace has it": 4}
+
+
+def test_a_number_used_more_often_by_one_rank_is_ambiguous():
+    found = matched((0, 0, REDUCE, 1), (0, 0, REDUCE, 1), (1, 0, REDUCE, 1), (1, 2, REDUCE, 1))
+    assert instances(found) == []
+    assert found.counts() == {
+        "order within the group is ambiguous": 3,
+        "no other rank's trace has it": 1,
+    }
+
+
+def test_kernels_of_one_call_need_the_same_kinds_in_the_same_order():
+    found = matched((0, 0, REDUCE, 1), (0, 0, GATHER, 1), (1, 0, GATHER, 1), (1, 0, REDUCE, 1))
+    assert found.counts() == {"order within the group is ambiguous": 4}
+
+
 def test_no_rows():
     found = matched((0, 0, REDUCE))
     assert (instances(found), found.counts()) == ([], {"no other rank's trace has it": 1})
+    assert (found.instance.tolist(), found.present.tolist(), found.expected.tolist()) == ([-1], [], [])
     nothing = np.empty(0, np.int64)
-    assert match(Rows(*[nothing] * 9), (SEND, RECV)).counts() == {}
+    none = match(Rows(*[nothing] * 9), (SEND, RECV))
+    assert (none.counts(), none.present.tolist(), none.expected.tolist()) == ({}, [], [])
 
 
 @given(st.lists(st.integers(0, 3), max_size=9), st.lists(st.integers(0, 3), max_size=9))
@@ -141,6 +213,29 @@ def test_common_is_a_longest_common_subsequence(a, b):
     assert len(pairs) == lengths[-1, -1]
     assert all(a[i] == b[j] for i, j in pairs)
     assert all(i < k and j < m for (i, j), (k, m) in pairwise(pairs))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "pairs"),
+    [
+        ([], [], []),
+        ([1], [], []),
+        ([], [1, 2], []),
+        ([1], [2], []),
+        ([1, 2, 3], [1, 2, 3], [(0, 0), (1, 1), (2, 2)]),
+        ([1, 2, 3], [2, 3], [(1, 0), (2, 1)]),
+        ([2, 3], [1, 2, 9, 3], [(0, 1), (1, 3)]),
+        ([7, 1, 2], [1, 2, 8], [(1, 0), (2, 1)]),
+        ([1, 2, 3, 4, 5, 6], [1, 3, 4, 6, 9], [(0, 0), (2, 1), (3, 2), (5, 3)]),
+    ],
+)
+def test_the_only_longest_common_subsequence_is_found(a, b, pairs):
+    assert common(a, b) == pairs
+
+
+def test_of_no_collectives_none_contradict():
+    nothing = np.empty(0, np.int64)
+    assert contradictions(nothing, nothing, nothing, 5).tolist() == []
 
 
 @pytest.mark.parametrize(("tolerance", "wrong"), [(0, [1]), (4, [1]), (5, [])])

@@ -37,6 +37,9 @@ from cclbench.normalize.name_stacks import NameStack, name_stack
         ("all-reduce", NameStack("all-reduce", None, "other", False)),
         # Of what XLA combined, the first.
         ("jit(step)/(transpose(jvp(A))/psum:jvp(B)/psum)", NameStack("psum", "A", "backward", False)),
+        ("(A/psum:transpose(jvp(B))/mul)", NameStack("psum", "A", "other", False)),
+        ("scope:0/jit(f)/mul", NameStack("mul", "scope:0", "other", False)),
+        ("A/(B)/mul", NameStack("mul", "A/(B", "other", False)),
     ],
 )
 def test_what_a_path_says(path: str, said: NameStack) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cclbench.intervals import Int64
-from cclbench.normalize.operators import Ranges
+from cclbench.normalize.operators import NO_RANGES, Ids, Ranges, is_wrapper, joined, nearest
 
 Call = tuple[int, int, int, int]
 
@@ -95,3 +95,97 @@ def test_it_is_the_last_that_began_of_those_that_run(calls: list[Call]) -> None:
 def test_what_holds_an_instant_is_on_its_thread() -> None:
     assert holding(CALLS, [(1, 95), (2, 30), (2, 95), (3, 30)]) == [True, True, False, False]
     assert holding([], [(1, 5)]) == [False]
+
+
+def parents(calls: list[Call]) -> dict[int, int]:
+    """The id of the call that each begins in, −1 for none."""
+    ranges, number = ordered(calls)
+    found = np.append(number, -1)[ranges.parents()]
+    return dict(zip(number.tolist(), found.tolist(), strict=True))
+
+
+def test_a_call_begins_in_the_innermost_one_around_it() -> None:
+    assert parents(CALLS) == {1: -1, 2: 1, 3: 1, 4: 3, 9: -1}
+    assert parents([]) == {}
+
+
+def test_a_call_that_begins_as_another_ends_is_not_in_it() -> None:
+    """Call 3 begins as 2 ends, within 1; call 4 as 1 ends; call 6 of thread 2 is in 5, 7 in none."""
+    calls = [(1, 1, 0, 50), (2, 1, 10, 20), (3, 1, 20, 30), (4, 1, 50, 60)]
+    calls += [(5, 2, 0, 10), (6, 2, 5, 7), (7, 2, 10, 12), (8, 3, 0, 10), (9, 3, 9, 10)]
+    assert parents(calls) == {1: -1, 2: 1, 3: 1, 4: -1, 5: -1, 6: 5, 7: -1, 8: -1, 9: 8}
+
+
+def test_after_many_short_calls_the_one_around_all_is_found() -> None:
+    calls = [(0, 7, 0, 1000), *((n, 7, 10 * n, 10 * n + 5) for n in range(1, 50))]
+    assert parents(calls) == {0: -1, **dict.fromkeys(range(1, 50), 0)}
+    assert innermost(calls, [(7, 497)]) == [0]
+
+
+@given(calls=stacks())
+def test_what_a_call_begins_in_is_what_ran_when_it_began(calls: list[Call]) -> None:
+    """Of equal begins the longer one is around the other, of equal ones the earlier id."""
+    found = parents(calls)
+    for number, _, start, end in calls:
+        around = [
+            (begin, -stop, other)
+            for other, _, begin, stop in calls
+            if begin <= start < stop and (begin, -stop, other) < (start, -end, number)
+        ]
+        assert found[number] == (max(around)[2] if around else -1)
+
+
+def test_ranges_of_both_are_in_order_and_known_by_their_place() -> None:
+    one, _ = ordered([(1, 1, 0, 10), (2, 2, -5, 9)])
+    other, _ = ordered([(3, 1, 0, 20), (4, 1, 0, 10), (5, 2, 1, 2)])
+    both, place = joined(one, other)
+    rows = zip(both.track.tolist(), both.start_ns.tolist(), both.end_ns.tolist(), strict=True)
+    assert list(rows) == [(1, 0, 20), (1, 0, 10), (1, 0, 10), (2, -5, 9), (2, 1, 2)]
+    assert place.tolist() == [2, 0, 3, 1, 4]
+    none, nowhere = joined(NO_RANGES, NO_RANGES)
+    assert (len(none.track), len(none.start_ns), len(none.end_ns), len(nowhere)) == (0, 0, 0, 0)
+
+
+def test_some_of_the_ranges_stay_in_order() -> None:
+    some = ordered(CALLS)[0].of(np.array([True, False, True, False, True]))
+    assert (some.track.tolist(), some.start_ns.tolist(), some.end_ns.tolist()) == (
+        [1, 1, 2],
+        [0, 20, 30],
+        [100, 90, 31],
+    )
+
+
+@pytest.mark.parametrize(
+    ("flagged", "found"),
+    [
+        ([0], [0, 0, 0, 0, -1, -1]),
+        ([1, 5], [-1, 1, 1, 1, -1, 5]),
+        ([0, 2], [0, 0, 2, 2, -1, -1]),
+        ([4], [-1, -1, -1, -1, 4, 4]),
+        ([], [-1] * 6),
+    ],
+)
+def test_the_nearest_flagged_one_is_itself_or_around_it(flagged: list[int], found: list[int]) -> None:
+    """0 holds 1, that 2, that 3; 4 holds 5."""
+    parent = np.array([-1, 0, 1, 2, -1, 4], np.int32)
+    assert nearest(parent, np.isin(np.arange(6), flagged)).tolist() == found
+
+
+def test_ids_are_found_where_they_stand() -> None:
+    ids = Ids(np.array([7, 3, 9]))
+    assert ids.index_of(np.array([9, 7, 3, 4, 10, 2, 9])).tolist() == [2, 0, 1, -1, -1, -1, 2]
+    assert Ids(np.empty(0, np.int64)).index_of(np.array([0, 5])).tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize(
+    ("name", "around"),
+    [
+        ("autograd::engine::evaluate_function: MmBackward0", True),
+        ("torch::autograd::AccumulateGrad", True),
+        ("MmBackward0", True),
+        ("aten::mm", False),
+        ("c10d::allreduce_", False),
+    ],
+)
+def test_rows_around_operators_have_no_namespace_or_autograds(name: str, around: bool) -> None:
+    assert is_wrapper(name) == around

@@ -27,6 +27,7 @@ SILENT = TraceFacts()
         ("worker3_step_12.1694128201557.pt.trace.json.gz", 3),
         ("resnet50_num_workers_4_29dba6_worker0.pt.trace.json.gz", 0),
         ("1720000000.12-TP-3.trace.json.gz", 3),
+        ("worker1/worker3.json", 3),
         ("host-17_2048.1712195495519689047.pt.trace.json.gz", None),
         ("num_workers_4.json", None),
         ("frank3.json", None),
@@ -43,6 +44,36 @@ def test_the_trace_speaks_first():
         3,
         "distributedInfo",
     )
+
+
+@pytest.mark.parametrize("facts", [TraceFacts(rank=7), TraceFacts(rank_source="NCCL")])
+def test_a_rank_counts_with_its_source_alone(facts):
+    assert rank_of(Member("rank3.json", "", facts)) == (3, "file name")
+
+
+def test_rank_0_is_a_rank():
+    members = [Member(f"rank{n}.json", "", SILENT) for n in (1, 0)]
+    assert distinct(members) == [(1, "file name"), (0, "file name")]
+    assert rank_of(Member("t.json", "", SILENT, 0)) == (0, "card")
+    with pytest.raises(InputError, match=r"claims rank 0, and so does rank0\.json"):
+        distinct([Member("rank0.json", "", SILENT), Member("b.json", "", SILENT, 0)])
+
+
+def test_a_name_says_nothing_of_one_among_several():
+    assert rank_of(Member("rank3.json", "", SILENT, alone=False)) == (None, None)
+    assert rank_of(Member("worker3.json", "", SILENT, alone=False)) == (None, None)
+
+
+def test_the_first_of_several_files_without_a_rank_is_named():
+    members = [Member(f"{name}.json", "", SILENT) for name in ("rank1", "b", "c")]
+    with pytest.raises(InputError, match="2 of 3 files do not say their rank") as caught:
+        distinct(members)
+    assert caught.value.where == "b.json"
+    of_one = [
+        Member("t.pb", name, TraceFacts(rank=rank, rank_source="x")) for name, rank in (("1", 4), ("2", None))
+    ]
+    with pytest.raises(InputError, match="1 of 2 ranks do not say their rank"):
+        distinct(of_one)
 
 
 def test_the_card_speaks_where_nobody_does():

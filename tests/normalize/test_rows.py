@@ -88,3 +88,38 @@ def test_largest_numbers_fit():
     assert made.select(["correlation", "blocks", "device"]).to_pylist() == [
         {"correlation": (1 << 63) - 1, "blocks": (1 << 31) - 1, "device": 9999}
     ]
+
+
+def test_what_the_producer_states_goes_before_the_name():
+    names, known = Names(), Categories("kernel")
+    names["ampere_sgemm"], names["some_kernel_nobody_knows"], names["another"]
+    assert [CATEGORIES[c] for c in known.of(names, {0: "moe", 1: "attention"})] == [
+        *("moe", "attention", "other"),
+    ]
+    assert known.unclassified == [False, False, True]
+    # A name is classified once, whatever is stated of it later.
+    assert [CATEGORIES[c] for c in known.of(names, {2: "gemm"})] == ["moe", "attention", "other"]
+
+
+def test_what_the_last_batch_states_of_names_is_of_all_batches():
+    names = Names()
+    first = rows("copy", names, ["a", "b"])
+    second = rows("copy", names, ["b"], name_categories={1: "reduction"})
+    made = table([first, second], Categories("copy"))
+    assert made["category"].to_pylist() == ["copy", "reduction", "reduction"]
+
+
+def test_every_column_of_every_batch_arrives():
+    names = Names()
+    numbers = ("device", "correlation", "bytes", "flops", "hbm_bytes", "grid_x", "grid_y", "grid_z")
+    numbers += ("blocks", "operator", "event_stream", "event_record", "sequence", "forward_thread")
+    numbers += ("reserved",)
+    told = {name: [n + 1] for n, name in enumerate(numbers)}
+    first = rows("kernel", names, ["k"], **told)
+    second = rows("kernel", names, ["k"], **{name: pa.array([-n]) for n, name in enumerate(numbers, 2)})
+    made = table([first, second], Categories("kernel"))
+    for n, name in enumerate(numbers, 1):
+        assert made[name].to_pylist() == [n, -n - 1]
+    assert made["track"].to_pylist() == [7, 7]
+    assert made["dur_ns"].to_pylist() == [4, 4]
+    assert made["copy_direction"].to_pylist() == [None, None]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from cclbench.errors import UsageError
+from cclbench.formats import DeviceStep
 from cclbench.normalize import steps
 from cclbench.normalize.steps import Annotation, DeviceRows, Marks, Window
 
@@ -112,8 +113,102 @@ def test_step_without_duration():
     assert found(("step 1", 5, 5), ("step 2", 6, 9)) == ([(2, 6, 9)], {"its annotation has no duration": 1})
 
 
-def test_absurdly_long_number_is_no_number():
-    assert found(("ProfilerStep#99999999999", 0, 10))[0] == [(0, 0, 10)]
+@pytest.mark.parametrize(("text", "number"), [("999999999", 999_999_999), ("1000000000", 0)])
+def test_a_number_has_nine_digits_at_most(text, number):
+    assert found((f"ProfilerStep#{text}", 0, 10))[0] == [(number, 0, 10)]
+
+
+def test_of_ranges_that_begin_at_once_the_outer_one_is_the_step():
+    assert found(("step 2", 5, 10), ("step 1", 5, 90), ("step 3", 90, 95)) == (
+        [(1, 5, 90), (3, 90, 95)],
+        {"its annotation lies inside another step's": 1},
+    )
+
+
+def test_only_the_step_before_is_continued():
+    """The range of step 1 within step 2 continues neither; step 3's second range continues step 3."""
+    assert found(("step 1", 0, 10), ("step 2", 10, 30), ("step 1", 20, 40), ("step 2", 25, 35)) == (
+        [(1, 0, 10), (2, 10, 35)],
+        {"its annotation lies inside another step's": 1},
+    )
+
+
+def test_unnumbered_ranges_that_overlap_are_not_one_step():
+    assert found(("step", 0, 10), ("step", 5, 20)) == (
+        [(0, 0, 10)],
+        {"its annotation lies inside another step's": 1},
+    )
+
+
+def test_steps_before_zero_are_steps_as_any_other():
+    """A host's clock may begin anywhere."""
+    assert found(("step 1", -30, -20), ("step 2", -20, -10), ("step 3", -15, -12)) == (
+        [(1, -30, -20), (2, -20, -10)],
+        {"its annotation lies inside another step's": 1},
+    )
+
+
+def marked(*steps):
+    """(number, begin, end) of each step that a device's rows mark, and whether the last is closed."""
+    made = steps_of_device(*steps)
+    return list(
+        zip(made.numbers.tolist(), made.starts.tolist(), made.ends.tolist(), strict=True)
+    ), made.closed
+
+
+def steps_of_device(*told):
+    return steps.of_device([DeviceStep(*one) for one in told])
+
+
+class TestStepsOfTheDevice:
+    """(name, begin, end, number, closed) of rows."""
+
+    def test_a_step_reaches_to_the_next_and_the_last_to_its_own_end(self):
+        assert marked(("2", 50, 60, 8), ("1", 10, 20, 7), ("3", 90, 95, 9)) == (
+            [(7, 10, 50), (8, 50, 90), (9, 90, 95)],
+            False,
+        )
+
+    def test_the_last_one_ends_with_whatever_ends_last(self):
+        assert marked(("1", 10, 99, 7), ("2", 50, 60, 8)) == ([(7, 10, 50), (8, 50, 99)], False)
+
+    def test_closed_ones_end_where_they_say(self):
+        one, two = ("1", 10, 20, 7, True), ("2", 50, 60, 8)
+        assert marked(one, two) == ([(7, 10, 20), (8, 50, 60)], False)
+        assert marked(("1", 10, 20, 7), ("2", 50, 60, 8, True), ("3", 70, 80, 9)) == (
+            [(7, 10, 50), (8, 50, 60), (9, 70, 80)],
+            False,
+        )
+        assert marked(("1", 10, 20, 7), ("2", 50, 60, 8), ("3", 70, 80, 9, True)) == (
+            [(7, 10, 50), (8, 50, 70), (9, 70, 80)],
+            True,
+        )
+
+    def test_numbered_rows_go_before_modules(self):
+        assert marked(("jit_f", 0, 900), ("1", 10, 20, 7)) == ([(7, 10, 20)], False)
+
+    def test_of_modules_the_one_that_takes_longest_counts(self):
+        """jit_f runs 30 + 20, jit_g 45, though it begins and ends later; numbers count from 0."""
+        assert marked(("jit_g", 200, 245), ("jit_f", 10, 40), ("jit_f", 100, 120)) == (
+            [(0, 10, 100), (1, 100, 120)],
+            False,
+        )
+        assert marked(("jit_g", 200, 255), ("jit_f", 10, 40), ("jit_f", 100, 120))[0] == [(0, 200, 255)]
+
+    def test_of_modules_that_take_as_long_the_first_by_name(self):
+        assert marked(("jit_g", 0, 10), ("jit_f", 20, 30))[0] == [(0, 20, 30)]
+
+    def test_rows_without_duration_are_no_steps(self):
+        assert marked(("1", 10, 10, 7), ("2", 50, 51, 8)) == ([(8, 50, 51)], False)
+        assert steps_of_device(("1", 10, 10, 7)) is steps.NO_MARKS
+        assert steps_of_device() is steps.NO_MARKS
+
+    def test_numbers_that_repeat_are_counted(self):
+        assert marked(("1", 0, 10, 5), ("1", 20, 30, 5))[0] == [(0, 0, 20), (1, 20, 30)]
+
+
+def test_steps_are_counted_where_one_has_no_number():
+    assert found(("step 5", 0, 10), ("step", 20, 30))[0] == [(0, 0, 10), (1, 20, 30)]
 
 
 def test_own_pattern_with_and_without_a_number():
@@ -178,6 +273,21 @@ class TestDeviceWindows:
         assert windows_of(MARKS, *events, horizon=400) == ([(3, 110, 240, "closed")], cut)
         assert windows_of(MARKS, *events, horizon=239) == ([], {"the file is cut before its end": 2})
 
+    def test_a_window_that_ends_at_the_horizon_is_whole(self):
+        events = ((0, 0, 1, 1), (110, 160, 240, 250), (150, 230, 260, 320))
+        assert windows_of(MARKS, *events, horizon=240)[0] == [(3, 110, 240, "closed")]
+
+    def test_a_window_without_length_is_none(self):
+        result = windows_of(MARKS, (0, 1), (240, 240), (250, 300))
+        assert result == ([(4, 240, 300, "open")], {"its device work begins after the next step's": 1})
+
+    def test_each_window_ends_where_the_very_next_one_begins(self):
+        marks = Marks(times(3, 4, 5), times(100, 200, 320), times(200, 300, 400))
+        rows = rows_of((0, 1, 2), (110, 240, 350), (150, 260, 380))
+        windows, _, periods = steps.device_windows(marks, rows, None)
+        assert [(w.start_ns, w.end_ns) for w in windows] == [(110, 240), (240, 350), (350, 380)]
+        assert periods == steps.Periods(device_ns=120.0, host_ns=110.0)
+
     def test_nothing_launched_in_any_step(self):
         assert windows_of(MARKS, (-1,), (5,), (9,)) == ([], {"no kernel was launched in it": 2})
         assert windows_of(steps.NO_MARKS, (), (), ()) == ([], {})
@@ -215,6 +325,33 @@ class TestPurity:
         windows, _, _ = steps.device_windows(MARKS, rows, None)
         assert purities(windows) == [1.0, 1.0]
 
+    def test_copies_of_its_own_step_are_no_kernel_time_of_it(self):
+        # Step 3 has a kernel [110, 150) and a copy [160, 200), over which a kernel of no step runs.
+        rows = rows_of((0, 0, -1, 1), (110, 160, 160, 240), (150, 200, 200, 260), (True, False, True, True))
+        windows, _, _ = steps.device_windows(MARKS, rows, None)
+        assert purities(windows) == [0.5, 1.0]
+
+    def test_kernels_of_no_step_are_nobodys_own(self):
+        # In the last window, [240, 300), too: [260, 280) is of no step.
+        rows = rows_of((0, 1, -1, 1), (110, 240, 260, 280), (150, 260, 280, 300))
+        windows, _, _ = steps.device_windows(MARKS, rows, None)
+        assert purities(windows) == [1.0, round(40 / 60, 9)]
+
+    def test_own_kernels_count_within_their_window_alone(self):
+        # Step 3's kernel runs [180, 260), in step 4's annotation from 200 on; step 5 has no window.
+        marks = Marks(times(3, 4, 5), times(100, 200, 300), times(200, 300, 400))
+        rows = rows_of((0, 1, 2), (180, 260, 290), (260, 290, 350))
+        windows, _ = steps.annotation_windows(marks, 350, rows=rows)
+        assert [w.step for w in windows] == [3, 4]
+        assert purities(windows) == [1.0, 0.3]
+
+    def test_kernels_of_a_step_without_a_window_are_not_own(self):
+        """Step 3 is cut: its kernel in step 4's window is a foreign one."""
+        marks = Marks(times(3, 4), times(200, 100), times(400, 300))
+        rows = rows_of((0, 1), (100, 150), (150, 200))
+        windows, _ = steps.annotation_windows(marks, 300, rows=rows)
+        assert [(w.step, w.purity) for w in windows] == [(4, 0.5)]
+
     def test_host_annotations_of_a_device_that_runs_behind(self):
         # Host steps [100, 200) and [200, 300); step 3's kernel runs [180, 260), step 4's [260, 400).
         rows = rows_of((0, 1), (180, 260), (260, 400))
@@ -232,6 +369,7 @@ class TestPurity:
 def test_annotation_windows_and_horizon():
     whole = [Window(3, 100, 200, "annotation"), Window(4, 200, 300, "annotation")]
     assert steps.annotation_windows(MARKS, None) == (whole, {})
+    assert steps.annotation_windows(MARKS, 300) == (whole, {})
     windows, left_out = steps.annotation_windows(MARKS, 299)
     assert (windows, dict(left_out)) == (whole[:1], {"the file is cut before its end": 1})
 
@@ -239,6 +377,9 @@ def test_annotation_windows_and_horizon():
 def test_last_run_of_a_module_is_open():
     windows, _ = steps.annotation_windows(MARKS, None, "module")
     assert [(w.step, w.source, w.open) for w in windows] == [(3, "module", False), (4, "module", True)]
+    closed = Marks(MARKS.numbers, MARKS.starts, MARKS.ends, closed=True)
+    assert [w.open for w in steps.annotation_windows(closed, None, "module")[0]] == [False, False]
+    assert [w.open for w in steps.annotation_windows(MARKS, None, "device")[0]] == [False, False]
 
 
 def test_table():
