@@ -128,6 +128,8 @@ def within(s: Intervals, starts: Int64, ends: Int64) -> Int64:
 
 def clipped(s: Intervals, start: int, end: int) -> Intervals:
     """X ∩ [start, end)."""
+    if end <= start:
+        return EMPTY
     first, last = np.searchsorted(s.ends, start, side="right"), np.searchsorted(s.starts, end, side="left")
     return Intervals(np.maximum(s.starts[first:last], start), np.minimum(s.ends[first:last], end))
 

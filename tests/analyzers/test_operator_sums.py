@@ -86,7 +86,6 @@ def test_works_are_calls_in_order_and_then_what_none_launched() -> None:
     assert works.modelled.tolist() == [True, False, True, False, True, False, False, False]
     assert works.recomputed.tolist() == [False, False, True, *[False] * 5]
     assert works.of_family("matrix product").tolist() == [True, False, False, False, True, *[False] * 3]
-    assert works.window.tolist() == [0] * 8
     assert not works.stated.any()
 
 

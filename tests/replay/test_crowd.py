@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 from replay_rows import item, rank
-from subjects import degrees
+from replay_subjects import degrees
 
 from cclbench.replay import nodes as n
 from cclbench.replay.crowd import Delays, delays, expected_maximum

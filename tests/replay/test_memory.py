@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from jobs import traced
-from subjects import card, degrees
+from replay_subjects import card, degrees
 from synthetic import Collective, Compute, Layout, Program, simulate
 
 from cclbench.errors import InputError

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from replay_rows import item, rank
-from subjects import card, subject
+from replay_subjects import card, subject
 
 from cclbench.errors import InputError, UsageError
 from cclbench.replay import nodes as n
