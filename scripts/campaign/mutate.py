@@ -280,7 +280,8 @@ class TestsByLine:
         """The tests that run the line, nearest first; all of its file for a line that importing runs."""
         by_line = self._data.contexts_by_lineno(self._files[mutant.path.removeprefix("cclbench/")])
         running = {name.rpartition("|")[0] for name in by_line.get(mutant.line, ())} - {""}
-        if not running:
+        # Of what importing runs only the first test that imports it has a context.
+        if not (running and _in_function(mutant)):
             running = {name.rpartition("|")[0] for names in by_line.values() for name in names} - {""}
         parts = [*tests_of(mutant.path), ["tests/"]]
         found: list[list[str]] = [[] for _ in parts]
@@ -315,6 +316,15 @@ def tests_of(path: str) -> list[list[str]]:
             elif here or imports.search(test.read_text()):
                 parts[1].append(name)
     return [part for part in parts if part]
+
+
+def _in_function(mutant: Mutant) -> bool:
+    """Whether it is run by a call, not by importing its module."""
+    return any(
+        node.body[0].lineno <= mutant.line <= (node.end_lineno or 0)
+        for node in ast.walk(ast.parse((REPOSITORY / mutant.path).read_bytes()))
+        if isinstance(node, ast.FunctionDef)
+    )
 
 
 def _is_text(node: ast.expr) -> bool:

@@ -81,22 +81,31 @@ def test_the_nearest_tests_come_first(mutate: ModuleType) -> None:
 def test_with_coverage_only_tests_that_run_the_line(mutate: ModuleType, tmp_path: Path) -> None:
     """Nearest first, of those further off four sets of parameters; for lines of importing all of the file."""
     path = "cclbench/normalize/clocks.py"
+    text = (mutate.REPOSITORY / path).read_text().splitlines()
+    constant, function = (
+        next(i for i, line in enumerate(text, 1) if line.startswith(word))
+        for word in ("_ROUNDS", "def _left")
+    )
+    one, other = function + 1, function + 2
     coverage = mutate.CoverageData(str(tmp_path / "coverage"))
     near, golden = "tests/normalize/test_clocks.py::test_a", "tests/golden/test_b.py::test_b"
     named = [f"{near}[{i}|y]" for i in range(6)]
-    lines = {golden: [10], "tests/cli/test_c.py::test_c": [12], "": [1, 10]}
-    lines |= {test: [10, 11] for test in named}
-    lines |= {f"tests/normalize/test_steps.py::test_d[{i}]": [12] for i in range(9)}
+    # The first test that imports the module late is the context of its constants.
+    lines = {golden: [one], "tests/cli/test_c.py::test_c": [constant, other], "": [one]}
+    lines |= {test: [one] for test in named}
+    lines |= {f"tests/normalize/test_steps.py::test_d[{i}]": [other] for i in range(9)}
     for test, numbers in lines.items():
         coverage.set_context(f"{test}|run" if test else "")
         coverage.add_lines({f"/a/checkout/{path}": numbers})
     coverage.write()
     by_line = mutate.TestsByLine(tmp_path / "coverage")
     sets = [f"tests/normalize/test_steps.py::test_d[{i}]" for i in range(4)]
-    selected = {line: by_line.select(mutate.Mutant(path, line, 0, 1, "")) for line in (1, 10, 12)}
-    assert selected[10] == [named, [golden]]
-    assert selected[12] == [sets, ["tests/cli/test_c.py::test_c"]]
-    assert selected[1] == [named, sets, [golden], ["tests/cli/test_c.py::test_c"]]
+    selected = {
+        line: by_line.select(mutate.Mutant(path, line, 0, 1, "")) for line in (1, constant, one, other)
+    }
+    assert selected[one] == [named, [golden]]
+    assert selected[other] == [sets, ["tests/cli/test_c.py::test_c"]]
+    assert selected[1] == selected[constant] == [named, sets, [golden], ["tests/cli/test_c.py::test_c"]]
 
 
 def test_equivalent_mutants_are_mutants_and_argued(mutate: ModuleType) -> None:
