@@ -392,8 +392,6 @@ def group_id(ranks: tuple[int, ...]) -> str:
     """
     ordered = sorted(set(ranks))
     strides = {b - a for a, b in pairwise(ordered)}
-    if len(ordered) == 1:
-        return str(ordered[0])
     if len(strides) == 1 and (len(ordered) > 2 or strides == {1}):
         stride = strides.pop()
         return f"{ordered[0]}-{ordered[-1]}" + (f":{stride}" if stride > 1 else "")
