@@ -124,6 +124,9 @@ def test_what_a_rank_does_since_its_groups_previous_collective() -> None:
     assert found.instance.tolist() == [3, 2, 4, 5]
     assert found.arrival_ns.tolist() == [305, 205, 405, 435]
     assert found.before.tolist() == [UNKNOWN_BEFORE, NOTHING_BEFORE, 3, 4]
+    # No instance has the number of either.
+    assert NOTHING_BEFORE < 0 > UNKNOWN_BEFORE
+    assert NOTHING_BEFORE != UNKNOWN_BEFORE
     assert found.spent.T.tolist() == [
         # 60-300: the copy's 60-70, the all-gather's 200-220
         [0, 10, 20, 210],
@@ -314,8 +317,3 @@ def test_a_figure_over_instances_leaves_out_what_its_ranks_do_and_instances_that
     assert (value.value, value.reason) == (1.5, "so")
     assert value.left_out == {"a": 3, "instances that not all their ranks have in a window": 1}
     assert value.coverage == Coverage(3 + 3 + 2, 15, 3, 6)
-
-
-def test_no_instance_has_the_number_of_none() -> None:
-    assert NOTHING_BEFORE < 0 > UNKNOWN_BEFORE
-    assert NOTHING_BEFORE != UNKNOWN_BEFORE

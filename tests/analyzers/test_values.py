@@ -218,6 +218,7 @@ def two_ranks() -> dict[int, list[Value]]:
 def test_values_by_step_and_under_none_those_of_ranks_without_steps() -> None:
     assert by_step(two_ranks()) == {1: [4, 8], 2: [6], None: [7]}
     assert by_step(two_ranks(), "open") == {3: [9], None: [3]}
+    assert by_step({0: [Value(value=0.0)]}) == {None: [0]}
 
 
 def test_the_slowest_rank_of_each_step_sets_the_rate() -> None:
