@@ -139,10 +139,11 @@ class JsonEvents(Generic[E]):
                         last = not block
                         at = _event_begin(block) if position - begin >= size else None
                     out.write(block[:at])
-                    position += at or 0
-                yield Part(begin=begin, end=None if last else position, inflated=str(path))
-                if last:
+                if at is None:
+                    yield Part(begin=begin, inflated=str(path))
                     return
+                position += at
+                yield Part(begin=begin, end=position, inflated=str(path))
                 begin, block = position, block[at:]
 
     def _skip(self) -> None:

@@ -464,6 +464,17 @@ class TestInflated:
             assert stream.outer == ({"a": 1, "b": 2} if part.end is None else {"a": 1})
         assert found == [f"{i:02d}" for i in range(40)]
 
+    @pytest.mark.parametrize(("size", "end"), [(48, 58), (49, 106), (96, 106), (97, 154)])
+    def test_a_part_of_the_size_ends_with_the_next_event(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, end: int
+    ) -> None:
+        """Blocks end at 48, 96 and 144; the first events that begin behind these, at 58, 106 and 154."""
+        for name in ("CHUNK", "PIECE"):
+            monkeypatch.setattr(json_events, name, 48)
+        path = tmp_path / "t.json.gz"
+        path.write_bytes(gzip.compress(self.TEXT))
+        assert next(JsonEvents(path, DECODER).inflated(tmp_path, size)).end == end
+
     def test_of_a_bare_array(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(json_events, "CHUNK", 30)
         path = tmp_path / "t.json.gz"
