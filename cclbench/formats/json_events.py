@@ -162,7 +162,7 @@ class JsonEvents(Generic[E]):
             block = b"" if self.cut else self._block()
             buffer += block
             if self._read >= self._end and not self.last:
-                events_left = buffer[: max(self._end - self._offset, 0)]
+                events_left = buffer[: self._end - self._offset]
                 yield from self._rest(events_left.rstrip().removesuffix(b",") + b"]")
                 return
             try:
