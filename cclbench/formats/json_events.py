@@ -139,10 +139,11 @@ class JsonEvents(Generic[E]):
                         last = not block
                         at = _event_begin(block) if position - begin >= size else None
                     out.write(block[:at])
-                    position += at or 0
-                yield Part(begin=begin, end=None if last else position, inflated=str(path))
-                if last:
+                if at is None:
+                    yield Part(begin=begin, inflated=str(path))
                     return
+                position += at
+                yield Part(begin=begin, end=position, inflated=str(path))
                 begin, block = position, block[at:]
 
     def _skip(self) -> None:
@@ -161,7 +162,7 @@ class JsonEvents(Generic[E]):
             block = b"" if self.cut else self._block()
             buffer += block
             if self._read >= self._end and not self.last:
-                events_left = buffer[: max(self._end - self._offset, 0)]
+                events_left = buffer[: self._end - self._offset]
                 yield from self._rest(events_left.rstrip().removesuffix(b",") + b"]")
                 return
             try:

@@ -364,6 +364,11 @@ def test_an_event_is_longer_than_so_many_mebibytes(tmp_path: Path, monkeypatch: 
         (' [{"ph": "X"}] x', 15, "text follows the array of events (after 1 whole events)"),
         ('{"traceEvents": [1, 2]}', 17, "Expected 'object', got 'int' - at 'event' (after 0 whole events)"),
         (
+            '{"traceEvents": [{"ph": "X"}, 3, {"ph": "X"}, {"ph": "Y"}]}',
+            30,
+            "Expected 'object', got 'int' - at 'event' (after 1 whole events)",
+        ),
+        (
             '{"traceEvents": [{"ph": "X"}, {"ph": "X"} {"ph": "X"}]}',
             42,
             "expected ',' or ']' in an event (after 2 whole events)",
@@ -464,6 +469,17 @@ class TestInflated:
             assert stream.outer == ({"a": 1, "b": 2} if part.end is None else {"a": 1})
         assert found == [f"{i:02d}" for i in range(40)]
 
+    @pytest.mark.parametrize(("size", "end"), [(48, 58), (49, 106), (96, 106), (97, 154)])
+    def test_a_part_of_the_size_ends_with_the_next_event(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, end: int
+    ) -> None:
+        """Blocks end at 48, 96 and 144; the first events that begin behind these, at 58, 106 and 154."""
+        for name in ("CHUNK", "PIECE"):
+            monkeypatch.setattr(json_events, name, 48)
+        path = tmp_path / "t.json.gz"
+        path.write_bytes(gzip.compress(self.TEXT))
+        assert next(JsonEvents(path, DECODER).inflated(tmp_path, size)).end == end
+
     def test_of_a_bare_array(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(json_events, "CHUNK", 30)
         path = tmp_path / "t.json.gz"
@@ -495,14 +511,19 @@ class TestGivenUp:
         assert error.what == "gzip stream is cut (after 0 whole events)"
         assert error.where == f"{tmp_path / 't.json'}: byte {stream.cut.byte:,}"
 
-    def test_of_a_compressed_file_the_end_is_read_behind_what_is_damaged(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(("chunk", "end"), [(40, 64), (1 << 20, 64), (40, 1 << 20)])
+    def test_of_a_compressed_file_the_end_is_read_behind_what_is_damaged(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, end: int
+    ) -> None:
+        monkeypatch.setattr(json_events, "CHUNK", chunk)
+        monkeypatch.setattr(json_events, "END", end)
         text = b'{"traceEvents":[{"ph":"X"},{"ph":3},{"ph":"Y"}],"after":"' + b"x" * 99_999 + b'"}'
         stream = stream_of(tmp_path, gzip.compress(text), allow_truncated=True)
         stream.decoder = msgspec.json.Decoder(list[dict[str, str]])
         assert events_of(stream) == [{"ph": "X"}]
         assert stream.cut is not None
         assert (stream.cut.byte, stream.cut.reason) == (27, "Expected 'str', got 'int' - at 'event[...]'")
-        assert stream.end == text[-json_events.END :]
+        assert stream.end == text[-end:]
 
     @pytest.mark.parametrize("behind", [b"", b"]", b'], "a"', b'], "a": 1', b'], "a": 1} x'])
     def test_what_follows_the_rows_may_be_damaged_alone(self, tmp_path: Path, behind: bytes) -> None:

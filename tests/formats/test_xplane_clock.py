@@ -45,6 +45,11 @@ def test_clocks_of_different_speeds(skew: float) -> None:
     assert on_host(own, shown, instants).tolist() == expected.tolist()
 
 
+def test_two_ops_tell_how_the_speeds_differ() -> None:
+    own, shown = ps(0, 10_000_000), ps(500, 10_001_500)
+    assert on_host(own, shown, ps(0, 5_000_000, 10_000_000)).tolist() == [500, 5_001_000, 10_001_500]
+
+
 @pytest.mark.parametrize(("skew", "taken"), [(1.999e-4, True), (2e-4, False), (-2e-4, False), (3e-4, False)])
 def test_speeds_differ_by_less_than_two_in_ten_thousand(skew: float, taken: bool) -> None:
     own = 10_000_000 * np.arange(3)
