@@ -365,3 +365,17 @@ def test_a_new_time_begins_a_new_dump(written: Any) -> None:
 def test_a_dump_after_the_last_time_is_of_no_known_time(written: Any) -> None:
     rows, _, _ = read(written(f"# time_ns 5\n{nvlink(1)}{nvlink(3)}"))
     assert [row[3:] for row in rows] == [(2.0 * KIB, "B", None, None), (4.0 * KIB, "B", None, None)]
+
+
+def test_other_columns_begin_other_intervals(written: Any) -> None:
+    """Samples 2 s apart, then under a new head 1 s apart; the same head again changes nothing."""
+    first, second = dated(("10", 1), ("12", 1), ("14", 1)), dated(("20", 1), ("21", 1))
+    wider = second.replace("gpu, nvltx", "gpu, pwr, nvltx").replace("Idx, GPM", "Idx, W, GPM")
+    rows, _, _ = read(written(first + wider.replace(", 0, 1", ", 0, 70, 1")))
+    told = [(row[2], row[3] / MIB) for row in rows if row[2] != "power"]
+    assert told == [
+        *(("nvlink_tx_rate", 1.0), ("nvlink_tx_bytes", 2.0), ("nvlink_tx_bytes", 2.0)),
+        *(("nvlink_tx_rate", 1.0), ("nvlink_tx_bytes", 1.0)),
+    ]
+    rows, _, _ = read(written(first + second))
+    assert {row[2] for row in rows} == {"nvlink_tx_rate"}
