@@ -61,7 +61,7 @@ def _callers(rank: GraphInput, calls: Int64) -> Int64:
 
 def _by_call(whole: Nodes, issue: Int64, arrival: Int64, edges: Edges) -> None:
     """A transfer follows the later of its call and what its thread did before, as far behind as measured."""
-    before = np.where(whole.first[arrival], -(1 << 60), whole.end[arrival - 1])
+    before = whole.end[arrival - 1]  # a thread of the library rests before its first transfer, too
     lag = whole.start[arrival] - np.maximum(before, whole.start[issue])
     whole.gap[arrival] = lag
     whole.busy[arrival] = 0

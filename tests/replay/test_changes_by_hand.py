@@ -211,6 +211,23 @@ def test_without_overlap_rows_wait_for_the_other_sort_launched_before_them() -> 
     assert begun["c"] == first + 160_000
 
 
+def test_waits_against_the_order_of_launches_are_gone_and_others_stay() -> None:
+    """A transfer launched first had waited for a kernel launched last, that for another one, 40 µs."""
+    graph = two_lanes(
+        item("x", 60, 90, lane=(0, 9), call=0),
+        item("a", 0, 50, lane=(0, 7)),
+        item("b", 10, 58, lane=(0, 8)),
+    )
+    names = [graph.names[code] if code >= 0 else "" for code in graph.nodes.name.tolist()]
+    x, a, b = (names.index(name) for name in "xab")
+    waiting = graph.waiting(np.array([b, a, a]), np.array([x, b, b]), np.array([2_000, 40_000, 7_000]))
+    made = changed(overlap(subject(waiting), 0.0))
+    times = simulate(made.nodes, made.cut)
+    assert times.start[a] == times.end[x + 1]
+    assert times.start[b] == times.end[a] + 40_000
+    assert times.start[x] < 0
+
+
 def test_overlap_of_nothing() -> None:
     alone = two_lanes(item("a", 0, 50, lane=(0, 7)), item("b", 0, 80, lane=(0, 8)))
     nothing = "no rank both computes and communicates within the run's windows"

@@ -217,3 +217,47 @@ def test_nodes_of_a_cpu_s_rank() -> None:
     assert (nodes.gap[transfer], nodes.feeder.max()) == (0, -1)
     host = nodes.kind == n.HOST
     assert (nodes.call[host] == -1).all()
+
+
+def test_a_thread_goes_on_no_earlier_than_it_has_computed() -> None:
+    """It computes until 100; a transfer from 10 to 250, awaited until 300, takes nothing."""
+    graph, _ = replayed(pausing(100, 300, (10, 250)))
+    assert graph.inferred["transfers asked for by the call before them"] == 1
+    nodes = graph.nodes
+    back = np.flatnonzero((nodes.kind == n.HOST) & (nodes.start == 300_000))
+    times = simulate(replace(nodes, dur=nodes.dur * 0), graph.cut)
+    assert times.start[back].tolist() == [100_000]
+
+
+def test_a_transfer_of_the_caller_s_own_thread_is_asked_for_by_nobody() -> None:
+    one = rank(
+        0,
+        on_host=True,
+        ops=[item("c10d::a", 0, 5), item("aten::mm", 70, 200)],
+        work=[item("mpi:x", 10, 60, lane=MAIN, call=0)],
+        instances=[-1],
+        policy="whole_trace",
+        windows=[(None, 0, 200)],
+    )
+    graph, times = replayed(one)
+    _, target, _ = graph.edges()
+    assert not (graph.nodes.kind[target] == n.ARRIVAL).any()
+    assert times.start.tolist() == graph.nodes.start.tolist()
+
+
+def test_threads_of_a_cpu_s_rank_hand_over() -> None:
+    """The second thread pauses at 500, the first goes on at 520."""
+    two = (-1, 2)
+    one = rank(
+        0,
+        on_host=True,
+        ops=[item("aten::a", 0, 100), item("aten::b", 110, 500, lane=two), item("aten::c", 520, 600)],
+        policy="whole_trace",
+        windows=[(None, 0, 600)],
+    )
+    graph, _ = replayed(one)
+    source, target, lag = graph.edges()
+    found = list(
+        zip(graph.nodes.start[source].tolist(), graph.nodes.start[target].tolist(), lag.tolist(), strict=True)
+    )
+    assert (500_000, 520_000, 20_000) in found

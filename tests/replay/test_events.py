@@ -13,6 +13,8 @@ from replay_rows import end_of, item, rank, replayed, syncs
 import cclbench
 from cclbench.replay import nodes as n
 from cclbench.replay.answer import answer
+from cclbench.replay.device import device_of
+from cclbench.replay.events import stated
 from cclbench.replay.graph import Graph
 from cclbench.replay.simulate import simulate
 from cclbench.replay.tables import CONTEXT_SYNC, EVENT_SYNC, STREAM_SYNC, STREAM_WAIT, GraphInput, Syncs
@@ -164,3 +166,68 @@ def test_the_fixture_with_traced_events(test_data: Path, tmp_path: Path) -> None
     assert found.unchanged.step_ns == pytest.approx(found.measured_ns, rel=0.01)
     assert found.predicted[0].step_ns == pytest.approx(2 * 300 * 123_000, rel=0.01)
     assert found.notes == ("traced: 1 synchronise calls", "traced: 1 waits of a stream for an event")
+
+
+def awaited(*told: tuple[int, float, int, int, int, float | None]) -> dict[float, float]:
+    """What a call with the number 80 waits for: begins of rows, by their streams.
+
+    Stream 7 has rows at 30 and 40, launched at 10 and 20; stream 20 one at 50, launched at 20.
+    """
+    one = rank(
+        0,
+        launches=[launch(10, 1), launch(20, 2), launch(20, 3)],
+        work=[
+            item("a", 30, 31, corr=1, lane=ONE),
+            item("b", 40, 41, corr=2, lane=ONE),
+            item("c", 50, 51, corr=3, lane=TWO),
+        ],
+    )
+    device = device_of(one)
+    found = stated(syncs(*told), device).of_call[80]
+    rows = device.rows
+    return {rows.lanes[lane][1]: rows.start[row] / 1_000 for lane, row in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("time", "found"), [(10, {}), (10.001, {7: 30}), (20, {7: 30}), (20.001, {7: 40}), (99, {7: 40})]
+)
+def test_a_stream_s_call_waits_for_what_was_launched_before_it(
+    time: float, found: dict[float, float]
+) -> None:
+    assert awaited((STREAM_SYNC, time, 7, 80, -1, None)) == found
+    assert awaited((EVENT_SYNC, 99, -1, 80, 7, time)) == found
+
+
+def test_a_call_for_the_device_waits_for_all_streams() -> None:
+    assert awaited((CONTEXT_SYNC, 99, -1, 80, -1, None)) == {7: 40, 20: 50}
+    assert awaited((CONTEXT_SYNC, 15, -1, 80, -1, None)) == {7: 30}
+    assert awaited((STREAM_SYNC, 99, 33, 80, -1, None)) == {}
+
+
+@pytest.mark.parametrize(
+    ("told", "asked", "found"),
+    [
+        # told to wait before its row was launched: that row is over later
+        (15, 25, {20: 50}),
+        # in the same instant as, and after that row was launched
+        (20, 25, {20: 50, 7: 30}),
+        (22, 25, {20: 50, 7: 30}),
+        (22, 22, {20: 50, 7: 30}),
+        (22, 21, {20: 50}),
+        # with nothing launched what it was told is all
+        (15, 18, {7: 30}),
+    ],
+)
+def test_a_stream_is_over_when_what_it_was_told_to_wait_for_is(
+    told: float, asked: float, found: dict[float, float]
+) -> None:
+    """Stream 20 is told to wait for what 7 had been given at 12."""
+    wait = (STREAM_WAIT, told, 20, 90, 7, 12)
+    call = (STREAM_SYNC, asked, 20, 80, -1, None)
+    assert awaited(*sorted([wait, call], key=lambda one: (one[1], one[0]))) == found
+
+
+def test_of_two_waits_for_a_stream_the_later_row_is_awaited() -> None:
+    for first, second in ((12, 99), (99, 12)):
+        waits = [(STREAM_WAIT, 30, 20, 90, 7, first), (STREAM_WAIT, 31, 20, 91, 7, second)]
+        assert awaited(*waits, (STREAM_SYNC, 40, 20, 80, -1, None)) == {20: 50, 7: 40}

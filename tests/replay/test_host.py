@@ -88,6 +88,11 @@ def test_points_become_nodes_of_their_threads() -> None:
     assert place[number].tolist() == [3, 2, 0, 1]
     # the own time of a call that waited is what lies right before its return
     assert made.loading.tolist() == [0, 0, 0, 0]
+    returned = Points()
+    returned.add(np.array([3, 3]), ns(10, 40))
+    last = returned.add(np.array([3]), ns(40), np.array([0]))
+    made, place = host_nodes(rank(5), returned)
+    assert (made.gap.tolist(), place[last].tolist()) == ([0, 0, 0], [1])
     apart = Points()
     apart.add(np.array([3, 3]), ns(10, 40))
     assert host_nodes(rank(5, notes=loads), apart)[0].loading.tolist() == [0, 10_000]

@@ -75,3 +75,41 @@ def test_operators_of_a_recorded_run(repository: Path, tmp_path: Path) -> None:
     assert found.together.low <= found.together.expected <= found.together.high
     same = cut_kernels(run, [0], Cutting(1, hidden=512, tokens=512))
     assert same.together == pytest.approx(WHOLE)
+
+
+def test_a_product_is_cut_along_neither_tokens_nor_the_hidden_size() -> None:
+    """Where sizes are both, any of them may be cut; FLOPs alone count where no accelerator is known."""
+    alone = Cutting(4, hidden=512, tokens=128)
+    assert alone.of_call(product(128, 512, 2048), "forward") == Factor(0.25, 0.25, 0.25)
+    assert alone.of_call(product(128, 512, 512), "forward") == Factor(0.25, 0.25, 0.25)
+    # of 6 columns a quarter is 2, not 1.5; never less than 1
+    found = alone.of_call(product(128, 512, 6), "forward")
+    assert found == pytest.approx(Factor(1 / 3, 1 / 3, 1 / 3))
+    assert alone.of_call(product(128, 512, 1), "forward") == pytest.approx(WHOLE)
+
+
+def test_products_by_name_and_by_their_shapes() -> None:
+    first = Tensor((64,), "bf16")
+    added = Call("aten::addmm", (first, Tensor((32, 16), "bf16"), Tensor((16, 64), "bf16")))
+    assert Cutting(2).of_call(added, "forward") == pytest.approx(HALF)
+    flat = Call("aten::mm", (Tensor((8,), "bf16"), Tensor((8, 4), "bf16")))
+    assert Cutting(2).of_call(flat, "forward") in (HALF, None)
+    assert Cutting(2).of_call(Call("aten::mm", ()), "forward") is None
+
+
+@pytest.mark.parametrize(("category", "factor"), [("optimizer", 1 / 3), ("moe", 1 / 3), ("attention", 1 / 3)])
+def test_categories_that_are_cut(category: str, factor: float) -> None:
+    assert Cutting(3).of_category(category) == Factor(factor, factor, factor)
+
+
+def test_fewer_ranks_take_longer() -> None:
+    assert Cutting(0.25).cut == Factor(4.0, 4.0, 4.0)
+    assert Cutting(0.25).either == Factor(2.0, 1.0, 4.0)
+    assert Cutting(4).either == Factor(0.5, 0.25, 1.0)
+    assert Cutting(4).of_category("other") == Factor(0.5, 0.25, 1.0)
+    assert Cutting(4, sequences=True).of_category("normalization") == Factor(0.25, 0.25, 0.25)
+    whole = Call("aten::add", (Tensor((4, 512), "bf16"),))
+    assert Cutting(4, hidden=512).of_call(whole, "forward") == WHOLE
+    assert Cutting(4, hidden=512, sequences=True).of_call(whole, "forward") == Factor(0.25, 0.25, 0.25)
+    scalar = Call("aten::fill_", (Tensor((), "bf16"),))
+    assert Cutting(4).of_call(scalar, "forward") is None

@@ -116,21 +116,21 @@ def test_windows_of_annotations_are_bound_by_their_thread_s_points() -> None:
 
 def test_other_windows_are_of_all_work_or_of_the_host() -> None:
     launches = [item("cudaLaunchKernel", 1, 2, corr=1)]
-    of_work = rank(
-        0, launches=launches, work=[item("k", 10, 20, corr=1)], policy="x", windows=[(None, 0, 30)]
-    )
-    graph, _ = replayed(of_work)
+    work = [item("copy", 5, 8, lane=(0, 9), copy=True), item("k", 10, 20, corr=1)]
+    graph, _ = replayed(rank(0, launches=launches, work=work, policy="x", windows=[(None, 0, 30)]))
     (one,) = windows(graph)
-    assert (one.before, one.behind, len(one.members)) == (-10_000, 10_000, 1)
+    assert (one.before, one.behind, len(one.members)) == (-5_000, 10_000, 2)
     graph, _ = replayed(rank(0, launches=launches, policy="x", windows=[(None, 0, 30)]))
     (one,) = windows(graph)
     assert (one.before, one.behind) == (-1_000, 29_000)
 
 
 def test_a_window_without_rows_joins_nothing() -> None:
-    one = kernels((10, 20, 0), (50, 60, 2), windows=[(0, 10, 30), (1, 30, 50), (2, 50, 60)])
+    one = kernels(
+        *((10, 20, 0), (30, 40, 1), (50, 60, 3)), windows=[(0, 10, 30), (1, 30, 45), (2, 45, 50), (3, 50, 60)]
+    )
     graph, _ = replayed(one)
-    assert [(w.step, w.joined) for w in windows(graph)] == [(0, False), (2, False)]
+    assert [(w.step, w.joined) for w in windows(graph)] == [(0, True), (1, False), (3, False)]
     empty = kernels((50, 60, 2), windows=[(1, 30, 50), (2, 50, 60)])
     assert [w.step for w in windows(replayed(empty)[0])] == [2]
 
