@@ -240,6 +240,8 @@ def test_texts_in_bytes_keep_their_length() -> None:
     for data, masked in (
         (b"\x00on gpunode-1234.\xff", b"\x00on host-1.      \xff"),
         (b"\x00by bob.\xff", b"\x00       \xff"),
+        (b"\x00by bob to gpunode-1234.\xff", b"\x00by user-1 to host-1.   \xff"),
+        (b"\x00bob..\x00bob...\xff", b"\x00     \x00      \xff"),
         (b"\x00 bob\xffbob", b"\x00    \xffbob"),  # of three signs there is no text
         (b"\x00nothing\xff", b"\x00nothing\xff"),
     ):
@@ -276,3 +278,23 @@ def test_a_host_s_name_alone_is_a_text_too() -> None:
         assert Scrubber(Identities()).text(name)[0].startswith("host-unknown")
     assert Scrubber(Identities()).text("all_reduce") == ("all_reduce", {})
     assert learnt(user="bobby").text("bobby")[0] == "user-1"
+
+
+def test_a_stand_in_as_long_as_the_text_takes_its_place() -> None:
+    assert learnt(user="bobbyz").masked(b"\x00by bobbyz.\xff")[0] == b"\x00by user-1.\xff"
+
+
+def test_a_rule_names_the_whole_variable() -> None:
+    """Of 61 letters; in quotes and with blanks too."""
+    name = "A" * 55 + "_TOKEN"
+    for between in ("=", '": "', " = '"):
+        _, counts = Scrubber(Learner()).text(f"{name}{between}abcdefgh1")
+        assert [rule.partition(" (")[2] for rule in counts] == [f"{name})"]
+
+
+def test_an_environment_of_a_file_stands_on_a_line() -> None:
+    """Four assignments and one on the next line are none."""
+    four = "HOME=/x SHELL=/bin/z PWD=/w LANG=C"
+    assert Scrubber(Learner()).text(f"{four}\nA=1\n", by_line=True)[0] == f"{four}\nA=1\n"
+    new, _ = Scrubber(Learner()).text(f"a\n{four} A=1\nb\n", by_line=True)
+    assert new == "a\nredacted-environment\nb\n"
