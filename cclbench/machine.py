@@ -178,9 +178,11 @@ class Machine:
             which = f"differ: {', '.join(s.id for s in alike)}" if alike else "are none"
             why = f"no card names the system (hardware.system), and the catalog's with {node} in a node"
             return Answer(None, reason=f"{why} {which}")
+        cpus = {other.host_cpu for other in alike}
         made = structs.replace(
             alike[0],
             id=f"a node of {node}",
+            host_cpu=alike[0].host_cpu if len(cpus) == 1 else None,
             scale_up=_rated(alike[0].scale_up, hardware),
             scale_out=_network(hardware),
         )

@@ -306,6 +306,11 @@ def test_links_are_those_of_systems_with_such_nodes() -> None:
     )
     assert found.value.scale_up == catalog.system("dgx-h100").scale_up
     assert found.value.scale_out is None
+    # two of them have hosts of AMD's, two of Intel's; all of B200 have Intel's
+    assert found.value.host_cpu is None
+    alike = assumed(8, "NVIDIA B200").system.value
+    assert alike is not None
+    assert alike.host_cpu == "intel"
 
 
 @pytest.mark.parametrize(

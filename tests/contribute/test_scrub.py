@@ -237,15 +237,17 @@ def test_bytes_that_may_hold_something() -> None:
 def test_texts_in_bytes_keep_their_length() -> None:
     """Shorter ones are filled up; one that would be longer is blank."""
     scrubber = learnt(user="bob", host="gpunode-1234")
-    for data, masked in (
-        (b"\x00on gpunode-1234.\xff", b"\x00on host-1.      \xff"),
-        (b"\x00by bob.\xff", b"\x00       \xff"),
-        (b"\x00 bob\xffbob", b"\x00    \xffbob"),  # of three signs there is no text
-        (b"\x00nothing\xff", b"\x00nothing\xff"),
+    for data, masked, count in (
+        (b"\x00on gpunode-1234.\xff", b"\x00on host-1.      \xff", 1),
+        (b"\x00by bob.\xff", b"\x00       \xff", 1),
+        (b"\x00by bob to gpunode-1234.\xff", b"\x00by user-1 to host-1.   \xff", 2),
+        (b"\x00bob..\x00bob...\xff", b"\x00     \x00      \xff", 2),
+        (b"\x00 bob\xffbob", b"\x00    \xffbob", 1),  # of three signs there is no text
+        (b"\x00nothing\xff", b"\x00nothing\xff", 0),
     ):
         new, counts = scrubber.masked(data)
         assert new == masked
-        assert sum(counts.values()) == (new != data)
+        assert sum(counts.values()) == count
 
 
 def test_encoded_forms_in_bytes_are_blank() -> None:
@@ -276,3 +278,23 @@ def test_a_host_s_name_alone_is_a_text_too() -> None:
         assert Scrubber(Identities()).text(name)[0].startswith("host-unknown")
     assert Scrubber(Identities()).text("all_reduce") == ("all_reduce", {})
     assert learnt(user="bobby").text("bobby")[0] == "user-1"
+
+
+def test_a_stand_in_as_long_as_the_text_takes_its_place() -> None:
+    assert learnt(user="bobbyz").masked(b"\x00by bobbyz.\xff")[0] == b"\x00by user-1.\xff"
+
+
+def test_a_rule_names_the_whole_variable() -> None:
+    """Of 61 letters; in quotes and with blanks too."""
+    name = "A" * 55 + "_TOKEN"
+    for between in ("=", '": "', " = '"):
+        _, counts = Scrubber(Learner()).text(f"{name}{between}abcdefgh1")
+        assert [rule.partition(" (")[2] for rule in counts] == [f"{name})"]
+
+
+def test_an_environment_of_a_file_stands_on_a_line() -> None:
+    """Four assignments and one on the next line are none."""
+    four = "HOME=/x SHELL=/bin/z PWD=/w LANG=C"
+    assert Scrubber(Learner()).text(f"{four}\nA=1\n", by_line=True)[0] == f"{four}\nA=1\n"
+    new, _ = Scrubber(Learner()).text(f"a\n{four} A=1\nb\n", by_line=True)
+    assert new == "a\nredacted-environment\nb\n"
