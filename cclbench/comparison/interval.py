@@ -94,11 +94,11 @@ def _steps_needed(distance: float, variances: list[float], rho: float) -> int | 
     """The fewest steps of each whose interval does not reach `distance`; None above `_MOST_STEPS`."""
     if not distance:
         return None
-    low, high = LEAST_STEPS - 1, LEAST_STEPS
+    low = high = LEAST_STEPS
     while _reach(variances, [high, high], rho) >= distance:
-        low, high = high, 2 * high
-        if high > _MOST_STEPS:
+        if high == _MOST_STEPS:
             return None
+        low, high = high, min(2 * high, _MOST_STEPS)
     while high - low > 1:
         middle = (low + high) // 2
         if _reach(variances, [middle, middle], rho) >= distance:

@@ -83,6 +83,8 @@ def test_a_metric_that_nobody_has_has_no_line_and_one_without_a_number_its_unit(
     assert line.figures["B"].coverage == 0.5
     (alone,) = lines([base], ["comm.busbw"])
     assert (alone.unit, alone.figures["A"].reason) == ("B/s", "no calls")
+    neither = subject("B", [row("comm.busbw", None, "1/s")])
+    assert [line.unit for line in lines([base, neither], ["comm.busbw"])] == ["B/s"]
 
 
 def test_parts_of_several_keys_stand_in_order_and_only_where_a_whole_is_missing() -> None:

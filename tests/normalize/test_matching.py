@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
@@ -213,6 +213,17 @@ def test_common_is_a_longest_common_subsequence(a, b):
     assert len(pairs) == lengths[-1, -1]
     assert all(a[i] == b[j] for i, j in pairs)
     assert all(i < k and j < m for (i, j), (k, m) in pairwise(pairs))
+
+
+def test_common_is_longest_of_all_short_sequences():
+    """Of two kinds of calls, up to five of each rank."""
+    short = [list(one) for length in range(6) for one in product((0, 1), repeat=length)]
+    parts = [{tuple(p) for k in range(len(s) + 1) for p in combinations(s, k)} for s in short]
+    for a, of_a in zip(short, parts, strict=True):
+        for b, of_b in zip(short, parts, strict=True):
+            pairs = common(a, b)
+            assert len(pairs) == max(map(len, of_a & of_b))
+            assert all(a[i] == b[j] for i, j in pairs)
 
 
 @pytest.mark.parametrize(
