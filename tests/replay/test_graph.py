@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from replay_rows import item, rank
-from subjects import subject
+from replay_subjects import subject
 
 from cclbench.card.model import Hardware
 from cclbench.errors import InputError
