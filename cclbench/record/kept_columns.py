@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +44,16 @@ class RankOfKeptColumns(Rank):
         schema = pa.schema([EVENTS.field(name) for name in columns])
         for stretch in zip(*(kept[name] for name in columns), strict=True):
             yield from pa.Table.from_arrays(stretch, schema=schema).to_batches()
+
+    def operators(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """See `Rank`; few rows are read once, with all columns."""
+        if self.entry.operators > SMALL_ROWS:
+            return super().operators(columns)
+        return self._operators if columns is None else self._operators.select(list(columns))
+
+    @cached_property
+    def _operators(self) -> pa.Table:
+        return super().operators()
 
     def _read(self, path: Path, lacking: Sequence[str]) -> bool:
         """Read and keep those columns, where there is room for them."""
