@@ -16,7 +16,7 @@ from cclbench.record import kept_columns
 from cclbench.record.files import EventFile
 from cclbench.record.kept_columns import RankOfKeptColumns
 from cclbench.record.run import BATCH_ROWS, Rank, Run
-from cclbench.schema import EVENTS
+from cclbench.schema import EVENTS, OPERATORS
 
 ASKED = (
     ("start_ns", "dur_ns", "category"),
@@ -94,6 +94,21 @@ def test_each_column_is_read_once(kept: RankOfKeptColumns, opened: list[str]) ->
         list(kept.events(["op"], ASKED[0]))
         list(kept.events(["op"], ("start_ns", "name")))
     assert sorted(opened) == ["op-000-transfer.parquet", "op-000.parquet", "op-000.parquet"]
+
+
+@pytest.mark.parametrize(("short_of", "opens"), [(0, 1), (1, 3)])
+def test_calls_of_operators_are_read_once_where_there_is_room(
+    run: Run, opened: list[str], monkeypatch: pytest.MonkeyPatch, short_of: int, opens: int
+) -> None:
+    entry = run.rank(0).entry
+    room = entry.operators * len(OPERATORS) * 8
+    monkeypatch.setattr(kept_columns, "MOST_KEPT", room - short_of)
+    plain, found = run.rank(0).operators(), RankOfKeptColumns(run.path, entry, 0.0)
+    opened.clear()
+    for columns in (["name", "parent"], ["operator"]):
+        assert found.operators(columns).equals(plain.select(columns))
+    assert found.operators().equals(plain)
+    assert len(opened) == opens
 
 
 def test_the_metrics_of_a_rank_open_a_file_a_few_times(run: Run, opened: list[str]) -> None:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from cclbench.record.files import opened_table, whole
 from cclbench.record.manifest import RankEntry
 from cclbench.record.run import BATCH_ROWS, Rank
-from cclbench.schema import EVENTS
+from cclbench.schema import EVENTS, OPERATORS
 
 MOST_KEPT: Final = 64 << 20
 """Bytes of a rank's columns that are kept; the others are read each time."""
@@ -46,13 +46,17 @@ class RankOfKeptColumns(Rank):
             yield from pa.Table.from_arrays(stretch, schema=schema).to_batches()
 
     def operators(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """See `Rank`; few rows are read once, with all columns."""
-        if self.entry.operators > SMALL_ROWS:
+        """See `Rank`; read once, with all columns, where there is room for them."""
+        if self._operators is None:
             return super().operators(columns)
         return self._operators if columns is None else self._operators.select(list(columns))
 
     @cached_property
-    def _operators(self) -> pa.Table:
+    def _operators(self) -> pa.Table | None:
+        size = self.entry.operators * len(OPERATORS) * _CELL
+        if size > self._room:
+            return None
+        self._room -= size
         return super().operators()
 
     def _read(self, path: Path, lacking: Sequence[str]) -> bool:
