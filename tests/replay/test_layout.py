@@ -90,6 +90,8 @@ def test_experts_are_spread_over_replicas_that_divide_among_them() -> None:
         layout_of(run(6, of_card=card(dp_replicate=6, ep=4)))
     assert layout_of(run(8, ("mesh_ep", [0, 1]), ("mesh_dp", range(8)))).nested
     assert not layout_of(run(8, ("mesh_ep", [0, 1]), ("mesh_dp", range(0, 8, 2)))).nested
+    # Replicas that no group shows are one: 2 x 2 ranks are the job of 4.
+    assert layout_of(run(4, ("mesh_tp", [0, 1]), ("mesh_ep", [0, 2]))) == degrees(tp=2, ep=2)
 
 
 def test_degrees_that_do_not_make_the_job_are_refused() -> None:
