@@ -193,6 +193,26 @@ def test_gains_of_gpus_against_tpus() -> None:
     assert len(examine_bandwidth([*gpus, cpu, evidence("u", doubled=0.5, accelerator=None)]).rows) == 3
 
 
+def test_what_gains_rest_on() -> None:
+    apart = "no model is on both sides: the gap may be the models'"
+    depends = "the gain depends on how much of a step is exposed communication inside a node, so on plan,"
+    depends += " batch and model"
+    told, by_hand = evidence("a", doubled=0.9), evidence("b", doubled=0.9, reason="by hand")
+    other = evidence("t", doubled=0.8, accelerator="tpu_v6e", model="huge")
+    silent = evidence("s")
+    caveats = examine_bandwidth([told, by_hand, other, silent]).caveats
+    assert caveats == (
+        "no gain of 1 run: not computed",
+        "3 gains as published: by hand",
+        apart,
+        depends,
+    )
+    assert examine_bandwidth([told]).caveats == ("1 gain as published", depends)
+    same = evidence("t", doubled=0.8, accelerator="tpu_v6e")
+    assert apart not in examine_bandwidth([told, same]).caveats
+    assert examine_bandwidth([silent]).caveats == ("no gain of 1 run: not computed",)
+
+
 def test_a_modelled_gain_has_its_band() -> None:
     run = evidence("r", doubled=0.9, band={"low": 0.8, "high": 0.95})
     (found,) = examine_bandwidth([run]).rows
@@ -214,6 +234,10 @@ def test_a_gap_that_is_the_batch() -> None:
     assert "3.40× on 4 nvidia_a100" in claim.verdict
     assert "not like for like: batch size differ" in claim.verdict
     assert [line["run"] for line in claim.summary[:2]] == ["a", "c"]
+    assert claim.caveats == (
+        "1 of 1 comparisons of step times are of unequal work; the store has 0 of equal work",
+        "the best of few is no tuned best; training runs by framework: calm 1, swift 2",
+    )
 
 
 def test_a_gap_at_equal_work() -> None:

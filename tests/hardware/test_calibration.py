@@ -182,6 +182,10 @@ def test_leave_one_out_errors_are_reported() -> None:
     assert isinstance(left, list)
     assert left[1].predicted_s == pytest.approx(2e-3)
     assert left[1].error == pytest.approx(-0.75)
+    reported = calibrated(sweep).by_size["64 KiB to 16 MiB"]
+    low, middle, high = sorted(abs(one.error) for one in left)
+    assert low < middle < high
+    assert (reported.median, reported.p90) == pytest.approx((middle, 0.2 * middle + 0.8 * high))
     assert set(left_out_by_nodes([swept(2), swept(4)], NODE)) == {2, 4}
     assert left_out_by_nodes([sweep], NODE) == {}
 

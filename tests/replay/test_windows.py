@@ -196,15 +196,15 @@ def test_the_pace_of_some_ranks_is_theirs() -> None:
 def test_only_steps_that_all_ranks_have_are_compared() -> None:
     """Rank 1 has no window of step 0: of rank 0's the second alone counts; without one in common all do."""
 
-    def two(
-        first: list[tuple[int, float, float]], second: list[tuple[int, float, float]]
-    ) -> dict[int, tuple[int, int, int]]:
+    def compared(*ranks: list[tuple[int, float, float]]) -> dict[int, tuple[int, int, int]]:
         made = [
             rank(r, work=[item("k", a, b, step=s) for s, a, b in own], windows=own)
-            for r, own in enumerate((first, second))
+            for r, own in enumerate(ranks)
         ]
         graph, times = replayed(*made)
         return Pace(windows(graph), times.start, times.end).ranks
 
-    assert two([(0, 0, 10), (1, 20, 50)], [(1, 20, 60)]) == {0: (1, 30_000, 1), 1: (1, 40_000, 2)}
-    assert two([(0, 0, 10), (1, 20, 50)], [(2, 20, 60)]) == {0: (2, 40_000, 1), 1: (1, 40_000, 2)}
+    both = [(0, 0, 10), (1, 20, 50)]
+    assert compared(both, [(1, 20, 60)]) == {0: (1, 30_000, 1), 1: (1, 40_000, 2)}
+    assert compared(both, [(2, 20, 60)]) == {0: (2, 40_000, 1), 1: (1, 40_000, 2)}
+    assert [count for count, _, _ in compared(both, both, [(1, 20, 60)]).values()] == [1, 1, 1]

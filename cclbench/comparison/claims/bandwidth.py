@@ -117,7 +117,7 @@ def _caveats(rows: Sequence[Line]) -> Iterator[str]:
     published = [row for row in told if row["provenance"] == "published"]
     if published:
         notes = sorted({row["note"] for row in published if row["note"]})
-        yield f"{plural(len(published), 'gain')} as published: {'; '.join(notes)}"
+        yield ": ".join(filter(None, [f"{plural(len(published), 'gain')} as published", "; ".join(notes)]))
     modelled = sum(row["provenance"] == "modelled" for row in told)
     if modelled:
         yield f"{plural(modelled, 'gain')} from a replay of the run's own traces, modelled"
