@@ -129,6 +129,13 @@ def test_events_and_blocks(read: Read, protocol: int) -> None:
     assert (found.notes, found.left_out) == ([], {})
 
 
+def test_a_segment_of_no_device_is_of_the_first(read: Read) -> None:
+    own = segment(block(4096, 8))
+    del own["device"]
+    found = read(snapshot([own], [event("alloc", 4096, 5)]))
+    assert rows(found, "memory_blocks", "device") == [(0,)]
+
+
 def test_several_devices_of_which_one_did_nothing(read: Read) -> None:
     own = [event("alloc", 4096, 5), {"action": "oom", "size": 9, "device_free": 3, "stream": 0}]
     found = read(snapshot([segment(block(4096, 8), device=2)], [], [], own))
