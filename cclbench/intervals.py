@@ -134,6 +134,15 @@ def clipped(s: Intervals, start: int, end: int) -> Intervals:
     return Intervals(np.maximum(s.starts[first:last], start), np.minimum(s.ends[first:last], end))
 
 
+def begins(codes: npt.NDArray[np.signedinteger], *more: npt.NDArray[np.signedinteger]) -> Mask:
+    """Which rows differ in any of the columns from the row before; the first one does, shape (rows,)."""
+    found = np.zeros(len(codes), np.bool_)
+    found[:1] = True
+    for column in (codes, *more):
+        found[1:] |= column[1:] != column[:-1]
+    return found
+
+
 def enclosing(ends: Int64) -> Index:
     """For each range, of those in order of start, the last before it that ends after it; −1 for none."""
     around = np.arange(-1, len(ends) - 1, dtype=np.int32)
@@ -155,7 +164,7 @@ def innermost(starts: Int64, ends: Int64, at: Int64) -> Int64:
 def _distinct(values: Int64) -> Int64:
     """The values sorted, each once: what np.unique gives, but several times faster on sorted stretches."""
     values = np.sort(values, kind="stable")
-    return values[np.append(True, values[1:] != values[:-1])] if len(values) else values
+    return values[begins(values)]
 
 
 def _pieces(edges: Int64, mask: Mask) -> Intervals:

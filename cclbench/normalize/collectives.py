@@ -65,7 +65,7 @@ def dimension_of(description: str | None) -> str | None:
     """The parallel dimension a group's description names: `mesh_tp`, `TENSOR_MODEL_PARALLEL_GROUP`."""
     text = (description or "").lower()
     found = [dimension for dimension, pattern in _DIMENSIONS if re.search(pattern, text)]
-    return found.pop() if len(found) == 1 else None
+    return found[0] if len(found) == 1 else None
 
 
 def on_device(calls: Calls, told: StatedPayloads) -> Int64:

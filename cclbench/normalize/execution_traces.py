@@ -31,7 +31,7 @@ def owners(processes: Mapping[Path, int | None], ranks: Mapping[int, int | None]
         if process is None or shared[process] > 1 or len(fitting) > 1:
             fitting = [path for path in fitting if _number(path) == rank]
         if len(fitting) == 1:
-            found[rank] = fitting.pop()
+            found[rank] = fitting[0]
     return found
 
 

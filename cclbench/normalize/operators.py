@@ -40,7 +40,7 @@ class Ranges:
     def _threads(self) -> Iterator[tuple[int, slice]]:
         """Each thread, and where its ranges are."""
         if len(self.track):
-            first = np.flatnonzero(np.append(True, self.track[1:] != self.track[:-1]))
+            first = np.flatnonzero(intervals.begins(self.track))
             for begin, end in zip(first.tolist(), [*first[1:].tolist(), len(self.track)], strict=True):
                 yield int(self.track[begin]), slice(begin, end)
 

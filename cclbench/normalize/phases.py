@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from cclbench.classify.serving_steps import serving_phase
-from cclbench.intervals import Index, Int64, Mask
+from cclbench.intervals import Index, Int64, Mask, begins
 from cclbench.normalize.operators import NO_RANGES, Ranges, joined
 from cclbench.schema import PHASES
 
@@ -128,8 +128,7 @@ class Phases:
             return NO_RANGES
         thread, begin = track[named], start[named]
         run = np.searchsorted(np.sort(np.concatenate([*begun.values()])), begin)
-        another = (thread[1:] != thread[:-1]) | (run[1:] != run[:-1])
-        first = np.flatnonzero(np.append(True, another))
+        first = np.flatnonzero(begins(thread, run))
         return Ranges(thread[first], begin[first], np.maximum.reduceat(end[named], first))
 
     def at(self, track: Int64, at: Int64) -> Index:

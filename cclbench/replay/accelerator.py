@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from cclbench import intervals
 from cclbench.intervals import Int64
 from cclbench.replay import nodes as n
 from cclbench.replay.device import Device, device_of, grain, previous_end
@@ -196,7 +197,7 @@ def _work_nodes(rank: GraphInput, device: Device, lanes: int) -> tuple[Nodes, In
     rows = device.rows
     called = rows.row >= 0
     row = np.repeat(np.arange(len(rows)), np.where(called, 2, 1))
-    begins = n.begins(row)
+    begins = intervals.begins(row)
     start_of = np.flatnonzero(begins)
     arrival = called[row] & begins
     kind = np.where(rows.copy[row], n.COPY, n.COMPUTE)
@@ -377,7 +378,7 @@ def _ended_before(rows: Rows) -> Int64:
 def _made_as_one(rows: Rows, source: Int64, target: Int64) -> tuple[Int64, Int64]:
     """The pairs, and those with rows of other lanes that begin and end as a source does."""
     together = np.lexsort((rows.end, rows.start))
-    new = n.begins(rows.start[together], rows.end[together]) | (rows.row[together] < 0)
+    new = intervals.begins(rows.start[together], rows.end[together]) | (rows.row[together] < 0)
     crowd = np.empty(len(rows), np.int64)
     crowd[together] = np.cumsum(new) - 1
     first, count = np.flatnonzero(new), np.diff(np.append(np.flatnonzero(new), len(rows)))

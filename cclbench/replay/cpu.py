@@ -7,6 +7,7 @@ from collections import Counter
 
 import numpy as np
 
+from cclbench import intervals
 from cclbench.intervals import Int64, Mask
 from cclbench.replay import nodes as n
 from cclbench.replay.host import Pauses, Points, Wait, add_boundaries, add_turns, pauses, tracks, within
@@ -122,11 +123,11 @@ def _lanes(rank: GraphInput, points: Points, begin: Int64) -> tuple[Nodes, Int64
     work[begin] = np.arange(len(begin))
     order = np.lexsort((np.arange(len(time)), own < 0, time, thread))
     row = np.repeat(order, np.where(work[order] >= 0, 2, 1))
-    begins = n.begins(row)
+    begins = intervals.begins(row)
     of = work[row]
     lane = np.unique(thread[row], return_inverse=True)[1]
     start, end = time[row], np.where((of >= 0) & ~begins, np.append(rank.work.end, 0)[of], time[row])
-    first = n.begins(lane)
+    first = intervals.begins(lane)
     gap = np.where(first | ~begins, 0, start - np.roll(end, 1))
     gap = np.where(begins & (own[row] >= 0), own[row], gap)
     kind = np.where(of < 0, n.HOST, np.where(begins, n.ARRIVAL, n.TRANSFER))

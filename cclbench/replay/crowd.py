@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.intervals import Int64, Mask
+from cclbench.intervals import Int64, Mask, begins
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph, Transfers
 from cclbench.replay.layout import DIMENSIONS, Layout
@@ -152,7 +152,7 @@ def _scatter(meeting: Int64, unit: Int64, arrival: Int64, count: int) -> tuple[F
 def _turn(group: Int64, step: Int64, time: Float64) -> Int64:
     """Which of its group's meetings of a step each is, from 0; shape of `group`."""
     order = np.lexsort((time, step, group))
-    new = n.begins(group[order], step[order])
+    new = begins(group[order], step[order])
     begin = np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
     turn = np.empty(len(order), np.int64)
     turn[order] = np.arange(len(order)) - begin

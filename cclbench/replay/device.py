@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cclbench.intervals import Int64, Mask
-from cclbench.replay.nodes import begins
+from cclbench.intervals import Int64, Mask, begins
 from cclbench.replay.tables import GraphInput, Rows, joined
 from cclbench.replay.waits import TOLERANCE_NS
 

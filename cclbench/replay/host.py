@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from cclbench import intervals
-from cclbench.intervals import Int64, Mask
+from cclbench.intervals import Int64, Mask, begins
 from cclbench.normalize.phases import LOADER
 from cclbench.replay import nodes as n
 from cclbench.replay.nodes import Nodes
@@ -122,7 +122,7 @@ def host_nodes(rank: GraphInput, points: Points) -> tuple[Nodes, Int64]:
     # a call that waited has returned before what begins at the same time
     order = np.lexsort((np.arange(len(time)), own < 0, time, thread))
     lane = np.unique(thread[order], return_inverse=True)[1]
-    first = n.begins(lane)
+    first = begins(lane)
     since = np.where(first, 0, np.diff(time[order], prepend=0))
     gap = np.where(own[order] >= 0, own[order], since)
     begun, loads = time[order] - gap, rank.host.matching(LOADER)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.intervals import Int64, Mask
+from cclbench.intervals import Int64, Mask, begins
 
 Int8 = npt.NDArray[np.int8]
 
@@ -57,15 +57,6 @@ class Nodes:
     def first(self) -> Mask:
         """Which nodes are the first of their lane."""
         return begins(self.lane)
-
-
-def begins(codes: npt.NDArray[np.signedinteger], *more: npt.NDArray[np.signedinteger]) -> Mask:
-    """Which rows differ in any of the columns from the row before; the first one does, shape (rows,)."""
-    found = np.zeros(len(codes), np.bool_)
-    found[:1] = True
-    for column in (codes, *more):
-        found[1:] |= column[1:] != column[:-1]
-    return found
 
 
 def blank(count: int, **columns: object) -> Nodes:

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cclbench.errors import InputError
-from cclbench.intervals import Int64, Mask
-from cclbench.replay.nodes import Nodes, begins
+from cclbench.intervals import Int64, Mask, begins
+from cclbench.replay.nodes import Nodes
 
 _NEVER = -(1 << 61)
 """Before all times; sums with it stay within 64 bits."""

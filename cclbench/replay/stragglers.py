@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cclbench.errors import InputError
-from cclbench.intervals import Int64, Mask
+from cclbench.intervals import Int64, Mask, begins
 from cclbench.normalize.collectives import dimension_of
 from cclbench.record.run import Run
 from cclbench.replay import nodes as n
@@ -260,7 +260,7 @@ def _place_in_step(graph: Graph, at: Int64) -> tuple[Int64, Int64, Int64]:
     order = np.lexsort((at, launched, nodes.step[at], nodes.rank[at]))
     of = _codes(nodes.rank[at], nodes.step[at])
     calls = np.cumsum(arrives[order]) - arrives[order]
-    first = n.begins(of[order])
+    first = begins(of[order])
     segment = np.empty(len(at), np.int64)
     segment[order] = calls - np.repeat(calls[first], np.diff(np.append(np.flatnonzero(first), len(at))))
     name = nodes.name[at] + 1
@@ -351,7 +351,7 @@ def _codes(*columns: npt.NDArray[np.signedinteger]) -> Int64:
 def _occurrence(of: Int64, order: Int64) -> Int64:
     """Which of its code each row is, in that order of rows, from 0."""
     by_code = order[np.argsort(of[order], kind="stable")]
-    first = np.flatnonzero(n.begins(of[by_code]))
+    first = np.flatnonzero(begins(of[by_code]))
     count = np.diff(np.append(first, len(of)))
     place = np.empty(len(of), np.int64)
     place[by_code] = np.arange(len(of)) - np.repeat(first, count)

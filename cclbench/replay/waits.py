@@ -12,8 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from cclbench.intervals import Int64, Mask
-from cclbench.replay.nodes import begins
+from cclbench.intervals import Int64, Mask, begins
 
 PROMPT_NS: Final = 30_000
 """A stream that waits for another's event starts within this much after it."""

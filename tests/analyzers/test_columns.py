@@ -7,7 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cclbench.analyzers.view.columns import begins, codes, is_category, spans
+from cclbench.analyzers.view.columns import codes, is_category, spans
+from cclbench.intervals import begins
 
 WORDS = pa.dictionary(pa.int32(), pa.string())
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cclbench.intervals import begins
 from cclbench.replay import nodes as n
 
 
@@ -20,7 +21,7 @@ from cclbench.replay import nodes as n
     ],
 )
 def test_a_stretch_begins_where_a_column_changes(columns: tuple[list[int], ...], found: list[bool]) -> None:
-    assert n.begins(*(np.array(column, np.int64) for column in columns)).tolist() == found
+    assert begins(*(np.array(column, np.int64) for column in columns)).tolist() == found
 
 
 def test_nodes_without_columns_are_unknown_and_take_no_time() -> None:

@@ -22,8 +22,8 @@ from cclbench.analyzers.metric import (
     total_left_out,
 )
 from cclbench.analyzers.view.collectives import Label, durations, group_sizes, kinds, labels
-from cclbench.analyzers.view.columns import begins, codes
-from cclbench.intervals import Int64, Mask
+from cclbench.analyzers.view.columns import codes
+from cclbench.intervals import Int64, Mask, begins
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView

@@ -24,11 +24,6 @@ def codes(batch: pa.RecordBatch | pa.Table, column: str) -> tuple[Int64, list[st
     return values.indices.cast(pa.int64()).fill_null(len(words) - 1).to_numpy(), words
 
 
-def begins(values: Int64) -> Mask:
-    """Which entries differ from the one before, the first among them, shape of `values`."""
-    return np.append(True, values[1:] != values[:-1])[: len(values)]
-
-
 def is_category(batch: pa.RecordBatch | pa.Table, category: str) -> Mask:
     """Which rows are of that category, shape (rows,)."""
     numbers, words = codes(batch, "category")

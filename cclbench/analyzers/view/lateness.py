@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cclbench.analyzers.view.arrivals import SPENT, UNKNOWN_BEFORE, Instances
-from cclbench.analyzers.view.columns import begins
-from cclbench.intervals import Int64, Mask
+from cclbench.intervals import Int64, Mask, begins
 
 SIGNIFICANT: Final = 0.01
 """Probability, corrected for the number of ranks, below which a share of last arrivals is no chance."""

@@ -15,8 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.analyzers.metric import Coverage, Unknown
-from cclbench.analyzers.view.columns import begins
-from cclbench.intervals import Int64, Mask
+from cclbench.intervals import Int64, Mask, begins
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView

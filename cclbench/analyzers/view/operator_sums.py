@@ -208,7 +208,7 @@ def _numbered(words: Sequence[str], index: Index) -> tuple[Int64, list[str]]:
     code = np.zeros(len(words), np.int64)
     for one in used:
         code[one] = numbers.setdefault(words[one], len(numbers))
-    return code[index] if len(words) else np.zeros(0, np.int64), list(numbers)
+    return code[index], list(numbers)
 
 
 def _shapes(call: Call) -> str:

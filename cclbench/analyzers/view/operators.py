@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench import classify, intervals
-from cclbench.analyzers.view.columns import begins, codes, spans
-from cclbench.intervals import Index, Int64, Intervals, Mask
+from cclbench.analyzers.view.columns import codes, spans
+from cclbench.intervals import Index, Int64, Intervals, Mask, begins
 from cclbench.normalize.operators import Ids, is_wrapper, nearest
 from cclbench.operators.call import Call, NoModel, parse
 from cclbench.operators.cost import Cost, cost_of, model_of

@@ -10,11 +10,10 @@ import numpy as np
 
 from cclbench.errors import InputError, UsageError
 from cclbench.hardware.collectives.cost import Floats
-from cclbench.intervals import Int64
+from cclbench.intervals import Int64, begins
 from cclbench.replay.change import Subject, change
 from cclbench.replay.graph import Graph
 from cclbench.replay.modelled import modelled_s
-from cclbench.replay.nodes import begins
 from cclbench.replay.pricing import hockney_line
 from cclbench.replay.simulate import pieces
 from cclbench.replay.transfers import of_groups

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cclbench.intervals import Int64, Mask
+from cclbench.intervals import Int64, Mask, begins
 from cclbench.replay import nodes as n
 from cclbench.replay.change import Subject, change, word
 from cclbench.replay.graph import Graph
@@ -33,7 +33,7 @@ def launches(subject: Subject, _: float) -> Graph | str:
     awaits[graph.edges()[1]] = True
     # a stretch is what lies behind a launch, up to the next one and with that
     stretch: Int64 = np.cumsum(launch[host]) - launch[host]
-    first = n.begins(nodes.lane[host])
+    first = begins(nodes.lane[host])
 
     def holds(what: Mask) -> Mask:
         return np.asarray((np.bincount(stretch, what, minlength=1) > 0)[stretch])

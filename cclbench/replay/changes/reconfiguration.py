@@ -6,10 +6,9 @@ from __future__ import annotations
 import numpy as np
 
 from cclbench.errors import InputError
-from cclbench.intervals import Int64
+from cclbench.intervals import Int64, begins
 from cclbench.replay.change import Subject, change, time_of
 from cclbench.replay.graph import Graph
-from cclbench.replay.nodes import begins
 from cclbench.replay.transfers import between_nodes, peers
 
 
