@@ -4,14 +4,19 @@
 from __future__ import annotations
 
 import mmap
+import os
 from tempfile import TemporaryFile
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from weakref import finalize
 
 import numpy as np
 import numpy.typing as npt
 
 Number = TypeVar("Number", bound=np.generic)
+
+SMALL_BYTES: Final = 1 << 20
+"""Size up to which an array is held in memory."""
+_ZEROS: Final = bytes(1 << 20)
 
 
 class DiskColumn(Generic[Number]):
@@ -47,3 +52,26 @@ class DiskColumn(Generic[Number]):
         """Let go of the pages that were read: values stay valid, and are read again where they are used."""
         if self._map is not None and hasattr(self._map, "madvise"):
             self._map.madvise(mmap.MADV_DONTNEED)
+
+
+def disk_array(length: int, dtype: type[Number]) -> npt.NDArray[Number]:
+    """An array of zeros that can be written, on disk where it is large; see `release`."""
+    size = length * np.dtype(dtype).itemsize
+    if size <= SMALL_BYTES:
+        return np.zeros(length, dtype)
+    with TemporaryFile(buffering=0) as file:
+        # A page that is written without its place on disk ends the process where the disk is full.
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            while size > file.tell():
+                file.write(_ZEROS[: size - file.tell()])
+        return np.frombuffer(mmap.mmap(file.fileno(), size), dtype)
+
+
+def release(*arrays: npt.NDArray[Any]) -> None:
+    """Let go of the pages of such arrays that were read or written: values stay, and are read again."""
+    for array in arrays:
+        buffer = getattr(array.base, "obj", None)
+        if isinstance(buffer, mmap.mmap) and hasattr(buffer, "madvise"):
+            buffer.madvise(mmap.MADV_DONTNEED)

@@ -21,10 +21,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cclbench.classify.serving_steps import batch_size
+from cclbench.formats import Names as Words
 from cclbench.formats import Part
+from cclbench.ingestion.host_rows import Texts
 from cclbench.ingestion.operators import Host, Launched, device_time
 from cclbench.ingestion.part import PartTask, read_part
 from cclbench.intervals import Index, Int64
+from cclbench.normalize.steps import NO_MARKS
 from cclbench.record.manifest import Options
 from cclbench.schema import OPERATORS
 from cclbench.source import SourceFile, captured_batch
@@ -58,7 +61,7 @@ class Replays:
 
     operator: Int64
     """Id of each device row's call, −1 where no capture tells it, shape (rows,)."""
-    module: pa.Array
+    module: Texts
     """Path of the module that each of these rows belongs to, shape (rows,)."""
     calls: list[pa.Table] = field(default_factory=list)
     """Rows of `schema.OPERATORS`, a table a replay."""
@@ -90,12 +93,13 @@ def _captures(file: SourceFile, folder: Path) -> list[Capture]:
         own = np.flatnonzero((at >= begin) & (at < end))
         none = np.full(len(own), -1, np.int64)
         host = Host(folder, Launched(track[own], at[own], at[own], at[own], none))
-        operator = host.operator_of_rows()
-        tables = host.operators(0, operator, np.full(len(host.id), -1, np.int32))
+        operator = host.link().operator
+        tables = host.operators(0, operator, NO_MARKS)
         calls = pa.concat_tables([OPERATORS.empty_table(), *tables]).unify_dictionaries()
         names = tuple(launches["launched"].take(pa.array(own)).to_pylist())
         batch = captured_batch(file.path)
-        found.append(Capture(file.name, batch, names, _by_index(calls, host), host.index_of(operator)))
+        call = host.index_of(operator).astype(np.int32)
+        found.append(Capture(file.name, batch, names, _by_index(calls, host), call))
     return found
 
 
@@ -143,8 +147,8 @@ def join_captures(
 ) -> Replays:
     """The operators of graphs' kernels, in `launches` by index, ids from `first_id` on."""
     operator = np.full(len(rows.launch), -1, np.int64)
-    module = np.full(len(rows.launch), None, object)
-    found, refused = Replays(operator, pa.nulls(0)), Counter[str]()
+    module, modules = np.full(len(rows.launch), -1, np.int32), Words()
+    found, refused = Replays(operator, Texts(module, [])), Counter[str]()
     order = np.lexsort((rows.starts, rows.launch))
     for index, launch in sorted(launches.items()):
         here = order[slice(*np.searchsorted(rows.launch[order], (index, index + 1)))]
@@ -155,11 +159,12 @@ def join_captures(
         known = here[capture.call >= 0]
         call = capture.call[capture.call >= 0]
         operator[known] = first_id + call
-        module[known] = capture.calls["module"].cast(pa.string()).to_numpy(zero_copy_only=False)[call]
+        own = [-1 if word is None else modules[word] for word in capture.calls["module"].to_pylist()]
+        module[known] = np.array(own, np.int32)[call]
         kernels, busy = device_time(call, rows.starts[known], rows.ends[known], len(capture.calls))
         found.calls.append(_replayed(capture.calls, rank, launch, first_id, kernels, busy))
         first_id += len(capture.calls)
-    found.module = pa.array(module, pa.string())
+    found.module = Texts(module, list(modules))
     joined = len(found.calls)
     if joined:
         found.notes.append(f"launches of graphs with operators from the graphs' captures: {joined:,}")

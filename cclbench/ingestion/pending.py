@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -166,11 +166,11 @@ def fill_in(
     found: steps.Marks,
     step: Int64,
     pending: Pending,
-    origin: Mapping[str, pa.Array],
+    origin: Callable[[slice], Mapping[str, pa.Array]],
 ) -> int:
     """Write the pending files' rows with step, collective and `origin` under their final names.
 
-    `origin` are columns of all rows that say what launched them.
+    `origin` gives the columns of some rows that say what launched them.
 
     Returns how many rows lost a size that nothing moves in their time.
     """
@@ -198,7 +198,7 @@ def fill_in(
                     "step": pa.array(number, mask=step[here] < 0),
                     "collective": pa.array(keys, mask=~is_call[here]),
                 }
-                filled |= {name: column[here] for name, column in origin.items()}
+                filled |= origin(here)
                 final.write(with_columns(rows, EVENTS, filled))
                 done, key = done + len(rows), key + int(is_call[here].sum())
     return oversized

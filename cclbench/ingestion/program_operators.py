@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cclbench.formats import Names
+from cclbench.ingestion.host_rows import Texts
 from cclbench.ingestion.part import ROW_GROUP
 from cclbench.ingestion.pending import Pending
 from cclbench.intervals import Index, Int64, Mask
@@ -40,20 +41,18 @@ class ProgramOperators:
         self.operator: Int64 = np.where(self.stated, first + np.cumsum(self.stated) - 1, -1)
         """Id of each, −1 for none."""
 
-    def words(self, part: str, rows: slice = slice(None)) -> pa.DictionaryArray:
-        """`operator`, `module` or `phase` of those rows, null where they have none."""
+    def texts(self, part: str, rows: slice = slice(None)) -> Texts:
+        """`operator`, `module` or `phase` of those rows."""
         listed = [getattr(stack, part) for stack in self._stacks]
         words = Names()
         numbers = np.array([*(-1 if word is None else words[word] for word in listed), -1], np.int32)
-        index = numbers[self._code[rows]]
-        return pa.DictionaryArray.from_arrays(
-            pa.array(index, mask=index < 0), pa.array(list(words), pa.string())
-        )
+        return Texts(numbers[self._code[rows]], list(words))
 
     def rows(self, rank: int, step: Int64) -> Iterator[pa.Table]:
         """Rows of `schema.OPERATORS`; `step` is the number of each row's, −1 for none."""
         recomputed = np.array([*(stack.recomputed for stack in self._stacks), False])
         read = 0
+        int32 = pa.int32()
         for batch in self._batches(*_COLUMNS) if self.stated.any() else ():
             here = slice(read, read + len(batch))
             read += len(batch)
@@ -61,13 +60,13 @@ class ProgramOperators:
             columns: dict[str, Any] = {
                 "rank": np.full(len(batch), rank, np.int32),
                 "operator": self.operator[here],
-                "name": self.words("operator", here),
+                "name": self.texts("operator", here).array(int32),
                 "track": batch["track"],
                 "start_ns": start,
                 "end_ns": start + batch["dur_ns"].to_numpy(),
                 "step": pa.array(number, mask=number < 0),
-                "phase": self.words("phase", here),
-                "module": self.words("module", here),
+                "phase": self.texts("phase", here).array(int32),
+                "module": self.texts("module", here).array(int32),
                 "recomputed": recomputed[self._code[here]],
                 "kernels": np.ones(len(batch), np.int64),
                 "device_ns": batch["dur_ns"],

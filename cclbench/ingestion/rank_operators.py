@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from cclbench.disk_columns import disk_array, release
 from cclbench.formats import Names
 from cclbench.ingestion.graph_captures import (
     Capture,
@@ -23,6 +23,7 @@ from cclbench.ingestion.graph_captures import (
     join_captures,
     read_captures,
 )
+from cclbench.ingestion.host_rows import Texts, pieces
 from cclbench.ingestion.operators import Host, Launched
 from cclbench.ingestion.part import ROW_GROUP, finished
 from cclbench.ingestion.part_file import Launches
@@ -33,6 +34,9 @@ from cclbench.normalize import steps
 from cclbench.record.files import TableFile
 from cclbench.schema import OPERATORS, PHASES
 from cclbench.source import SourceFile
+
+Origin = Callable[[slice], Mapping[str, pa.Array]]
+"""The columns of some of a rank's device rows that say what launched them."""
 
 
 def write_operators(
@@ -46,59 +50,63 @@ def write_operators(
     captures: Sequence[SourceFile],
     *,
     on_device: bool,
-) -> tuple[dict[str, pa.Array], list[str], int]:
+) -> tuple[Origin, list[str], int]:
     """The columns of device rows that say what launched them, notes, and how many operators are written.
 
     `files` hold the pending rows, `annotated` are the steps of the host, `step` is the number of each pending
     row's (−1: none), `captures` are traces of the rank's graphs.
     """
-    launched = None
-    if on_device:
-        launched = Launched(
-            track=or_none(launches.track, pending.launch),
-            at=or_none(launches.start_ns, pending.launch),
-            starts=pending.starts,
-            ends=pending.ends,
-            operator=pending.operator,
-        )
-    host = Host(folder / "events" / f"rank={rank}", launched)
-    operator, origin, notes = pending.operator, dict[str, pa.Array](), list[str]()
+    host = Host(folder / "events" / f"rank={rank}", _launched(pending, launches) if on_device else None)
+    linked, notes = host.link(), list[str]()
     tables: Iterable[pa.Table] = []
+    operator, phase, module = linked.operator, linked.phase, linked.module
     if on_device:
-        operator = np.where(operator >= 0, operator, host.operator_of_rows())
-        phase, module = host.of_rows(operator)
         if captures:
             found = _replays(folder, rank, host, captures, pending, files, launches, annotated)
             operator = np.where(found.operator >= 0, found.operator, operator)
-            module = _first_known(found.module.dictionary_encode(), module)
+            module = _first_known(found.module, module)
             tables, notes = found.calls, found.notes
         first = max(int(operator.max(initial=0)), int(host.id.max(initial=0))) + 1
         compiled = ProgramOperators(files, pending, first)
         if compiled.stated.any():
             operator = np.where(compiled.stated, compiled.operator, operator)
-            phase = _first_known(compiled.words("phase"), phase)
-            module = _first_known(compiled.words("module"), module)
+            phase = _first_known(compiled.texts("phase"), phase)
+            module = _first_known(compiled.texts("module"), module)
             tables = chain(tables, compiled.rows(rank, step))
-        origin = {"operator": pa.array(operator, mask=operator < 0), "phase": phase, "module": module}
-    of_calls = or_none(annotated.numbers, annotated.holding(host.start_ns)).astype(np.int32)
+
+    def origin(here: slice) -> dict[str, pa.Array]:
+        if not on_device:
+            return {}
+        return {
+            "operator": pa.array(operator[here], mask=operator[here] < 0),
+            "phase": phase.array(pa.int8(), here),
+            "module": module.array(pa.int32(), here),
+        }
+
     count = 0
     with finished(TableFile(folder / "operators" / f"rank={rank}.parquet", OPERATORS)) as file:
-        for rows in _row_groups(chain(host.operators(rank, operator, of_calls), tables)):
+        for rows in _row_groups(chain(host.operators(rank, operator, annotated), tables)):
             count += len(rows)
             file.write(rows)
     return origin, notes, count
 
 
-def _first_known(one: pa.Array, other: pa.Array) -> pa.Array:
-    """The words of one, of the other where one has none, coded as the other."""
+def _launched(pending: Pending, launches: Launches) -> Launched:
+    """The pending rows by what launched them."""
+    count = len(pending.starts)
+    track, at = disk_array(count, np.int64), disk_array(count, np.int64)
+    for here in pieces(count):
+        launch = pending.launch[here]
+        track[here], at[here] = or_none(launches.track, launch), or_none(launches.start_ns, launch)
+    release(track, at)
+    return Launched(track, at, pending.starts, pending.ends, pending.operator)
+
+
+def _first_known(one: Texts, other: Texts) -> Texts:
+    """The words of one, of the other where one has none."""
     words = Names()
-    own, others = (
-        pa.array([words[word] for word in column.dictionary.to_pylist()], other.type.index_type).take(
-            column.indices
-        )
-        for column in (one, other)
-    )
-    return pa.DictionaryArray.from_arrays(pc.coalesce(own, others), pa.array(list(words), pa.string()))
+    own, others = (np.array([*(words[word] for word in texts.words), -1], np.int32) for texts in (one, other))
+    return Texts(np.where(one.codes >= 0, own[one.codes], others[other.codes]), list(words))
 
 
 def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -130,8 +138,9 @@ def _replays(
     of_graphs = index[holds_graph(rows)]
     at, track = launches.start_ns[of_graphs], launches.track[of_graphs]
     step = or_none(annotated.numbers, annotated.holding(at)).tolist()
-    phases = [PHASES[code] for code in host.phases_at(track, at).tolist()]
-    annotations = host.annotations_at(track, at).to_pylist()
+    phase, annotation = host.at(track, at)
+    phases = [PHASES[code] for code in phase.tolist()]
+    annotations = annotation.array(pa.int32()).to_pylist()
     graphs = {
         number: Launch(thread, start, None if own < 0 else own, phase, annotation)
         for number, thread, start, own, phase, annotation in zip(

@@ -81,10 +81,11 @@ class Ranges:
         return Ranges(self.track[chosen], self.start_ns[chosen], self.end_ns[chosen])
 
 
-def joined(one: Ranges, other: Ranges) -> tuple[Ranges, Int64]:
-    """All ranges of both in order, and where each stood in the two one after another."""
+def joined(*several: Ranges) -> tuple[Ranges, Int64]:
+    """All ranges of them in order, and where each stood in them one after another."""
     track, start, end = (
-        np.concatenate([getattr(one, edge), getattr(other, edge)]) for edge in ("track", "start_ns", "end_ns")
+        np.concatenate([getattr(one, edge) for one in (NO_RANGES, *several)])
+        for edge in ("track", "start_ns", "end_ns")
     )
     order = Ranges.order(track, start, end, np.arange(len(track)))
     return Ranges(track[order], start[order], end[order]), order

@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the host works for at an instant: forward, loss, backward, optimizer, data; prefill or decode."""
+"""What the host works for at an instant: forward, loss, backward, optimizer, data; prefill or decode.
+
+A rank's time is taken in stretches, so that memory holds one of them: `Training` is what has to be known of
+all, `Phases` are those of one.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 import numpy as np
 
 from cclbench.classify.serving_steps import serving_phase
+from cclbench.disk_columns import DiskColumn
 from cclbench.intervals import Index, Int64, Mask, begins
 from cclbench.normalize.operators import NO_RANGES, Ranges, joined
 from cclbench.schema import PHASES
@@ -55,13 +61,41 @@ def _serves(phase: str, name: str) -> bool:
     return serving_phase(name) == phase
 
 
+def _loads(name: str) -> bool:
+    return re.search(LOADER, name) is not None
+
+
+_SERVING: Final = {phase: partial(_serves, phase) for phase in ("prefill", "decode", "mixed")}
+_LATEST: Final = np.iinfo(np.int64).max
+
+
+@cache
+def _begins_like(pattern: str) -> Callable[[str], bool]:
+    found = re.compile(pattern)
+    return lambda name: found.match(name) is not None
+
+
+class Vocabulary(list[str]):
+    """Names by number; what is asked of them is asked once."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        super().__init__(names)
+        self._answers: dict[Callable[[str], bool], Mask] = {}
+
+    def where(self, holds: Callable[[str], bool]) -> Mask:
+        """Of which names that holds, shape (names,)."""
+        if holds not in self._answers:
+            self._answers[holds] = np.array([*map(holds, self)], np.bool_)
+        return self._answers[holds]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Named:
     """Ranges, the number of each one's name, and the names."""
 
     ranges: Ranges
     name: Index
-    names: Sequence[str]
+    names: Vocabulary
 
     def of(self, chosen: Mask) -> Named:
         """Some of the ranges."""
@@ -69,14 +103,34 @@ class Named:
 
     def called(self, pattern: str) -> Mask:
         """Which of them have a name that begins like the pattern, shape (ranges,)."""
-        return self.where(lambda name: re.match(pattern, name) is not None)
+        return self.where(_begins_like(pattern))
 
     def where(self, holds: Callable[[str], bool]) -> Mask:
         """Which of them have a name of which that holds, shape (ranges,)."""
-        return np.array([*map(holds, self.names)], np.bool_)[self.name]
+        return np.asarray(self.names.where(holds)[self.name])
 
 
-NO_NAMED = Named(NO_RANGES, np.empty(0, np.int32), [])
+@dataclass(frozen=True, slots=True, eq=False)
+class HostStretch:
+    """What a rank's host ran in a stretch of its time, and what began before and holds some of that."""
+
+    since: int
+    """When it begins, ns."""
+    calls: Named
+    sequence: Int64
+    """Autograd's number of each call, −1 for none, shape (calls,)."""
+    backward_node: Mask
+    """Which calls run a node of the backward graph, shape (calls,)."""
+    marks: Sequence[Named]
+    """Annotations and modules."""
+
+    def begins_in(self, ranges: Ranges) -> Mask:
+        """Which of its ranges begin in it."""
+        return np.asarray(ranges.start_ns >= self.since)
+
+    def marked(self, chosen: Callable[[Named], Mask]) -> Ranges:
+        """The chosen marks' ranges."""
+        return joined(*(mark.ranges.of(chosen(mark)) for mark in self.marks))[0]
 
 
 def runs_node(calls: Named) -> Mask:
@@ -84,8 +138,13 @@ def runs_node(calls: Named) -> Mask:
     return calls.called(_NODE)
 
 
-class Phases:
-    """The phases of one rank's host, by thread and time.
+def _of_engine(one: HostStretch) -> Mask:
+    """Which calls autograd's engine makes, by their names."""
+    return runs_node(one.calls) | one.calls.called(_AFTER_BACKWARD)
+
+
+class Training:
+    """What has to be known of all of a rank's time to tell the phases of a stretch.
 
     Backward is what autograd's engine runs, or a range of that name holds.  Forward is a module's run outside
     of it, and lasts from the first to the last op that a backward op names as its own, with no backward or
@@ -93,43 +152,110 @@ class Phases:
     runs no backward serves: each call is of the phase of the engine's annotation around it, else forward.
     """
 
-    def __init__(self, calls: Named, sequence: Int64, backward_node: Mask, marks: Named) -> None:
-        """`calls` of operators with autograd's `sequence` (−1: none); `marks` are annotations and modules."""
-        self._found: dict[str, Ranges] = {}
-        of_engine = runs_node(calls) | calls.called(_AFTER_BACKWARD)
-        of_engine |= _of_engines_threads(calls, of_engine, sequence, backward_node)
-        self._found["data"] = marks.ranges.of(marks.where(lambda name: re.search(LOADER, name) is not None))
-        self._found["optimizer"] = marks.ranges.of(marks.called(_OPTIMIZER))
-        named = marks.called(_BACKWARD) | marks.where(starts_backward)
-        self._found["backward"], _ = joined(calls.ranges.of(of_engine), marks.ranges.of(named))
-        if any(len(self._found[phase].track) for phase in ("backward", "optimizer")):
-            losses = calls.ranges.of(calls.called(f"(?:{_LOSS})$"))
-            self._found["loss"], _ = joined(losses, marks.ranges.of(marks.called(_LOSS_RANGE)))
-            forward = self._forward(calls, sequence, backward_node)
-            self._found["forward"], _ = joined(forward, marks.ranges.of(marks.called(_FORWARD)))
-        else:
-            for phase in ("prefill", "decode", "mixed"):
-                self._found[phase] = marks.ranges.of(marks.where(partial(_serves, phase)))
-            self._found["forward"] = calls.ranges
-
-    def _forward(self, calls: Named, sequence: Int64, backward_node: Mask) -> Ranges:
+    def __init__(self, stretches: Callable[[], Iterable[HostStretch]]) -> None:
+        """`stretches` gives those of the rank, in order of time, each time it is called."""
+        self.engine_threads, self.numbers = _engine(stretches())
+        self._begun = {phase: DiskColumn(np.int64) for phase in ("backward", "optimizer", "either")}
+        for one in stretches():
+            found = _found(one, self.engine_threads)
+            begun = {phase: found[phase].start_ns for phase in ("backward", "optimizer")}
+            begun = {phase: np.sort(starts[starts >= one.since]) for phase, starts in begun.items()}
+            begun["either"] = np.sort(np.concatenate([*begun.values()]))
+            for phase, starts in begun.items():
+                self._begun[phase].append(starts)
+        self.trains = len(self._begun["either"]) > 0
+        """Whether the rank runs a backward or an optimizer."""
+        self.forward = NO_RANGES
         """From the first to the last forward op of each run of them on a thread."""
-        track, start, end = calls.ranges.track, calls.ranges.start_ns, calls.ranges.end_ns
-        elsewhere = ~backward_node
-        for phase in ("optimizer", "backward", "data"):
-            elsewhere &= ~self._found[phase].holding(track, start)
-        named = elsewhere & np.isin(sequence, sequence[backward_node & (sequence >= 0)])
-        begun = {phase: np.sort(self._found[phase].start_ns) for phase in ("backward", "optimizer")}
-        if not named.any():
-            following = {phase: np.append(at, np.iinfo(np.int64).max) for phase, at in begun.items()}
-            until = {phase: at[np.searchsorted(at[:-1], start)] for phase, at in following.items()}
-            named = elsewhere & (until["backward"] < until["optimizer"])
-        if not named.any():
-            return NO_RANGES
-        thread, begin = track[named], start[named]
-        run = np.searchsorted(np.sort(np.concatenate([*begun.values()])), begin)
-        first = np.flatnonzero(begins(thread, run))
-        return Ranges(thread[first], begin[first], np.maximum.reduceat(end[named], first))
+        for forward in (self._named, self._before) if self.trains else ():
+            if not len(self.forward.track):
+                self.forward = self._runs(stretches(), forward)
+
+    def _runs(self, stretches: Iterable[HostStretch], forward: Callable[[HostStretch], Mask]) -> Ranges:
+        """From the first to the last of `forward` ops between which neither backward nor optimizer begins."""
+        begun = self._begun["either"].values()
+        pieces = [np.empty((4, 0), np.int64)]
+        for one in stretches:
+            found, ranges = _found(one, self.engine_threads), one.calls.ranges
+            elsewhere = one.begins_in(ranges) & ~one.backward_node
+            for phase in ("optimizer", "backward", "data"):
+                elsewhere &= ~found[phase].holding(ranges.track, ranges.start_ns)
+            chosen = ranges.of(elsewhere & forward(one))
+            if len(chosen.track):
+                run = np.searchsorted(begun, chosen.start_ns)
+                first = np.flatnonzero(begins(chosen.track, run))
+                last = np.maximum.reduceat(chosen.end_ns, first)
+                pieces.append(np.array([chosen.track[first], run[first], chosen.start_ns[first], last]))
+        track, run, start, end = np.concatenate(pieces, axis=1)
+        order = np.lexsort((start, run, track))
+        track, run, start, end = track[order], run[order], start[order], end[order]
+        first = np.flatnonzero(begins(track, run))
+        return Ranges(track[first], start[first], np.maximum.reduceat(end, first) if len(end) else end)
+
+    def _named(self, one: HostStretch) -> Mask:
+        """Which calls a backward op names as its own."""
+        return among(one.sequence, self.numbers)
+
+    def _before(self, one: HostStretch) -> Mask:
+        """After which calls a backward begins, before an optimizer does."""
+        until = {
+            phase: np.append(at, _LATEST)[np.searchsorted(at, one.calls.ranges.start_ns)]
+            for phase, at in ((phase, self._begun[phase].values()) for phase in ("backward", "optimizer"))
+        }
+        return np.asarray(until["backward"] < until["optimizer"])
+
+
+def _engine(stretches: Iterable[HostStretch]) -> tuple[Int64, Int64]:
+    """Threads on which autograd's engine alone runs, and the numbers of backward nodes, both sorted.
+
+    All calls of such a thread are the engine's: it also runs what waits for the graph's end.
+    """
+    found: Mapping[str, list[Int64]] = defaultdict(lambda: [np.empty(0, np.int64)])
+    for one in stretches:
+        ranges, numbered = one.calls.ranges, one.sequence >= 0
+        of_engine, own = _of_engine(one), one.begins_in(ranges)
+        outside = own & ~ranges.of(of_engine).holding(ranges.track, ranges.start_ns)
+        found["engine"].append(np.unique(ranges.track[of_engine]))
+        found["others"].append(np.unique(ranges.track[outside & numbered & ~one.backward_node]))
+        found["numbers"].append(np.unique(one.sequence[numbered & one.backward_node]))
+    distinct = {what: np.unique(np.concatenate(values)) for what, values in found.items()}
+    return np.setdiff1d(distinct["engine"], distinct["others"]), distinct["numbers"]
+
+
+def _found(one: HostStretch, engine_threads: Int64) -> dict[str, Ranges]:
+    """The ranges of a stretch that are of the phases which decide what is forward."""
+    calls = one.calls
+    of_engine = _of_engine(one) | among(calls.ranges.track, engine_threads)
+    backward = one.marked(lambda mark: mark.called(_BACKWARD) | mark.where(starts_backward))
+    return {
+        "data": one.marked(lambda mark: mark.where(_loads)),
+        "optimizer": one.marked(lambda mark: mark.called(_OPTIMIZER)),
+        "backward": joined(calls.ranges.of(of_engine), backward)[0],
+    }
+
+
+def among(values: Int64, ordered: Int64) -> Mask:
+    """Which values are in the ordered ones, shape of `values`."""
+    if not len(ordered):
+        return np.zeros(len(values), np.bool_)
+    return np.asarray(ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values)
+
+
+class Phases:
+    """The phases of one stretch of a rank's host, by thread and time."""
+
+    def __init__(self, one: HostStretch, training: Training) -> None:
+        self._found = _found(one, training.engine_threads)
+        calls = one.calls
+        if training.trains:
+            losses = calls.ranges.of(calls.called(f"(?:{_LOSS})$"))
+            self._found["loss"], _ = joined(losses, one.marked(lambda mark: mark.called(_LOSS_RANGE)))
+            forward = one.marked(lambda mark: mark.called(_FORWARD))
+            self._found["forward"], _ = joined(training.forward, forward)
+        else:
+            for phase, serves in _SERVING.items():
+                self._found[phase] = one.marked(lambda mark, serves=serves: mark.where(serves))  # type: ignore[misc]
+            self._found["forward"] = calls.ranges
 
     def at(self, track: Int64, at: Int64) -> Index:
         """Index in `PHASES` of each thread's phase at each instant, shape of `at`."""
@@ -138,11 +264,3 @@ class Phases:
             ranges = self._found.get(phase, NO_RANGES)
             found[ranges.holding(track, at)] = PHASES.index(phase)
         return found
-
-
-def _of_engines_threads(calls: Named, of_engine: Mask, sequence: Int64, backward_node: Mask) -> Mask:
-    """Which calls run on threads of autograd's engine alone: it also runs what waits for the graph's end."""
-    track = calls.ranges.track
-    outside = ~calls.ranges.of(of_engine).holding(track, calls.ranges.start_ns)
-    forward = np.unique(track[outside & (sequence >= 0) & ~backward_node])
-    return np.isin(track, np.setdiff1d(track[of_engine], forward))

@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 
 from cclbench.normalize.operators import Ranges
-from cclbench.normalize.phases import NO_NAMED, Named, Phases, phase_told, runs_node, starts_backward
+from cclbench.normalize.phases import (
+    HostStretch,
+    Named,
+    Phases,
+    Training,
+    Vocabulary,
+    phase_told,
+    runs_node,
+    starts_backward,
+)
 from cclbench.schema import PHASES
 
 MAIN, ENGINE = 1, 2
@@ -31,15 +40,21 @@ def named(calls: list[Call]) -> Named:
     """The calls, in the order of `Ranges`."""
     ranges = Ranges(*(np.array([getattr(c, n) for c in calls], np.int64) for n in ("track", "begin", "end")))
     names = sorted({call.name for call in calls})
-    return Named(ranges, np.array([names.index(c.name) for c in calls], np.int32), names)
+    return Named(ranges, np.array([names.index(c.name) for c in calls], np.int32), Vocabulary(names))
+
+
+def whole(calls: list[Call], marks: list[Call]) -> HostStretch:
+    """All of a rank's time as one stretch."""
+    sequence = np.array([call.sequence for call in calls], np.int64)
+    node = np.array([call.node for call in calls], np.bool_)
+    return HostStretch(np.iinfo(np.int64).min, named(calls), sequence, node, [named(marks)])
 
 
 def phases(calls: list[Call], marks: list[Call], instants: list[int], track: int = MAIN) -> list[str]:
     """The thread's phase at each instant."""
     calls, marks = (sorted(some, key=lambda c: (c.track, c.begin, -c.end)) for some in (calls, marks))
-    sequence = np.array([call.sequence for call in calls], np.int64)
-    node = np.array([call.node for call in calls], np.bool_)
-    found = Phases(named(calls), sequence, node, named(marks))
+    one = whole(calls, marks)
+    found = Phases(one, Training(lambda: [one]))
     at = np.array(instants, np.int64)
     return [PHASES[i] for i in found.at(np.full(len(at), track), at).tolist()]
 
@@ -187,10 +202,8 @@ def test_as_many_backwards_as_optimizers_are_training() -> None:
 
 
 def test_without_any_rows_nothing_is_known() -> None:
-    nothing = np.empty(0, np.int64)
-    found = Phases(NO_NAMED, nothing, nothing > 0, NO_NAMED)
-    assert found.at(np.array([MAIN]), np.array([5])).tolist() == [PHASES.index("other")]
-    assert runs_node(NO_NAMED).tolist() == []
+    assert phases([], [], [5]) == ["other"]
+    assert runs_node(named([])).tolist() == []
 
 
 def test_some_of_named_ranges_keep_their_names() -> None:
