@@ -61,6 +61,11 @@ class Read:
     columns: Mapping[str, DiskColumn[Any]]
     words: Mapping[str, Sequence[str]]
 
+    def release(self) -> None:
+        """Let go of what was read."""
+        for column in self.columns.values():
+            column.release()
+
 
 @dataclass(frozen=True, eq=False)
 class Stretch:
@@ -112,6 +117,7 @@ class HostRows:
         counts = np.zeros((len(self.tracks), self.stretches), np.int64)
         for here in pieces(count):
             np.add.at(counts, (np.searchsorted(self.tracks, found["track"][here]), stretch[here]), 1)
+        read.release()
         self._ends = np.cumsum(counts).reshape(counts.shape)
         self._begins = self._ends - counts
         order = np.argsort(stretch, kind="stable") if self.stretches > 1 else np.arange(count)
@@ -119,8 +125,7 @@ class HostRows:
         for number, here in enumerate(map(slice, until - counts.sum(axis=0), until)):
             own = order[here]
             self._put({name: values[own] for name, values in found.items()}, number, own, last)
-            for column in read.columns.values():
-                column.release()
+            read.release()
             self.release()
         self._open: dict[int, Int64] = {0: np.empty(0, np.int64)}
 

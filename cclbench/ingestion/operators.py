@@ -83,16 +83,7 @@ class Host:
     def __init__(self, folder: Path, launched: Launched | None) -> None:
         """`folder` holds the rank's events; `launched` is None where the host is the device."""
         self.launched = launched
-        at = None if launched is None else _by_thread(launched)
-        calls, last = read_calls(folder, at, _stated(launched))
-        around = [
-            read_named(folder, "annotation", at, lambda _: True),
-            read_named(folder, "python", at, _tells),
-        ]
-        instants = [read.columns["start_ns"].values() for read in (calls, *around)]
-        self._cuts = cuts(*instants, *(at or {}).values())
-        self._calls = HostRows(calls, self._cuts, last)
-        self._annotations, self._python = (HostRows(read, self._cuts) for read in around)
+        self._calls, self._annotations, self._python = _read(folder, launched)
         self.id: Int64 = self._calls.columns["id"]
         self._training = Training(self._host_stretches)
         self._place()
@@ -368,6 +359,20 @@ class Host:
             own = np.maximum(calls["end_ns"][here] - calls["start_ns"][here] - inside[here], 0)
             inside[here] = np.where(wrapper[calls["name"][here]], 0, own)
         return inside
+
+
+def _read(folder: Path, launched: Launched | None) -> tuple[HostRows, HostRows, HostRows]:
+    """The calls, annotations and rows of Python that hold a launch, cut at the same instants."""
+    at = None if launched is None else _by_thread(launched)
+    calls, last = read_calls(folder, at, _stated(launched))
+    ranges = read_named(folder, "annotation", at, lambda _: True)
+    python = read_named(folder, "python", at, _tells)
+    several = (calls, ranges, python)
+    found = cuts(*(read.columns["start_ns"].values() for read in several), *(at or {}).values())
+    del at
+    if launched is not None:
+        launched.release()
+    return HostRows(calls, found, last), HostRows(ranges, found), HostRows(python, found)
 
 
 class _Paths:
