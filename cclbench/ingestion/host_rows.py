@@ -25,7 +25,7 @@ from cclbench.normalize.operators import Ranges
 from cclbench.normalize.phases import Named, Vocabulary, among
 
 ARGUMENTS: Final = ("shapes", "dtypes", "strides", "values")
-STRETCH_ROWS: Final = 1 << 18
+STRETCH_ROWS: Final = 1 << 16
 """Rows that begin in a stretch of time, about."""
 _SAMPLED: Final = 64
 """One row in so many tells where a stretch ends."""

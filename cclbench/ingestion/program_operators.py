@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cclbench.disk_columns import DiskColumn
 from cclbench.formats import Names
 from cclbench.ingestion.host_rows import Texts
 from cclbench.ingestion.part import ROW_GROUP
@@ -29,17 +31,21 @@ class ProgramOperators:
         """`files` hold the pending rows; calls are numbered from `first`."""
         self._files, self._pending = files, pending
         paths = Names()
-        codes = [np.empty(0, np.int32)]
+        codes: DiskColumn[np.int32] = DiskColumn(np.int32)
         for batch in self._batches("framework_op"):
             words, index = batch["framework_op"].dictionary, batch["framework_op"].indices
             numbers = np.array([*(paths[word] for word in words.to_pylist()), -1], np.int32)
             codes.append(numbers[index.fill_null(-1).to_numpy()])
-        self._code: Index = np.concatenate(codes)
+        self._code: Index = codes.values()
         self._stacks = [name_stack(path) for path in paths]
         self.stated: Mask = self._code >= 0
         """Which rows are calls."""
-        self.operator: Int64 = np.where(self.stated, first + np.cumsum(self.stated) - 1, -1)
-        """Id of each, −1 for none."""
+        self._first = first
+
+    @cached_property
+    def operator(self) -> Int64:
+        """Id of each row's call, −1 for none."""
+        return np.where(self.stated, self._first + np.cumsum(self.stated) - 1, -1)
 
     def texts(self, part: str, rows: slice = slice(None)) -> Texts:
         """`operator`, `module` or `phase` of those rows."""

@@ -63,13 +63,13 @@ def write_operators(
     if on_device:
         if captures:
             found = _replays(folder, rank, host, captures, pending, files, launches, annotated)
-            operator = np.where(found.operator >= 0, found.operator, operator)
+            np.copyto(operator, found.operator, where=found.operator >= 0)
             module = _first_known(found.module, module)
             tables, notes = found.calls, found.notes
         first = max(int(operator.max(initial=0)), int(host.id.max(initial=0))) + 1
         compiled = ProgramOperators(files, pending, first)
         if compiled.stated.any():
-            operator = np.where(compiled.stated, compiled.operator, operator)
+            np.copyto(operator, compiled.operator, where=compiled.stated)
             phase = _first_known(compiled.texts("phase"), phase)
             module = _first_known(compiled.texts("module"), module)
             tables = chain(tables, compiled.rows(rank, step))
