@@ -34,7 +34,8 @@ def memory(
 
     RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes: PyTorch's
     memory snapshots, or traces recorded with profile_memory. Figures are of the whole recording. What was
-    allocated before it began is told as older than the recording; csv and md list the peak's call sites.
+    allocated before it began is told as older than the recording; csv, md and xlsx list the peak's call
+    sites.
 
     \b
     Examples:

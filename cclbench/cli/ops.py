@@ -59,7 +59,7 @@ def ops(
     Examples:
       cclbench ops my-job-3f2a91c0
       cclbench ops my-job-3f2a91c0 --by shape --sort gap --top 10
-      cclbench ops my-job-3f2a91c0 --by module --format csv
+      cclbench ops my-job-3f2a91c0 --by module --format xlsx > operators.xlsx
     """
     from cclbench.api import open_run
     from cclbench.operator_table import COLUMNS, operators

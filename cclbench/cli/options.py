@@ -23,7 +23,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 Value = TypeVar("Value")
 Decorator = Callable[[Command], Command]
 
-FORMATS: Final = ("table", "json", "csv", "md")
+FORMATS: Final = ("table", "json", "csv", "md", "xlsx")
 _LARGEST_RANK: Final = 2**31 - 1
 
 
@@ -209,7 +209,7 @@ _form = _all(
         type=click.Choice(FORMATS),
         callback=_formats,
         show_default="table",
-        help="How the data on stdout is written.",
+        help="How the data on stdout is written; xlsx is a workbook, for a file: > FILE.xlsx.",
     ),
 )
 
@@ -248,7 +248,7 @@ selection: Final = _all(metric, window, steps, ranks, model)
 per_rank: Final = click.option(
     "--per-rank",
     is_flag=True,
-    help="In json, csv and md also each rank's rows by step, group, collective, category and statistic."
+    help="In json, csv, md and xlsx also each rank's rows by step, group, collective, category and statistic."
     " Without it they hold a rank's own row of each metric; the store keeps all (`cclbench sql RUN"
     " 'FROM results'`).",
 )

@@ -6,9 +6,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
@@ -98,6 +101,16 @@ def test_every_form_has_the_same_rows(call: Call, trace: Path, document: dict[st
     listed = list(csv.DictReader(io.StringIO(call("ops", trace, "--format", "csv").out)))
     assert [row["key"] for row in listed] == [row["key"] for row in document["rows"]]
     assert len(call("ops", trace, "--format", "md").out.splitlines()) == 2 + 3
+
+
+def test_a_workbook_is_for_a_file(call: Call, trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = [sys.executable, "-m", "cclbench", "ops", str(trace), "--format", "xlsx"]
+    written = subprocess.run(command, capture_output=True, check=True).stdout
+    assert ZipFile(io.BytesIO(written)).testzip() is None
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    refused = call("ops", trace, "--format", "xlsx")
+    assert (refused.code, refused.out) == (2, "")
+    assert "write it to a file: > FILE.xlsx" in refused.err
 
 
 def test_the_table_fits_and_says_what_has_no_cost(call: Call, trace: Path) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from cclbench.errors import UsageError
 from cclbench.present.terminal import RAW_CSV
 from cclbench.text import as_markdown, bounded, markdown_table, printable
 
@@ -56,7 +57,7 @@ def emit(
     columns: Sequence[str],
     table: Callable[[], Sequence[RenderableType]] | None = None,
 ) -> None:
-    """Write one answer: `document` as json, `rows` as csv or md, or what `table` draws, else a plain grid.
+    """Write one answer: `document` as json, `rows` as csv, md or xlsx, or what `table` draws, else a grid.
 
     In csv a text that a spreadsheet would run begins with an apostrophe; in `RAW_CSV` texts are as they are.
     `rows` may come one by one; where `document` holds them, json has one a line.
@@ -74,6 +75,8 @@ def emit(
         writer = csv.writer(_UnixLines())
         writer.writerow(map(kept, columns))
         writer.writerows([kept(row.get(column)) for column in columns] for row in rows)
+    elif form == "xlsx":
+        _write_workbook(rows, columns)
     elif form == "md":
         rows = list(rows)
         used = _used(rows, columns)
@@ -86,6 +89,15 @@ def emit(
                 out.print(part)
         # Cells are padded to their column; nobody wants that in what they paste elsewhere.
         click.echo("\n".join(line.rstrip() for line in page.get().splitlines()), color=True)
+
+
+def _write_workbook(rows: Iterable[Row], columns: Sequence[str]) -> None:
+    from cclbench.present.workbook import workbook
+
+    if sys.stdout.isatty():
+        raise UsageError("a workbook is no text for a terminal", hint="write it to a file: > FILE.xlsx")
+    sys.stdout.flush()
+    sys.stdout.buffer.write(workbook(rows, columns, _cell))
 
 
 def _json(document: Mapping[str, Any], rows: Iterable[Row]) -> Iterator[str]:

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows as a workbook of one sheet (Office Open XML, .xlsx): numbers stay numbers, texts stay texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from io import BytesIO
+from typing import Any, Final
+
+from cclbench.errors import UsageError
+
+MOST_ROWS: Final = (1 << 20) - 1
+"""Rows that a sheet holds below its head."""
+_MOST_CHARACTERS: Final = 32_767
+"""Of a cell."""
+_EXACT: Final = 1 << 53
+"""Up to which a sheet's numbers, which are doubles, hold every integer."""
+_WIDEST: Final = 60
+"""Characters that a column shows at most."""
+
+
+def workbook(
+    rows: Iterable[Mapping[str, Any]], columns: Sequence[str], cell: Callable[[Any], object]
+) -> bytes:
+    """The rows below a head of those columns; `cell` makes a number or a text of what is neither.
+
+    No text is run as a formula. An integer that a sheet would round is a text.
+    `UsageError` for more rows than a sheet holds.
+    """
+    from xlsxwriter import Workbook
+
+    written = BytesIO()
+    with Workbook(written, {"constant_memory": True}) as book:
+        sheet, bold = book.add_worksheet(), book.add_format({"bold": True})
+        widths = [len(column) for column in columns]
+        for place, column in enumerate(columns):
+            sheet.write_string(0, place, column, bold)
+        number = 0
+        for number, row in enumerate(rows, 1):
+            if number > MOST_ROWS:
+                raise UsageError(f"a workbook's sheet holds {MOST_ROWS:,} rows", hint="write --format csv")
+            for place, column in enumerate(columns):
+                value = cell(row.get(column))
+                if value is None:
+                    continue
+                if isinstance(value, bool):
+                    sheet.write_boolean(number, place, value)
+                elif isinstance(value, float) or (isinstance(value, int) and abs(value) <= _EXACT):
+                    sheet.write_number(number, place, value)
+                else:
+                    sheet.write_string(number, place, _bounded(str(value)))
+                widths[place] = max(widths[place], len(str(value)))
+        for place, width in enumerate(widths):
+            sheet.set_column(place, place, min(width, _WIDEST) + 2)
+        sheet.freeze_panes(1, 0)
+        sheet.autofilter(0, 0, number, max(len(columns) - 1, 0))
+    return written.getvalue()
+
+
+def _bounded(text: str) -> str:
+    """The text, its end marked where a cell does not hold it."""
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"

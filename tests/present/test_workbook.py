@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows as a workbook, whose one sheet is read back as XML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from io import BytesIO
+from typing import Any
+from xml.etree import ElementTree
+from zipfile import ZipFile
+
+import pytest
+
+from cclbench.errors import UsageError
+from cclbench.present import workbook as module
+from cclbench.present.workbook import workbook
+
+NAMESPACE = {"s": "http://schemas.openxmlformats.org/spreadsheetml/2006/main"}
+
+
+def read(rows: Iterable[Mapping[str, Any]], columns: list[str]) -> dict[str, tuple[str, str]]:
+    """Type and text of each cell, by its place."""
+    written = workbook(rows, columns, lambda value: value)
+    sheet = ElementTree.fromstring(ZipFile(BytesIO(written)).read("xl/worksheets/sheet1.xml"))  # noqa: S314
+    return {
+        cell.get("r", ""): (cell.get("t", "n"), "".join(cell.itertext()))
+        for cell in sheet.iterfind(".//s:c", NAMESPACE)
+    }
+
+
+def test_numbers_stay_numbers_and_texts_texts() -> None:
+    rows = [{"a": 1.5, "b": "aten::mm", "c": None}, {"a": -3, "b": "1e5", "c": True}]
+    assert read(rows, ["a", "b", "c"]) == {
+        "A1": ("inlineStr", "a"),
+        "B1": ("inlineStr", "b"),
+        "C1": ("inlineStr", "c"),
+        "A2": ("n", "1.5"),
+        "B2": ("inlineStr", "aten::mm"),
+        "A3": ("n", "-3"),
+        "B3": ("inlineStr", "1e5"),
+        "C3": ("b", "1"),
+    }
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(1)", "{=1}", "https://example.org", "12"])
+def test_no_text_is_a_formula_a_link_or_a_number(text: str) -> None:
+    assert read([{"a": text}], ["a"])["A2"] == ("inlineStr", text)
+
+
+def test_an_integer_that_a_double_would_round_is_a_text() -> None:
+    exact, rounded = 2**53, 2**53 + 1
+    cells = read([{"a": exact}, {"a": rounded}, {"a": -rounded}], ["a"])
+    assert [cells[place] for place in ("A2", "A3", "A4")] == [
+        ("n", str(exact)),
+        ("inlineStr", str(rounded)),
+        ("inlineStr", str(-rounded)),
+    ]
+
+
+def test_a_text_that_is_too_long_is_marked_at_its_end() -> None:
+    _, text = read([{"a": "x" * 40_000}], ["a"])["A2"]
+    assert (len(text), text[-2:]) == (32_767, "x…")
+
+
+def test_without_rows_there_is_the_head() -> None:
+    assert read([], ["a"]) == {"A1": ("inlineStr", "a")}
+
+
+def test_more_rows_than_a_sheet_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_ROWS", 2)
+    assert read([{"a": 1}] * 2, ["a"])["A3"] == ("n", "1")
+    with pytest.raises(UsageError, match="holds 2 rows"):
+        workbook([{"a": 1}] * 3, ["a"], lambda value: value)
