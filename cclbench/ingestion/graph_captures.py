@@ -24,7 +24,9 @@ from cclbench.classify.serving_steps import batch_size
 from cclbench.formats import Names as Words
 from cclbench.formats import Part
 from cclbench.ingestion.host_rows import Texts
-from cclbench.ingestion.operators import Host, Launched, device_time
+from cclbench.ingestion.launched import Launched, device_time
+from cclbench.ingestion.operator_rows import operator_rows
+from cclbench.ingestion.operators import Operators
 from cclbench.ingestion.part import PartTask, read_part
 from cclbench.intervals import Index, Int64
 from cclbench.normalize.steps import NO_MARKS
@@ -92,14 +94,14 @@ def _captures(file: SourceFile, folder: Path) -> list[Capture]:
     for begin, end in zip(begins.tolist(), ends.tolist(), strict=False):
         own = np.flatnonzero((at >= begin) & (at < end))
         none = np.full(len(own), -1, np.int64)
-        host = Host(folder, Launched(track[own], at[own], at[own], at[own], none))
-        operator = host.link().operator
-        tables = host.operators(0, operator, NO_MARKS)
+        called = Operators(folder, Launched(track[own], at[own], at[own], at[own], none))
+        operator = called.link().operator
+        tables = operator_rows(called, 0, operator, NO_MARKS)
         calls = pa.concat_tables([OPERATORS.empty_table(), *tables]).unify_dictionaries()
         names = tuple(launches["launched"].take(pa.array(own)).to_pylist())
         batch = captured_batch(file.path)
-        call = host.index_of(operator).astype(np.int32)
-        found.append(Capture(file.name, batch, names, _by_index(calls, host), call))
+        call = called.index_of(operator).astype(np.int32)
+        found.append(Capture(file.name, batch, names, _by_index(calls, called.parents), call))
     return found
 
 
@@ -111,10 +113,10 @@ def _rows(folder: Path, kind: str, *columns: str) -> pa.Table:
     return pq.read_table(path, columns=["start_ns", *columns]).sort_by("start_ns")
 
 
-def _by_index(calls: pa.Table, host: Host) -> pa.Table:
+def _by_index(calls: pa.Table, parents: Index) -> pa.Table:
     """The calls with their indices as ids."""
-    parents = pa.array(host.parents, pa.int64(), mask=host.parents < 0)
-    for name, values in (("operator", pa.array(np.arange(len(calls)))), ("parent", parents)):
+    above = pa.array(parents, pa.int64(), mask=parents < 0)
+    for name, values in (("operator", pa.array(np.arange(len(calls)))), ("parent", above)):
         calls = calls.set_column(OPERATORS.get_field_index(name), OPERATORS.field(name), values)
     return calls
 

@@ -24,7 +24,9 @@ from cclbench.ingestion.graph_captures import (
     read_captures,
 )
 from cclbench.ingestion.host_rows import Texts, pieces
-from cclbench.ingestion.operators import Host, Launched
+from cclbench.ingestion.launched import Launched
+from cclbench.ingestion.operator_rows import operator_rows
+from cclbench.ingestion.operators import Operators
 from cclbench.ingestion.part import ROW_GROUP, finished
 from cclbench.ingestion.part_file import Launches
 from cclbench.ingestion.pending import Pending, or_none
@@ -56,17 +58,18 @@ def write_operators(
     `files` hold the pending rows, `annotated` are the steps of the host, `step` is the number of each pending
     row's (−1: none), `captures` are traces of the rank's graphs.
     """
-    host = Host(folder / "events" / f"rank={rank}", _launched(pending, launches) if on_device else None)
-    linked, notes = host.link(), list[str]()
+    launched = _launched(pending, launches) if on_device else None
+    calls = Operators(folder / "events" / f"rank={rank}", launched)
+    linked, notes = calls.link(), list[str]()
     tables: Iterable[pa.Table] = []
     operator, phase, module = linked.operator, linked.phase, linked.module
     if on_device:
         if captures:
-            found = _replays(folder, rank, host, captures, pending, files, launches, annotated)
+            found = _replays(folder, rank, calls, captures, pending, files, launches, annotated)
             np.copyto(operator, found.operator, where=found.operator >= 0)
             module = _first_known(found.module, module)
             tables, notes = found.calls, found.notes
-        first = max(int(operator.max(initial=0)), int(host.id.max(initial=0))) + 1
+        first = max(int(operator.max(initial=0)), int(calls.id.max(initial=0))) + 1
         compiled = ProgramOperators(files, pending, first)
         if compiled.stated.any():
             np.copyto(operator, compiled.operator, where=compiled.stated)
@@ -85,7 +88,7 @@ def write_operators(
 
     count = 0
     with finished(TableFile(folder / "operators" / f"rank={rank}.parquet", OPERATORS)) as file:
-        for rows in _row_groups(chain(host.operators(rank, operator, annotated), tables)):
+        for rows in _row_groups(chain(operator_rows(calls, rank, operator, annotated), tables)):
             count += len(rows)
             file.write(rows)
     return origin, notes, count
@@ -125,7 +128,7 @@ def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 def _replays(
     folder: Path,
     rank: int,
-    host: Host,
+    calls: Operators,
     captures: Sequence[SourceFile],
     pending: Pending,
     files: Sequence[Path],
@@ -138,7 +141,7 @@ def _replays(
     of_graphs = index[holds_graph(rows)]
     at, track = launches.start_ns[of_graphs], launches.track[of_graphs]
     step = or_none(annotated.numbers, annotated.holding(at)).tolist()
-    phase, annotation = host.at(track, at)
+    phase, annotation = calls.at(track, at)
     phases = [PHASES[code] for code in phase.tolist()]
     annotations = annotation.array(pa.int32()).to_pylist()
     graphs = {
@@ -152,7 +155,7 @@ def _replays(
         with TemporaryDirectory(prefix="captures-", dir=folder) as place:
             read = read_captures(captures, Path(place))
     names = list(_names(files, pending)) if graphs else []
-    first = max(int(host.id.max(initial=0)), int(pending.operator.max(initial=0))) + 1
+    first = max(int(calls.id.max(initial=0)), int(pending.operator.max(initial=0))) + 1
     launch = pending.launch.astype(np.int64)
     return join_captures(rank, read, Rows(launch, pending.starts, pending.ends, names), graphs, first)
 
