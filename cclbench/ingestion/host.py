@@ -36,7 +36,7 @@ class Now(NamedTuple):
 
 
 class Host:
-    """The host's rows of one rank that hold a launch, of a rank without a device all, cut at like instants."""
+    """The host's rows of one rank that hold a launch; of a rank without a device all of them."""
 
     def __init__(self, folder: Path, launched: Launched | None) -> None:
         """`folder` holds the rank's events; `launched` is None where the host is the device."""

@@ -87,10 +87,8 @@ class Operators:
             module = self.modules.at(now.python, track, start)
             site = innermost(now.python, is_site, track, start)
             self.module[place], self.site[place] = module, site
-            gives = (
-                numbered & ~ran.backward_node & (node < 0) & among(ran.sequence, self.host.training.numbers)
-            )
-            gives = gives[own]
+            gives = (numbered & ~ran.backward_node & (node < 0))[own]
+            gives &= among(ran.sequence[own], self.host.training.numbers)
             forward.append(np.array([ran.sequence[own][gives], start[gives], module[gives], site[gives]]))
             self.release()
         number, start, module, site = np.concatenate(forward, axis=1)
