@@ -138,6 +138,7 @@ def test_tables_of_a_cpu_are_equal(trace: Path, tmp_path: Path, request: pytest.
 def test_tables_of_real_traces_are_equal(
     name: str, test_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(host_rows, "STRETCH_ROWS", 500)
     stretches = cclbench.ingest(test_data / "kineto" / name, store=tmp_path / "stretches", jobs=1)
     monkeypatch.undo()
     whole = dict(tables(cclbench.ingest(test_data / "kineto" / name, store=tmp_path / "whole", jobs=1)))
