@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Iterator
+from itertools import pairwise
 from tempfile import TemporaryFile
-from typing import Any, Generic, TypeVar
+from typing import IO, Any, Final, Generic, Protocol, TypeVar
 from weakref import finalize
 
 import numpy as np
@@ -13,37 +15,102 @@ import numpy.typing as npt
 
 Number = TypeVar("Number", bound=np.generic)
 
+PIECE: Final = 1 << 16
+"""How many rows are worked on at a time."""
+_IN_MEMORY: Final = 1 << 17
+"""Bytes up to which a column has no file."""
+_SAMPLED: Final = 1 << 6
+"""Of how many sorted values one is looked at to find stretches of about a piece."""
+
 
 class DiskColumn(Generic[Number]):
     """A column of numbers, appended to, then read, among the temporary files; it ends with this object."""
 
     def __init__(self, dtype: type[Number]) -> None:
         self.dtype = np.dtype(dtype)
-        self._file = TemporaryFile(buffering=0)  # noqa: SIM115 - it is closed with this object
-        finalize(self, self._file.close)
+        self._held = bytearray()
+        self._file: IO[bytes] | None = None
         self._length = 0
-        self._map: mmap.mmap | None = None
+        self._map: mmap.mmap | bytes = b""
 
     def __len__(self) -> int:
         return self._length
 
     def append(self, values: npt.NDArray[Any]) -> None:
         """Add values, of the column's type or one that it holds, at the end."""
-        self._map = None
-        data = np.ascontiguousarray(values, self.dtype).view(np.uint8)
-        while len(data):
-            data = data[self._file.write(data.data) :]
+        self._map = b""
         self._length += len(values)
+        data = np.ascontiguousarray(values, self.dtype).view(np.uint8).data
+        if self._file is None:
+            self._held += data
+            if len(self._held) <= _IN_MEMORY:
+                return
+            self._file = TemporaryFile(buffering=0)  # noqa: SIM115 - it is closed with this object
+            finalize(self, self._file.close)
+            data, self._held = memoryview(self._held), bytearray()
+        while len(data):
+            data = data[self._file.write(data) :]
 
     def values(self) -> npt.NDArray[Number]:
         """All values, read-only, mapped from disk: pages that are read count as memory until `release`."""
         if not self._length:
             return np.empty(0, self.dtype)
-        if self._map is None:
-            self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        if not self._map:
+            file = self._file
+            self._map = (
+                bytes(self._held) if file is None else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            )
         return np.frombuffer(self._map, self.dtype)
 
     def release(self) -> None:
         """Let go of the pages that were read: values stay valid, and are read again where they are used."""
-        if self._map is not None and hasattr(self._map, "madvise"):
+        if isinstance(self._map, mmap.mmap) and hasattr(self._map, "madvise"):
             self._map.madvise(mmap.MADV_DONTNEED)
+
+
+class Released(Protocol):
+    """What holds pages of columns until it is told to let go of them."""
+
+    def release(self) -> None:
+        """Let go of the pages that were read."""
+        ...
+
+
+def pieces(rows: int, *held: Released) -> Iterator[slice]:
+    """Stretches of rows, one after another; what `held` has read of columns is released after each."""
+    for first in range(0, rows, PIECE):
+        yield slice(first, min(first + PIECE, rows))
+        for columns in held:
+            columns.release()
+
+
+def in_order(column: DiskColumn[Number]) -> Iterator[tuple[npt.NDArray[Number], npt.NDArray[np.int64]]]:
+    """The values sorted, and the place of each in the column: a stretch of values at a time.
+
+    Equal values are of one stretch, in the column's order.  Pieces of the column are sorted by themselves, on
+    disk, and then merged.
+    """
+    by_piece, places = DiskColumn(column.dtype.type), DiskColumn(np.int64)
+    values, firsts, sample = column.values(), [0], [column.values()[:0]]
+    for here in pieces(len(column), column):
+        own = values[here]
+        order = np.argsort(own, kind="stable")
+        own = own[order]
+        by_piece.append(own)
+        places.append(here.start + order)
+        firsts.append(here.stop)
+        sample.append(own[::_SAMPLED])
+    whole, place = by_piece.values(), places.values()
+    steps = np.unique(np.sort(np.concatenate(sample))[PIECE // _SAMPLED :: PIECE // _SAMPLED])
+    bounds = [
+        first + np.array([0, *np.searchsorted(whole[first:end], steps), end - first])
+        for first, end in pairwise(firsts)
+    ]
+    by_piece.release()
+    for stretch in range(len(steps) + 1 if bounds else 0):
+        parts = [slice(own[stretch], own[stretch + 1]) for own in bounds]
+        merged = np.concatenate([whole[part] for part in parts])
+        order = np.argsort(merged, kind="stable")
+        yield merged[order], np.concatenate([place[part] for part in parts])[order]
+        by_piece.release()
+        places.release()

@@ -23,9 +23,9 @@ from cclbench.ingestion.graph_captures import (
     join_captures,
     read_captures,
 )
+from cclbench.ingestion.launches import Launches
 from cclbench.ingestion.operators import Host, Launched
 from cclbench.ingestion.part import ROW_GROUP, finished
-from cclbench.ingestion.part_file import Launches
 from cclbench.ingestion.pending import Pending, or_none
 from cclbench.ingestion.program_operators import ProgramOperators
 from cclbench.intervals import Int64
