@@ -19,8 +19,8 @@ PIECE: Final = 1 << 16
 """How many rows are worked on at a time."""
 _IN_MEMORY: Final = 1 << 17
 """Bytes up to which a column has no file."""
-_SAMPLED: Final = 1 << 6
-"""Of how many sorted values one is looked at to find stretches of about a piece."""
+_SAMPLES: Final = 1 << 10
+"""How many values of a sorted piece are looked at to find stretches of about as many values."""
 
 
 class DiskColumn(Generic[Number]):
@@ -92,6 +92,7 @@ def in_order(column: DiskColumn[Number]) -> Iterator[tuple[npt.NDArray[Number], 
     """
     by_piece, places = DiskColumn(column.dtype.type), DiskColumn(np.int64)
     values, firsts, sample = column.values(), [0], [column.values()[:0]]
+    apart = max(PIECE // _SAMPLES, 1)
     for here in pieces(len(column), column):
         own = values[here]
         order = np.argsort(own, kind="stable")
@@ -99,9 +100,9 @@ def in_order(column: DiskColumn[Number]) -> Iterator[tuple[npt.NDArray[Number], 
         by_piece.append(own)
         places.append(here.start + order)
         firsts.append(here.stop)
-        sample.append(own[::_SAMPLED])
+        sample.append(own[::apart])
     whole, place = by_piece.values(), places.values()
-    steps = np.unique(np.sort(np.concatenate(sample))[PIECE // _SAMPLED :: PIECE // _SAMPLED])
+    steps = np.unique(np.sort(np.concatenate(sample))[PIECE // apart :: PIECE // apart])
     bounds = [
         first + np.array([0, *np.searchsorted(whole[first:end], steps), end - first])
         for first, end in pairwise(firsts)
