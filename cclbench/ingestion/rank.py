@@ -72,7 +72,7 @@ class RankDone:
 
 def finish_rank(task: RankTask) -> RankDone:
     """Fill in steps and collectives."""
-    parts = [read_part_file(path) for path in task.parts]
+    parts, told = _read_parts(task.parts)
     rows: Counter[str] = sum((p.rows for p in parts), Counter())
     dropped: Counter[str] = sum((p.dropped for p in parts), Counter())
     on_device = any(rows[kind] for kind in DEVICE_WORK)
@@ -85,7 +85,7 @@ def finish_rank(task: RankTask) -> RankDone:
         groups=(*facts.groups, *task.groups),
         works_on=_works_on(facts, launches, rows, on_device),
     )
-    told, notes = _stated_payloads(parts), list[str]()
+    notes: list[str] = []
     if task.beside is not None:
         beside = execution_trace_reader(task.beside.reader).read(task.beside.path)
         facts, notes = execution_traces.place(told, beside, facts)
@@ -203,12 +203,14 @@ def _works_on(facts: TraceFacts, launches: Launches, rows: Counter[str], on_devi
     return "host"
 
 
-def _stated_payloads(parts: list[PartRead]) -> StatedPayloads:
-    """What the rank's trace tells of its collectives, taken out of the parts."""
-    told = StatedPayloads()
+def _read_parts(paths: list[Path]) -> tuple[list[PartRead], StatedPayloads]:
+    """The rank's parts, and what they tell of its collectives, taken out of them: it is held once."""
+    parts, told = list[PartRead](), StatedPayloads()
     kernels = 0
-    for part in parts:
+    for path in paths:
+        part = read_part_file(path)
         told.extend(part.told, kernels)
-        part.told = StatedPayloads()
         kernels += part.rows["kernel"]
-    return told
+        part.told = StatedPayloads()
+        parts.append(part)
+    return parts, told
