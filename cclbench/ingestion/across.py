@@ -10,17 +10,23 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ingestion.groups import Gathered, Job, infer_groups, numbered, path_of
+from cclbench.ingestion.part import finished
 from cclbench.intervals import Int64
 from cclbench.normalize import clocks, matching
 from cclbench.normalize.dimensions import by_shape
-from cclbench.record.files import read_table, with_columns, write_table
+from cclbench.record.files import TableFile, opened_table, read_table, whole, with_columns
 from cclbench.record.manifest import Clock, Clocks, Inference, Matching
 from cclbench.schema import COLLECTIVE_KINDS, COLLECTIVES, GROUPS
 
 _RANKS_A_TASK: Final = 32
+_GATHERED: Final = (
+    *("rank", "kind", "library", "group", "group_size", "seq", "src_rank", "dst_rank"),
+    *("in_bytes", "out_bytes", "step", "start_ns", "end_ns"),
+)
 _PAIR_KINDS: Final = (COLLECTIVE_KINDS.index("send"), COLLECTIVE_KINDS.index("recv"))
 
 
@@ -101,7 +107,7 @@ def _gather(folder: Path, ranks: Sequence[int]) -> Gathered:
     libraries: set[str] = set()
     parts: list[dict[str, Any]] = []
     for rank in ranks:
-        table = read_table(path_of(folder, rank), COLLECTIVES)
+        table = read_table(path_of(folder, rank), COLLECTIVES, columns=_GATHERED)
         libraries.update(table["library"].cast(pa.string()).unique().to_pylist())
         table = table.take(pa.array(np.argsort(table["start_ns"].to_numpy(), kind="stable")))
         sides = (_integers(table["in_bytes"], np.int64), _integers(table["out_bytes"], np.int64))
@@ -119,10 +125,11 @@ def _gather(folder: Path, ranks: Sequence[int]) -> Gathered:
             "ends": table["end_ns"].to_numpy(),
         }
         parts.append(part)
-    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     lengths = [len(part["rank"]) for part in parts]
-    starts, ends = whole.pop("starts"), whole.pop("ends")
-    return Gathered(matching.Rows(**whole), starts, ends, lengths, sorted(libraries))
+    # One column after another, so that no two are held twice.
+    columns = {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
+    starts, ends = columns.pop("starts"), columns.pop("ends")
+    return Gathered(matching.Rows(**columns), starts, ends, lengths, sorted(libraries))
 
 
 def _coded(column: pa.ChunkedArray, codes: dict[str, int]) -> Any:
@@ -230,25 +237,33 @@ def _write_tasks(
 
 def _write_matched(task: _Matched) -> None:
     for path, found in zip(task.paths, task.columns, strict=True):
-        table = read_table(path, COLLECTIVES)
+        starts = read_table(path, COLLECTIVES, columns=["start_ns"])["start_ns"].to_numpy()
         # The rows were gathered in order of their start; put them back in the file's own order.
-        place = np.argsort(np.argsort(table["start_ns"].to_numpy(), kind="stable"))
-        unmatched = found["instance"][place] < 0
-        columns = {}
-        for name, values in found.items():
-            own = values[place]
-            columns[name] = pa.array(own, mask=unmatched if name == "arrival_ns" else own < 0)
+        place = np.argsort(np.argsort(starts, kind="stable"))
         # A task that dies leaves the file as it was, to be done again.
         written = path.with_suffix(".matched")
-        write_table(written, _with_dimensions(with_columns(table, COLLECTIVES, columns), task.dimensions))
+        done = 0
+        with opened_table(path, COLLECTIVES) as file, finished(TableFile(written, COLLECTIVES)) as final:
+            for group in range(file.num_row_groups):
+                rows = whole(file.read_row_group(group, use_threads=False), COLLECTIVES, path)
+                here = place[done : done + len(rows)]
+                done += len(rows)
+                unmatched = found["instance"][here] < 0
+                columns = {}
+                for name, values in found.items():
+                    own = values[here]
+                    columns[name] = pa.array(own, mask=unmatched if name == "arrival_ns" else own < 0)
+                final.write(_with_dimensions(with_columns(rows, COLLECTIVES, columns), task.dimensions))
         written.replace(path)
 
 
 def _with_dimensions(table: pa.Table, dimensions: Mapping[str, str]) -> pa.Table:
     """The table with the dimensions of its groups, where their description names none."""
-    group, told = (table[name].cast(pa.string()).to_pylist() for name in ("group", "dimension"))
-    filled = [own or dimensions.get(g) for g, own in zip(group, told, strict=True)]
-    words = pa.array(filled, pa.string()).dictionary_encode().cast(COLLECTIVES.field("dimension").type)
+    group = table["group"].combine_chunks()
+    of_groups = [dimensions.get(name) for name in group.dictionary.to_pylist()]
+    told = table["dimension"].cast(pa.string())
+    filled = pc.coalesce(told, pa.array(of_groups, pa.string()).take(group.indices))
+    words = filled.dictionary_encode().cast(COLLECTIVES.field("dimension").type)
     return with_columns(table, COLLECTIVES, {"dimension": words})
 
 

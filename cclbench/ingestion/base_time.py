@@ -61,7 +61,6 @@ def shift(task: ShiftTask) -> None:
         _shift_file(path, task.target / path.name, base_ns, task.source)
     part = read_part_file(task.folder / f"{name}{SUFFIX}")
     _shift_told(part.told, base_ns)
-    part.launches = part.launches._replace(start_ns=part.launches.start_ns + base_ns)
     part.device_steps = [
         msgspec.structs.replace(step, start_ns=step.start_ns + base_ns, end_ns=step.end_ns + base_ns)
         for step in part.device_steps

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.ingestion.part_file import PartRead
 from cclbench.normalize.steps import Periods, Window
@@ -68,18 +69,31 @@ def _least_purity(windows: Sequence[Window]) -> float | None:
     return min((w.purity for w in windows if w.purity is not None), default=None)
 
 
-def collectives(calls: pa.Table, ungrouped: dict[str, int]) -> manifest.Collectives:
-    """The rank's rows of `schema.COLLECTIVES`, counted."""
-    sources = Counter(calls["payload_source"].cast(pa.string()).to_pylist())
-    libraries = Counter(calls["library"].cast(pa.string()).to_pylist())
-    return manifest.Collectives(
-        count=len(calls),
-        without_bytes=sources.pop(None, 0),
-        payload_sources=dict(sorted(sources.items())),
-        without_group=calls["group"].null_count,
-        ungrouped=dict(sorted(ungrouped.items())),
-        libraries=dict(sorted(libraries.items())),
-    )
+class Collectives:
+    """Counts a rank's rows of `schema.COLLECTIVES`."""
+
+    def __init__(self) -> None:
+        self._count = self._without_group = 0
+        self._sources, self._libraries = Counter[str](), Counter[str]()
+
+    def add(self, rows: pa.Table) -> None:
+        """Some of them."""
+        self._count += len(rows)
+        self._without_group += rows["group"].null_count
+        for name, counts in (("payload_source", self._sources), ("library", self._libraries)):
+            of_words = pc.value_counts(rows[name].cast(pa.string()).drop_null()).to_pylist()
+            counts.update({one["values"]: one["counts"] for one in of_words})
+
+    def entry(self, ungrouped: dict[str, int]) -> manifest.Collectives:
+        """What the manifest says of them; `ungrouped` are those without a group, by reason."""
+        return manifest.Collectives(
+            count=self._count,
+            without_bytes=self._count - self._sources.total(),
+            payload_sources=dict(sorted(self._sources.items())),
+            without_group=self._without_group,
+            ungrouped=dict(sorted(ungrouped.items())),
+            libraries=dict(sorted(self._libraries.items())),
+        )
 
 
 def notes(

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cclbench.disk_columns import DiskColumn, disk_array, release
+from cclbench.disk_columns import DiskColumn, disk_array, pieces, release
 from cclbench.formats import Names
 from cclbench.ingestion.part import ROW_GROUP
 from cclbench.intervals import Index, Int64, Mask, begins
@@ -115,9 +115,8 @@ class HostRows:
         )
         self.tracks = _distinct(found["track"])
         counts = np.zeros((len(self.tracks), self.stretches), np.int64)
-        for here in pieces(count):
+        for here in pieces(count, read):
             np.add.at(counts, (np.searchsorted(self.tracks, found["track"][here]), stretch[here]), 1)
-        read.release()
         self._ends = np.cumsum(counts).reshape(counts.shape)
         self._begins = self._ends - counts
         order = np.argsort(stretch, kind="stable") if self.stretches > 1 else np.arange(count)
@@ -179,11 +178,6 @@ class HostRows:
     def release(self) -> None:
         """Let go of what was read."""
         release(*self.columns.values())
-
-
-def pieces(count: int) -> Iterator[slice]:
-    """Slices of so many rows, a row group each."""
-    return (slice(first, min(first + ROW_GROUP, count)) for first in range(0, count, ROW_GROUP))
 
 
 def cuts(*starts: Int64) -> Int64:

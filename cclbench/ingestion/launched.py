@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cclbench.disk_columns import disk_array, release
-from cclbench.ingestion.host_rows import HostRows, pieces
+from cclbench.disk_columns import disk_array, pieces, release
+from cclbench.ingestion.host_rows import HostRows
 from cclbench.intervals import Index, Int64, begins, union_lengths
 
 
@@ -35,7 +35,7 @@ class Launched:
     def by_thread(self) -> dict[int, Int64]:
         """The instants of each thread's launches, sorted."""
         found: defaultdict[int, list[Int64]] = defaultdict(list)
-        for here in pieces(len(self)):
+        for here in pieces(len(self), self):
             known = self.at[here] >= 0
             track, at = self.track[here][known], self.at[here][known]
             order = np.argsort(track, kind="stable")
@@ -56,14 +56,13 @@ class RowsByStretch:
 
     def __init__(self, launched: Launched, rows: HostRows) -> None:
         stretch = np.empty(len(launched), np.uint16)
-        for here in pieces(len(launched)):
+        for here in pieces(len(launched), launched):
             at = launched.at[here]
             stretch[here] = rows.stretch_of(np.where(at >= 0, at, launched.starts[here]))
         self._order: Index = disk_array(len(launched), np.int32)
         self._order[:] = np.argsort(stretch, kind="stable")
         self._until = np.cumsum(np.bincount(stretch, minlength=rows.stretches))
         release(self._order)
-        launched.release()
 
     def __getitem__(self, stretch: int) -> Int64:
         """Which rows those of a stretch are."""

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cclbench.disk_columns import DiskColumn, disk_array, release
-from cclbench.ingestion.host_rows import ARGUMENTS, Texts, pieces
+from cclbench.disk_columns import DiskColumn, disk_array, pieces, release
+from cclbench.ingestion.host_rows import ARGUMENTS, Texts
 from cclbench.ingestion.launched import Launched, RowsByStretch, device_time
 from cclbench.ingestion.operators import Operators
 from cclbench.ingestion.pending import or_none
@@ -38,7 +38,7 @@ def operator_rows(found: Operators, rank: int, operator: Int64, steps: Marks) ->
         "annotation": Texts(found.step, found.host.annotations.names),
         **{column: Texts(calls[column], rows.words[column]) for column in ARGUMENTS},
     }
-    for here in pieces(len(found)):
+    for here in pieces(len(found), rows, found):
         start, sequence, parent = calls["start_ns"][here], calls["sequence"][here], found.parents[here]
         step = or_none(steps.numbers, steps.holding(start)).astype(np.int32)
         columns = {
@@ -58,8 +58,6 @@ def operator_rows(found: Operators, rank: int, operator: Int64, steps: Marks) ->
             name: _used(one.codes[here], one.words, OPERATORS.field(name).type) for name, one in texts.items()
         }
         yield pa.table([columns[name] for name in OPERATORS.names], schema=OPERATORS)
-        rows.release()
-        found.release()
         release(kernels, busy)
 
 
@@ -110,16 +108,14 @@ def _own_time(found: Operators) -> Int64:
     """The time of each call outside of the calls that it makes, 0 of what is around operators, ns."""
     inside, rows = disk_array(len(found), np.int64), found.host.calls
     calls = rows.columns
-    for here in pieces(len(found)):
+    for here in pieces(len(found), rows, found):
         parent = found.parents[here]
         called = parent >= 0
         np.add.at(inside, parent[called], (calls["end_ns"][here] - calls["start_ns"][here])[called])
     wrapper = rows.names.where(is_wrapper)
-    for here in pieces(len(found)):
+    for here in pieces(len(found), rows):
         own = np.maximum(calls["end_ns"][here] - calls["start_ns"][here] - inside[here], 0)
         inside[here] = np.where(wrapper[calls["name"][here]], 0, own)
-        rows.release()
-        release(inside)
     return inside
 
 

@@ -12,9 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from cclbench.disk_columns import DiskColumn, disk_array, release
+from cclbench.disk_columns import DiskColumn, disk_array, pieces, release
 from cclbench.ingestion.host import Host, Now, innermost, is_site
-from cclbench.ingestion.host_rows import Texts, pieces
+from cclbench.ingestion.host_rows import Texts
 from cclbench.ingestion.launched import Launched, RowsByStretch
 from cclbench.ingestion.modules import Modules
 from cclbench.intervals import Index, Int64

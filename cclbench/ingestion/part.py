@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from cclbench import classify
 from cclbench.formats import Cut, Part, Rows, trace_reader
-from cclbench.ingestion.part_file import SUFFIX, Launches, PartRead, concatenated, write_part
+from cclbench.ingestion.part_file import SUFFIX, PartRead, write_part
 from cclbench.intervals import Mask
 from cclbench.normalize import steps
 from cclbench.normalize.rows import Categories, table
@@ -84,7 +84,6 @@ class _PartWriter:
         self.task = task
         self.read = PartRead()
         self.kinds: dict[tuple[str, str], _Kind] = {}
-        self.launches: list[Launches] = []
         self.patterns = steps.families(task.options.step_annotation)
         self.counters: TableFile | None = None
 
@@ -102,8 +101,6 @@ class _PartWriter:
             if own.any():
                 self._put(_subset(rows, own), pending=True)
                 rows = _subset(rows, ~own)
-        elif rows.kind == "launch":
-            self._launch(rows)
         elif rows.kind == "annotation" and rows.side == "host":
             self._annotate(rows)
         self._put(rows, pending=False)
@@ -148,16 +145,6 @@ class _PartWriter:
         for code in np.flatnonzero(np.array(kind.categories.unclassified)).tolist():
             self.read.kernel_ns[names[code]] += int(total[code])
 
-    def _launch(self, rows: Rows) -> None:
-        if rows.correlation is None:
-            return
-        told = pa.array(rows.correlation, pa.int64())
-        known = told.is_valid().to_numpy(zero_copy_only=False)
-        correlation = told.drop_null().to_numpy()
-        of_kernel = np.array(["Launch" in name for name in rows.names], np.bool_)[rows.codes]
-        found = Launches(correlation, rows.start_ns[known], rows.track[known], of_kernel[known])
-        self.launches.append(found)
-
     def _annotate(self, rows: Rows) -> None:
         names = list(rows.names)
         possible = [any(p.fullmatch(name) for p in self.patterns) for name in names]
@@ -186,7 +173,6 @@ class _PartWriter:
             kind.file.close()
         if self.counters is not None:
             self.counters.close()
-        self.read.launches = concatenated(self.launches)
 
 
 File = TypeVar("File", TableFile, EventFile, _PartWriter)

@@ -7,37 +7,17 @@ from array import array
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
-import numpy as np
 
 from cclbench.errors import InputError
 from cclbench.formats import Cut, DeviceStep, Payload, StatedPayloads
-from cclbench.intervals import Int64, Mask
 from cclbench.normalize.steps import Annotation
 from cclbench.record.facts import TraceFacts
 
 SUFFIX: Final = ".part"
 _ENTRIES: Final = ("code", "row", "track", "start_ns", "end_ns", "seq")
-
-
-class Launches(NamedTuple):
-    """Launch calls, arrays of shape (launches,)."""
-
-    correlation: Int64
-    start_ns: Int64
-    track: Int64
-    of_kernel: Mask
-
-
-_KINDS: Final = (np.int64, np.int64, np.int64, np.bool_)
-NO_LAUNCHES: Final = Launches._make(np.empty(0, kind) for kind in _KINDS)
-
-
-def concatenated(launches: list[Launches]) -> Launches:
-    """All of them, one after another."""
-    return Launches._make(map(np.concatenate, zip(NO_LAUNCHES, *launches, strict=True)))
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +33,6 @@ class PartRead:
     notes: list[str] = field(default_factory=list)
     rows: Counter[str] = field(default_factory=Counter)
     """Rows by kind."""
-    launches: Launches = NO_LAUNCHES
     annotations: list[Annotation] = field(default_factory=list)
     """Those that may be steps."""
     kernel_ns: Counter[str] = field(default_factory=Counter)
@@ -73,7 +52,6 @@ class _Written(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     device_steps: list[DeviceStep]
     notes: list[str]
     rows: dict[str, int]
-    launches: list[bytes]
     annotations: list[Annotation]
     kernel_ns: dict[str, int]
     op_span: tuple[int, int] | None
@@ -96,7 +74,6 @@ def write_part(path: Path, part: PartRead) -> None:
         device_steps=part.device_steps,
         notes=part.notes,
         rows=part.rows,
-        launches=[column.tobytes() for column in part.launches],
         annotations=part.annotations,
         kernel_ns=part.kernel_ns,
         op_span=part.op_span,
@@ -115,9 +92,7 @@ def read_part_file(path: Path) -> PartRead:
         told.payloads = {payload: code for code, payload in enumerate(written.payloads)}
         for name, column in zip(_ENTRIES, written.entries, strict=True):
             setattr(told, name, array("q", column))
-        columns = zip(written.launches, _KINDS, strict=True)
-        launches = Launches._make(np.frombuffer(column, kind) for column, kind in columns)
-        _check(told, launches)
+        _check(told)
     except (OSError, ValueError, msgspec.DecodeError) as error:
         raise InputError(f"damaged: {error}", where=str(path), hint="read its source again") from None
     return PartRead(
@@ -129,7 +104,6 @@ def read_part_file(path: Path) -> PartRead:
         device_steps=written.device_steps,
         notes=written.notes,
         rows=Counter(written.rows),
-        launches=launches,
         annotations=written.annotations,
         kernel_ns=Counter(written.kernel_ns),
         op_span=written.op_span,
@@ -138,10 +112,10 @@ def read_part_file(path: Path) -> PartRead:
     )
 
 
-def _check(told: StatedPayloads, launches: Launches) -> None:
+def _check(told: StatedPayloads) -> None:
     """`ValueError` where columns differ in length, or entries are about no payload."""
     lengths = {len(getattr(told, name)) for name in _ENTRIES}
-    if len(lengths) > 1 or len({len(column) for column in launches}) > 1:
+    if len(lengths) > 1:
         raise ValueError("its columns differ in length")
     if told.code and not 0 <= min(told.code) <= max(told.code) < len(told.payloads):
         raise ValueError("an entry is about no payload")

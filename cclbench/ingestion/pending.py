@@ -16,12 +16,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cclbench import classify
+from cclbench.disk_columns import DiskColumn, in_order, pieces
 from cclbench.ingestion import plausible
 from cclbench.ingestion.evidence import of_file
+from cclbench.ingestion.launches import Launches
 from cclbench.ingestion.part import ROW_GROUP, finished
-from cclbench.ingestion.part_file import Launches, PartRead
+from cclbench.ingestion.part_file import PartRead
 from cclbench.ingestion.plausible import NO_LAUNCH, broken_rules, without_oversized
-from cclbench.intervals import Int64, Mask
+from cclbench.intervals import Index, Int64, Mask
 from cclbench.normalize import collectives, steps
 from cclbench.record.files import EventFile, TableFile, with_columns
 from cclbench.schema import COUNTERS, EVENTS, KINDS
@@ -30,11 +32,14 @@ from cclbench.source import SourceFile
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pending:
-    """The rows to fill in, in order: times of all, shape (rows,); the rest of the calls, shape (calls,)."""
+    """The rows to fill in, in order: times of all, shape (rows,); the rest of the calls, shape (calls,).
+
+    The arrays lie on disk: what is read of them counts as memory until `release`.
+    """
 
     starts: Int64
     ends: Int64
-    launch: npt.NDArray[np.int32]
+    launch: Index
     """Index into the rank's launches, −1 for none, shape (rows,)."""
     by_device: Mask
     """Which rows are of the rank's device (on a CPU-only rank all are), shape (rows,)."""
@@ -46,27 +51,34 @@ class Pending:
     """Ordinal among the rank's kernels."""
     call_track: Int64
     call_name: Int64
-    names: list[str]
     kept: Mask
     """Which rows of the files these are, in order; the others are implausible, shape (rows of the files,)."""
+    operator: Int64
+    """Id of the operator that each row states, −1 for none, shape (rows,).
+
+    No row states one where what stands there is its correlation once more, as in torch 1.12 to 2.0."""
+    names: list[str]
     set_aside: Counter[tuple[str, str]]
     """How many those are, by kind and reason."""
     set_aside_ns: Counter[str]
     """Time of kernels among them, by name."""
     again: int
     """How many rows of some duration equal an earlier one: time, track, device, launch, name."""
-    operator: Int64
-    """Id of the operator that each row states, −1 for none, shape (rows,).
+    columns: tuple[DiskColumn[Any], ...]
 
-    No row states one where what stands there is its correlation once more, as in torch 1.12 to 2.0."""
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def release(self) -> None:
+        """Let go of the pages that were read."""
+        for column in self.columns:
+            column.release()
 
 
 _COLUMNS: Final = {
-    **dict.fromkeys(("starts", "ends", "call_row", "call_track", "call_name"), np.int64),
+    **dict.fromkeys(("starts", "ends", "call_row", "call_track", "call_name", "operator"), np.int64),
     **dict.fromkeys(("by_device", "is_kernel", "is_call", "kept"), np.bool_),
     "launch": np.int32,
-    "operator": np.int64,
-    "identity": np.uint64,
 }
 _TELLING: Final = ("start_ns", "dur_ns", "track", "device", "correlation")
 """What tells rows of one name apart."""
@@ -76,7 +88,8 @@ def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
     """Times, launches and communication rows of all pending files, in order."""
     columns = ["start_ns", "dur_ns", "track", "device", "correlation", "category", "name"]
     columns += ["kind", "operator"]
-    found: dict[str, list[npt.NDArray[Any]]] = {name: [np.empty(0, kind)] for name, kind in _COLUMNS.items()}
+    found: dict[str, DiskColumn[Any]] = {name: DiskColumn(kind) for name, kind in _COLUMNS.items()}
+    identity = DiskColumn(np.uint64)
     names: dict[str, int] = {}
     kernels = 0
     set_aside, set_aside_ns = Counter[tuple[str, str]](), Counter[str]()
@@ -85,7 +98,7 @@ def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
         kind = path.name.partition("-")[0]
         calls_here = kind == ("kernel" if on_device else "op")
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(ROW_GROUP, columns=columns):
+            for batch in file.iter_batches(ROW_GROUP, columns=columns, use_threads=False):
                 repeats.update(pc.unique(pc.equal(batch["operator"], batch["correlation"])).to_pylist())
                 start, duration = (batch[column].to_numpy() for column in ("start_ns", "dur_ns"))
                 launch = _find(batch["correlation"], launches)
@@ -111,27 +124,32 @@ def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
                     "call_row": kernels + here if kind == "kernel" else np.full(len(here), -1),
                     "call_track": batch["track"].to_numpy()[here],
                     "call_name": codes[word[here]],
-                    "identity": _identities(batch, codes[word]),
                 }
                 for column, values in of_batch.items():
                     found[column].append(values)
+                identity.append(_identities(batch, codes[word]))
+                launches.release()
                 if kind == "kernel":
                     kernels += len(batch)
                     for row in np.flatnonzero(~kept).tolist():
                         set_aside_ns[words[word[row]]] += int(duration[row])
-    whole = {column: np.concatenate(found.pop(column)) for column in _COLUMNS}
-    identity = whole.pop("identity")
-    identity.sort()
     if repeats - {None} == {True}:
-        whole["operator"][:] = -1
-    again = int((identity[1:] == identity[:-1]).sum())
+        found["operator"] = _all_alike(-1, len(found["operator"]))
     return Pending(
-        **whole,
+        **{name: column.values() for name, column in found.items()},
         names=list(names),
         set_aside=set_aside,
         set_aside_ns=set_aside_ns,
-        again=again,
+        again=sum(int((own[1:] == own[:-1]).sum()) for own, _ in in_order(identity)),
+        columns=tuple(found.values()),
     )
+
+
+def _all_alike(value: int, rows: int) -> DiskColumn[np.int64]:
+    column = DiskColumn(np.int64)
+    for here in pieces(rows):
+        column.append(np.full(here.stop - here.start, value))
+    return column
 
 
 def _identities(batch: pa.RecordBatch, name: Int64) -> npt.NDArray[np.uint64]:
@@ -150,13 +168,13 @@ def _by_mpi(name: str) -> bool:
     return told is not None and told.library == "mpi"
 
 
-def _find(correlation: pa.Array, launches: Launches) -> npt.NDArray[np.int32]:
+def _find(correlation: pa.Array, launches: Launches) -> Index:
     """Index of each row's launch, −1 for none."""
     known = correlation.is_valid().to_numpy(zero_copy_only=False)
     wanted = correlation.fill_null(0).to_numpy(zero_copy_only=False)
-    if not len(launches.correlation):
+    if not len(launches):
         return np.full(len(wanted), -1, np.int32)
-    at = np.minimum(np.searchsorted(launches.correlation, wanted), len(launches.correlation) - 1)
+    at = np.minimum(np.searchsorted(launches.correlation, wanted), len(launches) - 1)
     return np.where(known & (launches.correlation[at] == wanted), at, -1).astype(np.int32)
 
 
@@ -164,7 +182,7 @@ def fill_in(
     files: list[Path],
     rank: int,
     found: steps.Marks,
-    step: Int64,
+    step: DiskColumn[np.int32],
     pending: Pending,
     origin: Callable[[slice], Mapping[str, pa.Array]],
 ) -> int:
@@ -175,7 +193,7 @@ def fill_in(
     Returns how many rows lost a size that nothing moves in their time.
     """
     done = read = oversized = 0
-    is_call = pending.is_call
+    is_call, index = pending.is_call, step.values()
     key = (rank << collectives.RANK_SHIFT) - 1
     for path in files:
         kind = path.name.partition("-")[0]
@@ -193,14 +211,16 @@ def fill_in(
                 oversized += over
                 here = slice(done, done + len(rows))
                 keys = key + np.cumsum(is_call[here])
-                number = or_none(found.numbers, step[here]).astype(np.int32)
+                number = or_none(found.numbers, index[here]).astype(np.int32)
                 filled = {
-                    "step": pa.array(number, mask=step[here] < 0),
+                    "step": pa.array(number, mask=index[here] < 0),
                     "collective": pa.array(keys, mask=~is_call[here]),
                 }
                 filled |= origin(here)
                 final.write(with_columns(rows, EVENTS, filled))
                 done, key = done + len(rows), key + int(is_call[here].sum())
+                pending.release()
+                step.release()
     return oversized
 
 

@@ -10,32 +10,18 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import numpy as np
-import pyarrow as pa
 
-from cclbench import classify
 from cclbench.errors import InputError
 from cclbench.formats import StatedPayloads, execution_trace_reader
 from cclbench.ingestion import entry
+from cclbench.ingestion.launches import Launches, read_launches
 from cclbench.ingestion.part import DEVICE_WORK
-from cclbench.ingestion.part_file import (
-    NO_LAUNCHES,
-    Launches,
-    PartRead,
-    concatenated,
-    read_part_file,
-)
-from cclbench.ingestion.pending import (
-    Pending,
-    fill_in,
-    keep_counters,
-    kinds_in_order,
-    or_none,
-    scan,
-)
-from cclbench.ingestion.plausible import OVERSIZED, without_oversized
+from cclbench.ingestion.part_file import PartRead, read_part_file
+from cclbench.ingestion.pending import Pending, fill_in, keep_counters, kinds_in_order, scan
+from cclbench.ingestion.plausible import OVERSIZED
+from cclbench.ingestion.rank_collectives import write_collectives
 from cclbench.ingestion.rank_operators import write_operators
-from cclbench.intervals import Int64
+from cclbench.ingestion.rank_steps import OfDevice, find_steps, horizon_of, numbers_of, windows_of
 from cclbench.normalize import collectives, execution_traces, steps
 from cclbench.record.facts import ProcessGroup, TraceFacts
 from cclbench.record.files import write_table
@@ -86,11 +72,11 @@ class RankDone:
 
 def finish_rank(task: RankTask) -> RankDone:
     """Fill in steps and collectives."""
-    parts = [read_part_file(path) for path in task.parts]
+    parts, told = _read_parts(task.parts)
     rows: Counter[str] = sum((p.rows for p in parts), Counter())
     dropped: Counter[str] = sum((p.dropped for p in parts), Counter())
     on_device = any(rows[kind] for kind in DEVICE_WORK)
-    launches = _launches(parts)
+    launches = read_launches(task.folder / "events" / f"rank={task.rank}")
     facts = merge_facts([p.facts for p in parts])
     facts = msgspec.structs.replace(
         facts,
@@ -99,7 +85,7 @@ def finish_rank(task: RankTask) -> RankDone:
         groups=(*facts.groups, *task.groups),
         works_on=_works_on(facts, launches, rows, on_device),
     )
-    told, notes = _stated_payloads(parts), list[str]()
+    notes: list[str] = []
     if task.beside is not None:
         beside = execution_trace_reader(task.beside.reader).read(task.beside.path)
         facts, notes = execution_traces.place(told, beside, facts)
@@ -116,22 +102,25 @@ def finish_rank(task: RankTask) -> RankDone:
         parts[0].kernel_ns[""] -= ns
         if any(kernel in p.kernel_ns for p in parts):
             parts[0].kernel_ns[kernel] -= ns
-    cut = next((p.cut for p in parts if p.cut), None)
-    horizon, blind = None, False
-    if cut is not None and not cut.rows_whole:
-        horizon = _horizon(parts, pending, launches) if on_device else None
-        blind = horizon is None
     annotated, left_out = steps.marks(
         [a for p in parts for a in p.annotations], steps.families(task.step_annotation)
     )
-    found, step, source = _steps(parts, pending, launches, annotated, on_device)
+    found, step, source = find_steps(parts, pending, launches, annotated, on_device)
+    device_rows = OfDevice(pending, step)
+    cut = next((p.cut for p in parts if p.cut), None)
+    horizon, blind = None, False
+    if cut is not None and not cut.rows_whole:
+        horizon = horizon_of(parts, pending, launches, device_rows) if on_device else None
+        blind = horizon is None
     windows: list[steps.Window] = []
     periods: steps.Periods | None = None
     if facts.works_on is not None and not blind:
-        windows, more, periods = _windows(facts, (annotated, found, source), step, pending, parts, horizon)
+        windows, more, periods = windows_of(facts, (annotated, found, source), device_rows, parts, horizon)
         left_out += more
     write_table(task.folder / "steps" / f"rank={task.rank}.parquet", steps.table(task.rank, windows))
-    calls, groups, ungrouped, oversized = _collectives(task, told, facts, pending, launches, found, step)
+    of_calls, groups, oversized = write_collectives(
+        task.folder, task.rank, told, facts, pending, launches, found, step
+    )
     origin, of_graphs, operators = write_operators(
         task.folder,
         task.rank,
@@ -139,7 +128,7 @@ def finish_rank(task: RankTask) -> RankDone:
         files,
         launches,
         annotated,
-        or_none(found.numbers, step),
+        numbers_of(found, step),
         task.captures,
         on_device=on_device,
     )
@@ -164,7 +153,7 @@ def finish_rank(task: RankTask) -> RankDone:
         dropped=dict(sorted(dropped.items())),
         steps=entry.steps(windows, periods, left_out),
         unclassified=entry.unclassified(parts),
-        collectives=entry.collectives(calls, ungrouped),
+        collectives=of_calls,
         operators=operators,
         truncated=None if cut is None else Truncation(**msgspec.structs.asdict(cut), horizon_ns=horizon),
         notes=[*notes, *entry.notes(facts, windows, periods, blind=blind)],
@@ -176,18 +165,9 @@ def finish_rank(task: RankTask) -> RankDone:
     return RankDone(told_of_rank, groups, descriptions, names, spent)
 
 
-def _launches(parts: list[PartRead]) -> Launches:
-    """All launches by correlation, taken out of the parts: they are held once."""
-    whole = concatenated([part.launches for part in parts])
-    for part in parts:
-        part.launches = NO_LAUNCHES
-    order = np.argsort(whole.correlation, kind="stable")
-    return Launches._make(column[order] for column in whole)
-
-
 def _require_own_rows(pending: Pending, set_aside: Mapping[str, int], where: str) -> None:
     """`InputError` for a trace of which no row is plausible, or of which many come twice."""
-    count = len(pending.starts)
+    count = len(pending)
     if set_aside and not count:
         why = ", ".join(f"{number:,} {words}" for words, number in set_aside.items())
         raise InputError(f"holds no plausible row of its device: {why}", where=where)
@@ -218,124 +198,19 @@ def _works_on(facts: TraceFacts, launches: Launches, rows: Counter[str], on_devi
         return None
     if on_device:
         return "device"
-    if len(launches.correlation) or facts.device_count or not rows["op"]:
+    if len(launches) or facts.device_count or not rows["op"]:
         return None
     return "host"
 
 
-def _stated_payloads(parts: list[PartRead]) -> StatedPayloads:
-    """What the rank's trace tells of its collectives."""
-    told = StatedPayloads()
+def _read_parts(paths: list[Path]) -> tuple[list[PartRead], StatedPayloads]:
+    """The rank's parts, and what they tell of its collectives, taken out of them: it is held once."""
+    parts, told = list[PartRead](), StatedPayloads()
     kernels = 0
-    for part in parts:
+    for path in paths:
+        part = read_part_file(path)
         told.extend(part.told, kernels)
         kernels += part.rows["kernel"]
-    return told
-
-
-def _steps(
-    parts: list[PartRead], pending: Pending, launches: Launches, annotated: steps.Marks, on_device: bool
-) -> tuple[steps.Marks, Int64, str]:
-    """The steps, the index of each pending row's among them (−1 for none), and how they were found.
-
-    A device event is in the step that launched it; where nothing says so, in the step that the device's
-    own rows mark; a CPU's transfer in the annotated step that holds it.
-    """
-    if on_device:
-        launched = or_none(launches.start_ns, pending.launch)
-        step = np.where(pending.launch >= 0, annotated.holding(launched), -1)
-        if (step >= 0).any():
-            return annotated, step, "device"
-    marked = steps.of_device([s for p in parts for s in p.device_steps])
-    if len(marked.numbers):
-        return marked, marked.holding(pending.starts), "module"
-    if on_device:
-        return annotated, step, "device"
-    return annotated, annotated.holding(pending.starts), "annotation"
-
-
-def _horizon(parts: list[PartRead], pending: Pending, launches: Launches) -> int | None:
-    """Until when a cut file is known to hold all device rows; None where that is unknown.
-
-    Device rows in order of their start miss nothing before the last one; otherwise nothing is missing
-    before the first kernel launch that has no kernel.
-    """
-    if all(p.device_rows_in_order for p in parts):
-        return int(pending.starts[pending.by_device].max())
-    answered = np.zeros(len(launches.correlation), np.bool_)
-    answered[pending.launch[pending.launch >= 0]] = True
-    unanswered = launches.start_ns[launches.of_kernel & ~answered]
-    return min(int(unanswered.min()), int(pending.ends[pending.by_device].max())) if len(unanswered) else None
-
-
-def _windows(
-    facts: TraceFacts,
-    marks: tuple[steps.Marks, steps.Marks, str],
-    step: Int64,
-    pending: Pending,
-    parts: list[PartRead],
-    horizon: int | None,
-) -> tuple[list[steps.Window], Counter[str], steps.Periods | None]:
-    """All windows the rank offers, the steps left out, and how device windows compare with the host's steps.
-
-    `marks` are the annotated steps, those that `step` indexes, and the source of the latter.
-    """
-    annotated, found, source = marks
-    by_launch = facts.works_on == "device" and source == "device" and bool((step >= 0).any())
-    own = pending.by_device
-    rows = steps.DeviceRows(step[own], pending.starts[own], pending.ends[own], pending.is_kernel[own])
-    windows, left_out = steps.annotation_windows(annotated, horizon, rows=rows if by_launch else None)
-    periods = None
-    if source == "module":
-        by_module, left_out = steps.annotation_windows(found, horizon, "module")
-        windows += by_module
-    if by_launch:
-        of_device, left_out, periods = steps.device_windows(found, rows, horizon)
-        windows += of_device
-    if facts.works_on == "device":
-        begin, end = int(rows.starts.min()), int(rows.ends.max())
-    else:
-        spans = [p.op_span for p in parts if p.op_span]
-        begin, end = min(s[0] for s in spans), max(s[1] for s in spans)
-    end = end if horizon is None else min(end, horizon)
-    if end > begin:
-        windows.append(steps.Window(None, begin, end, "whole_trace"))
-    return windows, left_out, periods
-
-
-def _collectives(
-    task: RankTask,
-    told: StatedPayloads,
-    facts: TraceFacts,
-    pending: Pending,
-    launches: Launches,
-    found: steps.Marks,
-    step: Int64,
-) -> tuple[pa.Table, collectives.Groups, dict[str, int], int]:
-    """The rank's collectives, written; their groups; how many of a CPU's rows have none, by reason.
-
-    Last, how many payloads are set aside as more than anything moves in the call's time.
-    """
-    at = np.flatnonzero(pending.is_call)
-    unknown = classify.CollectiveName(None, "custom")
-    calls = collectives.Calls(
-        row=pending.call_row,
-        start_ns=pending.starts[at],
-        end_ns=pending.ends[at],
-        track=pending.call_track,
-        step=or_none(found.numbers, step[at]),
-        launch_track=or_none(launches.track, pending.launch[at]),
-        launch_ns=or_none(launches.start_ns, pending.launch[at]),
-        name=pending.call_name,
-        names=[classify.collective(name, facts.vendor) or unknown for name in pending.names],
-    )
-    ungrouped: dict[str, int] = {}
-    if facts.works_on == "device":
-        owner = collectives.on_device(calls, told)
-    else:
-        owner, ungrouped = collectives.on_host(calls, told, facts)
-    rows, groups = collectives.table(task.rank, calls, told, owner, facts)
-    lasted = rows["end_ns"].to_numpy() - rows["start_ns"].to_numpy()
-    rows, oversized = without_oversized(rows, lasted, "in_bytes", "out_bytes")
-    write_table(task.folder / "collectives" / f"rank={task.rank}.parquet", rows)
-    return rows, groups, ungrouped, oversized
+        part.told = StatedPayloads()
+        parts.append(part)
+    return parts, told

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cclbench.disk_columns import disk_array, release
+from cclbench.disk_columns import disk_array, pieces, release
 from cclbench.formats import Names
 from cclbench.ingestion.graph_captures import (
     Capture,
@@ -23,12 +23,12 @@ from cclbench.ingestion.graph_captures import (
     join_captures,
     read_captures,
 )
-from cclbench.ingestion.host_rows import Texts, pieces
+from cclbench.ingestion.host_rows import Texts
 from cclbench.ingestion.launched import Launched
+from cclbench.ingestion.launches import Launches
 from cclbench.ingestion.operator_rows import operator_rows
 from cclbench.ingestion.operators import Operators
 from cclbench.ingestion.part import ROW_GROUP, finished
-from cclbench.ingestion.part_file import Launches
 from cclbench.ingestion.pending import Pending, or_none
 from cclbench.ingestion.program_operators import ProgramOperators
 from cclbench.intervals import Int64
@@ -80,11 +80,13 @@ def write_operators(
     def origin(here: slice) -> dict[str, pa.Array]:
         if not on_device:
             return {}
-        return {
+        columns = {
             "operator": pa.array(operator[here], mask=operator[here] < 0),
             "phase": phase.array(pa.int8(), here),
             "module": module.array(pa.int32(), here),
         }
+        release(operator, phase.codes, module.codes)
+        return columns
 
     count = 0
     with finished(TableFile(folder / "operators" / f"rank={rank}.parquet", OPERATORS)) as file:
@@ -98,11 +100,11 @@ def _launched(pending: Pending, launches: Launches) -> Launched:
     """The pending rows by what launched them."""
     count = len(pending.starts)
     track, at = disk_array(count, np.int64), disk_array(count, np.int64)
-    for here in pieces(count):
+    launched = Launched(track, at, pending.starts, pending.ends, pending.operator)
+    for here in pieces(count, pending, launches, launched):
         launch = pending.launch[here]
         track[here], at[here] = or_none(launches.track, launch), or_none(launches.start_ns, launch)
-    release(track, at)
-    return Launched(track, at, pending.starts, pending.ends, pending.operator)
+    return launched
 
 
 def _first_known(one: Texts, other: Texts) -> Texts:

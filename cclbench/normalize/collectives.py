@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 from cclbench import arrow_functions as pc
 from cclbench import intervals
 from cclbench.classify import CollectiveName, element_bytes, kind_of
+from cclbench.disk_columns import pieces
 from cclbench.formats import Payload, StatedPayloads
 from cclbench.intervals import Int64
 from cclbench.record.facts import ProcessGroup, TraceFacts
@@ -74,13 +75,13 @@ def on_device(calls: Calls, told: StatedPayloads) -> Int64:
     The kernel's own metadata first, then the host op, then the execution trace, then the annotation, on
     whose thread and within whose time the kernel was launched; of several, the one that began last.
     """
-    row, track, code = (np.array(column, np.int64) for column in (told.row, told.track, told.code))
-    start, end = np.array(told.start_ns, np.int64), np.array(told.end_ns, np.int64)
+    row, track, code = (np.asarray(column, np.int64) for column in (told.row, told.track, told.code))
+    start, end = np.asarray(told.start_ns, np.int64), np.asarray(told.end_ns, np.int64)
     first = pc.index_in(pa.array(calls.row), pa.array(row)).cast(pa.int64()).fill_null(-1).to_numpy()
     owner = np.where(calls.row < 0, _own_entries(calls, told), first)
-    sources = np.array([payload.source for payload in told.payloads] or [""])[code]
     for source in ("host_op", "execution_trace", "annotation"):
-        of_source = (sources == source) & (row < 0)
+        tells = np.array([*(payload.source == source for payload in told.payloads), False])
+        of_source = tells[code] & (row < 0)
         for thread in np.unique(track[of_source]).tolist():
             entries = np.flatnonzero(of_source & (track == thread))
             entries = entries[np.argsort(start[entries], kind="stable")]
@@ -94,14 +95,17 @@ def on_device(calls: Calls, told: StatedPayloads) -> Int64:
 def _own_entries(calls: Calls, told: StatedPayloads) -> Int64:
     """For each call the entry that its own row states, −1 for none."""
     itself = np.array([*(payload.source in _ROWS_OWN for payload in told.payloads), False])
-    return _at_place(calls, told, np.flatnonzero(itself[np.array(told.code, np.int64)]).tolist())
+    return _at_place(calls, told, np.flatnonzero(itself[np.asarray(told.code, np.int64)]))
 
 
-def _at_place(calls: Calls, told: StatedPayloads, entries: Sequence[int]) -> Int64:
+def _at_place(calls: Calls, told: StatedPayloads, entries: Sequence[int] | Int64) -> Int64:
     """For each call the one of these entries that is of its very thread, begin and end; −1 for none."""
-    places = {(told.track[i], told.start_ns[i], told.end_ns[i]): i for i in entries}
-    rows = zip(calls.track.tolist(), calls.start_ns.tolist(), calls.end_ns.tolist(), strict=True)
-    return np.array([places.get(row, -1) for row in rows], np.int64)
+    places = {(told.track[i], told.start_ns[i], told.end_ns[i]): int(i) for i in entries}
+    found = np.full(len(calls), -1)
+    for here in pieces(len(calls) if places else 0):
+        rows = (column[here].tolist() for column in (calls.track, calls.start_ns, calls.end_ns))
+        found[here] = [places.get(row, -1) for row in zip(*rows, strict=True)]
+    return found
 
 
 def on_host(calls: Calls, told: StatedPayloads, facts: TraceFacts) -> tuple[Int64, dict[str, int]]:
@@ -184,36 +188,45 @@ Groups = dict[str, tuple[int, ...]]
 """Sorted ranks of each process group, by its id."""
 
 
-def table(
+def tables(
     rank: int, calls: Calls, told: StatedPayloads, owner: Int64, facts: TraceFacts
-) -> tuple[pa.Table, Groups]:
-    """Rows of `schema.COLLECTIVES`, one for each call, in order; and the groups they are on."""
+) -> Iterator[tuple[pa.Table, Groups]]:
+    """Rows of `schema.COLLECTIVES`, one for each call, in order, and the groups of those, by pieces."""
     groups = {group.name: group for group in facts.groups}
     only = _only_group(facts)
-    # Of a call without an entry, whose owner is −1, the last.
-    code, seq = (np.array([*column, -1], np.int64)[owner] for column in (told.code, told.seq))
-    pairs, of_call = np.unique(code * len(calls.names) + calls.name, return_inverse=True)
     payloads = list(told.payloads)
-    described = []
-    for pair in pairs.tolist():
-        payload, name = divmod(pair, len(calls.names))
-        described.append(
-            _row(calls.names[name], payloads[payload] if payload >= 0 else NOTHING, groups, only)
-        )
-    members = {str(row["group"]): ranks for row in described if (ranks := row.pop("members", None))}
-    known = pa.table(
-        {field.name: _column([row.get(field.name) for row in described], field.type) for field in COLLECTIVES}
-    ).take(pa.array(of_call))
-    own = {
-        "collective": pa.array((rank << RANK_SHIFT) + np.arange(len(calls))),
-        "rank": pa.array(np.full(len(calls), rank, np.int32)),
-        "seq": pa.array(seq, mask=seq < 0),
-        "step": pa.array(calls.step.astype(np.int32), mask=calls.step < 0),
-        "start_ns": pa.array(calls.start_ns),
-        "end_ns": pa.array(calls.end_ns),
-    }
-    columns = [own.get(name, known[name]) for name in COLLECTIVES.names]
-    return pa.table(columns, schema=COLLECTIVES), members
+    for here in pieces(len(calls)):
+        code, seq = (_told(column, owner[here]) for column in (told.code, told.seq))
+        pairs, of_call = np.unique(code * len(calls.names) + calls.name[here], return_inverse=True)
+        described = []
+        for pair in pairs.tolist():
+            payload, name = divmod(pair, len(calls.names))
+            described.append(
+                _row(calls.names[name], payloads[payload] if payload >= 0 else NOTHING, groups, only)
+            )
+        members = {str(row["group"]): ranks for row in described if (ranks := row.pop("members", None))}
+        known = pa.table(
+            {
+                field.name: _column([row.get(field.name) for row in described], field.type)
+                for field in COLLECTIVES
+            }
+        ).take(pa.array(of_call))
+        step = calls.step[here].astype(np.int32)
+        own = {
+            "collective": pa.array((rank << RANK_SHIFT) + np.arange(here.start, here.stop)),
+            "rank": pa.array(np.full(len(of_call), rank, np.int32)),
+            "seq": pa.array(seq, mask=seq < 0),
+            "step": pa.array(step, mask=step < 0),
+            "start_ns": pa.array(calls.start_ns[here]),
+            "end_ns": pa.array(calls.end_ns[here]),
+        }
+        columns = [own.get(name, known[name]) for name in COLLECTIVES.names]
+        yield pa.table(columns, schema=COLLECTIVES), members
+
+
+def _told(column: Sequence[int], owner: Int64) -> Int64:
+    """The column of each call's entry, −1 of a call without one."""
+    return np.append(np.asarray(column, np.int64), -1)[owner]
 
 
 def _column(values: list[object], kind: pa.DataType) -> pa.Array:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -22,7 +22,8 @@ import pyarrow as pa
 from cclbench import arrow_functions as pc
 from cclbench import intervals
 from cclbench.errors import UsageError
-from cclbench.intervals import Int64, Mask
+from cclbench.intervals import Int64
+from cclbench.normalize.device_rows import DeviceRows, extents, own_shares
 from cclbench.schema import STEPS
 
 if TYPE_CHECKING:
@@ -175,16 +176,6 @@ class Window(NamedTuple):
     """Share of the kernel time in it that its own step launched; None without kernels or launches."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DeviceRows:
-    """What a rank's accelerator did, arrays of shape (rows,): `step` indexes `Marks`, −1 for none."""
-
-    step: Int64
-    starts: Int64
-    ends: Int64
-    kernel: Mask
-
-
 @dataclass(frozen=True, slots=True)
 class Periods:
     """Mean length of the closed device windows, and of the same steps on the host, begin to begin, ns."""
@@ -194,17 +185,15 @@ class Periods:
 
 
 def device_windows(
-    marks: Marks, rows: DeviceRows, horizon: int | None
+    marks: Marks, rows: Iterable[DeviceRows], horizon: int | None
 ) -> tuple[list[Window], Counter[str], Periods | None]:
     """Device windows, steps left out by reason, and how the closed ones compare with the host's steps.
 
-    Windows that reach past `horizon`, where a damaged file ends, are left out.  No periods where no window
-    is closed.
+    `rows` are read several times.  Windows that reach past `horizon`, where a damaged file ends, are left
+    out.  No periods where no window is closed.
     """
     left_out: Counter[str] = Counter()
-    launched = rows.step >= 0
-    opening = _by_step(rows.step, rows.starts, rows.kernel & launched, np.minimum)
-    ending = _by_step(rows.step, rows.ends, launched, np.maximum)
+    opening, ending = extents(rows, len(marks.numbers))
     present = sorted(opening)
     left_out["no kernel was launched in it"] = len(marks.numbers) - len(present)
     windows: dict[int, Window] = {}
@@ -225,39 +214,21 @@ def device_windows(
     return _with_purity(windows, rows, len(marks.numbers)), +left_out, periods
 
 
-def _by_step(step: Int64, at: Int64, chosen: Mask, ufunc: np.ufunc) -> dict[int, int]:
-    """The least or largest `at` of the chosen rows of each step."""
-    rows = np.flatnonzero(chosen)
-    rows = rows[np.argsort(step[rows], kind="stable")]
-    present, first = np.unique(step[rows], return_index=True)
-    values = ufunc.reduceat(at[rows], first) if len(rows) else first
-    return dict(zip(present.tolist(), values.tolist(), strict=True))
-
-
-def _with_purity(windows: Mapping[int, Window], rows: DeviceRows, steps: int) -> list[Window]:
-    """Disjoint windows, by their step's index below `steps`, with its own launches' share of |C∪K|."""
+def _with_purity(windows: Mapping[int, Window], rows: Iterable[DeviceRows], steps: int) -> list[Window]:
+    """Windows, by their step's index below `steps`, with its own launches' share of |C∪K|."""
     if not windows:
         return []
     starts, ends = (
         np.array([getattr(window, name) for window in windows.values()]) for name in ("start_ns", "end_ns")
     )
-    place = np.full(steps, -1)
+    place = np.full(steps, -1, np.int32)
     place[list(windows)] = np.arange(len(windows))
-    window = np.where(rows.step >= 0, place[rows.step], -1)
-    own = rows.kernel & (window >= 0)
-    by_own = intervals.union(
-        np.maximum(rows.starts[own], starts[window[own]]), np.minimum(rows.ends[own], ends[window[own]])
-    )
-    by_any = intervals.union(rows.starts[rows.kernel], rows.ends[rows.kernel])
-    parts, wholes = (intervals.within(kernels, starts, ends).tolist() for kernels in (by_own, by_any))
-    return [
-        window._replace(purity=part / whole if whole else None)
-        for window, part, whole in zip(windows.values(), parts, wholes, strict=True)
-    ]
+    shares = own_shares(rows, starts, ends, place)
+    return [window._replace(purity=own) for window, own in zip(windows.values(), shares, strict=True)]
 
 
 def annotation_windows(
-    marks: Marks, horizon: int | None, source: str = "annotation", rows: DeviceRows | None = None
+    marks: Marks, horizon: int | None, source: str = "annotation", rows: Iterable[DeviceRows] | None = None
 ) -> tuple[list[Window], Counter[str]]:
     """The marks' own windows, less those that reach past the horizon.
 

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import cclbench
-from cclbench.ingestion import host_rows, rank_operators
+from cclbench import disk_columns
+from cclbench.ingestion import rank_operators
 from cclbench.normalize.operators import nearest
 
 MAIN, ENGINE = 1, 2
@@ -167,8 +168,8 @@ def test_arguments_are_kept_as_the_trace_records_them(run: cclbench.Run) -> None
 def test_a_table_in_several_row_groups_has_the_same_rows(
     run: cclbench.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (host_rows, rank_operators):
-        monkeypatch.setattr(module, "ROW_GROUP", 5)
+    monkeypatch.setattr(rank_operators, "ROW_GROUP", 5)
+    monkeypatch.setattr(disk_columns, "PIECE", 5)
     (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": STEP}))
     again = cclbench.ingest(tmp_path / "trace.json", store=tmp_path / "store", jobs=1)
     (path,) = (again.path / "operators").iterdir()

@@ -28,7 +28,7 @@ def in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stretches of some ten rows, and no array in memory."""
     monkeypatch.setattr(host_rows, "STRETCH_ROWS", 10)
     monkeypatch.setattr(host_rows, "_SAMPLED", 1)
-    monkeypatch.setattr(disk_columns, "SMALL_BYTES", 0)
+    monkeypatch.setattr(disk_columns, "_IN_MEMORY", 0)
 
 
 def event(category: str, name: str, begin: int, end: int, thread: int = MAIN, **args: Any) -> Event:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from cclbench.classify import CollectiveName, element_bytes, kind_of
@@ -14,6 +15,15 @@ from cclbench.record.facts import ProcessGroup, TraceFacts
 from cclbench.schema import COLLECTIVES
 
 ALL_REDUCE = CollectiveName("all_reduce", "nccl")
+
+
+def table(*of):
+    """All pieces as one, and the groups of all."""
+    made, groups = [COLLECTIVES.empty_table()], {}
+    for rows, members in collectives.tables(*of):
+        made.append(rows)
+        groups |= members
+    return pa.concat_tables(made), groups
 
 
 def calls(*rows, names=(ALL_REDUCE,)):
@@ -429,7 +439,7 @@ class TestOnHost:
         facts = TraceFacts(groups=(alone, shared, again))
         owner, refused = collectives.on_host(one, told, facts)
         assert (owner.tolist(), refused) == ([0, -1], {})
-        first, second = collectives.table(3, one, told, owner, facts)[0].to_pylist()
+        first, second = table(3, one, told, owner, facts)[0].to_pylist()
         assert (first["group"], first["group_size"], first["in_bytes"], first["out_bytes"]) == (
             "0-3",
             4,
@@ -439,12 +449,12 @@ class TestOnHost:
         assert (second["group"], second["in_bytes"], second["payload_source"]) == ("0-3", None, None)
         described = ProcessGroup(name="4", description="mesh_tp", ranks=(0, 1, 2, 3))
         for groups, dimension in (((described, shared), "tp"), ((shared, described), None)):
-            made, _ = collectives.table(3, one, told, owner, TraceFacts(groups=groups))
+            made, _ = table(3, one, told, owner, TraceFacts(groups=groups))
             assert made["dimension"].to_pylist() == [dimension] * 2
         unsure = TraceFacts(groups=(alone, shared, other))
         owner, refused = collectives.on_host(one, told, unsure)
         assert refused == {"no annotation tells its process group": 2}
-        assert collectives.table(3, one, told, owner, unsure)[0]["group"].null_count == 2
+        assert table(3, one, told, owner, unsure)[0]["group"].null_count == 2
 
 
 class TestTable:
@@ -454,7 +464,7 @@ class TestTable:
         told = StatedPayloads()
         told.add(payload, row=0, seq=seq)
         call = calls({"row": 0, "start_ns": 10, "end_ns": 30, "step": step}, names=[name])
-        made, _ = collectives.table(5, call, told, np.array([0]), facts or TraceFacts())
+        made, _ = table(5, call, told, np.array([0]), facts or TraceFacts())
         assert made.schema.equals(COLLECTIVES)
         return made.to_pylist()[0]
 
@@ -541,7 +551,7 @@ class TestTable:
 
     def test_nothing_told(self):
         call = calls({"row": 0}, {"row": 1}, names=[CollectiveName(None, "custom")])
-        made = collectives.table(1, call, StatedPayloads(), np.array([-1, -1]), TraceFacts())[0].to_pylist()
+        made = table(1, call, StatedPayloads(), np.array([-1, -1]), TraceFacts())[0].to_pylist()
         assert [row["collective"] for row in made] == [1 << 32, (1 << 32) + 1]
         assert all(row[key] is None for row in made for key in ("kind", "group", "in_bytes", "seq", "step"))
 
@@ -552,7 +562,7 @@ class TestTable:
         told.add(Payload(source="kernel", in_bytes=16, group_size=2, ranks=(5, 1)), seq=0)
         names = [ALL_REDUCE, CollectiveName("all_gather", "nccl"), CollectiveName("broadcast", "rccl")]
         rows = calls({"name": 1}, {"name": 2}, {"name": 1}, {"name": 2}, names=names)
-        made, members = collectives.table(2, rows, told, np.array([0, -1, 0, 1]), TraceFacts())
+        made, members = table(2, rows, told, np.array([0, -1, 0, 1]), TraceFacts())
         found = [(r["kind"], r["library"], r["in_bytes"], r["out_bytes"], r["seq"]) for r in made.to_pylist()]
         assert found == [
             ("all_gather", "nccl", 8, None, 3),
@@ -563,5 +573,5 @@ class TestTable:
         assert members == {"1,5": (1, 5)}
 
     def test_no_calls(self):
-        made, _ = collectives.table(1, calls(names=()), StatedPayloads(), np.empty(0, np.int64), TraceFacts())
+        made, _ = table(1, calls(names=()), StatedPayloads(), np.empty(0, np.int64), TraceFacts())
         assert (made.num_rows, made.schema.equals(COLLECTIVES)) == (0, True)

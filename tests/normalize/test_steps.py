@@ -9,7 +9,8 @@ import pytest
 from cclbench.errors import UsageError
 from cclbench.formats import DeviceStep
 from cclbench.normalize import steps
-from cclbench.normalize.steps import Annotation, DeviceRows, Marks, Window
+from cclbench.normalize.device_rows import DeviceRows
+from cclbench.normalize.steps import Annotation, Marks, Window
 
 
 def found(*annotations, pattern=None):
@@ -26,7 +27,7 @@ def times(*values):
 def rows_of(step, starts, ends, kernel=None):
     """Device rows; all are kernels unless `kernel` says which."""
     mask = np.array([True] * len(step) if kernel is None else kernel, np.bool_)
-    return DeviceRows(times(*step), times(*starts), times(*ends), mask)
+    return [DeviceRows(times(*step), times(*starts), times(*ends), mask)]
 
 
 def windows_of(marks, *rows, horizon=None, **more):
