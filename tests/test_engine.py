@@ -196,3 +196,18 @@ def test_a_signal_waits_until_all_processes_are_known(number: signal.Signals) ->
     finally:
         signal.signal(number, before)
     assert known == ["all"]
+
+
+@pytest.mark.parametrize(
+    ("memory_bytes", "jobs", "workers"), [(10**9, 8, 3), (10**9, 2, 2), (649_999_999, 8, 1)]
+)
+def test_as_many_processes_as_fit_into_memory(memory_bytes: int, jobs: int, workers: int) -> None:
+    engine = engine_of(jobs=jobs, memory_bytes=memory_bytes)
+    assert getattr(engine, "workers", 1) == workers
+
+
+def test_too_little_memory_is_refused() -> None:
+    with pytest.raises(UsageError, match="400 MB at least"):
+        engine_of(memory_bytes=399_999_999)
+    with pytest.raises(UsageError, match="limits its workers' memory itself"):
+        engine_of("dask", memory_bytes=10**9)

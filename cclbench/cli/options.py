@@ -254,12 +254,24 @@ per_rank: Final = click.option(
 )
 
 
+def _memory(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
+    from cclbench.engine import that_fit
+
+    try:
+        if value is not None:
+            that_fit(value)
+    except UsageError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+    return value
+
+
 def _engine(ctx: click.Context, param: click.Parameter, value: str) -> Engine:
     from cclbench.engine import engine_of
 
-    jobs = ctx.params.pop("jobs", None)
+    jobs, memory_bytes = ctx.params.pop("jobs", None), ctx.params.pop("memory_bytes", None)
+    tell = partial(click.echo, err=True)
     try:
-        return ctx.with_resource(engine_of(value, jobs=jobs, tell=partial(click.echo, err=True)))
+        return ctx.with_resource(engine_of(value, jobs=jobs, memory_bytes=memory_bytes, tell=tell))
     except UsageError as error:
         raise click.BadParameter(str(error), ctx, param) from None
 
@@ -272,6 +284,15 @@ engine: Final = _all(
         metavar="N",
         show_default="one a core",
         help="Processes that work on ranks side by side.",
+    ),
+    click.option(
+        "--memory",
+        "memory_bytes",
+        type=Size,
+        is_eager=True,
+        callback=_memory,
+        help="Memory of all processes together, such as 1GB: fewer of them work side by side, as far as that"
+        " takes. What grows with the number of ranks is not limited by it.",
     ),
     click.option(
         "--engine",

@@ -26,6 +26,10 @@ Progress = Callable[[str, int, int], None]
 
 PROCESSES: Final = "processes"
 DASK: Final = "dask"
+OWN_BYTES: Final = 150_000_000
+"""Memory of a process that starts others, and gathers from few ranks."""
+WORKER_BYTES: Final = 250_000_000
+"""Memory of a process that works on a part of a trace, or on one rank, of any size."""
 _SCHEDULERS: Final = ("tcp://", "tls://", "ucx://", "ws://", "wss://")
 
 
@@ -134,10 +138,13 @@ def engine_of(
     name: str = PROCESSES,
     *,
     jobs: int | None = None,
+    memory_bytes: int | None = None,
     client: Client | None = None,
     tell: Callable[[str], object] | None = None,
 ) -> Engine:
     """The engine of that name, with `jobs` processes (default: the cores there are, where it pays).
+
+    So many of this machine's as fit into `memory_bytes`; `UsageError` where none does.
 
     `processes` is this machine's, in this process where `jobs` is 1; `dask` a Dask cluster of this machine,
     of `jobs` workers; an address such as `tcp://host:8786` the cluster of that scheduler.  A `client` of a
@@ -146,17 +153,31 @@ def engine_of(
     if jobs is not None and jobs < 1:
         raise UsageError(f"{jobs} processes can do no work", hint="ask for one or more")
     if client is not None or name == DASK or name.startswith(_SCHEDULERS):
+        if memory_bytes is not None:
+            raise UsageError("a Dask cluster limits its workers' memory itself", hint="leave out --memory")
         from cclbench.engine.dask import Dask
 
         return Dask(client or (None if name == DASK else name), jobs, tell)
     if name != PROCESSES:
         raise UsageError(f"no engine {name!r}", hint=f"{PROCESSES}, {DASK}, or a scheduler's tcp://HOST:PORT")
     workers = jobs or available_cores()
+    if memory_bytes is not None:
+        workers = min(workers, that_fit(memory_bytes))
     if workers == 1:
         return SERIAL
     from cclbench.engine.processes import Processes
 
     return Processes(workers, as_it_pays=jobs is None)
+
+
+def that_fit(memory_bytes: int) -> int:
+    """How many processes, beside the one that starts them, take that much memory; `UsageError` where none."""
+    least = OWN_BYTES + WORKER_BYTES
+    if memory_bytes < least:
+        raise UsageError(
+            f"{memory_bytes / 1e6:,.0f} MB of memory are too little: {least / 1e6:,.0f} MB at least"
+        )
+    return (memory_bytes - OWN_BYTES) // WORKER_BYTES
 
 
 @contextmanager
