@@ -226,7 +226,8 @@ def tables(
 
 def _told(column: Sequence[int], owner: Int64) -> Int64:
     """The column of each call's entry, −1 of a call without one."""
-    return np.append(np.asarray(column, np.int64), -1)[owner]
+    told = np.asarray(column, np.int64)
+    return np.where(owner >= 0, told[owner], -1) if len(told) else np.full(len(owner), -1)
 
 
 def _column(values: list[object], kind: pa.DataType) -> pa.Array:
