@@ -172,9 +172,10 @@ class StatedPayloads:
 
     def extend(self, other: StatedPayloads, kernels_before: int) -> None:
         """Append another part's entries, whose kernels are counted from `kernels_before`."""
-        codes = [self.payloads.setdefault(payload, len(self.payloads)) for payload in other.payloads]
-        self.code.extend(codes[c] for c in other.code)
-        self.row.extend(r + kernels_before if r >= 0 else r for r in other.row)
+        own = [self.payloads.setdefault(payload, len(self.payloads)) for payload in other.payloads]
+        code, row = (np.asarray(column, np.int64) for column in (other.code, other.row))
+        self.code.frombytes(np.array(own, np.int64)[code].tobytes())
+        self.row.frombytes(np.where(row >= 0, row + kernels_before, row).tobytes())
         for name in ("track", "start_ns", "end_ns", "seq"):
             getattr(self, name).extend(getattr(other, name))
 

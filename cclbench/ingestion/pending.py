@@ -206,7 +206,8 @@ def fill_in(
                 rows = file.read_row_group(group, use_threads=False)
                 kept = pending.kept[read : read + len(rows)]
                 read += len(rows)
-                rows = rows.filter(pa.array(kept))
+                if not kept.all():
+                    rows = rows.filter(pa.array(kept))
                 rows, over = without_oversized(rows, rows["dur_ns"].to_numpy(), "bytes")
                 oversized += over
                 here = slice(done, done + len(rows))

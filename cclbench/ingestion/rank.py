@@ -121,6 +121,8 @@ def finish_rank(task: RankTask) -> RankDone:
     of_calls, groups, oversized = write_collectives(
         task.folder, task.rank, told, facts, pending, launches, found, step
     )
+    names = frozenset(name for payload in told.payloads if (name := payload.group_name))
+    del told  # which grows with the rank's collectives
     origin, of_graphs, operators = write_operators(
         task.folder,
         task.rank,
@@ -160,7 +162,6 @@ def finish_rank(task: RankTask) -> RankDone:
         files=[entry.kept(task.file)],
         beside=[entry.kept(file) for file in (task.beside, *task.captures) if file is not None],
     )
-    names = frozenset(name for payload in told.payloads if (name := payload.group_name))
     spent = [*task.parts, *files, *(p.counters for p in parts if p.counters is not None)]
     return RankDone(told_of_rank, groups, descriptions, names, spent)
 

@@ -93,9 +93,10 @@ def on_device(calls: Calls, told: StatedPayloads) -> Int64:
 
 
 def _own_entries(calls: Calls, told: StatedPayloads) -> Int64:
-    """For each call the entry that its own row states, −1 for none."""
+    """For each call the entry that its own row, which is no kernel's, states, −1 for none."""
     itself = np.array([*(payload.source in _ROWS_OWN for payload in told.payloads), False])
-    return _at_place(calls, told, np.flatnonzero(itself[np.asarray(told.code, np.int64)]))
+    code, row = (np.asarray(column, np.int64) for column in (told.code, told.row))
+    return _at_place(calls, told, np.flatnonzero(itself[code] & (row < 0)))
 
 
 def _at_place(calls: Calls, told: StatedPayloads, entries: Sequence[int] | Int64) -> Int64:
@@ -226,7 +227,8 @@ def tables(
 
 def _told(column: Sequence[int], owner: Int64) -> Int64:
     """The column of each call's entry, −1 of a call without one."""
-    return np.append(np.asarray(column, np.int64), -1)[owner]
+    told = np.asarray(column, np.int64)
+    return np.where(owner >= 0, told[owner], -1) if len(told) else np.full(len(owner), -1)
 
 
 def _column(values: list[object], kind: pa.DataType) -> pa.Array:
