@@ -207,6 +207,14 @@ def test_a_kind_that_is_none_is_refused(run: Run, tmp_path: Path) -> None:
         EventFile(tmp_path, "../x", 0)
 
 
+def test_a_row_group_tells_when_its_rows_begin(run: Run) -> None:
+    """So that a query about a window reads those of that time alone."""
+    metadata = pq.ParquetFile(run.path / "events" / "rank=1" / "kernel-000.parquet").metadata
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    told = [group.column(EVENTS.get_field_index("start_ns")).statistics for group in groups]
+    assert [(own.min, own.max) for own in told] == [(0, 0), (20, 20)]
+
+
 # ------------------------------------------------------------------------------------------- SQL
 
 

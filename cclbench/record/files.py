@@ -161,7 +161,11 @@ class TableFile:
         self.path, self._schema = path, schema
         words = [field.name for field in schema if pa.types.is_dictionary(field.type)]
         self._sink = pa.OSFile(str(path), "wb")
-        self._writer = pq.ParquetWriter(self._sink, schema, use_dictionary=words, write_statistics=False)
+        # A query about a window reads the row groups whose rows begin in it.
+        timed = [name for name in ("start_ns",) if name in schema.names]
+        self._writer = pq.ParquetWriter(
+            self._sink, schema, use_dictionary=words, write_statistics=timed or False
+        )
 
     def write(self, table: pa.Table) -> None:
         """Append rows as one row group."""
