@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 Number = TypeVar("Number", bound=np.generic)
 
-PIECE: Final = 1 << 16
+PIECE: Final = 1 << 14
 """How many rows are worked on at a time."""
 _IN_MEMORY: Final = 1 << 17
 """Bytes up to which a column has no file."""

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ingestion.groups import Gathered, Job, infer_groups, numbered, path_of
 from cclbench.ingestion.part import finished
-from cclbench.intervals import Int64
+from cclbench.intervals import Int64, Mask
 from cclbench.normalize import clocks, matching
 from cclbench.normalize.dimensions import by_shape
 from cclbench.record.files import TableFile, opened_table, read_table, whole, with_columns
@@ -24,7 +24,7 @@ from cclbench.schema import COLLECTIVE_KINDS, COLLECTIVES, GROUPS
 
 _RANKS_A_TASK: Final = 32
 _GATHERED: Final = (
-    *("rank", "kind", "library", "group", "group_size", "seq", "src_rank", "dst_rank"),
+    *("kind", "library", "group", "group_size", "seq", "src_rank", "dst_rank"),
     *("in_bytes", "out_bytes", "step", "start_ns", "end_ns"),
 )
 _PAIR_KINDS: Final = (COLLECTIVE_KINDS.index("send"), COLLECTIVE_KINDS.index("recv"))
@@ -109,22 +109,23 @@ def _gather(folder: Path, ranks: Sequence[int]) -> Gathered:
     for rank in ranks:
         table = read_table(path_of(folder, rank), COLLECTIVES, columns=_GATHERED)
         libraries.update(table["library"].cast(pa.string()).unique().to_pylist())
-        table = table.take(pa.array(np.argsort(table["start_ns"].to_numpy(), kind="stable")))
+        kind = _coded(table["kind"], dict(kinds)).astype(np.int8)
         sides = (_integers(table["in_bytes"], np.int64), _integers(table["out_bytes"], np.int64))
         part = {
             "rank": np.full(len(table), rank, np.int32),
             "group": _coded(table["group"], groups),
-            "kind": _coded(table["kind"], dict(kinds)).astype(np.int8),
+            "kind": kind,
             "size": _integers(table["group_size"], np.int32),
             "seq": _integers(table["seq"], np.int64),
             "step": _integers(table["step"], np.int32),
             "bytes": np.maximum(*sides),
-            "source": _peer(table, "src_rank", "send"),
-            "target": _peer(table, "dst_rank", "recv"),
+            "source": _peer(table["src_rank"], kind == kinds["send"], rank),
+            "target": _peer(table["dst_rank"], kind == kinds["recv"], rank),
             "starts": table["start_ns"].to_numpy(),
             "ends": table["end_ns"].to_numpy(),
         }
-        parts.append(part)
+        order = np.argsort(part["starts"], kind="stable")
+        parts.append({name: values[order] for name, values in part.items()})
     lengths = [len(part["rank"]) for part in parts]
     # One column after another, so that no two are held twice.
     columns = {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
@@ -143,11 +144,10 @@ def _integers(column: pa.ChunkedArray, kind: Any) -> Any:
     return column.fill_null(-1).to_numpy().astype(kind)
 
 
-def _peer(table: pa.Table, column: str, kind: str) -> Any:
+def _peer(stated: pa.ChunkedArray, own: Mask, rank: int) -> Any:
     """The rank at that end of a transfer: as stated, or the row's own where the row is that end itself."""
-    stated = _integers(table[column], np.int32)
-    own = table["kind"].cast(pa.string()).to_numpy(zero_copy_only=False) == kind
-    return np.where((stated < 0) & own, table["rank"].to_numpy(), stated)
+    ranks = _integers(stated, np.int32)
+    return np.where((ranks < 0) & own, np.int32(rank), ranks)
 
 
 def _clocks(
