@@ -154,7 +154,7 @@ def hbm_utilization(rank: RankView) -> Value:
 )
 def bound_share(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator("the trace states no memory traffic of it")
-    pieces, coverage = list[intervals.Intervals](), Coverage(0, 0, 0, 0)
+    pieces, coverage = intervals.Joined(), Coverage(0, 0, 0, 0)
     for batch in rank.tables.events(("kernel",), ("start_ns", "dur_ns", "category", "flops", "hbm_bytes")):
         batch = batch.filter(pa.array(~is_category(batch, "communication")))
         stated = pc.and_(batch["flops"].is_valid(), batch["hbm_bytes"].is_valid())
@@ -163,11 +163,12 @@ def bound_share(rank: RankView) -> Iterator[Value]:
         if len(known):
             ridge = peak_flops_per_s(rank) / hbm_bytes_per_s(rank)
             left = known["flops"].to_numpy() < ridge * known["hbm_bytes"].to_numpy()
-            pieces.append(intervals.union(*spans(known.filter(pa.array(left)))))
+            pieces.add(intervals.union(*spans(known.filter(pa.array(left)))))
+    bound = pieces.whole()
     if not coverage.rows:
-        pieces, coverage = _derived_bound(rank)
+        bound, coverage = _derived_bound(rank)
     p = rank.parts
-    bound = intervals.intersect(intervals.join(*pieces), rank.compute)
+    bound = intervals.intersect(bound, rank.compute)
     silent = {"kernels of unknown FLOPs or traffic, counted as not bound": coverage.all_rows - coverage.rows}
     for value in share(rank, rank.inside(bound), p.compute_only + p.overlapped, of="compute time"):
         if value.step is None:
@@ -175,7 +176,7 @@ def bound_share(rank: RankView) -> Iterator[Value]:
         yield replace(value, provenance="derived")
 
 
-def _derived_bound(rank: RankView) -> tuple[list[intervals.Intervals], Coverage]:
+def _derived_bound(rank: RankView) -> tuple[intervals.Intervals, Coverage]:
     """When kernels run whose operators' bytes take longer than their FLOPs; and what that rests on."""
     works, memory = rank.works, hbm_bytes_per_s(rank)
     arithmetic = works.compute_ns(accelerator(rank).peak_flops_per_s, None)
@@ -188,4 +189,4 @@ def _derived_bound(rank: RankView) -> tuple[list[intervals.Intervals], Coverage]
         )
     with np.errstate(invalid="ignore"):
         bound = works.when(counted & (arithmetic < moving))
-    return [bound], Coverage.of_rows(counted[works.computes], works.time_ns[works.computes])
+    return bound, Coverage.of_rows(counted[works.computes], works.time_ns[works.computes])

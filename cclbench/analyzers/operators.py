@@ -15,11 +15,12 @@ from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, m
 from cclbench.analyzers.view.categories import innermost, shares
 from cclbench.analyzers.view.columns import codes, spans
 from cclbench.analyzers.view.model_flops import flops_per_step
-from cclbench.analyzers.view.operators import PRODUCTS, Float64, Works
+from cclbench.analyzers.view.operator_calls import PRODUCTS
+from cclbench.analyzers.view.operators import Float64, Works
 from cclbench.analyzers.view.platform import accelerator, card_field, hbm_bytes_per_s
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, parts_over_ranks, per_step
-from cclbench.intervals import Intervals, Mask
+from cclbench.intervals import Intervals, Joined, Mask
 from cclbench.normalize.operators import is_wrapper
 from cclbench.schema import CATEGORIES, PHASES
 
@@ -226,19 +227,19 @@ _MOST_SETS: Final = 60
 
 def _device_sets(rank: RankView, column: str) -> dict[str, Intervals]:
     """When device rows run, by a word of theirs."""
-    found: dict[str | None, list[Intervals]] = {}
+    found: dict[str | None, Joined] = {}
     for batch in rank.tables.events(("kernel", "copy", "memset"), ("start_ns", "dur_ns", column)):
         starts, ends = spans(batch)
         numbers, words = codes(batch, column)
         for number in np.unique(numbers).tolist():
             own = numbers == number
-            found.setdefault(words[number], []).append(intervals.union(starts[own], ends[own]))
+            found.setdefault(words[number], Joined()).add(intervals.union(starts[own], ends[own]))
     paths = [word.split("/") for word in found if word and column == "module"]
     depth = 1 + next((n for n, at in enumerate(zip_longest(*paths)) if len({*at} - {None}) > 1), 0)
-    pieces: dict[str, list[Intervals]] = {}
+    pieces: dict[str, Joined] = {}
     for word, parts in found.items():
-        pieces.setdefault(_label(column, word, depth), []).extend(parts)
-    sets = {label: intervals.join(*parts) for label, parts in sorted(pieces.items())}
+        pieces.setdefault(_label(column, word, depth), Joined()).add(parts.whole())
+    sets = {label: parts.whole() for label, parts in sorted(pieces.items())}
     if len(sets) <= _MOST_SETS:
         return sets
     first = sorted(sets, key=lambda label: -sets[label].length)[:_MOST_SETS]

@@ -3,10 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
-from cclbench.intervals import Int64, Mask
+from cclbench.disk_columns import DiskColumn, stretches
+from cclbench.intervals import Index, Int64, Mask
+
+_ROWS = 1 << 18
+"""Rows of a column of words that are numbered at once."""
 
 
 def spans(batch: pa.RecordBatch | pa.Table) -> tuple[Int64, Int64]:
@@ -28,3 +34,50 @@ def is_category(batch: pa.RecordBatch | pa.Table, category: str) -> Mask:
     """Which rows are of that category, shape (rows,)."""
     numbers, words = codes(batch, "category")
     return np.isin(numbers, [i for i, word in enumerate(words) if word == category])
+
+
+class Words:
+    """A column of words of many batches, as numbers that wait on disk; words are numbered as they occur."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._column = DiskColumn(np.int32)
+        self._words: list[str | None] | None = None
+
+    @staticmethod
+    def of(table: pa.Table, column: str) -> Words:
+        """Those of a whole table."""
+        found = Words()
+        for batch in table.select([column]).to_batches():
+            for rows in stretches(len(batch), _ROWS):
+                found.append(batch.slice(rows.start, rows.stop - rows.start), column)
+        return found
+
+    def append(self, batch: pa.RecordBatch, column: str) -> None:
+        """Add the rows of a batch."""
+        numbers, words = codes(batch, column)
+        known, self._words = self._numbers, None
+        place = [-1 if word is None else known.setdefault(word, len(known)) for word in words]
+        self._column.append(np.array(place, np.int32)[numbers])
+
+    @property
+    def words(self) -> list[str | None]:
+        """The words; the last one, None, is a null's."""
+        if self._words is None:
+            self._words = [*self._numbers, None]
+        return self._words
+
+    def __getitem__(self, rows: Int64 | Index | slice) -> Index:
+        """The number of the word of each of those rows."""
+        found = self._column.values()[rows]
+        return np.where(found < 0, len(self._numbers), found)
+
+    def each(self, of_words: Sequence[bool]) -> Mask:
+        """What is told of each word, of every row's word."""
+        told = np.array(of_words, np.bool_)
+        parts = [told[self[rows]] for rows in stretches(len(self._column), _ROWS)]
+        return np.concatenate([np.empty(0, np.bool_), *parts])
+
+    def release(self) -> None:
+        """Let go of the rows that were read."""
+        self._column.release()

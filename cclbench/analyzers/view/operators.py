@@ -7,8 +7,9 @@ what no call launched stands for itself, by its own name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,12 +17,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench import classify, intervals
-from cclbench.analyzers.view.columns import codes, spans
+from cclbench.analyzers.view.columns import Words, codes, spans
+from cclbench.analyzers.view.operator_calls import Kind, OperatorCalls, ids_of
+from cclbench.disk_columns import DiskTable, stretches
 from cclbench.intervals import Index, Int64, Intervals, Mask, begins
-from cclbench.normalize.operators import Ids, is_wrapper, nearest
-from cclbench.operators.call import Call, NoModel, parse
-from cclbench.operators.cost import Cost, cost_of, model_of
-from cclbench.schema import CATEGORIES, EVENTS, PHASES
+from cclbench.normalize.operators import is_wrapper
+from cclbench.operators.call import Call
+from cclbench.schema import CATEGORIES, PHASES
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView
@@ -30,32 +32,14 @@ Float64 = npt.NDArray[np.float64]
 
 NOT_LINKED: Final = "no operator's call is seen to launch it"
 NO_CALLS: Final = "the trace records no operators' calls"
-_INSIDE: Final = "what it calls is counted by itself"
-PRODUCTS: Final = ("matrix product", "convolution", "attention")
-"""Families whose models count all that a call does: what holds such a call is not counted again."""
-_TEXTS: Final = ("name", "shapes", "dtypes", "strides", "values")
-_CALL: Final = ("operator", "parent", *_TEXTS, "annotation", "recomputed")
+ROWS_AT_ONCE: Final = 1 << 17
+"""Device rows whose works are told at once, some 20 MB."""
+_SAMPLE: Final = 16
+"""One row of so many tells where works are parted."""
 _ROW: Final = ("kind", "operator", "name", "category", "phase", "module", "flops", "hbm_bytes")
 _OTHER: Final = CATEGORIES.index("other")
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """Work that is alike: calls of an operator with equal arguments, or kernels of one name.
-
-    `cost` is one call's; None where `why_not` says why.
-    """
-
-    call: Call
-    linked: bool
-    cost: Cost | None = None
-    why_not: str | None = None
-
-    @property
-    def family(self) -> str | None:
-        """The family of the operator's cost model, None without one."""
-        model = model_of(self.call.name) if self.linked else None
-        return model.family if model else None
+_COMMUNICATION: Final = CATEGORIES.index("communication")
+_AS_ADDED: Final = ("phase", "module", "category", "time_ns", "kernels", "computes", "recomputed")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,152 +139,195 @@ def works(rank: RankView) -> Works:
     return _on_host(rank) if rank.on_host else _on_device(rank)
 
 
-class _Calls:
-    """The rank's calls of operators, and which of them each call's work belongs to."""
+class _DeviceRows:
+    """The device rows that begin in the windows, on disk; `key` is the call that each belongs to.
 
-    def __init__(self, table: pa.Table) -> None:
-        self.table = table
-        self.ids = Ids(table["operator"].to_numpy())
-        self.name, self.names = codes(table, "name")
-        parents = self.ids.index_of(_or_no_id(table["parent"]))
-        models = [model_of(name or "") for name in self.names]
-        self._families = [model.family if model else None for model in models]
-        self._counted_inside = _ancestors(parents, self._of_families(PRODUCTS))
-        modelled = np.array([model is not None for model in models], np.bool_)[self.name]
-        owner = nearest(parents, modelled & ~self._counted_inside)
-        self.owner = np.where(owner >= 0, owner, np.arange(len(table)))
-        self.recomputed = table["recomputed"].to_numpy()
+    A row without one has a key of its own, above all calls.
+    """
+
+    def __init__(self, rank: RankView, calls: OperatorCalls) -> None:
+        self.name, self.module = Words(), Words()
+        self._table = DiskTable(
+            starts=np.int64,
+            ends=np.int64,
+            key=np.int32,
+            category=np.int8,
+            phase=np.int8,
+            computes=np.bool_,
+            flops=np.float64,
+            hbm_bytes=np.float64,
+        )
+        owners = np.append(calls.owner, np.int32(-1))
+        for batch, _ in rank.begun(("kernel", "copy", "memset"), *_ROW):
+            starts, ends = spans(batch)
+            category = _indices(batch, "category", CATEGORIES, _OTHER)
+            communicates = category == _COMMUNICATION
+            own = calls.ids.index_of(ids_of(batch["operator"]))
+            owner = np.where(communicates, own, owners[own])
+            alone = len(calls) + len(self) + np.arange(len(batch))
+            numbers, kinds = codes(batch, "kind")
+            is_kernel = np.array([kind == "kernel" for kind in kinds], np.bool_)[numbers]
+            self._table.append(
+                starts=starts,
+                ends=ends,
+                key=np.where(owner < 0, alone, owner),
+                category=category,
+                phase=_indices(batch, "phase", PHASES, PHASES.index("other")),
+                computes=is_kernel & ~communicates,
+                flops=_floats(batch["flops"]),
+                hbm_bytes=_floats(batch["hbm_bytes"]),
+            )
+            self.name.append(batch, "name")
+            self.module.append(batch, "module")
 
     def __len__(self) -> int:
-        return len(self.table)
+        return len(self._table)
 
-    def _of_families(self, families: Collection[str]) -> Mask:
-        """Which calls have a model of those families."""
-        return np.array([family in families for family in self._families], np.bool_)[self.name]
+    def __getitem__(self, column: str) -> npt.NDArray[Any]:
+        """All values of a column."""
+        return self._table[column]
 
-    def kinds(
-        self, calls: Int64, launched: Int64, kernels_of: Callable[[int], tuple[str, ...]]
-    ) -> tuple[list[Kind], Int64]:
-        """The distinct ways in which `calls` are called, and each one's; `launched` identifies kernels.
+    def by_work(self) -> Iterator[Int64]:
+        """The rows, in order, of some works at a time, which follow one another."""
+        key = self["key"]
+        most = max(ROWS_AT_ONCE // _SAMPLE, 1)
+        cuts = np.unique(np.sort(key[::_SAMPLE])[most::most]).tolist()
+        for since, until in pairwise([0, *cuts, np.iinfo(np.int32).max]):
+            parts = [
+                rows.start + np.flatnonzero((key[rows] >= since) & (key[rows] < until))
+                for rows in stretches(len(key), ROWS_AT_ONCE)
+            ]
+            if any(map(len, parts)):
+                yield np.concatenate(parts)
+            self.release()
 
-        `kernels_of(i)` are the names of the kernels of the i-th call.
-        """
-        code = launched
-        for column in _TEXTS:
-            numbers, words = codes(self.table, column)
-            code = np.unique(code, return_inverse=True)[1] * len(words) + numbers[calls]
-        # Steps differ, and only attention costs what a step's requests make it cost.
-        numbers, words = codes(self.table, "annotation")
-        own = np.where(self._of_families(("attention",))[calls], numbers[calls], 0)
-        code = np.unique(code, return_inverse=True)[1] * len(words) + own
-        _, first, kind = np.unique(code, return_index=True, return_inverse=True)
-        return [self._kind(int(calls[i]), kernels_of(int(i))) for i in first], kind
-
-    def _kind(self, call: int, kernels: tuple[str, ...]) -> Kind:
-        name, *texts = (self.table[column][call].as_py() for column in _TEXTS)
-        if self._counted_inside[call]:
-            return Kind(Call(name), linked=True, why_not=_INSIDE)
-        shapes, dtypes, strides, values = texts
-        annotation = self.table["annotation"][call].as_py()
-        found = parse(name, shapes, dtypes, strides, values, kernels, annotation)
-        try:
-            return Kind(found, linked=True, cost=cost_of(found))
-        except NoModel as why:
-            return Kind(found, linked=True, why_not=str(why))
+    def release(self) -> None:
+        """Let go of the rows that were read."""
+        for table in (self._table, self.name, self.module):
+            table.release()
 
 
-def _or_no_id(ids: pa.ChunkedArray) -> Int64:
-    """The ids, where one is null a number that none is."""
-    return np.asarray(ids.fill_null(np.iinfo(np.int64).min).to_numpy())
+class _DeviceWorks:
+    """The works of device rows, which are added in order of their keys."""
 
+    def __init__(self, rows: _DeviceRows, calls: OperatorCalls) -> None:
+        self._rows, self._calls = rows, calls
+        self._table = DiskTable(
+            key=np.int32,
+            kind=np.int32,
+            phase=np.int32,
+            module=np.int32,
+            category=np.int32,
+            time_ns=np.int64,
+            kernels=np.int32,
+            computes=np.bool_,
+            recomputed=np.bool_,
+            flops=np.float64,
+            hbm_bytes=np.float64,
+        )
 
-def _ancestors(parents: Index, chosen: Mask) -> Mask:
-    """Which calls hold a chosen one, shape (calls,)."""
-    found = np.zeros(len(parents), np.bool_)
-    above = np.unique(parents[chosen])
-    while len(above := above[~np.append(found, True)[above]]):
-        found[above] = True
-        above = np.unique(parents[above])
-    return found
+    def add(self, rows: Int64) -> None:
+        """The works of those rows, which are all of theirs."""
+        key, starts, ends, computes, flops, hbm_bytes = (
+            self._rows[column][rows] for column in ("key", "starts", "ends", "computes", "flops", "hbm_bytes")
+        )
+        name = self._rows.name[rows]
+        order = np.lexsort((starts, key))
+        new = begins(key[order])
+        first = np.flatnonzero(new)
+        count = len(first)
+        work = np.empty(len(key), np.int32)
+        work[order] = np.cumsum(new) - 1
+        own = key[order][first]
+        of_call = own < len(self._calls)
+        lead = rows[order[_longest(work[order], (ends - starts)[order], count)]]
+        begun = np.append(first, len(key))
+
+        def kernels_of(number: int) -> tuple[str, ...]:
+            at = np.flatnonzero(of_call)[number]
+            words = self._rows.name.words
+            return tuple(words[code] or "" for code in name[order[begun[at] : begun[at + 1]]].tolist())
+
+        launched = _identities(name[order], first)[of_call]
+        kind = -1 - name[order[first]]  # of a work without a call its name
+        kind[of_call] = self._calls.number_kinds(own[of_call], launched, kernels_of)
+        recomputed = np.zeros(count, np.bool_)
+        recomputed[of_call] = self._calls.recomputed[own[of_call]]
+        self._table.append(
+            key=own,
+            kind=kind,
+            phase=self._rows["phase"][lead],
+            module=self._rows.module[lead],
+            category=self._rows["category"][lead],
+            time_ns=intervals.union_lengths(work, starts, ends, count),
+            kernels=np.bincount(work, minlength=count),
+            computes=np.bincount(work, computes, count) > 0,
+            recomputed=recomputed,
+            flops=np.bincount(work, flops, count),
+            hbm_bytes=np.bincount(work, hbm_bytes, count),
+        )
+
+    def works(self) -> Works:
+        """All works that were added."""
+        rows, table = self._rows, self._table
+        kinds, place = self._calls.kinds()
+        why_not = NOT_LINKED if len(self._calls) else NO_CALLS
+        single = [Kind(Call(word or ""), linked=False, why_not=why_not) for word in rows.name.words]
+        flops, size = _costs([*kinds, *single])
+        costs = DiskTable(kind=np.int32, flops=np.float64, bytes=np.float64, stated=np.bool_)
+        for own in stretches(len(table), ROWS_AT_ONCE):
+            number, told, moved = (table[column][own] for column in ("kind", "flops", "hbm_bytes"))
+            kind = len(kinds) - 1 - number
+            kind[number >= 0] = place[number[number >= 0]]
+            stated = ~np.isnan(told)
+            costs.append(
+                kind=kind,
+                flops=np.where(stated, told, flops[kind]),
+                bytes=np.where(stated, moved, size[kind]),
+                stated=stated,
+            )
+        of_rows = DiskTable(work=np.int32, name=np.int32)
+        for own in stretches(len(rows), ROWS_AT_ONCE):
+            of_rows.append(work=np.searchsorted(table["key"], rows["key"][own]), name=rows.name[own])
+            rows.release()
+        return Works(
+            kinds=[*kinds, *single],
+            modules=rows.module.words,
+            **{column: costs[column] for column in ("kind", "flops", "bytes", "stated")},
+            **{column: table[column] for column in _AS_ADDED},
+            rows=Rows(rows["starts"], rows["ends"], of_rows["work"], of_rows["name"], rows.name.words),
+        )
 
 
 def _on_device(rank: RankView) -> Works:
-    found = [batch for batch, _ in rank.begun(("kernel", "copy", "memset"), *_ROW)]
-    schema = pa.schema([EVENTS.field(name) for name in ("start_ns", "dur_ns", *_ROW)])
-    table = pa.Table.from_batches(found, schema)
-    calls = _Calls(rank.operators(*_CALL))
-    starts, ends = spans(table)
-    name, names = codes(table, "name")
-    category = _indices(table, "category", CATEGORIES, _OTHER)
-    phase = _indices(table, "phase", PHASES, PHASES.index("other"))
-    module, modules = codes(table, "module")
-    own = calls.ids.index_of(_or_no_id(table["operator"]))
-    what, whats = codes(table, "kind")
-    is_kernel = np.array([word == "kernel" for word in whats], np.bool_)[what]
-    communicates = category == CATEGORIES.index("communication")
-    owner = np.where(communicates, own, np.append(calls.owner, -1)[own])
-    # Works are numbered by call, then, of rows without one, each for itself.
-    alone = owner < 0
-    key = np.where(alone, len(calls) + np.arange(len(owner)), owner)
-    order = np.lexsort((starts, key))
-    first = np.flatnonzero(begins(key[order]))
-    work = np.empty(len(key), np.int64)
-    work[order] = np.cumsum(begins(key[order])) - 1
-    of_call = owner[order][first] >= 0
-    head = order[first]
-    lead = order[_longest(work[order], (ends - starts)[order], len(first))]
+    calls = OperatorCalls(rank)
+    rows = _DeviceRows(rank, calls)
+    found = _DeviceWorks(rows, calls)
+    for own in rows.by_work():
+        found.add(own)
+    return found.works()
 
-    def kernels_of(number: int) -> tuple[str, ...]:
-        begin = first[np.flatnonzero(of_call)[number]]
-        until = np.searchsorted(work[order], work[order[begin]], side="right")
-        return tuple(names[code] or "" for code in name[order[begin:until]].tolist())
 
-    launched = _identities(name[order], first)
-    kinds, kind_of_call = calls.kinds(owner[head][of_call], launched[of_call], kernels_of)
-    why_not = NOT_LINKED if len(calls) else NO_CALLS
-    single = [Kind(Call(word or ""), linked=False, why_not=why_not) for word in names]
-    kind = len(kinds) + name[head]
-    kind[of_call] = kind_of_call
-    kinds += single
-    cost_flops, cost_bytes = _costs(kinds)
-    stated_flops, stated_bytes = (
-        np.bincount(work, table[column].cast(pa.float64()).fill_null(np.nan).to_numpy(), len(first))
-        for column in ("flops", "hbm_bytes")
-    )
-    stated = ~np.isnan(stated_flops)
-    recomputed = np.zeros(len(first), np.bool_)
-    recomputed[of_call] = calls.recomputed[owner[head][of_call]]
-    return Works(
-        kinds=kinds,
-        kind=_index(kind),
-        phase=_index(phase[lead]),
-        module=_index(module[lead]),
-        modules=modules,
-        category=_index(category[lead]),
-        time_ns=intervals.union_lengths(work, starts, ends, len(first)),
-        kernels=_index(np.bincount(work, minlength=len(first))),
-        computes=np.bincount(work, is_kernel & ~communicates, minlength=len(first)) > 0,
-        recomputed=recomputed,
-        flops=np.where(stated, stated_flops, cost_flops[kind]),
-        bytes=np.where(stated, stated_bytes, cost_bytes[kind]),
-        stated=stated,
-        rows=Rows(starts, ends, _index(work), _index(name), names),
-    )
+def _floats(numbers: pa.Array) -> Float64:
+    """A column of numbers, NaN where they are not stated."""
+    return np.asarray(numbers.cast(pa.float64()).fill_null(np.nan).to_numpy())
 
 
 def _on_host(rank: RankView) -> Works:
     """A CPU's works: the calls that begin in a window, each with its time outside of other works."""
-    calls = _Calls(rank.operators(*_CALL, "start_ns", "device_ns", "phase", "module"))
-    table = calls.table
+    calls = OperatorCalls(rank)
+    table = rank.operators("start_ns", "device_ns", "phase", "module")
     starts, device_ns = table["start_ns"].to_numpy(), table["device_ns"].to_numpy()
-    wrapper = np.array([is_wrapper(name or "") for name in calls.names], np.bool_)[calls.name]
+    wrapper = calls.name.each([is_wrapper(name or "") for name in calls.name.words])
     window = rank.window_of(starts[calls.owner]) if len(starts) else starts
     chosen = np.flatnonzero((device_ns > 0) & ~wrapper & (window >= 0))
     head, work = np.unique(calls.owner[chosen], return_inverse=True)
     time_ns = np.zeros(len(head), np.int64)
     np.add.at(time_ns, work, device_ns[chosen])
-    kinds, kind = calls.kinds(head, np.zeros(len(head), np.int64), lambda _: ())
-    words = [classify.category(name or "") for name in calls.names]
+    number = calls.number_kinds(head, np.zeros(len(head), np.int64), lambda _: ())
+    kinds, place = calls.kinds()
+    kind = place[number]
+    words = [classify.category(name or "") for name in calls.name.words]
     category = np.array([CATEGORIES.index(word) if word else _OTHER for word in words], np.int64)[
         calls.name[head]
     ]
@@ -309,7 +336,7 @@ def _on_host(rank: RankView) -> Works:
     empty = np.empty(0, np.int64)
     return Works(
         kinds=kinds,
-        kind=_index(kind),
+        kind=kind,
         phase=_index(_indices(table, "phase", PHASES, PHASES.index("other"))[head]),
         module=_index(module[head]),
         modules=modules,
@@ -337,13 +364,13 @@ def _costs(kinds: Sequence[Kind]) -> tuple[Float64, Float64]:
     return flops, size
 
 
-def _longest(work: Int64, ns: Int64, count: int) -> Int64:
+def _longest(work: Index, ns: Int64, count: int) -> Int64:
     """Index of the longest row of each work, of rows in order of their works."""
     by_length = np.lexsort((-ns, work))
     return by_length[np.searchsorted(work[by_length], np.arange(count))]
 
 
-def _identities(name: Int64, first: Int64) -> Int64:
+def _identities(name: Index, first: Int64) -> Int64:
     """A hash of the sequence of names from each of `first` to the next."""
     place = np.arange(len(name)) - np.repeat(first, np.diff(np.append(first, len(name))))
     mixed = (name.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
@@ -352,7 +379,9 @@ def _identities(name: Int64, first: Int64) -> Int64:
     return np.asarray(np.add.reduceat(mixed, first)).view(np.int64)
 
 
-def _indices(table: pa.Table, column: str, vocabulary: Sequence[str], otherwise: int) -> Int64:
+def _indices(
+    table: pa.RecordBatch | pa.Table, column: str, vocabulary: Sequence[str], otherwise: int
+) -> Int64:
     """A dictionary column as indices into a vocabulary."""
     numbers, words = codes(table, column)
     return np.array([vocabulary.index(word) if word else otherwise for word in words], np.int64)[numbers]

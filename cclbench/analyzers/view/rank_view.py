@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,8 @@ from cclbench.analyzers.view.host_ops import host_ops
 from cclbench.analyzers.view.idle import Idle
 from cclbench.analyzers.view.launches import LaunchCalls, LaunchedKernels, launch_calls, launched_kernels
 from cclbench.analyzers.view.operators import Works, works
-from cclbench.intervals import Int64, Intervals
+from cclbench.disk_columns import release
+from cclbench.intervals import Int64, Intervals, Joined
 from cclbench.machine import Machine, machine_of_ranks
 from cclbench.normalize.steps import choose_windows
 from cclbench.record.facts import TraceFacts
@@ -31,6 +32,9 @@ from cclbench.record.facts import TraceFacts
 if TYPE_CHECKING:
     from cclbench.card import Card
     from cclbench.record.run import Rank
+
+_SMALL_ROWS: Final = 1 << 18
+"""Events of a rank up to which its memory is no matter."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,6 +91,12 @@ class RankView:
         self.machine = machine or machine_of_ranks(card, {rank: tables.facts}, {})
         """The run's machine; by this rank's trace alone where nothing else is given."""
         self._window, self._steps = window, steps
+
+    def rest(self) -> None:
+        """Hand back memory between two metrics: pages of what waits on disk, and what is free."""
+        if self.tables.rows > _SMALL_ROWS:
+            release(*vars(self).values())
+            pa.default_memory_pool().release_unused()
 
     @property
     def facts(self) -> TraceFacts:
@@ -175,20 +185,21 @@ class RankView:
         """C, K and M, over the whole trace."""
         if self.facts.works_on is None:
             raise Unknown(self.no_work)
-        return self._busy_host() if self.on_host else self._busy_device()
+        compute, communication, copies = self._busy_host() if self.on_host else self._busy_device()
+        return intervals.on_disk(compute), intervals.on_disk(communication), intervals.on_disk(copies)
 
     def _busy_device(self) -> tuple[Intervals, Intervals, Intervals]:
-        compute, communication = [], []
+        compute, communication = Joined(), Joined()
         for batch in self.tables.events(("kernel",), ("start_ns", "dur_ns", "category")):
             starts, ends = spans(batch)
             comm = is_category(batch, "communication")
-            compute.append(intervals.union(starts[~comm], ends[~comm]))
-            communication.append(intervals.union(starts[comm], ends[comm]))
-        copies = [
+            compute.add(intervals.union(starts[~comm], ends[~comm]))
+            communication.add(intervals.union(starts[comm], ends[comm]))
+        copies = Joined(
             intervals.union(*spans(batch))
             for batch in self.tables.events(("copy", "memset"), ("start_ns", "dur_ns"))
-        ]
-        return intervals.join(*compute), intervals.join(*communication), intervals.join(*copies)
+        )
+        return compute.whole(), communication.whole(), copies.whole()
 
     def _busy_host(self) -> tuple[Intervals, Intervals, Intervals]:
         """C and K of a CPU-only rank.
@@ -197,22 +208,22 @@ class RankView:
         all but gloo's threads, less the communication calls and transfers on the same thread.
         """
         for_communication: set[int] = set()
-        by_track: dict[int, tuple[list[Intervals], list[Intervals]]] = {}
-        transfers: list[Intervals] = []
+        by_track: dict[int, tuple[Joined, Joined]] = {}
+        transfers = Joined()
         for ops in host_ops(self.tables):
             for_communication.update(np.unique(ops.track[ops.of_library]).tolist())
-            transfers.append(intervals.union(ops.starts[ops.transfers], ops.ends[ops.transfers]))
+            transfers.add(intervals.union(ops.starts[ops.transfers], ops.ends[ops.transfers]))
             for track in np.unique(ops.track):
                 here = ops.track == track
-                work, other = by_track.setdefault(int(track), ([], []))
+                work, other = by_track.setdefault(int(track), (Joined(), Joined()))
                 for rows, into in ((here & ops.works, work), (here & ops.calls, other)):
-                    into.append(intervals.union(ops.starts[rows], ops.ends[rows]))
-        compute = [
-            intervals.subtract(intervals.join(*work), intervals.join(*calls))
+                    into.add(intervals.union(ops.starts[rows], ops.ends[rows]))
+        compute = Joined(
+            intervals.subtract(work.whole(), calls.whole())
             for track, (work, calls) in by_track.items()
             if track not in for_communication
-        ]
-        return intervals.join(*compute), intervals.join(*transfers), intervals.EMPTY
+        )
+        return compute.whole(), transfers.whole(), intervals.EMPTY
 
     @property
     def compute(self) -> Intervals:
@@ -240,12 +251,12 @@ class RankView:
         return self._partition(self.open_windows)
 
     def _partition(self, windows: Windows) -> Parts:
-        compute, communication, copies = self.busy
-        kernels = intervals.join(compute, communication)
-        c, k, ck, ckm = (
-            intervals.within(s, windows.starts, windows.ends)
-            for s in (compute, communication, kernels, intervals.join(kernels, copies))
-        )
+        c, k, ck, ckm = np.zeros((4, len(windows)), np.int64)
+        for compute, communication, copies in intervals.stretches(*self.busy):
+            kernels = intervals.join(compute, communication)
+            sets = compute, communication, kernels, intervals.join(kernels, copies)
+            for whole, own in zip((c, k, ck, ckm), sets, strict=True):
+                whole += intervals.within(own, windows.starts, windows.ends)
         window = windows.ends - windows.starts
         return Parts(
             window=window,
