@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
+from itertools import pairwise
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, Final, Generic, TypeVar
 from weakref import finalize
@@ -17,6 +18,8 @@ Number = TypeVar("Number", bound=np.generic)
 
 SMALL_BYTES: Final = 1 << 18
 """Bytes of a column up to which it stays in memory."""
+_SAMPLE: Final = 16
+"""One value of so many tells where columns are parted."""
 
 
 class DiskColumn(Generic[Number]):
@@ -61,6 +64,12 @@ class DiskColumn(Generic[Number]):
             self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
         return np.frombuffer(self._map, self.dtype)
 
+    def changeable(self) -> npt.NDArray[Number]:
+        """All values, to be changed in place."""
+        if self._file is None:
+            return self.values().copy()
+        return np.frombuffer(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_WRITE), self.dtype)
+
     def release(self) -> None:
         """Let go of the pages that were read: values stay valid, and are read again where they are used."""
         if self._map is not None:
@@ -91,12 +100,30 @@ class DiskTable:
             column.release()
 
 
+def filled(length: int, value: int) -> npt.NDArray[np.int64]:
+    """That number so often, to be changed; on disk where that is much."""
+    column = DiskColumn(np.int64)
+    for rows in stretches(length, SMALL_BYTES):
+        column.append(np.full(rows.stop - rows.start, value))
+    return column.changeable()
+
+
 def on_disk(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
     """The same values, which wait on disk where they are many: see `release`."""
     if values.nbytes <= SMALL_BYTES:
         return values
     column = DiskColumn(values.dtype.type)
     column.append(values)
+    return column.values()
+
+
+def taken(values: npt.NDArray[Number], chosen: npt.NDArray[Any]) -> npt.NDArray[Number]:
+    """`values[chosen]`, by indices or a mask, which wait on disk where they are many."""
+    if chosen.dtype == np.bool_:
+        chosen = np.flatnonzero(chosen)
+    column: DiskColumn[Number] = DiskColumn(values.dtype.type)
+    for rows in stretches(len(chosen), SMALL_BYTES):
+        column.append(values[chosen[rows]])
     return column.values()
 
 
@@ -109,6 +136,32 @@ def release(*values: object) -> None:
             release(*one)
         elif is_dataclass(one) and not isinstance(one, type):
             release(*(getattr(one, field.name) for field in fields(one)))
+
+
+def cuts(values: npt.NDArray[Any], most: int) -> list[int]:
+    """Numbers between which about `most` of the values lie, ascending."""
+    most = max(most // _SAMPLE, 1)
+    found: list[int] = np.unique(np.sort(values[::_SAMPLE])[most::most]).tolist()
+    release(values)
+    return found
+
+
+def parted(values: npt.NDArray[Any], cuts: Sequence[int]) -> Iterator[npt.NDArray[np.int64]]:
+    """The indices, in order, of the values below the first cut, of those from it to the next, and so on."""
+    every = np.iinfo(values.dtype)
+    extremes = [
+        (rows, values[rows].min(), values[rows].max()) for rows in stretches(len(values), SMALL_BYTES)
+    ]
+    release(values)
+    for since, until in pairwise([every.min, *cuts, every.max + 1]):
+        found = [np.empty(0, np.int64)]
+        for rows, least, most in extremes:
+            if least < until and most >= since:
+                found.append(
+                    rows.start + np.flatnonzero((values[rows] >= since) & (values[rows] <= until - 1))
+                )
+        release(values)
+        yield np.concatenate(found)
 
 
 def stretches(length: int, most: int) -> Iterator[slice]:

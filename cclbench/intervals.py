@@ -24,7 +24,7 @@ Index = npt.NDArray[np.int32]
 """Where each stands in another array, −1 for none."""
 MOST_PIECES: Final = 1 << 17
 """Pieces of sets that are worked on at once, some 10 MB: of more a stretch of time after another, on disk."""
-_SAMPLE: Final = 16
+_SAMPLE: Final = 4
 """One piece of so many tells where stretches end."""
 
 
@@ -86,10 +86,9 @@ def stretches(*sets: Intervals) -> Iterator[tuple[Intervals, ...]]:
     if sum(map(len, sets)) <= MOST_PIECES:
         yield sets
         return
-    sample = np.sort(np.concatenate([s.starts[::_SAMPLE] for s in sets]))
-    most = max(MOST_PIECES // _SAMPLE, 1)
+    sample = np.concatenate([s.starts[::_SAMPLE] for s in sets])
     every = np.iinfo(np.int64)
-    for since, until in pairwise([every.min, *np.unique(sample[most::most]).tolist(), every.max]):
+    for since, until in pairwise([every.min, *disk_columns.cuts(sample, MOST_PIECES // _SAMPLE), every.max]):
         yield tuple(clipped(s, since, until) for s in sets)
         disk_columns.release(*sets)
 
@@ -98,17 +97,32 @@ def _in_stretches(expression: Callable[..., Intervals], *sets: Intervals) -> Int
     """What an expression gives of sets, of which an instant's membership depends on that instant alone."""
     if sum(map(len, sets)) <= MOST_PIECES:
         return expression(*sets)
-    table = DiskTable(starts=np.int64, ends=np.int64)
-    last = EMPTY
+    found = Successive()
     for parts in stretches(*sets):
-        found = expression(*parts)
-        if len(found):
-            # The last piece may go on in the next stretch.
-            found = _union(last, found)
-            table.append(starts=found.starts[:-1], ends=found.ends[:-1])
-            last = Intervals(found.starts[-1:], found.ends[-1:])
-    table.append(starts=last.starts, ends=last.ends)
-    return Intervals(table["starts"], table["ends"])
+        found.add(expression(*parts))
+    return found.whole()
+
+
+class Successive:
+    """The union of sets, each of which begins where the one before ends, or later; on disk where large."""
+
+    def __init__(self) -> None:
+        self._table = DiskTable(starts=np.int64, ends=np.int64)
+        self._last = EMPTY
+
+    def add(self, part: Intervals) -> None:
+        """Add the next set."""
+        if len(part):
+            # The last piece may go on in the next set.
+            part = _union(self._last, part)
+            self._table.append(starts=part.starts[:-1], ends=part.ends[:-1])
+            self._last = Intervals(part.starts[-1:], part.ends[-1:])
+
+    def whole(self) -> Intervals:
+        """All that was added."""
+        self._table.append(starts=self._last.starts, ends=self._last.ends)
+        self._last = EMPTY
+        return Intervals(self._table["starts"], self._table["ends"])
 
 
 def join(*sets: Intervals) -> Intervals:

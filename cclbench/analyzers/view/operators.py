@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -19,7 +18,7 @@ import pyarrow as pa
 from cclbench import classify, intervals
 from cclbench.analyzers.view.columns import Words, codes, spans
 from cclbench.analyzers.view.operator_calls import Kind, OperatorCalls, ids_of
-from cclbench.disk_columns import DiskTable, stretches
+from cclbench.disk_columns import DiskTable, cuts, parted, stretches
 from cclbench.intervals import Index, Int64, Intervals, Mask, begins
 from cclbench.normalize.operators import is_wrapper
 from cclbench.operators.call import Call
@@ -34,8 +33,6 @@ NOT_LINKED: Final = "no operator's call is seen to launch it"
 NO_CALLS: Final = "the trace records no operators' calls"
 ROWS_AT_ONCE: Final = 1 << 17
 """Device rows whose works are told at once, some 20 MB."""
-_SAMPLE: Final = 16
-"""One row of so many tells where works are parted."""
 _ROW: Final = ("kind", "operator", "name", "category", "phase", "module", "flops", "hbm_bytes")
 _OTHER: Final = CATEGORIES.index("other")
 _COMMUNICATION: Final = CATEGORIES.index("communication")
@@ -189,16 +186,9 @@ class _DeviceRows:
 
     def by_work(self) -> Iterator[Int64]:
         """The rows, in order, of some works at a time, which follow one another."""
-        key = self["key"]
-        most = max(ROWS_AT_ONCE // _SAMPLE, 1)
-        cuts = np.unique(np.sort(key[::_SAMPLE])[most::most]).tolist()
-        for since, until in pairwise([0, *cuts, np.iinfo(np.int32).max]):
-            parts = [
-                rows.start + np.flatnonzero((key[rows] >= since) & (key[rows] < until))
-                for rows in stretches(len(key), ROWS_AT_ONCE)
-            ]
-            if any(map(len, parts)):
-                yield np.concatenate(parts)
+        for rows in parted(self["key"], cuts(self["key"], ROWS_AT_ONCE)):
+            if len(rows):
+                yield rows
             self.release()
 
     def release(self) -> None:
