@@ -22,8 +22,8 @@ Int64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.int32]
 """Where each stands in another array, −1 for none."""
-MOST_PIECES: Final = 1 << 17
-"""Pieces of sets that are worked on at once, some 10 MB: of more a stretch of time after another, on disk."""
+MOST_PIECES: Final = 1 << 16
+"""Pieces of sets that are worked on at once, some 5 MB: of more a stretch of time after another, on disk."""
 _SAMPLE: Final = 4
 """One piece of so many tells where stretches end."""
 

@@ -16,8 +16,8 @@ from cclbench.disk_columns import release
 from cclbench.intervals import Int64, Intervals, Joined
 
 _OTHER = "other"
-_MOST_PIECES = 1 << 17
-"""Pieces of sets whose shares are told at once, some 10 MB."""
+_MOST_PIECES = 1 << 16
+"""Pieces of sets whose shares are told at once, some 5 MB."""
 
 
 def kernels_by_category(rank: RankView) -> dict[str, Intervals]:

@@ -26,7 +26,7 @@ Stream = tuple[int, int | None]
 """Track and device."""
 _NO_CORRELATION: Final = np.iinfo(np.int64).min
 _NO_DEVICE: Final = -1
-ROWS_AT_ONCE: Final = 1 << 17
+ROWS_AT_ONCE: Final = 1 << 16
 """Events or calls that are held at once, some megabytes."""
 SINCE_EVER: Final = np.iinfo(np.int64).min
 """Since when a stream is free on which nothing ran."""

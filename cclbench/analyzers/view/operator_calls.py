@@ -51,17 +51,13 @@ class OperatorCalls:
     """The rank's calls of operators, and which of them each call's work belongs to."""
 
     def __init__(self, rank: RankView) -> None:
-        own = rank.operators("operator", "parent", "recomputed")
-        self.ids = Ids(own["operator"].to_numpy())
-        parents = np.concatenate(
-            [np.empty(0, np.int32)]
-            + [
-                self.ids.index_of(ids_of(own["parent"].slice(rows.start, rows.stop - rows.start)))
-                for rows in stretches(len(own), _ROWS)
-            ]
-        )
-        self.recomputed: Mask = own["recomputed"].to_numpy()
-        del own
+        self.ids = Ids(rank.operators("operator")["operator"].to_numpy())
+        above = rank.operators("parent")["parent"]
+        parents = np.empty(len(above), np.int32)
+        for rows in stretches(len(parents), _ROWS):
+            parents[rows] = self.ids.index_of(ids_of(above.slice(rows.start, rows.stop - rows.start)))
+        del above
+        self.recomputed: Mask = rank.operators("recomputed")["recomputed"].to_numpy()
         self._texts = {column: Words.of(rank.operators(column), column) for column in _TEXTS}
         self.name = self._texts["name"]
         models = [model_of(name or "") for name in self.name.words]

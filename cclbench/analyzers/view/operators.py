@@ -31,8 +31,8 @@ Float64 = npt.NDArray[np.float64]
 
 NOT_LINKED: Final = "no operator's call is seen to launch it"
 NO_CALLS: Final = "the trace records no operators' calls"
-ROWS_AT_ONCE: Final = 1 << 17
-"""Device rows whose works are told at once, some 20 MB."""
+ROWS_AT_ONCE: Final = 1 << 16
+"""Device rows whose works are told at once, some 15 MB."""
 _ROW: Final = ("kind", "operator", "name", "category", "phase", "module", "flops", "hbm_bytes")
 _OTHER: Final = CATEGORIES.index("other")
 _COMMUNICATION: Final = CATEGORIES.index("communication")

@@ -24,6 +24,7 @@ from cclbench.analyzers.view.idle import Idle
 from cclbench.analyzers.view.launches import LaunchCalls, LaunchedKernels, launch_calls, launched_kernels
 from cclbench.analyzers.view.operators import Works, works
 from cclbench.disk_columns import release
+from cclbench.freed_memory import hand_back_blocks, hand_back_free
 from cclbench.intervals import Int64, Intervals, Joined
 from cclbench.machine import Machine, machine_of_ranks
 from cclbench.normalize.steps import choose_windows
@@ -95,8 +96,9 @@ class RankView:
     def rest(self) -> None:
         """Hand back memory between two metrics: pages of what waits on disk, and what is free."""
         if self.tables.rows > _SMALL_ROWS:
+            hand_back_blocks()
             release(*vars(self).values())
-            pa.default_memory_pool().release_unused()
+            hand_back_free()
 
     @property
     def facts(self) -> TraceFacts:
