@@ -14,6 +14,7 @@ from cclbench import arrow_functions as pc
 from cclbench import intervals
 from cclbench.analyzers.metric import Coverage, Failed, NotApplicable, Unknown, Value, metric
 from cclbench.analyzers.view.columns import codes, is_category, spans
+from cclbench.analyzers.view.operators import Float64, Works
 from cclbench.analyzers.view.platform import accelerator, hbm_bytes_per_s, peak_flops_per_s
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, per_step, share
@@ -118,8 +119,8 @@ def hbm_utilization(rank: RankView) -> Value:
                 "the trace states no device-memory traffic, and no operator has a cost model and recorded"
                 " arguments"
             )
-        moved = int(works.bytes[counted].sum())
-        coverage = Coverage.of_rows(counted[works.computes], works.time_ns[works.computes])
+        moved = int(works.sum(works.bytes, counted))
+        coverage = works.coverage(works.computes, counted)
     could = rank.windows.total / NS_PER_S * hbm_bytes_per_s(rank)
     if moved > could:
         raise Failed(f"the trace states {moved / could:.3g} of what the accelerator's memory can carry")
@@ -179,14 +180,18 @@ def bound_share(rank: RankView) -> Iterator[Value]:
 def _derived_bound(rank: RankView) -> tuple[intervals.Intervals, Coverage]:
     """When kernels run whose operators' bytes take longer than their FLOPs; and what that rests on."""
     works, memory = rank.works, hbm_bytes_per_s(rank)
-    arithmetic = works.compute_ns(accelerator(rank).peak_flops_per_s, None)
-    moving = works.bytes / memory * NS_PER_S
-    counted = works.computes & ~np.isnan(arithmetic) & ~np.isnan(moving)
+    peaks = accelerator(rank).peak_flops_per_s
+
+    def times(some: Works) -> tuple[Float64, Float64]:
+        """Of arithmetic and of memory."""
+        return some.compute_ns(peaks, None), some.bytes / memory * NS_PER_S
+
+    counted = works.computes & works.told(lambda some: np.asarray(~np.isnan(times(some)).any(axis=0)))
     if not counted.any():
         raise NotApplicable(
             "no kernel of the trace states both its FLOPs and its memory traffic, and no operator has a cost"
             " model and recorded arguments"
         )
     with np.errstate(invalid="ignore"):
-        bound = works.when(counted & (arithmetic < moving))
-    return bound, Coverage.of_rows(counted[works.computes], works.time_ns[works.computes])
+        bound = works.when(counted & works.told(lambda some: np.less(*times(some))))
+    return bound, works.coverage(works.computes, counted)

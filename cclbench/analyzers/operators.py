@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from cclbench import intervals
-from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, metric
+from cclbench.analyzers.metric import NotApplicable, Unknown, Value, metric
 from cclbench.analyzers.view.categories import innermost, shares
 from cclbench.analyzers.view.columns import codes, spans
 from cclbench.analyzers.view.model_flops import flops_per_step
@@ -74,16 +74,16 @@ def roofline_efficiency(rank: RankView) -> Iterator[Value]:
 def _efficiency(works: Works, chosen: Mask, ideal: Float64, what: str, category: str | None = None) -> Value:
     """Σ ideal / Σ time of the chosen works whose ideal time is known."""
     used = chosen & ~np.isnan(ideal)
-    time = int(works.time_ns[used].sum())
+    time = int(works.sum(works.time_ns, used))
     if not time:
         why = "" if not chosen.any() else f": of {int(chosen.sum())} {what} none has a cost model and a peak"
         raise NotApplicable(f"no {what} in the window whose least time is known{why}")
     return Value(
-        value=float(ideal[used].sum()) / time,
+        value=works.sum(ideal, used) / time,
         weight=time,
         provenance="derived",
         reason=_DERIVED,
-        coverage=Coverage.of_rows(used[chosen], works.time_ns[chosen]),
+        coverage=works.coverage(chosen, used),
         category=category,
     )
 
@@ -107,7 +107,7 @@ def above_roofline(rank: RankView) -> Iterator[Value]:
         raise NotApplicable("no operator in the window has a known least time")
     above = np.where(used, np.maximum(works.time_ns - np.nan_to_num(ideal), 0), 0)
     windows = len(rank.windows) * NS_PER_S
-    coverage = Coverage.of_rows(used[works.computes], works.time_ns[works.computes])
+    coverage = works.coverage(works.computes, used)
     whole = float(above.sum()) / windows
     yield Value(value=whole, provenance="derived", reason=_DERIVED, coverage=coverage)
     for code in np.unique(works.category[used]).tolist():
@@ -153,15 +153,15 @@ def model_flops_share(rank: RankView) -> Iterator[Value]:
     needed = flops_per_step(rank)[None] / int(card_field(rank, "hardware.count"))
     works = rank.works
     products = works.computes & ~np.isnan(works.flops) & np.isin(works.kind, _products(works))
-    ran = float(works.flops[products].sum())
+    ran = works.sum(works.flops, products)
     if not ran:
         raise NotApplicable("no matrix product, convolution or attention has recorded arguments")
     if rank.windows.policy == "trace":
         raise NotApplicable("FLOPs per step need steps: the window is the whole trace")
-    again = float(works.flops[products & works.recomputed].sum()) / ran
+    again = works.sum(works.flops, products & works.recomputed) / ran
     silent = works.computes & np.isnan(works.flops)
-    time = int(works.time_ns[works.computes].sum())
-    without = int(works.time_ns[silent].sum()) / time if time else 0.0
+    time = int(works.sum(works.time_ns, works.computes))
+    without = int(works.sum(works.time_ns, silent)) / time if time else 0.0
     yield Value(
         value=needed * len(rank.windows) / ran,
         provenance="derived",

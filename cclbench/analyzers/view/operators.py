@@ -7,8 +7,8 @@ what no call launched stands for itself, by its own name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,10 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench import classify, intervals
+from cclbench.analyzers.metric import Coverage
 from cclbench.analyzers.view.columns import Words, codes, spans
 from cclbench.analyzers.view.operator_calls import Kind, OperatorCalls, ids_of
-from cclbench.disk_columns import DiskTable, cuts, parted, stretches
-from cclbench.intervals import Index, Int64, Intervals, Mask, begins
+from cclbench.disk_columns import DiskColumn, DiskTable, Number, cuts, parted, release, stretches, taken
+from cclbench.intervals import Index, Int64, Intervals, Joined, Mask, begins
 from cclbench.normalize.operators import is_wrapper
 from cclbench.operators.call import Call
 from cclbench.schema import CATEGORIES, PHASES
@@ -93,7 +94,7 @@ class Works:
     @property
     def modelled(self) -> Mask:
         """Which works have FLOPs and bytes, by a model or by the trace."""
-        return np.asarray(np.isfinite(self.flops) & np.isfinite(self.bytes))
+        return self.told(lambda some: np.isfinite(some.flops) & np.isfinite(some.bytes))
 
     @property
     def precision(self) -> list[str | None]:
@@ -111,24 +112,74 @@ class Works:
 
         `stated_peak` is that of works whose FLOPs the trace states.
         """
-        moving = self.bytes / memory * 1e9
-        # The memory's time is the least there is where the arithmetic's is not known.
-        return np.where(np.isnan(moving), np.nan, np.fmax(self.compute_ns(peaks, stated_peak), moving))
+
+        def of(some: Works) -> Float64:
+            moving = some.bytes / memory * 1e9
+            # The memory's time is the least there is where the arithmetic's is not known.
+            return np.where(np.isnan(moving), np.nan, np.fmax(some.compute_ns(peaks, stated_peak), moving))
+
+        return self.told(of)
 
     def compute_ns(self, peaks: Mapping[str, float | None], stated_peak: float | None) -> Float64:
         """The time of each work's arithmetic at those peaks; NaN where unknown, 0 where it has none."""
-        peak = self._of_kinds([peaks.get(word or "") or np.nan for word in self.precision], np.float64)
-        peak[self.stated] = stated_peak or np.nan
-        with np.errstate(invalid="ignore"):
-            return np.where(self.flops == 0, 0.0, self.flops / peak * 1e9)
+        peak_of_kinds = np.array([peaks.get(word or "") or np.nan for word in self.precision], np.float64)
+
+        def of(some: Works) -> Float64:
+            peak = peak_of_kinds[some.kind]
+            peak[some.stated] = stated_peak or np.nan
+            with np.errstate(invalid="ignore"):
+                return np.where(some.flops == 0, 0.0, some.flops / peak * 1e9)
+
+        return self.told(of)
+
+    def told(self, of: Callable[[Works], npt.NDArray[Number]]) -> npt.NDArray[Number]:
+        """What is told of some works at a time, of all of them; on disk where they are many."""
+        if len(self) <= ROWS_AT_ONCE:
+            return of(self)
+        parts = (of(self._some(own)) for own in stretches(len(self), ROWS_AT_ONCE))
+        first = next(parts)
+        column: DiskColumn[Number] = DiskColumn(first.dtype.type)
+        for part in (first, *parts):
+            column.append(part)
+            release(self)
+        return column.values()
+
+    def _some(self, own: slice) -> Works:
+        """Some of the works, without their rows."""
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        empty = np.empty(0, np.int64)
+        rows = Rows(empty, empty, _index(empty), _index(empty), [])
+        of_works = {name: values[own] for name, values in columns.items() if isinstance(values, np.ndarray)}
+        return Works(**{**columns, **of_works, "rows": rows})
 
     def when(self, chosen: Mask) -> Intervals:
         """When device rows of the chosen works run."""
-        own = chosen[self.rows.work]
-        return intervals.union(self.rows.starts[own], self.rows.ends[own])
+        found, rows = Joined(), self.rows
+        for some in stretches(len(rows.work), ROWS_AT_ONCE):
+            own = chosen[rows.work[some]]
+            found.add(intervals.union(rows.starts[some][own], rows.ends[some][own]))
+            release(rows)
+        return found.whole()
+
+    def sum(self, amounts: npt.NDArray[Any], chosen: Mask) -> float:
+        """Σ amounts of the chosen works."""
+        own = taken(amounts, chosen)
+        release(amounts)
+        total: float = own.sum().item()
+        return total
+
+    def coverage(self, chosen: Mask, used: Mask) -> Coverage:
+        """Of the chosen works those that are used, too."""
+        found = Coverage(0, 0, 0, 0)
+        for some in stretches(len(self), ROWS_AT_ONCE):
+            own = chosen[some]
+            found += Coverage.of_rows(used[some][own], self.time_ns[some][own])
+            release(self.time_ns)
+        return found
 
     def _of_kinds(self, values: list[Any], dtype: Any) -> npt.NDArray[Any]:
-        return np.asarray(np.array(values, dtype)[self.kind])
+        of_kinds = np.array(values, dtype)
+        return self.told(lambda some: np.asarray(of_kinds[some.kind]))
 
 
 def works(rank: RankView) -> Works:

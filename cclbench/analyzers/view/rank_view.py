@@ -21,11 +21,17 @@ from cclbench.analyzers.view.columns import is_category, spans
 from cclbench.analyzers.view.exposed import Exposed
 from cclbench.analyzers.view.host_ops import host_ops
 from cclbench.analyzers.view.idle import Idle
-from cclbench.analyzers.view.launches import LaunchCalls, LaunchedKernels, launch_calls, launched_kernels
+from cclbench.analyzers.view.launches import (
+    ROWS_AT_ONCE,
+    LaunchCalls,
+    LaunchedKernels,
+    launch_calls,
+    launched_kernels,
+)
 from cclbench.analyzers.view.operators import Works, works
-from cclbench.disk_columns import release
+from cclbench.disk_columns import release, stretches
 from cclbench.freed_memory import hand_back_blocks, hand_back_free
-from cclbench.intervals import Int64, Intervals, Joined
+from cclbench.intervals import Int64, Intervals, Joined, Mask
 from cclbench.machine import Machine, machine_of_ranks
 from cclbench.normalize.steps import choose_windows
 from cclbench.record.facts import TraceFacts
@@ -321,6 +327,13 @@ class RankView:
     def window_of(self, at: Int64) -> Int64:
         """Index of the window that holds each instant, −1 for none, shape of `at`; windows are disjoint."""
         return intervals.innermost(self.windows.starts, self.windows.ends, at)
+
+    def in_windows(self, at: Int64) -> Mask:
+        """Whether a window holds each instant, shape of `at`."""
+        found = np.empty(len(at), np.bool_)
+        for some in stretches(len(at), ROWS_AT_ONCE):
+            found[some] = self.window_of(at[some]) >= 0
+        return found
 
     def begun(self, kinds: Sequence[str], *columns: str) -> Iterator[tuple[pa.RecordBatch, Int64]]:
         """The rows of those kinds that begin in a window, with each row's window, in bounded batches.
