@@ -9,6 +9,7 @@ from itertools import zip_longest
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
 from cclbench import intervals
 from cclbench.analyzers.metric import NotApplicable, Unknown, Value, metric
@@ -227,24 +228,33 @@ _MOST_SETS: Final = 60
 
 def _device_sets(rank: RankView, column: str) -> dict[str, Intervals]:
     """When device rows run, by a word of theirs."""
-    found: dict[str | None, Joined] = {}
-    for batch in rank.tables.events(("kernel", "copy", "memset"), ("start_ns", "dur_ns", column)):
-        starts, ends = spans(batch)
-        numbers, words = codes(batch, column)
-        for number in np.unique(numbers).tolist():
-            own = numbers == number
-            found.setdefault(words[number], Joined()).add(intervals.union(starts[own], ends[own]))
+    kinds = ("kernel", "copy", "memset")
+    found = {word for batch in rank.tables.events(kinds, (column,)) for word in _words(batch, column)}
     paths = [word.split("/") for word in found if word and column == "module"]
     depth = 1 + next((n for n, at in enumerate(zip_longest(*paths)) if len({*at} - {None}) > 1), 0)
     pieces: dict[str, Joined] = {}
-    for word, parts in found.items():
-        pieces.setdefault(_label(column, word, depth), Joined()).add(parts.whole())
+    for batch in rank.tables.events(kinds, ("start_ns", "dur_ns", column)):
+        starts, ends = spans(batch)
+        numbers, words = codes(batch, column)
+        labels = [_label(column, word, depth) for word in words]
+        place = {label: number for number, label in enumerate(dict.fromkeys(labels))}
+        labelled = np.array([place[label] for label in labels])[numbers]
+        for label, number in place.items():
+            own = labelled == number
+            if own.any():
+                pieces.setdefault(label, Joined()).add(intervals.union(starts[own], ends[own]))
     sets = {label: parts.whole() for label, parts in sorted(pieces.items())}
     if len(sets) <= _MOST_SETS:
         return sets
     first = sorted(sets, key=lambda label: -sets[label].length)[:_MOST_SETS]
     rest = intervals.join(*(own for label, own in sets.items() if label not in first))
     return {label: sets[label] for label in sorted(first)} | {"others": rest}
+
+
+def _words(batch: pa.RecordBatch, column: str) -> set[str | None]:
+    """The words that rows have."""
+    numbers, words = codes(batch, column)
+    return {words[number] for number in np.unique(numbers).tolist()}
 
 
 def _label(column: str, word: str | None, depth: int) -> str:

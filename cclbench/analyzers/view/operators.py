@@ -343,6 +343,7 @@ class _DeviceWorks:
 def _on_device(rank: RankView) -> Works:
     calls = OperatorCalls(rank)
     rows = _DeviceRows(rank, calls)
+    rank.rest()
     found = _DeviceWorks(rows, calls)
     for own in rows.by_work():
         found.add(own)

@@ -30,7 +30,7 @@ from cclbench.analyzers.view.launches import (
 )
 from cclbench.analyzers.view.operators import Works, works
 from cclbench.disk_columns import release, stretches
-from cclbench.freed_memory import hand_back_blocks, hand_back_free
+from cclbench.freed_memory import hand_back_free
 from cclbench.intervals import Int64, Intervals, Joined, Mask
 from cclbench.machine import Machine, machine_of_ranks
 from cclbench.normalize.steps import choose_windows
@@ -99,10 +99,14 @@ class RankView:
         """The run's machine; by this rank's trace alone where nothing else is given."""
         self._window, self._steps = window, steps
 
+    @property
+    def large(self) -> bool:
+        """Whether it takes care to compute its metrics in little memory."""
+        return self.tables.rows > _SMALL_ROWS
+
     def rest(self) -> None:
         """Hand back memory between two metrics: pages of what waits on disk, and what is free."""
-        if self.tables.rows > _SMALL_ROWS:
-            hand_back_blocks()
+        if self.large:
             release(*vars(self).values())
             hand_back_free()
 
