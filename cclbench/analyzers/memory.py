@@ -14,10 +14,11 @@ from cclbench import arrow_functions as pc
 from cclbench import intervals
 from cclbench.analyzers.metric import Coverage, Failed, NotApplicable, Unknown, Value, metric
 from cclbench.analyzers.view.columns import codes, is_category, spans
-from cclbench.analyzers.view.operators import Float64, Works
+from cclbench.analyzers.view.operator_calls import Float64
 from cclbench.analyzers.view.platform import accelerator, hbm_bytes_per_s, peak_flops_per_s
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, per_step, share
+from cclbench.analyzers.view.works import Works
 from cclbench.schema import COPY_DIRECTIONS
 
 _NO_COPIES_ON_HOST = "nothing is copied to it"

@@ -30,6 +30,12 @@ def codes(batch: pa.RecordBatch | pa.Table, column: str) -> tuple[Int64, list[st
     return values.indices.cast(pa.int64()).fill_null(len(words) - 1).to_numpy(), words
 
 
+def places(batch: pa.RecordBatch | pa.Table, column: str, vocabulary: Sequence[str], otherwise: int) -> Int64:
+    """A dictionary column as indices into a vocabulary."""
+    numbers, words = codes(batch, column)
+    return np.array([vocabulary.index(word) if word else otherwise for word in words], np.int64)[numbers]
+
+
 def is_category(batch: pa.RecordBatch | pa.Table, category: str) -> Mask:
     """Which rows are of that category, shape (rows,)."""
     numbers, words = codes(batch, "category")

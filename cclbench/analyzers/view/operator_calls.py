@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.analyzers.view.columns import Words
@@ -19,6 +20,8 @@ from cclbench.operators.cost import Cost, cost_of, model_of
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView
+
+Float64 = npt.NDArray[np.float64]
 
 _INSIDE: Final = "what it calls is counted by itself"
 PRODUCTS: Final = ("matrix product", "convolution", "attention")
@@ -126,6 +129,13 @@ class OperatorCalls:
 def ids_of(ids: pa.Array | pa.ChunkedArray) -> Int64:
     """The ids, where one is null a number that none is."""
     return np.asarray(ids.fill_null(np.iinfo(np.int64).min).to_numpy())
+
+
+def costs_of(kinds: Sequence[Kind]) -> tuple[Float64, Float64]:
+    """FLOPs and bytes of each kind, NaN where it has no cost."""
+    costs = [(kind.cost.flops, kind.cost.bytes) if kind.cost else (np.nan, np.nan) for kind in kinds]
+    flops, size = np.array(costs, np.float64).reshape(len(costs), 2).T
+    return flops, size
 
 
 def _ancestors(parents: Index, chosen: Mask) -> Mask:

@@ -28,7 +28,8 @@ from cclbench.analyzers.view.launches import (
     launch_calls,
     launched_kernels,
 )
-from cclbench.analyzers.view.operators import Works, works
+from cclbench.analyzers.view.operators import works
+from cclbench.analyzers.view.works import Works
 from cclbench.disk_columns import release, stretches
 from cclbench.freed_memory import hand_back_free
 from cclbench.intervals import Int64, Intervals, Joined, Mask
