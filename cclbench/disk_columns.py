@@ -57,7 +57,8 @@ class DiskColumn(Generic[Number]):
     def values(self) -> npt.NDArray[Number]:
         """All values, read-only, mapped from disk: pages that are read count as memory until `release`."""
         if self._file is None:
-            self._parts = [np.concatenate([np.empty(0, self.dtype), *self._parts])]
+            if len(self._parts) != 1:
+                self._parts = [np.concatenate([np.empty(0, self.dtype), *self._parts])]
             self._parts[0].flags.writeable = False
             return self._parts[0]
         if self._map is None:

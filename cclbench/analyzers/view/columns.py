@@ -78,6 +78,10 @@ class Words:
         found = self._column.values()[rows]
         return np.where(found < 0, len(self._numbers), found)
 
+    def told(self, rows: Index) -> list[str | None]:
+        """The word of each of those rows."""
+        return [self.words[number] for number in self[rows].tolist()]
+
     def each(self, of_words: Sequence[bool]) -> Mask:
         """What is told of each word, of every row's word."""
         told = np.array(of_words, np.bool_)

@@ -96,13 +96,13 @@ class OperatorCalls:
         for numbers in columns[1:]:
             code = np.unique(code, return_inverse=True)[1] * (numbers.max(initial=0) + 1) + numbers
         _, first, kind = np.unique(code, return_index=True, return_inverse=True)
+        keys = zip(*(column[first].tolist() for column in columns), strict=True)
+        texts = zip(*(words.told(calls[first]) for words in self._texts.values()), strict=True)
         place = []
-        for i, key in zip(
-            first.tolist(), zip(*(own[first].tolist() for own in columns), strict=True), strict=True
-        ):
+        for i, key, own in zip(first.tolist(), keys, texts, strict=True):
             if key not in self._numbers:
                 self._numbers[key] = len(self._kinds)
-                self._kinds.append(self._kind(int(calls[i]), kernels_of(i)))
+                self._kinds.append(self._kind(int(calls[i]), own, kernels_of(i)))
             place.append(self._numbers[key])
         return np.array(place, np.int32)[kind]
 
@@ -113,13 +113,11 @@ class OperatorCalls:
         place[order] = np.arange(len(order), dtype=np.int32)
         return [self._kinds[number] for number in order], place
 
-    def _kind(self, call: int, kernels: tuple[str, ...]) -> Kind:
-        name, shapes, dtypes, strides, values, annotation = (
-            words.words[words[np.array([call])][0]] for words in self._texts.values()
-        )
+    def _kind(self, call: int, texts: tuple[str | None, ...], kernels: tuple[str, ...]) -> Kind:
+        name, shapes, dtypes, strides, values, annotation = texts
         if self._counted_inside[call]:
-            return Kind(Call(name), linked=True, why_not=_INSIDE)
-        found = parse(name, shapes, dtypes, strides, values, kernels, annotation)
+            return Kind(Call(name or ""), linked=True, why_not=_INSIDE)
+        found = parse(name or "", shapes, dtypes, strides, values, kernels, annotation)
         try:
             return Kind(found, linked=True, cost=cost_of(found))
         except NoModel as why:

@@ -379,4 +379,7 @@ class RankView:
         if self.facts.works_on is None:
             raise Unknown(self.no_work)
         table = self.all_collectives
-        return table.filter(pa.array(self.window_of(table["start_ns"].to_numpy()) >= 0))
+        inside = np.flatnonzero(self.window_of(table["start_ns"].to_numpy()) >= 0)
+        if len(inside) and inside[-1] - inside[0] < len(inside):  # side by side: they need not be copied
+            return table.slice(inside[0], len(inside))
+        return table.take(pa.array(inside))
