@@ -6,91 +6,98 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterator
-from itertools import pairwise
-from tempfile import TemporaryFile
-from typing import IO, Any, Final, Generic, Protocol, TypeVar
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from tempfile import TemporaryFile, gettempdir
+from typing import Any, BinaryIO, Final, Generic, Protocol, TypeVar
 from weakref import finalize
 
 import numpy as np
 import numpy.typing as npt
 
+from cclbench.errors import InputError
+
 Number = TypeVar("Number", bound=np.generic)
 
+SMALL_BYTES: Final = 1 << 18
+"""Bytes of a column up to which it stays in memory."""
 PIECE: Final = 1 << 14
-"""How many rows are worked on at a time."""
-_IN_MEMORY: Final = 1 << 17
-"""Bytes up to which a column has no file."""
+"""How many rows are worked on at a time, where nothing says otherwise."""
 _ZEROS: Final = bytes(1 << 20)
-_SAMPLES: Final = 1 << 10
-"""How many values of a sorted piece are looked at to find stretches of about as many values."""
 
 
 class DiskColumn(Generic[Number]):
-    """A column of numbers, appended to, then read, among the temporary files; it ends with this object."""
+    """A column of numbers, appended to, then read, among the temporary files; it ends with this object.
+
+    One of up to `SMALL_BYTES` needs no file.
+    """
 
     def __init__(self, dtype: type[Number]) -> None:
         self.dtype = np.dtype(dtype)
-        self._held = bytearray()
-        self._file: IO[bytes] | None = None
+        self._parts: list[npt.NDArray[Number]] = []
+        self._file: BinaryIO | None = None
         self._length = 0
-        self._map: mmap.mmap | bytes = b""
+        self._map: mmap.mmap | None = None
 
     def __len__(self) -> int:
         return self._length
 
     def append(self, values: npt.NDArray[Any]) -> None:
-        """Add values, of the column's type or one that it holds, at the end."""
-        self._map = b""
+        """Add values, of the column's type or one that it holds, at the end; `InputError` without room."""
+        self._map = None
         self._length += len(values)
-        data = np.ascontiguousarray(values, self.dtype).view(np.uint8).data
-        if self._file is None:
-            self._held += data
-            if len(self._held) <= _IN_MEMORY:
-                return
-            self._file = TemporaryFile(buffering=0)  # noqa: SIM115 - it is closed with this object
-            finalize(self, self._file.close)
-            data, self._held = memoryview(self._held), bytearray()
-        while len(data):
-            data = data[self._file.write(data) :]
+        if self._file is None and self._length * self.dtype.itemsize <= SMALL_BYTES:
+            self._parts.append(np.array(values, self.dtype))
+            return
+        with _making_room():
+            if self._file is None:
+                self._file = TemporaryFile(buffering=0)  # noqa: SIM115 - it is closed with this object
+                finalize(self, self._file.close)
+            for part in (*self._parts, np.ascontiguousarray(values, self.dtype)):
+                data = part.view(np.uint8)
+                while len(data):
+                    data = data[self._file.write(data.data) :]
+        self._parts.clear()
 
     def values(self) -> npt.NDArray[Number]:
         """All values, read-only, mapped from disk: pages that are read count as memory until `release`."""
-        if not self._length:
-            return np.empty(0, self.dtype)
-        if not self._map:
-            file = self._file
-            self._map = (
-                bytes(self._held) if file is None else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            )
+        if self._file is None:
+            if len(self._parts) != 1:
+                self._parts = [np.concatenate([np.empty(0, self.dtype), *self._parts])]
+            self._parts[0].flags.writeable = False
+            return self._parts[0]
+        if self._map is None:
+            self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
         return np.frombuffer(self._map, self.dtype)
 
     def release(self) -> None:
         """Let go of the pages that were read: values stay valid, and are read again where they are used."""
-        if isinstance(self._map, mmap.mmap) and hasattr(self._map, "madvise"):
-            self._map.madvise(mmap.MADV_DONTNEED)
+        if self._map is not None:
+            _release(self._map)
 
 
-def disk_array(length: int, dtype: type[Number]) -> npt.NDArray[Number]:
-    """An array of zeros that can be written, on disk where it is large; see `release`."""
-    size = length * np.dtype(dtype).itemsize
-    if size <= _IN_MEMORY:
-        return np.zeros(length, dtype)
-    with TemporaryFile(buffering=0) as file:
-        # A page that is written without its place on disk ends the process where the disk is full.
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(file.fileno(), 0, size)
-        else:
-            while size > file.tell():
-                file.write(_ZEROS[: size - file.tell()])
-        return np.frombuffer(mmap.mmap(file.fileno(), size), dtype)
+class DiskTable:
+    """Columns of numbers by name, which wait on disk."""
 
+    def __init__(self, **columns: type[np.generic]) -> None:
+        self._columns: dict[str, DiskColumn[Any]] = {name: DiskColumn(of) for name, of in columns.items()}
 
-def release(*arrays: npt.NDArray[Any]) -> None:
-    """Let go of the pages of such arrays that were read or written: values stay, and are read again."""
-    for array in arrays:
-        buffer = getattr(array.base, "obj", None)
-        if isinstance(buffer, mmap.mmap) and hasattr(buffer, "madvise"):
-            buffer.madvise(mmap.MADV_DONTNEED)
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values())))
+
+    def append(self, **columns: npt.NDArray[Any]) -> None:
+        """Add rows at the end."""
+        for name, values in columns.items():
+            self._columns[name].append(values)
+
+    def __getitem__(self, column: str) -> npt.NDArray[Any]:
+        """All values of a column: see `DiskColumn.values`."""
+        return self._columns[column].values()
+
+    def release(self) -> None:
+        """Let go of the pages that were read."""
+        for column in self._columns.values():
+            column.release()
 
 
 class Released(Protocol):
@@ -101,42 +108,88 @@ class Released(Protocol):
         ...
 
 
-def pieces(rows: int, *held: Released) -> Iterator[slice]:
-    """Stretches of rows, one after another; what `held` has read of columns is released after each."""
-    for first in range(0, rows, PIECE):
-        yield slice(first, min(first + PIECE, rows))
+def pieces(rows: int, *held: Released, most: int | None = None) -> Iterator[slice]:
+    """Rows one after another, `most` (default: `PIECE`) at a time.
+
+    What `held` has read of columns is released after each.
+    """
+    step = most or PIECE
+    for first in range(0, rows, step):
+        yield slice(first, min(first + step, rows))
         for columns in held:
             columns.release()
 
 
-def in_order(column: DiskColumn[Number]) -> Iterator[tuple[npt.NDArray[Number], npt.NDArray[np.int64]]]:
-    """The values sorted, and the place of each in the column: a stretch of values at a time.
+def disk_array(length: int, dtype: type[Number], value: int = 0) -> npt.NDArray[Number]:
+    """An array of that value which can be written, on disk where it is large; `InputError` without room."""
+    size = length * np.dtype(dtype).itemsize
+    if size <= SMALL_BYTES:
+        return np.full(length, value, dtype)
+    with _making_room(), TemporaryFile(buffering=0) as file:
+        # A page that is written without its place on disk ends the process where the disk is full.
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            while size > file.tell():
+                file.write(_ZEROS[: size - file.tell()])
+        array = np.frombuffer(mmap.mmap(file.fileno(), size), dtype)
+    for rows in pieces(length if value else 0, most=SMALL_BYTES):
+        array[rows] = value
+        release(array)
+    return array
 
-    Equal values are of one stretch, in the column's order.  Pieces of the column are sorted by themselves, on
-    disk, and then merged.
-    """
-    by_piece, places = DiskColumn(column.dtype.type), DiskColumn(np.int64)
-    values, firsts, sample = column.values(), [0], [column.values()[:0]]
-    apart = max(PIECE // _SAMPLES, 1)
-    for here in pieces(len(column), column):
-        own = values[here]
-        order = np.argsort(own, kind="stable")
-        own = own[order]
-        by_piece.append(own)
-        places.append(here.start + order)
-        firsts.append(here.stop)
-        sample.append(own[::apart])
-    whole, place = by_piece.values(), places.values()
-    steps = np.unique(np.sort(np.concatenate(sample))[PIECE // apart :: PIECE // apart])
-    bounds = [
-        first + np.array([0, *np.searchsorted(whole[first:end], steps), end - first])
-        for first, end in pairwise(firsts)
-    ]
-    by_piece.release()
-    for stretch in range(len(steps) + 1 if bounds else 0):
-        parts = [slice(own[stretch], own[stretch + 1]) for own in bounds]
-        merged = np.concatenate([whole[part] for part in parts])
-        order = np.argsort(merged, kind="stable")
-        yield merged[order], np.concatenate([place[part] for part in parts])[order]
-        by_piece.release()
-        places.release()
+
+def on_disk(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
+    """The same values, which wait on disk where they are many: see `release`."""
+    if values.nbytes <= SMALL_BYTES:
+        return values
+    column = DiskColumn(values.dtype.type)
+    column.append(values)
+    return column.values()
+
+
+def taken(values: npt.NDArray[Number], chosen: npt.NDArray[Any]) -> npt.NDArray[Number]:
+    """`values[chosen]`, by indices or a mask, which wait on disk where they are many."""
+    if chosen.dtype == np.bool_:
+        chosen = np.flatnonzero(chosen)
+    column: DiskColumn[Number] = DiskColumn(values.dtype.type)
+    for rows in pieces(len(chosen), most=SMALL_BYTES):
+        column.append(values[chosen[rows]])
+    return column.values()
+
+
+def release(*values: object) -> None:
+    """Let go of the pages that were read of columns, also of those in tuples and dataclasses."""
+    for one in values:
+        if isinstance(one, np.ndarray):
+            _release(_mapped(one))
+        elif isinstance(one, tuple):
+            release(*one)
+        elif is_dataclass(one) and not isinstance(one, type):
+            release(*(getattr(one, field.name) for field in fields(one)))
+
+
+@contextmanager
+def _making_room() -> Iterator[None]:
+    """`InputError` where temporary files find no room."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"temporary files cannot be written: {error.strerror or error}",
+            where=gettempdir(),
+            hint="make room there, or name a folder on a larger disk with TMPDIR",
+        ) from None
+
+
+def _mapped(values: npt.NDArray[Any]) -> object:
+    """What an array is a view of."""
+    base: object = values
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return base.obj if isinstance(base, memoryview) else base
+
+
+def _release(mapped: object) -> None:
+    if isinstance(mapped, mmap.mmap) and hasattr(mapped, "madvise"):
+        mapped.madvise(mmap.MADV_DONTNEED)

@@ -7,16 +7,26 @@ disjoint, non-touching, non-empty pieces; every operation is exact and vectorise
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
+from cclbench import disk_columns
+from cclbench.disk_columns import DiskTable
+from cclbench.disk_order import cuts
 
 Int64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.int32]
 """Where each stands in another array, −1 for none."""
+MOST_PIECES: Final = 1 << 16
+"""Pieces of sets that are worked on at once, some 5 MB: of more a stretch of time after another, on disk."""
+_SAMPLE: Final = 4
+"""One piece of so many tells where stretches end."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,22 +77,105 @@ def union_lengths(owner: Int64 | Index, starts: Int64, ends: Int64, owners: int)
     return total
 
 
+def on_disk(s: Intervals) -> Intervals:
+    """The same set, which waits on disk where it has many pieces."""
+    return Intervals(disk_columns.on_disk(s.starts), disk_columns.on_disk(s.ends))
+
+
+def stretches(*sets: Intervals) -> Iterator[tuple[Intervals, ...]]:
+    """The sets' parts in one stretch of time after another, of some `MOST_PIECES` pieces in all."""
+    if sum(map(len, sets)) <= MOST_PIECES:
+        yield sets
+        return
+    sample = np.concatenate([s.starts[::_SAMPLE] for s in sets])
+    every = np.iinfo(np.int64)
+    for since, until in pairwise([every.min, *cuts(MOST_PIECES // _SAMPLE, sample), every.max]):
+        yield tuple(clipped(s, since, until) for s in sets)
+        disk_columns.release(*sets)
+
+
+def _in_stretches(expression: Callable[..., Intervals], *sets: Intervals) -> Intervals:
+    """What an expression gives of sets, of which an instant's membership depends on that instant alone."""
+    if sum(map(len, sets)) <= MOST_PIECES:
+        return expression(*sets)
+    found = Successive()
+    for parts in stretches(*sets):
+        found.add(expression(*parts))
+    return found.whole()
+
+
+class Successive:
+    """The union of sets, each of which begins where the one before ends, or later; on disk where large."""
+
+    def __init__(self) -> None:
+        self._table = DiskTable(starts=np.int64, ends=np.int64)
+        self._last = EMPTY
+
+    def add(self, part: Intervals) -> None:
+        """Add the next set."""
+        if len(part):
+            # The last piece may go on in the next set.
+            part = _union(self._last, part)
+            self._table.append(starts=part.starts[:-1], ends=part.ends[:-1])
+            self._last = Intervals(part.starts[-1:], part.ends[-1:])
+
+    def whole(self) -> Intervals:
+        """All that was added."""
+        self._table.append(starts=self._last.starts, ends=self._last.ends)
+        self._last = EMPTY
+        return Intervals(self._table["starts"], self._table["ends"])
+
+
 def join(*sets: Intervals) -> Intervals:
     """X ∪ Y ∪ ..."""
-    whole = (EMPTY, *sets)
-    return union(np.concatenate([s.starts for s in whole]), np.concatenate([s.ends for s in whole]))
+    return _in_stretches(_union, EMPTY, *sets)
+
+
+def _union(*sets: Intervals) -> Intervals:
+    return union(np.concatenate([s.starts for s in sets]), np.concatenate([s.ends for s in sets]))
+
+
+class Joined:
+    """The union of sets that come one by one: those that are many wait on disk."""
+
+    def __init__(self, parts: Iterable[Intervals] = ()) -> None:
+        self._parts: list[Intervals] = []
+        self._pieces = 0
+        self._settled: list[Intervals] = []
+        for part in parts:
+            self.add(part)
+
+    def add(self, part: Intervals) -> None:
+        """Add a set."""
+        self._parts.append(part)
+        self._pieces += len(part)
+        if self._pieces > MOST_PIECES // 4:
+            self._settled.append(on_disk(join(*self._parts)))
+            self._parts, self._pieces = [], 0
+
+    def whole(self) -> Intervals:
+        """All that was added."""
+        return join(*self._settled, *self._parts)
 
 
 def intersect(a: Intervals, b: Intervals) -> Intervals:
     """X ∩ Y."""
-    edges, (in_a, in_b) = atoms([a, b])
-    return _pieces(edges, in_a & in_b)
+
+    def both(a: Intervals, b: Intervals) -> Intervals:
+        edges, (in_a, in_b) = atoms([a, b])
+        return _pieces(edges, in_a & in_b)
+
+    return _in_stretches(both, a, b)
 
 
 def subtract(a: Intervals, b: Intervals) -> Intervals:
     r"""X \ Y."""
-    edges, (in_a, in_b) = atoms([a, b])
-    return _pieces(edges, in_a & ~in_b)
+
+    def without(a: Intervals, b: Intervals) -> Intervals:
+        edges, (in_a, in_b) = atoms([a, b])
+        return _pieces(edges, in_a & ~in_b)
+
+    return _in_stretches(without, a, b)
 
 
 def atoms(sets: Sequence[Intervals], cuts: Int64 | None = None) -> tuple[Int64, list[Mask]]:
@@ -114,6 +207,13 @@ def lengths(edges: Int64, mask: Mask, starts: Int64, ends: Int64) -> Int64:
 
 def within(s: Intervals, starts: Int64, ends: Int64) -> Int64:
     """|X ∩ [starts[i], ends[i])| for each window i, shape of `starts`; windows may overlap, in any order."""
+    found = np.zeros(len(starts), np.int64)
+    for (part,) in stretches(s):
+        found += _within(part, starts, ends)
+    return found
+
+
+def _within(s: Intervals, starts: Int64, ends: Int64) -> Int64:
     length_before = np.concatenate([[0], np.cumsum(s.ends - s.starts)])
     end_before = np.concatenate([[np.iinfo(np.int64).min], s.ends])
 

@@ -23,6 +23,7 @@ from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.sources import side_by_side
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import InputError
+from cclbench.freed_memory import hand_back_blocks
 from cclbench.hardware.catalog import users_own
 from cclbench.machine import Machine, machine_of
 from cclbench.normalize.steps import POLICIES
@@ -254,6 +255,8 @@ def _rank_answer(
     metrics: Sequence[str], window: str, steps: Steps | None, model: bool, task: _RankTask
 ) -> Answer:
     view = _rank_view(task, window, steps)
+    if view.large:
+        hand_back_blocks()
     values = rank_rows(view, [METRICS.get(name) for name in metrics], model=model)
     return Answer.of(window_policy(view, window), values.values())
 

@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Columns of numbers that wait on disk."""
 
+import errno
+import os
 from collections import Counter
+from tempfile import gettempdir
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cclbench import disk_columns
-from cclbench.disk_columns import DiskColumn, in_order, pieces
+from cclbench.disk_columns import DiskColumn, DiskTable, disk_array, on_disk, pieces, release, taken
+from cclbench.errors import InputError
 
 
-@pytest.fixture(autouse=True, params=[disk_columns._IN_MEMORY, 0], ids=["in memory", "on disk"])
-def where_columns_wait(request, monkeypatch):
-    monkeypatch.setattr(disk_columns, "_IN_MEMORY", request.param)
+@pytest.fixture(autouse=True, params=["in memory", "on disk"])
+def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns of any size in memory, then on disk."""
+    if request.param == "on disk":
+        monkeypatch.setattr(disk_columns, "SMALL_BYTES", 1)
 
 
 def test_what_is_appended_is_read_in_order():
@@ -76,28 +80,63 @@ def test_pieces_are_all_rows_in_order_and_let_go_of_what_was_read(monkeypatch):
     assert [list(range(10))[here] for here in pieces(10, Pages())] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     assert released["times"] == 3
     assert list(pieces(0)) == []
+    assert list(pieces(5, most=2)) == [slice(0, 2), slice(2, 4), slice(4, 5)]
 
 
-class TestInOrder:
-    """Sorted stretch by stretch: all values with their places, equal ones together."""
+def test_what_is_appended_may_change_afterwards():
+    values = np.arange(3)
+    column = DiskColumn(np.int64)
+    column.append(values)
+    values[:] = 0
+    assert column.values().tolist() == [0, 1, 2]
 
-    @given(values=st.lists(st.integers(-9, 9) | st.integers(-(2**63), 2**63 - 1)), piece=st.integers(1, 9))
-    def test_is_a_stable_sort(self, values, piece):
-        column = DiskColumn(np.int64)
-        column.append(np.array(values, np.int64))
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(disk_columns, "PIECE", piece)
-            found = list(in_order(column))
-        assert [v for own, _ in found for v in own.tolist()] == sorted(values)
-        expected = np.argsort(np.array(values, np.int64), kind="stable").tolist()
-        assert [place for _, own in found for place in own.tolist()] == expected
-        stretches = [set(own.tolist()) for own, _ in found]
-        assert sum(map(len, stretches)) == len(set(values))
 
-    def test_stretches_are_about_as_long_as_pieces(self, monkeypatch):
-        monkeypatch.setattr(disk_columns, "PIECE", 1000)
-        column = DiskColumn(np.uint64)
-        column.append(np.random.default_rng(3).integers(0, 2**64, 20_000, np.uint64))
-        lengths = [len(own) for own, _ in in_order(column)]
-        assert sum(lengths) == 20_000
-        assert max(lengths) < 1500
+def test_columns_of_a_table_have_names():
+    table = DiskTable(at=np.int64, kind=np.int8)
+    assert len(table) == 0
+    table.append(at=np.array([5, 6]), kind=np.array([1, 2]))
+    table.append(at=np.array([7]), kind=np.array([3]))
+    table.release()
+    assert (len(table), table["at"].tolist(), table["kind"].tolist()) == (3, [5, 6, 7], [1, 2, 3])
+    assert table["kind"].dtype == np.int8
+
+
+def test_arrays_wait_on_disk_and_stay_what_they_are():
+    values = np.arange(100, dtype=np.int32)
+    waiting = on_disk(values)
+    release((waiting, [values]), table_of(waiting), None)
+    assert waiting.dtype == np.int32
+    assert waiting.tolist() == values.tolist()
+    assert taken(waiting, np.array([5, 3])).tolist() == [5, 3]
+    assert taken(waiting, values >= 98).tolist() == [98, 99]
+    assert taken(waiting, np.empty(0, np.int64)).tolist() == []
+
+
+def table_of(values: np.ndarray) -> DiskTable:
+    table = DiskTable(one=np.int32)
+    table.append(one=values)
+    return table
+
+
+def test_an_array_is_changed_in_place():
+    numbers = disk_array(5, np.int64, -1)
+    numbers[2] += 8
+    release(numbers)
+    assert numbers.tolist() == [-1, -1, 7, -1, -1]
+    assert disk_array(0, np.int32, 3).tolist() == []
+
+
+def test_without_room_the_folder_of_temporary_files_is_named(monkeypatch):
+    """Each file is made as one that has no room from the beginning."""
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(disk_columns, "SMALL_BYTES", 1)
+    monkeypatch.setattr(disk_columns, "TemporaryFile", full)
+    said = f"{gettempdir()}: temporary files cannot be written: No space left on device; make room there"
+    with pytest.raises(InputError) as raised:
+        DiskColumn(np.int64).append(np.arange(3))
+    assert str(raised.value).startswith(said)
+    with pytest.raises(InputError):
+        disk_array(3, np.int64)

@@ -42,7 +42,7 @@ def _histories(rank: RankView) -> list[History]:
     found = []
     for history in of_trace(rank.tables, rank=rank.rank):
         if (history.device is None) == rank.on_host and history.time_ns is not None:
-            inside = rank.window_of(history.time_ns) >= 0
+            inside = rank.in_windows(history.time_ns)
             if inside.any():
                 found.append(history.at(inside))
     if not found:

@@ -129,11 +129,11 @@ def _derived_flops(rank: RankView) -> Value:
             "no kernel of the trace states its FLOPs, and no operator has a cost model and recorded arguments"
         )
     return Value(
-        value=float(works.flops[counted].sum()) * NS_PER_S / rank.windows.total,
+        value=works.sum(works.flops, counted) * NS_PER_S / rank.windows.total,
         weight=rank.windows.total,
         provenance="derived",
         reason="by formula from the operators' recorded arguments",
-        coverage=Coverage.of_rows(counted[works.computes], works.time_ns[works.computes]),
+        coverage=works.coverage(works.computes, counted),
     )
 
 

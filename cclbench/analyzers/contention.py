@@ -13,7 +13,7 @@ import pyarrow as pa
 from cclbench import arrow_functions as pc
 from cclbench import intervals
 from cclbench.analyzers.metric import NotApplicable, Value, mean_over_ranks, metric
-from cclbench.analyzers.view.columns import codes, is_category, spans
+from cclbench.analyzers.view.columns import Words, is_category, spans
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.intervals import Int64
 from cclbench.normalize.operators import Ids
@@ -71,7 +71,7 @@ def contention(rank: RankView) -> Value:
 
 def _sums(rank: RankView) -> Iterator[pa.Table]:
     """Of each batch, number and summed duration of compute kernels beside communication, and alone."""
-    shapes = _Shapes(rank.operators("operator", "shapes"))
+    shapes = _Shapes(rank)
     for batch, _ in rank.kernels("name", "category", "operator", *_GRID):
         stated = batch["grid_x"].is_valid()
         compute = batch.filter(pc.and_(stated, pa.array(~is_category(batch, "communication"))))
@@ -101,12 +101,15 @@ def _summed(tables: Sequence[pa.Table]) -> pa.Table:
 class _Shapes:
     """The shapes that operators' calls are recorded with, as codes."""
 
-    def __init__(self, table: pa.Table) -> None:
-        self._ids = Ids(table["operator"].to_numpy())
-        numbers, texts = codes(table, "shapes")
-        self._code = np.where(numbers == texts.index(None), -1, numbers)
+    def __init__(self, rank: RankView) -> None:
+        self._ids = Ids(rank.operators("operator")["operator"].to_numpy())
+        self._words = Words.of(rank.operators("shapes"), "shapes")
 
     def of(self, operators: pa.Array) -> Int64:
         """Code of each operator's shapes, −1 where they are not recorded, shape of `operators`."""
         at = self._ids.index_of(np.asarray(operators.fill_null(_NO_OPERATOR).to_numpy()))
-        return np.asarray(np.append(self._code, -1)[at])
+        none = len(self._words.words) - 1
+        code = np.full(len(at), -1, np.int64)
+        code[at >= 0] = self._words[at[at >= 0]]
+        self._words.release()
+        return np.where(code == none, -1, code)

@@ -14,9 +14,11 @@ from cclbench import arrow_functions as pc
 from cclbench import intervals
 from cclbench.analyzers.metric import Coverage, Failed, NotApplicable, Unknown, Value, metric
 from cclbench.analyzers.view.columns import codes, is_category, spans
+from cclbench.analyzers.view.operator_calls import Float64
 from cclbench.analyzers.view.platform import accelerator, hbm_bytes_per_s, peak_flops_per_s
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, per_step, share
+from cclbench.analyzers.view.works import Works
 from cclbench.schema import COPY_DIRECTIONS
 
 _NO_COPIES_ON_HOST = "nothing is copied to it"
@@ -118,8 +120,8 @@ def hbm_utilization(rank: RankView) -> Value:
                 "the trace states no device-memory traffic, and no operator has a cost model and recorded"
                 " arguments"
             )
-        moved = int(works.bytes[counted].sum())
-        coverage = Coverage.of_rows(counted[works.computes], works.time_ns[works.computes])
+        moved = int(works.sum(works.bytes, counted))
+        coverage = works.coverage(works.computes, counted)
     could = rank.windows.total / NS_PER_S * hbm_bytes_per_s(rank)
     if moved > could:
         raise Failed(f"the trace states {moved / could:.3g} of what the accelerator's memory can carry")
@@ -154,7 +156,7 @@ def hbm_utilization(rank: RankView) -> Value:
 )
 def bound_share(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator("the trace states no memory traffic of it")
-    pieces, coverage = list[intervals.Intervals](), Coverage(0, 0, 0, 0)
+    pieces, coverage = intervals.Joined(), Coverage(0, 0, 0, 0)
     for batch in rank.tables.events(("kernel",), ("start_ns", "dur_ns", "category", "flops", "hbm_bytes")):
         batch = batch.filter(pa.array(~is_category(batch, "communication")))
         stated = pc.and_(batch["flops"].is_valid(), batch["hbm_bytes"].is_valid())
@@ -163,11 +165,12 @@ def bound_share(rank: RankView) -> Iterator[Value]:
         if len(known):
             ridge = peak_flops_per_s(rank) / hbm_bytes_per_s(rank)
             left = known["flops"].to_numpy() < ridge * known["hbm_bytes"].to_numpy()
-            pieces.append(intervals.union(*spans(known.filter(pa.array(left)))))
+            pieces.add(intervals.union(*spans(known.filter(pa.array(left)))))
+    bound = pieces.whole()
     if not coverage.rows:
-        pieces, coverage = _derived_bound(rank)
+        bound, coverage = _derived_bound(rank)
     p = rank.parts
-    bound = intervals.intersect(intervals.join(*pieces), rank.compute)
+    bound = intervals.intersect(bound, rank.compute)
     silent = {"kernels of unknown FLOPs or traffic, counted as not bound": coverage.all_rows - coverage.rows}
     for value in share(rank, rank.inside(bound), p.compute_only + p.overlapped, of="compute time"):
         if value.step is None:
@@ -175,17 +178,21 @@ def bound_share(rank: RankView) -> Iterator[Value]:
         yield replace(value, provenance="derived")
 
 
-def _derived_bound(rank: RankView) -> tuple[list[intervals.Intervals], Coverage]:
+def _derived_bound(rank: RankView) -> tuple[intervals.Intervals, Coverage]:
     """When kernels run whose operators' bytes take longer than their FLOPs; and what that rests on."""
     works, memory = rank.works, hbm_bytes_per_s(rank)
-    arithmetic = works.compute_ns(accelerator(rank).peak_flops_per_s, None)
-    moving = works.bytes / memory * NS_PER_S
-    counted = works.computes & ~np.isnan(arithmetic) & ~np.isnan(moving)
+    peaks = accelerator(rank).peak_flops_per_s
+
+    def times(some: Works) -> tuple[Float64, Float64]:
+        """Of arithmetic and of memory."""
+        return some.compute_ns(peaks, None), some.bytes / memory * NS_PER_S
+
+    counted = works.computes & works.told(lambda some: np.asarray(~np.isnan(times(some)).any(axis=0)))
     if not counted.any():
         raise NotApplicable(
             "no kernel of the trace states both its FLOPs and its memory traffic, and no operator has a cost"
             " model and recorded arguments"
         )
     with np.errstate(invalid="ignore"):
-        bound = works.when(counted & (arithmetic < moving))
-    return [bound], Coverage.of_rows(counted[works.computes], works.time_ns[works.computes])
+        bound = works.when(counted & works.told(lambda some: np.less(*times(some))))
+    return bound, works.coverage(works.computes, counted)

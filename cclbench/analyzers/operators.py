@@ -9,17 +9,19 @@ from itertools import zip_longest
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
 from cclbench import intervals
-from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, metric
+from cclbench.analyzers.metric import NotApplicable, Unknown, Value, metric
 from cclbench.analyzers.view.categories import innermost, shares
 from cclbench.analyzers.view.columns import codes, spans
 from cclbench.analyzers.view.model_flops import flops_per_step
-from cclbench.analyzers.view.operators import PRODUCTS, Float64, Works
+from cclbench.analyzers.view.operator_calls import PRODUCTS, Float64
 from cclbench.analyzers.view.platform import accelerator, card_field, hbm_bytes_per_s
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, parts_over_ranks, per_step
-from cclbench.intervals import Intervals, Mask
+from cclbench.analyzers.view.works import Works
+from cclbench.intervals import Intervals, Joined, Mask
 from cclbench.normalize.operators import is_wrapper
 from cclbench.schema import CATEGORIES, PHASES
 
@@ -73,16 +75,16 @@ def roofline_efficiency(rank: RankView) -> Iterator[Value]:
 def _efficiency(works: Works, chosen: Mask, ideal: Float64, what: str, category: str | None = None) -> Value:
     """Σ ideal / Σ time of the chosen works whose ideal time is known."""
     used = chosen & ~np.isnan(ideal)
-    time = int(works.time_ns[used].sum())
+    time = int(works.sum(works.time_ns, used))
     if not time:
         why = "" if not chosen.any() else f": of {int(chosen.sum())} {what} none has a cost model and a peak"
         raise NotApplicable(f"no {what} in the window whose least time is known{why}")
     return Value(
-        value=float(ideal[used].sum()) / time,
+        value=works.sum(ideal, used) / time,
         weight=time,
         provenance="derived",
         reason=_DERIVED,
-        coverage=Coverage.of_rows(used[chosen], works.time_ns[chosen]),
+        coverage=works.coverage(chosen, used),
         category=category,
     )
 
@@ -106,7 +108,7 @@ def above_roofline(rank: RankView) -> Iterator[Value]:
         raise NotApplicable("no operator in the window has a known least time")
     above = np.where(used, np.maximum(works.time_ns - np.nan_to_num(ideal), 0), 0)
     windows = len(rank.windows) * NS_PER_S
-    coverage = Coverage.of_rows(used[works.computes], works.time_ns[works.computes])
+    coverage = works.coverage(works.computes, used)
     whole = float(above.sum()) / windows
     yield Value(value=whole, provenance="derived", reason=_DERIVED, coverage=coverage)
     for code in np.unique(works.category[used]).tolist():
@@ -152,15 +154,15 @@ def model_flops_share(rank: RankView) -> Iterator[Value]:
     needed = flops_per_step(rank)[None] / int(card_field(rank, "hardware.count"))
     works = rank.works
     products = works.computes & ~np.isnan(works.flops) & np.isin(works.kind, _products(works))
-    ran = float(works.flops[products].sum())
+    ran = works.sum(works.flops, products)
     if not ran:
         raise NotApplicable("no matrix product, convolution or attention has recorded arguments")
     if rank.windows.policy == "trace":
         raise NotApplicable("FLOPs per step need steps: the window is the whole trace")
-    again = float(works.flops[products & works.recomputed].sum()) / ran
+    again = works.sum(works.flops, products & works.recomputed) / ran
     silent = works.computes & np.isnan(works.flops)
-    time = int(works.time_ns[works.computes].sum())
-    without = int(works.time_ns[silent].sum()) / time if time else 0.0
+    time = int(works.sum(works.time_ns, works.computes))
+    without = int(works.sum(works.time_ns, silent)) / time if time else 0.0
     yield Value(
         value=needed * len(rank.windows) / ran,
         provenance="derived",
@@ -226,24 +228,33 @@ _MOST_SETS: Final = 60
 
 def _device_sets(rank: RankView, column: str) -> dict[str, Intervals]:
     """When device rows run, by a word of theirs."""
-    found: dict[str | None, list[Intervals]] = {}
-    for batch in rank.tables.events(("kernel", "copy", "memset"), ("start_ns", "dur_ns", column)):
-        starts, ends = spans(batch)
-        numbers, words = codes(batch, column)
-        for number in np.unique(numbers).tolist():
-            own = numbers == number
-            found.setdefault(words[number], []).append(intervals.union(starts[own], ends[own]))
+    kinds = ("kernel", "copy", "memset")
+    found = {word for batch in rank.tables.events(kinds, (column,)) for word in _words(batch, column)}
     paths = [word.split("/") for word in found if word and column == "module"]
     depth = 1 + next((n for n, at in enumerate(zip_longest(*paths)) if len({*at} - {None}) > 1), 0)
-    pieces: dict[str, list[Intervals]] = {}
-    for word, parts in found.items():
-        pieces.setdefault(_label(column, word, depth), []).extend(parts)
-    sets = {label: intervals.join(*parts) for label, parts in sorted(pieces.items())}
+    pieces: dict[str, Joined] = {}
+    for batch in rank.tables.events(kinds, ("start_ns", "dur_ns", column)):
+        starts, ends = spans(batch)
+        numbers, words = codes(batch, column)
+        labels = [_label(column, word, depth) for word in words]
+        place = {label: number for number, label in enumerate(dict.fromkeys(labels))}
+        labelled = np.array([place[label] for label in labels])[numbers]
+        for label, number in place.items():
+            own = labelled == number
+            if own.any():
+                pieces.setdefault(label, Joined()).add(intervals.union(starts[own], ends[own]))
+    sets = {label: parts.whole() for label, parts in sorted(pieces.items())}
     if len(sets) <= _MOST_SETS:
         return sets
     first = sorted(sets, key=lambda label: -sets[label].length)[:_MOST_SETS]
     rest = intervals.join(*(own for label, own in sets.items() if label not in first))
     return {label: sets[label] for label in sorted(first)} | {"others": rest}
+
+
+def _words(batch: pa.RecordBatch, column: str) -> set[str | None]:
+    """The words that rows have."""
+    numbers, words = codes(batch, column)
+    return {words[number] for number in np.unique(numbers).tolist()}
 
 
 def _label(column: str, word: str | None, depth: int) -> str:

@@ -43,7 +43,11 @@ def rank_rows(view: RankView, metrics: Sequence[Metric], *, model: bool = False)
 
     With `model` a metric that does not apply is modelled, where it has a stand-in.
     """
-    found = {m.name: _answer(partial(m.per_rank, view), m) for m in metrics if m.per_rank is not None}
+    found: dict[str, list[Value]] = {}
+    for m in metrics:
+        if m.per_rank is not None:
+            found[m.name] = _answer(partial(m.per_rank, view), m)
+            view.rest()
     for m in metrics:
         if model and m.name in STAND_INS and found[m.name][0].status == "not_applicable":
             found[m.name] = _modelled(view, m, found[m.name])

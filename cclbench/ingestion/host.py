@@ -12,11 +12,14 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from cclbench.classify.serving_steps import is_vllm_step, serving_phase
-from cclbench.ingestion.host_rows import HostRows, Stretch, cuts, read_calls, read_named
+from cclbench.disk_order import cuts
+from cclbench.ingestion.host_rows import HostRows, Stretch, read_calls, read_named
 from cclbench.ingestion.launched import Launched
 from cclbench.intervals import Index, Int64
 from cclbench.normalize.phases import HostStretch, Phases, Training, runs_node, starts_backward
 
+STRETCH_ROWS: Final = 1 << 16
+"""Rows that begin in a stretch of time, about."""
 MODULE: Final = "nn.Module: "
 _FRAMEWORK: Final = re.compile(
     r"(.*/)?(torch|jax|jaxlib)/|<|nn\.Module: |.*/lib/python[\d.]*/"
@@ -46,7 +49,7 @@ class Host:
         annotations = read_named(folder, "annotation", at, lambda _: True)
         python = read_named(folder, "python", at, _tells)
         starts = (read.columns["start_ns"].values() for read in (calls, annotations, python))
-        found = cuts(*starts, *(at or {}).values())
+        found = np.array(cuts(STRETCH_ROWS, *starts, *(at or {}).values()), np.int64)
         del at, stated
         if launched is not None:
             launched.release()

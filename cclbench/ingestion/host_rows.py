@@ -20,15 +20,11 @@ import pyarrow.parquet as pq
 from cclbench.disk_columns import DiskColumn, disk_array, pieces, release
 from cclbench.formats import Names
 from cclbench.ingestion.part import ROW_GROUP
-from cclbench.intervals import Index, Int64, Mask, begins
+from cclbench.intervals import Index, Int64, Mask
 from cclbench.normalize.operators import Ranges
 from cclbench.normalize.phases import Named, Vocabulary, among
 
 ARGUMENTS: Final = ("shapes", "dtypes", "strides", "values")
-STRETCH_ROWS: Final = 1 << 16
-"""Rows that begin in a stretch of time, about."""
-_SAMPLED: Final = 64
-"""One row in so many tells where a stretch ends."""
 _SPANS: Final = ("track", "start_ns", "dur_ns", "name")
 _RANGES: Final = {**dict.fromkeys(("track", "start_ns", "end_ns"), np.int64), "name": np.int32}
 _CALLS: Final = {
@@ -178,14 +174,6 @@ class HostRows:
     def release(self) -> None:
         """Let go of what was read."""
         release(*self.columns.values())
-
-
-def cuts(*starts: Int64) -> Int64:
-    """Instants between stretches in which some `STRETCH_ROWS` of those starts lie, sorted."""
-    sampled = np.sort(np.concatenate([one[::_SAMPLED] for one in starts]))
-    every = max(STRETCH_ROWS // _SAMPLED, 1)
-    found = sampled[every::every]
-    return found[begins(found)]
 
 
 def read_calls(folder: Path, launched: Mapping[int, Int64] | None, stated: Int64) -> tuple[Read, int]:

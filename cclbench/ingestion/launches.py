@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from cclbench.disk_columns import DiskColumn, in_order
+from cclbench.disk_columns import DiskColumn
+from cclbench.disk_order import in_order
 from cclbench.ingestion.part import ROW_GROUP
 from cclbench.intervals import Int64, Mask
 

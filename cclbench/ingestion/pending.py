@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cclbench import classify
-from cclbench.disk_columns import DiskColumn, in_order, pieces
+from cclbench.disk_columns import DiskColumn, pieces
+from cclbench.disk_order import in_order
 from cclbench.ingestion import plausible
 from cclbench.ingestion.evidence import of_file
 from cclbench.ingestion.launches import Launches

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cclbench import intervals
-from cclbench.disk_columns import DiskColumn, in_order
+from cclbench.disk_columns import DiskColumn
+from cclbench.disk_order import in_order
 from cclbench.intervals import Index, Int64, Intervals, Mask
 
 _LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max

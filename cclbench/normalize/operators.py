@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from cclbench import intervals
+from cclbench.disk_columns import on_disk, release, taken
 from cclbench.intervals import Index, Int64, Mask
 
 _WRAPPER: Final = re.compile(r"(?:torch::)?autograd::|[^:]*$")
@@ -94,7 +95,8 @@ def joined(*several: Ranges) -> tuple[Ranges, Int64]:
 def nearest(parents: Index, flag: Mask) -> Index:
     """Index of the nearest flagged one of each and what holds it, −1 for none."""
     none = np.int32(len(parents))
-    step = np.append(np.where(flag, np.arange(none), parents), none)  # where parents say −1: the last
+    own = np.arange(len(parents), dtype=np.int32)
+    step = np.append(np.where(flag, own, parents), none)  # where parents say −1: the last
     while ((further := step[step]) != step).any():
         step = further
     found = step[:-1]
@@ -105,15 +107,18 @@ class Ids:
     """Ids of calls, in any order: where each stands."""
 
     def __init__(self, ids: Int64) -> None:
-        self._order = np.argsort(ids, kind="stable").astype(np.int32)
-        self._sorted = ids[self._order]
+        order = np.argsort(ids, kind="stable").astype(np.int32)
+        self._order, self._sorted = on_disk(order), taken(ids, order)
 
     def index_of(self, wanted: Int64) -> Index:
         """Index of each id, −1 where it is none, shape of `wanted`."""
         at = np.searchsorted(self._sorted, wanted)
+        found = np.full(len(wanted), -1, np.int32)
         known = at < len(self._sorted)
         known[known] = self._sorted[at[known]] == wanted[known]
-        return np.where(known, np.append(self._order, -1)[at], -1)
+        found[known] = self._order[at[known]]
+        release(self._order, self._sorted)
+        return found
 
 
 NO_RANGES = Ranges(*(np.empty(0, np.int64) for _ in range(3)))

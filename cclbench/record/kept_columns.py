@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank whose columns of events are read once, as far as they fit into a bounded memory."""
+"""A rank whose columns of events are decoded once: a bounded part of them in memory, others on disk."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from tempfile import TemporaryFile
+from typing import IO, Final, NamedTuple
+from weakref import finalize
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,14 +19,22 @@ from cclbench.record.manifest import RankEntry
 from cclbench.record.run import BATCH_ROWS, Rank
 from cclbench.schema import EVENTS, OPERATORS
 
-MOST_KEPT: Final = 64 << 20
-"""Bytes of a rank's columns that are kept; the others are read each time."""
+MOST_KEPT: Final = 16 << 20
+"""Bytes of a rank's columns that are kept in memory; those that are read more than once wait on disk."""
 SMALL_ROWS: Final = 8192
 """Rows of a file up to which all its columns are read at once: opening it again would take longer."""
 _CELL: Final = 8
 """Bytes of a value at most: numbers, and codes of words."""
 
-_Windows = list[pa.ChunkedArray]
+
+class _OnDisk(NamedTuple):
+    """Where in the file of decoded columns one lies."""
+
+    offset: int
+    size: int
+
+
+_Windows = list[pa.ChunkedArray | _OnDisk]
 """A column in stretches of `BATCH_ROWS` rows, each with the chunks that its dictionaries make."""
 
 
@@ -34,6 +45,7 @@ class RankOfKeptColumns(Rank):
         super().__init__(path, entry, clock_residual_ns)
         self._room = MOST_KEPT
         self._kept: dict[Path, dict[str, _Windows]] = {}
+        self._read_before: set[tuple[Path, str]] = set()
 
     def _batches(self, path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         kept = self._kept.setdefault(path, {})
@@ -43,7 +55,9 @@ class RankOfKeptColumns(Rank):
             return
         schema = pa.schema([EVENTS.field(name) for name in columns])
         for stretch in zip(*(kept[name] for name in columns), strict=True):
-            yield from pa.Table.from_arrays(stretch, schema=schema).to_batches()
+            yield from pa.Table.from_arrays(
+                [self._column(own) for own in stretch], schema=schema
+            ).to_batches()
 
     def operators(self, columns: Sequence[str] | None = None) -> pa.Table:
         """See `Rank`; read once, with all columns, where there is room for them."""
@@ -60,20 +74,48 @@ class RankOfKeptColumns(Rank):
         return super().operators()
 
     def _read(self, path: Path, lacking: Sequence[str]) -> bool:
-        """Read and keep those columns, where there is room for them."""
+        """Read and keep those columns: where memory has no room, on disk, if they were read before."""
         kept = self._kept[path]
         with opened_table(path, EVENTS) as file:
             rows = file.metadata.num_rows
             if rows <= SMALL_ROWS:
                 lacking = [name for name in EVENTS.names if name not in kept]
             size = rows * len(lacking) * _CELL
-            if size > self._room:
+            in_memory = size <= self._room
+            if in_memory:
+                self._room -= size
+            elif not self._read_before.issuperset(wanted := {(path, name) for name in lacking}):
+                self._read_before |= wanted
                 return False
-            self._room -= size
-            stretches = list(_stretches(file, lacking, path))
-        for name in lacking:
-            kept[name] = [_contiguous(table[name]) for table in stretches]
+            found: dict[str, _Windows] = {name: [] for name in lacking}
+            for table in _stretches(file, lacking, path):
+                for name, windows in found.items():
+                    column = _contiguous(table[name])
+                    windows.append(column if in_memory else self._written(column))
+        kept |= found
         return True
+
+    def _column(self, kept: pa.ChunkedArray | _OnDisk) -> pa.ChunkedArray:
+        if not isinstance(kept, _OnDisk):
+            return kept
+        self._file.seek(kept.offset)
+        return pa.ipc.open_stream(self._file.read(kept.size)).read_all()[0]
+
+    def _written(self, column: pa.ChunkedArray) -> _OnDisk:
+        sink = pa.BufferOutputStream()
+        table = pa.table([column], ["column"])
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        data = sink.getvalue()
+        offset = self._file.seek(0, os.SEEK_END)
+        self._file.write(data)
+        return _OnDisk(offset, data.size)
+
+    @cached_property
+    def _file(self) -> IO[bytes]:
+        file = TemporaryFile()  # noqa: SIM115 - it is closed with this object
+        finalize(self, file.close)
+        return file
 
 
 def _stretches(file: pq.ParquetFile, columns: Sequence[str], path: Path) -> Iterator[pa.Table]:

@@ -271,6 +271,11 @@ class Rank:
         """What the rank's trace says of itself."""
         return self.entry.facts
 
+    @property
+    def rows(self) -> int:
+        """How many events it has."""
+        return sum(self.entry.rows.values())
+
     def events(self, kinds: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Those columns of the events of those kinds, in bounded batches, in a fixed order."""
         for kind in _checked_names("kind of event", kinds, KINDS):

@@ -44,7 +44,7 @@ class Tables:
         self._steps = [given | dict(row) for row in steps]
         self._operators = [_OPERATOR | dict(row) for row in operators]
         self.facts, self._rows_a_batch = facts, rows_a_batch
-        self.clock_residual_ns = clock_residual_ns
+        self.clock_residual_ns, self.rows = clock_residual_ns, len(self._events)
 
     def events(self, kinds: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         rows = [row for row in self._events if row["kind"] in kinds]

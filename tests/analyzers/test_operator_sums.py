@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hand_made import a_rank, card, comm, compute, event, window
 
+from cclbench.analyzers.view.device_works import NO_CALLS, NOT_LINKED
 from cclbench.analyzers.view.operator_sums import BY, Sums, rank_sums
-from cclbench.analyzers.view.operators import NO_CALLS, NOT_LINKED
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.errors import UsageError
 

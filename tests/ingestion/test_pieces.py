@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import cclbench
-from cclbench import disk_columns
+from cclbench import disk_columns, disk_order
 
 SOURCES = (
     "kineto/sampled_2of128",
@@ -37,7 +37,8 @@ def tables(run: cclbench.Run) -> dict[str, object]:
 def both_ways(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = tables(cclbench.ingest(source, store=tmp_path / "whole", allow_truncated=True))
     monkeypatch.setattr(disk_columns, "PIECE", 61)
-    monkeypatch.setattr(disk_columns, "_IN_MEMORY", 100)
+    monkeypatch.setattr(disk_order, "_ROWS", 61)
+    monkeypatch.setattr(disk_columns, "SMALL_BYTES", 100)
     in_pieces = tables(cclbench.ingest(source, store=tmp_path / "pieces", allow_truncated=True))
     assert len(whole) > 5
     assert in_pieces == whole

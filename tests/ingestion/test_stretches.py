@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import cclbench
-from cclbench import disk_columns
-from cclbench.ingestion import host_rows
-from cclbench.ingestion.host_rows import HostRows, cuts, read_named
+from cclbench import disk_columns, disk_order
+from cclbench.disk_order import cuts
+from cclbench.ingestion import host
+from cclbench.ingestion.host_rows import HostRows, read_named
 
 Event = dict[str, Any]
 MAIN, ENGINE = 1, 2
@@ -26,9 +27,9 @@ MAIN, ENGINE = 1, 2
 @pytest.fixture
 def in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stretches of some ten rows, and no array in memory."""
-    monkeypatch.setattr(host_rows, "STRETCH_ROWS", 10)
-    monkeypatch.setattr(host_rows, "_SAMPLED", 1)
-    monkeypatch.setattr(disk_columns, "_IN_MEMORY", 0)
+    monkeypatch.setattr(host, "STRETCH_ROWS", 10)
+    monkeypatch.setattr(disk_order, "_SAMPLE", 1)
+    monkeypatch.setattr(disk_columns, "SMALL_BYTES", 1)
 
 
 def event(category: str, name: str, begin: int, end: int, thread: int = MAIN, **args: Any) -> Event:
@@ -138,7 +139,7 @@ def test_tables_of_a_cpu_are_equal(trace: Path, tmp_path: Path, request: pytest.
 def test_tables_of_real_traces_are_equal(
     name: str, test_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_rows, "STRETCH_ROWS", 500)
+    monkeypatch.setattr(host, "STRETCH_ROWS", 500)
     stretches = cclbench.ingest(test_data / "kineto" / name, store=tmp_path / "stretches", jobs=1)
     monkeypatch.undo()
     whole = dict(tables(cclbench.ingest(test_data / "kineto" / name, store=tmp_path / "whole", jobs=1)))
@@ -155,7 +156,7 @@ def test_a_stretch_has_its_own_rows_and_those_that_last_into_it(tmp_path: Path) 
     table = pa.table({"track": track, "start_ns": start, "dur_ns": length, "name": name})
     pq.write_table(table, tmp_path / "annotation-000.parquet")
     read = read_named(tmp_path, "annotation", None, lambda _: True)
-    rows = HostRows(read, cuts(read.columns["start_ns"].values()))
+    rows = HostRows(read, np.array(cuts(10, read.columns["start_ns"].values())))
     assert rows.stretches == 2
     first = rows.stretch(0)
     rows.go_on(first, 0)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cclbench import disk_columns
+from cclbench import disk_order
 from cclbench.normalize.device_rows import DeviceRows, extents, own_shares
 
 STEPS = 3
@@ -42,7 +42,7 @@ def test_shares_are_those_of_all_instants(rows, length, window):
     """A nanosecond at a time: of those in a window in which a kernel runs, those in which an own one does."""
     starts, ends = (np.array(bounds) for bounds in zip(*WINDOWS, strict=True))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(disk_columns, "PIECE", 2)
+        patched.setattr(disk_order, "_ROWS", 2)
         shares = own_shares(list(in_pieces(rows, length)), starts, ends, np.array(window, np.int32))
     kernels = [row for row in rows if row[3]]
     expected = []

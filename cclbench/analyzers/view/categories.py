@@ -12,24 +12,25 @@ from cclbench.analyzers.view.columns import codes, spans
 from cclbench.analyzers.view.exposed import Shared
 from cclbench.analyzers.view.host_ops import HostOps, host_ops
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.intervals import Int64, Intervals
+from cclbench.disk_columns import release
+from cclbench.intervals import Int64, Intervals, Joined
 
 _OTHER = "other"
-_MOST_PIECES = 1 << 17
-"""Pieces of sets whose shares are told at once, some 10 MB."""
+_MOST_PIECES = 1 << 16
+"""Pieces of sets whose shares are told at once, some 5 MB."""
 
 
 def kernels_by_category(rank: RankView) -> dict[str, Intervals]:
     """When a kernel of each category runs, communication among them; what has no category is `other`."""
-    pieces: dict[str, list[Intervals]] = {}
+    pieces: dict[str, Joined] = {}
     for batch in rank.tables.events(("kernel",), ("start_ns", "dur_ns", "category")):
         starts, ends = spans(batch)
         numbers, words = codes(batch, "category")
         for number in np.unique(numbers).tolist():
             here = numbers == number
             own = intervals.union(starts[here], ends[here])
-            pieces.setdefault(words[number] or _OTHER, []).append(own)
-    return {name: intervals.join(*parts) for name, parts in pieces.items()}
+            pieces.setdefault(words[number] or _OTHER, Joined()).add(own)
+    return {name: parts.whole() for name, parts in pieces.items()}
 
 
 def compute_by_category(rank: RankView) -> dict[str, Intervals]:
@@ -97,6 +98,7 @@ def shares(sets: dict[str, Intervals], window_starts: Int64, window_ends: Int64)
         if len(own):
             starts, ends = window_starts[own], window_ends[own]
             here = [intervals.clipped(s, int(starts[0]), int(ends[-1])) for s in sets.values()]
+            release(*sets.values())
             for crowd, ns in _shared(here, starts, ends):
                 found.setdefault(crowd, np.zeros((len(sets), windows), np.int64))[:, own] = ns
     crowds = sorted(found)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from cclbench import arrow_functions as pc
 from cclbench.analyzers.view.allocator import History
 from cclbench.analyzers.view.snapshots import of_snapshots
+from cclbench.disk_columns import DiskTable, taken
 
 if TYPE_CHECKING:
     from cclbench.record.run import Rank, Run
@@ -27,22 +28,30 @@ def of_trace(tables: Rank, *, rank: int, source: str | None = None) -> Iterator[
     A moment is an event: what was before the first one is not told.
     """
     columns = ("name", "start_ns", "device", "bytes", "reserved")
-    batches = [_memory_rows(batch) for batch in tables.events(("other",), columns)]
-    rows = pa.Table.from_batches(batches).sort_by("start_ns") if batches else None
-    if rows is None or not len(rows):
-        return
-    devices = rows["device"].fill_null(-1).to_numpy()
-    for device in np.unique(devices).tolist():
-        own = rows.filter(pa.array(devices == device))
-        whole = own["reserved"].null_count == 0
+    moments: dict[int, DiskTable] = {}
+    unknown: set[int] = set()
+    for batch in tables.events(("other",), columns):
+        rows = _memory_rows(batch)
+        devices = rows["device"].fill_null(-1).to_numpy()
+        for device in np.unique(devices).tolist():
+            own = rows.filter(pa.array(devices == device))
+            if own["reserved"].null_count:
+                unknown.add(device)
+            moments.setdefault(device, DiskTable(time=np.int64, bytes=np.int64, reserved=np.int64)).append(
+                time=own["start_ns"].to_numpy(),
+                bytes=own["bytes"].to_numpy(),
+                reserved=own["reserved"].fill_null(0).to_numpy(),
+            )
+    for device, table in sorted(moments.items()):
+        order = np.argsort(table["time"], kind="stable").astype(np.int32)
         yield History(
             source=source,
             file=None,
             rank=rank,
             device=None if device < 0 else device,
-            time_ns=own["start_ns"].to_numpy(),
-            allocated=own["bytes"].to_numpy(),
-            reserved=own["reserved"].to_numpy() if whole else None,
+            time_ns=taken(table["time"], order),
+            allocated=taken(table["bytes"], order),
+            reserved=None if device in unknown else taken(table["reserved"], order),
         )
 
 

@@ -4,20 +4,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from cclbench import intervals
 from cclbench.analyzers.view.columns import codes, spans
-from cclbench.intervals import Int64, Intervals, Mask
+from cclbench.analyzers.view.launches import ROWS_AT_ONCE, LaunchCalls
+from cclbench.disk_columns import pieces, release
+from cclbench.intervals import Int64, Intervals, Joined, Mask
 from cclbench.normalize.phases import LOADER
 
 if TYPE_CHECKING:
-    from cclbench.analyzers.view.launches import LaunchCalls
     from cclbench.analyzers.view.rank_view import RankView
 
 HELD: Final = ("loading", "allocation", "synchronization", "launch", "operators", "elsewhere")
@@ -49,44 +50,72 @@ def host_gaps(rank: RankView) -> HostGaps:
     and no longer than the wait, but for loading and allocation.
     """
     late, calls = rank.idle.late, rank.launch_calls
-    thread = calls.threads[late.call]
-    found: dict[str, list[Intervals]] = {held: [] for held in HELD}
-    called = calls.starts[late.call].clip(late.starts, late.ends)
-    found["launch"].append(intervals.union(called, late.ends))
-    rows = _rows_by_thread(rank, np.unique(thread))
-    waited: list[Intervals] = []
-    for one, held in rows.items():
-        own = thread == one
-        starts, until = late.starts[own], called[own]
-        wait = _blocked(held["blocking"], starts)
-        after = _first_after(held["blocking"], calls, one)[late.call[own]]
-        ends = np.minimum(late.ends[own], starts + RESTART_NS)
-        waited.append(intervals.union(starts[after], ends[after]))
-        drained = np.minimum(starts + wait, until)
-        blocked, free = intervals.union(starts, drained), intervals.union(drained, until)
-        for name in ("loading", "allocation"):
-            here = held[name]
-            found[name] += [intervals.intersect(blocked, here), intervals.intersect(free, here)]
-            blocked, free = intervals.subtract(blocked, here), intervals.subtract(free, here)
-        found["synchronization"].append(blocked)
-        for name in ("synchronization", "launch", "operators"):
-            found[name].append(intervals.intersect(free, held[name]))
-            free = intervals.subtract(free, held[name])
-        found["elsewhere"].append(free)
-    by = {name: intervals.join(*parts) for name, parts in found.items()}
-    return HostGaps(by, intervals.join(*waited))
+    found, waited = {held: Joined() for held in HELD}, Joined()
+    some = list(pieces(len(late.call), most=ROWS_AT_ONCE))
+    threads = sorted({thread for own in some for thread in np.unique(calls.threads[late.call[own]]).tolist()})
+    rows = _rows_by_thread(rank, np.array(threads, np.int64))
+    after = np.zeros(len(calls), np.bool_)
+    for thread, held in rows.items():
+        after |= _first_after(held["blocking"], calls, thread)
+    for own in some:
+        starts, ends, call = late.starts[own], late.ends[own], late.call[own]
+        called = calls.starts[call].clip(starts, ends)
+        thread_of = calls.threads[call]
+        found["launch"].add(intervals.union(called, ends))
+        for thread in np.unique(thread_of).tolist():
+            here = thread_of == thread
+            gaps = _Gaps(starts[here], ends[here], called[here])
+            first_after = after[call[here]]
+            until = np.minimum(gaps.ends, gaps.starts + RESTART_NS)
+            waited.add(intervals.union(gaps.starts[first_after], until[first_after]))
+            for name, part in _held(gaps, rows[thread]):
+                found[name].add(part)
+        release(late, calls)
+    by = {name: parts.whole() for name, parts in found.items()}
+    return HostGaps(by, waited.whole())
+
+
+class _Gaps(NamedTuple):
+    """Gaps that a thread's launches end, in order; arrays of shape (gaps,), times in ns."""
+
+    starts: Int64
+    ends: Int64
+    called: Int64
+    """Begin of the call that launches what ends the gap, within the gap."""
+
+
+def _held(gaps: _Gaps, held: dict[str, Intervals]) -> Iterator[tuple[str, Intervals]]:
+    """What held the thread in the gaps until it called, by `HELD`."""
+    drained = np.minimum(gaps.starts + _blocked(held["blocking"], gaps.starts), gaps.called)
+    blocked, free = intervals.union(gaps.starts, drained), intervals.union(drained, gaps.called)
+    since, until = int(gaps.starts[0]), int(gaps.ends[-1])
+    at = {name: intervals.clipped(held[name], since, until) for name in HELD}
+    release(*held.values())
+    for name in ("loading", "allocation"):
+        yield name, intervals.intersect(blocked, at[name])
+        yield name, intervals.intersect(free, at[name])
+        blocked, free = intervals.subtract(blocked, at[name]), intervals.subtract(free, at[name])
+    yield "synchronization", blocked
+    for name in ("synchronization", "launch", "operators"):
+        yield name, intervals.intersect(free, at[name])
+        free = intervals.subtract(free, at[name])
+    yield "elsewhere", free
 
 
 def _first_after(blocking: Intervals, calls: LaunchCalls, thread: int) -> Mask:
     """Which calls are the thread's first launch after it waited for the device, shape (calls,)."""
-    own = np.flatnonzero(calls.threads == thread)
+    never = np.iinfo(np.int64).min
+    own = np.flatnonzero(calls.threads == thread).astype(np.int32)
     own = own[np.argsort(calls.starts[own], kind="stable")]
-    before = np.append(np.iinfo(np.int64).min, calls.ends[own][:-1])
-    last = np.append(blocking.ends, np.iinfo(np.int64).min)[
-        np.searchsorted(blocking.ends, calls.starts[own], side="right") - 1
-    ]
-    first = np.zeros(len(calls), np.bool_)
-    first[own] = (last >= before) & (last > np.iinfo(np.int64).min)
+    waits = np.append(blocking.ends, never)
+    first, before = np.zeros(len(calls), np.bool_), np.array([never])
+    for some in pieces(len(own), most=ROWS_AT_ONCE):
+        at = own[some]
+        ends = np.append(before, calls.ends[at])
+        last = waits[np.searchsorted(blocking.ends, calls.starts[at], side="right") - 1]
+        first[at] = (last >= ends[:-1]) & (last > never)
+        before = ends[-1:]
+        release(calls)
     return first
 
 
@@ -103,8 +132,8 @@ def _blocked(calls: Intervals, at: Int64) -> Int64:
 
 def _rows_by_thread(rank: RankView, threads: Int64) -> dict[int, dict[str, Intervals]]:
     """When each of the threads does what, by `HELD`; `blocking` are single calls that wait for the device."""
-    parts: dict[int, dict[str, list[Intervals]]] = {
-        thread: {name: [] for name in (*HELD, "blocking")} for thread in threads.tolist()
+    parts: dict[int, dict[str, Joined]] = {
+        thread: {name: Joined() for name in (*HELD, "blocking")} for thread in threads.tolist()
     }
     kinds = ("op", "launch", "sync", "other", "annotation")
     for batch in rank.tables.events(kinds, ("side", "track", "kind", "name", "start_ns", "dur_ns")):
@@ -115,10 +144,8 @@ def _rows_by_thread(rank: RankView, threads: Int64) -> dict[int, dict[str, Inter
             for name, chosen in what.items():
                 rows = chosen & (track == thread)
                 if rows.any():
-                    parts[thread][name].append(intervals.union(starts[rows], ends[rows]))
-    return {
-        thread: {name: intervals.join(*pieces) for name, pieces in of.items()} for thread, of in parts.items()
-    }
+                    parts[thread][name].add(intervals.union(starts[rows], ends[rows]))
+    return {thread: {name: pieces.whole() for name, pieces in of.items()} for thread, of in parts.items()}
 
 
 def _held_by(batch: pa.RecordBatch) -> dict[str, Mask]:

@@ -3,14 +3,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cclbench import intervals
-from cclbench.analyzers.view.launches import LaunchCalls, device_events, previous_ends
-from cclbench.intervals import Int64, Intervals, Mask
+from cclbench.analyzers.view.launches import (
+    ROWS_AT_ONCE,
+    SINCE_EVER,
+    LaunchCalls,
+    device_events,
+    previous_ends,
+)
+from cclbench.disk_columns import DiskTable, release
+from cclbench.disk_order import cuts, parted
+from cclbench.intervals import Index, Int64, Intervals, Successive
 
 if TYPE_CHECKING:
     from cclbench.record.run import Rank
@@ -22,7 +31,7 @@ class LateLaunches:
 
     starts: Int64
     ends: Int64
-    call: Int64
+    call: Index
     """Index of the launch among the rank's launch calls."""
 
 
@@ -43,35 +52,59 @@ def split(
     tables: Rank, calls: LaunchCalls, busy: Intervals, window_starts: Int64, window_ends: Int64
 ) -> Idle:
     """The idle time of a rank, split by what the event that ends each gap waited for; `busy` is C∪K∪M."""
-    gap_starts = np.append(np.append(window_starts, busy.starts).min(), busy.ends)
-    gap_ends = np.append(busy.starts, np.append(window_ends, busy.ends).max())
-    call, free = _launch_and_free(tables, calls, busy.starts)
-    known = call >= 0
-    late = np.zeros(len(call), np.bool_)
-    late[known] = calls.starts[call[known]] > free[known]
-
-    def gaps(chosen: Mask, *, last: bool = False) -> Intervals:
-        chosen = np.append(chosen, last)
-        return intervals.union(gap_starts[chosen], gap_ends[chosen])
-
+    first, last = (
+        np.append(window_starts, busy.starts[:1]).min(),
+        np.append(window_ends, busy.ends[-1:]).max(),
+    )
+    late = DiskTable(starts=np.int64, ends=np.int64, call=np.int32)
+    host, device, unknown = Successive(), Successive(), Successive()
+    any_launch = False
+    for gaps, call, free in _gaps(tables, calls, busy, first):
+        known = call >= 0
+        any_launch |= bool(known.any())
+        is_late = np.zeros(len(call), np.bool_)
+        is_late[known] = calls.starts[call[known]] > free[known]
+        release(calls)
+        starts, ends = gaps
+        late.append(starts=starts[is_late], ends=ends[is_late], call=call[is_late])
+        for into, chosen in ((host, is_late), (device, known & ~is_late), (unknown, ~known)):
+            into.add(intervals.union(starts[chosen], ends[chosen]))
+    unknown.add(intervals.union(np.append(busy.ends[-1:], first)[:1], np.array([last])))
     return Idle(
-        late=LateLaunches(gap_starts[:-1][late], gap_ends[:-1][late], call[late]),
-        host=gaps(late),
-        device=gaps(known & ~late),
-        unknown=gaps(~known, last=True),
-        any_launch=bool(known.any()),
+        late=LateLaunches(late["starts"], late["ends"], late["call"]),
+        host=host.whole(),
+        device=device.whole(),
+        unknown=unknown.whole(),
+        any_launch=any_launch,
     )
 
 
-def _launch_and_free(tables: Rank, calls: LaunchCalls, at: Int64) -> tuple[Int64, Int64]:
-    """Of the device event that starts at each of `at`: the index of its launch and when its stream was free.
+def _gaps(
+    tables: Rank, calls: LaunchCalls, busy: Intervals, first: int
+) -> Iterator[tuple[tuple[Int64, Int64], Int64, Int64]]:
+    """The gaps before the pieces of `busy`, in order; of the device event that ends each one the index of its
+    launch, −1 where that is unknown, and when its stream was free.
 
-    Sorted `at` of shape (gaps,) gives two arrays of that shape; an unknown launch is −1, a stream without an
-    earlier event is free since its beginning.
+    The first gap begins at `first`; a stream without an earlier event is free since its beginning.
     """
     events = device_events(tables)
-    events = events.where(events.ends > events.starts)  # what has no length occupies no stream
-    by_start = np.lexsort((events.stream, events.starts))
-    first = np.searchsorted(events.starts[by_start], at, side="left")
-    launch = calls.of(events.correlations[by_start[first]])
-    return launch, previous_ends(events.ends[by_start], events.stream[by_start])[first]
+    parts = cuts(ROWS_AT_ONCE, events.starts)
+    begin, end = 0, first
+    free_since = np.full(len(events.streams), SINCE_EVER)
+    streams = np.arange(len(events.streams), dtype=np.int32)
+    for until, rows in zip(
+        [*np.searchsorted(busy.starts, parts), len(busy)], parted(events.starts, parts), strict=True
+    ):
+        own = events.where(rows)
+        own = own.where(own.ends > own.starts)  # what has no length occupies no stream
+        own = own.where(np.lexsort((own.stream, own.starts)))
+        release(events)
+        previous = previous_ends(np.append(free_since, own.ends), np.append(streams, own.stream))
+        free = previous[len(streams) :]
+        np.maximum.at(free_since, own.stream, own.ends)
+        at = busy.starts[begin:until]
+        ends = np.append(end, busy.ends[begin:until])
+        begin, end = until, ends[-1]
+        place = np.searchsorted(own.starts, at, side="left")
+        yield (ends[:-1], at), calls.of(own.correlations[place]), free[place]
+        release(busy)

@@ -15,7 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.analyzers.metric import Coverage, Unknown
-from cclbench.intervals import Int64, Mask, begins
+from cclbench.disk_columns import DiskTable, disk_array, pieces, release, taken
+from cclbench.intervals import Index, Int64, Mask, begins
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView
@@ -25,6 +26,8 @@ Stream = tuple[int, int | None]
 """Track and device."""
 _NO_CORRELATION: Final = np.iinfo(np.int64).min
 _NO_DEVICE: Final = -1
+ROWS_AT_ONCE: Final = 1 << 16
+"""Events or calls that are held at once, some megabytes."""
 SINCE_EVER: Final = np.iinfo(np.int64).min
 """Since when a stream is free on which nothing ran."""
 
@@ -48,27 +51,33 @@ class LaunchCalls:
     def of(self, correlations: Int64) -> Int64:
         """Index of the call of each correlation, −1 for none, shape of `correlations`."""
         at = np.searchsorted(self.correlations, correlations)
-        found = np.append(self.correlations, _NO_CORRELATION)[at] == correlations
-        return np.where(found & (correlations != _NO_CORRELATION), at, -1)
+        found = (at < len(self)) & (correlations != _NO_CORRELATION)
+        found[found] = self.correlations[at[found]] == correlations[found]
+        return np.where(found, at, -1)
 
-    def where(self, chosen: Mask | Int64) -> LaunchCalls:
+    def where(self, chosen: Mask | Int64 | Index) -> LaunchCalls:
         """Those calls alone, by a mask or by their indices."""
         columns = (self.correlations, self.starts, self.ends, self.threads)
-        return LaunchCalls(*(column[chosen] for column in columns))
+        found = LaunchCalls(*(taken(column, chosen) for column in columns))
+        release(*columns)
+        return found
 
 
 def launch_calls(tables: Rank) -> LaunchCalls:
     """The launch calls of a rank that state a correlation."""
-    parts = [tuple(np.empty(0, np.int64) for _ in range(4))]
+    table = DiskTable(correlations=np.int64, starts=np.int64, ends=np.int64, threads=np.int64)
     for batch in tables.events(("launch",), ("correlation", "start_ns", "dur_ns", "track")):
         known = batch.filter(batch["correlation"].is_valid())
         correlations, starts, durations, threads = (
             known[name].to_numpy() for name in ("correlation", "start_ns", "dur_ns", "track")
         )
-        parts.append((correlations, starts, starts + durations, threads))
-    calls = LaunchCalls(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-    calls = calls.where(np.lexsort((-calls.ends, calls.starts, calls.correlations)))
-    return calls.where(begins(calls.correlations))
+        table.append(correlations=correlations, starts=starts, ends=starts + durations, threads=threads)
+    calls = LaunchCalls(*(table[name] for name in ("correlations", "starts", "ends", "threads")))
+    order: Index = np.argsort(calls.correlations, kind="stable").astype(np.int32)
+    new = begins(calls.correlations[order])
+    if not new.all():
+        order = np.lexsort((-calls.ends, calls.starts, calls.correlations)).astype(np.int32)[new]
+    return calls if (order[1:] > order[:-1]).all() and new.all() else calls.where(order)
 
 
 def correlations_of(batch: pa.RecordBatch) -> Int64:
@@ -88,7 +97,10 @@ class DeviceEvents:
     streams: Sequence[Stream]
     """In order of track, then device."""
 
-    def where(self, chosen: Mask) -> DeviceEvents:
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def where(self, chosen: Mask | Int64 | slice) -> DeviceEvents:
         """Those events alone."""
         return DeviceEvents(
             self.starts[chosen],
@@ -103,18 +115,17 @@ def device_events(tables: Rank) -> DeviceEvents:
     """All kernels, copies and memsets of a rank."""
     columns = ("device", "track", "start_ns", "dur_ns", "correlation")
     numbers: dict[tuple[int, int], int] = {}
-    parts: list[tuple[Int64, Int64, npt.NDArray[np.int32], Int64]] = [
-        (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int64))
-    ]
+    table = DiskTable(starts=np.int64, ends=np.int64, stream=np.int32, correlations=np.int64)
     for batch in tables.events(("kernel", "copy", "memset"), columns):
         starts = batch["start_ns"].to_numpy()
         ends = starts + batch["dur_ns"].to_numpy()
-        parts.append((starts, ends, stream_numbers(batch, numbers), correlations_of(batch)))
-    starts, ends, stream, correlations = (np.concatenate(column) for column in zip(*parts, strict=True))
+        stream = stream_numbers(batch, numbers)
+        table.append(starts=starts, ends=ends, stream=stream, correlations=correlations_of(batch))
     place = np.empty(len(numbers), np.int32)
     place[[numbers[one] for one in sorted(numbers)]] = np.arange(len(numbers))
     streams = [(track, None if device == _NO_DEVICE else device) for track, device in sorted(numbers)]
-    return DeviceEvents(starts, ends, place[stream], correlations, streams)
+    stream = taken(place, table["stream"])
+    return DeviceEvents(table["starts"], table["ends"], stream, table["correlations"], streams)
 
 
 def stream_numbers(batch: pa.RecordBatch, numbers: dict[tuple[int, int], int]) -> npt.NDArray[np.int32]:
@@ -157,14 +168,13 @@ class LaunchedKernels:
     """Of the kernels that begin in a window, those whose call is known."""
 
     @property
-    def durations(self) -> Int64:
-        """How long each call takes."""
-        return self.calls.ends - self.calls.starts
-
-    @property
     def longer_than_kernels(self) -> Mask:
         """Which calls take longer than what they launched."""
-        return self.kernel_ns < self.durations
+        found = np.empty(len(self.calls), np.bool_)
+        for own in pieces(len(found), most=ROWS_AT_ONCE):
+            found[own] = self.kernel_ns[own] < self.calls.ends[own] - self.calls.starts[own]
+            release(self)
+        return found
 
     @property
     def left_out(self) -> dict[str, int]:
@@ -175,19 +185,25 @@ class LaunchedKernels:
 def launched_kernels(rank: RankView) -> LaunchedKernels:
     """The kernels of a rank by their calls; not applicable where no kernel in a window has one."""
     calls = rank.launch_calls
-    first = np.full(len(calls), np.iinfo(np.int64).max)
-    kernel_ns = np.zeros(len(calls), np.int64)
+    first, kernel_ns = (disk_array(len(calls), np.int64, value) for value in (np.iinfo(np.int64).max, 0))
     for batch, call in kernels_with_calls(rank, calls):
         known = call >= 0
         np.minimum.at(first, call[known], batch["start_ns"].to_numpy()[known])
         np.add.at(kernel_ns, call[known], batch["dur_ns"].to_numpy()[known])
+        release(first, kernel_ns)
     coverage = Coverage(0, 0, 0, 0)
     for batch, _ in rank.kernels("correlation"):
         coverage += Coverage.of_rows(calls.of(correlations_of(batch)) >= 0, batch["dur_ns"].to_numpy())
+        release(calls)
     if not coverage.rows:
         raise Unknown("no launch in the trace is linked to a kernel in the window", coverage)
     launched = first < np.iinfo(np.int64).max
-    return LaunchedKernels(calls.where(launched), first[launched], kernel_ns[launched], coverage)
+    if launched.all():
+        return LaunchedKernels(calls, first, kernel_ns, coverage)
+    launched = np.flatnonzero(launched).astype(np.int32)
+    return LaunchedKernels(
+        calls.where(launched), taken(first, launched), taken(kernel_ns, launched), coverage
+    )
 
 
 def kernels_with_calls(
@@ -196,3 +212,4 @@ def kernels_with_calls(
     """All kernels of the trace with the index of each one's call, −1 for none, in bounded batches."""
     for batch in rank.tables.events(("kernel",), ("start_ns", "dur_ns", "correlation", *columns)):
         yield batch, calls.of(correlations_of(batch))
+        release(calls)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import numpy as np
 
 from cclbench.analyzers.metric import NotApplicable
-from cclbench.analyzers.view.operators import Float64, Kind, Works
+from cclbench.analyzers.view.operator_calls import Float64, Kind
 from cclbench.analyzers.view.platform import accelerator, hbm_bytes_per_s, peak_flops_per_s
+from cclbench.analyzers.view.works import Works
 from cclbench.classify import base_name
 from cclbench.errors import UsageError
 from cclbench.intervals import Index, Int64, Mask

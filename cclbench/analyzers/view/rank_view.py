@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +21,18 @@ from cclbench.analyzers.view.columns import is_category, spans
 from cclbench.analyzers.view.exposed import Exposed
 from cclbench.analyzers.view.host_ops import host_ops
 from cclbench.analyzers.view.idle import Idle
-from cclbench.analyzers.view.launches import LaunchCalls, LaunchedKernels, launch_calls, launched_kernels
-from cclbench.analyzers.view.operators import Works, works
-from cclbench.intervals import Int64, Intervals
+from cclbench.analyzers.view.launches import (
+    ROWS_AT_ONCE,
+    LaunchCalls,
+    LaunchedKernels,
+    launch_calls,
+    launched_kernels,
+)
+from cclbench.analyzers.view.operators import works
+from cclbench.analyzers.view.works import Works
+from cclbench.disk_columns import pieces, release
+from cclbench.freed_memory import hand_back_free
+from cclbench.intervals import Int64, Intervals, Joined, Mask
 from cclbench.machine import Machine, machine_of_ranks
 from cclbench.normalize.steps import choose_windows
 from cclbench.record.facts import TraceFacts
@@ -31,6 +40,9 @@ from cclbench.record.facts import TraceFacts
 if TYPE_CHECKING:
     from cclbench.card import Card
     from cclbench.record.run import Rank
+
+_SMALL_ROWS: Final = 1 << 18
+"""Events of a rank up to which its memory is no matter."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,6 +99,17 @@ class RankView:
         self.machine = machine or machine_of_ranks(card, {rank: tables.facts}, {})
         """The run's machine; by this rank's trace alone where nothing else is given."""
         self._window, self._steps = window, steps
+
+    @property
+    def large(self) -> bool:
+        """Whether it takes care to compute its metrics in little memory."""
+        return self.tables.rows > _SMALL_ROWS
+
+    def rest(self) -> None:
+        """Hand back memory between two metrics: pages of what waits on disk, and what is free."""
+        if self.large:
+            release(*vars(self).values())
+            hand_back_free()
 
     @property
     def facts(self) -> TraceFacts:
@@ -175,20 +198,21 @@ class RankView:
         """C, K and M, over the whole trace."""
         if self.facts.works_on is None:
             raise Unknown(self.no_work)
-        return self._busy_host() if self.on_host else self._busy_device()
+        compute, communication, copies = self._busy_host() if self.on_host else self._busy_device()
+        return intervals.on_disk(compute), intervals.on_disk(communication), intervals.on_disk(copies)
 
     def _busy_device(self) -> tuple[Intervals, Intervals, Intervals]:
-        compute, communication = [], []
+        compute, communication = Joined(), Joined()
         for batch in self.tables.events(("kernel",), ("start_ns", "dur_ns", "category")):
             starts, ends = spans(batch)
             comm = is_category(batch, "communication")
-            compute.append(intervals.union(starts[~comm], ends[~comm]))
-            communication.append(intervals.union(starts[comm], ends[comm]))
-        copies = [
+            compute.add(intervals.union(starts[~comm], ends[~comm]))
+            communication.add(intervals.union(starts[comm], ends[comm]))
+        copies = Joined(
             intervals.union(*spans(batch))
             for batch in self.tables.events(("copy", "memset"), ("start_ns", "dur_ns"))
-        ]
-        return intervals.join(*compute), intervals.join(*communication), intervals.join(*copies)
+        )
+        return compute.whole(), communication.whole(), copies.whole()
 
     def _busy_host(self) -> tuple[Intervals, Intervals, Intervals]:
         """C and K of a CPU-only rank.
@@ -197,22 +221,22 @@ class RankView:
         all but gloo's threads, less the communication calls and transfers on the same thread.
         """
         for_communication: set[int] = set()
-        by_track: dict[int, tuple[list[Intervals], list[Intervals]]] = {}
-        transfers: list[Intervals] = []
+        by_track: dict[int, tuple[Joined, Joined]] = {}
+        transfers = Joined()
         for ops in host_ops(self.tables):
             for_communication.update(np.unique(ops.track[ops.of_library]).tolist())
-            transfers.append(intervals.union(ops.starts[ops.transfers], ops.ends[ops.transfers]))
+            transfers.add(intervals.union(ops.starts[ops.transfers], ops.ends[ops.transfers]))
             for track in np.unique(ops.track):
                 here = ops.track == track
-                work, other = by_track.setdefault(int(track), ([], []))
+                work, other = by_track.setdefault(int(track), (Joined(), Joined()))
                 for rows, into in ((here & ops.works, work), (here & ops.calls, other)):
-                    into.append(intervals.union(ops.starts[rows], ops.ends[rows]))
-        compute = [
-            intervals.subtract(intervals.join(*work), intervals.join(*calls))
+                    into.add(intervals.union(ops.starts[rows], ops.ends[rows]))
+        compute = Joined(
+            intervals.subtract(work.whole(), calls.whole())
             for track, (work, calls) in by_track.items()
             if track not in for_communication
-        ]
-        return intervals.join(*compute), intervals.join(*transfers), intervals.EMPTY
+        )
+        return compute.whole(), transfers.whole(), intervals.EMPTY
 
     @property
     def compute(self) -> Intervals:
@@ -240,12 +264,12 @@ class RankView:
         return self._partition(self.open_windows)
 
     def _partition(self, windows: Windows) -> Parts:
-        compute, communication, copies = self.busy
-        kernels = intervals.join(compute, communication)
-        c, k, ck, ckm = (
-            intervals.within(s, windows.starts, windows.ends)
-            for s in (compute, communication, kernels, intervals.join(kernels, copies))
-        )
+        c, k, ck, ckm = np.zeros((4, len(windows)), np.int64)
+        for compute, communication, copies in intervals.stretches(*self.busy):
+            kernels = intervals.join(compute, communication)
+            sets = compute, communication, kernels, intervals.join(kernels, copies)
+            for whole, own in zip((c, k, ck, ckm), sets, strict=True):
+                whole += intervals.within(own, windows.starts, windows.ends)
         window = windows.ends - windows.starts
         return Parts(
             window=window,
@@ -309,6 +333,13 @@ class RankView:
         """Index of the window that holds each instant, −1 for none, shape of `at`; windows are disjoint."""
         return intervals.innermost(self.windows.starts, self.windows.ends, at)
 
+    def in_windows(self, at: Int64) -> Mask:
+        """Whether a window holds each instant, shape of `at`."""
+        found = np.empty(len(at), np.bool_)
+        for some in pieces(len(at), most=ROWS_AT_ONCE):
+            found[some] = self.window_of(at[some]) >= 0
+        return found
+
     def begun(self, kinds: Sequence[str], *columns: str) -> Iterator[tuple[pa.RecordBatch, Int64]]:
         """The rows of those kinds that begin in a window, with each row's window, in bounded batches.
 
@@ -348,4 +379,7 @@ class RankView:
         if self.facts.works_on is None:
             raise Unknown(self.no_work)
         table = self.all_collectives
-        return table.filter(pa.array(self.window_of(table["start_ns"].to_numpy()) >= 0))
+        inside = np.flatnonzero(self.window_of(table["start_ns"].to_numpy()) >= 0)
+        if len(inside) and inside[-1] - inside[0] < len(inside):  # side by side: they need not be copied
+            return table.slice(inside[0], len(inside))
+        return table.take(pa.array(inside))

@@ -36,11 +36,14 @@ OPEN_WINDOW: Final = (
 ALL_OPEN: Final = "the only window is open: no step follows, so that it ends with its last device event"
 
 
-def spread(values: npt.NDArray[np.float64]) -> Iterator[Value]:
-    """p50, p95 and max of `values`; a 95th percentile takes `LEAST_FOR_P95`, of fewer it is their maximum."""
-    yield Value(value=float(np.percentile(values, 50)), stat="p50")
+def spread(values: npt.NDArray[np.float64], *, in_place: bool = False) -> Iterator[Value]:
+    """p50, p95 and max of `values`; a 95th percentile takes `LEAST_FOR_P95`, of fewer it is their maximum.
+
+    `in_place` they may be put in another order.
+    """
+    yield Value(value=float(np.percentile(values, 50, overwrite_input=in_place)), stat="p50")
     if len(values) >= LEAST_FOR_P95:
-        yield Value(value=float(np.percentile(values, 95)), stat="p95")
+        yield Value(value=float(np.percentile(values, 95, overwrite_input=in_place)), stat="p95")
     else:
         reason = f"a 95th percentile takes {LEAST_FOR_P95} values, there are {len(values)}: see the maximum"
         yield no_value(reason, stat="p95")
@@ -49,7 +52,7 @@ def spread(values: npt.NDArray[np.float64]) -> Iterator[Value]:
 
 def distribution(ns: Int64) -> Iterator[Value]:
     """p50, p95 and max of those times, in seconds, each of the weight of their number; none of none."""
-    for value in spread(ns / NS_PER_S) if len(ns) else ():
+    for value in spread(ns / NS_PER_S, in_place=True) if len(ns) else ():
         yield replace(value, weight=len(ns))
 
 

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a rank's works are: by what called for them, with what they take and what they cost at least."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cclbench import intervals
+from cclbench.analyzers.metric import Coverage
+from cclbench.analyzers.view.operator_calls import Float64, Kind
+from cclbench.disk_columns import DiskColumn, Number, pieces, release, taken
+from cclbench.intervals import Index, Int64, Intervals, Joined, Mask
+from cclbench.schema import CATEGORIES
+
+WORKS_AT_ONCE: Final = 1 << 16
+"""Works, or device rows, that are told of at once, some 15 MB."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """The device rows of the works, arrays of shape (rows,); a CPU has none."""
+
+    starts: Int64
+    ends: Int64
+    work: Index
+    """Index of the work that each belongs to."""
+    name: Index
+    names: Sequence[str | None]
+
+
+NO_ROWS: Final = Rows(
+    np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32), []
+)
+"""Those of a CPU's works."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Works:
+    """What a rank did in its windows, a work a call, or a kernel that no call launched; shape (works,)."""
+
+    kinds: Sequence[Kind]
+    kind: Index
+    phase: Index
+    """Index in `PHASES`."""
+    module: Index
+    """Index in `modules`, whose last one, None, stands for none."""
+    modules: Sequence[str | None]
+    category: Index
+    """Index in `CATEGORIES`, of the row that takes longest."""
+    time_ns: Int64
+    """|its device rows|; of a CPU's call its time outside of calls that are works of their own."""
+    kernels: Index
+    computes: Mask
+    """Whether a kernel that is not communication is among its rows, or the CPU runs it."""
+    recomputed: Mask
+    flops: Float64
+    """Of the cost model, or as the trace states them; NaN where neither is."""
+    bytes: Float64
+    stated: Mask
+    """Whether the trace states them."""
+    rows: Rows
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @property
+    def communicates(self) -> Mask:
+        """Which works are communication."""
+        return np.asarray(self.category == CATEGORIES.index("communication"))
+
+    @property
+    def linked(self) -> Mask:
+        """Which works an operator's call launched."""
+        return self._of_kinds([kind.linked for kind in self.kinds], np.bool_)
+
+    @property
+    def modelled(self) -> Mask:
+        """Which works have FLOPs and bytes, by a model or by the trace."""
+        return self.told(lambda some: np.isfinite(some.flops) & np.isfinite(some.bytes))
+
+    @property
+    def precision(self) -> list[str | None]:
+        """The precision of each kind's arithmetic."""
+        return [kind.cost.precision if kind.cost else None for kind in self.kinds]
+
+    def of_family(self, family: str) -> Mask:
+        """Which works have a cost model of that family."""
+        return self._of_kinds([kind.family == family for kind in self.kinds], np.bool_)
+
+    def roofline_ns(
+        self, peaks: Mapping[str, float | None], stated_peak: float | None, memory: float
+    ) -> Float64:
+        """The least time of each work at those peaks, FLOP/s by precision and B/s; NaN where unknown.
+
+        `stated_peak` is that of works whose FLOPs the trace states.
+        """
+
+        def of(some: Works) -> Float64:
+            moving = some.bytes / memory * 1e9
+            # The memory's time is the least there is where the arithmetic's is not known.
+            return np.where(np.isnan(moving), np.nan, np.fmax(some.compute_ns(peaks, stated_peak), moving))
+
+        return self.told(of)
+
+    def compute_ns(self, peaks: Mapping[str, float | None], stated_peak: float | None) -> Float64:
+        """The time of each work's arithmetic at those peaks; NaN where unknown, 0 where it has none."""
+        peak_of_kinds = np.array([peaks.get(word or "") or np.nan for word in self.precision], np.float64)
+
+        def of(some: Works) -> Float64:
+            peak = peak_of_kinds[some.kind]
+            peak[some.stated] = stated_peak or np.nan
+            with np.errstate(invalid="ignore"):
+                return np.where(some.flops == 0, 0.0, some.flops / peak * 1e9)
+
+        return self.told(of)
+
+    def told(self, of: Callable[[Works], npt.NDArray[Number]]) -> npt.NDArray[Number]:
+        """What is told of some works at a time, of all of them; on disk where they are many."""
+        if len(self) <= WORKS_AT_ONCE:
+            return of(self)
+        parts = (of(self._some(own)) for own in pieces(len(self), most=WORKS_AT_ONCE))
+        first = next(parts)
+        column: DiskColumn[Number] = DiskColumn(first.dtype.type)
+        for part in (first, *parts):
+            column.append(part)
+            release(self)
+        return column.values()
+
+    def _some(self, own: slice) -> Works:
+        """Some of the works, without their rows."""
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        of_works = {name: values[own] for name, values in columns.items() if isinstance(values, np.ndarray)}
+        return Works(**{**columns, **of_works, "rows": NO_ROWS})
+
+    def when(self, chosen: Mask) -> Intervals:
+        """When device rows of the chosen works run."""
+        found, rows = Joined(), self.rows
+        for some in pieces(len(rows.work), most=WORKS_AT_ONCE):
+            own = chosen[rows.work[some]]
+            found.add(intervals.union(rows.starts[some][own], rows.ends[some][own]))
+            release(rows)
+        return found.whole()
+
+    def sum(self, amounts: npt.NDArray[Any], chosen: Mask) -> float:
+        """Σ amounts of the chosen works."""
+        own = taken(amounts, chosen)
+        release(amounts)
+        total: float = own.sum().item()
+        return total
+
+    def coverage(self, chosen: Mask, used: Mask) -> Coverage:
+        """Of the chosen works those that are used, too."""
+        found = Coverage(0, 0, 0, 0)
+        for some in pieces(len(self), most=WORKS_AT_ONCE):
+            own = chosen[some]
+            found += Coverage.of_rows(used[some][own], self.time_ns[some][own])
+            release(self.time_ns)
+        return found
+
+    def _of_kinds(self, values: list[Any], dtype: Any) -> npt.NDArray[Any]:
+        of_kinds = np.array(values, dtype)
+        return self.told(lambda some: np.asarray(of_kinds[some.kind]))
