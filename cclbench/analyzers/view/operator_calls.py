@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.analyzers.view.columns import Words
-from cclbench.disk_columns import stretches
+from cclbench.disk_columns import on_disk, stretches
 from cclbench.intervals import Index, Int64, Mask
 from cclbench.normalize.operators import Ids, nearest
 from cclbench.operators.call import Call, NoModel, parse
@@ -70,7 +70,7 @@ class OperatorCalls:
         self._counted_inside = _ancestors(parents, of_product)
         modelled = self.name.each([model is not None for model in models])
         owner = nearest(parents, modelled & ~self._counted_inside)
-        self.owner: Index = np.where(owner >= 0, owner, np.arange(len(owner), dtype=np.int32))
+        self.owner: Index = on_disk(np.where(owner >= 0, owner, np.arange(len(owner), dtype=np.int32)))
         self._numbers: dict[tuple[int, ...], int] = {}
         self._kinds: list[Kind] = []
 
