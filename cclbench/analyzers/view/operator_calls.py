@@ -60,9 +60,11 @@ class OperatorCalls:
         for rows in stretches(len(parents), _ROWS):
             parents[rows] = self.ids.index_of(ids_of(above.slice(rows.start, rows.stop - rows.start)))
         del above
+        rank.rest()
         self.recomputed: Mask = rank.operators("recomputed")["recomputed"].to_numpy()
         self._texts = {column: Words.of(rank.operators(column), column) for column in _TEXTS}
         self.name = self._texts["name"]
+        rank.rest()
         models = [model_of(name or "") for name in self.name.words]
         families = [model.family if model else None for model in models]
         of_product = self.name.each([family in PRODUCTS for family in families])
