@@ -51,6 +51,7 @@ def rank_rows(view: RankView, metrics: Sequence[Metric], *, model: bool = False)
     for m in metrics:
         if model and m.name in STAND_INS and found[m.name][0].status == "not_applicable":
             found[m.name] = _modelled(view, m, found[m.name])
+            view.rest()
     return found
 
 

@@ -14,7 +14,7 @@ from cclbench import intervals
 from cclbench.analyzers.view.columns import Words, codes, places, spans
 from cclbench.analyzers.view.operator_calls import Float64, Kind, OperatorCalls, costs_of, ids_of
 from cclbench.analyzers.view.works import WORKS_AT_ONCE, Rows, Works
-from cclbench.disk_columns import DiskTable, pieces
+from cclbench.disk_columns import DiskTable, pieces, release
 from cclbench.disk_order import cuts, parted
 from cclbench.intervals import Index, Int64, begins
 from cclbench.operators.call import Call
@@ -34,6 +34,7 @@ _AS_ADDED: Final = ("phase", "module", "category", "time_ns", "kernels", "comput
 def device_works(rank: RankView) -> Works:
     """The works of a rank's device that begin in its windows."""
     calls = OperatorCalls(rank)
+    rank.rest()
     rows = _DeviceRows(rank, calls)
     rank.rest()
     found = _DeviceWorks(rows, calls)
@@ -60,13 +61,15 @@ class _DeviceRows:
             flops=np.float64,
             hbm_bytes=np.float64,
         )
-        owners = np.append(calls.owner, np.int32(-1))
         for batch, _ in rank.begun(("kernel", "copy", "memset"), *_ROW):
             starts, ends = spans(batch)
             category = places(batch, "category", CATEGORIES, _OTHER)
             communicates = category == _COMMUNICATION
             own = calls.ids.index_of(ids_of(batch["operator"]))
-            owner = np.where(communicates, own, owners[own])
+            owner = own.copy()
+            called = (own >= 0) & ~communicates
+            owner[called] = calls.owner[own[called]]
+            release(calls.owner)
             alone = len(calls) + len(self) + np.arange(len(batch))
             numbers, kinds = codes(batch, "kind")
             is_kernel = np.array([kind == "kernel" for kind in kinds], np.bool_)[numbers]
@@ -89,6 +92,12 @@ class _DeviceRows:
     def __getitem__(self, column: str) -> npt.NDArray[Any]:
         """All values of a column."""
         return self._table[column]
+
+    def of(self, column: str, rows: Int64) -> npt.NDArray[Any]:
+        """The values of some rows."""
+        found = self[column][rows]
+        self.release()
+        return found
 
     def by_work(self) -> Iterator[Int64]:
         """The rows, in order, of some works at a time, which follow one another."""
@@ -125,7 +134,8 @@ class _DeviceWorks:
     def add(self, rows: Int64) -> None:
         """The works of those rows, which are all of theirs."""
         key, starts, ends, computes, flops, hbm_bytes = (
-            self._rows[column][rows] for column in ("key", "starts", "ends", "computes", "flops", "hbm_bytes")
+            self._rows.of(column, rows)
+            for column in ("key", "starts", "ends", "computes", "flops", "hbm_bytes")
         )
         name = self._rows.name[rows]
         order = np.lexsort((starts, key))
@@ -152,9 +162,9 @@ class _DeviceWorks:
         self._table.append(
             key=own,
             kind=kind,
-            phase=self._rows["phase"][lead],
+            phase=self._rows.of("phase", lead),
             module=self._rows.module[lead],
-            category=self._rows["category"][lead],
+            category=self._rows.of("category", lead),
             time_ns=intervals.union_lengths(work, starts, ends, count),
             kernels=np.bincount(work, minlength=count),
             computes=np.bincount(work, computes, count) > 0,

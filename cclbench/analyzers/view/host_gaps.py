@@ -54,6 +54,7 @@ def host_gaps(rank: RankView) -> HostGaps:
     some = list(pieces(len(late.call), most=ROWS_AT_ONCE))
     threads = sorted({thread for own in some for thread in np.unique(calls.threads[late.call[own]]).tolist()})
     rows = _rows_by_thread(rank, np.array(threads, np.int64))
+    rank.rest()
     after = np.zeros(len(calls), np.bool_)
     for thread, held in rows.items():
         after |= _first_after(held["blocking"], calls, thread)

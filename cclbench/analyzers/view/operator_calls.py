@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.analyzers.view.columns import Words
-from cclbench.disk_columns import pieces
+from cclbench.disk_columns import on_disk, pieces
 from cclbench.intervals import Index, Int64, Mask
 from cclbench.normalize.operators import Ids, nearest
 from cclbench.operators.call import Call, NoModel, parse
@@ -60,9 +60,11 @@ class OperatorCalls:
         for rows in pieces(len(parents), most=_ROWS):
             parents[rows] = self.ids.index_of(ids_of(above.slice(rows.start, rows.stop - rows.start)))
         del above
+        rank.rest()
         self.recomputed: Mask = rank.operators("recomputed")["recomputed"].to_numpy()
         self._texts = {column: Words.of(rank.operators(column), column) for column in _TEXTS}
         self.name = self._texts["name"]
+        rank.rest()
         models = [model_of(name or "") for name in self.name.words]
         families = [model.family if model else None for model in models]
         of_product = self.name.each([family in PRODUCTS for family in families])
@@ -70,7 +72,7 @@ class OperatorCalls:
         self._counted_inside = _ancestors(parents, of_product)
         modelled = self.name.each([model is not None for model in models])
         owner = nearest(parents, modelled & ~self._counted_inside)
-        self.owner: Index = np.where(owner >= 0, owner, np.arange(len(owner), dtype=np.int32))
+        self.owner: Index = on_disk(np.where(owner >= 0, owner, np.arange(len(owner), dtype=np.int32)))
         self._numbers: dict[tuple[int, ...], int] = {}
         self._kinds: list[Kind] = []
 

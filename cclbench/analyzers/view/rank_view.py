@@ -106,7 +106,7 @@ class RankView:
         return self.tables.rows > _SMALL_ROWS
 
     def rest(self) -> None:
-        """Hand back memory between two metrics: pages of what waits on disk, and what is free."""
+        """Hand back memory, as between two metrics: pages of what waits on disk, and what is free."""
         if self.large:
             release(*vars(self).values())
             hand_back_free()
