@@ -49,7 +49,7 @@ class DiskColumn(Generic[Number]):
         if self._file is None and self._length * self.dtype.itemsize <= SMALL_BYTES:
             self._parts.append(np.array(values, self.dtype))
             return
-        with _making_room():
+        with making_room():
             if self._file is None:
                 self._file = TemporaryFile(buffering=0)  # noqa: SIM115 - it is closed with this object
                 finalize(self, self._file.close)
@@ -125,7 +125,7 @@ def disk_array(length: int, dtype: type[Number], value: int = 0) -> npt.NDArray[
     size = length * np.dtype(dtype).itemsize
     if size <= SMALL_BYTES:
         return np.full(length, value, dtype)
-    with _making_room(), TemporaryFile(buffering=0) as file:
+    with making_room(), TemporaryFile(buffering=0) as file:
         # A page that is written without its place on disk ends the process where the disk is full.
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, size)
@@ -170,7 +170,7 @@ def release(*values: object) -> None:
 
 
 @contextmanager
-def _making_room() -> Iterator[None]:
+def making_room() -> Iterator[None]:
     """`InputError` where temporary files find no room."""
     try:
         yield

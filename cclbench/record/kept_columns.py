@@ -14,6 +14,7 @@ from weakref import finalize
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cclbench.disk_columns import making_room
 from cclbench.record.files import opened_table, whole
 from cclbench.record.manifest import RankEntry
 from cclbench.record.run import BATCH_ROWS, Rank
@@ -107,8 +108,10 @@ class RankOfKeptColumns(Rank):
         with pa.ipc.new_stream(sink, table.schema) as stream:
             stream.write_table(table)
         data = sink.getvalue()
-        offset = self._file.seek(0, os.SEEK_END)
-        self._file.write(data)
+        with making_room():
+            offset = self._file.seek(0, os.SEEK_END)
+            self._file.write(data)
+            self._file.flush()
         return _OnDisk(offset, data.size)
 
     @cached_property
