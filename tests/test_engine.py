@@ -211,3 +211,21 @@ def test_too_little_memory_is_refused() -> None:
         engine_of(memory_bytes=399_999_999)
     with pytest.raises(UsageError, match="limits its workers' memory itself"):
         engine_of("dask", memory_bytes=10**9)
+
+
+def test_what_reads_much_is_prepared_beside_this_process() -> None:
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        pytest.skip("this machine's processes have no server to fork from")
+    script = (
+        "from multiprocessing.forkserver import _forkserver as server\n"
+        "from cclbench.engine.processes import SMALL_BYTES, Processes\n"
+        "with Processes(2) as engine:\n"
+        "    engine.prepare(SMALL_BYTES)\n"
+        "    print(server._forkserver_pid is None)\n"
+        "    engine.prepare(SMALL_BYTES + 1)\n"
+        "    began = server._forkserver_pid\n"
+        "    engine.prepare(SMALL_BYTES + 1)\n"
+        "    print(began > 0, engine.begun, engine.map(abs, [-1, -2]), server._forkserver_pid == began)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n") == ["True", "True False [1, 2] True", ""]

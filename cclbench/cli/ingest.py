@@ -48,6 +48,7 @@ def ingest(
       cclbench ingest traces/a traces/b --store /scratch/runs --json
       cclbench ingest traces/my-job --shard $SLURM_ARRAY_TASK_ID/8
     """
+    options.prepare(wishes["engine"], sources[0])
     from cclbench.api import ingest as read
     from cclbench.present.terminal.output import progress
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -274,6 +275,16 @@ def _engine(ctx: click.Context, param: click.Parameter, value: str) -> Engine:
         return ctx.with_resource(engine_of(value, jobs=jobs, memory_bytes=memory_bytes, tell=tell))
     except UsageError as error:
         raise click.BadParameter(str(error), ctx, param) from None
+
+
+def prepare(engine: Engine, source: str) -> None:
+    """Let an engine begin to start what a source of that size takes, while libraries are loaded here."""
+    from cclbench.engine import text_bytes
+
+    with suppress(OSError, ValueError):  # whoever reads it tells what is wrong with it
+        path = Path(source)
+        files = path.iterdir() if path.is_dir() else [path]
+        engine.prepare(sum(text_bytes(file, file.stat().st_size) for file in files))
 
 
 engine: Final = _all(

@@ -33,6 +33,7 @@ def run(source: str, plot: Path | None, form: str, verbosity: int, per_rank: boo
       cclbench run rank0.json.gz --window trace --metric 'time.*' --json
       cclbench run traces/my-job --steps 3: --ranks 0-7 --format csv
     """
+    options.prepare(wishes["engine"], source)
     from cclbench.api import run as compute
     from cclbench.present.picture import check_picture
     from cclbench.present.terminal.output import progress

@@ -33,6 +33,11 @@ WORKER_BYTES: Final = 250_000_000
 _SCHEDULERS: Final = ("tcp://", "tls://", "ucx://", "ws://", "wss://")
 
 
+def text_bytes(path: Path, size: int) -> int:
+    """How much text a file of that size holds, estimated where it is compressed: some tenfold."""
+    return size * (10 if path.suffix == ".gz" else 1)
+
+
 class Engine(ABC):
     """Runs tasks; what it needs is started with the first of them, and ended by `close` or a `with` block."""
 
@@ -77,6 +82,9 @@ class Engine(ABC):
     def pays(self, count: int, size_bytes: int | None) -> bool:  # noqa: ARG002 - most have nothing to weigh
         """Whether so many tasks are worth what it starts; they run in this process where not."""
         return True
+
+    def prepare(self, size_bytes: int) -> None:  # noqa: B027 - most have nothing to start
+        """Begin to start what tasks that read so much text take, beside what this process does meanwhile."""
 
     def rest(self, size_bytes: int | None) -> None:  # noqa: B027 - most have nothing to give up
         """Give up, while tasks of so much text run in this process, what they may need, such as memory."""

@@ -42,6 +42,16 @@ class Processes(PoolEngine):
         small = self.as_it_pays and size_bytes is not None and size_bytes <= SMALL_BYTES
         return count > 1 and (self.begun or not small)
 
+    def prepare(self, size_bytes: int) -> None:
+        """See `Engine`: the server that forks processes loads the libraries."""
+        if size_bytes > SMALL_BYTES and not self.begun:
+            _claim_temporary_folder()
+            if _context().get_start_method() == "forkserver":
+                from multiprocessing import forkserver
+
+                with self.submitting():
+                    forkserver.ensure_running()
+
     def rest(self, size_bytes: int | None) -> None:
         """See `Engine`: processes that have read much keep their memory until they end."""
         if size_bytes is not None and size_bytes > SMALL_BYTES:

@@ -19,13 +19,13 @@ from typing import Annotated, Any, Final
 import msgspec
 import pyarrow as pa
 
-from cclbench.engine import SERIAL, Engine, Progress
+from cclbench.engine import SERIAL, Engine, Progress, text_bytes
 from cclbench.errors import InputError, UsageError
 from cclbench.formats import READERS
 from cclbench.ingestion import by_kind, ingest, place_of, versions
 from cclbench.ingestion.part import PartDone, summary
 from cclbench.ingestion.part_file import read_part_file
-from cclbench.ingestion.traces import Read, read_traces, text_bytes, unnamed
+from cclbench.ingestion.traces import Read, read_traces, unnamed
 from cclbench.normalize.steps import families
 from cclbench.record.manifest import Options
 from cclbench.record.run import Run
@@ -265,7 +265,7 @@ def _adopt(
         found += [(member, place) for member in shard.members if member.reader == reader]
     found.sort(key=lambda each: (each[0].file, each[0].ordinal))
     tasks = [(place, folder, member) for member, place in found]
-    what, size = "gathering shards", text_bytes(files.values())
+    what, size = "gathering shards", sum(text_bytes(file.path, file.bytes) for file in files.values())
     parts = engine.map(_adopt_member, tasks, progress=progress, what=what, size_bytes=size)
     read = {(member.file, member.member): own for (member, _), own in zip(found, parts, strict=True)}
     if {at for at, _ in read} != set(files):

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from cclbench.card import Card
-from cclbench.engine import Engine, Progress
+from cclbench.engine import Engine, Progress, text_bytes
 from cclbench.errors import InputError
 from cclbench.formats import Part, execution_trace_reader, several_processes, trace_reader
 from cclbench.ingestion.across import Places, match_ranks
@@ -71,7 +71,7 @@ def read_traces(
                 facts = msgspec.structs.replace(part.facts, groups=own)
                 read[key].append(msgspec.structs.replace(part, facts=facts))
 
-        size = text_bytes(files.values())
+        size = sum(text_bytes(file.path, file.bytes) for file in files.values())
         engine.gather(read_parts, coming, take, progress=progress, what=what, size_bytes=size)
         add_base_times([(own[0], read[key]) for key, own in tasks.items()], engine, size)
         return read
@@ -137,7 +137,7 @@ def join_traces(
         for path in rank.spent:
             path.unlink()
 
-    what, size = "putting ranks together", text_bytes(found.files)
+    what, size = "putting ranks together", sum(text_bytes(file.path, file.bytes) for file in found.files)
     engine.gather(finish_rank, tasks, take, progress=progress, what=what, size_bytes=size)
     _check_one_job(entries)
     stated.write(folder)
@@ -160,11 +160,6 @@ def join_traces(
         clocks=clocks,
         notes=[*idle, *machine.contradicts, *_notes(found, entries, machine.stated_world)],
     )
-
-
-def text_bytes(files: Iterable[SourceFile]) -> int:
-    """The size of files' text, estimated where it is compressed: some tenfold."""
-    return sum(file.bytes * (10 if file.path.suffix == ".gz" else 1) for file in files)
 
 
 def _part_tasks(

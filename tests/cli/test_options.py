@@ -11,6 +11,7 @@ import click
 import pytest
 
 from cclbench import api
+from cclbench.cli import options
 from cclbench.cli.options import RankList, Size, StepRange
 from cclbench.engine import Serial
 from cclbench.engine.processes import Processes
@@ -139,3 +140,16 @@ def test_models_can_be_switched_off(
     assert call(command, "tiny").code == 0
     assert call(command, "tiny", "--no-model").code == 0
     assert seen == [True, False]
+
+
+def test_an_engine_prepares_for_the_text_of_a_source(tmp_path: Path) -> None:
+    class Noted(Serial):
+        def prepare(self, size_bytes: int) -> None:
+            sizes.append(size_bytes)
+
+    sizes: list[int] = []
+    (tmp_path / "a.json").write_bytes(bytes(7))
+    (tmp_path / "b.json.gz").write_bytes(bytes(3))
+    for source in ("a.json", "b.json.gz", ".", "absent", "nul\0"):
+        options.prepare(Noted(), str(tmp_path / source))
+    assert sizes == [7, 30, 37]
