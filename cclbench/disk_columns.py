@@ -101,7 +101,7 @@ class DiskTable:
 
 
 class Released(Protocol):
-    """What holds pages of columns until it is told to let go of them."""
+    """What holds pages of columns until it has to let go of them."""
 
     def release(self) -> None:
         """Let go of the pages that were read."""

@@ -187,12 +187,12 @@ def _derived_bound(rank: RankView) -> tuple[intervals.Intervals, Coverage]:
         """Of arithmetic and of memory."""
         return some.compute_ns(peaks, None), some.bytes / memory * NS_PER_S
 
-    counted = works.computes & works.told(lambda some: np.asarray(~np.isnan(times(some)).any(axis=0)))
+    counted = works.computes & works.by_parts(lambda some: np.asarray(~np.isnan(times(some)).any(axis=0)))
     if not counted.any():
         raise NotApplicable(
             "no kernel of the trace states both its FLOPs and its memory traffic, and no operator has a cost"
             " model and recorded arguments"
         )
     with np.errstate(invalid="ignore"):
-        bound = works.when(counted & works.told(lambda some: np.less(*times(some))))
+        bound = works.when(counted & works.by_parts(lambda some: np.less(*times(some))))
     return bound, works.coverage(works.computes, counted)

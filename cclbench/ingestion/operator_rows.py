@@ -44,12 +44,12 @@ def operator_rows(found: Operators, rank: int, operator: Int64, steps: Marks) ->
         columns = {
             "rank": np.full(len(start), rank, np.int32),
             "operator": found.id[here],
-            "parent": _known(found.id[parent], parent),
+            "parent": _or_null(found.id[parent], parent),
             "track": calls["track"][here],
             "start_ns": start,
             "end_ns": calls["end_ns"][here],
-            "sequence": _known(sequence, sequence),
-            "step": _known(step, step),
+            "sequence": _or_null(sequence, sequence),
+            "step": _or_null(step, step),
             "recomputed": found.recomputed[here],
             "kernels": kernels[here],
             "device_ns": busy[here],
@@ -119,9 +119,9 @@ def _own_time(found: Operators) -> Int64:
     return inside
 
 
-def _known(values: npt.NDArray[Any], told: npt.NDArray[np.integer[Any]]) -> pa.Array:
-    """Those values, null where `told` is negative."""
-    return pa.array(values, mask=told < 0)
+def _or_null(values: npt.NDArray[Any], codes: npt.NDArray[np.integer[Any]]) -> pa.Array:
+    """Those values, null where the code is negative."""
+    return pa.array(values, mask=codes < 0)
 
 
 def _used(codes: Index, words: Sequence[str], kind: pa.DictionaryType) -> pa.Array:

@@ -78,14 +78,14 @@ class Words:
         found = self._column.values()[rows]
         return np.where(found < 0, len(self._numbers), found)
 
-    def told(self, rows: Index) -> list[str | None]:
+    def texts(self, rows: Index) -> list[str | None]:
         """The word of each of those rows."""
         return [self.words[number] for number in self[rows].tolist()]
 
     def each(self, of_words: Sequence[bool]) -> Mask:
-        """What is told of each word, of every row's word."""
-        told = np.array(of_words, np.bool_)
-        parts = [told[self[rows]] for rows in pieces(len(self._column), most=_ROWS)]
+        """The value of each row's word."""
+        values = np.array(of_words, np.bool_)
+        parts = [values[self[rows]] for rows in pieces(len(self._column), most=_ROWS)]
         return np.concatenate([np.empty(0, np.bool_), *parts])
 
     def release(self) -> None:

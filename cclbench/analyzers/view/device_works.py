@@ -182,13 +182,13 @@ class _DeviceWorks:
         flops, size = costs_of([*kinds, *single])
         costs = DiskTable(kind=np.int32, flops=np.float64, bytes=np.float64, stated=np.bool_)
         for own in pieces(len(table), most=WORKS_AT_ONCE):
-            number, told, moved = (table[column][own] for column in ("kind", "flops", "hbm_bytes"))
+            number, counted, moved = (table[column][own] for column in ("kind", "flops", "hbm_bytes"))
             kind = len(kinds) - 1 - number
             kind[number >= 0] = place[number[number >= 0]]
-            stated = ~np.isnan(told)
+            stated = ~np.isnan(counted)
             costs.append(
                 kind=kind,
-                flops=np.where(stated, told, flops[kind]),
+                flops=np.where(stated, counted, flops[kind]),
                 bytes=np.where(stated, moved, size[kind]),
                 stated=stated,
             )

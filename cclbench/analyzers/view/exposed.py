@@ -17,7 +17,7 @@ from cclbench.analyzers.view.collectives import Label, labels
 from cclbench.intervals import Int64, Intervals, Mask
 
 _MOST_PIECES: Final = 1 << 14
-"""Collectives and pieces of time whose shares are told at once, some 5 MB."""
+"""Collectives and pieces of time that are shared out at once, some 5 MB."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -99,7 +99,7 @@ class OperatorCalls:
             code = np.unique(code, return_inverse=True)[1] * (numbers.max(initial=0) + 1) + numbers
         _, first, kind = np.unique(code, return_index=True, return_inverse=True)
         keys = zip(*(column[first].tolist() for column in columns), strict=True)
-        texts = zip(*(words.told(calls[first]) for words in self._texts.values()), strict=True)
+        texts = zip(*(words.texts(calls[first]) for words in self._texts.values()), strict=True)
         place = []
         for i, key, own in zip(first.tolist(), keys, texts, strict=True):
             if key not in self._numbers:

@@ -18,7 +18,7 @@ from cclbench.intervals import Index, Int64, Intervals, Joined, Mask
 from cclbench.schema import CATEGORIES
 
 WORKS_AT_ONCE: Final = 1 << 16
-"""Works, or device rows, that are told of at once, some 15 MB."""
+"""Works, or device rows, that are worked on at once, some 15 MB."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +81,7 @@ class Works:
     @property
     def modelled(self) -> Mask:
         """Which works have FLOPs and bytes, by a model or by the trace."""
-        return self.told(lambda some: np.isfinite(some.flops) & np.isfinite(some.bytes))
+        return self.by_parts(lambda some: np.isfinite(some.flops) & np.isfinite(some.bytes))
 
     @property
     def precision(self) -> list[str | None]:
@@ -105,7 +105,7 @@ class Works:
             # The memory's time is the least there is where the arithmetic's is not known.
             return np.where(np.isnan(moving), np.nan, np.fmax(some.compute_ns(peaks, stated_peak), moving))
 
-        return self.told(of)
+        return self.by_parts(of)
 
     def compute_ns(self, peaks: Mapping[str, float | None], stated_peak: float | None) -> Float64:
         """The time of each work's arithmetic at those peaks; NaN where unknown, 0 where it has none."""
@@ -117,10 +117,10 @@ class Works:
             with np.errstate(invalid="ignore"):
                 return np.where(some.flops == 0, 0.0, some.flops / peak * 1e9)
 
-        return self.told(of)
+        return self.by_parts(of)
 
-    def told(self, of: Callable[[Works], npt.NDArray[Number]]) -> npt.NDArray[Number]:
-        """What is told of some works at a time, of all of them; on disk where they are many."""
+    def by_parts(self, of: Callable[[Works], npt.NDArray[Number]]) -> npt.NDArray[Number]:
+        """`of` all works, called with some of them at a time; on disk where they are many."""
         if len(self) <= WORKS_AT_ONCE:
             return of(self)
         parts = (of(self._some(own)) for own in pieces(len(self), most=WORKS_AT_ONCE))
@@ -164,4 +164,4 @@ class Works:
 
     def _of_kinds(self, values: list[Any], dtype: Any) -> npt.NDArray[Any]:
         of_kinds = np.array(values, dtype)
-        return self.told(lambda some: np.asarray(of_kinds[some.kind]))
+        return self.by_parts(lambda some: np.asarray(of_kinds[some.kind]))
