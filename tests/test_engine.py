@@ -54,6 +54,15 @@ def test_results_are_taken_one_by_one_while_others_are_made(engine: Engine) -> N
     assert all(done - taken <= 2 * 8 for _, done, _, taken in counts)
 
 
+def test_many_tasks_which_an_engine_may_bundle(engine: Engine) -> None:
+    done: list[int] = []
+    found = engine.map(math.factorial, range(300), progress=lambda _, count, __: done.append(count))
+    assert found == list(map(math.factorial, range(300)))
+    assert done == list(range(1, 301))
+    with pytest.raises(ValueError, match="negative"):
+        engine.map(math.factorial, [*range(200), -1, *range(99)])
+
+
 def test_an_error_of_a_task_is_raised_as_it_was(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file or folder") as raised:
         engine.map(find, [f"{tmp_path}/absent", f"{tmp_path}/absent"])

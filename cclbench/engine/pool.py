@@ -14,7 +14,9 @@ from typing import Any, Final
 from cclbench.engine import Engine, Result, Task
 
 _AHEAD: Final = 8
-"""Tasks a worker that are submitted and whose results are not taken yet."""
+"""Bundles of tasks a worker that are submitted and whose results are not taken yet."""
+_BUNDLES: Final = 32
+"""How many bundles a worker gets at least, so that none is left with much when all others are done."""
 
 
 class PoolEngine(Engine):
@@ -22,6 +24,8 @@ class PoolEngine(Engine):
 
     _executor: Executor | None = None
     _workers = 1
+    most_bundled = 1
+    """Tasks that are submitted as one, at most, where they are many."""
 
     @abstractmethod
     def start(self) -> tuple[Executor, int]:
@@ -79,13 +83,15 @@ class PoolEngine(Engine):
         finished: Callable[[int], None],
     ) -> None:
         rest = iter(tasks)
-        waiting: deque[Future[Result]] = deque()
+        size = max(1, min(self.most_bundled, len(tasks) // (self._workers * _BUNDLES)))
+        bundles = iter(lambda: list(islice(rest, size)), [])
+        waiting: deque[Future[list[Result]]] = deque()
         running: set[Future[Any]] = set()
         count = 0
         while True:
             with self.submitting():
-                for task in islice(rest, self._workers * _AHEAD - len(waiting)):
-                    waiting.append(executor.submit(work, task))
+                for bundle in islice(bundles, self._workers * _AHEAD - len(waiting)):
+                    waiting.append(executor.submit(_each, work, bundle))
                     running.add(waiting[-1])
             if not waiting:
                 return
@@ -93,11 +99,13 @@ class PoolEngine(Engine):
             for future in waiting:
                 if future in done and (error := future.exception()):
                     raise error
-            for _ in done:
-                count += 1
-                finished(count)
+            for future in done:
+                for _ in future.result():
+                    count += 1
+                    finished(count)
             while waiting and waiting[0].done():
-                take(waiting.popleft().result())
+                for result in waiting.popleft().result():
+                    take(result)
 
     def _end(self, *, kill: bool) -> None:
         executor, self._executor = self._executor, None
@@ -107,3 +115,7 @@ class PoolEngine(Engine):
     def close(self) -> None:
         """See `Engine`."""
         self._end(kill=False)
+
+
+def _each(work: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]:
+    return [work(task) for task in tasks]
