@@ -226,6 +226,7 @@ def test_what_reads_much_is_prepared_beside_this_process() -> None:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         pytest.skip("this machine's processes have no server to fork from")
     script = (
+        "import os, signal\n"
         "from multiprocessing.forkserver import _forkserver as server\n"
         "from cclbench.engine.processes import SMALL_BYTES, Processes\n"
         "with Processes(2) as engine:\n"
@@ -233,8 +234,10 @@ def test_what_reads_much_is_prepared_beside_this_process() -> None:
         "    print(server._forkserver_pid is None)\n"
         "    engine.prepare(SMALL_BYTES + 1)\n"
         "    began = server._forkserver_pid\n"
+        "    os.kill(began, signal.SIGINT)\n"  # Ctrl-C is this process's to handle
         "    engine.prepare(SMALL_BYTES + 1)\n"
         "    print(began > 0, engine.begun, engine.map(abs, [-1, -2]), server._forkserver_pid == began)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n") == ["True", "True False [1, 2] True", ""]
+    assert not done.stderr

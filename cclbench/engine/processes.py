@@ -104,6 +104,10 @@ def _context() -> multiprocessing.context.BaseContext:
     process it is safe beside threads (Arrow's, a progress bar's), and starts faster than a new one."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context()
+    from multiprocessing import resource_tracker
+
+    # As it starts, it lets interrupts through that `_interrupts_later` holds back: so it starts before.
+    resource_tracker.ensure_running()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["cclbench.api", "cclbench.ingestion.traces"])
     return context
