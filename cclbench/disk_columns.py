@@ -127,9 +127,9 @@ def disk_array(length: int, dtype: type[Number], value: int = 0) -> npt.NDArray[
         return np.full(length, value, dtype)
     with making_room(), TemporaryFile(buffering=0) as file:
         # A page that is written without its place on disk ends the process where the disk is full.
-        if hasattr(os, "posix_fallocate"):
+        try:
             os.posix_fallocate(file.fileno(), 0, size)
-        else:
+        except (AttributeError, OSError):  # a system or a file system without it, or without room
             while size > file.tell():
                 file.write(_ZEROS[: size - file.tell()])
         array = np.frombuffer(mmap.mmap(file.fileno(), size), dtype)

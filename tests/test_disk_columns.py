@@ -126,6 +126,20 @@ def test_an_array_is_changed_in_place():
     assert disk_array(0, np.int32, 3).tolist() == []
 
 
+@pytest.mark.parametrize("lacks", ["the system", "the file system"])
+def test_an_array_is_on_disk_without_fallocate(lacks, monkeypatch):
+    def unsupported(*_):
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(disk_columns, "SMALL_BYTES", 1 << 16)
+    if lacks == "the system":
+        monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    else:
+        monkeypatch.setattr(os, "posix_fallocate", unsupported, raising=False)
+    numbers = disk_array(1 << 18, np.int64, 2)
+    assert (len(numbers), int(numbers.sum())) == (1 << 18, 1 << 19)
+
+
 def test_without_room_the_folder_of_temporary_files_is_named(monkeypatch):
     """Each file is made as one that has no room from the beginning."""
 
