@@ -12,7 +12,7 @@ import pyarrow as pa
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, metric
 from cclbench.analyzers.view.columns import codes, is_category
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.intervals import Int64
+from cclbench.intervals import Int64, begins
 
 _GRID: Final = ("grid_x", "grid_y", "grid_z")
 LEAST_WINDOWS: Final = 9
@@ -61,12 +61,13 @@ def _times(rank: RankView) -> _Times:
 def _keys(batch: pa.RecordBatch) -> tuple[list[Kernel], Int64]:
     """The distinct kernels of a batch, and the number of each row's."""
     name, names = codes(batch, "name")
-    grid = [batch[axis].fill_null(-1).to_numpy() for axis in _GRID]
-    distinct, key = np.unique(np.stack([name, *grid]), axis=1, return_inverse=True)
-    kernels = [
-        (names[own], *(None if axis < 0 else axis for axis in axes)) for own, *axes in distinct.T.tolist()
-    ]
-    return kernels, key.ravel()
+    rows = np.stack([name, *(batch[axis].fill_null(-1).to_numpy() for axis in _GRID)])
+    order = np.lexsort(rows[::-1])
+    first = begins(*rows[:, order])
+    key = np.empty(len(name), np.int64)
+    key[order] = np.cumsum(first) - 1
+    distinct = rows[:, order[first]].T.tolist()
+    return [(names[own], *(None if axis < 0 else axis for axis in axes)) for own, *axes in distinct], key
 
 
 def slowest_rank_of_same_kernels(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
