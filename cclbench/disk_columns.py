@@ -150,11 +150,11 @@ def on_disk(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
 
 def taken(values: npt.NDArray[Number], chosen: npt.NDArray[Any]) -> npt.NDArray[Number]:
     """`values[chosen]`, by indices or a mask, which wait on disk where they are many."""
-    if chosen.dtype == np.bool_:
-        chosen = np.flatnonzero(chosen)
     column: DiskColumn[Number] = DiskColumn(values.dtype.type)
     for rows in pieces(len(chosen), most=SMALL_BYTES):
-        column.append(values[chosen[rows]])
+        own = chosen[rows]
+        column.append(values[rows][own] if own.dtype == np.bool_ else values[own])
+        release(values, chosen)
     return column.values()
 
 

@@ -4,19 +4,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cclbench.disk_arithmetic import Values, accumulate, distinct, elementwise
+from cclbench.disk_columns import DiskTable, disk_array, pieces, release, taken
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ingestion.groups import Gathered, Job, infer_groups, numbered, path_of
 from cclbench.ingestion.part import finished
 from cclbench.intervals import Int64, Mask
 from cclbench.normalize import clocks, matching
+from cclbench.normalize.call_keys import Int32, Rows
 from cclbench.normalize.dimensions import by_shape
 from cclbench.record.files import TableFile, opened_table, read_table, whole, with_columns
 from cclbench.record.manifest import Clock, Clocks, Inference, Matching
@@ -27,6 +31,7 @@ _GATHERED: Final = (
     *("kind", "library", "group", "group_size", "seq", "src_rank", "dst_rank"),
     *("in_bytes", "out_bytes", "step", "start_ns", "end_ns"),
 )
+_PARTS: Final = ("wait_ns", "transfer_ns", "least_wait_ns")
 _PAIR_KINDS: Final = (COLLECTIVE_KINDS.index("send"), COLLECTIVE_KINDS.index("recv"))
 
 
@@ -65,7 +70,7 @@ def match_ranks(
     inferred = None if job is None else infer_groups(folder, gathered, ranks, job)
     if inferred is not None and inferred.group is not None:
         gathered = numbered(_gather(folder, ranks))
-    rows, starts, ends = gathered.rows, gathered.starts, gathered.ends
+    rows, ends = gathered.rows, gathered.ends
 
     def clocks_by(found: matching.Matching) -> clocks.Clocks:
         return _clocks(rows, found, ends, places, ranks)
@@ -76,8 +81,8 @@ def match_ranks(
     if len(wrong):
         found = _without(found, wrong)
         estimated = clocks_by(found)
-    arrival = estimated.corrected(rows.rank, starts)
-    split, overshoot = _split(found, arrival, ends - starts)
+    arrival = _corrected(estimated, rows.rank, gathered.starts)
+    split, overshoot = _split(found, arrival, gathered)
     groups = read_table(folder / "groups.parquet", GROUPS)
     dimensions = {
         group: dimension
@@ -86,15 +91,22 @@ def match_ranks(
     }
     columns = {"instance": found.instance, "arrival_ns": arrival, **split}
     tasks = _write_tasks(folder, ranks, gathered.lengths, columns, dimensions)
-    engine.map(_write_matched, tasks, progress=progress, what="matching ranks", size_bytes=size_bytes)
+
+    def written(_: None) -> None:
+        release(*columns.values())
+
+    engine.gather(
+        _write_matched, tasks, written, progress=progress, what="matching ranks", size_bytes=size_bytes
+    )
     complete = found.present == found.expected
+    unmatched = found.counts()
     matched = Matching(
         rows=len(rows),
-        matched=int((found.instance >= 0).sum()),
+        matched=len(rows) - sum(unmatched.values()),
         instances=len(found.present),
         complete=int(complete.sum()),
         partial=int((~complete).sum()),
-        unmatched=found.counts(),
+        unmatched=unmatched,
         contradicted_instances=len(wrong),
         wait_beyond_duration_ns=overshoot,
     )
@@ -105,13 +117,26 @@ def _gather(folder: Path, ranks: Sequence[int]) -> Gathered:
     kinds = {kind: code for code, kind in enumerate(COLLECTIVE_KINDS)}
     groups: dict[str, int] = {}
     libraries: set[str] = set()
-    parts: list[dict[str, Any]] = []
+    lengths = []
+    gathered = DiskTable(
+        rank=np.int32,
+        group=np.int32,
+        kind=np.int8,
+        size=np.int32,
+        seq=np.int64,
+        step=np.int32,
+        bytes=np.int64,
+        source=np.int32,
+        target=np.int32,
+        starts=np.int64,
+        ends=np.int64,
+    )
     for rank in ranks:
         table = read_table(path_of(folder, rank), COLLECTIVES, columns=_GATHERED)
         libraries.update(table["library"].cast(pa.string()).unique().to_pylist())
         kind = _coded(table["kind"], dict(kinds)).astype(np.int8)
         sides = (_integers(table["in_bytes"], np.int64), _integers(table["out_bytes"], np.int64))
-        part = {
+        own = {
             "rank": np.full(len(table), rank, np.int32),
             "group": _coded(table["group"], groups),
             "kind": kind,
@@ -124,13 +149,11 @@ def _gather(folder: Path, ranks: Sequence[int]) -> Gathered:
             "starts": table["start_ns"].to_numpy(),
             "ends": table["end_ns"].to_numpy(),
         }
-        order = np.argsort(part["starts"], kind="stable")
-        parts.append({name: values[order] for name, values in part.items()})
-    lengths = [len(part["rank"]) for part in parts]
-    # One column after another, so that no two are held twice.
-    columns = {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
-    starts, ends = columns.pop("starts"), columns.pop("ends")
-    return Gathered(matching.Rows(**columns), starts, ends, lengths, sorted(libraries))
+        order = np.argsort(own["starts"], kind="stable")
+        gathered.append(**{name: values[order] for name, values in own.items()})
+        lengths.append(len(table))
+    rows = Rows(**{field.name: gathered[field.name] for field in fields(Rows)})
+    return Gathered(rows, gathered["starts"], gathered["ends"], lengths, sorted(libraries))
 
 
 def _coded(column: pa.ChunkedArray, codes: dict[str, int]) -> Any:
@@ -151,60 +174,80 @@ def _peer(stated: pa.ChunkedArray, own: Mask, rank: int) -> Any:
 
 
 def _clocks(
-    rows: matching.Rows, found: matching.Matching, ends: Int64, places: Places, ranks: Sequence[int]
+    rows: Rows, found: matching.Matching, ends: Int64, places: Places, ranks: Sequence[int]
 ) -> clocks.Clocks:
-    at = found.instance >= 0
     every = np.array(ranks, np.int64)
     clock = np.array([places.clocks.get(rank, rank) for rank in ranks], np.int64)
-    of_row = clock[np.searchsorted(every, rows.rank[at])].astype(np.int32)
-    host = np.array([places.hosts.get(rank, -1) for rank in np.unique(of_row).tolist()], np.int32)
-    return clocks.for_all(clocks.estimate(of_row, found.instance[at], ends[at], host), every, clock)
+    rank, instance, ends = _in_instances(found, rows.rank, found.instance, ends)
+    clock_of = elementwise(lambda rank: clock[np.searchsorted(every, rank)], rank, dtype=np.int32)
+    host = np.array([places.hosts.get(one, -1) for one in distinct(clock_of).tolist()], np.int32)
+    return clocks.for_all(clocks.estimate(clock_of, instance, ends, host), every, clock)
+
+
+def _in_instances(found: matching.Matching, *columns: Values) -> tuple[Values, ...]:
+    """Of the columns the rows that are in instances."""
+    matched = elementwise(lambda instance: instance >= 0, found.instance, dtype=np.bool_)
+    return tuple(taken(column, matched) for column in columns)
+
+
+def _corrected(estimated: clocks.Clocks, rank: Int32, at: Int64) -> Int64:
+    return elementwise(estimated.corrected, rank, at, dtype=np.int64)
 
 
 def _contradictions(gathered: Gathered, found: matching.Matching, estimated: clocks.Clocks) -> Int64:
     """The instances whose ranks were never inside at once."""
-    at = np.flatnonzero(found.instance >= 0)
-    starts, ends = (
-        estimated.corrected(gathered.rows.rank[at], own[at]) for own in (gathered.starts, gathered.ends)
+    instance, rank, starts, ends = _in_instances(
+        found, found.instance, gathered.rows.rank, gathered.starts, gathered.ends
     )
     tolerance = int(np.ceil(2 * estimated.worst_residual_ns)) + 1
-    return matching.contradictions(found.instance[at], starts, ends, tolerance)
+    came, left = (_corrected(estimated, rank, own) for own in (starts, ends))
+    return matching.contradictions(instance, came, left, tolerance)
 
 
 def _without(found: matching.Matching, wrong: Int64) -> matching.Matching:
     """The matching without those instances, which say why."""
     kept = np.ones(len(found.present), np.bool_)
     kept[wrong] = False
-    number = np.where(kept, np.cumsum(kept) - 1, -1)
-    bad = np.isin(found.instance, wrong)
+    number = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)
+
+    def reason(former: npt.NDArray[np.int8], instance: Int64) -> npt.NDArray[np.int8]:
+        lost = (instance >= 0) & (number[instance] < 0)
+        return np.where(lost, np.int8(matching.CONTRADICTED), former)
+
     return matching.Matching(
-        instance=np.where(found.instance >= 0, number[found.instance], -1),
-        reason=np.where(bad, matching.CONTRADICTED, found.reason).astype(np.int8),
+        # Of none, −1, it is the last number.
+        instance=elementwise(lambda instance: number[instance], found.instance, dtype=np.int64),
+        reason=elementwise(reason, found.reason, found.instance, dtype=np.int8),
         present=found.present[kept],
         expected=found.expected[kept],
     )
 
 
-def _split(found: matching.Matching, arrival: Int64, duration: Int64) -> tuple[dict[str, Int64], int]:
+def _split(found: matching.Matching, arrival: Int64, gathered: Gathered) -> tuple[dict[str, Int64], int]:
     """Each row's duration in parts, and the furthest that a latest arrival lies behind a row's own end.
 
     By column the parts, ns, −1 where not known, shape (rows,): wait and transfer of the rows of complete
     instances, a lower bound of the wait of the others.  The second is what clocks leave unexplained.
     """
-    parts = {
-        name: np.full(len(arrival), -1, np.int64) for name in ("wait_ns", "transfer_ns", "least_wait_ns")
-    }
-    at = np.flatnonzero(found.instance >= 0)
-    instance = found.instance[at]
-    latest = np.full(len(found.present), np.iinfo(np.int64).min)
-    np.maximum.at(latest, instance, arrival[at])
-    waited = latest[instance] - arrival[at]
-    within = np.minimum(waited, duration[at])
-    whole = (found.present == found.expected)[instance]
-    parts["wait_ns"][at[whole]] = within[whole]
-    parts["transfer_ns"][at[whole]] = (duration[at] - within)[whole]
-    parts["least_wait_ns"][at[~whole]] = within[~whole]
-    return parts, int((waited - duration[at])[whole].max(initial=0))
+    latest = disk_array(len(found.present), np.int64, np.iinfo(np.int64).min)
+    accumulate(np.maximum, latest, *_in_instances(found, found.instance, arrival))
+    parts = DiskTable(**dict.fromkeys(_PARTS, np.int64))
+    overshoot = 0
+    for here in pieces(len(arrival)):
+        at = np.flatnonzero(found.instance[here] >= 0)
+        instance = found.instance[here][at]
+        duration = (gathered.ends[here] - gathered.starts[here])[at]
+        waited = latest[instance] - arrival[here][at]
+        within = np.minimum(waited, duration)
+        whole = found.present[instance] == found.expected[instance]
+        own = {name: np.full(here.stop - here.start, -1) for name in _PARTS}
+        own["wait_ns"][at[whole]] = within[whole]
+        own["transfer_ns"][at[whole]] = (duration - within)[whole]
+        own["least_wait_ns"][at[~whole]] = within[~whole]
+        parts.append(**own)
+        overshoot = max(overshoot, int((waited - duration)[whole].max(initial=0)))
+        release(latest, found, arrival, gathered)
+    return {name: parts[name] for name in _PARTS}, overshoot
 
 
 @dataclass(frozen=True, slots=True, eq=False)

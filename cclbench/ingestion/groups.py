@@ -12,9 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cclbench.disk_columns import DiskColumn
 from cclbench.ingestion.rank import RankDone
 from cclbench.intervals import Int64
-from cclbench.normalize import inferred_groups, matching
+from cclbench.normalize import inferred_groups
+from cclbench.normalize.call_keys import Rows
 from cclbench.record.files import read_table, with_columns, write_table
 from cclbench.record.manifest import Inference
 from cclbench.schema import COLLECTIVES, GROUPS, group_id
@@ -22,9 +24,9 @@ from cclbench.schema import COLLECTIVES, GROUPS, group_id
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gathered:
-    """All ranks' collectives, in rank order and each rank's in order of start, shape (rows,)."""
+    """All ranks' collectives, in rank order and each rank's in order of start, shape (rows,); on disk."""
 
-    rows: matching.Rows
+    rows: Rows
     starts: Int64
     ends: Int64
     lengths: list[int]
@@ -112,8 +114,10 @@ def infer_groups(folder: Path, gathered: Gathered, ranks: Sequence[int], job: Jo
 
 def numbered(gathered: Gathered) -> Gathered:
     """Rows by their place in their rank's order, which inference found to be the ranks' common one."""
-    place = np.concatenate([np.arange(length) for length in gathered.lengths])
-    return replace(gathered, rows=replace(gathered.rows, seq=place))
+    place = DiskColumn(np.int64)
+    for length in gathered.lengths:
+        place.append(np.arange(length))
+    return replace(gathered, rows=replace(gathered.rows, seq=place.values()))
 
 
 def path_of(folder: Path, rank: int) -> Path:

@@ -10,14 +10,27 @@ it exceeds its own uncertainty: the spread of the rank's ends that no clock expl
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from cclbench.disk_arithmetic import (
+    Float,
+    accumulate,
+    centred,
+    counts,
+    distinct,
+    elementwise,
+    extremes,
+    magnitude,
+    median,
+    product,
+    sums,
+)
 from cclbench.intervals import Int64
-
-Float = npt.NDArray[np.float64]
+from cclbench.normalize.shared_ends import Cells, SharedEnds
 
 _ROUNDS: Final = 60
 _HUBER: Final = 1.5
@@ -67,92 +80,58 @@ def estimate(
     `rank`, `instance`, `ends` have shape (rows,) (rows without an instance left out); `host` gives each
     distinct rank, ascending, the number of its host, −1 for unknown.  One host's ranks share a clock:
     their common offset is what is estimated, unless a rank's own lies further off than the ends spread.
+    What is held of each row waits on disk where rows are many.
     """
-    ranks, r = np.unique(rank.astype(np.int64), return_inverse=True)
+    ranks = distinct(rank).astype(np.int64)
     present = len(ranks)
-    if not len(ranks):
+    if not present:
         nothing, none = np.empty(0), np.empty(0, np.bool_)
         return Clocks(ranks, nothing, nothing, nothing, nothing, none, none, ranks, 0)
-    _, i = np.unique(instance, return_inverse=True)
-    t0 = int(ends.min())
-    t = (ends - t0).astype(np.float64)
-    part = _connected(r, i, present)
-    cells = _cells(r, i)
-    a, b = _offsets(t, r, i, cells, part), np.zeros(present)
-    free = np.bincount(r) >= _DRIFT_POINTS
-    slope = _slopes(_left(t, i), t, cells, free, part)
-    worth = free & _explains(slope, _left(t - a[r], i), t, r, i)
+    first, last = extremes(ends)
+    shared = SharedEnds.of(ranks, rank, instance, ends, first)
+    part = _connected(shared.cells, present)
+    still = np.zeros(present)
+    a, b = _offsets(shared, shared.t, part), still
+    free = counts(shared.rank, present) >= _DRIFT_POINTS
+    slope = _slopes(shared, shared.left(shared.t), free, part)
+    worth = free & _explains(shared, slope, shared.left(shared.less(shared.t, a)))
     for _ in range(_ROUNDS if worth.any() else 0):
-        slope = _slopes(_left(t - b[r] * t, i), t, cells, worth, part)
+        even = shared.straight(b)
+        slope = _slopes(shared, shared.left(even), worth, part)
         b = np.where(worth, b + slope, 0.0)
-        a = _offsets(t - b[r] * t, r, i, cells, part)
-        if abs(slope[worth]).max() * np.ptp(t) < _SETTLED_NS:
+        a = _offsets(shared, shared.straight(b), part)
+        if abs(slope[worth]).max() * (last - first) < _SETTLED_NS:
             break
-    left = _left(t - a[r] - b[r] * t, i)
-    spread = _quantile(abs(left), r, 0.95)
+    spread = shared.residual(a, b)
     uncertainty = np.maximum(spread, 1.0)
-    a = _shared(a, uncertainty, host, ~worth)
+    a = _one_a_host(a, uncertainty, host, ~worth)
     applied = (abs(a) > uncertainty) | worth
     a, b = np.where(applied, a, 0.0), np.where(applied, b, 0.0)
-    residual = _quantile(abs(_left(t - a[r] - b[r] * t, i)), r, 0.95)
     return Clocks(
         ranks=ranks,
         offset_ns=a,
         drift=b,
-        residual_ns=residual,
+        residual_ns=shared.residual(a, b),
         uncertainty_ns=uncertainty,
         applied=applied,
         known=np.ones(present, np.bool_),
         part=part,
-        t0_ns=t0,
+        t0_ns=first,
     )
 
 
-def _connected(r: Int64, i: Int64, ranks: int) -> Int64:
+def _connected(cells: Cells, ranks: int) -> Int64:
     """Number of the connected set of each rank: ranks that instances link, directly or through others."""
     label = np.arange(ranks)
     while True:
-        lowest = np.full(int(i.max()) + 1, ranks)
-        np.minimum.at(lowest, i, label[r])
+        lowest = np.full(int(cells.ranks_of.max()) + 1, ranks)
+        np.minimum.at(lowest, cells.ranks_of, label[cells.rank])
         new = label.copy()
-        np.minimum.at(new, r, lowest[i])
+        np.minimum.at(new, cells.rank, lowest[cells.ranks_of])
         new = new[new]
         if (new == label).all():
             return np.unique(label, return_inverse=True)[1]
         label = new
-
-
-def _left(t: Float, i: Int64) -> Float:
-    """What each end differs from its instance's mean, shape of `t`."""
-    return t - (np.bincount(i, t) / np.bincount(i))[i]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Cells:
-    """Rows of one rank in instances of the same ranks: `of` row → cell, a cell's rank and its set of ranks.
-
-    What ranks differ by is the same in all instances of a set of ranks, so that a few cells stand for
-    millions of rows: two a rank where each is in two groups.
-    """
-
-    of: Int64
-    rank: Int64
-    ranks_of: Int64
-
-    def sum(self, values: Float) -> Float:
-        """Sum of each cell's rows."""
-        return _sums(self.of, values)
-
-
-def _cells(r: Int64, i: Int64) -> _Cells:
-    ranks, instances = int(r.max()) + 1, int(i.max()) + 1
-    # A set of ranks is told by the sum of its ranks' random numbers, whatever their order.
-    token = np.random.default_rng(0).integers(1 << 20, 1 << 62, ranks, dtype=np.uint64)
-    told = np.zeros(instances, np.uint64)
-    np.add.at(told, i, token[r])
-    same = np.unique(told, return_inverse=True)[1][i]
-    cell, of = np.unique(same * ranks + r, return_inverse=True)
-    return _Cells(of, cell % ranks, cell // ranks)
 
 
 def _sums(of: Int64, values: Float) -> Float:
@@ -165,7 +144,7 @@ def _ratio(part: Float, whole: Float) -> Float:
     return np.divide(part, whole, out=np.zeros(len(whole)), where=whole != 0)
 
 
-def _solved(value: Float, mass: Float, cells: _Cells, free: npt.NDArray[np.bool_]) -> Float:
+def _solved(value: Float, mass: Float, cells: Cells, free: npt.NDArray[np.bool_]) -> Float:
     """x of each rank that minimises Σ mass·(value − x_rank + m_set)² over x and m; 0 where not `free`.
 
     By conjugate gradients (Hestenes and Stiefel 1952), preconditioned by the diagonal: sets of ranks
@@ -180,67 +159,75 @@ def _solved(value: Float, mass: Float, cells: _Cells, free: npt.NDArray[np.bool_
     diagonal = _sums(cells.rank, mass)
     x, rest = np.zeros(len(free)), gradient(value)
     scaled = _ratio(rest, diagonal)
-    way, norm = scaled, float(rest @ scaled)
+    way, norm = scaled, _inner(rest, scaled)
     goal = norm * 1e-24
     for _ in range(4 * len(free)):
-        if norm <= goal:
-            break
         bent = gradient(way[cells.rank])
-        length = norm / float(way @ bent)
+        bend = _inner(way, bent)
+        if norm <= goal or bend <= 0:  # rounding may leave a shift of all ranks, which changes nothing
+            break
+        length = norm / bend
         x, rest = x + length * way, rest - length * bent
         scaled = _ratio(rest, diagonal)
-        before, norm = norm, float(rest @ scaled)
+        before, norm = norm, _inner(rest, scaled)
         way = scaled + norm / before * way
     return x
 
 
-def _offsets(t: Float, r: Int64, i: Int64, cells: _Cells, part: Int64) -> Float:
+def _inner(one: Float, other: Float) -> float:
+    """The inner product, rounded alike on all machines, as a BLAS's is not."""
+    return float((one * other).sum())
+
+
+def _offsets(ends: SharedEnds, t: Float, part: Int64) -> Float:
     """Robust offsets relative to the part's median, by least squares with Huber weights, from medians."""
     every = np.ones(len(part), np.bool_)
-    rows = cells.sum(np.ones(len(t)))
-    left = _left(t, i)
-    offset = _solved(_quantile(left, cells.of, 0.5), rows, cells, every)
+    middle = ends.quantile(ends.left(t), ends.cell, len(ends.cells.rank), 0.5)
+    offset = _solved(middle, ends.rows_of_cells, ends.cells, every)
     for _ in range(_ROUNDS):
-        left = _left(t - offset[r], i)
-        scale = 1.4826 * float(np.median(abs(left)))
+        moved_t = ends.less(t, offset)
+        far = magnitude(ends.left(moved_t))
+        scale = 1.4826 * median(far)
         if not scale:
             break
         bound = _HUBER * scale
-        weight = bound / np.maximum(bound, abs(left))
-        left = t - offset[r]
-        left -= (np.bincount(i, weight * left) / np.bincount(i, weight))[i]
-        mass = cells.sum(weight)
-        moved = _solved(cells.sum(weight * left) / mass, mass, cells, every)
+        weight = elementwise(partial(_weight, bound), far, dtype=np.float64)
+        mass = ends.of_cells(weight)
+        left = product(weight, ends.left(moved_t, weight))
+        moved = _solved(ends.of_cells(left) / mass, mass, ends.cells, every)
         offset = offset + moved
         if abs(moved).max() < max(_SETTLED_NS, 1e-3 * scale):
             break
     return offset - _medians(offset, part)[part]
 
 
-def _slopes(left: Float, t: Float, cells: _Cells, free: npt.NDArray[np.bool_], part: Int64) -> Float:
+def _weight(bound: float, far: Float) -> Float:
+    return np.asarray(bound / np.maximum(bound, far))
+
+
+def _slopes(ends: SharedEnds, left: Float, free: npt.NDArray[np.bool_], part: Int64) -> Float:
     """Least-squares slopes of the ranks' residuals over time, relative to the part's median."""
-    rows = cells.sum(np.ones(len(t)))
-    dt = t - (cells.sum(t) / rows)[cells.of]
-    mass = cells.sum(dt * dt)
-    slope = _solved(_ratio(cells.sum(dt * left), mass), mass, cells, free)
+    dt = centred(ends.t, ends.cell, len(ends.cells.rank))
+    mass = ends.of_cells(product(dt, dt))
+    slope = _solved(_ratio(ends.of_cells(product(dt, left)), mass), mass, ends.cells, free)
     return slope - _medians(slope, part)[part]
 
 
-def _explains(slope: Float, left: Float, t: Float, r: Int64, i: Int64) -> npt.NDArray[np.bool_]:
+def _explains(ends: SharedEnds, slope: Float, left: Float) -> npt.NDArray[np.bool_]:
     """Whether a rank's slope moves its clock, over its window, by three times what is left of it."""
-    count = np.bincount(r).astype(np.float64)
-    middle = np.bincount(r, t) / count
-    dt = t - middle[r]
-    rest = _left(left - slope[r] * dt, i)
-    rest -= (np.bincount(r, rest) / count)[r]
-    spread = np.sqrt(np.bincount(r, rest * rest) / np.maximum(count - 2, 1))
-    span = np.zeros(len(count))
-    np.maximum.at(span, r, abs(dt))
+    ranks = len(slope)
+    dt = centred(ends.t, ends.rank, ranks)
+    rest = elementwise(lambda left, dt, rank: left - slope[rank] * dt, left, dt, ends.rank, dtype=np.float64)
+    rest = centred(ends.left(rest), ends.rank, ranks)
+    count = counts(ends.rank, ranks)
+    spread = np.sqrt(sums(ends.rank, product(rest, rest), ranks) / np.maximum(count - 2, 1))
+    span = np.zeros(ranks)
+    accumulate(np.maximum, span, ends.rank, magnitude(dt))
     moved = 2 * abs(slope) * span
     return np.asarray((moved > 3 * spread) & (moved > 1.0))
 
 
-def _shared(
+def _one_a_host(
     offset: Float, uncertainty: Float, host: npt.NDArray[np.int32], free: npt.NDArray[np.bool_]
 ) -> Float:
     """Offsets with one host's ranks on one clock, but for ranks that lie further off than they spread."""
@@ -260,15 +247,6 @@ def _medians(values: Float, part: Int64) -> Float:
     first = np.cumsum(length) - length
     low, high = first + (length - 1) // 2, first + length // 2
     return np.asarray((values[order][low] + values[order][high]) / 2)
-
-
-def _quantile(values: Float, of: Int64, q: float) -> Float:
-    """The q-quantile (nearest rank, rounded up) of each group's values; `of` numbers the groups."""
-    order = np.lexsort((values, of))
-    length = np.bincount(of)
-    first = np.cumsum(length) - length
-    at = first + np.ceil(q * length).astype(np.int64) - 1
-    return np.asarray(values[order][at])
 
 
 def for_all(estimated: Clocks, ranks: Int64, clock: Int64) -> Clocks:

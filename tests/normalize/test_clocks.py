@@ -321,3 +321,13 @@ def test_ranks_of_one_clock_have_its_correction():
     assert found.known.tolist() == [True, True, True, False]
     assert found.offset_ns.tolist() == [-300.0, -300.0, 300.0, 0.0]
     assert found.applied.tolist() == [True, True, True, False]
+
+
+def test_a_shift_of_all_ranks_is_no_direction_to_go_on_in():
+    """Rounding leaves the gradient such a shift, across which the squares are flat: nothing to divide by."""
+    rank = np.array([0, 0, 0, 0, 1, 1, 2, 2, 2, 2], np.int32)
+    instance = np.array([0, 1, 2, 3, 1, 2, 0, 1, 2, 3])
+    first, second = [7841350043, 0, 6339797968, 6795851259], [624877, 6340423563]
+    ends = np.array([*first, *second, 7842029893, 680371, 6340478637, 6796532074])
+    found = estimate(rank, instance, ends, np.full(3, -1, np.int32))
+    assert found.offset_ns - found.offset_ns[0] == pytest.approx([0, 625_200, 680_000], abs=600)

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cclbench.normalize.matching import Rows, common, contradictions, match
+from cclbench.normalize.alignment import common
+from cclbench.normalize.call_keys import Rows
+from cclbench.normalize.matching import contradictions, match
 
 SEND, RECV, REDUCE, GATHER = 8, 9, 0, 1
 

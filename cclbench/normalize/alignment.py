@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of ranks that have no numbers, aligned on what their sequences have in common."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from cclbench.intervals import Int64, Mask
+
+
+def aligned(rank: npt.NDArray[np.int32], call: Int64) -> tuple[Int64, Mask]:
+    """Places of one group's rows, −1 where there is none, and which rows could take several.
+
+    Each rank is aligned with the one that has most rows, itself with itself; a pair counts only where the
+    first and the last of the longest common subsequences agree on it.
+    """
+    ranks, counts = np.unique(rank, return_counts=True)
+    longest = np.flatnonzero(rank == ranks[np.argmax(counts)])
+    place = np.full(len(rank), -1, np.int64)
+    ambiguous = np.zeros(len(rank), np.bool_)
+    for one in ranks.tolist():
+        mine = np.flatnonzero(rank == one)
+        a, b = call[longest].tolist(), call[mine].tolist()
+        first = common(a, b)
+        last = [(len(a) - 1 - i, len(b) - 1 - j) for i, j in common(a[::-1], b[::-1])]
+        agreed = set(first) & set(last)
+        for i, j in agreed:
+            place[mine[j]] = i
+        unsure = {j for _, j in [*first, *last]} - {j for _, j in agreed}
+        ambiguous[mine[sorted(unsure)]] = True
+    return place, ambiguous
+
+
+def common(a: list[int], b: list[int]) -> list[tuple[int, int]]:
+    """A longest common subsequence of `a` and `b` as pairs of indices, ascending.
+
+    E. W. Myers, "An O(ND) difference algorithm and its variations" (1986): the cost grows with the
+    number of differences, which are few.
+    """
+    reach: dict[int, int] = {1: 0}
+    trail: list[dict[int, int]] = []
+    d = 0
+    while True:
+        trail.append(dict(reach))
+        for k in range(-d, d + 1, 2):
+            down = k == -d or (k != d and reach[k - 1] < reach[k + 1])
+            x = reach[k + 1] if down else reach[k - 1] + 1
+            while x < len(a) and x - k < len(b) and a[x] == b[x - k]:
+                x += 1
+            reach[k] = x
+            if x >= len(a) and x - k >= len(b):
+                return _walked(trail, len(a), len(b))
+        d += 1
+
+
+def _walked(trail: list[dict[int, int]], x: int, y: int) -> list[tuple[int, int]]:
+    pairs: list[tuple[int, int]] = []
+    for d in range(len(trail) - 1, -1, -1):
+        reach, k = trail[d], x - y
+        down = k == -d or (k != d and reach[k - 1] < reach[k + 1])
+        before = k + 1 if down else k - 1
+        from_x = reach[before] if d else 0
+        from_y = from_x - before if d else 0
+        while x > from_x and y > from_y:
+            x, y = x - 1, y - 1
+            pairs.append((x, y))
+        x, y = from_x, from_y
+    return pairs[::-1]

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which collectives of different ranks are one and the same: keys of rows, equal where they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from cclbench.intervals import Int64, Mask
+from cclbench.normalize.alignment import aligned
+
+Int32 = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Collectives of all ranks, arrays of shape (rows,), which may be on disk; −1 stands for unknown.
+
+    `group` and `kind` are codes, `size` the group's ranks, `bytes` the payload's larger side; `source`
+    and `target` the ranks of a point-to-point transfer.  Rows of a rank are in order of their start.
+    """
+
+    rank: Int32
+    group: Int32
+    size: Int32
+    kind: npt.NDArray[np.int8]
+    seq: Int64
+    step: Int32
+    bytes: Int64
+    source: Int32
+    target: Int32
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    def chosen(self, rows: slice | Int64) -> Rows:
+        """Those rows."""
+        return Rows(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+
+def by_number(rows: Rows) -> tuple[Int64, Mask]:
+    """Keys of rows by (group, number, kind, occurrence): a grouped call may run as several kernels.
+
+    A number that ranks use for different kinds, or a different number of times, is ambiguous.
+    """
+    call = _codes(rows.group, rows.seq)
+    occurrence = _occurrence(rows.rank, call)
+    whole = _codes(call, rows.kind, occurrence)
+    times = _times(call, rows.rank)
+    ambiguous = _differs(call, times) | _differs(_codes(call, occurrence), rows.kind.astype(np.int64))
+    return np.where(ambiguous, -1, whole), ambiguous
+
+
+def by_order(rows: Rows) -> tuple[Int64, Mask]:
+    """Keys of rows by (group, place in the group's order)."""
+    call = _codes(rows.kind, rows.bytes, rows.step)
+    return _by_place(rows.group.astype(np.int64), rows.rank, call)
+
+
+def by_pair(rows: Rows) -> tuple[Int64, Mask]:
+    """Keys of sends and receives by (source, target, place in their order)."""
+    lane = _codes(rows.source, rows.target)
+    return _by_place(lane, rows.rank, _codes(rows.bytes, rows.step))
+
+
+def _by_place(lane: Int64, rank: Int32, call: Int64) -> tuple[Int64, Mask]:
+    """Keys of rows by (lane, place in its order), aligned where the ranks' calls differ."""
+    place = _occurrence(rank, lane)
+    ambiguous = np.zeros(len(lane), np.bool_)
+    uneven = _differs(lane, _times(lane, rank)) | np.isin(lane, lane[_differs(_codes(lane, place), call)])
+    for one in np.unique(lane[uneven]).tolist():
+        here = np.flatnonzero(lane == one)
+        place[here], ambiguous[here] = aligned(rank[here], call[here])
+    return np.where(place >= 0, _codes(lane, place), -1), ambiguous
+
+
+def _codes(*columns: npt.NDArray[np.signedinteger]) -> Int64:
+    """A number for each distinct combination, in sorted order, shape of the columns."""
+    code = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        values, index = np.unique(column, return_inverse=True)
+        code = code * len(values) + index
+        if len(columns) > 1:
+            code = np.unique(code, return_inverse=True)[1]
+    return code
+
+
+def _times(*columns: npt.NDArray[np.signedinteger]) -> Int64:
+    """How many rows have the same combination, shape of the columns."""
+    code = _codes(*columns)
+    return np.bincount(code)[code]
+
+
+def _occurrence(rank: Int32, of: Int64) -> Int64:
+    """How many earlier rows of the same rank have the same `of`, shape of `of`."""
+    code = _codes(rank, of)
+    order = np.argsort(code, kind="stable")
+    first = np.flatnonzero(np.diff(code[order], prepend=-1))
+    lengths = np.diff(np.append(first, len(order)))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order)) - np.repeat(first, lengths)
+    return place
+
+
+def _differs(of: Int64, value: Int64) -> Mask:
+    """Rows of each `of` whose values are not all equal, shape of `of`."""
+    code = _codes(of)
+    low = np.full(int(code.max()) + 1, np.iinfo(np.int64).max)
+    high = np.full(len(low), np.iinfo(np.int64).min)
+    np.minimum.at(low, code, value)
+    np.maximum.at(high, code, value)
+    return np.asarray(low != high)[code]
