@@ -406,6 +406,10 @@ def test_a_damaged_table_is_named(run: Run, content: bytes) -> None:
     assert "damaged table" in str(broken(lambda: run.steps()))
     with pytest.raises(InputError, match="damaged table"):
         run.sql("SELECT count(name) FROM events")
+    with pytest.raises(InputError, match="damaged table"):
+        run.sql("SHOW TABLES")
+    # A table that is not named is not looked into.
+    assert run.sql("SELECT count(*) AS n FROM Collectives").to_pylist() == [{"n": 0}]
 
 
 def test_a_rank_that_is_not_there_is_told(run: Run) -> None:

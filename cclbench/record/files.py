@@ -107,6 +107,8 @@ def damaged(path: Path, why: str) -> InputError:
 def _require_schema(file: pq.ParquetFile, schema: pa.Schema) -> None:
     """`ArrowInvalid` where columns are missing, doubled, of another type, or null where none may be."""
     found = file.schema_arrow
+    if found.equals(schema):
+        return
     if found.names != schema.names:
         raise pa.ArrowInvalid(f"its columns are {', '.join(found.names)[:200]}")
     for field in schema:

@@ -118,7 +118,7 @@ def select(
                 raise UsageError("SQL: takes one SELECT and nothing else", where=path.name)
             # By a name without patterns, and without a `rank=` that is no rank's folder.
             (folder / "run").symlink_to(path.absolute())
-            _open_to(connection, folder / "run", path, ranks)
+            _open_to(connection, folder / "run", path, ranks, query)
             answer = connection.sql(query)
             if times_as_text:
                 columns = enumerate(zip(answer.columns, map(str, answer.types), strict=True), 1)
@@ -136,8 +136,19 @@ def select(
             raise UsageError(f"SQL: {first}", where=path.name, hint=hint) from None
 
 
-def _open_to(connection: duckdb.DuckDBPyConnection, link: Path, path: Path, ranks: Sequence[int]) -> None:
-    """Make the tables of the run at `path` views of a connection, and nothing else of its reach."""
+def _tables_of(connection: duckdb.DuckDBPyConnection, query: str) -> Sequence[str]:
+    """The tables of `TABLES` that a query may read: all where it names none, such as one that lists tables.
+
+    A table is a file of each rank, or several, which are all looked into.
+    """
+    named = {name.casefold() for name in connection.get_table_names(query)}
+    return sorted(named) if named and named <= TABLES.keys() else list(TABLES)
+
+
+def _open_to(
+    connection: duckdb.DuckDBPyConnection, link: Path, path: Path, ranks: Sequence[int], query: str
+) -> None:
+    """Make the tables of the run at `path` that a query names views, and nothing else of its reach."""
     connection.execute(
         f"SET allowed_directories=[{_quoted(f'{link}/')}]; SET python_enable_replacements=false"
     )
@@ -145,7 +156,9 @@ def _open_to(connection: duckdb.DuckDBPyConnection, link: Path, path: Path, rank
     places = {name: [f"{name}/*.parquet"] for name in ("operators", "collectives", "steps", *EVIDENCE)}
     places |= {"results": ["results.parquet"], "groups": ["groups.parquet"]}
     places["events"] = [f"events/rank={rank}/*.parquet" for rank in ranks]
-    for name, schema in TABLES.items():
+    # Only now, since functions that the query calls may be asked what they would read.
+    for name in _tables_of(connection, query):
+        schema = TABLES[name]
         files = list(chain.from_iterable(sorted(path.glob(place)) for place in places[name]))
         for file in files:
             check_table(file, schema)
