@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cache
 from typing import Final
 
@@ -24,7 +25,7 @@ def hand_back_blocks() -> None:
     The GNU C library keeps ever larger ones, up to 32 MiB, once such a block was freed, and some for each
     thread: a large rank's arrays would leave more behind than is in use.  Other C libraries stay as they are.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    mallopt = _of_c("mallopt")
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, _BLOCK_BYTES)
         mallopt(_TRIM_THRESHOLD, _TOP_BYTES)
@@ -32,5 +33,14 @@ def hand_back_blocks() -> None:
 
 
 def hand_back_free() -> None:
-    """Hand back what is free by now."""
+    """Hand back what is free by now: what Arrow holds, and whole pages of the GNU C library's heap."""
     pa.default_memory_pool().release_unused()
+    malloc_trim = _of_c("malloc_trim")
+    if malloc_trim is not None:
+        malloc_trim(0)
+
+
+def _of_c(name: str) -> Callable[..., int] | None:
+    """A function of the C library, None where it has none of that name."""
+    found: Callable[..., int] | None = getattr(ctypes.CDLL(None), name, None)
+    return found

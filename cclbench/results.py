@@ -23,7 +23,7 @@ from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.sources import side_by_side
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import InputError
-from cclbench.freed_memory import hand_back_blocks
+from cclbench.freed_memory import hand_back_blocks, hand_back_free
 from cclbench.hardware.catalog import users_own
 from cclbench.machine import Machine, machine_of
 from cclbench.normalize.steps import POLICIES
@@ -45,6 +45,8 @@ Chosen = Sequence[tuple[Metric, Alias | None]]
 
 PASSING_ROWS: Final = 2_000_000
 """Rows of a run up to which a report or a comparison replays it in passing: some 4 s."""
+_MANY_RANKS: Final = 1000
+"""Ranks beyond which what they answered to a metric is much to leave behind."""
 NOT_REPLAYED: Final = (
     "replayed only where that is asked for: by --metric with its name, or by a report or comparison of a run"
     f" of at most {PASSING_ROWS:,} rows"
@@ -223,6 +225,8 @@ def _computed(
 
         def rows_of_metric(metric: Metric) -> list[Row]:
             beside = others if metric.per_rank is not None else []
+            if len(wanted) > _MANY_RANKS:
+                hand_back_free()  # what the metric before has left
             return side_by_side(
                 rows_by(run, metric), {one.reader or "": rows_by(one, metric) for one in beside}
             )

@@ -103,6 +103,7 @@ def test_rows_that_lie_in_a_file_answer_as_those_in_memory(
     given = figures(results())
     near = Results.of(given)
     monkeypatch.setattr(stored_rows, "IN_MEMORY", in_memory)
+    monkeypatch.setattr(stored_rows, "ROW_GROUP", 2)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     far = Results.joined(table_of([one]) for one in given)
     assert isinstance(far.table, stored_rows.StoredRows)
@@ -147,7 +148,7 @@ def test_rows_are_stored_as_they_are_in_as_many_pieces_as_it_takes(
     run.save_results(Results.of(given))
     whole = pq.read_table(run.path / "results.parquet")
     assert whole.schema.equals(RESULTS, check_metadata=True)
-    monkeypatch.setattr("cclbench.record.run._ROW_GROUP", 2)
+    monkeypatch.setattr("cclbench.record.run.ROW_GROUP", 2)
     run.save_results(Results.of(given))
     assert pq.read_table(run.path / "results.parquet").equals(whole)
     assert run.saved_results is not None

@@ -22,7 +22,7 @@ from cclbench.record.files import UNFINISHED, damaged, opened_table, read_table,
 from cclbench.record.manifest import MANIFEST, Manifest, RankEntry
 from cclbench.record.results import Results
 from cclbench.record.rows import builtins
-from cclbench.record.stored_rows import rows_at
+from cclbench.record.stored_rows import ROW_GROUP, rows_at
 from cclbench.schema import COLLECTIVES, EVENTS, EVIDENCE, GROUPS, KINDS, OPERATORS, RESULTS, STEPS, TABLES
 from cclbench.scratch import scratch
 
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 BATCH_ROWS: Final = 1 << 16
 """Rows of a batch of events at most."""
-_ROW_GROUP: Final = 1 << 18
-"""Result rows that are written at once: each word of theirs is then in memory as often as in the file."""
 _MADE: Final = b"cclbench.made"
 _READ_ONLY: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
 RESULTS_FILE: Final = "results.parquet"
@@ -244,7 +242,7 @@ class Run:
         try:
             with scratch(self.path.parent, UNFINISHED) as folder:
                 with pq.ParquetWriter(folder / RESULTS_FILE, schema) as file:
-                    for part in figures.slices(_ROW_GROUP):
+                    for part in figures.slices(ROW_GROUP):
                         file.write_table(part.cast(schema))
                 (folder / RESULTS_FILE).replace(self.path / RESULTS_FILE)
         except OSError as error:

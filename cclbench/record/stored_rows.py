@@ -19,7 +19,9 @@ from cclbench.record.rows import COMPACT, WORDS
 from cclbench.scratch import temporary
 
 IN_MEMORY: Final = 1 << 18
-"""Rows up to which a table of results is held in memory, some 22 MB, and about which row groups have."""
+"""Rows up to which a table of results is held in memory, some 22 MB."""
+ROW_GROUP: Final = 1 << 16
+"""Rows of a larger one that are in memory at a time."""
 NO_ROWS: Final = COMPACT.empty_table()
 _FILE: Final = "rows.parquet"
 
@@ -85,11 +87,11 @@ def joined(parts: Iterable[pa.Table]) -> pa.Table | StoredRows:
                 if file is None:
                     folder = kept.enter_context(temporary())
                     file = kept.enter_context(pq.ParquetWriter(folder / _FILE, COMPACT))
-                file.write_table(_one(waiting))
+                file.write_table(_one(waiting), ROW_GROUP)
                 waiting = [NO_ROWS]
         if file is None:
             return _one(waiting)
-        file.write_table(_one(waiting))
+        file.write_table(_one(waiting), ROW_GROUP)
         file.close()
         return StoredRows(folder / _FILE, kept.pop_all().close)
 

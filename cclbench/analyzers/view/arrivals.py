@@ -189,7 +189,7 @@ class Instances:
             raise NotApplicable(
                 "all matched collectives are sends and receives, in which one side waits by design"
             )
-        return self.chosen(kept)
+        return self if kept.all() else self.chosen(kept)
 
     def chosen(self, kept: Mask) -> Instances:
         """Some of the instances, of shape (instances,)."""
@@ -239,33 +239,28 @@ class Instances:
 def meetings(ranks: Mapping[int, Sequence[Value]]) -> Instances:
     """The instances that the ranks' `Arrivals` (their first value's detail) make up."""
     parts = parts_of(ranks)
-    known: dict[Label, int] = {}
-    label = np.concatenate(
-        [
-            np.array([known.setdefault(one, len(known)) for one in part.labels], np.int64)[part.label]
-            for part in parts.values()
-        ]
-    )
-    rank = np.repeat(np.array([*parts], np.int64), [len(part.instance) for part in parts.values()])
-    instance, arrival, members, before, step = (
-        np.concatenate([getattr(part, name) for part in parts.values()])
-        for name in ("instance", "arrival_ns", "members", "before", "step")
-    )
-    spent = np.concatenate([part.spent for part in parts.values()], axis=1)
-    order = np.lexsort((arrival, instance))
+
+    def column(name: str) -> Int64:
+        return np.concatenate([getattr(part, name) for part in parts.values()], axis=-1)
+
+    instance = column("instance")
+    order = np.lexsort((column("arrival_ns"), instance))
     first = np.flatnonzero(begins(instance[order]))
     count = np.diff(np.append(first, len(order)))
-    whole = count == members[order][first]
+    whole = count == column("members")[order][first]
     order, count = order[np.repeat(whole, count)], count[whole]
     if not len(count):
         raise NotApplicable("no collective has all its ranks among those in view")
+    known: dict[Label, int] = {}
+    label = [
+        np.array([known.setdefault(one, len(known)) for one in part.labels], np.int64)[part.label]
+        for part in parts.values()
+    ]
+    rank = np.repeat(np.array([*parts], np.int64), [len(part.instance) for part in parts.values()])
     return Instances(
         rank=rank[order],
-        arrival_ns=arrival[order],
-        before=before[order],
-        spent=spent[:, order],
-        step=step[order],
-        label=label[order],
+        **{name: column(name)[..., order] for name in ("arrival_ns", "before", "spent", "step")},
+        label=np.concatenate(label)[order],
         labels=[*known],
         first=np.cumsum(count) - count,
         count=count,
