@@ -185,9 +185,9 @@ def making_room() -> Iterator[None]:
 def _mapped(values: npt.NDArray[Any]) -> object:
     """What an array is a view of."""
     base: object = values
-    while isinstance(base, np.ndarray):
-        base = base.base
-    return base.obj if isinstance(base, memoryview) else base
+    while isinstance(base, np.ndarray | memoryview):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
+    return base
 
 
 def _release(mapped: object) -> None:

@@ -221,6 +221,7 @@ def _computed(
                 asked=selection.window,
                 source=one.reader,
             )
+            answers[one].release()
             return with_caveat(found, one.inferred)
 
         def rows_of_metric(metric: Metric) -> list[Row]:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cclbench.analyzers.metric import NotApplicable, Value
-from cclbench.analyzers.view.arrivals import Arrivals, Instances, arrivals_of, meetings
+from cclbench.analyzers.view.arrivals import Arrivals, arrivals_of
 from cclbench.analyzers.view.lateness import (
     SIGNIFICANT,
     Foremost,
@@ -24,6 +24,7 @@ from cclbench.analyzers.view.lateness import (
     last_arrivals,
     lateness,
 )
+from cclbench.analyzers.view.meetings import Instances, meetings
 from cclbench.analyzers.view.per_rank import answer_or_reason, answers_by_rank
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.engine import SERIAL, Engine, Progress
@@ -169,12 +170,13 @@ def _of_run(run: Run, steps: Steps | None, engine: Engine, progress: Progress | 
     late = np.zeros((len(ranks), len(by_step)))
     for row in rows:
         late[place[row.rank], column[row.step]] = row.late_s
-    whole = foremost(found, last_arrivals(found), residual_ns)
+    whole = foremost([found], last_arrivals([found]), residual_ns)
     each = {
-        step: foremost(own, last_arrivals(own), residual_ns, len(by_step)) for step, own in by_step.items()
+        step: foremost([own], last_arrivals([own]), residual_ns, len(by_step))
+        for step, own in by_step.items()
     }
     pattern, words = _recurrence(whole, each, late, place[whole.rank])
-    longer = cause(found, whole.rank, on_host=on_host[whole.rank]) if whole.stands_out else None
+    longer = cause([found], whole.rank, on_host=on_host[whole.rank]) if whole.stands_out else None
     if longer is not None:
         words += f"; it {longer.words}, by {humanise(longer.excess_ns / _NS_PER_S, 's')} on average"
     ratio, reason = _slowdown(run) if steps is None else (None, None)
@@ -196,7 +198,7 @@ def _of_run(run: Run, steps: Steps | None, engine: Engine, progress: Progress | 
 def _compared(run: Run, answers: Mapping[int, Value]) -> tuple[Instances, list[str]]:
     """The collectives whose ranks are compared, and what is left out; `UsageError` where none is."""
     try:
-        found = meetings({rank: [value] for rank, value in answers.items()}).of_groups()
+        found = meetings({rank: [value] for rank, value in answers.items()}).of_groups().whole()
     except NotApplicable as none:
         raise UsageError(f"no stragglers: {none}", where=run.id) from None
     beside = []
@@ -250,7 +252,7 @@ def _of_step(step: int | None, found: Instances, on_host: Mapping[int, bool]) ->
             collectives=own.instances,
             cause=_cause(found, rank, on_host) if late.get(rank) else None,
         )
-        for rank, own in sorted(last_arrivals(found).items())
+        for rank, own in sorted(last_arrivals([found]).items())
     ]
 
 
@@ -264,7 +266,7 @@ def _waited_for(found: Instances) -> dict[int, float]:
 
 
 def _cause(found: Instances, rank: int, on_host: Mapping[int, bool]) -> str | None:
-    longer = cause(found, rank, on_host=on_host[rank])
+    longer = cause([found], rank, on_host=on_host[rank])
     return None if longer is None else longer.spent
 
 
@@ -276,7 +278,7 @@ def _late_ranks(
     on_host: Mapping[int, bool],
 ) -> list[LateRank]:
     """Each rank over all steps, the latest on average first."""
-    last = last_arrivals(found)
+    last = last_arrivals([found])
     latest = (late == late.max(axis=0)) & (late > 0)
     listed = [
         LateRank(

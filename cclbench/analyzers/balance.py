@@ -15,8 +15,9 @@ from cclbench.analyzers.metric import (
     metric,
     run_metric,
 )
-from cclbench.analyzers.view.arrivals import arrivals_of, meetings, of_instances, parts_of
+from cclbench.analyzers.view.arrivals import arrivals_of
 from cclbench.analyzers.view.lateness import Cause, cause, foremost, last_arrivals
+from cclbench.analyzers.view.meetings import meetings, of_instances, parts_of
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.values import NS_PER_S
@@ -62,11 +63,14 @@ _NONE = "none of the window's collectives is matched across all the ranks of its
 def delay_over_window(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     """Σ over instances, each counted once, over the mean of the ranks' ΣW."""
     found = meetings(ranks)
-    middle = found.first + (found.count - 1) // 2, found.first + found.count // 2
-    twice = 2 * found.latest_ns - found.arrival_ns[middle[0]] - found.arrival_ns[middle[1]]
+    twice = instances = 0
+    for some in found:
+        low, high = some.first + (some.count - 1) // 2, some.first + some.count // 2
+        twice += int((2 * some.latest_ns - some.arrival_ns[low] - some.arrival_ns[high]).sum())
+        instances += len(some.count)
     windows = [part.window_ns for part in parts_of(ranks).values()]
-    delay = int(twice.sum()) * len(windows) / (2 * sum(windows))
-    yield of_instances(ranks, found, delay, f"{len(twice)} instances")
+    delay = twice * len(windows) / (2 * sum(windows))
+    yield of_instances(ranks, found, delay, f"{instances} instances")
 
 
 @metric(

@@ -11,14 +11,9 @@ import numpy as np
 
 from cclbench.analyzers.balance import excess
 from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, metric
-from cclbench.analyzers.view.arrivals import (
-    Instances,
-    arrivals_of,
-    meetings,
-    of_instances,
-    parts_of,
-)
+from cclbench.analyzers.view.arrivals import arrivals_of
 from cclbench.analyzers.view.lateness import cause
+from cclbench.analyzers.view.meetings import Instances, meetings, of_instances, parts_of
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.intervals import Int64
@@ -27,10 +22,10 @@ from cclbench.intervals import Int64
 def caused_by_rank(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     """Of all ranks, and by rank (category), a step; p_value of the rank that causes most in most steps."""
     found = meetings(ranks).of_groups()
-    caused, every = _caused(found)
+    caused, every, instances = _caused(found)
     windows = caused.shape[1]
     whole = Fraction(int(caused.sum()), windows * NS_PER_S)
-    yield of_instances(ranks, found, float(whole), f"{len(found.count)} instances in {windows} steps")
+    yield of_instances(ranks, found, float(whole), f"{instances} instances in {windows} steps")
     for rank, ns in zip(every, caused.sum(axis=1).tolist(), strict=True):
         yield Value(value=float(Fraction(ns, windows * NS_PER_S)), category=str(rank))
     if not caused.any():
@@ -49,18 +44,24 @@ def caused_by_rank(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
         yield excess(every[place], why)
 
 
-def _caused(found: Instances) -> tuple[Int64, list[int]]:
-    """ns by which instances wait for the last rank alone, shape (ranks, steps); and the ranks."""
-    last = found.first + found.count - 1
-    several = found.count > 1
-    ns = np.where(several, found.arrival_ns[last] - found.arrival_ns[last - several], 0)
-    every, place = np.unique(found.rank, return_inverse=True)
-    steps, step = np.unique(found.step[last], return_inverse=True)
+def _caused(found: Iterable[Instances]) -> tuple[Int64, list[int], int]:
+    """ns by which instances wait for the last rank alone, shape (ranks, steps); ranks; how many instances."""
+    ranks: set[int] = set()
+    parts = []
+    for some in found:
+        last = some.first + some.count - 1
+        several = some.count > 1
+        ns = np.where(several, some.arrival_ns[last] - some.arrival_ns[last - several], 0)
+        parts.append(np.array([some.rank[last], some.step[last], ns, several]))
+        ranks.update(np.unique(some.rank).tolist())
+    rank, own_step, ns, several = np.concatenate(parts, axis=1)
+    every = sorted(ranks)
+    steps, step = np.unique(own_step, return_inverse=True)
     caused = np.zeros((len(every), len(steps)), np.int64)
-    np.add.at(caused, (place[last], step), ns)
+    np.add.at(caused, (np.searchsorted(every, rank), step), ns)
     if not several.any():
         raise NotApplicable("no collective has several ranks")
-    return caused, every.tolist()
+    return caused, every, len(ns)
 
 
 def _chance(steps: int, windows: int, ranks: int) -> float:

@@ -13,16 +13,9 @@ import pyarrow as pa
 from cclbench import arrow_functions as pc
 from cclbench import intervals
 from cclbench.analyzers.metric import MATCHED, Value, metric
-from cclbench.analyzers.view.arrivals import (
-    Instances,
-    Matched,
-    arrivals_of,
-    matched_in_windows,
-    meetings,
-    of_instances,
-    unmatched,
-)
+from cclbench.analyzers.view.arrivals import Matched, arrivals_of, matched_in_windows, unmatched
 from cclbench.analyzers.view.collectives import Label, labels
+from cclbench.analyzers.view.meetings import Instances, meetings, of_instances
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, labelled, per_step, spread
 from cclbench.intervals import Int64
@@ -101,31 +94,48 @@ def _unions(
 def mean_over_instances(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     """Mean over instances of latest − earliest arrival; p50, p95 and max; means by kind, group, dimension."""
     found = meetings(ranks)
-    skew = found.latest_ns - found.earliest_ns
+    means = _Means(found.labels)
+    parts = []
+    for some in found:
+        parts.append(some.latest_ns - some.earliest_ns)
+        means.add(some, parts[-1])
+    skew = np.concatenate(parts)
     yield of_instances(ranks, found, float(skew.mean() / NS_PER_S), f"{len(skew)} instances")
     yield from spread(skew / NS_PER_S)
-    for key, mean in _means(found, skew):
+    for key, mean in means.of_labels():
         yield labelled(key, mean / NS_PER_S)
 
 
-def _means(found: Instances, of_instances: Int64) -> Iterator[tuple[Label, float]]:
+class _Means:
     """The mean of what instances have, over those that any row of each wider label is in."""
-    widened = [list(dict.fromkeys(one.wider())) for one in found.labels]
-    keys = {key: n for n, key in enumerate(dict.fromkeys(key for keys in widened for key in keys))}
-    of, instances = found.of, len(of_instances)
-    pairs = [np.empty(0, np.int64)]
-    for depth in range(max(map(len, widened))):
-        code = np.array([keys[own[depth]] if depth < len(own) else -1 for own in widened])[found.label]
-        pairs.append(np.unique((code * instances + of)[code >= 0]))
-    code, instance = np.divmod(np.unique(np.concatenate(pairs)), instances)
-    total = np.zeros(len(keys), np.int64)
-    np.add.at(total, code, of_instances[instance])
-    # A label all of whose instances lack a rank has none here.
-    for key, ns, count in zip(
-        keys, total.tolist(), np.bincount(code, minlength=len(keys)).tolist(), strict=True
-    ):
-        if count:
-            yield key, ns / count
+
+    def __init__(self, known: Sequence[Label]) -> None:
+        """`known` are the labels of rows."""
+        widened = [list(dict.fromkeys(one.wider())) for one in known]
+        self._keys = {key: n for n, key in enumerate(dict.fromkeys(key for keys in widened for key in keys))}
+        self._codes = [
+            np.array([self._keys[own[depth]] if depth < len(own) else -1 for own in widened])
+            for depth in range(max(map(len, widened)))
+        ]
+        """The codes of each label's wider ones, −1 for no more."""
+        self._total, self._count = np.zeros((2, len(self._keys)), np.int64)
+
+    def add(self, found: Instances, of_instances: Int64) -> None:
+        """What further instances have, shape (instances,)."""
+        of, instances = found.of, len(of_instances)
+        pairs = []
+        for codes in self._codes:
+            code = codes[found.label]
+            pairs.append(np.unique((code * instances + of)[code >= 0]))
+        code, instance = np.divmod(np.unique(np.concatenate(pairs)), instances)
+        np.add.at(self._total, code, of_instances[instance])
+        np.add.at(self._count, code, 1)
+
+    def of_labels(self) -> Iterator[tuple[Label, float]]:
+        """The mean of each label of which all ranks of an instance are here."""
+        for key, ns, count in zip(self._keys, self._total.tolist(), self._count.tolist(), strict=True):
+            if count:
+                yield key, ns / count
 
 
 @_seconds(

@@ -31,6 +31,29 @@ def test_all_ranks_values_of_a_metric_come_back(monkeypatch: pytest.MonkeyPatch,
         assert kept.of("a") == found
 
 
+@pytest.mark.parametrize("small", [1, 1 << 18])
+def test_arrays_come_back_from_disk_and_outlive_their_release(
+    monkeypatch: pytest.MonkeyPatch, small: int
+) -> None:
+    """Of types whose lengths in bytes are no multiples of eight, and of none."""
+    monkeypatch.setattr("cclbench.disk_columns.SMALL_BYTES", small)
+    arrays = [
+        np.arange(n, dtype=kind) for n, kind in ((3, np.int8), (0, np.int64), (5, np.int32), (7, np.float64))
+    ]
+    with Answers(["a", "b"]) as kept:
+        for rank in range(3):
+            told = [[Value(value=1.0, detail=[one + rank for one in own])] for own in (arrays, arrays[::-1])]
+            kept.add(rank, Answer.of("steps", told))
+        found = {rank: values[0].detail for rank, values in kept.of("a").items()}
+        kept.of("b")
+        kept.release()
+    for rank, own in found.items():
+        assert [(one.dtype, one.tolist()) for one in own] == [  # type: ignore[attr-defined]
+            (one.dtype, (one + rank).tolist()) for one in arrays
+        ]
+        assert all(one.flags.aligned for one in own)  # type: ignore[attr-defined]
+
+
 def test_without_ranks_nobody_answers() -> None:
     with Answers(["a"]) as kept:
         assert kept.of("a") == {}

@@ -10,21 +10,21 @@ import pyarrow as pa
 import pytest
 from hand_made import a_rank, collective, comm, compute, event, window
 
+from cclbench.analyzers.balance import delay_over_window, most_often_last
+from cclbench.analyzers.lateness import caused_by_rank
 from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value
 from cclbench.analyzers.view.arrivals import (
     NOTHING_BEFORE,
     UNKNOWN_BEFORE,
     Arrivals,
-    Instances,
     arrivals_of,
     matched,
     matched_collectives,
     matched_in_windows,
-    meetings,
-    of_instances,
-    parts_of,
 )
 from cclbench.analyzers.view.collectives import Label
+from cclbench.analyzers.view.meetings import Instances, meetings, of_instances, parts_of
+from cclbench.analyzers.waiting import mean_over_instances
 from cclbench.schema import COLLECTIVES
 
 PAIR = {"group": "0-1", "group_size": 2}
@@ -238,7 +238,7 @@ def listed(found: Instances) -> list[tuple[int, ...]]:
 
 
 def test_instances_are_those_that_all_their_ranks_tell_of() -> None:
-    found = meetings(three_ranks())
+    found = meetings(three_ranks()).whole()
     assert listed(found) == [
         (0, 4, 50, -1, 0),
         (0, 1, 60, -1, 0),
@@ -259,7 +259,7 @@ def test_instances_are_those_that_all_their_ranks_tell_of() -> None:
 
 @pytest.mark.parametrize("number", [0, 1, 5])
 def test_an_instance_of_any_number_is_one(number: int) -> None:
-    found = meetings({rank: [part([number], [rank], [REDUCE])] for rank in (0, 1)})
+    found = meetings({rank: [part([number], [rank], [REDUCE])] for rank in (0, 1)}).whole()
     assert (found.first.tolist(), found.count.tolist()) == ([0], [2])
 
 
@@ -269,7 +269,7 @@ def test_without_a_whole_instance_there_is_a_reason() -> None:
 
 
 def test_instances_of_groups_are_without_sends_and_receives() -> None:
-    found = meetings(three_ranks()).of_groups()
+    found = meetings(three_ranks()).of_groups().whole()
     assert [row[:3] for row in listed(found)] == [(0, 4, 50), (0, 1, 60), (1, 3, 70), (1, 1, 80), (1, 4, 90)]
     assert (found.first.tolist(), found.count.tolist()) == ([0, 2], [2, 3])
     assert found.spent.shape == (4, 5)
@@ -279,7 +279,7 @@ def test_instances_of_groups_are_without_sends_and_receives() -> None:
 
 
 def test_chosen_instances_keep_their_rows() -> None:
-    found = meetings(three_ranks()).chosen(np.array([True, False, True]))
+    found = meetings(three_ranks()).whole().chosen(np.array([True, False, True]))
     assert [row[:3] for row in listed(found)] == [(0, 4, 50), (0, 1, 60), (1, 3, 290), (1, 4, 300)]
     assert [found.labels[n] for n in found.label] == [REDUCE] * 2 + [SEND] * 2
     assert found.spent[0].tolist() == [50, 60, 290, 300]
@@ -287,7 +287,7 @@ def test_chosen_instances_keep_their_rows() -> None:
 
 
 def test_instances_by_key_are_in_order_of_the_key() -> None:
-    found = meetings(three_ranks())
+    found = meetings(three_ranks()).whole()
     parts = found.by(np.array([8, 3, 8]))
     assert list(parts) == [3, 8]
     assert [row[:3] for row in listed(parts[3])] == [(0, 3, 70), (0, 1, 80), (0, 4, 90)]
@@ -317,3 +317,33 @@ def test_a_figure_over_instances_leaves_out_what_its_ranks_do_and_instances_that
     assert (value.value, value.reason) == (1.5, "so")
     assert value.left_out == {"a": 3, "instances that not all their ranks have in a window": 1}
     assert value.coverage == Coverage(3 + 3 + 2, 15, 3, 6)
+
+
+def random_ranks(seed: int) -> dict[int, list[Value]]:
+    """Three ranks, of which each may lack an instance, with sends among the instances, and equal arrivals."""
+    random = np.random.default_rng(seed)
+    kinds = [((0, 1), REDUCE), ((0, 1, 2), GATHER), ((1, 2), SEND)]
+    of = {number: kinds[random.integers(3)] for number in random.permutation(40).tolist()}
+    found = {}
+    for rank in range(3):
+        own = [n for n, (members, _) in of.items() if rank in members and random.random() < 0.9]
+        found[rank] = [part(own, random.integers(0, 30, len(own)).tolist(), [of[n][1] for n in own])]
+    return found
+
+
+@pytest.mark.parametrize("combine", [delay_over_window, most_often_last, mean_over_instances, caused_by_rank])
+def test_what_is_told_of_some_instances_at_a_time_is_told_of_all(combine, monkeypatch) -> None:
+    def told(seed: int) -> list[Value] | str:
+        try:
+            return list(combine(random_ranks(seed)))
+        except NotApplicable as why:
+            return str(why)
+
+    whole = [told(seed) for seed in range(40)]
+    assert sum(isinstance(one, list) for one in whole) > 30
+    monkeypatch.setattr("cclbench.analyzers.view.meetings._ROWS", 4)
+    monkeypatch.setattr("cclbench.analyzers.view.meetings._RANKS", 1)
+    monkeypatch.setattr("cclbench.disk_order._SAMPLE", 1)
+    monkeypatch.setattr("cclbench.disk_columns.SMALL_BYTES", 1)
+    assert len(list(meetings(random_ranks(0)))) > 3
+    assert [told(seed) for seed in range(40)] == whole

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hand_made import a_rank, collective, compute, rows_of, window
 
-from cclbench.analyzers.view.arrivals import SPENT, UNKNOWN_BEFORE, Instances
+from cclbench.analyzers.view.arrivals import SPENT, UNKNOWN_BEFORE
 from cclbench.analyzers.view.lateness import (
     SIGNIFICANT,
     Cause,
@@ -24,6 +24,7 @@ from cclbench.analyzers.view.lateness import (
     last_arrivals,
     lateness,
 )
+from cclbench.analyzers.view.meetings import Instances
 from cclbench.analyzers.view.rank_view import RankView
 
 NS = 1e-9
@@ -220,7 +221,7 @@ def arriving(*arrivals: dict[int, int]) -> Instances:
 def test_ranks_that_are_last_together_share_and_ranks_that_all_come_together_are_no_last() -> None:
     found = arriving({0: 1, 1: 2, 5: 3}, {1: 4, 0: 6, 5: 6}, {0: 9, 1: 9}, {5: 7, 1: 8}, {9: 3})
     assert arrives_last(found).tolist() == [0, 0, 1, 0, 1, 1, 0, 0, 0, 1, 0]
-    assert last_arrivals(found) == {
+    assert last_arrivals([found]) == {
         0: LastArrivals(Fraction(1, 2), 3, {3: 2}),
         1: LastArrivals(Fraction(1), 4, {3: 2, 2: 1}),
         5: LastArrivals(Fraction(3, 2), 3, {3: 2, 2: 1}),
@@ -265,20 +266,20 @@ def test_a_rank_stands_out_where_neither_chance_nor_clocks_explain_it(
 def test_the_foremost_rank_its_p_value_and_how_late_it_is() -> None:
     """Rank 2 is last in 3 of 3 of three ranks, 20, 40 and 90 ns after the median one: 3⁻³ · 3 ranks."""
     found = arriving({0: 0, 1: 10, 2: 30}, {1: 0, 0: 10, 2: 50}, {0: 0, 1: 10, 2: 100}, {0: 0, 1: 1})
-    one = foremost(found, last_arrivals(found), residual_ns=6.0)
+    one = foremost([found], last_arrivals([found]), residual_ns=6.0)
     assert (one.rank, one.late_ns, one.residual_ns) == (2, 40, 6)
     assert one.own == LastArrivals(Fraction(3), 3, {3: 3})
     assert one.p == pytest.approx(3**-3 * 3)
-    assert foremost(found, last_arrivals(found), 6.0, tests=4).p == pytest.approx(3**-3 * 3 * 4)
-    assert foremost(found, last_arrivals(found), 6.0, tests=10).p == 1
+    assert foremost([found], last_arrivals([found]), 6.0, tests=4).p == pytest.approx(3**-3 * 3 * 4)
+    assert foremost([found], last_arrivals([found]), 6.0, tests=10).p == 1
 
 
 def test_of_ranks_as_much_above_chance_the_more_often_last_then_the_lower_is_foremost() -> None:
     found = arriving({0: 0, 1: 5}, {1: 0, 0: 5})
-    assert foremost(found, last_arrivals(found), 0.0).rank == 0
+    assert foremost([found], last_arrivals([found]), 0.0).rank == 0
     often = {4: LastArrivals(Fraction(2), 4, {2: 4}), 7: LastArrivals(Fraction(4), 8, {2: 8})}
     assert (often[4].excess, often[7].excess) == (0, 0)
-    chosen = foremost(found, often, 0.0)
+    chosen = foremost([found], often, 0.0)
     assert (chosen.rank, chosen.late_ns) == (7, 0)
 
 
@@ -321,8 +322,8 @@ def of_rank_2(place: int) -> Instances:
 )
 def test_why_a_rank_is_late_is_the_mean_over_instances_of_the_median_excess(place: int, words: str) -> None:
     """10 − (1, 3) has a median of 8; 20 − (30, 2, 4), of those after the same instance, one of 16."""
-    assert cause(of_rank_2(place), 2, on_host=False) == Cause(SPENT[place], words, 12.0)
-    on_host = cause(of_rank_2(place), 2, on_host=True)
+    assert cause([of_rank_2(place)], 2, on_host=False) == Cause(SPENT[place], words, 12.0)
+    on_host = cause([of_rank_2(place)], 2, on_host=True)
     assert on_host is not None
     assert on_host.words == ("is longer outside its operators" if SPENT[place] == "idle" else words)
 
@@ -330,20 +331,20 @@ def test_why_a_rank_is_late_is_the_mean_over_instances_of_the_median_excess(plac
 @pytest.mark.parametrize("before", [0, 1, 2, 5])
 def test_the_instance_before_may_have_any_number(before: int) -> None:
     found = instances(({0: 10, 1: 20}, before, longer(1, 4, 6)))
-    assert cause(found, 1, on_host=False) == Cause("copy", "copies longer", 2.0)
+    assert cause([found], 1, on_host=False) == Cause("copy", "copies longer", 2.0)
 
 
 def test_without_anything_longer_there_is_no_cause() -> None:
     shorter = instances(({0: 10, 1: 20}, 3, longer(0, 6, 4)))
-    assert cause(shorter, 1, on_host=False) is None  # the rest is equal: 0 ns longer
+    assert cause([shorter], 1, on_host=False) is None  # the rest is equal: 0 ns longer
     other_past = instances(({0: 10, 1: 20}, {0: 3, 1: 4}, longer(0, 4, 6)))
-    assert cause(other_past, 1, on_host=False) is None
-    assert cause(other_past, 0, on_host=False) is None  # it is never last
+    assert cause([other_past], 1, on_host=False) is None
+    assert cause([other_past], 0, on_host=False) is None  # it is never last
 
 
 def test_of_equal_excesses_the_first_is_the_cause() -> None:
     found = instances(({0: 10, 1: 20}, 3, [(1, 1, 1, 1), (2, 2, 2, 2)]))
-    assert cause(found, 1, on_host=False) == Cause("compute", "computes longer", 1.0)
+    assert cause([found], 1, on_host=False) == Cause("compute", "computes longer", 1.0)
 
 
 @pytest.mark.parametrize("sizes", [{2: 40}, {3: 40}, {4: 40}, {8: 20}, {2: 1, 3: 1}])

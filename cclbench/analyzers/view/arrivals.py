@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,8 +18,6 @@ from cclbench.analyzers.metric import (
     Unknown,
     Value,
     counts,
-    total_coverage,
-    total_left_out,
 )
 from cclbench.analyzers.view.collectives import Label, durations, group_sizes, kinds, labels
 from cclbench.analyzers.view.columns import codes
@@ -160,127 +158,3 @@ def _before(rank: RankView, chosen: pa.Table) -> tuple[Int64, Int64]:
     ]
     idle = np.where(none, chosen["arrival_ns"].to_numpy(), starts - begin) - sum(spent)
     return np.where(none, NOTHING_BEFORE, instance[previous]), np.array([*spent, idle], np.int64)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Instances:
-    """Instances with all their ranks' arrivals: rows in order of (instance, arrival), shape (rows,).
-
-    `first` is the row of each instance's earliest rank, `count` its ranks, shape (instances,); `of` is the
-    instance's place of each row.  `incomplete` instances lack a rank here and are left out.
-    """
-
-    rank: Int64
-    arrival_ns: Int64
-    before: Int64
-    spent: Int64
-    step: Int64
-    label: Int64
-    labels: list[Label]
-    first: Int64
-    count: Int64
-    incomplete: int
-
-    def of_groups(self) -> Instances:
-        """Without sends and receives, in which one side waits by design; not applicable without any left."""
-        pairs = np.isin(self.label, [n for n, one in enumerate(self.labels) if one.collective in PAIRS])
-        kept = ~pairs[self.first]
-        if not kept.any():
-            raise NotApplicable(
-                "all matched collectives are sends and receives, in which one side waits by design"
-            )
-        return self if kept.all() else self.chosen(kept)
-
-    def chosen(self, kept: Mask) -> Instances:
-        """Some of the instances, of shape (instances,)."""
-        return self._of_rows(np.repeat(kept, self.count), self.count[kept])
-
-    def by(self, key: Int64) -> dict[int, Instances]:
-        """The instances of each key, of shape (instances,), in order of the key."""
-        order = np.argsort(key, kind="stable")
-        count = self.count[order]
-        begin = np.cumsum(count) - count
-        row = np.repeat(self.first[order] - begin, count) + np.arange(len(self.rank))
-        sorted_ = self._of_rows(row, count)
-        keys, cuts = np.unique(key[order], return_index=True)
-        ends = [*cuts[1:].tolist(), len(order)]
-        rows = [*begin.tolist(), len(row)]
-        return {
-            one: sorted_._of_rows(slice(rows[cut], rows[end]), count[cut:end])
-            for one, cut, end in zip(keys.tolist(), cuts.tolist(), ends, strict=True)
-        }
-
-    def _of_rows(self, rows: Mask | Int64 | slice, count: Int64) -> Instances:
-        columns = ("rank", "arrival_ns", "before", "step", "label")
-        return replace(
-            self,
-            **{name: getattr(self, name)[rows] for name in columns},
-            spent=self.spent[:, rows],
-            first=np.cumsum(count) - count,
-            count=count,
-        )
-
-    @property
-    def of(self) -> Int64:
-        """The number of each row's instance, from 0."""
-        return np.repeat(np.arange(len(self.count)), self.count)
-
-    @property
-    def latest_ns(self) -> Int64:
-        """When the last rank arrives, shape (instances,)."""
-        return np.asarray(self.arrival_ns[self.first + self.count - 1])
-
-    @property
-    def earliest_ns(self) -> Int64:
-        """When the first rank arrives, shape (instances,)."""
-        return np.asarray(self.arrival_ns[self.first])
-
-
-def meetings(ranks: Mapping[int, Sequence[Value]]) -> Instances:
-    """The instances that the ranks' `Arrivals` (their first value's detail) make up."""
-    parts = parts_of(ranks)
-
-    def column(name: str) -> Int64:
-        return np.concatenate([getattr(part, name) for part in parts.values()], axis=-1)
-
-    instance = column("instance")
-    order = np.lexsort((column("arrival_ns"), instance))
-    first = np.flatnonzero(begins(instance[order]))
-    count = np.diff(np.append(first, len(order)))
-    whole = count == column("members")[order][first]
-    order, count = order[np.repeat(whole, count)], count[whole]
-    if not len(count):
-        raise NotApplicable("no collective has all its ranks among those in view")
-    known: dict[Label, int] = {}
-    label = [
-        np.array([known.setdefault(one, len(known)) for one in part.labels], np.int64)[part.label]
-        for part in parts.values()
-    ]
-    rank = np.repeat(np.array([*parts], np.int64), [len(part.instance) for part in parts.values()])
-    return Instances(
-        rank=rank[order],
-        **{name: column(name)[..., order] for name in ("arrival_ns", "before", "spent", "step")},
-        label=np.concatenate(label)[order],
-        labels=[*known],
-        first=np.cumsum(count) - count,
-        count=count,
-        incomplete=int((~whole).sum()),
-    )
-
-
-def parts_of(ranks: Mapping[int, Sequence[Value]]) -> dict[int, Arrivals]:
-    """Each rank's `Arrivals`, in order of rank."""
-    found: Iterable[tuple[int, object]] = ((rank, ranks[rank][0].detail) for rank in sorted(ranks))
-    return {rank: detail for rank, detail in found if isinstance(detail, Arrivals)}
-
-
-def of_instances(ranks: Mapping[int, Sequence[Value]], found: Instances, value: float, reason: str) -> Value:
-    """A figure over those instances; it leaves out what the ranks do, and instances that lack a rank here."""
-    firsts = [values[0] for values in ranks.values()]
-    incomplete = {"instances that not all their ranks have in a window": found.incomplete}
-    return Value(
-        value=value,
-        reason=reason,
-        left_out={**total_left_out(firsts), **incomplete},
-        coverage=total_coverage(firsts),
-    )

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
@@ -11,7 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.analyzers.view.arrivals import SPENT, UNKNOWN_BEFORE, Instances
+from cclbench.analyzers.view.arrivals import SPENT, UNKNOWN_BEFORE
+from cclbench.analyzers.view.meetings import Instances
 from cclbench.intervals import Int64, Mask, begins
 
 SIGNIFICANT: Final = 0.01
@@ -72,14 +74,17 @@ class Foremost:
 
 
 def foremost(
-    found: Instances, last: Mapping[int, LastArrivals], residual_ns: float, tests: int = 1
+    found: Iterable[Instances], last: Mapping[int, LastArrivals], residual_ns: float, tests: int = 1
 ) -> Foremost:
-    """Of the ranks the one that is last most above chance; `tests` are asked at once, each of all ranks."""
+    """Of the ranks the one that is last most above chance; `tests` are asked at once, each of all ranks.
+
+    The instances come in parts, as from `Meetings`, here and below.
+    """
     rank = max(last, key=lambda rank: (last[rank].excess, last[rank].last, -rank))
     own = last[rank]
     p = min(1.0, chance(own.last, own.sizes) * len(last) * tests)
-    own_rows = arrives_last(found) & (found.rank == rank)
-    late_ns = float(np.median(lateness(found)[own_rows])) if own_rows.any() else 0.0
+    late = np.concatenate([lateness(some)[arrives_last(some) & (some.rank == rank)] for some in found])
+    late_ns = float(np.median(late)) if len(late) else 0.0
     return Foremost(rank, own, p, late_ns, residual_ns)
 
 
@@ -89,28 +94,36 @@ def arrives_last(found: Instances) -> Mask:
     return np.asarray(apart & (found.arrival_ns == np.repeat(found.latest_ns, found.count)))
 
 
-def last_arrivals(found: Instances) -> dict[int, LastArrivals]:
+def last_arrivals(found: Iterable[Instances]) -> dict[int, LastArrivals]:
     """By rank, how often it arrives last."""
-    rows = arrives_last(found)
-    together = np.bincount(found.of[rows], minlength=len(found.count))[found.of]
+    times: Counter[tuple[int, int]] = Counter()
+    sizes: dict[int, Counter[int]] = {}
+    instances: Counter[int] = Counter()
+    for some in found:
+        rows = arrives_last(some)
+        together = np.bincount(some.of[rows], minlength=len(some.count))[some.of]
+        times.update(_counted(some.rank[rows], together[rows]))
+        apart = np.repeat(some.latest_ns > some.earliest_ns, some.count)
+        of_size = _counted(some.rank[apart], np.repeat(some.count, some.count)[apart])
+        for (rank, size), number in of_size.items():
+            sizes.setdefault(rank, Counter())[size] += number
+        ranks, numbers = np.unique(some.rank, return_counts=True)
+        instances.update(dict(zip(ranks.tolist(), numbers.tolist(), strict=True)))
     shares: dict[int, Fraction] = {}
-    for (rank, crowd), times in _counted(rows, found.rank, together):
-        shares[rank] = shares.get(rank, Fraction(0)) + Fraction(times, crowd)
-    sizes: dict[int, dict[int, int]] = {}
-    apart = np.repeat(found.latest_ns > found.earliest_ns, found.count)
-    for (rank, size), times in _counted(apart, found.rank, np.repeat(found.count, found.count)):
-        sizes.setdefault(rank, {})[size] = times
-    every, instances = np.unique(found.rank, return_counts=True)
+    for (rank, crowd), number in times.items():
+        shares[rank] = shares.get(rank, Fraction(0)) + Fraction(number, crowd)
     return {
-        rank: LastArrivals(shares.get(rank, Fraction(0)), number, sizes.get(rank, {}))
-        for rank, number in zip(every.tolist(), instances.tolist(), strict=True)
+        rank: LastArrivals(shares.get(rank, Fraction(0)), number, dict(sorted(sizes.get(rank, {}).items())))
+        for rank, number in sorted(instances.items())
     }
 
 
-def _counted(rows: Mask, *columns: Int64) -> Iterator[tuple[list[int], int]]:
-    """Each distinct combination of the columns among the rows, and how often it occurs."""
-    found, times = np.unique(np.stack(columns)[:, rows], axis=1, return_counts=True)
-    return zip(found.T.tolist(), times.tolist(), strict=True)
+def _counted(rank: Int64, size: Int64) -> dict[tuple[int, int], int]:
+    """How often each pair of a rank and a number of ranks occurs; shape (rows,)."""
+    sizes = int(size.max(initial=0)) + 1
+    found, times = np.unique(rank.astype(np.int64) * sizes + size, return_counts=True)
+    pairs = zip(*(part.tolist() for part in np.divmod(found, sizes)), strict=True)
+    return dict(zip(pairs, times.tolist(), strict=True))
 
 
 def chance(last: Fraction, sizes: Mapping[int, int]) -> float:
@@ -154,20 +167,16 @@ class Cause:
     excess_ns: float
 
 
-def cause(found: Instances, straggler: int, *, on_host: bool) -> Cause | None:
+def cause(found: Iterable[Instances], straggler: int, *, on_host: bool) -> Cause | None:
     """Of what the rank does since its group's previous collective, what exceeds others' most, if anything.
 
     For each instance it is last in: its own ns less the median of the ranks that ran the same previous
     instance; mean over those instances.
     """
-    mine = np.flatnonzero(arrives_last(found) & (found.rank == straggler) & (found.before != UNKNOWN_BEFORE))
-    place = np.full(len(found.count), -1, np.int64)
-    place[found.of[mine]] = mine
-    own = place[found.of]
-    others = np.flatnonzero((own >= 0) & (found.rank != straggler) & (found.before == found.before[own]))
-    if not len(others):
+    medians = np.concatenate([_excess(some, straggler) for some in found], axis=1)
+    if not medians.size:
         return None
-    excess = [_mean_of_medians(found.of[others], one[own[others]] - one[others]) for one in found.spent]
+    excess = [float(one.mean()) for one in medians]
     most = max(range(len(SPENT)), key=lambda n: excess[n])
     if excess[most] <= 0:
         return None
@@ -175,10 +184,24 @@ def cause(found: Instances, straggler: int, *, on_host: bool) -> Cause | None:
     return Cause(SPENT[most], words, excess[most])
 
 
-def _mean_of_medians(of: Int64, ns: Int64) -> float:
-    """Mean over instances of the median of their rows' ns."""
+def _excess(found: Instances, straggler: int) -> npt.NDArray[np.float64]:
+    """Of instances that the rank is last in, what it spent more than the median of others, ns.
+
+    Shape (4, instances), without those in which nobody ran the same previous instance.
+    """
+    mine = np.flatnonzero(arrives_last(found) & (found.rank == straggler) & (found.before != UNKNOWN_BEFORE))
+    place = np.full(len(found.count), -1, np.int64)
+    place[found.of[mine]] = mine
+    own = place[found.of]
+    others = np.flatnonzero((own >= 0) & (found.rank != straggler) & (found.before == found.before[own]))
+    of = found.of[others]
+    return np.array([_medians(of, one[own[others]] - one[others]) for one in found.spent])
+
+
+def _medians(of: Int64, ns: Int64) -> npt.NDArray[np.float64]:
+    """The median of each instance's rows' ns, in order of the instances."""
     order = np.lexsort((ns, of))
     first = np.flatnonzero(begins(of[order]))
     count = np.diff(np.append(first, len(order)))
     low, high = ns[order][first + (count - 1) // 2], ns[order][first + count // 2]
-    return float((low / 2 + high / 2).mean())
+    return np.asarray(low / 2 + high / 2)
