@@ -242,13 +242,16 @@ def _computed(
 
 def _chosen(results: Results, chosen: Chosen) -> Results:
     """The rows of the chosen metrics, in that order."""
+    known = set(results.metrics)
+    chosen = [(metric, alias) for metric, alias in chosen if metric.name in known]
+    if [metric.name for metric, _ in chosen] == results.metrics and not any(alias for _, alias in chosen):
+        return results
 
     def rows(metric: str, alias: Alias | None) -> pa.Table:
         own = results.of_metric(metric)
         return table_of(select(rows_of(own), alias)) if alias else own
 
-    known = set(results.metrics)
-    return Results.joined(rows(metric.name, alias) for metric, alias in chosen if metric.name in known)
+    return Results.joined(rows(metric.name, alias) for metric, alias in chosen)
 
 
 def _text_bytes(task: _RankTask) -> int:

@@ -408,6 +408,8 @@ def test_a_damaged_table_is_named(run: Run, content: bytes) -> None:
         run.sql("SELECT count(name) FROM events")
     with pytest.raises(InputError, match="damaged table"):
         run.sql("SHOW TABLES")
+    with pytest.raises(InputError, match="damaged table"):
+        run.sql("FROM query_table('col' || 'lectives')")
     # A table that is not named is not looked into.
     assert run.sql("SELECT count(*) AS n FROM Collectives").to_pylist() == [{"n": 0}]
 

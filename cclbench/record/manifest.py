@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -217,13 +218,37 @@ def read(path: Path) -> Manifest:
 
 def text(manifest: Manifest) -> str:
     """The content of the file; `published` is in it only where something was."""
-    plain: dict[str, Any] = msgspec.to_builtins(manifest)
-    if manifest.published is None:
-        del plain["published"]
-    return json.dumps(plain, indent=1, allow_nan=False) + "\n"
+    return "".join(_pieces(manifest))
 
 
 def write(manifest: Manifest, folder: Path) -> None:
     """Write the manifest of the run at `folder`, which is made where it is not there."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / MANIFEST).write_text(text(manifest))
+    with (folder / MANIFEST).open("w") as file:
+        file.writelines(_pieces(manifest))
+
+
+def _pieces(manifest: Manifest) -> Iterator[str]:
+    """The content piece by piece, of a list an item at a time: of many ranks it is large."""
+    between = "{"
+    for field in msgspec.structs.fields(manifest):
+        value = getattr(manifest, field.name)
+        if field.name == "published" and value is None:
+            continue
+        yield f'{between}\n "{field.encode_name}": '
+        between = ","
+        if not isinstance(value, list) or not value:
+            yield _indented(value, 1)
+            continue
+        before = "["
+        for item in value:
+            yield f"{before}\n  {_indented(item, 2)}"
+            before = ","
+        yield "\n ]"
+    yield "\n}\n"
+
+
+def _indented(value: Any, by: int) -> str:
+    """A value as JSON, its lines but the first indented; texts in JSON have no line ends."""
+    lines = json.dumps(msgspec.to_builtins(value), indent=1, allow_nan=False)
+    return lines.replace("\n", "\n" + " " * by)

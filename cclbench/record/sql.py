@@ -136,13 +136,15 @@ def select(
             raise UsageError(f"SQL: {first}", where=path.name, hint=hint) from None
 
 
-def _tables_of(connection: duckdb.DuckDBPyConnection, query: str) -> Sequence[str]:
-    """The tables of `TABLES` that a query may read: all where it names none, such as one that lists tables.
+def _tables_of(query: str) -> Sequence[str]:
+    """The tables of `TABLES` that a query may read: a table is a file of each rank, all of which are opened.
 
-    A table is a file of each rank, or several, which are all looked into.
+    They are those whose names stand in it; all where none does, as where it asks which there are, and where
+    it may put a name together (DuckDB's functions query and query_table).
     """
-    named = {name.casefold() for name in connection.get_table_names(query)}
-    return sorted(named) if named and named <= TABLES.keys() else list(TABLES)
+    text = query.casefold()
+    named = [name for name in TABLES if name in text]
+    return named if named and "query" not in text else list(TABLES)
 
 
 def _open_to(
@@ -156,8 +158,7 @@ def _open_to(
     places = {name: [f"{name}/*.parquet"] for name in ("operators", "collectives", "steps", *EVIDENCE)}
     places |= {"results": ["results.parquet"], "groups": ["groups.parquet"]}
     places["events"] = [f"events/rank={rank}/*.parquet" for rank in ranks]
-    # Only now, since functions that the query calls may be asked what they would read.
-    for name in _tables_of(connection, query):
+    for name in _tables_of(query):
         schema = TABLES[name]
         files = list(chain.from_iterable(sorted(path.glob(place)) for place in places[name]))
         for file in files:
