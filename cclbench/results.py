@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache, partial
 from hashlib import sha256
@@ -197,43 +196,40 @@ def _computed(
     ]
     tasks = [_RankTask(one.rank(rank), one.card, sent[one]) for one, rank in wanted]
     work = partial(_rank_answer, names, selection.window, selection.steps, selection.model)
-    with ExitStack() as kept:
-        answers = {one: kept.enter_context(Answers(names)) for one in machines}
-        coming = iter(wanted)
+    answers = {one: Answers(names) for one in machines}
+    coming = iter(wanted)
 
-        def take(answer: Answer) -> None:
-            one, rank = next(coming)
-            answers[one].add(rank, answer)
+    def take(answer: Answer) -> None:
+        one, rank = next(coming)
+        answers[one].add(rank, answer)
 
-        size = sum(map(_text_bytes, tasks))
-        engine.gather(work, tasks, take, progress=progress, what="computing metrics", size_bytes=size)
-        told = {
-            one: run_values(_run_view(one, selection, machine), metrics if one is run else of_ranks)
-            for one, machine in machines.items()
-        }
+    size = sum(map(_text_bytes, tasks))
+    engine.gather(work, tasks, take, progress=progress, what="computing metrics", size_bytes=size)
+    told = {
+        one: run_values(_run_view(one, selection, machine), metrics if one is run else of_ranks)
+        for one, machine in machines.items()
+    }
 
-        def rows_by(one: Run, metric: Metric) -> list[Row]:
-            found = metric_rows(
-                metric,
-                answers[one].of(metric.name) if metric.per_rank is not None else {},
-                answers[one].policies,
-                told[one].get(metric.name, ()),
-                asked=selection.window,
-                source=one.reader,
-            )
-            answers[one].release()
-            return with_caveat(found, one.inferred)
+    def rows_by(one: Run, metric: Metric) -> list[Row]:
+        found = metric_rows(
+            metric,
+            answers[one].of(metric.name) if metric.per_rank is not None else {},
+            answers[one].policies,
+            told[one].get(metric.name, ()),
+            asked=selection.window,
+            source=one.reader,
+        )
+        answers[one].release()
+        return with_caveat(found, one.inferred)
 
-        def rows_of_metric(metric: Metric) -> list[Row]:
-            beside = others if metric.per_rank is not None else []
-            if len(wanted) > _MANY_RANKS:
-                hand_back_free()  # what the metric before has left
-            return side_by_side(
-                rows_by(run, metric), {one.reader or "": rows_by(one, metric) for one in beside}
-            )
+    def rows_of_metric(metric: Metric) -> list[Row]:
+        beside = others if metric.per_rank is not None else []
+        if len(wanted) > _MANY_RANKS:
+            hand_back_free()  # what the metric before has left
+        return side_by_side(rows_by(run, metric), {one.reader or "": rows_by(one, metric) for one in beside})
 
-        results = Results.joined(table_of(rows_of_metric(metric)) for metric in metrics)
-        policies = [policy for own in answers.values() for policy in own.policies.values()]
+    results = Results.joined(table_of(rows_of_metric(metric)) for metric in metrics)
+    policies = [policy for own in answers.values() for policy in own.policies.values()]
     window = max(policies, key=POLICIES.index, default=selection.window)
     if selection.whole and len(metrics) == len(list(METRICS)):
         run.save_results(results, made=Made(_key(selection), window))

@@ -6,17 +6,17 @@ from __future__ import annotations
 import pickle
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from tempfile import SpooledTemporaryFile
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from itertools import chain
+from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from cclbench.analyzers.metric import Value
 from cclbench.disk_columns import DiskColumn
 
-_IN_MEMORY: Final = 32 << 20
-"""Bytes of answers beyond which they are on disk."""
+_RANKS: Final = 256
+"""Ranks whose values are read before what was read of the disk is let go."""
 
 
 class Pickled(NamedTuple):
@@ -45,43 +45,59 @@ def _pickled(values: Sequence[Value]) -> Pickled:
 
 
 class Answers:
-    """All ranks' answers to the same metrics; a context, at whose end they are gone.
+    """All ranks' answers to the same metrics, on disk where they are many.
 
-    Arrays stay on disk, where they are many: those of a metric's values are read-only, and valid for good.
+    Arrays in a metric's values are read-only, and stay there.
     """
 
     def __init__(self, metrics: Iterable[str]) -> None:
-        self._file = SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - it is closed with this context
+        self._values: DiskColumn[np.uint8] = DiskColumn(np.uint8)
         self._places = {name: array("q") for name in metrics}
+        """Where each rank's values begin: a rank's stand one after another."""
         self._arrays: DiskColumn[np.uint8] = DiskColumn(np.uint8)
-        self._ends = array("q")
-        """Where each array ends; the next one begins behind it, where a number may."""
         self._first = {name: array("q") for name in self._places}
         """The first array of each rank."""
+        self._ends = array("q")
+        """Where each array ends; the next one begins behind it, where a number may."""
         self.policies: dict[int, str] = {}
         """Each rank's window policy."""
 
     def add(self, rank: int, answer: Answer) -> None:
         """The answer of a further rank."""
         self.policies[rank] = answer.policy
+        place = len(self._values)
         for name, pickled in zip(self._places, answer.pickled, strict=True):
-            self._places[name].append(self._file.tell())
-            self._file.write(pickled.values)
+            self._places[name].append(place)
+            place += len(pickled.values)
             self._first[name].append(len(self._ends))
             for own in pickled.arrays:
                 begin = _aligned(len(self._arrays))
-                self._arrays.append(np.frombuffer(bytes(begin - len(self._arrays)) + own, np.uint8))
+                self._arrays.append(_bytes(bytes(begin - len(self._arrays)) + own))
                 self._ends.append(len(self._arrays))
+        self._values.append(_bytes(b"".join(pickled.values for pickled in answer.pickled)))
 
     def of(self, metric: str) -> Mapping[int, Sequence[Value]]:
         """Each rank's values of that metric."""
+        names = list(self._places)
+        behind = names.index(metric) + 1
+        ends = self._places[names[behind]] if behind < len(names) else self._places[names[0]][1:]
+        values, arrays = self._values.values().data, self._arrays.values().data
         found = {}
-        arrays = self._arrays.values().data
-        for rank, place, first in zip(self.policies, self._places[metric], self._first[metric], strict=True):
-            self._file.seek(place)
-            found[rank] = pickle.load(  # noqa: S301 - what `add` wrote there
-                self._file, buffers=self._from(first, arrays)
+        for number, (rank, place, end, first) in enumerate(
+            zip(
+                self.policies,
+                self._places[metric],
+                chain(ends, [len(values)]),
+                self._first[metric],
+                strict=False,
             )
+        ):
+            found[rank] = pickle.loads(  # noqa: S301 - what `add` wrote there
+                values[place:end], buffers=self._from(first, arrays)
+            )
+            if not number % _RANKS:
+                self._values.release()
+        self._values.release()
         return found
 
     def _from(self, first: int, arrays: memoryview) -> Iterator[memoryview]:
@@ -95,13 +111,9 @@ class Answers:
         """Let go of what was read of arrays: they stay valid, and are read again where they are used."""
         self._arrays.release()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
+def _bytes(content: bytes) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(content, np.uint8)
 
 
 def _aligned(place: int) -> int:

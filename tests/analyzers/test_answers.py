@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cclbench import disk_columns
 from cclbench.analyzers import answers
 from cclbench.analyzers.answers import Answer, Answers
 from cclbench.analyzers.metric import Coverage, Value
@@ -17,43 +18,43 @@ def values(rank: int) -> list[Value]:
     return [told, Value(value=1.0, step=rank)]
 
 
-@pytest.mark.parametrize("in_memory", [1, 1 << 20])
-def test_all_ranks_values_of_a_metric_come_back(monkeypatch: pytest.MonkeyPatch, in_memory: int) -> None:
-    monkeypatch.setattr(answers, "_IN_MEMORY", in_memory)
-    with Answers(["a", "b"]) as kept:
-        for rank in (0, 3, 4):
-            kept.add(rank, Answer.of("steps" if rank else "trace", [values(rank), []]))
-        assert kept.policies == {0: "trace", 3: "steps", 4: "steps"}
-        found = kept.of("a")
-        assert found == {rank: values(rank) for rank in (0, 3, 4)}
-        assert [len(own[0].detail) for own in found.values()] == [1, 4, 5]  # type: ignore[arg-type]
-        assert kept.of("b") == {0: [], 3: [], 4: []}
-        assert kept.of("a") == found
+@pytest.fixture(autouse=True, params=[1, 1 << 18])
+def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything on disk, or nothing; what was read is let go after each second rank."""
+    monkeypatch.setattr(disk_columns, "SMALL_BYTES", request.param)
+    monkeypatch.setattr(answers, "_RANKS", 2)
 
 
-@pytest.mark.parametrize("small", [1, 1 << 18])
-def test_arrays_come_back_from_disk_and_outlive_their_release(
-    monkeypatch: pytest.MonkeyPatch, small: int
-) -> None:
+def test_all_ranks_values_of_a_metric_come_back() -> None:
+    kept = Answers(["a", "b"])
+    for rank in (0, 3, 4):
+        kept.add(rank, Answer.of("steps" if rank else "trace", [values(rank), []]))
+    assert kept.policies == {0: "trace", 3: "steps", 4: "steps"}
+    found = kept.of("a")
+    assert found == {rank: values(rank) for rank in (0, 3, 4)}
+    assert [len(own[0].detail) for own in found.values()] == [1, 4, 5]  # type: ignore[arg-type]
+    assert kept.of("b") == {0: [], 3: [], 4: []}
+    assert kept.of("a") == found
+
+
+def test_arrays_come_back_and_outlive_their_release() -> None:
     """Of types whose lengths in bytes are no multiples of eight, and of none."""
-    monkeypatch.setattr("cclbench.disk_columns.SMALL_BYTES", small)
-    arrays = [
-        np.arange(n, dtype=kind) for n, kind in ((3, np.int8), (0, np.int64), (5, np.int32), (7, np.float64))
-    ]
-    with Answers(["a", "b"]) as kept:
-        for rank in range(3):
-            told = [[Value(value=1.0, detail=[one + rank for one in own])] for own in (arrays, arrays[::-1])]
-            kept.add(rank, Answer.of("steps", told))
-        found = {rank: values[0].detail for rank, values in kept.of("a").items()}
-        kept.of("b")
-        kept.release()
+    kinds = ((0, np.int64), (3, np.int8), (5, np.int32), (7, np.float64), (0, np.bool_))
+    arrays = [np.arange(n, dtype=kind) for n, kind in kinds]
+    kept = Answers(["a", "b"])
+    for rank in range(3):
+        told = [[Value(value=1.0, detail=[one + rank for one in own])] for own in (arrays, arrays[::-1])]
+        kept.add(rank, Answer.of("steps", told))
+    found = {rank: values[0].detail for rank, values in kept.of("a").items()}
+    kept.of("b")
+    kept.release()
+    del kept
     for rank, own in found.items():
         assert [(one.dtype, one.tolist()) for one in own] == [  # type: ignore[attr-defined]
-            (one.dtype, (one + rank).tolist()) for one in arrays
+            ((one + rank).dtype, (one + rank).tolist()) for one in arrays
         ]
         assert all(one.flags.aligned for one in own)  # type: ignore[attr-defined]
 
 
 def test_without_ranks_nobody_answers() -> None:
-    with Answers(["a"]) as kept:
-        assert kept.of("a") == {}
+    assert Answers(["a"]).of("a") == {}

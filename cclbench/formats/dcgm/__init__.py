@@ -95,7 +95,8 @@ class Dcgm(EvidenceReader):
         """Sure of dmon's head of columns, of DCGM's metrics, of a CSV head with its fields and a time."""
         text = bare(head).decode(errors="replace")
         first = text.lstrip().partition("\n")[0].rstrip()
-        return 0.9 if _HEAD.fullmatch(first) or _columns(first) or _TEXT_SEEN.search(text) else 0.0
+        seen = "DCGM_FI_" in text and _TEXT_SEEN.search(text)
+        return 0.9 if _HEAD.fullmatch(first) or _columns(first) or seen else 0.0
 
     def read(self, path: Path) -> Evidence:
         """All samples of whole GPUs."""

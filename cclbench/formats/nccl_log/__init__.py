@@ -35,7 +35,8 @@ class NcclLog(EvidenceReader):
 
     def sniff(self, head: bytes) -> float:
         """Likely where lines begin as the library's; a benchmark's own output is told by more than that."""
-        return 0.5 if _LINE.search(bare(head)) else 0.0
+        # Most files are others, and found to be so by a text much faster than by a pattern.
+        return 0.5 if b"CCL " in head and _LINE.search(bare(head)) else 0.0
 
     def read(self, path: Path) -> Evidence:
         """Facts alone; lists where ranks or communicators differ."""

@@ -86,8 +86,8 @@ class NvidiaSmi(EvidenceReader):
         """Sure of a head of dmon's columns or of a query's with units, and of NVLink's counts."""
         head = bare(head)
         first = next((line for line in head.decode(errors="replace").splitlines() if line.strip()), "")
-        own = _dmon_head(first) or _QUERY_HEAD.fullmatch(first) or _SEEN_LINK.search(head)
-        return 0.9 if own else 0.0
+        of_links = b"Link " in head and _SEEN_LINK.search(head)
+        return 0.9 if _dmon_head(first) or _QUERY_HEAD.fullmatch(first) or of_links else 0.0
 
     def read(self, path: Path) -> Evidence:
         """All samples, by GPU and link."""
