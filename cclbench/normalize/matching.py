@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from cclbench.disk_arithmetic import accumulate, counts, elementwise, extremes
 from cclbench.disk_columns import DiskColumn, DiskTable, disk_array, pieces, release
-from cclbench.disk_order import parted
+from cclbench.disk_order import parted, sample
 from cclbench.intervals import Int64, Mask
 from cclbench.normalize.call_keys import Int32, Rows, by_number, by_order, by_pair
 
@@ -26,8 +26,6 @@ _ROWS: Final = 1 << 16
 """Rows that are looked through at a time."""
 _MATCHED_ROWS: Final = 1 << 17
 """About how many rows are matched at a time."""
-_SAMPLE: Final = 16
-"""One row of so many tells where rows are parted."""
 
 UNMATCHED = (
     "matched",
@@ -122,8 +120,10 @@ def _lanes(
 def _some_at_a_time(table: DiskTable) -> Iterator[Int64]:
     """Indices of rows, lane after lane, about `_MATCHED_ROWS` at a time; a number is never parted."""
     lane, number = table["lane"], table["number"]
-    sampled = number[::_SAMPLE], lane[::_SAMPLE]
-    cuts = np.lexsort(sampled)[:: max(_MATCHED_ROWS // _SAMPLE, 1)][1:]
+    chosen = sample(len(lane))
+    sampled = number[chosen], lane[chosen]
+    most = max(_MATCHED_ROWS * len(chosen) // max(len(lane), 1), 1)
+    cuts = np.lexsort(sampled)[most::most]
     numbers, lanes = (values[cuts] for values in sampled)
     table.release()
 

@@ -71,18 +71,17 @@ def test_the_same_to_the_last_bit(since, monkeypatch):
     assert any(any(number >= 0 for number in instance) for instance, *_ in whole)
     monkeypatch.setattr(matching, "_ROWS", 7)
     monkeypatch.setattr(matching, "_MATCHED_ROWS", 16)
-    monkeypatch.setattr(matching, "_SAMPLE", 1)
     monkeypatch.setattr(shared_ends, "_SORTED_ROWS", 16)
     monkeypatch.setattr(disk_arithmetic, "_ROWS", 5)
-    monkeypatch.setattr(disk_order, "_SAMPLE", 2)
+    monkeypatch.setattr(disk_order, "_SAMPLE", 1)
     monkeypatch.setattr(disk_columns, "SMALL_BYTES", 1)
     assert [answers(seed) for seed in range(since, since + 10)] == whole
 
 
-def test_a_large_group_is_matched_some_numbers_at_a_time(monkeypatch):
-    """Four ranks of one group, 30 numbers each: 16 rows at a time, and the rest of a number."""
-    monkeypatch.setattr(matching, "_MATCHED_ROWS", 16)
-    monkeypatch.setattr(matching, "_SAMPLE", 1)
+@pytest.mark.parametrize("groups", [1, 2, 16])
+def test_large_groups_are_matched_some_numbers_at_a_time(monkeypatch, groups):
+    """Four ranks, 3,200 numbers each, of each group in turn: some 640 rows at a time."""
+    monkeypatch.setattr(matching, "_MATCHED_ROWS", 640)
     sizes = []
 
     def by_number(rows: Rows):
@@ -91,11 +90,12 @@ def test_a_large_group_is_matched_some_numbers_at_a_time(monkeypatch):
 
     whole = matching.by_number
     monkeypatch.setattr(matching, "by_number", by_number)
-    rank, seq = np.repeat(np.arange(4, dtype=np.int32), 30), np.tile(np.arange(30), 4)
-    column = np.zeros(120, np.int32)
-    peers = column - 1
-    rows = Rows(rank, column, column + 4, column.astype(np.int8), seq, column, seq, peers, peers)
+    rank, seq = np.repeat(np.arange(4, dtype=np.int32), 3200), np.tile(np.arange(3200), 4)
+    column = np.zeros(4 * 3200, np.int32)
+    group, peers = (seq % groups).astype(np.int32), column - 1
+    rows = Rows(rank, group, column + 4, column.astype(np.int8), seq, column, seq, peers, peers)
     found = matching.match(rows, (SEND, RECV))
-    assert found.instance.tolist() == seq.tolist()
-    assert sum(sizes) == 120
-    assert max(sizes) <= 20
+    assert len(found.present) == 3200
+    assert (found.instance == np.argsort(np.lexsort((seq[:3200], group[:3200])))[seq]).all()
+    assert sum(sizes) == len(rows)
+    assert max(sizes) < 2 * 640
