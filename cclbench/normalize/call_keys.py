@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
+from cclbench.disk_columns import release
 from cclbench.intervals import Int64, Mask
 from cclbench.normalize.alignment import aligned
 
@@ -36,8 +37,13 @@ class Rows:
         return len(self.rank)
 
     def chosen(self, rows: slice | Int64) -> Rows:
-        """Those rows."""
-        return Rows(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+        """Those rows, in memory."""
+        found = {}
+        for field in fields(self):
+            values = getattr(self, field.name)
+            found[field.name] = values[rows]
+            release(values)
+        return Rows(**found)
 
 
 def by_number(rows: Rows) -> tuple[Int64, Mask]:

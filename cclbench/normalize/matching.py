@@ -85,7 +85,7 @@ def match(rows: Rows, pair_kinds: tuple[int, int]) -> Matching:
                 sizes[number[matched]] = own.size[matched]
             present.append(of_each)
             expected.append(sizes)
-            release(rows, reason, instance)
+            release(reason, instance)
             table.release()
     return Matching(instance, reason, present.values(), expected.values())
 
@@ -112,7 +112,7 @@ def _lanes(
         for table, chosen in zip(tables, (numbered, ~pairs & ~numbered, pairs), strict=True):
             at = np.flatnonzero(chosen & (why == ALONE))
             table.append(row=here.start + at, lane=lane[at], number=number[at])
-        release(rows, reason)
+        release(reason)
     by_number, by_order, by_pair = tables
     return by_number, by_order, by_pair
 
@@ -121,7 +121,9 @@ def _some_at_a_time(table: DiskTable) -> Iterator[Int64]:
     """Indices of rows, lane after lane, about `_MATCHED_ROWS` at a time; a number is never parted."""
     lane, number = table["lane"], table["number"]
     chosen = sample(len(lane))
-    sampled = number[chosen], lane[chosen]
+    sampled = [number[chosen]]
+    table.release()
+    sampled.append(lane[chosen])
     most = max(_MATCHED_ROWS * len(chosen) // max(len(lane), 1), 1)
     cuts = np.lexsort(sampled)[most::most]
     numbers, lanes = (values[cuts] for values in sampled)

@@ -342,7 +342,6 @@ def test_what_is_told_of_some_instances_at_a_time_is_told_of_all(combine, monkey
     whole = [told(seed) for seed in range(40)]
     assert sum(isinstance(one, list) for one in whole) > 30
     monkeypatch.setattr("cclbench.analyzers.view.meetings._ROWS", 4)
-    monkeypatch.setattr("cclbench.analyzers.view.meetings._RANKS", 1)
     monkeypatch.setattr("cclbench.disk_order._SAMPLE", 1)
     monkeypatch.setattr("cclbench.disk_columns.SMALL_BYTES", 1)
     assert len(list(meetings(random_ranks(0)))) > 3

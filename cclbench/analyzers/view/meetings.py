@@ -19,8 +19,6 @@ from cclbench.intervals import Int64, Mask, begins
 
 _ROWS: Final = 1 << 17
 """About how many rows are in memory at a time."""
-_RANKS: Final = 256
-"""Ranks whose arrivals are gathered before what was read of them is let go."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,28 +142,27 @@ class Meetings:
         )
 
     def _parts(self) -> Iterator[Instances]:
-        rows = self._rows
-        for chosen in parted(rows["instance"], cuts(_ROWS, rows["instance"])):
-            instance = rows["instance"][chosen]
-            order = np.lexsort((rows["arrival_ns"][chosen], instance))
+        def column(name: str, rows: Int64) -> Int64:
+            values: Int64 = self._rows[name][rows]
+            self._rows.release()
+            return values
+
+        number = self._rows["instance"]
+        for chosen in parted(number, cuts(_ROWS, number)):
+            instance = column("instance", chosen)
+            order = np.lexsort((column("arrival_ns", chosen), instance))
             first = np.flatnonzero(begins(instance[order]))
             count = np.diff(np.append(first, len(order)))
-            whole = count == rows["members"][chosen][order][first]
-            row, count = chosen[order][np.repeat(whole, count)], count[whole]
-            found = Instances(
-                rank=rows["rank"][row],
-                arrival_ns=rows["arrival_ns"][row],
-                before=rows["before"][row],
-                spent=np.array([rows[name][row] for name in SPENT]),
-                step=rows["step"][row],
-                label=rows["label"][row],
+            whole = count == column("members", chosen[order][first])
+            rows, count = chosen[order][np.repeat(whole, count)], count[whole]
+            yield Instances(
+                **{name: column(name, rows) for name in ("rank", "arrival_ns", "before", "step", "label")},
+                spent=np.array([column(name, rows) for name in SPENT]),
                 labels=self.labels,
                 first=np.cumsum(count) - count,
                 count=count,
                 incomplete=int((~whole).sum()),
             )
-            rows.release()
-            yield found
 
 
 def meetings(ranks: Mapping[int, Sequence[Value]]) -> Meetings:
@@ -181,7 +178,8 @@ def meetings(ranks: Mapping[int, Sequence[Value]]) -> Meetings:
         **dict.fromkeys(SPENT, np.int64),
     )
     known: dict[Label, int] = {}
-    for n, (rank, part) in enumerate(parts_of(ranks).items(), 1):
+    read = 0
+    for rank, part in parts_of(ranks).items():
         labels = np.array([known.setdefault(one, len(known)) for one in part.labels], np.int32)
         rows.append(
             rank=np.full(len(part.instance), rank, np.int32),
@@ -189,8 +187,10 @@ def meetings(ranks: Mapping[int, Sequence[Value]]) -> Meetings:
             **{name: getattr(part, name) for name in ("instance", "arrival_ns", "members", "before", "step")},
             **dict(zip(SPENT, part.spent, strict=True)),
         )
-        if n % _RANKS == 0:
-            release(part)
+        read += len(part.instance)
+        if read > _ROWS:
+            release(part)  # and with it all that were read of the same file
+            read = 0
     return Meetings(rows, [*known])
 
 
