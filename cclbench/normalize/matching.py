@@ -90,15 +90,13 @@ def match(rows: Rows, pair_kinds: tuple[int, int]) -> Matching:
     return Matching(instance, reason, present.values(), expected.values())
 
 
-def _lanes(
-    rows: Rows, reason: npt.NDArray[np.int8], pair_kinds: tuple[int, int]
-) -> tuple[DiskTable, DiskTable, DiskTable]:
+def _lanes(rows: Rows, reason: npt.NDArray[np.int8], pair_kinds: tuple[int, int]) -> list[DiskTable]:
     """Rows that may be matched by number, by order, and as pairs: their indices, lanes and numbers.
 
     Only rows of one lane can be the same; a lane's rows of one number, −1 for none, belong together.  The
     `reason` of all others is written.
     """
-    tables = tuple(DiskTable(row=np.int64, lane=np.int64, number=np.int64) for _ in range(3))
+    tables = [DiskTable(row=np.int64, lane=np.int64, number=np.int64) for _ in range(3)]
     for here in pieces(len(rows), most=_ROWS):
         own, why = rows.chosen(here), reason[here]
         pairs = np.isin(own.kind, pair_kinds)
@@ -113,8 +111,7 @@ def _lanes(
             at = np.flatnonzero(chosen & (why == ALONE))
             table.append(row=here.start + at, lane=lane[at], number=number[at])
         release(reason)
-    by_number, by_order, by_pair = tables
-    return by_number, by_order, by_pair
+    return tables
 
 
 def _some_at_a_time(table: DiskTable) -> Iterator[Int64]:
