@@ -219,7 +219,8 @@ def _computed(
             asked=selection.window,
             source=one.reader,
         )
-        answers[one].release()
+        if metric.per_rank is not None:
+            answers[one].release(metric.name)
         return with_caveat(found, one.inferred)
 
     def rows_of_metric(metric: Metric) -> list[Row]:

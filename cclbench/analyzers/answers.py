@@ -15,6 +15,8 @@ import numpy.typing as npt
 from cclbench.analyzers.metric import Value
 from cclbench.disk_columns import DiskColumn
 
+_ALIGNED: Final = 8
+"""Bytes of which a number's place is a multiple."""
 _RANKS: Final = 256
 """Ranks whose values are read before what was read of the disk is let go."""
 
@@ -54,11 +56,7 @@ class Answers:
         self._values: DiskColumn[np.uint8] = DiskColumn(np.uint8)
         self._places = {name: array("q") for name in metrics}
         """Where each rank's values begin: a rank's stand one after another."""
-        self._arrays: DiskColumn[np.uint8] = DiskColumn(np.uint8)
-        self._first = {name: array("q") for name in self._places}
-        """The first array of each rank."""
-        self._ends = array("q")
-        """Where each array ends; the next one begins behind it, where a number may."""
+        self._arrays = {name: _Arrays() for name in self._places}
         self.policies: dict[int, str] = {}
         """Each rank's window policy."""
 
@@ -69,11 +67,7 @@ class Answers:
         for name, pickled in zip(self._places, answer.pickled, strict=True):
             self._places[name].append(place)
             place += len(pickled.values)
-            self._first[name].append(len(self._ends))
-            for own in pickled.arrays:
-                begin = _aligned(len(self._arrays))
-                self._arrays.append(_bytes(bytes(begin - len(self._arrays)) + own))
-                self._ends.append(len(self._arrays))
+            self._arrays[name].add(pickled.arrays)
         self._values.append(_bytes(b"".join(pickled.values for pickled in answer.pickled)))
 
     def of(self, metric: str) -> Mapping[int, Sequence[Value]]:
@@ -81,41 +75,45 @@ class Answers:
         names = list(self._places)
         behind = names.index(metric) + 1
         ends = self._places[names[behind]] if behind < len(names) else self._places[names[0]][1:]
-        values, arrays = self._values.values().data, self._arrays.values().data
+        values, arrays = self._values.values().data, self._arrays[metric].all()
         found = {}
-        for number, (rank, place, end, first) in enumerate(
-            zip(
-                self.policies,
-                self._places[metric],
-                chain(ends, [len(values)]),
-                self._first[metric],
-                strict=False,
-            )
-        ):
-            found[rank] = pickle.loads(  # noqa: S301 - what `add` wrote there
-                values[place:end], buffers=self._from(first, arrays)
-            )
+        places = zip(self.policies, self._places[metric], chain(ends, [len(values)]), strict=False)
+        for number, (rank, place, end) in enumerate(places):
+            found[rank] = pickle.loads(values[place:end], buffers=arrays)  # noqa: S301 - what `add` wrote there
             if not number % _RANKS:
                 self._values.release()
         self._values.release()
         return found
 
-    def _from(self, first: int, arrays: memoryview) -> Iterator[memoryview]:
-        """The arrays from that one on, as many as are asked for."""
-        begin = _aligned(self._ends[first - 1]) if first else 0
-        for own in range(first, len(self._ends)):
-            yield arrays[begin : self._ends[own]]
-            begin = _aligned(self._ends[own])
+    def release(self, metric: str) -> None:
+        """Let go of what was read of a metric's arrays: they stay valid, and are read again where used."""
+        self._arrays[metric].release()
+
+
+class _Arrays:
+    """Arrays one after another, each where numbers may begin."""
+
+    def __init__(self) -> None:
+        self._content: DiskColumn[np.uint8] = DiskColumn(np.uint8)
+        self._lengths = array("q")
+
+    def add(self, arrays: Iterable[bytes]) -> None:
+        """Further ones."""
+        for own in arrays:
+            self._lengths.append(len(own))
+            self._content.append(_bytes(own + bytes(-len(own) % _ALIGNED)))
+
+    def all(self) -> Iterator[memoryview]:
+        """All of them, in order."""
+        content, begin = self._content.values().data, 0
+        for length in self._lengths:
+            yield content[begin : begin + length]
+            begin += length + -length % _ALIGNED
 
     def release(self) -> None:
-        """Let go of what was read of arrays: they stay valid, and are read again where they are used."""
-        self._arrays.release()
+        """Let go of what was read."""
+        self._content.release()
 
 
 def _bytes(content: bytes) -> npt.NDArray[np.uint8]:
     return np.frombuffer(content, np.uint8)
-
-
-def _aligned(place: int) -> int:
-    """The first place from there on at which a number of eight bytes may begin."""
-    return -(-place // 8) * 8

@@ -47,7 +47,7 @@ def test_arrays_come_back_and_outlive_their_release() -> None:
         kept.add(rank, Answer.of("steps", told))
     found = {rank: values[0].detail for rank, values in kept.of("a").items()}
     kept.of("b")
-    kept.release()
+    kept.release("a")
     del kept
     for rank, own in found.items():
         assert [(one.dtype, one.tolist()) for one in own] == [  # type: ignore[attr-defined]
