@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +21,13 @@ _DIGIT_BITS: Final = 64 // _DIGITS
 _DIGIT_MASK: Final = (1 << _DIGIT_BITS) - 1
 
 
+def some_rows(*columns: Values, beside: tuple[Values, ...] = ()) -> Iterator[tuple[Values, ...]]:
+    """The columns' rows, some at a time: what was read of them and of arrays `beside` is let go each time."""
+    for here in pieces(len(columns[0]), most=_ROWS):
+        yield tuple(column[here] for column in columns)
+        release(columns, beside)
+
+
 def elementwise(
     function: Callable[..., Any], *columns: Values, dtype: type[Number], beside: tuple[Values, ...] = ()
 ) -> npt.NDArray[Number]:
@@ -29,17 +36,15 @@ def elementwise(
     `beside` are further arrays that the function reads.
     """
     found: DiskColumn[Number] = DiskColumn(dtype)
-    for here in pieces(len(columns[0]), most=_ROWS):
-        found.append(function(*(column[here] for column in columns)))
-        release(columns, beside)
+    for rows in some_rows(*columns, beside=beside):
+        found.append(function(*rows))
     return found.values()
 
 
 def accumulate(function: np.ufunc, total: npt.NDArray[Number], of: Values, *values: Values) -> None:
     """`function.at(total, of, *values)`: each row's value goes to what `total` has for its group `of`."""
-    for here in pieces(len(of), most=_ROWS):
-        function.at(total, of[here], *(own[here] for own in values))
-        release(total, of, values)
+    for rows in some_rows(of, *values, beside=(total,)):
+        function.at(total, *rows)
 
 
 def sums(of: Values, values: Values, groups: int) -> Float:
@@ -52,23 +57,19 @@ def sums(of: Values, values: Values, groups: int) -> Float:
 def counts(of: Values, groups: int) -> Float:
     """How many rows each group has; `of` numbers the groups."""
     total = disk_array(groups, np.float64)
-    for here in pieces(len(of), most=_ROWS):
-        np.add.at(total, of[here], 1.0)
-        release(total, of)
+    for (own,) in some_rows(of, beside=(total,)):
+        np.add.at(total, own, 1.0)
     return total
 
 
-def centred(values: Float, of: Values, groups: int, weight: Float | None = None) -> Float:
-    """Each value less the mean of its group's values, which a weight may weigh."""
-    if weight is None:
-        total, mass = sums(of, values, groups), counts(of, groups)
-    else:
-        total, mass = sums(of, product(weight, values), groups), sums(of, weight, groups)
+def centred(values: Float, of: Values, groups: int) -> Float:
+    """Each value less the mean of its group's values."""
+    total, number = sums(of, values, groups), counts(of, groups)
 
     def less(value: Float, group: Values) -> Float:
-        return np.asarray(value - total[group] / mass[group])
+        return np.asarray(value - total[group] / number[group])
 
-    return elementwise(less, values, of, dtype=np.float64, beside=(total, mass))
+    return elementwise(less, values, of, dtype=np.float64, beside=(total, number))
 
 
 def product(one: Float, other: Float) -> Float:
@@ -83,19 +84,13 @@ def magnitude(values: Float) -> Float:
 
 def extremes(values: npt.NDArray[np.signedinteger[Any]]) -> tuple[int, int]:
     """The least and the largest of values, of which there is at least one."""
-    found = []
-    for here in pieces(len(values), most=_ROWS):
-        found.append((int(values[here].min()), int(values[here].max())))
-        release(values)
+    found = [(int(own.min()), int(own.max())) for (own,) in some_rows(values)]
     return min(low for low, _ in found), max(high for _, high in found)
 
 
 def distinct(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
     """The different values, ascending, in memory."""
-    found = [values[:0]]
-    for here in pieces(len(values), most=_ROWS):
-        found.append(np.unique(values[here]))
-        release(values)
+    found = [values[:0], *(np.unique(own) for (own,) in some_rows(values))]
     return np.unique(np.concatenate(found))
 
 
@@ -104,7 +99,12 @@ def median(values: Float) -> float:
     rows = len(values)
     if rows <= _ROWS:
         return float(np.median(values))
-    return (_nth(values, (rows - 1) // 2) + _nth(values, rows // 2)) / 2
+    lower = _nth(values, (rows - 1) // 2)
+    if rows % 2:
+        return lower
+    upto = [(int((own <= lower).sum()), own[own > lower].min(initial=np.inf)) for (own,) in some_rows(values)]
+    more = sum(number for number, _ in upto) > rows // 2
+    return (lower + (lower if more else float(min(above for _, above in upto)))) / 2
 
 
 def _nth(values: Float, n: int) -> float:
@@ -117,11 +117,10 @@ def _nth(values: Float, n: int) -> float:
     for digit in range(_DIGITS):
         shift = 64 - _DIGIT_BITS * (digit + 1)
         count = np.zeros(1 << _DIGIT_BITS, np.int64)
-        for here in pieces(len(values), most=_ROWS):
-            bits = values[here].view(np.int64) >> shift
-            own = bits[bits >> _DIGIT_BITS == prefix] & _DIGIT_MASK
-            count += np.bincount(own, minlength=len(count))
-            release(values)
+        for (own,) in some_rows(values):
+            bits = own.view(np.int64) >> shift
+            digits = bits[bits >> _DIGIT_BITS == prefix] & _DIGIT_MASK
+            count += np.bincount(digits, minlength=len(count))
         upto = np.cumsum(count)
         found = int(np.searchsorted(upto, n, side="right"))
         n -= int(upto[found] - count[found])

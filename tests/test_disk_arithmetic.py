@@ -54,12 +54,6 @@ def test_values_less_the_mean_of_their_group(rows):
     assert centred(values, of, GROUPS).tolist() == (values - mean[of]).tolist()
 
 
-def test_a_weight_weighs_the_mean():
-    """Group 0 has 1 three times and 5 once: 2; group 1 has its own value."""
-    found = centred(np.array([1.0, 7.0, 5.0]), np.array([0, 1, 0]), 2, np.array([3.0, 2.0, 1.0]))
-    assert found.tolist() == [-1.0, 0.0, 3.0]
-
-
 @given(st.lists(st.floats(0, 1e300), min_size=1, max_size=40))
 def test_the_median_is_numpys(values):
     """Also of values that differ in their last bits only, and of many equal ones."""

@@ -10,7 +10,6 @@ it exceeds its own uncertainty: the spread of the rank's ends that no clock expl
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -27,9 +26,12 @@ from cclbench.disk_arithmetic import (
     magnitude,
     median,
     product,
+    some_rows,
     sums,
 )
+from cclbench.disk_columns import disk_array
 from cclbench.intervals import Int64
+from cclbench.normalize.call_keys import Int32
 from cclbench.normalize.shared_ends import Cells, SharedEnds
 
 _ROUNDS: Final = 60
@@ -93,13 +95,13 @@ def estimate(
     still = np.zeros(present)
     a, b = _offsets(shared, shared.t, part), still
     free = counts(shared.rank, present) >= _DRIFT_POINTS
-    slope = _slopes(shared, shared.left(shared.t), free, part)
-    worth = free & _explains(shared, slope, shared.left(shared.less(shared.t, a)))
+    slopes = _Slopes(shared, part)
+    slope = slopes.of(shared.left(shared.t), free)
+    worth = free & _explains(shared, slope, shared.left(shared.corrected(a, still)))
     for _ in range(_ROUNDS if worth.any() else 0):
-        even = shared.straight(b)
-        slope = _slopes(shared, shared.left(even), worth, part)
+        slope = slopes.of(shared.left(shared.corrected(still, b)), worth)
         b = np.where(worth, b + slope, 0.0)
-        a = _offsets(shared, shared.straight(b), part)
+        a = _offsets(shared, shared.corrected(still, b), part)
         if abs(slope[worth]).max() * (last - first) < _SETTLED_NS:
             break
     spread = shared.residual(a, b)
@@ -182,35 +184,67 @@ def _inner(one: Float, other: Float) -> float:
 def _offsets(ends: SharedEnds, t: Float, part: Int64) -> Float:
     """Robust offsets relative to the part's median, by least squares with Huber weights, from medians."""
     every = np.ones(len(part), np.bool_)
-    middle = ends.quantile(ends.left(t), ends.cell, len(ends.cells.rank), 0.5)
-    offset = _solved(middle, ends.rows_of_cells, ends.cells, every)
+    cells = len(ends.cells.rank)
+    middle = ends.quantile(ends.left(t), ends.cell, cells, 0.5)
+    offset = _solved(middle, counts(ends.cell, cells), ends.cells, every)
+    number = counts(ends.instance, ends.instances)
     for _ in range(_ROUNDS):
-        moved_t = ends.less(t, offset)
-        far = magnitude(ends.left(moved_t))
+        far = _far(ends, t, offset, number)
         scale = 1.4826 * median(far)
         if not scale:
             break
-        bound = _HUBER * scale
-        weight = elementwise(partial(_weight, bound), far, dtype=np.float64)
-        mass = ends.of_cells(weight)
-        left = product(weight, ends.left(moved_t, weight))
-        moved = _solved(ends.of_cells(left) / mass, mass, ends.cells, every)
+        pulled, mass = _weighted(ends, t, offset, far, _HUBER * scale)
+        moved = _solved(pulled / mass, mass, ends.cells, every)
         offset = offset + moved
         if abs(moved).max() < max(_SETTLED_NS, 1e-3 * scale):
             break
     return offset - _medians(offset, part)[part]
 
 
-def _weight(bound: float, far: Float) -> Float:
-    return np.asarray(bound / np.maximum(bound, far))
+def _far(ends: SharedEnds, t: Float, offset: Float, number: Float) -> Float:
+    """How far each time less its rank's offset lies from the mean of its instance, of `number` rows."""
+    total = disk_array(ends.instances, np.float64)
+    for own, rank, instance in some_rows(t, ends.rank, ends.instance, beside=(total,)):
+        np.add.at(total, instance, own - offset[rank])
+
+    def far(own: Float, rank: Int32, instance: Int64) -> Float:
+        return np.asarray(abs(own - offset[rank] - total[instance] / number[instance]))
+
+    return elementwise(far, t, ends.rank, ends.instance, dtype=np.float64, beside=(total, number))
 
 
-def _slopes(ends: SharedEnds, left: Float, free: npt.NDArray[np.bool_], part: Int64) -> Float:
-    """Least-squares slopes of the ranks' residuals over time, relative to the part's median."""
-    dt = centred(ends.t, ends.cell, len(ends.cells.rank))
-    mass = ends.of_cells(product(dt, dt))
-    slope = _solved(_ratio(ends.of_cells(product(dt, left)), mass), mass, ends.cells, free)
-    return slope - _medians(slope, part)[part]
+def _weighted(ends: SharedEnds, t: Float, offset: Float, far: Float, bound: float) -> tuple[Float, Float]:
+    """Of each cell the weighted sum of its times less offset and instance's mean, and its rows' weight.
+
+    Rows further off than `bound` weigh less, as far as they are (Huber).
+    """
+    rows = (t, far, ends.rank, ends.instance, ends.cell)
+    total, mass_of = (disk_array(ends.instances, np.float64) for _ in range(2))
+    pulled, mass = np.zeros((2, len(ends.cells.rank)))
+    for own, away, rank, instance, cell in some_rows(*rows, beside=(total, mass_of)):
+        weight = bound / np.maximum(bound, away)
+        np.add.at(mass, cell, weight)
+        np.add.at(mass_of, instance, weight)
+        np.add.at(total, instance, weight * (own - offset[rank]))
+    for own, away, rank, instance, cell in some_rows(*rows, beside=(total, mass_of)):
+        weight = bound / np.maximum(bound, away)
+        np.add.at(pulled, cell, weight * (own - offset[rank] - total[instance] / mass_of[instance]))
+    return pulled, mass
+
+
+class _Slopes:
+    """Least-squares slopes of ranks' residuals over time, relative to the part's median."""
+
+    def __init__(self, ends: SharedEnds, part: Int64) -> None:
+        self._ends, self._part = ends, part
+        self._dt = centred(ends.t, ends.cell, len(ends.cells.rank))
+        self._mass = ends.of_cells(product(self._dt, self._dt))
+
+    def of(self, left: Float, free: npt.NDArray[np.bool_]) -> Float:
+        """Of those residuals, shape (ranks,); 0 where not `free`."""
+        along = self._ends.of_cells(product(self._dt, left))
+        slope = _solved(_ratio(along, self._mass), self._mass, self._ends.cells, free)
+        return slope - _medians(slope, self._part)[self._part]
 
 
 def _explains(ends: SharedEnds, slope: Float, left: Float) -> npt.NDArray[np.bool_]:

@@ -13,7 +13,6 @@ from cclbench.disk_arithmetic import (
     Float,
     accumulate,
     centred,
-    counts,
     distinct,
     elementwise,
     extremes,
@@ -78,35 +77,26 @@ class SharedEnds:
         parts = Cells(cells % len(ranks), cells // len(ranks))
         return cls(r, instance, t, cell, parts, len(ranks), instances)
 
-    def less(self, t: Float, offset: Float) -> Float:
-        """Times less their rank's offset, shape (rows,)."""
-        return elementwise(lambda t, rank: t - offset[rank], t, self.rank, dtype=np.float64)
-
-    def straight(self, drift: Float) -> Float:
-        """The times without their rank's drift, shape (rows,)."""
-        return elementwise(lambda t, rank: t - drift[rank] * t, self.t, self.rank, dtype=np.float64)
-
-    def left(self, t: Float, weight: Float | None = None) -> Float:
-        """What each time differs from its instance's mean, which a weight may weigh, shape (rows,)."""
-        return centred(t, self.instance, self.instances, weight)
-
-    def residual(self, offset: Float, drift: Float) -> Float:
-        """The 95th percentile of how far each rank's corrected ends lie from their instances' means."""
+    def corrected(self, offset: Float, drift: Float) -> Float:
+        """The times less their rank's offset and drift, shape (rows,)."""
 
         def corrected(t: Float, rank: Int32) -> Float:
             return np.asarray(t - offset[rank] - drift[rank] * t)
 
-        left = self.left(elementwise(corrected, self.t, self.rank, dtype=np.float64))
+        return elementwise(corrected, self.t, self.rank, dtype=np.float64)
+
+    def left(self, t: Float) -> Float:
+        """What each time differs from its instance's mean, shape (rows,)."""
+        return centred(t, self.instance, self.instances)
+
+    def residual(self, offset: Float, drift: Float) -> Float:
+        """The 95th percentile of how far each rank's corrected ends lie from their instances' means."""
+        left = self.left(self.corrected(offset, drift))
         return self.quantile(magnitude(left), self.rank, self.ranks, 0.95)
 
     def of_cells(self, values: Float) -> Float:
         """Sum of each cell's rows, shape (cells,)."""
         return sums(self.cell, values, len(self.cells.rank))
-
-    @property
-    def rows_of_cells(self) -> Float:
-        """How many rows each cell has, shape (cells,)."""
-        return counts(self.cell, len(self.cells.rank))
 
     def quantile(self, values: Float, of: Int32, groups: int, q: float) -> Float:
         """The q-quantile (nearest rank, rounded up) of each group's values; a group is of one rank's rows."""
