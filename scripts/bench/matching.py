@@ -4,8 +4,8 @@
 For each size a folder of generated collectives is read, matched, put on one clock, split into wait and
 transfer and written back, in a process of its own: tensor-parallel groups of 8, data-parallel groups across
 them, a host per 8 ranks whose clock is off by up to 1 ms, every 8th host's drifting by 20 ppm. Memory is the
-process's peak resident set. The goal: 4,096 ranks of 2,000 collectives within 2 minutes and 0.5 GB, cost linear
-in rows.
+process's peak resident set. The goal: 4,096 ranks of 2,000 collectives within 2 minutes and 0.5 GB, cost
+linear in rows.
 """
 
 from __future__ import annotations

@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import pickle
+from copy import copy
+from dataclasses import fields
+
 import numpy as np
 import pytest
 
@@ -58,3 +62,14 @@ def test_arrays_come_back_and_outlive_their_release() -> None:
 
 def test_without_ranks_nobody_answers() -> None:
     assert Answers(["a"]).of("a") == {}
+
+
+@pytest.mark.parametrize("told", [*values(2), Coverage(1, 2, 3, 4), Value(value=None, status="failed")])
+def test_what_is_pickled_comes_back_whole(told: Value | Coverage) -> None:
+    found = pickle.loads(pickle.dumps(told))  # noqa: S301 - its own
+    assert type(found) is type(told)
+    assert found == told
+    assert [getattr(found, one.name) for one in fields(told) if one.compare] == [
+        getattr(told, one.name) for one in fields(told) if one.compare
+    ]
+    assert repr(copy(told)) == repr(told)
