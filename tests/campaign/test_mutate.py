@@ -84,7 +84,7 @@ def test_with_coverage_only_tests_that_run_the_line(mutate: ModuleType, tmp_path
     text = (mutate.REPOSITORY / path).read_text().splitlines()
     constant, function = (
         next(i for i, line in enumerate(text, 1) if line.startswith(word))
-        for word in ("_ROUNDS", "def _left")
+        for word in ("_ROUNDS", "def _inner")
     )
     one, other = function + 1, function + 2
     coverage = mutate.CoverageData(str(tmp_path / "coverage"))
