@@ -43,7 +43,7 @@ class Answer(NamedTuple):
 def _pickled(values: Sequence[Value]) -> Pickled:
     arrays: list[pickle.PickleBuffer] = []
     text = pickle.dumps(values, pickle.HIGHEST_PROTOCOL, buffer_callback=arrays.append)
-    return Pickled(text, [array.raw().tobytes() for array in arrays])
+    return Pickled(text, [own.raw().tobytes() for own in arrays])
 
 
 class Answers:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from cclbench.disk_arithmetic import (
     Float,
@@ -22,8 +21,7 @@ from cclbench.disk_arithmetic import (
 from cclbench.disk_columns import disk_array, release
 from cclbench.disk_order import cuts, parted
 from cclbench.intervals import Int64
-
-Int32 = npt.NDArray[np.int32]
+from cclbench.normalize.call_keys import Int32
 
 _SORTED_ROWS: Final = 1 << 17
 """About how many rows are sorted at a time: those of some ranks."""

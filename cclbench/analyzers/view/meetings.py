@@ -19,6 +19,8 @@ from cclbench.intervals import Int64, Mask, begins
 
 _ROWS: Final = 1 << 17
 """About how many rows are in memory at a time."""
+_COLUMNS: Final = ("rank", "arrival_ns", "before", "spent", "step", "label")
+"""Those of `Instances` whose last axis is its rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,11 +63,9 @@ class Instances:
         }
 
     def _of_rows(self, rows: Mask | Int64 | slice, count: Int64) -> Instances:
-        columns = ("rank", "arrival_ns", "before", "step", "label")
         return replace(
             self,
-            **{name: getattr(self, name)[rows] for name in columns},
-            spent=self.spent[:, rows],
+            **{name: getattr(self, name)[..., rows] for name in _COLUMNS},
             first=np.cumsum(count) - count,
             count=count,
         )
@@ -102,10 +102,10 @@ class Meetings:
         self._left_out: list[int] = []
         self.incomplete = complete = 0
         self._has_groups = False
-        for some in self._parts():
-            self.incomplete += some.incomplete
-            complete += len(some.count)
-            self._has_groups |= not np.isin(some.label, self._pairs).all()
+        for chosen, count, incomplete in self._complete():
+            self.incomplete += incomplete
+            complete += len(count)
+            self._has_groups |= not np.isin(self._column("label", chosen), self._pairs).all()
         if not complete:
             raise NotApplicable("no collective has all its ranks among those in view")
 
@@ -120,7 +120,15 @@ class Meetings:
         return found
 
     def __iter__(self) -> Iterator[Instances]:
-        for some in self._parts():
+        for rows, count, incomplete in self._complete():
+            some = Instances(
+                **{name: self._column(name, rows) for name in _COLUMNS if name != "spent"},
+                spent=np.array([self._column(name, rows) for name in SPENT]),
+                labels=self.labels,
+                first=np.cumsum(count) - count,
+                count=count,
+                incomplete=incomplete,
+            )
             kept = ~np.isin(some.label[some.first], self._left_out)
             if kept.any():
                 yield some if kept.all() else some.chosen(kept)
@@ -134,35 +142,28 @@ class Meetings:
             return np.concatenate([getattr(part, name) for part in parts], axis=-1)
 
         return Instances(
-            **{name: column(name) for name in ("rank", "arrival_ns", "before", "spent", "step", "label")},
+            **{name: column(name) for name in _COLUMNS},
             labels=self.labels,
             first=np.cumsum(count) - count,
             count=count,
             incomplete=self.incomplete,
         )
 
-    def _parts(self) -> Iterator[Instances]:
-        def column(name: str, rows: Int64) -> Int64:
-            values: Int64 = self._rows[name][rows]
-            self._rows.release()
-            return values
-
+    def _complete(self) -> Iterator[tuple[Int64, Int64, int]]:
+        """The rows of some complete instances in order, how many each has, and how many others there are."""
         number = self._rows["instance"]
         for chosen in parted(number, cuts(_ROWS, number)):
-            instance = column("instance", chosen)
-            order = np.lexsort((column("arrival_ns", chosen), instance))
+            instance = self._column("instance", chosen)
+            order = np.lexsort((self._column("arrival_ns", chosen), instance))
             first = np.flatnonzero(begins(instance[order]))
             count = np.diff(np.append(first, len(order)))
-            whole = count == column("members", chosen[order][first])
-            rows, count = chosen[order][np.repeat(whole, count)], count[whole]
-            yield Instances(
-                **{name: column(name, rows) for name in ("rank", "arrival_ns", "before", "step", "label")},
-                spent=np.array([column(name, rows) for name in SPENT]),
-                labels=self.labels,
-                first=np.cumsum(count) - count,
-                count=count,
-                incomplete=int((~whole).sum()),
-            )
+            whole = count == self._column("members", chosen[order][first])
+            yield chosen[order][np.repeat(whole, count)], count[whole], int((~whole).sum())
+
+    def _column(self, name: str, rows: Int64) -> Int64:
+        values: Int64 = self._rows[name][rows]
+        self._rows.release()
+        return values
 
 
 def meetings(ranks: Mapping[int, Sequence[Value]]) -> Meetings:
