@@ -204,6 +204,11 @@ def test_by_a_cluster_that_stays_open(job: Path, alone: dict[str, bytes], tmp_pa
         assert client.submit(abs, -1).result() == 1
 
 
+def test_by_a_cluster_of_this_machine(job: Path, alone: dict[str, bytes], tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    assert files(cclbench.run(job, store=tmp_path, engine="dask", jobs=2).path) == alone
+
+
 def test_by_a_cluster_of_which_a_worker_is_killed(job: Path, alone: dict[str, bytes], tmp_path: Path) -> None:
     with cluster(3) as client:
         victim = next(iter(client.run(os.getpid).values()))

@@ -68,23 +68,16 @@ class Dask(PoolEngine):
         return self._where if isinstance(self._where, str) else "the Dask cluster"
 
     def _connected(self) -> Client:
-        import dask
-        from distributed import Client, LocalCluster
+        from distributed import Client
 
         if isinstance(self._where, Client):
             self._client = self._where
             return self._where
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
         if self._where is None:
-            # Its statistical profiler, 100 times a second, takes a tenth of the workers' time.
-            with dask.config.set({"distributed.worker.profile.enabled": False}):
-                cluster = LocalCluster(
-                    n_workers=self._jobs or available_cores(),
-                    threads_per_worker=1,
-                    memory_limit=0,
-                    dashboard_address=":0",
-                    silence_logs=logging.CRITICAL,
-                )
+            from cclbench.engine.dask_cluster import local_cluster
+
+            cluster = local_cluster(self._jobs or available_cores())
             self._client = Client(cluster)
         else:
             self._client = Client(self._where, timeout=_CONNECT_S, set_as_default=False)
