@@ -32,7 +32,7 @@ from cclbench.errors import InputError, UsageError
 from cclbench.intervals import Int64
 from cclbench.record.run import Rank, Run
 from cclbench.record.selection import Selection, Steps
-from cclbench.replay.stragglers import coordinates, slowdown
+from cclbench.replay.stragglers import coordinates, job_slowdown
 from cclbench.schema import group_id
 from cclbench.units import humanise
 
@@ -235,7 +235,7 @@ def _of_rank(steps: Steps | None, tables: Rank) -> Value | NotApplicable:
 def _slowdown(run: Run) -> tuple[float | None, str | None]:
     """The job's slowdown, or why it has none."""
     try:
-        return slowdown(run).job, None
+        return job_slowdown(run), None
     except InputError as error:
         return None, error.what
 

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from cclbench.analyzers.metric import (
     MATCHED,
@@ -148,39 +150,56 @@ def straggler_rank(rank: RankView) -> Value:
     return arrivals_of(rank)
 
 
+_PARTIAL: Final = 1.25
+"""How far the slowdowns with and without launch delays may lie apart."""
+
+
 @run_metric(
     "balance.straggler_slowdown",
     definition="How much slower the job is than one without stragglers: its step over that of a replay in"
-    " which every kernel takes the median over the ranks of its role (those of one pipeline stage; all"
-    " without stages) of what its place in the step takes, roles are even, every transfer takes the median of"
-    " its like and every launch comes as late as the median rank's. By cause (category: compute, copy, uneven"
-    " stages, transfer, launch), rank, and place in a parallel dimension (category: pp 3): the step of a"
-    " replay in which that alone is as measured, over the same. Below 1: it does less than others.",
-    formula="replayed step / replayed step with typical durations; of a part: step with that part as measured"
-    " / the same",
+    " which every rank takes for its work of a step, kernel by kernel name, what the median rank of its role"
+    " takes (those of one pipeline stage; all without stages), roles are even, every transfer takes the"
+    " median of its like and every launch comes as late as the median rank's. A launch delay counts only up"
+    " to what the call needs where its rank waits for nobody: beyond, it is a wait that no row records. Stats"
+    " low and high: with launch delays and without any; more than"
+    f" {_PARTIAL:g}x apart it is partial. By cause (category: compute, copy, uneven stages, transfer,"
+    " launch), operator, rank, and place in a parallel dimension (category: pp 3): the step of a replay in"
+    " which that alone is as measured, over the same; between 1 and the job's.",
+    formula="replayed step as measured / replayed step with typical durations; of a part: step with that part"
+    " as measured / the same",
     unit="ratio",
     better="lower",
     inputs=("events", "steps", MATCHED, REPLAY),
     not_applicable="there is one rank only, no collective is matched, ranks do different work, or the device"
     " is a CPU; unless asked for by name, or shown in a report or a comparison of runs that are not large",
+    version=2,
 )
 def straggler_slowdown(run: RunView) -> Iterator[Value]:
     """As Lin et al., "Understanding Stragglers in Large Model Training Using What-if Analysis" (2025)."""
     if run.slowdown is None:
         raise NotApplicable("a step without stragglers is modelled, and models are switched off")
     found = run.slowdown()
+    low, high = found.bounds
     reason = (
         f"{humanise(found.step_ns / NS_PER_S, 's')} a step, and {humanise(found.ideal_ns / NS_PER_S, 's')}"
         " without stragglers, both replayed"
     )
+    if apart := high > _PARTIAL * low:
+        other = high if found.job == low else low
+        reason += f"; without launch delays it is {humanise(other, 'ratio')}, so that they decide"
     if len(found.ranks) < len(run.ranks):
         reason += (
             f"; by rank only the {len(found.ranks)} of {len(run.ranks)} with most time beyond the typical"
         )
     modelled = partial(Value, provenance="modelled")
-    yield modelled(value=found.job, reason=reason, coverage=Coverage(found.transfers, found.all_transfers))
+    job = modelled(value=found.job, reason=reason, coverage=Coverage(found.transfers, found.all_transfers))
+    yield replace(job, coverage=None, status="partial") if apart else job
+    yield modelled(value=low, stat="low")
+    yield modelled(value=high, stat="high")
     for name, ratio in found.causes.items():
         yield modelled(value=ratio, category=name)
+    for name, ratio in found.operators.items():
+        yield modelled(value=ratio, category=f"operator {name}")
     for (dimension, place), ratio in found.places.items():
         yield modelled(value=ratio, category=f"{dimension} {place}")
     for rank, ratio in found.ranks.items():

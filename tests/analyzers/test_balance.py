@@ -98,9 +98,11 @@ def slowed(found: Slowdown | None, ranks: int = 2) -> list[Value]:
 
 FOUND = Slowdown(
     job=1.25,
+    bounds=(1.25, 1.5),
     step_ns=5e6,
     ideal_ns=4e6,
     causes={"compute": 1.2, "copy": 1.0},
+    operators={"gemm": 1.15},
     ranks={0: 1.0, 1: 1.25},
     places={("pp", 1): 1.1},
     roles=3,
@@ -113,15 +115,29 @@ def test_a_job_without_stragglers_by_cause_place_and_rank() -> None:
     found = slowed(FOUND)
     assert [(v.value, v.category, v.rank) for v in found] == [
         (1.25, None, None),
+        (1.25, None, None),
+        (1.5, None, None),
         (1.2, "compute", None),
         (1.0, "copy", None),
+        (1.15, "operator gemm", None),
         (1.1, "pp 1", None),
         (1.0, None, 0),
         (1.25, None, 1),
     ]
     assert {v.provenance for v in found} == {"modelled"}
+    assert [v.stat for v in found[:4]] == [None, "low", "high", None]
     assert (found[0].coverage, found[0].status) == (Coverage(6, 8), "partial")
     assert found[0].reason == "5.00 ms a step, and 4.00 ms without stragglers, both replayed"
+
+
+def test_launch_delays_that_decide_make_it_partial() -> None:
+    whole = FOUND._replace(transfers=8)
+    assert slowed(whole)[0].status == "ok"
+    row = slowed(whole._replace(bounds=(1.0, 1.25)))[0]
+    assert (row.status, row.value) == ("ok", 1.25)
+    row = slowed(whole._replace(bounds=(0.9, 1.25)))[0]
+    assert row.status == "partial"
+    assert (row.reason or "").endswith("; without launch delays it is 0.9×, so that they decide")
 
 
 def test_a_job_of_which_some_ranks_are_shown_says_which() -> None:

@@ -40,6 +40,7 @@ UNITS = {"s", "B", "B/s", "FLOP/s", "1/s", "1", "ratio", "count", "s/B"}
 
 VERSIONS = {
     "balance.straggler_rank": 2,
+    "balance.straggler_slowdown": 2,
     "comm.algbw": 3,
     "comm.busbw": 3,
     "comm.transfer": 2,

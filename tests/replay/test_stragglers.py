@@ -27,17 +27,9 @@ from cclbench.errors import InputError
 from cclbench.replay import nodes as n
 from cclbench.replay import stragglers
 from cclbench.replay.graph import build
-from cclbench.replay.stragglers import (
-    Slowdown,
-    _medians,
-    _occurrence,
-    _roles,
-    coordinates,
-    of_graph,
-    slowdown,
-    usual_compute,
-)
+from cclbench.replay.stragglers import Slowdown, coordinates, of_graph, slowdown, usual_compute
 from cclbench.replay.tables import GraphInput
+from cclbench.replay.typical_work import _behind_others, _medians, _needs, _occurrence, roles
 
 STAGES = {"pp": {0: 0, 1: 0, 2: 0, 3: 1, 4: 1, 5: 1}, "dp": {r: r % 3 for r in range(6)}}
 PIPELINE = """\
@@ -52,7 +44,7 @@ operators: {fwd: {does: compute}, send: {does: send, peer: {pp: 1}}, recv: {does
 
 def test_ranks_of_no_stage_are_compared_among_themselves() -> None:
     graph = SimpleNamespace(nodes=SimpleNamespace(rank=np.array([-1, 0, 1, 3])), windowed=[])
-    ranks, role = _roles(graph, {"pp": {0: 0, 1: 1}})  # type: ignore[arg-type]
+    ranks, role = roles(graph, {"pp": {0: 0, 1: 1}})  # type: ignore[arg-type]
     assert (ranks, role.tolist()) == ([0, 1, 3], [0, 1, -1, -1])
 
 
@@ -117,8 +109,8 @@ def test_uneven_stages(tmp_path: Path) -> None:
     assert (found.step_ns, found.ideal_ns, found.roles) == (72_000, 62_000, 2)
     assert found.job == found.causes["uneven stages"] == 72 / 62
     assert list(found.causes) == ["uneven stages"]
-    # stage 1 alone as measured: 20 + 1 + 30 + 1 + 30; stage 0 alone: 10 + 1 + 20 + 1 + 20
-    assert (found.places["pp", 1], found.places["pp", 0]) == (82 / 62, 52 / 62)
+    # stage 1 alone as measured takes 82, more than the job; stage 0 alone 52, less than the ideal
+    assert (found.places["pp", 1], found.places["pp", 0]) == (72 / 62, 1.0)
 
 
 def test_a_straggler_in_a_pipeline_holds_up_the_stages_behind_it(tmp_path: Path) -> None:
@@ -126,8 +118,8 @@ def test_a_straggler_in_a_pipeline_holds_up_the_stages_behind_it(tmp_path: Path)
     found = pipeline(tmp_path, 22)
     assert (found.step_ns, found.ideal_ns) == (84_000, 62_000)
     assert found.job == 84 / 62
-    # where stages are even, its forward is twice as long as measured: 44 + 1, then 20 + 1 + 20
-    assert found.causes["compute"] == 86 / 62
+    # where stages are even, its forward is twice as long as measured: 44 + 1 + 20 + 1 + 20, beyond the job
+    assert found.causes["compute"] == 84 / 62
     assert found.causes["uneven stages"] == 72 / 62
     # rank 1 alone: 22 + 1 + 20 + 1 + 20; the second forward of stage 0 ends at 33, before it is awaited
     assert found.ranks[1] == found.places["pp", 0] == 64 / 62
@@ -295,18 +287,91 @@ def test_places_of_dimensions_and_of_too_many_places(monkeypatch: pytest.MonkeyP
 
 
 def test_there_is_time_for_so_many_replays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of what is left goes to ranks, those of most excess first; places have what remains."""
+    """The job's bounds, its causes, then places; ranks have what remains, those of most excess first."""
     graph = build(copying((100, 30), (100, 50), (110, 30)))
     pieces = len(graph.cut.head)
     placed = {"dp": {0: 0, 1: 0, 2: 1}}
-    for runs, ranks in ((6, {1}), (7, {1, 2}), (9, {0, 1, 2})):
-        # the ideal one, and two causes that differ
+    # 2 for the job, and 2 causes that differ; then 2 places, 2 for the job without launch delays, 1 operator
+    for runs, places, ranks in ((5, 0, set()), (6, 2, set()), (10, 2, {1}), (12, 2, {0, 1, 2})):
         monkeypatch.setattr(stragglers, "MOST_PIECE_RUNS", runs * pieces)
-        assert set(of_graph(graph, placed).ranks) == ranks
-    monkeypatch.setattr(stragglers, "MOST_PIECE_RUNS", 6 * pieces)
-    assert set(of_graph(graph, placed).places) == {("dp", 0), ("dp", 1)}
-    monkeypatch.setattr(stragglers, "MOST_PIECE_RUNS", 5 * pieces)
-    assert set(of_graph(graph, placed).places) == set()
+        found = of_graph(graph, placed)
+        assert (len(found.places), set(found.ranks)) == (places, ranks)
+
+
+def meeting(computed: tuple[float, ...], met: tuple[float, ...]) -> list[GraphInput]:
+    """Kernels that end then, in one stream all-reduces of 20 µs that begin then; times in µs."""
+    done = max(met) + 20
+    return [
+        rank(
+            r,
+            work=[item("k", 0, end, lane=(0, 7)), item("nccl", begin, done, lane=(0, 7), call=0)],
+            instances=[0],
+            size=len(met),
+            windows=[(0, 0, done)],
+        )
+        for r, (end, begin) in enumerate(zip(computed, met, strict=True))
+    ]
+
+
+def test_a_wait_that_no_row_records_is_no_launch_delay() -> None:
+    """Rank 3 computes 3,000 µs longer, and the others begin their all-reduce with it, 1 µs after its kernel.
+
+    Without stragglers 100 + 1 + 20; had the median delay been a launch's, 100 + 3,001 + 20.
+    """
+    found = of_graph(build(meeting((100, 100, 100, 3_100), (3_101,) * 4)), {})
+    assert (found.step_ns, found.ideal_ns) == (3_121_000, 121_000)
+    assert "launch" not in found.causes
+    assert found.ranks == {0: 1.0, 1: 1.0, 2: 1.0, 3: 3_121 / 121}
+
+
+def test_a_late_launch_counts_as_far_as_it_makes_its_rank_late() -> None:
+    """Rank 3's all-reduce comes 3,001 µs after its kernel, the others' 1 µs; without any delay 120 each."""
+    found = of_graph(build(meeting((100,) * 4, (101, 101, 101, 3_101))), {})
+    assert (found.step_ns, found.ideal_ns) == (3_121_000, 121_000)
+    assert found.causes == {"launch": 3_121 / 121}
+    assert found.bounds == (1.0, 3_121 / 121)
+
+
+def test_a_rank_and_step_take_what_the_median_rank_takes() -> None:
+    """Two kernels a step, 100 and 100, 140 and 60, 60 and 140: all have the same work, none is late."""
+    made = []
+    for r, first in enumerate((100, 140, 60)):
+        work = [item("k", 0, first, lane=(0, 7)), item("k", first, 200, lane=(0, 7))]
+        work.append(item("nccl", 200, 220, lane=(0, 9), call=0))
+        made.append(rank(r, work=work, instances=[0], size=3, windows=[(0, 0, 220)]))
+    graph = build(made)
+    assert of_graph(graph, {}).job == 1.0
+    usual = usual_compute(graph, {})
+    assert usual[graph.nodes.kind == n.COMPUTE].tolist() == [100_000] * 6
+
+
+def test_typical_work_that_takes_longer_is_no_speedup() -> None:
+    """A rank that is faster than the median, 60, 100 and 100 µs, all-reduces after a kernel of its own."""
+    graph = build(meeting((100, 100, 60), (101, 101, 61)))
+    assert of_graph(graph, {}).job == 1.0
+
+
+@pytest.mark.parametrize(
+    ("code", "begin", "behind"),
+    [
+        # the median of the others: of the first 20, of the last 10
+        ([0, 0, 0, 0], [0, 10, 20, 90], [-20, -10, 10, 80]),
+        ([0, 1, 0], [5, 7, 9], [-4, 0, 4]),
+        ([3], [8], [0]),
+    ],
+)
+def test_how_far_rows_begin_behind_the_others(code: list[int], begin: list[int], behind: list[int]) -> None:
+    assert _behind_others(np.array(code), np.array(begin)).tolist() == behind
+
+
+def test_what_a_call_needs_to_be_launched() -> None:
+    """Of a role the least of each step, the median of the steps'; of roles the least."""
+    site = np.array([0] * 6 + [1] * 2)
+    role = np.array([0] * 4 + [1] * 2 + [0, 1])
+    step = np.array([0, 0, 1, 1, 0, 0, 0, 0])
+    taken = np.array([9, 30, 5, 40, 50, 8, 6, 4])
+    # role 0: 9 and 5, in the median 7; role 1: 8
+    assert _needs(site, role, step, taken).tolist() == [7] * 6 + [4] * 2
 
 
 @pytest.mark.parametrize(("other", "refused"), [(25, False), (26, True)])

@@ -15,7 +15,7 @@ from cclbench.replay.stragglers import usual_compute
 @change(
     "straggler",
     values="none",
-    definition="each kernel takes the median over its role's ranks of what its place in the step takes, as in"
+    definition="kernels of a name take a rank and step what they take the median rank of its role, as in"
     " balance.straggler_slowdown; ranks that were faster than the median become slower",
     read=word("none"),
 )

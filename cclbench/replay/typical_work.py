@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a replay's rows take where no rank is slower than the others of its role: work, transfers, launches.
+
+Every row has a *place*: the step, how many collectives its rank launched before it in the step, its name, and
+which of that name it is there.  A *site* is the same in whichever step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from cclbench.errors import InputError
+from cclbench.intervals import Int64, Mask, begins
+from cclbench.replay import nodes as n
+from cclbench.replay.graph import Graph
+
+Float = npt.NDArray[np.float64]
+_Number = TypeVar("_Number", np.int64, np.float64)
+
+_MOST_UNSHARED: Final = 0.1
+"""Share of the time of rows that most ranks of their role do not have, above which they do other work."""
+_WAIT_SHARE, _WAIT_NS = 0.001, 100_000
+"""Of a step, and at least: how much longer than the call needs a launch delay is that may be a wait."""
+
+
+def roles(graph: Graph, placed: Mapping[str, Mapping[int, int]]) -> tuple[list[int], Int64]:
+    """The ranks, and each one's role by its number; `InputError` where they cannot be compared."""
+    nodes = graph.nodes
+    ranks: list[int] = np.unique(nodes.rank[nodes.rank >= 0]).tolist()
+    if len(ranks) < 2:
+        raise InputError("stragglers are told by comparing ranks, and there is one")
+    if any(rank.on_host for rank in graph.windowed):
+        raise InputError("the kernels of a CPU are its operators, whose times are no part of a replay's rows")
+    stages = placed.get("pp", {})
+    return ranks, np.array([stages.get(rank, -1) for rank in range(max(ranks) + 1)], np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TypicalWork:
+    """What nodes take without stragglers, ns, arrays of shape (nodes,).
+
+    `dur` is what the median rank takes; `even` times it where roles are even.  `lead` is how much later than
+    measured each is launched, `awaited` the same where only unrecorded waits are left out, `undelayed` where
+    nothing is launched late at all.
+    """
+
+    dur: Float
+    even: Float
+    lead: Int64
+    awaited: Int64
+    undelayed: Int64
+
+
+def typical_work(graph: Graph, role: Int64, ranks: Sequence[int]) -> TypicalWork:
+    """`InputError` where ranks of a role do not do the same work."""
+    nodes = graph.nodes
+    works = np.isin(nodes.kind, (n.COMPUTE, n.COPY, n.ARRIVAL)) & (nodes.step >= 0)
+    at = np.flatnonzero(works)
+    own_role = role[nodes.rank[at]]
+    size = {int(one): sum(int(role[rank]) == one for rank in ranks) for one in np.unique(own_role)}
+    in_role = np.array([size[one] for one in own_role.tolist()], np.int64)
+    site = _codes(*_place_in_step(graph, at))
+    place = _codes(own_role, nodes.step[at], site)
+    of_role = np.zeros(int(place.max(initial=-1)) + 1, np.int64)
+    of_role[place] = in_role
+    here = np.bincount(place, minlength=len(of_role))[place]
+    unshared = (2 * here < of_role[place]) & (nodes.kind[at] != n.ARRIVAL)
+    total = int(nodes.dur[at].sum())
+    if total and nodes.dur[at[unshared]].sum() / total > _MOST_UNSHARED:
+        share = nodes.dur[at[unshared]].sum() / total
+        raise InputError(f"ranks do different work: {share:.0%} of its time has no counterpart on most ranks")
+    profile = _middles(_codes(own_role, site), _medians(place, nodes.dur[at], of_role))
+    usual = _as_the_median_rank(nodes, at, own_role, in_role, profile)
+    dur = nodes.dur.astype(np.float64)
+    dur[at] = usual
+    even = np.ones(len(nodes))
+    computes = nodes.kind[at] == n.COMPUTE
+    even[at[computes]] = _evening(own_role[computes], nodes.name[at[computes]], usual[computes], size)
+    transfers = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.step >= 0))
+    transfers = transfers[transfer_known(graph)[nodes.call[transfers]]]
+    dur[transfers] = _usual_transfers(graph, transfers)
+    lead, awaited, undelayed = np.zeros((3, len(nodes)), np.int64)
+    launched, taken = _leads(graph, at)
+    steps = [end - start for rank in graph.windowed for _, start, end in rank.windows]
+    least = max(_WAIT_SHARE * sum(steps) / max(len(steps), 1), _WAIT_NS)
+    need = np.rint(_needs(site, own_role, nodes.step[at], taken)).astype(np.int64)
+    late = np.maximum(_behind_others(place, nodes.start[launched]), 0) if len(size) == 1 else 0
+    counted = np.where(taken - need > least, np.minimum(taken, need + late), taken)
+    present = np.maximum(np.bincount(place, minlength=len(of_role)), 1)
+    present = np.where(2 * present < of_role, of_role, present)
+    lead[launched] = np.rint(_medians(place, counted, present)).astype(np.int64) - taken
+    awaited[launched] = counted - taken
+    undelayed[launched] = -np.maximum(taken, 0)
+    return TypicalWork(dur, even, lead, awaited, undelayed)
+
+
+def _as_the_median_rank(nodes: n.Nodes, at: Int64, role: Int64, in_role: Int64, profile: Float) -> Float:
+    """What rows take where those of a name take each rank of a role and step what its median rank takes.
+
+    They share that as their `profile`, or as measured where that is 0.  All arrays of shape (rows,).
+    """
+    work = _codes(role, nodes.step[at], nodes.kind[at], nodes.name[at])
+    own = _codes(work, nodes.rank[at])
+    taken = np.bincount(own, nodes.dur[at])
+    shared = np.bincount(own, profile)
+    first = np.zeros(len(taken), np.int64)
+    first[own] = np.arange(len(at))
+    ranks = np.zeros(int(work.max(initial=-1)) + 1, np.int64)
+    ranks[work] = in_role
+    median = _medians(work[first], taken.astype(np.int64), ranks)[own]
+    shape = np.where(shared[own] > 0, profile, nodes.dur[at])
+    whole = np.where(shared > 0, shared, taken)[own]
+    return np.asarray(median * shape / np.where(whole > 0, whole, 1.0))
+
+
+def _needs(site: Int64, role: Int64, step: Int64, taken: Int64) -> Float:
+    """How long each call needs to be launched where its rank waits for nobody, ns, shape (rows,).
+
+    Of a role the last of its ranks in each step waits for none of them: the median of those over the steps.
+    Of a call that several roles make, the least of theirs.
+    """
+    _, of, least = _least(_codes(site, role, step), taken)
+    middle = _middles(_codes(site[of], role[of]), least)
+    number, _, needs = _least(site[of], middle)
+    found = np.zeros(int(site.max(initial=-1)) + 1)
+    found[number] = needs
+    return np.asarray(found[site])
+
+
+def _behind_others(code: Int64, begin: Int64) -> Int64:
+    """How much later each row begins than the median of the others of its code, 0 of one alone; ns."""
+    order = np.lexsort((begin, code))
+    first = np.flatnonzero(begins(code[order]))
+    count = np.diff(np.append(first, len(order)))
+    place = np.arange(len(order)) - np.repeat(first, count)
+    others = np.repeat(count, count) - 1
+    low, high = np.maximum(others - 1, 0) // 2, others // 2
+    begun, origin = begin[order], np.repeat(first, count)
+    last = np.repeat(first + count, count) - 1
+    one, two = (begun[np.minimum(origin + at + (at >= place), last)] for at in (low, high))
+    behind = np.empty(len(order), np.int64)
+    behind[order] = np.where(others > 0, begun - (one + (two - one) // 2), 0)
+    return behind
+
+
+def _least(code: Int64, values: npt.NDArray[_Number]) -> tuple[Int64, Int64, npt.NDArray[_Number]]:
+    """The distinct codes, the row with the least value of each, and that value."""
+    order = np.lexsort((values, code))
+    of = order[begins(code[order])]
+    return code[of], of, values[of]
+
+
+def transfer_known(graph: Graph) -> Mask:
+    """Calls whose transfer is told from waiting, of one rank too: nobody waits there; shape (calls,)."""
+    return np.asarray(graph.transfers.known | (graph.transfers.size == 1))
+
+
+def _place_in_step(graph: Graph, at: Int64) -> tuple[Int64, Int64, Int64]:
+    """Of each node the collectives that its rank launched before it in the step, its name, and its number.
+
+    Nodes of a name are numbered between two collectives, collectives of a kind in the step.
+    """
+    nodes = graph.nodes
+    fed = nodes.feeder[at] >= 0
+    launched = np.where(fed, nodes.start[nodes.feeder[at]], nodes.start[at])
+    arrives = nodes.kind[at] == n.ARRIVAL
+    order = np.lexsort((at, launched, nodes.step[at], nodes.rank[at]))
+    of = _codes(nodes.rank[at], nodes.step[at])
+    calls = np.cumsum(arrives[order]) - arrives[order]
+    first = begins(of[order])
+    segment = np.empty(len(at), np.int64)
+    segment[order] = calls - np.repeat(calls[first], np.diff(np.append(np.flatnonzero(first), len(at))))
+    name = nodes.name[at] + 1
+    name[arrives] = -1 - _call_kinds(graph, nodes.call[at[arrives]])
+    segment[arrives] = -1
+    crowd = _codes(of, segment, name)
+    return segment, name, _occurrence(crowd, order)
+
+
+def _call_kinds(graph: Graph, call: Int64) -> Int64:
+    """A code of each call's kind, group size and payload, and whether it is a send or a receive."""
+    kinds = {kind: code for code, kind in enumerate(dict.fromkeys(graph.transfers.kind))}
+    code = np.array([kinds[kind] for kind in graph.transfers.kind], np.int64)
+    return _codes(code[call], graph.transfers.size[call], graph.transfers.bytes[call])
+
+
+def _usual_transfers(graph: Graph, at: Int64) -> Float:
+    """The median of each transfer's like: kind, group size and payload; where that is not told, its place.
+
+    The place is which of its kind and group size it is on its rank in the step.
+    """
+    nodes = graph.nodes
+    kind = _call_kinds(graph, nodes.call[at])
+    order = np.lexsort((at, nodes.start[at], nodes.step[at], nodes.rank[at]))
+    place = _occurrence(_codes(nodes.rank[at], nodes.step[at], kind), order)
+    like = _codes(kind, np.where(graph.transfers.bytes[nodes.call[at]] >= 0, -1, place))
+    return _medians(like, nodes.dur[at], np.bincount(like))
+
+
+def _evening(role: Int64, name: Int64, usual: Float, size: Mapping[int, int]) -> Float:
+    """By what rows are scaled so that their name takes a rank of each role equally long, shape (rows,).
+
+    1 of a name that not all roles have: such work cannot be shared out.
+    """
+    if not size:
+        return np.ones(len(role))
+    roles = {one: number for number, one in enumerate(size)}
+    names, of_name = np.unique(name, return_inverse=True)
+    total = np.zeros((len(roles), len(names)))
+    np.add.at(total, (np.array([roles[one] for one in role.tolist()], np.int64), of_name), usual)
+    each = total / np.array([*size.values()])[:, None]
+    shared = (each > 0).all(axis=0)
+    scale = np.where(shared, each.mean(axis=0) / np.where(each > 0, each, 1.0), 1.0)
+    return np.asarray(scale[np.array([roles[one] for one in role.tolist()], np.int64), of_name])
+
+
+def _leads(graph: Graph, at: Int64) -> tuple[Int64, Int64]:
+    """The node that decides when each of those is launched, and how long after what that waits for; ns.
+
+    It is the point of the host that launches it, else the row itself.
+    """
+    nodes, cut = graph.nodes, graph.cut
+    taken = nodes.gap.copy()
+    waited = nodes.start[cut.head[cut.target]] - nodes.end[cut.source]
+    least = np.full(len(cut.head), np.iinfo(np.int64).max)
+    np.minimum.at(least, cut.target, waited)
+    taken[cut.head] = np.where(np.diff(cut.begin) > 0, least, 0)
+    launched = np.where(nodes.feeder[at] >= 0, nodes.feeder[at], at)
+    own = np.where(nodes.feeder[at] >= 0, nodes.gap[launched], taken[launched])
+    return launched, own
+
+
+def _medians(of: Int64, values: npt.NDArray[_Number], count: Int64) -> Float:
+    """The median of the values of each code, of which there are `count`; those not there are 0.
+
+    `of` and `values` have shape (rows,), `count` (codes,); as does `of` the result.
+    """
+    here = np.bincount(of, minlength=len(count))
+    lacking = np.maximum(count - here, 0)
+    every = np.concatenate([of, np.repeat(np.arange(len(count)), lacking)])
+    value = np.concatenate([values, np.zeros(int(lacking.sum()), values.dtype)])
+    value = value[np.lexsort((value, every))]
+    number = here + lacking
+    first = np.cumsum(number) - number
+    low, high = value[first + (number - 1) // 2], value[first + number // 2]
+    return np.asarray((low / 2 + high / 2)[of])
+
+
+def _middles(of: Int64, values: npt.NDArray[_Number]) -> Float:
+    """The median of the values of each code, shape (rows,)."""
+    return _medians(of, values, np.zeros(int(of.max(initial=-1)) + 1, np.int64))
+
+
+def _codes(*columns: npt.NDArray[np.signedinteger]) -> Int64:
+    """A number for each distinct combination, from 0, shape of the columns."""
+    code = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        values, index = np.unique(column, return_inverse=True)
+        code = np.unique(code * len(values) + index, return_inverse=True)[1]
+    return code
+
+
+def _occurrence(of: Int64, order: Int64) -> Int64:
+    """Which of its code each row is, in that order of rows, from 0."""
+    by_code = order[np.argsort(of[order], kind="stable")]
+    first = np.flatnonzero(begins(of[by_code]))
+    count = np.diff(np.append(first, len(of)))
+    place = np.empty(len(of), np.int64)
+    place[by_code] = np.arange(len(of)) - np.repeat(first, count)
+    return place
