@@ -352,7 +352,7 @@ def trend(values: Float) -> float | None:
     blocks = min(_MOST_BLOCKS, len(values) // 2)
     if blocks < _FEWEST_BLOCKS:
         return None
-    means = np.array([block.mean() for block in np.array_split(values, blocks)])
+    means = np.array([block.mean() for block in np.array_split(values, blocks)], np.float64)
     later, earlier = np.triu_indices(blocks, 1)[::-1]
     signs = int(np.sign(means[later] - means[earlier]).sum())
     _, ties = np.unique(means, return_counts=True)

@@ -121,6 +121,29 @@ def _public(scope: ast.Module | ast.ClassDef) -> list[Named]:
     return found
 
 
+@pytest.mark.parametrize("path", PACKAGE, ids=place)
+def test_an_array_that_can_be_empty_states_its_type(path: Path) -> None:
+    """numpy takes an empty list for floats, which index nothing."""
+    untyped = [
+        f"{path.name}:{node.lineno} {ast.unparse(node)}"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("np.array", "np.asarray")
+        and len(node.args) == 1
+        and not any(keyword.arg == "dtype" for keyword in node.keywords)
+        and _can_be_empty(node.args[0])
+    ]
+    assert untyped == []
+
+
+def _can_be_empty(values: ast.expr) -> bool:
+    """Whether an expression is a comprehension, unpacked alone, or a list made of something."""
+    if isinstance(values, ast.List | ast.Tuple):
+        return all(isinstance(value, ast.Starred) for value in values.elts)
+    made = isinstance(values, ast.Call) and ast.unparse(values.func) in ("list", "sorted", "tuple")
+    return made or isinstance(values, ast.ListComp)
+
+
 def _is_metric(node: Named) -> bool:
     return any(
         isinstance(decorator, ast.Call)

@@ -68,7 +68,7 @@ def _annotations(rank: RankView) -> tuple[list[str], Int64, Int64]:
     found = list[tuple[int, int, str]]()
     for batch in rank.tables.events(("annotation",), ("side", "name", "start_ns", "dur_ns")):
         name, words = codes(batch, "name")
-        engines = np.array([is_serving_step(w or "") for w in words])
+        engines = np.array([is_serving_step(w or "") for w in words], np.bool_)
         mine = engines[name] & pc.equal(batch["side"].cast(pa.string()), "host").to_numpy(
             zero_copy_only=False
         )

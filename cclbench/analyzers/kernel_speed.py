@@ -78,7 +78,9 @@ def slowest_rank_of_same_kernels(ranks: Mapping[int, Sequence[Value]]) -> Iterab
     shared = sorted(set.intersection(*(set(times) for times in found.values())), key=str)
     if not shared:
         raise NotApplicable("no kernel runs on all ranks")
-    mean = np.array([[times[one][1] / times[one][0] for one in shared] for times in found.values()])
+    mean = np.array(
+        [[times[one][1] / times[one][0] for one in shared] for times in found.values()], np.float64
+    )
     count = np.array([[times[one][0] for one in shared] for times in found.values()], np.float64)
     middle = np.median(mean, axis=0)
     ratio = (count * mean).sum(axis=1) / (count * middle).sum(axis=1)

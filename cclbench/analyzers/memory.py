@@ -45,7 +45,9 @@ def copy_bandwidth(rank: RankView) -> Iterator[Value]:
         )
         known = lasting.filter(lasting["bytes"].is_valid())
         numbers, words = codes(known, "copy_direction")
-        direction = np.array([COPY_DIRECTIONS.index(word) if word else -1 for word in words])[numbers]
+        direction = np.array([COPY_DIRECTIONS.index(word) if word else -1 for word in words], np.int64)[
+            numbers
+        ]
         np.add.at(moved, direction, known["bytes"].to_numpy())
         np.add.at(taken, direction, known["dur_ns"].to_numpy())
     if not coverage.all_rows:

@@ -238,7 +238,7 @@ def _device_sets(rank: RankView, column: str) -> dict[str, Intervals]:
         numbers, words = codes(batch, column)
         labels = [_label(column, word, depth) for word in words]
         place = {label: number for number, label in enumerate(dict.fromkeys(labels))}
-        labelled = np.array([place[label] for label in labels])[numbers]
+        labelled = np.array([place[label] for label in labels], np.int64)[numbers]
         for label, number in place.items():
             own = labelled == number
             if own.any():

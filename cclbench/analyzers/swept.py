@@ -49,7 +49,7 @@ def own_sweeps(
             library
         ],
         "of groups that are unknown, or on nodes in unequal parts": np.array(
-            [len(set(each)) != 1 for each in held]
+            [len(set(each)) != 1 for each in held], np.bool_
         )[group],
         "of unknown size": ~known,
     }
@@ -62,7 +62,7 @@ def own_sweeps(
         {
             "kind": pa.array([kind or None for kind in kinds(table).tolist()], pa.string()),
             "group_size": group_sizes(table),
-            "nodes": np.array([len(each) for each in held])[group],
+            "nodes": np.array([len(each) for each in held], np.int64)[group],
             "bytes": size,
             "dur_ns": table["transfer_ns"],
             "in_place": pa.nulls(len(table), pa.bool_()),

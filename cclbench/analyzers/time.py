@@ -40,7 +40,7 @@ _launch_metric = partial(
 def slowest_rank_each_step(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     """Mean over steps of the maximum over ranks; p50, p95 (from 20 steps on), max and cv of those maxima."""
     longest = {step: max(lengths) for step, lengths in by_step(ranks).items()}
-    lengths = np.array(list(longest.values()))
+    lengths = np.array(list(longest.values()), np.float64)
     reasons = dict.fromkeys(values[0].reason for values in ranks.values() if values[0].reason)
     yield Value(value=float(lengths.mean()), reason="; ".join(reasons) or None)
     yield from spread(lengths)

@@ -114,7 +114,7 @@ class _Means:
         widened = [list(dict.fromkeys(one.wider())) for one in known]
         self._keys = {key: n for n, key in enumerate(dict.fromkeys(key for keys in widened for key in keys))}
         self._codes = [
-            np.array([self._keys[own[depth]] if depth < len(own) else -1 for own in widened])
+            np.array([self._keys[own[depth]] if depth < len(own) else -1 for own in widened], np.int64)
             for depth in range(max(map(len, widened)))
         ]
         """The codes of each label's wider ones, −1 for no more."""

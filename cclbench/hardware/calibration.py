@@ -257,9 +257,9 @@ def _of_ranks(known: Sequence[tuple[Group, Sweep]], spec: Prediction) -> tuple[F
     for own, sweep in known:
         by_ranks.setdefault(own.ranks, []).append(_deviation(sweep, own, spec.sizes))
     where = np.log2(sorted(by_ranks))
-    means = np.array([np.mean(by_ranks[ranks], axis=0) for ranks in sorted(by_ranks)])
+    means = np.array([np.mean(by_ranks[ranks], axis=0) for ranks in sorted(by_ranks)], np.float64)
     at = np.log2(setting.ranks)
-    deviation = np.array([np.interp(at, where, column) for column in means.T])
+    deviation = np.array([np.interp(at, where, column) for column in means.T], np.float64)
     shared = float(kept.among(np.abs(where - at).min()))
     outside = float(kept.among(max(where[0] - at, at - where[-1], 0.0)))
     counts = sorted({(own.ranks, own.nodes) for own, _ in known})

@@ -127,9 +127,9 @@ def _explained(values: Sequence[float], names: Sequence[str], systems: Sequence[
         if len({system for system, own in zip(systems, names, strict=True) if own == name}) >= LEAST_SYSTEMS
     ]
     figures = shrunk(
-        np.array([middle[name] for name in several]),
-        np.array([len(regimes[name]) for name in several]),
-        np.array([(_OF_DEVIATIONS * max(median(off[name]), every)) ** 2 for name in several]),
+        np.array([middle[name] for name in several], np.float64),
+        np.array([len(regimes[name]) for name in several], np.float64),
+        np.array([(_OF_DEVIATIONS * max(median(off[name]), every)) ** 2 for name in several], np.float64),
     )
     return dict.fromkeys(regimes, 0.0) | dict(zip(several, figures.tolist(), strict=True))
 

@@ -85,7 +85,7 @@ def of_device(told: Sequence[DeviceStep]) -> Marks:
         return NO_MARKS
     starts = np.array([s.start_ns for s in chosen], np.int64)
     own = np.array([s.end_ns for s in chosen], np.int64)
-    closed = np.array([s.closed for s in chosen])
+    closed = np.array([s.closed for s in chosen], np.bool_)
     ends = np.where(closed, own, np.append(starts[1:], own.max()))
     return Marks(_distinct([s.number for s in chosen]), starts, ends, closed=bool(closed[-1]))
 
@@ -219,7 +219,8 @@ def _with_purity(windows: Mapping[int, Window], rows: Iterable[DeviceRows], step
     if not windows:
         return []
     starts, ends = (
-        np.array([getattr(window, name) for window in windows.values()]) for name in ("start_ns", "end_ns")
+        np.array([getattr(window, name) for window in windows.values()], np.int64)
+        for name in ("start_ns", "end_ns")
     )
     place = np.full(steps, -1, np.int32)
     place[list(windows)] = np.arange(len(windows))

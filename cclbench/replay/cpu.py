@@ -26,7 +26,9 @@ def cpu(rank: GraphInput) -> Part:
     inferred: Counter[str] = Counter()
     points, edges = Points(), Edges()
     threads = tracks(rank.work)
-    calls = np.flatnonzero(np.array([w.startswith("c10d::") for w in (*rank.host.names, "")])[rank.host.name])
+    calls = np.flatnonzero(
+        np.array([w.startswith("c10d::") for w in (*rank.host.names, "")], np.bool_)[rank.host.name]
+    )
     workers = np.setdiff1d(threads, _callers(rank, calls))
     idle = pauses(rank)
     of_worker = np.isin(idle.thread, workers)

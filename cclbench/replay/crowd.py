@@ -38,7 +38,7 @@ _PAIRS: Final = ("send", "recv")
 def expected_maximum(count: int) -> float:
     """d(n): 0 of one, 0.564 of two, 1.424 of eight, 3.24 of 1,024."""
     x = np.linspace(-_EDGE, _EDGE, _POINTS)
-    below = np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in x.tolist()])
+    below = np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in x.tolist()], np.float64)
     density = np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
     step = 2 * _EDGE / (_POINTS - 1)
     return float((x * count * density * below ** (count - 1)).sum() * step)  # it vanishes at both ends
@@ -81,7 +81,10 @@ def delays(
     instance, meeting = np.unique(calls.instance[nodes.call[at]], return_inverse=True)
     names = {group: i for i, group in enumerate(dict.fromkeys(calls.group))}
     sizes = _sizes(names, regrouped, groups, layouts)
-    kind, group = _kinds(calls)[nodes.call[at]], np.array([names[g] for g in calls.group])[nodes.call[at]]
+    kind, group = (
+        _kinds(calls)[nodes.call[at]],
+        np.array([names[g] for g in calls.group], np.int64)[nodes.call[at]],
+    )
     grows = (sizes.before[group] >= 2) & (sizes.after > sizes.before)[group] & (kind >= 0) & inside[at]
     at, meeting, kind, group = at[grows], meeting[grows], kind[grows], group[grows]
     if not len(at):
@@ -100,7 +103,8 @@ def delays(
         [
             expected_maximum(after) - expected_maximum(before)
             for before, after in zip(sizes.before.tolist(), sizes.after.tolist(), strict=True)
-        ]
+        ],
+        np.float64,
     )[group[row]]
     node = np.flatnonzero(nodes.kind == n.RENDEZVOUS)[met]
     found.expected[node] = np.rint(spread[like] * more).astype(np.int64)

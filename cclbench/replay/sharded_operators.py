@@ -148,7 +148,9 @@ def cut_kernels(run: Run, ranks: Iterable[int], cutting: Cutting) -> CutKernels:
             if not one[0].startswith(_COMMUNICATION):
                 whole += ns * np.array([1.0, *(factor or cutting.either)])
                 shaped += ns if factor is not None and one[1] else 0.0
-        known = np.array([[1.0, *factor] if factor else [np.nan] * 4 for factor in found]).reshape(-1, 4)
+        known = np.array(
+            [[1.0, *factor] if factor else [np.nan] * 4 for factor in found], np.float64
+        ).reshape(-1, 4)
         ids = Ids(table["operator"].to_numpy())
         for batch in run.rank(rank).events(("kernel",), ("name", "operator", "dur_ns")):
             own = [names.setdefault(name, len(names)) for name in batch["name"].dictionary.to_pylist()]

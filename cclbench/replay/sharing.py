@@ -77,7 +77,7 @@ def flows_of(subject: Subject) -> Flows | None:
     gate, of = np.unique(gates[at], return_inverse=True)
     least = np.full(len(gate), np.iinfo(np.int64).max)
     np.minimum.at(least, of, place)
-    kinds = np.array([calls.kind[call] or "" for call in nodes.call[at].tolist()])
+    kinds = np.array([calls.kind[call] or "" for call in nodes.call[at].tolist()], np.str_)
     alone = (np.bincount(of) == 1)[of]
     # a pair of a pipeline's group may share a node; of half a pair the other half is elsewhere
     crosses = (np.bincount(of, place != least[of]) > 0)[of] | alone
@@ -91,7 +91,7 @@ def flows_of(subject: Subject) -> Flows | None:
     rate = _interface(system)
     if rate is not None:
         told_of = zip(nodes.call[at].tolist(), peers(subject, at), strict=True)
-        size = np.array([_sent(subject, call, members) for call, members in told_of])
+        size = np.array([_sent(subject, call, members) for call, members in told_of], np.float64)
         moved = np.zeros(len(gate))
         np.maximum.at(moved, of, size)
         told = (moved > 0) & (taken > 0)

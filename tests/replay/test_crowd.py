@@ -111,3 +111,9 @@ def test_of_a_group_of_all_ranks_replicas_are_what_arrives() -> None:
     )
     more = expected_maximum(8) - expected_maximum(4)
     assert expected == [round(1_000 * math.sqrt(1400 / 3) * more)]
+
+
+def test_a_run_without_collectives_waits_for_nobody() -> None:
+    graph = build([rank(0, work=[item("gemm", 0, 10, step=0)], windows=[(0, 0, 10)])])
+    found, expected, high = later(graph, {}, {})
+    assert (found.meetings, expected, high) == (0, [], [])

@@ -45,7 +45,7 @@ def payload(table: pa.Table) -> tuple[Int64, Mask]:
 def kinds(table: pa.Table) -> npt.NDArray[np.str_]:
     """The kind of each collective, shape (rows,); empty where nobody knows."""
     numbers, words = codes(table, "kind")
-    return np.array([word or "" for word in words])[numbers]
+    return np.array([word or "" for word in words], np.str_)[numbers]
 
 
 def group_sizes(table: pa.Table) -> Int64:

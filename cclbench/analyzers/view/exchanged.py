@@ -79,7 +79,7 @@ def _shares(
     pair = np.isin(kind, ("send", "recv"))
     source, target = (table[name].fill_null(-1).to_numpy() for name in ("src_rank", "dst_rank"))
     several = (ranks != 1) & (kind != "barrier")
-    has_group = np.array([name in members for name in names])[group] if len(names) else spread
+    has_group = np.array([name in members for name in names], np.bool_)[group] if len(names) else spread
     usable = known & np.where(pair, (source >= 0) & (target >= 0), spread & has_group)
     left_out["whose payload is not told"] += int((several & ~known).sum())
     left_out["whose ranks or root are not told"] += int((several & known & ~usable).sum())

@@ -195,7 +195,7 @@ def _excess(found: Instances, straggler: int) -> npt.NDArray[np.float64]:
     own = place[found.of]
     others = np.flatnonzero((own >= 0) & (found.rank != straggler) & (found.before == found.before[own]))
     of = found.of[others]
-    return np.array([_medians(of, one[own[others]] - one[others]) for one in found.spent])
+    return np.array([_medians(of, one[own[others]] - one[others]) for one in found.spent], np.float64)
 
 
 def _medians(of: Int64, ns: Int64) -> npt.NDArray[np.float64]:

@@ -123,7 +123,7 @@ class Meetings:
         for rows, count, incomplete in self._complete():
             some = Instances(
                 **{name: self._column(name, rows) for name in _COLUMNS if name != "spent"},
-                spent=np.array([self._column(name, rows) for name in SPENT]),
+                spent=np.array([self._column(name, rows) for name in SPENT], np.int64),
                 labels=self.labels,
                 first=np.cumsum(count) - count,
                 count=count,

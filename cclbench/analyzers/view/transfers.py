@@ -115,7 +115,7 @@ def bus_bytes(chosen: Timed) -> Float64:
     for kind in np.unique(chosen.kinds).tolist():
         here = chosen.kinds == kind
         sizes, at = np.unique(chosen.ranks[here], return_inverse=True)
-        factor[here] = np.array([bus_factor(kind, n) for n in sizes.tolist()])[at]
+        factor[here] = np.array([bus_factor(kind, n) for n in sizes.tolist()], np.float64)[at]
     return factor * chosen.payload
 
 

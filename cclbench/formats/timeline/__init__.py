@@ -125,7 +125,7 @@ class _RankRows:
                 continue
             texts = own["operator"].dictionary_encode()
             words, word = texts.dictionary.to_pylist(), texts.indices.to_numpy()
-            does = np.array([self.survey.operators[name].does for name in words])[word]
+            does = np.array([self.survey.operators[name].does for name in words], np.str_)[word]
             self.trace.dropped["rows of operators that the mapping leaves out"] += int((does == IGNORE).sum())
             yield from self._of_kind("kernel", own, words, word, (does != COPY) & (does != IGNORE))
             yield from self._of_kind("copy", own, words, word, does == COPY)
@@ -193,7 +193,8 @@ class _RankRows:
 
     def _state(self, batch: pa.RecordBatch, words: list[str], word: npt.NDArray[np.int32]) -> None:
         """Say of each row that communicates what the table and the mapping tell of it."""
-        rows = np.flatnonzero(np.array([self.survey.operators[n].communicates for n in words])[word])
+        communicates = np.array([self.survey.operators[name].communicates for name in words], np.bool_)
+        rows = np.flatnonzero(communicates[word])
         if not len(rows):
             return
         own = batch.take(pa.array(rows))

@@ -117,7 +117,7 @@ def batches(
             code[i] = codes.setdefault(run, len(codes))
         found.append(Line(name, line.id, code, start, dur))
     ran, where = list(codes), str(path)
-    kinds = np.array([run.kind for run in ran])
+    kinds = np.array([run.kind for run in ran], np.str_)
     origins_of = _origins(ran, programs)
     for kind in ("kernel", "copy", "memset"):
         columns = {"correlation": pa.array([run.correlation for run in ran], pa.int64())}

@@ -70,7 +70,7 @@ def batches(
         lines.append(Line(line.name, line.id, np.array(code, np.int64), start, dur))
     if marks:
         trace.dropped["mark of the thread pool"] = marks
-    kinds = np.array([kind for kind, _, _ in codes])
+    kinds = np.array([kind for kind, _, _ in codes], np.str_)
     names = [name for _, name, _ in codes]
     links = {"correlation": pa.array([link for _, _, link in codes], pa.int64())}
     for kind in _KINDS:

@@ -97,7 +97,7 @@ def device_rows(trace: Trace, lines: Mapping[str, Line], ops: list[Op], device: 
     nothing = np.empty(0, np.int64)
     core, marks = (lines.get(name, Line(name, 0, nothing, nothing, nothing)) for name in (_CORE, _MARKS))
     beside = lines.get(_BESIDE, Line(_BESIDE, core.track + 1, nothing, nothing, nothing))
-    role = np.array([op.role for op in ops])[core.code]
+    role = np.array([op.role for op in ops], np.str_)[core.code]
     container = (role == "container") & core.holds_others()
     no_work = (role == "issue") | (role == "wait")
     waits = np.isin(np.array(names)[marks.code], _WAITS)
@@ -193,7 +193,11 @@ class Table:
         wanted = {name: key for key, name in self.names.items()}
         keys = wanted.get("device_offset_ps"), wanted.get("device_duration_ps")
         told = np.array(
-            [[next((_whole(s) for s in e.stats if s.metadata_id == key), -1) for key in keys] for e in events]
+            [
+                [next((_whole(s) for s in e.stats if s.metadata_id == key), -1) for key in keys]
+                for e in events
+            ],
+            np.int64,
         )
         own, lasts = told.T
         if None in keys or (told < 0).any():

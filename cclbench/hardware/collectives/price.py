@@ -120,7 +120,7 @@ def price_group(
             for cost in costs(kind, group, assumed, library_version, plan=plan, algorithm=algorithm)
             if protocol in (None, cost.protocol) and algorithm in (None, cost.algorithm)
         ]
-        return found, np.array([cost.time_s(sizes) for cost in found])
+        return found, np.array([cost.time_s(sizes) for cost in found], np.float64)
 
     found, every = times(EXPECTED)
     if not found:

@@ -37,4 +37,6 @@ def _off_rails(flows: Flows) -> np.ndarray:
     held: dict[int, dict[int, set[int]]] = {}
     for flow, place, local in zip(flows.of.tolist(), flows.place.tolist(), flows.local.tolist(), strict=True):
         held.setdefault(flow, {}).setdefault(place, set()).add(local)
-    return np.array([len({*map(frozenset, held[flow].values())}) > 1 for flow in range(len(flows.gate))])
+    return np.array(
+        [len({*map(frozenset, held[flow].values())}) > 1 for flow in range(len(flows.gate))], np.bool_
+    )

@@ -68,8 +68,8 @@ def _kernels(subject: Subject, cutting: Cutting) -> tuple[Scale, tuple[str, ...]
     linked = np.array([one is not None for one in names], np.bool_)[nodes.name] & chosen
     arrays = []
     for field in range(3):
-        by_category = np.array([one[field] for one in categories])[nodes.category]
-        by_name = np.array([np.nan if one is None else one[field] for one in names])[nodes.name]
+        by_category = np.array([one[field] for one in categories], np.float64)[nodes.category]
+        by_name = np.array([np.nan if one is None else one[field] for one in names], np.float64)[nodes.name]
         own = np.where(linked, by_name, by_category)
         own = np.where(nodes.busy > 0, found.together[field], own)
         arrays.append(np.where(chosen, own, 1.0))
