@@ -15,6 +15,7 @@ from cclbench.card.fields import field as at
 from cclbench.card.fields import leaves, put
 from cclbench.card.json_schema import home, misfit
 from cclbench.card.read import Document, parse, read
+from cclbench.card.references import Tier, accelerators_like, fabrics_like
 from cclbench.card.validate import examine
 from cclbench.card.write import render
 from cclbench.diagnostics import Path, Problem, check, dotted
@@ -59,12 +60,6 @@ _EXECUTOR_MOVES = {
     },
 }
 _XPU = ("workload", "hardware", "xpu_spec")
-_ACCELERATORS = {
-    "nvidia_a100_40gb": "nvidia-a100-sxm-40gb",
-    "nvidia_a100_80gb": "nvidia-a100-sxm-80gb",
-    "tpu_v6e": "google-tpu-v6e",
-}
-_AMBIGUOUS = {"nvidia_a100": "either nvidia-a100-sxm-40gb or nvidia-a100-sxm-80gb"}
 _SCALE_OUT_NAMES = re.compile(r"slingshot|infiniband|roce|ethernet|efa|fat-?tree|dragonfly", re.IGNORECASE)
 _SCALE_UP_NAMES = re.compile(r"torus|nvlink|nvswitch|xgmi|ici", re.IGNORECASE)
 _NAME_AND_VERSION = re.compile(r"([A-Za-z][A-Za-z_-]*)-v?([0-9]+\.\S+)")
@@ -133,8 +128,8 @@ class _Move:
             self.move((*executor, *old.split(".")), new)
         self.batch((*executor, "model_plan_parallelization", "pp_mb"))
         self.steps()
-        self.network()
         self.accelerator()
+        self.network()
         self.software(executor)
         for path_left, value in self.left.items():
             self.warn(path_left, f"{shown(value)} has no home in version 2; left out")
@@ -232,9 +227,9 @@ class _Move:
         place = ("workload", "hardware", "network_topo")
         topology = self.text(*place, "topology") or ""
         if _SCALE_OUT_NAMES.search(topology):
-            self.put("hardware.scale_out.fabric", topology, (*place, "topology"))
+            self.fabric("scale_out", topology, (*place, "topology"))
         elif _SCALE_UP_NAMES.search(topology):
-            self.put("hardware.scale_up.fabric", topology, (*place, "topology"))
+            self.fabric("scale_up", topology, (*place, "topology"))
         elif topology:
             message = f"{shown(topology)} is neither a known scale-up nor scale-out fabric; left out"
             self.warn((*place, "topology"), message, "hardware.scale_up.fabric", "hardware.scale_out.fabric")
@@ -251,15 +246,27 @@ class _Move:
             homes = [f"hardware.{side}.bandwidth" for side, why in doubts if why == reason]
             self.warn(path, f"{shown(values)} {reason}; left out of {' and '.join(homes)}", *homes)
 
+    def fabric(self, tier: Tier, name: str, path: Path) -> None:
+        accelerator = at(self.card, "hardware", "accelerator", kind=str)
+        self.reference(f"hardware.{tier}.fabric", name, fabrics_like(name, tier, accelerator), path)
+
+    def reference(self, home_path: str, name: str, like: list[str], path: Path) -> None:
+        """Put the entry of the catalog that a name means, where it can mean one alone."""
+        if len(like) == 1:
+            self.put(home_path, like[0], path)
+        else:
+            noun = home_path.rpartition(".")[2]
+            reason = f"either {' or '.join(like)}" if like else f"no {noun} of the catalog"
+            self.warn(path, f"{shown(name)} is {reason}; left out", home_path)
+
     def accelerator(self) -> None:
         path = (*_XPU, "model")
         model = self.text(*path)
-        if model in _ACCELERATORS:
-            self.put("hardware.accelerator", _ACCELERATORS[model], path)
-            self.take(*_XPU, "type")  # the catalog id says it
-        elif model is not None:
-            reason = _AMBIGUOUS.get(model, "no accelerator that version 1 cards are known to name")
-            self.warn(path, f"{shown(model)} is {reason}; left out", "hardware.accelerator")
+        if model is not None:
+            like = accelerators_like(model)
+            self.reference("hardware.accelerator", model, like, path)
+            if len(like) == 1:
+                self.take(*_XPU, "type")  # the catalog id says it
         count, per_node = at(self.card, "hardware", "count"), self.left.get((*_XPU, "count_per_node"))
         if count and isinstance(per_node, int) and per_node > count:
             reason = f"{per_node} is what a node holds, not what {count} accelerators use of it; left out"

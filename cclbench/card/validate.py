@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check a card: schema, agreement of its fields, files; then what is still to be filled in."""
+"""Check a card: schema, agreement of its fields, catalog, files; then what is still to be filled in."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from cclbench.card.fields import field
 from cclbench.card.json_schema import schema
 from cclbench.card.model import Card, card_of
 from cclbench.card.read import Document, read
+from cclbench.card.references import references
 from cclbench.diagnostics import Problem, check
 from cclbench.json_schema import departures
 
@@ -68,6 +69,7 @@ def examine(document: Document, root: Path, *, contents: bool) -> list[Problem]:
         *document.problems,
         *departures(document, schema()),
         *consistency(document),
+        *references(document),
         *evidence(document, root, contents=contents),
     ]
     return [*sorted(found, key=lambda p: (p.severity != "error", p.line or 0)), *_warnings(document)]

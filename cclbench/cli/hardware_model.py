@@ -157,7 +157,7 @@ def calibrate(
     """
     import msgspec
 
-    from cclbench.errors import CheckFailed
+    from cclbench.errors import InputError
     from cclbench.hardware import catalog, validation
     from cclbench.hardware.calibration import write_calibration
     from cclbench.hardware.collectives import Refusal
@@ -169,7 +169,7 @@ def calibrate(
     sweeps = _read(sources, system, **reading)
     for each in validation.validate(sweeps, system):
         if isinstance(each.found, Refusal):
-            raise CheckFailed(each.found.reason, where=each.sweep.name)
+            raise InputError(each.found.reason, where=each.sweep.name)
         if (own := each.summary) is not None and own.suspect:
             click.echo(f"warning: {each.sweep.name}: {suspicion(own.slower)}", err=True)
     found = _fitted(sweeps, system)
@@ -209,12 +209,12 @@ def _read(sources: tuple[str, ...], system: System, **reading: Any) -> list[Swee
 
 
 def _fitted(sweeps: list[Sweep], system: System) -> Calibration:
-    """The calibration by sweeps; `CheckFailed` with the reason where none fits."""
-    from cclbench.errors import CheckFailed
+    """The calibration by sweeps; `InputError` with the reason where none fits."""
+    from cclbench.errors import InputError
     from cclbench.hardware.calibration import calibrate
     from cclbench.hardware.collectives import Refusal
 
     found = calibrate(sweeps, system)
     if isinstance(found, Refusal):
-        raise CheckFailed(found.reason)
+        raise InputError(found.reason)
     return found

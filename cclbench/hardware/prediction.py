@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from cclbench.errors import CheckFailed, UsageError, near
+from cclbench.errors import InputError, UsageError, near
 from cclbench.hardware.calibration import read_calibration
 from cclbench.hardware.collectives import Refusal, Schedule, price
 from cclbench.hardware.system import System
@@ -35,7 +35,7 @@ def predict(
     """Rows of `COLUMNS` by size, bytes; None for a barrier, which has none.
 
     The ranks are the first of each of `nodes` nodes, or fill as few as hold them.  `UsageError` for what does
-    not go together, `CheckFailed` with the reason, and the field that is missing, where there is no price.
+    not go together, `InputError` with the reason, and the field that is missing, where there is no price.
     """
     members = system.members(ranks, nodes)
     check_transport(system, transport)
@@ -52,7 +52,7 @@ def predict(
     if isinstance(found, Refusal):
         field = found.field
         hint = None if field is None else f"state {field} in a hardware file of your own (--hardware)"
-        raise CheckFailed(found.reason, hint=hint)
+        raise InputError(found.reason, hint=hint)
     shared = {
         **dict.fromkeys(COLUMNS),
         "system": system.id,

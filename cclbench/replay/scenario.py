@@ -20,6 +20,7 @@ from typing import Any, Final, Literal
 
 from cclbench.errors import UsageError, near
 from cclbench.hardware import catalog
+from cclbench.hardware.collectives import ALGORITHMS
 from cclbench.machine import Tier
 from cclbench.replay.change import CHANGES, amount_of, factor_of
 from cclbench.schema import COLLECTIVE_KINDS
@@ -148,6 +149,8 @@ def _changed(found: Scenario, key: str, value: str) -> Scenario:
     if tier == "collective":
         if what not in COLLECTIVE_KINDS:
             raise UsageError(f"there is no collective {what!r}", hint=near(what, COLLECTIVE_KINDS))
+        if value not in ALGORITHMS:
+            raise UsageError(f"{key}={value}: there is no algorithm {value!r}", hint=near(value, ALGORITHMS))
         return replace(found, algorithm=found.algorithm | {what: value})
     rank = re.fullmatch(r"rank\.(\d{1,9})\.compute", key)
     if rank or key == "compute":

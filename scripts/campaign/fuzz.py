@@ -17,7 +17,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import argparse
-import io
 import json
 import multiprocessing
 import os
@@ -25,10 +24,8 @@ import re
 import shlex
 import shutil
 import signal
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess as Process
@@ -37,12 +34,10 @@ from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, Final
 
 from campaign import meaning, shared
+from campaign.called import call, promised
 from campaign.mutators import mutate
 from campaign.seeds import Files, Seed, kineto, seeds, write
 
-import cclbench.cli
-from cclbench.contribute import archive
-from cclbench.errors import CclbenchError
 from cclbench.record.store import Store
 
 SECONDS: Final = 20
@@ -70,7 +65,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.folder, self.store, self.input, self.number = folder, folder / "store", folder / "input", 0
         write(folder / "clean", kineto())
-        self._call(["run", str(folder / "clean"), "--store", str(self.store), "--jobs", "1"])
+        call(["run", str(folder / "clean"), "--store", str(self.store), "--jobs", "1"])
         (self.resident,) = (run.id for run in Store(self.store).runs())
         self.most: dict[str, int] = {}
         """Peak memory of clean inputs, by command."""
@@ -100,9 +95,9 @@ class Bench:
         own, more = ("CCLBENCH_STORE", str(self.store)), found.breaches
         os.environ[own[0]] = own[1]
         _reset_peak()
-        found.code, error, told = self._call(shlex.split(words))
+        found.code, error, told = call(shlex.split(words))
         peak = _peak()
-        more += _promised(found.code, error, told)
+        more += promised(found.code, error, told)
         if command in self.most and peak > 2 * self.most[command]:
             more.append(("memory", f"{peak >> 20} MiB where a clean input takes {self.most[command] >> 20}"))
         if found.code and self._kept() != before:
@@ -150,8 +145,8 @@ class Bench:
             return
         shutil.rmtree(place)
         write(place, changed)
-        code, error, told = self._call(shlex.split(command.format(source=place)))
-        yield from (f"{name}: {words}" for _, words in _promised(code, error, told))
+        code, error, told = call(shlex.split(command.format(source=place)))
+        yield from (f"{name}: {words}" for _, words in promised(code, error, told))
         if code in (2, 3):
             yield from () if may_refuse else (f"{name}: refused: {error}",)
             return
@@ -161,52 +156,6 @@ class Bench:
                     f"{name}: {line}" for line in list(meaning.differences(was, meaning.figures(run)))[:1]
                 )
                 shutil.rmtree(run.path)
-
-    def _call(self, words: list[str]) -> tuple[int, BaseException | None, str]:
-        """Exit code, what was raised, and what stands on stderr."""
-        raised: list[Exception] = []
-
-        def hear(error: Exception, session: Any) -> int:
-            raised.append(error)
-            return told_by(error, session)
-
-        told_by, errors = cclbench.cli.tell, io.StringIO()
-        cclbench.cli.tell = hear
-        try:
-            with redirect_stdout(io.StringIO()), redirect_stderr(errors):
-                if words[0] == "unpack":
-                    archive.unpack(Path(words[1]), Path(words[2]))
-                    return 0, None, ""
-                code = cclbench.cli.main(words)
-            return code, raised[0] if raised else None, errors.getvalue()
-        except CclbenchError as error:
-            return error.exit_code, error, f"error: {error}"
-        except BaseException as error:  # noqa: BLE001 - a traceback, which is what is looked for
-            return -1, error, errors.getvalue()
-        finally:
-            cclbench.cli.tell = told_by
-
-
-def _promised(code: int, error: BaseException | None, told: str) -> Iterator[Breach]:
-    """What is wrong with how a command ended."""
-    if code not in range(4):
-        where = (
-            [
-                f
-                for f in traceback.extract_tb(error.__traceback__)
-                if f"{os.sep}cclbench{os.sep}" in f.filename
-            ]
-            if error
-            else []
-        )
-        last = f" at {'/'.join(Path(where[-1].filename).parts[-2:])}:{where[-1].lineno}" if where else ""
-        yield ("exit 4" if code == 4 else "traceback"), f"{type(error).__name__}{last}: {str(error)[:200]}"
-    # A failed check (1) lists what it found.
-    lines = told[max(told.find("error: "), 0) :].strip().splitlines() if code in (2, 3) else []
-    if len(lines) > 3 or any(len(line) > 2_000 for line in lines):
-        yield "message", f"{len(lines)} lines of up to {max(map(len, lines))} characters: {lines[0][:200]}"
-    if "Traceback (most recent" in told:
-        yield "traceback", told[-200:]
 
 
 def _reset_peak() -> None:

@@ -51,6 +51,15 @@ def test_damaged_inputs_are_refused_or_mean_something(repository: Path, tmp_path
     assert not findings.exists()
 
 
+def test_settings_are_replayed_or_refused_with_a_reason(repository: Path, test_data: Path) -> None:
+    done = campaign(repository, "settings", "--inputs", "200", "--data", str(test_data))
+    assert done.stderr == ""
+    assert done.returncode == 0, done.stdout
+    total = done.stdout.splitlines()[-1].split()
+    assert total[:2] == ["all", "200"]
+    assert int(total[3]) > 40
+
+
 def test_a_finding_is_made_smaller_and_seen_again(repository: Path, tmp_path: Path) -> None:
     """Mutators and oracles would be worth nothing if a breach went unseen: here is one that is planted."""
     planted = tmp_path / "cclbench_planted.py"

@@ -107,7 +107,7 @@ def test_every_field_finds_its_home(tmp_path: Path) -> None:
             "count": 8,
             "per_node": 4,
             "scale_up": {"bandwidth": "2400 Gb/s"},
-            "scale_out": {"fabric": "slingshot", "bandwidth": "200 Gb/s"},
+            "scale_out": {"fabric": "slingshot-11", "bandwidth": "200 Gb/s"},
             "driver": "cuda_12.4",
         },
         "software": {
@@ -159,7 +159,7 @@ def test_an_executor_inside_the_workload_is_found(tmp_path: Path) -> None:
             "workload.hardware.xpu_spec.model",
             "either nvidia-a100-sxm-40gb or",
         ),
-        ("nvidia_a100_40gb", "abacus", "workload.hardware.xpu_spec.model", "no accelerator that version 1"),
+        ("nvidia_a100_40gb", "abacus", "workload.hardware.xpu_spec.model", "no accelerator of the catalog"),
         (
             "count_per_node: 4",
             "count_per_node: 16",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cclbench.errors import CheckFailed, UsageError
+from cclbench.errors import InputError, UsageError
 from cclbench.hardware import catalog
 from cclbench.hardware.calibration import Calibration, write_calibration
 from cclbench.hardware.collectives import price
@@ -49,10 +49,10 @@ def test_ranks_are_spread_over_nodes_where_these_are_given() -> None:
 
 
 def test_a_figure_that_is_missing_is_named() -> None:
-    with pytest.raises(CheckFailed) as raised:
+    with pytest.raises(InputError) as raised:
         predict("all_reduce", [8], 2, catalog.system("mi250x-node"))
     assert raised.value.hint == "state scale_up in a hardware file of your own (--hardware)"
-    with pytest.raises(CheckFailed) as raised:
+    with pytest.raises(InputError) as raised:
         predict("all_gather", [8], 16, DGX, algorithm="tree")
     assert raised.value.hint is None
 

@@ -58,6 +58,7 @@ def test_all_keys() -> None:
         ("accelerator=quantum", "no accelerator 'quantum'"),
         ("collective.all_reduced=tree", "no collective 'all_reduced'"),
         ("rank.x.compute=x2", "nothing that can be set"),
+        ("collective.all_reduce=trea", "there is no algorithm 'trea'; did you mean tree"),
         ("rank.1.compute=0.9", "no factor above 0"),
     ],
 )

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A command called in this process, and what is wrong with how it ended."""
+
+from __future__ import annotations
+
+import io
+import os
+import traceback
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import cclbench.cli
+from cclbench.contribute import archive
+from cclbench.errors import CclbenchError
+
+
+def call(words: list[str]) -> tuple[int, BaseException | None, str]:
+    """Exit code, what was raised, and what stands on stderr."""
+    raised: list[Exception] = []
+
+    def hear(error: Exception, session: Any) -> int:
+        raised.append(error)
+        return told_by(error, session)
+
+    told_by, errors = cclbench.cli.tell, io.StringIO()
+    cclbench.cli.tell = hear
+    try:
+        with redirect_stdout(io.StringIO()), redirect_stderr(errors):
+            if words[0] == "unpack":
+                archive.unpack(Path(words[1]), Path(words[2]))
+                return 0, None, ""
+            code = cclbench.cli.main(words)
+        return code, raised[0] if raised else None, errors.getvalue()
+    except CclbenchError as error:
+        return error.exit_code, error, f"error: {error}"
+    except BaseException as error:  # noqa: BLE001 - a traceback, which is what is looked for
+        return -1, error, errors.getvalue()
+    finally:
+        cclbench.cli.tell = told_by
+
+
+def promised(code: int, error: BaseException | None, told: str) -> Iterator[tuple[str, str]]:
+    """What is wrong with how a command ended."""
+    if code not in range(4):
+        where = (
+            [
+                f
+                for f in traceback.extract_tb(error.__traceback__)
+                if f"{os.sep}cclbench{os.sep}" in f.filename
+            ]
+            if error
+            else []
+        )
+        last = f" at {'/'.join(Path(where[-1].filename).parts[-2:])}:{where[-1].lineno}" if where else ""
+        yield ("exit 4" if code == 4 else "traceback"), f"{type(error).__name__}{last}: {str(error)[:200]}"
+    # A failed check (1) lists what it found.
+    lines = told[max(told.find("error: "), 0) :].strip().splitlines() if code in (2, 3) else []
+    if len(lines) > 3 or any(len(line) > 2_000 for line in lines):
+        yield "message", f"{len(lines)} lines of up to {max(map(len, lines))} characters: {lines[0][:200]}"
+    if "Traceback (most recent" in told:
+        yield "traceback", told[-200:]

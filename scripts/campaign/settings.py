@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random settings of whatif, search, export and `hardware predict`, on every trace that there is.
+
+    python scripts/campaign/settings.py --inputs 2000 [--data FOLDER] [--seed 1] [--only NUMBER]
+
+Every registered setting is drawn in the forms of its examples, with other numbers, names of the catalog and
+words that mean nothing; alone and combined, as settings, scenarios and sweeps.  Promised is, for each: exit
+code 0, or 2 or 3 with an error of one to three lines.  Inputs follow from the seed and a number.  Runs are
+of the shipped data points and of what is read below --data.  Exit code 1 where a promise was broken.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import argparse
+import json
+import re
+import shlex
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from campaign import shared
+from campaign.called import call, promised
+from campaign.seeds import REPOSITORY, kineto, write
+
+import cclbench
+from cclbench.errors import CclbenchError
+from cclbench.hardware import catalog
+from cclbench.record.run import Run
+from cclbench.replay.change import CHANGES
+from cclbench.replay.scenario import KEYS
+from cclbench.schema import COLLECTIVE_KINDS
+
+SOURCES: Final = (
+    "graph_replay/*",
+    "kineto/*",
+    "kineto/resnet50_2021/*",
+    "kineto_fused/*/*",
+    "kineto_more/*",
+    "memory/*",
+    "nccl_logs",
+    "nccl_tests",
+    "nsys/*.sqlite",
+    "nsys/synthetic/*",
+    "serving_repeats",
+    "xprof/*.*",
+)
+"""What is read below the folder of data; what no reader reads is left out."""
+NUMBERS: Final = (
+    *("0", "1", "2", "3", "4", "6", "7", "8", "16", "64", "1024", "1048576", "1048577", "999999999"),
+    *("0.5", "0.000001", "0.9999", "1.000001", "1000000", "1000001", "99999999999999999999"),
+    *("-1", "-0", "nan", "inf", "1e400", "1e3", "", "٣", "0x10"),
+)
+USUAL: Final = 10
+"""As many of `NUMBERS`, from the first on, are drawn most often."""
+WORDS: Final = ("none", "off", "tree", "ring", "x", "=", "..", ",", "é", "\x00", "a" * 300, "x2..x8", "graph")
+ALGORITHMS: Final = ("ring", "tree", "nvls", "nvlstree", "collnet", "direct", "pairwise", "quantum")
+SIZES: Final = ("1", "4096", "1MiB", "64MiB,1GiB", "8 KiB", "1000000000000")
+NO_SIZES: Final = ("0", "1EB", "-1", "1.5", "1e400", "nan", "1MiB,", "")
+SCHEDULE: Final = """\
+kind: all_reduce
+ranks: 4
+steps:
+- [[0, 1, 0.5], [1, 0, 0.5], [2, 3, 0.5], [3, 2, 0.5]]
+- [[0, 2, 0.5], [2, 0, 0.5], [1, 3, 0.5], [3, 1, 0.5]]
+"""
+
+
+CARD: Final = """\
+version: 2
+id: {id}
+description: A run with a card.
+workload: {{phase: training, batch: {{global: {world}, sequence_length: 128}}}}
+hardware: {{count: {world}}}
+parallelism: {{dp_shard: {world}}}
+"""
+SMALL: Final = 30_000
+"""Rows of a rank below which a run is small."""
+
+
+class Chance(Random):
+    """What draws an input; a third of them are `careless`: of any word, also of those that mean nothing."""
+
+    def __init__(self, seed: str) -> None:
+        super().__init__(seed)
+        self.careless = self.random() < 0.35
+
+    def slips(self, share: float) -> bool:
+        """Whether a careless input is to be wrong here."""
+        return self.careless and self.random() < share / 2
+
+
+Draw = Callable[[Chance, list[str], Path], list[str]]
+
+
+def number(chance: Chance) -> str:
+    """A number as people write it, or what is none."""
+    return chance.choice(NUMBERS if chance.slips(0.4) else NUMBERS[1:USUAL])
+
+
+def name(chance: Chance) -> str:
+    """An entry of the catalog."""
+    entries = (catalog.systems(), catalog.accelerators(), catalog.fabrics())
+    return chance.choice(sorted(chance.choice(entries)))
+
+
+def value(chance: Chance, examples: str) -> str:
+    """A value like the examples of a setting, with other numbers or names; sometimes any word."""
+    if chance.slips(0.15):
+        return chance.choice((*WORDS, number(chance), f"x{number(chance)}"))
+    drawn = chance.choice(examples.split(", "))
+    for entries in (catalog.fabrics(), catalog.systems(), catalog.accelerators()):
+        if drawn in entries or (drawn == "h200" and "nvidia-h200-sxm" in entries):
+            return name(chance) if chance.slips(0.5) else chance.choice(sorted(entries))
+    if chance.random() < 0.2:
+        return drawn
+    return re.sub(r"(?<!0)\d+(?!\.)", lambda _: number(chance), drawn)
+
+
+def setting(chance: Chance) -> str:
+    """KEY=VALUE of any setting there is."""
+    forms = KEYS | {key: (CHANGES.get(key).values, "") for key in CHANGES}
+    key = chance.choice(sorted(forms))
+    if key == "collective.<kind>":
+        return f"collective.{chance.choice(COLLECTIVE_KINDS)}={chance.choice(ALGORITHMS)}"
+    drawn = value(chance, forms[key][0])
+    if key == "schedule" and not chance.slips(0.3):
+        drawn = "{folder}/steps.yaml"
+    return f"{key.replace('<N>', number(chance) or '0')}={drawn}"
+
+
+def of(chance: Chance, runs: list[str]) -> str:
+    """A run; half the time one of the first, which have cards."""
+    return chance.choice(runs[:7] if chance.random() < 0.5 else runs)
+
+
+def settings(chance: Chance) -> list[str]:
+    """One to three settings."""
+    return [setting(chance) for _ in range(chance.choice((1, 1, 1, 1, 2, 2, 3)))]
+
+
+def machine(chance: Chance) -> list[str]:
+    """Options that say what machine the run used."""
+    words = []
+    if chance.random() < 0.4:
+        words += ["--system", "aws" if chance.slips(0.2) else chance.choice(sorted(catalog.systems()))]
+        words += ["--force-system"] if chance.random() < 0.8 else []
+    if chance.random() < 0.2:
+        words += ["--per-node", number(chance)]
+    return words
+
+
+def form(chance: Chance) -> list[str]:
+    """How the answer is written."""
+    return chance.choice(([], [], ["--json"], ["--format", "csv"], ["--format", "md"], ["-v"], ["-q"]))
+
+
+def whatif(chance: Chance, runs: list[str], _: Path) -> list[str]:
+    """`cclbench whatif`: settings that act together, scenarios on top of them, sweeps."""
+    if chance.random() < 0.3:
+        return ["whatif", of(chance, runs), "--set", setting(chance)]
+    words = ["whatif", of(chance, runs), *machine(chance), *form(chance)]
+    how = chance.random()
+    if how < 0.8:
+        for text in settings(chance):
+            words += ["--set", text]
+    if how > 0.7:
+        for _ in range(chance.choice((1, 2))):
+            words += ["--scenario", ",".join(settings(chance))]
+    if how > 0.85:
+        key = setting(chance).split("=")[0]
+        low, high = (number(chance), number(chance)) if chance.slips(0.5) else ("0.5", "8")
+        words += ["--sweep", f"{key}=x{low}..x{high}"]
+    if chance.random() < 0.2:
+        words += [
+            "--contention",
+            chance.choice(("0", "nan", "inf") if chance.slips(0.5) else ("off", "fit", "1.5", "100")),
+        ]
+    if chance.random() < 0.2:
+        words += [
+            "--ranks",
+            chance.choice(("99", "-1", "3-1", "0-9999999999") if chance.slips(0.5) else ("0", "0,1", "1-3")),
+        ]
+    return words
+
+
+def search(chance: Chance, runs: list[str], folder: Path) -> list[str]:
+    """`cclbench search`: a space of up to three settings, some with costs."""
+    space: dict[str, list[str]] = {}
+    for text in settings(chance):
+        key, _, first = text.partition("=")
+        examples = KEYS.get(key, ("",))[0] if key not in CHANGES else CHANGES.get(key).values
+        more = [value(chance, examples) for _ in range(chance.choice((0, 1, 2)))] if examples else []
+        space[key] = list(dict.fromkeys([first, *more, "unchanged"]))
+    told: dict[str, object] = {"space": space}
+    if chance.random() < 0.4:
+        key = chance.choice(sorted(space))
+        told["cost"] = {
+            key: {
+                space[key][0]: chance.choice(
+                    (-1, float("nan"), float("inf"), "x") if chance.slips(0.5) else (1, 40.5)
+                )
+            }
+        }
+    (folder / "space.yaml").write_text(json.dumps(told).replace("{folder}", str(folder)))
+    words = ["search", of(chance, runs), "--space", "{folder}/space.yaml", *machine(chance), *form(chance)]
+    if chance.random() < 0.3:
+        limit = f"{chance.choice(('cost', 'devices', 'step', 'nosuch'))}<={number(chance)}"
+        words += ["--constraint", limit + chance.choice(("", "ms", "GB"))]
+    words += ["--trials", chance.choice(("1", "3", "10"))]
+    words += ["--objective", "tokens_per_second_per_device"] if chance.random() < 0.2 else []
+    return words
+
+
+def predict(chance: Chance, _: list[str], __: Path) -> list[str]:
+    """`cclbench hardware predict`, of every machine."""
+    system = name(chance) if chance.slips(0.1) else chance.choice(sorted(catalog.systems()))
+    words = ["hardware", "predict", "--system", system, *chance.choice(([], [], ["--json"]))]
+    if chance.random() < 0.15:
+        words += ["--schedule", "{folder}/steps.yaml"]
+    else:
+        words += ["--collective", chance.choice(COLLECTIVE_KINDS), "--ranks", number(chance) or "2"]
+    words += (
+        ["--size", chance.choice(NO_SIZES if chance.slips(0.3) else SIZES)] if not chance.slips(0.1) else []
+    )
+    for option, values, share in (
+        ("--nodes", NUMBERS, 0.3),
+        ("--algorithm", ALGORITHMS, 0.3),
+        ("--protocol", ("LL", "LL128", "Simple", "ll", "none"), 0.2),
+        ("--transport", ("tcp", "efa", "ofi", "verbs", "x"), 0.1),
+        ("--library-version", ("2.18", "2.23.4", "2.99", "0.0", "9999.9999", "x", "-1"), 0.2),
+    ):
+        words += [option, chance.choice(values)] if chance.random() < share else []
+    return words
+
+
+def export(chance: Chance, runs: list[str], folder: Path) -> list[str]:
+    """`cclbench export`, of the graph that is replayed."""
+    words = ["export", of(chance, runs), "--format", chance.choice(("chakra", "astra-sim"))]
+    place = folder / f"graph-{chance.randrange(1 << 40)}"
+    return [*words, "--output", str(place), *[word for word in machine(chance) if word != "--force-system"]]
+
+
+COMMANDS: Final[tuple[tuple[Draw, float], ...]] = ((whatif, 70), (search, 12), (predict, 15), (export, 3))
+
+
+def drawn(seed: str, at: int, runs: list[str], folder: Path) -> list[str]:
+    """The words of input number `at`."""
+    chance = Chance(f"{seed}/{at}")
+    (draw,) = chance.choices([draw for draw, _ in COMMANDS], [weight for _, weight in COMMANDS])
+    return [word.replace("{folder}", str(folder)) for word in draw(chance, runs, folder)]
+
+
+def ingest(data: Path, store: Path) -> Iterator[Run]:
+    """Runs of a job, of the data points, of all that can be read below the folder of data; of what has no
+    card and is small, one with a card, too."""
+    write(store.parent / "job", kineto())
+    shipped = sorted((REPOSITORY / "workload_cards").glob("*.yaml"))
+    evidence = [path for pattern in SOURCES for path in sorted(data.glob(pattern))]
+    for source in [store.parent / "job", *shipped, *evidence]:
+        try:
+            run = cclbench.ingest(source, store=store)
+            yield run
+            if run.card is None and run.ranks and sum(run.record.ranks[0].rows.values()) < SMALL:
+                yield cclbench.ingest(_with_card(source, run, store.parent / "cards" / run.id), store=store)
+        except CclbenchError:
+            continue
+
+
+def _with_card(source: Path, run: Run, folder: Path) -> Path:
+    """A copy of the source with a card that says what layout its ranks have."""
+    if source.is_dir():
+        shutil.copytree(source, folder)
+    else:
+        folder.mkdir(parents=True)
+        shutil.copy(source, folder)
+    world = run.rank(run.ranks[0]).facts.world_size or len(run.ranks)
+    (folder / f"{folder.name}.yaml").write_text(CARD.format(id=folder.name, world=world))
+    return folder
+
+
+def main() -> int:
+    """Attempt the inputs and print what they led to."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--inputs", type=int, default=200)
+    parser.add_argument("--data", type=Path, default=REPOSITORY / "traces", help="folder of traces")
+    parser.add_argument("--seed", default="1")
+    parser.add_argument("--only", type=int, help="one input alone, with its error")
+    wishes = parser.parse_args()
+    counts: dict[str, Counter[str]] = {draw.__name__: Counter() for draw, _ in COMMANDS}
+    known: set[str] = set()
+    slowest = (0.0, "")
+    with TemporaryDirectory() as place:
+        folder = Path(place)
+        store = folder / "store"
+        (folder / "steps.yaml").write_text(SCHEDULE)
+        runs = [run.id for run in ingest(wishes.data, store)]
+        print(f"runs: {len(runs)}", flush=True)
+        for at in range(wishes.inputs) if wishes.only is None else [wishes.only]:
+            words = drawn(wishes.seed, at, runs, folder)
+            own = counts[words[1] if words[0] == "hardware" else words[0]]
+            begin = time.monotonic()
+            of_run = [] if words[0] == "hardware" else ["--store", str(store)]
+            code, error, told = call([*words, *of_run])
+            slowest = max(slowest, (time.monotonic() - begin, shlex.join(words)))
+            own["inputs"] += 1
+            own["refused" if code else "accepted"] += 1
+            breaches = list(promised(code, error, told))
+            if code == 1:
+                breaches.append(("exit 1", told))
+            own["broken"] += bool(breaches)
+            if wishes.only is not None:
+                print(shlex.join(words), told, sep="\n")
+            for kind, what in breaches:
+                if (signature := re.sub(r"[\d.]+", "#", what)) not in known:
+                    known.add(signature)
+                    print(f"{at}: {kind}: {what}\n    cclbench {shlex.join(words)}", flush=True)
+    print(f"longest: {slowest[0]:.1f} s: {slowest[1]}")
+    rows = [
+        {"command": command, **{what: own[what] for what in ("inputs", "refused", "accepted", "broken")}}
+        for command, own in counts.items()
+    ]
+    total = {what: sum(row[what] for row in rows) for what in rows[0] if what != "command"}
+    shared.show([*rows, {"command": "all", **total}])
+    return 1 if total["broken"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
