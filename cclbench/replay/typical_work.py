@@ -213,7 +213,7 @@ def _evening(role: Int64, name: Int64, usual: Float, size: Mapping[int, int]) ->
     names, of_name = np.unique(name, return_inverse=True)
     total = np.zeros((len(roles), len(names)))
     np.add.at(total, (np.array([roles[one] for one in role.tolist()], np.int64), of_name), usual)
-    each = total / np.array([*size.values()])[:, None]
+    each = total / np.array([*size.values()], np.float64)[:, None]
     shared = (each > 0).all(axis=0)
     scale = np.where(shared, each.mean(axis=0) / np.where(each > 0, each, 1.0), 1.0)
     return np.asarray(scale[np.array([roles[one] for one in role.tolist()], np.int64), of_name])
