@@ -39,6 +39,9 @@ HAS_VALUE: Final = ("ok", "partial")
 
 _WORD = pa.dictionary(pa.int8(), pa.string())
 _NAME = pa.dictionary(pa.int32(), pa.string())
+WORD: Final = _WORD if int(pa.__version__.split(".")[0]) >= 20 else _NAME
+"""One of a few words, in memory: before Arrow 20, Parquet files give every dictionary int32 indices."""
+_STORED: Final[dict[str, pa.Schema]] = {}
 
 
 def _known(name: str, kind: pa.DataType, meaning: str, unit: str = "") -> pa.Field:
@@ -50,7 +53,18 @@ def _nullable(name: str, kind: pa.DataType, meaning: str, unit: str = "") -> pa.
 
 
 def _schema(table: str, *fields: pa.Field) -> pa.Schema:
-    return pa.schema(fields, metadata={"cclbench.table": table, "cclbench.schema": str(VERSION)})
+    schema = pa.schema(fields, metadata={"cclbench.table": table, "cclbench.schema": str(VERSION)})
+    _STORED[table] = schema
+    return pa.schema([_in_memory(field) for field in schema], metadata=schema.metadata)
+
+
+def _in_memory(field: pa.Field) -> pa.Field:
+    return field.with_type(WORD) if field.type == _WORD else field
+
+
+def stored(schema: pa.Schema) -> pa.Schema:
+    """The schema of a table's files, the same under every version of Arrow."""
+    return _STORED[schema.metadata[b"cclbench.table"].decode()].with_metadata(schema.metadata)
 
 
 EVENTS: Final = _schema(
@@ -378,7 +392,7 @@ LAYOUT: Final = sha256(
     "\n".join(
         f"{table}.{field.name} {field.type} {field.nullable}"
         for table, schema in TABLES.items()
-        for field in schema
+        for field in stored(schema)
     ).encode()
 ).hexdigest()[:12]
 """Names one set of columns: tables written with another are of another version."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -35,7 +35,7 @@ class Session:
     debug: bool = False
 
 
-class Parsed(click.ParamType[Value]):
+class Parsed(click.ParamType, Generic[Value]):  # type: ignore[type-arg]  # not generic before click 8.4
     """A value that `parse` reads from text; a `ValueError` says why it is none."""
 
     def __init__(self, name: str, parse: Callable[[str], Value]) -> None:

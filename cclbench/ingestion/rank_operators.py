@@ -34,7 +34,7 @@ from cclbench.ingestion.program_operators import ProgramOperators
 from cclbench.intervals import Int64
 from cclbench.normalize import steps
 from cclbench.record.files import TableFile
-from cclbench.schema import OPERATORS, PHASES
+from cclbench.schema import OPERATORS, PHASES, WORD
 from cclbench.source import SourceFile
 
 Origin = Callable[[slice], Mapping[str, pa.Array]]
@@ -82,7 +82,7 @@ def write_operators(
             return {}
         columns = {
             "operator": pa.array(operator[here], mask=operator[here] < 0),
-            "phase": phase.array(pa.int8(), here),
+            "phase": phase.array(WORD.index_type, here),
             "module": module.array(pa.int32(), here),
         }
         release(operator, phase.codes, module.codes)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from cclbench import arrow_functions as pc
 from cclbench import classify
 from cclbench.formats import Names, Rows
-from cclbench.schema import CATEGORIES, COPY_DIRECTIONS, EVENTS, KINDS, SIDES
+from cclbench.schema import CATEGORIES, COPY_DIRECTIONS, EVENTS, KINDS, SIDES, WORD
 
 _CLASSIFIED = ("kernel", "op")
 _OTHER, _COPY = CATEGORIES.index("other"), CATEGORIES.index("copy")
@@ -86,7 +86,7 @@ def _column(values: Any, length: int, kind: pa.DataType) -> pa.Array:
 
 def _directions(batches: Sequence[Rows]) -> pa.Array:
     words = pa.concat_arrays([_column(rows.copy_direction, len(rows), pa.string()) for rows in batches])
-    codes = pc.index_in(words, pa.array(COPY_DIRECTIONS)).cast(pa.int8())
+    codes = pc.index_in(words, pa.array(COPY_DIRECTIONS)).cast(WORD.index_type)
     return pa.DictionaryArray.from_arrays(codes, pa.array(COPY_DIRECTIONS))
 
 
@@ -97,7 +97,7 @@ def _texts(batches: Sequence[Rows], name: str) -> pa.Array:
 
 
 def _words(vocabulary: Sequence[str], codes: Codes) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int8()), pa.array(vocabulary))
+    return pa.DictionaryArray.from_arrays(pa.array(codes, WORD.index_type), pa.array(vocabulary))
 
 
 def _constant(vocabulary: Sequence[str], word: str, length: int) -> pa.Array:

@@ -24,6 +24,7 @@ from cclbench.schema import (
     SIDES,
     TABLES,
     WINDOW_SOURCES,
+    stored,
 )
 
 UNFINISHED: Final = ".unfinished-"
@@ -145,7 +146,7 @@ def read_table(
 def write_table(path: Path, table: pa.Table) -> None:
     """Write a small table at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table, path)
+    pq.write_table(table.cast(stored(table.schema)), path)
 
 
 def with_columns(table: pa.Table, schema: pa.Schema, columns: Mapping[str, Any]) -> pa.Table:
@@ -160,21 +161,24 @@ class TableFile:
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.path, self._schema = path, schema
+        self.path, self._schema, self._empty = path, stored(schema), True
         words = [field.name for field in schema if pa.types.is_dictionary(field.type)]
         self._sink = pa.OSFile(str(path), "wb")
         # A query about a window reads the row groups whose rows begin in it.
         timed = [name for name in ("start_ns",) if name in schema.names]
         self._writer = pq.ParquetWriter(
-            self._sink, schema, use_dictionary=words, write_statistics=timed or False
+            self._sink, self._schema, use_dictionary=words, write_statistics=timed or False
         )
 
     def write(self, table: pa.Table) -> None:
         """Append rows as one row group."""
+        self._empty = False
         self._writer.write_table(table.cast(self._schema), row_group_size=max(len(table), 1))
 
     def close(self) -> None:
-        """Finish the file."""
+        """Finish the file, of one row group at least: before Arrow 19, none cannot be read."""
+        if self._empty:
+            self.write(self._schema.empty_table())
         self._writer.close()
         self._sink.close()
 

@@ -21,7 +21,7 @@ from cclbench.record.facts import TraceFacts
 from cclbench.record.files import UNFINISHED, damaged, opened_table, read_table, unwritable, whole
 from cclbench.record.manifest import MANIFEST, Manifest, RankEntry
 from cclbench.record.results import Results
-from cclbench.record.rows import builtins
+from cclbench.record.rows import WORDS, builtins
 from cclbench.record.stored_rows import ROW_GROUP, rows_at
 from cclbench.schema import COLLECTIVES, EVENTS, EVIDENCE, GROUPS, KINDS, OPERATORS, RESULTS, STEPS, TABLES
 from cclbench.scratch import scratch
@@ -97,10 +97,14 @@ class Run:
 
     @property
     def results(self) -> pd.DataFrame:
-        """The result rows, columns as `schema.RESULTS`."""
+        """The result rows, columns as `schema.RESULTS`; texts, rank and step are nullable, so `pd.NA` where null.
+
+        The types are the same under pandas 2 and 3, which differ in what they infer for texts.
+        """
         import pandas as pd
 
-        return pd.DataFrame(self.rows, columns=RESULTS.names).astype({"rank": "Int32", "step": "Int32"})
+        types = dict.fromkeys(WORDS, "string[pyarrow]") | dict.fromkeys(("rank", "step"), "Int32")
+        return pd.DataFrame(self.rows, columns=RESULTS.names).astype(types)
 
     @property
     def ranks(self) -> list[int]:
