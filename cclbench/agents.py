@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Literal, ParamSpec
 
 from cclbench import __version__, api
-from cclbench.errors import CclbenchError, UsageError
+from cclbench.errors import CclbenchError, UsageError, install_hint
 from cclbench.record.remote_store import store_at
 from cclbench.record.run import Run
 
@@ -34,7 +34,7 @@ def server(store: str | Path) -> MCPServer:
     try:
         from mcp.server.mcpserver import MCPServer
     except ImportError:
-        raise UsageError("the mcp package is not installed", hint="pip install 'cclbench[mcp]'") from None
+        raise UsageError("the mcp package is not installed", hint=install_hint("mcp")) from None
     made = MCPServer("cclbench", version=__version__, instructions=INSTRUCTIONS)
     tools = Tools(store)
     for tool in (

@@ -50,6 +50,11 @@ class InputError(CclbenchError):
     exit_code = 3
 
 
+def install_hint(extra: str, *others: str) -> str:
+    """How to install an extra, and other packages with it: from the repository, as no index has cclbench."""
+    return " ".join(("in cclbench's repository: pip install", f"'.[{extra}]'", *others))
+
+
 def _rebuild(kind: type[CclbenchError], what: str, where: str | None, hint: str | None) -> CclbenchError:
     return kind(what, where=where, hint=hint)
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -26,6 +27,7 @@ from cclbench.engine import processes
 from cclbench.engine.processes import Processes
 from cclbench.errors import InputError, UsageError
 from cclbench.record.run import Run
+from cclbench.schema import RESULTS
 
 GEMM = "ampere_sgemm_128x64_nn<float>"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -431,6 +433,17 @@ def test_results_are_the_rows_as_a_frame(run: Run) -> None:
     ratio = frame[(frame["metric"] == "overlap.ratio") & frame["rank"].notna() & frame["step"].isna()]
     assert list(ratio["rank"]) == [0, 1]
     assert list(ratio["value"]) == pytest.approx([15 / 30, 15 / 31])
+
+
+def test_a_frame_has_the_same_types_under_every_pandas(run: Run) -> None:
+    frame = run.results
+    texts = [field.name for field in RESULTS if pa.types.is_string(field.type)]
+    assert {name for name in texts if frame[name].dtype == pd.StringDtype("pyarrow")} == set(texts)
+    assert {frame[name].dtype.name for name in ("rank", "step")} == {"Int32"}
+    assert {frame[name].dtype.name for name in ("value", "coverage", "coverage_time")} == {"float64"}
+    assert frame["version"].dtype.name == "int64"
+    assert frame["group"].isna().sum() == sum(row["group"] is None for row in run.rows)
+    assert all(missing is pd.NA for missing in frame["group"][frame["group"].isna()])
 
 
 def test_tables_hold_the_rows_of_all_ranks_or_one(run: Run) -> None:

@@ -17,7 +17,7 @@ def mcp(store: Path) -> None:
     """Serve agents: a Model Context Protocol server on stdin and stdout.
 
     Tools: runs, run, diagnose, metrics, explain, sql, ops, whatif, compare. Answers are small, a page at a
-    time; SQL can only read, and only runs of the store. Needs the extra: pip install 'cclbench[mcp]'.
+    time; SQL can only read, and only runs of the store. Needs the extra `mcp`.
 
     \b
     Examples:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from cclbench import __version__
 from cclbench.engine import available_cores
 from cclbench.engine.pool import PoolEngine
-from cclbench.errors import CclbenchError, UsageError
+from cclbench.errors import CclbenchError, UsageError, install_hint
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -49,9 +49,7 @@ class Dask(PoolEngine):
             client.wait_for_workers(1, timeout=_WORKERS_S)
             _require_alike(client)
         except ImportError as error:
-            raise UsageError(
-                f"Dask cannot be used: {error}", hint="pip install 'cclbench[cluster]'"
-            ) from None
+            raise UsageError(f"Dask cannot be used: {error}", hint=install_hint("cluster")) from None
         except (OSError, TimeoutError) as error:
             self._disconnect()
             hint = "start `dask scheduler` and its `dask worker`s, or use --engine processes"

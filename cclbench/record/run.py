@@ -97,13 +97,14 @@ class Run:
 
     @property
     def results(self) -> pd.DataFrame:
-        """The result rows, columns as `schema.RESULTS`; texts, rank and step are nullable, so `pd.NA` where null.
+        """The result rows, columns as `schema.RESULTS`: the same types under pandas 2 and 3.
 
-        The types are the same under pandas 2 and 3, which differ in what they infer for texts.
+        Texts are `string[pyarrow]`, rank and step `Int32`: `pd.NA` where null.
         """
         import pandas as pd
 
-        types = dict.fromkeys(WORDS, "string[pyarrow]") | dict.fromkeys(("rank", "step"), "Int32")
+        types = dict.fromkeys(RESULTS.names, "float64") | dict.fromkeys(WORDS, "string[pyarrow]")
+        types |= {"rank": "Int32", "step": "Int32", "version": "int64"}
         return pd.DataFrame(self.rows, columns=RESULTS.names).astype(types)
 
     @property

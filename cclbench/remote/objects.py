@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from cclbench.engine import Progress
-from cclbench.errors import InputError, UsageError
+from cclbench.errors import InputError, UsageError, install_hint
 from cclbench.remote import web
 from cclbench.remote.failures import NO_BUCKET, Kind, ShortError, code_of, kind_of, told_of
 from cclbench.remote.url import WEB, Url, check_names
@@ -377,9 +377,8 @@ def _opened(url: Url) -> tuple[Any, str]:
         fs, path = url_to_fs(url.full, **options)
     except ImportError:
         library = _LIBRARIES.get(url.scheme)
-        needs, hint = library or "fsspec and its kind", "pip install 'cclbench[remote]'"
-        needs = "s3fs" if url.scheme in _S3 else needs
-        hint += f" {library}" if library else ""
+        needs = "s3fs" if url.scheme in _S3 else library or "fsspec and its kind"
+        hint = install_hint("remote", *filter(None, (library,)))
         raise UsageError(f"{url.scheme}:// needs {needs}", hint=hint) from None
     except ValueError:
         raise UsageError(

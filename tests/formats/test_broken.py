@@ -178,7 +178,7 @@ def test_grid_beyond_the_schema(read, write, event, grid):
 
 @pytest.mark.parametrize("nested", ["args", "x"])
 def test_deep_nesting(read, write, event, nested):
-    deep = f'{{"ph": "X", "{nested}": {{"kind": {"[" * 100_000}1{"]" * 100_000}}}}}'
+    deep = f'{{"ph": "X", "{nested}": {{"kind": {"[" * 1_000_000}1{"]" * 1_000_000}}}}}'
     path = write([event("kernel", "k", 1), deep, event("kernel", "later", 2)])
     with pytest.raises(InputError, match="nesting"):
         read(path)
