@@ -55,11 +55,8 @@ def _nullable(name: str, kind: pa.DataType, meaning: str, unit: str = "") -> pa.
 def _schema(table: str, *fields: pa.Field) -> pa.Schema:
     schema = pa.schema(fields, metadata={"cclbench.table": table, "cclbench.schema": str(VERSION)})
     _STORED[table] = schema
-    return pa.schema([_in_memory(field) for field in schema], metadata=schema.metadata)
-
-
-def _in_memory(field: pa.Field) -> pa.Field:
-    return field.with_type(WORD) if field.type == _WORD else field
+    in_memory = (field.with_type(WORD) if field.type == _WORD else field for field in schema)
+    return pa.schema(in_memory, metadata=schema.metadata)
 
 
 def stored(schema: pa.Schema) -> pa.Schema:
