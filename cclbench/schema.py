@@ -14,6 +14,9 @@ from typing import Final
 import pyarrow as pa
 
 from cclbench import pandas_on_demand  # noqa: F401 - for its effect
+from cclbench.table_schema import NAME as _NAME
+from cclbench.table_schema import STORED_WORD as _WORD
+from cclbench.table_schema import stored, table_schema
 
 VERSION: Final = 1
 
@@ -37,12 +40,6 @@ OPEN: Final = "open"
 HAS_VALUE: Final = ("ok", "partial")
 """Statuses of a result that has a number."""
 
-_WORD = pa.dictionary(pa.int8(), pa.string())
-_NAME = pa.dictionary(pa.int32(), pa.string())
-WORD: Final = _WORD if int(pa.__version__.split(".")[0]) >= 20 else _NAME
-"""One of a few words, in memory: before Arrow 20, Parquet files give every dictionary int32 indices."""
-_STORED: Final[dict[str, pa.Schema]] = {}
-
 
 def _known(name: str, kind: pa.DataType, meaning: str, unit: str = "") -> pa.Field:
     return pa.field(name, kind, nullable=False, metadata={"meaning": meaning, "unit": unit})
@@ -53,15 +50,7 @@ def _nullable(name: str, kind: pa.DataType, meaning: str, unit: str = "") -> pa.
 
 
 def _schema(table: str, *fields: pa.Field) -> pa.Schema:
-    schema = pa.schema(fields, metadata={"cclbench.table": table, "cclbench.schema": str(VERSION)})
-    _STORED[table] = schema
-    in_memory = (field.with_type(WORD) if field.type == _WORD else field for field in schema)
-    return pa.schema(in_memory, metadata=schema.metadata)
-
-
-def stored(schema: pa.Schema) -> pa.Schema:
-    """The schema of a table's files, the same under every version of Arrow."""
-    return _STORED[schema.metadata[b"cclbench.table"].decode()].with_metadata(schema.metadata)
+    return table_schema(table, VERSION, *fields)
 
 
 EVENTS: Final = _schema(

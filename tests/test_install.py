@@ -14,7 +14,8 @@ from packaging.requirements import Requirement
 
 from cclbench.errors import install_hint
 from cclbench.record.files import TableFile
-from cclbench.schema import EVENTS, TABLES, stored
+from cclbench.schema import EVENTS, TABLES
+from cclbench.table_schema import stored
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]

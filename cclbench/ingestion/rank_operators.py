@@ -34,8 +34,9 @@ from cclbench.ingestion.program_operators import ProgramOperators
 from cclbench.intervals import Int64
 from cclbench.normalize import steps
 from cclbench.record.files import TableFile
-from cclbench.schema import OPERATORS, PHASES, WORD
+from cclbench.schema import OPERATORS, PHASES
 from cclbench.source import SourceFile
+from cclbench.table_schema import WORD
 
 Origin = Callable[[slice], Mapping[str, pa.Array]]
 """The columns of some of a rank's device rows that say what launched them."""

@@ -13,7 +13,8 @@ import pyarrow as pa
 from cclbench import arrow_functions as pc
 from cclbench import classify
 from cclbench.formats import Names, Rows
-from cclbench.schema import CATEGORIES, COPY_DIRECTIONS, EVENTS, KINDS, SIDES, WORD
+from cclbench.schema import CATEGORIES, COPY_DIRECTIONS, EVENTS, KINDS, SIDES
+from cclbench.table_schema import WORD
 
 _CLASSIFIED = ("kernel", "op")
 _OTHER, _COPY = CATEGORIES.index("other"), CATEGORIES.index("copy")

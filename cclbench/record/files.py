@@ -24,8 +24,8 @@ from cclbench.schema import (
     SIDES,
     TABLES,
     WINDOW_SOURCES,
-    stored,
 )
+from cclbench.table_schema import stored
 
 UNFINISHED: Final = ".unfinished-"
 """What the names of scratch folders in a store begin with."""
