@@ -3,20 +3,25 @@
 
     python scripts/hardware_errors.py ../shared/fixtures/nccl_tests
 
-First what is missed on systems that nothing was learned from: by size, by class of machine, in ratios, and on
-the most ranks of a machine calibrated by fewer.  Then the sweeps of the folder and those of
-tests/hardware/published in two halves, each without what its own system taught; then calibrated,
-leaving out one node count, and one size, at a time; last what ring, tree and StragglAR cost on eight GPUs.
+First what is missed on systems that nothing was learned from: by size, by class of machine, in ratios, and
+on the most ranks of a machine calibrated by fewer. Then the sweeps of the folder and those of
+tests/hardware/published in two halves, each without what its own system taught; then calibrated, leaving
+out one node count, and one size, at a time, and by one, two or three sizes; last what ring, tree and
+StragglAR cost on eight GPUs.
 docs/hardware-model.md shows what it prints.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from random import Random
+from typing import Final
 
 import numpy as np
+from msgspec import structs
 from public_sweeps import HALVES, MISCONFIGURED, Public, given, published, usable
 from unseen_machines import (
     Missed,
@@ -29,14 +34,19 @@ from unseen_machines import (
     together,
 )
 
-from cclbench.hardware.calibration import deviations, left_out_by_nodes, left_out_by_size
+from cclbench.hardware.calibration import Calibration, deviations, left_out_by_nodes, left_out_by_size
 from cclbench.hardware.catalog import system
 from cclbench.hardware.collectives import Refusal, price
 from cclbench.hardware.deviation import BANDS, Deviation, summary
 from cclbench.hardware.residual_learning import Observed
 from cclbench.hardware.residuals import Residuals, residuals, using
+from cclbench.hardware.sweep import Sweep
 from cclbench.units import humanise
 
+DRAWS: Final = 20
+"""How often so many of a sweep's sizes are drawn."""
+_FEW: Final = 5
+"""Sizes of a sweep of which none could be held out."""
 Known = Sequence[tuple[Public, Observed]]
 ByNumber = Iterable[tuple[int, Missed]]
 
@@ -142,6 +152,53 @@ def alone(title: str, known: Sequence[Public], every: str, by: Mapping[str, Resi
     return refused
 
 
+def subsets(count: int, known: int | str) -> list[tuple[int, ...]]:
+    """Which of so many sizes calibrate: `DRAWS` draws of so many, the two ends, or all but each in turn."""
+    if known == "the two ends":
+        return [(0, count - 1)]
+    if known == "all but one":
+        return [tuple(at for at in range(count) if at != out) for out in range(count)]
+    chance = Random(1)  # noqa: S311 - wants repeating, not guessing
+    return [tuple(sorted(chance.sample(range(count), int(known)))) for _ in range(DRAWS)]
+
+
+def part(sweep: Sweep, chosen: Iterable[int]) -> Sweep:
+    """A sweep's sizes at those places."""
+    at = list(chosen)
+    return structs.replace(
+        sweep, bytes=tuple(sweep.bytes[i] for i in at), seconds=tuple(sweep.seconds[i] for i in at)
+    )
+
+
+def by_few_sizes(known: Sequence[Public], by: Mapping[str, Residuals]) -> None:
+    """Prints errors at the sizes of a sweep that did not calibrate, by how many did."""
+    print("\nCalibrated by few sizes of a sweep, at all its others: medians over machines\n")
+    print(
+        "| sizes known | machines | from the catalog alone | calibrated | in band | worse than the catalog |"
+    )
+    print("| --- | ---: | ---: | ---: | ---: | ---: |")
+    for how in (1, 2, 3, "the two ends", "all but one"):
+        errors = defaultdict[str, list[tuple[float, float, bool]]](list)
+        for public in known:
+            sweep, machine = public.sweep, system(public.system)
+            with using(by.get(public.system, residuals())):
+                for chosen in subsets(len(sweep.bytes), how) if len(sweep.bytes) > _FEW else ():
+                    rest = part(sweep, (at for at in range(len(sweep.bytes)) if at not in chosen))
+                    calibration = Calibration(machine.id, (part(sweep, chosen),))
+                    without, found = deviations(rest, machine), deviations(rest, machine, calibration)
+                    assert not isinstance(without, Refusal)  # noqa: S101  (`usable` have a price)
+                    assert not isinstance(found, Refusal)  # noqa: S101
+                    errors[public.machine] += [
+                        (abs(one.error), abs(other.error), other.within)
+                        for one, other in zip(without, found, strict=True)
+                    ]
+        rows = np.array([np.median(own, axis=0) for own in errors.values()])
+        inside = np.mean([within for own in errors.values() for *_, within in own])
+        worse = int((rows[:, 1] > rows[:, 0]).sum())
+        alone, calibrated, _ = np.median(rows, axis=0)
+        print(f"| {how} | {len(rows)} | {alone:.1%} | {calibrated:.1%} | {inside:.0%} | {worse} |")
+
+
 def eight(machine: str) -> list[str]:
     """Lines of ring, tree and StragglAR in Simple on eight GPUs of a machine, by size."""
     lines = []
@@ -189,6 +246,8 @@ def main() -> int:
         if not isinstance(found, Refusal):
             rows.append(row(public.file, found))
     table("Calibrated by the sweep itself, one size left out", rows)
+
+    by_few_sizes([public for public, _ in known], by)
 
     print("\nAll-reduce of eight GPUs in one node, Simple protocol, from the catalog alone\n")
     print("| system, S | ring | tree | StragglAR, from the last arrival on | tree / ring | StragglAR saves |")

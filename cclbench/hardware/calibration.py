@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calibration of the collective model by measured sweeps, and how good it is without what it was given.
 
-What sweeps tell is the machine's deviation, log(measured / expected) by size.  A group that was swept is
-interpolated in log time over log size, piecewise linearly, so monotone between points.  Another rank
-count takes the deviation interpolated over log ranks.  Beyond what was measured, in ranks or in sizes, and
-for another collective, the deviation shrinks toward 0 by what `residuals` say is kept, so that times
-return to the model's, and the band grows to that of a machine nobody measured.
+What sweeps tell is the machine's deviation, log(measured / expected) by size: between two sizes it is
+interpolated over log size, and another rank count takes the deviation interpolated over log ranks.  Away from
+what was measured, in ranks or in sizes, and for another collective, the deviation shrinks toward 0 by what
+`residuals` say is kept, so that times return to the model's, and the band grows to that of a machine nobody
+measured.
 """
 
 from __future__ import annotations
@@ -106,16 +106,15 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             tiers = "on several nodes" if group.nodes > 1 else "on one node"
             reason = f"no sweep that calibrates is of such a group {tiers}: from the catalog alone"
             return replace(spec, reason="; ".join(filter(None, (reason, spec.reason))))
-        beyond = _octaves_beyond([sweep for _, sweep in known], spec.sizes)
+        known = [pair for pair in known if _same(*pair, group, spec)] or known
+        away = np.min([_octaves_away(sweep, spec.sizes) for _, sweep in known], axis=0)
         deviation, shared, reason = _of_ranks(known, spec)
-        exact = next((sweep for own, sweep in known if _same(own, sweep, group, spec)), None)
         times = spec.time_s * np.exp(deviation)
-        if exact is not None:
-            times = _interpolated(exact, spec.sizes, times)
-        if beyond.any():
-            reason += "; beyond the sizes measured it returns to the model, less surely with each doubling"
+        if (away > 1).any():
+            reason += "; away from the sizes measured it returns to the model, less surely with each doubling"
         learned = residuals()
-        forgotten = np.sqrt(1 - (shared * learned.kept.size**beyond) ** 2)
+        # Leaving sizes out has shown what is missed at twice a measured size.
+        forgotten = np.sqrt(1 - (shared * learned.kept.at_size(np.maximum(away - 1, 0))) ** 2)
         missed = _spread(self.by_size, spec.sizes)
         low, high = (np.hypot(missed, forgotten * width) for width in learned.spread(spec.sizes))
         algbw = spec.sizes / times
@@ -276,30 +275,20 @@ def _of_ranks(known: Sequence[tuple[Group, Sweep]], spec: Prediction) -> tuple[F
 
 
 def _deviation(sweep: Sweep, group: Group, sizes: Floats) -> Floats:
-    """log(measured / expected) by size; beyond the sweep's ends the end's times kept.size each doubling."""
+    """log(measured / expected) by size, of which a share is kept so many doublings from a measured size."""
     spec = price_group(sweep.kind, sweep.sizes, group, library_version=sweep.library_version)
     if isinstance(spec, Refusal):
         raise UsageError(f"{sweep.name} cannot be priced: {spec.reason}")
-    nearest = np.interp(
+    between = np.interp(
         np.log(np.maximum(sizes, 1.0)), np.log(sweep.sizes), np.log(sweep.times / spec.time_s)
     )
-    return np.asarray(nearest * residuals().kept.size ** _octaves_beyond([sweep], sizes), np.float64)
+    return np.asarray(between * residuals().kept.at_size(_octaves_away(sweep, sizes)), np.float64)
 
 
-def _interpolated(sweep: Sweep, sizes: Floats, beyond: Floats) -> Floats:
-    """Measured times in between, straight in log time over log size, and `beyond` outside."""
-    inside = (sizes >= sweep.bytes[0]) & (sizes <= sweep.bytes[-1])
-    between = np.interp(np.log(np.maximum(sizes, 1.0)), np.log(sweep.sizes), np.log(sweep.times))
-    return np.where(inside, np.exp(between), beyond)
-
-
-def _octaves_beyond(known: Sequence[Sweep], sizes: Floats) -> Floats:
-    """Doublings between each size and the sizes that any of the sweeps has; 0 of none."""
-    if not known:
-        return np.zeros(sizes.shape)
-    least, most = min(sweep.bytes[0] for sweep in known), max(sweep.bytes[-1] for sweep in known)
-    size = np.maximum(sizes, 1.0)
-    return np.asarray(np.log2(np.maximum(np.maximum(least / size, size / most), 1.0)), np.float64)
+def _octaves_away(sweep: Sweep, sizes: Floats) -> Floats:
+    """Doublings between each size and the nearest that the sweep has."""
+    apart = np.log2(np.maximum(sizes, 1.0))[:, None] - np.log2(sweep.sizes)
+    return np.asarray(np.abs(apart).min(axis=1), np.float64)
 
 
 def _spread(errors: Mapping[str, LeftOut], sizes: Floats) -> Floats:

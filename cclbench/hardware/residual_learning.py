@@ -28,6 +28,8 @@ LEAST_SYSTEMS: Final = 5
 _LEVELS: Final = 4
 _MOST_OCTAVES: Final = 3
 """Doublings of the ranks over which a share is learned: farther ones no two machines of the sweeps have."""
+_MOST_SIZE_OCTAVES: Final = 4
+"""Doublings of the size over which a share is learned: farther away another algorithm or protocol runs."""
 _LEAST_MACHINES: Final = 2
 """Machines that must have been swept so many doublings apart: what one shows is its own."""
 # A median of n normal values varies by π/2 times what their mean does.
@@ -74,7 +76,7 @@ def learned(sweeps: Sequence[Observed]) -> Residuals:
     """The table; the spread is that of systems left out one at a time, so that bands are of unseen ones."""
     centre = _centre(sweeps)
     low, high = _spread(sweeps)
-    without = Residuals(centre, low, high, Kept((), 0.0, 0.0))
+    without = Residuals(centre, low, high, Kept((), 0.0, ()))
     return Residuals(centre, low, high, _kept(sweeps, without))
 
 
@@ -143,7 +145,7 @@ def _spread(sweeps: Sequence[Observed]) -> tuple[tuple[float, ...], tuple[float,
     missed: list[tuple[Observed, Floats]] = []
     for system in systems:
         rest = [sweep for sweep in sweeps if sweep.system != system]
-        by = Residuals(_centre(rest), (), (), Kept((), 0.0, 0.0))
+        by = Residuals(_centre(rest), (), (), Kept((), 0.0, ()))
         missed += [
             (own, own.residual - by.correction(own.setting, own.sizes))
             for own in sweeps
@@ -164,7 +166,7 @@ def _spread(sweeps: Sequence[Observed]) -> tuple[tuple[float, ...], tuple[float,
 def _kept(sweeps: Sequence[Observed], by: Residuals) -> Kept:
     """Slopes k with the least Σ |y − k x| over pairs of deviations of one machine, from 0 to 1.
 
-    More doublings of the ranks keep no larger share than fewer.
+    More doublings of the ranks or the size keep no larger share than fewer.
     """
     left = []
     for own in sweeps:
@@ -194,8 +196,12 @@ def _kept(sweeps: Sequence[Observed], by: Residuals) -> Kept:
     for octaves in range(1, _MOST_OCTAVES + 1):
         share = pairs(partial(apart, octaves), _LEAST_MACHINES)
         ranks.append(round(min(share, *ranks, 1.0), 3))
-    sizes = [(own[s], own[t]) for _, own in left for s in own for t in (s / 2, s * 2) if t in own]
-    return Kept(tuple(ranks), round(pairs(other_kind), 3), round(slope(sizes), 3))
+    sizes = list[float]()
+    for octaves in range(1, _MOST_SIZE_OCTAVES + 1):
+        far = 2.0**octaves
+        both = [(own[s], own[t]) for _, own in left for s in own for t in (s / far, s * far) if t in own]
+        sizes.append(round(min(slope(both), *sizes, 1.0), 3))
+    return Kept(tuple(ranks), round(pairs(other_kind), 3), tuple(sizes))
 
 
 def slope(pairs: Sequence[tuple[float, float]]) -> float:

@@ -60,19 +60,28 @@ class Setting:
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """The share of a deviation that is found again: among other ranks, another collective, twice the size.
+    """The share of a deviation that is found again: among other ranks, another collective, at other sizes.
 
-    `ranks` are the shares at 2, 4, 8, ... times the ranks, or as many times fewer; beyond the last none is.
+    `ranks` and `sizes` are the shares at 2, 4, 8, ... times the ranks or the size, or at as many times fewer;
+    beyond the last none is.
     """
 
     ranks: tuple[float, ...]
     kind: float
-    size: float
+    sizes: tuple[float, ...]
 
     def among(self, octaves: ArrayLike) -> Floats:
         """The share that is found again so many doublings of the ranks away, straight between whole ones."""
-        shares = (1.0, *self.ranks, 0.0)
-        return np.interp(np.asarray(octaves, np.float64), np.arange(len(shares)), shares)
+        return _share(self.ranks, octaves)
+
+    def at_size(self, octaves: ArrayLike) -> Floats:
+        """The share that is found again so many doublings of the size away, straight between whole ones."""
+        return _share(self.sizes, octaves)
+
+
+def _share(shares: tuple[float, ...], octaves: ArrayLike) -> Floats:
+    every = (1.0, *shares, 0.0)
+    return np.interp(np.abs(np.asarray(octaves, np.float64)), np.arange(len(every)), every)
 
 
 class Swept(msgspec.Struct, frozen=True):
@@ -109,14 +118,14 @@ class Residuals(msgspec.Struct, frozen=True):
         """Correlation of two deviations whose sizes are so many doublings apart.
 
         0 between machines, and between one node and several of one machine; else
-        kept.among(|log2 ranks / ranks|) · kept.kind where collectives differ · kept.size^octaves.
+        kept.among(|log2 ranks / ranks|) · kept.kind where collectives differ · kept.at_size(octaves).
         """
         if (one.machine, one.several_nodes) != (other.machine, other.several_nodes):
             return np.zeros(np.shape(octaves))
         shared = float(self.kept.among(abs(np.log2(one.ranks / other.ranks))))
         if one.kind != other.kind:
             shared *= self.kept.kind
-        return np.asarray(shared * self.kept.size ** np.abs(octaves), np.float64)
+        return np.asarray(shared * self.kept.at_size(octaves), np.float64)
 
 
 class Table(msgspec.Struct, frozen=True):

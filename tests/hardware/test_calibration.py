@@ -51,9 +51,11 @@ NODE = System(
     "ampere",
     "intel",
 )
+HALVES = tuple(0.5**octaves for octaves in range(1, 17))
+"""Half is kept at twice the size, a quarter at four times, ..."""
 SIZES = tuple(4**power for power in range(2, 16))
 LEARNED = Residuals(
-    {}, low=(0.3, 0.3, 0.3), high=(0.6, 0.6, 0.6), kept=Kept(ranks=(0.5, 0.25), kind=0.25, size=0.5)
+    {}, low=(0.3, 0.3, 0.3), high=(0.6, 0.6, 0.6), kept=Kept(ranks=(0.5, 0.25), kind=0.25, sizes=HALVES)
 )
 """Formulas right in the middle; half of a deviation is left on twice the ranks, and at twice the size."""
 
@@ -98,14 +100,34 @@ def test_a_machine_like_the_model_is_the_model() -> None:
     assert predicted(found, 1e6, 16).basis == "calibrated"
 
 
-def test_a_swept_group_is_interpolated_between_its_sizes() -> None:
-    """Between 4 and 16 MiB in log time over log size: 8 MiB is their geometric mean, whatever the model."""
-    sweep = Sweep("all_reduce", 4, 1, (2**20, 2**22, 2**24), (1e-3, 2e-3, 8e-3))
-    by = calibrated(sweep)
-    found = predicted(by, 2**23, 4)
-    assert found.time_s[0] == pytest.approx(4e-3)
-    assert found.reason is not None
-    assert "measured among 4 ranks" in found.reason
+def factors(*by_size: float) -> Sweep:
+    """A sweep of four ranks at SIZES[6], SIZES[7], ... that takes so many times the formulas' time."""
+    model = swept(1)
+    at = slice(6, 6 + len(by_size))
+    times = [time * factor for time, factor in zip(model.seconds[at], by_size, strict=True)]
+    return msgspec.structs.replace(model, bytes=SIZES[at], seconds=tuple(times))
+
+
+def test_the_deviation_is_interpolated_between_sizes() -> None:
+    """Twice and eight times the model, two doublings apart: in between four times, of which half is kept."""
+    by = Calibration("node", (factors(2.0, 8.0),))
+    found = predicted(by, 2 * SIZES[6], 4)
+    assert found.time_s[0] / found.formula_s[0] == pytest.approx(2.0)
+    assert found.reason == "measured among 4 ranks on 1 node(s)"
+    at = predicted(by, SIZES[7], 4)
+    assert at.time_s[0] / at.formula_s[0] == pytest.approx(8.0)
+
+
+@pytest.mark.parametrize("known", [(0,), (7,), (13,), (0, 13), (0, 6, 13)])
+def test_a_machine_like_the_model_is_the_model_by_any_sizes(known: tuple[int, ...]) -> None:
+    """Its latency and its rate are in the model, and in no straight line between two sizes."""
+    model = swept(2)
+    some = msgspec.structs.replace(
+        model, bytes=tuple(SIZES[at] for at in known), seconds=tuple(model.seconds[at] for at in known)
+    )
+    found = deviations(model, NODE, Calibration("node", (some,)))
+    assert isinstance(found, list)
+    assert max(abs(each.error) for each in found) < 1e-9
 
 
 def test_the_ratio_is_interpolated_over_node_counts() -> None:
@@ -177,11 +199,10 @@ def test_leave_one_out_errors_are_reported() -> None:
     """A machine that is the model: nothing is missed; one wild size is missed by what it is off."""
     clean = calibrated(swept(2), swept(4), swept(8))
     assert max(own.p90 for own in clean.by_nodes.values()) < 1e-9
-    sweep = Sweep("all_reduce", 4, 1, (2**20, 2**21, 2**22), (1e-3, 8e-3, 4e-3))
+    sweep = factors(2.0, 16.0, 4.0)
     left = left_out_by_size(sweep, NODE)
     assert isinstance(left, list)
-    assert left[1].predicted_s == pytest.approx(2e-3)
-    assert left[1].error == pytest.approx(-0.75)
+    assert left[1].error == pytest.approx(2 ** (1.5 / 4) / 16 - 1)
     reported = calibrated(sweep).by_size["64 KiB to 16 MiB"]
     low, middle, high = sorted(abs(one.error) for one in left)
     assert low < middle < high
@@ -346,8 +367,8 @@ def test_beyond_the_sizes_measured_it_says_so() -> None:
     )
     assert isinstance(inside, Prediction)
     assert isinstance(beyond, Prediction)
-    assert "beyond the sizes" not in (inside.reason or "")
-    assert "beyond the sizes measured it returns" in (beyond.reason or "")
+    assert "away from the sizes" not in (inside.reason or "")
+    assert "away from the sizes measured it returns" in (beyond.reason or "")
     assert beyond.high_s[0] / beyond.time_s[0] > inside.high_s[0] / inside.time_s[0]
     assert beyond.time_s[0] == pytest.approx(16 * 2 ** (1 / 16 - 1) * inside.time_s[0], rel=0.1)
 
@@ -415,17 +436,12 @@ def test_a_calibrated_bandwidth_is_of_its_own_time() -> None:
     assert found.busbw == pytest.approx(2 * 7 / 8 * found.algbw)
 
 
-def test_between_the_sizes_of_a_sweep_its_ends_are_measured() -> None:
-    """From 1 to 4 MiB its own times, at half of the least size the model times √8."""
-    sweep = Sweep("all_reduce", 4, 1, (2**20, 2**22), (1e-3, 4e-3))
-    by = Calibration("node", (sweep,))
-    assert [predicted(by, size, 4).time_s[0] for size in (2**20, 2**21, 2**22)] == (
-        pytest.approx([1e-3, 2e-3, 4e-3])
-    )
-    for size in (2**20 - 1, 2**22 + 1):
-        assert "beyond the sizes measured" in (predicted(by, size, 4).reason or "")
-    half, end = predicted(by, 2**19, 4), predicted(by, 2**20, 4)
-    assert half.time_s / half.formula_s == pytest.approx((1e-3 / end.formula_s) ** 0.5)
+def test_sizes_that_were_measured_are_as_measured() -> None:
+    """At both sizes its own times, at half of the least size the model times √8."""
+    by = Calibration("node", (factors(8.0, 3.0),))
+    found = predicted(by, SIZES[6], 4), predicted(by, SIZES[7], 4), predicted(by, SIZES[6] // 2, 4)
+    assert [float(each.time_s[0] / each.formula_s[0]) for each in found] == pytest.approx([8.0, 3.0, 8**0.5])
+    assert "away from the sizes measured" in (predicted(by, SIZES[6] // 2 - 1, 4).reason or "")
     assert predicted(by, 0, 4).time_s[0] == pytest.approx(predicted(by, 1, 4).time_s[0], rel=0.1)
 
 

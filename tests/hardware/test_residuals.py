@@ -25,7 +25,7 @@ LEARNED = Residuals(
     {"rings and trees": (0.1, 0.2, 0.3), "ib-verbs": (0.0, 0.1, 0.0), "switch": (1.0, 1.0, 1.0)},
     low=(0.3, 0.3, 0.3),
     high=(0.4, 0.4, 0.4),
-    kept=Kept(ranks=(0.5, 0.25), kind=0.25, size=0.5),
+    kept=Kept(ranks=(0.5, 0.25), kind=0.25, sizes=tuple(0.5**n for n in range(1, 9))),
 )
 MIDDLE = np.array([KNOTS[1]])
 
@@ -276,5 +276,5 @@ def test_the_table_says_something_and_not_too_much() -> None:
     assert all(abs(figure) < 0.2 for own in table.centre.values() for figure in own)
     assert table.low[2] < table.low[0] < 1
     assert table.high[2] < table.high[0] < 1.5
-    assert all(0 < share < 1 for share in (table.kept.ranks[0], table.kept.kind, table.kept.size))
+    assert all(0 < share < 1 for share in (table.kept.ranks[0], table.kept.kind, *table.kept.sizes))
     assert table.kept.ranks == tuple(sorted(table.kept.ranks, reverse=True))
