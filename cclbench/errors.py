@@ -10,18 +10,32 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
+from cclbench.text import printable
+
 _LISTED = 12
 """How many known names a hint lists where none is near."""
 
 
 class CclbenchError(Exception):
-    """Base of all errors raised on purpose; `exit_code` is the command line's answer."""
+    """Base of all errors raised on purpose; `exit_code` is the command line's answer.
+
+    `what` is a line or several; whatever names stand in them, no line holds a control character.
+    """
 
     exit_code = 4
 
-    def __init__(self, what: str, *, where: str | None = None, hint: str | None = None) -> None:
-        self.what, self.where, self.hint = what, where, hint
+    def __init__(
+        self, what: str | Sequence[str], *, where: str | None = None, hint: str | None = None
+    ) -> None:
+        # Names in it may hold line breaks, and bytes that no table or document takes.
+        self.lines = tuple(map(printable, [what] if isinstance(what, str) else what))
+        self.where, self.hint = (None if text is None else printable(text) for text in (where, hint))
         super().__init__(str(self))
+
+    @property
+    def what(self) -> str:
+        """What is wrong: the lines."""
+        return "\n".join(self.lines)
 
     def __str__(self) -> str:
         located = f"{self.where}: {self.what}" if self.where else self.what
@@ -29,7 +43,7 @@ class CclbenchError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Workers send errors back to the parent; keyword-only arguments need help to survive it.
-        return _rebuild, (type(self), self.what, self.where, self.hint)
+        return _rebuild, (type(self), self.lines, self.where, self.hint)
 
 
 class CheckFailed(CclbenchError):  # noqa: N818  (it is the check that failed, not the program)
@@ -55,8 +69,10 @@ def install_hint(extra: str, *others: str) -> str:
     return " ".join(("in cclbench's repository: pip install", f"'.[{extra}]'", *others))
 
 
-def _rebuild(kind: type[CclbenchError], what: str, where: str | None, hint: str | None) -> CclbenchError:
-    return kind(what, where=where, hint=hint)
+def _rebuild(
+    kind: type[CclbenchError], lines: Sequence[str], where: str | None, hint: str | None
+) -> CclbenchError:
+    return kind(lines, where=where, hint=hint)
 
 
 def _close(name: str, known: Sequence[str]) -> list[str]:

@@ -18,6 +18,7 @@ import msgspec
 
 from cclbench.engine import Progress
 from cclbench.errors import InputError, UsageError, near
+from cclbench.file_names import path_of, stored_name
 from cclbench.formats import READERS
 from cclbench.formats.recognition import head_of, recognised
 from cclbench.formats.unread import UnreadFormatError, refuse_unread
@@ -43,7 +44,7 @@ Listed = tuple[Path, str, str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One trace file: `name` is its path within the source."""
+    """One trace file: `name` is its path within the source, as `stored_name` has it."""
 
     path: Path
     name: str
@@ -110,7 +111,7 @@ class Source:
 
     def told(self, path: Path) -> str:
         """A path of it as people know it."""
-        return self.as_named(str(path))
+        return self.as_named(stored_name(path))
 
     @property
     def name(self) -> str:
@@ -185,7 +186,7 @@ def find(
         raise InputError("is neither a file nor a folder", where=str(path))
     if path.suffix.lower() in _CARD_SUFFIXES:
         return _of_card(path, elsewhere or {}, hashing)
-    return _source(path, None, hashing([(path, path.name, _required(path), ())]))
+    return _source(path, None, hashing([(path, stored_name(path.name), _required(path), ())]))
 
 
 def _unreadable(path: Path, error: OSError | ValueError) -> InputError:
@@ -214,7 +215,7 @@ def _of_card(path: Path, elsewhere: Mapping[str, Path], hashing: _Hashing) -> So
         raise InputError("lists no traces under evidence.traces", where=str(path), hint=hint)
     found = []
     for trace in loaded.evidence.traces:
-        file = elsewhere.get(trace.path, loaded.root / trace.path)
+        file = elsewhere.get(trace.path, loaded.root / path_of(trace.path))
         if not file.is_file():
             hint = f"fetch it from {trace.url}" if trace.url else f"card: {path}"
             raise InputError("the card names this trace, and it is missing", where=str(file), hint=hint)
@@ -231,7 +232,7 @@ def _of_folder(folder: Path, hashing: _Hashing) -> Source:
     cards, ignored, unread = list[str](), list[str](), dict[str, UnreadFormatError]()
     found: list[Listed] = []
     for path in _within(folder):
-        name = path.relative_to(folder).as_posix()
+        name = stored_name(path.relative_to(folder))
         if path.suffix.lower() in _CARD_SUFFIXES:
             (cards if _CARD_KEY.search(head_of(path)) else ignored).append(name)
             continue
@@ -253,7 +254,7 @@ def _of_folder(folder: Path, hashing: _Hashing) -> Source:
     if not found:
         what = "none of its files is a trace" if ignored or cards else "the folder is empty"
         raise InputError(what, where=str(folder), hint=f"readers: {', '.join(READERS)}")
-    source = _source(folder, folder / cards[0] if cards else None, hashing(found), tuple(ignored))
+    source = _source(folder, folder / path_of(cards[0]) if cards else None, hashing(found), tuple(ignored))
     return replace(source, unread={name: error.what for name, error in unread.items()})
 
 

@@ -86,7 +86,7 @@ def _of_files(files: Iterable[SourceFile]) -> SweepsRead:
         try:
             own, unused = sweeps_of(timings, None if version is None else str(version), source=file.name)
         except InputError as error:
-            raise InputError(error.what, where=str(file.path), hint=error.hint) from None
+            raise InputError(error.lines, where=str(file.path), hint=error.hint) from None
         found.add(own, (*read.left_out.items(), *unused.items()))
         found.stated.append(_stated(file.name, read.facts, own))
     return found

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import Final
 
+from cclbench.file_names import escaped, utf8_text
+
 _LONGEST_QUOTED = 80
 _LONGEST_TOLD: Final = 2000
 # An underscore within a word formats nothing.
@@ -17,7 +19,27 @@ _FORMATS: Final = re.compile(r"([\\`*\[\]|~#$]|(?<![^\W_])_|_(?![^\W_]))")
 
 def printable(text: str) -> str:
     """`text` without anything that steers a terminal: such characters, line breaks too, become escapes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else escaped(c) for c in text)
+
+
+def printable_lines(text: str) -> str:
+    """As `printable`, with its line breaks as they are."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def printable_json(text: str) -> str:
+    """JSON of the same value, in which escapes stand for what is not printable.
+
+    What UTF-8 does not hold becomes text: a byte of a file name `\\xHH`, another half character `\\uHHHH`.
+    """
+    lines = (line if line.isprintable() else "".join(map(_json_character, line)) for line in text.split("\n"))
+    return "\n".join(lines)
+
+
+def _json_character(character: str) -> str:
+    if character.isprintable():
+        return character
+    return json.dumps(utf8_text(character))[1:-1]
 
 
 def bounded(text: str) -> str:
@@ -42,10 +64,10 @@ def first_few(texts: Sequence[str], most: int = 3) -> str:
     return ", ".join(texts[:most]) + (", ..." if len(texts) > most else "")
 
 
-def listed(lines: Sequence[str], most: int, indent: str = "") -> str:
+def listed(lines: Sequence[str], most: int, indent: str = "") -> list[str]:
     """The first `most` lines, and one that says how many more there are."""
     more = [f"and {len(lines) - most} more"] if len(lines) > most else []
-    return "\n".join(f"{indent}{line}" for line in [*lines[:most], *more])
+    return [f"{indent}{line}" for line in [*lines[:most], *more]]
 
 
 def as_markdown(text: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from cclbench.card.consistency import Finding
 from cclbench.card.fields import field
 from cclbench.diagnostics import Problem, dotted
+from cclbench.file_names import path_of
 from cclbench.yaml_file import Document
 
 _ELSEWHERE = "the file is not here: fetch it to have it checked"
@@ -51,17 +52,18 @@ def _file(entry: Mapping[str, Any], root: FilePath, contents: bool) -> Iterator[
         yield "path", reason
     elif "url" in entry and not {"sha256", "bytes"} <= entry.keys():
         yield "url", "needs sha256 and bytes beside it: they say what the file there must be"
-    elif contents and "url" in entry and not (root / path).exists():
+    elif contents and "url" in entry and not (root / path_of(path)).exists():
         yield "url", _ELSEWHERE
     elif contents:
         try:
-            yield from _contents(entry, root / path)
+            yield from _contents(entry, root / path_of(path))
         except OSError as error:
             yield "path", f"cannot be read: {error.strerror}"
 
 
 def _strays(path: str, root: FilePath) -> str | None:
     """Why `path` isn't a path inside `root`, or None."""
+    path = path_of(path)
     pure = PurePosixPath(path)
     if pure.is_absolute() or PureWindowsPath(path).anchor or "\\" in path or "\0" in path:
         return "must be a relative path with forward slashes"

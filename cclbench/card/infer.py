@@ -16,6 +16,7 @@ from cclbench.card.fields import filled
 from cclbench.card.model import Trace
 from cclbench.card.write import render
 from cclbench.errors import UsageError
+from cclbench.file_names import stored_name
 from cclbench.text import shown
 
 
@@ -172,5 +173,5 @@ def rooted(facts: CardFacts, root: Path) -> CardFacts:
                 where=trace.path,
                 hint="put the card (-o) into a folder above the traces",
             )
-        traces.append(structs.replace(trace, path=path.relative_to(root.resolve()).as_posix()))
+        traces.append(structs.replace(trace, path=stored_name(path.relative_to(root.resolve()))))
     return replace(facts, traces=tuple(traces))

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from keyword import iskeyword
 from types import FrameType
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 import click
 
@@ -28,6 +28,7 @@ from cclbench import __version__
 from cclbench.cli import options
 from cclbench.cli.failures import CLOSED_PIPE, INTERRUPTED, TERMINATED, tell, warn
 from cclbench.errors import near
+from cclbench.present.terminal.streams import printable_streams
 
 # The summaries stand here too, so that `--help` need not import a command to list it.
 COMMANDS: Final = {
@@ -188,9 +189,8 @@ def cli() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; the only place where errors become messages."""
     session = options.Session()
-    with warnings.catch_warnings(), _signals_clean_up() as came:
+    with warnings.catch_warnings(), printable_streams(), _signals_clean_up() as came:
         warnings.showwarning = warn
-        _tolerate_narrow_encodings(sys.stdout, sys.stderr)
         try:
             code = cli.main(argv, prog_name=_PROGRAM, standalone_mode=False, obj=session)
             sys.stdout.flush()
@@ -211,12 +211,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _tell_ended(*, terminated: bool) -> int:
     click.echo("terminated" if terminated else "interrupted", err=True)
     return TERMINATED if terminated else INTERRUPTED
-
-
-def _tolerate_narrow_encodings(*streams: TextIO) -> None:
-    for stream in streams:
-        with suppress(AttributeError):  # a test's or a notebook's stream
-            stream.reconfigure(errors="replace")  # type: ignore[attr-defined]
 
 
 def _drop_output() -> None:

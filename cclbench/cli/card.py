@@ -12,6 +12,8 @@ import click
 
 from cclbench.cli import options
 from cclbench.errors import CheckFailed, InputError, UsageError
+from cclbench.file_names import stored_name
+from cclbench.present.terminal.streams import say
 
 _output = click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Write to this file, not to stdout."
@@ -39,6 +41,7 @@ def validate(cards: Sequence[Path], as_json: bool) -> None:
     """
     from cclbench.card import validate as problems_of
     from cclbench.diagnostics import Problem
+    from cclbench.text import printable
 
     rows: list[dict[str, Any]] = []
     unreadable = 0
@@ -47,11 +50,17 @@ def validate(cards: Sequence[Path], as_json: bool) -> None:
             found = problems_of(path)
             valid = all(problem.severity != "error" for problem in found)
             lines = [*(f"{problem.severity}: {problem}" for problem in found)]
-            lines.append(f"{path}: {'valid' if valid else 'invalid'}")
+            lines.append(f"{printable(str(path))}: {'valid' if valid else 'invalid'}")
         except InputError as error:
             unreadable += 1
-            found, valid, lines = [Problem("error", str(path), None, "", str(error))], False, [str(error)]
-        rows.append({"file": str(path), "valid": valid, "problems": [problem.row() for problem in found]})
+            found, valid, lines = (
+                [Problem("error", stored_name(path), None, "", str(error))],
+                False,
+                [str(error)],
+            )
+        rows.append(
+            {"file": stored_name(path), "valid": valid, "problems": [problem.row() for problem in found]}
+        )
         if not as_json:
             click.echo("\n".join(lines))
     if as_json:
@@ -78,23 +87,21 @@ def upgrade(path: Path, output: Path | None, force: bool, as_json: bool) -> None
 
     result = upgraded(path)
     for warning in result.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        say(f"warning: {warning}")
     if output is not None or not as_json:
         _write(result.text, output, force)
     if as_json:
         _print_json(
             {
                 "schema": "card-upgrade.v1",
-                "file": str(path),
+                "file": stored_name(path),
                 "card": result.text,
                 "warnings": [warning.row() for warning in result.warnings],
                 "problems": [problem.row() for problem in result.problems],
             }
         )
     if result.problems:
-        raise CheckFailed(
-            "the upgraded card is not valid:\n" + "\n".join(map(str, result.problems)), where=str(path)
-        )
+        raise CheckFailed(["the upgraded card is not valid:", *map(str, result.problems)], where=str(path))
 
 
 @card.command()
@@ -107,7 +114,7 @@ def show(path: Path, as_json: bool) -> None:
 
     loaded = load(path)
     if as_json:
-        _print_json({"schema": "card.v2", "file": str(path), "card": loaded.raw})
+        _print_json({"schema": "card.v2", "file": stored_name(path), "card": loaded.raw})
         return
     from cclbench.present.terminal.card import fields
     from cclbench.present.terminal.output import console, grid
@@ -150,7 +157,7 @@ def new(traces: Path, output: Path | None, force: bool, store: Path) -> None:
     from cclbench.card_facts import card_facts
 
     facts = rooted(card_facts(traces, store=store), root_of(output) if output else Path.cwd())
-    _write(infer(facts, output.stem if output else None), output, force)
+    _write(infer(facts, stored_name(output.stem) if output else None), output, force)
 
 
 def _print_json(document: Any) -> None:
@@ -172,4 +179,4 @@ def _write(text: str, output: Path | None, force: bool) -> None:
         write_whole(text, output)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", where=str(output)) from error
-    click.echo(f"wrote {output}", err=True)
+    say(f"wrote {output}")

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from cclbench.cli import options
+from cclbench.present.terminal.streams import say
 
 
 @click.command()
@@ -56,4 +57,4 @@ def claims(names: tuple[str, ...], output: Path | None, store: Path, form: str, 
         from cclbench.present.claims_picture import draw_claims
 
         save_picture(lambda: draw_claims(examined.claims), output)
-        click.echo(f"wrote {output}", err=True)
+        say(f"wrote {output}")

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from cclbench.cli import options
+from cclbench.present.terminal.streams import say
 
 
 @click.command()
@@ -68,5 +69,5 @@ def compare(runs: tuple[str, ...], output: Path | None, form: str, verbosity: in
         )
     if output is not None:
         write(found, output)
-        click.echo(f"wrote {output}", err=True)
+        say(f"wrote {output}")
     require(found.checks)

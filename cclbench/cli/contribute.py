@@ -12,6 +12,7 @@ import click
 
 from cclbench.cli import options
 from cclbench.errors import CheckFailed
+from cclbench.file_names import stored_name
 
 if TYPE_CHECKING:
     from cclbench.contribute.completion import Gap
@@ -146,12 +147,12 @@ def _document(told: Contribution) -> dict[str, Any]:
     return {
         "schema": "contribution.v1",
         "id": told.place.id,
-        "card": str(told.place.card),
-        "calibration": str(told.place.calibration) if told.calibrated else None,
-        "manifest": str(told.place.manifest),
+        "card": stored_name(told.place.card),
+        "calibration": stored_name(told.place.calibration) if told.calibrated else None,
+        "manifest": stored_name(told.place.manifest),
         "files": [{"path": path, "bytes": size} for path, size in told.files],
         "scripts": list(told.scripts),
-        "uploads": [{"file": str(path), "url": url} for path, url in told.uploads],
+        "uploads": [{"file": stored_name(path), "url": url} for path, url in told.uploads],
         "left_out": list(told.left_out),
         "renamed": [{"from": old, "to": new} for old, new in told.renamed],
         "inferred": list(told.inferred),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cclbench.cli import options
+from cclbench.present.terminal.streams import say
 
 if TYPE_CHECKING:
     from cclbench.engine import Engine
@@ -72,5 +73,5 @@ def export(
         emit("table", document={}, rows=rows, columns=("step", "time"))
     if verbosity >= 0:
         for note in made.notes:
-            click.echo(f"note: {note}", err=True)
-        click.echo(f"wrote {output}", err=True)
+            say(f"note: {note}")
+        say(f"wrote {output}")

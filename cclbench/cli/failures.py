@@ -11,6 +11,7 @@ import click
 
 from cclbench.cli import options
 from cclbench.errors import CclbenchError, InputError
+from cclbench.present.terminal.streams import say
 
 INTERRUPTED: Final = 130
 CLOSED_PIPE: Final = 141
@@ -75,4 +76,4 @@ def warn(message: Warning | str, category: type[Warning], *_: object, **__: obje
     """
     if issubclass(category, RuntimeWarning):
         return
-    click.echo(f"warning: {message}", err=True)
+    say(f"warning: {message}")

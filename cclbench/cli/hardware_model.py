@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cclbench.cli import options
+from cclbench.present.terminal.streams import say
 
 if TYPE_CHECKING:
     from cclbench.hardware.calibration import Calibration
@@ -115,7 +116,7 @@ def validate(
         basis = "calibrated" if by else "from the catalog alone"
         title = f"{system.id}, model {basis}"
         save_picture(lambda: draw_model(panels(checked), title=title), plot)
-        click.echo(f"wrote {plot}", err=True)
+        say(f"wrote {plot}")
     refused = [each.found.reason for each in checked if isinstance(each.found, Refusal)]
     if refused and (fail_above is not None or len(refused) == len(checked)):
         raise CheckFailed(f"{len(refused)} of {len(checked)} sweeps cannot be priced: {refused[0]}")
@@ -171,7 +172,7 @@ def calibrate(
         if isinstance(each.found, Refusal):
             raise InputError(each.found.reason, where=each.sweep.name)
         if (own := each.summary) is not None and own.suspect:
-            click.echo(f"warning: {each.sweep.name}: {suspicion(own.slower)}", err=True)
+            say(f"warning: {each.sweep.name}: {suspicion(own.slower)}")
     found = _fitted(sweeps, system)
     write_calibration(found, output)
     rows = [
@@ -186,7 +187,7 @@ def calibrate(
         columns=_CALIBRATED,
         table=lambda: calibration_page(found, rows),
     )
-    click.echo(f"wrote {output}", err=True)
+    say(f"wrote {output}")
 
 
 def _stated_by(sources: tuple[str, ...], **reading: Any) -> System:
@@ -204,7 +205,7 @@ def _read(sources: tuple[str, ...], system: System, **reading: Any) -> list[Swee
     found = read_sweeps(sources, system, **reading)
     notes = [*found.caveats, *(f"not compared: {rows:,} rows {why}" for why, rows in found.left_out.items())]
     for note in notes:
-        click.echo(f"note: {note}", err=True)
+        say(f"note: {note}")
     return found.sweeps
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cclbench.cli import options
+from cclbench.file_names import stored_name
 
 if TYPE_CHECKING:
     from cclbench.published import Imported
@@ -47,7 +48,7 @@ def import_(source: str, file: Path, store: Path, form: str) -> None:
         document={
             "schema": "import.v1",
             "source": source,
-            "file": str(found.file),
+            "file": stored_name(found.file),
             "generated_at": found.generated_at,
             "flags": flags,
             "unknown_columns": dict(found.unknown_columns),

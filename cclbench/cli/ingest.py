@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from cclbench.cli import options
 from cclbench.errors import UsageError
+from cclbench.file_names import stored_name
 
 if TYPE_CHECKING:
     from cclbench.engine import Engine, Progress
@@ -100,10 +102,11 @@ def _shard(
 
 def _show_shards(shards: Sequence[tuple[Path, Shard]], form: str) -> None:
     from cclbench.present.terminal.output import emit
+    from cclbench.text import printable
 
     rows = [
         {
-            "shard": str(folder),
+            "shard": stored_name(folder),
             "index": shard.index + 1,
             "count": shard.count,
             "files": len(shard.files),
@@ -118,8 +121,9 @@ def _show_shards(shards: Sequence[tuple[Path, Shard]], form: str) -> None:
         rows=rows,
         columns=list(rows[0]),
         table=lambda: [
-            f"{folder}: {shard.words}, {len(shard.files)} of {len(shard.listing)} trace files;"
-            f" when all are made: cclbench merge {folder.with_suffix('')}.shard-*"
+            f"{printable(str(folder))}: {shard.words},"
+            f" {len(shard.files)} of {len(shard.listing)} trace files;"
+            f" when all are made: cclbench merge {quote(printable(str(folder.with_suffix(''))))}.shard-*"
             for folder, shard in shards
         ],
     )

@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 from cclbench.cli import options
+from cclbench.file_names import stored_name
 
 Rows = list[dict[str, Any]]
 
@@ -167,7 +168,7 @@ def _cards(_: Path) -> Rows:
             state = f"no: {errors} error{'s'[: errors != 1]}" if errors else "yes"
         except CclbenchError as error:
             value, state = {}, f"no: {error.what}"
-        told = {"id": value.get("id"), "valid": state, "path": str(path)}
+        told = {"id": value.get("id"), "valid": state, "path": stored_name(path)}
         rows.append({**told, "description": value.get("description")})
     return rows
 

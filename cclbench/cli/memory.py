@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cclbench.cli import options
+from cclbench.present.terminal.streams import say
 
 if TYPE_CHECKING:
     from cclbench.engine import Engine
@@ -64,4 +65,4 @@ def memory(
     )
     if plot is not None:
         plot_memory(found, plot, title=f"{opened.id}: memory over time")
-        click.echo(f"wrote {plot}", err=True)
+        say(f"wrote {plot}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cclbench.cli import options
+from cclbench.present.terminal.streams import say
 
 if TYPE_CHECKING:
     from cclbench.engine import Engine
@@ -45,7 +46,7 @@ def open_(run: str, output: Path | None, inference: bool, engine: Engine, store:
         check_trace(output)
     opened = open_run(run, store=store, engine=engine, inference=inference)
     if output is not None:
-        click.echo(f"wrote {output}: {write_trace(opened, output, **wishes)}", err=True)
+        say(f"wrote {output}: {write_trace(opened, output, **wishes)}")
         return
 
     from cclbench.present.perfetto.serve import serve
@@ -53,7 +54,7 @@ def open_(run: str, output: Path | None, inference: bool, engine: Engine, store:
 
     with temporary() as folder:
         path = folder / "trace.json.gz"
-        click.echo(f"{opened.id}: {write_trace(opened, path, **wishes)}", err=True)
+        say(f"{opened.id}: {write_trace(opened, path, **wishes)}")
         serve(path, _show)
     click.echo("the viewer has it", err=True)
 

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -16,6 +15,7 @@ from click.shell_completion import CompletionItem
 
 from cclbench.errors import CheckFailed, UsageError
 from cclbench.present.terminal import QUIET, RAW_CSV, VERBOSE
+from cclbench.present.terminal.streams import say
 
 if TYPE_CHECKING:
     from cclbench.engine import Engine
@@ -202,7 +202,7 @@ _form = _all(
         "--raw",
         is_flag=True,
         is_eager=True,
-        help="With --format csv: texts as they are, even those that a spreadsheet would run as formulas.",
+        help="With --format csv, to a file: texts as they are, even formulas and control characters.",
     ),
     click.option(
         "--format",
@@ -270,9 +270,8 @@ def _engine(ctx: click.Context, param: click.Parameter, value: str) -> Engine:
     from cclbench.engine import engine_of
 
     jobs, memory_bytes = ctx.params.pop("jobs", None), ctx.params.pop("memory_bytes", None)
-    tell = partial(click.echo, err=True)
     try:
-        return ctx.with_resource(engine_of(value, jobs=jobs, memory_bytes=memory_bytes, tell=tell))
+        return ctx.with_resource(engine_of(value, jobs=jobs, memory_bytes=memory_bytes, tell=say))
     except UsageError as error:
         raise click.BadParameter(str(error), ctx, param) from None
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cclbench.cli import options
+from cclbench.present.terminal.streams import say
 
 if TYPE_CHECKING:
     from cclbench.engine import Engine
@@ -45,4 +46,4 @@ def report(run: str, output: Path, inference: bool, engine: Engine, store: Path,
         text = run_page(subject, engine=engine, progress=bars)
     write_page(text, output)
     if verbosity >= 0:
-        click.echo(f"wrote {output}", err=True)
+        say(f"wrote {output}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cclbench.cli import options
+from cclbench.present.terminal.streams import say
 
 if TYPE_CHECKING:
     from cclbench.engine import Engine
@@ -51,4 +52,4 @@ def timeline(run: str, output: Path, inference: bool, engine: Engine, store: Pat
     opened = open_run(run, store=store, engine=engine, inference=inference)
     shown = timeline_of(opened, **wishes)
     save_picture(lambda: draw_timeline(shown, title=title_of(opened, shown)), output)
-    click.echo(f"wrote {output}", err=True)
+    say(f"wrote {output}")

@@ -12,6 +12,7 @@ import click
 
 from cclbench.cli import options
 from cclbench.errors import CheckFailed, InputError, UsageError
+from cclbench.present.terminal.streams import say
 
 if TYPE_CHECKING:
     from cclbench.contribute.place import Place
@@ -75,7 +76,7 @@ def verify(
         if record_it:
             for place in places:
                 record(place, elsewhere, engine=engine, progress=bars)
-                click.echo(f"recorded {place.manifest}", err=True)
+                say(f"recorded {place.manifest}")
         verdicts = [verified(place, elsewhere, engine=engine, progress=bars) for place in places]
     rows = [_row(verdict) for verdict in verdicts]
     emit(

@@ -137,9 +137,9 @@ def settle(found: Sequence[Gap], ask: Ask | None, card: Value, *, open_ones: boo
             put(card, gap.path, answer)
     missing = [gap for gap in left if gap.required or (ask is None and not open_ones)]
     if missing:
-        lines = "\n".join(f"  {gap}" for gap in missing)
         hint = "fill them in" if any(g.required for g in missing) else "fill them in, or give --allow-gaps"
-        raise CheckFailed(f"the card lacks fields that the traces do not tell; {hint}:\n{lines}")
+        what = f"the card lacks fields that the traces do not tell; {hint}:"
+        raise CheckFailed([what, *(f"  {gap}" for gap in missing)])
     return left
 
 

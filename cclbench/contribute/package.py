@@ -29,6 +29,7 @@ from cclbench.contribute.verify import record, rows_of
 from cclbench.diagnostics import check
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import CheckFailed, InputError, UsageError
+from cclbench.file_names import path_of
 from cclbench.hardware.calibration import read_calibration
 from cclbench.ingestion import calibration_at
 from cclbench.record.manifest import Options
@@ -218,14 +219,14 @@ def _programs(scripts: Path) -> dict[str, Path]:
     """The scripts by name, without what is hidden; `UsageError` for more than launch scripts have."""
     if not scripts.is_dir():
         raise InputError("is no folder", where=str(scripts), hint="give the folder of the launch scripts")
-    names = [name for name in listed(scripts) if not _hidden(name)]
-    if not names:
+    programs = {name: scripts / path_of(name) for name in listed(scripts) if not _hidden(name)}
+    if not programs:
         raise UsageError("holds no script", where=str(scripts), hint="give the folder of the launch scripts")
-    size = sum((scripts / name).stat().st_size for name in names)
+    size = sum(path.stat().st_size for path in programs.values())
     if size > _SCRIPT_BYTES:
         what = f"holds {humanise(size, 'B')}, which launch scripts have not"
         raise UsageError(what, where=str(scripts), hint="give a folder of nothing but them")
-    return {name: scripts / name for name in names}
+    return programs
 
 
 def _hidden(name: str) -> bool:
@@ -333,9 +334,9 @@ def _proved(
     after = rows_of(find(staged.card), store, reading, model=True, engine=engine, progress=progress)
     if changed := differences(before, after):
         lines = [f"{c.what}: {c.recorded} became {c.computed}" for c in changed]
-        told = "redaction, or the files' new names, would change results; nothing was contributed:\n"
+        told = "redaction, or the files' new names, would change results; nothing was contributed:"
         hint = "--reveal KEY keeps the values of a field or variable that is no secret"
-        raise CheckFailed(told + first_lines(lines, _LISTED, "  "), hint=hint)
+        raise CheckFailed([told, *first_lines(lines, _LISTED, "  ")], hint=hint)
     return len(after)
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from cclbench.card.json_schema import misfit
 from cclbench.errors import InputError, UsageError, near
+from cclbench.file_names import stored_name
 from cclbench.text import shown
 
 MANIFEST = "manifest.json"
@@ -82,7 +83,7 @@ def existing(collection: Path, identity: str) -> Place:
 
 
 def listed(folder: Path) -> Iterator[str]:
-    """Names of all files below a folder, sorted, with forward slashes, as a card or manifest has them.
+    """Names of all files below a folder, sorted, as a card or manifest has them: see `stored_name`.
 
     Raises `InputError` for a link: what it leads to is not in the folder.
     """
@@ -93,7 +94,7 @@ def listed(folder: Path) -> Iterator[str]:
             if path.is_symlink():
                 raise InputError("is a link", where=str(path), hint="put the file itself there")
             if name in files:
-                names.append(path.relative_to(folder).as_posix())
+                names.append(stored_name(path.relative_to(folder)))
     return iter(sorted(names))
 
 

@@ -17,7 +17,7 @@ from cclbench.contribute.completion import Value
 from cclbench.contribute.place import Place, safe_names
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import CheckFailed
-from cclbench.text import listed, printable
+from cclbench.text import listed
 
 if TYPE_CHECKING:
     from cclbench.contribute.redaction import Identities, Redaction
@@ -107,8 +107,10 @@ def clean(staged: Place, identities: Identities) -> None:
         lines += [f"{name}: {one.place}: {one.kind} ({one.count})" for one in left]
     if lines:
         raise CheckFailed(
-            "redaction leaves what looks like a secret or an identity; take it out of the originals:\n"
-            + listed(list(map(printable, lines)), _LISTED, "  ")
+            [
+                "redaction leaves what looks like a secret or an identity; take it out of the originals:",
+                *listed(lines, _LISTED, "  "),
+            ]
         )
 
 

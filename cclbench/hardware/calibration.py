@@ -214,7 +214,7 @@ def read_calibration(path: Path) -> Calibration:
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
     except InputError as error:
-        raise InputError(error.what, where=str(path), hint=error.hint) from None
+        raise InputError(error.lines, where=str(path), hint=error.hint) from None
     except (yaml.YAMLError, msgspec.ValidationError, RecursionError) as error:
         line = str(error).splitlines()[0] if str(error) else "nested too deeply"
         hint = "`cclbench hardware calibrate` writes one; of an earlier version it is to be made again"

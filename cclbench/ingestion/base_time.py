@@ -12,14 +12,13 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cclbench.engine import Engine
 from cclbench.formats import StatedPayloads
 from cclbench.formats.trace import LATEST_NS, impossible
 from cclbench.ingestion.part import PartDone, PartTask, finished
 from cclbench.ingestion.part_file import SUFFIX, read_part_file, write_part
-from cclbench.record.files import TableFile, with_columns
+from cclbench.record.files import TableFile, parquet_file, with_columns
 from cclbench.schema import EVENTS
 
 
@@ -74,7 +73,7 @@ def shift(task: ShiftTask) -> None:
 
 
 def _shift_file(path: Path, target: Path, base_ns: int, source: Path) -> None:
-    with finished(TableFile(target, EVENTS)) as final, pq.ParquetFile(path) as file:
+    with finished(TableFile(target, EVENTS)) as final, parquet_file(path) as file:
         for group in range(file.num_row_groups):
             rows = file.read_row_group(group, use_threads=False)  # each thread of Arrow keeps memory
             start = rows["start_ns"].to_numpy() + base_ns

@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from cclbench.classify.serving_steps import batch_size
 from cclbench.formats import Names as Words
@@ -30,6 +29,7 @@ from cclbench.ingestion.operators import Operators
 from cclbench.ingestion.part import PartTask, read_part
 from cclbench.intervals import Index, Int64
 from cclbench.normalize.steps import NO_MARKS
+from cclbench.record.files import parquet_file
 from cclbench.record.manifest import Options
 from cclbench.schema import OPERATORS
 from cclbench.source import SourceFile, captured_batch
@@ -110,7 +110,8 @@ def _rows(folder: Path, kind: str, *columns: str) -> pa.Table:
     path = folder / f"{kind}-000.parquet"
     if not path.is_file():
         return pa.table({name: [] for name in ("start_ns", *columns)})
-    return pq.read_table(path, columns=["start_ns", *columns]).sort_by("start_ns")
+    with parquet_file(path) as file:
+        return file.read(["start_ns", *columns]).sort_by("start_ns")
 
 
 def _by_index(calls: pa.Table, parents: Index) -> pa.Table:

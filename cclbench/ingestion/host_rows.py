@@ -15,7 +15,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cclbench.disk_columns import DiskColumn, disk_array, pieces, release
 from cclbench.formats import Names
@@ -23,6 +22,7 @@ from cclbench.ingestion.part import ROW_GROUP
 from cclbench.intervals import Index, Int64, Mask
 from cclbench.normalize.operators import Ranges
 from cclbench.normalize.phases import Named, Vocabulary, among
+from cclbench.record.files import parquet_file
 
 ARGUMENTS: Final = ("shapes", "dtypes", "strides", "values")
 _SPANS: Final = ("track", "start_ns", "dur_ns", "name")
@@ -241,7 +241,7 @@ def _distinct(column: Int64) -> Int64:
 def _batches(folder: Path, kind: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The host's rows of a kind, file by file, on this thread: each thread of Arrow's keeps memory."""
     for path in sorted(folder.glob(f"{kind}-[0-9][0-9][0-9].parquet")):
-        with pq.ParquetFile(path) as file:
+        with parquet_file(path) as file:
             yield from file.iter_batches(ROW_GROUP, columns=list(columns), use_threads=False)
 
 

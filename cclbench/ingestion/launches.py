@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from cclbench.disk_columns import DiskColumn
 from cclbench.disk_order import in_order
 from cclbench.ingestion.part import ROW_GROUP
 from cclbench.intervals import Int64, Mask
+from cclbench.record.files import parquet_file
 
 _COLUMNS: Final = {
     **dict.fromkeys(("correlation", "start_ns", "track"), np.int64),
@@ -45,7 +45,7 @@ def read_launches(folder: Path) -> Launches:
     """Those of a rank's events that state a correlation, of equal ones the first that is written first."""
     written, ordered = _columns(), _columns()
     for path in sorted(folder.glob("launch-*.parquet")):
-        with pq.ParquetFile(path) as file:
+        with parquet_file(path) as file:
             wanted = ["correlation", "start_ns", "track", "name"]
             for batch in file.iter_batches(ROW_GROUP, columns=wanted, use_threads=False):
                 rows = batch.filter(pc.is_valid(batch["correlation"]))

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from cclbench import classify
 from cclbench.disk_columns import DiskColumn, pieces
@@ -26,7 +25,7 @@ from cclbench.ingestion.part_file import PartRead
 from cclbench.ingestion.plausible import NO_LAUNCH, broken_rules, without_oversized
 from cclbench.intervals import Index, Int64, Mask
 from cclbench.normalize import collectives, steps
-from cclbench.record.files import EventFile, TableFile, with_columns
+from cclbench.record.files import EventFile, TableFile, parquet_file, with_columns
 from cclbench.schema import COUNTERS, EVENTS, KINDS
 from cclbench.source import SourceFile
 
@@ -98,7 +97,7 @@ def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
     for path in files:
         kind = path.name.partition("-")[0]
         calls_here = kind == ("kernel" if on_device else "op")
-        with pq.ParquetFile(path) as file:
+        with parquet_file(path) as file:
             for batch in file.iter_batches(ROW_GROUP, columns=columns, use_threads=False):
                 repeats.update(pc.unique(pc.equal(batch["operator"], batch["correlation"])).to_pylist())
                 start, duration = (batch[column].to_numpy() for column in ("start_ns", "dur_ns"))
@@ -201,7 +200,7 @@ def fill_in(
         note = "-transfer" if kind == "op" else ""
         with (
             finished(EventFile(path.parent, kind, int(path.name[len(kind) + 1 :][:3]), note)) as final,
-            pq.ParquetFile(path) as file,
+            parquet_file(path) as file,
         ):
             for group in range(file.num_row_groups):
                 rows = file.read_row_group(group, use_threads=False)
@@ -233,7 +232,7 @@ def keep_counters(parts: list[PartRead], folder: Path, rank: int, file: SourceFi
         return
     with finished(TableFile(folder / "counters" / f"rank={rank}.parquet", COUNTERS)) as final:
         for path in files:
-            with pq.ParquetFile(path) as samples:
+            with parquet_file(path) as samples:
                 for batch in samples.iter_batches(ROW_GROUP):
                     table = of_file(pa.Table.from_batches([batch]), "counters", file)
                     # What is not counted on a device is the host's, whichever rank's trace samples it.

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cclbench.disk_columns import DiskColumn
 from cclbench.formats import Names
@@ -19,6 +18,7 @@ from cclbench.ingestion.part import ROW_GROUP
 from cclbench.ingestion.pending import Pending
 from cclbench.intervals import Index, Int64, Mask
 from cclbench.normalize.name_stacks import name_stack
+from cclbench.record.files import parquet_file
 from cclbench.schema import OPERATORS
 
 _COLUMNS: Final = ("track", "start_ns", "dur_ns", "call_site", "shapes", "dtypes", "values")
@@ -86,7 +86,7 @@ class ProgramOperators:
         """The pending rows, without those that are set aside."""
         read = 0
         for path in self._files:
-            with pq.ParquetFile(path) as file:
+            with parquet_file(path) as file:
                 for batch in file.iter_batches(ROW_GROUP, columns=list(columns), use_threads=False):
                     kept = self._pending.kept[read : read + len(batch)]
                     read += len(batch)

@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cclbench.disk_columns import disk_array, pieces, release
 from cclbench.formats import Names
@@ -33,7 +32,7 @@ from cclbench.ingestion.pending import Pending, or_none
 from cclbench.ingestion.program_operators import ProgramOperators
 from cclbench.intervals import Int64
 from cclbench.normalize import steps
-from cclbench.record.files import TableFile
+from cclbench.record.files import TableFile, parquet_file
 from cclbench.schema import OPERATORS, PHASES
 from cclbench.source import SourceFile
 from cclbench.table_schema import WORD
@@ -168,7 +167,7 @@ def _names(files: Sequence[Path], pending: Pending) -> Iterator[str | None]:
     read = 0
     for path in files:
         is_kernel = path.name.startswith("kernel")
-        with pq.ParquetFile(path) as file:
+        with parquet_file(path) as file:
             for batch in file.iter_batches(ROW_GROUP, columns=["name"]):
                 kept = pending.kept[read : read + len(batch)]
                 read += len(batch)

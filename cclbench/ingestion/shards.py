@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from cclbench.engine import SERIAL, Engine, Progress, text_bytes
 from cclbench.errors import InputError, UsageError
+from cclbench.file_names import path_of, stored_name
 from cclbench.formats import READERS
 from cclbench.ingestion import by_kind, ingest, place_of, versions
 from cclbench.ingestion.part import PartDone, summary
@@ -112,7 +113,7 @@ def ingest_shard(
 
     found = find(source, hashing=hash_own)
     kinds = by_kind(found.files)
-    about = (str(found.path.absolute()), sorted(listing), options, versions())
+    about = (stored_name(found.path.absolute()), sorted(listing), options, versions())
     name = f"{found.name}-{sha256(repr(about).encode()).hexdigest()[:8]}.shard-{index or count}-of-{count}"
     members: list[MemberParts] = []
     with store.creating(name) as folder:
@@ -126,8 +127,8 @@ def ingest_shard(
                 names = [part.file.name for part in parts]
                 members.append(MemberParts(kind[0].reader, at, ordinals[at], member, names))
         shard = Shard(
-            source=str(source),
-            absolute=str(found.path.absolute()),
+            source=stored_name(str(source)),
+            absolute=stored_name(found.path.absolute()),
             versions=list(versions()),
             options=options,
             index=(index - 1) % count,
@@ -161,7 +162,8 @@ def merge(
         hashed = {file.name: file for file in hash_files([file for file in listed if not _is_trace(file)])}
         return [hashed.get(file[1]) or _as_read(file, known) for file in listed]
 
-    path = Path(first.source) if Path(first.source).expanduser().exists() else Path(first.absolute)
+    path = Path(path_of(first.source))
+    path = path if path.expanduser().exists() else Path(path_of(first.absolute))
     found = find(path, hashing=hash_others)
     if _descriptions(found) != first.descriptions:
         where = " or ".join(map(str, found.descriptions))

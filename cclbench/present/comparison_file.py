@@ -12,6 +12,7 @@ from cclbench.comparison.document import document
 from cclbench.destination import check_folder, write_whole
 from cclbench.errors import UsageError
 from cclbench.present.markdown import markdown
+from cclbench.text import printable_json
 
 _SUFFIXES: Final = (".html", ".md", ".json")
 
@@ -34,5 +35,5 @@ def write(comparison: Comparison, path: Path) -> None:
     elif suffix == ".md":
         write_whole(markdown(comparison), path)
     else:
-        text = json.dumps(document(comparison), indent=2, allow_nan=False, ensure_ascii=False)
+        text = printable_json(json.dumps(document(comparison), indent=2, allow_nan=False, ensure_ascii=False))
         write_whole(f"{text}\n", path)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from cclbench import __version__
+from cclbench.file_names import stored_name
 from cclbench.published.cards import card_of
 from cclbench.published.columns import COLUMNS
 from cclbench.published.defects import defects
@@ -123,7 +124,7 @@ def _write(
     manifest = Manifest(
         run=run,
         fingerprint=fingerprint,
-        source=str(board.path),
+        source=stored_name(board.path),
         card=None if card.text is None else about,
         ingest=Options(inference=False),
         notes=[f"figures are as {SOURCE} published them; no trace was read"],

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -72,13 +73,30 @@ def refuse_links(path: Path) -> None:
 
 
 @contextmanager
+def parquet_file(path: Path, words: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
+    """A Parquet file, open to be read; texts of the columns `words` are read as dictionaries.
+
+    Arrow takes a name that is not UTF-8 as bytes alone.
+    """
+    with pa.OSFile(os.fsencode(path)) as source, pq.ParquetFile(source, read_dictionary=list(words)) as file:
+        yield file
+
+
+@contextmanager
+def parquet_writer(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
+    """A new Parquet file, open to be written; see `parquet_file`."""
+    with pa.OSFile(os.fsencode(path), "wb") as sink, pq.ParquetWriter(sink, schema) as file:
+        yield file
+
+
+@contextmanager
 def opened_table(path: Path, schema: pa.Schema, words: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
     """A Parquet file of that schema, open; `InputError` where it is damaged, then or while it is read.
 
     Texts of the columns `words` are read as dictionaries, as which the schema has them.
     """
     refuse_links(path)
-    with reading(path), pq.ParquetFile(path, read_dictionary=list(words)) as file:
+    with reading(path), parquet_file(path, words) as file:
         _require_schema(file, schema)
         yield file
 
@@ -146,7 +164,9 @@ def read_table(
 def write_table(path: Path, table: pa.Table) -> None:
     """Write a small table at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table.cast(stored(table.schema)), path)
+    table = table.cast(stored(table.schema))
+    with parquet_writer(path, table.schema) as file:
+        file.write_table(table)
 
 
 def with_columns(table: pa.Table, schema: pa.Schema, columns: Mapping[str, Any]) -> pa.Table:
@@ -163,7 +183,7 @@ class TableFile:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path, self._schema, self._empty = path, stored(schema), True
         words = [field.name for field in schema if pa.types.is_dictionary(field.type)]
-        self._sink = pa.OSFile(str(path), "wb")
+        self._sink = pa.OSFile(os.fsencode(path), "wb")
         # A query about a window reads the row groups whose rows begin in it.
         timed = [name for name in ("start_ns",) if name in schema.names]
         self._writer = pq.ParquetWriter(

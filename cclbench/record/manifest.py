@@ -15,6 +15,7 @@ from cclbench import __version__
 from cclbench.errors import InputError
 from cclbench.record.facts import TraceFacts
 from cclbench.schema import LAYOUT, VERSION
+from cclbench.text import printable_json
 
 MANIFEST: Final = "manifest.json"
 
@@ -224,7 +225,7 @@ def text(manifest: Manifest) -> str:
 def write(manifest: Manifest, folder: Path) -> None:
     """Write the manifest of the run at `folder`, which is made where it is not there."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / MANIFEST).open("w") as file:
+    with (folder / MANIFEST).open("w", encoding="utf-8") as file:
         file.writelines(_pieces(manifest))
 
 
@@ -250,5 +251,7 @@ def _pieces(manifest: Manifest) -> Iterator[str]:
 
 def _indented(value: Any, by: int) -> str:
     """A value as JSON, its lines but the first indented; texts in JSON have no line ends."""
-    lines = json.dumps(msgspec.to_builtins(value), indent=1, allow_nan=False)
+    lines = printable_json(
+        json.dumps(msgspec.to_builtins(value), indent=1, allow_nan=False, ensure_ascii=False)
+    )
     return lines.replace("\n", "\n" + " " * by)

@@ -118,7 +118,7 @@ class RemoteStore(Store):
         except OSError as error:
             told = unwritable(self.folder, error)
             hint = told.hint and "name another folder for copies by CCLBENCH_CACHE, or make room"
-            raise InputError(told.what, where=told.where, hint=hint) from None
+            raise InputError(told.lines, where=told.where, hint=hint) from None
 
     def _write(self, run: str, folder: Path) -> None:
         """Write a run's files, and its manifest when all the others are there."""

@@ -13,12 +13,20 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from cclbench.errors import UsageError, near
+from cclbench.file_names import stored_name
 from cclbench.record import manifest
 from cclbench.record.facts import TraceFacts
-from cclbench.record.files import UNFINISHED, damaged, opened_table, read_table, unwritable, whole
+from cclbench.record.files import (
+    UNFINISHED,
+    damaged,
+    opened_table,
+    parquet_writer,
+    read_table,
+    unwritable,
+    whole,
+)
 from cclbench.record.manifest import MANIFEST, Manifest, RankEntry
 from cclbench.record.results import Results
 from cclbench.record.rows import WORDS, builtins
@@ -71,8 +79,8 @@ class Run:
 
     @property
     def id(self) -> str:
-        """The run's name in its store."""
-        return self.path.name
+        """The run's name in its store; see `stored_name`."""
+        return stored_name(self.path.name)
 
     @property
     def store(self) -> Path:
@@ -246,7 +254,7 @@ class Run:
             schema = schema.with_metadata({**(schema.metadata or {}), _MADE: msgspec.json.encode(made)})
         try:
             with scratch(self.path.parent, UNFINISHED) as folder:
-                with pq.ParquetWriter(folder / RESULTS_FILE, schema) as file:
+                with parquet_writer(folder / RESULTS_FILE, schema) as file:
                     for part in figures.slices(ROW_GROUP):
                         file.write_table(part.cast(schema))
                 (folder / RESULTS_FILE).replace(self.path / RESULTS_FILE)

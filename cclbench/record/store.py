@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from cclbench.errors import UsageError, near
+from cclbench.file_names import path_of, stored_name
 from cclbench.record.files import UNFINISHED, unwritable
 from cclbench.record.manifest import MANIFEST
 from cclbench.record.run import Run
@@ -49,7 +50,7 @@ class Store:
     @property
     def place(self) -> str:
         """Where people know it to be."""
-        return str(self.folder)
+        return stored_name(self.folder)
 
     def ids(self) -> list[str]:
         """The names of all finished runs."""
@@ -64,8 +65,9 @@ class Store:
         """The run of that id, None where there is none."""
         if not is_name(run):
             return None
-        path = self.folder / run
-        return Run(path) if (path / MANIFEST).is_file() else None
+        # As `ids` has the name, or as the folder has it.
+        places = (self.folder / name for name in (path_of(run), run))
+        return next((Run(path) for path in places if (path / MANIFEST).is_file()), None)
 
     def get(self, run: str) -> Run:
         """The run of that id; `UsageError` with near names, of files here too, where there is none."""
@@ -80,7 +82,7 @@ class Store:
     def check(self, run: str) -> None:
         """`UsageError` with near names where there is no run of that id."""
         ids = self.ids()
-        if run not in ids:
+        if not {run, stored_name(run)} & {*ids}:
             raise UsageError(f"no run {run!r} in {self.place}", hint=near(run, ids))
 
     def finished_on(self, run: Run) -> date | None:
@@ -90,9 +92,10 @@ class Store:
     def remove(self, run: str) -> None:
         """Remove a run, at once or not at all; `UsageError` where there is none of that id."""
         self.check(run)
+        path = self.get(run).path
         try:
             with scratch(self.folder, UNFINISHED) as gone:
-                (self.folder / run).rename(gone / "run")
+                path.rename(gone / "run")
         except OSError as error:
             raise unwritable(self.folder, error) from None
 

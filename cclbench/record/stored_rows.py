@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -14,7 +15,7 @@ from weakref import finalize
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cclbench.record.files import check_table, reading, whole
+from cclbench.record.files import check_table, parquet_writer, reading, whole
 from cclbench.record.rows import COMPACT, WORDS
 from cclbench.scratch import temporary
 
@@ -36,7 +37,7 @@ class StoredRows:
         check_table(path, COMPACT, WORDS)
         self._path = path
         # Open as long as there is one: a file that takes its place has other rows.
-        self._file = pq.ParquetFile(path, read_dictionary=list(WORDS))
+        self._file = pq.ParquetFile(pa.OSFile(os.fsencode(path)), read_dictionary=list(WORDS))
         of = self._file.metadata
         groups = (of.row_group(group).num_rows for group in range(of.num_row_groups))
         self._ends: list[int] = list(accumulate(groups, initial=0))
@@ -86,7 +87,7 @@ def joined(parts: Iterable[pa.Table]) -> pa.Table | StoredRows:
             if sum(map(len, waiting)) > IN_MEMORY:
                 if file is None:
                     folder = kept.enter_context(temporary())
-                    file = kept.enter_context(pq.ParquetWriter(folder / _FILE, COMPACT))
+                    file = kept.enter_context(parquet_writer(folder / _FILE, COMPACT))
                 file.write_table(_one(waiting), ROW_GROUP)
                 waiting = [NO_ROWS]
         if file is None:

@@ -55,7 +55,7 @@ def spooled(url: Url, progress: Progress | None = None) -> Iterator[Spooled]:
             yield found
         except CclbenchError as error:
             where, hint = (None if text is None else found.told(text) for text in (error.where, error.hint))
-            raise type(error)(found.told(error.what), where=where, hint=hint) from None
+            raise type(error)([*map(found.told, error.lines)], where=where, hint=hint) from None
 
 
 def _is_card(url: Url) -> bool:

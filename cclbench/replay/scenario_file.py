@@ -57,7 +57,7 @@ def located(document: Document, place: Place) -> Iterator[None]:
         yield
     except CclbenchError as error:
         raise InputError(
-            error.what, where=f"{document.file}:{document.line(place)}", hint=error.hint
+            error.lines, where=f"{document.file}:{document.line(place)}", hint=error.hint
         ) from None
 
 

@@ -739,6 +739,7 @@ def test_a_lateness_within_the_clocks_residual_names_nobody() -> None:
         # Ties share: 5½ counts as 5.
         (5.5, {8: 8}, (56 * 343 + 28 * 49 + 8 * 7 + 1) / 8**8),
         (0, {4: 10}, 1.0),
+        (0, {}, 1.0),
         # One of two ranks once and one of four once: both last with 1/8, at least one with 1 − 3/8.
         (2, {2: 1, 4: 1}, 1 / 8),
         (1, {2: 1, 4: 1}, 5 / 8),

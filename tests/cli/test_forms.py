@@ -18,6 +18,7 @@ from jsonschema import Draft7Validator
 
 from cclbench import api
 from cclbench.schema import RESULTS
+from cclbench.text import printable
 
 
 def schema(name: str) -> Draft7Validator:
@@ -405,7 +406,7 @@ def test_csv_runs_nothing_in_a_spreadsheet(call: Callable[..., Any], trace: Path
     codes = " || ".join(f"chr({ord(character)})" for character in text)
     query = f"SELECT {codes} AS \"=a\", -1 AS b, 'a=1' AS c"
     inert = csv.reader(io.StringIO(call("sql", run_id, query, "--format", "csv").out, newline=""))
-    assert list(inert) == [["'=a", "b", "c"], [f"'{text}", "-1", "a=1"]]
+    assert list(inert) == [["'=a", "b", "c"], [f"'{printable(text)}", "-1", "a=1"]]
     raw = csv.reader(io.StringIO(call("sql", run_id, query, "--format", "csv", "--raw").out, newline=""))
     assert list(raw) == [["=a", "b", "c"], [text, "-1", "a=1"]]
 

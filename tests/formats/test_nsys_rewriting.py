@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections import Counter
 from contextlib import closing
@@ -64,7 +65,10 @@ def rewritten(path: Path, *, annotations: bool = False) -> tuple[Any, dict[tuple
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "trace.sqlite"
+    """In a folder whose name is not UTF-8, and that a URI has to escape."""
+    folder = tmp_path / os.fsdecode(b"r\xe9sultats #1?%25")
+    folder.mkdir()
+    return folder / "trace.sqlite"
 
 
 def test_texts_and_blobs_of_every_column_change_as_what_they_are(path: Path) -> None:

@@ -134,7 +134,8 @@ def chance(last: Fraction, sizes: Mapping[int, int]) -> float:
     """
     trials = sum(sizes.values())
     turn = np.exp(-2j * np.pi * np.fft.rfftfreq(trials + 1))
-    characteristic = np.prod([(1 - 1 / n + turn / n) ** times for n, times in sizes.items()], axis=0)
+    factors = [(1 - 1 / n + turn / n) ** times for n, times in sizes.items()]
+    characteristic = np.prod([np.ones_like(turn), *factors], axis=0)
     density = np.fft.irfft(characteristic, trials + 1)
     return float(density[int(last) :].sum().clip(0.0, 1.0))
 

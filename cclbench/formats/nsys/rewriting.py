@@ -59,7 +59,7 @@ class DatabaseRewriter:
                 self._table(database, table, columns, writable=anew is not None)
             if anew is not None:
                 database.commit()
-                database.execute("VACUUM main INTO ?", [str(anew)])
+                database.execute("VACUUM main INTO ?", [anew.absolute().as_uri()])
 
     @contextmanager
     def _opened(self, path: Path, *, writable: bool) -> Iterator[sqlite3.Connection]:

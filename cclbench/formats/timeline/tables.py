@@ -18,6 +18,7 @@ from cclbench.formats.streams import open_bytes
 from cclbench.formats.timeline.mapping import TimelineMapping
 from cclbench.formats.trace import LATEST_NS
 from cclbench.intervals import Int64
+from cclbench.record.files import parquet_file
 from cclbench.text import printable
 
 ENDINGS: Final = (".parquet", ".csv", ".jsonl")
@@ -61,9 +62,7 @@ def _read(path: Path, columns: dict[str, str]) -> Iterator[pa.RecordBatch]:
         raise InputError("is no Parquet, CSV or JSON lines by its name", where=str(path))
     chosen = sorted(set(columns.values()))
     if ending == ".parquet":
-        import pyarrow.parquet as pq
-
-        with pq.ParquetFile(path) as table:
+        with parquet_file(path) as table:
             _require(chosen, table.schema_arrow.names, path)
             yield from table.iter_batches(_ROWS_A_BATCH, columns=chosen)
         return

@@ -5,17 +5,24 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
 from cclbench.errors import UsageError
 from cclbench.present.terminal import RAW_CSV
-from cclbench.text import as_markdown, bounded, markdown_table, printable
+from cclbench.present.terminal.streams import unescaped
+from cclbench.text import (
+    as_markdown,
+    bounded,
+    markdown_table,
+    printable,
+    printable_json,
+    printable_lines,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -27,21 +34,28 @@ _WHOLE: Final = 48
 """Names up to this long are not folded in a table's first column; longer ones would crowd out the rest."""
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 Progress = Callable[[str, int, int], None]
-_UNPRINTABLE: Final = re.compile(
-    "[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]"
-)
-"""What JSON may hold as it is and yet steers a terminal, or is no character of UTF-8."""
-
 _ROW: Final = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
 _BLOCK: Final = 1 << 16
 """Characters that are written at once."""
 
 
-def console() -> Console:
-    """The terminal on stdout, or 80 columns of plain text; NO_COLOR and COLUMNS are honoured."""
-    from rich.console import Console
+def console(stream: TextIO | None = None) -> Console:
+    """The terminal on stdout or `stream`, or 80 columns of plain text; NO_COLOR and COLUMNS are honoured.
 
-    return Console(highlight=False, markup=False, emoji=False, soft_wrap=False)
+    Of what is drawn it writes the printable characters, others as escapes.
+    """
+    from rich.console import Console, ConsoleOptions
+    from rich.segment import Segment
+
+    class PrintableConsole(Console):
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterable[Segment]:
+            for text, style, control in super().render(renderable, options):
+                yield Segment(text if control else printable_lines(text), style, control)
+
+    file = unescaped(sys.stdout if stream is None else stream)
+    return PrintableConsole(file=file, highlight=False, markup=False, emoji=False, soft_wrap=False)
 
 
 def writes_unicode() -> bool:
@@ -59,7 +73,8 @@ def emit(
 ) -> None:
     """Write one answer: `document` as json, `rows` as csv, md or xlsx, or what `table` draws, else a grid.
 
-    In csv a text that a spreadsheet would run begins with an apostrophe; in `RAW_CSV` texts are as they are.
+    In csv a text that a spreadsheet would run begins with an apostrophe, and control characters are escapes;
+    in `RAW_CSV`, which no terminal gets, texts are as they are.
     `rows` may come one by one; where `document` holds them, json has one a line.
     """
     if form == "json":
@@ -67,12 +82,12 @@ def emit(
         for piece in _json(document, rows):
             text += piece
             if len(text) > _BLOCK:
-                click.echo(_printable_json(text), nl=False)
+                click.echo(printable_json(text), nl=False)
                 text = ""
-        click.echo(_printable_json(text))
+        click.echo(printable_json(text))
     elif form in ("csv", RAW_CSV):
         kept = _cell if form == RAW_CSV else _inert
-        writer = csv.writer(_UnixLines())
+        writer = csv.writer(_UnixLines(_raw_stdout() if form == RAW_CSV else sys.stdout))
         writer.writerow(map(kept, columns))
         writer.writerows([kept(row.get(column)) for column in columns] for row in rows)
     elif form == "xlsx":
@@ -88,7 +103,7 @@ def emit(
             for part in grid(list(rows), columns) if table is None else table():
                 out.print(part)
         # Cells are padded to their column; nobody wants that in what they paste elsewhere.
-        click.echo("\n".join(line.rstrip() for line in page.get().splitlines()), color=True)
+        unescaped(sys.stdout).write("".join(f"{line.rstrip()}\n" for line in page.get().split("\n")[:-1]))
 
 
 def _write_workbook(rows: Iterable[Row], columns: Sequence[str]) -> None:
@@ -117,16 +132,21 @@ def _json(document: Mapping[str, Any], rows: Iterable[Row]) -> Iterator[str]:
     yield "\n}"
 
 
-def _printable_json(text: str) -> str:
-    """The text with what steers a terminal escaped."""
-    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+def _raw_stdout() -> TextIO:
+    if sys.stdout.isatty():
+        what = "--raw leaves control characters as they are, and stdout is a terminal"
+        raise UsageError(what, hint="write to a file: > FILE.csv")
+    return unescaped(sys.stdout)
 
 
 class _UnixLines:
-    """Stdout for a writer that ends rows as RFC 4180 does, so that it quotes every line end in a cell."""
+    """A stream for a writer that ends rows as RFC 4180 does, so that it quotes every line end in a cell."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
 
     def write(self, row: str) -> None:
-        sys.stdout.write(row.removesuffix("\r\n") + "\n")
+        self._stream.write(row.removesuffix("\r\n") + "\n")
 
 
 def _cell(value: object) -> object:
@@ -143,9 +163,11 @@ def _text(row: Row, column: str) -> str:
 
 
 def _inert(value: object) -> object:
-    """The cell, with an apostrophe before a text that begins a formula (OWASP, CSV injection)."""
+    """The cell on one line, with an apostrophe before a text that begins a formula (OWASP, CSV injection)."""
     cell = _cell(value)
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+    if not isinstance(cell, str):
+        return cell
+    return printable(f"'{cell}" if cell.startswith(_FORMULA) else cell)
 
 
 def _used(rows: Sequence[Row], columns: Sequence[str]) -> Sequence[str]:
@@ -208,7 +230,6 @@ def progress(verbosity: int) -> Iterator[Progress | None]:
     if verbosity < 0 or not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
@@ -217,7 +238,7 @@ def progress(verbosity: int) -> Iterator[Progress | None]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+    with Progress(*columns, console=console(sys.stderr), transient=True) as bars:
         tasks: dict[str, Any] = {}
 
         def update(what: str, done: int, total: int) -> None:

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every command, in every form, of hostile names and texts: what reaches stdout and stderr is text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import pickle
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import pytest
+from formats.test_memory_snapshot import snapshot
+from hostile import job
+from hostile.test_terminal import assert_clean
+
+from cclbench.cli import COMMANDS, cli, main
+from cclbench.present.terminal.streams import PrintableStream, printable_streams
+from cclbench.text import printable
+
+NAME: Final = "n\x1b]52;c;eA==\x07\x9b31m\r\b\u202e\u2066\u2028\u200b\n"
+"""Part of the name of each folder."""
+STYLE: Final = re.compile(r"\x1b\[[0-9;]*m")
+HOSTILE: Final = "".join(text for text in job.SHORT if "\0" not in text)
+QUERY: Final = (
+    "SELECT DISTINCT name AS \"\x1b]0;t\x07\u202e\", name || chr(155) AS b, [name] AS l, {'k\x1b': name} AS s"
+    " FROM events WHERE length(name) < 1000"
+)
+SWEEP: Final = (
+    f"# coll: all_reduce\n# ranks: 16\n# nodes: 2\n# gpus_per_node: 8\n# note: {NAME}\n"
+    "size_bytes,count,dtype,redop,oop_time_us,oop_algbw_GBps,oop_busbw_GBps,"
+    "ip_time_us,ip_algbw_GBps,ip_busbw_GBps\n1048576,262144,float\x1b\u202e,sum,100,0,0,,,\n"
+)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of hostile data points, side files and a store."""
+    folder = tmp_path_factory.mktemp("streams") / NAME
+    folder.mkdir()
+    for identity, layers in (("hostile", 2), ("other", 3)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(job, "TEXTS", (*job.SHORT, "n" * 3000))  # a megabyte in every form takes minutes
+            job.write(folder, identity, layers=layers)
+        (folder / "traces" / identity / f"{NAME}.csv").write_text(SWEEP)
+    (folder / "sweep.csv").write_text(SWEEP)
+    (folder / "snapshot").mkdir()
+    (folder / "snapshot" / f"rank0{NAME}.pickle").write_bytes(
+        pickle.dumps(json.loads(json.dumps(snapshot()).replace("model.py", json.dumps(HOSTILE)[1:-1])))
+    )
+    row = {"trace": NAME, "metadata": {"workload_name": HOSTILE, "phase": "training", "hardware_type": "GPU"}}
+    rows = {"rows": [row | {"metrics": {"avg_step_time": 1.0, HOSTILE: 1.0}}]}
+    (folder / f"{NAME}board.json").write_text(json.dumps(rows))
+    (folder / "space.yaml").write_text('space: {compute: [x1, x2]}\ncost_unit: "\\e[31m\\u202e"\n')
+    (folder / "collection").mkdir()
+    return folder
+
+
+def calls(root: Path) -> dict[str, list[list[Any]]]:
+    """Arguments of each command, of those of a group by both words; `-o OUT` stands for a new place."""
+    card, other, traces = (
+        *(root / "workload_cards" / f"{name}.yaml" for name in ("hostile", "other")),
+        root / "traces" / "hostile",
+    )
+    scripts, collection = root / "scripts" / "hostile", ["--collection", root / "collection"]
+    data_point = [card, "--traces", traces, "--scripts", scripts, *collection, "--licence", "Apache-2.0"]
+    wrong = [HOSTILE, root / f"{NAME}missing", traces / "missing"]
+    return {
+        "run": [[card], [card, "-v"], [traces, "--window", "trace"], *([word] for word in wrong)],
+        "ingest": [[card, "-v"], [other], [traces, "--shard", "1/1", "--store", root / f"shards{NAME}"]],
+        "merge": [[*sorted((root / f"shards{NAME}").glob("*")), "--store", root / "merged"]],
+        "metrics": [[card], [HOSTILE]],
+        "diagnose": [[card, "-v"], [root / "snapshot"]],
+        "list": [["runs"], ["cards"], ["metrics"], ["findings"], ["readers"], ["hardware"], ["settings"]],
+        "remove": [[HOSTILE, "--yes"], [NAME]],
+        "explain": [["time.step"], [HOSTILE]],
+        "sql": [[card, QUERY], [card, "FROM results"], [card, "FROM groups"], [card, f"SELECT {HOSTILE}"]],
+        "ops": [[card, "--by", by] for by in ("op", "module", "kernel")],
+        "sequences": [[card]],
+        "stragglers": [[card, other]],
+        "report": [[card, "-o", "OUT.html"], [card, "-o", f"OUT{NAME}"]],
+        "memory": [[root / "snapshot"], [card]],
+        "timeline": [[card, "-o", "OUT.svg"]],
+        "open": [[card, "-o", "OUT.json"]],
+        "compare": [[card, other, "-v", "-o", "OUT.json"], [card, other, "--fail-on", f"{HOSTILE} > 5 s"]],
+        "whatif": [[card, "--set", "compute=x2", "-v"], [card, "--set", HOSTILE]],
+        "export": [[card, "--check", "-o", "OUT"]],
+        "search": [[card, "--space", root / "space.yaml"]],
+        "contribute": [[*data_point, "--replace", "--no-input", "--allow-gaps", "-v"]],
+        "verify": [["--all", "-v", *collection], [HOSTILE, *collection]],
+        "import": [["ccl-bench", root / f"{NAME}board.json"], ["ccl-bench", root / f"{NAME}none"]],
+        "claims": [["-v"]],
+        "card new": [[traces], [traces, "-o", f"OUT{NAME}.yaml"]],
+        "card show": [[card]],
+        "card validate": [[card], [root / "space.yaml", root / "none\x1b"]],
+        "card upgrade": [[card], [root / "space.yaml"]],
+        "card schema": [[]],
+        "hardware show": [[], ["aws-p5"], [HOSTILE]],
+        "hardware predict": [
+            ["--system", "aws-p5", "--collective", "all_reduce", "--size", "1MiB", "--ranks", "8"],
+            ["--system", HOSTILE, "--collective", HOSTILE, "--size", "1"],
+        ],
+        "hardware validate": [[root / "sweep.csv", "--system", "aws-p5"], [traces, "--system", "aws-p5"]],
+        "hardware calibrate": [[root / "sweep.csv", "--system", "aws-p5", "-o", f"OUT{NAME}.yaml"]],
+    }
+
+
+NOT_CALLED: Final = {"mcp"}
+"""Its stdout is a protocol's; `tests/test_agents.py` speaks it."""
+
+
+def commands() -> dict[str, click.Command]:
+    """All registered commands by their words."""
+    context, found = click.Context(cli), {}
+    for name in COMMANDS:
+        command = cli.get_command(context, name)
+        assert command is not None
+        within = command.commands if isinstance(command, click.Group) else {}
+        found |= {f"{name} {word}": one for word, one in within.items()} or {name: command}
+    return found
+
+
+def forms(command: click.Command) -> Iterator[list[str]]:
+    """Every `--format` and `--json` of a command; one that has neither is called as it is."""
+    choices = [list(one.type.choices) for one in command.params if "--format" in one.opts]  # type: ignore[attr-defined]
+    yield from (["--format", form] for form in (choices[0] if choices else ()))
+    if not choices:
+        yield []
+        if any("--json" in one.opts for one in command.params):
+            yield ["--json"]
+
+
+@pytest.fixture
+def say(monkeypatch: pytest.MonkeyPatch, root: Path, tmp_path: Path) -> Any:
+    """Calls the command line; its exit code, stdout and stderr as bytes."""
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("CCLBENCH_STORE", str(root / f"store{NAME}"))
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("cclbench.engine.available_cores", lambda: 1)
+    numbers = iter(range(10_000))
+
+    def call(words: list[Any]) -> tuple[int, bytes, str]:
+        out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+        placed = [re.sub("^OUT", str(tmp_path / str(next(numbers))), str(word)) for word in words]
+        with redirect_stdout(out), redirect_stderr(err):
+            code = main(placed)
+        return code, out.buffer.getvalue(), err.buffer.getvalue().decode()  # type: ignore[attr-defined]
+
+    return call
+
+
+def test_every_command_is_called(root: Path) -> None:
+    assert set(calls(root)) == set(commands()) - NOT_CALLED
+
+
+@pytest.mark.parametrize("words", sorted(set(commands()) - NOT_CALLED))
+def test_nothing_but_text_is_printed(
+    words: str, say: Any, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes = set()
+    if words == "merge":
+        say(["ingest", root / "traces" / "hostile", "--shard", "1/1", "--store", root / f"shards{NAME}"])
+    before = {"verify": "contribute", "claims": "import"}.get(words)
+    if before is not None:
+        say([before, *calls(root)[before][0]])
+    for n, arguments in enumerate(calls(root)[words]):
+        # Errors read alike in every form.
+        for form in islice(forms(commands()[words]), None if n == 0 or words == "list" else 1):
+            code, out, err = say([*words.split(), *form, *arguments])
+            codes.add(code)
+            assert code in (0, 1, 2, 3), (arguments, err)
+            assert_clean(err)
+            if form != ["--format", "xlsx"] or code:
+                assert_clean(out.decode())
+            if "json" in form and not code:
+                assert json.loads(out)
+            if form == ["--format", "csv"] and not code:
+                assert all(map(str.isprintable, out.decode().split("\n")))
+    assert 0 in codes or words in ("remove", "hardware calibrate", "card upgrade")
+    # On a terminal that shows colours they are all that is no text.
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    form = next(forms(commands()[words]))
+    _, out, err = say([*words.split(), *form, *calls(root)[words][0]])
+    assert_clean(STYLE.sub("", out.decode()) + STYLE.sub("", err))
+
+
+def test_raw_csv_is_for_files(say: Any, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts as they are, and to no terminal."""
+    query = ["sql", root / "workload_cards" / "hostile.yaml", QUERY, "--format", "csv"]
+    _, raw, _ = say([*query, "--raw"])
+    rows = list(csv.reader(io.StringIO(raw.decode(), newline="")))
+    assert rows[0][0] == "\x1b]0;t\x07\u202e"
+    assert set(job.SHORT) <= {row[0] for row in rows}
+    _, escaped, _ = say(query)
+    shown = {row[0] for row in csv.reader(io.StringIO(escaped.decode(), newline=""))}
+    assert {printable(text) for text in job.SHORT} <= {*shown, *(cell.removeprefix("'") for cell in shown)}
+    monkeypatch.setattr(io.TextIOWrapper, "isatty", lambda _: True, raising=False)
+    monkeypatch.setattr(PrintableStream, "isatty", lambda _: True, raising=False)
+    code, out, err = say([*query, "--raw"])
+    assert (code, out) == (2, b"")
+    assert "stdout is a terminal" in err
+
+
+def test_warnings_and_tracebacks_are_text(capsys: pytest.CaptureFixture[str]) -> None:
+    """What a library or a plug-in prints of itself, too."""
+    with printable_streams():
+        sys.stdout.write(f"a{NAME}b")
+        sys.stderr.write(f"a{NAME}b")
+    told = capsys.readouterr()
+    assert_clean(told.out + told.err)
+    assert told.out == told.err == f"a{json.dumps(NAME[:-1])[1:-1]}\nb"
+
+
+def test_an_encoding_that_lacks_a_character_keeps_json_json() -> None:
+    out = io.TextIOWrapper(io.BytesIO(), "ascii", write_through=True)
+    with redirect_stdout(out), printable_streams():
+        sys.stdout.write(json.dumps({"é": "\U0001f600\u202e\udce9"}, ensure_ascii=False))
+    assert json.loads(out.buffer.getvalue()) == {"é": "\U0001f600\u202e\\xe9"}
