@@ -99,7 +99,7 @@ def record(
     files = former.files if former else _files(place)
     seen = states(place, files, elsewhere, progress)
     if wrong := [f"{state.path}: {state.reason}" for state in seen if state.state != "ok"]:
-        raise CheckFailed("evidence is not what it was:\n" + "\n".join(wrong[:20]), where=place.id)
+        raise CheckFailed(["evidence is not what it was:", *wrong[:20]], where=place.id)
     options = options or (former.ingest if former else Options())
     rows = _computed(place, seen, options, store, engine, progress)
     kept = former.redactions if former and redactions is None else redactions

@@ -145,7 +145,7 @@ def card(identity: str, paths: list[str], **model: Any) -> dict[str, Any]:
             "batch": {"global": 16, "sequence_length": 128},
             "dataset": plain,
         },
-        "hardware": {"accelerator": "nvidia-a100-sxm4-80gb", "count": 2, "per_node": 2, "driver": plain},
+        "hardware": {"accelerator": "nvidia-a100-sxm-80gb", "count": 2, "per_node": 2, "driver": plain},
         "software": {
             "framework": {"name": "pytorch", "version": plain},
             "compiler": plain,
