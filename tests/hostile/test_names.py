@@ -22,7 +22,7 @@ from cclbench.cli import main
 from cclbench.file_names import path_of, stored_name
 
 NAMES: Final = {
-    "control": b"-\xe9\xff\xc3\x80\xed\xb3\xa9\nSPLIT\x1b[31m\x1b]52;c;eA==\x07\r\b"
+    "control": b"-x\xe9\xff\xc3\x80\xed\xb3\xa9\nSPLIT\x1b[31m\x1b]52;c;eA==\x07\r\b"
     + "\u202e\u2066\u200b\u2028\x9b".encode(),
     "shell": b"--help 'q\" `x` $(x) {0} [*!a]?{b,c} %25 %zz #f?m=rw&x=1 rank=0;",
 }
