@@ -147,15 +147,20 @@ _Hashing = Callable[[Sequence[Listed]], list[SourceFile]]
 
 
 @contextmanager
-def found_at(source: str | Path, progress: Progress | None = None) -> Iterator[Source]:
-    """As `find`; SOURCE may be a URL, too: what lies there is brought here for as long as it is used."""
+def found_at(
+    source: str | Path, progress: Progress | None = None, *, public: bool = False
+) -> Iterator[Source]:
+    """As `find`; SOURCE may be a URL, too: what lies there is brought here for as long as it is used.
+
+    With `public` a web server is asked over https at a public address alone, redirected or not.
+    """
     url = url_of(source)
     if url is None:
         yield find(source)
         return
     from cclbench.remote.spool import spooled
 
-    with spooled(url, progress) as brought:
+    with spooled(url, progress, public=public) as brought:
         yield replace(find(brought.path), as_named=brought.told)
 
 
@@ -231,10 +236,10 @@ def _of_card(path: Path, elsewhere: Mapping[str, Path], hashing: _Hashing) -> So
 def _of_folder(folder: Path, hashing: _Hashing) -> Source:
     cards, ignored, unread = list[str](), list[str](), dict[str, UnreadFormatError]()
     found: list[Listed] = []
-    for path in _within(folder):
+    for path in files_within(folder):
         name = stored_name(path.relative_to(folder))
         if path.suffix.lower() in _CARD_SUFFIXES:
-            (cards if _CARD_KEY.search(head_of(path)) else ignored).append(name)
+            (cards if is_card(path) else ignored).append(name)
             continue
         try:
             reader = _recognised(path, lenient=not _looks_like_a_trace(path))
@@ -320,7 +325,7 @@ def _stem(file: SourceFile) -> Path:
     return file.path.with_name(name.removesuffix(max(endings, key=len, default="")) or name)
 
 
-def _within(folder: Path) -> Iterator[Path]:
+def files_within(folder: Path) -> Iterator[Path]:
     """All files of a folder by name, but those of hidden folders and of runs that a store keeps there."""
 
     def refuse(error: OSError) -> None:
@@ -332,6 +337,12 @@ def _within(folder: Path) -> Iterator[Path]:
         folders[:] = [] if is_run else [name for name in folders if not name.startswith(".")]
         found += [] if is_run else [Path(place, name) for name in files]
     return iter(sorted(path for path in found if path.is_file()))
+
+
+def is_card(path: Path) -> bool:
+    """Whether a path is a card's, by the file's name and head."""
+    named = path.suffix.lower() in _CARD_SUFFIXES and path.is_file()
+    return named and _CARD_KEY.search(head_of(path)) is not None
 
 
 def _looks_like_a_trace(path: Path) -> bool:

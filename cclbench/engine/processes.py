@@ -9,11 +9,12 @@ import signal
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
+from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize, get_temp_dir
 from pathlib import Path
 from typing import Final
@@ -61,7 +62,7 @@ class Processes(PoolEngine):
         """See `PoolEngine`."""
         _claim_temporary_folder()
         return ProcessPoolExecutor(
-            self.workers, mp_context=_context(), initializer=_belong_to_parent
+            self.workers, mp_context=_context(), initializer=belong_to_parent
         ), self.workers
 
     def stop(self, executor: Executor, *, kill: bool) -> None:
@@ -84,6 +85,16 @@ class Processes(PoolEngine):
         return _interrupts_later()
 
 
+def child_process(target: Callable[..., None], *args: object, preload: Sequence[str] = ()) -> BaseProcess:
+    """A process, not started yet, that runs `target` and ends with this one at the latest.
+
+    Its module, and those of `preload`, are loaded once for all such processes.
+    """
+    _claim_temporary_folder()
+    # A daemon has no children of its own: to kill it leaves none behind.
+    return _context(target.__module__, *preload).Process(target=target, args=args, daemon=True)  # type: ignore[attr-defined,no-any-return]
+
+
 @cache
 def _claim_temporary_folder() -> None:
     """Let the processes' sockets lie in a folder that says whose it is: one that is killed leaves it."""
@@ -99,7 +110,7 @@ def _claim_temporary_folder() -> None:
         tempfile.tempdir = before
 
 
-def _context() -> multiprocessing.context.BaseContext:
+def _context(*modules: str) -> multiprocessing.context.BaseContext:
     """Workers forked from a small server process that has the libraries loaded: unlike a fork of this
     process it is safe beside threads (Arrow's, a progress bar's), and starts faster than a new one."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
@@ -109,7 +120,7 @@ def _context() -> multiprocessing.context.BaseContext:
     # As it starts, it lets interrupts through that `_interrupts_later` holds back: so it starts before.
     resource_tracker.ensure_running()
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["cclbench.api", "cclbench.ingestion.traces"])
+    context.set_forkserver_preload(["cclbench.api", "cclbench.ingestion.traces", *modules])
     return context
 
 
@@ -139,7 +150,7 @@ def _interrupts_later() -> Iterator[None]:
             signal.raise_signal(came[0])
 
 
-def _belong_to_parent() -> None:
+def belong_to_parent() -> None:
     """Ctrl-C is the parent's to handle; without a parent a worker has nothing left to do.
 
     Warnings of numpy's arithmetic would be a worker's own lines on the terminal, which tell people nothing.

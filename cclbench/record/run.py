@@ -200,15 +200,32 @@ class Run:
         (name,) = _checked_names("table of evidence", [table], list(EVIDENCE))
         return _joined(name, sorted((self.path / name).glob("*.parquet")))
 
-    def sql(self, query: str, *, times_as_text: bool = False, memory_bytes: int | None = None) -> QueryResult:
+    def sql(
+        self,
+        query: str,
+        *,
+        times_as_text: bool = False,
+        memory_bytes: int | None = None,
+        disk_bytes: int | None = None,
+        page: tuple[int, int] | None = None,
+    ) -> QueryResult:
         """DuckDB over the tables of `schema`: events, collectives, groups, steps, results, counters, ...
 
         `times_as_text` gives dates, times and intervals as text: Python cannot hold all of DuckDB's.  What
-        needs more than `memory_bytes` is kept on disk meanwhile.
+        needs more than `memory_bytes` is kept on disk meanwhile, at most `disk_bytes`.  `page` (first row,
+        number of rows) limits the answer to these rows.
         """
         from cclbench.record.sql import select
 
-        return select(self.path, self.ranks, query, times_as_text=times_as_text, memory_bytes=memory_bytes)
+        return select(
+            self.path,
+            self.ranks,
+            query,
+            times_as_text=times_as_text,
+            memory_bytes=memory_bytes,
+            disk_bytes=disk_bytes,
+            page=page,
+        )
 
     @property
     def saved_results(self) -> Results | None:

@@ -98,20 +98,27 @@ def select(
     *,
     times_as_text: bool = False,
     memory_bytes: int | None = None,
+    disk_bytes: int | None = None,
+    page: tuple[int, int] | None = None,
 ) -> QueryResult:
     """The answer to one SELECT of DuckDB's dialect over the tables of the run at `path`, which has `ranks`.
 
     They are those of `TABLES`; `events` has `rank` as a further column.  It can only read, and only the
     run's own files.  `times_as_text` gives dates, times and intervals as DuckDB writes them: Python has no
     infinite ones and none before Christ.  What needs more memory than `memory_bytes`, by default most of the
-    machine's, goes to a temporary folder; the answer itself must fit.
+    machine's, goes to a temporary folder, at most `disk_bytes`; the answer itself must fit.  `page` (first
+    row, number of rows) has DuckDB compute only what these rows need.
     """
     import duckdb
 
     with temporary() as folder, duckdb.connect(":memory:") as connection:
         connection.execute(f"SET temp_directory={_quoted(str(folder / 'spilled'))}")
+        # Where it takes Python for interactive, as in a process forked by a server, it draws on stdout.
+        connection.execute("SET enable_progress_bar=false")
         if memory_bytes is not None:
             connection.execute(f"SET memory_limit='{memory_bytes} B'")
+        if disk_bytes is not None:
+            connection.execute(f"SET max_temp_directory_size='{disk_bytes} B'")
         try:
             statements = connection.extract_statements(query)
             if [s.type for s in statements] != [duckdb.StatementType.SELECT]:
@@ -129,7 +136,13 @@ def select(
                         for n, (name, kind) in columns
                     )
                 )
+            if page is not None:
+                offset, count = page
+                answer = answer.limit(count, offset)
             return QueryResult(answer.to_arrow_table())
+        except duckdb.OutOfMemoryException as error:
+            hint = "ask for fewer rows or columns at once, or allow more memory"
+            raise UsageError(f"SQL: {str(error).splitlines()[0]}", where=path.name, hint=hint) from None
         except duckdb.Error as error:
             first = str(error).splitlines()[0]
             hint = f"the tables are {', '.join(TABLES)}"

@@ -75,16 +75,19 @@ class _StoppedError(Exception):
 
 
 class Objects:
-    """The objects below a URL.  A request that fails for good raises `InputError`, of the kinds above."""
+    """The objects below a URL.  A request that fails for good raises `InputError`, of the kinds above.
 
-    def __init__(self, url: Url) -> None:
-        self.url = url
+    With `public` a web server is asked over https at a public address alone, redirected or not.
+    """
+
+    def __init__(self, url: Url, *, public: bool = False) -> None:
+        self.url, self._public = url, public
         self._stop = threading.Event()
 
     def own(self) -> Object | None:
         """The URL's own object, None where it names a folder or nothing."""
         if self.url.scheme in WEB:
-            size, version = self._retried("", lambda: web.measure(self.url.full))
+            size, version = self._retried("", lambda: web.measure(self.url.full, public=self._public))
             return Object("", size, version)
         info = self._retried("", self._info, missing=None)
         return None if info is None or info["type"] == "directory" else self._object(info)
@@ -212,7 +215,9 @@ class Objects:
 
     def _pieces(self, name: str, wanted: Object, start: int) -> Iterator[bytes]:
         if self.url.scheme in WEB:
-            yield from web.pieces(self.url.full, size=wanted.size, start=start, version=wanted.version)
+            yield from web.pieces(
+                self.url.full, size=wanted.size, start=start, version=wanted.version, public=self._public
+            )
             return
         for begin in range(start, wanted.size, BLOCK):
             end = min(begin + BLOCK, wanted.size)

@@ -36,13 +36,13 @@ class Spooled:
 
 
 @contextmanager
-def spooled(url: Url, progress: Progress | None = None) -> Iterator[Spooled]:
+def spooled(url: Url, progress: Progress | None = None, *, public: bool = False) -> Iterator[Spooled]:
     """Bring a folder, a trace, or a card with the traces it names, here; nothing is left at the end.
 
-    Errors raised within, too, name places by their URLs.
+    Errors raised within, too, name places by their URLs.  `public` is that of `Objects`.
     """
     with temporary() as folder:
-        objects = Objects(url)
+        objects = Objects(url, public=public)
         own = objects.own()
         found = _place(url, own, folder)
         try:
@@ -51,7 +51,7 @@ def spooled(url: Url, progress: Progress | None = None) -> Iterator[Spooled]:
             else:
                 _fetch(objects, own, found.path)
                 if _is_card(url):
-                    _bring_named(found, progress)
+                    _bring_named(found, progress, public)
             yield found
         except CclbenchError as error:
             where, hint = (None if text is None else found.told(text) for text in (error.where, error.hint))
@@ -76,7 +76,7 @@ def _place(url: Url, own: Object | None, within: Path) -> Spooled:
     return Spooled(within / "root" / name, within / "root", url.parent)
 
 
-def _bring_named(found: Spooled, progress: Progress | None) -> None:
+def _bring_named(found: Spooled, progress: Progress | None, public: bool) -> None:
     """Bring what a card names; of what is not there its reader says so."""
     card = load(found.path)
     root = root_of(found.path)
@@ -86,7 +86,7 @@ def _bring_named(found: Spooled, progress: Progress | None) -> None:
     for done, (folder, name) in enumerate(names, 1):
         check_names([name], found.url)
         target = folder / name
-        objects = Objects(found.url.below(target.relative_to(found.folder).as_posix()))
+        objects = Objects(found.url.below(target.relative_to(found.folder).as_posix()), public=public)
         if not target.exists() and (own := _own_or_none(objects)) is not None:
             _fetch(objects, own, target)
         if progress:

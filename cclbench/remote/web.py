@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The downloader for http and https: bodies in bounded pieces, redirects checked, slow servers given up.
 
-It sends no credentials and uses no proxy.  `verify --fetch` lets it speak to public addresses alone.
+It sends no credentials and uses no proxy.  `verify --fetch` and `cclbench mcp` let it speak to public
+addresses alone.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Final
 from urllib.parse import SplitResult, urljoin, urlsplit
 
@@ -40,21 +41,28 @@ class BadAnswerError(Exception):
         self.status = status
 
 
-def measure(url: str) -> tuple[int, str | None]:
-    """Bytes and ETag (else time of change) of what is at `url`, by asking for its first byte."""
-    with answer(url, {"Range": "bytes=0-0"}, expected=(200, 206, _NOTHING_THERE)) as response:
+def measure(url: str, *, public: bool = False) -> tuple[int, str | None]:
+    """Bytes and ETag (else time of change) of what is at `url`, by asking for its first byte.
+
+    `public` is that of `answer`.
+    """
+    expected = (200, 206, _NOTHING_THERE)
+    with answer(url, {"Range": "bytes=0-0"}, expected=expected, public=public) as response:
         whole = _range(response)[1] if response.status != 200 else response.headers["Content-Length"]
         if whole is None:
             raise BadAnswerError("the server does not say how many bytes it has")
         return int(whole), response.headers["ETag"] or response.headers["Last-Modified"]
 
 
-def pieces(url: str, *, size: int, start: int = 0, version: str | None = None) -> Iterator[bytes]:
-    """The body from byte `start` on, as a server of any address gives it.
+def pieces(
+    url: str, *, size: int, start: int = 0, version: str | None = None, public: bool = False
+) -> Iterator[bytes]:
+    """The body from byte `start` on; `public` is that of `answer`.
 
     Raises `BadAnswerError` with status 412 where `version`, as `measure` found it, is not that of the answer.
     """
-    with answer(url, {"Range": f"bytes={start}-"} if start else {}, expected=(200, 206)) as response:
+    headers = {"Range": f"bytes={start}-"} if start else {}
+    with answer(url, headers, expected=(200, 206), public=public) as response:
         if version not in (None, response.headers["ETag"], response.headers["Last-Modified"]):
             raise BadAnswerError("the server gives another version", 412)
         at = int(_range(response)[0] or 0) if response.status == 206 else 0
@@ -136,10 +144,23 @@ class _Public(http.client.HTTPSConnection):
         super().__init__(host, port, timeout=timeout, context=self._context_of_tls)
 
     def connect(self) -> None:
-        """Connect, look at whom, and only then speak."""
-        sock = socket.create_connection((self.host, self.port), self.timeout)
-        address = sock.getpeername()[0]
-        if not ipaddress.ip_address(address.partition("%")[0]).is_global:
-            sock.close()
-            raise OSError(f"{self.host} is at {address}, which is no public address")
+        """Connect to an address that was looked at first: a name may lead elsewhere the next time."""
+        sock = _connected_to_public(self.host, self.port, self.timeout)
         self.sock = self._context_of_tls.wrap_socket(sock, server_hostname=self.host)
+
+
+def _connected_to_public(host: str, port: int, timeout: float | None) -> socket.socket:
+    """A connection to the first public address of a name that answers; to no other one is any made."""
+    found = [str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    public = [address for address in found if _is_public(address)]
+    if not public:
+        raise BadAnswerError(f"{host} is at {found[0]}, which is no public address")
+    for address in public[:-1]:
+        with suppress(OSError):
+            return socket.create_connection((address, port), timeout)
+    return socket.create_connection((public[-1], port), timeout)
+
+
+def _is_public(address: str) -> bool:
+    found = ipaddress.ip_address(address.partition("%")[0])
+    return found.is_global and not found.is_multicast

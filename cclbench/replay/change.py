@@ -131,6 +131,7 @@ Act = Callable[[Subject, Any], "Graph | Effect | str"]
 class Change:
     """A setting of `cclbench whatif`: `read` makes of KEY=VALUE (as written) and VALUE what `act` takes,
     `UsageError` where it means nothing; `act` gives the changed graph, or why it touches nothing in the run.
+    `reads_file`: VALUE is the path of a file.
     """
 
     key: str
@@ -138,18 +139,27 @@ class Change:
     definition: str
     read: Callable[[str, str], Any]
     act: Act
+    reads_file: bool = False
 
 
 CHANGES: Registry[Change] = Registry("setting", home="cclbench.replay.changes", group="cclbench.scenarios")
 
 
 def change(
-    key: str, *, values: str, definition: str, read: Callable[[str, str], Any]
+    key: str,
+    *,
+    values: str,
+    definition: str,
+    read: Callable[[str, str], Any],
+    reads_file: bool = False,
 ) -> Callable[[Act], Act]:
-    """Register the function below as what a setting does; `values` are examples, with commas."""
+    """Register the function below as what a setting does; `values` are examples, with commas.
+
+    `reads_file` says that a value is the path of a file, which servers check before it is opened.
+    """
 
     def register(act: Act) -> Act:
-        CHANGES.add(key, Change(key, values, definition, read, act), origin=act.__module__)
+        CHANGES.add(key, Change(key, values, definition, read, act, reads_file), origin=act.__module__)
         return act
 
     return register

@@ -6,7 +6,6 @@ from __future__ import annotations
 import http.client
 import io
 import socket
-import threading
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -139,23 +138,38 @@ def test_a_password_is_not_sent(tmp_path: Path) -> None:
         fetched(tmp_path / "x", "https://ada:secret@example.org/x")
 
 
-def test_a_machine_of_the_own_network_is_not_spoken_to(tmp_path: Path) -> None:
-    """Nothing is sent, not even a greeting, to an address that is not public."""
-    heard: list[bytes] = []
+def test_a_machine_of_the_own_network_is_not_connected_to(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0)
         port = server.getsockname()[1]
-
-        def listen() -> None:
-            connection, _ = server.accept()
-            with connection:
-                heard.append(connection.recv(100))
-
-        listener = threading.Thread(target=listen)
-        listener.start()
         with pytest.raises(InputError, match="which is no public address"):
             fetched(tmp_path / "x", f"https://localhost:{port}/x")
-        listener.join(10)
-    assert heard == [b""]
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
+def test_the_address_that_was_looked_at_is_the_one_that_is_connected_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that leads elsewhere the next time is not asked for again; addresses of the own network are left
+    out, and of the others the next one is tried."""
+    answers = iter([["10.0.0.1", "::ffff:127.0.0.1", "224.0.0.1", "192.0.2.1", "1.1.1.1", "8.8.8.8"]])
+    tried: list[tuple[str, int]] = []
+
+    def resolve(host: str, port: int, **_: Any) -> list[Any]:
+        assert host == "example.org"
+        return [(None, None, None, "", (address, port)) for address in next(answers)]
+
+    def connect(place: tuple[str, int], timeout: float) -> socket.socket:
+        assert timeout <= 60
+        tried.append(place)
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(downloader.socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(downloader.socket, "create_connection", connect)
+    with pytest.raises(InputError, match="refused"):
+        fetched(tmp_path / "x")
+    assert tried == [("1.1.1.1", 443), ("8.8.8.8", 443)]
 
 
 def test_a_server_that_only_drips_is_given_up(

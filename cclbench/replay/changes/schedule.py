@@ -25,6 +25,7 @@ def _read(_: str, value: str) -> Schedule:
     definition="collectives of the kind and number of ranks of a schedule (`hardware predict --schedule`)"
     " follow its steps: their time x formula of the schedule / formula of what the library chooses",
     read=_read,
+    reads_file=True,
 )
 def schedule(subject: Subject, plan: Schedule) -> Graph | str:
     """The graph with those durations."""

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of tools, each in a process that is killed at its limits and when nobody waits for it any more."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cclbench.agents.answers import encode
+from cclbench.agents.tools import Tools
+from cclbench.engine.processes import belong_to_parent, child_process
+from cclbench.errors import CclbenchError, UsageError
+from cclbench.record.files import UNFINISHED
+from cclbench.scratch import sweep, temporary
+from cclbench.text import bounded
+
+if TYPE_CHECKING:
+    from anyio import CapacityLimiter
+
+TOGETHER: Final = 2
+"""Calls that run at once."""
+MOST_WAITING: Final = 100
+"""Calls that wait for their turn."""
+_ANSWER, _ERROR = b"+", b"-"
+_LAST_WORDS_S: Final = 5.0
+"""How long a process may take to print its traceback."""
+_LESS_MEMORY: Final = "ask for less (a step, a rank, fewer columns), or raise --memory of `cclbench mcp`"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one call of a tool may take: seconds from its arrival, and bytes of memory."""
+
+    seconds: float
+    memory_bytes: int
+
+
+class Calls:
+    """Runs calls of `tools`, some at once, the others in the order of their arrival.
+
+    `store` is the folder in which a run that is being written lies.
+    """
+
+    def __init__(self, tools: Tools, store: Path) -> None:
+        from anyio import CapacityLimiter
+
+        self._tools, self._store = tools, store
+        self._turns: CapacityLimiter = CapacityLimiter(TOGETHER)
+
+    async def answer(self, tool: str, limits: Limits, asked: Mapping[str, Any]) -> bytes:
+        """The JSON that a tool answers; `CclbenchError` where it fails or exceeds a limit.
+
+        Cancelled, it kills the call's process before it returns.
+        """
+        from anyio import fail_after
+
+        turns = self._turns
+        if turns.statistics().tasks_waiting >= MOST_WAITING:
+            raise UsageError(
+                f"{TOGETHER} calls run and {MOST_WAITING} wait", hint="call again when one has ended"
+            )
+        started = False
+        try:
+            with fail_after(limits.seconds):
+                async with turns:
+                    started = True
+                    return await self._run(tool, asked, limits)
+        except TimeoutError:
+            if not started:
+                hint = "call again when they have ended"
+                raise UsageError(f"{limits.seconds:g} s went by behind other calls", hint=hint) from None
+            hint = "ask for less (a step, a rank, fewer rows), or raise --time-limit of `cclbench mcp`"
+            raise UsageError(f"{tool} took longer than {limits.seconds:g} s", hint=hint) from None
+
+    async def _run(self, tool: str, asked: Mapping[str, Any], limits: Limits) -> bytes:
+        from anyio import CancelScope, to_thread, wait_readable
+
+        with temporary() as folder:
+            receiver, sender = Pipe(duplex=False)
+            args = (sender, str(folder), limits.memory_bytes, self._tools, tool, asked)
+            process = child_process(_work, *args, preload=["cclbench.cli", "duckdb"])
+            try:
+                await to_thread.run_sync(process.start)
+                sender.close()
+                await wait_readable(receiver)
+                said = receiver.recv_bytes()
+            except EOFError:
+                said = b""
+                await to_thread.run_sync(process.join, _LAST_WORDS_S)
+            finally:
+                with CancelScope(shield=True):
+                    code = await to_thread.run_sync(self._end, process)
+                receiver.close()
+                sender.close()
+        if said.startswith(_ANSWER):
+            return said[1:]
+        raise CclbenchError(said[1:].decode() if said else _end_of(tool, code, limits))
+
+    def _end(self, process: BaseProcess) -> int | None:
+        """Kill the process, wait for its end and remove what it left in the store; its exit code."""
+        if process.pid is None:
+            return None
+        # Its answer is here, or nobody waits for it.
+        process.kill()
+        process.join()
+        code = process.exitcode
+        process.close()
+        sweep(self._store, UNFINISHED)
+        return code
+
+
+def _end_of(tool: str, code: int | None, limits: Limits) -> str:
+    """Why a process ended without an answer."""
+    if code is not None and code < 0:
+        return (
+            f"{tool}: its process ended by signal {-code}, most likely for want of memory (limit"
+            f" {limits.memory_bytes / 1e9:g} GB); {_LESS_MEMORY}"
+        )
+    return f"{tool}: internal error, a defect of cclbench; the server's standard error has the traceback"
+
+
+def _work(
+    sender: Connection, folder: str, memory_bytes: int, tools: Tools, tool: str, asked: Mapping[str, Any]
+) -> None:
+    """Run one call in this process, and send its answer or its error."""
+    belong_to_parent()
+    _limit_memory(memory_bytes)
+    tempfile.tempdir = folder
+    try:
+        answer = getattr(tools, tool)(**asked)
+        said = _ANSWER + encode(answer)
+    except CclbenchError as error:
+        said = _ERROR + bounded(str(error)).encode()
+    except MemoryError:
+        said = _ERROR + (
+            f"{tool} needs more than {memory_bytes / 1e9:g} GB of memory; {_LESS_MEMORY}".encode()
+        )
+    except RecursionError:
+        said = _ERROR + b"a value is nested too deeply for JSON; select its parts"
+    sender.send_bytes(said)
+
+
+def _limit_memory(memory_bytes: int) -> None:
+    """Let this process allocate so much more: private writable memory of Linux; macOS has no such limit."""
+    if sys.platform == "linux":
+        pages = int(Path("/proc/self/statm").read_text("ascii").split()[5])  # of data and stack
+        limit = pages * resource.getpagesize() + memory_bytes
+        _, most = resource.getrlimit(resource.RLIMIT_DATA)
+        limit = limit if most == resource.RLIM_INFINITY else min(limit, most)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which sources the server may read: folders that are named to it, and kinds of URLs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cclbench.card import load, root_of
+from cclbench.errors import UsageError
+from cclbench.remote.url import url_of
+from cclbench.replay.change import CHANGES
+from cclbench.source import files_within, is_card
+from cclbench.text import quoted
+
+NEVER: Final = {
+    "http": "is not encrypted; allow https",
+    "file": "names files of this machine; allow their folder by --root",
+    "local": "names files of this machine; allow their folder by --root",
+}
+"""Kinds of URLs that cannot be allowed, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Folders below which files may be read, resolved, and schemes of URLs that may be."""
+
+    folders: tuple[Path, ...]
+    schemes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, roots: Sequence[Path], schemes: Iterable[str]) -> Reach:
+        """Of these folders; without any, of the working directory, unless that is `/` or the home folder."""
+        here = Path.cwd()
+        default = [] if here in (Path(here.anchor), Path.home()) else [here]
+        return cls(tuple(folder.resolve() for folder in roots or default), tuple(schemes))
+
+    def check_source(self, source: str) -> None:
+        """`UsageError` unless the source, all files that it may lead to and their links may be read.
+
+        They are a folder's files, a file's neighbours (descriptions, journals), what a card names, and what
+        lies beside that.
+        """
+        url = url_of(source)
+        if url is not None:
+            if url.scheme not in self.schemes:
+                allowed = f"allowed: {', '.join(self.schemes)}" if self.schemes else "no URLs are allowed"
+                hint = f"{allowed}; --allow-url of `cclbench mcp` allows others"
+                raise UsageError(f"{url.scheme}:// is not read by this server", where=str(url), hint=hint)
+            return
+        path = self.check_path(source)
+        for file in _files(path):
+            self._check(file)
+        for card in filter(is_card, files_within(path) if path.is_dir() else [path]):
+            for named in _named_by(card):
+                self._check(named)
+                for file in _files(named):
+                    self._check(file)
+
+    def check_settings(self, settings: Sequence[str]) -> None:
+        """`UsageError` where a what-if setting names a file that may not be read."""
+        for text in settings:
+            key, _, value = text.partition("=")
+            if key.strip() in CHANGES and CHANGES.get(key.strip()).reads_file:
+                self.check_path(value.strip())
+
+    def check_path(self, name: str) -> Path:
+        """The path of that name; `UsageError` where it leads out of the folders."""
+        try:
+            path = Path(name).expanduser()
+            self._check(path)
+        except (OSError, RuntimeError, ValueError) as error:  # loops of links, unknown users, NUL
+            raise UsageError(f"is no path: {error}", where=quoted(name)) from None
+        return path
+
+    def _check(self, path: Path) -> None:
+        resolved = path.resolve()
+        if not any(resolved.is_relative_to(folder) for folder in self.folders):
+            folders = ", ".join(map(str, self.folders)) or "none"
+            hint = f"folders that are read: {folders}; --root of `cclbench mcp` names others"
+            raise UsageError("lies outside of the folders that this server reads", where=str(path), hint=hint)
+
+
+def _files(path: Path) -> Iterator[Path]:
+    """A path itself and the files that reading it may open: a folder's, else those beside it."""
+    yield path
+    if path.is_dir():
+        yield from files_within(path)
+    elif path.is_file():
+        yield from (file for file in path.parent.iterdir() if file.is_file())
+
+
+def _named_by(card: Path) -> Iterator[Path]:
+    """The files that a card names."""
+    loaded = load(card)
+    yield from (root_of(card) / trace.path for trace in loaded.evidence.traces)
+    if loaded.hardware.calibration is not None:
+        yield card.parent / loaded.hardware.calibration

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tools: what each computes.  A method's docstring is what an agent reads, its signature the input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from cclbench import api
+from cclbench.agents.answers import PAGE, Answer, check_offset, check_page, page
+from cclbench.agents.reach import Reach
+from cclbench.errors import UsageError
+from cclbench.ingestion import ingest
+from cclbench.record.manifest import Options
+from cclbench.record.remote_store import store_at
+from cclbench.record.run import Run
+from cclbench.source import found_at
+
+DISK_BYTES: Final = 16_000_000_000
+"""What a query may keep on disk meanwhile."""
+LONGEST_NAME: Final = 200
+"""Characters of a name that `explain` looks up."""
+_ORDER: Final = (
+    "Pages fit together only where ORDER BY decides the place of every row: order by columns that are unique."
+)
+
+
+class Tools:
+    """The tools over the runs of a store; sources are read as far as `reach` allows."""
+
+    def __init__(self, store: str | Path, reach: Reach, memory_bytes: int) -> None:
+        self._store, self._reach, self._memory_bytes = store, reach, memory_bytes
+
+    def _stored(self, run: str) -> Run:
+        """The run of that id: nothing else is opened by tools that name a run."""
+        return store_at(self._store).get(run)
+
+    def _computed(self, run: Run) -> Run:
+        return api.metrics(run, store=self._store)
+
+    def runs(self, offset: int = 0) -> Answer:
+        """The runs in the store: id, source, ranks, device."""
+        found = [
+            {
+                "run": stored.id,
+                "source": stored.record.source,
+                "ranks": len(stored.record.ranks),
+                "devices": sorted({r.facts.device_name for r in stored.record.ranks if r.facts.device_name}),
+            }
+            for stored in store_at(self._store).runs()
+        ]
+        return page(found, offset)
+
+    def run(self, source: str) -> Answer:
+        """Read SOURCE (a workload card, a folder of traces, one trace) into the store; why it is slow."""
+        kept = store_at(self._store)
+        stored = kept.find(source)
+        if stored is None:
+            self._reach.check_source(source)
+            with found_at(source, public=True) as found:
+                stored = ingest(found, kept, Options())
+        return self._why(self._computed(stored), 0, run=stored.id)
+
+    def diagnose(self, run: str, offset: int = 0) -> Answer:
+        """What makes a run slow: findings with claim, gain, confidence, evidence, what to try, a query."""
+        return self._why(self._computed(self._stored(run)), offset)
+
+    def _why(self, computed: Run, offset: int, **fields: Any) -> Answer:
+        # A query is to be sent back: a line break in it would come as an escape.
+        rows = [
+            {**row, "query": row["query"] and row["query"].replace("\n", " ")}
+            for row in api.diagnose(computed, store=self._store).rows()
+        ]
+        return page(rows, offset, **fields, step_s=computed.figures.value("time.step"))
+
+    def metrics(self, run: str, pattern: str = "*", per_rank: bool = False, offset: int = 0) -> Answer:
+        """The run's metrics that a glob names (`comm.*`), of the whole run or also of each rank."""
+        computed = api.metrics(self._stored(run), store=self._store, metrics=[pattern])
+        rows = [
+            {key: value for key, value in row.items() if value is not None}
+            for row in computed.rows
+            if row["step"] is None and (per_rank or row["rank"] is None)
+        ]
+        return page(rows, offset)
+
+    def explain(self, name: str, offset: int = 0) -> Answer:
+        """What a metric or finding is: definition, formula, unit, when it does not apply."""
+        from cclbench.analyzers.metric import resolve
+        from cclbench.findings.finding import FINDINGS
+        from cclbench.present.terminal.explanation import explanation, of_finding
+
+        if len(name) > LONGEST_NAME:
+            raise UsageError(
+                f"a name of {len(name):,} characters", hint=f"names have at most {LONGEST_NAME} characters"
+            )
+        if name in FINDINGS:
+            return page([of_finding(FINDINGS.get(name))], offset, trusted=True)
+        return page([explanation(metric) for metric, _ in resolve([name])], offset, trusted=True)
+
+    def sql(self, run: str, query: str, offset: int = 0) -> Answer:
+        """One SELECT of DuckDB's dialect over a run's tables: events, operators, collectives, groups, steps,
+        results. It can only read, and only that run. DuckDB computes the page alone, not all rows; pages fit
+        together only where ORDER BY decides the place of every row."""
+        from cclbench.record.sql import plain_rows
+
+        check_offset(offset)
+        rows = plain_rows(
+            self._stored(run).sql(
+                query,
+                times_as_text=True,
+                memory_bytes=self._memory_bytes // 2,
+                disk_bytes=DISK_BYTES,
+                page=(offset, PAGE + 1),
+            )
+        )
+        check_page(len(rows), offset)
+        more = len(rows) > PAGE
+        return Answer(
+            rows[:PAGE],
+            offset,
+            more,
+            None if more else offset + len(rows),
+            notes=[_ORDER] if more or offset else (),
+        )
+
+    def ops(
+        self,
+        run: str,
+        by: Literal["op", "shape", "module", "phase", "kernel", "category"] = "op",
+        sort: Literal["time", "gap", "flops", "bytes", "calls"] = "time",
+        offset: int = 0,
+    ) -> Answer:
+        """What operators cost: time, FLOPs, bytes, and how far each is from the roofline (sort by gap)."""
+        from cclbench.operator_table import operators
+
+        return page(operators(self._stored(run), by=by, sort=sort).table, offset)
+
+    def whatif(self, run: str, settings: list[str], offset: int = 0) -> Answer:
+        """Replay a run under other hardware, such as ["scale_up.bandwidth=x2"]: what would the step take?"""
+        self._reach.check_settings(settings)
+        found = api.whatif(self._stored(run), *settings, store=self._store)
+        return page([row for row in found.rows if row["rank"] is None], offset)
+
+    def compare(self, runs: list[str], offset: int = 0) -> Answer:
+        """Compare runs, the first against each other one: who is faster, by how much, and why."""
+        from cclbench.comparison.build import compare
+        from cclbench.comparison.document import document
+
+        found = document(compare(*(self._stored(run).id for run in runs), store=self._store))
+        return page(
+            found["lines"],
+            offset,
+            subjects=found["subjects"],
+            warnings=found["warnings"],
+            versus=[{key: one[key] for key in ("base", "other", "words")} for one in found["versus"]],
+        )

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tools of agents, asked by the protocol's own client over stdio."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mcp.client import Client
+from mcp_session import Server, answer, first_run, refusal, session
+
+TOOLS = {"runs", "run", "diagnose", "metrics", "explain", "sql", "ops", "whatif", "compare"}
+
+
+def test_a_round_trip_through_all_tools(store: Path) -> None:
+    async def asks(client: Client) -> None:
+        assert {tool.name for tool in (await client.list_tools()).tools} == TOOLS
+        runs = [row["run"] for row in (await answer(client, "runs"))["rows"]]
+        assert len(runs) == 2
+        found = await answer(client, "diagnose", run=runs[0])
+        first = found["rows"][0]
+        assert first["gain_share"] > 0.01
+        assert (await answer(client, "sql", run=runs[0], query=first["query"]))["rows"]
+        assert (await answer(client, "explain", name=first["name"]))["rows"][0]["rule"]
+        steps = await answer(client, "metrics", run=runs[0], pattern="time.step")
+        assert steps["rows"][0]["value"] == found["step_s"]
+        assert (await answer(client, "ops", run=runs[0], by="category"))["all_rows"] > 1
+        told = await answer(client, "compare", runs=runs)
+        assert "slower" in told["versus"][0]["words"]
+        half = await answer(client, "whatif", run=runs[0], settings=["compute=x0.5"])
+        assert half["rows"]
+
+    session(store, asks)
+
+
+def test_long_answers_come_in_pages(store: Path) -> None:
+    async def asks(client: Client) -> None:
+        run = await first_run(client)
+        query = "SELECT name, start_ns FROM events ORDER BY rank, start_ns, name LIMIT 120"
+        pages, offset = [], 0
+        for _ in range(3):
+            page = await answer(client, "sql", run=run, query=query, offset=offset)
+            pages.append(page)
+            offset = page.get("next_offset", 0)
+        assert [len(page["rows"]) for page in pages] == [50, 50, 20]
+        assert [page["more"] for page in pages] == [True, True, False]
+        assert "all_rows" not in pages[0]
+        assert pages[2]["all_rows"] == 120
+        rows = [(row["start_ns"], row["name"]) for page in pages for row in page["rows"]]
+        assert len(rows) == 120
+        assert all("ORDER BY" in page["notes"][0] for page in pages)
+        both = [row["run"] for row in (await answer(client, "runs"))["rows"]]
+        paged = {"metrics": {"run": run}, "ops": {"run": run, "by": "shape"}, "compare": {"runs": both}}
+        for tool, asked in paged.items():
+            first = await answer(client, tool, **asked)
+            last = await answer(client, tool, **asked, offset=first["all_rows"] - 1)
+            assert (len(first["rows"]), first["next_offset"]) == (50, 50), tool
+            assert (len(last["rows"]), last["more"]) == (1, False), tool
+
+    session(store, asks)
+
+
+def test_an_offset_that_no_page_begins_at_is_refused(store: Path) -> None:
+    async def asks(client: Client) -> None:
+        both = [row["run"] for row in (await answer(client, "runs"))["rows"]]
+        run = both[0]
+        asked = {
+            "runs": {},
+            "diagnose": {"run": run},
+            "metrics": {"run": run},
+            "explain": {"name": "time.step"},
+            "sql": {"run": run, "query": "SELECT * FROM steps"},
+            "ops": {"run": run},
+            "whatif": {"run": run, "settings": ["compute=x0.5"]},
+            "compare": {"runs": both},
+        }
+        tools = (await client.list_tools()).tools
+        assert {tool.name for tool in tools if "offset" in tool.input_schema["properties"]} == asked.keys()
+        for tool, values in asked.items():
+            for offset in (-1, 2**62):
+                assert "offset" in await refusal(client, tool, **values, offset=offset), tool
+            assert "there are not so many rows" in await refusal(client, tool, **values, offset=999_999), tool
+
+    session(store, asks)
+
+
+@pytest.mark.parametrize(
+    ("tool", "asked", "said"),
+    [
+        ("diagnose", {"run": "nobody"}, "no run"),
+        ("sql", {"run": "{run}", "query": "COPY events TO 'x'"}, "SQL"),
+        ("sql", {"run": "/etc", "query": "SELECT 1"}, "no run"),
+        ("explain", {"name": "time.stepp"}, "time.step"),
+        ("explain", {"name": "x" * 201}, "201 characters"),
+        ("run", {"source": "nowhere"}, "nowhere"),
+    ],
+)
+def test_a_wrong_call_is_the_protocols_error(
+    store: Path, tmp_path: Path, tool: str, asked: dict[str, str], said: str
+) -> None:
+    async def asks(client: Client) -> None:
+        run = await first_run(client)
+        wrong = {key: value.replace("{run}", run) for key, value in asked.items()}
+        assert said in await refusal(client, tool, **wrong)
+
+    session(Server(store), asks, cwd=tmp_path)
