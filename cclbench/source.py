@@ -20,7 +20,7 @@ from cclbench.engine import Progress
 from cclbench.errors import InputError, UsageError, near
 from cclbench.file_names import path_of, stored_name
 from cclbench.formats import READERS
-from cclbench.formats.recognition import head_of, recognised
+from cclbench.formats.recognition import CARD_SUFFIXES, head_of, is_card, recognised
 from cclbench.formats.unread import UnreadFormatError, refuse_unread
 from cclbench.remote.url import url_of
 from cclbench.scratch import stamp_of
@@ -28,14 +28,11 @@ from cclbench.scratch import stamp_of
 if TYPE_CHECKING:
     from cclbench.card import Card
 
-_CARD_SUFFIXES = (".yaml", ".yml")
 _SUFFIX = re.compile(
     r"(\.pt)?(\.trace)?\.json(\.gz)?$|\.xplane\.pb$|\.(sqlite|txt|log|parquet)$|\.(jsonl|csv)(\.gz)?$"
 )
 _LIKELY = 0.3
 """Confidence from which a reader's word counts whatever the file is called."""
-_CARD_KEY = re.compile(rb"""^["']?workload["']?[ \t]*:""", re.MULTILINE)
-"""What every card has, of either version, and a launcher's or trainer's configuration has not."""
 
 
 Listed = tuple[Path, str, str, tuple[int, ...]]
@@ -189,7 +186,7 @@ def find(
         return _of_folder(path, hashing)
     if not path.is_file():
         raise InputError("is neither a file nor a folder", where=str(path))
-    if path.suffix.lower() in _CARD_SUFFIXES:
+    if path.suffix.lower() in CARD_SUFFIXES:
         return _of_card(path, elsewhere or {}, hashing)
     return _source(path, None, hashing([(path, stored_name(path.name), _required(path), ())]))
 
@@ -238,7 +235,7 @@ def _of_folder(folder: Path, hashing: _Hashing) -> Source:
     found: list[Listed] = []
     for path in files_within(folder):
         name = stored_name(path.relative_to(folder))
-        if path.suffix.lower() in _CARD_SUFFIXES:
+        if path.suffix.lower() in CARD_SUFFIXES:
             (cards if is_card(path) else ignored).append(name)
             continue
         try:
@@ -337,12 +334,6 @@ def files_within(folder: Path) -> Iterator[Path]:
         folders[:] = [] if is_run else [name for name in folders if not name.startswith(".")]
         found += [] if is_run else [Path(place, name) for name in files]
     return iter(sorted(path for path in found if path.is_file()))
-
-
-def is_card(path: Path) -> bool:
-    """Whether a path is a card's, by the file's name and head."""
-    named = path.suffix.lower() in _CARD_SUFFIXES and path.is_file()
-    return named and _CARD_KEY.search(head_of(path)) is not None
 
 
 def _looks_like_a_trace(path: Path) -> bool:

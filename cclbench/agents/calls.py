@@ -85,8 +85,8 @@ class Calls:
 
         with temporary() as folder:
             receiver, sender = Pipe(duplex=False)
-            args = (sender, str(folder), limits.memory_bytes, self._tools, tool, asked)
-            process = child_process(_work, *args, preload=["cclbench.cli", "duckdb"])
+            memory_bytes = limits.memory_bytes
+            process = child_process(_work, sender, str(folder), memory_bytes, self._tools, tool, asked)
             try:
                 await to_thread.run_sync(process.start)
                 sender.close()
@@ -134,6 +134,8 @@ def _work(
     belong_to_parent()
     _limit_memory(memory_bytes)
     tempfile.tempdir = folder
+    # DuckDB draws progress bars on stdout where `__main__` has no file, as in a forked process.
+    sys.modules["__main__"].__file__ = __file__
     try:
         answer = getattr(tools, tool)(**asked)
         said = _ANSWER + encode(answer)

@@ -10,9 +10,11 @@ from typing import Final
 
 from cclbench.card import load, root_of
 from cclbench.errors import UsageError
+from cclbench.file_names import path_of
+from cclbench.formats.recognition import is_card
 from cclbench.remote.url import url_of
 from cclbench.replay.change import CHANGES
-from cclbench.source import files_within, is_card
+from cclbench.source import files_within
 from cclbench.text import quoted
 
 NEVER: Final = {
@@ -95,6 +97,6 @@ def _files(path: Path) -> Iterator[Path]:
 def _named_by(card: Path) -> Iterator[Path]:
     """The files that a card names."""
     loaded = load(card)
-    yield from (root_of(card) / trace.path for trace in loaded.evidence.traces)
+    yield from (root_of(card) / path_of(trace.path) for trace in loaded.evidence.traces)
     if loaded.hardware.calibration is not None:
         yield card.parent / loaded.hardware.calibration

@@ -9,7 +9,7 @@ import signal
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -85,14 +85,14 @@ class Processes(PoolEngine):
         return _interrupts_later()
 
 
-def child_process(target: Callable[..., None], *args: object, preload: Sequence[str] = ()) -> BaseProcess:
+def child_process(target: Callable[..., None], *args: object) -> BaseProcess:
     """A process, not started yet, that runs `target` and ends with this one at the latest.
 
-    Its module, and those of `preload`, are loaded once for all such processes.
+    The module of `target` is loaded once for all such processes.
     """
     _claim_temporary_folder()
     # A daemon has no children of its own: to kill it leaves none behind.
-    return _context(target.__module__, *preload).Process(target=target, args=args, daemon=True)  # type: ignore[attr-defined,no-any-return]
+    return _context(target.__module__).Process(target=target, args=args, daemon=True)  # type: ignore[attr-defined,no-any-return]
 
 
 @cache

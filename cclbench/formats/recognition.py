@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which format a file is of: by its beginning, and of a text by as much of it as it takes to be sure."""
+"""Which format a file is of: by its beginning, and of a text by as much of it as it takes to be sure.
+
+And whether it is a card.
+"""
 
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from pathlib import Path
+from typing import Final
 
 from cclbench.errors import InputError
 from cclbench.formats import FURTHER_BYTES, HEAD_BYTES, READERS, SURE, AnyReader, recognise
 from cclbench.formats.streams import open_bytes
 
+CARD_SUFFIXES: Final = (".yaml", ".yml")
+_CARD_KEY: Final = re.compile(rb"""^["']?workload["']?[ \t]*:""", re.MULTILINE)
+"""What every card has, of either version, and a launcher's or trainer's configuration has not."""
 _PIECE = 1024
 """Bytes at a time where the stream is damaged."""
 
@@ -36,6 +44,12 @@ def recognised(path: Path, head: bytes) -> tuple[AnyReader | None, bytes]:
             return reader, head
         reader = recognise(path, head, others) or reader
     return reader, head
+
+
+def is_card(path: Path) -> bool:
+    """Whether a path is a card's, by the file's name and beginning."""
+    named = path.suffix.lower() in CARD_SUFFIXES and path.is_file()
+    return named and _CARD_KEY.search(head_of(path)) is not None
 
 
 def head_of(path: Path, size: int = HEAD_BYTES) -> bytes:

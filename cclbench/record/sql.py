@@ -113,8 +113,6 @@ def select(
 
     with temporary() as folder, duckdb.connect(":memory:") as connection:
         connection.execute(f"SET temp_directory={_quoted(str(folder / 'spilled'))}")
-        # Where it takes Python for interactive, as in a process forked by a server, it draws on stdout.
-        connection.execute("SET enable_progress_bar=false")
         if memory_bytes is not None:
             connection.execute(f"SET memory_limit='{memory_bytes} B'")
         if disk_bytes is not None:
