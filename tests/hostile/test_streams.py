@@ -113,7 +113,7 @@ def calls(root: Path) -> dict[str, list[list[Any]]]:
 
 
 NOT_CALLED: Final = {"mcp"}
-"""Its stdout is a protocol's; `tests/test_agents.py` speaks it."""
+"""Its stdout is a protocol's; `tests/agents` speaks it."""
 
 
 def commands() -> dict[str, click.Command]:
