@@ -16,7 +16,15 @@ from cclbench import __version__, analyzers
 from cclbench.analyzers.aliases import Alias
 from cclbench.analyzers.answers import Answer, Answers
 from cclbench.analyzers.metric import METRICS, Metric, NotApplicable, resolve
-from cclbench.analyzers.rows import metric_rows, rank_rows, run_values, select, window_policy, with_caveat
+from cclbench.analyzers.rows import (
+    metric_rows,
+    rank_rows,
+    run_values,
+    select,
+    window_policy,
+    with_caveat,
+    with_implausible,
+)
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.sources import side_by_side
@@ -221,7 +229,7 @@ def _computed(
         )
         if metric.per_rank is not None:
             answers[one].release(metric.name)
-        return with_caveat(found, one.inferred)
+        return with_caveat(with_implausible(found, one.record.ranks), one.inferred)
 
     def rows_of_metric(metric: Metric) -> list[Row]:
         beside = others if metric.per_rank is not None else []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What no device can have done is set aside with count and reason; the rest of the trace is as without it."""
+"""Times that cannot be true are counted with a reason, set aside where they can be; figures are partial."""
 
 from __future__ import annotations
 
@@ -12,8 +12,17 @@ import pyarrow as pa
 import pytest
 
 import cclbench
+from cclbench.analyzers.metric import METRICS
 from cclbench.errors import InputError
-from cclbench.ingestion.plausible import NO_LAUNCH, Rows, broken_rules, without_oversized
+from cclbench.ingestion.plausible import (
+    EARLY,
+    NO_LAUNCH,
+    Rows,
+    broken_rules,
+    capture_days,
+    outside,
+    without_oversized,
+)
 
 DAY = 86_400 * 10**9
 
@@ -26,11 +35,11 @@ def event(name: str, cat: str, ts: float, dur: float, tid: int, **args: Any) -> 
     return {"ph": "X", "cat": cat, "name": name, "ts": ts, "dur": dur, **where, "args": {**args, **more}}
 
 
-def steps(*more: dict[str, Any]) -> list[dict[str, Any]]:
+def steps(*more: dict[str, Any], since: float = 0) -> list[dict[str, Any]]:
     """Three steps of 1 ms from 333 ms on: each launches a kernel of 0.6 ms; and what comes on top."""
     found = list(more)
     for n in range(3):
-        begin = 333_000 + 1000 * n
+        begin = since + 333_000 + 1000 * n
         found += [
             event(f"ProfilerStep#{n}", "user_annotation", begin, 1000, 100),
             event("cudaLaunchKernel", "cuda_runtime", begin + 10, 5, 100, correlation=n + 1),
@@ -43,10 +52,14 @@ def steps(*more: dict[str, Any]) -> list[dict[str, Any]]:
 def figures(tmp_path: Path) -> Any:
     """From events to the run's own rows by metric, and the notes."""
 
-    def compute(*more: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    def compute(*more: dict[str, Any], since: float = 0) -> tuple[dict[str, Any], list[str]]:
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         folder.mkdir()
-        document = {"schemaVersion": 1, "distributedInfo": {"rank": 0}, "traceEvents": steps(*more)}
+        document = {
+            "schemaVersion": 1,
+            "distributedInfo": {"rank": 0},
+            "traceEvents": steps(*more, since=since),
+        }
         (folder / "rank0.json").write_text(json.dumps(document))
         run = cclbench.run(folder / "rank0.json", store=folder / "store")
         own = [r for r in run.figures if r.rank is None and r.step is None and not r.narrowed]
@@ -55,6 +68,21 @@ def figures(tmp_path: Path) -> Any:
     return compute
 
 
+def partial(figures: dict[str, Any]) -> dict[str, Any]:
+    """The same values, those of steps partial."""
+    return {
+        metric: (value, "partial" if status == "ok" and "steps" in METRICS.get(metric).inputs else status)
+        for metric, (value, status) in figures.items()
+    }
+
+
+def said(notes: list[str]) -> list[str]:
+    """The notes on implausible times."""
+    return [note for note in notes if "implausible" in note]
+
+
+NOW = 1.8e15
+"""A time of 2027, µs since 1970."""
 LAUNCH = event("cudaLaunchKernel", "cuda_runtime", 334_020, 5, 100, correlation=9)
 
 
@@ -69,16 +97,89 @@ LAUNCH = event("cudaLaunchKernel", "cuda_runtime", 334_020, 5, 100, correlation=
             event("zero", "kernel", 0, 100, 8, correlation=9),
             "1 kernel rows begun more than 100 ms before the call that launched them",
         ),
+        (
+            event("late", "kernel", 334_800 + 30 * 365.25 * 86_400e6, 100, 8, correlation=9),
+            "1 kernel rows more than a day from most of the capture's",
+        ),
     ],
-    ids=["11 days", "at time 0"],
+    ids=["11 days", "at time 0", "after 30 years"],
 )
-def test_an_impossible_kernel_changes_nothing_but_a_note(figures: Any, row: Any, words: str) -> None:
+def test_an_impossible_kernel_is_set_aside(figures: Any, row: Any, words: str) -> None:
     usual, notes = figures(LAUNCH)
-    assert not any("implausible" in note for note in notes)
+    assert said(notes) == []
+    assert usual["compute.kernel_count"] == (1.0, "ok")
     found, notes = figures(LAUNCH, row)
-    assert found == usual
-    assert found["compute.kernel_count"] == (1.0, "ok")
-    assert [note for note in notes if "implausible" in note] == [f"set aside as implausible: {words}"]
+    assert found == partial(usual)
+    assert found["compute.kernel_count"] == (1.0, "partial")
+    assert said(notes) == [f"set aside as implausible: {words}"]
+
+
+def test_rows_at_time_0_among_those_of_today(figures: Any) -> None:
+    """A kernel is set aside; a call launches nothing then: its kernel has no launch record."""
+    more = event("cudaLaunchKernel", "cuda_runtime", NOW + 334_020, 5, 100, correlation=8)
+    row = event("gemm", "kernel", NOW + 334_800, 100, 7, correlation=9)
+    usual, _ = figures(more, {**row, "args": {"device": 0, "stream": 7}}, since=NOW)
+    kernel = event("zero", "kernel", 0, 100, 8, correlation=8)
+    call = event("cudaLaunchKernel", "cuda_runtime", 0, 5, 100, correlation=9)
+    found, notes = figures(more, row, kernel, call, since=NOW)
+    assert {name: one for name, one in found.items() if not name.startswith("launch.")} == {
+        name: one for name, one in partial(usual).items() if not name.startswith("launch.")
+    }
+    assert found["launch.delay"] == (usual["launch.delay"][0], "partial")
+    assert said(notes) == [
+        "set aside as implausible: 1 kernel rows more than a day from most of the capture's",
+        "implausible: 1 launch rows more than a day from most of the capture's",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("begin", "duration", "words"),
+    [
+        (333_500, 950_400_000_000, "longer than a day"),
+        (333_500 + 950_400_000_000, 1000, "more than a day from most of the capture's"),
+    ],
+)
+def test_a_step_of_eleven_days_is_none(figures: Any, begin: float, duration: float, words: str) -> None:
+    usual, _ = figures()
+    found, notes = figures(event("ProfilerStep#3", "user_annotation", begin, duration, 100))
+    assert found["time.step"] == (usual["time.step"][0], "partial")
+    assert said(notes) == [f"implausible: 1 annotation rows {words}"]
+
+
+def test_work_that_begins_before_its_launch_stays_and_is_counted(figures: Any) -> None:
+    """1 ms early is what clocks differ by, 2 ms is not; both kernels count."""
+    early = event("early", "kernel", 333_020, 10, 8, correlation=9)
+    usual, notes = figures(LAUNCH, early)
+    assert said(notes) == []
+    assert usual["compute.kernel_count"][1] == "ok"
+    launch = event("cudaLaunchKernel", "cuda_runtime", 335_020, 5, 100, correlation=9)
+    found, notes = figures(launch, early)
+    assert found["compute.time"][1] == "partial"
+    assert said(notes) == [f"implausible: 1 kernel rows {EARLY}"]
+
+
+def test_a_host_on_another_clock_launches_nothing(tmp_path: Path) -> None:
+    """All calls and annotations at 1970, the kernels today: a window is the device's whole trace."""
+    rows = [{**row, "ts": row["ts"] + NOW} if row["cat"] == "kernel" else row for row in steps()]
+    document = {"schemaVersion": 1, "distributedInfo": {"rank": 0}, "traceEvents": rows}
+    (tmp_path / "rank0.json").write_text(json.dumps(document))
+    run = cclbench.run(tmp_path / "rank0.json", store=tmp_path / "store")
+    assert run.window == "trace"
+    assert run.record.ranks[0].implausible == {
+        "annotation rows more than a day from most of the capture's": 3,
+        "launch rows more than a day from most of the capture's": 3,
+    }
+    (row,) = [r for r in run.figures if r.metric == "compute.time" and r.rank is None and not r.narrowed]
+    assert (row.value, row.status, row.coverage) == (pytest.approx(1.8e-3), "partial", 9 / 15)
+
+
+def test_days_of_a_capture() -> None:
+    """Three rows on days 10 and 11, two on day 13, one on day 0: days 9 to 12, the neighbours with them."""
+    days = [np.array([10, 11, 11, 13]) * DAY, np.array([0, 13]) * DAY + 5]
+    assert capture_days(days) == range(9, 13)
+    assert not capture_days([])
+    at = np.array([9 * DAY - 1, 9 * DAY, 13 * DAY - 1, 13 * DAY])
+    assert outside(at, range(9, 13)).tolist() == [True, False, False, True]
 
 
 def test_a_size_that_nothing_moves_is_none(figures: Any) -> None:
@@ -105,7 +206,7 @@ def test_rules_hold_to_the_nanosecond() -> None:
     start = np.array([0, 0, 0, 0])
     duration = np.array([DAY, DAY + 1, 5, 5])
     launch = np.array([NO_LAUNCH, NO_LAUNCH, 10**8, 10**8 + 1])
-    kept, counts = broken_rules(Rows(start, duration, launch))
+    kept, counts = broken_rules(Rows(start, duration, launch, range(2)))
     assert kept.tolist() == [True, False, True, False]
     assert counts == {
         "longer than a day": 1,

@@ -29,6 +29,7 @@ from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.errors import CclbenchError
 from cclbench.normalize.steps import POLICIES
+from cclbench.record.manifest import RankEntry
 from cclbench.record.rows import Row
 from cclbench.registry import told_to_people
 from cclbench.schema import group_id
@@ -280,3 +281,30 @@ def with_caveat(rows: Sequence[Row], caveat: str | None) -> list[Row]:
         else row
         for row in rows
     ]
+
+
+def with_implausible(rows: Sequence[Row], entries: Iterable[RankEntry]) -> list[Row]:
+    """The rows, those with a number from the steps of ranks that have implausible times as partial.
+
+    The coverage is at most the share of plausible rows: of the rank's, or of all ranks' together.
+    """
+    counts: dict[int | None, tuple[int, int]] = {
+        one.rank: (sum(one.implausible.values()), sum(one.rows.values())) for one in entries
+    }
+    numbers, plausible = zip(*counts.values(), strict=True) if counts else ((), ())
+    if not any(numbers):
+        return list(rows)
+    counts = {rank: pair for rank, pair in counts.items() if pair[0]} | {None: (sum(numbers), sum(plausible))}
+    return [
+        _partly_implausible(row, *counts[row.rank])
+        if row.has_value and row.rank in counts and "steps" in METRICS.get(row.metric).inputs
+        else row
+        for row in rows
+    ]
+
+
+def _partly_implausible(row: Row, number: int, plausible: int) -> Row:
+    share = plausible / (plausible + number)
+    noted = row.noted(f"{number:,} rows of the traces have times that cannot be true")
+    coverage = share if row.coverage is None else min(row.coverage, share)
+    return msgspec.structs.replace(noted, status="partial", coverage=coverage)

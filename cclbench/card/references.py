@@ -17,7 +17,7 @@ Tier = Literal["scale_up", "scale_out"]
 
 _HOST: Final = "generic-cpu"
 """The accelerator of ranks that talk within or between hosts, of whose links the catalog has no entry."""
-_OWN: Final = f"or describe yours in a hardware file that {catalog.VARIABLE} names"
+_OWN: Final = f"else describe it in a hardware file that {catalog.VARIABLE} names"
 
 
 def references(document: Document) -> Iterator[Problem]:
@@ -30,7 +30,7 @@ def references(document: Document) -> Iterator[Problem]:
         name = field(card, "hardware", key, kind=str)
         known: Mapping[str, Any] = catalog.accelerators() if key == "accelerator" else catalog.systems()
         if name is not None and name not in known:
-            message = f"is {name}, no {key} of the catalog; {near(name, known)} {_OWN}"
+            message = f"is {name}, no {key} of the catalog; {near(name, known)}; {_OWN}"
             yield _problem(document, "error", ("hardware", key), message)
     if field(card, "hardware", "accelerator", kind=str) != _HOST:
         yield from _fabrics(document)
@@ -71,10 +71,9 @@ def _fabrics(document: Document) -> Iterator[Problem]:
         path: Path = ("hardware", tier, "fabric")
         message = f"is {name}, no {tier} fabric of the catalog; {near(name, known)}"
         if field(document.value, "hardware", tier, "bandwidth", kind=str) is None:
-            hint = f"state its bandwidth, {_OWN}"
-            yield _problem(document, "error", path, f"{message} {hint}")
+            yield _problem(document, "error", path, f"{message}; state its bandwidth, {_OWN}")
         else:
-            yield _problem(document, "warning", path, f"{message} of it the bandwidth alone is known")
+            yield _problem(document, "warning", path, f"{message}; of it the bandwidth alone is known")
 
 
 def _problem(document: Document, severity: Literal["error", "warning"], path: Path, message: str) -> Problem:

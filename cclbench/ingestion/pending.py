@@ -62,6 +62,10 @@ class Pending:
     """How many those are, by kind and reason."""
     set_aside_ns: Counter[str]
     """Time of kernels among them, by name."""
+    early: Counter[str]
+    """How many rows begin before their launch, by kind; they stay."""
+    unlinked: Mask
+    """Which rows state a launch whose time is of another base, shape (rows,)."""
     again: int
     """How many rows of some duration equal an earlier one: time, track, device, launch, name."""
     columns: tuple[DiskColumn[Any], ...]
@@ -77,15 +81,15 @@ class Pending:
 
 _COLUMNS: Final = {
     **dict.fromkeys(("starts", "ends", "call_row", "call_track", "call_name", "operator"), np.int64),
-    **dict.fromkeys(("by_device", "is_kernel", "is_call", "kept"), np.bool_),
+    **dict.fromkeys(("by_device", "is_kernel", "is_call", "kept", "unlinked"), np.bool_),
     "launch": np.int32,
 }
 _TELLING: Final = ("start_ns", "dur_ns", "track", "device", "correlation")
 """What tells rows of one name apart."""
 
 
-def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
-    """Times, launches and communication rows of all pending files, in order."""
+def scan(files: list[Path], launches: Launches, on_device: bool, days: range) -> Pending:
+    """Times, launches and communication rows of all pending files, in order; `days` are the capture's."""
     columns = ["start_ns", "dur_ns", "track", "device", "correlation", "category", "name"]
     columns += ["kind", "operator"]
     found: dict[str, DiskColumn[Any]] = {name: DiskColumn(kind) for name, kind in _COLUMNS.items()}
@@ -93,6 +97,7 @@ def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
     names: dict[str, int] = {}
     kernels = 0
     set_aside, set_aside_ns = Counter[tuple[str, str]](), Counter[str]()
+    early = Counter[str]()
     repeats: set[bool | None] = set()
     for path in files:
         kind = path.name.partition("-")[0]
@@ -102,9 +107,13 @@ def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
                 repeats.update(pc.unique(pc.equal(batch["operator"], batch["correlation"])).to_pylist())
                 start, duration = (batch[column].to_numpy() for column in ("start_ns", "dur_ns"))
                 launch = _find(batch["correlation"], launches)
-                begun = np.where(launch >= 0, or_none(launches.start_ns, launch), NO_LAUNCH)
-                kept, broken = broken_rules(plausible.Rows(start, duration, begun))
+                begun = or_none(launches.start_ns, launch)
+                unlinked = (launch >= 0) & plausible.outside(begun, days)
+                launch = np.where(unlinked, np.int32(-1), launch)
+                times = plausible.Rows(start, duration, np.where(launch >= 0, begun, NO_LAUNCH), days)
+                kept, broken = broken_rules(times)
                 set_aside.update({(kind, words): count for words, count in broken.items()})
+                early[kind] += int((kept & plausible.early(times)).sum())
                 words, word = batch["name"].dictionary.to_pylist(), batch["name"].indices.to_numpy()
                 is_call = pc.equal(batch["category"].cast(pa.string()), "communication")
                 is_call = is_call.to_numpy(zero_copy_only=False)
@@ -120,6 +129,7 @@ def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
                     "is_kernel": np.full(kept.sum(), kind == "kernel"),
                     "is_call": is_call[kept],
                     "kept": kept,
+                    "unlinked": unlinked[kept],
                     "operator": batch["operator"].fill_null(-1).to_numpy()[kept],
                     "call_row": kernels + here if kind == "kernel" else np.full(len(here), -1),
                     "call_track": batch["track"].to_numpy()[here],
@@ -140,6 +150,7 @@ def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
         names=list(names),
         set_aside=set_aside,
         set_aside_ns=set_aside_ns,
+        early=+early,
         again=sum(int((own[1:] == own[:-1]).sum()) for own, _ in in_order(identity)),
         columns=tuple(found.values()),
     )
@@ -217,6 +228,9 @@ def fill_in(
                     "step": pa.array(number, mask=index[here] < 0),
                     "collective": pa.array(keys, mask=~is_call[here]),
                 }
+                if (unlinked := pending.unlinked[here]).any():
+                    nothing = pa.scalar(None, rows["correlation"].type)
+                    filled["correlation"] = pc.if_else(pa.array(unlinked), nothing, rows["correlation"])
                 filled |= origin(here)
                 final.write(with_columns(rows, EVENTS, filled))
                 done, key = done + len(rows), key + int(is_call[here].sum())

@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What no device can have done: rows and sizes that are set aside, counted, with the reason."""
+"""What must be true of the times in one capture, and what no device can have moved in its time.
+
+A capture has no day without a row: rows of the device that lie more than a day from most others have times of
+another base (0, a damaged digit), and so have the host's that lie as far from those.  Work does not begin
+before the call that launched it, but for what clocks of host and device differ by.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from cclbench.intervals import Int64, Mask
 
@@ -16,27 +24,91 @@ NO_LAUNCH: Final = 1 << 62
 """Where a row's launch is not known."""
 _DAY_NS: Final = 86_400 * 10**9
 _EARLY_NS: Final = 10**8
+# Profilers convert the device's clock to the host's to some µs: in 20 real captures nothing begins early.
+_CLOCKS_NS: Final = 10**6
 _LEAST_NS: Final = 1000
 _MOST_BYTES_PER_NS: Final = 10**5
 
 
 class Rows(NamedTuple):
-    """Times of rows and of the calls that launched them, ns, shape (rows,)."""
+    """Times of rows and of the calls that launched them, ns, shape (rows,); the capture's `days`."""
 
     start: Int64
     duration: Int64
     launch: Int64
+    days: range
 
 
 RULES: Final[Mapping[str, Callable[[Rows], Mask]]] = {
     "longer than a day": lambda rows: rows.duration > _DAY_NS,
+    "more than a day from most of the capture's": lambda rows: outside(rows.start, rows.days),
     # CUPTI gives 0 for times that it could not collect; clocks of host and device differ by far less.
     "begun more than 100 ms before the call that launched them": lambda rows: (
         (rows.launch < NO_LAUNCH) & (rows.start < rows.launch - _EARLY_NS)
     ),
 }
 """Which rows are set aside, by what is said of them."""
+EARLY: Final = (
+    "begun more than 1 ms before the call that launched them: host and device have different clocks"
+)
+"""What is said of rows that stay."""
 OVERSIZED: Final = "sizes that no memory or link moves in that time: over 100 TB/s"
+
+
+def capture_days(starts: Iterable[Int64]) -> range:
+    """The days, of 86,400 s from 0 on, of successive days with the most rows, and the days beside them.
+
+    None where there is no row.
+    """
+    rows: Counter[int] = Counter()
+    for start in starts:
+        days, counts = np.unique(start // _DAY_NS, return_counts=True)
+        rows.update(dict(zip(days.tolist(), counts.tolist(), strict=True)))
+    clusters: list[list[int]] = []
+    for day in sorted(rows):
+        if not clusters or day - clusters[-1][-1] > 1:
+            clusters.append([])
+        clusters[-1].append(day)
+    if not clusters:
+        return range(0)
+    most = max(clusters, key=lambda days: sum(rows[day] for day in days))
+    return range(most[0] - 1, most[-1] + 2)
+
+
+def outside(start: Int64, days: range) -> Mask:
+    """Which times are on none of those days, shape of `start`."""
+    return np.asarray((start < days.start * _DAY_NS) | (start >= days.stop * _DAY_NS))
+
+
+def is_plausible_range(start_ns: int, end_ns: int, days: range) -> bool:
+    """Whether a range of the host is of at most a day, and begins on one of the capture's days."""
+    return end_ns - start_ns <= _DAY_NS and start_ns // _DAY_NS in days
+
+
+def early(rows: Rows) -> Mask:
+    """Which rows begin before their launch by more than clocks differ, shape (rows,)."""
+    return np.asarray((rows.launch < NO_LAUNCH) & (rows.start < rows.launch - _CLOCKS_NS))
+
+
+def start_times(files: Iterable[Path]) -> Iterator[Int64]:
+    """The column `start_ns` of files of events, batch by batch."""
+    for path in files:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(columns=["start_ns"], use_threads=False):
+                yield batch["start_ns"].to_numpy()
+
+
+def implausible_host_rows(files: Iterable[Path], days: range) -> Counter[tuple[str, str]]:
+    """How many rows of the host break a rule that no launch is needed for, by kind and rule."""
+    found: Counter[tuple[str, str]] = Counter()
+    for path in files:
+        kind = path.name.partition("-")[0]
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(columns=["start_ns", "dur_ns"], use_threads=False):
+                start, duration = (batch[name].to_numpy() for name in ("start_ns", "dur_ns"))
+                rows = Rows(start, duration, np.full(len(start), NO_LAUNCH), days)
+                found.update({(kind, words): count for words, count in broken_rules(rows)[1].items()})
+    return found
 
 
 def broken_rules(rows: Rows) -> tuple[Mask, dict[str, int]]:

@@ -18,7 +18,14 @@ from cclbench.ingestion.launches import Launches, read_launches
 from cclbench.ingestion.part import DEVICE_WORK
 from cclbench.ingestion.part_file import PartRead, read_part_file
 from cclbench.ingestion.pending import Pending, fill_in, keep_counters, kinds_in_order, scan
-from cclbench.ingestion.plausible import OVERSIZED
+from cclbench.ingestion.plausible import (
+    EARLY,
+    OVERSIZED,
+    capture_days,
+    implausible_host_rows,
+    is_plausible_range,
+    start_times,
+)
 from cclbench.ingestion.rank_collectives import write_collectives
 from cclbench.ingestion.rank_operators import write_operators
 from cclbench.ingestion.rank_steps import OfDevice, find_steps, horizon_of, numbers_of, windows_of
@@ -90,8 +97,15 @@ def finish_rank(task: RankTask) -> RankDone:
         beside = execution_trace_reader(task.beside.reader).read(task.beside.path)
         facts, notes = execution_traces.place(told, beside, facts)
     files = [path for p in parts for path in kinds_in_order(p.pending)]
-    pending = scan(files, launches, on_device)
+    events = (task.folder / "events" / f"rank={task.rank}").glob("*.parquet")
+    of_host = sorted(set(events) - set(files))
+    days = capture_days(start_times(files)) or capture_days(start_times(of_host))
+    pending = scan(files, launches, on_device, days)
     set_aside = {f"{kind} rows {words}": count for (kind, words), count in pending.set_aside.items()}
+    host_rows = implausible_host_rows(of_host, days)
+    doubtful = {f"{kind} rows {words}": count for (kind, words), count in host_rows.items()}
+    doubtful |= {f"{kind} rows {EARLY}": count for kind, count in pending.early.items()}
+    implausible = set_aside | doubtful
     _require_own_rows(pending, set_aside, str(task.file.path))
     for (kind, _), count in pending.set_aside.items():
         rows[kind] -= count
@@ -102,9 +116,8 @@ def finish_rank(task: RankTask) -> RankDone:
         parts[0].kernel_ns[""] -= ns
         if any(kernel in p.kernel_ns for p in parts):
             parts[0].kernel_ns[kernel] -= ns
-    annotated, left_out = steps.marks(
-        [a for p in parts for a in p.annotations], steps.families(task.step_annotation)
-    )
+    ranges = [a for p in parts for a in p.annotations if is_plausible_range(a.start_ns, a.end_ns, days)]
+    annotated, left_out = steps.marks(ranges, steps.families(task.step_annotation))
     found, step, source = find_steps(parts, pending, launches, annotated, on_device)
     device_rows = OfDevice(pending, step)
     cut = next((p.cut for p in parts if p.cut), None)
@@ -139,6 +152,7 @@ def finish_rank(task: RankTask) -> RankDone:
     dropped.update(set_aside)
     set_aside |= {OVERSIZED: oversized} if oversized else {}
     notes += [f"set aside as implausible: {count:,} {words}" for words, count in set_aside.items()]
+    notes += [f"implausible: {count:,} {words}" for words, count in doubtful.items()]
     keep_counters(parts, task.folder, task.rank, task.file)
     descriptions: dict[str, set[str]] = {}
     for listed in facts.groups:
@@ -153,6 +167,7 @@ def finish_rank(task: RankTask) -> RankDone:
         span_ns=next(((w.start_ns, w.end_ns) for w in windows if w.source == "whole_trace"), None),
         rows=dict(sorted(rows.items())),
         dropped=dict(sorted(dropped.items())),
+        implausible=dict(sorted(implausible.items())),
         steps=entry.steps(windows, periods, left_out),
         unclassified=entry.unclassified(parts),
         collectives=of_calls,

@@ -107,6 +107,8 @@ class RankEntry(msgspec.Struct, frozen=True, kw_only=True):
     span_ns: tuple[int, int] | None = None
     rows: dict[str, int] = {}
     dropped: dict[str, int] = {}
+    implausible: dict[str, int] = {}
+    """Rows whose times cannot be true, by kind and reason, be they set aside or not."""
     steps: Steps = Steps()
     unclassified: Unclassified = Unclassified()
     collectives: Collectives = Collectives()
