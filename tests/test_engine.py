@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import multiprocessing
 import os
@@ -17,6 +18,7 @@ from tempfile import mkdtemp
 import pytest
 
 from cclbench.engine import SERIAL, Engine, engine_for, engine_of, processes
+from cclbench.engine.processes import Processes
 from cclbench.errors import CclbenchError, InputError, UsageError
 from cclbench.source import find
 
@@ -184,6 +186,21 @@ def test_engines_by_name() -> None:
         engine_of("slurm")
     with pytest.raises(UsageError, match="0 processes can do no work"):
         engine_of(jobs=0)
+
+
+@pytest.mark.parametrize(
+    "address", ["tcp://", "tcp://host", "tcp://:8786", "tcp://host:", "tls://host:65536"]
+)
+def test_a_scheduler_has_a_host_and_a_port(address: str) -> None:
+    with pytest.raises(UsageError, match="is no scheduler's address; such as tcp://HOST:8786"):
+        engine_of(address)
+
+
+def test_a_pool_that_breaks_while_it_is_given_tasks_is_told_alike() -> None:
+    told = Processes(2).explain(OSError("handle is closed"))
+    assert "a worker process died" in str(told)
+    other = OSError(errno.ENOSPC, "No space left on device")
+    assert Processes(2).explain(other) is other
     with engine_for(SERIAL) as given:
         assert given is SERIAL
 

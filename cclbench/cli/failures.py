@@ -39,6 +39,8 @@ def tell(error: Exception, session: options.Session) -> int:
 def _message(error: Exception) -> tuple[int, str]:
     if isinstance(error, CclbenchError):
         return error.exit_code, f"error: {error}"
+    if isinstance(error, click.UsageError) and error.ctx and error.message == error.ctx.get_help():
+        return error.exit_code, error.message  # a group called by its name alone
     if isinstance(error, click.ClickException):
         # click lists choices on lines of their own, behind tabs.
         message = error.format_message().replace("\n\t", " ")

@@ -8,6 +8,7 @@ started, a pool of processes or a connection, serves all of them until it is clo
 from __future__ import annotations
 
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,8 @@ OWN_BYTES: Final = 150_000_000
 WORKER_BYTES: Final = 250_000_000
 """Memory of a process that works on a part of a trace, or on one rank, of any size."""
 _SCHEDULERS: Final = ("tcp://", "tls://", "ucx://", "ws://", "wss://")
+_ADDRESS: Final = re.compile(r"\w+://[^\s/:][^\s/]*:(\d{1,5})(/\S*)?")
+_LAST_PORT: Final = 65_535
 
 
 def text_bytes(path: Path, size: int) -> int:
@@ -163,6 +166,8 @@ def engine_of(
     if client is not None or name == DASK or name.startswith(_SCHEDULERS):
         if memory_bytes is not None:
             raise UsageError("a Dask cluster limits its workers' memory itself", hint="leave out --memory")
+        if client is None and name != DASK and not _is_address(name):
+            raise UsageError(f"{name!r} is no scheduler's address", hint="such as tcp://HOST:8786")
         from cclbench.engine.dask import Dask
 
         return Dask(client or (None if name == DASK else name), jobs, tell)
@@ -198,3 +203,9 @@ def engine_for(
         return
     with engine_of(engine, jobs=jobs, client=client) as own:
         yield own
+
+
+def _is_address(name: str) -> bool:
+    """Whether a scheduler's address has a host and a port."""
+    address = _ADDRESS.fullmatch(name)
+    return address is not None and 0 < int(address[1]) <= _LAST_PORT

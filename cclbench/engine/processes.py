@@ -75,7 +75,9 @@ class Processes(PoolEngine):
 
     def explain(self, error: BaseException) -> BaseException:
         """See `PoolEngine`."""
-        if not isinstance(error, BrokenProcessPool):
+        # The pool that broke while tasks are submitted has closed the pipe that would wake it.
+        closed = isinstance(error, OSError) and error.args == ("handle is closed",)
+        if not (closed or isinstance(error, BrokenProcessPool)):
             return error
         hint = "use fewer with --jobs, or give the machine more memory"
         return CclbenchError("a worker process died, most likely for want of memory", hint=hint)

@@ -61,6 +61,14 @@ def test_module_and_entry_point_agree() -> None:
     assert shell("--version").stdout == "cclbench 0.1.0\n"
 
 
+@pytest.mark.parametrize("words", [(), ("card",), ("hardware",)])
+def test_a_group_alone_shows_its_help(call: Callable[..., Any], words: tuple[str, ...]) -> None:
+    answer = call(*words)
+    assert answer.code == 2
+    assert answer.err.startswith("Usage: cclbench")
+    assert answer.err.count("Usage: ") == 1
+
+
 def raising(error: BaseException) -> Callable[..., Any]:
     def compute(*_: object, **__: object) -> None:
         raise error
