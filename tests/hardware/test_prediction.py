@@ -10,9 +10,11 @@ import pytest
 from cclbench.errors import InputError, UsageError
 from cclbench.hardware import catalog
 from cclbench.hardware.calibration import Calibration, write_calibration
-from cclbench.hardware.collectives import price
+from cclbench.hardware.collectives import Refusal, price
+from cclbench.hardware.collectives.transport import PROTOCOLS
 from cclbench.hardware.prediction import COLUMNS, predict
 from cclbench.hardware.sweep import Sweep
+from cclbench.hardware.system import System
 
 DGX = catalog.system("dgx-h100")
 
@@ -46,6 +48,15 @@ def test_ranks_are_spread_over_nodes_where_these_are_given() -> None:
     assert (row["ranks"], row["nodes"]) == (4, 4)
     (narrowed,) = predict("all_reduce", [8], 4, DGX, algorithm="tree", protocol="LL")
     assert (narrowed["algorithm"], narrowed["protocol"]) == ("tree", "LL")
+
+
+@pytest.mark.parametrize("system", catalog.systems().values(), ids=lambda system: system.id)
+def test_a_protocol_that_is_asked_for_has_a_band(system: System) -> None:
+    """Network software that may not let LL through does so where LL is asked for, at worst too."""
+    for kind in ("gather", "all_reduce"):
+        for protocol in PROTOCOLS:
+            found = price(kind, 4096, system.members(4 * system.per_node, None), system, protocol=protocol)
+            assert isinstance(found, Refusal) or found.low_s[0] < found.time_s[0] < found.high_s[0]
 
 
 def test_a_figure_that_is_missing_is_named() -> None:

@@ -115,9 +115,13 @@ def price_group(
     """`price` for a group that is known already."""
 
     def times(assumed: Assumed) -> tuple[list[Cost], Floats]:
+        # What is asked for runs, at worst too: the network's software is known to let it through.
+        let_through = protocols(group, assumed if protocol is None else EXPECTED, library_version)
         found = [
             cost
-            for cost in costs(kind, group, assumed, library_version, plan=plan, algorithm=algorithm)
+            for cost in costs(
+                kind, group, assumed, library_version, plan=plan, algorithm=algorithm, let_through=let_through
+            )
             if protocol in (None, cost.protocol) and algorithm in (None, cost.algorithm)
         ]
         return found, np.array([cost.time_s(sizes) for cost in found], np.float64)
@@ -183,15 +187,20 @@ def costs(
     *,
     plan: Schedule | None = None,
     algorithm: str | None = None,
+    let_through: tuple[str, ...] | None = None,
 ) -> list[Cost]:
-    """What each algorithm and protocol that applies to the group costs; a barrier is an all-reduce."""
+    """What each algorithm and protocol that applies to the group costs; a barrier is an all-reduce.
+
+    `let_through` are the protocols in use; None: those of the assumption.
+    """
     kind = "all_reduce" if kind == "barrier" else kind
     table = constants(library_version)
     if group.architecture == "amd":
         table = table.of_rccl()
     if group.peers == "pcie-tree":
         table = table.over_pci()
-    call = Call(kind, group, table, assumed, protocols(group, assumed, library_version))
+    used = protocols(group, assumed, library_version) if let_through is None else let_through
+    call = Call(kind, group, table, assumed, used)
     if plan is not None:
         cost = scheduled(plan, call)
         return [] if cost is None else [cost]
