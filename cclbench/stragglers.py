@@ -4,47 +4,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import erfc, sqrt
 from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
-
 from cclbench.analyzers.metric import NotApplicable, Value
-from cclbench.analyzers.view.arrivals import Arrivals, arrivals_of
-from cclbench.analyzers.view.lateness import (
-    SIGNIFICANT,
-    Foremost,
-    arrives_last,
-    cause,
-    foremost,
-    last_arrivals,
-    lateness,
-)
-from cclbench.analyzers.view.meetings import Instances, meetings
-from cclbench.analyzers.view.per_rank import answer_or_reason, answers_by_rank
+from cclbench.analyzers.view.arrivals import SPENT, Arrivals, arrivals_of
+from cclbench.analyzers.view.late_cause import Cause, late_cause, rank_work, serves_experts
+from cclbench.analyzers.view.late_rank import LEAST_SHARE, StragglerVerdict, late_rank
+from cclbench.analyzers.view.lateness import Float, Lateness, lateness
+from cclbench.analyzers.view.meetings import Meetings, meetings
+from cclbench.analyzers.view.per_rank import Answer, answer_or_reason, answers_by_rank
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import InputError, UsageError
-from cclbench.intervals import Int64
 from cclbench.record.run import Rank, Run
 from cclbench.record.selection import Selection, Steps
-from cclbench.replay.stragglers import coordinates, job_slowdown
-from cclbench.schema import group_id
+from cclbench.replay.stragglers import job_slowdown
 from cclbench.units import humanise
 
-Float = npt.NDArray[np.float64]
-
-COLUMNS: Final = ("run", "rank", "step", "late_s", "last", "collectives", "cause")
-ALWAYS: Final = 0.8
-"""Share of steps from which on the same rank is latest always."""
+COLUMNS: Final = ("run", "rank", "step", "late_s", "latest", "cause")
 _NS_PER_S: Final = 10**9
-_FEWEST_BLOCKS: Final = 8
-_MOST_BLOCKS: Final = 16
 _LISTED: Final = 4
+_OF_SPENT: Final = {"compute": "compute", "copy": "copy", "idle": "launch"}
+"""Of each of `SPENT` that makes a rank late the cause; what other communication takes does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +38,11 @@ class LateStep:
     rank: int
     step: int | None
     late_s: float
-    """Σ over collectives that it is last at of latest − median arrival: what the others waited for it."""
-    last: float
-    """Collectives it is last at; ranks that are last together share one."""
-    collectives: int
+    """How much later than the other ranks of its role it is at collectives, by what it does itself."""
+    latest: bool
+    """Whether no other rank of its role is as late."""
     cause: str | None
-    """Of `arrivals.SPENT` what it does longer than the others before those; None where nothing is."""
+    """What it does longer than the others before those: compute, copy or launch; None where nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +55,9 @@ class LateRank:
     most_s: float
     most_step: int | None
     latest: int
-    """Steps in which no rank is later than it."""
-    share: float
-    """Of the collectives it takes part in, those it is last at."""
+    """Steps in which no other rank of its role is as late."""
     cause: str | None
+    """Of the named rank one of `late_cause.CAUSES`, of others as in a step."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,7 +73,14 @@ class RunStragglers:
     named: int | None
     """The rank that stands out over all steps."""
     pattern: str
-    """always, drifting, intermittent, moving, none; one step: nothing over time can be told."""
+    """always, since, periodic, drifting, intermittent; without a named rank moving, none or one step."""
+    period: int | None
+    """Every which step the named rank is late."""
+    since: int | None
+    """Since which step."""
+    p_value: float
+    cause: str | None
+    """Why the named rank is late, one of `late_cause.CAUSES`."""
     words: str
     slowdown: float | None
     """`balance.straggler_slowdown`, where the run can be replayed."""
@@ -125,6 +114,10 @@ class Stragglers:
                 "steps": list(run.steps),
                 "named": run.named,
                 "pattern": run.pattern,
+                "period": run.period,
+                "since": run.since,
+                "p_value": run.p_value,
+                "cause": run.cause,
                 "words": run.words,
                 "slowdown": run.slowdown,
                 "ranks": [{name: getattr(rank, name) for name in LateRank.__slots__} for rank in run.ranks],
@@ -132,7 +125,7 @@ class Stragglers:
             }
             for run in self.runs
         ]
-        return {"schema": "stragglers.v1", "words": self.words, "runs": runs, "rows": rows}
+        return {"schema": "stragglers.v2", "words": self.words, "runs": runs, "rows": rows}
 
 
 def stragglers(
@@ -149,87 +142,80 @@ def stragglers(
 
 def _of_run(run: Run, steps: Steps | None, engine: Engine, progress: Progress | None) -> RunStragglers:
     Selection("steps", steps, None).check(run)
-    answers, notes = answers_by_rank(
+    ask = partial(_by_rank, run, steps, engine, progress)
+    answers, notes = ask(arrivals_of)
+    found, late = _lateness(run, answers)
+    windows = sum(one.window_ns for value in answers.values() if isinstance(one := value.detail, Arrivals))
+    verdict = late_rank(late, windows / (len(answers) * len(late.steps)))
+    why = None
+    if verdict.named:
+        why = late_cause(verdict, ask(rank_work)[0], experts=serves_experts(found))
+    words, pattern = verdict.words, verdict.pattern
+    if not verdict.named:
+        words, pattern = _without_one(verdict, late)
+    elif why is not None:
+        words += f"; it {why.words}, by {humanise(why.excess_ns / _NS_PER_S, 's')} a step"
+    if late.across:
+        notes.append(f"{late.across:,} collectives of several pipeline stages, whose ranks differ by design")
+    if found.incomplete:
+        notes.append(f"{found.incomplete:,} collectives that not all their ranks have in a window")
+    ratio, reason = _slowdown(run) if steps is None else (None, None)
+    if reason:
+        notes.append(f"how much it slows the job down is not known: {reason}")
+    return RunStragglers(
+        run=run.id,
+        steps=late.steps,
+        ranks=tuple(_late_ranks(late, verdict, why)),
+        rows=tuple(_late_steps(late)),
+        late_s=late.late_ns / _NS_PER_S,
+        named=verdict.rank if verdict.named else None,
+        pattern=pattern,
+        period=verdict.period if verdict.named else None,
+        since=verdict.since if verdict.named else None,
+        p_value=verdict.p,
+        cause=None if why is None else why.name,
+        words=words,
+        slowdown=ratio,
+        notes=tuple(notes),
+    )
+
+
+def _by_rank(
+    run: Run,
+    steps: Steps | None,
+    engine: Engine,
+    progress: Progress | None,
+    question: Callable[[RankView], Answer],
+) -> tuple[dict[int, Answer], list[str]]:
+    """The answers of the ranks to a question, and a note of those that have none."""
+    return answers_by_rank(
         run,
-        partial(_of_rank, steps),
+        partial(_of_rank, steps, question),
         None,
         noun="stragglers",
         engine=engine,
         progress=progress,
         what="looking for stragglers",
     )
-    found, beside = _compared(run, answers)
-    arrivals = {rank: one for rank, value in answers.items() if isinstance(one := value.detail, Arrivals)}
-    residual_ns = max(one.clock_residual_ns for one in arrivals.values())
-    on_host = {rank: one.on_host for rank, one in arrivals.items()}
-    by_step = _by_step(found)
-    ranks = sorted(answers)
-    rows = tuple(row for step, own in by_step.items() for row in _of_step(step, own, on_host))
-    place = {rank: i for i, rank in enumerate(ranks)}
-    column = {step: i for i, step in enumerate(by_step)}
-    late = np.zeros((len(ranks), len(by_step)))
-    for row in rows:
-        late[place[row.rank], column[row.step]] = row.late_s
-    whole = foremost([found], last_arrivals([found]), residual_ns)
-    each = {
-        step: foremost([own], last_arrivals([own]), residual_ns, len(by_step))
-        for step, own in by_step.items()
-    }
-    pattern, words = _recurrence(whole, each, late, place[whole.rank])
-    longer = cause([found], whole.rank, on_host=on_host[whole.rank]) if whole.stands_out else None
-    if longer is not None:
-        words += f"; it {longer.words}, by {humanise(longer.excess_ns / _NS_PER_S, 's')} on average"
-    ratio, reason = _slowdown(run) if steps is None else (None, None)
-    unknown = [f"how much it slows the job down is not known: {reason}"] if reason else []
-    return RunStragglers(
-        run=run.id,
-        steps=(*by_step,),
-        ranks=tuple(_late_ranks(found, ranks, (*by_step,), late, on_host)),
-        rows=rows,
-        late_s=late,
-        named=whole.rank if whole.stands_out else None,
-        pattern=pattern,
-        words=words,
-        slowdown=ratio,
-        notes=(*notes, *beside, *unknown),
+
+
+def _of_rank(
+    steps: Steps | None, question: Callable[[RankView], Answer], tables: Rank
+) -> Answer | NotApplicable:
+    """One rank's answer, or why it has none."""
+    return answer_or_reason(RankView(tables, rank=tables.entry.rank, window="steps", steps=steps), question)
+
+
+def _lateness(run: Run, answers: Mapping[int, Value]) -> tuple[Meetings, Lateness]:
+    """The collectives, and how late ranks are at them; `UsageError` where none can be compared."""
+    residual_ns = max(
+        one.clock_residual_ns for value in answers.values() if isinstance(one := value.detail, Arrivals)
     )
-
-
-def _compared(run: Run, answers: Mapping[int, Value]) -> tuple[Instances, list[str]]:
-    """The collectives whose ranks are compared, and what is left out; `UsageError` where none is."""
     try:
-        found = meetings({rank: [value] for rank, value in answers.items()}).of_groups().whole()
+        found = meetings({rank: [value] for rank, value in answers.items()})
+        return found, lateness(found, residual_ns)
     except NotApplicable as none:
         raise UsageError(f"no stragglers: {none}", where=run.id) from None
-    beside = []
-    if found.incomplete:
-        beside.append(f"{found.incomplete:,} collectives that not all their ranks have in a window")
-    found, across = _within_stages(found, coordinates(run).get("pp", {}))
-    if across:
-        beside.append(f"{across:,} collectives of several pipeline stages, whose ranks differ by design")
-    if not len(found.count):
-        all_across = "all matched collectives are of ranks of several pipeline stages, which differ by design"
-        raise UsageError(f"no stragglers: {all_across}", where=run.id)
-    return found, beside
-
-
-def _by_step(found: Instances) -> dict[int | None, Instances]:
-    """The collectives of each step, in order; None are those of no step."""
-    return {None if step < 0 else step: own for step, own in found.by(found.step[found.first]).items()}
-
-
-def _within_stages(found: Instances, stage: Mapping[int, int]) -> tuple[Instances, int]:
-    """The instances whose ranks are of one pipeline stage, and how many others there are."""
-    of_row = np.array([stage.get(rank, -1) for rank in found.rank.tolist()], np.int64)
-    same = np.minimum.reduceat(of_row, found.first) == np.maximum.reduceat(of_row, found.first)
-    return found.chosen(same), int((~same).sum())
-
-
-def _of_rank(steps: Steps | None, tables: Rank) -> Value | NotApplicable:
-    """One rank's arrivals, or why it has none."""
-    return answer_or_reason(
-        RankView(tables, rank=tables.entry.rank, window="steps", steps=steps), arrivals_of
-    )
 
 
 def _slowdown(run: Run) -> tuple[float | None, str | None]:
@@ -240,128 +226,62 @@ def _slowdown(run: Run) -> tuple[float | None, str | None]:
         return None, error.what
 
 
-def _of_step(step: int | None, found: Instances, on_host: Mapping[int, bool]) -> list[LateStep]:
-    """Each rank of one step, in order."""
-    late = _waited_for(found)
+def _late_steps(late: Lateness) -> list[LateStep]:
+    """Each rank of each step, in order of steps and ranks."""
+    latest = late.latest
     return [
         LateStep(
             rank=rank,
             step=step,
-            late_s=late.get(rank, 0.0),
-            last=float(own.last),
-            collectives=own.instances,
-            cause=_cause(found, rank, on_host) if late.get(rank) else None,
+            late_s=float(late.late_ns[place, column]) / _NS_PER_S,
+            latest=bool(latest[place, column]),
+            cause=_most(late.spent_ns[:, place, column]) if late.late_ns[place, column] else None,
         )
-        for rank, own in sorted(last_arrivals([found]).items())
+        for column, step in enumerate(late.steps)
+        for place, rank in enumerate(late.ranks)
     ]
 
 
-def _waited_for(found: Instances) -> dict[int, float]:
-    """By rank Σ over instances it is last in of latest − median arrival, s; ranks last together share."""
-    rows = arrives_last(found)
-    together = np.bincount(found.of[rows], minlength=len(found.count))[found.of]
-    ranks, of = np.unique(found.rank[rows], return_inverse=True)
-    total = np.bincount(of, lateness(found)[rows] / together[rows])
-    return dict(zip(ranks.tolist(), (total / _NS_PER_S).tolist(), strict=True))
-
-
-def _cause(found: Instances, rank: int, on_host: Mapping[int, bool]) -> str | None:
-    longer = cause([found], rank, on_host=on_host[rank])
-    return None if longer is None else longer.spent
-
-
-def _late_ranks(
-    found: Instances,
-    ranks: Sequence[int],
-    steps: Sequence[int | None],
-    late: Float,
-    on_host: Mapping[int, bool],
-) -> list[LateRank]:
+def _late_ranks(late: Lateness, verdict: StragglerVerdict, why: Cause | None) -> list[LateRank]:
     """Each rank over all steps, the latest on average first."""
-    last = last_arrivals([found])
-    latest = (late == late.max(axis=0)) & (late > 0)
+    seconds, latest = late.late_ns / _NS_PER_S, late.latest
     listed = [
         LateRank(
             rank=rank,
-            mean_s=float(late[place].mean()),
-            most_s=float(late[place].max()),
-            most_step=steps[int(late[place].argmax())],
+            mean_s=float(seconds[place].mean()),
+            most_s=float(seconds[place].max()),
+            most_step=late.steps[int(seconds[place].argmax())],
             latest=int(latest[place].sum()),
-            share=last[rank].share if rank in last else 0.0,
-            cause=_cause(found, rank, on_host) if late[place].any() else None,
+            cause=why.name
+            if why is not None and rank == verdict.rank
+            else _most(late.spent_ns[:, place].sum(axis=1)),
         )
-        for place, rank in enumerate(ranks)
+        for place, rank in enumerate(late.ranks)
     ]
     return sorted(listed, key=lambda one: (-one.mean_s, one.rank))
 
 
-def _recurrence(
-    whole: Foremost, each: Mapping[int | None, Foremost], late: Float, place: int
-) -> tuple[str, str]:
-    """The pattern over steps and how it is said; `place` is the foremost rank's row of `late`."""
-    steps = late.shape[1]
-    out = [(number, one.rank) for number, one in each.items() if one.stands_out]
-    if not whole.stands_out:
-        return _without_one(whole, out, steps)
-    own = late[place]
-    latest = int(((own == late.max(axis=0)) & (own > 0)).sum())
-    mean = humanise(float(own.mean()), "s")
-    said = f"rank {whole.rank} stands out: the others wait {mean} a step for it"
-    if steps == 1:
-        return "one step", f"{said}; one step does not tell whether it does so again"
-    of = f"latest in {latest} of {steps} steps"
-    if (p := trend(own)) is not None and p < SIGNIFICANT:
-        quarter = max(steps // 4, 1)
-        begin, end = (humanise(float(part.mean()), "s") for part in (own[:quarter], own[-quarter:]))
-        return "drifting", f"{said}, {of}; its lateness drifts, from {begin} to {end} (p = {p:.1g})"
-    if latest >= ALWAYS * steps:
-        return "always", f"{said}; always the same rank: {of}"
-    return "intermittent", f"{said}; intermittent: {of}"
+def _most(excess: Float) -> str | None:
+    """What is done longer than by others most, None where nothing is."""
+    longer = {cause: float(excess[SPENT.index(spent)]) for spent, cause in _OF_SPENT.items()}
+    most = max(longer, key=lambda cause: longer[cause])
+    return most if longer[most] > 0 else None
 
 
-def _without_one(whole: Foremost, out: Sequence[tuple[int | None, int]], steps: int) -> tuple[str, str]:
-    """The same where nobody stands out over all steps; `out` are the steps in which somebody does."""
-    ranks = Counter(rank for _, rank in out)
-    if len(ranks) > 1:
-        most = ", ".join(f"rank {rank} in {times}" for rank, times in ranks.most_common(_LISTED))
-        return "moving", (
-            f"no rank stands out over all steps; in {len(out)} of {steps} one does, and not the same: {most}:"
-            " it moves with the work"
-        )
-    if ranks:
-        numbers = group_id(tuple(number for number, _ in out if number is not None))
-        where = f"steps {numbers}" if numbers else "some"
-        (rank,) = ranks
-        return "intermittent", (
-            f"rank {rank} stands out in {len(out)} of {steps} steps ({where}), and not over all"
-        )
-    if whole.by_chance:
-        share = f"{whole.own.share:.0%} of its collectives"
-        why = f"rank {whole.rank} is last most, in {share}, which chance explains (p = {whole.p:.2g})"
-    else:
-        residual = humanise(whole.residual_ns / _NS_PER_S, "s")
-        why = f"rank {whole.rank} is last most, and the ranks' clocks agree to {residual} only"
-    return "none", f"no rank stands out: {why}"
-
-
-def trend(values: Float) -> float | None:
-    """Probability that a series rises or falls so evenly by chance; None of fewer than 16 values.
-
-    Mann-Kendall on means of 8 to 16 blocks of successive values, since neighbouring steps are alike.
-    """
-    blocks = min(_MOST_BLOCKS, len(values) // 2)
-    if blocks < _FEWEST_BLOCKS:
-        return None
-    means = np.array([block.mean() for block in np.array_split(values, blocks)], np.float64)
-    later, earlier = np.triu_indices(blocks, 1)[::-1]
-    signs = int(np.sign(means[later] - means[earlier]).sum())
-    _, ties = np.unique(means, return_counts=True)
-    variance = (blocks * (blocks - 1) * (2 * blocks + 5) - _tied(ties)) / 18
-    return erfc((abs(signs) - 1) / sqrt(2 * variance)) if signs and variance > 0 else 1.0
-
-
-def _tied(ties: Int64) -> int:
-    return int((ties * (ties - 1) * (2 * ties + 5)).sum())
+def _without_one(verdict: StragglerVerdict, late: Lateness) -> tuple[str, str]:
+    """What is said, and the pattern, where nobody stands out over all steps."""
+    if verdict.steps == 1:
+        return verdict.words, "one step"
+    much = late.latest & (late.late_ns > LEAST_SHARE * verdict.step_ns)
+    ranks = Counter({rank: int(times) for rank, times in zip(late.ranks, much.sum(axis=1), strict=True)})
+    out = int(much.any(axis=0).sum())
+    if sum(times > 0 for times in ranks.values()) < 2:
+        return verdict.words, "none"
+    most = ", ".join(f"rank {rank} in {times}" for rank, times in ranks.most_common(_LISTED) if times)
+    return (
+        f"{verdict.words}; in {out} of {verdict.steps} steps one is late by more than 1 %, and not the same:"
+        f" {most}: it moves with the work"
+    ), "moving"
 
 
 def _across(found: Sequence[RunStragglers]) -> str:

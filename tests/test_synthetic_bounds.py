@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from fractions import Fraction
 from pathlib import Path
 from random import Random
@@ -86,7 +85,6 @@ def within(case: Case) -> None:
     rows_within(run)
     if run.complete:
         times_within(run)
-        straggler_within(run)
         hockney_within(run)
     if not run.written.lost:
         shares_within(run)
@@ -150,36 +148,9 @@ def times_within(run: Distorted) -> None:
                 assert run.found[metric, r, *NONE] == pytest.approx(mean, rel=1e-9, abs=bound)
     for key, skew in true_skews(together).items():
         assert run.found[key] == pytest.approx(skew, abs=run.bound / NS)
-    delay = float(sum((i.latest_ns - i.median_ns for i in together), Fraction(0)))
-    mean = run.windows_ns / len(run.truth.ranks)
-    if {r for r, _ in split} == set(run.truth.ranks):
-        bound = len(together) * run.bound / mean
-        assert run.found["balance.straggler_delay", None, *NONE] == pytest.approx(delay / mean, abs=bound)
     payload, ns = sum(i.payload for _, i in split), sum(i.transfer_ns for _, i in split)
     low, high = (payload * NS / (ns + sign * len(split) * run.bound) for sign in (1, -1))
     assert high < 0 or low <= run.found["comm.algbw", None, *NONE] <= high
-
-
-def straggler_within(run: Distorted) -> None:
-    """The foremost rank's share is its own, but for what clocks leave open."""
-    split = {i.index: i for row, i in run.rows if row["wait_ns"] is not None}.values()
-    surely: Counter[int] = Counter()
-    maybe: Counter[int] = Counter()
-    part: Counter[int] = Counter()
-    for i in split:
-        if i.source is not None:
-            continue
-        part.update(i.members)
-        near = [r for r, ns in i.arrival_ns.items() if ns >= i.latest_ns - 2 * run.bound]
-        maybe.update(near)
-        surely.update(near if len(near) == 1 else [])
-    (row, *_) = [r for r in run.run.rows if r["metric"] == "balance.straggler_rank"]
-    if row["value"] is None:
-        assert not surely
-        return
-    named = int(re.search(r"rank (\d+) arrives last", row["reason"])[1])
-    share = row["value"] * part[named]
-    assert surely[named] - 1e-9 <= share <= maybe[named] + 1e-9
 
 
 def hockney_within(run: Distorted) -> None:

@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 import pytest
 from synthetic import Case, Truth, write
 from true_rows import (
-    NONE,
     NS,
     PARTS,
     Key,
@@ -49,19 +48,16 @@ def exactly(case: Case) -> None:
         expected |= of(truth)
     expected |= true_skews(truth.instances)
     told = {key[0] for key in expected}
-    foremost = named(truth, run)
-    named_rows = {("balance.straggler_rank", None, *NONE), foremost}
     compared = {k: v for k, v in found.items() if k[0] in told and not _partly_told(k) and not _finer(k)}
-    alike({key: v for key, v in compared.items() if key not in named_rows}, expected)
+    alike(compared, expected)
     hockney(truth, found)
     sum_to_exposed(run)
 
 
 def _finer(key: Key) -> bool:
-    """Whether it is what the truth does not tell: which copies, why a rank is late."""
-    metric, *_, category, stat = key
-    late = metric == "balance.straggler_rank" and stat is not None and stat != "p_value"
-    return late or (metric == "time.exposed_copy" and category is not None)
+    """Whether it is what the truth does not tell: which copies."""
+    metric, *_, category, _ = key
+    return metric == "time.exposed_copy" and category is not None
 
 
 def _partly_told(key: Key) -> bool:
@@ -107,23 +103,6 @@ def sum_to_exposed(run: cclbench.Run) -> None:
         assert of["wait"] + of["transfer"] + of["unmatched"] == pytest.approx(
             of["comm"], rel=1e-12, abs=1e-15
         )
-
-
-def named(truth: Truth, run: cclbench.Run) -> Key | None:
-    """The row of the foremost rank's p-value; the run's own row has its share, and says who it is."""
-    rows = [r for r in run.rows if r["metric"] == "balance.straggler_rank"]
-    own = next(r for r in rows if r["category"] is None)
-    if not any(truth.last_share.values()):
-        assert own["status"] == "not_applicable"
-        return None
-    (p_value,) = (r for r in rows if r["stat"] == "p_value")
-    foremost = int(p_value["category"])
-    assert own["value"] == pytest.approx(float(truth.last_share[foremost]), rel=1e-12)
-    said = f"rank {foremost} arrives last in "
-    # One that is last as often as that, but no later than the median rank, does not stand out either.
-    late = p_value["value"] < 0.01 and ", 0 s after the median rank" not in own["reason"]
-    assert own["reason"].startswith(said if late else f"no rank stands out: {said}")
-    return "balance.straggler_rank", None, None, None, str(foremost), "p_value"
 
 
 @pytest.mark.parametrize("part", range(PARTS))

@@ -214,7 +214,6 @@ def true_balance(truth: Truth) -> Values:
     found: Values = {}
     if truth.load_imbalance is not None:
         found["balance.load_imbalance", None, *NONE] = truth.load_imbalance
-    found["balance.straggler_delay", None, *NONE] = truth.straggler_delay
-    for r, share in truth.last_share.items() if any(truth.last_share.values()) else ():
-        found["balance.straggler_rank", None, None, None, str(r), None] = float(share)
+    if truth.straggler_delay is not None:
+        found["balance.straggler_delay", None, *NONE] = truth.straggler_delay
     return found

@@ -18,8 +18,10 @@ from cclbench.analyzers.metric import (
     run_metric,
 )
 from cclbench.analyzers.view.arrivals import arrivals_of
-from cclbench.analyzers.view.lateness import Cause, cause, foremost, last_arrivals
-from cclbench.analyzers.view.meetings import meetings, of_instances, parts_of
+from cclbench.analyzers.view.late_cause import RankWork, late_cause, rank_work, serves_experts
+from cclbench.analyzers.view.late_rank import late_rank
+from cclbench.analyzers.view.lateness import Lateness, lateness
+from cclbench.analyzers.view.meetings import Meetings, meetings, of_instances, parts_of
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.values import NS_PER_S
@@ -62,92 +64,97 @@ _MATCHED = (MATCHED, "steps")
 _NONE = "none of the window's collectives is matched across all the ranks of its group"
 
 
-def delay_over_window(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
-    """Σ over instances, each counted once, over the mean of the ranks' ΣW."""
+def _lateness(ranks: Mapping[int, Sequence[Value]]) -> tuple[Meetings, Lateness]:
+    """The run's collectives, and how late ranks are at them; not applicable without any."""
     found = meetings(ranks)
-    twice = instances = 0
-    for some in found:
-        low, high = some.first + (some.count - 1) // 2, some.first + some.count // 2
-        twice += int((2 * some.latest_ns - some.arrival_ns[low] - some.arrival_ns[high]).sum())
-        instances += len(some.count)
-    windows = [part.window_ns for part in parts_of(ranks).values()]
-    delay = twice * len(windows) / (2 * sum(windows))
-    yield of_instances(ranks, found, delay, f"{instances} instances")
+    residual_ns = max(part.clock_residual_ns for part in parts_of(ranks).values())
+    return found, lateness(found, residual_ns)
+
+
+def waits_over_window(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
+    """Mean over ranks of |∪ waits| / ΣW."""
+    found, late = _lateness(ranks)
+    parts = parts_of(ranks)
+    shares = [
+        own / parts[rank].window_ns
+        for rank, own in zip(late.ranks, late.waited_ns.sum(axis=1).tolist(), strict=True)
+    ]
+    across = f"; {late.across} across pipeline stages left out" if late.across else ""
+    yield of_instances(ranks, found, sum(shares) / len(shares), f"over {len(shares)} ranks{across}")
 
 
 @metric(
     "balance.straggler_delay",
-    definition="Share of the window that collectives wait for their last rank, beyond the median one.",
-    formula="Σ over matched collectives of (latest − median arrival) / mean over ranks of ΣW",
+    definition="Share of the window that a rank waits for late ranks, on average: the union of its waits at"
+    " collectives from when the median rank has arrived until the last one has. Sends and receives do not"
+    " count, nor collectives across pipeline stages, whose ranks come at different times by design.",
+    formula="mean over ranks of |∪ over matched collectives of [max(own, median), latest arrival)| / ΣW",
     unit="1",
     better="lower",
     inputs=_MATCHED,
     not_applicable=_NONE,
-    combine=delay_over_window,
+    version=2,
+    combine=waits_over_window,
     rank_rows=False,
 )
 def straggler_delay(rank: RankView) -> Value:
     return arrivals_of(rank)
 
 
-def most_often_last(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
-    """The rank whose share of last arrivals exceeds chance most; it is named where that can be no chance."""
-    found = meetings(ranks).of_groups()
-    last = last_arrivals(found)
-    if not any(one.last for one in last.values()):
-        raise NotApplicable("all ranks arrive at every collective together")
+def late_more_than_chance(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
+    """The rank whose lateness chance explains least; it is named where chance does not explain it."""
+    found, steps = _lateness(ranks)
     parts = parts_of(ranks)
-    residual_ns = max(part.clock_residual_ns for part in parts.values())
-    one = foremost(found, last, residual_ns)
-    said = f"rank {one.rank} arrives last in {float(one.own.last):.4g} of {one.own.instances} collectives"
-    after = f"{humanise(one.late_ns / NS_PER_S, 's')} after the median rank"
-    late: list[Value] = []
-    if one.by_chance:
-        reason = f"no rank stands out: {said}, which chance explains (p = {one.p:.2g})"
-    elif one.within_clocks:
-        clocks = f"the ranks' clocks agree to {humanise(residual_ns / NS_PER_S, 's')} only"
-        reason = f"no rank stands out: {said}, {after}, and {clocks}"
-    else:
-        reason = f"{said}, {after}"
-        late.append(Value(value=one.late_ns / NS_PER_S, stat="late_by", category=str(one.rank), unit="s"))
-        if why := cause(found, one.rank, on_host=parts[one.rank].on_host):
-            late.append(excess(one.rank, why))
+    windows = max(len(steps.steps), 1)
+    late = late_rank(steps, sum(part.window_ns for part in parts.values()) / (len(parts) * windows))
+    late_by: list[Value] = []
+    reason = late.words
+    if late.named:
+        at = partial(Value, category=str(late.rank))
+        late_by.append(at(value=late.late_ns / NS_PER_S, stat="late_by", unit="s"))
+        for stat, number in (("period", late.period), ("since_step", late.since)):
+            if number is not None:
+                late_by.append(at(value=float(number), stat=stat, unit="count"))
+        work = {rank: own for rank, (_, value) in ranks.items() if isinstance(own := value.detail, RankWork)}
+        if why := late_cause(late, work, experts=serves_experts(found)):
+            late_by.append(at(value=why.excess_ns / NS_PER_S, stat=f"excess_{why.name}", unit="s"))
             more = humanise(why.excess_ns / NS_PER_S, "s")
-            reason += f", because it {why.words} ({more} more than the other ranks' median, on average)"
-    yield of_instances(ranks, found, one.own.share, reason)
-    yield Value(value=one.p, stat="p_value", category=str(one.rank), provenance="derived")
-    yield from late
-    for rank in sorted(last):
-        yield Value(value=last[rank].share, category=str(rank))
-
-
-def excess(rank: int, why: Cause) -> Value:
-    """What a late rank does longer than others: stat excess_compute, _copy, _communication or _idle."""
-    return Value(value=why.excess_ns / NS_PER_S, stat=f"excess_{why.spent}", category=str(rank), unit="s")
+            reason += f", because it {why.words} ({more} a step more than the others' median)"
+    yield of_instances(ranks, found, late.latest / windows, reason)
+    yield Value(value=late.p, stat="p_value", category=str(late.rank), provenance="derived")
+    yield from late_by
+    for rank, times in zip(steps.ranks, steps.latest.sum(axis=1).tolist(), strict=True):
+        yield Value(value=times / windows, category=str(rank))
 
 
 @metric(
     "balance.straggler_rank",
-    definition="The rank that arrives last at more collectives than chance explains, and the share of its own"
-    " that it is last at; ranks that arrive last together share, and nobody is last where all arrive"
-    " together; sends and receives, in which one side waits by design, do not count. The rank is named in the"
-    " reason only where the share cannot be chance (p < 0.01, corrected for the number of ranks: stat"
-    " p_value) and its median lateness exceeds what the clocks leave unexplained; else no rank stands out."
-    " With the rank stands why it is late: of computing, copying, other communication and idling since its"
-    " group's previous collective, what exceeds the other ranks' median most (stats late_by, and"
-    " excess_compute, _copy, _communication or _idle). By rank (category).",
-    formula="instances the rank is last in / instances it takes part in; p = P(X ≥ last) · ranks, X a sum of"
-    " trials of probability 1/n, one for each of its instances, n their ranks",
+    definition="The rank that is late by more, or in more steps, than chance explains, and the share of"
+    " steps in which it is the latest of its role; by rank (category), too. A rank is late at a"
+    " collective from when the median of the others has arrived until it arrives itself, less"
+    " what other communication held it up longer than them, and within a pipeline less what it"
+    " idled longer, which may be a wait for another stage; in a step for the union of these."
+    " Ranks of one role are compared: sends and receives do not count, nor collectives across"
+    " pipeline stages. It is named in the reason only where whole steps drawn for equal ranks do"
+    " not explain it (p < 0.01, corrected for the number of ranks and for steps that are alike:"
+    " stat p_value), and it is later than the clocks are wrong and than 1 % of a step; else no"
+    " rank stands out. With it stand how late it is a step (stat late_by), its period and the"
+    " step since when (period, since_step), and why: excess_compute, _device, _experts,"
+    " _lengths, _copy, _loader, _launch or _host, what it does longer than the others' median, a"
+    " step.",
+    formula="steps in which the rank is latest / steps; p = 2 · ranks · min(P(Σ lateness ≥ own), P(times"
+    " latest ≥ own)), over independent draws of a rank in each step",
     unit="1",
     better="lower",
-    inputs=_MATCHED,
+    inputs=("events", *_MATCHED),
     not_applicable=_NONE,
-    version=2,
-    combine=most_often_last,
+    version=3,
+    combine=late_more_than_chance,
     rank_rows=False,
 )
-def straggler_rank(rank: RankView) -> Value:
-    return arrivals_of(rank)
+def straggler_rank(rank: RankView) -> Iterator[Value]:
+    yield arrivals_of(rank)
+    yield Value(value=float(len(rank.windows)), detail=rank_work(rank))
 
 
 _PARTIAL: Final = 1.25

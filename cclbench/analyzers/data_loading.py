@@ -11,10 +11,9 @@ import pyarrow as pa
 from cclbench import arrow_functions as pc
 from cclbench import intervals
 from cclbench.analyzers.metric import NotApplicable, Value, metric
-from cclbench.analyzers.view.columns import codes, spans
+from cclbench.analyzers.view.loading import loading
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.intervals import Int64, Mask
-from cclbench.normalize.phases import LOADER
+from cclbench.intervals import Int64
 
 
 @metric(
@@ -31,14 +30,10 @@ from cclbench.normalize.phases import LOADER
 )
 def stall(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator("it loads and computes, and one can't be told from the other")
-    loading: list[intervals.Intervals] = []
-    for batch in rank.tables.events(("annotation", "op"), ("side", "name", "start_ns", "dur_ns")):
-        named = _matches(batch, "name", LOADER) & _matches(batch, "side", "^host$")
-        if named.any():
-            loading.append(intervals.union(*spans(batch.filter(pa.array(named)))))
-    if not loading:
+    ranges = loading(rank)
+    if not len(ranges.starts):
         raise NotApplicable("nothing in the trace is annotated as loading data or a checkpoint")
-    stalled = intervals.subtract(intervals.join(*loading), intervals.join(*rank.busy))
+    stalled = intervals.subtract(ranges, intervals.join(*rank.busy))
     w = rank.windows
     window = _window_of_step(rank, stalled.starts)
     own = window >= 0
@@ -67,10 +62,3 @@ def _window_of_step(rank: RankView, at: Int64) -> Int64:
     place = {step: number for number, step in enumerate(rank.windows.steps)}
     windows = np.array([*(place.get(step, -1) for step in marks["step"].to_pylist()), -1])
     return np.asarray(windows[np.searchsorted(marks["end_ns"].to_numpy(), at, side="right")])
-
-
-def _matches(batch: pa.RecordBatch, column: str, pattern: str) -> Mask:
-    """Which rows' word matches, shape (rows,)."""
-    numbers, _ = codes(batch, column)
-    words = pc.match_substring_regex(batch[column].dictionary, pattern).to_numpy(zero_copy_only=False)
-    return np.append(words, False)[numbers]

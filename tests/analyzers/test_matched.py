@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -14,7 +12,6 @@ from hand_made import a_rank, card, collective, comm, compute, event, main, reas
 from cclbench.analyzers.hockney import t_quantile
 from cclbench.analyzers.metric import Coverage
 from cclbench.analyzers.view.arrivals import SPENT
-from cclbench.analyzers.view.lateness import chance
 from cclbench.analyzers.waiting import AT_ONCE
 
 NS = 1e-9
@@ -664,122 +661,3 @@ def test_ranks_count_as_many_times_as_they_have_phases_and_gaps() -> None:
     assert found[None, None] == pytest.approx((3 + 1) / 2)
     assert found[None, "phase"] == pytest.approx((10 + 20 + 40 + 100) / 4)
     assert found[None, "gap"] == pytest.approx((10 + 30) / 2)
-
-
-LATE = [
-    ([compute(110, 300)], "because it computes longer (100 ns more than"),
-    ([compute(110, 200), event("copy", 200, 300)], "because it copies longer (100 ns more than"),
-    ([compute(110, 200)], "because it is launched later by its host (100 ns more than"),
-    ([compute(110, 200), comm(200, 300)], "because it is held up in other communication (100 ns more"),
-]
-
-
-def often(late: Sequence[dict[str, Any]], times: int) -> list[Any]:
-    """Two all-reduces, so many times over: at 100 all come together, at 300 rank 2 is 100 ns late."""
-
-    def shift(row: dict[str, Any], by: int) -> dict[str, Any]:
-        moved = {key: row[key] + 1000 * by for key in ("start_ns", "end_ns", "arrival_ns") if key in row}
-        return row | moved | ({"instance": row["instance"] + 2 * by} if "instance" in row else {})
-
-    calls: list[list[dict[str, Any]]] = [[], [], []]
-    work: list[list[dict[str, Any]]] = [[], [], []]
-    for turn in range(times):
-        for rank, at in enumerate((200, 200, 300)):
-            first = met("all_reduce", 1, 100, 110, 0, **TRIO)
-            calls[rank] += [shift(first, turn), shift(met("all_reduce", 2, at, 310, 300 - at, **TRIO), turn)]
-            own = late if rank == 2 else [compute(110, 200)]
-            work[rank] += [shift(row, turn) for row in own]
-    return ranks_of(*calls, work=work, end=1000 * times)
-
-
-@pytest.mark.parametrize(("late", "cause"), LATE)
-def test_the_straggler_its_share_and_why(late: list[dict[str, Any]], cause: str) -> None:
-    """Last in 6 of 12, of which 6 come together: 3⁻⁶ · 3 ranks = 0.0041 by chance."""
-    row, *others = rows_of("balance.straggler_rank", *often(late, 6))
-    shares = {one["category"]: one["value"] for one in others if one["stat"] is None}
-    assert shares == {"0": 0, "1": 0, "2": 0.5}
-    told = {one["stat"]: one for one in others if one["stat"]}
-    assert {one["category"] for one in told.values()} == {"2"}
-    p_value, late_by = told["p_value"], told["late_by"]
-    assert (row["value"], late_by["value"], late_by["unit"]) == (0.5, pytest.approx(100 * NS), "s")
-    (why,) = [one for stat, one in told.items() if stat.startswith("excess_")]
-    assert why["stat"].removeprefix("excess_") in SPENT
-    assert why["value"] == pytest.approx(100 * NS)
-    assert p_value["value"] == pytest.approx(3 * 3**-6, rel=1e-9)
-    assert row["reason"].startswith(
-        "rank 2 arrives last in 6 of 12 collectives, 100 ns after the median rank"
-    )
-    assert cause in row["reason"]
-
-
-def test_five_late_arrivals_of_three_ranks_may_be_chance() -> None:
-    row, *_, p_value = rows_of("balance.straggler_rank", *often(LATE[0][0], 4))
-    assert p_value["value"] == pytest.approx(3 * 3**-4, rel=1e-9)
-    assert row["reason"] == (
-        "no rank stands out: rank 2 arrives last in 4 of 8 collectives, which chance explains (p = 0.037)"
-    )
-
-
-def test_a_lateness_within_the_clocks_residual_names_nobody() -> None:
-    ranks = often(LATE[0][0], 6)
-    for rank in ranks:
-        rank.tables.clock_residual_ns = 100.0
-    row = rows_of("balance.straggler_rank", *ranks)[0]
-    assert row["reason"] == (
-        "no rank stands out: rank 2 arrives last in 6 of 12 collectives, 100 ns after the median rank, and"
-        " the ranks' clocks agree to 100 ns only"
-    )
-
-
-@pytest.mark.parametrize(
-    ("last", "sizes", "expected"),
-    [
-        # P(Bin(8, 1/8) ≥ 5) = Σ C(8,k) 7^(8−k) / 8^8 = (56·343 + 28·49 + 8·7 + 1) / 8^8
-        (5, {8: 8}, (56 * 343 + 28 * 49 + 8 * 7 + 1) / 8**8),
-        # Ties share: 5½ counts as 5.
-        (5.5, {8: 8}, (56 * 343 + 28 * 49 + 8 * 7 + 1) / 8**8),
-        (0, {4: 10}, 1.0),
-        (0, {}, 1.0),
-        # One of two ranks once and one of four once: both last with 1/8, at least one with 1 − 3/8.
-        (2, {2: 1, 4: 1}, 1 / 8),
-        (1, {2: 1, 4: 1}, 5 / 8),
-        (7, {4: 24}, sum(math.comb(24, k) * 3 ** (24 - k) for k in range(7, 25)) / 4**24),
-    ],
-)
-def test_chance_of_being_last_so_often(last: float, sizes: dict[int, int], expected: float) -> None:
-    assert chance(Fraction(last), sizes) == pytest.approx(expected, rel=1e-9)
-
-
-def test_ranks_that_tie_share_and_nobody_is_last_among_equals() -> None:
-    calls = [[met("all_reduce", 1, at, 110, 100 - at, **TRIO)] for at in (50, 100, 100)]
-    rows = rows_of("balance.straggler_rank", *ranks_of(*calls))
-    found = {(row["category"], row["stat"]): row["value"] for row in rows}
-    assert found == {
-        (None, None): 0.5,
-        ("1", "p_value"): 1.0,
-        ("0", None): 0,
-        ("1", None): 0.5,
-        ("2", None): 0.5,
-    }
-    assert "rank 1 arrives last in 0.5 of 1 collectives" in rows[0]["reason"]
-    equal = [[met("all_reduce", 1, 100, 110, 0, **TRIO)]] * 3
-    (row,) = rows_of("balance.straggler_rank", *ranks_of(*equal))
-    assert row["reason"] == "all ranks arrive at every collective together"
-
-
-def test_sends_and_receives_name_no_straggler() -> None:
-    stages = {"group": "0-1", "group_size": 2, "dimension": "pp"}
-    sends = [met("send", n, 100 * n + 50, 100 * n + 60, 0, **stages) for n in range(8)]
-    recvs = [met("recv", n, 100 * n, 100 * n + 60, 50, **stages) for n in range(8)]
-    (row,) = rows_of("balance.straggler_rank", *ranks_of(sends, recvs))
-    assert "one side waits by design" in row["reason"]
-    reduce = [met("all_reduce", 20, 900 + 20 * n, 950, 20 - 20 * n) for n in range(2)]
-    row, *_ = rows_of("balance.straggler_rank", *ranks_of([*sends, reduce[0]], [*recvs, reduce[1]]))
-    assert "rank 1 arrives last in 1 of 1 collectives" in row["reason"]
-
-
-def test_straggler_delay_is_beyond_the_median_arrival() -> None:
-    calls = [[met("all_reduce", 1, at, 110, 100 - at, **TRIO)] for at in (10, 70, 100)]
-    assert rows_of("balance.straggler_delay", *ranks_of(*calls))[0]["value"] == pytest.approx(30 / 1000)
-    pair = [[met("all_reduce", 1, at, 110, 100 - at)] for at in (10, 100)]
-    assert rows_of("balance.straggler_delay", *ranks_of(*pair))[0]["value"] == pytest.approx(45 / 1000)

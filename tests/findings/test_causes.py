@@ -130,31 +130,40 @@ def waits(*seconds: float, kind: str = "all_reduce") -> list[Row]:
     ]
 
 
-def caused(rank: str, steps: float, p: float, **stats: float) -> list[Row]:
-    rows = [row("balance.caused_wait", 0.3), row("balance.caused_wait", 0.25, category=rank)]
-    own = {"p_value": p, "steps": steps, **stats}
+SAID = "rank {} is late by 250 ms a step, latest in 5 of 5 steps (p = {}), because it computes longer"
+
+
+def named(rank: str, p: float, cause: str = "compute") -> list[Row]:
+    """What `balance.straggler_rank` says where it names a rank, and `balance.caused_wait` of it."""
+    stats = {"p_value": p, "late_by": 0.25, f"excess_{cause}": 0.2}
     return [
-        *rows,
-        *(row("balance.caused_wait", value, category=rank, stat=stat) for stat, value in own.items()),
+        row("balance.caused_wait", 0.25, category=rank),
+        row("balance.straggler_rank", 1.0, reason=SAID.format(rank, p) + "; left out: 2 in groups of one"),
+        *(row("balance.straggler_rank", value, category=rank, stat=stat) for stat, value in stats.items()),
     ]
 
 
-def test_a_rank_is_late_that_is_so_by_no_chance() -> None:
+def nobody() -> list[Row]:
+    reason = "no rank stands out: rank 1 is late by 250 ms a step, latest in 2 of 5 steps"
+    return [
+        row("balance.straggler_rank", 0.4, reason=reason),
+        row("balance.straggler_rank", 0.2, category="1", stat="p_value"),
+    ]
+
+
+def test_the_rank_that_the_metric_names_is_late() -> None:
     rows = [*STEP, *waits(0.3, 0.0)]
-    one = found(*rows, *caused("1", 5.0, 0.02, excess_idle=0.2, excess_compute=0.01))["late_rank"]
-    assert (one.ranks, one.confidence) == ([1], "medium")
-    assert "rank 1 comes last in 5 of" in one.claim
-    assert one.claim.endswith("because its host launches later.")
-    assert set(found(*rows, *caused("1", 5.0, 0.06))) == {"uneven_ranks"}
-    within = caused("1", 5.0, 0.02, clock_residual=0.26)
-    assert set(found(*rows, *within)) == {"uneven_ranks"}
-
-
-def test_a_late_rank_computes_longer() -> None:
-    rows = [*STEP, *waits(0.3, 0.0), *caused("1", 5.0, 0.001, excess_compute=0.2)]
-    one = found(*rows)["late_rank"]
-    assert one.claim.endswith("because it computes longer.")
-    assert one.confidence == "high"
+    one = found(*rows, *named("1", 0.001))["late_rank"]
+    assert (one.ranks, one.confidence) == ([1], "high")
+    assert one.claim == "Ranks wait up to 300 ms of a step; " + SAID.format(1, 0.001) + "."
+    assert {(e.metric, e.stat) for e in one.evidence} >= {
+        ("balance.straggler_rank", "p_value"),
+        ("balance.straggler_rank", "excess_compute"),
+        ("balance.caused_wait", None),
+    }
+    (uneven,) = found(*rows, *nobody()).values()
+    assert uneven.name == "uneven_ranks"
+    assert "; no rank stands out: rank 1 is late by 250 ms" in uneven.claim
 
 
 def test_a_slow_device_is_no_late_rank() -> None:
@@ -163,24 +172,50 @@ def test_a_slow_device_is_no_late_rank() -> None:
         *waits(0.2, 0.2, 0.0),
         *by_rank("compute.time", 0.7, 0.7, 0.9),
     ]
-    rows += caused("2", 5.0, 0.001)
-    ratios = [
-        row("balance.kernel_speed", ratio, category=str(rank)) for rank, ratio in enumerate((1, 0.99, 1.25))
-    ]
-    names = found(*rows, *ratios)
+
+    def speed(*ratios: float, gemm: float = 1.25, norm: float | None = 1.2) -> list[Row]:
+        families = {"gemm": gemm} | ({} if norm is None else {"normalization": norm})
+        return [
+            *(row("balance.kernel_speed", own, category=str(rank)) for rank, own in enumerate(ratios)),
+            *(row("balance.kernel_speed", own, category="2", stat=one) for one, own in families.items()),
+        ]
+
+    late = named("2", 0.001, "device")
+    names = found(*rows, *late, *speed(1, 0.99, 1.25))
     assert set(names) == {"slow_device"}
     assert names["slow_device"].lost_s == pytest.approx(0.9 * (1 - 1 / 1.25))
+    # by kernels alone, too; but not where another rank is the late one
+    assert set(found(*rows, *nobody(), *speed(1, 0.99, 1.25))) == {"slow_device"}
+    assert "slow_device" not in found(*rows, *named("0", 0.001), *speed(1, 0.99, 1.25))
     # One that itself waits most is not what others wait for; nor is one among ranks that all differ as much.
     waiting = [
         *by_rank("time.step", 1.0, 1.0, 1.0),
         *waits(0.0, 0.2, 0.4),
         *by_rank("compute.time", 0.7, 0.7, 0.5),
     ]
-    assert "slow_device" not in found(*waiting, *ratios)
-    scattered = [
-        row("balance.kernel_speed", ratio, category=str(rank)) for rank, ratio in enumerate((1, 0.85, 1.2))
-    ]
-    assert "slow_device" not in found(*rows, *scattered)
+    assert "slow_device" not in found(*waiting, *speed(1, 0.99, 1.25))
+    assert "slow_device" not in found(*rows, *late, *speed(1, 0.85, 1.2))
+    # nor one of which some kernels take longer, or of which there is one family alone
+    assert set(found(*rows, *named("2", 0.001), *speed(1, 0.99, 1.25, norm=1.12))) == {"late_rank"}
+    assert set(found(*rows, *named("2", 0.001), *speed(1, 0.99, 1.25, norm=None))) == {"late_rank"}
+
+
+def test_busy_experts_are_named_and_are_no_late_rank() -> None:
+    rows = [*STEP, *waits(0.3, 0.0, kind="all_to_all"), row("compute.category_share", 0.1, category="moe")]
+    one = found(*rows, *named("1", 0.001, "experts"))["expert_imbalance"]
+    assert one.ranks == [1]
+    assert "experts have most to do: rank 1 is late by 250 ms" in one.claim
+    (other,) = found(*rows, *nobody()).values()
+    assert (other.name, other.ranks) == ("expert_imbalance", [])
+    assert other.claim.endswith("another from step to step.")
+
+
+def test_a_bubble_behind_a_late_rank_says_so() -> None:
+    rows = [*STEP, *waits(0.3, 0.2, kind="recv")]
+    assert found(*rows, *nobody())["pipeline_bubble"].ranks == []
+    one = found(*rows, *named("1", 0.001))["pipeline_bubble"]
+    assert one.ranks == [1]
+    assert "; rank 1 is late by 250 ms a step" in one.because
 
 
 def test_waits_of_pipelines_and_experts_have_their_own_names() -> None:

@@ -45,20 +45,12 @@ def truth_of(
     pipeline = layout.pp > 1
     ranks = {r: _rank(r, rows[r], annotations[r], instances, pipeline, program.closing) for r in rows}
     several = [i for i in instances if len(i.members) > 1]
-    delay = sum((i.latest_ns - i.median_ns for i in several), Fraction(0))
-    window = sum(rank.window_ns for rank in ranks.values())
-    last: dict[int, Fraction] = dict.fromkeys(ranks, Fraction(0))
-    part: Counter[int] = Counter()
-    for i in several:
-        if i.source is None:
-            part.update(i.members)
-            for r in i.last:
-                last[r] += Fraction(1, len(i.last))
     compute = [
         Fraction(sum(s.compute_ns for s in rank.steps), len(rank.steps))
         for rank in ranks.values()
         if rank.steps
     ]
+    window = sum(rank.window_ns for rank in ranks.values())
     bubble = [s.bubble_ns for rank in ranks.values() for s in rank.steps if s.bubble_ns is not None]
     links, sizes = _links(several)
     return Truth(
@@ -73,9 +65,7 @@ def truth_of(
         hockney=links,
         points={key: (len(found), len(set(found))) for key, found in sizes.items()},
         load_imbalance=float(max(compute) * len(compute) / sum(compute)) if sum(compute) else None,
-        straggler_delay_ns=delay,
-        straggler_delay=float(delay * len(ranks) / window),
-        last_share={r: last[r] / part[r] for r in ranks if part[r]},
+        straggler_delay=_straggler_delay(several, ranks),
         bubble=float(sum(bubble, Fraction(0)) / window) if pipeline else None,
     )
 
@@ -130,8 +120,31 @@ def _rank(
         steps=tuple(steps),
         phases=tuple(_phases(rank, own)),
         bandwidth=bandwidths((i, rank) for i in own),
-        straggler_delay_ns=sum((i.latest_ns - i.median_ns for i in own if len(i.members) > 1), Fraction(0)),
     )
+
+
+def _straggler_delay(several: Sequence[Instance], ranks: dict[int, RankTruth]) -> float | None:
+    """None where no collective of several ranks is of ranks of one role."""
+    pipeline = {rank: {rank} for rank in ranks}
+    for i in several:
+        if i.source is not None or i.dimension == "pp":
+            joined = set().union(*(pipeline[rank] for rank in i.members))
+            pipeline.update(dict.fromkeys(joined, joined))
+    waits: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for i in several:
+        apart = all(len(pipeline[rank] & set(i.members)) == 1 for rank in i.members)
+        if i.source is None and apart:
+            median = int(i.median_ns // 1)
+            for rank in i.members:
+                waits[rank].append((max(i.arrival_ns[rank], median), i.latest_ns))
+    shares = []
+    for rank, spans in waits.items():
+        total, until = 0, 0
+        for begin, end in sorted(spans):
+            total += max(0, end - max(begin, until))
+            until = max(until, end)
+        shares.append(Fraction(total, ranks[rank].window_ns))
+    return float(sum(shares, Fraction(0)) / len(shares)) if shares else None
 
 
 def _windows(rows: Sequence[Row]) -> list[tuple[int, int, int]]:

@@ -170,8 +170,6 @@ class RankTruth:
     steps: tuple[StepTruth, ...]
     phases: tuple[Phase, ...]
     bandwidth: dict[RateKey, Bandwidth]
-    straggler_delay_ns: Fraction
-    """Σ (latest − median arrival) over the rank's collectives with other ranks."""
 
     @property
     def window_ns(self) -> int:
@@ -218,12 +216,8 @@ class Truth:
     """Instances and different payloads behind each."""
     load_imbalance: float | None
     """max |C| / mean |C| over ranks, |C| the rank's mean over its steps."""
-    straggler_delay_ns: Fraction
-    """Σ (latest − median arrival) over instances of several ranks, each counted once."""
-    straggler_delay: float
-    """The same over the mean over ranks of ΣW."""
-    last_share: dict[int, Fraction]
-    """Of each rank's collectives with other ranks (transfers aside) those it is last in; ties share one."""
+    straggler_delay: float | None
+    """Mean over ranks of |∪ [max(own, median arrival), latest arrival)| / ΣW, in collectives of one role."""
     bubble: float | None
     """Σ bubble / ΣW over ranks and steps."""
     waits: dict[int, tuple[StreamWait, ...]] = field(default_factory=dict)

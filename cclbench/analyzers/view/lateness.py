@@ -1,208 +1,263 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who arrives last at collectives: how often, how much later than the median rank, by chance or why."""
+"""How late each rank is in each step, beside its peers: the one computation of who is late, and by how much.
+
+The unit is the step: who is late in one collective is late in the next.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.analyzers.view.arrivals import SPENT, UNKNOWN_BEFORE
-from cclbench.analyzers.view.meetings import Instances
+from cclbench.analyzers.metric import NotApplicable
+from cclbench.analyzers.view.arrivals import PAIRS, SPENT, UNKNOWN_BEFORE
+from cclbench.analyzers.view.meetings import Instances, Meetings
 from cclbench.intervals import Int64, Mask, begins
 
-SIGNIFICANT: Final = 0.01
-"""Probability, corrected for the number of ranks, below which a share of last arrivals is no chance."""
+Float = npt.NDArray[np.float64]
+
+_COMMUNICATION, _IDLE = SPENT.index("communication"), SPENT.index("idle")
+_PIPELINE: Final = "pp"
+_POINT_TO_POINT: Final = (*PAIRS, "send_recv")
 
 
-@dataclass(frozen=True, slots=True)
-class LastArrivals:
-    """How often a rank arrives last."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Lateness:
+    """How late ranks are in steps, beside the ranks of their role, ns; arrays of shape (ranks, steps).
 
-    last: Fraction
-    """Instances it is last in; ranks that are last together share one, all together are none."""
-    instances: int
-    """Instances it takes part in."""
-    sizes: Mapping[int, int]
-    """How many of those have how many ranks, of those in which not all arrive together."""
-
-    @property
-    def share(self) -> float:
-        """Of the instances it takes part in, those it is last in."""
-        return float(self.last / self.instances)
-
-    @property
-    def excess(self) -> float:
-        """How many standard deviations more often it is last than by chance."""
-        variance = sum(times * (n - 1) / n**2 for n, times in self.sizes.items())
-        expected = sum(times / n for n, times in self.sizes.items())
-        return float((float(self.last) - expected) / variance**0.5) if variance else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Foremost:
-    """The rank that arrives last most above chance, and whether it stands out."""
-
-    rank: int
-    own: LastArrivals
-    p: float
-    """Probability of its share by chance, times the number of tests."""
-    late_ns: float
-    """Median of how long after the median rank it arrives where it is last."""
-    residual_ns: float
-    """What the ranks' clocks leave unexplained."""
-
-    @property
-    def by_chance(self) -> bool:
-        """Whether chance explains its share."""
-        return self.p >= SIGNIFICANT
-
-    @property
-    def within_clocks(self) -> bool:
-        """Whether the clocks' own error explains its lateness."""
-        return self.late_ns <= self.residual_ns
-
-    @property
-    def stands_out(self) -> bool:
-        """Whether neither does."""
-        return not self.by_chance and not self.within_clocks
-
-
-def foremost(
-    found: Iterable[Instances], last: Mapping[int, LastArrivals], residual_ns: float, tests: int = 1
-) -> Foremost:
-    """Of the ranks the one that is last most above chance; `tests` are asked at once, each of all ranks.
-
-    The instances come in parts, as from `Meetings`, here and below.
+    A rank is late at a collective from when the median of the others has arrived until it arrives itself,
+    less the time that other communication held it up longer than them (and within a pipeline, that it
+    idled: it may have waited for another stage), where that is more than clocks may be wrong; in a step
+    for the union of these. `waited` is the union of what a rank waits at collectives after the median
+    rank has arrived. `spent` is what a rank does longer than the others before it is late, each of
+    `arrivals.SPENT`, shape (4, ranks, steps).
     """
-    rank = max(last, key=lambda rank: (last[rank].excess, last[rank].last, -rank))
-    own = last[rank]
-    p = min(1.0, chance(own.last, own.sizes) * len(last) * tests)
-    late = np.concatenate([lateness(some)[arrives_last(some) & (some.rank == rank)] for some in found])
-    late_ns = float(np.median(late)) if len(late) else 0.0
-    return Foremost(rank, own, p, late_ns, residual_ns)
+
+    ranks: tuple[int, ...]
+    steps: tuple[int | None, ...]
+    role: Int64
+    """A number of each rank: those of one role meet in collectives, and in no pipeline; shape (ranks,)."""
+    late_ns: Float
+    waited_ns: Float
+    spent_ns: Float
+    across: int
+    """Collectives across pipeline stages, whose ranks come at different times by design: left out."""
+
+    @property
+    def latest(self) -> Mask:
+        """Which rank no other of its role is later than, or as late as, in the step."""
+        found = np.zeros(self.late_ns.shape, np.bool_)
+        for role in np.unique(self.role):
+            own = np.flatnonzero(self.role == role)
+            late = self.late_ns[own]
+            most = late.max(axis=0)
+            found[own] = (late == most) & (most > 0) & ((late == most).sum(axis=0) == 1)
+        return found
 
 
-def arrives_last(found: Instances) -> Mask:
-    """Which rows arrive last in instances in which not all arrive together, shape (rows,)."""
-    apart = np.repeat(found.latest_ns > found.earliest_ns, found.count)
-    return np.asarray(apart & (found.arrival_ns == np.repeat(found.latest_ns, found.count)))
+def lateness(found: Meetings, residual_ns: float) -> Lateness:
+    """Of the matched collectives of ranks of one role; not applicable without any."""
+    roles: dict[int, int] = {}
+    late, waited, spent = _Unions(), _Unions(), _Sums()
+    instances = 0
+    pipeline = np.array(sorted(_pipelines(found)), np.int64)
+    for kept in of_one_role(found):
+        instances += len(kept.count)
+        _join(roles, kept.rank, np.repeat(np.minimum.reduceat(kept.rank, kept.first), kept.count))
+        _add(kept, pipeline, residual_ns, late, waited, spent)
+    if not roles:
+        raise NotApplicable(
+            "all matched collectives are of ranks of several pipeline stages, which differ by design"
+        )
+    ranks = sorted(roles)
+    steps = np.unique(late.steps)
+    shape = (ranks, steps)
+    return Lateness(
+        ranks=tuple(ranks),
+        steps=tuple(None if step < 0 else int(step) for step in steps.tolist()),
+        role=np.array([_root(roles, rank) for rank in ranks], np.int64),
+        late_ns=late.lengths(*shape),
+        waited_ns=waited.lengths(*shape),
+        spent_ns=spent.sums(*shape),
+        across=sum(len(some.count) for some in found.of_groups()) - instances,
+    )
 
 
-def last_arrivals(found: Iterable[Instances]) -> dict[int, LastArrivals]:
-    """By rank, how often it arrives last."""
-    times: Counter[tuple[int, int]] = Counter()
-    sizes: dict[int, Counter[int]] = {}
-    instances: Counter[int] = Counter()
-    for some in found:
-        rows = arrives_last(some)
-        together = np.bincount(some.of[rows], minlength=len(some.count))[some.of]
-        times.update(_counted(some.rank[rows], together[rows]))
-        apart = np.repeat(some.latest_ns > some.earliest_ns, some.count)
-        of_size = _counted(some.rank[apart], np.repeat(some.count, some.count)[apart])
-        for (rank, size), number in of_size.items():
-            sizes.setdefault(rank, Counter())[size] += number
-        ranks, numbers = np.unique(some.rank, return_counts=True)
-        instances.update(dict(zip(ranks.tolist(), numbers.tolist(), strict=True)))
-    shares: dict[int, Fraction] = {}
-    for (rank, crowd), number in times.items():
-        shares[rank] = shares.get(rank, Fraction(0)) + Fraction(number, crowd)
-    return {
-        rank: LastArrivals(shares.get(rank, Fraction(0)), number, dict(sorted(sizes.get(rank, {}).items())))
-        for rank, number in sorted(instances.items())
-    }
+def of_one_role(found: Meetings) -> Iterator[Instances]:
+    """The collectives of ranks of one role: no sends and receives, nothing across pipeline stages."""
+    pipeline = _pipelines(found)
+    for some in found.of_groups():
+        same = _in_one_role(some, pipeline)
+        if same.any():
+            yield some if same.all() else some.chosen(same)
 
 
-def _counted(rank: Int64, size: Int64) -> dict[tuple[int, int], int]:
-    """How often each pair of a rank and a number of ranks occurs; shape (rows,)."""
-    sizes = int(size.max(initial=0)) + 1
-    found, times = np.unique(rank.astype(np.int64) * sizes + size, return_counts=True)
-    pairs = zip(*(part.tolist() for part in np.divmod(found, sizes)), strict=True)
-    return dict(zip(pairs, times.tolist(), strict=True))
+def median_of_others(found: Instances, values: Int64) -> Float:
+    """Of each row the median of the other rows' values of its instance, 0 of one alone; shape (rows,).
 
-
-def chance(last: Fraction, sizes: Mapping[int, int]) -> float:
-    """P(X ≥ ⌊last⌋) where in each instance every rank is equally likely to be last.
-
-    X sums independent trials of probability 1/n, `sizes[n]` of them; its distribution is the inverse Fourier
-    transform of its characteristic function (Hong, Computational Statistics & Data Analysis 59, 2013).
+    Rows of an instance are in order of their values.
     """
-    trials = sum(sizes.values())
-    turn = np.exp(-2j * np.pi * np.fft.rfftfreq(trials + 1))
-    factors = [(1 - 1 / n + turn / n) ** times for n, times in sizes.items()]
-    characteristic = np.prod([np.ones_like(turn), *factors], axis=0)
-    density = np.fft.irfft(characteristic, trials + 1)
-    return float(density[int(last) :].sum().clip(0.0, 1.0))
+    count = np.repeat(found.count, found.count)
+    first = np.repeat(found.first, found.count)
+    place = np.arange(len(values)) - first
+    others = count - 1
+
+    def at(number: Int64) -> Int64:
+        return np.asarray(values[np.minimum(first + number + (number >= place), first + count - 1)])
+
+    middle = at(np.maximum(others - 1, 0) // 2) / 2 + at(others // 2) / 2
+    return np.where(others > 0, middle, 0.0)
 
 
-def lateness(found: Instances) -> npt.NDArray[np.float64]:
-    """How long after the median rank of its instance each row arrives, ns, shape (rows,)."""
+def _add(
+    found: Instances, pipeline: Int64, residual_ns: float, late: _Unions, waited: _Unions, spent: _Sums
+) -> None:
+    """The lateness, waits and excess of some instances; `pipeline` are the ranks inside one."""
+    step = np.repeat(found.step[found.first], found.count)
+    behind = found.arrival_ns - median_of_others(found, found.arrival_ns)
+    excess = _excess(found)
+    inside = np.isin(found.rank, pipeline)
+    idle_in_pipeline = np.where(inside, excess[_IDLE], 0.0)
+    excess[_IDLE] -= idle_in_pipeline
+    held = np.maximum(excess[_COMMUNICATION], 0) + np.maximum(idle_in_pipeline, 0)
+    own = np.where(found.count.repeat(found.count) > 1, behind - held, 0.0)
+    is_late = own > residual_ns
+    begin = found.arrival_ns - np.rint(np.maximum(own, 0)).astype(np.int64)
+    late.add(found.rank, step, begin, np.where(is_late, found.arrival_ns, begin))
+    spent.add(found.rank[is_late], step[is_late], excess[:, is_late])
+    latest = np.repeat(found.latest_ns, found.count)
     low, high = found.first + (found.count - 1) // 2, found.first + found.count // 2
-    median = found.arrival_ns[low] / 2 + found.arrival_ns[high] / 2
-    return np.asarray(found.arrival_ns - np.repeat(median, found.count))
+    median = found.arrival_ns[low] + (found.arrival_ns[high] - found.arrival_ns[low]) // 2
+    waited.add(found.rank, step, np.maximum(found.arrival_ns, np.repeat(median, found.count)), latest)
 
 
-_CAUSES: Final = (
-    "computes longer",
-    "copies longer",
-    "is held up in other communication",
-    "is launched later by its host",
-)
-"""Of each of `arrivals.SPENT`: what it means that the last rank spent more of it."""
-_ON_HOST: Final = "is longer outside its operators"
-"""The last of these where the device is the host itself."""
+def _excess(found: Instances) -> Float:
+    """What each row spent more than the median of the others that ran the same previous instance, ns.
 
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """What a late rank does longer, and by how much than the others' median, mean over instances."""
-
-    spent: str
-    """One of `arrivals.SPENT`."""
-    words: str
-    excess_ns: float
-
-
-def cause(found: Iterable[Instances], straggler: int, *, on_host: bool) -> Cause | None:
-    """Of what the rank does since its group's previous collective, what exceeds others' most, if anything.
-
-    For each instance it is last in: its own ns less the median of the ranks that ran the same previous
-    instance; mean over those instances.
+    Shape (4, rows); 0 where none did.
     """
-    medians = np.concatenate([_excess(some, straggler) for some in found], axis=1)
-    if not medians.size:
-        return None
-    excess = [float(one.mean()) for one in medians]
-    most = max(range(len(SPENT)), key=lambda n: excess[n])
-    if excess[most] <= 0:
-        return None
-    words = _ON_HOST if SPENT[most] == "idle" and on_host else _CAUSES[most]
-    return Cause(SPENT[most], words, excess[most])
+    of = found.of
+    known = np.flatnonzero(found.before != UNKNOWN_BEFORE)
+    excess = np.zeros(found.spent.shape)
+    for kind, values in enumerate(found.spent):
+        order = known[np.lexsort((values[known], found.before[known], of[known]))]
+        first = np.flatnonzero(begins(of[order], found.before[order]))
+        count = np.diff(np.append(first, len(order)))
+        alike = Instances(
+            **dict.fromkeys(("rank", "arrival_ns", "before", "spent", "step", "label"), of[order]),
+            labels=[],
+            first=first,
+            count=count,
+            incomplete=0,
+        )
+        several = np.repeat(count, count) > 1
+        excess[kind, order] = np.where(several, values[order] - median_of_others(alike, values[order]), 0.0)
+    return excess
 
 
-def _excess(found: Instances, straggler: int) -> npt.NDArray[np.float64]:
-    """Of instances that the rank is last in, what it spent more than the median of others, ns.
+class _Unions:
+    """Intervals of ranks and steps, of which unions are to be measured."""
 
-    Shape (4, instances), without those in which nobody ran the same previous instance.
+    def __init__(self) -> None:
+        self.parts: list[Int64] = []
+
+    @property
+    def steps(self) -> Int64:
+        """The steps that any interval is of."""
+        return np.concatenate([part[1] for part in self.parts])
+
+    def add(self, rank: Int64, step: Int64, begin: Int64, end: Int64) -> None:
+        """Those of some collectives; those of a rank and step that touch become one, empty ones stay."""
+        self.parts.append(_united(np.array([rank, step, begin, end], np.int64)))
+
+    def lengths(self, ranks: Sequence[int], steps: Int64) -> Float:
+        """|∪| of each rank and step, ns, shape (ranks, steps)."""
+        rank, step, begin, end = _united(np.concatenate(self.parts, axis=1))
+        found = np.zeros((len(ranks), len(steps)))
+        np.add.at(found, (np.searchsorted(ranks, rank), np.searchsorted(steps, step)), end - begin)
+        return found
+
+
+def _united(rows: Int64) -> Int64:
+    """The union of each rank's and step's intervals; rows are rank, step, begin, end."""
+    rank, step, begin, end = rows[:, np.lexsort((rows[2], rows[1], rows[0]))]
+    group = np.cumsum(begins(rank, step)) - 1
+    first = np.flatnonzero(begins(rank, step))
+    origin = begin[first][group]
+    span = int((end - origin).max(initial=0)) + 1
+    reached = np.maximum.accumulate(end - origin + group * span)
+    before = np.append(np.int64(-1), reached[:-1])
+    opens = begins(rank, step) | (begin - origin + group * span > before)
+    at = np.flatnonzero(opens)
+    last = np.append(at[1:], len(begin)) - 1
+    until = reached[last] - group[last] * span + origin[last]
+    return np.array([rank[at], step[at], begin[at], until], np.int64)
+
+
+class _Sums:
+    """What ranks spend longer than others in steps, added up."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[Int64, Int64, Float]] = []
+
+    def add(self, rank: Int64, step: Int64, excess: Float) -> None:
+        """Of some rows, `excess` of shape (4, rows)."""
+        self.parts.append((rank, step, excess))
+
+    def sums(self, ranks: Sequence[int], steps: Int64) -> Float:
+        """Of each of `SPENT`, rank and step, ns, shape (4, ranks, steps)."""
+        found = np.zeros((len(SPENT), len(ranks), len(steps)))
+        for rank, step, excess in self.parts:
+            at = np.searchsorted(ranks, rank), np.searchsorted(steps, step)
+            for kind, own in enumerate(excess):
+                np.add.at(found[kind], at, own)
+        return found
+
+
+def _pipelines(found: Iterable[Instances]) -> dict[int, int]:
+    """The pipeline of each rank of one, by a rank of it: what sends and receives, or a dimension pp, joins.
+
+    Sends and receives within another dimension (a ring of cp) join none.
     """
-    mine = np.flatnonzero(arrives_last(found) & (found.rank == straggler) & (found.before != UNKNOWN_BEFORE))
-    place = np.full(len(found.count), -1, np.int64)
-    place[found.of[mine]] = mine
-    own = place[found.of]
-    others = np.flatnonzero((own >= 0) & (found.rank != straggler) & (found.before == found.before[own]))
-    of = found.of[others]
-    return np.array([_medians(of, one[own[others]] - one[others]) for one in found.spent], np.float64)
+    joined: dict[int, int] = {}
+    for some in found:
+        links = np.array(
+            [
+                one.dimension == _PIPELINE or (one.dimension is None and one.collective in _POINT_TO_POINT)
+                for one in some.labels
+            ]
+        )
+        chosen = links[some.label[some.first]] & (some.count > 1)
+        if chosen.any():
+            own = some.chosen(chosen)
+            _join(joined, own.rank, np.repeat(np.minimum.reduceat(own.rank, own.first), own.count))
+    return {rank: _root(joined, rank) for rank in joined}
 
 
-def _medians(of: Int64, ns: Int64) -> npt.NDArray[np.float64]:
-    """The median of each instance's rows' ns, in order of the instances."""
-    order = np.lexsort((ns, of))
-    first = np.flatnonzero(begins(of[order]))
-    count = np.diff(np.append(first, len(order)))
-    low, high = ns[order][first + (count - 1) // 2], ns[order][first + count // 2]
-    return np.asarray(low / 2 + high / 2)
+def _in_one_role(found: Instances, pipeline: dict[int, int]) -> Mask:
+    """Which instances have no two ranks of one pipeline, shape (instances,)."""
+    if not pipeline:
+        return np.ones(len(found.count), np.bool_)
+    own = np.array([pipeline.get(rank, -1 - rank) for rank in found.rank.tolist()], np.int64)
+    of = found.of
+    order = np.lexsort((own, of))
+    twice = ~begins(of[order], own[order])
+    return np.asarray(np.bincount(of[order][twice], minlength=len(found.count)) == 0)
+
+
+def _join(joined: dict[int, int], ranks: Int64, others: Int64) -> None:
+    """Put each rank and the other one into one set."""
+    for one, other in np.unique(np.stack([ranks, others], axis=1), axis=0).tolist():
+        first, second = _root(joined, one), _root(joined, other)
+        joined[max(first, second)] = min(first, second)
+
+
+def _root(joined: dict[int, int], rank: int) -> int:
+    joined.setdefault(rank, rank)
+    while joined[rank] != rank:
+        joined[rank] = rank = joined[joined[rank]]
+    return rank

@@ -5,28 +5,49 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from statistics import median
-from typing import Final
+from typing import Final, NamedTuple
 
 from cclbench.findings.case import Case
-from cclbench.findings.causes.host import BY
 from cclbench.findings.finding import Found, finding
 from cclbench.units import humanise
 
 _WAIT: Final = "time.exposed_wait"
 _PAIRS: Final = ("send", "recv", "send_recv")
+_STRAGGLER: Final = "balance.straggler_rank"
 _SLOWER, _APART, _LEAST_RANKS = 0.05, 4, 3
 """A device is slow whose same kernels take so much longer, and so many times what ranks usually differ by."""
-_CHANCE, _SURE = 0.05, 0.01
-"""Probability below which a rank's being late is no chance, and surely none."""
+_ALL_ROWS: Final = 1 << 20
+_TOGETHER: Final = 0.5
+"""Share of that by which each of its families of kernels, two at least, takes longer."""
 _GAIN: Final = "the exposed waits of that kind, on each rank"
-_LATEST: Final = """SELECT rank, count(*) AS last_of FROM collectives
-WHERE wait_ns = 0 AND instance IS NOT NULL GROUP BY rank ORDER BY last_of DESC"""
-_EXCESS: Final = {
-    "compute": "it computes longer",
-    "copy": "it copies longer",
-    "communication": "other communication holds it up",
-    "idle": "its host launches later",
-}
+_LATEST: Final = """SELECT rank, step, count(*) AS collectives, sum(wait_ns) AS waits_ns FROM collectives
+WHERE instance IS NOT NULL AND kind NOT IN ('send', 'recv', 'send_recv')
+GROUP BY rank, step ORDER BY step, waits_ns"""
+
+
+class _Straggler(NamedTuple):
+    """The rank that `balance.straggler_rank` names."""
+
+    rank: int
+    reason: str
+    cause: str | None
+    """One of `late_cause.CAUSES`."""
+    p: float
+
+
+def _straggler(case: Case) -> _Straggler | None:
+    """The rank that is late by no chance; None where no rank stands out."""
+    rows, _ = case.results.parts(_STRAGGLER, most=_ALL_ROWS)
+    late = next((row for row in rows if row.stat == "late_by" and row.category), None)
+    whole = case.row(_STRAGGLER)
+    if late is None or whole is None:
+        return None
+    stats = [row.stat or "" for row in rows]
+    causes = [stat.removeprefix("excess_") for stat in stats if stat.startswith("excess_")]
+    p = case.number(_STRAGGLER, category=str(late.category), stat="p_value")
+    return _Straggler(
+        int(late.category or 0), (whole.reason or "").partition(";")[0], next(iter(causes), None), p or 0.0
+    )
 
 
 def _waits(case: Case, kinds: tuple[str, ...]) -> dict[int, float]:
@@ -68,13 +89,16 @@ def _experts(case: Case) -> bool:
 def pipeline_bubble(case: Case) -> Iterator[Found]:
     waits = _waits(case, _PAIRS)
     if any(waits.values()):
-        largest = max(waits.values())
+        largest, late = max(waits.values()), _straggler(case)
+        behind = "" if late is None else f"; {late.reason}: stages wait for it, too"
         yield case.found(
             "pipeline_bubble",
             f"Stages of the pipeline wait up to {humanise(largest, 's')} of a step for one another.",
             lost=waits,
             gain_s=(0.0, case.gain_if_even(waits)),
-            because="matched sends and receives; some of it belongs to every pipeline that fills and drains",
+            because="matched sends and receives; some of it belongs to every pipeline that fills and drains"
+            + behind,
+            ranks=[] if late is None else [late.rank],
             confidence="medium",
             evidence=case.evidence(
                 *[(_WAIT, {"collective": kind}) for kind in _PAIRS], "overlap.pipeline_bubble"
@@ -99,10 +123,14 @@ def pipeline_bubble(case: Case) -> Iterator[Found]:
 def expert_imbalance(case: Case) -> Iterator[Found]:
     waits = _waits(case, ("all_to_all",)) if _experts(case) else {}
     if any(waits.values()):
+        late = _straggler(case)
+        busiest = late is not None and late.cause == "experts"
         yield case.found(
             "expert_imbalance",
             f"Ranks wait up to {humanise(max(waits.values()), 's')} of a step in all_to_all for the one whose"
-            " experts have most to do.",
+            " experts have most to do"
+            + (f": {late.reason}." if late is not None and busiest else ", another from step to step."),
+            ranks=[late.rank] if late is not None and busiest else [],
             lost=waits,
             gain_s=(0.0, case.gain_if_even(waits)),
             confidence="medium",
@@ -118,7 +146,8 @@ def expert_imbalance(case: Case) -> Iterator[Found]:
     "slow_device",
     title="one rank's device takes longer for the same kernels",
     rule="balance.kernel_speed of a rank of three and more above 1.05, by four times what ranks differ in the"
-    " median and more; and that rank does not wait for others",
+    " median and more, in all of its families of kernels, two at least, by half of that and more; that rank"
+    " does not wait for others, and balance.straggler_rank names no other",
     gain="what the rank's kernels take longer, and what ranks wait meanwhile",
     actions={
         "any": (
@@ -130,11 +159,17 @@ def expert_imbalance(case: Case) -> Iterator[Found]:
     },
 )
 def slow_device(case: Case) -> Iterator[Found]:
-    rows, _ = case.results.parts("balance.kernel_speed")
-    ratios = {int(row.category): row.number for row in rows if row.category}
+    rows, _ = case.results.parts("balance.kernel_speed", most=_ALL_ROWS)
+    ratios = {int(row.category): row.number for row in rows if row.category and not row.stat}
     slow = max(ratios, key=lambda rank: ratios[rank], default=None)
     usual = median(abs(ratio - 1) for ratio in ratios.values()) if ratios else 0.0
     if slow is None or len(ratios) < _LEAST_RANKS or ratios[slow] - 1 < max(_SLOWER, _APART * usual):
+        return
+    families = [row.number for row in rows if row.category == str(slow) and row.stat]
+    if len(families) < 2 or min(families) - 1 < _TOGETHER * (ratios[slow] - 1):
+        return
+    late = _straggler(case)
+    if late is not None and late.rank != slow:
         return
     compute, waits = case.ranks("compute.time"), case.ranks(_WAIT)
     lost = {slow: compute.get(slow, 0.0) * (1 - 1 / ratios[slow])}
@@ -147,7 +182,8 @@ def slow_device(case: Case) -> Iterator[Found]:
         lost=lost,
         gain_s=case.gain(lost),
         confidence="high" if ratios[slow] - 1 > 2 * _SLOWER else "medium",
-        because="kernels of one name and grid are compared; work of other sizes under one name looks like it",
+        because=f"kernels of one name and grid are compared, and all {len(families)} families of them take"
+        " longer alike" + ("" if late is None else f"; {late.reason}"),
         ranks=[slow],
         evidence=case.evidence(
             "balance.kernel_speed",
@@ -162,8 +198,8 @@ def slow_device(case: Case) -> Iterator[Found]:
 @finding(
     "late_rank",
     title="ranks wait for one that comes late",
-    rule="balance.straggler_rank names a rank, and it is no slow device; waits in pipelines and of"
-    " experts aside",
+    rule="balance.straggler_rank names a rank, and it is no slow device and has no busy experts; waits in"
+    " pipelines and of experts aside",
     gain=_GAIN + "; at least what collectives wait for it alone",
     actions={
         "any": (
@@ -175,30 +211,28 @@ def slow_device(case: Case) -> Iterator[Found]:
     },
 )
 def late_rank(case: Case) -> Iterator[Found]:
-    named, waits = _named(case), _other_waits(case)
-    if named is None or not any(waits.values()) or any(slow_device(case)):
+    late, waits = _straggler(case), _other_waits(case)
+    if late is None or not any(waits.values()) or any(slow_device(case)):
         return
-    metric, rank, told = named
-    more = {what: case.number(metric, category=rank, stat=f"excess_{what}") or 0.0 for what in _EXCESS}
-    most = max(more, key=lambda what: more[what])
-    because = f", because {_EXCESS[most]}{_held(case, int(rank), most)}" if more[most] > 0 else ""
+    if late.cause == "experts" and any(expert_imbalance(case)):
+        return
+    rank = str(late.rank)
     caused = case.number("balance.caused_wait", category=rank) or 0.0
-    at_most = case.gain_without(int(rank), waits)
-    p = case.number(metric, category=rank, stat="p_value")
+    at_most = case.gain_without(late.rank, waits)
     yield case.found(
         "late_rank",
-        f"Ranks wait up to {humanise(max(waits.values()), 's')} of a step; rank {rank} comes last in"
-        f" {told}{because}.",
+        f"Ranks wait up to {humanise(max(waits.values()), 's')} of a step; {late.reason}.",
         lost=waits,
         gain_s=(min(at_most, caused), at_most),
-        confidence="medium" if p is None or p >= _SURE else "high",
-        because=f"that it is the same rank so often is no chance (p = {p or 0.0:.2g}), and it is later than"
-        " clocks can be wrong",
-        ranks=[int(rank)],
+        because=f"that one of equal ranks were as late is no chance (p = {late.p:.2g}, by whole steps), and"
+        " it is later than clocks can be wrong",
+        ranks=[late.rank],
         evidence=case.evidence(
+            (_STRAGGLER, {"category": rank}),
+            (_STRAGGLER, {"category": rank, "stat": "late_by"}),
+            (_STRAGGLER, {"category": rank, "stat": "p_value"}),
+            (_STRAGGLER, {"category": rank, "stat": f"excess_{late.cause}"}),
             ("balance.caused_wait", {"category": rank}),
-            (metric, {"category": rank, "stat": "p_value"}),
-            (metric, {"category": rank, "stat": f"excess_{most}"}),
             _WAIT,
             "balance.load_imbalance",
         ),
@@ -206,52 +240,9 @@ def late_rank(case: Case) -> Iterator[Found]:
     )
 
 
-def _named(case: Case) -> tuple[str, str, str] | None:
-    """The metric that names a late rank, that rank, and how often it is late; None where none stands out."""
-    rows, _ = case.results.parts("balance.straggler_rank")
-    late = next((row for row in rows if row.stat == "late_by" and row.category), None)
-    if late is not None:
-        share = case.number("balance.straggler_rank", category=str(late.category)) or 0.0
-        said = f"{share:.0%} of its collectives, {humanise(late.number, 's')} after the median rank"
-        return "balance.straggler_rank", str(late.category), said.replace("%", " %")
-    rows, _ = case.results.parts("balance.caused_wait")
-    own = {row.stat: row for row in rows if row.stat}
-    p, steps = own.get("p_value"), own.get("steps")
-    if p is None or steps is None or p.number >= _CHANCE:
-        return None
-    rank = str(p.category)
-    caused, whole = case.number("balance.caused_wait", category=rank), case.number("balance.caused_wait")
-    residual = own["clock_residual"].number if "clock_residual" in own else 0.0
-    if not caused or not whole or caused < whole / 2 or caused <= residual:
-        return None
-    each = f"in {steps.number:,.0f} of {len(case.results.scope.steps) or 1} steps"
-    return "balance.caused_wait", rank, f"{each.removeprefix('in ')}, by {humanise(caused, 's')} a step"
-
-
-def _held(case: Case, rank: int, most: str) -> str:
-    """What holds the late rank's host more than other ranks', in words."""
-    if most != "idle":
-        return ""
-    words = {
-        "loading": "loading data",
-        "allocation": "allocating memory",
-        "synchronization": "waiting for the device",
-        "operators": "in operators",
-        "elsewhere": "in Python or unrecorded",
-    }
-    more: dict[str, float] = {}
-    for name in words:
-        seconds = case.ranks(BY, category=name)
-        others = [value for other, value in seconds.items() if other != rank]
-        if rank in seconds and others:
-            more[name] = seconds[rank] - sum(others) / len(others)
-    largest = max(more, key=lambda name: more[name], default=None)
-    return f": {words[largest]}" if largest is not None and more[largest] > 0 else ""
-
-
 @finding(
     "uneven_ranks",
-    title="ranks wait for one another, and none is late more often than others",
+    title="ranks wait for one another, and none is late more than chance explains",
     rule="time.exposed_wait where no rank stands out; waits in pipelines and of experts aside",
     gain=_GAIN,
     actions={
@@ -262,12 +253,12 @@ def _held(case: Case, rank: int, most: str) -> str:
     },
 )
 def uneven_ranks(case: Case) -> Iterator[Found]:
-    if any(late_rank(case)) or any(slow_device(case)):
+    if _straggler(case) is not None or any(slow_device(case)):
         return
     waits = _other_waits(case)
     if any(waits.values()):
         row = case.row("balance.straggler_rank")
-        told = row.reason if row is not None and row.reason else "no rank stands out"
+        told = row.reason.partition(";")[0] if row is not None and row.reason else "no rank stands out"
         yield case.found(
             "uneven_ranks",
             f"Ranks wait up to {humanise(max(waits.values()), 's')} of a step for one another; {told}.",

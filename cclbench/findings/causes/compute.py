@@ -183,11 +183,12 @@ def throttling(case: Case) -> Iterator[Found]:
         rank: compute.get(rank, 0.0) * (1 - 1 / ratio) for rank, ratio in ratios.items() if ratio > _SLOWED
     }
     alone = len(lost) < len(apart)
+    where = f" on rank {worst}" if alone else f" on all {len(lost)} ranks" if len(lost) > 1 else ""
     yield case.found(
         "throttling",
         f"The same kernels take {ratios[worst] - 1:.0%} longer in the last third of the steps than in"
         f" the first"
-        f" on rank {worst}.".replace("%", " %"),
+        f"{where}.".replace("%", " %"),
         lost=lost,
         confidence="medium",
         because="kernels of one name and grid are compared; work that grows from step to step looks like it",

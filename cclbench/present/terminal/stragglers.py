@@ -11,9 +11,10 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from cclbench.analyzers.view.lateness import Float
 from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.present.terminal.output import titled
-from cclbench.stragglers import Float, RunStragglers, Stragglers
+from cclbench.stragglers import RunStragglers, Stragglers
 from cclbench.text import printable
 from cclbench.units import humanise
 
@@ -27,15 +28,9 @@ _STRIP: Final = 22
 _NOTICED: Final = 1.005
 """Slowdown from which on it is called one."""
 _LEGEND: Final = (
-    "a step: what the others wait for the rank; last: of its collectives;\n"
-    "latest: steps in which nobody is later"
+    "a step: how much later the rank is than the others of its role, by itself;\n"
+    "latest: steps in which no other is as late"
 )
-_SPENT: Final = {
-    "compute": "compute",
-    "copy": "copies",
-    "communication": "other comm.",
-    "idle": "idle, launch",
-}
 _LEVELS: Final = (" ▁▂▃▄▅▆▇█", " .:-=+*#@")
 """Of lateness, from none to the run's most; without Unicode the second."""
 
@@ -76,7 +71,7 @@ def _table(run: RunStragglers, verbosity: int, unicode: bool) -> Table:
     of_rank = dict(zip(sorted(rank.rank for rank in run.ranks), run.late_s, strict=True))
     most = float(run.late_s.max(initial=0.0))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for heading in ("rank", "a step", "most", "last", "latest"):
+    for heading in ("rank", "a step", "most", "latest"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("steps", no_wrap=True)
     table.add_column("longer in", no_wrap=True)
@@ -85,10 +80,9 @@ def _table(run: RunStragglers, verbosity: int, unicode: bool) -> Table:
             str(one.rank),
             humanise(one.mean_s, "s"),
             humanise(one.most_s, "s"),
-            f"{one.share:.0%}",
             str(one.latest),
             _strip(of_rank[one.rank], most, unicode),
-            _SPENT.get(one.cause or "", ""),
+            one.cause or "",
         )
     if more := len(run.ranks) - len(shown):
         table.caption = f"{more} ranks that are less late are not shown (-v: all)"
