@@ -115,7 +115,12 @@ def late_more_than_chance(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Valu
         for stat, number in (("period", late.period), ("since_step", late.since)):
             if number is not None:
                 late_by.append(at(value=float(number), stat=stat, unit="count"))
-        work = {rank: own for rank, (_, value) in ranks.items() if isinstance(own := value.detail, RankWork)}
+        work = {
+            rank: own
+            for rank, values in ranks.items()
+            for value in values
+            if isinstance(own := value.detail, RankWork)
+        }
         if why := late_cause(late, work, experts=serves_experts(found)):
             late_by.append(at(value=why.excess_ns / NS_PER_S, stat=f"excess_{why.name}", unit="s"))
             more = humanise(why.excess_ns / NS_PER_S, "s")

@@ -32,11 +32,12 @@ def stragglers(
     """Who is late in each step, why, and whether it is the same rank again.
 
     RUN is the id of a run, or any SOURCE that `cclbench run` takes; several are captures of one job. A rank's
-    lateness in a step is what the others wait for it: over the collectives that it arrives last at, the time
-    from the median arrival to its own. Sends and receives, in which one side waits by design, do not count.
-    A rank is named only where chance does not explain how often it is last (p < 0.01, corrected for the
-    number of ranks) and it is later than the clocks are wrong; its lateness is always there, drifting,
-    intermittent, or moves from rank to rank.
+    lateness in a step is how much later than the median of its peers it arrives at collectives, by what it
+    does itself. Sends and receives, in which one side waits by design, do not count, nor collectives across
+    pipeline stages. A rank is named only where chance does not explain how late it is over whole steps
+    (p < 0.01, corrected for the number of ranks), and it is later than the clocks are wrong and than 1 % of a
+    step; its lateness is always there, there since a step, periodic, drifting, intermittent, or moves from
+    rank to rank.
 
     \b
     Examples:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hand_made import a_rank, collective, comm, compute, event, window
 
-from cclbench.analyzers.balance import delay_over_window, most_often_last
+from cclbench.analyzers.balance import late_more_than_chance, waits_over_window
 from cclbench.analyzers.lateness import caused_by_rank
 from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value
 from cclbench.analyzers.view.arrivals import (
@@ -331,7 +331,9 @@ def random_ranks(seed: int) -> dict[int, list[Value]]:
     return found
 
 
-@pytest.mark.parametrize("combine", [delay_over_window, most_often_last, mean_over_instances, caused_by_rank])
+@pytest.mark.parametrize(
+    "combine", [waits_over_window, late_more_than_chance, mean_over_instances, caused_by_rank]
+)
 def test_what_is_told_of_some_instances_at_a_time_is_told_of_all(combine, monkeypatch) -> None:
     def told(seed: int) -> list[Value] | str:
         try:

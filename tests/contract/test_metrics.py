@@ -39,7 +39,9 @@ UNITS = {"s", "B", "B/s", "FLOP/s", "1/s", "1", "ratio", "count", "s/B"}
 
 
 VERSIONS = {
-    "balance.straggler_rank": 2,
+    "balance.caused_wait": 2,
+    "balance.straggler_delay": 2,
+    "balance.straggler_rank": 3,
     "balance.straggler_slowdown": 2,
     "comm.algbw": 3,
     "comm.busbw": 3,

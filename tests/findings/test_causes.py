@@ -260,6 +260,9 @@ def test_throttling_where_late_steps_are_longer() -> None:
     rows += by_rank("time.exposed_comm", 0.4, 0.1)
     apart = by_rank("compute.drift", 0.5, 0.99, stat="later_longer")
     one = found(*rows, *apart)["throttling"]
+    assert one.claim.endswith(" than in the first on rank 1.")
+    every = [*by_rank("compute.drift", 1.1, 1.2), *by_rank("compute.drift", 0.99, 0.99, stat="later_longer")]
+    assert found(*rows[:-4], *every)["throttling"].claim.endswith(" than in the first on all 2 ranks.")
     assert (one.ranks, one.lost_s) == ([1], pytest.approx(0.9 * (1 - 1 / 1.2)))
     assert "throttling" not in found(*rows, *by_rank("compute.drift", 0.5, 0.9, stat="later_longer"))
 

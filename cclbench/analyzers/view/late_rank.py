@@ -91,10 +91,11 @@ class StragglerVerdict:
         if self.named:
             return f"rank {self.rank} is late by {late} a step, {self.often} (p = {self.p:.2g})"
         said = f"no rank stands out: rank {self.rank} is late by {late} a step, latest in {self.latest} of"
-        said = f"{said} {self.steps} steps"
+        said = f"{said} {self.steps} step{'s'[: self.steps != 1]}"
+        if self.steps == 1:
+            return f"{said}, and one step does not tell whether it is late again"
         if self.p >= SIGNIFICANT:
-            few = " (one step does not tell)" if self.steps == 1 else ""
-            return f"{said}, which chance explains (p = {self.p:.2g}){few}"
+            return f"{said}, which chance explains (p = {self.p:.2g})"
         return f"{said}, no more than {LEAST_SHARE:.0%} of a step".replace("%", " %")
 
 

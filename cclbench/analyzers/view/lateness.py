@@ -6,7 +6,7 @@ The unit is the step: who is late in one collective is late in the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,7 +22,7 @@ Float = npt.NDArray[np.float64]
 
 _COMMUNICATION, _IDLE = SPENT.index("communication"), SPENT.index("idle")
 _PIPELINE: Final = "pp"
-_POINT_TO_POINT: Final = (*PAIRS, "send_recv")
+_EXCHANGE: Final = "send_recv"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,10 +69,6 @@ def lateness(found: Meetings, residual_ns: float) -> Lateness:
         instances += len(kept.count)
         _join(roles, kept.rank, np.repeat(np.minimum.reduceat(kept.rank, kept.first), kept.count))
         _add(kept, pipeline, residual_ns, late, waited, spent)
-    if not roles:
-        raise NotApplicable(
-            "all matched collectives are of ranks of several pipeline stages, which differ by design"
-        )
     ranks = sorted(roles)
     steps = np.unique(late.steps)
     shape = (ranks, steps)
@@ -88,12 +84,20 @@ def lateness(found: Meetings, residual_ns: float) -> Lateness:
 
 
 def of_one_role(found: Meetings) -> Iterator[Instances]:
-    """The collectives of ranks of one role: no sends and receives, nothing across pipeline stages."""
-    pipeline = _pipelines(found)
+    """The collectives of ranks of one role: no sends and receives, nothing across pipeline stages.
+
+    Not applicable without any.
+    """
+    pipeline, none = _pipelines(found), True
     for some in found.of_groups():
         same = _in_one_role(some, pipeline)
         if same.any():
+            none = False
             yield some if same.all() else some.chosen(same)
+    if none:
+        raise NotApplicable(
+            "all matched collectives are of ranks of several pipeline stages, which differ by design"
+        )
 
 
 def median_of_others(found: Instances, values: Int64) -> Float:
@@ -218,16 +222,20 @@ class _Sums:
         return found
 
 
-def _pipelines(found: Iterable[Instances]) -> dict[int, int]:
+def _pipelines(found: Meetings) -> dict[int, int]:
     """The pipeline of each rank of one, by a rank of it: what sends and receives, or a dimension pp, joins.
 
-    Sends and receives within another dimension (a ring of cp) join none.
+    Those within another dimension (a ring of cp) join none, nor does a send_recv in a group that runs
+    collectives, too.
     """
     joined: dict[int, int] = {}
+    meets = {one.group for one in found.labels if one.collective not in (*PAIRS, _EXCHANGE)}
     for some in found:
         links = np.array(
             [
-                one.dimension == _PIPELINE or (one.dimension is None and one.collective in _POINT_TO_POINT)
+                one.dimension == _PIPELINE
+                or (one.dimension is None and one.collective in PAIRS)
+                or (one.dimension is None and one.collective == _EXCHANGE and one.group not in meets)
                 for one in some.labels
             ]
         )

@@ -265,7 +265,7 @@ def uneven_ranks(case: Case) -> Iterator[Found]:
             lost=waits,
             gain_s=(0.0, case.gain_if_even(waits)),
             confidence="medium",
-            because="the waits are exact; what makes ranks late takes turns",
+            because="the waits are exact; that it is one and the same rank's fault, the steps do not show",
             evidence=case.evidence(_WAIT, "balance.straggler_rank", "balance.load_imbalance", "comm.skew"),
             query=_LATEST,
         )
