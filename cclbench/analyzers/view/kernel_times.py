@@ -110,12 +110,14 @@ def speeds(found: Mapping[int, Totals]) -> Speeds:
     shared = sorted(set.intersection(*(set(times) for times in found.values())), key=str)
     if not shared:
         raise NotApplicable("no kernel runs on all ranks")
-    mean = np.array([[times[one][1] / times[one][0] for one in shared] for times in found.values()])
+    mean = np.array(
+        [[times[one][1] / times[one][0] for one in shared] for times in found.values()], np.float64
+    )
     count = np.array([[times[one][0] for one in shared] for times in found.values()], np.float64)
     own, usual = count * mean, count * np.median(mean, axis=0)
     family = [_family(kernel) for kernel in shared]
     names = sorted(set(family))
-    of_family = np.array([[name == one for one in family] for name in names])
+    of_family = np.array([[name == one for one in family] for name in names], np.bool_)
     taken, expected = own @ of_family.T, usual @ of_family.T
     families = {
         rank: {

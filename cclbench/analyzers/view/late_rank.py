@@ -193,7 +193,7 @@ def _inflation(late: Float) -> Float:
     if steps < _FEWEST_STEPS:
         return np.ones(ranks)
     if ranks > 2:
-        order = np.array([_order(column) for column in late.T]).T
+        order = np.array([_order(column) for column in late.T], np.float64).T
     else:
         order = np.array([_order(late[0] - late[1])])
     order -= order.mean(axis=1, keepdims=True)
@@ -259,7 +259,7 @@ def trend(values: Float) -> float | None:
     blocks = min(_MOST_BLOCKS, len(values) // 2)
     if blocks < _FEWEST_BLOCKS:
         return None
-    means = np.array([block.mean() for block in np.array_split(values, blocks)])
+    means = np.array([block.mean() for block in np.array_split(values, blocks)], np.float64)
     later, earlier = np.triu_indices(blocks, 1)[::-1]
     signs = int(np.sign(means[later] - means[earlier]).sum())
     _, ties = np.unique(means, return_counts=True)

@@ -237,7 +237,8 @@ def _pipelines(found: Meetings) -> dict[int, int]:
                 or (one.dimension is None and one.collective in PAIRS)
                 or (one.dimension is None and one.collective == _EXCHANGE and one.group not in meets)
                 for one in some.labels
-            ]
+            ],
+            np.bool_,
         )
         chosen = links[some.label[some.first]] & (some.count > 1)
         if chosen.any():
