@@ -75,13 +75,13 @@ def late(*instances: tuple[int, ...], windows: tuple[int, ...]) -> list[RankView
     ]
 
 
-def test_the_delay_is_from_the_median_rank_to_the_last() -> None:
-    """Of four ranks the median is between the second and the third: 50 − 15, 9 − 0 of 500 ns on average."""
+def test_the_delay_is_what_ranks_wait_after_the_median_one() -> None:
+    """Medians 15 and 0: the ranks wait 0 + 9, 35 + 0, 35 + 9 and 30 + 9, each of its own window."""
     rows = rows_of(DELAY, *late((50, 0, 10, 20), (0, 9, 0, 0), windows=(400, 400, 400, 800)))
-    assert rows[0]["value"] == pytest.approx((35 + 9) / 500)
-    assert rows[0]["reason"] == "2 instances"
+    assert rows[0]["value"] == pytest.approx((9 / 400 + 35 / 400 + 44 / 400 + 39 / 800) / 4)
+    assert rows[0]["reason"] == "over 4 ranks"
     three = rows_of(DELAY, *late((50, 0, 10), windows=(200, 200, 200)))
-    assert three[0]["value"] == pytest.approx(40 / 200)
+    assert three[0]["value"] == pytest.approx((0 + 40 + 40) / 200 / 3)
 
 
 class NoTables:
