@@ -165,6 +165,11 @@ def _more_work(job: Job, random: Random, strength: float) -> Job:
     return replace(job, program=replace(job.program, stragglers=late))
 
 
+def _two_families(job: Job, random: Random) -> Job:
+    """The job with elementwise kernels, too: a device that is slow slows them as it slows products."""
+    return _inserted(job, Compute(100_000, _ELEMENTWISE), every=4, random=random)
+
+
 def _slow_device(job: Job, random: Random, strength: float) -> Job:
     rank = random.randrange(job.layout.world)
     return replace(job, program=replace(job.program, slow={rank: 1000 + round(1000 * strength)}))
@@ -304,7 +309,7 @@ DISEASES: Final = {
     "short kernels": Disease("short_kernels", _short_kernels, _synchronised, _one_kernel),
     "late host": Disease("late_rank", _late_host, _all(_LATE, _synchronised), order=2),
     "more work": Disease("late_rank", _more_work, _LATE, order=2),
-    "slow device": Disease("slow_device", _slow_device, _several),
+    "slow device": Disease("slow_device", _slow_device, _all(_several, _two_families)),
     "throttling": Disease("throttling", _throttling, _ten_steps),
     "elementwise": Disease("memory_bound", _memory_bound),
     "copies": Disease("exposed_copies", _copies),
