@@ -43,6 +43,18 @@ _RUNS: Final = 1 << 16
 _STOP: Final = ord(".")
 _KEYS: Final = {str, int, bool}
 _CONTAINERS: Final = frozenset((dict, list, tuple))
+_FEW: Final = 1000
+"""Containers and references that a pickle of any size may have."""
+_CONTAINER_BYTES: Final = 16
+"""Of a pickle, at least, for each further container in it; snapshots and dumps take 45 to 170.  In memory one
+takes up to 250, and as much while it is counted."""
+_PLACE_BYTES: Final = 6
+"""Of a pickle, at least, for each further object that is kept; snapshots and dumps take 12 to 100."""
+_UNFOLDED_SHARE: Final = 8
+"""Entries that each byte may unfold to; one of a stack of shared frames, of two bytes, does to five."""
+_LEAST_UNFOLDED: Final = 100_000
+_KEY_BITS: Final = 63
+"""Of longer integers as many as one likes have the same hash."""
 _MOST_INSTRUCTIONS: Final = 10_000_000
 """Those that refer to an object made before are not among them: stacks of frames are mostly made of them."""
 MOST_FILE_BYTES: Final = 1 << 28
@@ -56,20 +68,27 @@ class NotPlainError(ValueError):
     """The pickle is damaged, or holds more than plain data."""
 
 
-def plain(data: bytes, *, unfolded: int = _MOST_INSTRUCTIONS) -> Any:
+def most_containers(size: int) -> int:
+    """How many lists, tuples and dictionaries a pickle of so many bytes may have."""
+    return _FEW + size // _CONTAINER_BYTES
+
+
+def plain(data: bytes, *, unfolded: int | None = None) -> Any:
     """What a pickle of plain data holds; `NotPlainError` otherwise, before anything of it has run.
 
-    Keys of dictionaries are texts or integers.  What a pickle refers to twice counts twice: one that refers
-    to itself, or unfolds to more than `unfolded` entries, is refused.
+    Time and memory are bounded by the bytes: there are `most_containers` of them.  Keys of dictionaries are
+    texts or integers of 64 bits.  What a pickle refers to twice counts twice: one that refers to itself, or
+    unfolds to more than `unfolded` entries (default: some for each byte), is refused.
     """
+    if unfolded is None:
+        unfolded = _LEAST_UNFOLDED + _UNFOLDED_SHARE * len(data)
     try:
         value = _Machine(data).run()
     except NotPlainError:
         raise
     except (ValueError, IndexError, KeyError, OverflowError, error) as why:
         raise NotPlainError(f"pickle is damaged ({type(why).__name__})") from None
-    if _unfolded(value) > unfolded:
-        raise NotPlainError("pickle unfolds to more than any dump holds")
+    _require_unfolded(value, unfolded)
     return value
 
 
@@ -95,6 +114,8 @@ class _Machine:
         self._memo: dict[bytes, Any] = {}
         """Objects by the instructions that refer to them."""
         self._places = 0
+        self._most_places = _FEW + len(data) // _PLACE_BYTES
+        self._containers_left = most_containers(len(data))
         self._runs: dict[bytes, list[Any]] = {}
 
     def _acts(self) -> dict[int, _Act]:
@@ -107,8 +128,8 @@ class _Machine:
             "NONE": self._plain(lambda: self._stack.append(None)),
             "NEWTRUE": self._plain(lambda: self._stack.append(True)),
             "NEWFALSE": self._plain(lambda: self._stack.append(False)),
-            "EMPTY_DICT": self._plain(lambda: self._stack.append({})),
-            "EMPTY_LIST": self._plain(lambda: self._stack.append([])),
+            "EMPTY_DICT": self._plain(lambda: self._hold({})),
+            "EMPTY_LIST": self._plain(lambda: self._hold([])),
             "EMPTY_TUPLE": self._plain(lambda: self._stack.append(())),
             **{name: self._kept(layout) for name, layout in _PLACES.items()},
             "MEMOIZE": self._plain(lambda: self._keep(self._places)),
@@ -119,7 +140,7 @@ class _Machine:
             "APPENDS": self._plain(lambda: self._append(self._since_mark())),
             "SETITEM": self._plain(lambda: self._set(self._top(2))),
             "SETITEMS": self._plain(lambda: self._set(self._since_mark())),
-            "TUPLE": self._plain(lambda: self._stack.append(tuple(self._since_mark()))),
+            "TUPLE": self._plain(lambda: self._hold(tuple(self._since_mark()))),
             **{f"TUPLE{n}": self._plain(partial(self._tuple, n)) for n in (1, 2, 3)},
             **{name: partial(int.__add__, size) for name, size in _LEFT_OUT.items()},
         }
@@ -186,8 +207,15 @@ class _Machine:
         self._stack += found
         return run.end()
 
+    def _hold(self, container: Any) -> None:
+        """Push a new container."""
+        self._containers_left -= 1
+        if self._containers_left < 0:
+            raise NotPlainError("pickle has more lists and dictionaries than data of its size")
+        self._stack.append(container)
+
     def _tuple(self, length: int) -> None:
-        self._stack.append(tuple(self._top(length)))
+        self._hold(tuple(self._top(length)))
 
     def _keep(self, place: int) -> None:
         """Keep what was made last, for instructions of either length."""
@@ -196,6 +224,8 @@ class _Machine:
             self._runs.clear()
         else:
             self._places += 1
+            if self._places > self._most_places:
+                raise NotPlainError("pickle keeps more objects than data of its size")
         self._memo[key] = self._stack[-1]
         if place < 1 << 8:
             self._memo[_GET + place.to_bytes(1, "little")] = self._stack[-1]
@@ -223,15 +253,18 @@ class _Machine:
     def _set(self, items: list[Any]) -> None:
         top = self._stack[-1]
         keys, values = items[::2], items[1::2]
-        if not isinstance(top, dict) or not _KEYS.issuperset(map(type, keys)):
+        kinds = set(map(type, keys))
+        if not isinstance(top, dict) or not kinds <= _KEYS:
             raise NotPlainError("pickle is damaged (items without a dictionary)")
+        if int in kinds and any(type(key) is int and key.bit_length() > _KEY_BITS for key in keys):
+            raise NotPlainError("pickle has an integer of more than 64 bits as a key")
         top.update(zip(keys, values, strict=True))
 
 
-def _unfolded(value: Any) -> int:
-    """Entries of a container and of all within it, each as often as it is referred to.
+def _require_unfolded(value: Any, most: int) -> None:
+    """`NotPlainError` where a container, or one within it, has more than so many entries, or holds itself.
 
-    `NotPlainError` where one holds itself.
+    Entries of containers within count as often as they are referred to.
     """
     sizes: dict[int, int] = {}  # of containers whose parts are counted, by their ids
     begun: set[int] = set()  # those whose parts are being counted
@@ -244,7 +277,7 @@ def _unfolded(value: Any) -> int:
         held = within.values() if type(within) is dict else within
         parts = [part for part in held if type(part) in _CONTAINERS]
         try:
-            sizes[id(within)] = len(within) + sum(map(sizes.__getitem__, map(id, parts)))
+            size = len(within) + sum(map(sizes.__getitem__, map(id, parts)))
         except KeyError:
             begun.add(id(within))
             unknown = [part for part in parts if id(part) not in sizes]
@@ -252,13 +285,15 @@ def _unfolded(value: Any) -> int:
                 raise NotPlainError("pickle holds an object that refers to itself") from None
             rest += unknown
         else:
+            if size > most:  # at once: sizes of what unfolds without end have any number of digits
+                raise NotPlainError("pickle unfolds to more than any dump holds")
+            sizes[id(within)] = size
             begun.discard(id(within))
             rest.pop()
-    return sizes.get(id(value), 0)
 
 
 def rewrite_pickle(
-    path: Path, target: Path | None, redactor: Redactor, *, unfolded: int = _MOST_INSTRUCTIONS
+    path: Path, target: Path | None, redactor: Redactor, *, unfolded: int | None = None
 ) -> None:
     """Rewrite a pickle as `Format.rewrite` does; `InputError` where it is damaged or holds more than data.
 

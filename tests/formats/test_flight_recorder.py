@@ -19,7 +19,7 @@ import pytest
 
 from cclbench.contribute.redaction import collect, leftovers, redact
 from cclbench.errors import InputError
-from cclbench.formats import Evidence, pickled, recognise
+from cclbench.formats import Evidence, flight_recorder, pickled, recognise
 from cclbench.formats.flight_recorder import FlightRecorder
 
 Entry = dict[str, Any]
@@ -344,7 +344,7 @@ def test_references_count_as_often_as_they_are_made() -> None:
 def test_a_deep_key_is_refused_before_it_is_hashed() -> None:
     """`pickle.loads` of it ends the process: hashing nested tuples recurses."""
     with pytest.raises(pickled.NotPlainError, match="damaged"):
-        pickled.plain(b"\x80\x02})" + b"\x85" * 1_000_000 + b"K\x01s.")
+        pickled.plain(b"\x80\x02}" + (b"(" + b"N" * 16) * 50_000 + b")" + b"t" * 50_000 + b"K\x01s.")
 
 
 def test_a_far_place_in_the_memo_takes_no_memory() -> None:
@@ -377,10 +377,10 @@ def test_an_instruction_that_is_cut(cut: bytes) -> None:
 
 def test_deep_data_is_only_data() -> None:
     """No recursion: neither in reading nor in counting."""
-    deep = pickled.plain(b"\x80\x02" + b"]" * 50_000 + b"a" * 49_999 + b".")
+    deep = pickled.plain(b"\x80\x02" + (b"](" + b"N" * 16) * 50_000 + b"e" * 50_000 + b".")
     for _ in range(49_999):
-        (deep,) = deep
-    assert deep == []
+        *_, deep = deep
+    assert deep == [None] * 16
 
 
 @pytest.mark.parametrize(
@@ -468,7 +468,7 @@ class TestRewritten:
     def test_what_is_nested_without_end_is_refused(self, tmp_path: Path) -> None:
         source = tmp_path / "a.pkl"
         source.write_bytes(
-            b"\x80\x02" + b"]" * 5000 + pickle.dumps("pg_config", 2)[2:-1] + b"a" * 5000 + b"."
+            b"\x80\x02" + (b"](" + b"N" * 16) * 2000 + pickle.dumps("pg_config", 2)[2:-1] + b"e" * 2000 + b"."
         )
         with pytest.raises(InputError, match="nested too deeply"):
             collect([source])
@@ -607,3 +607,20 @@ def test_a_dump_of_either_layout_is_rewritten_as_what_it_is(tmp_path: Path, form
     new = json.loads(content) if form == "json" else pickled.plain(content)
     assert new == told | {"note": "a ?"}
     assert source.read_bytes() != content
+
+
+def test_ranks_that_groups_share_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By reference a pickle names as many ranks as the product of its groups and the ranks of one."""
+    texts = []
+    monkeypatch.setattr(flight_recorder, "_ranks", lambda text: texts.append(text) or (0, 1))
+    shared, path = {"ranks": "[0, 1]"}, tmp_path / "nccl_trace_rank_0"
+    path.write_bytes(pickle.dumps({"pg_config": {str(n): shared for n in range(1000)}, "entries": []}, 2))
+    FlightRecorder().read(path)
+    assert texts == ["[0, 1]"]
+
+
+def test_a_tensor_of_any_number_of_dimensions_is_refused(read: Read) -> None:
+    """Their product would have as many digits."""
+    assert read(dump(entry(input_sizes=[[1] * 64], input_dtypes=["Int"]))).timings["bytes"].to_pylist()
+    with pytest.raises(InputError, match="of length <= 64"):
+        read(dump(entry(input_sizes=[[1 << 40] * 65], input_dtypes=["Int"])))

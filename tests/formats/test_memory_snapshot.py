@@ -225,7 +225,7 @@ REFUSED = {
     "state": (snapshot([segment(block(4096, 8, "lost"))]), "Invalid enum value 'lost'"),
     "negative": (snapshot([], [event("alloc", 1, -1)]), "Expected 'int' >= 0"),
     "huge": (snapshot([], [event("alloc", 1, 1 << 70)]), "out of range|Expected 'int' <="),
-    "huge together": (snapshot([], [event("alloc", 1, 1 << 50)] * 5000), "impossible sizes"),
+    "huge together": (snapshot([], [event("alloc", 1, 1 << 50) for _ in range(5000)]), "impossible sizes"),
     "no size": (snapshot([], [{"action": "alloc"}]), "required field 'size'"),
     "time": (snapshot([], [event("alloc", 1, 1, 1 << 62)]), "Expected 'int' <="),
     "frames": (snapshot([], [event("alloc", 1, 1, frames="none")]), "Expected 'array"),
@@ -242,6 +242,17 @@ def test_what_is_refused_with_one_line(read: Read, tmp_path: Path, name: str) ->
     assert raised.value.where == str(tmp_path / "a.pickle")
     assert "\n" not in str(raised.value)
     assert not Path("harmed").exists()
+
+
+def test_what_blocks_and_devices_share_is_not_read_for_each_of_them(read: Read) -> None:
+    """By reference a snapshot has as many entries as the product of what refers and what is referred to."""
+    shared = [{"real_size": 5}, "never looked at"]
+    found = read(snapshot([segment(block(4096, 8, requested_size="absent", history=shared))]))
+    assert rows(found, "memory_blocks", "requested") == [(5,)]
+    trace = [event("alloc", 1, 1)] * 100
+    assert read(snapshot([], *[trace] * 5)).allocations.num_rows == 500
+    with pytest.raises(InputError, match=r"has more than 1,\d\d\d entries"):
+        read(snapshot([], *[trace] * 50))
 
 
 BOMBS = {
@@ -408,12 +419,12 @@ BELIEVED: dict[str, tuple[Any, Any]] = {
     ),
     "devices": (snapshot([], *[[]] * 1024), snapshot([], *[[]] * 1025)),
     "sizes together": (
-        snapshot([], [event("alloc", 1, 1 << 50)] * 4096),
-        snapshot([], [*[event("alloc", 1, 1 << 50)] * 4096, event("alloc", 1, 1)]),
+        snapshot([], [event("alloc", 1, 1 << 50) for _ in range(4096)]),
+        snapshot([], [*(event("alloc", 1, 1 << 50) for _ in range(4096)), event("alloc", 1, 1)]),
     ),
     "blocks together": (
-        snapshot([segment(block(4096, 1 << 50))] * 4096),
-        snapshot([*[segment(block(4096, 1 << 50))] * 4096, segment(block(4096, 1))]),
+        snapshot([segment(block(4096, 1 << 50)) for _ in range(4096)]),
+        snapshot([*(segment(block(4096, 1 << 50)) for _ in range(4096)), segment(block(4096, 1))]),
     ),
 }
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,51 @@ def test_what_is_wrong_with_it(data: bytes, why: str) -> None:
     assert str(raised.value) == why
 
 
+SHARED = b"]q\x00"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"]" * 100_000 + b"a" * 99_999,  # nested
+        b"(" + b"}" * 100_000 + b"t",  # side by side
+        b"N" + b"\x85" * 100_000,
+        b"(" * 50_000 + b"t" * 50_000,
+        b"N" + b"\x94" * 100_000,  # each a further place in the memo
+        SHARED + b"h\x00\x86q\x00" * 20_000,  # each twice as large as the one within it
+        # All of one hash, so that each is compared with all before it.
+        b"}("
+        + b"".join(b"\x8a\x0b" + (n * (2**61 - 1)).to_bytes(11, "little") + b"N" for n in range(8000))
+        + b"u",
+    ],
+    ids=["nested", "dictionaries", "tuples", "marks", "memo", "doubled", "equal hashes"],
+)
+def test_what_takes_more_than_its_bytes_is_refused_early(data: bytes) -> None:
+    """In less memory than a real dump of that size takes several times over; 40 bytes a byte at the most."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(NotPlainError, match=r"than data of its size|unfolds|than 64 bits"):
+            plain(b"\x80\x02" + data + b".")
+        assert tracemalloc.get_traced_memory()[1] < 40 * len(data)
+    finally:
+        tracemalloc.stop()
+
+
+def test_as_many_containers_and_places_as_the_bytes_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pickled, "_FEW", 2)
+    lists = b"\x80\x02(" + b"]" * 4 + b"N" * 20 + b"t."  # 29 bytes: 1 more than the few
+    assert pickled.most_containers(len(lists)) == 3
+    with pytest.raises(
+        NotPlainError, match=r"^pickle has more lists and dictionaries than data of its size$"
+    ):
+        plain(lists)
+    assert plain(lists.replace(b"]]]", b"]")) == ([], [], *[None] * 20)
+    kept = b"\x80\x02N" + b"\x94" * 4 + b"."  # 8 bytes: 1 more than the few
+    with pytest.raises(NotPlainError, match=r"^pickle keeps more objects than data of its size$"):
+        plain(kept)
+    assert plain(kept.replace(b"\x94\x94", b"\x94")) is None
+
+
 class Kept:
     """Says that nothing is to be replaced."""
 
@@ -137,7 +183,7 @@ def test_a_pickle_that_cannot_be_rewritten_names_the_file(
     path.write_bytes(b"\x80\x02}")
     with pytest.raises(InputError, match=r"a.pkl: pickle is cut: it has no end; write it again"):
         rewrite_pickle(path, None, Kept())  # type: ignore[arg-type]
-    path.write_bytes(b"\x80\x02" + b"]" * 5000 + b"a" * 4999 + b".")
+    path.write_bytes(b"\x80\x02" + (b"](" + b"N" * 16) * 5000 + b"e" * 5000 + b".")
     with pytest.raises(InputError, match=r"a.pkl: is nested too deeply; write it again"):
         rewrite_pickle(path, None, Kept())  # type: ignore[arg-type]
 

@@ -14,12 +14,12 @@ neither of which is its begin.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from math import prod
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -33,28 +33,32 @@ from cclbench.schema import group_id
 
 _PICKLE: Final = b"\x80"
 _MOST_RANKS: Final = 1 << 20
+_MOST_DIMENSIONS: Final = 64
+"""Of a tensor, as PyTorch has it; the product of a list of any length has any number of digits."""
 _UNEVEN: Final = ("all_gather", "reduce_scatter", "gather", "scatter")
 _STATES: Final = ("scheduled", "started", "completed")
 _RANK = re.compile(r"(rank)?[_.-]?(\d{1,7})$", re.ASCII | re.IGNORECASE)
 _SUFFIX = re.compile(r"\.(?:json|pkl|pickle|gz|bin|trace)$", re.IGNORECASE)
 _RANKS = re.compile(r"\[\s*(?:\d{1,10}\s*(?:,\s*\d{1,10}\s*)*)?\]", re.ASCII)
 
-Shape = list[Annotated[int, msgspec.Meta(ge=0, le=MOST_BYTES)]]
+Shape = Annotated[
+    list[Annotated[int, msgspec.Meta(ge=0, le=MOST_BYTES)]], msgspec.Meta(max_length=_MOST_DIMENSIONS)
+]
 
 
 class _Entry(msgspec.Struct):
     profiling_name: str = ""
-    process_group: list[str] = []
+    process_group: tuple[str, ...] = ()
     collective_seq_id: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] | None = None
     p2p_seq_id: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] | None = None
     is_p2p: bool = False
     state: str | None = None
     retired: bool = False
     duration_ms: Annotated[float, msgspec.Meta(ge=0, le=1e11)] | None = None
-    input_sizes: list[Shape] = []
-    output_sizes: list[Shape] = []
-    input_dtypes: list[str] = []
-    output_dtypes: list[str] = []
+    input_sizes: tuple[Shape, ...] = ()
+    output_sizes: tuple[Shape, ...] = ()
+    input_dtypes: tuple[str, ...] = ()
+    output_dtypes: tuple[str, ...] = ()
 
 
 class _Group(msgspec.Struct):
@@ -67,6 +71,12 @@ class _Dump(msgspec.Struct):
     comm_lib_version: str | None = None
     pg_config: dict[str, _Group] = {}
     entries: list[_Entry] = []
+
+
+class _PickledDump(_Dump):
+    """Entries are converted one by one: those of a pickle may share what they hold."""
+
+    entries: list[Any] = []
 
 
 class FlightRecorder(EvidenceReader):
@@ -100,10 +110,14 @@ class FlightRecorder(EvidenceReader):
     def read(self, path: Path) -> Evidence:
         """A row an entry of the ring buffer; `InputError` for a pickle that holds more than data."""
         dump = _decoded(path)
-        groups = {name: _ranks(group.ranks) for name, group in dump.pg_config.items()}
-        timings, rank = Timings(path), _rank(path, groups.values())
-        ids = {name: group_id(ranks) for name, ranks in groups.items() if ranks}
-        for at, entry in enumerate(dump.entries, 1):
+        listed = {text: _ranks(text) for text in {group.ranks for group in dump.pg_config.values()}}
+        groups = {name: listed[group.ranks] for name, group in dump.pg_config.items()}
+        timings, rank = Timings(path), _rank(path, listed.values())
+        group_ids = {text: group_id(ranks) for text, ranks in listed.items() if ranks}
+        ids = {name: group_ids.get(group.ranks) for name, group in dump.pg_config.items()}
+        notes = _Notes()
+        for at, entry in enumerate(_entries(dump, path), 1):
+            notes.count(entry)
             name = entry.process_group[0] if entry.process_group else None
             ranks, milliseconds = groups.get(name or ""), entry.duration_ms
             timings.add(
@@ -122,18 +136,29 @@ class FlightRecorder(EvidenceReader):
         version = dump.comm_lib_version or dump.nccl_version
         told = {"flight_recorder_version": dump.version, "library_version": version}
         facts: dict[str, str | int | float | list[str]] = {k: v[:60] for k, v in told.items() if v}
-        return Evidence(timings=timings.table(), facts=facts, notes=_notes(dump))
+        return Evidence(timings=timings.table(), facts=facts, notes=notes.lines())
 
 
 def _decoded(path: Path) -> _Dump:
     data = whole(path, MOST_FILE_BYTES)
     try:
         if data[:1] == _PICKLE:
-            return msgspec.convert(plain(data), type=_Dump)
+            return msgspec.convert(plain(data), type=_PickledDump)
         return msgspec.json.decode(data, type=_Dump)
     except NotPlainError as error:
         raise damaged(path, str(error), hint="remove it; a Flight Recorder dump is data alone") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise damaged(path, reason_of(error)) from None
+
+
+def _entries(dump: _Dump, path: Path) -> Iterator[_Entry]:
+    if not isinstance(dump, _PickledDump):
+        yield from dump.entries
+        return
+    try:
+        for entry in dump.entries:
+            yield msgspec.convert(entry, _Entry)
+    except msgspec.ValidationError as error:
         raise damaged(path, reason_of(error)) from None
 
 
@@ -202,26 +227,39 @@ def _state(entry: _Entry) -> str | None:
     return entry.state if entry.state in _STATES and not unwatched else None
 
 
-def _notes(dump: _Dump) -> list[str]:
-    entries, notes = dump.entries, []
-    if not entries:
-        notes.append("holds no collectives: was TORCH_FR_BUFFER_SIZE (TORCH_NCCL_TRACE_BUFFER_SIZE) set?")
-    states = [_state(entry) for entry in entries]
-    unfinished = sum(state in _STATES[:2] for state in states)
-    if unfinished:
-        notes.append(f"{unfinished:,} of {len(entries):,} collectives had not completed when it was written")
-    if unwatched := states.count(None):
-        notes.append(f"{unwatched:,} of {len(entries):,} collectives have no state: their backend told none")
-    untimed = sum(entry.duration_ms is None and entry.state == "completed" for entry in entries)
-    if untimed:
-        notes.append(f"{untimed:,} completed collectives have no duration: set TORCH_NCCL_ENABLE_TIMING=1")
-    unsized = sum(
-        not entry.input_dtypes and not entry.output_dtypes and _kind(entry.profiling_name) != "barrier"
-        for entry in entries
-    )
-    if unsized:
-        notes.append(f"{unsized:,} entries state no tensors: their payload is unknown")
-    return notes
+class _Notes:
+    """What is to be said of the entries, counted one by one."""
+
+    def __init__(self) -> None:
+        self._entries = self._unfinished = self._unwatched = self._untimed = self._unsized = 0
+
+    def count(self, entry: _Entry) -> None:
+        """Add an entry."""
+        state = _state(entry)
+        self._entries += 1
+        self._unfinished += state in _STATES[:2]
+        self._unwatched += state is None
+        self._untimed += entry.duration_ms is None and entry.state == "completed"
+        self._unsized += (
+            not entry.input_dtypes and not entry.output_dtypes and _kind(entry.profiling_name) != "barrier"
+        )
+
+    def lines(self) -> list[str]:
+        """A line for each thing that some entries lack."""
+        notes, count = [], f"{self._entries:,}"
+        if not self._entries:
+            notes.append("holds no collectives: was TORCH_FR_BUFFER_SIZE (TORCH_NCCL_TRACE_BUFFER_SIZE) set?")
+        if self._unfinished:
+            notes.append(f"{self._unfinished:,} of {count} collectives had not completed when it was written")
+        if self._unwatched:
+            notes.append(f"{self._unwatched:,} of {count} collectives have no state: their backend told none")
+        if self._untimed:
+            notes.append(
+                f"{self._untimed:,} completed collectives have no duration: set TORCH_NCCL_ENABLE_TIMING=1"
+            )
+        if self._unsized:
+            notes.append(f"{self._unsized:,} entries state no tensors: their payload is unknown")
+        return notes
 
 
 READERS.add(FlightRecorder.name, FlightRecorder(), origin=__name__)

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.memory_snapshot.stacks import Stacks
-from cclbench.formats.pickled import MOST_FILE_BYTES, NotPlainError, plain, rewrite_pickle
+from cclbench.formats.pickled import MOST_FILE_BYTES, NotPlainError, most_containers, plain, rewrite_pickle
 from cclbench.formats.rewriting import Redactor
 from cclbench.formats.texts import damaged, whole
 from cclbench.formats.trace import LATEST_NS
@@ -70,7 +70,7 @@ class _Block(msgspec.Struct):
     address: Address | None = None
     requested_size: Size | None = None
     frames: Any = None
-    history: list[_History] = []
+    history: Any = ()
 
 
 class _Segment(msgspec.Struct):
@@ -117,11 +117,13 @@ class MemorySnapshot(EvidenceReader):
     def read(self, path: Path) -> Evidence:
         """A row an event and a row a block; `InputError` for a pickle that holds more than data."""
         try:
-            snapshot = _decoded(path)
+            data = whole(path, MOST_FILE_BYTES)
+            most = min(_MOST_ENTRIES, most_containers(len(data)))
+            snapshot = _decoded(data)
             stacks, left_out = Stacks(), Counter[str]()
             rank = _rank(path)
-            events = list(_events(snapshot, stacks, left_out))
-            blocks = list(_blocks(snapshot, stacks))
+            events = list(_events(snapshot, most, stacks, left_out))
+            blocks = list(_blocks(snapshot, most, stacks))
         except NotPlainError as error:
             raise damaged(path, str(error), hint=_HINT) from None
         except msgspec.ValidationError as error:
@@ -137,8 +139,8 @@ class MemorySnapshot(EvidenceReader):
         )
 
 
-def _decoded(path: Path) -> _Snapshot:
-    found = plain(whole(path, MOST_FILE_BYTES), unfolded=_MOST_UNFOLDED)
+def _decoded(data: bytes) -> _Snapshot:
+    found = plain(data, unfolded=_MOST_UNFOLDED)
     return msgspec.convert({"segments": found} if isinstance(found, list) else found, _Snapshot)
 
 
@@ -148,20 +150,22 @@ def _rank(path: Path) -> int | None:
     return int(found[1]) if found else None
 
 
-def _each(entries: Any, kind: type[Entry], seen: int) -> Iterator[Entry]:
-    """The entries of a list, of which `seen` came before; `NotPlainError` where they are beyond bounds."""
+def _each(entries: Any, kind: type[Entry], seen: int, most: int) -> Iterator[Entry]:
+    """The entries of a list, of which `seen` came before; `NotPlainError` where they are more than `most`."""
     listed = msgspec.convert(entries, list[Any])
-    if len(listed) + seen > _MOST_ENTRIES:
-        raise NotPlainError(f"has more than {_MOST_ENTRIES:,} entries")
+    if len(listed) + seen > most:
+        raise NotPlainError(f"has more than {most:,} entries")
     return (msgspec.convert(entry, kind) for entry in listed)
 
 
-def _events(snapshot: _Snapshot, stacks: Stacks, left_out: Counter[str]) -> Iterator[dict[str, Any]]:
+def _events(
+    snapshot: _Snapshot, most: int, stacks: Stacks, left_out: Counter[str]
+) -> Iterator[dict[str, Any]]:
     seen = 0
     if len(snapshot.device_traces) > _MOST_DEVICES:
         raise NotPlainError(f"has more than {_MOST_DEVICES:,} devices")
     for device, trace in enumerate(snapshot.device_traces):
-        for number, event in enumerate(_each(trace, _Event, seen)):
+        for number, event in enumerate(_each(trace, _Event, seen, most)):
             seen += 1
             if event.action not in ALLOCATOR_ACTIONS:
                 left_out[_UNKNOWN_ACTION] += 1
@@ -178,15 +182,15 @@ def _events(snapshot: _Snapshot, stacks: Stacks, left_out: Counter[str]) -> Iter
             }
 
 
-def _blocks(snapshot: _Snapshot, stacks: Stacks) -> Iterator[dict[str, Any]]:
+def _blocks(snapshot: _Snapshot, most: int, stacks: Stacks) -> Iterator[dict[str, Any]]:
     seen = 0
-    for segment in _each(snapshot.segments, _Segment, 0):
+    for segment in _each(snapshot.segments, _Segment, 0, most):
         at = segment.address
-        for block in _each(segment.blocks, _Block, seen):
+        for block in _each(segment.blocks, _Block, seen, most):
             seen += 1
             if block.address is not None and block.address != at:
                 break
-            first = block.history[0] if block.history else _History(block.requested_size, block.frames)
+            first = _first(block.history) or _History(block.requested_size, block.frames)
             requested = first.real_size if block.requested_size is None else block.requested_size
             free = block.state == "inactive"
             yield {
@@ -202,6 +206,13 @@ def _blocks(snapshot: _Snapshot, stacks: Stacks) -> Iterator[dict[str, Any]]:
             at += block.size
         if at != segment.address + segment.total_size:
             raise NotPlainError(f"has a segment at {segment.address:#x} that its blocks do not fill")
+
+
+def _first(history: Any) -> _History | None:
+    """The innermost entry of a block's history, which blocks may share and of which any number may follow."""
+    if not isinstance(history, list | tuple):
+        raise NotPlainError("has a block whose history is no list")
+    return msgspec.convert(history[0], _History) if history else None
 
 
 def _table(rows: list[dict[str, Any]], rank: int | None, stacks: Stacks, schema: pa.Schema) -> pa.Table:
