@@ -25,6 +25,8 @@ Index = npt.NDArray[np.int32]
 """Where each stands in another array, −1 for none."""
 MOST_PIECES: Final = 1 << 16
 """Pieces of sets that are worked on at once, some 5 MB: of more a stretch of time after another, on disk."""
+_STEPS_OUTWARDS: Final = 16
+"""Ranges that are stepped over one by one: few lie deeper in others."""
 _SAMPLE: Final = 4
 """One piece of so many tells where stretches end."""
 
@@ -254,11 +256,42 @@ def enclosing(ends: Int64) -> Index:
 
 def innermost(starts: Int64, ends: Int64, at: Int64) -> Int64:
     """The range, of those in order of start, that holds each instant and began last; −1 for none."""
+    return outwards(np.searchsorted(starts, at, side="right") - 1, at, ends)
+
+
+def outwards(index: npt.NDArray[np.signedinteger], at: Int64, ends: Int64) -> Int64:
+    """From each range (−1 for none) the first around it, itself or another, that ends after each instant."""
     around, until = enclosing(ends), np.append(ends, np.iinfo(np.int64).max)
-    found = np.searchsorted(starts, at, side="right") - 1
-    while (over := at >= until[found]).any():
-        found[over] = around[found[over]]
+    found = index.astype(np.int64)
+    rest = np.flatnonzero(at >= until[found])
+    for _ in range(_STEPS_OUTWARDS):
+        if not len(rest):
+            return found
+        found[rest] = around[found[rest]]
+        rest = rest[at[rest] >= until[found[rest]]]
+    # Ranges nested without end: by jumps over 2^k of them, the longest first.
+    jumps = [np.append(around, np.int32(-1))]
+    while (jumps[-1] >= 0).any():
+        jumps.append(jumps[-1][jumps[-1]])
+    for jump in reversed(jumps):
+        further = jump[found[rest]]
+        found[rest] = np.where(at[rest] >= until[further], further, found[rest])
+    found[rest] = around[found[rest]]
     return found
+
+
+def by_code(codes: Int64, wanted: Int64) -> Iterator[tuple[int, Int64]]:
+    """For each of the sorted codes `wanted` that there is its place in them, and the rows that have it."""
+    if not len(wanted):
+        return
+    place = np.minimum(np.searchsorted(wanted, codes), len(wanted) - 1)
+    rows = np.flatnonzero(wanted[place] == codes)
+    # Of few codes the sort is one by digits.
+    rows = rows[np.argsort(place[rows].astype(np.min_scalar_type(len(wanted))), kind="stable")]
+    place = place[rows]
+    first = np.flatnonzero(begins(place))
+    for begin, end in pairwise([*first.tolist(), len(rows)]):
+        yield int(place[begin]), rows[begin:end]
 
 
 def _distinct(values: Int64) -> Int64:

@@ -99,7 +99,7 @@ def grid_columns(
     }
 
 
-class Payload(msgspec.Struct, frozen=True, kw_only=True):
+class Payload(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """What a trace says of a collective call, wherever it says it; equal ones are kept once.
 
     `source` is kernel, hlo, host_op, execution_trace or annotation; `library` is who does it, where names

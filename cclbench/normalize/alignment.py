@@ -3,27 +3,37 @@
 
 from __future__ import annotations
 
+from array import array
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.intervals import Int64, Mask
+from cclbench.intervals import Int64, Mask, by_code
+
+MOST_DIFFERENCES: Final = 2048
+"""Rows that one of two ranks has and the other one lacks: two seconds' work, and 16 MB."""
 
 
 def aligned(rank: npt.NDArray[np.int32], call: Int64) -> tuple[Int64, Mask]:
     """Places of one group's rows, −1 where there is none, and which rows could take several.
 
     Each rank is aligned with the one that has most rows, itself with itself; a pair counts only where the
-    first and the last of the longest common subsequences agree on it.
+    first and the last of the longest common subsequences agree on it.  All rows of a rank that differs in
+    more than `MOST_DIFFERENCES` of them could take several.
     """
     ranks, counts = np.unique(rank, return_counts=True)
     longest = np.flatnonzero(rank == ranks[np.argmax(counts)])
     place = np.full(len(rank), -1, np.int64)
     ambiguous = np.zeros(len(rank), np.bool_)
-    for one in ranks.tolist():
-        mine = np.flatnonzero(rank == one)
-        a, b = call[longest].tolist(), call[mine].tolist()
-        first = common(a, b)
-        last = [(len(a) - 1 - i, len(b) - 1 - j) for i, j in common(a[::-1], b[::-1])]
+    a = call[longest].tolist()
+    for _, mine in by_code(rank.astype(np.int64), ranks.astype(np.int64)):
+        b = call[mine].tolist()
+        first, backwards = common(a, b), common(a[::-1], b[::-1])
+        if first is None or backwards is None:
+            ambiguous[mine] = True
+            continue
+        last = [(len(a) - 1 - i, len(b) - 1 - j) for i, j in backwards]
         agreed = set(first) & set(last)
         for i, j in agreed:
             place[mine[j]] = i
@@ -32,17 +42,17 @@ def aligned(rank: npt.NDArray[np.int32], call: Int64) -> tuple[Int64, Mask]:
     return place, ambiguous
 
 
-def common(a: list[int], b: list[int]) -> list[tuple[int, int]]:
+def common(a: list[int], b: list[int]) -> list[tuple[int, int]] | None:
     """A longest common subsequence of `a` and `b` as pairs of indices, ascending.
 
     E. W. Myers, "An O(ND) difference algorithm and its variations" (1986): the cost grows with the
-    number of differences, which are few.
+    number of differences, which are few; None where they are more than `MOST_DIFFERENCES`.
     """
-    reach: dict[int, int] = {1: 0}
-    trail: list[dict[int, int]] = []
-    d = 0
-    while True:
-        trail.append(dict(reach))
+    most = min(len(a) + len(b), MOST_DIFFERENCES)
+    reach = [0] * (2 * most + 3)  # by diagonal, those below 0 from the end
+    trail: list[array[int]] = []
+    for d in range(most + 1):
+        trail.append(array("q", [reach[k] for k in range(1 - d, d, 2)]))
         for k in range(-d, d + 1, 2):
             down = k == -d or (k != d and reach[k - 1] < reach[k + 1])
             x = reach[k + 1] if down else reach[k - 1] + 1
@@ -51,16 +61,18 @@ def common(a: list[int], b: list[int]) -> list[tuple[int, int]]:
             reach[k] = x
             if x >= len(a) and x - k >= len(b):
                 return _walked(trail, len(a), len(b))
-        d += 1
+    return None
 
 
-def _walked(trail: list[dict[int, int]], x: int, y: int) -> list[tuple[int, int]]:
+def _walked(trail: list[array[int]], x: int, y: int) -> list[tuple[int, int]]:
     pairs: list[tuple[int, int]] = []
     for d in range(len(trail) - 1, -1, -1):
+        # How far each diagonal reached before: 1 - d, 3 - d, ..., d - 1.
         reach, k = trail[d], x - y
-        down = k == -d or (k != d and reach[k - 1] < reach[k + 1])
+        at = (k + d) // 2
+        down = k == -d or (k != d and reach[at - 1] < reach[at])
         before = k + 1 if down else k - 1
-        from_x = reach[before] if d else 0
+        from_x = reach[at if down else at - 1] if d else 0
         from_y = from_x - before if d else 0
         while x > from_x and y > from_y:
             x, y = x - 1, y - 1

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cclbench.disk_columns import release
-from cclbench.intervals import Int64, Mask
+from cclbench.intervals import Int64, Mask, by_code
 from cclbench.normalize.alignment import aligned
 
 Int32 = npt.NDArray[np.int32]
@@ -76,8 +76,7 @@ def _by_place(lane: Int64, rank: Int32, call: Int64) -> tuple[Int64, Mask]:
     place = _occurrence(rank, lane)
     ambiguous = np.zeros(len(lane), np.bool_)
     uneven = _differs(lane, _times(lane, rank)) | np.isin(lane, lane[_differs(_codes(lane, place), call)])
-    for one in np.unique(lane[uneven]).tolist():
-        here = np.flatnonzero(lane == one)
+    for _, here in by_code(lane, np.unique(lane[uneven])):
         place[here], ambiguous[here] = aligned(rank[here], call[here])
     return np.where(place >= 0, _codes(lane, place), -1), ambiguous
 

@@ -18,6 +18,7 @@ from cclbench.classify import CollectiveName, element_bytes, kind_of
 from cclbench.disk_columns import pieces
 from cclbench.formats import Payload, StatedPayloads
 from cclbench.intervals import Int64
+from cclbench.normalize.operators import Ranges
 from cclbench.record.facts import ProcessGroup, TraceFacts
 from cclbench.schema import COLLECTIVES, group_id
 
@@ -75,21 +76,27 @@ def on_device(calls: Calls, told: StatedPayloads) -> Int64:
     The kernel's own metadata first, then the host op, then the execution trace, then the annotation, on
     whose thread and within whose time the kernel was launched; of several, the one that began last.
     """
-    row, track, code = (np.asarray(column, np.int64) for column in (told.row, told.track, told.code))
-    start, end = np.asarray(told.start_ns, np.int64), np.asarray(told.end_ns, np.int64)
+    row, code = (np.asarray(column, np.int64) for column in (told.row, told.code))
     first = pc.index_in(pa.array(calls.row), pa.array(row)).cast(pa.int64()).fill_null(-1).to_numpy()
     owner = np.where(calls.row < 0, _own_entries(calls, told), first)
     for source in ("host_op", "execution_trace", "annotation"):
         tells = np.array([*(payload.source == source for payload in told.payloads), False])
         of_source = tells[code] & (row < 0)
-        for thread in np.unique(track[of_source]).tolist():
-            entries = np.flatnonzero(of_source & (track == thread))
-            entries = entries[np.argsort(start[entries], kind="stable")]
-            open_calls = np.flatnonzero((owner < 0) & (calls.launch_track == thread) & (calls.launch_ns >= 0))
-            launched = calls.launch_ns[open_calls]
-            at = intervals.innermost(start[entries], end[entries], launched)
-            owner[open_calls[at >= 0]] = entries[at[at >= 0]]
+        open_calls = np.flatnonzero((owner < 0) & (calls.launch_ns >= 0))
+        owner[open_calls] = _around(
+            np.flatnonzero(of_source), told, calls.launch_track[open_calls], calls.launch_ns[open_calls]
+        )
     return owner
+
+
+def _around(entries: Int64, told: StatedPayloads, track: Int64, at: Int64) -> Int64:
+    """Of these entries the one around each instant on each thread that began last, −1 for none."""
+    columns = (np.asarray(column, np.int64)[entries] for column in (told.track, told.start_ns, told.end_ns))
+    thread, start, end = columns
+    number = np.arange(len(entries))
+    order = np.lexsort((number, start, thread))
+    found = Ranges(thread[order], start[order], end[order]).innermost(track, at)
+    return np.append(entries[order], -1)[found]
 
 
 def _own_entries(calls: Calls, told: StatedPayloads) -> Int64:
@@ -122,6 +129,7 @@ def on_host(calls: Calls, told: StatedPayloads, facts: TraceFacts) -> tuple[Int6
     payloads = list(told.payloads)
     groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
     itself: list[int] = []
+    transfers: list[int] = []
     for i, code in enumerate(told.code):
         payload = payloads[code]
         if payload.source != "annotation":
@@ -129,19 +137,25 @@ def on_host(calls: Calls, told: StatedPayloads, facts: TraceFacts) -> tuple[Int6
         if payload.ranks is None:
             itself.append(i)
         elif payload.collective in ("send", "recv"):
-            inside = (calls.start_ns >= told.start_ns[i]) & (calls.end_ns <= told.end_ns[i])
-            owner[inside & (calls.track == told.track[i])] = i
+            transfers.append(i)
         else:
             groups[payload.ranks].append(i)
+    around = _around(np.array(transfers, np.int64), told, calls.track, calls.start_ns)
+    ends = np.append(np.asarray(told.end_ns, np.int64), np.iinfo(np.int64).min)
+    owner = np.where(calls.end_ns <= ends[around], around, owner)
     own = _at_place(calls, told, itself)
+    free = np.flatnonzero(owner < 0)
+    threads = np.unique(calls.track[free])
+    rows_of = {int(threads[at]): free[rows] for at, rows in intervals.by_code(calls.track[free], threads)}
     for entries in groups.values():
         entries.sort(key=lambda i: (told.start_ns[i], told.seq[i]))
-        threads = sorted({thread for i in entries for thread in payloads[told.code[i]].threads})
-        if not threads and len(groups) > 1:
+        named = {thread for code in {told.code[i] for i in entries} for thread in payloads[code].threads}
+        if not named and len(groups) > 1:
             continue
-        rows = np.flatnonzero((owner < 0) & (np.isin(calls.track, threads) if threads else True))
+        # A group has its threads for itself: their rows are nobody else's, whether its calls fit or not.
+        rows = _joined([rows_of.pop(thread) for thread in named or list(rows_of) if thread in rows_of])
         rows = rows[np.argsort(calls.start_ns[rows], kind="stable")]
-        owners = _in_turn(rows, entries, calls, told, own)
+        owners = _in_turn(rows, entries, calls, told, payloads, own)
         if owners is not None:
             owner[rows] = owners
         else:
@@ -155,14 +169,22 @@ def on_host(calls: Calls, told: StatedPayloads, facts: TraceFacts) -> tuple[Int6
     return owner, dict(refused)
 
 
+def _joined(rows: Sequence[Int64]) -> Int64:
+    return np.sort(np.concatenate([np.zeros(0, np.int64), *rows]))
+
+
 def _in_turn(
-    rows: Int64, entries: Sequence[int], calls: Calls, told: StatedPayloads, own: Int64
+    rows: Int64,
+    entries: Sequence[int],
+    calls: Calls,
+    told: StatedPayloads,
+    payloads: Sequence[Payload],
+    own: Int64,
 ) -> list[int] | None:
     """The entry of each row of a group, whose calls and rows follow one another; None where they do not fit.
 
     Two rows that began at nearly the same time on two threads may have changed places.
     """
-    payloads = list(told.payloads)
     if sum(payloads[told.code[i]].rows for i in entries) != len(rows):
         return None
     owners = [i for i in entries for _ in range(payloads[told.code[i]].rows)]

@@ -59,11 +59,14 @@ def place(told: StatedPayloads, trace: ExecutionTrace, facts: TraceFacts) -> tup
         facts = msgspec.structs.replace(facts, groups=trace.groups)
     sizes = _sizes(trace)
     everyone = _everyone(trace, sizes, facts)
+    completed: dict[Payload, Payload] = {}
     for i, call in zip(at.tolist(), trace.calls, strict=True):
         if call.payload is None:
             continue
-        ranks, size = everyone or call.payload.ranks, sizes[call.payload.group_name]
-        payload = msgspec.structs.replace(call.payload, ranks=ranks, group_size=size)
+        if (payload := completed.get(call.payload)) is None:
+            ranks, size = everyone or call.payload.ranks, sizes[call.payload.group_name]
+            payload = msgspec.structs.replace(call.payload, ranks=ranks, group_size=size)
+            completed[call.payload] = payload
         told.add(payload, track=told.track[i], start_ns=told.start_ns[i], end_ns=told.end_ns[i], seq=call.seq)
     if not everyone:
         return facts, []

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -38,40 +39,38 @@ class Ranges:
         """Where ranges stand in that order; ids count up, so of equal ranges the later one is the inner."""
         return np.lexsort((number, -end_ns, start_ns, track))
 
-    def _threads(self) -> Iterator[tuple[int, slice]]:
-        """Each thread, and where its ranges are."""
-        if len(self.track):
-            first = np.flatnonzero(intervals.begins(self.track))
-            for begin, end in zip(first.tolist(), [*first[1:].tolist(), len(self.track)], strict=True):
-                yield int(self.track[begin]), slice(begin, end)
+    def _threads(self) -> tuple[Int64, list[slice]]:
+        """The threads, ascending, and where the ranges of each are."""
+        first = np.flatnonzero(intervals.begins(self.track))
+        return self.track[first], [slice(*bounds) for bounds in pairwise([*first.tolist(), len(self.track)])]
+
+    def _on_threads(self, track: Int64) -> Iterator[tuple[slice, Int64]]:
+        """The ranges of each thread that has rows of these tracks, and those rows."""
+        threads, ranges = self._threads()
+        for place, rows in intervals.by_code(track, threads):
+            yield ranges[place], rows
 
     def parents(self) -> Index:
         """Index of the innermost range that each one begins in, −1 for none; shape (ranges,)."""
         found = np.empty(len(self.track), np.int32)
-        for _, own in self._threads():
+        for own in self._threads()[1]:
             starts, ends = self.start_ns[own], self.end_ns[own]
-            around, until = intervals.enclosing(ends), np.append(ends, np.iinfo(np.int64).max)
-            parent = np.arange(-1, len(starts) - 1, dtype=np.int32)
-            while (over := starts >= until[parent]).any():
-                parent[over] = around[parent[over]]
+            parent = intervals.outwards(np.arange(-1, len(starts) - 1), starts, ends)
             found[own] = np.where(parent >= 0, parent + own.start, -1)
         return found
 
     def innermost(self, track: Int64, at: Int64) -> Index:
         """Index of the innermost range on each thread at each instant, −1 for none; shape of `at`."""
         found = np.full(len(at), -1, np.int32)
-        for thread, own in self._threads():
-            here = track == thread
-            if here.any():
-                index = intervals.innermost(self.start_ns[own], self.end_ns[own], at[here])
-                found[here] = np.where(index >= 0, index + own.start, -1)
+        for own, here in self._on_threads(track):
+            index = intervals.innermost(self.start_ns[own], self.end_ns[own], at[here])
+            found[here] = np.where(index >= 0, index + own.start, -1)
         return found
 
     def holding(self, track: Int64, at: Int64) -> Mask:
         """Whether some range of each thread holds each instant, shape of `at`."""
         found = np.zeros(len(at), np.bool_)
-        for thread, own in self._threads():
-            here = track == thread
+        for own, here in self._on_threads(track):
             # The latest end of all that have begun: the first element stands for none.
             reach = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(self.end_ns[own]))
             found[here] = reach[np.searchsorted(self.start_ns[own], at[here], side="right")] > at[here]

@@ -10,7 +10,7 @@ import pytest
 from cclbench.errors import InputError
 from cclbench.formats import Payload
 from cclbench.formats.kineto.events import Args
-from cclbench.formats.kineto.payloads import payload, ranks_of_text
+from cclbench.formats.kineto.payloads import StatedCollectives, ranks_of_text
 
 NEW = {
     "Collective name": "allreduce",
@@ -87,6 +87,20 @@ def test_peers_of_a_transfer(read, write, event):
     args = {"Collective name": "send", "Src Rank": 0, "Dst Rank": 3, "In msg nelems": 8, "dtype": "Float"}
     ((payload, _, _),) = read(write([event("kernel", "ncclDevKernel_SendRecv", **args)])).told
     assert (payload.src_rank, payload.dst_rank) == (0, 3)
+
+
+def test_groups_of_more_ranks_than_any_job_has_are_refused(read, write, event):
+    """Each takes three numbers of the file; two of a million ranks are believed, and rows share them."""
+
+    def stated(*first):
+        told = {"Collective name": "x", "Group size": 1 << 20, "Global rank stride": 1}
+        return read(write([event("kernel", "n", **told, **{"Global rank start": one}) for one in first])).told
+
+    (one, _, _), (other, _, _), (again, _, _) = stated(0, 1, 0)
+    assert one is again
+    assert (len(one.ranks), other.ranks[-1]) == (1 << 20, 1 << 20)
+    with pytest.raises(InputError, match="process groups of more than 2,097,152 ranks together"):
+        stated(0, 1, 2)
 
 
 @pytest.mark.parametrize("dtype", ["Float8_e4m3fn", "Float8_e5m2fnuz", "float4_e2m1fn_x2"])
@@ -263,39 +277,39 @@ def test_numbers_of_an_annotation_to_their_bounds():
     here, most = Path("t.json"), (1 << 63) - 1
     last = (1 << 31) - 1
     sized = mark(seq=most, in_bytes=most, out_bytes=0, rows=most, threads=f"0,{most}", ranks=f"0,{last}")
-    found, seq = payload(sized, Args(), here)
+    found, seq = StatedCollectives(here).payload(sized, Args())
     assert (seq, found.in_bytes, found.out_bytes, found.rows) == (most, most, 0, most)
     assert (found.threads, found.ranks, found.group_size) == ((0, most), (0, last), 2)
     for kind, field in (("send", "dst_rank"), ("recv", "src_rank")):
         for peer in (0, last):
-            found, _ = payload(mark(kind=kind, peer=peer), Args(), here)
+            found, _ = StatedCollectives(here).payload(mark(kind=kind, peer=peer), Args())
             assert getattr(found, field) == peer
-    assert payload(mark(), Args(), here)[1] is None
+    assert StatedCollectives(here).payload(mark(), Args())[1] is None
     for field in ("seq", "in_bytes", "out_bytes", "rows", "threads"):
         for value in (1 << 63, -1):
             with pytest.raises(InputError, match=rf"malformed \(ValueError\('{value} is out of range'\)\)"):
-                payload(mark(**{field: value}), Args(), here)
+                StatedCollectives(here).payload(mark(**{field: value}), Args())
     for value in (1 << 31, -1):
         for field in ("ranks", "peer"):
             with pytest.raises(InputError, match=f"{value} is out of range"):
-                payload(mark(**{field: value}), Args(), here)
+                StatedCollectives(here).payload(mark(**{field: value}), Args())
 
 
 def test_what_is_no_annotation_is_quoted_to_a_hundred_characters():
     name = "cclbench::collective " + "x" * 200
     with pytest.raises(InputError) as caught:
-        payload(name, Args(), Path("t.json"))
+        StatedCollectives(Path("t.json")).payload(name, Args())
     assert caught.value.what.startswith(f"annotation {name[:100]!r} is malformed (")
 
 
 def test_a_row_tells_of_a_collective_by_its_metadata_before_its_name():
     told = Args(collective="allreduce", seq=3, group_id=5, in_size=8, in_elements=2, out_size=9)
     for name, source in (("record_param_comms", "host_op"), ("nccl:x", "kernel")):
-        found, seq = payload(name, told, Path("t.json"))
+        found, seq = StatedCollectives(Path("t.json")).payload(name, told)
         assert (found.source, found.collective, found.group_name, seq) == (source, "allreduce", "5", 3)
         assert (found.in_elements, found.out_elements) == (2, 9)
-    assert payload("record_param_comms", Args(), Path("t.json")) is None
-    assert payload("gloo:send", Args(), Path("t.json")) == (
+    assert StatedCollectives(Path("t.json")).payload("record_param_comms", Args()) is None
+    assert StatedCollectives(Path("t.json")).payload("gloo:send", Args()) == (
         Payload(source="annotation", collective="send"),
         None,
     )

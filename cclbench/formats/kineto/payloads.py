@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import math
 import re
-from functools import lru_cache
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -16,6 +16,8 @@ from cclbench.formats import Payload
 from cclbench.formats.kineto.events import Args, Count
 
 _LARGEST_GROUP = 1 << 20
+_MOST_LISTED: Final = 1 << 21
+"""Ranks of all process groups together; a row states a group of any size by first rank and stride."""
 _MOST_ELEMENTS = 1 << 56
 _INT64 = range(1 << 63)
 _RANKS = range(1 << 31)
@@ -26,16 +28,46 @@ def speaks_of_collectives(name: str) -> bool:
     return name == "record_param_comms" or name.startswith((MARK, "nccl:", "gloo:"))
 
 
-def payload(name: str, args: Args, path: Path) -> tuple[Payload, int | None] | None:
-    """The payload a row tells and its sequence number; None where it tells none."""
-    if args.collective is not None:
-        return _metadata(args, "host_op" if name == "record_param_comms" else "kernel"), args.seq
-    if name.startswith(MARK):
-        return _mark(name, path)
-    return (_own(name, args, path), None) if name.startswith(("nccl:", "gloo:")) else None
+class StatedCollectives:
+    """What the rows of a file state of collectives; rows that state the same give one object."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._payloads: dict[tuple[object, ...], Payload] = {}
+        self._ranks: dict[tuple[object, ...], tuple[int, ...] | None] = {}
+        self._listed = 0
+
+    def payload(self, name: str, args: Args) -> tuple[Payload, int | None] | None:
+        """The payload a row states and its sequence number; None where it states none."""
+        if args.collective is not None:
+            return self._metadata(args, "host_op" if name == "record_param_comms" else "kernel"), args.seq
+        if name.startswith(MARK):
+            return _mark(name, self._path)
+        return (_own(name, args, self._path), None) if name.startswith(("nccl:", "gloo:")) else None
+
+    def _metadata(self, a: Args, source: str) -> Payload:
+        stated = (
+            *(source, a.collective, a.in_size, a.in_elements, a.out_size, a.out_elements, a.dtype),
+            *(a.group_name, a.group_id, a.group_description, a.group_size, a.group_ranks),
+            *(a.first_rank, a.rank_stride, a.src_rank, a.dst_rank),
+        )
+        if stated not in self._payloads:
+            self._payloads[stated] = _metadata(a, source, self._ranks_of(a))
+        return self._payloads[stated]
+
+    def _ranks_of(self, a: Args) -> tuple[int, ...] | None:
+        """The ranks of a row's group, None where it does not state them; `InputError` beyond the bound."""
+        stated = (a.group_ranks or "", a.group_size, a.first_rank, a.rank_stride)
+        if stated not in self._ranks:
+            ranks = self._ranks[stated] = ranks_of_text(*stated)
+            self._listed += len(ranks or ())
+            if self._listed > _MOST_LISTED:
+                what = f"process groups of more than {_MOST_LISTED:,} ranks together"
+                raise InputError(what, where=str(self._path), hint="is the file damaged?")
+        return self._ranks[stated]
 
 
-def _metadata(a: Args, source: str) -> Payload:
+def _metadata(a: Args, source: str, ranks: tuple[int, ...] | None) -> Payload:
     name = a.group_name if a.group_name is not None else a.group_id
     return Payload(
         source=source,
@@ -46,13 +78,12 @@ def _metadata(a: Args, source: str) -> Payload:
         group_name=None if name is None else str(name),
         group_description=a.group_description,
         group_size=a.group_size,
-        ranks=ranks_of_text(a.group_ranks or "", a.group_size, a.first_rank, a.rank_stride),
+        ranks=ranks,
         src_rank=a.src_rank,
         dst_rank=a.dst_rank,
     )
 
 
-@lru_cache(maxsize=1 << 10)
 def ranks_of_text(
     text: str, size: int | None, first: int | None = None, stride: int | None = None
 ) -> tuple[int, ...] | None:

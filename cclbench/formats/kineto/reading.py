@@ -29,7 +29,7 @@ from cclbench.formats.kineto.events import (
 )
 from cclbench.formats.kineto.facts import facts
 from cclbench.formats.kineto.kinds import WORK, Groups, device_index, direction, link, place, stream, track
-from cclbench.formats.kineto.payloads import payload, speaks_of_collectives
+from cclbench.formats.kineto.payloads import StatedCollectives, speaks_of_collectives
 from cclbench.formats.trace import LATEST_NS, NO_GRID, grid_columns, impossible
 from cclbench.intervals import Int64
 
@@ -57,6 +57,7 @@ class KinetoFile:
         self.dropped: Counter[str] = Counter()
         self.kernels = 0
         self.last_device_start: Any = -math.inf
+        self.collectives = StatedCollectives(path)
         self.ranks_of_ops: set[int] = set()
         self.processes: set[int | str] = set()
         self.process_of_device: dict[Any, int | str] = {}
@@ -274,7 +275,7 @@ class KinetoFile:
         else:
             return
         for i in said:
-            spoken = payload(names[i], args[i], self.path)
+            spoken = self.collectives.payload(names[i], args[i])
             if spoken is None:
                 continue
             told, seq = spoken
