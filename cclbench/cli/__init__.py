@@ -2,8 +2,9 @@
 """The command line: one module a subcommand, imported when it is called; no logic.
 
 Data goes to stdout, all else to stderr.  Exit codes: 0 done, 1 a check failed, 2 wrong usage, 3 input
-unreadable, corrupt or unsupported (or the store can't be written), 4 internal error; 130, 141 and 143 when
-interrupted, when the reader of the output went away or when terminated, as shells count signals.
+unreadable, corrupt or unsupported (or the store can't be written, or memory does not suffice), 4 internal
+error; 130, 141 and 143 when interrupted, when the reader of the output went away or when terminated, as
+shells count signals.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from cclbench import __version__
 from cclbench.cli import options
 from cclbench.cli.failures import CLOSED_PIPE, INTERRUPTED, TERMINATED, tell, warn
 from cclbench.errors import near
+from cclbench.out_of_memory import require_memory
 from cclbench.present.terminal.streams import printable_streams
 
 # The summaries stand here too, so that `--help` need not import a command to list it.
@@ -137,6 +139,7 @@ class LazyGroup(click.Group):
         """The command, imported now."""
         if cmd_name not in COMMANDS:
             return None
+        require_memory()
         name = f"{cmd_name}_" if cmd_name in dir(builtins) or iskeyword(cmd_name) else cmd_name
         command = getattr(importlib.import_module(f"cclbench.cli.{name}"), name)
         assert isinstance(command, click.Command)  # noqa: S101  (a defect of ours)

@@ -11,6 +11,7 @@ import click
 
 from cclbench.cli import options
 from cclbench.errors import CclbenchError, InputError
+from cclbench.out_of_memory import is_out_of_memory, out_of_memory
 from cclbench.present.terminal.streams import say
 
 INTERRUPTED: Final = 130
@@ -45,6 +46,8 @@ def _message(error: Exception) -> tuple[int, str]:
         # click lists choices on lines of their own, behind tabs.
         message = error.format_message().replace("\n\t", " ")
         return error.exit_code, f"error: {message}{_usage(error)}"
+    if is_out_of_memory(error):
+        return _message(out_of_memory(error))
     if isinstance(error, OSError):
         return InputError.exit_code, f"error: {_located(error)}"
     first = (str(error).strip().splitlines() or [""])[0][:300]

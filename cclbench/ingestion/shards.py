@@ -28,6 +28,7 @@ from cclbench.ingestion.part import PartDone, summary
 from cclbench.ingestion.part_file import read_part_file
 from cclbench.ingestion.traces import Read, read_traces, unnamed
 from cclbench.normalize.steps import families
+from cclbench.out_of_memory import is_out_of_memory
 from cclbench.record.manifest import Options
 from cclbench.record.run import Run
 from cclbench.record.store import Store
@@ -173,7 +174,7 @@ def merge(
         return ingest(found, store, first.options, engine=engine, progress=progress, reading=reading)
     except (pa.ArrowException, OSError) as error:
         # Arrow's own errors of reading have no number, those of the system have one.
-        if isinstance(error, OSError) and error.errno is not None:
+        if is_out_of_memory(error) or (isinstance(error, OSError) and error.errno is not None):
             raise
         words = next(iter(str(error).splitlines()), type(error).__name__)
         where = f"{next(iter(shards))} or another shard"

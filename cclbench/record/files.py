@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cclbench.errors import CclbenchError, InputError, near
+from cclbench.out_of_memory import is_out_of_memory
 from cclbench.schema import (
     CATEGORIES,
     COLLECTIVE_KINDS,
@@ -107,6 +108,8 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException, OverflowError) as error:
+        if is_out_of_memory(error):
+            raise
         first = next(iter(str(error).splitlines()), type(error).__name__)
         raise damaged(path, first) from None
 

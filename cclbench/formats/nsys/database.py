@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from cclbench.errors import InputError
 from cclbench.formats.nsys import MAGIC
+from cclbench.out_of_memory import is_out_of_memory
 
 BATCH_ROWS: Final = 1 << 16
 _LONGEST_NAME: Final = 1 << 20
@@ -151,6 +152,8 @@ class Database:
             reason = str(error).splitlines()[0].rpartition("[SQLite] ")[2][:200]
             raise _explained(self.path, what, reason) from None
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            if is_out_of_memory(error):
+                raise
             # A cursor's batches report through Arrow, with the driver's words inside.
             raise _explained(self.path, what, str(error).splitlines()[0][:200]) from None
 

@@ -18,6 +18,7 @@ from cclbench.formats.streams import open_bytes
 from cclbench.formats.timeline.mapping import TimelineMapping
 from cclbench.formats.trace import LATEST_NS
 from cclbench.intervals import Int64
+from cclbench.out_of_memory import is_out_of_memory
 from cclbench.record.files import parquet_file
 from cclbench.text import printable
 
@@ -52,6 +53,8 @@ def batches(path: Path, mapping: TimelineMapping) -> Iterator[pa.RecordBatch]:
             yield _canonical(batch, columns, mapping.time.unit, path, before)
             before += len(batch)
     except (pa.ArrowException, OSError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
+        if is_out_of_memory(error):
+            raise
         said = printable(str(error).splitlines()[0][:200]) if str(error) else type(error).__name__
         raise InputError(f"is damaged behind row {before:,}: {said}", where=str(path)) from None
 
