@@ -32,6 +32,8 @@ _FEWEST_STEPS: Final = 4
 """Steps from which on their autocorrelation is looked at."""
 _BIAS: Final = 1.25
 """By how much an autocorrelation is found too low, times the steps (Kendall, Biometrika 41, 1954)."""
+_OF_ORDER: Final = 1.15
+"""By how much lateness is more alike from step to step than the order of ranks by it, which is 0 of many."""
 _MOST_ALIKE: Final = 0.95
 """Autocorrelation that is counted with at most."""
 _FEWEST_BLOCKS, _MOST_BLOCKS = 8, 16
@@ -202,7 +204,7 @@ def _inflation(late: Float) -> Float:
     if ranks > 2:
         along, variance = along.sum() - along, variance.sum() - variance
     found = np.divide(along, variance, out=np.zeros(len(along)), where=variance > 0)
-    rho = np.broadcast_to(found + error, ranks).clip(0.0, _MOST_ALIKE)
+    rho = np.broadcast_to(_OF_ORDER * found + error, ranks).clip(0.0, _MOST_ALIKE)
     lags = np.arange(1, steps)
     return np.asarray(1 + 2 * ((1 - lags / steps) * rho[:, None] ** lags).sum(axis=1))
 
