@@ -39,19 +39,18 @@ from cclbench.record.results import Results
 from cclbench.record.rows import Row, rows_of, table_of
 from cclbench.record.run import Made, Rank, Run
 from cclbench.record.selection import Selection, Steps
+from cclbench.replay import PASSING_ROWS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from cclbench.card import Card
-    from cclbench.replay.answer import Ratio
+    from cclbench.replay.step_ratio import Ratio
     from cclbench.replay.stragglers import Slowdown
 
 Replayed = TypeVar("Replayed")
 Chosen = Sequence[tuple[Metric, Alias | None]]
 
-PASSING_ROWS: Final = 2_000_000
-"""Rows of a run up to which a report or a comparison replays it in passing: some 4 s."""
 _MANY_RANKS: Final = 1000
 """Ranks beyond which what they answered to a metric is much to leave behind."""
 NOT_REPLAYED: Final = (
@@ -301,7 +300,7 @@ def _run_view(run: Run, selection: Selection, machine: Machine) -> RunView:
 
 def _ratio(run: Run, selection: Selection, setting: str) -> Ratio:
     """The run replayed under one setting, for a metric; not applicable where it is not to be."""
-    from cclbench.replay.answer import ratio
+    from cclbench.replay.step_ratio import ratio
 
     return _of_replay(selection, partial(ratio, run, setting))
 

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from typed import figures, record
 
 from cclbench.findings.case import Case
-from cclbench.findings.diagnosis import findings
+from cclbench.findings.diagnosis import ranked
 from cclbench.findings.finding import Found
+from cclbench.findings.gains import Gain, Gains
 from cclbench.record.results import Results
 
 Row = Mapping[str, Any]
@@ -37,9 +38,20 @@ def case(*rows: Row, **manifest: Any) -> Case:
     return Case(results(rows), record(manifest))
 
 
+class WithoutReplay(Gains):
+    """Rows written by hand have no trace to replay."""
+
+    def __init__(self) -> None:
+        pass
+
+    def without(self, settings: Sequence[str]) -> Gain | str:
+        assert settings
+        return "written by hand"
+
+
 def listed(*rows: Row, **manifest: Any) -> list[Found]:
     """What is found in a run with those rows, in order."""
-    return findings(results(rows), record(manifest))
+    return ranked(results(rows), record(manifest), WithoutReplay())
 
 
 def found(*rows: Row, **manifest: Any) -> dict[str, Found]:

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from cclbench.analyzers.metric import Value, metric
 from cclbench.analyzers.time import linked
-from cclbench.analyzers.view.host_gaps import RESTART_NS, host_gaps
+from cclbench.analyzers.view.host_gaps import host_gaps
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, parts_over_ranks, per_step
 from cclbench.intervals import Intervals
@@ -16,19 +16,21 @@ from cclbench.intervals import Intervals
 
 @metric(
     "time.idle_host_by",
-    definition="Idle time in which the device waits for its host (time.idle_host) by what held the host"
-    " (category), exactly: loading, a range of a data loader or of a checkpoint; allocation, calls that"
-    " allocate or free memory of the device or pinned memory; synchronization, calls that wait for the"
-    " device; launch, calls that launch, and from the launch of the event that ends the gap to its begin;"
-    " operators, the framework's; elsewhere, none of those: Python and what the profiler does not record."
-    " Of the thread that launches that event; of two at once the first. A gap that begins while that thread"
-    f" waits for the device counts up to {RESTART_NS // 1000} µs, and no more than the wait, as"
-    " synchronization: the host has to begin anew. Stat before_launch: gaps that end with the first launch"
-    " after a wait, as much of each at most.",
-    formula="|{gaps of time.idle_host} ∩ {what the launching thread does} ∩ W|",
+    definition="Idle time in which the device waits for its host (time.idle_host) by what drained the queue"
+    " (category), exactly. sync: the gap begins while the thread that launches next waits for the device (a"
+    " synchronisation, or a copy between host and device that blocks), and is that wait's, whatever the host"
+    " did then, which the stats then_<cause> divide; capture: that wait is for work launched before the"
+    " capture, or nothing had run yet. Other gaps go to what that thread does, of two at once the first:"
+    " cold_start, first calls that load code or create a context; allocation, calls that allocate or free"
+    " memory of the device or pinned memory; loader, a range of a data loader or of a checkpoint; sync,"
+    " waits for a device that is idle already; launch, calls that launch, and from the launch of the event"
+    " that ends the gap to its begin; operators, the framework's; python, recorded calls of Python;"
+    " unrecorded, none of those.",
+    formula="|{gaps of time.idle_host} ∩ {gaps that a wait begins, else what the launching thread does} ∩ W|",
     unit="s",
     better="lower",
     inputs=("events", "steps"),
+    version=2,
     combine=parts_over_ranks,
     not_applicable="no launch in the trace is linked to what it launched, or the CPU is the device",
 )
@@ -40,6 +42,8 @@ def idle_host_by(rank: RankView) -> Iterator[Value]:
     def seconds(held: Intervals) -> float:
         return float(Fraction(int(rank.inside(held).sum()), windows))
 
-    for what, held in gaps.by.items():
-        yield Value(value=seconds(held), category=what)
-    yield Value(value=seconds(gaps.after_wait), category="synchronization", stat="before_launch")
+    for cause, held in gaps.by.items():
+        yield Value(value=seconds(held), category=cause)
+    for cause, held in gaps.after_wait.items():
+        if len(held.starts):
+            yield Value(value=seconds(held), category="sync", stat=f"then_{cause}")

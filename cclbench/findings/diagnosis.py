@@ -15,6 +15,7 @@ from cclbench.analyzers.metric import METRICS
 from cclbench.errors import UsageError, near
 from cclbench.findings.case import Case
 from cclbench.findings.finding import DOCS, FINDINGS, Finding, Found
+from cclbench.findings.gains import Gain, Gains, joined
 from cclbench.record.manifest import Manifest
 from cclbench.record.results import Results
 from cclbench.record.run import Run
@@ -24,17 +25,26 @@ from cclbench.units import humanise
 LEAST_GAIN: Final = 0.01
 """Share of the step below which a gain is not worth a finding."""
 _MOST_ACTIONS: Final = 3
+_NAMING: Final = 1.05
+_FEW_STEPS: Final = 3
+"""Steps below which what came before the capture may be most of why ranks wait."""
 
 
-def findings(results: Results, record: Manifest) -> list[Found]:
-    """What is found in a run's results, by the middle of what it gains; then what takes no time, by name.
+def findings(run: Run, results: Results) -> list[Found]:
+    """What is found in a run's results, with gains by its replay; see `ranked`."""
+    return ranked(results, run.record, Gains(run, results.scope))
 
-    A finding whose gain is below `LEAST_GAIN` of the step is left out.  One that fails to be looked for
-    becomes a warning.
+
+def ranked(results: Results, record: Manifest, gains: Gains) -> list[Found]:
+    """What is found in results, by the middle of what it gains; then by the time it takes.
+
+    A finding that gains less than `LEAST_GAIN` of the step is left out, and so is one of unknown gain that
+    takes less.  One that fails to be looked for becomes a warning.
     """
     case = Case(results, record)
     framework = case.framework()
     found: list[Found] = []
+    few = len(results.scope.steps) < _FEW_STEPS
     for name in FINDINGS:
         one = FINDINGS.get(name)
         try:
@@ -43,16 +53,52 @@ def findings(results: Results, record: Manifest) -> list[Found]:
         except Exception as error:  # noqa: BLE001 - a stranger's function may raise anything
             warnings.warn(f"finding {name!r} failed: {type(error).__name__}: {error}", stacklevel=2)
             continue
-        found += [_completed(one, item, framework, record) for item in own if _counts(item)]
-    return sorted(found, key=lambda one: (-_middle(one), -(one.lost_s or 0.0), one.name))
+        valued = [_valued(item, gains, few_steps=few) for item in own]
+        found += [_completed(one, item, framework, record) for item in valued if _counts(item)]
+    by_gain = sorted(found, key=lambda one: (-_weight(one), -(one.lost_s or 0.0), one.name))
+    return list(_stacked(by_gain, gains))
 
 
-def _middle(found: Found) -> float:
-    return sum(found.gain_s) / 2 if found.gain_s else 0.0
+def _valued(found: Found, gains: Gains, *, few_steps: bool) -> Found:
+    """With what the replay says that the step would gain without it."""
+    if not found.whatif:
+        return found
+    gain = gains.without(found.whatif)
+    if isinstance(gain, str):
+        return msgspec.structs.replace(found, no_gain=gain)
+    waits = found.ranks or found.name == "uneven_ranks"
+    if gain.shares[1] < LEAST_GAIN and few_steps and waits and (found.share or 0.0) >= LEAST_GAIN:
+        why = f"the replay gains less than {LEAST_GAIN:.0%} of the step without it"
+        before = "what made ranks late came before the capture's first step, or is not in the trace"
+        return msgspec.structs.replace(found, no_gain=f"{why}: {before}")
+    return msgspec.structs.replace(found, gain_s=gain.seconds, gain_share=gain.shares[1])
+
+
+def _stacked(found: Sequence[Found], gains: Gains) -> Iterator[Found]:
+    """Each with what it gains together with all above it."""
+    settings: tuple[str, ...] = ()
+    for one in found:
+        if one.gain_s is None:
+            yield one
+            continue
+        first, settings = not settings, joined(settings, one.whatif)
+        gain = None if first else gains.without(settings)
+        stacked = one.gain_s if first else gain.seconds if isinstance(gain, Gain) else None
+        yield msgspec.structs.replace(one, stacked_s=stacked)
+
+
+def _weight(found: Found) -> float:
+    """The middle of its gain's bounds, s; of an unknown gain these are nothing and what is lost.
+
+    Of two that gain the same the one that names ranks is first: it says more.
+    """
+    bounds = found.gain_s or (0.0, 0.0 if found.confidence == "low" else found.lost_s or 0.0)
+    return sum(bounds) / 2 * (_NAMING if found.ranks else 1.0)
 
 
 def _counts(found: Found) -> bool:
-    return found.gain_share is None or found.gain_share >= LEAST_GAIN
+    share = found.share if found.gain_share is None else found.gain_share
+    return share is None or share >= LEAST_GAIN
 
 
 def _completed(one: Finding, found: Found, framework: str | None, record: Manifest) -> Found:
@@ -86,7 +132,7 @@ class Diagnosis:
 
 def diagnosis(run: Run) -> Diagnosis:
     """The findings of a run whose metrics are computed."""
-    return Diagnosis(run.id, findings(run.figures, run.record), unknown_step(run.figures))
+    return Diagnosis(run.id, findings(run, run.figures), unknown_step(run.figures))
 
 
 def unknown_step(results: Results) -> str | None:
@@ -118,8 +164,11 @@ class Limit:
         return cls(match[1], float(match[2]) / 100)
 
     def broken(self, found: Sequence[Found]) -> Iterator[str]:
-        """What exceeds it."""
+        """What exceeds it: a gain, or where that is not known the time that a finding takes."""
         for one in found:
-            if self.name in (ANY, one.name) and (one.gain_share or 0.0) > self.share:
-                shares = f"{humanise(one.gain_share or 0.0, '1')}, more than {humanise(self.share, '1')}"
-                yield f"{one.name} may gain {shares} of the step"
+            known = one.gain_share is not None
+            share = (one.gain_share if known else one.share) or 0.0
+            if self.name in (ANY, one.name) and share > self.share:
+                shares = f"{humanise(share, '1')}, more than {humanise(self.share, '1')}"
+                unknown = "" if known else f"; what it would gain is not known: {one.no_gain}"
+                yield f"{one.name} {'may gain' if known else 'takes'} {shares} of the step{unknown}"

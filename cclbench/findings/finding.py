@@ -32,8 +32,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that was found in a run.
 
     `lost_s` is the time of a step that it takes, the largest of any rank, and `share` what that is of the
-    step; `gain_s` bounds what the step would gain without it, from the least to the most; None where it
-    takes no time that could be gained.
+    step.  `whatif` are the settings of a replay that take it out of the run (`cclbench whatif`), and `gain_s`
+    bounds what the step gains in that replay; None where the replay cannot take it out, for the reason
+    `no_gain`.  `stacked_s` is the gain of this one and all above it together.
     """
 
     name: str
@@ -43,6 +44,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     gain_s: tuple[float, float] | None = None
     gain_share: float | None = None
     """The most that the step would gain, of the step."""
+    stacked_s: tuple[float, float] | None = None
+    whatif: list[str] = []
+    no_gain: str | None = None
     confidence: Confidence
     because: str
     """What the confidence rests on."""
@@ -67,7 +71,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     rule: str
     """When it is found."""
     gain: str
-    """What bounds its gain."""
+    """What the replay changes for its gain, or why there is none."""
     actions: Mapping[str, Sequence[str]]
     """What to try, by framework; `any` is for all."""
     looks: Looks

@@ -33,7 +33,7 @@ def of_run(run: Run) -> str:
             "computed": bool(rows),
             "unknown": unknown_step(run.figures),
             "nothing": NOTHING,
-            "causes": worth(findings(run.figures, run.record)) if rows else [],
+            "causes": worth(findings(run, run.figures)) if rows else [],
             "bars": shown,
             "hidden": len(bars) - len(shown),
             "longest": max((bar.seconds for bar in bars), default=0.0) or 1.0,

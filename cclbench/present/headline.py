@@ -13,6 +13,7 @@ from cclbench.comparison.subject import Subject
 from cclbench.findings.diagnosis import findings
 from cclbench.findings.finding import Found
 from cclbench.present.words import number
+from cclbench.record.results import Results
 from cclbench.units import humanise
 
 MOST_CAUSES: Final = 3
@@ -62,12 +63,36 @@ def story(run: Subject) -> str | None:
 
 def causes(run: Subject) -> list[Found]:
     """What is found in the run; nothing in published figures."""
-    return [] if run.published else findings(run.results, run.stored.record)
+    return [] if run.published else findings(run.stored, run.results)
 
 
 def worth(found: Sequence[Found]) -> list[Found]:
     """The findings that a first screen shows: those that would gain most, else the first of the others."""
-    return [one for one in found if one.gain_s is not None][:MOST_CAUSES] or list(found[:1])
+    return [one for one in found if _takes_time(one)][:MOST_CAUSES] or list(found[:1])
+
+
+def _takes_time(found: Found) -> bool:
+    """Whether it gains something, or takes time that is known to be lost."""
+    return found.gain_s is not None or (found.lost_s is not None and found.confidence != "low")
+
+
+def busy_with(results: Results) -> str:
+    """How busy the device is, with which three categories of kernels, and how close to its limits."""
+    busy = results.value("compute.busy")
+    if busy is None:
+        return "How busy the device is, is not known."
+    rows, _ = results.parts("compute.category_share")
+    shares = sorted(
+        ((row.number, row.category) for row in rows if row.category and not row.stat), reverse=True
+    )
+    listed = ", ".join(f"{category} {humanise(share, '1')}" for share, category in shares[:3])
+    reached = results.value("compute.roofline_efficiency")
+    limit = f"they reach {humanise(reached or 0.0, '1')} of the roofline"
+    if reached is None:
+        limit = (
+            f"how close to the device's limits is not known: {results.why_not('compute.roofline_efficiency')}"
+        )
+    return f"Kernels compute in {humanise(busy, '1')} of it ({listed}); {limit}."
 
 
 def _percent(share: float) -> str:

@@ -22,7 +22,7 @@ LONGEST_NAME: Final = 200
 _FITS: Final = 62
 """Characters of a name that a table has room for; of a longer one the middle gives way."""
 _TAIL: Final = 24
-NOTHING: Final = "nothing takes 1 % of the step needlessly"
+NOTHING: Final = "no cause was found that would gain 1 % of the step"
 """What is said where no finding would gain anything."""
 _ALSO: Final = ("rank", "step", "group", "collective", "category", "stat")
 
@@ -123,9 +123,9 @@ def called(row: OperatorRow) -> Markup:
 
 
 def gained(found: Found) -> str:
-    """`gain: 3.2 % to 9.8 % of the step (10.2 ms to 31.1 ms)`, or that no time would be gained."""
+    """`gain: 3.2 % to 9.8 % of the step (10.2 ms to 31.1 ms)`, or why it is not known."""
     if found.gain_s is None or found.gain_share is None:
-        return "no time to gain"
+        return f"gain not known: {bounded(found.no_gain)}" if found.no_gain else "no time to gain"
     least, most = found.gain_s
     of_step = found.gain_share / most if most else 0.0
     if least and humanise(least, "s") == humanise(most, "s"):

@@ -7,3 +7,8 @@ shows; `device`, `host`, `accelerator` and `cpu` make a rank's part of the graph
 `critical_path` where the time goes, `answer` what people get.  `space` and `sampler` are many scenarios and
 which of them to look at, `search` ranks them.
 """
+
+from typing import Final
+
+PASSING_ROWS: Final = 2_000_000
+"""Rows of a run up to which findings, a report or a comparison replay it in passing: some 4 s."""

@@ -16,15 +16,16 @@ import numpy as np
 
 from cclbench import intervals
 from cclbench.intervals import Int64
+from cclbench.normalize.host_calls import ASYNCHRONOUS, PINNED, blocks
 from cclbench.replay import nodes as n
 from cclbench.replay.device import Device, device_of, grain, previous_end
 from cclbench.replay.events import Stated, lagged, stated
 from cclbench.replay.host import Found, Points, Wait, add_boundaries, add_turns, host_nodes, pauses, tracks
 from cclbench.replay.nodes import Edges, Nodes, Part
-from cclbench.replay.tables import GraphInput, Rows
+from cclbench.replay.silent_waits import silent_waits
+from cclbench.replay.tables import DIRECTIONS, GraphInput, Rows
 from cclbench.replay.waits import (
     PROMPT_NS,
-    RESUMED_NS,
     TOLERANCE_NS,
     Issued,
     between_streams,
@@ -46,23 +47,23 @@ def accelerator(rank: GraphInput) -> Part:
     alone[np.concatenate([pairs.issue, pairs.transfer, pairs.wait])] = False
     inferred["rows without a launch of their own: they keep their measured gaps"] += int(alone.sum())
     points, edges = Points(), Edges()
-    launched = points.add(tracks(rank.launches), rank.launches.start)
+    launched = points.add(tracks(rank.launches), device.submitted)
     # calls that return when the device has ended something: (device row, point of the return, lag)
     waits = [
         *_blocking_copies(rank, device, points, inferred),
         *_synchronisations(rank, device, told, points, inferred, traced),
-        *_step_ends(rank, device, points, inferred),
-        *_programs(rank, device, points, inferred),
+        *silent_waits(rank, device, points, inferred),
     ]
     handed = _turns(rank, points, waits, inferred)
     add_boundaries(rank, points)
     host, place = host_nodes(rank, points)
-    between = _device_waits(rank, device, told, inferred, traced)
+    between, unseen = _device_waits(rank, device, told, inferred, traced)
     work, start_of, end_of = _work_nodes(rank, device, int(host.lane.max(initial=-1)) + 1)
     nodes, start_of, end_of = n.joined([host, work]), start_of + len(host), end_of + len(host)
     fed = device.launch >= 0
     nodes.feeder[start_of[fed]] = place[launched[device.launch[fed]]]
     nodes.feed_lag[start_of[fed]] = device.latency[fed]
+    nodes.doubt[start_of[fed]] = device.delay[fed]
     for source, target, lag in waits:
         edges.add(end_of[source], place[target], lag)
     for source, target, lag in handed:
@@ -74,17 +75,26 @@ def accelerator(rank: GraphInput) -> Part:
     )
     for source, target, lag in between:
         edges.add(end_of[source], start_of[target], lag)
-    return Part(nodes, device.rows.categories, device.rows.names, edges, inferred, traced)
+    assumed = Edges()
+    for source, target, lag in unseen:
+        assumed.add(end_of[source], start_of[target], lag)
+    return Part(nodes, device.rows.categories, device.rows.names, edges, inferred, traced, assumed)
 
 
 def _blocking_copies(
     rank: GraphInput, device: Device, points: Points, inferred: Counter[str]
 ) -> Iterator[Wait]:
-    """Copies that have ended when their call returns."""
-    rows = np.flatnonzero(device.rows.copy & (device.launch >= 0))
+    """Copies that have ended when their call returns, and for which it waits: between host and device, by a
+    call that is synchronous by its name, or with memory that is not known to be pinned."""
+    hosted = (device.rows.direction == DIRECTIONS.index("h2d")) | (
+        device.rows.direction == DIRECTIONS.index("d2h")
+    )
+    rows = np.flatnonzero(hosted & (device.launch >= 0))
     launch = device.launch[rows]
     returned = rank.launches.end[launch]
-    blocking = (returned >= device.rows.end[rows]) & (returned > device.issue[rows])
+    pinned, at_once = device.rows.matching(PINNED.pattern)[rows], rank.launches.named(ASYNCHRONOUS)[launch]
+    blocking = blocks(returned, device.rows.end[rows], hosted[rows], pinned, at_once)
+    blocking &= returned > device.issue[rows]
     rows, launch, returned = rows[blocking], launch[blocking], returned[blocking]
     if len(rows):
         back = points.add(tracks(rank.launches)[launch], returned, np.zeros(len(rows), np.int64))
@@ -140,48 +150,6 @@ def _synchronisations(
         yield source, back[call], lag_ns
 
 
-def _step_ends(rank: GraphInput, device: Device, points: Points, inferred: Counter[str]) -> Iterator[Wait]:
-    """Step annotations that all end promptly after the device has: an untraced wait for it."""
-    rows = device.rows
-    at = np.flatnonzero(rank.annotation & rank.host.named("ProfilerStep#"))
-    if not len(at) or not len(rows):
-        return
-    ends, thread = rank.host.end[at], tracks(rank.host)[at]
-    launches = np.concatenate([rank.launches.end, rank.syncs.end])
-    awaited = []
-    for i, end in enumerate(ends.tolist()):
-        given = device.issue < end
-        drained = int(rows.end[given].max(initial=0))
-        called = int(launches[launches <= end].max(initial=0))
-        if not given.any() or not called < drained <= end <= drained + 2 * RESUMED_NS // 100:
-            return
-        for lane in np.unique(rows.lane[given]).tolist():
-            last = int(np.flatnonzero(given & (rows.lane == lane))[-1])
-            awaited.append((last, i, end - drained))
-    back = points.add(thread, ends, np.zeros(len(ends), np.int64))
-    source, call, lag = (np.array(column, np.int64) for column in zip(*awaited, strict=True))
-    inferred["waits for the device at steps' ends"] += len(ends)
-    yield source, back[call], lag
-
-
-def _programs(rank: GraphInput, device: Device, points: Points, inferred: Counter[str]) -> Iterator[Wait]:
-    """Pauses of the host that end promptly after a whole program has."""
-    if device.fitted.any() or not (device.launch >= 0).any():
-        return
-    begins = np.sort(device.rows.start[device.launch >= 0])
-    by_end = np.argsort(device.rows.end, kind="stable")
-    last = by_end[np.searchsorted(device.rows.end[by_end], np.append(begins[1:], 1 << 61)) - 1]
-    idle = pauses(rank)
-    for row in np.unique(last).tolist():
-        end = int(device.rows.end[row])
-        hit = np.flatnonzero((idle.start < end) & (idle.end >= end) & (idle.end - end <= RESUMED_NS))
-        if len(hit):
-            back = points.add(idle.thread[hit], idle.end[hit], np.zeros(len(hit), np.int64))
-            points.add(idle.thread[hit], idle.start[hit])
-            inferred["pauses of the host for a program's end"] += len(hit)
-            yield np.full(len(hit), row), back, idle.end[hit] - end
-
-
 def _turns(rank: GraphInput, points: Points, waits: Found, inferred: Counter[str]) -> Found:
     """Threads that go on when another pauses: (point of the pause, point of going on, lag)."""
     if len({*tracks(rank.launches).tolist(), *tracks(rank.syncs).tolist()}) < 2:
@@ -211,7 +179,7 @@ def _work_nodes(rank: GraphInput, device: Device, lanes: int) -> tuple[Nodes, In
         end=np.where(arrival, rows.start[row], rows.end[row]),
         gap=np.where(begins, device.gap[row], 0),
         dur=np.where(arrival, 0, rows.end[row] - rows.start[row]),
-        hosted=rows.hosted[row],
+        direction=rows.direction[row],
         call=rows.row[row],
         step=rows.step[row],
         category=rows.category[row],
@@ -222,13 +190,14 @@ def _work_nodes(rank: GraphInput, device: Device, lanes: int) -> tuple[Nodes, In
 
 def _device_waits(
     rank: GraphInput, device: Device, told: Stated | None, inferred: Counter[str], traced: Counter[str]
-) -> Found:
-    """Device rows that wait for rows of other lanes: as the trace states its events, else as times show."""
+) -> tuple[Found, Found]:
+    """Device rows that wait for rows of other lanes: as the trace states its events, else as times show; and
+    those of them that no row shows."""
     rows = device.rows
     if not len(rows):
-        return []
+        return [], []
     if not device.fitted.any():
-        return _chained(device, inferred)
+        return _chained(device, inferred), []
     before = np.where(device.first, -(1 << 60), np.roll(rows.end, 1))
     bound = np.maximum(device.issue + device.latency, before + device.gap)
     bound = np.where(device.fitted, bound, rows.start)
@@ -243,11 +212,13 @@ def _device_waits(
         late, cause = late[cause >= 0], cause[cause >= 0]
         inferred["waits of a stream for an event whose record is not in the trace"] += len(late)
         found = [(source, target, lag), (cause, late, rows.start[late] - rows.end[cause])]
+        unseen = found[1:]
     else:
         waits = between_streams(issued, device.doubt, grain(rows))
         inferred["waits of a stream for another's row"] += int(waits.seen.sum())
         inferred["collectives taken to wait for the kernel launched before them"] += int((~waits.seen).sum())
         found = [(waits.source, waits.target, waits.lag)]
+        unseen = [(waits.source[~waits.seen], waits.target[~waits.seen], waits.lag[~waits.seen])]
     found += _batched(device, inferred)
     explained = bound.copy()
     for source, target, lag in found:
@@ -258,12 +229,13 @@ def _device_waits(
     inferred["kernels held up by one of another stream that fills the device"] += len(held[0])
     np.maximum.at(explained, held[1], rows.start[held[1]])
     late = _idle_delay(device, explained)
+    device.delay[:] = late
     device.latency[late > 0] += late[late > 0]
     device.gap[(late > 0) & ~device.first] += late[(late > 0) & ~device.first]
     inferred["rows late on an idle device, for what is not in the trace: they stay as late"] += int(
         np.count_nonzero(late)
     )
-    return [*found, held]
+    return [*found, held], unseen
 
 
 def _idle_delay(device: Device, explained: Int64) -> Int64:

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path as FilePath
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay import tables
 from cclbench.replay.answer_rows import NS_PER_S, knee_row, modelled_row, path_rows, predicted_rows
-from cclbench.replay.change import CHANGES, Effect, Subject
+from cclbench.replay.change import Effect, Subject, named
 from cclbench.replay.contention import replayed
 from cclbench.replay.critical_path import Path, critical_path
 from cclbench.replay.graph import Graph, build
@@ -34,12 +35,12 @@ from cclbench.replay.layout import (
 from cclbench.replay.new_transfers import price_new
 from cclbench.replay.pricing import Float, Ratios, idle, ratios
 from cclbench.replay.regroup import dimension_in
-from cclbench.replay.relaid import Relaid
-from cclbench.replay.scenario import Scenario, scenario, sweep
+from cclbench.replay.relaid import Relaid, scaled
+from cclbench.replay.scenario import Scenario, scenario, split_settings, sweep
 from cclbench.replay.scenario_file import is_scenario_file, read_scenario
 from cclbench.replay.simulate import Times
 from cclbench.replay.stragglers import coordinates
-from cclbench.replay.windows import Pace, Window, step_time, windows
+from cclbench.replay.windows import Pace, step_time, windows
 from cclbench.schema import group_id
 
 DECISIVE: Final = 0.01
@@ -110,7 +111,8 @@ class Answer:
 class Replay:
     """A run, ready to be replayed under any number of scenarios.
 
-    `contention` is the factor by which kernels take longer beside communication: 1 for none.
+    `ranks` and `steps` narrow it; `contention` is the factor by which kernels take longer beside
+    communication: 1 for none.
     """
 
     def __init__(
@@ -119,10 +121,11 @@ class Replay:
         *,
         machine: Machine | None = None,
         ranks: Sequence[int] | None = None,
+        steps: Collection[int] | None = None,
         contention: float = 1.0,
     ) -> None:
         self.graph: Graph = build(tables.ranks(run, ranks))
-        self.windows: list[Window] = windows(self.graph)
+        self.windows = [w for w in windows(self.graph) if steps is None or w.open or w.step in steps]
         if not self.windows:
             raise InputError("holds no windows of time to replay", where=run.id)
         self.machine = machine_of(run) if machine is None else machine
@@ -137,15 +140,51 @@ class Replay:
         self.measured_ns = step_time(self.windows, np.array([w.measured_ns for w in self.windows], np.int64))
         if not self.measured_ns:
             raise InputError("has steps of no length: there is nothing to replay", where=run.id)
-        times = replayed(self.graph, contention)
+        self._times = self._begin()
+
+    def _begin(self) -> Times:
+        """Replay the graph unchanged: when its nodes run, and within which steps."""
+        times = replayed(self.graph, self.contention)
         self.pace = Pace(self.windows, times.start, times.end)
         self.since = self.pace.since(self.graph, times.start)
         self.inside = self.pace.inside(self.graph, self.since)
-        self.unchanged = Outcome(self.pace.step_ns, self._path(self.graph, times))
+        self.step = self.pace.steps(self.graph, times.start)
+        return times
 
-    def predict(self, change: Scenario) -> Predicted:
-        """The step under that change."""
-        graph, untouched, relaid = self._changed(change)
+    @cached_property
+    def unchanged(self) -> Outcome:
+        """The replay in which nothing is changed."""
+        return Outcome(self.pace.step_ns, self._path(self.graph, self._times))
+
+    def without_doubt(self) -> Replay:
+        """The same run without what its graph takes for granted: dependencies that no row shows, and
+        delays of launches that nothing explains."""
+        other = copy(self)
+        other.graph = self.graph.without_doubt()
+        other.__dict__.pop("unchanged", None)
+        other._times = other._begin()
+        return other
+
+    def savings(self, change: Scenario) -> list[float] | str:
+        """What a step is shorter under a change of what the ranks do, ns, at the bounds of what is known: of
+        all steps, and of all but the first; why it touches nothing in the run, if so."""
+        graph, found, untouched, relaid = self._priced(change)
+        if relaid is not None:
+            raise UsageError("another layout has no gain: it is other work")
+        if len(untouched) == len(change.settings):
+            return "; ".join(untouched.values())
+        saved: list[float | None] = []
+        for bound in [found.low] if np.array_equal(found.low, found.high) else [found.low, found.high]:
+            changed, times = self._replayed(graph, bound)
+            saved += [
+                self.pace.step_ns - self._paced(changed, times),
+                self.pace.saved_after_first(times.start, times.end),
+            ]
+        return [ns for ns in saved if ns is not None]
+
+    def _priced(self, change: Scenario) -> tuple[Graph, Ratios, dict[str, str], Relaid | None]:
+        """The changed graph, its nodes' new over old times, and why settings touch nothing."""
+        graph, untouched, effects, relaid = self._changed(change)
         found: Ratios = ratios(
             self.graph,
             change,
@@ -155,9 +194,13 @@ class Replay:
             library_version=self.library_version,
             regrouped=relaid.regrouped() if relaid else None,
         )
-        if relaid is not None:
-            found = relaid.scaled(found)
+        found = scaled(found, effects)
         untouched |= idle(self.graph, change, self.machine, self.groups)
+        return graph, found, untouched, relaid
+
+    def predict(self, change: Scenario) -> Predicted:
+        """The step under that change."""
+        graph, found, untouched, relaid = self._priced(change)
         said = tuple(f"{key} changes nothing: {why}" for key, why in untouched.items())
         nothing = "; ".join(said) if len(said) == len(change.settings) else None
         bounded = bool(np.isnan(found.expected).any())
@@ -171,15 +214,13 @@ class Replay:
             bounded = bounded or any(one.time.expected is None for one in relaid.added)
             shown, steps, notes = self._relaid(graph, found, relaid, bounded)
         expected = None if bounded else shown
-        acts = tuple(
-            f"{key}: {CHANGES.get(key).definition}" for key in change.changes if key not in untouched
-        )
+        acts = tuple(f"{key}: {named(key).definition}" for key in change.changes if key not in untouched)
         basis = said if nothing else (*notes, *found.basis, *acts, *said)
         return Predicted(change, expected, min(steps), max(steps), shown.path, basis, nothing)
 
-    def _changed(self, change: Scenario) -> tuple[Graph, dict[str, str], Relaid | None]:
-        """The graph with the scenario's registered changes, in order of keys; why some touch nothing; and
-        what becomes of the layout, where it changes."""
+    def _changed(self, change: Scenario) -> tuple[Graph, dict[str, str], Sequence[Effect], Relaid | None]:
+        """The graph with the scenario's registered changes, in order of keys; why some touch nothing; what
+        they do besides; and what becomes of the layout, where it changes."""
         graph, untouched, effects = self.graph, dict[str, str](), list[Effect]()
         wanted = relayout(self.layout, change.changes) if changes_layout(change.changes) else None
         for key, value in sorted(change.changes.items()):
@@ -195,8 +236,9 @@ class Replay:
                 settings=change.changes,
                 price=partial(price_new, self.graph, change, self.machine, self.groups, self.library_version),
                 window_ns=self.window_ns,
+                step=self.step,
             )
-            made = CHANGES.get(key).act(subject, value)
+            made = named(key).act(subject, value)
             if isinstance(made, str):
                 untouched[key] = made
             elif isinstance(made, Effect):
@@ -205,7 +247,7 @@ class Replay:
             else:
                 graph = made
         relaid = Relaid(wanted, self.groups, self.dimensions, tuple(effects)) if wanted and effects else None
-        return graph, untouched, relaid
+        return graph, untouched, effects, relaid
 
     @cached_property
     def layout(self) -> Layout:
@@ -220,6 +262,11 @@ class Replay:
             group: told.get(group) or dimension_in(self.layout, ranks) for group, ranks in self.groups.items()
         }
         return {group: dimension for group, dimension in found.items() if dimension is not None}
+
+    @property
+    def source(self) -> str:
+        """What its windows are: device (modules, too), annotation, whole_trace."""
+        return self.graph.windowed[0].policy
 
     @property
     def window_ns(self) -> int:
@@ -327,7 +374,7 @@ def answer(
 
 def _named(one: str | FilePath) -> tuple[str, Sequence[str]]:
     """What results call a scenario, and its settings."""
-    return read_scenario(FilePath(one)) if is_scenario_file(one) else (str(one), str(one).split(","))
+    return read_scenario(FilePath(one)) if is_scenario_file(one) else (str(one), split_settings(str(one)))
 
 
 def _faith(replay: Replay) -> str | None:
@@ -351,30 +398,3 @@ def _notes(replay: Replay) -> list[str]:
     if replay.contention != 1.0:
         notes.append(f"kernels are taken to take {replay.contention:.4g}× as long beside communication")
     return notes
-
-
-class Ratio(NamedTuple):
-    """New step over the unchanged one, both replayed: expected (None where only its bounds are known), low,
-    high, and what they rest on."""
-
-    ratio: float | None
-    low: float
-    high: float
-    basis: tuple[str, ...]
-
-
-def ratio(run: Run, setting: str) -> Ratio:
-    """The run's ratio under one setting; `InputError` where it cannot be replayed, or has no collectives."""
-    replay = Replay(run)
-    if not (replay.graph.nodes.kind == n.TRANSFER).any():
-        raise InputError("no collective is part of the replay", where=run.id)
-    found, unchanged = replay.predict(scenario([setting])), replay.unchanged.step_ns
-    if found.idle is not None:
-        raise InputError(found.idle, where=run.id)
-    step = found.step_ns
-    return Ratio(
-        None if step is None else step / unchanged,
-        found.low_ns / unchanged,
-        found.high_ns / unchanged,
-        found.basis,
-    )

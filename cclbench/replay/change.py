@@ -58,6 +58,15 @@ class Subject:
     price: Price
     window_ns: int
     """Of all ranks' windows together."""
+    step: Int64
+    """The step within which each node begins, −1 outside of all, shape (nodes,)."""
+
+    @property
+    def roles(self) -> Int64:
+        """By rank the pipeline stage whose ranks do the same work, −1 where there are no stages."""
+        stages = self.placed.get("pp", {})
+        ranks = int(self.graph.nodes.rank.max(initial=0)) + 1
+        return np.array([stages.get(rank, -1) for rank in range(ranks)], np.int64)
 
     def share(self, chosen: Mask) -> float:
         """Which share of the ranks' windows those nodes take."""
@@ -142,6 +151,12 @@ class Change:
     reads_file: bool = False
 
 
+SELECTING: Final = re.compile(
+    r"(?:rank\[(?P<ranks>[^\]]*)\]\.)?(?:step\[(?P<steps>[^\]]*)\]\.)?"
+    r"(?P<noun>kernels|copies|transfers|host)(?:\[(?P<where>.*)\])?\.(?P<measure>[a-z_]+)",
+    re.DOTALL,
+)
+"""Keys that select nodes of a graph by their rank, step, noun and conditions (`replay.selection`)."""
 CHANGES: Registry[Change] = Registry("setting", home="cclbench.replay.changes", group="cclbench.scenarios")
 
 
@@ -163,6 +178,12 @@ def change(
         return act
 
     return register
+
+
+def named(key: str) -> Change:
+    """The change that a setting's key names, whatever nodes it selects; `UsageError` where there is none."""
+    selecting = SELECTING.fullmatch(key)
+    return CHANGES.get(key if selecting is None else f"{selecting['noun']}.{selecting['measure']}")
 
 
 def factor_of(text: str, value: str) -> float:

@@ -19,6 +19,7 @@ from cclbench.replay.waits import TOLERANCE_NS
 
 OWN_GAP_NS: Final = 10_000
 """From one row's end to the next one's begin on a stream that has more to do: 1 to 5 µs are usual."""
+_LONG_CALL_NS: Final = 100_000
 _FEW: Final = 5
 _FEWEST: Final = 3
 _US: Final = 1_000
@@ -107,6 +108,10 @@ class Device:
     fitted: Mask
     """Whether latency and gap are fitted, not this row's own."""
     pairs: Pairs
+    submitted: Int64
+    """When each launch gives its work to the device, ns, shape (launches,)."""
+    delay: Int64
+    """How much of latency and gap nothing in the trace explains, ns."""
     doubt: int
     """How much later than latency and gap allow a row may start without having waited for another, ns."""
 
@@ -121,7 +126,8 @@ def device_of(rank: GraphInput) -> Device:
     measured = rows.start - before
     measured[pairs.wait] -= pairs.waited  # in its lane the issue is before it
     launched, issue = launch >= 0, rows.start.copy()
-    issue[launched] = rank.launches.start[launch[launched]]
+    submitted = _submitted(rank.launches, rows, launch)
+    issue[launched] = submitted[launch[launched]]
     of_graph = _of_graphs(launch, rank.launches)
     own_launch = launched & ~of_graph
     each = int(own_launch.sum()) >= _WHOLE_PROGRAMS * int((~of_graph).sum())
@@ -138,7 +144,21 @@ def device_of(rank: GraphInput) -> Device:
         gap = np.where(fitted & ~first & (measured >= 0), _usual_gaps(rows, measured, queued), gap)
         own = queued & (measured <= OWN_GAP_NS)
         doubt = min(max(doubt, _spread(measured[own] - gap[own])), TOLERANCE_NS)
-    return Device(rows, launch, issue, first, gap, latency, batch, fitted, pairs, doubt)
+    delay = np.zeros_like(gap)
+    return Device(rows, launch, issue, first, gap, latency, batch, fitted, pairs, submitted, delay, doubt)
+
+
+def _submitted(launches: Rows, rows: Rows, launch: Int64) -> Int64:
+    """When each launch gives its work to the device, ns, shape (launches,).
+
+    A call that takes long, and of which nothing runs before it returns, does so at its end: it loads code,
+    waits for a place in the queue or for a lock.  Any other does at its begin.
+    """
+    first = np.full(len(launches) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, launch, rows.start)
+    late = (launches.end - launches.start >= _LONG_CALL_NS) & (first[:-1] >= launches.end)
+    late &= first[:-1] < np.iinfo(np.int64).max
+    return np.where(late, launches.end, launches.start)
 
 
 def _of_graphs(launch: Int64, launches: Rows) -> Mask:

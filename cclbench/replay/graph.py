@@ -50,6 +50,8 @@ class Graph:
     """Of each rank."""
     inferred: Counter[str]
     traced: Counter[str]
+    assumed: tuple[Int64, Int64]
+    """Sources and targets of waits that no row shows."""
 
     def edges(self) -> tuple[Int64, Int64, Int64]:
         """Source, target and lag of all waits but those for the node before in the lane."""
@@ -61,6 +63,21 @@ class Graph:
         old = self.edges()
         joined = (np.concatenate([a, b]) for a, b in zip(old, (source, target, lag), strict=True))
         return replace(self, cut=pieces(self.nodes, *joined))
+
+    def without_doubt(self) -> Graph:
+        """The graph without waits that no row shows, and without delays that nothing explains."""
+        nodes = self.nodes
+        certain = replace(
+            nodes,
+            feed_lag=nodes.feed_lag - nodes.doubt,
+            gap=np.where(nodes.first, nodes.gap, nodes.gap - nodes.doubt),
+            doubt=np.zeros_like(nodes.doubt),
+        )
+        source, target, lag = self.edges()
+        pair = source * len(nodes) + target
+        # an edge may lead to a node that heads a piece: the same node as when it was added
+        kept = ~np.isin(pair, self.assumed[0] * len(nodes) + self.assumed[1])
+        return replace(self, nodes=certain, cut=pieces(certain, source[kept], target[kept], lag[kept]))
 
     def gates(self) -> Int64:
         """The node with which each transfer's data begins to move: its rendezvous, else itself; −1 of other
@@ -78,7 +95,7 @@ def build(ranks: Sequence[GraphInput]) -> Graph:
     categories: dict[str, int] = {}
     names: dict[str, int] = {}
     parts: list[Nodes] = []
-    edges = Edges()
+    edges, assumed = Edges(), Edges()
     inferred, traced = Counter[str](), Counter[str]()
     shift = lanes = calls = 0
     for rank in ranks:
@@ -89,6 +106,7 @@ def build(ranks: Sequence[GraphInput]) -> Graph:
         own.call[:] = np.where(own.call >= 0, own.call + calls, -1)
         own.lane[:] += lanes
         edges.add(*part.edges.arrays(shift))
+        assumed.add(*part.assumed.arrays(shift))
         parts.append(own)
         inferred += part.inferred
         traced += part.traced
@@ -108,6 +126,7 @@ def build(ranks: Sequence[GraphInput]) -> Graph:
         windowed=tuple(rank.windowed for rank in ranks),
         inferred=inferred,
         traced=traced,
+        assumed=assumed.arrays()[:2],
     )
 
 

@@ -8,16 +8,21 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench import intervals
 from cclbench.intervals import Int64, Mask, begins
+from cclbench.normalize.host_calls import ALLOCATES, LOADS, cold_calls
 from cclbench.normalize.phases import LOADER
 from cclbench.replay import nodes as n
 from cclbench.replay.nodes import Nodes
-from cclbench.replay.tables import GraphInput, Rows
+from cclbench.replay.tables import GraphInput, Rows, joined
 from cclbench.replay.waits import handed_over, stretches
 
 _AGES: Final = 1 << 60
+_TOGETHER: Final = 0.01
+"""Share of a thread's activity up to which another's may overlap where the two take turns."""
 
 Wait = tuple[Int64, Int64, Int64]
 """What is waited for, what waits, and how long after the one's end the other goes on, ns; shape (waits,)."""
@@ -93,7 +98,8 @@ def pauses(rank: GraphInput) -> Pauses:
 
 def add_turns(idle: Pauses, explained: Int64, points: Points, inferred: Counter[str]) -> Found:
     """Points and edges of threads that hand over to one another, without pauses whose end is explained."""
-    released, resumed = handed_over(idle.thread, idle.start, idle.end)
+    threads, number = np.unique(idle.thread, return_inverse=True)
+    released, resumed = handed_over(number, idle.start, idle.end, _turns(idle, number, len(threads)))
     kept = ~np.isin(resumed, explained)
     released, resumed = released[kept], resumed[kept]
     if not len(released):
@@ -102,6 +108,23 @@ def add_turns(idle: Pauses, explained: Int64, points: Points, inferred: Counter[
     go_on = points.add(idle.thread[resumed], idle.end[resumed], np.zeros(len(resumed), np.int64))
     inferred["threads that go on when another pauses"] += len(resumed)
     return [(pause, go_on, idle.end[resumed] - idle.start[released])]
+
+
+def _turns(idle: Pauses, number: Int64, threads: int) -> Mask:
+    """Which threads are hardly ever active at the same time, shape (threads, threads)."""
+    active = []
+    for one in range(threads):
+        own = np.flatnonzero(number == one)
+        own = own[np.argsort(idle.start[own], kind="stable")]
+        active.append(intervals.union(idle.end[own[:-1]], idle.start[own[1:]]))
+    lasts = [int((one.ends - one.starts).sum()) for one in active]
+    found = np.zeros((threads, threads), np.bool_)
+    for one in range(threads):
+        for other in range(one):
+            both = intervals.intersect(active[one], active[other])
+            shared = int((both.ends - both.starts).sum())
+            found[one, other] = found[other, one] = shared <= _TOGETHER * min(lasts[one], lasts[other])
+    return found
 
 
 def add_boundaries(rank: GraphInput, points: Points) -> None:
@@ -125,7 +148,6 @@ def host_nodes(rank: GraphInput, points: Points) -> tuple[Nodes, Int64]:
     first = begins(lane)
     since = np.where(first, 0, np.diff(time[order], prepend=0))
     gap = np.where(own[order] >= 0, own[order], since)
-    begun, loads = time[order] - gap, rank.host.matching(LOADER)
     made = n.blank(
         len(order),
         rank=rank.rank,
@@ -134,9 +156,56 @@ def host_nodes(rank: GraphInput, points: Points) -> tuple[Nodes, Int64]:
         start=time[order],
         end=time[order],
         gap=gap,
-        loading=within(rank.host, loads, np.unique(thread), lane, begun, time[order]),
+        held=_held(rank, np.unique(thread), lane, time[order] - gap, time[order]),
     )
     return made, np.argsort(order)
+
+
+def _held(rank: GraphInput, threads: Int64, lane: Int64, since: Int64, until: Int64) -> Int64:
+    """What each lane's thread does in a stretch of each node, ns, shape (nodes, len(HOST_CAUSES))."""
+    calls, cold = _cold(rank)
+    loading = rank.host.matching(LOADER)
+    rows = {
+        "cold_start": (calls, cold),
+        "allocation": (rank.runtime, rank.runtime.matching(f"^{ALLOCATES.pattern}")),
+        "loader": (rank.host, loading),
+        "sync": (rank.syncs, np.ones(len(rank.syncs), np.bool_)),
+        "launch": (rank.launches, np.ones(len(rank.launches), np.bool_)),
+        "operators": (rank.host, ~rank.annotation & ~loading),
+    }
+    found = np.zeros((len(lane), len(n.HOST_CAUSES)), np.int64)
+    rest = n.HOST_CAUSES.index("python" if rank.has_python else "unrecorded")
+    empty = np.empty(0, np.int64)
+    for number, thread in enumerate(threads.tolist()):
+        here = np.flatnonzero(lane == number)
+        begun, ended = np.minimum(since, until)[here], until[here]
+        covered, explained = intervals.union(empty, empty), np.zeros(len(here), np.int64)
+        for cause, (calls, chosen) in rows.items():
+            own = chosen & (tracks(calls) == thread)
+            covered = intervals.join(covered, intervals.union(calls.start[own], calls.end[own]))
+            reached = intervals.within(covered, begun, ended)
+            found[here, n.HOST_CAUSES.index(cause)] = reached - explained
+            explained = reached
+        found[here, rest] = ended - begun - explained
+    return found
+
+
+def _cold(rank: GraphInput) -> tuple[Rows, Mask]:
+    """All calls of the runtime but those that wait, and which of them are cold."""
+    rows = joined([rank.launches, rank.runtime])
+    launched = pc.index_in(pa.array(rank.launches.correlation), pa.array(rank.work.correlation))
+    at = launched.fill_null(-1).to_numpy()
+    kernel = np.full(len(rows), -1, np.int64)
+    kernel[: len(at)] = np.where(rank.launches.correlation >= 0, np.append(rank.work.name, -1)[at], -1)
+    return rows, cold_calls(
+        rows.name.astype(np.int64),
+        kernel,
+        rows.start,
+        rows.end - rows.start,
+        rows.matching(f"^{ALLOCATES.pattern}"),
+        rows.matching(f"^(?:{LOADS.pattern})"),
+        rank.windows[1][1] if len(rank.windows) > 1 else None,
+    )
 
 
 def within(rows: Rows, chosen: Mask, threads: Int64, lane: Int64, since: Int64, until: Int64) -> Int64:

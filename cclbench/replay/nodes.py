@@ -19,6 +19,9 @@ KINDS = ("host", "compute", "copy", "arrival", "transfer", "meeting")
 """What a node is: a point of a host thread, work of the device, a collective's two halves, its rendezvous."""
 HOST, COMPUTE, COPY, ARRIVAL, TRANSFER, RENDEZVOUS = range(len(KINDS))
 
+HOST_CAUSES = ("cold_start", "allocation", "loader", "sync", "launch", "operators", "python", "unrecorded")
+"""What a launching thread does between two points, the columns of `Nodes.held`; of two at once the first."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nodes:
@@ -27,9 +30,10 @@ class Nodes:
     A node starts at the latest of: the node before it in its lane ends + `gap`; `feeder` (a host node,
     −1 for none) + `feed_lag`; and the sources of its edges + their lags.  It takes `dur`, of which it may
     have taken `slack` less: a transfer that had ended when it was awaited.  Of a CPU-only rank's gaps `busy`
-    ns are operators, of those of a thread that launches `loading` ns are in a data loader.  `hosted` are
-    copies between host and device.  `start` and `end` are as measured, `call` a code into the graph's
-    collectives, `category` and `name` codes of words; −1 for none.
+    ns are operators; `held` divides the gaps of a thread that launches by what it does, ns, shape
+    (nodes, len(HOST_CAUSES)).  `doubt` ns of `feed_lag` and `gap` are a delay that nothing in the trace
+    explains.  `direction` is a copy's, an index into `tables.DIRECTIONS`.  `start` and `end` are as
+    measured, `call` a code into the graph's collectives, `category` and `name` codes of words; −1 for none.
     """
 
     rank: npt.NDArray[np.int32]
@@ -41,8 +45,9 @@ class Nodes:
     dur: Int64
     slack: Int64
     busy: Int64
-    loading: Int64
-    hosted: Mask
+    held: Int64
+    doubt: Int64
+    direction: Int8
     feeder: Int64
     feed_lag: Int64
     call: Int64
@@ -61,12 +66,13 @@ class Nodes:
 
 def blank(count: int, **columns: object) -> Nodes:
     """So many nodes with those columns; the others are −1, and times 0."""
-    types = {"rank": np.int32, "kind": np.int8, "hosted": np.bool_}
-    zero = ("gap", "dur", "slack", "busy", "loading", "hosted", "feed_lag", "start", "end")
+    types = {"rank": np.int32, "kind": np.int8, "direction": np.int8}
+    zero = ("gap", "dur", "slack", "busy", "held", "doubt", "feed_lag", "start", "end")
     arrays: dict[str, npt.NDArray[Any]] = {}
     for f in fields(Nodes):
         value = columns.pop(f.name, 0 if f.name in zero else -1)
-        arrays[f.name] = np.broadcast_to(np.asarray(value, types.get(f.name, np.int64)), (count,)).copy()
+        shape = (count, len(HOST_CAUSES)) if f.name == "held" else (count,)
+        arrays[f.name] = np.broadcast_to(np.asarray(value, types.get(f.name, np.int64)), shape).copy()
     assert not columns, columns  # noqa: S101  (a defect of ours)
     return Nodes(**arrays)
 
@@ -113,3 +119,5 @@ class Part:
     edges: Edges
     inferred: Counter[str]
     traced: Counter[str] = field(default_factory=Counter)
+    assumed: Edges = field(default_factory=Edges)
+    """Those of the edges that no row shows."""

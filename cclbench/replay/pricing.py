@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cclbench.classify import bus_factor
-from cclbench.errors import InputError, UsageError
+from cclbench.errors import InputError
 from cclbench.hardware import catalog
 from cclbench.hardware.collectives import Prediction, Refusal, price
 from cclbench.hardware.collectives.p2p import PAIRS
@@ -65,15 +65,6 @@ def ratios(
         found = _transfers(graph, change, machine, groups, library_version, regrouped or {}, found)
     if change.accelerator is not None:
         found = _accelerator(graph, change.accelerator, machine, precision, found)
-    for rank, factor in change.compute.items():
-        # what CPU-only ranks compute lies in the gaps of their host nodes, which have no other time
-        chosen = (graph.nodes.kind == n.COMPUTE) | (graph.nodes.busy > 0)
-        if rank is not None:
-            if rank not in {r.rank for r in graph.windowed}:
-                raise UsageError(f"the replay has no rank {rank}")
-            chosen &= graph.nodes.rank == rank
-        for array in (found.expected, found.low, found.high):
-            array[chosen] *= factor
     return _loose(graph, found)
 
 
@@ -91,12 +82,9 @@ def idle(
     found: dict[str, str] = {}
     for key in change.settings:
         tier, _, what = key.partition(".")
-        if key == "accelerator" or key.endswith("compute"):
-            rank = int(what.partition(".")[0]) if tier == "rank" else None
-            here = (nodes.kind == n.COMPUTE) | (nodes.busy > 0)
-            if not (here & ((nodes.rank == rank) | (rank is None))).any():
-                alone = f"rank {rank} computes nothing"
-                found[key] = "no rank of the replay computes" if rank is None else alone
+        if key == "accelerator":
+            if not ((nodes.kind == n.COMPUTE) | (nodes.busy > 0)).any():
+                found[key] = "no rank of the replay computes"
         elif not several and key not in change.changes:  # those say so themselves
             found[key] = "the run has no collectives"
         elif tier in TIERS and not tiers & {tier, None}:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,6 +20,19 @@ from cclbench.replay.windows import Pace
 
 STAGE = ("tp", "cp", "ep")
 """Dimensions whose transfers are part of what a stage does with a micro-batch."""
+
+
+def scaled(found: Ratios, effects: Sequence[Effect]) -> Ratios:
+    """Ratios with those of the settings, and what they rest on."""
+    for scale in (effect.scale for effect in effects):
+        if scale is not None:
+            found = replace(
+                found,
+                expected=found.expected * scale.expected,
+                low=found.low * scale.low,
+                high=found.high * scale.high,
+            )
+    return replace(found, basis=(*(note for effect in effects for note in effect.notes), *found.basis))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,20 +53,6 @@ class Relaid:
                 for dimension, factor in own.items():
                     total[dimension] = total.get(dimension, 1.0) * factor
         return regrouped(self.groups, self.dimensions, self.change, payload, repeats)
-
-    def scaled(self, found: Ratios) -> Ratios:
-        """Ratios with those of the settings, and what they rest on."""
-        for scale in (effect.scale for effect in self.effects):
-            if scale is not None:
-                found = replace(
-                    found,
-                    expected=found.expected * scale.expected,
-                    low=found.low * scale.low,
-                    high=found.high * scale.high,
-                )
-        return replace(
-            found, basis=(*(note for effect in self.effects for note in effect.notes), *found.basis)
-        )
 
     @property
     def added(self) -> tuple[Added, ...]:

@@ -7,8 +7,8 @@ scale_out=infiniband-ndr       another fabric of the catalog
 system=dgx-h200                another machine of the catalog
 accelerator=nvidia-h200-sxm    another accelerator, same network
 collective.all_reduce=tree     another algorithm
-rank.3.compute=x0.9            compute takes 0.9 of its time on rank 3; compute=x0.9: on all ranks
-host=x0.5, straggler=none      and others, each a file of `changes`
+rank[3].kernels.time=x0.9      kernels take 0.9 of their time on rank 3 (`replay.selection`)
+overlap=off, buckets=4         and others, each a file of `changes`
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cclbench.errors import UsageError, near
 from cclbench.hardware import catalog
 from cclbench.hardware.collectives import ALGORITHMS
 from cclbench.machine import Tier
-from cclbench.replay.change import CHANGES, amount_of, factor_of
+from cclbench.replay.change import CHANGES, SELECTING, amount_of, factor_of, named
 from cclbench.schema import COLLECTIVE_KINDS
 
 TIERS: Final[tuple[Tier, ...]] = ("scale_up", "scale_out")
@@ -37,10 +37,16 @@ KEYS: Final = {
     "system": ("dgx-h200", "another machine of the catalog"),
     "accelerator": ("h200", "another accelerator of the catalog, on the same network"),
     "collective.<kind>": ("tree", "another algorithm of that kind of collectives"),
-    "compute": ("x0.9", "kernels take so many times as long on all ranks"),
-    "rank.<N>.compute": ("x0.9", "kernels take so many times as long on rank N"),
 }
 """Examples of values, and what each sets; others are registered (`CHANGES`)."""
+RENAMED: Final = {
+    "compute": "kernels.time",
+    "host": "host.time",
+    "loader": "host[loader].time=0",
+    "copies": "copies.bandwidth",
+    "straggler": "kernels.time=median",
+}
+"""Keys of earlier versions, and what takes their place."""
 _MOST_DOUBLINGS: Final = 16
 
 
@@ -64,7 +70,6 @@ class Scenario:
     system: str | None = None
     accelerator: str | None = None
     algorithm: dict[str, str] = field(default_factory=dict)
-    compute: dict[int | None, float] = field(default_factory=dict)
     changes: dict[str, Any] = field(default_factory=dict)
     """Values of the registered changes, by their keys."""
 
@@ -83,7 +88,6 @@ class Scenario:
             *(["system"] if self.system else []),
             *(["accelerator"] if self.accelerator else []),
             *(f"collective.{kind}" for kind in self.algorithm),
-            *("compute" if rank is None else f"rank.{rank}.compute" for rank in self.compute),
             *self.changes,
         )
 
@@ -105,9 +109,8 @@ def scenario(texts: Sequence[str], label: str | None = None) -> Scenario:
     """The scenario of these settings together; `UsageError` for one that means nothing."""
     found = Scenario(label or ", ".join(texts))
     for text in texts:
-        key, separator, value = text.partition("=")
-        key, value = key.strip(), value.strip()
-        if not separator or not value:
+        key, value = key_and_value(text)
+        if not value:
             raise UsageError(f"{text!r} is not KEY=VALUE", hint=f"keys: {', '.join([*KEYS, *CHANGES])}")
         more = _changed(found, key, value)
         if len(more.settings) == len(found.settings):
@@ -116,10 +119,28 @@ def scenario(texts: Sequence[str], label: str | None = None) -> Scenario:
     return found
 
 
+def key_and_value(text: str) -> tuple[str, str]:
+    """The two sides of KEY=VALUE; no value where there is none.  Conditions of a key may hold a `=`."""
+    key, _, value = text.rpartition("=") if "]" in text else text.partition("=")
+    return key.strip(), value.strip()
+
+
+def split_settings(text: str) -> list[str]:
+    """Settings that commas separate, but for commas within brackets, as of names and groups."""
+    found, depth = [""], 0
+    for character in text:
+        depth += (character == "[") - (character == "]" and depth > 0)
+        if character == "," and not depth:
+            found.append("")
+        else:
+            found[-1] += character
+    return found
+
+
 def sweep(text: str) -> Iterator[tuple[float, str]]:
     """The factors of KEY=xA..xB, each twice the one before, and the setting of each."""
-    key, _, value = text.partition("=")
-    match = _SWEEP.fullmatch(value.strip())
+    key, value = key_and_value(text)
+    match = _SWEEP.fullmatch(value)
     if match is None:
         raise UsageError(f"{text!r} is not KEY=xA..xB", hint="such as scale_out.bandwidth=x0.25..x8")
     low, high = (factor_of(text, match[i]) for i in (1, 2))
@@ -128,9 +149,9 @@ def sweep(text: str) -> Iterator[tuple[float, str]]:
         raise UsageError(f"{text!r}: xA must be less than xB, and xB at most {most} times xA")
     factor = low
     while factor < high * 0.999:
-        yield factor, f"{key.strip()}=x{factor:g}"
+        yield factor, f"{key}=x{factor:g}"
         factor *= 2
-    yield high, f"{key.strip()}=x{high:g}"
+    yield high, f"{key}=x{high:g}"
 
 
 def _changed(found: Scenario, key: str, value: str) -> Scenario:
@@ -152,12 +173,11 @@ def _changed(found: Scenario, key: str, value: str) -> Scenario:
         if value not in ALGORITHMS:
             raise UsageError(f"{key}={value}: there is no algorithm {value!r}", hint=near(value, ALGORITHMS))
         return replace(found, algorithm=found.algorithm | {what: value})
-    rank = re.fullmatch(r"rank\.(\d{1,9})\.compute", key)
-    if rank or key == "compute":
-        of = int(rank[1]) if rank else None
-        return replace(found, compute=found.compute | {of: factor_of(f"{key}={value}", value)})
-    if key in CHANGES:
-        return replace(found, changes=found.changes | {key: CHANGES.get(key).read(f"{key}={value}", value)})
+    old = re.sub(r"^rank\.(\d{1,9})\.compute$", r"rank[\1].kernels.time", key)
+    if key in RENAMED or old != key:
+        raise UsageError(f"{key} is no setting any more", hint=f"it is now {RENAMED.get(key, old)}")
+    if SELECTING.fullmatch(key) or key in CHANGES:
+        return replace(found, changes=found.changes | {key: named(key).read(f"{key}={value}", value)})
     raise UsageError(f"{key!r} is nothing that can be set", hint=near(key, [*KEYS, *CHANGES]))
 
 

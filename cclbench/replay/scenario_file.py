@@ -13,7 +13,7 @@ from cclbench.destination import write_whole
 from cclbench.diagnostics import Path as Place
 from cclbench.errors import CclbenchError, InputError
 from cclbench.json_schema import departures, packaged_schema
-from cclbench.replay.scenario import Scenario, scenario
+from cclbench.replay.scenario import Scenario, key_and_value, scenario
 from cclbench.text import listed
 from cclbench.yaml_file import Document
 
@@ -65,12 +65,12 @@ def write_scenario(found: Scenario, path: Path, description: str | None = None) 
     """The scenario as a file that `read_scenario` reads; `InputError` where it sets nothing."""
     if not found.texts:
         raise InputError(f"{found.label}: sets nothing, so there is no file of it", where=str(path))
-    settings = (text.partition("=") for text in found.texts)
+    settings = map(key_and_value, found.texts)
     lines = [
         f"name: {_quoted(found.label)}",
         *([f"description: {_quoted(description)}"] if description else []),
         "set:",
-        *(f"  {key}: {_quoted(value)}" for key, _, value in settings),
+        *(f"  {_quoted(key)}: {_quoted(value)}" for key, value in settings),
     ]
     write_whole("\n".join(lines) + "\n", path)
 

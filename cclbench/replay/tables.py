@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.intervals import Int64, Mask
+from cclbench.normalize.host_calls import ALLOCATES, LOADS
 from cclbench.normalize.steps import choose_windows
 from cclbench.record.manifest import Clock
 from cclbench.record.run import Rank, Run
@@ -30,8 +31,10 @@ _COLUMNS = (
 _ARRAYS: Final[dict[str, Any]] = {
     **dict.fromkeys(("start", "end", "correlation", "step", "row", "blocks"), np.int64),
     **dict.fromkeys(("lane", "name", "category"), np.int32),
-    **dict.fromkeys(("copy", "hosted"), np.bool_),
+    "copy": np.bool_,
+    "direction": np.int8,
 }
+DIRECTIONS: Final = ("h2d", "d2h", "d2d", "p2p")
 UNTOLD: Final = -(1 << 62)
 """A time that no row tells."""
 STREAM_WAIT, EVENT_SYNC, STREAM_SYNC, CONTEXT_SYNC = range(4)
@@ -51,8 +54,8 @@ class Rows:
     """Rows of one kind or several, in order of start; arrays of shape (rows,), −1 for unknown.
 
     `lane` numbers the (device, track) pairs in `lanes`; `name` and `category` are codes into `names`
-    and `categories`; `row` is the collectives table's row; `blocks` a kernel's grid; `hosted` are copies
-    between host and device; times in ns.
+    and `categories`; `row` is the collectives table's row; `blocks` a kernel's grid; `direction` a copy's,
+    an index into `DIRECTIONS`; times in ns.
     """
 
     start: Int64
@@ -65,7 +68,7 @@ class Rows:
     row: Int64
     blocks: Int64
     copy: Mask
-    hosted: Mask
+    direction: npt.NDArray[np.int8]
     names: tuple[str, ...]
     categories: tuple[str, ...]
     lanes: tuple[tuple[int, int], ...]
@@ -146,6 +149,10 @@ class GraphInput:
     work: Rows
     launches: Rows
     syncs: Rows
+    runtime: Rows
+    """Other calls of the runtime that allocate or free memory, or load code."""
+    has_python: bool
+    """Whether calls of Python are recorded."""
     host: Rows
     computing: Mask
     """Which rows of `host` are operators at work, no waiting call and no wrapper."""
@@ -209,6 +216,8 @@ def _rank(files: Rank, rank: int, clock: _Clock) -> GraphInput:
         work=work,
         launches=_read(files, ("launch",), clock, of_call),
         syncs=_read(files, ("sync",), clock, of_call, side="host"),
+        runtime=_runtime(files, clock, of_call),
+        has_python=next(iter(files.events(("python",), ("start_ns",))), None) is not None,
         host=host,
         computing=computing & ~annotation,
         annotation=annotation,
@@ -220,6 +229,12 @@ def _rank(files: Rank, rank: int, clock: _Clock) -> GraphInput:
         processors=files.facts.sm_count,
         stated=_stated(files, clock),
     )
+
+
+def _runtime(files: Rank, clock: _Clock, of_call: Mapping[int, int]) -> Rows:
+    """Calls of the runtime that allocate or free memory, or load code."""
+    calls = _read(files, ("other",), clock, of_call, side="host")
+    return calls.at(calls.matching(f"^(?:{ALLOCATES.pattern}|{LOADS.pattern})"))
 
 
 def _stated(files: Rank, clock: _Clock) -> Syncs | None:
@@ -325,9 +340,10 @@ def _batch(
         row=row,
         blocks=batch["blocks"].fill_null(-1).to_numpy(),
         copy=np.full(len(batch), kind in ("copy", "memset")),
-        hosted=pc.is_in(batch["copy_direction"].cast(pa.string()), pa.array(["h2d", "d2h"])).to_numpy(
-            zero_copy_only=False
-        ),
+        direction=pc.index_in(batch["copy_direction"].cast(pa.string()), pa.array(DIRECTIONS))
+        .fill_null(-1)
+        .to_numpy()
+        .astype(np.int8),
         names=tuple(batch["name"].dictionary.to_pylist()),
         categories=tuple(batch["category"].dictionary.to_pylist()),
         lanes=tuple((int(devices[p // len(tracks)]), int(tracks[p % len(tracks)])) for p in pairs.tolist()),

@@ -18,6 +18,8 @@ PROMPT_NS: Final = 30_000
 """A stream that waits for another's event starts within this much after it."""
 RESUMED_NS: Final = 1_000_000
 """A thread that waits for another goes on within this much after it."""
+_NEVER_NS: Final = 1 << 59
+"""What ends so much later has no end in the trace."""
 IDLE_NS: Final = 50_000
 """Stretches without a row that are shorter are the thread's own."""
 TOLERANCE_NS: Final = 1_000
@@ -164,12 +166,13 @@ def other_lane(rows: Issued, wanted: Int64, grain: int) -> Int64:
     return whole
 
 
-def handed_over(thread: Int64, start: Int64, end: Int64) -> tuple[Int64, Int64]:
+def handed_over(thread: Int64, start: Int64, end: Int64, turns: Mask) -> tuple[Int64, Int64]:
     """Which idle stretches end with another thread's pause: pairs (stretch that pauses, stretch that ends).
 
     Threads that work in turns hand over: one's stretch begins shortly before another's ends.  Stretches of
-    all threads, shape (stretches,); a stretch that begins within the other's, up to RESUMED_NS before its
-    end, and on another thread, is the one that released it.
+    all threads, numbered from 0, shape (stretches,); a stretch that begins within the other's, up to
+    RESUMED_NS before its end, and on another thread, is the one that released it; of two threads that take
+    `turns`, shape (threads, threads), however long before its end.
     """
     order = np.argsort(start, kind="stable")
     place = np.searchsorted(start[order], end, side="right") - 1
@@ -178,7 +181,8 @@ def handed_over(thread: Int64, start: Int64, end: Int64) -> tuple[Int64, Int64]:
         candidate = order[np.maximum(place, 0)] if len(order) else place
         fits = (found < 0) & (place >= 0)
         fits &= (thread[candidate] != thread) & (start[candidate] >= start)
-        fits &= end - start[candidate] <= RESUMED_NS
+        patience = np.where(turns[thread, thread[candidate]], _NEVER_NS, RESUMED_NS)
+        fits &= end - start[candidate] <= patience
         found = np.where(fits, candidate, found)
         place = place - 1
     resumed = np.flatnonzero(found >= 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from cclbench.intervals import Int64, Mask
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
 from cclbench.replay.tables import Windowed
+
+_LEAST_STEPS: Final = 3
+"""Closed steps of each rank from which on those but the first tell how a job goes on."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,7 +123,12 @@ class Pace:
         for i in shared:
             own.setdefault(found[i].rank, []).append(i)
         self.ranks = {rank: (len(each), int(length[each].sum()), each[-1]) for rank, each in own.items()}
+        self.firsts = {rank: each[0] for rank, each in own.items()}
         self.begun = {rank: begins[each] for rank, each in own.items()}
+        self.numbers = {
+            rank: np.array([-1 if found[i].step is None else found[i].step for i in each], np.int64)
+            for rank, each in own.items()
+        }
         self.done = {rank: self.ends[each] for rank, each in own.items()}
 
     def step(self, start: Int64, end: Int64, ranks: Collection[int] | None = None) -> float:
@@ -132,6 +141,22 @@ class Pace:
             if ranks is None or rank in ranks
         )
         return self.step_ns * (max(new, 1.0) / old)
+
+    def saved_after_first(self, start: Int64, end: Int64) -> float | None:
+        """What a step but the first is shorter in such a replay, ns; None of fewer than three steps.
+
+        What came before the capture made the first step what it is, and no change can reach that.
+        """
+        if min(count for count, _, _ in self.ranks.values()) < _LEAST_STEPS:
+            return None
+        later = bounds(self.windows, start, end)[1] - self.ends
+        old, new = [], []
+        for rank, (count, _, last) in self.ranks.items():
+            first = self.firsts[rank]
+            length = int(self.done[rank][-1] - self.done[rank][0])
+            old.append(length / (count - 1))
+            new.append((length + int(later[last] - later[first])) / (count - 1))
+        return max(old) - max(new)
 
     def since(self, graph: Graph, start: Int64) -> Int64:
         """How long before each node begins the windows of its rank had begun, one behind the other without a
@@ -146,6 +171,17 @@ class Pace:
             breaks = np.append(True, begun[1:] > self.done[rank][:-1])
             opened = begun[np.maximum.accumulate(np.where(breaks, np.arange(len(begun)), 0))]
             found[own] = np.where(here, start[own] - opened[place], -1)
+        return found
+
+    def steps(self, graph: Graph, start: Int64) -> Int64:
+        """The step in whose window each node begins, −1 outside of all, shape (nodes,)."""
+        nodes = graph.nodes
+        found = np.full(len(nodes), -1, np.int64)
+        for rank, begun in self.begun.items():
+            own = np.flatnonzero(nodes.rank == rank)
+            place = np.searchsorted(begun, start[own], side="right") - 1
+            here = (place >= 0) & (start[own] < self.done[rank][place])
+            found[own] = np.where(here, self.numbers[rank][place], -1)
         return found
 
     def inside(self, graph: Graph, since: Int64) -> Mask:

@@ -35,7 +35,8 @@ from cclbench.errors import CclbenchError
 from cclbench.hardware import catalog
 from cclbench.record.run import Run
 from cclbench.replay.change import CHANGES
-from cclbench.replay.scenario import KEYS
+from cclbench.replay.scenario import KEYS, key_and_value
+from cclbench.replay.selection import MEASURES, words_of
 from cclbench.schema import COLLECTIVE_KINDS
 
 SOURCES: Final = (
@@ -133,7 +134,27 @@ def setting(chance: Chance) -> str:
     drawn = value(chance, forms[key][0])
     if key == "schedule" and not chance.slips(0.3):
         drawn = "{folder}/steps.yaml"
-    return f"{key.replace('<N>', number(chance) or '0')}={drawn}"
+    return f"{narrowed(chance, key)}={drawn}"
+
+
+def narrowed(chance: Chance, key: str) -> str:
+    """A key that selects nodes, by rank, step and conditions; any other as it is."""
+    noun, _, measure = key.partition(".")
+    if noun not in MEASURES:
+        return key
+    prefix = ""
+    if chance.random() < 0.3:
+        prefix += f"rank[{chance.choice(('0', '1', '0-3', '0+2', number(chance), '3-1'))}]."
+    if chance.random() < 0.2:
+        prefix += f"step[{chance.choice(('0', '1', '0:4', number(chance), '5:5'))}]."
+    conditions = []
+    if chance.random() < 0.5:
+        known = [*words_of(noun)]
+        conditions.append("+".join(chance.choice(known) for _ in range(chance.choice((1, 1, 2)))))
+    if chance.random() < 0.3:
+        conditions.append(chance.choice(("name~gemm", "name~.", "name~(", "group=0-1|0-7", "group=", *WORDS)))
+    where = f"[{'&'.join(conditions)}]" if conditions else ""
+    return f"{prefix}{noun}{where}.{measure}"
 
 
 def of(chance: Chance, runs: list[str]) -> str:
@@ -175,7 +196,7 @@ def whatif(chance: Chance, runs: list[str], _: Path) -> list[str]:
         for _ in range(chance.choice((1, 2))):
             words += ["--scenario", ",".join(settings(chance))]
     if how > 0.85:
-        key = setting(chance).split("=")[0]
+        key = key_and_value(setting(chance))[0]
         low, high = (number(chance), number(chance)) if chance.slips(0.5) else ("0.5", "8")
         words += ["--sweep", f"{key}=x{low}..x{high}"]
     if chance.random() < 0.2:

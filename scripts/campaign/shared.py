@@ -97,7 +97,7 @@ COMMANDS = {
     "compare": Command("compare {run} {other} --jobs {jobs} -o out.html -q", "out.html"),
     "timeline": Command("timeline {run} --jobs {jobs} -o out.svg", "out.svg"),
     "open": Command("open {run} --jobs {jobs} -o out.json", "out.json"),
-    "whatif": Command("whatif source --set compute=x0.9 --jobs {jobs} -q"),
+    "whatif": Command("whatif source --set kernels.time=x0.9 --jobs {jobs} -q"),
     "contribute": Command(
         "contribute card.yaml --traces source --scripts scripts --licence Apache-2.0 --no-input --allow-gaps"
         " --collection out --jobs {jobs} -q",

@@ -27,7 +27,7 @@ def test_a_round_trip_through_all_tools(store: Path) -> None:
         assert (await answer(client, "ops", run=runs[0], by="category"))["all_rows"] > 1
         told = await answer(client, "compare", runs=runs)
         assert "slower" in told["versus"][0]["words"]
-        half = await answer(client, "whatif", run=runs[0], settings=["compute=x0.5"])
+        half = await answer(client, "whatif", run=runs[0], settings=["kernels.time=x0.5"])
         assert half["rows"]
 
     session(store, asks)
@@ -71,7 +71,7 @@ def test_an_offset_that_no_page_begins_at_is_refused(store: Path) -> None:
             "explain": {"name": "time.step"},
             "sql": {"run": run, "query": "SELECT * FROM steps"},
             "ops": {"run": run},
-            "whatif": {"run": run, "settings": ["compute=x0.5"]},
+            "whatif": {"run": run, "settings": ["kernels.time=x0.5"]},
             "compare": {"runs": both},
         }
         tools = (await client.list_tools()).tools

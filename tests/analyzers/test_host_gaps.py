@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hand_made import a_rank, compute, event, main, values, window
 
-from cclbench.analyzers.view.host_gaps import HELD, RESTART_NS
+from cclbench.analyzers.view.host_gaps import CAUSES
 from cclbench.analyzers.view.rank_view import RankView
 
 NS = 1e-9
-US = 1_000
+US, MS = 1_000, 1_000_000
 THREAD, OTHER = 1, 2
 
 
@@ -25,17 +25,23 @@ def launched(start: int, end: int, correlation: int) -> dict[str, Any]:
 
 
 def held(rank: RankView) -> dict[str, float]:
-    """ns by what held the host, of those that are not 0."""
+    """ns by what drained the queue, of those that are not 0."""
     found = [value for value in values(rank, "time.idle_host_by") if value.category and value.stat is None]
-    assert [value.category for value in found] == list(HELD)
+    assert [value.category for value in found] == list(CAUSES)
     assert sum(value.value or 0 for value in found) == pytest.approx(main(rank, "time.idle_host"))
     assert main(rank, "time.idle_host_by") == main(rank, "time.idle_host")
     return {value.category or "": round((value.value or 0) / NS) for value in found if value.value}
 
 
-def before_launch(rank: RankView) -> int:
-    (found,) = [value for value in values(rank, "time.idle_host_by") if value.stat == "before_launch"]
-    return round((found.value or 0) / NS)
+def after_wait(rank: RankView) -> dict[str, int]:
+    """ns that follow a wait in the gaps that it began, by what the host did then."""
+    found = [value for value in values(rank, "time.idle_host_by") if value.category and value.stat]
+    assert {value.category for value in found} <= {"sync"}
+    return {
+        (value.stat or "").removeprefix("then_"): round((value.value or 0) / NS)
+        for value in found
+        if value.value
+    }
 
 
 def a_gap(*rows: dict[str, Any], begins: int = 100, launch: int = 180, ends: int = 200) -> RankView:
@@ -47,76 +53,139 @@ def a_gap(*rows: dict[str, Any], begins: int = 100, launch: int = 180, ends: int
 
 def test_each_instant_goes_to_what_the_thread_does_then() -> None:
     rows = [
-        host("annotation", 90, 120, "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"),
+        host("annotation", 101, 120, "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"),
         host("other", 115, 130, "cudaMalloc"),
         host("sync", 128, 140, "cudaDeviceSynchronize"),
         host("op", 135, 160, "aten::mm"),
         host("launch", 158, 165, "cudaMemsetAsync"),
-        host("python", 165, 180, "train.py(1): step"),
+        host("python", 165, 178, "train.py(1): step"),
         host("op", 100, 180, "aten::elsewhere", OTHER),
     ]
     assert held(a_gap(*rows)) == {
-        "loading": 20,
-        "allocation": 10,
-        "synchronization": 10,
+        "loader": 14,
+        "allocation": 15,
+        "sync": 10,
         "launch": 7 + 20,
         "operators": 18,
-        "elsewhere": 15,
+        "python": 13,
+        "unrecorded": 1 + 2,
     }
 
 
-def test_what_held_the_host_is_a_mean_over_steps() -> None:
-    """The launch of the second kernel, 180 to 200, and 80 ns before it, of which the first step has 50."""
+def test_what_drained_the_queue_is_a_mean_over_steps() -> None:
+    """A gap of 100 to 200 that a wait began, of which the first step has 50."""
     kernels = [compute(0, 100, correlation=1), compute(200, 250, correlation=2)]
     calls = [launched(0, 5, 1), launched(180, 190, 2), host("sync", 70, 102, "cudaStreamSynchronize")]
     rank = a_rank([*kernels, *calls], [window(0, 150, 1), window(150, 250, 2)])
-    assert held(rank) == {"synchronization": 32 / 2, "elsewhere": 48 / 2, "launch": 20 / 2}
-    assert before_launch(rank) == 100 / 2
+    assert held(rank) == {"sync": 100 / 2}
+    assert after_wait(rank) == {"launch": 20 / 2, "unrecorded": 78 / 2}
     steps = {v.step: v.value for v in values(rank, "time.idle_host_by") if v.step}
     assert steps == pytest.approx({1: 50 * NS, 2: 50 * NS})
 
 
 def test_what_other_threads_do_does_not_count() -> None:
     assert held(a_gap(host("sync", 90, 180, "cudaStreamSynchronize", OTHER))) == {
-        "elsewhere": 80,
+        "unrecorded": 80,
         "launch": 20,
     }
 
 
-def test_a_gap_after_a_wait_is_the_waits_up_to_its_length() -> None:
-    waited = host("sync", 70, 102, "cudaStreamSynchronize")
-    rank = a_gap(waited)
-    # The wait took 32 ns: from 100 on as much is its own, the rest is not.
-    assert held(rank) == {"synchronization": 32, "elsewhere": 80 - 32, "launch": 20}
-    assert before_launch(rank) == 100
-
-
-def test_a_gap_after_a_wait_is_the_waits_up_to_a_restart() -> None:
-    begins, ends = 1000 * US, 2000 * US
-    waited = host("sync", 100 * US, begins + 1 * US, "cudaDeviceSynchronize")
-    rank = a_gap(waited, begins=begins, launch=ends, ends=ends)
-    own = 200 * US + 1 * US
-    assert held(rank) == {"synchronization": own, "elsewhere": 1000 * US - own}
-    assert before_launch(rank) == 200 * US == RESTART_NS
-
-
-def test_loading_and_allocation_go_before_a_wait() -> None:
+def test_a_gap_that_a_wait_began_is_the_wait_s_whatever_the_host_did_then() -> None:
+    """1 ms after the last wait of the device the host loads, allocates and computes."""
     rows = [
-        host("sync", 10, 101, "cudaStreamSynchronize"),
+        host("sync", 70, 102, "cudaStreamSynchronize"),
         host("op", 110, 150, "enumerate(DataLoader)#next"),
         host("other", 160, 165, "hipMalloc"),
+        host("op", 165, 300 * US, "aten::mm"),
     ]
-    assert held(a_gap(*rows)) == {
-        "loading": 40,
+    rank = a_gap(*rows, launch=1 * MS, ends=1 * MS + 20)
+    assert held(rank) == {"sync": 1 * MS + 20 - 100}
+    rest = 1 * MS - 102 - 40 - 5 - (300 * US - 165)
+    assert after_wait(rank) == {
+        "loader": 40,
         "allocation": 5,
-        "synchronization": 80 - 45,
+        "operators": 300 * US - 165,
         "launch": 20,
+        "unrecorded": rest,
     }
 
 
-def test_a_copy_from_pageable_memory_is_a_wait() -> None:
-    copied = host("launch", 60, 104, "cudaMemcpyAsync")
-    assert held(a_gap(copied)) == {"synchronization": 44, "elsewhere": 80 - 44, "launch": 20}
+def copy(start: int, end: int, correlation: int, name: str, direction: str) -> dict[str, Any]:
+    return event(
+        "copy",
+        start,
+        end,
+        name=name,
+        side="device",
+        copy_direction=direction,
+        correlation=correlation,
+        device=0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "name", "direction", "waits"),
+    [
+        ("cudaMemcpyAsync", "Memcpy DtoH (Device -> Pageable)", "d2h", True),
+        ("hipMemcpyWithStream", "CopyDeviceToHost", "d2h", True),
+        ("cudaMemcpy", "Memcpy DtoH (Device -> Pinned)", "d2h", True),
+        ("cudaMemcpyAsync", "Memcpy DtoH (Device -> Pinned)", "d2h", False),
+        ("cudaMemcpyAsync", "Memcpy DtoD (Device -> Device)", "d2d", False),
+        ("cudaMemcpy", "Memcpy DtoD (Device -> Device)", "d2d", False),
+    ],
+)
+def test_a_copy_is_a_wait_where_it_blocks(call: str, name: str, direction: str, waits: bool) -> None:
+    """The device ends a kernel and the copy at 100; the copy's call returns at 102."""
+    rows = [copy(95, 100, 3, name, direction), host("launch", 60, 102, call, correlation=3)]
+    found = held(a_gap(*rows))
+    assert found == ({"sync": 100} if waits else {"launch": 2 + 20, "unrecorded": 78})
+
+
+def test_a_wait_for_what_was_launched_before_the_capture_is_no_sync() -> None:
+    """The host waits from before its first launch on; nothing of the capture runs meanwhile."""
+    rows = [
+        host("sync", 0, 900, "cudaStreamSynchronize"),
+        compute(50, 60, correlation=8, track=9),
+        launched(45, 46, 8) | {"track": OTHER},
+        compute(1000, 1050, correlation=1),
+        launched(950, 955, 1),
+    ]
+    assert held(a_rank(rows, [window(50, 1050)])) == {"capture": 940}
+
+
+def test_the_first_row_of_a_stream_that_begins_long_after_its_launch_waits_for_what_came_before() -> None:
+    """Its call returns at 115; 1 ms later at most a row begins for its launch's sake."""
+    rows = [
+        compute(0, 100, correlation=1),
+        launched(0, 5, 1),
+        compute(8 * MS, 9 * MS, correlation=2, track=9),
+        launched(110, 115, 2),
+    ]
+    assert held(a_rank(rows, [window(0, 9 * MS)])) == {
+        "capture": 8 * MS - 115 - 1 * MS,
+        "unrecorded": 10,
+        "launch": 5 + 1 * MS,
+    }
+    same = [*rows[:2], rows[2] | {"track": 7}, rows[3]]
+    assert held(a_rank(same, [window(0, 9 * MS)])) == {
+        "unrecorded": 10 + 8 * MS - 115 - 1 * MS,
+        "launch": 5 + 1 * MS,
+    }
+
+
+def test_a_first_call_that_loads_code_is_a_cold_start() -> None:
+    """One launch of ten takes 5 ms, the first of its kernel; later ones of this do not."""
+    rows, at = [compute(0, 10, correlation=0), launched(0, 5, 0)], 100
+    for number in range(1, 10):
+        length = 5 * MS if number == 3 else 5
+        name = "odd" if number in (3, 6) else "usual"
+        rows += [launched(at, at + length, number)]
+        rows += [compute(at + length, at + length + 10, correlation=number) | {"name": name}]
+        at += length + 100
+    found = held(a_rank(rows, [window(0, at)]))
+    assert found["cold_start"] == 5 * MS
+    again = [row | {"name": "odd"} if row["kind"] == "kernel" else row for row in rows]
+    assert "cold_start" not in held(a_rank(again, [window(0, at)]))
 
 
 def test_a_gap_whose_launch_came_before_is_all_launch() -> None:
@@ -130,57 +199,25 @@ def test_a_gap_whose_launch_came_before_is_all_launch() -> None:
     assert held(a_rank(rows, [window(0, 250)])) == {"launch": 50}
 
 
-def test_a_wait_that_lasts_until_the_launch_is_the_whole_gap() -> None:
-    rank = a_gap(host("sync", 10, 178, "cudaStreamSynchronize"), host("op", 178, 300, "aten::mm"))
-    assert held(rank) == {"synchronization": 80, "launch": 20}
-
-
-@pytest.mark.parametrize(("ends", "own"), [(99, 0), (100, 0), (101, 33)])
-def test_a_wait_that_ended_when_the_gap_begins_has_no_part_in_it(ends: int, own: int) -> None:
-    rank = a_gap(host("sync", 68, ends, "cudaStreamSynchronize"))
-    assert held(rank).get("synchronization", 0) == own
-
-
-def test_a_wait_that_begins_with_the_gap_has_its_length() -> None:
-    rank = a_gap(host("launch", 100, 103, "cudaMemcpy"), host("op", 90, 180, "aten::copy_"))
-    assert held(rank) == {"synchronization": 3, "operators": 77, "launch": 20}
+@pytest.mark.parametrize(("ends", "waits"), [(99, True), (100 - 1_001, False), (101, True)])
+def test_a_wait_returns_when_the_device_has_run_dry_as_far_as_clocks_agree(ends: int, waits: bool) -> None:
+    rank = a_gap(host("sync", -2_000, ends, "cudaStreamSynchronize"), launched(-3_000, -2_990, 7),
+                 compute(-2_995, -2_000, correlation=7))  # fmt: skip
+    assert ("sync" in held(rank)) == waits
 
 
 def test_a_copy_within_a_gap_is_a_launch() -> None:
     rank = a_gap(host("launch", 120, 130, "cudaMemcpyAsync"), host("op", 95, 110, "aten::Memcpy"))
-    assert held(rank) == {"operators": 10, "launch": 10 + 20, "elsewhere": 60}
+    assert held(rank) == {"operators": 10, "launch": 10 + 20, "unrecorded": 60}
 
 
 def test_a_call_that_begins_after_its_event_leaves_the_gap_to_what_went_before() -> None:
     rank = a_gap(host("op", 150, 300, "aten::mm"), launch=210)
-    assert held(rank) == {"operators": 50, "elsewhere": 50}
+    assert held(rank) == {"operators": 50, "unrecorded": 50}
 
 
-@pytest.mark.parametrize(
-    ("rows", "expected"),
-    [
-        ([], 0),
-        ([host("sync", 60, 180, "cudaDeviceSynchronize")], 100),
-        # It returns after the launch has begun.
-        ([host("sync", 60, 181, "cudaDeviceSynchronize")], 0),
-        ([host("sync", 60, 90, "cudaDeviceSynchronize", OTHER)], 0),
-        # The launch before, 0-5, was the first one after this wait; or is it this one.
-        ([host("sync", 1, 4, "cudaDeviceSynchronize")], 0),
-        ([host("sync", 2, 5, "cudaDeviceSynchronize")], 100),
-        ([host("sync", 60, 90, "cudaDeviceSynchronize"), launched(95, 97, 0)], 0),
-        ([host("sync", 60, 90, "cudaDeviceSynchronize"), launched(80, 90, 9)], 100),
-        ([host("sync", 10, 20, "cudaStreamSynchronize"), host("launch", 95, 99, "cudaMemcpyAsync")], 100),
-    ],
-)
-def test_a_gap_that_ends_with_the_first_launch_after_a_wait(
-    rows: list[dict[str, Any]], expected: int
-) -> None:
-    """Launches are of thread 1 at 0-5 and 180-190."""
-    assert before_launch(a_gap(*rows)) == expected
-
-
-def test_the_first_launch_of_a_thread_after_its_only_wait() -> None:
-    """Of two threads each holds up a gap of its own: 100-200 thread 1, 250-400 the other."""
+def test_each_thread_holds_up_gaps_of_its_own() -> None:
+    """Of two threads each holds up a gap: 100-200 thread 1, 250-400 the other."""
     rows = [
         compute(0, 100, correlation=5),
         compute(200, 250, correlation=4),
@@ -194,15 +231,13 @@ def test_the_first_launch_of_a_thread_after_its_only_wait() -> None:
         host("other", 260, 280, "cudaFree", OTHER),
         host("other", 110, 120, "cudaFree", OTHER),
     ]
-    rank = a_rank(rows, [window(0, 450)])
-    assert held(rank) == {
+    assert held(a_rank(rows, [window(0, 450)])) == {
         "allocation": 20,
-        "synchronization": 10,
+        "sync": 10,
         "launch": 20 + 20,
         "operators": 40,
-        "elsewhere": 40 + (150 - 20 - 20 - 10),
+        "unrecorded": 40 + (150 - 20 - 20 - 10),
     }
-    assert before_launch(rank) == 150
 
 
 @pytest.mark.parametrize(
@@ -217,26 +252,22 @@ def test_the_first_launch_of_a_thread_after_its_only_wait() -> None:
         ("cuMemHostUnregister", "other", "allocation"),
         ("hipHostRegister", "other", "allocation"),
         ("hipFree", "other", "allocation"),
-        ("my_cudaMalloc", "other", "elsewhere"),
-        ("cudaEventQuery", "other", "elsewhere"),
+        ("cuModuleLoadData", "other", "cold_start"),
+        ("hipModuleLoad", "other", "cold_start"),
+        ("my_cudaMalloc", "other", "unrecorded"),
+        ("cudaEventQuery", "other", "unrecorded"),
         ("cudaMalloc", "op", "operators"),
-        ("DataLoader", "op", "loading"),
-        ("DataLoader", "annotation", "loading"),
-        ("DataLoader", "other", "elsewhere"),
-        ("forward", "annotation", "elsewhere"),
-        ("anything", "sync", "synchronization"),
+        ("DataLoader", "op", "loader"),
+        ("DataLoader", "annotation", "loader"),
+        ("DataLoader", "other", "unrecorded"),
+        ("forward", "annotation", "unrecorded"),
+        ("anything", "python", "python"),
+        ("anything", "sync", "sync"),
         ("anything", "launch", "launch"),
     ],
 )
 def test_what_a_row_of_the_host_is(name: str, kind: str, expected: str) -> None:
-    assert held(a_gap(host(kind, 110, 150, name)))[expected] == {"elsewhere": 80, "launch": 60}.get(
-        expected, 40
-    )
+    found = held(a_gap(host(kind, 110, 150, name)))
+    assert found[expected] == {"unrecorded": 80, "launch": 60}.get(expected, 40)
     on_device = held(a_gap(host(kind, 110, 150, name) | {"side": "device"}))
-    assert on_device == {"elsewhere": 80, "launch": 20}
-
-
-def test_a_threads_first_launch_follows_no_wait_where_it_made_none() -> None:
-    kernels = [compute(0, 100, correlation=1), compute(200, 250, correlation=2)]
-    calls = [launched(0, 5, 1), launched(180, 190, 2) | {"track": OTHER}]
-    assert before_launch(a_rank([*kernels, *calls], [window(0, 250)])) == 0
+    assert on_device == {"unrecorded": 80, "launch": 20}

@@ -13,6 +13,7 @@ import pytest
 from typed import figures, record
 
 from cclbench.cli import main
+from cclbench.errors import InputError
 from cclbench.record.manifest import Manifest
 from cclbench.record.results import Results
 from cclbench.schema import LAYOUT, VERSION
@@ -199,6 +200,15 @@ class FakeRun:
     def id(self) -> str:
         """As the manifest says."""
         return str(self.manifest["run"])
+
+    @property
+    def ranks(self) -> list[int]:
+        """As the manifest says."""
+        return [entry.rank for entry in self.record.ranks]
+
+    def rank(self, number: int) -> None:
+        """A run made by hand has no tables."""
+        raise InputError(f"rank {number} has no tables")
 
     @property
     def path(self) -> Path:

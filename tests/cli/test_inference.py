@@ -75,7 +75,7 @@ def test_a_condition_that_does_not_hold_is_named(call: Call, traces: Path, tmp_p
 @pytest.mark.parametrize("command", ["metrics", "whatif", "sql"])
 def test_a_run_with_inferred_groups_is_not_one_without(call: Call, traces: Path, command: str) -> None:
     run = json.loads(call("ingest", traces, "--json").out)["runs"][0]["run"]
-    more = {"whatif": ["--set", "compute=x2"], "sql": ["SELECT 1"]}.get(command, [])
+    more = {"whatif": ["--set", "kernels.time=x2"], "sql": ["SELECT 1"]}.get(command, [])
     assert call(command, run, *more).code == 0
     answer = call(command, run, *more, "--no-inference")
     assert answer.code == 2

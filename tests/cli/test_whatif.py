@@ -48,7 +48,7 @@ def test_the_page_has_steps_speedup_and_the_path(
         "--set",
         "scale_up.bandwidth=x2",
         "--sweep",
-        "compute=x1..x2",
+        "kernels.time=x1..x2",
     )
     assert code == 0
     text = " ".join(out.split())
@@ -56,7 +56,7 @@ def test_the_page_has_steps_speedup_and_the_path(
         "measured",
         "replayed unchanged",
         "scale_up.bandwidth=x2",
-        "knee of compute",
+        "knee of kernels.time",
         "comm.",
     ):
         assert words in text
@@ -86,14 +86,14 @@ def test_json_is_a_result(
         ((), 2, "nothing is changed"),
         (("--set", "scale_up.bandwith=x2"), 2, "did you mean scale_up.bandwidth"),
         (("--set", "scale_up=nvlink4"), 3, "needs a machine to start from; give --system ID"),
-        (("--set", "compute=x2", "--contention", "0.5"), 2, "neither off nor fit"),
-        (("--set", "compute=x2", "--system", "dgx-h1000"), 2, "did you mean dgx-h100"),
-        (("--sweep", "compute=x2"), 2, "is not KEY=xA..xB"),
-        (("--set", "compute=x2", "--ranks", "7"), 2, "has no rank 7"),
-        (("--set", "compute=x2", "--set", "compute=x3"), 2, "compute is set twice"),
+        (("--set", "kernels.time=x2", "--contention", "0.5"), 2, "neither off nor fit"),
+        (("--set", "kernels.time=x2", "--system", "dgx-h1000"), 2, "did you mean dgx-h100"),
+        (("--sweep", "kernels.time=x2"), 2, "is not KEY=xA..xB"),
+        (("--set", "kernels.time=x2", "--ranks", "7"), 2, "has no rank 7"),
+        (("--set", "kernels.time=x2", "--set", "kernels.time=x3"), 2, "kernels.time is set twice"),
         (("--set", "scale_up=infiniband-ndr"), 2, "infiniband-ndr is a scale_out fabric"),
         (
-            ("--set", "compute=x2", "--system", "mi300x-8gpu"),
+            ("--set", "kernels.time=x2", "--system", "mi300x-8gpu"),
             2,
             "--system mi300x-8gpu has amd-mi300x, the traces name NVIDIA H100",
         ),
@@ -135,14 +135,14 @@ def test_a_setting_that_touches_nothing_is_no_answer(
     code, out, _ = called(capsys, *asked, "--set", "scale_out.bandwidth=x2")
     assert "no effect" in out
     assert "1.00×" not in out
-    code, out, _ = called(capsys, *asked, "--set", "scale_out.bandwidth=x2", "--set", "compute=x2")
+    code, out, _ = called(capsys, *asked, "--set", "scale_out.bandwidth=x2", "--set", "kernels.time=x2")
     assert "scale_out.bandwidth changes nothing" in " ".join(out.split())
     assert "no effect" not in out
 
 
 def test_contention_may_be_fitted(traces: Path, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = called(
-        capsys, str(traces), "--store", str(store), "--set", "compute=x2", "--contention", "fit", "-q"
+        capsys, str(traces), "--store", str(store), "--set", "kernels.time=x2", "--contention", "fit", "-q"
     )
     assert code == 0
     assert "inferred" not in out
@@ -174,16 +174,16 @@ def test_a_scenario_is_saved_and_replayed_from_its_file(
 ) -> None:
     kept = tmp_path / "kept.yaml"
     asked = (str(traces), "--store", str(store), "--json")
-    code, first, _ = called(capsys, *asked, "--set", "compute=x2", "--save", str(kept))
+    code, first, _ = called(capsys, *asked, "--set", "kernels.time=x2", "--save", str(kept))
     assert code == 0
     code, second, _ = called(capsys, *asked, "--scenario", str(kept))
     assert code == 0
     assert json.loads(first)["results"] == json.loads(second)["results"]
-    kept.write_text("name: slow\nset:\n  compute: x2\n")
+    kept.write_text("name: slow\nset:\n  kernels.time: x2\n")
     code, named, _ = called(capsys, *asked, "--scenario", str(kept))
     assert {row["category"] for row in json.loads(named)["results"]} == {None, "slow"}
     code, _, err = called(
-        capsys, *asked, "--scenario", "compute=x1", "--scenario", "compute=x3", "--save", str(kept)
+        capsys, *asked, "--scenario", "kernels.time=x1", "--scenario", "kernels.time=x3", "--save", str(kept)
     )
     assert code == 2
     assert "there are 2 scenarios" in err

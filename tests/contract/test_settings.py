@@ -42,7 +42,7 @@ def test_a_setting_from_outside_is_one_of_ours(repository: Path, tmp_path: Path)
 
     listed = {row["name"]: row for row in told("list", "settings")["rows"]}
     assert listed["mine.gaps"]["origin"] == "my_settings"
-    assert {"host", "loader", "copies", "straggler", "overlap", "scale_out.bandwidth"} < listed.keys()
+    assert {"host.time", "kernels.time", "copies.bandwidth", "overlap", "scale_out.bandwidth"} < listed.keys()
     card = repository / "workload_cards" / "tiny-llama-ddp4-gloo-cpu.yaml"
     asked = ("whatif", card, "--store", tmp_path / "store")
     rows = told(*asked, "--scenario", "mine.gaps=x2", "--scenario", "mine.gaps=x1")["results"]

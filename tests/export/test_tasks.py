@@ -62,6 +62,7 @@ def graph() -> Graph:
         windowed=tuple(Windowed(rank, False, "device", (), ()) for rank in (0, 1)),
         inferred=Counter(),
         traced=Counter(),
+        assumed=(np.empty(0, np.int64), np.empty(0, np.int64)),
     )
 
 
@@ -148,6 +149,7 @@ def test_transfers_follow_one_another_in_the_same_order_on_all_ranks() -> None:
         windowed=tuple(Windowed(rank, False, "device", (), ()) for rank in (0, 1)),
         inferred=Counter(),
         traced=Counter(),
+        assumed=(np.empty(0, np.int64), np.empty(0, np.int64)),
     )
     times = simulate(nodes, graph.cut)
     needed = dependencies(graph)

@@ -19,18 +19,20 @@ def test_nothing_is_found_in_nothing() -> None:
 @pytest.mark.parametrize(
     ("held", "name"),
     [
-        ("loading", "data_loading"),
+        ("loader", "data_loading"),
         ("allocation", "device_allocation"),
-        ("synchronization", "synchronization"),
-        ("elsewhere", "host_bound"),
+        ("sync", "synchronization"),
+        ("cold_start", "cold_start"),
+        ("capture", "before_capture"),
+        ("python", "host_bound"),
+        ("unrecorded", "host_bound"),
     ],
 )
 def test_what_holds_the_host(held: str, name: str) -> None:
     rows = by_rank("time.idle_host_by", 0.2, 0.1, category=held)
-    rows += by_rank("time.idle_host_by", 0.3, 0.2, category="synchronization", stat="before_launch")
     one = found(*STEP, *rows)[name]
     assert (one.lost_s, one.share) == (0.2, 0.2)
-    assert "200 ms of a step of 1.00 s on rank 0" in one.claim
+    assert "200 ms" in one.claim
     assert [row.value for row in one.evidence if row.category == held] == [pytest.approx(0.15)]
     less = by_rank("time.idle_host_by", 0.009, 0.009, category=held)
     assert name not in found(*STEP, *less)
@@ -370,7 +372,7 @@ def test_what_moves_most_stays_within_nodes_where_it_can() -> None:
     assert one.claim.startswith("Transfers in groups 0,2, 1,3 go from node to node and move 400 B a step")
     assert "those in groups 0-1, 2-3 stay within nodes and move 100 B." in one.claim
     # Each rank of these rows is said to spend 0.2 s in both groups, of which a quarter would stay.
-    assert one.gain_s == (0.0, pytest.approx(0.4 * 0.75))
+    assert one.whatif == ["transfers[group=0,2|1,3].time=x0.250"]
     # It moves less than twice as much; does not fit into a node; or nodes are not known.
     assert "wrong_tier" not in found(*step, *near, *moved("0,2", 199.0, 0.2), ranks=ranks)
     assert "wrong_tier" not in found(*step, *near, *moved("0-3", 400.0, 0.2), ranks=ranks)

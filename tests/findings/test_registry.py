@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 from hand_results import by_rank, found, row
+from msgspec.structs import replace
 
 from cclbench.errors import UsageError
 from cclbench.findings.diagnosis import Diagnosis, Limit
@@ -31,7 +32,7 @@ def test_a_plug_in_that_raises_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> 
     broken = Finding(name="broken", title="", rule="", gain="", actions={}, looks=raises)  # type: ignore[arg-type]
     assert "host_bound" in FINDINGS  # all are loaded
     monkeypatch.setitem(FINDINGS._known, "broken", broken)
-    rows = [*by_rank("time.step", 1.0), *by_rank("time.idle_host_by", 0.3, category="elsewhere")]
+    rows = [*by_rank("time.step", 1.0), *by_rank("time.idle_host_by", 0.3, category="python")]
     with pytest.warns(UserWarning, match="finding 'broken' failed: ValueError: no"):
         assert set(found(*rows)) == {"host_bound"}
 
@@ -68,9 +69,13 @@ def test_the_shape_of_a_group(group: str, shape: tuple[int, ...]) -> None:
 def test_limits() -> None:
     limit = Limit.of("host_bound > 20%")
     assert limit == Limit("host_bound", 0.2)
-    rows = [*by_rank("time.step", 1.0), *by_rank("time.idle_host_by", 0.3, category="elsewhere")]
+    rows = [*by_rank("time.step", 1.0), *by_rank("time.idle_host_by", 0.3, category="python")]
     listed = list(found(*rows).values())
-    assert list(limit.broken(listed)) == ["host_bound may gain 30.0 %, more than 20.0 % of the step"]
+    unknown = "what it would gain is not known: written by hand"
+    assert list(limit.broken(listed)) == [f"host_bound takes 30.0 %, more than 20.0 % of the step; {unknown}"]
+    gains = [replace(one, gain_s=(0.1, 0.25), gain_share=0.25) for one in listed]
+    assert list(limit.broken(gains)) == ["host_bound may gain 25.0 %, more than 20.0 % of the step"]
+    assert list(Limit("host_bound", 0.26).broken(gains)) == []
     assert list(Limit("host_bound", 0.31).broken(listed)) == []
     assert len(list(Limit("any", 0.1).broken(listed))) == 1
     for wrong in ("host_bound", "host_bound>x", "host_bound>20", "nonsense>1%", ">1%"):
@@ -79,13 +84,14 @@ def test_limits() -> None:
 
 
 def test_a_diagnosis_as_data() -> None:
-    rows = [*by_rank("time.step", 1.0), *by_rank("time.idle_host_by", 0.3, category="elsewhere")]
+    rows = [*by_rank("time.step", 1.0), *by_rank("time.idle_host_by", 0.3, category="python")]
     rows += [row("memory.fragmentation", 0.5)]
     whole = Diagnosis("tiny", list(found(*rows).values()))
     document = whole.document(1)
     assert (document["schema"], document["run"], len(document["findings"])) == ("diagnosis.v1", "tiny", 1)
     first = document["findings"][0]
     assert first["name"] == "host_bound"
-    assert list(first["gain_s"]) == pytest.approx([0.3, 0.3])
+    assert (first["lost_s"], first["gain_s"], first["no_gain"]) == (0.3, None, "written by hand")
+    assert first["whatif"] == ["host[python+unrecorded+operators+launch].time=0"]
     assert {"claim", "try", "evidence", "query", "confidence", "because", "docs"} <= set(first)
     assert len(whole.rows()) == 2

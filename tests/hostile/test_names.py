@@ -118,7 +118,7 @@ class Place:
         yield "timeline", capture, "-o", root / f"{name}.svg"
         for suffix in ("html", "md", "json"):
             yield "compare", capture, other, "-o", root / f"{name}2.{suffix}"
-        yield "whatif", capture, "--set", "compute=x2", "--json"
+        yield "whatif", capture, "--set", "kernels.time=x2", "--json"
         yield "export", capture, "--format", "chakra", "--check", "-o", root / f"{name}graph"
         yield "open", capture, "-o", root / f"{name}.trace.json.gz"
         for share in ("1/2", "2/2"):

@@ -146,7 +146,7 @@ def test_a_table_that_lost_rows_is_damaged(
     monkeypatch.setenv("CCLBENCH_STORE", str(run.parent))
     path = next(run.glob("events/rank=1/kernel-*.parquet"))
     pq.write_table(pq.read_table(path).slice(1), path)
-    for words in (("metrics", run.name), ("whatif", run.name, "--set", "compute=x2")):
+    for words in (("metrics", run.name), ("whatif", run.name, "--set", "kernels.time=x2")):
         answer = call(*words)
         assert (answer.code, answer.out) == (3, "")
         assert "damaged table: " in answer.err
@@ -184,7 +184,11 @@ def test_a_table_that_is_not_ours_is_damaged(
     monkeypatch.setenv("CCLBENCH_STORE", str(run.parent))
     path = next(run.glob(TABLES[table]))
     pq.write_table(alter(pq.read_table(path)), path)
-    asked = ("sql", run.name, "SELECT 1"), ("metrics", run.name), ("whatif", run.name, "--set", "compute=x2")
+    asked = (
+        ("sql", run.name, "SELECT 1"),
+        ("metrics", run.name),
+        ("whatif", run.name, "--set", "kernels.time=x2"),
+    )
     for words in asked:
         answer = call(*words)
         assert (answer.code, answer.out) == (3, "")

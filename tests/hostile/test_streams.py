@@ -90,7 +90,7 @@ def calls(root: Path) -> dict[str, list[list[Any]]]:
         "timeline": [[card, "-o", "OUT.svg"]],
         "open": [[card, "-o", "OUT.json"]],
         "compare": [[card, other, "-v", "-o", "OUT.json"], [card, other, "--fail-on", f"{HOSTILE} > 5 s"]],
-        "whatif": [[card, "--set", "compute=x2", "-v"], [card, "--set", HOSTILE]],
+        "whatif": [[card, "--set", "kernels.time=x2", "-v"], [card, "--set", HOSTILE]],
         "export": [[card, "--check", "-o", "OUT"]],
         "search": [[card, "--space", root / "space.yaml"]],
         "contribute": [[*data_point, "--replace", "--no-input", "--allow-gaps", "-v"]],

@@ -67,4 +67,5 @@ def subject(
         settings=settings or {},
         price=price,
         window_ns=window_ns,
+        step=np.zeros(len(graph.nodes), np.int64),
     )

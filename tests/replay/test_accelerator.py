@@ -269,7 +269,7 @@ def test_a_copy_whose_call_returns_behind_its_end_holds_its_host(returned: float
     one = rank(
         0,
         launches=[item("cudaMemcpyAsync", 10, returned, corr=1), launch(100, 2)],
-        work=[named("copy", 15, 55, 1, copy=True), named("k", 105, 110, 2)],
+        work=[named("copy", 15, 55, 1, copy=True, direction=1), named("k", 105, 110, 2)],
         windows=[(0, 0, 110)],
     )
     graph = build([one])

@@ -87,7 +87,7 @@ def test_the_critical_path_is_the_whole_of_the_time(bound_by_communication: Run)
 
 
 def test_a_slower_rank_holds_all_up(bound_by_compute: Run) -> None:
-    found = answer(bound_by_compute, ["rank.1.compute=x1.5"], machine=NODE)
+    found = answer(bound_by_compute, ["rank[1].kernels.time=x1.5"], machine=NODE)
     assert step(found) == pytest.approx(1.5 * found.measured_ns, rel=0.01)
     assert max(found.predicted[0].path.ranks, key=found.predicted[0].path.ranks.__getitem__) == 1
 
@@ -105,15 +105,15 @@ def test_an_unchanged_replay_more_than_1_percent_off_says_so(
 def test_scenarios_and_sweeps_come_on_top_of_what_is_set(bound_by_communication: Run) -> None:
     found = answer(
         bound_by_communication,
-        ["compute=x2"],
-        scenarios=["scale_up.bandwidth=x2,rank.0.compute=x0.5"],
+        ["kernels.time=x2"],
+        scenarios=["scale_up.bandwidth=x2,rank[0].kernels.time=x0.5"],
         sweeps=["scale_up.bandwidth=x1..x4"],
         machine=NODE,
     )
     labels = [p.scenario.label for p in found.predicted]
     assert labels == [
-        "compute=x2",
-        "+ scale_up.bandwidth=x2,rank.0.compute=x0.5",
+        "kernels.time=x2",
+        "+ scale_up.bandwidth=x2,rank[0].kernels.time=x0.5",
         *(f"scale_up.bandwidth=x{f}" for f in (1, 2, 4)),
     ]
     assert step(found, 2) == step(found, 0)

@@ -28,7 +28,7 @@ UNCHANGED = Outcome(1_000_000.0, PATH)
 
 def predicted(step: float | None, low: float = 400_000, high: float = 600_000, **more: Any) -> Predicted:
     expected = None if step is None else Outcome(step, PATH)
-    change = more.pop("change", Scenario("asked", ("compute=x2",)))
+    change = more.pop("change", Scenario("asked", ("kernels.time=x2",)))
     return Predicted(change, expected, low, high, PATH, more.pop("basis", ("by a", "by b")), **more)
 
 
@@ -99,7 +99,7 @@ def test_shares_of_the_path_by_place_collective_and_rank() -> None:
 
 def curve(*points: tuple[float, float | None], idle: str | None = None) -> list[tuple[float, Predicted]]:
     return [
-        (factor, predicted(step, change=Scenario(f"compute=x{factor:g}"), idle=idle))
+        (factor, predicted(step, change=Scenario(f"kernels.time=x{factor:g}"), idle=idle))
         for factor, step in points
     ]
 
@@ -119,7 +119,10 @@ def test_the_knee_is_the_first_point_within_5_percent_of_the_best(
 ) -> None:
     row = knee_row(curve(*points))
     assert told(row) == ("whatif.knee", None, knee, "ratio", "ok", None)
-    assert (row.category, row.reason) == ("compute", "beyond it the sweep gains less than 5% of the step")
+    assert (row.category, row.reason) == (
+        "kernels.time",
+        "beyond it the sweep gains less than 5% of the step",
+    )
 
 
 def test_a_sweep_known_in_part_or_of_nothing_has_no_knee() -> None:
@@ -262,7 +265,13 @@ def test_limits_as_people_write_them() -> None:
 
 
 def test_settings_of_a_scenario_and_what_needs_a_machine() -> None:
-    texts = ["scale_up.bandwidth=x2", "scale_out.latency=x2", "compute=x2", "rank.3.compute=x2", "copies=x2"]
+    texts = [
+        "scale_up.bandwidth=x2",
+        "scale_out.latency=x2",
+        "kernels.time=x2",
+        "rank[3].kernels.time=x2",
+        "copies.bandwidth=x2",
+    ]
     assert scenario(texts).settings == tuple(text.partition("=")[0] for text in texts)
     assert scenario(texts).needs_system is None
     for text in (

@@ -25,7 +25,7 @@ from synthetic import (
 from synthetic.program import Op
 from true_steps import _true_step
 
-from cclbench.errors import InputError, UsageError
+from cclbench.errors import UsageError
 from cclbench.replay.answer import Replay
 from cclbench.replay.change import CHANGES
 from cclbench.replay.scenario import scenario
@@ -56,8 +56,8 @@ def test_copies_twice_as_fast_take_half_of_their_time() -> None:
     ops = (Compute(400_000), Copy(100_000, 1 << 20), Compute(50_000), Collective("all_reduce", "dp", 1 << 20))
     replay = replayed(simulated(program(*ops)))
     unchanged = replay.unchanged.step_ns
-    assert step(replay, "copies=x2") == pytest.approx(unchanged - 50_000, abs=50)
-    assert step(replay, "copies=x0.5") == pytest.approx(unchanged + 100_000, abs=50)
+    assert step(replay, "copies.bandwidth=x2") == pytest.approx(unchanged - 50_000, abs=50)
+    assert step(replay, "copies.bandwidth=x0.5") == pytest.approx(unchanged + 100_000, abs=50)
 
 
 def test_half_of_a_host_is_half_of_what_the_device_waits_for_it() -> None:
@@ -67,14 +67,14 @@ def test_half_of_a_host_is_half_of_what_the_device_waits_for_it() -> None:
     replay = replayed(truth)
     with hosts(0.5):
         other = simulated(program(*paused(ops, 0.5)))
-    assert step(replay, "host=x0.5") == pytest.approx(_true_step(other), rel=1e-4)
+    assert step(replay, "host.time=x0.5") == pytest.approx(_true_step(other), rel=1e-4)
     busy = 20_000 + 5_000 + 100 * 1024
-    assert step(replay, "host=x0") == pytest.approx(busy, rel=1e-3)
+    assert step(replay, "host.time=0") == pytest.approx(busy, rel=1e-3)
 
 
 def test_a_host_that_is_never_waited_for_changes_nothing() -> None:
     replay = replayed(simulated(program(*[Compute(500_000)] * 4, synchronise=False)))
-    assert step(replay, "host=x0.5") == pytest.approx(replay.unchanged.step_ns, rel=2e-3)
+    assert step(replay, "host.time=x0.5") == pytest.approx(replay.unchanged.step_ns, rel=2e-3)
 
 
 def test_a_loader_that_is_gone_leaves_the_host_s_other_time() -> None:
@@ -88,13 +88,15 @@ def test_a_loader_that_is_gone_leaves_the_host_s_other_time() -> None:
     )
     replay = replayed(simulated(program(*ops)))
     unchanged = replay.unchanged.step_ns
-    assert step(replay, "loader=none") == pytest.approx(unchanged - 300_000, abs=1_000)
-    assert step(replay, "loader=x0.5") == pytest.approx(unchanged - 150_000, abs=1_000)
+    assert step(replay, "host[loader].time=0") == pytest.approx(unchanged - 300_000, abs=1_000)
+    assert step(replay, "host[loader].time=x0.5") == pytest.approx(unchanged - 150_000, abs=1_000)
     other = simulated(program(*paused(ops, 0.25, LOADS)))
-    assert step(replay, "loader=x0.25") == pytest.approx(_true_step(other), abs=1_000)
+    assert step(replay, "host[loader].time=x0.25") == pytest.approx(_true_step(other), abs=1_000)
     with hosts(0.5):
         both = simulated(program(*paused(paused(ops, 0.5), 0.5, LOADS)))
-    assert step(replay, "loader=x0.5", "host=x0.5") == pytest.approx(_true_step(both), abs=1_000)
+    assert step(replay, "host[loader].time=x0.5", "host.time=x0.5") == pytest.approx(
+        _true_step(both), abs=1_000
+    )
 
 
 def test_without_its_straggler_a_step_is_that_of_the_others() -> None:
@@ -103,7 +105,7 @@ def test_without_its_straggler_a_step_is_that_of_the_others() -> None:
     replay = replayed(simulated(program(*ops, slow={2: 1500}), layout))
     true = _true_step(simulated(program(*ops), layout))
     assert replay.unchanged.step_ns == pytest.approx(true + 150_000, rel=1e-3)
-    assert step(replay, "straggler=none") == pytest.approx(true, rel=1e-6)
+    assert step(replay, "kernels.time=median") == pytest.approx(true, rel=1e-6)
 
 
 def test_without_overlap_communication_and_compute_take_turns() -> None:
@@ -123,31 +125,30 @@ def test_without_overlap_communication_and_compute_take_turns() -> None:
 def test_what_touches_nothing_says_so() -> None:
     replay = replayed(simulated(program(Compute(100_000), Collective("all_reduce", "dp", 1 << 20))))
     for text, why in {
-        "copies=x2": "copy nothing",
-        "loader=none": "no launching thread is in a data loader",
-        "straggler=none": "no rank's kernels take another time",
+        "copies.bandwidth=x2": "no such copy",
+        "host[loader].time=0": "no launching thread does that",
+        "kernels.time=median": "no such kernel takes another time",
     }.items():
         found = replay.predict(scenario([text]))
         assert found.step_ns is None
         assert why in str(found.idle)
-    both = replay.predict(scenario(["copies=x2", "compute=x0.5"]))
+    both = replay.predict(scenario(["copies.bandwidth=x2", "kernels.time=x0.5"]))
     assert both.idle is None
-    assert any("copies changes nothing" in line for line in both.basis)
+    assert any("copies.bandwidth changes nothing" in line for line in both.basis)
 
 
-def test_a_straggler_needs_others_to_compare_with() -> None:
+def test_a_single_rank_takes_the_median_of_its_steps() -> None:
     replay = replayed(simulated(program(Compute(100_000)), Layout()))
-    with pytest.raises(InputError, match="there is one"):
-        replay.predict(scenario(["straggler=none"]))
+    found = replay.predict(scenario(["kernels.time=median"]))
+    assert found.step_ns == pytest.approx(replay.unchanged.step_ns, rel=1e-3)
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("copies=x0", "no factor above 0"),
-        ("host=fast", "no factor above 0"),
-        ("loader=off", "no factor above 0"),
-        ("straggler=x2", "is not 'none'"),
+        ("copies.bandwidth=x0", "no factor above 0"),
+        ("host.time=fast", "is no time"),
+        ("host[loader].time=off", "is no time"),
         ("overlap=on", "is not 'off'"),
         ("hosts=x0", "did you mean host"),
     ],
@@ -198,14 +199,18 @@ def again(case: Case, cause: str, ops: tuple[Op, ...], factor: float) -> float:
 def test_random_programs_are_replayed_as_they_are_simulated_again(
     random_cases: list[tuple[Case, Replay]],
 ) -> None:
-    errors: dict[str, list[float]] = {"copies=x2": [], "host=x0.5": [], "loader=x0.5": []}
+    errors: dict[str, list[float]] = {
+        "copies.bandwidth=x2": [],
+        "host.time=x0.5": [],
+        "host[loader].time=x0.5": [],
+    }
     for case, replay in random_cases:
         ops = case.program.ops
         copied = tuple(replace(op, ns=op.ns // 2) if isinstance(op, Copy) else op for op in ops)
-        true = {"copies=x2": again(case, "copy", copied, 0.5)}
+        true = {"copies.bandwidth=x2": again(case, "copy", copied, 0.5)}
         with hosts(0.5):
-            true["host=x0.5"] = again(case, "launch", paused(ops, 0.5), 0.5)
-        true["loader=x0.5"] = again(case, "none", paused(ops, 0.5, LOADS), 1)
+            true["host.time=x0.5"] = again(case, "launch", paused(ops, 0.5), 0.5)
+        true["host[loader].time=x0.5"] = again(case, "none", paused(ops, 0.5, LOADS), 1)
         for text, found in errors.items():
             found.append(abs(step(replay, text) / true[text] - 1))
     for text, found in errors.items():
@@ -220,7 +225,13 @@ def test_a_factor_of_one_changes_nothing_and_less_is_never_slower(
 ) -> None:
     for _, replay in random_cases:
         unchanged = replay.unchanged.step_ns
-        for key, factors in {"copies": (2, 8), "host": (0.5, 0), "loader": (0.5, 0)}.items():
+        for key, factors in {
+            "copies.bandwidth": (2, 8),
+            "host.time": (0.5, 0),
+            "host[loader].time": (0.5, 0),
+            "kernels.time": (0.5, 0),
+            "transfers.time": (0.5, 0),
+        }.items():
             assert step(replay, f"{key}=x1") == unchanged
             less, least = (step(replay, f"{key}=x{factor}") for factor in factors)
             assert unchanged >= less >= least

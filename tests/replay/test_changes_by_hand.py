@@ -15,18 +15,20 @@ from cclbench.errors import InputError, UsageError
 from cclbench.machine import Machine
 from cclbench.replay import nodes as n
 from cclbench.replay.changes.buckets import buckets
-from cclbench.replay.changes.copies import copies
+from cclbench.replay.changes.copies import copies_time as copies
 from cclbench.replay.changes.failed_links import failed_links
 from cclbench.replay.changes.fence import fence
 from cclbench.replay.changes.graphs import launches
 from cclbench.replay.changes.host import host
-from cclbench.replay.changes.loader import loader
+from cclbench.replay.changes.kernels import kernels
 from cclbench.replay.changes.overlap import overlap
 from cclbench.replay.changes.oversubscription import oversubscription
 from cclbench.replay.changes.rails import rails
 from cclbench.replay.changes.reconfiguration import reconfiguration
 from cclbench.replay.graph import Graph, build
+from cclbench.replay.selection import Amount, Selection, read_setting
 from cclbench.replay.simulate import simulate
+from cclbench.replay.tables import DIRECTIONS
 
 COMPUTE, COMM = (0, 7), (0, 9)
 APART, TOGETHER = Machine(Hardware(per_node=1)), Machine(Hardware(per_node=2))
@@ -44,21 +46,43 @@ def changed(found: Any) -> Graph:
 def copied() -> Graph:
     """A copy from the host of 10 µs, one within the device of 6, a kernel of 4."""
     work = [
-        item("h2d", 0, 10, copy=True, hosted=True),
-        item("d2d", 10, 16, copy=True),
+        item("h2d", 0, 10, copy=True, direction=DIRECTIONS.index("h2d")),
+        item("d2d", 10, 16, copy=True, direction=DIRECTIONS.index("d2d")),
         item("k", 16, 20),
     ]
     return build([rank(0, work=work, windows=[(0, 0, 20)])])
 
 
-def test_copies_of_the_host_within_windows_take_their_time_over_the_factor() -> None:
+def test_copies_of_a_direction_within_windows_take_their_time_over_the_factor() -> None:
     graph = copied()
-    assert changed(copies(subject(graph), 4.0)).nodes.dur.tolist() == [2_500, 6_000, 4_000]
-    assert changed(copies(subject(graph, since=[0, 0, 0]), 4.0)).nodes.dur.tolist() == [2_500, 6_000, 4_000]
+    quarter = asked("copies[h2d].bandwidth=x4")
+    assert changed(copies(subject(graph), quarter)).nodes.dur.tolist() == [2_500, 6_000, 4_000]
+    assert changed(copies(subject(graph, since=[0, 0, 0]), quarter)).nodes.dur.tolist() == [
+        2_500,
+        6_000,
+        4_000,
+    ]
+    assert copies(subject(graph, since=[-1, 0, 0]), quarter) == "the run's steps have no such copy"
+    both = changed(copies(subject(graph), asked("copies.time=x0.5")))
+    assert both.nodes.dur.tolist() == [5_000, 3_000, 4_000]
+
+
+def test_a_time_of_2_is_longer_and_a_bandwidth_of_2_shorter() -> None:
+    graph = copied()
+    assert changed(copies(subject(graph), asked("copies.time=x2"))).nodes.dur[0] == 20_000
+    assert changed(copies(subject(graph), asked("copies.bandwidth=x2"))).nodes.dur[0] == 5_000
+    assert changed(kernels(subject(graph), asked("kernels.time=x2"))).nodes.dur.tolist() == [
+        10_000,
+        6_000,
+        8_000,
+    ]
+    assert changed(kernels(subject(graph), asked("kernels[name~^k$].time=0"))).nodes.dur[2] == 0
     assert (
-        copies(subject(graph, since=[-1, 0, 0]), 4.0)
-        == "the run's steps copy nothing between host and device"
+        kernels(subject(graph), asked("kernels[gemm].time=0"))
+        == "no such kernel runs within the run's windows"
     )
+    with pytest.raises(UsageError, match="no rank 3"):
+        kernels(subject(graph), asked("rank[3].kernels.time=0"))
 
 
 def launched(*at: float, latency: float = 5, on_host: bool = False) -> Graph:
@@ -75,54 +99,72 @@ def launched(*at: float, latency: float = 5, on_host: bool = False) -> Graph:
     return graph
 
 
+def asked(text: str) -> tuple[Selection, Amount]:
+    return read_setting(text, text.rpartition("=")[2])
+
+
 def host_of(graph: Graph) -> np.ndarray:
     return np.flatnonzero(graph.nodes.kind == n.HOST)
 
 
+LOADING = n.HOST_CAUSES.index("loader")
+NOTHING = "no launching thread does that within the run's windows"
+
+
+def loads(graph: Graph, *ns: int) -> Graph:
+    """The graph in which the loader holds the host for so long before each launch."""
+    held = graph.nodes.held
+    held[host_of(graph)] = 0
+    held[host_of(graph), LOADING] = ns
+    held[host_of(graph), -1] = graph.nodes.gap[host_of(graph)] - ns
+    return graph
+
+
 def test_a_loader_s_share_of_the_time_between_launches_goes() -> None:
-    graph = launched(0, 100, 300)
-    graph.nodes.loading[host_of(graph)] = [0, 50_000, 150_000]
+    graph = loads(launched(0, 100, 300), 0, 50_000, 150_000)
     since = [0, 100_000, 100_000, *[0] * 3]
-    made = changed(loader(subject(graph, since=since), 0.25))
+    made = changed(host(subject(graph, since=since), asked("host[loader].time=x0.25")))
     # of the last loader's time 100 µs lie within windows
     assert made.nodes.gap[:3].tolist() == [0, 100_000 - 37_500, 200_000 - 75_000]
-    assert made.nodes.loading[:3].tolist() == [0, 12_500, 75_000]
-    nothing = "no launching thread is in a data loader's range within the run's windows"
-    assert (
-        loader(subject(graph, since=[0] * 6), 0.0) == loader(subject(graph, since=[-1] * 6), 0.0) == nothing
-    )
-    cpu = launched(0, 100, on_host=True)
-    cpu.nodes.loading[host_of(cpu)] = 50_000
-    assert loader(subject(cpu), 0.0) == nothing
-    before = changed(loader(subject(graph, since=[-1, -1, 10, -1, -1, -1]), 0.0))
+    assert made.nodes.held[:3, LOADING].tolist() == [0, 12_500, 75_000]
+    gone = asked("host[loader].time=0")
+    assert host(subject(graph, since=[0] * 6), gone) == host(subject(graph, since=[-1] * 6), gone) == NOTHING
+    cpu = loads(launched(0, 100, on_host=True), 0, 50_000)
+    assert host(subject(cpu), gone) == NOTHING
+    before = changed(host(subject(graph, since=[-1, -1, 10, -1, -1, -1]), gone))
     assert before.nodes.gap[:3].tolist() == [0, 100_000, 200_000 - 10]
 
 
 def test_a_host_s_own_time_is_scaled_as_far_as_it_lies_within_windows() -> None:
-    graph = launched(0, 100, 300)
-    graph.nodes.loading[1] = 40_000
+    graph = loads(launched(0, 100, 300), 0, 40_000, 0)
     graph.nodes.feed_lag[3:] = [5_000, 5_000, 9_000]
     since = [-1, 100_000, 50_000, 5_000, 2_000, 100_000]
-    made = changed(host(subject(graph, since=since), 0.25))
+    made = changed(host(subject(graph, since=since), asked("host.time=x0.25")))
     assert made.nodes.gap[:3].tolist() == [0, 25_000, 200_000 - 37_500]
-    assert made.nodes.loading[:3].tolist() == [0, 10_000, 0]
+    assert made.nodes.held[:3, LOADING].tolist() == [0, 10_000, 0]
     # latencies count up to the rank's median, 5 µs
-    assert made.nodes.feed_lag[3:].tolist() == [1_250, 3_500, 9_000 - 3_750]
-    gone = changed(host(subject(graph, since=since), 0.0))
+    assert made.nodes.feed_lag[4:].tolist() == [3_500, 9_000 - 3_750]
+    gone = changed(host(subject(graph, since=since), asked("host.time=0")))
     assert gone.nodes.gap[:3].tolist() == [0, 0, 150_000]
-    slow = changed(host(subject(graph, since=since), 2.0))
+    slow = changed(host(subject(graph, since=since), asked("host.time=x2")))
     assert slow.nodes.gap[:3].tolist() == [0, 200_000, 250_000]
 
 
 def test_a_host_outside_of_windows_or_of_a_cpu_stays() -> None:
-    nothing = "no host launches anything within the run's windows"
-    assert host(subject(launched(0, 100), since=[0] * 4), 0.5) == nothing
-    assert host(subject(launched(0, 100, on_host=True)), 0.5) == nothing
-    # latencies alone lie within windows; gaps alone do
-    late = changed(host(subject(launched(0, 100), since=[-1, -1, -1, 1]), 0.0))
-    assert late.nodes.feed_lag.tolist() == [0, 0, 5_000, 4_999]
-    early = changed(host(subject(launched(0, 100), since=[-1, 1, -1, -1]), 0.0))
+    half = asked("host.time=x0.5")
+    assert host(subject(launched(0, 100), since=[0] * 4), half) == NOTHING
+    assert host(subject(launched(0, 100, on_host=True)), half) == NOTHING
+    early = changed(host(subject(launched(0, 100), since=[-1, 1, -1, -1]), asked("host.time=0")))
     assert early.nodes.gap[:2].tolist() == [0, 99_999]
+
+
+def test_a_host_that_waits_nowhere_keeps_its_other_time() -> None:
+    graph = synchronised()
+    made = changed(host(subject(graph), asked("host[sync].time=0")))
+    assert len(made.edges()[0]) == 0
+    times = simulate(made.nodes, made.cut)
+    # launches at 0 and at 6 + 12 µs, where the kernel of 100 µs still runs
+    assert times.end.max() == 105_000 + 5_000
 
 
 def synchronised() -> Graph:
@@ -139,13 +181,15 @@ def synchronised() -> Graph:
 
 def test_a_host_goes_on_sooner_behind_what_it_waited_for() -> None:
     graph = synchronised()
-    made = changed(host(subject(graph), 0.5))
+    made = changed(host(subject(graph), asked("host.time=x0.5")))
     assert (graph.edges()[2].tolist(), made.edges()[2].tolist()) == ([3_000], [1_500])
     times = simulate(made.nodes, made.cut)
     # launch, 2.5, the kernel of 100, half of 3 and of 12, again 2.5, and 5
     assert times.end.max() == 2_500 + 100_000 + 1_500 + 6_000 + 2_500 + 5_000
     inside = np.where(graph.nodes.kind == n.HOST, 1_000, 1 << 40)
-    assert changed(host(subject(graph, since=inside.tolist()), 0.0)).edges()[2].tolist() == [2_000]
+    assert changed(host(subject(graph, since=inside.tolist()), asked("host.time=0"))).edges()[2].tolist() == [
+        2_000
+    ]
 
 
 def test_launches_of_a_graph_follow_at_once_unless_their_host_waits_between() -> None:
@@ -167,7 +211,7 @@ def test_launches_of_a_graph_follow_at_once_unless_their_host_waits_between() ->
         *(0, 10_000, 30_000, 32_000, 108_000, 120_000, 125_000),
         *(7_000, 9_000),
     ]
-    graph.nodes.loading[first[1]] = 4_000
+    graph.nodes.held[first[1], n.HOST_CAUSES.index("loader")] = 4_000
     made = changed(launches(subject(graph), 0.0))
     saved = (graph.nodes.gap - made.nodes.gap)[first]
     assert saved.tolist() == [0, 6_000, 20_000, 0, 0, 0, 5_000, 0, 2_000]

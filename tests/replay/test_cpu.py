@@ -8,11 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from replay_rows import end_of, item, rank, replayed
+from replay_subjects import subject
 
-from cclbench.machine import Machine
 from cclbench.replay import nodes as n
-from cclbench.replay.pricing import ratios
-from cclbench.replay.scenario import scenario
+from cclbench.replay.changes.kernels import kernels
+from cclbench.replay.graph import Graph
+from cclbench.replay.selection import read_setting
 from cclbench.replay.simulate import simulate
 from cclbench.replay.tables import GraphInput
 
@@ -79,11 +80,11 @@ def test_computing_through_a_transfers_end_is_no_pause() -> None:
 def test_compute_of_a_cpus_rank_is_what_its_operators_take() -> None:
     """Rank 1's 5 ms of operators take half; the 1 ms behind the transfer too."""
     graph, _ = replayed(worker(0, 2000), worker(1, 5000))
-    found = ratios(graph, scenario(["rank.1.compute=x0.5"]), Machine(), {})
-    nodes = graph.nodes
-    gap = nodes.gap + np.rint(nodes.busy * (found.expected - 1)).astype(np.int64)
-    times = simulate(replace(nodes, gap=gap), graph.cut)
-    assert [end_of(graph, times, r) for r in (0, 1)] == [6560, 6060]
+    setting = read_setting("rank[1].kernels.time=x0.5", "x0.5")
+    made = kernels(subject(graph), setting)
+    assert isinstance(made, Graph)
+    times = simulate(made.nodes, made.cut)
+    assert [end_of(made, times, r) for r in (0, 1)] == [6560, 6060]
 
 
 AWAITED = "pauses that end with a transfer"

@@ -162,7 +162,7 @@ def test_the_fixture_with_traced_events(test_data: Path, tmp_path: Path) -> None
     lies 16 µs before its kernel, and that: 73.8 ms, instead of 56 where it need not wait.
     """
     run = cclbench.ingest(test_data / "kineto" / "cuda_sync_a100", store=tmp_path)
-    found = answer(run, ["compute=x300"])
+    found = answer(run, ["kernels.time=x300"])
     assert found.unchanged.step_ns == pytest.approx(found.measured_ns, rel=0.01)
     assert found.predicted[0].step_ns == pytest.approx(2 * 300 * 123_000, rel=0.01)
     assert found.notes == ("traced: 1 synchronise calls", "traced: 1 waits of a stream for an event")

@@ -8,6 +8,7 @@ from collections import Counter
 import numpy as np
 from replay_rows import Item, item, rank, rows
 
+from cclbench.replay import nodes as n
 from cclbench.replay.host import Pauses, Points, add_boundaries, add_turns, host_nodes, pauses, tracks, within
 
 ONE, TWO = (-1, 1), (-1, 2)
@@ -87,7 +88,7 @@ def test_points_become_nodes_of_their_threads() -> None:
     assert made.rank.tolist() == [5] * 4
     assert place[number].tolist() == [3, 2, 0, 1]
     # the own time of a call that waited is what lies right before its return
-    assert made.loading.tolist() == [0, 0, 0, 0]
+    assert made.held.sum(axis=1).tolist() == made.gap.tolist()
     returned = Points()
     returned.add(np.array([3, 3]), ns(10, 40))
     last = returned.add(np.array([3]), ns(40), np.array([0]))
@@ -95,7 +96,10 @@ def test_points_become_nodes_of_their_threads() -> None:
     assert (made.gap.tolist(), place[last].tolist()) == ([0, 0, 0], [1])
     apart = Points()
     apart.add(np.array([3, 3]), ns(10, 40))
-    assert host_nodes(rank(5, notes=loads), apart)[0].loading.tolist() == [0, 10_000]
+    assert host_nodes(rank(5, notes=loads), apart)[0].held[:, n.HOST_CAUSES.index("loader")].tolist() == [
+        0,
+        10_000,
+    ]
 
 
 def test_time_within_rows_is_that_of_the_thread() -> None:

@@ -22,7 +22,7 @@ from cclbench.replay.layout import relayout
 from cclbench.replay.new_transfers import price_new
 from cclbench.replay.pricing import Ratios
 from cclbench.replay.regroup import Regrouped
-from cclbench.replay.relaid import Relaid
+from cclbench.replay.relaid import Relaid, scaled
 from cclbench.replay.scenario import scenario
 from cclbench.replay.windows import Pace, windows
 
@@ -60,7 +60,7 @@ def priced(
     machine: Machine = FOUR,
     groups: Any = GROUPS,
 ) -> Times:
-    return price_new(graph, scenario(["compute=x2"]), machine, groups, None, kind, ranks, nbytes)
+    return price_new(graph, scenario(["kernels.time=x2"]), machine, groups, None, kind, ranks, nbytes)
 
 
 @pytest.mark.parametrize(
@@ -168,9 +168,8 @@ def test_scales_and_notes_of_several_settings_add_up() -> None:
     count = len(graph.nodes)
     whole = Ratios(np.full(count, 2.0), np.full(count, 3.0), np.full(count, 5.0), ("base",))
     half = Scale(np.full(count, 0.5), np.full(count, 0.25), np.full(count, 4.0))
-    made = relaid(Effect(graph, half, notes=("a",)), Effect(graph, notes=("b",)), Effect(graph, half)).scaled(
-        whole
-    )
+    effects = Effect(graph, half, notes=("a",)), Effect(graph, notes=("b",)), Effect(graph, half)
+    made = scaled(whole, effects)
     assert (made.expected[0], made.low[0], made.high[0]) == (2.0 * 0.25, 3.0 / 16, 5.0 * 16)
     assert made.basis == ("a", "b", "base")
 

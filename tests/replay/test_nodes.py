@@ -28,11 +28,12 @@ def test_nodes_without_columns_are_unknown_and_take_no_time() -> None:
     blank = n.blank(2, rank=[3, 4], dur=7)
     assert blank.rank.tolist() == [3, 4]
     assert blank.dur.tolist() == [7, 7]
-    for name in ("lane", "kind", "feeder", "call", "step", "category", "name"):
+    for name in ("lane", "kind", "feeder", "call", "step", "category", "name", "direction"):
         assert getattr(blank, name).tolist() == [-1, -1], name
-    for name in ("start", "end", "gap", "slack", "busy", "loading", "hosted", "feed_lag"):
+    for name in ("start", "end", "gap", "slack", "busy", "doubt", "feed_lag"):
         assert getattr(blank, name).tolist() == [0, 0], name
-    assert (blank.rank.dtype, blank.kind.dtype, blank.hosted.dtype) == (np.int32, np.int8, np.bool_)
+    assert (blank.rank.dtype, blank.kind.dtype, blank.direction.dtype) == (np.int32, np.int8, np.int8)
+    assert blank.held.tolist() == [[0] * len(n.HOST_CAUSES)] * 2
     whole = n.joined([blank, n.blank(1, lane=9)])
     assert (len(whole), whole.lane.tolist(), whole.first.tolist()) == (3, [-1, -1, 9], [True, False, True])
 

@@ -118,7 +118,7 @@ def test_a_transfer_that_had_ended_when_it_was_awaited_may_have_taken_less() -> 
     graph, times = replayed(core(0, done=159.5), core(1, done=159.5))
     assert end_of(graph, times, 0) == 172
     assert (graph.nodes.slack > 0).sum() == 2
-    found = ratios(graph, scenario(["compute=x0.1"]), Machine(Hardware(per_node=2)), {})
+    found = ratios(graph, scenario(["kernels.time=x0.1"]), Machine(Hardware(per_node=2)), {})
     transfers = graph.nodes.kind == n.TRANSFER
     assert np.isnan(found.expected[transfers]).all()
     assert (found.low[transfers] == 0).all()
@@ -150,6 +150,6 @@ def test_a_tpus_copies_from_the_host(test_data: Path, tmp_path: Path) -> None:
     replay = Replay(cclbench.ingest(path, store=tmp_path))
     assert replay.graph.traced["asynchronous transfers, from issue to wait"] == 6 * 100 * 4
     assert replay.unchanged.step_ns == pytest.approx(replay.measured_ns, rel=1e-6)
-    slow = replay.predict(scenario(["compute=x2"]))
+    slow = replay.predict(scenario(["kernels.time=x2"]))
     # of three kernels of 8 ms two run beside copies that are awaited later anyway
     assert slow.high_ns - replay.measured_ns == pytest.approx(7_976_000, rel=0.01)

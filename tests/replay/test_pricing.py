@@ -245,9 +245,8 @@ def test_a_time_for_the_latency_inside_a_node_is_refused_where_there_are_several
         ("scale_up.bandwidth=x2", None),
         ("collective.all_reduce=ring", None),
         ("system=dgx-h200", None),
-        ("compute=x2", None),
-        ("rank.1.compute=x2", None),
-        ("rank.7.compute=x2", "rank 7 computes nothing"),
+        ("kernels.time=x2", None),
+        ("rank[1].kernels.time=x2", None),
     ],
 )
 def test_settings_that_touch_nothing(text: str, why: str | None) -> None:
@@ -340,22 +339,12 @@ def test_kernels_on_another_accelerator() -> None:
     assert set(found.high[at]) == {max(flops, memory)}
 
 
-def test_one_ranks_compute() -> None:
-    graph = transfers([20], [1_000])
-    found = ratios(graph, scenario(["rank.1.compute=x0.5", "compute=x4"]), Machine(), GROUPS)
-    compute = graph.nodes.kind == n.COMPUTE
-    assert set(found.expected[compute & (graph.nodes.rank == 0)]) == {4.0}
-    assert set(found.expected[compute & (graph.nodes.rank == 1)]) == {2.0}
-    assert (found.expected[~compute] == 1).all()
-
-
 @pytest.mark.parametrize(
     ("text", "machine", "kind", "says"),
     [
         ("scale_up.bandwidth=x2", Machine(), InputError, "which ranks share a node"),
         ("scale_up.bandwidth=900GB/s", TWO_A_NODE, InputError, "needs a machine to start from"),
         ("collective.all_reduce=tree", TWO_A_NODE, InputError, "needs a machine to start from"),
-        ("rank.7.compute=x2", Machine(), UsageError, "no rank 7"),
         ("accelerator=h200", TWO_A_NODE, InputError, "which one the run used"),
         (
             "collective.all_reduce=tree",
@@ -481,11 +470,11 @@ def test_a_group_in_another_layout_is_scaled_by_its_ring() -> None:
     and twice as often."""
     graph = transfers([20], [1_000])
     new = {"0-1": Regrouped((0, 1, 2, 3), 0.5, 2.0, "dp")}
-    found = ratios(graph, scenario(["compute=x2"]), Machine(Hardware(per_node=4)), GROUPS, regrouped=new)
+    found = ratios(graph, scenario(["kernels.time=x2"]), Machine(Hardware(per_node=4)), GROUPS, regrouped=new)
     assert of_transfers(graph, found)[1:] == ([1.5], [6.0])
     gone = ratios(
         graph,
-        scenario(["compute=x2"]),
+        scenario(["kernels.time=x2"]),
         TWO_A_NODE,
         GROUPS,
         regrouped={"0-1": Regrouped((0,), dimension="dp")},
@@ -496,7 +485,9 @@ def test_a_group_in_another_layout_is_scaled_by_its_ring() -> None:
 
 def test_groups_that_stay_are_not_priced() -> None:
     graph = transfers([20], [1_000])
-    found = ratios(graph, scenario(["compute=x2"]), Machine(), GROUPS, regrouped={"x": Regrouped((0, 1))})
+    found = ratios(
+        graph, scenario(["kernels.time=x2"]), Machine(), GROUPS, regrouped={"x": Regrouped((0, 1))}
+    )
     assert (of_transfers(graph, found), found.basis) == (([1.0],) * 3, ())
     alone = ratios(graph, scenario(["scale_up.bandwidth=x2"]), Machine(), {"0-1": (0,)})
     assert of_transfers(alone and graph, alone) == ([1.0],) * 3
@@ -506,20 +497,7 @@ def test_other_links_than_those_measured_have_no_price() -> None:
     graph = transfers([20], [1_000])
     new = {"0-1": Regrouped((0, 1, 2, 3), dimension="dp")}
     with pytest.raises(InputError, match="all_reduce of 4 ranks leaves scale_up, and no other links were"):
-        ratios(graph, scenario(["compute=x2"]), TWO_A_NODE, GROUPS, regrouped=new)
+        ratios(graph, scenario(["kernels.time=x2"]), TWO_A_NODE, GROUPS, regrouped=new)
     known = Machine(ranks=(0, 1), captures={0: 0, 1: 0})
     with pytest.raises(InputError, match="which ranks share a node; give --per-node N"):
-        ratios(graph, scenario(["compute=x2"]), known, GROUPS, regrouped=new)
-
-
-def test_what_computes_on_a_host_for_a_nanosecond_computes() -> None:
-    graph = transfers([20], [1_000])
-    arrival = int(np.flatnonzero(graph.nodes.kind == n.ARRIVAL)[0])
-    graph.nodes.busy[arrival] = 1
-    found = ratios(graph, scenario(["compute=x4"]), Machine(), GROUPS)
-    assert (found.expected[arrival], found.expected[arrival + 1]) == (4, 1)
-    only = build([rank(0, work=[item("nccl", 0, 10, call=0)], instances=[-1], windows=[(0, 0, 10)])])
-    change = scenario(["compute=x2"])
-    assert idle(only, change, TWO_A_NODE, GROUPS) == {"compute": "no rank of the replay computes"}
-    only.nodes.busy[0] = 1
-    assert idle(only, change, TWO_A_NODE, GROUPS) == {}
+        ratios(graph, scenario(["kernels.time=x2"]), known, GROUPS, regrouped=new)

@@ -7,6 +7,7 @@ import pytest
 
 from cclbench.errors import UsageError
 from cclbench.replay.scenario import KEYS, Quantity, scenario, sweep
+from cclbench.replay.selection import Amount, Selection
 
 
 def test_all_keys() -> None:
@@ -19,8 +20,8 @@ def test_all_keys() -> None:
             "system=dgx-h200",
             "accelerator=h200",
             "collective.all_reduce=tree",
-            "rank.3.compute=x0.9",
-            "compute=x0.5",
+            "rank[3].kernels.time=x0.9",
+            "kernels.time=x0.5",
         ]
     )
     assert found.bandwidth == {"scale_up": Quantity(factor=2.0), "scale_out": Quantity(absolute=5e10)}
@@ -28,10 +29,13 @@ def test_all_keys() -> None:
     assert found.fabric == {"scale_out": "infiniband-ndr"}
     assert (found.system, found.accelerator) == ("dgx-h200", "nvidia-h200-sxm")
     assert found.algorithm == {"all_reduce": "tree"}
-    assert found.compute == {3: 0.9, None: 0.5}
+    assert found.changes == {
+        "rank[3].kernels.time": (Selection("kernels", "time", ranks=(range(3, 4),)), Amount(factor=0.9)),
+        "kernels.time": (Selection("kernels", "time"), Amount(factor=0.5)),
+    }
     assert found.needs_system == "scale_out.bandwidth"
     assert scenario(["scale_up.bandwidth=x2"]).needs_system is None
-    assert not scenario(["compute=x2"]).moves_communication
+    assert not scenario(["kernels.time=x2"]).moves_communication
 
 
 @pytest.mark.parametrize(
@@ -57,9 +61,20 @@ def test_all_keys() -> None:
         ("scale_upp.bandwidth=x2", "'scale_upp.bandwidth' is nothing that can be set"),
         ("accelerator=quantum", "no accelerator 'quantum'"),
         ("collective.all_reduced=tree", "no collective 'all_reduced'"),
-        ("rank.x.compute=x2", "nothing that can be set"),
         ("collective.all_reduce=trea", "there is no algorithm 'trea'; did you mean tree"),
-        ("rank.1.compute=0.9", "no factor above 0"),
+        ("rank[x].kernels.time=x2", "'x' is no rank"),
+        ("rank[5-3].kernels.time=x2", "'5-3' is no rank"),
+        ("step[4:4].kernels.time=x2", "'4:4' is no range of steps"),
+        ("kernels.bandwidth=x2", "unknown setting 'kernels.bandwidth'"),
+        ("kernels[gem].time=x2", "did you mean gemm"),
+        ("kernels[name~(].time=x2", "is no regular expression"),
+        ("kernels[gemm&attention].time=x2", "'attention' is no condition of kernels"),
+        ("copies.bandwidth=median", "no factor above 0"),
+        ("host[sync].time=early", "is no time"),
+        ("compute=x2", "is no setting any more"),
+        ("rank.3.compute=x2", "is no setting any more"),
+        ("straggler=none", "is no setting any more"),
+        ("rank[1].kernels.time=0.9", "is no time"),
     ],
 )
 def test_what_means_nothing_is_a_clear_error(text: str, says: str) -> None:
@@ -68,22 +83,22 @@ def test_what_means_nothing_is_a_clear_error(text: str, says: str) -> None:
 
 
 def test_limits_are_those_stated() -> None:
-    assert scenario(["compute=x1000000"]).compute == {None: 1e6}
-    assert scenario(["compute=x0.000001"]).compute == {None: 1e-6}
+    assert scenario(["kernels.time=x1000000"]).changes["kernels.time"][1] == Amount(factor=1e6)
+    assert scenario(["kernels.time=x0.000001"]).changes["kernels.time"][1] == Amount(factor=1e-6)
     assert scenario(["scale_up.bandwidth=100TB/s"]).bandwidth == {"scale_up": Quantity(absolute=1e14)}
     assert scenario(["scale_out.latency=1s"]).latency == {"scale_out": Quantity(absolute=1.0)}
-    assert len(list(sweep("compute=x1..x65536"))) == 17
+    assert len(list(sweep("kernels.time=x1..x65536"))) == 17
     with pytest.raises(UsageError, match="at most 65,536 times xA"):
-        list(sweep("compute=x1..x65537"))
+        list(sweep("kernels.time=x1..x65537"))
 
 
 @pytest.mark.parametrize(
     "texts",
     [
-        ("compute=x2", "compute=x2"),
-        ("scale_up.bandwidth=x2", "rank.1.compute=x2", "scale_up.bandwidth=900GB/s"),
+        ("kernels.time=x2", "kernels.time=x2"),
+        ("scale_up.bandwidth=x2", "rank[1].kernels.time=x2", "scale_up.bandwidth=900GB/s"),
         ("system=dgx-h100", "system = dgx-h200"),
-        ("rank.1.compute=x2", "rank.01.compute=x3"),
+        ("kernels[name~a=b].time=x2", "kernels[name~a=b].time=x3"),
     ],
 )
 def test_a_key_given_twice_is_refused(texts: tuple[str, ...]) -> None:
@@ -93,11 +108,16 @@ def test_a_key_given_twice_is_refused(texts: tuple[str, ...]) -> None:
 
 def test_a_sweep_doubles() -> None:
     assert [factor for factor, _ in sweep("scale_out.bandwidth=x0.25..x8")] == [0.25, 0.5, 1, 2, 4, 8]
-    assert list(sweep("compute=x1..x3")) == [(1, "compute=x1"), (2, "compute=x2"), (3, "compute=x3")]
+    assert list(sweep("kernels.time=x1..x3")) == [
+        (1, "kernels.time=x1"),
+        (2, "kernels.time=x2"),
+        (3, "kernels.time=x3"),
+    ]
 
 
 @pytest.mark.parametrize(
-    "text", ["compute", "compute=x1", "compute=x2..x1", "compute=1..2", "compute=x1..x999999"]
+    "text",
+    ["compute", "kernels.time=x1", "kernels.time=x2..x1", "kernels.time=1..2", "kernels.time=x1..x999999"],
 )
 def test_a_sweep_needs_two_factors_in_order(text: str) -> None:
     with pytest.raises(UsageError):

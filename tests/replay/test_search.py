@@ -33,8 +33,8 @@ def replay(tmp_path_factory: pytest.TempPathFactory) -> Replay:
 
 
 SPACE = Space(
-    {"scale_up.bandwidth": ("x1", "x2", "x4"), "compute": ("unchanged", "x0.5")},
-    {"scale_up.bandwidth": {"x2": 10, "x4": 15}, "compute": {"x0.5": 20}},
+    {"scale_up.bandwidth": ("x1", "x2", "x4"), "kernels.time": ("unchanged", "x0.5")},
+    {"scale_up.bandwidth": {"x2": 10, "x4": 15}, "kernels.time": {"x0.5": 20}},
     "EUR/h",
 )
 
@@ -50,7 +50,7 @@ def test_all_points_are_ranked_as_by_hand(replay: Replay) -> None:
     expected = sorted(by_hand, key=by_hand.__getitem__)
     assert len(found.ranked) == found.points == 6
     for trial, (rate, share) in zip(found.ranked, expected, strict=True):
-        texts = [f"scale_up.bandwidth=x{rate}", *(["compute=x0.5"] if share == 0.5 else [])]
+        texts = [f"scale_up.bandwidth=x{rate}", *(["kernels.time=x0.5"] if share == 0.5 else [])]
         assert [*trial.scenario.texts] == texts
         assert trial.step_ns == pytest.approx(by_hand[rate, share] * 1e3, rel=1e-3)
         assert trial.step_ns == replay.predict(scenario(texts)).step_ns
@@ -69,21 +69,22 @@ def test_the_front_is_what_none_beats_in_both(replay: Replay) -> None:
 
 def test_what_is_refused_or_beyond_a_limit_is_told(replay: Replay) -> None:
     space = Space(
-        {"collective.all_reduce": ("unchanged", "tree"), "copies": ("x1", "x2")}, {"copies": {"x2": 7}}
+        {"collective.all_reduce": ("unchanged", "tree"), "copies.bandwidth": ("x1", "x2")},
+        {"copies.bandwidth": {"x2": 7}},
     )
     found = search(replay, space, limits=[limit("cost<=5")])
-    assert [trial.scenario.label for trial in found.ranked] == ["copies=x1"]
+    assert [trial.scenario.label for trial in found.ranked] == ["copies.bandwidth=x1"]
     reasons = {trial.scenario.label: trial.infeasible for trial in found.infeasible}
     assert reasons.keys() == {
-        "copies=x2",
-        "collective.all_reduce=tree, copies=x1",
-        "collective.all_reduce=tree, copies=x2",
+        "copies.bandwidth=x2",
+        "collective.all_reduce=tree, copies.bandwidth=x1",
+        "collective.all_reduce=tree, copies.bandwidth=x2",
     }
-    assert "cost<=5" in str(reasons["copies=x2"])
-    assert "needs a machine" in str(reasons["collective.all_reduce=tree, copies=x1"])
+    assert "cost<=5" in str(reasons["copies.bandwidth=x2"])
+    assert "needs a machine" in str(reasons["collective.all_reduce=tree, copies.bandwidth=x1"])
     rows = {row["category"]: row for row in found.rows if row["metric"] == "search.step" and not row["stat"]}
-    assert rows["copies=x2"]["value"] is None
-    assert rows["copies=x1"]["value"] == found.unchanged_ns / 1e9
+    assert rows["copies.bandwidth=x2"]["value"] is None
+    assert rows["copies.bandwidth=x1"]["value"] == found.unchanged_ns / 1e9
     none = search(replay, SPACE, limits=[limit("step<=1us")])
     assert not none.ranked
     assert len(none.infeasible) == 6
@@ -138,8 +139,8 @@ def test_a_limit_of_a_cost_that_is_not_stated_is_refused(replay: Replay) -> None
 def test_a_space_is_read_from_its_file(tmp_path: Path) -> None:
     path = tmp_path / "space.yaml"
     path.write_text(
-        "space:\n  scale_up.bandwidth: [x1, x2, x4]\n  compute: [unchanged, x0.5]\n"
-        "cost:\n  scale_up.bandwidth: {x2: 10, x4: 15}\n  compute: {x0.5: 20}\ncost_unit: EUR/h\n"
+        "space:\n  scale_up.bandwidth: [x1, x2, x4]\n  kernels.time: [unchanged, x0.5]\n"
+        "cost:\n  scale_up.bandwidth: {x2: 10, x4: 15}\n  kernels.time: {x0.5: 20}\ncost_unit: EUR/h\n"
     )
     assert read_space(path) == SPACE
     Draft7Validator.check_schema(dict(packaged_schema("space")))
@@ -148,16 +149,21 @@ def test_a_space_is_read_from_its_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("space:\n  compute: [x1, y2]\n", "bad.yaml:2: compute=y2"),
-        ("space:\n  compute:\n  - x1\n  - y2\n", "bad.yaml:4: compute=y2"),
-        ("space:\n  comput: [x1]\n", "did you mean compute"),
-        ("space:\n  compute: []\n", "bad.yaml:2: space.compute: is empty"),
-        ("space:\n  compute: [x1, x1]\n", "names something twice"),
-        ("space:\n  compute: [x1]\ncost:\n  computes: {x1: 3}\n", "bad.yaml:4: the space has no 'computes'"),
-        ("space:\n  compute: [x1]\ncost:\n  compute: {x2: 3}\n", "bad.yaml:4: the space has no 'x2'"),
-        ("space:\n  compute: [x1]\ncost:\n  compute: {x1: .inf}\n", "bad.yaml:4: inf is no cost"),
-        ("space:\n  compute: [x1]\ncost:\n  compute: {x1: much}\n", "must be a number"),
-        ("space:\n  rank.1.compute: [x1]\n  rank.01.compute: [x2]\n", "is set twice"),
+        ("space:\n  kernels.time: [x1, y2]\n", "bad.yaml:2: kernels.time=y2"),
+        ("space:\n  kernels.time:\n  - x1\n  - y2\n", "bad.yaml:4: kernels.time=y2"),
+        ("space:\n  kernel.time: [x1]\n", "did you mean kernels.time"),
+        ("space:\n  kernels.time: []\n", "bad.yaml:2: space.kernels.time: is empty"),
+        ("space:\n  kernels.time: [x1, x1]\n", "names something twice"),
+        (
+            "space:\n  kernels.time: [x1]\ncost:\n  kernels.times: {x1: 3}\n",
+            "bad.yaml:4: the space has no 'kernels.times'",
+        ),
+        (
+            "space:\n  kernels.time: [x1]\ncost:\n  kernels.time: {x2: 3}\n",
+            "bad.yaml:4: the space has no 'x2'",
+        ),
+        ("space:\n  kernels.time: [x1]\ncost:\n  kernels.time: {x1: .inf}\n", "bad.yaml:4: inf is no cost"),
+        ("space:\n  kernels.time: [x1]\ncost:\n  kernels.time: {x1: much}\n", "must be a number"),
     ],
 )
 def test_what_is_wrong_with_a_space_is_told_with_its_line(tmp_path: Path, text: str, says: str) -> None:
@@ -171,6 +177,8 @@ def test_what_is_wrong_with_a_space_is_told_with_its_line(tmp_path: Path, text: 
 def test_a_space_has_an_end(tmp_path: Path) -> None:
     path = tmp_path / "large.yaml"
     values = ", ".join(f"x{n}" for n in range(1, 102))
-    path.write_text(f"space:\n  compute: [{values}]\n  copies: [{values}]\n  host: [{values}]\n")
+    path.write_text(
+        f"space:\n  kernels.time: [{values}]\n  copies.bandwidth: [{values}]\n  host.time: [{values}]\n"
+    )
     with pytest.raises(InputError, match="more than 1,000,000"):
         read_space(path)

@@ -95,7 +95,7 @@ def test_a_graph_does_not_hide_what_the_host_waits_for() -> None:
     replay = replayed(simulated(program(*ops)))
     paused = replay.unchanged.step_ns
     assert step(replay, "launches=graph") == pytest.approx(paused - 200_000, abs=10_000)
-    assert step(replay, "launches=graph") >= step(replay, "host=x0")
+    assert step(replay, "launches=graph") >= step(replay, "host.time=0")
 
 
 def late_rank(ns: int, world: int = 8) -> Replay:

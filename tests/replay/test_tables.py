@@ -88,7 +88,7 @@ def test_rows_count_from_the_device_s_first(tmp_path: Path) -> None:
     assert work.row.tolist() == [-1] * 4
     assert work.blocks.tolist() == [40, -1, -1, -1]
     assert work.copy.tolist() == [False, True, True, True]
-    assert work.hosted.tolist() == [False, True, False, False]
+    assert work.direction.tolist() == [-1, 0, 2, -1]
     assert [work.lanes[code] for code in work.lane.tolist()] == [(0, 7)] * 4
     assert [work.categories[code] for code in work.category.tolist()] == ["gemm", "copy", "copy", "copy"]
     assert told(one.launches) == [

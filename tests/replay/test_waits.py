@@ -8,6 +8,8 @@ import pytest
 
 from cclbench.replay.waits import Issued, between_streams, handed_over, held_up, other_lane, stretches
 
+NO_TURNS = np.zeros((10, 10), np.bool_)
+
 
 def ns(*values: float) -> np.ndarray:
     return np.array([round(value * 1000) for value in values], np.int64)
@@ -104,7 +106,7 @@ def test_collectives_wait_for_the_busiest_stream_unless_they_overlap_it() -> Non
 def test_a_pause_ends_with_the_thread_that_paused_last_within_it() -> None:
     thread = np.array([1, 2, 1, 2])
     start, end = ns(0, -1000, 900, 500), ns(520, 10, 2000, 910)
-    released, resumed = handed_over(thread, start, end)
+    released, resumed = handed_over(thread, start, end, NO_TURNS)
     # thread 1 pauses at 0, thread 2 goes on at 10; it pauses at 500, 1 goes on at 520; 1 pauses at 900
     assert sorted(zip(released.tolist(), resumed.tolist(), strict=True)) == [(0, 1), (2, 3), (3, 0)]
 
@@ -267,13 +269,13 @@ def test_a_thread_that_pauses_within_the_last_ms_of_another_s_pause_releases_it(
     pause: tuple[int, float, float], released: bool
 ) -> None:
     thread, begin, end = pause
-    found = handed_over(np.array([1, thread]), ns(0, begin), ns(2000, end))
+    found = handed_over(np.array([1, thread]), ns(0, begin), ns(2000, end), NO_TURNS)
     assert [column.tolist() for column in found] == ([[1], [0]] if released else [[], []])
 
 
 @pytest.mark.parametrize(("begin", "released"), [(1500, [1]), (1499.999, [])])
 def test_a_thread_that_paused_before_another_did_releases_nobody(begin: float, released: list[int]) -> None:
-    found, _ = handed_over(np.array([1, 2]), ns(1500, begin), ns(2000, 5000))
+    found, _ = handed_over(np.array([1, 2]), ns(1500, begin), ns(2000, 5000), NO_TURNS)
     assert found.tolist() == released
 
 
@@ -283,13 +285,13 @@ def test_the_release_is_among_the_last_eight_pauses(since: int, released: bool) 
     start = ns(0, 1500, *(1600 + i for i in range(since)))
     end = ns(2000, 9000, *[1500.5] * since)
     assert (
-        (1, 0) in zip(*(column.tolist() for column in handed_over(thread, start, end)), strict=True)
+        (1, 0) in zip(*(column.tolist() for column in handed_over(thread, start, end, NO_TURNS)), strict=True)
     ) == released
 
 
 def test_where_nothing_pauses_nothing_is_handed_over() -> None:
     none = np.empty(0, np.int64)
-    assert [len(column) for column in handed_over(none, none, none)] == [0, 0]
+    assert [len(column) for column in handed_over(none, none, none, NO_TURNS)] == [0, 0]
 
 
 def holding(*rows: tuple[int, float, float, float], fills: tuple[int, ...] = (0,)) -> list[tuple[int, int]]:
@@ -343,3 +345,11 @@ def test_what_holds_up_is_among_the_next_eight_to_end(before: int, held: bool) -
     later = [(2, 0.0, 500.0, 960.0 + i) for i in range(before)]
     rows = [*later, (0, 0.0, 0.0, 1000.0), (1, 10.0, 950.0, 990.0)]
     assert bool(holding(*rows, fills=tuple(range(before + 1)))) == held
+
+
+def test_threads_that_take_turns_hand_over_after_any_time() -> None:
+    """Thread 0 rests from 5 ms on, thread 1 goes on at 30."""
+    turns = np.array([[False, True], [True, False]])
+    both = np.array([0, 1]), ns(5_000, 0), ns(40_000, 30_000)
+    assert [column.tolist() for column in handed_over(*both, turns)] == [[0], [1]]
+    assert [len(column) for column in handed_over(*both, NO_TURNS)] == [0, 0]

@@ -13,67 +13,79 @@ import pyarrow as pa
 
 from cclbench import intervals
 from cclbench.analyzers.view.columns import codes, spans
-from cclbench.analyzers.view.launches import ROWS_AT_ONCE, LaunchCalls
-from cclbench.disk_columns import pieces, release
+from cclbench.analyzers.view.launches import ROWS_AT_ONCE, correlations_of, stream_numbers
+from cclbench.disk_columns import DiskTable, disk_array, pieces, release
 from cclbench.intervals import Int64, Intervals, Joined, Mask
+from cclbench.normalize.host_calls import ALLOCATES, ASYNCHRONOUS, LOADS, PINNED, blocks, cold_calls
 from cclbench.normalize.phases import LOADER
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView
 
-HELD: Final = ("loading", "allocation", "synchronization", "launch", "operators", "elsewhere")
-"""What holds a host, of two at once the first."""
-RESTART_NS: Final = 200_000
-"""How long a host may take to launch again after it waited for the device, at most, for that wait's sake."""
-_ALLOCATES: Final = re.compile(r"(cu|cuda|hip)(Mem)?(Malloc|Free|Alloc|HostAlloc|Host(Un)?[rR]egister)")
-_BLOCKING: Final = "Memcpy"
-"""Copies wait for the device, too, where they are not from pinned memory."""
+CAUSES: Final = (
+    *("sync", "capture", "cold_start", "allocation", "loader", "launch", "operators", "python", "unrecorded"),
+)
+"""What drained the queue: a wait of the host for the device, or what the host did; of two the first."""
+_WORK: Final = CAUSES[2:]
+"""What the host does itself."""
+_NEVER: Final = np.iinfo(np.int64).max
+_LATENCY_NS: Final = 1_000_000
+"""No latency: from a launch's return to its row's begin on an idle device some 10 µs are usual."""
+_CLOCK_NS: Final = 1_000
+"""Clocks of host and device are no better than this."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostGaps:
-    """The idle time of `time.idle_host` by what held the host: sets that partition it, in order of `HELD`."""
+    """The idle time of `time.idle_host` by what drained the queue: sets that partition it, by `CAUSES`;
+    and the part of `sync` that lies after the host's wait, by what the host did then."""
 
     by: dict[str, Intervals]
-    after_wait: Intervals
-    """Gaps that end with the first launch after a wait for the device, `RESTART_NS` of each at most."""
+    after_wait: dict[str, Intervals]
 
 
 def host_gaps(rank: RankView) -> HostGaps:
-    """What held the host of a rank in each gap.
+    """What drained the queue before each gap in which the device waits for its host.
 
-    A gap lasts until its event begins.  From the begin of the call that launches that on it is `launch`.
-    Before, each instant goes to what the thread of that call does: `loading` (a loader's or checkpoint's
-    range), `allocation` (calls that allocate or free memory of the device or pinned memory),
-    `synchronization` (calls that wait for the device), `launch` (other calls that launch), `operators`, else
-    `elsewhere`.  A gap that begins while the thread waits for the device is that wait's up to `RESTART_NS`
-    and no longer than the wait, but for loading and allocation.
+    A gap lasts until its event begins.  Where it begins while the thread that launches this event waits for
+    the device, the wait has drained the queue, and the whole gap is its (`sync`), whatever the host did then;
+    it belongs to `capture` where the host waited for work launched before the capture, and so does the gap
+    before the first event of all.  In other gaps each instant goes to what that thread does, of two at once
+    the first of `CAUSES` (waits behind `loader`); from the begin of the launching call on it is `launch`.
     """
     late, calls = rank.idle.late, rank.launch_calls
-    found, waited = {held: Joined() for held in HELD}, Joined()
+    found, after = ({cause: Joined() for cause in CAUSES} for _ in range(2))
     some = list(pieces(len(late.call), most=ROWS_AT_ONCE))
     threads = sorted({thread for own in some for thread in np.unique(calls.threads[late.call[own]]).tolist()})
     rows = _rows_by_thread(rank, np.array(threads, np.int64))
+    first = _first_of_all(rank)
     rank.rest()
-    after = np.zeros(len(calls), np.bool_)
-    for thread, held in rows.items():
-        after |= _first_after(held["blocking"], calls, thread)
     for own in some:
         starts, ends, call = late.starts[own], late.ends[own], late.call[own]
         called = calls.starts[call].clip(starts, ends)
         thread_of = calls.threads[call]
-        found["launch"].add(intervals.union(called, ends))
         for thread in np.unique(thread_of).tolist():
             here = thread_of == thread
-            gaps = _Gaps(starts[here], ends[here], called[here])
-            first_after = after[call[here]]
-            until = np.minimum(gaps.ends, gaps.starts + RESTART_NS)
-            waited.add(intervals.union(gaps.starts[first_after], until[first_after]))
-            for name, part in _held(gaps, rows[thread]):
-                found[name].add(part)
+            returned = np.maximum(calls.ends[call[here]] + _LATENCY_NS, starts[here])
+            gaps = _Gaps(starts[here], np.minimum(ends[here], returned), called[here])
+            # what begins so much later than its call returned waited for something that is not in the trace
+            of_stream = np.isin(call[here], first.calls)
+            for cause, chosen in (("capture", of_stream), ("unrecorded", ~of_stream)):
+                found[cause].add(intervals.union(gaps.ends[chosen], ends[here][chosen]))
+            wait = _wait_at_begin(rows[thread].waits, gaps.starts)
+            before = gaps.ends <= first.event_ns
+            before |= np.append(rows[thread].waits.starts, _NEVER)[wait] <= first.launch_ns
+            drained = (wait >= 0) & ~before
+            found["capture"].add(gaps.at(before).union())
+            waited = gaps.at(drained)
+            found["sync"].add(waited.union())
+            resumed = rows[thread].waits.ends[wait[drained]].clip(waited.starts, waited.ends)
+            for cause, part in _work(waited._replace(starts=resumed), rows[thread]):
+                after[cause].add(part)
+            for cause, part in _work(gaps.at((wait < 0) & ~before), rows[thread]):
+                found[cause].add(part)
         release(late, calls)
-    by = {name: parts.whole() for name, parts in found.items()}
-    return HostGaps(by, waited.whole())
+    return HostGaps(*({cause: parts.whole() for cause, parts in of.items()} for of in (found, after)))
 
 
 class _Gaps(NamedTuple):
@@ -84,72 +96,110 @@ class _Gaps(NamedTuple):
     called: Int64
     """Begin of the call that launches what ends the gap, within the gap."""
 
+    def at(self, chosen: Mask) -> _Gaps:
+        """Some of them."""
+        return _Gaps(self.starts[chosen], self.ends[chosen], self.called[chosen])
 
-def _held(gaps: _Gaps, held: dict[str, Intervals]) -> Iterator[tuple[str, Intervals]]:
-    """What held the thread in the gaps until it called, by `HELD`."""
-    drained = np.minimum(gaps.starts + _blocked(held["blocking"], gaps.starts), gaps.called)
-    blocked, free = intervals.union(gaps.starts, drained), intervals.union(drained, gaps.called)
-    since, until = int(gaps.starts[0]), int(gaps.ends[-1])
-    at = {name: intervals.clipped(held[name], since, until) for name in HELD}
-    release(*held.values())
-    for name in ("loading", "allocation"):
-        yield name, intervals.intersect(blocked, at[name])
-        yield name, intervals.intersect(free, at[name])
-        blocked, free = intervals.subtract(blocked, at[name]), intervals.subtract(free, at[name])
-    yield "synchronization", blocked
-    for name in ("synchronization", "launch", "operators"):
-        yield name, intervals.intersect(free, at[name])
-        free = intervals.subtract(free, at[name])
-    yield "elsewhere", free
+    def union(self) -> Intervals:
+        """The time in them."""
+        return intervals.union(self.starts, self.ends)
 
 
-def _first_after(blocking: Intervals, calls: LaunchCalls, thread: int) -> Mask:
-    """Which calls are the thread's first launch after it waited for the device, shape (calls,)."""
-    never = np.iinfo(np.int64).min
-    own = np.flatnonzero(calls.threads == thread).astype(np.int32)
-    own = own[np.argsort(calls.starts[own], kind="stable")]
-    waits = np.append(blocking.ends, never)
-    first, before = np.zeros(len(calls), np.bool_), np.array([never])
-    for some in pieces(len(own), most=ROWS_AT_ONCE):
-        at = own[some]
-        ends = np.append(before, calls.ends[at])
-        last = waits[np.searchsorted(blocking.ends, calls.starts[at], side="right") - 1]
-        first[at] = (last >= ends[:-1]) & (last > never)
-        before = ends[-1:]
+class _ThreadRows(NamedTuple):
+    """When a thread does what: single waits for the device, and sets by cause."""
+
+    waits: Intervals
+    by: dict[str, Intervals]
+
+
+def _wait_at_begin(waits: Intervals, at: Int64) -> Int64:
+    """Index of the wait during which each gap begins, −1 for none; shape of `at`.
+
+    A wait returns after the device has run dry, as far as clocks agree.
+    """
+    index = intervals.innermost(waits.starts, waits.ends + _CLOCK_NS, at)
+    return np.asarray(index, np.int64)
+
+
+def _work(gaps: _Gaps, rows: _ThreadRows) -> Iterator[tuple[str, Intervals]]:
+    """What the thread does in those gaps, by cause."""
+    if not len(gaps.starts):
+        return
+    called = np.maximum(gaps.called, gaps.starts)
+    free, launching = intervals.union(gaps.starts, called), intervals.union(called, gaps.ends)
+    since, until = int(gaps.starts.min()), int(gaps.ends[-1])
+    for cause in ("cold_start", "allocation", "loader", "sync", "launch", "operators", "python"):
+        own = intervals.clipped(rows.by[cause], since, until)
+        part = intervals.intersect(free, own)
+        release(rows.by[cause])
+        free = intervals.subtract(free, own)
+        if cause == "launch":
+            part = intervals.join(part, launching)
+        if cause == "cold_start":
+            part = intervals.join(part, intervals.intersect(launching, own))
+            launching = intervals.subtract(launching, own)
+        yield cause, part
+    yield "unrecorded", free
+
+
+class _First(NamedTuple):
+    """Begin of the first call that launches recorded work, and of the first recorded work, ns; and the calls
+    that launch the first work of a stream."""
+
+    launch_ns: int
+    event_ns: int
+    calls: Int64
+
+
+def _first_of_all(rank: RankView) -> _First:
+    calls = rank.launch_calls
+    launch = event = int(_NEVER)
+    numbers: dict[tuple[int, int], int] = {}
+    of_stream: dict[int, tuple[int, int]] = {}
+    columns = ("start_ns", "correlation", "track", "device")
+    for batch in rank.tables.events(("kernel", "copy", "memset"), columns):
+        call, begun = calls.of(correlations_of(batch)), batch["start_ns"].to_numpy()
+        launch = min(launch, int(calls.starts[call[call >= 0]].min(initial=launch)))
+        event = min(event, int(begun.min(initial=event)))
+        stream = stream_numbers(batch, numbers)
+        order = np.lexsort((begun, stream))
+        for row in order[intervals.begins(stream[order])].tolist():
+            known = of_stream.get(int(stream[row]), (int(_NEVER), -1))
+            of_stream[int(stream[row])] = min(known, (int(begun[row]), int(call[row])))
         release(calls)
-    return first
+    return _First(launch, event, np.array([call for _, call in of_stream.values()], np.int64))
 
 
-def _blocked(calls: Intervals, at: Int64) -> Int64:
-    """How much of each gap that begins at one of `at` is that of a wait for the device, 0 outside of any."""
-    index = intervals.innermost(calls.starts, calls.ends, at)
-    inside = index >= 0
-    starts, ends = calls.starts[index[inside]], calls.ends[index[inside]]
-    blocked = np.zeros(len(at), np.int64)
-    # A call returns some time after the device has run dry; that is waiting, too.
-    blocked[inside] = np.minimum(ends - starts, ends - at[inside] + RESTART_NS)
-    return blocked
-
-
-def _rows_by_thread(rank: RankView, threads: Int64) -> dict[int, dict[str, Intervals]]:
-    """When each of the threads does what, by `HELD`; `blocking` are single calls that wait for the device."""
+def _rows_by_thread(rank: RankView, threads: Int64) -> dict[int, _ThreadRows]:
+    """When each of the threads does what."""
     parts: dict[int, dict[str, Joined]] = {
-        thread: {name: Joined() for name in (*HELD, "blocking")} for thread in threads.tolist()
+        thread: {name: Joined() for name in (*_WORK, "sync", "waits")} for thread in threads.tolist()
     }
-    kinds = ("op", "launch", "sync", "other", "annotation")
+    kinds = ("op", "launch", "sync", "other", "annotation", "python")
     for batch in rank.tables.events(kinds, ("side", "track", "kind", "name", "start_ns", "dur_ns")):
-        what = _held_by(batch)
         starts, ends = spans(batch)
-        track = batch["track"].to_numpy()
-        for thread in np.intersect1d(threads, track).tolist():
-            for name, chosen in what.items():
-                rows = chosen & (track == thread)
-                if rows.any():
-                    parts[thread][name].add(intervals.union(starts[rows], ends[rows]))
-    return {thread: {name: pieces.whole() for name, pieces in of.items()} for thread, of in parts.items()}
+        _add(parts, batch["track"].to_numpy(), starts, ends, _causes_of(batch))
+    for thread, starts, ends in _blocking_copies(rank):
+        _add(parts, thread, starts, ends, {"waits": np.ones(len(starts), np.bool_)})
+    for thread, starts, ends in _cold_calls(rank):
+        _add(parts, thread, starts, ends, {"cold_start": np.ones(len(starts), np.bool_)})
+    return {
+        thread: _ThreadRows(of.pop("waits").whole(), {name: pieces.whole() for name, pieces in of.items()})
+        for thread, of in parts.items()
+    }
 
 
-def _held_by(batch: pa.RecordBatch) -> dict[str, Mask]:
+def _add(
+    parts: dict[int, dict[str, Joined]], track: Int64, starts: Int64, ends: Int64, what: dict[str, Mask]
+) -> None:
+    for thread in np.intersect1d(list(parts), track).tolist():
+        for name, chosen in what.items():
+            rows = chosen & (track == thread)
+            if rows.any():
+                parts[thread][name].add(intervals.union(starts[rows], ends[rows]))
+
+
+def _causes_of(batch: pa.RecordBatch) -> dict[str, Mask]:
     """Which rows are of what, masks of shape (rows,)."""
     name, names = codes(batch, "name")
     kind, side = (
@@ -157,19 +207,90 @@ def _held_by(batch: pa.RecordBatch) -> dict[str, Mask]:
     )
     host = side == "host"
 
-    def called(matches: Callable[[str], bool]) -> Mask:
-        return np.array([matches(word or "") for word in names], np.bool_)[name]
+    def called(matches: Callable[[str], object]) -> Mask:
+        return np.array([bool(matches(word or "")) for word in names], np.bool_)[name]
 
-    loads = called(lambda word: re.search(LOADER, word) is not None)
-    allocates = called(lambda word: _ALLOCATES.match(word) is not None)
-    copies = called(lambda word: _BLOCKING in word)
-    waits = (kind == "sync") | ((kind == "launch") & copies)
+    loads = called(lambda word: re.search(LOADER, word))
+    sync = host & (kind == "sync")
     return {
-        "loading": host & loads & np.isin(kind, ("op", "annotation")),
-        "allocation": host & allocates & (kind == "other"),
-        "synchronization": host & (kind == "sync"),
-        "blocking": host & waits,
+        "loader": host & loads & np.isin(kind, ("op", "annotation")),
+        "allocation": host & called(ALLOCATES.match) & (kind == "other"),
+        "sync": sync,
+        "waits": sync,
         "launch": host & (kind == "launch"),
         "operators": host & (kind == "op") & ~loads,
-        "elsewhere": np.zeros(len(batch), np.bool_),
+        "python": host & (kind == "python"),
     }
+
+
+def _blocking_copies(rank: RankView) -> Iterator[tuple[Int64, Int64, Int64]]:
+    """Thread, begin and end of calls that wait for the copy that they launch."""
+    calls = rank.launch_calls
+    at_once = disk_array(len(calls), np.int8)
+    for batch in rank.tables.events(("launch",), ("correlation", "name")):
+        name, names = codes(batch, "name")
+        call = calls.of(correlations_of(batch))
+        asynchronous = np.array([ASYNCHRONOUS in (word or "") for word in names], np.int8)[name]
+        at_once[call[call >= 0]] = asynchronous[call >= 0]
+        release(calls, at_once)
+    columns = ("start_ns", "dur_ns", "correlation", "name", "copy_direction")
+    for batch in rank.tables.events(("copy",), columns):
+        call = calls.of(correlations_of(batch))
+        known = np.flatnonzero(call >= 0)
+        call = call[known]
+        name, names = codes(batch, "name")
+        pinned = np.array([PINNED.search(word or "") is not None for word in names], np.bool_)[name]
+        direction = batch["copy_direction"].cast(pa.string()).to_numpy(zero_copy_only=False)
+        hosted, ended = np.isin(direction, ("h2d", "d2h")), spans(batch)[1]
+        chosen = call[blocks(calls.ends[call], ended[known], hosted[known], pinned[known], at_once[call] > 0)]
+        yield calls.threads[chosen], calls.starts[chosen], calls.ends[chosen]
+        release(calls, at_once)
+
+
+def _cold_calls(rank: RankView) -> Iterator[tuple[Int64, Int64, Int64]]:
+    """Thread, begin and end of calls that take long because they are the first."""
+    calls = rank.launch_calls
+    kernel = disk_array(len(calls) + 1, np.int32, -1)
+    kernels: dict[str, int] = {}
+    for batch in rank.tables.events(("kernel",), ("correlation", "name")):
+        call = calls.of(correlations_of(batch))
+        name, names = codes(batch, "name")
+        known = np.array([kernels.setdefault(word or "", len(kernels)) for word in names], np.int32)
+        kernel[call[call >= 0]] = known[name][call >= 0]
+        release(calls, kernel)
+    functions: dict[str, int] = {}
+    table = DiskTable(function=np.int32, kernel=np.int32, start=np.int64, dur=np.int64, thread=np.int64)
+    columns = ("side", "track", "kind", "name", "start_ns", "dur_ns", "correlation")
+    for batch in rank.tables.events(("launch", "other"), columns):
+        name, names = codes(batch, "name")
+        of_runtime = [
+            ALLOCATES.match(word or "") is not None or LOADS.match(word or "") is not None for word in names
+        ]
+        kind, side = (batch[c].cast(pa.string()).to_numpy(zero_copy_only=False) for c in ("kind", "side"))
+        chosen = (side == "host") & ((kind == "launch") | np.array(of_runtime, np.bool_)[name])
+        known = np.array([functions.setdefault(word or "", len(functions)) for word in names], np.int32)
+        call = np.where(kind == "launch", calls.of(correlations_of(batch)), -1)
+        table.append(
+            function=known[name][chosen],
+            kernel=kernel[call][chosen],
+            start=batch["start_ns"].to_numpy()[chosen],
+            dur=batch["dur_ns"].to_numpy()[chosen],
+            thread=batch["track"].to_numpy()[chosen],
+        )
+        release(calls, kernel)
+    if not len(table):
+        return
+    function, start, dur = table["function"], table["start"], table["dur"]
+    words = [*functions]
+    cold = np.flatnonzero(
+        cold_calls(
+            function,
+            table["kernel"],
+            start,
+            dur,
+            np.array([ALLOCATES.match(word) is not None for word in words], np.bool_)[function],
+            np.array([LOADS.match(word) is not None for word in words], np.bool_)[function],
+            int(np.sort(rank.windows.starts)[1]) if len(rank.windows) > 1 else None,
+        )
+    )
+    yield table["thread"][cold], start[cold], start[cold] + dur[cold]

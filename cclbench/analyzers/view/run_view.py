@@ -16,7 +16,7 @@ from cclbench.analyzers.view.snapshots import of_snapshots
 if TYPE_CHECKING:
     from cclbench.card import Card
     from cclbench.record.run import Run
-    from cclbench.replay.answer import Ratio
+    from cclbench.replay.step_ratio import Ratio
     from cclbench.replay.stragglers import Slowdown
 
 

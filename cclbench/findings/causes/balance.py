@@ -19,7 +19,9 @@ _SLOWER, _APART, _LEAST_RANKS = 0.05, 4, 3
 _ALL_ROWS: Final = 1 << 20
 _TOGETHER: Final = 0.5
 """Share of that by which each of its families of kernels, two at least, takes longer."""
-_GAIN: Final = "the exposed waits of that kind, on each rank"
+_EVEN: Final = "kernels.time=mean"
+_EVEN_EXPERTS: Final = "kernels[moe].time=mean"
+"""Settings that give all ranks as much to do."""
 _LATEST: Final = """SELECT rank, step, count(*) AS collectives, sum(wait_ns) AS waits_ns FROM collectives
 WHERE instance IS NOT NULL AND kind NOT IN ('send', 'recv', 'send_recv')
 GROUP BY rank, step ORDER BY step, waits_ns"""
@@ -78,7 +80,7 @@ def _experts(case: Case) -> bool:
     "pipeline_bubble",
     title="pipeline stages wait for one another",
     rule="time.exposed_wait in sends and receives",
-    gain=_GAIN,
+    gain="not known: another schedule, or other stages, are not part of the trace",
     actions={
         "any": (
             "more micro-batches, or an interleaved or zero-bubble schedule",
@@ -95,7 +97,7 @@ def pipeline_bubble(case: Case) -> Iterator[Found]:
             "pipeline_bubble",
             f"Stages of the pipeline wait up to {humanise(largest, 's')} of a step for one another.",
             lost=waits,
-            gain_s=(0.0, case.gain_if_even(waits)),
+            no_gain="another schedule, or other stages, are not part of the trace",
             because="matched sends and receives; some of it belongs to every pipeline that fills and drains"
             + behind,
             ranks=[] if late is None else [late.rank],
@@ -112,7 +114,7 @@ def pipeline_bubble(case: Case) -> Iterator[Found]:
     "expert_imbalance",
     title="ranks wait for the rank with the busiest experts",
     rule="time.exposed_wait in all_to_all of a model with experts",
-    gain=_GAIN,
+    gain="the kernels of experts take each rank as long as they take all on average",
     actions={
         "any": (
             "balance routing: an auxiliary loss or bias, a capacity factor, redundant hot experts",
@@ -132,7 +134,7 @@ def expert_imbalance(case: Case) -> Iterator[Found]:
             + (f": {late.reason}." if late is not None and busiest else ", another from step to step."),
             ranks=[late.rank] if late is not None and busiest else [],
             lost=waits,
-            gain_s=(0.0, case.gain_if_even(waits)),
+            whatif=[_EVEN_EXPERTS if case.number("compute.category_share", category="moe") else _EVEN],
             confidence="medium",
             because="all_to_all waits for its last rank; how many tokens each expert has is not in the trace",
             evidence=case.evidence(
@@ -148,7 +150,7 @@ def expert_imbalance(case: Case) -> Iterator[Found]:
     rule="balance.kernel_speed of a rank of three and more above 1.05, by four times what ranks differ in the"
     " median and more, in all of its families of kernels, two at least, by half of that and more; that rank"
     " does not wait for others, and balance.straggler_rank names no other",
-    gain="what the rank's kernels take longer, and what ranks wait meanwhile",
+    gain="the rank's kernels take what they take the median rank",
     actions={
         "any": (
             "look at its clocks, power and temperature (nvidia-smi -q -d CLOCK,POWER,PERFORMANCE;"
@@ -180,7 +182,7 @@ def slow_device(case: Case) -> Iterator[Found]:
         f"Rank {slow} takes {ratios[slow] - 1:.0%} longer than the median rank for the same kernels:"
         f" {humanise(lost[slow], 's')} of a step.".replace("%", " %"),
         lost=lost,
-        gain_s=case.gain(lost),
+        whatif=[f"rank[{slow}].kernels.time=median"],
         confidence="high" if ratios[slow] - 1 > 2 * _SLOWER else "medium",
         because=f"kernels of one name and grid are compared, and all {len(families)} families of them take"
         " longer alike" + ("" if late is None else f"; {late.reason}"),
@@ -200,7 +202,7 @@ def slow_device(case: Case) -> Iterator[Found]:
     title="ranks wait for one that comes late",
     rule="balance.straggler_rank names a rank, and it is no slow device and has no busy experts; waits in"
     " pipelines and of experts aside",
-    gain=_GAIN + "; at least what collectives wait for it alone",
+    gain="the rank's kernels, copies and host take what they take the median rank",
     actions={
         "any": (
             "look at what that rank does before the collectives (cclbench timeline): more work, its"
@@ -217,13 +219,11 @@ def late_rank(case: Case) -> Iterator[Found]:
     if late.cause == "experts" and any(expert_imbalance(case)):
         return
     rank = str(late.rank)
-    caused = case.number("balance.caused_wait", category=rank) or 0.0
-    at_most = case.gain_without(late.rank, waits)
     yield case.found(
         "late_rank",
         f"Ranks wait up to {humanise(max(waits.values()), 's')} of a step; {late.reason}.",
         lost=waits,
-        gain_s=(min(at_most, caused), at_most),
+        whatif=[f"rank[{rank}].{noun}.time=median" for noun in ("kernels", "copies", "host")],
         because=f"that one of equal ranks were as late is no chance (p = {late.p:.2g}, by whole steps), and"
         " it is later than clocks can be wrong",
         ranks=[late.rank],
@@ -244,7 +244,7 @@ def late_rank(case: Case) -> Iterator[Found]:
     "uneven_ranks",
     title="ranks wait for one another, and none is late more than chance explains",
     rule="time.exposed_wait where no rank stands out; waits in pipelines and of experts aside",
-    gain=_GAIN,
+    gain="kernels take each rank what they take all on average, and hosts the median",
     actions={
         "any": (
             "even out work that differs from step to step: sequence lengths, sampling, data loading",
@@ -263,7 +263,7 @@ def uneven_ranks(case: Case) -> Iterator[Found]:
             "uneven_ranks",
             f"Ranks wait up to {humanise(max(waits.values()), 's')} of a step for one another; {told}.",
             lost=waits,
-            gain_s=(0.0, case.gain_if_even(waits)),
+            whatif=[_EVEN, "host.time=median"],
             confidence="medium",
             because="the waits are exact; that it is one and the same rank's fault, the steps do not show",
             evidence=case.evidence(_WAIT, "balance.straggler_rank", "balance.load_imbalance", "comm.skew"),

@@ -60,6 +60,32 @@ def warm_up(case: Case) -> Iterator[Found]:
 
 
 @finding(
+    "before_capture",
+    title="the capture begins while the device does earlier work",
+    rule="time.idle_host_by capture: the host waits for what was launched before the capture, or nothing"
+    " has run yet",
+    gain="none: the capture does not hold what is waited for",
+    actions={"any": ("capture a few steps more, and look at later ones: --steps 1:",)},
+)
+def before_capture(case: Case) -> Iterator[Found]:
+    lost = case.ranks("time.idle_host_by", category="capture")
+    if any(lost.values()):
+        most = max(lost, key=lambda rank: lost[rank])
+        yield case.found(
+            "before_capture",
+            f"The device does nothing of the capture for {humanise(lost[most], 's')}: what follows waits for"
+            " work that was launched before the capture began.",
+            lost=lost,
+            no_gain="what the device did meanwhile was launched before the capture",
+            because="the host is in a wait that began before anything of the capture was launched, or the"
+            " first row of a stream begins long after its launch",
+            evidence=case.evidence("time.idle_host", ("time.idle_host_by", {"category": "capture"})),
+            query="SELECT rank, kind, name, start_ns, dur_ns FROM events WHERE kind IN ('launch', 'sync',"
+            " 'kernel', 'copy') ORDER BY start_ns LIMIT 20",
+        )
+
+
+@finding(
     "missing_ranks",
     title="ranks of the job have no trace",
     rule="fewer traces than ranks of the world, and there are collectives",

@@ -14,7 +14,7 @@ from cclbench.findings.groups import describe_groups, shape_of
 from cclbench.units import humanise
 
 _TRANSFER: Final = "time.exposed_transfer"
-_GAIN: Final = "the exposed transfer of those collectives on each rank"
+_GAIN: Final = "the transfers of those collectives take no time, as if compute hid all of them"
 _SLOW, _SLOW_OF_TWO = 0.75, 0.5
 """Share of its peers' bandwidth below which a group's links are slow, and of a single peer's."""
 _SMALL_BYTES: Final = 256 * 1024
@@ -74,7 +74,7 @@ def _evidence(traffic: _Traffic, *metrics: str) -> list[tuple[str, Mapping[str, 
     title="one group's links are slower than those of groups like it",
     rule="comm.busbw of a kind and group below 75 % of the median of other groups of that kind, message size,"
     " number of ranks and stride; below 50 % where there is one such group",
-    gain="what its exposed transfers take beyond the peers' bandwidth, and what ranks wait meanwhile",
+    gain="the group's transfers take what they take its peers",
     actions={
         "any": (
             "run nccl-tests between those ranks alone, and look at the NIC's or link's errors, its negotiated"
@@ -92,7 +92,7 @@ def slow_link(case: Case) -> Iterator[Found]:
             f"{kind} in group {group} moves {humanise(rate, 'B/s')} where groups like it move"
             f" {humanise(usual, 'B/s')} with messages of the same size.",
             lost=lost,
-            gain_s=case.gain(lost),
+            whatif=[f"transfers[{kind}&group={group}].time=x{rate / usual:.3f}"],
             confidence="high" if peers > 2 else "medium",
             because="transfers alone are compared, from the last rank's arrival on, with those of"
             f" {peers} group{'s' * (peers > 1)} like it",
@@ -134,8 +134,7 @@ def _slow_groups(case: Case) -> dict[tuple[str, str], tuple[float, float, int]]:
     title="collectives are too small to use their links",
     rule="in a kind and shape of group 8 calls a step and more, of which latency is half the transfer (the"
     " line through their points, comm.alpha), or else of 256 KiB and less on average",
-    gain="the latency in its exposed transfers, else their time but for one call's; as much again of waits at"
-    " most; of idle time the part that calls are of all kernels",
+    gain="the transfers take no latency (alpha), else the time of one call",
     actions={
         "pytorch": (
             "larger buckets: DDP(bucket_cap_mb=...), FSDP wrapping of whole blocks, coalesced collectives",
@@ -150,18 +149,13 @@ def small_messages(case: Case) -> Iterator[Found]:
         if share is not None:
             volume = _amount(case, "comm.volume", traffic)
             lost = {rank: seconds * share for rank, seconds in traffic.exposed.items()}
-            waits, idle = _waits(case, traffic), _idle_before(case, calls)
-            spared = {
-                rank: seconds + min(seconds, share * waits.get(rank, 0.0)) + idle.get(rank, 0.0)
-                for rank, seconds in lost.items()
-            }
             yield case.found(
                 "small_messages",
                 f"{calls:,.0f} calls of {traffic.kind} a step in {describe_groups(traffic.groups)} move"
                 f" {humanise(volume / calls, 'B')} each: some {humanise(share, '1')} of their transfer is"
                 " latency.",
                 lost=lost,
-                gain_s=(0.0, case.gain(spared)[1]),
+                whatif=_transfers(traffic, f"x{1 - share:.3f}" if share < 1 else "0"),
                 confidence="medium",
                 because="that calls can be joined is not in the trace: what depends on each one's"
                 " result cannot",
@@ -172,20 +166,9 @@ def small_messages(case: Case) -> Iterator[Found]:
             )
 
 
-def _waits(case: Case, traffic: _Traffic) -> dict[int, float]:
-    """What each rank waits in those collectives while nothing computes."""
-    found: dict[int, float] = {}
-    for group in traffic.groups:
-        for rank, seconds in case.ranks("time.exposed_wait", collective=traffic.kind, group=group).items():
-            found[rank] = found.get(rank, 0.0) + seconds
-    return found
-
-
-def _idle_before(case: Case, calls: float) -> dict[int, float]:
-    """What each rank idles before those calls, if before each kernel as long as before any other."""
-    kernels = case.number("compute.kernel_count")
-    share = min(1.0, calls / kernels) if kernels else 0.0
-    return {rank: seconds * share for rank, seconds in case.ranks("time.idle").items()}
+def _transfers(traffic: _Traffic, value: str) -> list[str]:
+    """The setting that gives those collectives another time."""
+    return [f"transfers[{traffic.kind}&group={'|'.join(sorted(traffic.groups))}].time={value}"]
 
 
 def _latency_share(case: Case, traffic: _Traffic, calls: float, transfer_s: float) -> float | None:
@@ -246,6 +229,7 @@ def exposed_communication(case: Case) -> Iterator[Found]:
             f"Transfers in {describe_groups(listed[0].groups)} take {humanise(largest, 's')} of a step while"
             f" nothing computes ({kinds} on average); {beside} runs beside compute.",
             lost=lost,
+            whatif=[text for traffic in listed for text in _transfers(traffic, "0")],
             confidence=sure,
             because="time after the last rank's arrival alone; whether compute could run beside it depends on"
             " what needs its result",
@@ -279,6 +263,7 @@ def _unmatched(case: Case) -> Iterator[Found]:
         f"Communication runs for {humanise(max(lost.values()), 's')} of a step while nothing computes{named};"
         " how much of it waits for other ranks nobody can tell.",
         lost=lost,
+        whatif=["transfers.time=0"],
         confidence="medium",
         because="the time is exact; it is not matched across ranks, so that waiting is among it",
         evidence=case.evidence("time.exposed_unmatched", "time.exposed_comm", "overlap.ratio"),

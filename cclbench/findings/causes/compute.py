@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from cclbench.findings.case import Case
@@ -25,12 +25,28 @@ _OPERATORS: Final = """SELECT name, shapes, count(*) AS calls, sum(device_ns) AS
 WHERE kernels > 0 GROUP BY ALL ORDER BY ns DESC LIMIT 20"""
 
 
+def _shortened(case: Case, lost: Mapping[int, float], category: str | None = None) -> list[str]:
+    """The setting that takes so many seconds a step off the time of all kernels, or those of a category."""
+    compute = case.ranks("compute.time")
+    if category is not None:
+        exposed, shares = (
+            case.ranks("time.exposed_comm"),
+            case.ranks("compute.category_share", category=category),
+        )
+        compute = {r: (s + exposed.get(r, 0.0)) * shares.get(r, 0.0) for r, s in compute.items()}
+    whole = sum(compute.get(rank, 0.0) for rank in lost)
+    if not whole:
+        return []
+    factor = max(1 - sum(lost.values()) / whole, 0.0)
+    noun = "kernels" if category is None else f"kernels[{category}]"
+    return [f"{noun}.time={f'x{factor:.3f}' if factor >= 0.001 else '0'}"]
+
+
 @finding(
     "low_gemm_efficiency",
     title="matrix products run far below the device's peak",
     rule="compute.gemm_efficiency below 60 %",
-    gain="what they take beyond 80 % of the dense peak, which large ones reach in practice, or"
-    " beyond what their"
+    gain="they take what 80 % of the dense peak allows, which large ones reach in practice, or what their"
     " bytes allow",
     actions={
         "pytorch": (
@@ -54,6 +70,7 @@ def low_gemm_efficiency(case: Case) -> Iterator[Found]:
             "low_gemm_efficiency",
             f"Matrix products reach {humanise(reached, '1')} of the device's dense peak.",
             lost=lost,
+            whatif=_shortened(case, lost, "gemm"),
             confidence="medium",
             because=f"FLOPs by formula from the recorded sizes; that {PRACTICAL:.0%} could be reached is"
             " experience with large ones".replace("%", " %"),
@@ -70,7 +87,7 @@ def low_gemm_efficiency(case: Case) -> Iterator[Found]:
     "memory_bound",
     title="much of the compute time moves bytes and computes little",
     rule="elementwise, copying, normalising and reducing kernels take 15 % of the compute time and more",
-    gain="their time: fusing can at most remove them",
+    gain="not known: how many can be fused is not in a trace",
     actions={
         "pytorch": (
             "fuse them: torch.compile, fused norms, activations and optimizers, FlashAttention",
@@ -103,6 +120,7 @@ def memory_bound(case: Case) -> Iterator[Found]:
         f" and compute"
         f" little ({listed} of all kernel time).",
         lost=lost,
+        no_gain="how many of these kernels can be fused away is not in the trace",
         confidence="low",
         because="by the kernels' kind; how many of them can be fused away is not in the trace",
         evidence=case.evidence(
@@ -123,7 +141,7 @@ def memory_bound(case: Case) -> Iterator[Found]:
     title="kernels are slower beside communication",
     rule="compute.contention above 1.03, above 1 on every rank, and operators' shapes are recorded: without"
     " them the same kernel may do other work beside communication",
-    gain="what overlapped kernels take longer than alone",
+    gain="kernels are shorter by what overlapped ones take longer than alone",
     actions={
         "pytorch": (
             "give communication fewer SMs: NCCL_MAX_CTAS, NCCL_MIN_CTAS; or none: copy engines, NVLink SHARP",
@@ -147,6 +165,7 @@ def contention(case: Case) -> Iterator[Found]:
             "contention",
             f"Kernels take {humanise(row.number, 'ratio')} as long beside communication as alone.",
             lost=lost,
+            whatif=_shortened(case, lost),
             confidence="medium",
             because="the same kernels, grid and shapes are compared; what else differs beside"
             " communication is"
@@ -163,7 +182,7 @@ def contention(case: Case) -> Iterator[Found]:
     title="the same kernels become slower from step to step",
     rule="compute.drift above 1.03, last third of the steps against the first, and nearly every step of the"
     " last longer than every one of the first (stat later_longer, 95 %)",
-    gain="what the kernels of the last third take longer",
+    gain="kernels run at the speed of their rank's fastest step",
     actions={
         "any": (
             "look at clocks, power limit and temperature over time (nvidia-smi dmon, rocm-smi), and at the"
@@ -190,6 +209,7 @@ def throttling(case: Case) -> Iterator[Found]:
         f" the first"
         f"{where}.".replace("%", " %"),
         lost=lost,
+        whatif=["kernels.time=fastest"],
         confidence="medium",
         because="kernels of one name and grid are compared; work that grows from step to step looks like it",
         ranks=sorted(lost) if alone else (),
@@ -204,7 +224,7 @@ def throttling(case: Case) -> Iterator[Found]:
     "recompute",
     title="the backward pass runs forward operators again",
     rule="compute.recompute_share above 0",
-    gain="their time, at the price of the memory that activation checkpointing saves",
+    gain="kernels are shorter by the recomputed ones, at the price of memory",
     actions={
         "any": (
             "checkpoint fewer layers, or selectively (attention alone), where memory allows it: see"
@@ -222,6 +242,7 @@ def recompute(case: Case) -> Iterator[Found]:
             f"The backward pass runs forward operators again (activation checkpointing):"
             f" {humanise(max(shares.values()), '1')} of the compute time.",
             lost=lost,
+            whatif=_shortened(case, lost),
             because="operators that autograd records anew within a node of the backward graph",
             evidence=case.evidence(
                 "compute.recompute_share", "memory.peak_allocated", "memory.peak_reserved"

@@ -20,7 +20,7 @@ _LEAST_FREE: Final = 0.2
     "exposed_copies",
     title="the device copies and computes nothing",
     rule="time.exposed_copy",
-    gain="the exposed copies of each rank, and communication that nothing hides",
+    gain="copies take no time",
     actions={
         "pytorch": (
             "pin the host's memory (DataLoader(pin_memory=True), tensor.pin_memory()) and copy with"
@@ -45,7 +45,7 @@ def exposed_copies(case: Case) -> Iterator[Found]:
         f"Only copies and memsets run for {humanise(max(lost.values()), 's')} of a step ({listed} on"
         f" average).{slow}",
         lost=lost,
-        gain_s=(0.0, case.gain(lost, idle=True)[1]),
+        whatif=["copies.time=0"],
         because="an exact part of the step",
         evidence=case.evidence(
             "time.exposed_copy",
@@ -61,7 +61,7 @@ def exposed_copies(case: Case) -> Iterator[Found]:
     "device_stalls",
     title="the device is idle though its work was launched in time",
     rule="time.idle_device of 10 µs a kernel and more: work that waits for an event or another stream",
-    gain="that idle time on each rank",
+    gain="not known: what the device waits for is not in the trace",
     actions={
         "any": (
             "look at what the kernels after the gaps wait for (cclbench timeline): events of other streams,"
@@ -79,6 +79,7 @@ def device_stalls(case: Case) -> Iterator[Found]:
             f"The device is idle for {humanise(max(lost.values()), 's')} of a step though what follows was"
             " launched in time.",
             lost=lost,
+            no_gain="what the device waits for is not in the trace",
             confidence="medium",
             because="the gaps are exact; what the device waits for is not in the trace",
             evidence=case.evidence("time.idle_device", "compute.kernel_count"),

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from cclbench.findings.case import Case
@@ -11,7 +11,7 @@ from cclbench.findings.finding import Found, finding
 from cclbench.units import humanise
 
 BY: Final = "time.idle_host_by"
-_GAIN: Final = "the idle time of that kind on each rank, and as much of its exposed communication"
+_GAIN: Final = "threads that launch take no such time"
 _EXACT: Final = "each gap on the device is told by the launch that ends it and by what its thread did"
 _SHORT_KERNEL_S: Final = 10e-6
 _GAPS: Final = """SELECT rank, name, start_ns, dur_ns FROM events
@@ -22,22 +22,22 @@ WHERE side = 'device' AND kind IN ('kernel', 'copy', 'memset')) WHERE gap_ns > 0
 ORDER BY gap_ns DESC LIMIT 20"""
 
 
-def _held(case: Case, *names: str) -> dict[int, float]:
+def _held(case: Case, *causes: str) -> dict[int, float]:
     """Seconds of each rank's step in which that held its host while the device waited."""
+    return _summed(case.ranks(BY, category=cause) for cause in causes)
+
+
+def _held_after_waits(case: Case, cause: str) -> dict[int, float]:
+    """The same, with what followed a wait for the device in gaps that the wait began."""
+    return _summed([_held(case, cause), case.ranks(BY, category="sync", stat=f"then_{cause}")])
+
+
+def _summed(parts: Iterable[Mapping[int, float]]) -> dict[int, float]:
     found: dict[int, float] = {}
-    for name in names:
-        for rank, seconds in case.ranks(BY, category=name).items():
+    for part in parts:
+        for rank, seconds in part.items():
             found[rank] = found.get(rank, 0.0) + seconds
     return found
-
-
-def _refilling(case: Case, lost: Mapping[int, float]) -> dict[int, float]:
-    """That time and at most as much again of the other idle time before launches.
-
-    A host that pauses launches into a queue that ran dry, until it is ahead of the device again.
-    """
-    waits = case.ranks("time.idle_host")
-    return {rank: own + min(own, max(0.0, waits.get(rank, 0.0) - own)) for rank, own in lost.items()}
 
 
 def _of_step(case: Case, lost: Mapping[int, float]) -> str:
@@ -55,9 +55,8 @@ def _by(*names: str) -> list[tuple[str, Mapping[str, str]]]:
 @finding(
     "data_loading",
     title="the device waits for data",
-    rule="time.idle_host_by loading",
-    gain="at least that time on each rank; at most as much again of other gaps in which it waits for its"
-    " host, which launches into a queue that ran dry, and of its exposed communication",
+    rule="time.idle_host_by loader, also behind a wait for the device",
+    gain="loaders and checkpoints take no time of the threads that launch",
     actions={
         "pytorch": (
             "raise DataLoader(num_workers=...), set pin_memory=True, persistent_workers=True and"
@@ -68,15 +67,15 @@ def _by(*names: str) -> list[tuple[str, Mapping[str, str]]]:
     },
 )
 def data_loading(case: Case) -> Iterator[Found]:
-    lost = _held(case, "loading")
+    lost = _held_after_waits(case, "loader")
     if any(lost.values()):
         yield case.found(
             "data_loading",
             f"The device waits for the data loader or a checkpoint: {_of_step(case, lost)}.",
             lost=lost,
-            gain_s=(case.gain(lost, idle=True)[0], case.gain(_refilling(case, lost), idle=True)[1]),
+            whatif=["host[loader].time=0"],
             because="the thread that launches is in a loader's or checkpoint's range during the gaps",
-            evidence=case.evidence("time.idle_host", *_by("loading"), "data.stall"),
+            evidence=case.evidence("time.idle_host", *_by("loader"), "data.stall"),
             query=_GAPS.format(kinds="'annotation', 'op'", more=" AND name ILIKE '%load%'"),
         )
 
@@ -96,13 +95,13 @@ def data_loading(case: Case) -> Iterator[Found]:
     },
 )
 def device_allocation(case: Case) -> Iterator[Found]:
-    lost = _held(case, "allocation")
+    lost = _held_after_waits(case, "allocation")
     if any(lost.values()):
         yield case.found(
             "device_allocation",
             f"The device waits while the host allocates or frees its memory: {_of_step(case, lost)}.",
             lost=lost,
-            gain_s=case.gain(lost, idle=True),
+            whatif=["host[allocation].time=0"],
             because=_EXACT,
             evidence=case.evidence("time.idle_host", *_by("allocation"), "memory.peak_reserved"),
             query=_GAPS.format(
@@ -113,11 +112,40 @@ def device_allocation(case: Case) -> Iterator[Found]:
 
 
 @finding(
+    "cold_start",
+    title="first calls load code or create a context",
+    rule="time.idle_host_by cold_start, also behind a wait for the device: first calls of a function, kernel"
+    " or library that take 50 times the usual call and never come back",
+    gain=_GAIN,
+    actions={
+        "pytorch": (
+            "capture after a warm-up: torch.profiler.schedule(wait=1, warmup=2), or cclbench.torch.profile",
+            "where start-up itself counts: CUDA_MODULE_LOADING=EAGER, a cache of compiled kernels",
+        ),
+        "any": ("warm up before the capture, so that it holds no first call",),
+    },
+)
+def cold_start(case: Case) -> Iterator[Found]:
+    lost = _held_after_waits(case, "cold_start")
+    if any(lost.values()):
+        yield case.found(
+            "cold_start",
+            f"First calls load code or create a context: {_of_step(case, lost)}. Later steps do not have it.",
+            lost=lost,
+            whatif=["host[cold_start].time=0"],
+            because="calls that take 50 times the usual one, and are the first of their function and kernel"
+            " or all lie before the second step",
+            evidence=case.evidence("time.idle_host", *_by("cold_start")),
+            query="SELECT rank, name, start_ns, dur_ns FROM events WHERE side = 'host' AND kind IN ('launch',"
+            " 'other') ORDER BY dur_ns DESC LIMIT 20",
+        )
+
+
+@finding(
     "synchronization",
     title="the host waits for the device, and then the device for the host",
-    rule="time.idle_host_by synchronization: gaps that begin while the launching thread waits for the device",
-    gain="at least that time on each rank, at most all gaps before the first launch after a wait, 200 µs of"
-    " each, as much again of other gaps in which it waits for its host, and of its exposed communication",
+    rule="time.idle_host_by sync: gaps that begin while the launching thread waits for the device",
+    gain="the host waits for the device nowhere",
     actions={
         "pytorch": (
             "look for .item(), .cpu(), .tolist(), nonzero(), boolean masks and print(tensor) in the step: log"
@@ -128,21 +156,16 @@ def device_allocation(case: Case) -> Iterator[Found]:
     },
 )
 def synchronization(case: Case) -> Iterator[Found]:
-    lost = _held(case, "synchronization")
-    whole = case.ranks(BY, category="synchronization", stat="before_launch")
+    lost = _held(case, "sync")
     if any(lost.values()):
-        most = max(whole.values(), default=0.0)
-        longer = (
-            f"; gaps that follow such a wait take {humanise(most, 's')}" if most > max(lost.values()) else ""
-        )
         yield case.found(
             "synchronization",
             "The host waits for the device, which then runs dry until the host launches again:"
-            f" {_of_step(case, lost)}{longer}.",
+            f" {_of_step(case, lost)}.",
             lost=lost,
-            gain_s=(case.gain(lost, idle=True)[0], case.gain(_refilling(case, whole), idle=True)[1]),
+            whatif=["host[sync].time=0"],
             because=_EXACT,
-            evidence=case.evidence("time.idle_host", *_by("synchronization"), "launch.delay"),
+            evidence=case.evidence("time.idle_host", *_by("sync"), "launch.delay"),
             query=_GAPS.format(kinds="'sync'", more=""),
         )
 
@@ -152,7 +175,7 @@ def synchronization(case: Case) -> Iterator[Found]:
     title="many short kernels: launching them takes longer than running them",
     rule="time.idle_host_by launch and operators, where most kernels run shorter than their launch, or the"
     " mean one than 10 µs; and time.idle_device between such kernels",
-    gain=_GAIN,
+    gain="threads that launch take no time in launches and operators, as where a graph launches",
     actions={
         "pytorch": (
             "capture the step as CUDA graphs: torch.compile(mode='reduce-overhead') or torch.cuda.graph",
@@ -174,7 +197,7 @@ def short_kernels(case: Case) -> Iterator[Found]:
             f"The device waits for launches between short kernels ({kernels:,.0f} a step,"
             f" half of them below {humanise(middle, 's')}): {_of_step(case, lost)}.",
             lost=lost,
-            gain_s=case.gain(lost, idle=True),
+            whatif=["host[launch+operators].time=0"],
             because=_EXACT,
             evidence=case.evidence(
                 *_by("launch", "operators"),
@@ -204,7 +227,7 @@ def _launch_gaps(idle_s: float, kernels: float | None) -> float:
 @finding(
     "host_bound",
     title="the host is too slow for the device",
-    rule="time.idle_host_by elsewhere; launch and operators too where kernels are not short",
+    rule="time.idle_host_by python and unrecorded; launch and operators too where kernels are not short",
     gain=_GAIN,
     actions={
         "pytorch": (
@@ -218,23 +241,24 @@ def _launch_gaps(idle_s: float, kernels: float | None) -> float:
     },
 )
 def host_bound(case: Case) -> Iterator[Found]:
-    names = ("elsewhere",) if _short(case) else ("elsewhere", "operators", "launch")
-    lost = _held(case, *names)
+    causes = ["python", "unrecorded"] if _short(case) else ["python", "unrecorded", "operators", "launch"]
+    lost = _held(case, *causes)
     if any(lost.values()):
         words = {
-            "elsewhere": "outside of operators (Python, or unrecorded)",
+            "python": "in Python",
+            "unrecorded": "in what is not recorded",
             "operators": "in operators",
             "launch": "in launches",
         }
-        parts = [(case.number(BY, category=name) or 0.0, words[name]) for name in names]
+        parts = [(case.number(BY, category=cause) or 0.0, words[cause]) for cause in causes]
         split = ", ".join(f"{humanise(s, 's')} {what}" for s, what in sorted(parts, reverse=True) if s)
-        of = f"; on average {split}" if len(names) > 1 and split else f", {words[names[0]]}"
+        of = f"; on average {split}" if split else ""
         yield case.found(
             "host_bound",
             f"The device waits for its host: {_of_step(case, lost)}{of}.",
             lost=lost,
-            gain_s=case.gain(lost, idle=True),
+            whatif=[f"host[{'+'.join(causes)}].time=0"],
             because=_EXACT,
-            evidence=case.evidence("time.idle_host", *_by(*names), "launch.delay", "launch.queue_length"),
+            evidence=case.evidence("time.idle_host", *_by(*causes), "launch.delay", "launch.queue_length"),
             query=_ELSEWHERE,
         )

@@ -33,8 +33,7 @@ class _Dimension:
     title="what moves most goes from node to node",
     rule="groups that fit into a node, go from node to node, and move at least twice the bytes a step"
     " (comm.volume) of groups that stay within nodes",
-    gain="at most the exposed transfer of those groups, but for what would take their place: its part of the"
-    " bytes",
+    gain="the transfers of those groups are shorter by the share of bytes that would move less far",
     actions={
         "pytorch": (
             "order the dimensions of the DeviceMesh so that this one is the last, whose ranks are neighbours",
@@ -67,7 +66,7 @@ def wrong_tier(case: Case) -> Iterator[Found]:
             f" {humanise(one.nbytes, 'B')} a step; those in {describe_groups(least.groups)} stay within nodes"
             f" and move {humanise(least.nbytes, 'B')}.",
             lost=lost,
-            gain_s=(0.0, case.gain({rank: seconds * share for rank, seconds in lost.items()})[1]),
+            whatif=[f"transfers[group={'|'.join(sorted(one.groups))}].time=x{1 - share:.3f}"],
             confidence="low",
             because="nodes are told by how many devices the traces count; whether the two can change places"
             " is not in the trace",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -18,7 +19,19 @@ from cclbench.text import bounded, printable, shortened
 from cclbench.units import humanise
 
 COLUMNS: Final = (
-    *("name", "claim", "gain_share", "lost_s", "share", "confidence", "because", "ranks", "try", "query"),
+    *(
+        "name",
+        "claim",
+        "gain_share",
+        "lost_s",
+        "share",
+        "confidence",
+        "because",
+        "ranks",
+        "try",
+        "whatif",
+        "query",
+    ),
 )
 
 
@@ -65,6 +78,9 @@ def _whole(run: str, one: Found) -> RenderableType:
             Text(f"{shortened(printable(label), 50):<50} {humanise(row.value, row.unit):>12}", "dim")
         )
     lines += [Text(f"try: {printable(action)}", overflow="fold") for action in one.try_]
+    if one.gain_s:
+        replayed = " ".join(f"--set {shlex.quote(setting)}" for setting in one.whatif)
+        lines.append(Text(f"cclbench whatif {printable(f'{run} {replayed}')}", "dim", overflow="fold"))
     if one.query:
         asked = " ".join(one.query.split()).replace('"', '\\"')
         lines.append(Text(f'cclbench sql {printable(run)} "{asked}"', "dim", overflow="fold"))

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from cclbench.findings.diagnosis import findings, unknown_step
 from cclbench.findings.finding import Found
-from cclbench.present.headline import MOST_CAUSES, worth
+from cclbench.present.headline import MOST_CAUSES, busy_with, worth
 from cclbench.present.run_summary import facts, summary
 from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.present.terminal.bars import chart
@@ -30,7 +30,6 @@ from cclbench.record.rows import Row, builtins
 from cclbench.record.run import Run
 from cclbench.schema import RESULTS
 from cclbench.text import bounded, printable, shortened
-from cclbench.units import humanise
 
 _FIRST: Final = ("run", "card", "ranks", "steps", "device", "groups", "cut")
 """Facts of the first screen."""
@@ -49,14 +48,21 @@ def show(run: Run, form: str, verbosity: int, *, per_rank: bool, whole: bool) ->
     """
     rows = map(structs.asdict, run.figures if per_rank else run.figures.in_short)
     short = whole and verbosity not in (QUIET, VERBOSE)
-    drawn = first_screen if short else partial(page, verbosity=verbosity)
     emit(
         form,
         document={**_head(run.record, run.figures, run.window), "results": rows},
         rows=rows,
         columns=RESULTS.names,
-        table=lambda: drawn(run.record, run.figures, run.window, unicode=writes_unicode()),
+        table=lambda: _drawn(run, verbosity, short=short),
     )
+
+
+def _drawn(run: Run, verbosity: int, *, short: bool) -> list[RenderableType]:
+    causes = findings(run, run.figures) if short or verbosity >= VERBOSE else ()
+    if short:
+        return first_screen(run.record, run.figures, run.window, causes, unicode=writes_unicode())
+    shown = partial(page, verbosity=verbosity, unicode=writes_unicode())
+    return shown(run.record, run.figures, run.window, causes)
 
 
 def document(record: Manifest, results: Results, window: str) -> dict[str, Any]:
@@ -70,14 +76,14 @@ def _head(record: Manifest, results: Results, window: str) -> dict[str, Any]:
 
 
 def first_screen(
-    record: Manifest, results: Results, window: str, *, unicode: bool = True
+    record: Manifest, results: Results, window: str, causes: Sequence[Found], *, unicode: bool = True
 ) -> list[RenderableType]:
     """What a person reads first: what the run is, its bars, why it takes that long, the main figures.
 
     Of many ranks and causes as many are shown as 40 lines have room for.
     """
     head, rows = _head_of(record, results, window), list(results.in_short)
-    causes, matter = findings(results, record), list(key_figures(rows))
+    matter = list(key_figures(rows))
     parts: list[RenderableType] = []
     for ranks, most in _ROOM:
         parts = [head]
@@ -113,7 +119,7 @@ def _further(record: Manifest, rows: Sequence[Row], causes: int, shown: int) -> 
 
 def _why(causes: Sequence[Found], results: Results, most: int = MOST_CAUSES) -> Iterator[RenderableType]:
     shown = worth(causes)[:most]
-    timed = any(one.gain_s is not None for one in shown)
+    timed = any(one.lost_s is not None for one in shown)
     unknown = unknown_step(results)
     if timed:
         yield Text("Why it takes that long", "bold")
@@ -122,8 +128,7 @@ def _why(causes: Sequence[Found], results: Results, most: int = MOST_CAUSES) -> 
         yield Text(f"It is not known: {printable(unknown)}.")
     else:
         yield Text(NOTHING.capitalize(), "bold")
-        if (share := results.value("compute.busy")) is not None:
-            yield Text(f"Kernels compute in {humanise(share, '1')} of it.")
+        yield Text(busy_with(results))
     if shown:
         yield from numbered(shown)
 
@@ -132,6 +137,7 @@ def page(
     record: Manifest,
     results: Results,
     window: str,
+    causes: Sequence[Found] = (),
     *,
     verbosity: int = 0,
     unicode: bool = True,
@@ -147,7 +153,7 @@ def page(
     if bars:
         parts += [Text(), Group(*bars)]
     if verbose:
-        parts += [Text(), *_why(findings(results, record), results)]
+        parts += [Text(), *_why(causes, results)]
     parts += [Text(), table] if table.renderables else []
     return [
         *parts,

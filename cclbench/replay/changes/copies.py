@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`copies=x2`: another rate of copies between host and device."""
+"""`copies[h2d].bandwidth=x2`, `copies.time=0`: another rate or time of copies."""
 
 from __future__ import annotations
 
@@ -7,22 +7,46 @@ from dataclasses import replace
 
 import numpy as np
 
-from cclbench.replay.change import Subject, change, factor_of
+from cclbench.replay.change import Subject, change
+from cclbench.replay.changes.kernels import typical
 from cclbench.replay.graph import Graph
+from cclbench.replay.selection import Amount, Selection, read_setting
+
+_DEFINITION = "copies of the directions named (h2d, d2h, d2d, p2p; all and memsets without)"
 
 
 @change(
-    "copies",
-    values="x2",
-    definition="copies between host and device run so many times as fast: the whole of each row's time, its"
-    " latency too, is divided by the factor",
-    read=factor_of,
+    "copies.time",
+    values="x0.5, 0, median",
+    definition=f"{_DEFINITION} take so many times as long; median: as of kernels",
+    read=read_setting,
 )
-def copies(subject: Subject, factor: float) -> Graph | str:
+def copies_time(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | str:
     """The graph with those durations."""
+    return _scaled(subject, setting)
+
+
+def _scaled(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | str:
+    """The graph with those durations."""
+    selected, amount = setting
     graph, nodes = subject.graph, subject.graph.nodes
-    chosen = nodes.hosted & (subject.since >= 0)
+    chosen = selected.nodes(subject)
     if not chosen.any():
-        return "the run's steps copy nothing between host and device"
-    dur = np.where(chosen, np.rint(nodes.dur / factor).astype(np.int64), nodes.dur)
+        return "the run's steps have no such copy"
+    if amount.factor is None:
+        dur = typical(subject, chosen, nodes.dur, amount.statistic or "")
+    else:
+        dur = np.where(chosen, np.rint(nodes.dur * amount.factor), nodes.dur).astype(np.int64)
     return replace(graph, nodes=replace(nodes, dur=dur))
+
+
+@change(
+    "copies.bandwidth",
+    values="x2",
+    definition=f"{_DEFINITION} move so many times the bytes a second: the whole of each row's time, its"
+    " latency too, is divided by the factor",
+    read=read_setting,
+)
+def copies_bandwidth(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | str:
+    """The graph with those durations."""
+    return _scaled(subject, setting)

@@ -85,4 +85,4 @@ def spare(subject: Subject, pairs: tuple[tuple[int, int], ...]) -> Effect | str:
     alone = "a spare at another place computes as fast as the rank that it replaces"
     if not (subject.graph.nodes.kind == n.TRANSFER).any():
         return "the run has no collectives"
-    return Effect(subject.graph, notes=(f"{said}: {alone} (rank.N.compute, straggler=none change that)",))
+    return Effect(subject.graph, notes=(f"{said}: {alone} (rank[N].kernels.time changes that)",))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -12,14 +13,16 @@ from cclbench.replay import nodes as n
 from cclbench.replay.change import Subject, change, word
 from cclbench.replay.graph import Graph
 
+_KEPT: Final = [n.HOST_CAUSES.index(cause) for cause in ("cold_start", "allocation", "loader")]
+
 
 @change(
     "launches",
     values="graph",
     definition="a launching thread takes no time between two launches if it waits for nothing between"
-    " them, as where a CUDA or HIP graph launches both; latencies from a launch to its row, wake-ups,"
-    " data loaders, and the device's gaps between rows stay. Whether the work can be captured is not"
-    " checked",
+    " them, as where a CUDA or HIP graph launches both; latencies from a launch to its row, wake-ups, data"
+    " loaders, allocations, first calls, and the device's gaps between rows stay. Whether the work can be"
+    " captured is not checked",
     read=word("graph"),
 )
 def launches(subject: Subject, _: float) -> Graph | str:
@@ -39,7 +42,7 @@ def launches(subject: Subject, _: float) -> Graph | str:
         return np.asarray((np.bincount(stretch, what, minlength=1) > 0)[stretch])
 
     between = holds(launch[host]) & ~holds(awaits[host] | first)
-    own = np.maximum(nodes.gap[host] - nodes.loading[host], 0)
+    own = np.maximum(nodes.gap[host] - nodes.held[host][:, _KEPT].sum(axis=1), 0)
     saved = np.where(between, np.clip(subject.since[host], 0, own), 0)
     if not (saved > 0).any():
         return "no host takes time between two launches within the run's windows"

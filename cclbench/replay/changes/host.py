@@ -1,51 +1,146 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`host=x0.5`: another speed of the threads that launch."""
+"""`host.time=x0.5`, `host[sync].time=0`, `rank[3].host.time=median`: another speed of launching threads."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from cclbench.intervals import Int64
+from cclbench.intervals import Int64, Mask
 from cclbench.replay import nodes as n
-from cclbench.replay.change import Subject, change, share_of
+from cclbench.replay.change import Subject, change
 from cclbench.replay.graph import Graph
+from cclbench.replay.places import codes, lower_medians, places
+from cclbench.replay.selection import Amount, Selection, read_setting
+from cclbench.replay.simulate import pieces
+
+_PAUSE_NS: Final = 100_000
+"""By how much a time exceeds twice its median at least where it is not usual."""
 
 
 @change(
-    "host",
-    values="x0.5, x0",
-    definition="all that a launching host takes of its own is scaled: its time between calls, from a launch"
-    " to its row's earliest start (up to the rank's median), and from the end of what it waited for until it"
-    " goes on; x0: the device never waits for its host",
-    read=share_of,
+    "host.time",
+    values="x0.5, 0, median, usual",
+    definition="what threads that launch take of their own between two launches is scaled, of the causes"
+    " named alone: cold_start (first calls, which load code), allocation, loader, sync, launch (with the time"
+    " from a launch to its row's earliest start, up to the rank's median), operators, python, unrecorded."
+    " sync at 0 drops the waits for the device, too. median: what comes before the launch at the same place"
+    " of a step takes the median of all ranks and steps; usual: only where it takes more than twice that and"
+    " 100 us",
+    read=read_setting,
 )
-def host(subject: Subject, factor: float) -> Graph | str:
-    """The graph with those gaps and lags."""
-    graph, nodes, cut, since = subject.graph, subject.graph.nodes, subject.graph.cut, subject.since
+def host(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | str:
+    """The graph with those gaps, lags and waits."""
+    selected, amount = setting
+    graph, nodes = subject.graph, subject.graph.nodes
     apart = [rank.rank for rank in graph.windowed if not rank.on_host]
-    of_host = (nodes.kind == n.HOST) & np.isin(nodes.rank, apart)
+    of_host = selected.inside(subject) & (nodes.kind == n.HOST) & np.isin(nodes.rank, apart)
+    causes = [n.HOST_CAUSES.index(word) for word in selected.words or n.HOST_CAUSES]
+    held = nodes.held[:, causes].sum(axis=1)
+    if amount.factor is None:
+        saved = _beyond_usual(subject, of_host, held, only_long=amount.statistic == "usual")
+        if not saved.any():
+            return f"no such time of a host differs from the {amount.statistic} of its place"
+        return replace(graph, nodes=_shortened(graph, causes, held, saved))
+    launches = selected.words is None or "launch" in selected.words
+    syncs = selected.words is None or "sync" in selected.words
+    within = np.minimum(held, np.maximum(subject.since, 0))
+    fed, waiting = _fed(graph, of_host) & (nodes.feed_lag > 0), np.zeros(len(nodes), np.bool_)
+    waiting[graph.edges()[1]] = True
+    touched = of_host & (within > 0)
+    touched |= (launches & fed & (subject.since > 0)) | (syncs & of_host & waiting)
+    if not touched.any():
+        return "no launching thread does that within the run's windows"
+    saved = np.where(of_host, np.rint((1 - amount.factor) * within), 0).astype(np.int64)
+    made = replace(graph, nodes=_shortened(graph, causes, held, saved))
+    if launches:
+        made = _sooner_begun(subject, made, fed, amount.factor)
+    if syncs:
+        made = _sooner_back(subject, made, of_host, amount.factor)
+    if syncs and selected.words is not None and not amount.factor:
+        made = _without_waits(made, of_host)
+    return made
+
+
+def _shortened(graph: Graph, causes: list[int], held: Int64, saved: Int64) -> n.Nodes:
+    """The nodes with gaps shorter by `saved` ns, which those causes lose in proportion."""
+    nodes = graph.nodes
+    left = nodes.held.copy()
+    share = saved / np.maximum(held, 1)
+    left[:, causes] -= np.rint(left[:, causes] * share[:, None]).astype(np.int64)
+    return replace(nodes, gap=nodes.gap - saved, held=left)
+
+
+def _fed(graph: Graph, of_host: Mask) -> Mask:
+    """Nodes that chosen points of hosts launch."""
+    nodes = graph.nodes
+    return np.asarray((nodes.feeder >= 0) & of_host[nodes.feeder])
+
+
+def _sooner_begun(subject: Subject, graph: Graph, chosen: Mask, factor: float) -> Graph:
+    """The graph whose rows begin sooner after their launch, of each up to its rank's median."""
+    nodes = graph.nodes
     usual = np.zeros(len(nodes), np.int64)
-    for rank in apart:
-        fed = (nodes.rank == rank) & (nodes.feeder >= 0)
-        if fed.any():
-            usual[fed] = int(np.median(nodes.feed_lag[fed]))
-    gap = np.where(of_host, nodes.gap, 0)
-    latency = np.minimum(np.where(nodes.feeder >= 0, nodes.feed_lag, 0), usual)
+    fed = nodes.feeder >= 0
+    for rank in np.unique(nodes.rank[fed]).tolist():
+        own = fed & (nodes.rank == rank)
+        usual[own] = int(np.median(nodes.feed_lag[own]))
+    latency = np.minimum(np.where(fed & chosen, nodes.feed_lag, 0), usual)
+    saved = _share(latency, subject.since, factor)
+    return replace(graph, nodes=replace(nodes, feed_lag=nodes.feed_lag - saved))
+
+
+def _sooner_back(subject: Subject, graph: Graph, of_host: Mask, factor: float) -> Graph:
+    """The graph whose hosts go on sooner after what they waited for."""
+    cut = graph.cut
     head = cut.head[cut.target]
     back = np.where(of_host[head] & ~cut.own, cut.lag, 0)
+    return replace(graph, cut=replace(cut, lag=cut.lag - _share(back, subject.since[head], factor)))
 
-    def saved(time: Int64, within: Int64) -> Int64:
-        """What is saved of a time that ends at a node, as far as it lies within windows."""
-        return np.rint((1 - factor) * np.clip(np.minimum(time, within), 0, None)).astype(np.int64)
 
-    if not (np.minimum(gap, since).max(initial=0) > 0 or np.minimum(latency, since).max(initial=0) > 0):
-        return "no host launches anything within the run's windows"
-    changed = replace(
-        nodes,
-        gap=nodes.gap - saved(gap, since),
-        loading=nodes.loading - saved(nodes.loading, since),
-        feed_lag=nodes.feed_lag - saved(latency, since),
-    )
-    return replace(graph, nodes=changed, cut=replace(cut, lag=cut.lag - saved(back, since[head])))
+def _share(time: Int64, within: Int64, factor: float) -> Int64:
+    """What is saved of a time that ends at a node, as far as it lies within windows, ns."""
+    return np.rint((1 - factor) * np.clip(np.minimum(time, within), 0, None)).astype(np.int64)
+
+
+def _without_waits(graph: Graph, of_host: Mask) -> Graph:
+    """The graph whose chosen points of hosts wait for no row of a device."""
+    nodes = graph.nodes
+    source, target, lag = graph.edges()
+    kept = ~of_host[target] | (nodes.kind[source] == n.HOST)
+    return replace(graph, cut=pieces(nodes, source[kept], target[kept], lag[kept]))
+
+
+def _beyond_usual(subject: Subject, of_host: Mask, held: Int64, *, only_long: bool) -> Int64:
+    """How much longer points take than the median of their launch's place, ns, shape (nodes,).
+
+    What a thread does between two launches belongs to the latter, whose first row gives the place.
+    """
+    graph, nodes = subject.graph, subject.graph.nodes
+    where = places(graph)
+    fed = nodes.feeder[where.at] >= 0
+    at, rank, place = where.at[fed], where.rank[fed], where.place[fed]
+    launch, first = np.unique(nodes.feeder[at], return_index=True)
+    inside = subject.since[at[first]] >= 0
+    launch, like = launch[inside], codes(subject.roles[rank[first]], place[first])[inside]
+    # a stretch is what lies behind a launch, up to the next one and with that
+    points = np.flatnonzero(nodes.kind == n.HOST)
+    launches = np.zeros(len(nodes), np.bool_)
+    launches[nodes.feeder[nodes.feeder >= 0]] = True
+    stretch = np.cumsum(launches[points]) - launches[points] + np.cumsum(nodes.first[points]) * len(nodes)
+    stretch = np.unique(stretch, return_inverse=True)[1]
+    within = np.clip(np.minimum(held[points], subject.since[points]), 0, None)
+    total = np.bincount(stretch, within, minlength=1).astype(np.int64)
+    of_launch = stretch[np.searchsorted(points, launch)]
+    taken = total[of_launch]
+    usual = lower_medians(like, taken, np.zeros_like(like))
+    if only_long:
+        usual = np.where(taken > 2 * usual + _PAUSE_NS, usual, taken)
+    factor: npt.NDArray[np.float64] = np.ones(len(total))
+    factor[of_launch] = np.where(taken > 0, usual / np.maximum(taken, 1), 1.0)
+    saved = np.zeros(len(nodes), np.int64)
+    saved[points] = np.rint(within * (1 - factor[stretch])).astype(np.int64)
+    return np.where(of_host, saved, 0)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a step would gain without a cause: the replay of the settings that take it out of the run's graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from cclbench.errors import CclbenchError, InputError
+from cclbench.normalize.steps import SOURCES
+from cclbench.record.results import Scope
+from cclbench.record.run import Run
+from cclbench.replay import PASSING_ROWS
+from cclbench.replay.answer import FAITHFUL, Replay
+from cclbench.replay.scenario import key_and_value, scenario
+
+_NS_PER_S = 10**9
+
+
+class Gain(NamedTuple):
+    """Seconds that a step would gain at least and at most, and the same as shares of the step."""
+
+    seconds: tuple[float, float]
+    shares: tuple[float, float]
+
+
+class Gains:
+    """Replays of one run, each against the run replayed unchanged.
+
+    A gain is bounded by two graphs, with and without what only the times suggest (dependencies that no row
+    shows, delays of launches that nothing explains), by the replay's own bounds in each, and by the gain of
+    all steps and of all but the first, which what came before the capture may have made late.
+    """
+
+    def __init__(self, run: Run, scope: Scope) -> None:
+        self._run, self._scope = run, scope
+
+    @cached_property
+    def _replays(self) -> Sequence[Replay] | str:
+        """The run's two graphs; why there is none, if so."""
+        if self._run.record.published is not None:
+            return "published figures have no trace to replay"
+        rows = sum(sum(entry.rows.values()) for entry in self._run.record.ranks)
+        if rows > PASSING_ROWS:
+            return f"the run has {rows:,} rows, more than are replayed in passing ({PASSING_ROWS:,})"
+        try:
+            replay = Replay(self._run, ranks=self._scope.ranks, steps=self._scope.steps or None)
+            if any(replay.source not in SOURCES[policy] for policy in self._scope.windows):
+                return "the figures are of other windows than the replay's"
+            off = replay.pace.step_ns / replay.measured_ns - 1
+            if abs(off) > FAITHFUL:
+                return f"the unchanged replay is {off:+.1%} off the measured step"
+            return [replay, replay.without_doubt()]
+        except InputError as error:
+            return str(error)
+
+    def without(self, settings: Sequence[str]) -> Gain | str:
+        """What the settings gain together; why that is not known, if so."""
+        replays = self._replays
+        if isinstance(replays, str):
+            return replays
+        asked = scenario(settings)
+        saved_ns = []
+        for replay in replays:
+            try:
+                saved = replay.savings(asked)
+            except CclbenchError as error:
+                return str(error)
+            saved_ns += [0.0] if isinstance(saved, str) else saved
+        least, most = (max(ns, 0.0) / replays[0].pace.step_ns for ns in (min(saved_ns), max(saved_ns)))
+        step_s = replays[0].measured_ns / _NS_PER_S
+        return Gain((least * step_s, most * step_s), (least, most))
+
+
+def joined(settings: Sequence[str], more: Sequence[str]) -> tuple[str, ...]:
+    """Settings that act together: of two for one key the first."""
+    keys = {key_and_value(text)[0] for text in settings}
+    return (*settings, *(text for text in more if key_and_value(text)[0] not in keys))

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What calls of a device's runtime do to their host: allocate, load code, wait for the device."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import numpy as np
+
+from cclbench.intervals import Int64, Mask
+
+ALLOCATES: Final = re.compile(r"(cu|cuda|hip)(Mem)?(Malloc|Free|Alloc|HostAlloc|Host(Un)?[rR]egister)")
+"""Names of calls that allocate or free memory of the device, or pinned memory."""
+LOADS: Final = re.compile(
+    r"(cu|hip)(Module|Library)(Load|GetFunction)|(cuda|hip)Library|(cuda|hip)?(cu)?DevicePrimaryCtx"
+    r"|(cu|hip)CtxCreate|ncclCommInit|(cu|hip)Init$"
+)
+"""Names of calls that load code, create a context, or initialise a communicator."""
+PINNED: Final = re.compile("[Pp]inned")
+"""Names of copies from or to pinned memory."""
+ASYNCHRONOUS: Final = "Async"
+"""Part of the names of calls that need not wait for what they launch."""
+_TIMES: Final = 50
+"""A call is long from so many times the median of its function's calls."""
+_LEAST_NS: Final = 100_000
+_LEAST_ALLOCATION_NS: Final = 20_000_000
+"""What an allocation takes at least that creates a context: others take up to some ms each time."""
+_FEW: Final = 5
+"""Calls of a function from which on its own median counts, else that of all calls."""
+
+
+def blocks(returned: Int64, ended: Int64, hosted: Mask, pinned: Mask, asynchronous: Mask) -> Mask:
+    """Which calls that launch a copy wait for it, shape (copies,).
+
+    That is a copy between host and device (`hosted`) whose call returns after its end: by a synchronous call,
+    or by an `asynchronous` one where the memory is not known to be `pinned`.  What runs within the device, or
+    asynchronously from pinned memory, may have ended by chance.  Times in ns.
+    """
+    return np.asarray(hosted & (returned >= ended) & ~(pinned & asynchronous))
+
+
+def cold_calls(
+    function: Int64, kernel: Int64, start: Int64, dur: Int64, allocates: Mask, loads: Mask, until: int | None
+) -> Mask:
+    """Which calls of a rank's runtime take long because they are the first, shape (calls,).
+
+    `function` and `kernel` are codes of the called function and of the kernel that it launches (−1 for none),
+    times in ns, `until` the begin of the second step, None where there is one.  A call that loads by its name
+    is cold.  Any other is where it takes long beside its function's usual time, and is either the first of
+    its function and kernel, or, with all other such calls of its function, over before the second step: what
+    is loaded once never comes back.
+    """
+    cold = loads.copy()
+    long = dur >= np.where(allocates, _LEAST_ALLOCATION_NS, _LEAST_NS)
+    if not long.any():
+        return cold
+    of_all = float(np.median(dur))
+    for one in np.unique(function[long]).tolist():
+        own = np.flatnonzero(function == one)
+        usual = float(np.median(dur[own])) if len(own) >= _FEW else of_all
+        unusual = own[long[own] & (dur[own] >= _TIMES * usual)]
+        if until is not None and (start[unusual] + dur[unusual] <= until).all():
+            cold[unusual] = True
+            continue
+        by_start = own[np.argsort(start[own], kind="stable")]
+        firsts = by_start[np.unique(kernel[by_start], return_index=True)[1]]
+        cold[np.intersect1d(unusual, firsts)] = True
+    return cold

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`kernels[gemm].time=x0.5`, `rank[3].kernels.time=median`: another time of kernels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from cclbench.errors import InputError
+from cclbench.intervals import Int64, Mask, begins
+from cclbench.replay import nodes as n
+from cclbench.replay.change import Subject, change
+from cclbench.replay.graph import Graph
+from cclbench.replay.places import codes, lower_medians, means, places
+from cclbench.replay.selection import Amount, Selection, read_setting
+
+
+@change(
+    "kernels.time",
+    values="x0.5, 0, median, mean, fastest",
+    definition="kernels take so many times as long; median, mean: what their place in the step (how many"
+    " collectives before, name, which of that name) takes on the ranks, of two the shorter; of a single rank"
+    " in its steps, 0 on a rank that has no such kernel; fastest: what they would take at the speed of their"
+    " rank's fastest step",
+    read=read_setting,
+)
+def kernels(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | str:
+    """The graph with those durations."""
+    selected, amount = setting
+    graph, nodes = subject.graph, subject.graph.nodes
+    chosen = selected.nodes(subject)
+    # what CPU-only ranks compute lies in the gaps of their host nodes, which have no category or name
+    on_host = np.zeros(len(nodes), np.bool_)
+    if selected.words is None and selected.name is None:
+        on_host = selected.inside(subject) & (nodes.busy > 0)
+    if not (chosen.any() or on_host.any()):
+        return "no such kernel runs within the run's windows"
+    if amount.factor is None:
+        if on_host.any() and amount.statistic == "fastest":
+            raise InputError("the kernels of a CPU are its operators, whose speed is not told")
+        dur = typical(subject, chosen, nodes.dur, amount.statistic or "")
+        busy = _typical_busy(subject, on_host, amount.statistic or "")
+        if np.array_equal(dur, nodes.dur) and np.array_equal(busy, nodes.busy):
+            return f"no such kernel takes another time than the {amount.statistic} of its place"
+        return replace(graph, nodes=replace(nodes, dur=dur, gap=nodes.gap + busy - nodes.busy, busy=busy))
+    dur = np.where(chosen, np.rint(nodes.dur * amount.factor), nodes.dur).astype(np.int64)
+    saved = np.where(on_host, np.rint(nodes.busy * (1 - amount.factor)), 0).astype(np.int64)
+    return replace(graph, nodes=replace(nodes, dur=dur, gap=nodes.gap - saved, busy=nodes.busy - saved))
+
+
+def typical(subject: Subject, chosen: Mask, dur: Int64, statistic: str) -> Int64:
+    """What the chosen nodes take where their places take the statistic, and all else as it is; ns.
+
+    A rank of a role that has no row at a place takes 0 there: what most ranks do not do is not usual.
+    """
+    found, where = dur.copy(), places(subject.graph)
+    inside = subject.since[where.at] >= 0
+    at, rank, step, place = (column[inside] for column in (where.at, where.rank, where.step, where.place))
+    role = subject.roles[rank]
+    if statistic == "fastest":
+        usual = _at_fastest(rank, step, codes(rank, place), dur[at])
+    else:
+        ranks = np.unique(rank)
+        several = len(ranks) > 1
+        like = codes(role, step, place) if several else place
+        expected = _ranks_of(role, subject.roles[ranks]) if several else np.zeros(len(at), np.int64)
+        usual = (means if statistic == "mean" else lower_medians)(like, dur[at], expected)
+    here = chosen[at]
+    found[at[here]] = usual[here]
+    return found
+
+
+def _typical_busy(subject: Subject, chosen: Mask, statistic: str) -> Int64:
+    """What operators of CPU-only ranks take where those between two collectives of a step take the statistic
+    of the ranks, ns, shape (nodes,)."""
+    nodes = subject.graph.nodes
+    at = np.flatnonzero(chosen | ((nodes.kind == n.ARRIVAL) & (subject.since >= 0)))
+    at = at[np.lexsort((nodes.start[at], nodes.rank[at]))]
+    rank, step = nodes.rank[at].astype(np.int64), subject.step[at]
+    arrives = nodes.kind[at] == n.ARRIVAL
+    before = np.cumsum(arrives) - arrives
+    first = begins(codes(rank, step))
+    segment = before - np.repeat(before[first], np.diff(np.append(np.flatnonzero(first), len(at))))
+    place = codes(subject.roles[rank], step, segment)
+    own = codes(rank, place)
+    taken = np.bincount(own, nodes.busy[at], minlength=1).astype(np.int64)
+    one_each = np.unique(own, return_index=True)[1]
+    ranks = np.unique(rank)
+    expected = _ranks_of(subject.roles[rank], subject.roles[ranks])
+    usual = np.zeros_like(taken)
+    if len(one_each):
+        statistics = means if statistic == "mean" else lower_medians
+        usual[own[one_each]] = statistics(place[one_each], taken[own[one_each]], expected[one_each])
+    factor = np.where(taken > 0, usual / np.maximum(taken, 1), 1.0)
+    busy = nodes.busy.copy()
+    busy[at] = np.where(chosen[at], np.rint(nodes.busy[at] * factor[own]), nodes.busy[at]).astype(np.int64)
+    return busy
+
+
+def _ranks_of(role: Int64, roles: Int64) -> Int64:
+    """How many ranks have the role of each row, shape of `role`."""
+    known, count = np.unique(roles, return_counts=True)
+    return np.asarray(count[np.searchsorted(known, role)], np.int64)
+
+
+def _at_fastest(rank: Int64, step: Int64, place: Int64, dur: Int64) -> Int64:
+    """What rows take at the speed of their rank's fastest step, ns.
+
+    A step's speed is the median, over its places, of what each takes over the place's median of all steps.
+    """
+    usual = np.maximum(lower_medians(place, dur, np.zeros_like(place)), 1)
+    ratio, of_step = dur / usual, codes(rank, step)
+    order = np.lexsort((ratio, of_step))
+    first = np.flatnonzero(begins(of_step[order]))
+    count = np.diff(np.append(first, len(of_step)))
+    slowness = ratio[order][first + (count - 1) // 2]
+    ranks = rank[order][first]
+    least = np.full(int(rank.max(initial=0)) + 1, np.inf)
+    # a step that the capture cuts has too few rows to tell its speed
+    complete = 2 * count >= int(count.max(initial=0))
+    np.minimum.at(least, ranks[complete], slowness[complete])
+    factor = np.where(complete, least[ranks] / np.maximum(slowness, 1e-9), 1.0)
+    return np.asarray(np.rint(dur * factor[of_step]), np.int64)

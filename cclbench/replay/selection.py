@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which nodes of a graph a setting of a scenario acts on, and what it does to their time.
+
+    [rank[R].][step[S].]NOUN[[CONDITION&CONDITION]].MEASURE=VALUE
+
+    kernels[gemm].time=x0.5                     kernels of a category take half the time
+    rank[3].kernels.time=median                 of one rank what the same kernels take on other ranks
+    transfers[all_reduce&group=0-3|4-7].time=0  collectives of a kind and of groups are free
+    copies[h2d].bandwidth=x2                    copies of a direction move twice the bytes a second
+    host[sync].time=0                           the host waits for the device nowhere
+
+A `time` of x2 is twice as long, a `bandwidth` of x2 half as long, whatever the noun.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from cclbench.errors import UsageError, near
+from cclbench.intervals import Mask
+from cclbench.replay import nodes as n
+from cclbench.replay.change import SELECTING, Subject, factor_of
+from cclbench.replay.tables import DIRECTIONS
+from cclbench.schema import CATEGORIES, COLLECTIVE_KINDS
+
+Measure = Literal["time", "bandwidth"]
+Statistic = Literal["median", "mean", "fastest", "usual"]
+
+MEASURES: Final[dict[str, tuple[Measure, ...]]] = {
+    "kernels": ("time",),
+    "copies": ("time", "bandwidth"),
+    "transfers": ("time",),
+    "host": ("time",),
+}
+"""What can be set of each noun."""
+STATISTICS: Final[dict[str, tuple[Statistic, ...]]] = {
+    "kernels": ("median", "mean", "fastest"),
+    "copies": ("median",),
+    "transfers": ("median",),
+    "host": ("median", "usual"),
+}
+"""Values of a noun's time that are no factor."""
+_RANGE: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+_LONGEST: Final = 100_000
+"""Characters of a condition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """What becomes of a time: a factor on it, or a statistic that takes its place."""
+
+    factor: float | None = None
+    statistic: Statistic | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a setting acts on; None where it does not narrow.
+
+    `words` are categories of kernels, kinds of collectives, directions of copies, or causes of host time.
+    """
+
+    noun: str
+    measure: Measure
+    ranks: tuple[range, ...] | None = None
+    steps: range | None = None
+    words: tuple[str, ...] | None = None
+    groups: tuple[str, ...] | None = None
+    name: re.Pattern[str] | None = None
+
+    def inside(self, subject: Subject) -> Mask:
+        """Nodes of the chosen ranks and steps that lie within windows, shape (nodes,)."""
+        nodes = subject.graph.nodes
+        chosen = subject.since >= 0
+        if self.ranks is not None:
+            known = [one.rank for one in subject.graph.windowed]
+            wanted = [rank for rank in known if any(rank in some for some in self.ranks)]
+            if not wanted:
+                listed = "+".join(f"{some.start}-{some.stop - 1}" for some in self.ranks)
+                raise UsageError(f"the replay has no rank {listed}", hint=f"it has {len(known)} ranks")
+            chosen &= np.isin(nodes.rank, wanted)
+        if self.steps is not None:
+            step = subject.step
+            chosen &= (step >= self.steps.start) & (step < self.steps.stop)
+        return np.asarray(chosen)
+
+    def nodes(self, subject: Subject) -> Mask:
+        """The kernels, copies or transfers that it selects, shape (nodes,)."""
+        graph, nodes = subject.graph, subject.graph.nodes
+        kind = {"kernels": n.COMPUTE, "copies": n.COPY, "transfers": n.TRANSFER}[self.noun]
+        chosen = self.inside(subject) & (nodes.kind == kind)
+        if self.name is not None:
+            fits = [self.name.search(name) is not None for name in graph.names]
+            chosen &= np.array([*fits, False], np.bool_)[nodes.name]
+        if self.noun == "kernels" and self.words is not None:
+            fits = [category in self.words for category in graph.categories]
+            chosen &= np.array([*fits, False], np.bool_)[nodes.category]
+        if self.noun == "copies" and self.words is not None:
+            chosen &= np.isin(nodes.direction, [DIRECTIONS.index(word) for word in self.words])
+        if self.noun == "transfers" and (self.words is not None or self.groups is not None):
+            calls = graph.transfers
+            fits = [
+                (self.words is None or kind in self.words) and (self.groups is None or group in self.groups)
+                for kind, group in zip(calls.kind, calls.group, strict=True)
+            ]
+            chosen &= np.array([*fits, False], np.bool_)[nodes.call]
+        return np.asarray(chosen)
+
+
+def selection(key: str) -> Selection:
+    """The selection that a setting's key names; `UsageError` where it names something that there is not."""
+    match = SELECTING.fullmatch(key)
+    if match is None or match["measure"] not in MEASURES.get(match["noun"], ()):
+        raise UsageError(f"{key!r} selects nothing", hint="such as rank[3].kernels[gemm].time=x0.5")
+    noun, measure = match["noun"], match["measure"]
+    where: dict[str, str] = {}
+    for condition in [] if match["where"] is None else match["where"].split("&"):
+        field, text = _condition(noun, condition)
+        if field in where or not text or len(text) > _LONGEST:
+            raise UsageError(f"{key}: {condition!r} is no condition of {noun}", hint=_examples(noun))
+        where[field] = text
+    return Selection(
+        noun=noun,
+        measure=MEASURES[noun][MEASURES[noun].index(measure)],
+        ranks=None if match["ranks"] is None else _ranges(key, match["ranks"]),
+        steps=None if match["steps"] is None else _steps(key, match["steps"]),
+        words=_words(key, noun, where["words"]) if "words" in where else None,
+        groups=tuple(where["group"].split("|")) if "group" in where else None,
+        name=_pattern(key, where["name"]) if "name" in where else None,
+    )
+
+
+def _condition(noun: str, text: str) -> tuple[str, str]:
+    """The field of a selection that `gemm`, `group=0-3` or `name~sgemm` sets, and to what."""
+    if noun == "transfers" and text.startswith("group="):
+        return "group", text.removeprefix("group=")
+    if noun != "host" and text.startswith("name~"):
+        return "name", text.removeprefix("name~")
+    return "words", text
+
+
+def _words(key: str, noun: str, text: str) -> tuple[str, ...]:
+    known = words_of(noun)
+    for word in text.split("+"):
+        if word not in known:
+            raise UsageError(f"{key}: {noun} are not told apart by {word!r}", hint=near(word, known))
+    return tuple(text.split("+"))
+
+
+def words_of(noun: str) -> Sequence[str]:
+    """The words that tell apart what a noun stands for."""
+    return {
+        "kernels": [one for one in CATEGORIES if one != "communication"],
+        "copies": DIRECTIONS,
+        "transfers": COLLECTIVE_KINDS,
+        "host": n.HOST_CAUSES,
+    }[noun]
+
+
+def _pattern(key: str, text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise UsageError(f"{key}: {text!r} is no regular expression: {error}") from None
+
+
+def _examples(noun: str) -> str:
+    more = {"transfers": ", group=0-3, name~ncclDevKernel", "host": ""}.get(noun, ", name~sgemm")
+    return f"such as {noun}[{words_of(noun)[0]}]{more}; several with &"
+
+
+def _ranges(key: str, text: str) -> tuple[range, ...]:
+    found = []
+    for part in text.split("+"):
+        match = _RANGE.fullmatch(part)
+        if match is None or int(match[1]) > int(match[2] or match[1]):
+            raise UsageError(f"{key}: {part!r} is no rank", hint="such as rank[3], rank[0-7] or rank[0+4]")
+        found.append(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return tuple(found)
+
+
+def _steps(key: str, text: str) -> range:
+    match = re.fullmatch(r"(\d{1,9})(?::(\d{1,9}))?", text)
+    if match is None or (match[2] and int(match[2]) <= int(match[1])):
+        raise UsageError(f"{key}: {text!r} is no range of steps", hint="such as step[3] or step[3:8]")
+    return range(int(match[1]), int(match[2] or int(match[1]) + 1))
+
+
+def read_setting(text: str, value: str) -> tuple[Selection, Amount]:
+    """What `rank[3].kernels[gemm].time=x0.5`, of which `value` is the last part, selects and does to it."""
+    selected = selection(text[: -len(value)].rstrip().removesuffix("=").rstrip())
+    return selected, _amount(selected, text, value)
+
+
+def _amount(selected: Selection, text: str, value: str) -> Amount:
+    if selected.measure == "bandwidth":
+        return Amount(factor=1 / factor_of(text, value))
+    known = list(STATISTICS[selected.noun])
+    if value in known:
+        return Amount(statistic=known[known.index(value)])
+    if value in ("0", "x0", "×0"):
+        return Amount(factor=0.0)
+    if value[:1] in ("x", "×"):
+        return Amount(factor=factor_of(text, value))
+    raise UsageError(f"{text}: {value!r} is no time", hint=f"such as x0.5, 0, {', '.join(known)}")

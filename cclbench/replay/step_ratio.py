@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run's step under one setting, as a share of the step as it is."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cclbench.errors import InputError
+from cclbench.record.run import Run
+from cclbench.replay import nodes as n
+from cclbench.replay.answer import Replay
+from cclbench.replay.scenario import scenario
+
+
+class Ratio(NamedTuple):
+    """New step over the unchanged one, both replayed: expected (None where only its bounds are known), low,
+    high, and what they rest on."""
+
+    ratio: float | None
+    low: float
+    high: float
+    basis: tuple[str, ...]
+
+
+def ratio(run: Run, setting: str) -> Ratio:
+    """The run's ratio under one setting; `InputError` where it cannot be replayed, or has no collectives."""
+    replay = Replay(run)
+    if not (replay.graph.nodes.kind == n.TRANSFER).any():
+        raise InputError("no collective is part of the replay", where=run.id)
+    found, unchanged = replay.predict(scenario([setting])), replay.unchanged.step_ns
+    if found.idle is not None:
+        raise InputError(found.idle, where=run.id)
+    step = found.step_ns
+    return Ratio(
+        None if step is None else step / unchanged,
+        found.low_ns / unchanged,
+        found.high_ns / unchanged,
+        found.basis,
+    )
