@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from cclbench.intervals import Int64, Mask
+from cclbench.record.files import parquet_file
 
 NO_LAUNCH: Final = 1 << 62
 """Where a row's launch is not known."""
@@ -93,7 +93,7 @@ def early(rows: Rows) -> Mask:
 def start_times(files: Iterable[Path]) -> Iterator[Int64]:
     """The column `start_ns` of files of events, batch by batch."""
     for path in files:
-        with pq.ParquetFile(path) as file:
+        with parquet_file(path) as file:
             for batch in file.iter_batches(columns=["start_ns"], use_threads=False):
                 yield batch["start_ns"].to_numpy()
 
@@ -103,7 +103,7 @@ def implausible_host_rows(files: Iterable[Path], days: range) -> Counter[tuple[s
     found: Counter[tuple[str, str]] = Counter()
     for path in files:
         kind = path.name.partition("-")[0]
-        with pq.ParquetFile(path) as file:
+        with parquet_file(path) as file:
             for batch in file.iter_batches(columns=["start_ns", "dur_ns"], use_threads=False):
                 start, duration = (batch[name].to_numpy() for name in ("start_ns", "dur_ns"))
                 rows = Rows(start, duration, np.full(len(start), NO_LAUNCH), days)
