@@ -33,24 +33,32 @@ def places(graph: Graph) -> Places:
     works = np.isin(nodes.kind, (n.COMPUTE, n.COPY, n.ARRIVAL))
     # of a trace that marks no step all is one
     at = np.flatnonzero(works & ((nodes.step >= 0) | (nodes.step[works].max(initial=-1) < 0)))
+    rank, step = nodes.rank[at].astype(np.int64), nodes.step[at]
+    return Places(at, rank, step, codes(*place_in_step(graph, at)))
+
+
+def place_in_step(graph: Graph, at: Int64) -> tuple[Int64, Int64, Int64]:
+    """Of each node the collectives that its rank launched before it in the step, its name, and its number.
+
+    Nodes of a name are numbered between two collectives, collectives of a kind in the step.
+    """
+    nodes = graph.nodes
     fed = nodes.feeder[at] >= 0
     launched = np.where(fed, nodes.start[nodes.feeder[at]], nodes.start[at])
     arrives = nodes.kind[at] == n.ARRIVAL
-    rank, step = nodes.rank[at].astype(np.int64), nodes.step[at]
-    order = np.lexsort((at, launched, step, rank))
-    of_step = codes(rank, step)
+    order = np.lexsort((at, launched, nodes.step[at], nodes.rank[at]))
+    of_step = codes(nodes.rank[at], nodes.step[at])
     calls = np.cumsum(arrives[order]) - arrives[order]
     first = begins(of_step[order])
     segment = np.empty(len(at), np.int64)
     segment[order] = calls - np.repeat(calls[first], np.diff(np.append(np.flatnonzero(first), len(at))))
     name = nodes.name[at] + 1
-    name[arrives] = -1 - _kinds(graph, nodes.call[at[arrives]])
+    name[arrives] = -1 - call_kinds(graph, nodes.call[at[arrives]])
     segment[arrives] = -1
-    which = occurrence(codes(of_step, segment, name), order)
-    return Places(at, rank, step, codes(segment, name, which))
+    return segment, name, occurrence(codes(of_step, segment, name), order)
 
 
-def _kinds(graph: Graph, call: Int64) -> Int64:
+def call_kinds(graph: Graph, call: Int64) -> Int64:
     """A code of each call's kind, group size and payload."""
     kinds = {kind: code for code, kind in enumerate(dict.fromkeys(graph.transfers.kind))}
     code = np.array([kinds[kind] for kind in graph.transfers.kind], np.int64)

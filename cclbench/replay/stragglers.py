@@ -143,18 +143,6 @@ def _replays(
     return replays, ranks, role, known
 
 
-def usual_compute(graph: Graph, placed: Mapping[str, Mapping[int, int]]) -> Int64:
-    """What nodes take where no rank's compute is slower than its role's others, ns, shape (nodes,).
-
-    Rows of compute take what they do in a replay without stragglers, and all else what was measured.
-    `InputError` where ranks cannot be compared.
-    """
-    nodes = graph.nodes
-    ranks, role = roles(graph, placed)
-    usual = np.rint(typical_work(graph, role, ranks).dur).astype(np.int64)
-    return np.where(nodes.kind == n.COMPUTE, usual, nodes.dur)
-
-
 class _Replays:
     """Replays of a graph in which some causes, of some nodes, are as measured and all else is typical."""
 

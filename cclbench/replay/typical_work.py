@@ -18,6 +18,7 @@ from cclbench.errors import InputError
 from cclbench.intervals import Int64, Mask, begins
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
+from cclbench.replay.places import call_kinds, codes, occurrence, place_in_step
 
 Float = npt.NDArray[np.float64]
 _Number = TypeVar("_Number", np.int64, np.float64)
@@ -64,8 +65,8 @@ def typical_work(graph: Graph, role: Int64, ranks: Sequence[int]) -> TypicalWork
     own_role = role[nodes.rank[at]]
     size = {int(one): sum(int(role[rank]) == one for rank in ranks) for one in np.unique(own_role)}
     in_role = np.array([size[one] for one in own_role.tolist()], np.int64)
-    site = _codes(*_place_in_step(graph, at))
-    place = _codes(own_role, nodes.step[at], site)
+    site = codes(*place_in_step(graph, at))
+    place = codes(own_role, nodes.step[at], site)
     of_role = np.zeros(int(place.max(initial=-1)) + 1, np.int64)
     of_role[place] = in_role
     here = np.bincount(place, minlength=len(of_role))[place]
@@ -74,7 +75,7 @@ def typical_work(graph: Graph, role: Int64, ranks: Sequence[int]) -> TypicalWork
     if total and nodes.dur[at[unshared]].sum() / total > _MOST_UNSHARED:
         share = nodes.dur[at[unshared]].sum() / total
         raise InputError(f"ranks do different work: {share:.0%} of its time has no counterpart on most ranks")
-    profile = _middles(_codes(own_role, site), _medians(place, nodes.dur[at], of_role))
+    profile = _middles(codes(own_role, site), _medians(place, nodes.dur[at], of_role))
     usual = _as_the_median_rank(nodes, at, own_role, in_role, profile)
     dur = nodes.dur.astype(np.float64)
     dur[at] = usual
@@ -104,8 +105,8 @@ def _as_the_median_rank(nodes: n.Nodes, at: Int64, role: Int64, in_role: Int64, 
 
     They share that as their `profile`, or as measured where that is 0.  All arrays of shape (rows,).
     """
-    work = _codes(role, nodes.step[at], nodes.kind[at], nodes.name[at])
-    own = _codes(work, nodes.rank[at])
+    work = codes(role, nodes.step[at], nodes.kind[at], nodes.name[at])
+    own = codes(work, nodes.rank[at])
     taken = np.bincount(own, nodes.dur[at])
     shared = np.bincount(own, profile)
     first = np.zeros(len(taken), np.int64)
@@ -124,8 +125,8 @@ def _needs(site: Int64, role: Int64, step: Int64, taken: Int64) -> Float:
     Of a role the last of its ranks in each step waits for none of them: the median of those over the steps.
     Of a call that several roles make, the least of theirs.
     """
-    _, of, least = _least(_codes(site, role, step), taken)
-    middle = _middles(_codes(site[of], role[of]), least)
+    _, of, least = _least(codes(site, role, step), taken)
+    middle = _middles(codes(site[of], role[of]), least)
     number, _, needs = _least(site[of], middle)
     found = np.zeros(int(site.max(initial=-1)) + 1)
     found[number] = needs
@@ -160,45 +161,16 @@ def transfer_known(graph: Graph) -> Mask:
     return np.asarray(graph.transfers.known | (graph.transfers.size == 1))
 
 
-def _place_in_step(graph: Graph, at: Int64) -> tuple[Int64, Int64, Int64]:
-    """Of each node the collectives that its rank launched before it in the step, its name, and its number.
-
-    Nodes of a name are numbered between two collectives, collectives of a kind in the step.
-    """
-    nodes = graph.nodes
-    fed = nodes.feeder[at] >= 0
-    launched = np.where(fed, nodes.start[nodes.feeder[at]], nodes.start[at])
-    arrives = nodes.kind[at] == n.ARRIVAL
-    order = np.lexsort((at, launched, nodes.step[at], nodes.rank[at]))
-    of = _codes(nodes.rank[at], nodes.step[at])
-    calls = np.cumsum(arrives[order]) - arrives[order]
-    first = begins(of[order])
-    segment = np.empty(len(at), np.int64)
-    segment[order] = calls - np.repeat(calls[first], np.diff(np.append(np.flatnonzero(first), len(at))))
-    name = nodes.name[at] + 1
-    name[arrives] = -1 - _call_kinds(graph, nodes.call[at[arrives]])
-    segment[arrives] = -1
-    crowd = _codes(of, segment, name)
-    return segment, name, _occurrence(crowd, order)
-
-
-def _call_kinds(graph: Graph, call: Int64) -> Int64:
-    """A code of each call's kind, group size and payload, and whether it is a send or a receive."""
-    kinds = {kind: code for code, kind in enumerate(dict.fromkeys(graph.transfers.kind))}
-    code = np.array([kinds[kind] for kind in graph.transfers.kind], np.int64)
-    return _codes(code[call], graph.transfers.size[call], graph.transfers.bytes[call])
-
-
 def _usual_transfers(graph: Graph, at: Int64) -> Float:
     """The median of each transfer's like: kind, group size and payload; where that is not told, its place.
 
     The place is which of its kind and group size it is on its rank in the step.
     """
     nodes = graph.nodes
-    kind = _call_kinds(graph, nodes.call[at])
+    kind = call_kinds(graph, nodes.call[at])
     order = np.lexsort((at, nodes.start[at], nodes.step[at], nodes.rank[at]))
-    place = _occurrence(_codes(nodes.rank[at], nodes.step[at], kind), order)
-    like = _codes(kind, np.where(graph.transfers.bytes[nodes.call[at]] >= 0, -1, place))
+    place = occurrence(codes(nodes.rank[at], nodes.step[at], kind), order)
+    like = codes(kind, np.where(graph.transfers.bytes[nodes.call[at]] >= 0, -1, place))
     return _medians(like, nodes.dur[at], np.bincount(like))
 
 
@@ -254,22 +226,3 @@ def _medians(of: Int64, values: npt.NDArray[_Number], count: Int64) -> Float:
 def _middles(of: Int64, values: npt.NDArray[_Number]) -> Float:
     """The median of the values of each code, shape (rows,)."""
     return _medians(of, values, np.zeros(int(of.max(initial=-1)) + 1, np.int64))
-
-
-def _codes(*columns: npt.NDArray[np.signedinteger]) -> Int64:
-    """A number for each distinct combination, from 0, shape of the columns."""
-    code = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        values, index = np.unique(column, return_inverse=True)
-        code = np.unique(code * len(values) + index, return_inverse=True)[1]
-    return code
-
-
-def _occurrence(of: Int64, order: Int64) -> Int64:
-    """Which of its code each row is, in that order of rows, from 0."""
-    by_code = order[np.argsort(of[order], kind="stable")]
-    first = np.flatnonzero(begins(of[by_code]))
-    count = np.diff(np.append(first, len(of)))
-    place = np.empty(len(of), np.int64)
-    place[by_code] = np.arange(len(of)) - np.repeat(first, count)
-    return place

@@ -24,12 +24,12 @@ from synthetic import (
 
 import cclbench
 from cclbench.errors import InputError
-from cclbench.replay import nodes as n
 from cclbench.replay import stragglers
 from cclbench.replay.graph import build
-from cclbench.replay.stragglers import Slowdown, coordinates, of_graph, slowdown, usual_compute
+from cclbench.replay.places import occurrence
+from cclbench.replay.stragglers import Slowdown, coordinates, of_graph, slowdown
 from cclbench.replay.tables import GraphInput
-from cclbench.replay.typical_work import _behind_others, _medians, _needs, _occurrence, roles
+from cclbench.replay.typical_work import _behind_others, _medians, _needs, roles
 
 STAGES = {"pp": {0: 0, 1: 0, 2: 0, 3: 1, 4: 1, 5: 1}, "dp": {r: r % 3 for r in range(6)}}
 PIPELINE = """\
@@ -216,7 +216,7 @@ def test_medians_of_those_that_there_should_be(
 
 def test_rows_of_a_code_are_numbered_in_an_order() -> None:
     of, order = np.array([7, 3, 7, 7, 3]), np.array([3, 4, 0, 1, 2])
-    assert _occurrence(of, order).tolist() == [1, 1, 2, 0, 0]
+    assert occurrence(of, order).tolist() == [1, 1, 2, 0, 0]
 
 
 def job(groups: list[tuple[str, list[int]]]) -> object:
@@ -232,15 +232,6 @@ def test_a_rank_s_place_is_that_in_its_largest_group() -> None:
     # of groups as large the later place
     both = coordinates(job([("mesh_pp", [0, 1]), ("mesh_pp", [1, 2])]))  # type: ignore[arg-type]
     assert both == {"pp": {0: 0, 1: 1, 2: 1}}
-
-
-def test_the_usual_compute_is_the_median_of_a_place() -> None:
-    graph = build(three(130))
-    usual = usual_compute(graph, {})
-    nodes = graph.nodes
-    assert usual[nodes.kind == n.COMPUTE].tolist() == [100_000] * 3
-    others = nodes.kind != n.COMPUTE
-    assert usual[others].tolist() == nodes.dur[others].tolist()
 
 
 def copying(
@@ -341,8 +332,6 @@ def test_a_rank_and_step_take_what_the_median_rank_takes() -> None:
         made.append(rank(r, work=work, instances=[0], size=3, windows=[(0, 0, 220)]))
     graph = build(made)
     assert of_graph(graph, {}).job == 1.0
-    usual = usual_compute(graph, {})
-    assert usual[graph.nodes.kind == n.COMPUTE].tolist() == [100_000] * 6
 
 
 def test_typical_work_that_takes_longer_is_no_speedup() -> None:

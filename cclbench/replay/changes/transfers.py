@@ -11,7 +11,7 @@ from cclbench.intervals import Int64
 from cclbench.replay import nodes as n
 from cclbench.replay.change import Effect, Scale, Subject, change
 from cclbench.replay.graph import Graph
-from cclbench.replay.places import codes, lower_medians
+from cclbench.replay.places import call_kinds, lower_medians
 from cclbench.replay.selection import Amount, Selection, read_setting
 
 
@@ -47,12 +47,9 @@ def transfers(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | Ef
 
 def _median(graph: Graph, chosen: Int64) -> Int64:
     """The lower median of what each transfer's like take: kind, group size and payload."""
-    nodes, calls = graph.nodes, graph.transfers
+    nodes = graph.nodes
     at = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.call >= 0))
-    kinds = {kind: code for code, kind in enumerate(dict.fromkeys(calls.kind))}
-    kind = np.array([kinds[one] for one in calls.kind], np.int64)
-    call = nodes.call[at]
     usual = np.zeros(len(nodes), np.int64)
-    like = codes(kind[call], calls.size[call], calls.bytes[call])
+    like = call_kinds(graph, nodes.call[at])
     usual[at] = lower_medians(like, nodes.dur[at], np.zeros_like(like))
     return usual[chosen]
