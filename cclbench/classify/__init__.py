@@ -2,9 +2,10 @@
 """The one taxonomy of kernels and collectives: ordered rules, data not code.
 
 `category` says what a kernel or op does, `collective` which collective of which library it is, and
-`base_name` what to call all instances of a kernel.  Each looks at the name alone, so call it once
-for each unique name.  `kind_of` and `element_bytes` read what frameworks call collectives and element types;
-`bus_factor` is what a kind puts on the bus.
+`base_name` what to call all instances of a kernel; `arithmetic.arithmetic` tells precision, tensor cores and
+alignment of kernels of products.  Each looks at the name alone, so call it once for each unique name.
+`kind_of` and `element_bytes` read what frameworks call collectives and element types; `bus_factor` is what a
+kind puts on the bus.
 """
 
 from hashlib import sha256

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from cclbench.classify.arithmetic import arithmetic
 from cclbench.classify.dtypes import precision
 from cclbench.operators.call import Call, NoModel, Tensor
 
@@ -83,14 +84,10 @@ def is_floating(dtype: str) -> bool:
 
 
 def matrix_precision(call: Call, operand: Tensor) -> str | None:
-    """The peak of a matrix product: that of the operand's type, tf32 where kernels of fp32 say so.
-
-    NVIDIA's names have `tf32` (cuDNN, xmma) or `s1688`, the tensor-core instruction of TF32 (CUTLASS,
-    cuBLAS: ampere_s1688gemm_...); fp32 kernels are `sgemm` and `simt`.
-    """
+    """The peak of a matrix product: that of the operand's type, tf32 where a kernel's name says so."""
     if rank(operand.dtype) == 3:
         raise NoModel("products of complex numbers are not modelled")
-    if operand.precision == "fp32" and any(re.search("tf32|s1688", kernel) for kernel in call.kernels):
+    if operand.precision == "fp32" and any(arithmetic(one).precision == "tf32" for one in call.kernels):
         return "tf32"
     return operand.precision
 

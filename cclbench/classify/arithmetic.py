@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the names of kernels of products tell of their arithmetic: ordered rules, data not code.
+
+Matrix products, convolutions and attention carry in their names the library, the precision of the
+arithmetic, whether tensor cores (AMD: matrix cores) do it, the alignment in elements that they need, and the
+generation of devices that they were compiled for.  Of each table the first rule whose pattern occurs in the
+lower-case name wins; white space separates the alternatives of a pattern.
+tests/classify/test_arithmetic.py has real names.
+
+Sources: CUTLASS, media/docs/cpp/code_organization.md and tools/library (`cutlass_80_tensorop_s1688gemm_...`:
+compute capability, operator class, accumulator, instruction shape, alignment); cuBLAS and cuDNN as profilers
+print them (`ampere_bf16_s16816gemm_bf16_...`, `sm80_xmma_gemm_f32f32_tf32f32_f32_...`, `nvjet_tst_...`: types
+of A, of the accumulator, of D; t bf16, h fp16, s fp32, q e4m3); Tensile, docs/src/conceptual (problem type
+`BBS_BH`: types of A and B, D, compute; `MI16x16x16x1`: matrix instruction; `ISA942`); MIOpen's igemm
+(`gtcx2` gfx90a, `gtcx3` gfx942).
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache, lru_cache
+from typing import Final, NamedTuple
+
+from cclbench.classify.collectives import alternatives
+
+LIBRARIES: Final = (
+    ("flash-attention", r"\bflash(?:_attn|::|_fwd|_bwd)  ns_?5flash  pytorch_flash  flash_fwd  flash_bwd"),
+    ("cudnn", "cudnn  scudnn  explicit_convolve  implicit_convolve  precomputed_convolve"),
+    ("cutlass", "cutlass"),
+    (
+        "cublas",
+        r"""
+        ^(?:maxwell|volta|turing|ampere|hopper)_\w*gemm  ^nvjet  xmma_gemm  cublas  gemmsn_[nt]  gemmk1_kernel
+        ^(?:void\s)?sgemm_largek
+        """,
+    ),
+    ("tensile", "^cijk_"),
+    ("miopen", "igemm_(?:fwd|bwd|wrw)_gtc  miopen"),
+    ("composable_kernel", r"^_zn2ck  \bck::  \bck_tile::  _zn7ck_tile"),
+    ("triton", "^triton_"),
+)
+
+_NVJET: Final = r"nvjet_(?:sm\d+_)?"
+
+
+class _Arithmetic(NamedTuple):
+    precision: str | None
+    tensor_cores: bool | None
+    pattern: str
+
+
+ARITHMETIC: Final = (
+    _Arithmetic("fp8", True, rf"e4m3  e5m2  float_e[45]m  (?<![a-z])fp8_gemm  {_NVJET}[qo]{{2}}"),
+    _Arithmetic("fp8", True, r"^cijk_\w*?_(?:[fb]8){1,2}[bhs]*_\w*?_mi\d+x"),
+    _Arithmetic("int8", True, r"_i8816  _i16832  i8i8_i  imma  ^cijk_\w*?_i8\w*?_mi\d+x"),
+    _Arithmetic("fp64", True, r"d884  dmma  tensorop_d\d  f64f64\w*_tensor  ^cijk_\w*?_d_?b_\w*?_mi\d+x"),
+    _Arithmetic("fp64", False, r"dgemm  f64f64  ^cijk_\w*?_d_?b_"),
+    # Storage of 16 bits, arithmetic of 32 outside of tensor cores.
+    _Arithmetic("fp32", False, r"(?:fp16|bf16|f16)_sgemm"),
+    _Arithmetic(
+        "bf16",
+        True,
+        rf"""
+        bf16_s\d+  s\d+gemm_bf16  bf16bf16  tensorop_bf16  x16gemm_bf16  {_NVJET}t[a-z]{{2}}_
+        _nhwc_bf16_  ^cijk_\w*?_b(?:b|s|h)s?_bh?_\w*?_mi\d+x
+        (?:flash_|flash::|fmha|mfma).*(?:bfloat16|bf16)
+        """,
+    ),
+    _Arithmetic(
+        "fp16",
+        True,
+        rf"""
+        fp16_s(?:884|1688|16816)  s(?:884|1688|16816)\w*?gemm_f?p?16  _h(?:884|1688|16816)  f16f16
+        tensorop_f?h?16?_?[sh]\d+\w*?_f16  x16gemm_f16  {_NVJET}h[a-z]{{2}}_  _nhwc_fp16_
+        ^cijk_\w*?_h(?:h|s)s?_bh?_\w*?_mi\d+x  (?:flash_|flash::|fmha|mfma).*(?:half_t|_f16)
+        """,
+    ),
+    _Arithmetic("fp16", False, r"(?:maxwell|volta|turing|ampere)_hgemm  simt_hgemm"),
+    _Arithmetic(
+        "tf32", True, r"tf32  (?:tensorop|ampere|hopper)_s1688  s64x\d+x8gemm  ^cijk_\w*?_s_?(?:mx|xf32)_"
+    ),
+    _Arithmetic(None, True, rf"{_NVJET}  wgmma  (?<!sub)tensorop  s16816  s884  s1688"),
+    _Arithmetic("fp32", True, r"_nhwc_fp32_  ^cijk_\w*?_s_?b_\w*?_mi\d+x"),
+    _Arithmetic("fp32", False, r"(?<!bla)sgemm  simt_  scudnn  f32f32_f32f32  ^cijk_\w*?_s_?b_"),
+    _Arithmetic(None, True, "xdl  mfma"),
+)
+
+GENERATIONS: Final = (
+    ("sm50", "maxwell_"),
+    ("sm70", "volta_"),
+    ("sm75", "turing_"),
+    ("sm80", "ampere_"),
+    ("sm90", "hopper_  nvjet_(?!sm)"),
+    ("gfx90a", "gtcx2  isa90a"),
+    ("gfx942", "gtcx3  isa942"),
+)
+_STATED: Final = re.compile(
+    r"(?:^|_|nvjet_)sm(\d{2,3})(?!\d)|cutlass(?:3x)?_(?:sm)?(\d{2,3})_|isa(\d{3}|90a)_"
+)
+_ALIGNMENT: Final = re.compile(r"align[a-d]?(\d{1,2})(?!\d)")
+_REACH: Final = 1 << 11
+"""Characters that are looked at."""
+
+
+class Arithmetic(NamedTuple):
+    """What a kernel's name tells; None where it does not.
+
+    `alignment` is the least of its operands' in elements: 1 where no two of them are loaded at once.
+    """
+
+    library: str | None
+    precision: str | None
+    tensor_cores: bool | None
+    alignment: int | None
+    generation: str | None
+
+
+@cache
+def _rules() -> tuple[
+    tuple[tuple[str, re.Pattern[str]], ...],
+    tuple[tuple[_Arithmetic, re.Pattern[str]], ...],
+    tuple[tuple[str, re.Pattern[str]], ...],
+]:
+    """The tables, compiled when the first name is looked at."""
+    return (
+        tuple((word, alternatives(pattern)) for word, pattern in LIBRARIES),
+        tuple((rule, alternatives(rule.pattern)) for rule in ARITHMETIC),
+        tuple((word, alternatives(pattern)) for word, pattern in GENERATIONS),
+    )
+
+
+@lru_cache(maxsize=1 << 12)
+def arithmetic(name: str) -> Arithmetic:
+    """Library, precision, tensor cores, alignment and generation of a kernel of products, by its name."""
+    text = name[:_REACH].lower()
+    libraries, kinds, generations = _rules()
+    kind = next((rule for rule, pattern in kinds if pattern.search(text)), None)
+    stated = _STATED.search(text)
+    generation = next((word for word, pattern in generations if pattern.search(text)), None)
+    if stated is not None and stated[3] is None:
+        generation = f"sm{stated[1] or stated[2]}"
+    elif stated is not None:
+        generation = f"gfx{stated[3]}"
+    aligned = [int(number) for number in _ALIGNMENT.findall(text)]
+    return Arithmetic(
+        library=next((word for word, pattern in libraries if pattern.search(text)), None),
+        precision=kind.precision if kind else None,
+        tensor_cores=kind.tensor_cores if kind else None,
+        alignment=min(aligned, default=None),
+        generation=generation,
+    )
