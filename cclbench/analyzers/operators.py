@@ -16,13 +16,14 @@ from cclbench.analyzers.metric import NotApplicable, Unknown, Value, metric
 from cclbench.analyzers.view.categories import innermost, shares
 from cclbench.analyzers.view.columns import codes, spans
 from cclbench.analyzers.view.model_flops import flops_per_step
-from cclbench.analyzers.view.operator_calls import PRODUCTS, Float64
+from cclbench.analyzers.view.operator_calls import Float64
 from cclbench.analyzers.view.platform import accelerator, card_field, hbm_bytes_per_s
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, parts_over_ranks, per_step
 from cclbench.analyzers.view.works import Works
 from cclbench.intervals import Intervals, Joined, Mask
 from cclbench.normalize.operators import is_wrapper
+from cclbench.operators.cost import PRODUCTS
 from cclbench.schema import CATEGORIES, PHASES
 
 GEMM: Final = "matrix product"

@@ -13,6 +13,8 @@ from cclbench.hardware.figure import UNVERIFIED, Disagreement, Source
 
 # Drivers report binary gigabytes less a reserve where vendors print decimal ones, up to 7.4 % apart.
 _MEMORY_TOLERANCE: Final = 0.1
+PRACTICAL: Final = 0.8
+"""Share of the data sheet's peaks that large kernels reach in practice, where nobody measured it."""
 
 
 class Accelerator(msgspec.Struct, frozen=True):
@@ -40,6 +42,11 @@ class Accelerator(msgspec.Struct, frozen=True):
     cited: Mapping[str, str] = {}
     disagreements: tuple[Disagreement, ...] = ()
     notes: str | None = None
+
+    def attainable(self, precision: str) -> float | None:
+        """What products of that precision reach in practice, FLOP/s: as measured, or a share of the peak."""
+        peak = self.peak_flops_per_s.get(precision)
+        return self.attainable_flops_per_s.get(precision) or (None if peak is None else PRACTICAL * peak)
 
     @property
     def unverified(self) -> tuple[str, ...]:

@@ -102,6 +102,16 @@ def nearest(parents: Index, flag: Mask) -> Index:
     return np.where(found == none, -1, found)
 
 
+def ancestors(parents: Index, chosen: Mask) -> Mask:
+    """Which calls hold a chosen one, shape (calls,)."""
+    found = np.zeros(len(parents), np.bool_)
+    above = np.unique(parents[chosen])
+    while len(above := above[~np.append(found, True)[above]]):
+        found[above] = True
+        above = np.unique(parents[above])
+    return found
+
+
 class Ids:
     """Ids of calls, in any order: where each stands."""
 

@@ -77,6 +77,8 @@ class Model:
         return {key: " ".join(line.split()) for key, line in told}
 
 
+PRODUCTS: Final = ("matrix product", "convolution", "attention")
+"""Families whose models count all that a call does: what holds such a call is not counted again."""
 MODELS: Registry[Model] = Registry(
     "cost model", home="cclbench.operators.families", group="cclbench.operators"
 )

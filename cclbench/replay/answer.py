@@ -24,6 +24,7 @@ from cclbench.replay.change import Effect, Subject, named
 from cclbench.replay.contention import replayed
 from cclbench.replay.critical_path import Path, critical_path
 from cclbench.replay.graph import Graph, build
+from cclbench.replay.kernel_costs import KernelCosts
 from cclbench.replay.layout import (
     Dimension,
     Layout,
@@ -102,9 +103,7 @@ class Answer:
     def only(self) -> Predicted:
         """The outcome where there is one scenario; `UsageError` where there are several."""
         if len(self.predicted) > 1:
-            raise UsageError(
-                f"there are {len(self.predicted)} scenarios", hint="a file has one: ask for it alone"
-            )
+            raise UsageError(f"there are {len(self.predicted)} scenarios", hint="a file has one: ask for it")
         return self.predicted[0]
 
 
@@ -137,6 +136,7 @@ class Replay:
         self.placed = coordinates(run)
         self.groups = {g["group"]: tuple(g["ranks"]) for g in run.groups().to_pylist()}
         self.contention = contention
+        self.costs = KernelCosts(run, self.graph)
         self.measured_ns = step_time(self.windows, np.array([w.measured_ns for w in self.windows], np.int64))
         if not self.measured_ns:
             raise InputError("has steps of no length: there is nothing to replay", where=run.id)
@@ -236,6 +236,7 @@ class Replay:
                 settings=change.changes,
                 price=partial(price_new, self.graph, change, self.machine, self.groups, self.library_version),
                 window_ns=self.window_ns,
+                costs=self.costs,
                 step=self.step,
             )
             made = named(key).act(subject, value)
@@ -327,8 +328,7 @@ class Replay:
         counted = [w for w in self.windows if not w.open and w.rank in kept]
         final = max(counted, key=lambda w: int(times.end[w.members].max()))
         last = int(final.members[np.argmax(times.end[final.members])])
-        own = [w for w in counted if w.rank == final.rank]
-        begin = min(int(times.start[w.openers].min()) + w.before for w in own)
+        begin = min(int(times.start[w.openers].min()) + w.before for w in counted if w.rank == final.rank)
         return critical_path(graph, times, last, begin)
 
 

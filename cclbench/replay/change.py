@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cclbench.machine import Machine
     from cclbench.record.run import Run
     from cclbench.replay.graph import Graph
+    from cclbench.replay.kernel_costs import KernelCosts
     from cclbench.replay.layout import Dimension, Relayout
 
 _FACTOR = re.compile(r"[x×](\d{1,7}(?:\.\d{1,6})?)")
@@ -58,6 +59,8 @@ class Subject:
     price: Price
     window_ns: int
     """Of all ranks' windows together."""
+    costs: KernelCosts
+    """FLOPs and bytes of the graph's kernels."""
     step: Int64
     """The step within which each node begins, −1 outside of all, shape (nodes,)."""
 

@@ -8,6 +8,7 @@
     transfers[all_reduce&group=0-3|4-7].time=0  collectives of a kind and of groups are free
     copies[h2d].bandwidth=x2                    copies of a direction move twice the bytes a second
     host[sync].time=0                           the host waits for the device nowhere
+    kernels[name~sgemm].time=roofline           kernels take what the catalog's device allows
 
 A `time` of x2 is twice as long, a `bandwidth` of x2 half as long, whatever the noun.
 """
@@ -29,7 +30,7 @@ from cclbench.replay.tables import DIRECTIONS
 from cclbench.schema import CATEGORIES, COLLECTIVE_KINDS
 
 Measure = Literal["time", "bandwidth"]
-Statistic = Literal["median", "mean", "fastest", "usual"]
+Statistic = Literal["median", "mean", "fastest", "usual", "roofline", "tensor_cores"]
 
 MEASURES: Final[dict[str, tuple[Measure, ...]]] = {
     "kernels": ("time",),
@@ -39,7 +40,7 @@ MEASURES: Final[dict[str, tuple[Measure, ...]]] = {
 }
 """What can be set of each noun."""
 STATISTICS: Final[dict[str, tuple[Statistic, ...]]] = {
-    "kernels": ("median", "mean", "fastest"),
+    "kernels": ("median", "mean", "fastest", "roofline", "tensor_cores"),
     "copies": ("median",),
     "transfers": ("median",),
     "host": ("median", "usual"),

@@ -177,15 +177,20 @@ class GraphInput:
 
 def ranks(run: Run, chosen: Sequence[int] | None = None) -> list[GraphInput]:
     """The run's ranks with work, or some of them; times count from the earliest row of all."""
+    wanted, clock = run.ranks if chosen is None else sorted(set(chosen)), clocks_of(run)
+    return [_rank(run.rank(r), r, clock(r)) for r in wanted]
+
+
+def clocks_of(run: Run) -> Callable[[int], CommonClock]:
+    """The clock of each of the run's ranks."""
     account = run.record.clocks
     clocks = {clock.rank: clock for clock in account.ranks if clock.applied}
     spans = [entry.span_ns for entry in run.record.ranks if entry.span_ns]
     origin = min((span[0] for span in spans), default=0)
-    wanted = run.ranks if chosen is None else sorted(set(chosen))
-    return [_rank(run.rank(r), r, _Clock(clocks.get(r), account.reference_ns, origin)) for r in wanted]
+    return lambda rank: CommonClock(clocks.get(rank), account.reference_ns, origin)
 
 
-class _Clock:
+class CommonClock:
     """From a rank's own time to ns since the run's origin on the common clock."""
 
     def __init__(self, entry: Clock | None, reference: int, origin: int) -> None:
@@ -194,11 +199,12 @@ class _Clock:
         self.reference, self.origin = reference, origin
 
     def common(self, at: Int64) -> Int64:
+        """Those times of the rank on the common clock, ns since the origin."""
         shift = np.rint(self.offset + self.drift * (at - self.reference)).astype(np.int64)
         return np.asarray(at - shift - self.origin, np.int64)
 
 
-def _rank(files: Rank, rank: int, clock: _Clock) -> GraphInput:
+def _rank(files: Rank, rank: int, clock: CommonClock) -> GraphInput:
     on_host = files.facts.works_on == "host"
     table = files.collectives()
     of_call = {key: i for i, key in enumerate(table["collective"].to_pylist())}
@@ -231,13 +237,13 @@ def _rank(files: Rank, rank: int, clock: _Clock) -> GraphInput:
     )
 
 
-def _runtime(files: Rank, clock: _Clock, of_call: Mapping[int, int]) -> Rows:
+def _runtime(files: Rank, clock: CommonClock, of_call: Mapping[int, int]) -> Rows:
     """Calls of the runtime that allocate or free memory, or load code."""
     calls = _read(files, ("other",), clock, of_call, side="host")
     return calls.at(calls.matching(f"^(?:{ALLOCATES.pattern}|{LOADS.pattern})"))
 
 
-def _stated(files: Rank, clock: _Clock) -> Syncs | None:
+def _stated(files: Rank, clock: CommonClock) -> Syncs | None:
     """The device's synchronisation rows, with the times of the calls that they name."""
     columns = ("name", "start_ns", "device", "track", "correlation", "event_stream", "event_record", "side")
     parts = []
@@ -266,7 +272,7 @@ def _stated(files: Rank, clock: _Clock) -> Syncs | None:
     return Syncs(*(column[order] for column in found))
 
 
-def _host(files: Rank, clock: _Clock, of_call: Mapping[int, int]) -> tuple[Rows, Mask]:
+def _host(files: Rank, clock: CommonClock, of_call: Mapping[int, int]) -> tuple[Rows, Mask]:
     """Operators and host annotations by start, the longest of a start first; and which are annotations."""
     ops = _read(files, ("op",), clock, of_call)
     notes = _read(files, ("annotation",), clock, of_call, side="host")
@@ -275,7 +281,7 @@ def _host(files: Rank, clock: _Clock, of_call: Mapping[int, int]) -> tuple[Rows,
     return both.at(order), (np.arange(len(both)) >= len(ops))[order]
 
 
-def _windows(files: Rank, clock: _Clock) -> tuple[str, Bounds, Bounds]:
+def _windows(files: Rank, clock: CommonClock) -> tuple[str, Bounds, Bounds]:
     """The rank's windows by the first policy that it has, what `time.step` is about, and open ones."""
     found = choose_windows(files.steps())
     if found is None:
@@ -305,7 +311,7 @@ def _calls(table: pa.Table) -> Calls:
 
 
 def _read(
-    files: Rank, kinds: Sequence[str], clock: _Clock, of_call: Mapping[int, int], side: str | None = None
+    files: Rank, kinds: Sequence[str], clock: CommonClock, of_call: Mapping[int, int], side: str | None = None
 ) -> Rows:
     parts = [
         _batch(batch, kind, clock, of_call, side)
@@ -317,7 +323,7 @@ def _read(
 
 
 def _batch(
-    batch: pa.RecordBatch, kind: str, clock: _Clock, of_call: Mapping[int, int], side: str | None
+    batch: pa.RecordBatch, kind: str, clock: CommonClock, of_call: Mapping[int, int], side: str | None
 ) -> Rows:
     if side is not None:
         batch = batch.filter(pa.array(_of_side(batch, side)))

@@ -15,6 +15,7 @@ from cclbench.card.model import card_of
 from cclbench.machine import Machine
 from cclbench.replay.change import Subject, Times
 from cclbench.replay.graph import Graph
+from cclbench.replay.kernel_costs import Costs
 from cclbench.replay.layout import DIMENSIONS, Layout, Relayout, relayout
 
 
@@ -52,6 +53,7 @@ def subject(
     dimensions: Mapping[str, Any] | None = None,
     of_card: Card | None = None,
     window_ns: int = 1_000_000,
+    costs: Costs | None = None,
 ) -> Subject:
     """All nodes are in a window that began long before, unless `since` says otherwise."""
     wanted: Relayout | None = None if old is None else relayout(old, settings or {})
@@ -67,5 +69,6 @@ def subject(
         settings=settings or {},
         price=price,
         window_ns=window_ns,
+        costs=SimpleNamespace(costs=costs),  # type: ignore[arg-type]
         step=np.zeros(len(graph.nodes), np.int64),
     )

@@ -14,9 +14,9 @@ import pyarrow as pa
 from cclbench.analyzers.view.columns import Words
 from cclbench.disk_columns import on_disk, pieces
 from cclbench.intervals import Index, Int64, Mask
-from cclbench.normalize.operators import Ids, nearest
+from cclbench.normalize.operators import Ids, ancestors, nearest
 from cclbench.operators.call import Call, NoModel, parse
-from cclbench.operators.cost import Cost, cost_of, model_of
+from cclbench.operators.cost import PRODUCTS, Cost, cost_of, model_of
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 Float64 = npt.NDArray[np.float64]
 
 _INSIDE: Final = "what it calls is counted by itself"
-PRODUCTS: Final = ("matrix product", "convolution", "attention")
-"""Families whose models count all that a call does: what holds such a call is not counted again."""
 _TEXTS: Final = ("name", "shapes", "dtypes", "strides", "values", "annotation")
 _ROWS: Final = 1 << 18
 """Calls whose parents are looked up at once."""
@@ -69,7 +67,7 @@ class OperatorCalls:
         families = [model.family if model else None for model in models]
         of_product = self.name.each([family in PRODUCTS for family in families])
         self._attends = np.array([family == "attention" for family in families], np.bool_)
-        self._counted_inside = _ancestors(parents, of_product)
+        self._counted_inside = ancestors(parents, of_product)
         modelled = self.name.each([model is not None for model in models])
         owner = nearest(parents, modelled & ~self._counted_inside)
         self.owner: Index = on_disk(np.where(owner >= 0, owner, np.arange(len(owner), dtype=np.int32)))
@@ -136,13 +134,3 @@ def costs_of(kinds: Sequence[Kind]) -> tuple[Float64, Float64]:
     costs = [(kind.cost.flops, kind.cost.bytes) if kind.cost else (np.nan, np.nan) for kind in kinds]
     flops, size = np.array(costs, np.float64).reshape(len(costs), 2).T
     return flops, size
-
-
-def _ancestors(parents: Index, chosen: Mask) -> Mask:
-    """Which calls hold a chosen one, shape (calls,)."""
-    found = np.zeros(len(parents), np.bool_)
-    above = np.unique(parents[chosen])
-    while len(above := above[~np.append(found, True)[above]]):
-        found[above] = True
-        above = np.unique(parents[above])
-    return found

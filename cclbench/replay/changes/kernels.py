@@ -3,30 +3,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from cclbench.errors import InputError
 from cclbench.intervals import Int64, Mask, begins
 from cclbench.replay import nodes as n
-from cclbench.replay.change import Subject, change
+from cclbench.replay.change import Effect, Subject, change
 from cclbench.replay.graph import Graph
 from cclbench.replay.places import codes, lower_medians, means, places
+from cclbench.replay.rooflines import at_roofline, has_roofline, on_tensor_cores, without_tensor_cores
 from cclbench.replay.selection import Amount, Selection, read_setting
+
+
+class Roof(NamedTuple):
+    """A value that bounds times by what the catalog's device can do: what it makes of the chosen kernels, and
+    which of them it touches."""
+
+    bound: Callable[[Subject, Mask], Effect | str]
+    touched: Callable[[Subject, Mask], Mask]
+
+
+ROOFS: Final[dict[str | None, Roof]] = {
+    "roofline": Roof(at_roofline, has_roofline),
+    "tensor_cores": Roof(on_tensor_cores, without_tensor_cores),
+}
 
 
 @change(
     "kernels.time",
-    values="x0.5, 0, median, mean, fastest",
+    values="x0.5, 0, median, mean, fastest, roofline, tensor_cores",
     definition="kernels take so many times as long; median, mean: what their place in the step (how many"
     " collectives before, name, which of that name) takes on the ranks, of two the shorter; of a single rank"
     " in its steps, 0 on a rank that has no such kernel; fastest: what they would take at the speed of their"
-    " rank's fastest step",
+    " rank's fastest step; roofline: what their FLOPs and bytes allow on the catalog's device at their"
+    " precision, between data sheet and practice; tensor_cores: what products of fp32 that do without would"
+    " take with, between a 16-bit type and TF32, if precision allows",
     read=read_setting,
 )
-def kernels(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | str:
-    """The graph with those durations."""
+def kernels(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | Effect | str:
+    """The graph with those durations, or their bounds."""
     selected, amount = setting
     graph, nodes = subject.graph, subject.graph.nodes
     chosen = selected.nodes(subject)
@@ -36,6 +55,10 @@ def kernels(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | str:
         on_host = selected.inside(subject) & (nodes.busy > 0)
     if not (chosen.any() or on_host.any()):
         return "no such kernel runs within the run's windows"
+    if amount.statistic in ROOFS:
+        if on_host.any():
+            raise InputError("the kernels of a CPU are its operators, which have no rows of their own")
+        return ROOFS[amount.statistic].bound(subject, chosen & ~_at_earlier_roofs(subject, setting))
     if amount.factor is None:
         if on_host.any() and amount.statistic == "fastest":
             raise InputError("the kernels of a CPU are its operators, whose speed is not told")
@@ -47,6 +70,17 @@ def kernels(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | str:
     dur = np.where(chosen, np.rint(nodes.dur * amount.factor), nodes.dur).astype(np.int64)
     saved = np.where(on_host, np.rint(nodes.busy * (1 - amount.factor)), 0).astype(np.int64)
     return replace(graph, nodes=replace(nodes, dur=dur, gap=nodes.gap - saved, busy=nodes.busy - saved))
+
+
+def _at_earlier_roofs(subject: Subject, setting: tuple[Selection, Amount]) -> Mask:
+    """Nodes whose bounds another setting of the scenario gives before this one, shape (nodes,)."""
+    found = np.zeros(len(subject.graph.nodes), np.bool_)
+    for _, other in sorted(subject.settings.items()):
+        if other is setting:
+            break
+        if isinstance(other, tuple) and isinstance(other[1], Amount) and other[1].statistic in ROOFS:
+            found |= ROOFS[other[1].statistic].touched(subject, other[0].nodes(subject))
+    return found
 
 
 def typical(subject: Subject, chosen: Mask, dur: Int64, statistic: str) -> Int64:

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The least time of kernels on the catalog's machine, at their own precision or on tensor cores."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from cclbench.classify.arithmetic import arithmetic
+from cclbench.hardware.accelerator import PRACTICAL, Accelerator
+from cclbench.intervals import Mask
+from cclbench.replay.change import Effect, Scale, Subject
+from cclbench.replay.kernel_costs import Float64
+
+LEAST_KERNEL_NS: Final = 2_000
+"""What a kernel that does nothing takes, as profilers measure it: less is not counted on."""
+_SIXTEEN_BITS: Final = ("bf16", "fp16")
+
+
+def has_roofline(subject: Subject, chosen: Mask) -> Mask:
+    """Which of the chosen kernels have known bytes, shape (nodes,)."""
+    return np.asarray(chosen & ~np.isnan(subject.costs.costs.bytes))
+
+
+def without_tensor_cores(subject: Subject, chosen: Mask) -> Mask:
+    """Which of the chosen kernels are products of fp32 that by their names do without, shape (nodes,)."""
+    names = [arithmetic(name) for name in subject.graph.names]
+    plain = [told.tensor_cores is False and told.precision == "fp32" for told in names]
+    return np.asarray(chosen & np.array([*plain, False], np.bool_)[subject.graph.nodes.name])
+
+
+def at_roofline(subject: Subject, chosen: Mask) -> Effect | str:
+    """What kernels take that do all that the device can, at the precision that they have.
+
+    At least max(FLOPs / peak, bytes / memory bandwidth), at most the same at attainable rates, and never less
+    than an empty kernel or more than they take.
+    """
+    device = _device(subject)
+    if isinstance(device, str):
+        return device
+    costs = subject.costs.costs
+    peaks = {word: rate for word in costs.precisions if (rate := device.peak_flops_per_s.get(word))}
+    attained = {word: rate for word in peaks if (rate := device.attainable(word))}
+    memory = float(device.hbm_bytes_per_s or 0)
+    low = np.fmax(costs.arithmetic_ns(peaks), costs.memory_ns(memory))
+    high = np.fmax(costs.arithmetic_ns(attained), costs.memory_ns(PRACTICAL * memory))
+    known = has_roofline(subject, chosen)
+    if not known.any():
+        return "no FLOPs and bytes of such kernels are known: operators' shapes are not recorded"
+    return _shortened(
+        subject, known, low, high, f"at the roofline: {_shares(subject, known, chosen)}, on {device.id}"
+    )
+
+
+def on_tensor_cores(subject: Subject, chosen: Mask) -> Effect | str:
+    """What products of fp32 take on tensor cores that they do without, if results may be less exact.
+
+    At least what 16-bit types allow, with half the bytes; at most what they take now, with the arithmetic
+    alone as fast as TF32 is in practice, or a 16-bit type where the device has no TF32.
+    """
+    device = _device(subject)
+    if isinstance(device, str):
+        return device
+    now, tf32 = device.peak_flops_per_s.get("fp32"), device.peak_flops_per_s.get("tf32")
+    half = next((word for word in _SIXTEEN_BITS if device.peak_flops_per_s.get(word)), None)
+    if not now or half is None:
+        return f"the catalog has no peaks of {device.id} with and without tensor cores"
+    peak = float(device.peak_flops_per_s[half] or 0)
+    wanted = without_tensor_cores(subject, chosen)
+    if not wanted.any():
+        return "no such product is known to do without tensor cores"
+    costs = subject.costs.costs
+    known = wanted & (costs.flops > 0)
+    if not known.any():
+        return "no FLOPs of such products are known: operators' shapes are not recorded"
+    memory = float(device.hbm_bytes_per_s or 0)
+    low = np.maximum(costs.flops / peak * 1e9, costs.memory_ns(memory) / 2)
+    attained = float(device.attainable("tf32" if tf32 else half) or 0)
+    saved = costs.flops * (1 / float(now) - 1 / attained) * 1e9
+    high = np.maximum(subject.graph.nodes.dur - saved, costs.memory_ns(memory))
+    types = f"TF32 (high) to {half} (low)" if tf32 else half
+    note = f"on tensor cores, {types}, if precision allows: {_shares(subject, known, wanted)}, on {device.id}"
+    return _shortened(subject, known, low, high, note)
+
+
+def _device(subject: Subject) -> Accelerator | str:
+    answer = subject.machine.accelerator
+    if answer.value is None:
+        return answer.reason or "the accelerator is not known"
+    if answer.value.hbm_bytes_per_s is None:
+        return f"the catalog has no memory bandwidth of {answer.value.id}"
+    return answer.value
+
+
+def _shortened(subject: Subject, known: Mask, low: Float64, high: Float64, note: str) -> Effect:
+    """The known kernels at bounds alone: nothing says how near to either they come."""
+    taken = np.maximum(subject.graph.nodes.dur, 1)
+    most = np.where(known, np.minimum(np.maximum(high, LEAST_KERNEL_NS) / taken, 1.0), 1.0)
+    least = np.where(known, np.minimum(low / taken, most), 1.0)
+    return Effect(subject.graph, Scale(np.where(known, np.nan, 1.0), least, most), notes=(note,))
+
+
+def _shares(subject: Subject, known: Mask, chosen: Mask) -> str:
+    return f"{subject.share(known):.1%} of the step, of {subject.share(chosen):.1%} in such kernels"
