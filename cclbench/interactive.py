@@ -110,7 +110,9 @@ def _gives_run(make: Callable[P, record.Run]) -> Callable[P, Run]:
     @wraps(make)
     def made(*args: P.args, **options: P.kwargs) -> Run:
         found = make(*args, **options)
-        return Run(found.path, found.figures, found.window, found.when_saved)
+        run = Run(found.path)
+        vars(run).update(vars(found))  # with what is read of its manifest
+        return run
 
     return made
 

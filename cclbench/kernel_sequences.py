@@ -16,7 +16,8 @@ from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.sequences import SUMS, RankSequences, merged, rank_sequences
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.normalize.steps import POLICIES
-from cclbench.record.run import Rank, Run
+from cclbench.record.rank import Rank
+from cclbench.record.run import Run
 from cclbench.record.selection import Selection, Steps
 
 COLUMNS: Final = ("kernels", "count", "time_s", "share", "gap_s")

@@ -17,7 +17,8 @@ from cclbench.analyzers.view.rank_view import RankView
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.machine import Machine, machine_of
 from cclbench.normalize.steps import POLICIES
-from cclbench.record.run import Rank, Run
+from cclbench.record.rank import Rank
+from cclbench.record.run import Run
 from cclbench.record.selection import Selection, Steps
 
 if TYPE_CHECKING:

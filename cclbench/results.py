@@ -35,9 +35,10 @@ from cclbench.hardware.catalog import users_own
 from cclbench.machine import Machine, machine_of
 from cclbench.normalize.steps import POLICIES
 from cclbench.record.kept_columns import RankOfKeptColumns
+from cclbench.record.rank import Rank
 from cclbench.record.results import Results
 from cclbench.record.rows import Row, rows_of, table_of
-from cclbench.record.run import Made, Rank, Run
+from cclbench.record.run import Made, Run
 from cclbench.record.selection import Selection, Steps
 from cclbench.replay import PASSING_ROWS
 

@@ -374,14 +374,15 @@ TABLES: Final = {
 }
 """All tables of a run, by name."""
 
-LAYOUT: Final = sha256(
-    "\n".join(
-        f"{table}.{field.name} {field.type} {field.nullable}"
-        for table, schema in TABLES.items()
-        for field in stored(schema)
-    ).encode()
-).hexdigest()[:12]
-"""Names one set of columns: tables written with another are of another version."""
+_FILES: Final = "manifest lists files"
+"""What of a run's folder, besides columns, other versions have not."""
+_COLUMNS: Final = (
+    f"{table}.{field.name} {field.type} {field.nullable}"
+    for table, schema in TABLES.items()
+    for field in stored(schema)
+)
+LAYOUT: Final = sha256("\n".join((*_COLUMNS, _FILES)).encode()).hexdigest()[:12]
+"""Names one layout of runs: those written with another are of another version."""
 
 
 def group_id(ranks: tuple[int, ...]) -> str:

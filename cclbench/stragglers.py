@@ -19,7 +19,8 @@ from cclbench.analyzers.view.per_rank import Answer, answer_or_reason, answers_b
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import InputError, UsageError
-from cclbench.record.run import Rank, Run
+from cclbench.record.rank import Rank
+from cclbench.record.run import Run
 from cclbench.record.selection import Selection, Steps
 from cclbench.replay.stragglers import job_slowdown
 from cclbench.units import humanise

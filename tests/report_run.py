@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from typed import rewrite_manifest
 
 from cclbench.comparison.comparison import (
     PARTS,
@@ -197,7 +197,7 @@ def stored(
     for rank, entry in enumerate(whole["ranks"]):
         entry["rows"] = {kind: sum(event[0] == rank for event in events)}
         entry["operators"] = len(calls)
-    (path / "manifest.json").write_text(json.dumps(whole | other))
+    rewrite_manifest(path, whole | other)
     return Run(path)
 
 

@@ -6,16 +6,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typed import run_of
 
 import cclbench
 from cclbench.record import kept_columns
 from cclbench.record.files import EventFile
 from cclbench.record.kept_columns import RankOfKeptColumns
-from cclbench.record.run import BATCH_ROWS, Rank, Run
+from cclbench.record.rank import BATCH_ROWS, Rank
+from cclbench.record.run import Run
 from cclbench.schema import EVENTS, OPERATORS
 
 ASKED = (
@@ -62,7 +63,7 @@ def large(run: Run, folder: Path, sizes: tuple[int, ...]) -> Run:
         part = pa.concat_tables([operators.slice(number)] * (rows // len(operators) + 1)).slice(0, rows)
         file.write(part)
     file.close()
-    return Run(folder)
+    return run_of(folder, ["rank0.json"], {"kernel": sum(sizes)})
 
 
 @pytest.mark.parametrize(
@@ -73,8 +74,7 @@ def test_batches_are_the_same(
     run: Run, tmp_path: Path, sizes: tuple[int, ...], room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept_columns, "MOST_KEPT", room)
-    path = large(run, tmp_path, sizes).path
-    entry = msgspec.structs.replace(run.rank(0).entry, rows={"kernel": sum(sizes)})
+    path, entry = large(run, tmp_path, sizes).path, Run(tmp_path).rank(0).entry
     plain, kept = Rank(path, entry, 0.0), RankOfKeptColumns(path, entry, 0.0)
     for columns in (*ASKED, *ASKED):
         expected = list(plain.events(["kernel"], columns))

@@ -6,7 +6,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -234,10 +233,11 @@ def test_sql_reads_the_four_tables(run: Run) -> None:
     assert run.sql("DESCRIBE events")["column_name"].to_pylist() == [*EVENTS.names, "rank"]
 
 
-def test_a_table_nothing_was_written_to_is_empty(run: Run) -> None:
+def test_a_table_nothing_was_written_to_is_empty(store: Store, run: Run) -> None:
     assert run.sql("SELECT * FROM results").column_names == RESULTS.names
-    shutil.rmtree(run.path / "events")
-    assert run.sql("FROM events").column_names == [*EVENTS.names, "rank"]
+    with store.creating("empty") as folder:
+        run_of(folder, [])
+    assert store.get("empty").sql("FROM events").column_names == [*EVENTS.names, "rank"]
 
 
 def test_sql_that_needs_more_memory_than_it_may_take_uses_the_disk(run: Run) -> None:
@@ -397,7 +397,8 @@ def test_facts_of_a_wrong_type_are_a_damaged_manifest(run: Run) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"x" * 100])
-def test_a_damaged_table_is_named(run: Run, content: bytes) -> None:
+def test_a_table_that_is_damaged_after_the_run_is_opened_is_named(run: Run, content: bytes) -> None:
+    assert run.ranks == [0, 1]
     kernels = run.path / "events" / "rank=0" / "kernel-000.parquet"
     kernels.write_bytes(content)
     (run.path / "steps" / "rank=0.parquet").write_bytes(content)

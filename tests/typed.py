@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from cclbench.record import manifest as manifests
 from cclbench.record.facts import TraceFacts
-from cclbench.record.manifest import File, Manifest, RankEntry
+from cclbench.record.inventory import write_manifest
+from cclbench.record.manifest import MANIFEST, File, Manifest, RankEntry
 from cclbench.record.rows import Row
 from cclbench.record.run import Run
 
@@ -38,12 +38,19 @@ def record(manifest: Mapping[str, Any]) -> Manifest:
 
 
 def run_of(folder: Path, files: Iterable[str], rows: Mapping[str, int] | None = None, **facts: Any) -> Run:
-    """A run without tables, whose ranks' traces are those files, hold those rows and state those facts."""
+    """A run of the tables in its folder; its ranks' traces are those files, with those rows and facts."""
     told = TraceFacts(**{"works_on": "device", **facts})
     entries = [
         RankEntry(rank=rank, facts=told, rows=dict(rows or {}), files=[File(name, 0, "", "kineto")])
         for rank, name in enumerate(files)
     ]
     written = Manifest(run=folder.name, fingerprint="", source="", ranks=entries)
-    manifests.write(written, folder)
+    write_manifest(written, folder)
     return Run(folder)
+
+
+def rewrite_manifest(folder: Path, document: Mapping[str, Any] | None = None) -> None:
+    """Write that manifest, by default the one that is there, with the files that are there now."""
+    manifest = msgspec.json.decode((folder / MANIFEST).read_bytes()) if document is None else dict(document)
+    ranks = [{**entry, "stored": []} for entry in manifest["ranks"]]
+    write_manifest(record({**manifest, "ranks": ranks, "stored": []}), folder)

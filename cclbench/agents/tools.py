@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from cclbench import api
 from cclbench.agents.answers import PAGE, Answer, check_offset, check_page, page
 from cclbench.agents.reach import Reach
-from cclbench.errors import UsageError
+from cclbench.errors import InputError, UsageError
 from cclbench.ingestion import ingest
 from cclbench.record.manifest import Options
 from cclbench.record.remote_store import store_at
@@ -40,16 +40,7 @@ class Tools:
 
     def runs(self, offset: int = 0) -> Answer:
         """The runs in the store: id, source, ranks, device."""
-        found = [
-            {
-                "run": stored.id,
-                "source": stored.record.source,
-                "ranks": len(stored.record.ranks),
-                "devices": sorted({r.facts.device_name for r in stored.record.ranks if r.facts.device_name}),
-            }
-            for stored in store_at(self._store).runs()
-        ]
-        return page(found, offset)
+        return page([_about(stored) for stored in store_at(self._store).runs()], offset)
 
     def run(self, source: str) -> Answer:
         """Read SOURCE (a workload card, a folder of traces, one trace) into the store; why it is slow."""
@@ -154,3 +145,17 @@ class Tools:
             warnings=found["warnings"],
             versus=[{key: one[key] for key in ("base", "other", "words")} for one in found["versus"]],
         )
+
+
+def _about(stored: Run) -> Answer:
+    """A run of the list, or why it cannot be read."""
+    try:
+        ranks = stored.record.ranks
+    except InputError as error:
+        return {"run": stored.id, "problem": str(error)}
+    return {
+        "run": stored.id,
+        "source": stored.record.source,
+        "ranks": len(ranks),
+        "devices": sorted({rank.facts.device_name for rank in ranks if rank.facts.device_name}),
+    }

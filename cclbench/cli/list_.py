@@ -137,7 +137,7 @@ def _runs(store: Path) -> Rows:
         try:
             record, step = stored.record, stored.saved_value("time.step")
         except InputError as error:
-            rows.append({"run": stored.id, "problem": f"not readable: {error.what}; {error.hint}"})
+            rows.append({"run": stored.id, "problem": f"not readable: {error}"})
             continue
         rows.append(
             {

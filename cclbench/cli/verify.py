@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench verify`: a data point computed again from its evidence."""
+"""`cclbench verify`: a data point computed again from its evidence; a run's files against their hashes."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cclbench.engine import Engine
 
 _COLUMNS: Final = ("id", "status", "files", "rows", "exact", "changed")
+_RUN_COLUMNS: Final = ("run", "status", "files", "bytes", "changed")
 
 
 @click.command()
@@ -36,8 +37,17 @@ _COLUMNS: Final = ("id", "status", "files", "rows", "exact", "changed")
 )
 @click.option("--fetch", is_flag=True, help="Fetch such files from where their manifest says, by https.")
 @click.option("--record", "record_it", is_flag=True, help="Write what comes out into the manifests.")
+@click.option(
+    "--run",
+    "runs",
+    metavar="RUN",
+    multiple=True,
+    shell_complete=options.run_ids,
+    help="Instead of data points, check every file of that run of the store against its hash; repeatable.",
+)
 @options.collection
 @options.engine
+@options.store
 @options.page
 def verify(
     ids: tuple[str, ...],
@@ -46,16 +56,22 @@ def verify(
     evidence: tuple[Path, ...],
     fetch: bool,
     record_it: bool,
+    runs: tuple[str, ...],
     collection: Path,
     engine: Engine,
+    store: Path,
     form: str,
     verbosity: int,
 ) -> None:
-    """Compute data points again from their evidence, and compare with what is recorded.
+    """Compute data points again from their evidence, or check a run's files.
 
     ID names workload_cards/ID.yaml and traces/ID/manifest.json. The files' hashes are checked, the traces
     read and the metrics computed, in a store of its own; every recorded row must come out again, within
     1e-12 of its value. Exits with 1 unless all are verified, with 3 where a file cannot be read.
+
+    With --run, every file of a stored run is compared with the hash in the run's manifest. Other commands
+    compare presence and sizes when they open a run, and the tables that they read. Exits with 3 where a file
+    is missing, changed, or was not written with the run.
 
     \b
     Examples:
@@ -64,7 +80,13 @@ def verify(
       cclbench verify --changed-since origin/main
       cclbench verify my-job --evidence /scratch/my-job.tar.gz
       cclbench verify --record my-job
+      cclbench verify --run my-job-3f2a91c0 --store /scratch/runs
     """
+    if runs:
+        if ids or every or changed_since or evidence or fetch or record_it:
+            raise UsageError("--run checks runs of the store: give it without data points and their options")
+        _verify_runs(runs, store, engine, form, verbosity)
+        return
     from cclbench.contribute.evidence import evidence_elsewhere
     from cclbench.contribute.verify import record
     from cclbench.contribute.verify import verify as verified
@@ -90,6 +112,40 @@ def verify(
     if failed:
         error = InputError if any(v.status == "unreadable" for v in failed) else CheckFailed
         raise error(f"{len(failed)} of {len(verdicts)} data points are not verified")
+
+
+def _verify_runs(names: Sequence[str], store: Path, engine: Engine, form: str, verbosity: int) -> None:
+    from cclbench.present.terminal.output import emit, progress
+    from cclbench.present.terminal.runs import changes_page
+    from cclbench.record.remote_store import store_at
+
+    kept = store_at(store)
+    with progress(verbosity) as bars:
+        found = [kept.get(name).verified(engine=engine, progress=bars) for name in dict.fromkeys(names)]
+    rows = [
+        {
+            "run": one.run,
+            "status": "changed" if one.changes else "verified",
+            "files": one.files,
+            "bytes": one.bytes,
+            "changed": len(one.changes),
+        }
+        for one in found
+    ]
+    emit(
+        form,
+        document={"schema": "run_verification.v1", "runs": [asdict(one) for one in found]},
+        rows=rows,
+        columns=_RUN_COLUMNS,
+        table=lambda: changes_page(found, rows, verbose=verbosity > 0),
+    )
+    changed = [one for one in found if one.changes]
+    if changed:
+        commands = "; ".join(dict.fromkeys(one.command for one in changed))
+        raise InputError(
+            f"{len(changed)} of {len(found)} runs are not what was written",
+            hint=f"read their sources again: {commands}; or remove them: cclbench remove RUN",
+        )
 
 
 def _chosen(collection: Path, ids: Sequence[str], every: bool, commit: str | None) -> list[Place]:

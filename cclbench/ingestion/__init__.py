@@ -24,8 +24,8 @@ from cclbench.classify import TAXONOMY
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import InputError
 from cclbench.formats import by_precedence
-from cclbench.record.manifest import CardLine, Manifest, Options
-from cclbench.record.manifest import write as write_manifest
+from cclbench.record.inventory import write_manifest
+from cclbench.record.manifest import CardLine, Manifest, Options, StoredFile
 from cclbench.record.run import Run
 from cclbench.record.store import Store
 from cclbench.schema import LAYOUT, VERSION
@@ -73,7 +73,7 @@ def ingest(
     fingerprint = found.fingerprint(*of_run)
     run = f"{found.name}-{fingerprint[:8]}"
     kept = store.find(run)
-    if kept is not None and kept.record.fingerprint == fingerprint:
+    if kept is not None and kept.is_current(fingerprint):
         return kept
     # Loaded where there is something to read: a stored run needs none of it.
     from cclbench.ingestion.evidence import ingest_evidence
@@ -102,15 +102,19 @@ def ingest(
             return join_traces(of_kind, card, into, common, read, engine=engine, progress=progress)
 
         first, *others = by_kind(found.files) or [()]
+        stored: list[StoredFile] = []
         for files in others:
-            into = folder / place_of(files, first)
-            _finish(into, found, calibration, traces(replace(found, files=files, beside=()), into))
+            place = place_of(files, first)
+            of_kind = traces(replace(found, files=files, beside=()), folder / place)
+            written = _finish(folder / place, found, calibration, of_kind)
+            stored += [msgspec.structs.replace(file, path=f"{place}/{file.path}") for file in written.files]
         own = traces(replace(found, files=first), folder)
         whole = msgspec.structs.replace(
             own,
             sources=[files[0].reader for files in others],
             evidence=ingest_evidence(found.evidence, folder, engine=engine, progress=progress),
             notes=[*_notes(found, first, others, measured), *own.notes],
+            stored=stored,
         )
         _finish(folder, found, calibration, whole)
         found.require_unchanged()
@@ -134,14 +138,15 @@ def place_of(files: Sequence[SourceFile], first: Sequence[SourceFile]) -> str:
     return "" if files[0].reader == first[0].reader else f"sources/{files[0].reader}"
 
 
-def _finish(folder: Path, found: Source, calibration: Calibration | None, manifest: Manifest) -> None:
-    write_manifest(manifest, folder)
+def _finish(folder: Path, found: Source, calibration: Calibration | None, manifest: Manifest) -> Manifest:
+    """Write what lies beside the tables, the manifest last."""
     if found.card is not None:
         shutil.copyfile(found.card, folder / "card.yaml")
     if calibration is not None:
         from cclbench.hardware.calibration import OF_RUN, write_calibration
 
         write_calibration(calibration, folder / OF_RUN)
+    return write_manifest(manifest, folder)
 
 
 def calibration_at(path: Path, system: str | None) -> Calibration:

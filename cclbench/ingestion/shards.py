@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -29,7 +30,15 @@ from cclbench.ingestion.part_file import read_part_file
 from cclbench.ingestion.traces import Read, read_traces, unnamed
 from cclbench.normalize.steps import families
 from cclbench.out_of_memory import is_out_of_memory
-from cclbench.record.manifest import Options
+from cclbench.record.inventory import (
+    OTHER_CONTENT,
+    Change,
+    changes_of,
+    differs,
+    file_sizes,
+    stored_file,
+)
+from cclbench.record.manifest import Options, StoredFile
 from cclbench.record.run import Run
 from cclbench.record.store import Store
 from cclbench.source import Listed, Source, SourceFile, find, hash_files
@@ -77,6 +86,8 @@ class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """SHA-256 of the files that say what others of the source hold."""
     files: list[ShardFile]
     members: list[MemberParts]
+    stored: list[StoredFile]
+    """The files of the shard itself, but for `shard.json`."""
 
     @property
     def words(self) -> str:
@@ -127,6 +138,14 @@ def ingest_shard(
                 ordinals[at] = ordinals.get(at, -1) + 1
                 names = [part.file.name for part in parts]
                 members.append(MemberParts(kind[0].reader, at, ordinals[at], member, names))
+        size = sum(file.bytes for file in found.files if file.name in own)
+        stored = engine.map(
+            partial(stored_file, folder),
+            sorted(file_sizes(folder)),
+            progress=progress,
+            what="hashing tables",
+            size_bytes=size,
+        )
         shard = Shard(
             source=stored_name(str(source)),
             absolute=stored_name(found.path.absolute()),
@@ -142,6 +161,7 @@ def ingest_shard(
                 if file.name in own
             ],
             members=members,
+            stored=stored,
         )
         (folder / SHARD).write_bytes(msgspec.json.format(msgspec.json.encode(shard), indent=1))
         for file in found.files:
@@ -227,7 +247,15 @@ def _read(folder: Path) -> Shard:
         raise InputError(f"damaged {SHARD}: {error}", where=str(folder), hint=_AGAIN) from None
     if shard.versions != list(versions()):
         raise InputError("was made by another version", where=str(folder), hint=_AGAIN)
+    for change in changes_of(shard.stored, file_sizes(folder)):
+        raise _changed(folder, change)
     return shard
+
+
+def _changed(folder: Path, change: Change) -> InputError:
+    return InputError(
+        f"{change.what}: the shard is not what was written", where=f"{folder}/{change.path}", hint=_AGAIN
+    )
 
 
 def _check_complete(shards: Mapping[Path, Shard]) -> None:
@@ -260,35 +288,55 @@ def _adopt(
 ) -> Read:
     """The parts of files of one kind as the shards have them, linked into the run's folder."""
     reader = files[0].reader
-    found: list[tuple[MemberParts, Path]] = []
+    found: list[tuple[MemberParts, Path, Path]] = []
+    stored: dict[Path, list[StoredFile]] = {}
     for shard_folder, shard in shards.items():
+        for file in shard.stored:
+            stored.setdefault((shard_folder / file.path).parent, []).append(file)
         # As `place_of` has it: the first kind of the source lies in the folder itself.
         own = shard_folder / "sources" / reader
         place = own if own.is_dir() else shard_folder
-        found += [(member, place) for member in shard.members if member.reader == reader]
+        found += [
+            (member, shard_folder, unnamed(place, member.file, member.ordinal))
+            for member in shard.members
+            if member.reader == reader
+        ]
     found.sort(key=lambda each: (each[0].file, each[0].ordinal))
-    tasks = [(place, folder, member) for member, place in found]
+    tasks = [
+        _Adoption(
+            shard_folder, stored.get(place, []), unnamed(folder, member.file, member.ordinal), member.parts
+        )
+        for member, shard_folder, place in found
+    ]
     what, size = "gathering shards", sum(text_bytes(file.path, file.bytes) for file in files.values())
     parts = engine.map(_adopt_member, tasks, progress=progress, what=what, size_bytes=size)
-    read = {(member.file, member.member): own for (member, _), own in zip(found, parts, strict=True)}
+    read = {(member.file, member.member): own for (member, *_), own in zip(found, parts, strict=True)}
     if {at for at, _ in read} != set(files):
         raise InputError("the shards do not hold all files of the source", hint="make all shards again")
     return read
 
 
-def _adopt_member(task: tuple[Path, Path, MemberParts]) -> list[PartDone]:
-    shard, folder, member = task
-    source, target = (unnamed(place, member.file, member.ordinal) for place in (shard, folder))
+@dataclass(frozen=True, slots=True)
+class _Adoption:
+    """Link the files of a member, which lie in a folder of the shard, into the `target` folder."""
+
+    shard: Path
+    files: list[StoredFile]
+    target: Path
+    parts: list[str]
+
+
+def _adopt_member(task: _Adoption) -> list[PartDone]:
     try:
-        target.mkdir(parents=True, exist_ok=True)
-        for file in source.iterdir():
-            if file.is_symlink() or not file.is_file():
-                raise InputError("is no plain file", where=str(file), hint=_AGAIN)
-            _link(file, target / file.name)
+        task.target.mkdir(parents=True, exist_ok=True)
+        for file in task.files:
+            if differs(task.shard, file):
+                raise _changed(task.shard, Change(file.path, OTHER_CONTENT))
+            _link(task.shard / file.path, task.target / Path(file.path).name)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise InputError(f"damaged shard: {reason}", where=str(source), hint=_AGAIN) from None
-    return [summary(path, read_part_file(path)) for path in (target / name for name in member.parts)]
+        raise InputError(f"damaged shard: {reason}", where=str(task.shard), hint=_AGAIN) from None
+    return [summary(path, read_part_file(path)) for path in (task.target / name for name in task.parts)]
 
 
 def _link(file: Path, target: Path) -> None:

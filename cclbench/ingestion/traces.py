@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count
 from operator import attrgetter
 from pathlib import Path
@@ -26,6 +27,7 @@ from cclbench.machine import machine_of_entries
 from cclbench.normalize import execution_traces
 from cclbench.normalize.ranks import Member, distinct, groups_of
 from cclbench.record.facts import HOST_DEVICE, ProcessGroup, TraceFacts
+from cclbench.record.inventory import tables_of_rank
 from cclbench.record.manifest import Manifest, Options, RankEntry
 from cclbench.source import Source, SourceFile
 from cclbench.text import first_few
@@ -33,6 +35,8 @@ from cclbench.text import first_few
 _RANK_IN_NAME: Final = re.compile(r"rank[_-]?(\d{1,9})")
 _MOST_STREAMS: Final = 16
 """Compressed files that are inflated here, at the rate at which some 25 processes decode."""
+_HASHED: Final = 50
+"""How much text is read in the time in which the tables of as much more are hashed."""
 _Key = tuple[int, str]
 """A rank in the making: the ordinal of its file, and its member's name there."""
 Read = dict[_Key, list[PartDone]]
@@ -152,9 +156,18 @@ def join_traces(
         progress=progress,
         size_bytes=size,
     )
+    stored = engine.map(
+        partial(tables_of_rank, folder),
+        [entry.rank for entry in entries],
+        progress=progress,
+        what="hashing tables",
+        size_bytes=size // _HASHED,
+    )
     return msgspec.structs.replace(
         manifest,
-        ranks=entries,
+        ranks=[
+            msgspec.structs.replace(entry, stored=files) for entry, files in zip(entries, stored, strict=True)
+        ],
         inference=inference,
         matching=matching,
         clocks=clocks,

@@ -19,12 +19,12 @@ from cclbench.published.defects import defects
 from cclbench.published.leaderboard import Leaderboard, PublishedRow, read_leaderboard
 from cclbench.published.results import SOURCE, result_rows
 from cclbench.record.files import write_table
+from cclbench.record.inventory import RESULTS_FILE, write_manifest
 from cclbench.record.manifest import CardLine, Manifest, Options, Published
-from cclbench.record.manifest import write as write_manifest
 from cclbench.record.remote_store import store_at
 from cclbench.record.results import Results
 from cclbench.record.rows import Row
-from cclbench.record.run import Run
+from cclbench.record.run import write_results
 from cclbench.record.store import Store
 from cclbench.schema import GROUPS, LAYOUT, VERSION
 from cclbench.scratch import temporary
@@ -91,7 +91,7 @@ def _import_row(row: PublishedRow, board: Leaderboard, store: Store, scratch: Pa
     run = "-".join(filter(None, (SOURCE, slug, row.sha256[:8])))
     fingerprint = sha256(f"{VERSION} {LAYOUT} {__version__} {row.sha256}".encode()).hexdigest()
     kept = store.find(run)
-    new = kept is None or kept.record.fingerprint != fingerprint
+    new = kept is None or not kept.is_current(fingerprint)
     results = result_rows(row)
     if new:
         _write(row, board, store, scratch, run, fingerprint, results)
@@ -140,6 +140,6 @@ def _write(
     with store.creating(run) as folder:
         if card.text is not None:
             (folder / "card.yaml").write_text(card.text, "utf-8")
-        write_manifest(manifest, folder)
         write_table(folder / "groups.parquet", GROUPS.empty_table())
-        Run(folder).save_results(Results.of(results))
+        write_results(folder / RESULTS_FILE, Results.of(results), {})
+        write_manifest(manifest, folder)

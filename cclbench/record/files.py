@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables on disk: Parquet files of bounded row groups."""
+"""Tables on disk: Parquet files of bounded row groups, with checksums of pages and a hash of the content."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 
 from cclbench.errors import CclbenchError, InputError, near
 from cclbench.out_of_memory import is_out_of_memory
+from cclbench.record.manifest import MANIFEST, StoredFile, source_command_at
 from cclbench.schema import (
     CATEGORIES,
     COLLECTIVE_KINDS,
@@ -46,6 +48,8 @@ _VOCABULARIES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "steps": {"source": WINDOW_SOURCES},
 }
 """The words that columns of each table may hold, of columns that hold one of a few."""
+CONTENT: Final = b"cclbench.content"
+"""Key in the footer of a table, of the SHA-256 of the bytes before the footer."""
 _COUNTED: Final = {"collectives": ("instance", "collective")}
 """Columns of a table that number something from 0 on."""
 
@@ -77,9 +81,12 @@ def refuse_links(path: Path) -> None:
 def parquet_file(path: Path, words: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
     """A Parquet file, open to be read; texts of the columns `words` are read as dictionaries.
 
-    Arrow takes a name that is not UTF-8 as bytes alone.
+    Its pages are checked against their checksums.  Arrow takes a name that is not UTF-8 as bytes alone.
     """
-    with pa.OSFile(os.fsencode(path)) as source, pq.ParquetFile(source, read_dictionary=list(words)) as file:
+    with (
+        pa.OSFile(os.fsencode(path)) as source,
+        pq.ParquetFile(source, read_dictionary=list(words), page_checksum_verification=True) as file,
+    ):
         yield file
 
 
@@ -91,15 +98,34 @@ def parquet_writer(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
 
 
 @contextmanager
-def opened_table(path: Path, schema: pa.Schema, words: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
+def opened_table(
+    path: Path, schema: pa.Schema, words: Sequence[str] = (), listed: StoredFile | None = None
+) -> Iterator[pq.ParquetFile]:
     """A Parquet file of that schema, open; `InputError` where it is damaged, then or while it is read.
 
-    Texts of the columns `words` are read as dictionaries, as which the schema has them.
+    Texts of the columns `words` are read as dictionaries, as which the schema has them.  `listed` is what the
+    run's manifest says of the file.
     """
     refuse_links(path)
     with reading(path), parquet_file(path, words) as file:
         _require_schema(file, schema)
+        if listed is not None:
+            _require_listed(file, listed, path)
         yield file
+
+
+def content_of(file: pq.ParquetFile) -> str | None:
+    """The hash of a table's content, as its footer states it."""
+    stated: bytes | None = (file.metadata.metadata or {}).get(CONTENT)
+    return None if stated is None else stated.decode("ascii", "replace")
+
+
+def _require_listed(file: pq.ParquetFile, listed: StoredFile, path: Path) -> None:
+    rows = file.metadata.num_rows
+    if rows != listed.rows:
+        raise damaged(path, f"{rows:,} rows, of which {listed.rows:,} were written")
+    if content_of(file) != listed.content:
+        raise damaged(path, "its content is not what was written: it may be another run's or rank's")
 
 
 @contextmanager
@@ -114,15 +140,20 @@ def reading(path: Path) -> Iterator[None]:
         raise damaged(path, first) from None
 
 
-def check_table(path: Path, schema: pa.Schema, words: Sequence[str] = ()) -> None:
+def check_table(
+    path: Path, schema: pa.Schema, words: Sequence[str] = (), listed: StoredFile | None = None
+) -> None:
     """`InputError` where a file is no table of that schema; its rows are not read.  See `opened_table`."""
-    with opened_table(path, schema, words):
+    with opened_table(path, schema, words, listed):
         pass
 
 
 def damaged(path: Path, why: str) -> InputError:
     """The error for a file of a run that is not as it was written."""
-    hint = "delete the run and read its traces again: cclbench ingest SOURCE"
+    hint = "read its source again: cclbench ingest SOURCE"
+    for folder in path.parents[:4]:
+        if command := source_command_at(folder / MANIFEST):
+            hint = f"remove the run and read its source again: cclbench remove {folder.name}; {command}"
     return InputError(f"damaged table: {why}", where=str(path), hint=hint)
 
 
@@ -157,19 +188,26 @@ def whole(table: pa.Table | pa.RecordBatch, schema: pa.Schema, path: Path) -> An
 
 
 def read_table(
-    path: Path, schema: pa.Schema, words: Sequence[str] = (), columns: Sequence[str] | None = None
+    path: Path,
+    schema: pa.Schema,
+    *,
+    columns: Sequence[str] | None = None,
+    listed: StoredFile | None = None,
 ) -> pa.Table:
     """All rows of one of the run's files, of all columns or of those; see `opened_table`."""
-    with opened_table(path, schema, words) as file:
+    with opened_table(path, schema, listed=listed) as file:
         return whole(file.read(None if columns is None else list(columns)), schema, path)
 
 
 def write_table(path: Path, table: pa.Table) -> None:
     """Write a small table at once."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    table = table.cast(stored(table.schema))
-    with parquet_writer(path, table.schema) as file:
-        file.write_table(table)
+    file = TableFile(path, table.schema)
+    try:
+        file.write(table)
+        file.close()
+    except BaseException:
+        file.abandon()
+        raise
 
 
 def with_columns(table: pa.Table, schema: pa.Schema, columns: Mapping[str, Any]) -> pa.Table:
@@ -179,18 +217,49 @@ def with_columns(table: pa.Table, schema: pa.Schema, columns: Mapping[str, Any])
     return table
 
 
-class TableFile:
-    """Rows of a schema on their way to a Parquet file, in row groups of bounded size."""
+class _HashedFile:
+    """A file that is written from begin to end, and the hash of what is written."""
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
+    closed = False
+
+    def __init__(self, path: Path) -> None:
+        self._file = pa.OSFile(os.fsencode(path), "wb")
+        self.sha256 = sha256()
+
+    def write(self, data: bytes) -> None:
+        self.sha256.update(data)
+        self._file.write(data)
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class TableFile:
+    """Rows of a schema on their way to a Parquet file, in row groups of bounded size.
+
+    Texts of the columns `words`, by default those that the schema has as dictionaries, are written as such.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema, words: Sequence[str] | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path, self._schema, self._empty = path, stored(schema), True
-        words = [field.name for field in schema if pa.types.is_dictionary(field.type)]
-        self._sink = pa.OSFile(os.fsencode(path), "wb")
+        if words is None:
+            words = [field.name for field in schema if pa.types.is_dictionary(field.type)]
+        self._sink = _HashedFile(path)
         # A query about a window reads the row groups whose rows begin in it.
         timed = [name for name in ("start_ns",) if name in schema.names]
         self._writer = pq.ParquetWriter(
-            self._sink, self._schema, use_dictionary=words, write_statistics=timed or False
+            self._sink,
+            self._schema,
+            use_dictionary=list(words),
+            write_statistics=timed or False,
+            write_page_checksum=True,
         )
 
     def write(self, table: pa.Table) -> None:
@@ -202,6 +271,7 @@ class TableFile:
         """Finish the file, of one row group at least: before Arrow 19, none cannot be read."""
         if self._empty:
             self.write(self._schema.empty_table())
+        self._writer.add_key_value_metadata({CONTENT: self._sink.sha256.hexdigest()})
         self._writer.close()
         self._sink.close()
 

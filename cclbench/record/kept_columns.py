@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from cclbench.disk_columns import making_room
 from cclbench.record.files import opened_table, whole
-from cclbench.record.manifest import RankEntry
-from cclbench.record.run import BATCH_ROWS, Rank
+from cclbench.record.manifest import RankEntry, StoredFile
+from cclbench.record.rank import BATCH_ROWS, Rank
 from cclbench.schema import EVENTS, OPERATORS
 
 MOST_KEPT: Final = 16 << 20
@@ -45,14 +45,14 @@ class RankOfKeptColumns(Rank):
     def __init__(self, path: Path, entry: RankEntry, clock_residual_ns: float) -> None:
         super().__init__(path, entry, clock_residual_ns)
         self._room = MOST_KEPT
-        self._kept: dict[Path, dict[str, _Windows]] = {}
-        self._read_before: set[tuple[Path, str]] = set()
+        self._kept: dict[str, dict[str, _Windows]] = {}
+        self._read_before: set[tuple[str, str]] = set()
 
-    def _batches(self, path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        kept = self._kept.setdefault(path, {})
+    def _batches(self, file: StoredFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        kept = self._kept.setdefault(file.path, {})
         lacking = [name for name in columns if name not in kept]
-        if lacking and not self._read(path, lacking):
-            yield from super()._batches(path, columns)
+        if lacking and not self._read(file, lacking):
+            yield from super()._batches(file, columns)
             return
         schema = pa.schema([EVENTS.field(name) for name in columns])
         for stretch in zip(*(kept[name] for name in columns), strict=True):
@@ -74,10 +74,10 @@ class RankOfKeptColumns(Rank):
         self._room -= size
         return super().operators()
 
-    def _read(self, path: Path, lacking: Sequence[str]) -> bool:
+    def _read(self, of: StoredFile, lacking: Sequence[str]) -> bool:
         """Read and keep those columns: where memory has no room, on disk, if they were read before."""
-        kept = self._kept[path]
-        with opened_table(path, EVENTS) as file:
+        kept, path = self._kept[of.path], self.path / of.path
+        with opened_table(path, EVENTS, listed=of) as file:
             rows = file.metadata.num_rows
             if rows <= SMALL_ROWS:
                 lacking = [name for name in EVENTS.names if name not in kept]
@@ -85,7 +85,7 @@ class RankOfKeptColumns(Rank):
             in_memory = size <= self._room
             if in_memory:
                 self._room -= size
-            elif not self._read_before.issuperset(wanted := {(path, name) for name in lacking}):
+            elif not self._read_before.issuperset(wanted := {(of.path, name) for name in lacking}):
                 self._read_before |= wanted
                 return False
             found: dict[str, _Windows] = {name: [] for name in lacking}

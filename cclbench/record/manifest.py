@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -18,6 +20,8 @@ from cclbench.schema import LAYOUT, VERSION
 from cclbench.text import printable_json
 
 MANIFEST: Final = "manifest.json"
+_SHA256: Final = ',\n "sha256": '
+"""What stands between the text that is hashed and its hash."""
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -27,6 +31,21 @@ class Options(msgspec.Struct, frozen=True):
     step_annotation: str | None = None
     inference: bool = True
     """Whether process groups that no trace states are inferred."""
+
+
+class StoredFile(msgspec.Struct, frozen=True, gc=False):
+    """A file of the run as it was written; `path` is its path within the run's folder.
+
+    `rows` and `content` are those of a table: `content` is the hash in its footer of all that is before it.
+    """
+
+    path: Annotated[
+        str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_=.-]*(/[A-Za-z0-9_][A-Za-z0-9_=.-]*)*$")
+    ]
+    bytes: Annotated[int, msgspec.Meta(ge=0)]
+    sha256: str
+    rows: int | None = None
+    content: str | None = None
 
 
 class CardLine(msgspec.Struct, frozen=True):
@@ -118,6 +137,8 @@ class RankEntry(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str] = []
     files: Annotated[list[File], msgspec.Meta(min_length=1)]
     beside: list[File] = []
+    stored: list[StoredFile] = []
+    """The rank's tables."""
 
 
 class Inference(msgspec.Struct, frozen=True):
@@ -188,7 +209,18 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str] = []
     sources: list[Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$")]] = []
     evidence: list[EvidenceFile] = []
+    stored: list[StoredFile] = []
+    """The run's files that are no rank's, those of `sources` included; not `results.parquet` of metrics."""
     published: Published | None = None
+    sha256: str = ""
+    """Of the file's text before it, as it was read."""
+
+    @property
+    def files(self) -> Iterator[StoredFile]:
+        """All files of the run, but for this one and what was computed from them."""
+        yield from self.stored
+        for entry in self.ranks:
+            yield from entry.stored
 
     @property
     def inferred(self) -> str | None:
@@ -213,10 +245,39 @@ def read(path: Path) -> Manifest:
         with suppress(msgspec.ValidationError):  # JSON that is no manifest has none
             written = msgspec.json.decode(content, type=_Written)
         if (written.schema, written.tables) == (VERSION, LAYOUT):
-            return msgspec.json.decode(content, type=Manifest)
+            found = msgspec.json.decode(content, type=Manifest)
+            if found.sha256 != sha256(content.rpartition(_SHA256.encode())[0]).hexdigest():
+                raise msgspec.ValidationError("its text is not the one that was written")
+            return found
     except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
         raise InputError(f"damaged manifest: {error}", where=str(path), hint="delete the run") from None
     raise InputError("was written by another version", where=str(path), hint="ingest the source again")
+
+
+class _SourceOfRun(msgspec.Struct):
+    """What of a manifest says how its run was made."""
+
+    source: str
+    ingest: Options = Options()
+    published: Published | None = None
+
+
+def source_command_at(path: Path) -> str | None:
+    """`source_command` of the run of a manifest that need not be sound; None where there is none."""
+    with suppress(OSError, UnicodeDecodeError, msgspec.DecodeError):
+        return source_command(msgspec.json.decode(path.read_bytes(), type=_SourceOfRun))
+    return None
+
+
+def source_command(made: Manifest | _SourceOfRun) -> str:
+    """The command that reads the source of a run into the store again."""
+    if made.published is not None:
+        return shlex.join(["cclbench", "import", made.published.source, made.source])
+    options = ["--allow-truncated"] if made.ingest.allow_truncated else []
+    if made.ingest.step_annotation is not None:
+        options += ["--step-annotation", made.ingest.step_annotation]
+    options += [] if made.ingest.inference else ["--no-inference"]
+    return shlex.join(["cclbench", "ingest", made.source, *options])
 
 
 def text(manifest: Manifest) -> str:
@@ -225,18 +286,26 @@ def text(manifest: Manifest) -> str:
 
 
 def write(manifest: Manifest, folder: Path) -> None:
-    """Write the manifest of the run at `folder`, which is made where it is not there."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write the manifest of the run at `folder`, which lists its files; see `inventory.write_manifest`."""
     with (folder / MANIFEST).open("w", encoding="utf-8") as file:
         file.writelines(_pieces(manifest))
 
 
 def _pieces(manifest: Manifest) -> Iterator[str]:
     """The content piece by piece, of a list an item at a time: of many ranks it is large."""
+    digest = sha256()
+    for piece in _unsigned_pieces(manifest):
+        digest.update(piece.encode())
+        yield piece
+    yield f'{_SHA256}"{digest.hexdigest()}"\n}}\n'
+
+
+def _unsigned_pieces(manifest: Manifest) -> Iterator[str]:
+    """The content up to its hash."""
     between = "{"
     for field in msgspec.structs.fields(manifest):
         value = getattr(manifest, field.name)
-        if field.name == "published" and value is None:
+        if field.name == "sha256" or (field.name == "published" and value is None):
             continue
         yield f'{between}\n "{field.encode_name}": '
         between = ","
@@ -248,7 +317,6 @@ def _pieces(manifest: Manifest) -> Iterator[str]:
             yield f"{before}\n  {_indented(item, 2)}"
             before = ","
         yield "\n ]"
-    yield "\n}\n"
 
 
 def _indented(value: Any, by: int) -> str:

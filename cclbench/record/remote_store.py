@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date
 from functools import partial
@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Final
 
 from cclbench.errors import InputError, UsageError
 from cclbench.record.files import UNFINISHED, unwritable
+from cclbench.record.inventory import RESULTS_FILE
 from cclbench.record.manifest import MANIFEST
-from cclbench.record.run import RESULTS_FILE, Run
+from cclbench.record.run import Origin, Run
 from cclbench.record.store import Store, default_store, is_name
 from cclbench.remote.url import WEB, Url, check_names, url_of
 from cclbench.scratch import scratch, stamp_of, sweep
@@ -69,16 +70,16 @@ class RemoteStore(Store):
 
     def ids(self) -> list[str]:
         """The runs' names."""
-        return [run for run, _ in self._finished()]
+        return [run for run, _ in self._finished(self._objects.top)]
 
     def runs(self) -> list[Run]:
         """All finished runs, by name, of each the files right in its folder: manifest, card, results."""
-        return [self._opened(run, objects, "top") for run, objects in self._finished()]
+        return [self._opened(run, objects, "top") for run, objects in self._finished(self._objects.listed)]
 
-    def _finished(self) -> Iterator[tuple[str, list[Object]]]:
-        """The runs that have a manifest, by name, and what lies right in the folder of each."""
+    def _finished(self, listed: Callable[[str], list[Object]]) -> Iterator[tuple[str, list[Object]]]:
+        """The runs that have a manifest, by name, with the objects `listed` in the folder of each."""
         for run in self._objects.folders():
-            objects = [] if run.startswith(".") else self._objects.top(run)
+            objects = [] if run.startswith(".") else listed(run)
             if any(one.name == MANIFEST for one in objects):
                 yield run, objects
 
@@ -134,7 +135,13 @@ class RemoteStore(Store):
     # --------------------------------------------------------------------------------- copies here
 
     def _opened(self, run: str, objects: Sequence[Object], extent: str) -> Run:
-        """The copy of a run, brought here unless it is, with the results that are there now."""
+        """The copy of a run, brought here unless it is, with the results that are there now.
+
+        All its files, or those right in its folder: `extent` is `whole` or `top`.
+        """
+        sizes = {one.name: one.size for one in objects}
+        if extent == "top":
+            objects = [one for one in objects if "/" not in one.name]
         place = self._place(run, objects, extent)
         if not _is_whole(place, run):
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -143,7 +150,8 @@ class RemoteStore(Store):
                 self._objects.bring(_fixed(objects), unfinished / run, below=run)
                 self._replace_copy(unfinished, run, place)
         self._bring_results(place, run, objects)
-        return Run(place / run, when_saved=partial(self._put_results, run))
+        where = str(self._url.below(run))
+        return Run(place / run, origin=Origin(where, sizes, partial(self._put_results, run)))
 
     def _keep(self, unfinished: Path, run: str, objects: Sequence[Object]) -> None:
         """Keep what was just written as a copy, where it is what is there now."""

@@ -4,9 +4,13 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,24 +18,31 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cclbench.errors import UsageError, near
+from cclbench.engine import SERIAL, Engine, Progress
+from cclbench.errors import InputError, UsageError
 from cclbench.file_names import stored_name
 from cclbench.record import manifest
-from cclbench.record.facts import TraceFacts
 from cclbench.record.files import (
     UNFINISHED,
-    damaged,
+    TableFile,
+    check_table,
     opened_table,
-    parquet_writer,
     read_table,
     unwritable,
-    whole,
 )
-from cclbench.record.manifest import MANIFEST, Manifest, RankEntry
+from cclbench.record.inventory import (
+    RESULTS_FILE,
+    Verification,
+    read_manifest,
+    require_unchanged,
+    verify,
+)
+from cclbench.record.manifest import Manifest, RankEntry, StoredFile
+from cclbench.record.rank import Rank, checked_names
 from cclbench.record.results import Results
 from cclbench.record.rows import WORDS, builtins
 from cclbench.record.stored_rows import ROW_GROUP, rows_at
-from cclbench.schema import COLLECTIVES, EVENTS, EVIDENCE, GROUPS, KINDS, OPERATORS, RESULTS, STEPS, TABLES
+from cclbench.schema import EVENTS, EVIDENCE, GROUPS, KINDS, RESULTS, TABLES
 from cclbench.scratch import scratch
 
 if TYPE_CHECKING:
@@ -40,11 +51,11 @@ if TYPE_CHECKING:
     from cclbench.card import Card
     from cclbench.record.sql import QueryResult
 
-BATCH_ROWS: Final = 1 << 16
-"""Rows of a batch of events at most."""
 _MADE: Final = b"cclbench.made"
+_COMPUTED_FROM: Final = b"cclbench.run"
+"""Key in the footer of results, of the `content` of the run that they were computed from."""
 _READ_ONLY: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
-RESULTS_FILE: Final = "results.parquet"
+_CARD: Final = "card.yaml"
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -52,6 +63,15 @@ class Made(msgspec.Struct, frozen=True):
 
     by: str
     window: str
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The run below a URL that a folder is a copy of: `sizes` are those of its objects by name."""
+
+    place: str
+    sizes: Mapping[str, int]
+    put_results: Callable[[Path], None]
 
 
 class Run:
@@ -67,15 +87,17 @@ class Run:
         path: Path,
         figures: Results | None = None,
         window: str = "steps",
-        when_saved: Callable[[Path], None] | None = None,
+        origin: Origin | None = None,
     ) -> None:
-        self.path, self.window = path, window
+        self.path, self.window, self.origin = path, window, origin
         self.figures = Results.joined(()) if figures is None else figures
-        self.when_saved = when_saved
 
     def with_figures(self, figures: Results, window: str) -> Run:
         """The same run with metrics computed from it."""
-        return Run(self.path, figures, window, self.when_saved)
+        run = copy(self)  # with what is read of its manifest
+        run.figures, run.window = figures, window
+        vars(run).pop("rows", None)
+        return run
 
     @property
     def id(self) -> str:
@@ -89,8 +111,27 @@ class Run:
 
     @cached_property
     def record(self) -> Manifest:
-        """The manifest; `InputError` where it is damaged or of another version."""
-        return manifest.read(self.path / MANIFEST)
+        """The manifest; `InputError` where it is damaged or of another version, or a file of the run changed.
+
+        Presence and sizes of the files are looked at; tables are checked as they are read.
+        """
+        if self.origin is not None:
+            return read_manifest(self.path, self.origin.place, self.origin.sizes)
+        return read_manifest(self.path, str(self.path))
+
+    def is_current(self, fingerprint: str) -> bool:
+        """Whether it was read from a source of that fingerprint, and all its files are there as written.
+
+        Where one is not, the source is to be read again.
+        """
+        try:
+            return self.record.fingerprint == fingerprint
+        except InputError:
+            return False
+
+    def verified(self, *, engine: Engine = SERIAL, progress: Progress | None = None) -> Verification:
+        """All files compared with their hashes in the manifest, and what is wrong with them."""
+        return verify(self.path, engine=engine, progress=progress)
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
@@ -135,8 +176,10 @@ class Run:
         """The workload card that came with it; None without one."""
         from cclbench.card import load
 
-        path = self.path / "card.yaml"
-        return load(path) if path.is_file() else None
+        # With the calibration that it names.
+        beside = [file for file in self.record.stored if "/" not in file.path and file.rows is None]
+        require_unchanged(self.path, beside)
+        return load(self.path / _CARD) if any(file.path == _CARD for file in beside) else None
 
     @property
     def sources(self) -> list[Run]:
@@ -166,9 +209,9 @@ class Run:
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
         """Rows of `schema.EVENTS`, of one rank or all, of some kinds or all, with a column `rank`."""
-        wanted = _checked_names("kind of event", KINDS if kinds is None else kinds, KINDS)
+        wanted = checked_names("kind of event", KINDS if kinds is None else kinds, KINDS)
         known = [*EVENTS.names, "rank"]
-        names = _checked_names("column of events", known if columns is None else columns, known)
+        names = checked_names("column of events", known if columns is None else columns, known)
         schema = pa.schema([EVENTS.field(name) for name in names if name != "rank"])
         tables = [schema.empty_table().append_column("rank", pa.array([], pa.int32()))]
         for one in self.ranks if rank is None else [rank]:
@@ -189,16 +232,29 @@ class Run:
         return self._of_ranks("steps")
 
     def _of_ranks(self, name: str) -> pa.Table:
-        return _joined(name, [self.path / name / f"rank={rank}.parquet" for rank in self.ranks])
+        return _joined(name, (getattr(self.rank(rank), name)() for rank in self.ranks))
 
     def groups(self) -> pa.Table:
         """Rows of `schema.GROUPS`: the process groups that traces state, or that were inferred."""
-        return read_table(self.path / "groups.parquet", GROUPS)
+        return _joined(
+            "groups", (read_table(path, GROUPS, listed=own) for path, own in self._files("groups"))
+        )
 
     def evidence(self, table: str) -> pa.Table:
         """Rows of a table of `schema.EVIDENCE`, such as `counters`: what files other than traces tell."""
-        (name,) = _checked_names("table of evidence", [table], list(EVIDENCE))
-        return _joined(name, sorted((self.path / name).glob("*.parquet")))
+        (name,) = checked_names("table of evidence", [table], list(EVIDENCE))
+        return _joined(name, (read_table(path, TABLES[name], listed=own) for path, own in self._files(name)))
+
+    def _files(self, table: str) -> list[tuple[Path, StoredFile]]:
+        return [(self.path / file.path, file) for file in self.tables.get(table, ())]
+
+    @cached_property
+    def tables(self) -> dict[str, list[StoredFile]]:
+        """The files of each table, in the order of their paths; those of `sources` are not among them."""
+        found: dict[str, list[StoredFile]] = {}
+        for file in sorted(self.record.files, key=attrgetter("path")):
+            found.setdefault(file.path.partition("/")[0].partition(".")[0], []).append(file)
+        return {name: files for name, files in found.items() if name in TABLES}
 
     def sql(
         self,
@@ -218,8 +274,7 @@ class Run:
         from cclbench.record.sql import select
 
         return select(
-            self.path,
-            self.ranks,
+            self,
             query,
             times_as_text=times_as_text,
             memory_bytes=memory_bytes,
@@ -229,14 +284,42 @@ class Run:
 
     @property
     def saved_results(self) -> Results | None:
-        """The result rows of the last full computation, None before the first."""
+        """The result rows of the last full computation, None before the first.
+
+        Rows that were computed from another run, or from this one before a file changed, are none of them.
+        """
+        return Results(rows_at(self.results_file)) if self.results_file is not None else None
+
+    @property
+    def results_file(self) -> Path | None:
+        """The table of `saved_results`; None where there is none."""
         path = self.path / RESULTS_FILE
-        return Results(rows_at(path)) if path.is_file() else None
+        published = self.tables.get("results")
+        if published:
+            check_table(path, RESULTS, listed=published[0])
+            return path
+        return path if self._results_metadata.get(_COMPUTED_FROM) == self.content.encode() else None
+
+    @cached_property
+    def content(self) -> str:
+        """SHA-256 over the source's fingerprint and the hashes of all the run's files."""
+        digest = sha256(self.record.fingerprint.encode())
+        for file in self.record.files:
+            digest.update(f"\n{file.path} {file.sha256}".encode())
+        return digest.hexdigest()
+
+    @property
+    def _results_metadata(self) -> dict[bytes, bytes]:
+        path = self.path / RESULTS_FILE
+        if not path.is_file():
+            return {}
+        with opened_table(path, RESULTS) as file:
+            return file.schema_arrow.metadata or {}
 
     def saved_value(self, metric: str) -> float | None:
         """The run's number of a metric in the last full computation, None where there is none."""
-        path = self.path / RESULTS_FILE
-        if not path.is_file():
+        path = self.results_file
+        if path is None:
             return None
         parts = ("rank", "step", "group", "collective", "category", "stat")
         own = pc.field("metric") == metric
@@ -252,11 +335,7 @@ class Run:
     @property
     def saved_by(self) -> Made | None:
         """How those rows were made, as `save_results` was told; None where nobody said."""
-        path = self.path / RESULTS_FILE
-        if not path.is_file():
-            return None
-        with opened_table(path, RESULTS) as file:
-            made = (file.schema_arrow.metadata or {}).get(_MADE)
+        made = None if self.results_file is None else self._results_metadata.get(_MADE)
         with suppress(msgspec.DecodeError):  # what another version said is not known
             return None if made is None else msgspec.json.decode(made, type=Made)
         return None
@@ -266,97 +345,36 @@ class Run:
 
         A store that may only be read keeps none.
         """
-        schema = RESULTS
+        metadata = {_COMPUTED_FROM: self.content.encode()}
         if made is not None:
-            schema = schema.with_metadata({**(schema.metadata or {}), _MADE: msgspec.json.encode(made)})
+            metadata[_MADE] = msgspec.json.encode(made)
         try:
             with scratch(self.path.parent, UNFINISHED) as folder:
-                with parquet_writer(folder / RESULTS_FILE, schema) as file:
-                    for part in figures.slices(ROW_GROUP):
-                        file.write_table(part.cast(schema))
+                write_results(folder / RESULTS_FILE, figures, metadata)
                 (folder / RESULTS_FILE).replace(self.path / RESULTS_FILE)
         except OSError as error:
             if error.errno not in _READ_ONLY:
                 raise unwritable(self.path, error) from None
             return
-        if self.when_saved:
-            self.when_saved(self.path / RESULTS_FILE)
+        if self.origin is not None:
+            self.origin.put_results(self.path / RESULTS_FILE)
 
     def __repr__(self) -> str:
         return f"<Run {self.id}: {len(self.ranks)} ranks, {len(self.figures)} result rows>"
 
 
-class Rank:
-    """One rank of a run: its entry in the manifest and its tables, as analyzers read them."""
-
-    def __init__(self, path: Path, entry: RankEntry, clock_residual_ns: float) -> None:
-        self.path, self.entry = path, entry
-        self.clock_residual_ns = clock_residual_ns
-        """What the ranks' clocks leave unexplained of the ends of collectives: the worst rank's."""
-
-    @property
-    def facts(self) -> TraceFacts:
-        """What the rank's trace says of itself."""
-        return self.entry.facts
-
-    @property
-    def rows(self) -> int:
-        """How many events it has."""
-        return sum(self.entry.rows.values())
-
-    def events(self, kinds: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Those columns of the events of those kinds, in bounded batches, in a fixed order."""
-        for kind in _checked_names("kind of event", kinds, KINDS):
-            rows = 0
-            for path in self._files.get(kind, ()):
-                for batch in self._batches(path, columns):
-                    rows += len(batch)
-                    yield batch
-            if rows != (written := self.entry.rows.get(kind, 0)):
-                folder = self.path / "events" / f"rank={self.entry.rank}"
-                raise damaged(folder, f"{rows:,} rows of kind {kind}, of which {written:,} were written")
-
-    @cached_property
-    def _files(self) -> dict[str, list[Path]]:
-        """The files of each kind of event, in order."""
-        found: dict[str, list[Path]] = {}
-        for path in sorted((self.path / "events" / f"rank={self.entry.rank}").glob("*-*.parquet")):
-            found.setdefault(path.name.partition("-")[0], []).append(path)
-        return found
-
-    def _batches(self, path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Those columns of one file."""
-        with opened_table(path, EVENTS) as file:
-            for batch in file.iter_batches(BATCH_ROWS, columns=list(columns)):
-                yield whole(batch, EVENTS, path)
-
-    def collectives(self) -> pa.Table:
-        """The rank's rows of `schema.COLLECTIVES`."""
-        return read_table(self.path / "collectives" / f"rank={self.entry.rank}.parquet", COLLECTIVES)
-
-    def operators(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rank's rows of `schema.OPERATORS`, of all columns or of those."""
-        path = self.path / "operators" / f"rank={self.entry.rank}.parquet"
-        table = read_table(path, OPERATORS, columns=columns)
-        if len(table) != self.entry.operators:
-            raise damaged(path, f"{len(table):,} rows, of which {self.entry.operators:,} were written")
-        return table
-
-    def steps(self) -> pa.Table:
-        """The rank's rows of `schema.STEPS`."""
-        return read_table(self.path / "steps" / f"rank={self.entry.rank}.parquet", STEPS)
+def write_results(path: Path, figures: Results, metadata: Mapping[bytes, bytes]) -> None:
+    """Write result rows as a table, with what its footer is to say of them."""
+    schema = RESULTS.with_metadata({**(RESULTS.metadata or {}), **metadata})
+    file = TableFile(path, schema, WORDS)
+    try:
+        for part in figures.slices(ROW_GROUP):
+            file.write(part)
+        file.close()
+    except BaseException:
+        file.abandon()
+        raise
 
 
-def _joined(name: str, paths: Sequence[Path]) -> pa.Table:
-    schema = TABLES[name]
-    tables = [read_table(path, schema) for path in paths]
-    return pa.concat_tables([schema.empty_table(), *tables]).unify_dictionaries()
-
-
-def _checked_names(noun: str, names: str | Sequence[str], known: Sequence[str]) -> list[str]:
-    """The names, of which a lone one is a list of one; `UsageError` for one that is not known."""
-    listed = [names] if isinstance(names, str) else list(names)
-    for name in listed:
-        if name not in known:
-            raise UsageError(f"{name!r} is no {noun}", hint=near(name, known))
-    return listed
+def _joined(name: str, tables: Iterable[pa.Table]) -> pa.Table:
+    return pa.concat_tables([TABLES[name].empty_table(), *tables]).unify_dictionaries()

@@ -8,15 +8,15 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal
 from html import escape
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from cclbench.errors import UsageError
-from cclbench.record.files import check_table
-from cclbench.schema import EVIDENCE, TABLES
+from cclbench.errors import InputError, UsageError
+from cclbench.record.files import check_table, damaged
+from cclbench.record.inventory import RESULTS_FILE, has_stated_content
+from cclbench.schema import RESULTS, TABLES
 from cclbench.scratch import temporary
 from cclbench.text import bounded
 from cclbench.units import humanise
@@ -24,6 +24,7 @@ from cclbench.units import humanise
 if TYPE_CHECKING:
     import duckdb
 
+    from cclbench.record.run import Run
 
 _TIME: Final = re.compile("DATE|TIME|INTERVAL")
 _SHOWN: Final = 20
@@ -92,8 +93,7 @@ def _plain(value: Any) -> Any:
 
 
 def select(
-    path: Path,
-    ranks: Sequence[int],
+    run: Run,
     query: str,
     *,
     times_as_text: bool = False,
@@ -101,7 +101,7 @@ def select(
     disk_bytes: int | None = None,
     page: tuple[int, int] | None = None,
 ) -> QueryResult:
-    """The answer to one SELECT of DuckDB's dialect over the tables of the run at `path`, which has `ranks`.
+    """The answer to one SELECT of DuckDB's dialect over the tables of a run.
 
     They are those of `TABLES`; `events` has `rank` as a further column.  It can only read, and only the
     run's own files.  `times_as_text` gives dates, times and intervals as DuckDB writes them: Python has no
@@ -120,10 +120,10 @@ def select(
         try:
             statements = connection.extract_statements(query)
             if [s.type for s in statements] != [duckdb.StatementType.SELECT]:
-                raise UsageError("SQL: takes one SELECT and nothing else", where=path.name)
+                raise UsageError("SQL: takes one SELECT and nothing else", where=run.id)
             # By a name without patterns, and without a `rank=` that is no rank's folder.
-            (folder / "run").symlink_to(path.absolute())
-            _open_to(connection, folder / "run", path, ranks, query)
+            (folder / "run").symlink_to(run.path.absolute())
+            _open_to(connection, folder / "run", run, query)
             answer = connection.sql(query)
             if times_as_text:
                 columns = enumerate(zip(answer.columns, map(str, answer.types), strict=True), 1)
@@ -140,11 +140,11 @@ def select(
             return QueryResult(answer.to_arrow_table())
         except duckdb.OutOfMemoryException as error:
             hint = "ask for fewer rows or columns at once, or allow more memory"
-            raise UsageError(f"SQL: {str(error).splitlines()[0]}", where=path.name, hint=hint) from None
+            raise UsageError(f"SQL: {str(error).splitlines()[0]}", where=run.id, hint=hint) from None
         except duckdb.Error as error:
             first = str(error).splitlines()[0]
             hint = f"the tables are {', '.join(TABLES)}"
-            raise UsageError(f"SQL: {first}", where=path.name, hint=hint) from None
+            raise UsageError(f"SQL: {first}", where=run.id, hint=hint) from None
 
 
 def _tables_of(query: str) -> Sequence[str]:
@@ -158,22 +158,18 @@ def _tables_of(query: str) -> Sequence[str]:
     return named if named and "query" not in text else list(TABLES)
 
 
-def _open_to(
-    connection: duckdb.DuckDBPyConnection, link: Path, path: Path, ranks: Sequence[int], query: str
-) -> None:
-    """Make the tables of the run at `path` that a query names views, and nothing else of its reach."""
+def _open_to(connection: duckdb.DuckDBPyConnection, link: Path, run: Run, query: str) -> None:
+    """Make the tables of the run that a query names views, and nothing else of its reach."""
     connection.execute(
         f"SET allowed_directories=[{_quoted(f'{link}/')}]; SET python_enable_replacements=false"
     )
     connection.execute("SET enable_external_access=false; SET lock_configuration=true")
-    places = {name: [f"{name}/*.parquet"] for name in ("operators", "collectives", "steps", *EVIDENCE)}
-    places |= {"results": ["results.parquet"], "groups": ["groups.parquet"]}
-    places["events"] = [f"events/rank={rank}/*.parquet" for rank in ranks]
     for name in _tables_of(query):
         schema = TABLES[name]
-        files = list(chain.from_iterable(sorted(path.glob(place)) for place in places[name]))
-        for file in files:
-            check_table(file, schema)
+        files = _result_files(run) if name == "results" else []
+        for file in run.tables.get(name, ()) if name != "results" else ():
+            check_table(run.path / file.path, schema, listed=file)
+            files.append(file.path)
         if not files:
             rank = [pa.field("rank", pa.int32())] if name == "events" else []
             connection.register(name, pa.schema([*schema, *rank]).empty_table())
@@ -181,11 +177,25 @@ def _open_to(
         columns = ", ".join(map(_identifier, schema.names))
         # The rank of an event stands in the name of its folder alone.
         folders = "true, hive_types={'rank': INTEGER}" if name == "events" else "false"
-        listed = ", ".join(_quoted(str(link / file.relative_to(path))) for file in files)
+        listed = ", ".join(_quoted(str(link / file)) for file in files)
         connection.execute(
             f"CREATE VIEW {name} AS SELECT {columns}{', rank' if name == 'events' else ''}"  # noqa: S608
             f" FROM read_parquet([{listed}], hive_partitioning={folders})"
         )
+
+
+def _result_files(run: Run) -> list[str]:
+    """The file of the run's results, where there is one, checked whole; `InputError` for another run's."""
+    path = run.path / RESULTS_FILE
+    if not path.is_file():
+        return []
+    check_table(path, RESULTS)
+    if run.results_file is None:
+        hint = f"compute them: cclbench metrics {run.id}"
+        raise InputError("was computed from another run, or from other tables", where=str(path), hint=hint)
+    if not has_stated_content(path):
+        raise damaged(path, "its content is not what was written")
+    return [RESULTS_FILE]
 
 
 def _identifier(name: str) -> str:

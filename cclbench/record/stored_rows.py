@@ -37,7 +37,9 @@ class StoredRows:
         check_table(path, COMPACT, WORDS)
         self._path = path
         # Open as long as there is one: a file that takes its place has other rows.
-        self._file = pq.ParquetFile(pa.OSFile(os.fsencode(path)), read_dictionary=list(WORDS))
+        self._file = pq.ParquetFile(
+            pa.OSFile(os.fsencode(path)), read_dictionary=list(WORDS), page_checksum_verification=True
+        )
         of = self._file.metadata
         groups = (of.row_group(group).num_rows for group in range(of.num_row_groups))
         self._ends: list[int] = list(accumulate(groups, initial=0))

@@ -17,7 +17,8 @@ from cclbench.intervals import Int64, Mask
 from cclbench.normalize.host_calls import ALLOCATES, LOADS
 from cclbench.normalize.steps import choose_windows
 from cclbench.record.manifest import Clock
-from cclbench.record.run import Rank, Run
+from cclbench.record.rank import Rank
+from cclbench.record.run import Run
 
 Int32 = npt.NDArray[np.int32]
 Bounds = tuple[tuple[int | None, int, int], ...]

@@ -27,8 +27,8 @@ from cclbench.api import open_run
 from cclbench.machine import machine_of
 from cclbench.record.facts import TraceFacts
 from cclbench.record.files import EventFile, write_table
+from cclbench.record.inventory import write_manifest
 from cclbench.record.manifest import File, Manifest, RankEntry
-from cclbench.record.manifest import write as write_manifest
 from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay.answer import Replay

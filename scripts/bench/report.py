@@ -21,8 +21,8 @@ from cclbench.present.html import write_page
 from cclbench.present.page import run_page
 from cclbench.record.facts import TraceFacts
 from cclbench.record.files import EventFile, write_table
+from cclbench.record.inventory import write_manifest
 from cclbench.record.manifest import Collectives, File, Manifest, RankEntry, Steps, Unclassified
-from cclbench.record.manifest import write as write_manifest
 from cclbench.record.results import Results
 from cclbench.record.run import Run
 from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, OPERATORS, RESULTS, STEPS

@@ -26,6 +26,7 @@ import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess as Process
@@ -33,11 +34,15 @@ from random import Random
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, Final
 
+import msgspec
 from campaign import meaning, shared
 from campaign.called import call, promised
 from campaign.mutators import mutate
 from campaign.seeds import Files, Seed, kineto, seeds, write
 
+from cclbench.errors import InputError
+from cclbench.record.inventory import write_manifest
+from cclbench.record.manifest import MANIFEST, Manifest
 from cclbench.record.store import Store
 
 SECONDS: Final = 20
@@ -88,6 +93,8 @@ class Bench:
 
     def _attempt(self, seed: Seed, files: Files, command: str, place: Path, *, deep: bool) -> Outcome:
         write(place, files)
+        if seed.stored:
+            rewrite_manifest(place)
         words = command.format(
             source=place / seed.entry, run=seed.stored, other=self.resident, out=self.folder / "out"
         )
@@ -156,6 +163,14 @@ class Bench:
                     f"{name}: {line}" for line in list(meaning.differences(was, meaning.figures(run)))[:1]
                 )
                 shutil.rmtree(run.path)
+
+
+def rewrite_manifest(run: Path) -> None:
+    """List a run's files in its manifest as they are, as who changes them would; where it can be read."""
+    with suppress(InputError, OSError, ValueError, TypeError, KeyError, msgspec.DecodeError):
+        document = json.loads((run / MANIFEST).read_bytes())
+        ranks = [{**entry, "stored": []} for entry in document["ranks"]]
+        write_manifest(msgspec.convert({**document, "ranks": ranks, "stored": []}, Manifest), run)
 
 
 def _reset_peak() -> None:

@@ -198,11 +198,13 @@ def _board() -> bytes:
 
 
 def damaged(store: Path) -> Iterator[str]:
-    """What is wrong with the runs of a store: each must open, and all its tables read."""
+    """What is wrong with the runs of a store: each must open, all its tables read, all hashes agree."""
     for run in Store(store).runs():
         try:
             _ = run.record, run.groups(), run.collectives(), run.steps(), run.events(), run.saved_results
             for table in EVIDENCE:
                 run.evidence(table)
+            for change in run.verified().changes:
+                yield f"{run.id}: {change.path}: {change.what}"
         except Exception as error:  # noqa: BLE001 - whatever it is, it is found
             yield f"{run.id}: {type(error).__name__}: {error}"

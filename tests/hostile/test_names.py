@@ -153,9 +153,9 @@ def call(store: Path, *words: object) -> tuple[int, str, str]:
 
 
 def numbers(document: Any) -> Any:
-    """What is in a document apart from texts, which may name files and runs."""
+    """What is in a document apart from texts, which may name files and runs, and sizes of files with such."""
     if isinstance(document, dict):
-        return {key: numbers(value) for key, value in document.items()}
+        return {key: numbers(value) for key, value in document.items() if key != "stored"}
     if isinstance(document, list):
         return [numbers(value) for value in document]
     return None if isinstance(document, str) else document

@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from parsed_page import Page
 from report_run import HOSTILE, Event, comparison, row, subject
+from typed import rewrite_manifest
 
 from cclbench.comparison.subject import Subject
 from cclbench.operator_table import operators
@@ -48,6 +49,7 @@ def run_of(path: Path, calls: dict[str, dict[str, Any]] = CALLS, **how: Any) -> 
     made = subject(path, "", events=how.pop("events", EVENTS), calls=calls, **how)
     manifest = made.stored.path / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"an accelerator"', '"NVIDIA H100 80GB HBM3"'))
+    rewrite_manifest(made.stored.path)
     return Subject("", type(made.stored)(made.stored.path), made.results, None)
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 from dataclasses import replace
 from hashlib import sha256
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 from parsed_page import Page
 from report_run import HOSTILE, Event, comparison, manifest, results, row, subject, table
-from typed import PUBLISHED
+from typed import PUBLISHED, rewrite_manifest
 
 from cclbench.comparison.subject import Subject
 from cclbench.errors import InputError, UsageError
@@ -37,7 +36,7 @@ def hostile(path: Path) -> Subject:
     mine["source"] = HOSTILE[0]
     card = {"description": list(HOSTILE), **{text: text for text in HOSTILE}}
     made = subject(path / '"><script>alert(3)<', rows=rows, card=card, events=tuple(events))
-    (made.stored.path / "manifest.json").write_text(json.dumps(mine))
+    rewrite_manifest(made.stored.path, mine)
     return Subject(made.letter, Run(made.stored.path), made.results, card)
 
 
@@ -133,7 +132,7 @@ def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
 
 def test_a_run_of_no_trace_and_no_rows(tmp_path: Path) -> None:
     made = subject(tmp_path / "empty", rows=[])
-    (made.stored.path / "manifest.json").write_text(json.dumps(manifest("empty") | {"ranks": []}))
+    rewrite_manifest(made.stored.path, manifest("empty") | {"ranks": []})
     page = Page(run_page(Subject("A", Run(made.stored.path), Results(table([])), None)))
     assert "No step to tell of" in page.text
     assert page.tags["svg"] == 0
@@ -146,7 +145,7 @@ def test_published_figures_are_marked(tmp_path: Path) -> None:
     }
     rows = [row("time.step", 1.5, provenance="published", source="somebody", reason="summed over streams")]
     made = subject(tmp_path / "pub", "B", rows=rows)
-    (made.stored.path / "manifest.json").write_text(json.dumps(manifest("pub") | published))
+    rewrite_manifest(made.stored.path, manifest("pub") | published)
     made = Subject("B", Run(made.stored.path), made.results, None)
     text = comparison_page(comparison(subject(tmp_path / "a"), made))
     assert '<span class="tag published">published</span>' in text

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typed import rewrite_manifest
 
 import cclbench
 from cclbench.api import open_run
@@ -228,6 +229,6 @@ def test_corrections_of_the_manifest_are_applied(dlrm: cclbench.Run) -> None:
     manifest = json.loads(path.read_text())
     entry = next(entry for entry in manifest["clocks"]["ranks"] if entry["rank"] == 7)
     entry |= {"offset_ns": 250_000.0, "applied": True}
-    path.write_text(json.dumps(manifest))
+    rewrite_manifest(dlrm.path, manifest)
     after = timeline(open_run(dlrm.id, store=dlrm.store)).lanes[7]
     assert (before.compute.starts - after.compute.starts == 250_000).all()

@@ -16,7 +16,8 @@ from cclbench.analyzers.view.snapshots import of_snapshots
 from cclbench.disk_columns import DiskTable, taken
 
 if TYPE_CHECKING:
-    from cclbench.record.run import Rank, Run
+    from cclbench.record.rank import Rank
+    from cclbench.record.run import Run
 
 _MEMORY: Final = "[memory]"
 """What torch calls an allocator's events in a trace."""

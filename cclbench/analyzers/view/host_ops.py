@@ -14,7 +14,7 @@ from cclbench.intervals import Int64, Mask
 from cclbench.normalize.operators import is_wrapper
 
 if TYPE_CHECKING:
-    from cclbench.record.run import Rank
+    from cclbench.record.rank import Rank
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,7 +22,7 @@ from cclbench.disk_order import cuts, parted
 from cclbench.intervals import Index, Int64, Intervals, Successive
 
 if TYPE_CHECKING:
-    from cclbench.record.run import Rank
+    from cclbench.record.rank import Rank
 
 
 @dataclass(frozen=True, slots=True, eq=False)

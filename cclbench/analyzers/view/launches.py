@@ -20,7 +20,7 @@ from cclbench.intervals import Index, Int64, Mask, begins
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView
-    from cclbench.record.run import Rank
+    from cclbench.record.rank import Rank
 
 Stream = tuple[int, int | None]
 """Track and device."""

@@ -10,7 +10,8 @@ from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.engine import Engine, Progress
 from cclbench.errors import UsageError
-from cclbench.record.run import Rank, Run
+from cclbench.record.rank import Rank
+from cclbench.record.run import Run
 from cclbench.schema import group_id
 
 Answer = TypeVar("Answer")

@@ -39,7 +39,7 @@ from cclbench.record.facts import TraceFacts
 
 if TYPE_CHECKING:
     from cclbench.card import Card
-    from cclbench.record.run import Rank
+    from cclbench.record.rank import Rank
 
 _SMALL_ROWS: Final = 1 << 18
 """Events of a rank up to which its memory is no matter."""

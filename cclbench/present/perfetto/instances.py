@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from cclbench.intervals import Int64
 from cclbench.present.perfetto.lines import joined, members, micros, told
-from cclbench.record.run import Rank
+from cclbench.record.rank import Rank
 
 Ranks = npt.NDArray[np.int32]
 

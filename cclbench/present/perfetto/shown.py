@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from cclbench.intervals import Int64, Mask
 from cclbench.present.perfetto.lanes import lanes
 from cclbench.present.timeline import Clock
-from cclbench.record.run import Rank
+from cclbench.record.rank import Rank
 from cclbench.schema import KINDS
 
 _PLACE: Final = ("device", "track", "side")

@@ -25,7 +25,8 @@ from cclbench.present.perfetto.instances import Latest
 from cclbench.present.perfetto.lines import line
 from cclbench.present.perfetto.shown import Shown
 from cclbench.present.timeline import Clock, clocks_of
-from cclbench.record.run import Rank, Run
+from cclbench.record.rank import Rank
+from cclbench.record.run import Run
 from cclbench.record.selection import Steps
 from cclbench.units import humanise
 

@@ -10,6 +10,8 @@ from rich.console import RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
+from cclbench.present.terminal.output import grid, titled
+from cclbench.record.inventory import Verification
 from cclbench.text import bounded, printable, shortened
 from cclbench.units import humanise
 
@@ -17,6 +19,7 @@ _MAKERS: Final = ("NVIDIA ", "AMD Instinct ", "AMD ", "Google ")
 """What the names of devices begin with and people leave out."""
 _DEVICE: Final = 24
 _WIDTH: Final = 80
+_MOST_FILES: Final = 10
 
 
 def runs_table(rows: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
@@ -40,6 +43,19 @@ def runs_table(rows: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
     if not rows:
         return [Text("no runs yet: `cclbench run SOURCE` makes one")]
     return [*([table] if readable else []), *problems]
+
+
+def changes_page(
+    found: Sequence[Verification], rows: Sequence[Mapping[str, Any]], *, verbose: bool
+) -> list[RenderableType]:
+    """A row a run, then the first files that are not what was written; all of them if `verbose`."""
+    parts = grid(rows, list(rows[0]))
+    for run in found:
+        lines = [f"{change.path}: {change.what}" for change in run.changes]
+        more = 0 if verbose else len(lines) - _MOST_FILES
+        shown = [*lines[:_MOST_FILES], f"and {more:,} more: -v and --json show them"] if more > 0 else lines
+        parts += titled(run.run, shown)
+    return parts
 
 
 def _ranks(row: Mapping[str, Any]) -> str:

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of a run against its manifest: presence and sizes at every opening, hashes on request."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from cclbench.engine import SERIAL, Engine, Progress
+from cclbench.errors import InputError
+from cclbench.record import manifest as manifests
+from cclbench.record.files import content_of, parquet_file, reading, refuse_links
+from cclbench.record.manifest import MANIFEST, Manifest, StoredFile, source_command
+from cclbench.scratch import stamp_of
+
+RESULTS_FILE: Final = "results.parquet"
+OTHER_CONTENT: Final = "its content is not what was written"
+_TABLE: Final = ".parquet"
+_BY_RANK: Final = ("collectives", "operators", "steps", "counters")
+"""Tables that have a file for each rank, besides events, which have several."""
+_FOOTER_END: Final = 8
+"""Bytes behind a footer: its length and a magic word."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Change:
+    """What is wrong with a file of a run."""
+
+    path: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What `verify` found of a run: files compared and their bytes, and the command that reads it again."""
+
+    run: str
+    files: int
+    bytes: int
+    changes: list[Change]
+    command: str
+
+
+def file_sizes(folder: Path) -> dict[str, int]:
+    """Bytes of all files below a folder by their path in it, hidden ones aside; `InputError` for a link."""
+    sizes: dict[str, int] = {}
+    waiting = [("", os.fspath(folder))]
+    while waiting:
+        base, path = waiting.pop()
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    name = base + entry.name
+                    if entry.is_dir(follow_symlinks=False):
+                        if entry.name[0] != ".":
+                            waiting.append((f"{name}/", entry.path))
+                    elif entry.name[0] != ".":
+                        if entry.is_symlink():
+                            refuse_links(Path(entry.path))
+                        sizes[name] = entry.stat(follow_symlinks=False).st_size
+        except FileNotFoundError:
+            pass  # removed meanwhile: its files are missing
+        except OSError as error:
+            raise InputError(f"cannot be read: {error.strerror or error}", where=path) from None
+    return sizes
+
+
+def stored_file(folder: Path, path: str) -> StoredFile:
+    """Size and hash of a file of a run, of a table its rows and the hash in its footer."""
+    place = folder / path
+    with place.open("rb") as file:
+        digest = file_digest(file, "sha256").hexdigest()
+        size = file.tell()
+    if not path.endswith(_TABLE):
+        return StoredFile(path, size, digest)
+    with reading(place), parquet_file(place) as table:
+        return StoredFile(path, size, digest, table.metadata.num_rows, content_of(table))
+
+
+def tables_of_rank(folder: Path, rank: int) -> list[StoredFile]:
+    """The tables of a rank in the run's folder."""
+    events = f"events/rank={rank}"
+    paths = [f"{events}/{name}" for name in sorted(file_sizes(folder / events))]
+    paths += [path for table in _BY_RANK if (folder / (path := f"{table}/rank={rank}{_TABLE}")).is_file()]
+    return [stored_file(folder, path) for path in paths]
+
+
+def write_manifest(manifest: Manifest, folder: Path) -> Manifest:
+    """Write the manifest of the run at `folder`, with all its files that the manifest does not list yet."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ranks = [
+        entry if entry.stored else msgspec.structs.replace(entry, stored=tables_of_rank(folder, entry.rank))
+        for entry in manifest.ranks
+    ]
+    manifest = msgspec.structs.replace(manifest, ranks=ranks)
+    known = {file.path for file in manifest.files} | {MANIFEST, *_computed(manifest)}
+    others = [stored_file(folder, path) for path in sorted(file_sizes(folder)) if path not in known]
+    manifest = msgspec.structs.replace(manifest, stored=[*manifest.stored, *others])
+    manifests.write(manifest, folder)
+    return manifest
+
+
+def read_manifest(folder: Path, place: str, sizes: Mapping[str, int] | None = None) -> Manifest:
+    """The manifest of the run at `folder`, which people know as `place`; `InputError` where a file changed.
+
+    What is compared is which files there are and how large: `sizes`, by default those in the folder.
+    """
+    while True:
+        stamp = _stamp(folder / MANIFEST)
+        found = manifests.read(folder / MANIFEST)
+        change = next(changes(found, file_sizes(folder) if sizes is None else sizes), None)
+        if change is None:
+            return found
+        if _stamp(folder / MANIFEST) == stamp:  # else another process has replaced the run meanwhile
+            run = folder.name
+            raise InputError(
+                f"{change.what}: run {run} is not what was written",
+                where=f"{place}/{change.path}",
+                hint=f"see all changes: cclbench verify --run {run}; read its source again:"
+                f" {source_command(found)}; or remove it: cclbench remove {run}",
+            )
+
+
+def changes(manifest: Manifest, sizes: Mapping[str, int]) -> Iterator[Change]:
+    """Files of a run that are missing, of another size, or tables that the manifest does not list."""
+    return changes_of(list(manifest.files), sizes, besides=_computed(manifest))
+
+
+def changes_of(
+    files: Sequence[StoredFile], sizes: Mapping[str, int], besides: Sequence[str] = ()
+) -> Iterator[Change]:
+    """See `changes`; `besides` are paths of tables that may be there, too."""
+    for file in files:
+        size = sizes.get(file.path)
+        if size is None:
+            yield Change(file.path, f"is missing, {file.bytes:,} bytes were written")
+        elif size != file.bytes:
+            yield Change(file.path, f"has {size:,} bytes, {file.bytes:,} were written")
+    listed = {*besides, *(file.path for file in files)}
+    for path in sizes:
+        if path.endswith(_TABLE) and path not in listed:
+            yield Change(path, "is a table that was not written with it")
+
+
+def verify(folder: Path, *, engine: Engine = SERIAL, progress: Progress | None = None) -> Verification:
+    """All that is wrong with the files of the run at `folder`: `changes`, and contents of another hash."""
+    manifest = manifests.read(folder / MANIFEST)
+    found = list(changes(manifest, file_sizes(folder)))
+    wrong = {change.path for change in found}
+    files = [file for file in manifest.files if file.path not in wrong]
+    size = sum(file.bytes for file in files)
+    answers = engine.map(partial(differs, folder), files, progress=progress, what="hashing", size_bytes=size)
+    found += [Change(file.path, OTHER_CONTENT) for file, other in zip(files, answers, strict=True) if other]
+    results = folder / RESULTS_FILE
+    if manifest.published is None and results.is_file() and not has_stated_content(results):
+        found.append(Change(RESULTS_FILE, f"{OTHER_CONTENT}; delete it"))
+    return Verification(
+        run=folder.name,
+        files=len(list(manifest.files)),
+        bytes=sum(file.bytes for file in manifest.files),
+        changes=sorted(found),
+        command=source_command(manifest),
+    )
+
+
+def has_stated_content(path: Path) -> bool:
+    """Whether the content of a table has the hash that its own footer states."""
+    with reading(path):
+        with parquet_file(path) as table:
+            stated = content_of(table)
+        with path.open("rb") as file:
+            digest, left = sha256(), file.seek(-_FOOTER_END, os.SEEK_END)
+            left -= int.from_bytes(file.read(4), "little")
+            file.seek(0)
+            while left > 0 and (piece := file.read(min(left, 1 << 20))):
+                digest.update(piece)
+                left -= len(piece)
+    return digest.hexdigest() == stated
+
+
+def require_unchanged(folder: Path, files: Sequence[StoredFile]) -> None:
+    """`InputError` where one of those files has another hash."""
+    for file in files:
+        if differs(folder, file):
+            hint = f"remove the run and read its source again: cclbench remove {folder.name}"
+            raise InputError(OTHER_CONTENT, where=str(folder / file.path), hint=hint)
+
+
+def differs(folder: Path, file: StoredFile) -> bool:
+    """Whether a file has another hash than was written, or cannot be read."""
+    try:
+        with (folder / file.path).open("rb") as content:
+            return file_digest(content, "sha256").hexdigest() != file.sha256
+    except OSError:
+        return True
+
+
+def _computed(manifest: Manifest) -> list[str]:
+    """Tables that may be in the run's folder besides what its source gave: metrics' rows."""
+    return [RESULTS_FILE] if manifest.published is None else []
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    try:
+        return stamp_of(path.stat())
+    except OSError:
+        return None
