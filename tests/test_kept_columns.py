@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from typed import run_of
 
@@ -44,13 +43,13 @@ def kept(run: Run) -> RankOfKeptColumns:
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The Parquet files that are opened."""
     names: list[str] = []
-    file = pq.ParquetFile
+    file = pa.OSFile
 
-    def counted(path: Path, **options: Any) -> pq.ParquetFile:
-        names.append(path.name)
-        return file(path, **options)
+    def counted(path: bytes, *mode: str) -> pa.OSFile:
+        names.append(Path(os.fsdecode(path)).name)
+        return file(path, *mode)
 
-    monkeypatch.setattr(pq, "ParquetFile", counted)
+    monkeypatch.setattr(pa, "OSFile", counted)
     return names
 
 

@@ -147,7 +147,7 @@ class Tools:
         )
 
 
-def _about(stored: Run) -> Answer:
+def _about(stored: Run) -> dict[str, Any]:
     """A run of the list, or why it cannot be read."""
     try:
         ranks = stored.record.ranks

@@ -63,7 +63,7 @@ def verify(
     form: str,
     verbosity: int,
 ) -> None:
-    """Compute data points again from their evidence, or check a run's files.
+    """Compute data points again from their evidence, and compare with what is recorded.
 
     ID names workload_cards/ID.yaml and traces/ID/manifest.json. The files' hashes are checked, the traces
     read and the metrics computed, in a store of its own; every recorded row must come out again, within
