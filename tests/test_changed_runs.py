@@ -183,7 +183,7 @@ def test_no_command_takes_a_number_from_a_run_with_a_changed_table(
         for ask in (tools.metrics, tools.diagnose, tools.ops):
             with pytest.raises(InputError, match=f"run {desk.run}"):
                 ask(desk.run)
-        assert tools.runs()["all_rows"] == 2
+        assert tools.runs().all_rows == 2
     assert sorted(tmp_path.iterdir()) == before
     # Tables that are as large as those of the other rank are told from them where they are read.
     for words in (*COMMANDS, ["sql", desk.run, "FROM steps"]) if same_size else ():

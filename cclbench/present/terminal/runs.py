@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
 from cclbench.present.terminal.output import grid, titled
-from cclbench.record.inventory import Verification
 from cclbench.text import bounded, printable, shortened
 from cclbench.units import humanise
+
+if TYPE_CHECKING:
+    from cclbench.record.inventory import Verification
 
 _MAKERS: Final = ("NVIDIA ", "AMD Instinct ", "AMD ", "Google ")
 """What the names of devices begin with and people leave out."""
