@@ -35,7 +35,7 @@ COMMANDS = (
     "compare {run} {other} --jobs 1",
     "compare {other} {run} --jobs 1",
     "report {run} -o out.html --jobs 1",
-    "whatif {run} --set compute=x0.5",
+    "whatif {run} --set kernels.time=x0.5",
     "export {run} --format chakra -o out",
     "stragglers {run}",
     "timeline {run} -o out.svg",
@@ -121,7 +121,7 @@ def desk(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CCLBENCH_STORE", str(store))
     monkeypatch.setenv("COLUMNS", "10000")
-    (tmp_path / "space.yaml").write_text("space:\n  compute: [x1, x0.5]\n")
+    (tmp_path / "space.yaml").write_text("space:\n  kernels.time: [x1, x0.5]\n")
     return Desk(store, *clean, capsys)
 
 
