@@ -29,7 +29,7 @@ from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.sources import side_by_side
 from cclbench.engine import SERIAL, Engine, Progress
-from cclbench.errors import InputError
+from cclbench.errors import ChangedRunError, InputError
 from cclbench.freed_memory import hand_back_blocks, hand_back_free
 from cclbench.hardware.catalog import users_own
 from cclbench.machine import Machine, machine_of
@@ -321,5 +321,7 @@ def _of_replay(selection: Selection, replayed: Callable[[], Replayed]) -> Replay
         raise NotApplicable(NOT_REPLAYED)
     try:
         return replayed()
+    except ChangedRunError:
+        raise
     except InputError as error:
         raise NotApplicable(error.what) from None

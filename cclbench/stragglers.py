@@ -18,7 +18,7 @@ from cclbench.analyzers.view.meetings import Meetings, meetings
 from cclbench.analyzers.view.per_rank import Answer, answer_or_reason, answers_by_rank
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.engine import SERIAL, Engine, Progress
-from cclbench.errors import InputError, UsageError
+from cclbench.errors import ChangedRunError, InputError, UsageError
 from cclbench.record.rank import Rank
 from cclbench.record.run import Run
 from cclbench.record.selection import Selection, Steps
@@ -223,6 +223,8 @@ def _slowdown(run: Run) -> tuple[float | None, str | None]:
     """The job's slowdown, or why it has none."""
     try:
         return job_slowdown(run), None
+    except ChangedRunError:
+        raise
     except InputError as error:
         return None, error.what
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from cclbench.errors import CclbenchError, InputError
+from cclbench.errors import CclbenchError, ChangedRunError, InputError
 from cclbench.normalize.steps import SOURCES
 from cclbench.record.results import Scope
 from cclbench.record.run import Run
@@ -52,6 +52,8 @@ class Gains:
             if abs(off) > FAITHFUL:
                 return f"the unchanged replay is {off:+.1%} off the measured step"
             return [replay, replay.without_doubt()]
+        except ChangedRunError:
+            raise
         except InputError as error:
             return str(error)
 
@@ -65,6 +67,8 @@ class Gains:
         for replay in replays:
             try:
                 saved = replay.savings(asked)
+            except ChangedRunError:
+                raise
             except CclbenchError as error:
                 return str(error)
             saved_ns += [0.0] if isinstance(saved, str) else saved

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from cclbench.errors import CclbenchError, InputError, near
+from cclbench.errors import CclbenchError, ChangedRunError, InputError, near
 from cclbench.out_of_memory import is_out_of_memory
 from cclbench.record.manifest import MANIFEST, StoredFile, source_command_at
 from cclbench.schema import (
@@ -148,13 +148,13 @@ def check_table(
         pass
 
 
-def damaged(path: Path, why: str) -> InputError:
+def damaged(path: Path, why: str) -> ChangedRunError:
     """The error for a file of a run that is not as it was written."""
     hint = "read its source again: cclbench ingest SOURCE"
     for folder in path.parents[:4]:
         if command := source_command_at(folder / MANIFEST):
             hint = f"remove the run and read its source again: cclbench remove {folder.name}; {command}"
-    return InputError(f"damaged table: {why}", where=str(path), hint=hint)
+    return ChangedRunError(f"damaged table: {why}", where=str(path), hint=hint)
 
 
 def _require_schema(file: pq.ParquetFile, schema: pa.Schema) -> None:

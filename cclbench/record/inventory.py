@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from cclbench.engine import SERIAL, Engine, Progress
-from cclbench.errors import InputError
+from cclbench.errors import ChangedRunError, InputError
 from cclbench.record import manifest as manifests
 from cclbench.record.files import content_of, parquet_file, reading, refuse_links
 from cclbench.record.manifest import MANIFEST, Manifest, StoredFile, source_command
@@ -120,7 +120,7 @@ def read_manifest(folder: Path, place: str, sizes: Mapping[str, int] | None = No
             return found
         if _stamp(folder / MANIFEST) == stamp:  # else another process has replaced the run meanwhile
             run = folder.name
-            raise InputError(
+            raise ChangedRunError(
                 f"{change.what}: run {run} is not what was written",
                 where=f"{place}/{change.path}",
                 hint=f"see all changes: cclbench verify --run {run}; read its source again:"
@@ -190,7 +190,7 @@ def require_unchanged(folder: Path, files: Sequence[StoredFile]) -> None:
     for file in files:
         if differs(folder, file):
             hint = f"remove the run and read its source again: cclbench remove {folder.name}"
-            raise InputError(OTHER_CONTENT, where=str(folder / file.path), hint=hint)
+            raise ChangedRunError(OTHER_CONTENT, where=str(folder / file.path), hint=hint)
 
 
 def differs(folder: Path, file: StoredFile) -> bool:

@@ -15,7 +15,7 @@ from math import inf
 from operator import attrgetter
 from typing import Any, Final, Literal
 
-from cclbench.errors import CclbenchError, InputError, UsageError
+from cclbench.errors import CclbenchError, ChangedRunError, InputError, UsageError
 from cclbench.record.rows import Row, builtins
 from cclbench.replay.answer import Predicted, Replay
 from cclbench.replay.answer_rows import NS_PER_S, modelled_row
@@ -232,11 +232,15 @@ class _Layouts:
         old = self.replay.layout
         try:
             wanted = relayout(old, trial.scenario.changes)
+        except ChangedRunError:
+            raise
         except (InputError, UsageError) as error:
             return replace(trial, infeasible=str(error))
         trial = replace(trial, devices=wanted.new.world)
         try:
             memory = memory_of(self.replay.run, self.held, wanted, self.replay.machine.accelerator.value)
+        except ChangedRunError:
+            raise
         except InputError as error:
             return replace(trial, unexamined=f"memory not examined: {error}")
         if memory.fits:
@@ -269,6 +273,8 @@ def _tried(
     else:
         try:
             found = replay.predict(change)
+        except ChangedRunError:
+            raise
         except (InputError, UsageError) as error:
             return replace(trial, infeasible=str(error))
         step = unchanged if found.idle is not None else found.step_ns
