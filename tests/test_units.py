@@ -176,10 +176,10 @@ def test_a_size_is_a_whole_number_of_its_largest_binary_unit(size: int, whole: t
     assert whole_binary(size) == whole
 
 
-def test_units_stand_on_errors_alone() -> None:
+def test_units_stand_on_errors_and_text_alone() -> None:
     code = "import cclbench.units, sys; print(sorted(m for m in sys.modules if m.startswith('cclbench.')))"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed.strip() == "['cclbench.errors', 'cclbench.units']"
+    assert printed.strip() == "['cclbench.errors', 'cclbench.file_names', 'cclbench.text', 'cclbench.units']"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from cclbench.analyzers.metric import METRICS
 from cclbench.errors import UsageError, near
 from cclbench.findings.case import Case
 from cclbench.findings.finding import DOCS, FINDINGS, Finding, Found
-from cclbench.findings.gains import Gain, Gains, joined
+from cclbench.findings.gains import Gains, joined
+from cclbench.findings.kept_gains import Gain
 from cclbench.record.manifest import Manifest
 from cclbench.record.results import Results
 from cclbench.record.run import Run
@@ -32,7 +33,10 @@ _FEW_STEPS: Final = 3
 
 def findings(run: Run, results: Results) -> list[Found]:
     """What is found in a run's results, with gains by its replay; see `ranked`."""
-    return ranked(results, run.record, Gains(run, results.scope))
+    gains = Gains(run, results.scope)
+    found = ranked(results, run.record, gains)
+    gains.keep()
+    return found
 
 
 def ranked(results: Results, record: Manifest, gains: Gains) -> list[Found]:

@@ -5,24 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 from cclbench.errors import CclbenchError, ChangedRunError, InputError
+from cclbench.findings.kept_gains import Gain, KeptGains
 from cclbench.normalize.steps import SOURCES
 from cclbench.record.results import Scope
 from cclbench.record.run import Run
 from cclbench.replay import PASSING_ROWS
-from cclbench.replay.answer import FAITHFUL, Replay
 from cclbench.replay.scenario import key_and_value, scenario
 
+if TYPE_CHECKING:
+    from cclbench.replay.answer import Replay
+
 _NS_PER_S = 10**9
-
-
-class Gain(NamedTuple):
-    """Seconds that a step would gain at least and at most, and the same as shares of the step."""
-
-    seconds: tuple[float, float]
-    shares: tuple[float, float]
 
 
 class Gains:
@@ -35,6 +31,7 @@ class Gains:
 
     def __init__(self, run: Run, scope: Scope) -> None:
         self._run, self._scope = run, scope
+        self._kept = KeptGains(run, scope)
 
     @cached_property
     def _replays(self) -> Sequence[Replay] | str:
@@ -44,6 +41,9 @@ class Gains:
         rows = sum(sum(entry.rows.values()) for entry in self._run.record.ranks)
         if rows > PASSING_ROWS:
             return f"the run has {rows:,} rows, more than are replayed in passing ({PASSING_ROWS:,})"
+        # a stored run's gains are shown without the replay, which takes longer to load than they to read
+        from cclbench.replay.answer import FAITHFUL, Replay
+
         try:
             replay = Replay(self._run, ranks=self._scope.ranks, steps=self._scope.steps or None)
             if any(replay.source not in SOURCES[policy] for policy in self._scope.windows):
@@ -59,6 +59,17 @@ class Gains:
 
     def without(self, settings: Sequence[str]) -> Gain | str:
         """What the settings gain together; why that is not known, if so."""
+        found = self._kept.get(settings)
+        if found is None:
+            found = self._replayed(settings)
+            self._kept.add(settings, found)
+        return found
+
+    def keep(self) -> None:
+        """Keep beside the run what was replayed."""
+        self._kept.save()
+
+    def _replayed(self, settings: Sequence[str]) -> Gain | str:
         replays = self._replays
         if isinstance(replays, str):
             return replays

@@ -98,7 +98,8 @@ def finish_rank(task: RankTask) -> RankDone:
         facts, notes = execution_traces.place(told, beside, facts)
     files = [path for p in parts for path in kinds_in_order(p.pending)]
     events = (task.folder / "events" / f"rank={task.rank}").glob("*.parquet")
-    of_host = sorted(set(events) - set(files))
+    counters = [p.counters for p in parts if p.counters is not None]
+    of_host = sorted(set(events) - {*files, *counters})
     days = capture_days(start_times(files)) or capture_days(start_times(of_host))
     pending = scan(files, launches, on_device, days)
     set_aside = {f"{kind} rows {words}": count for (kind, words), count in pending.set_aside.items()}
@@ -177,7 +178,7 @@ def finish_rank(task: RankTask) -> RankDone:
         files=[entry.kept(task.file)],
         beside=[entry.kept(file) for file in (task.beside, *task.captures) if file is not None],
     )
-    spent = [*task.parts, *files, *(p.counters for p in parts if p.counters is not None)]
+    spent = [*task.parts, *files, *counters]
     return RankDone(told_of_rank, groups, descriptions, names, spent)
 
 

@@ -14,7 +14,7 @@ from cclbench.capture.step_times import Phase, StepTimes, write_step_times
 from cclbench.errors import InputError
 from cclbench.formats import recognise
 from cclbench.formats.kineto.events import Args
-from cclbench.formats.kineto.payloads import payload
+from cclbench.formats.kineto.payloads import StatedCollectives
 from cclbench.formats.step_times import StepTimesFile
 
 TIMES = StepTimes(
@@ -91,7 +91,7 @@ def test_the_mark_of_a_collective_is_read_as_it_is_written(tmp_path: Path) -> No
         payload=(1_508_352, 754_176, "float32"),
         threads={4452, 4450},
     )
-    told = payload(written, Args(), tmp_path)
+    told = StatedCollectives(tmp_path).payload(written, Args())
     assert told is not None
     read, seq = told
     assert seq == 12
@@ -101,10 +101,11 @@ def test_the_mark_of_a_collective_is_read_as_it_is_written(tmp_path: Path) -> No
 
 
 def test_the_mark_of_a_barrier_has_no_bytes_and_that_of_a_receipt_its_sender(tmp_path: Path) -> None:
-    barrier = payload(mark("barrier", 0, "0", ranks=[0, 1], description="all"), Args(), tmp_path)
+    stated = StatedCollectives(tmp_path)
+    barrier = stated.payload(mark("barrier", 0, "0", ranks=[0, 1], description="all"), Args())
     assert barrier is not None
     assert (barrier[0].in_bytes, barrier[0].dtype, barrier[0].threads) == (None, None, ())
     written = mark("recv", 5, "0", ranks=[4, 7], description="pp", peer=7, payload=(0, 8, "int64"))
-    receipt = payload(written, Args(), tmp_path)
+    receipt = stated.payload(written, Args())
     assert receipt is not None
     assert (receipt[0].src_rank, receipt[0].dst_rank, receipt[1]) == (7, None, 5)

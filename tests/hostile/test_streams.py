@@ -58,7 +58,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     row = {"trace": NAME, "metadata": {"workload_name": HOSTILE, "phase": "training", "hardware_type": "GPU"}}
     rows = {"rows": [row | {"metrics": {"avg_step_time": 1.0, HOSTILE: 1.0}}]}
     (folder / f"{NAME}board.json").write_text(json.dumps(rows))
-    (folder / "space.yaml").write_text('space: {compute: [x1, x2]}\ncost_unit: "\\u202e"\n')
+    (folder / "space.yaml").write_text('space: {kernels.time: [x1, x2]}\ncost_unit: "\\u202e"\n')
     (folder / "collection").mkdir()
     return folder
 

@@ -22,11 +22,13 @@ KEYS = (
     "scale_out.bandwidth",
     "scale_up.latency",
     "scale_out.latency",
-    "compute",
+    "kernels.time",
     "rank",
+    "copies.bandwidth",
+    "host.time",
+    "host[loader].time",
 )
-EITHER = ("copies", "host", "loader")
-"""Registered settings that make a run faster or slower, and those that do only one of them."""
+"""Settings that make a run faster or slower, and those that do only one of them."""
 FASTER = ("launches", "stragglar")
 SLOWER = (
     *("scale_out.reconfiguration", "scale_out.oversubscription", "scale_out.rail_oversubscription"),
@@ -71,7 +73,7 @@ def drawn(count: int, each: int, seed: int) -> Drawn:
 
 def _keys(random: Random, faster: bool | None) -> list[str]:
     only = {True: FASTER, False: SLOWER, None: SLOWER[1:]}
-    return random.sample((*KEYS, *EITHER, *only[faster]), random.choice((1, 1, 2, 3)))
+    return random.sample((*KEYS, *only[faster]), random.choice((1, 1, 2, 3)))
 
 
 def _setting(random: Random, key: str, faster: bool | None, world: int) -> str:
@@ -85,11 +87,8 @@ def _setting(random: Random, key: str, faster: bool | None, world: int) -> str:
         return f"{key}={round(10 * (factor - 1), 3):g}us"
     if key.endswith("oversubscription"):
         return f"{key}=x{factor}"
-    if key in EITHER:
-        faster_by = factor if key == "copies" else 1 / factor
-        return f"{key}=x{faster_by if faster is not False else 1 / faster_by:.6f}"
     if key == "rank":
-        key = f"rank.{random.randrange(world)}.compute"
+        key = f"rank[{random.randrange(world)}].kernels.time"
     more = faster is not False if key.endswith("bandwidth") else faster is False
     return f"{key}=x{factor if more else 1 / factor:.6f}"
 

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gains that were replayed before, kept beside a run's results: a stored run is shown without a replay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+import cclbench
+from cclbench.hardware.catalog import users_own
+from cclbench.record.files import UNFINISHED
+from cclbench.record.results import Scope
+from cclbench.record.run import Run
+from cclbench.scratch import scratch
+
+GAINS_FILE: Final = ".gains.json"
+
+
+class Gain(NamedTuple):
+    """Seconds that a step would gain at least and at most, and the same as shares of the step."""
+
+    seconds: tuple[float, float]
+    shares: tuple[float, float]
+
+
+class _Kept(msgspec.Struct):
+    """Gains, or why there is none, by their settings; equal words in `by` promise equal gains."""
+
+    by: str
+    gains: dict[str, Gain | str] = {}
+
+
+class KeptGains:
+    """The gains in a run's folder that this code computed of this scope, and those that are added to them."""
+
+    def __init__(self, run: Run, scope: Scope) -> None:
+        self._path = run.path / GAINS_FILE
+        by = sha256(repr((_code(), users_own(), run.card, scope)).encode()).hexdigest()
+        self._kept, self._added = _Kept(by), False
+        with suppress(OSError, msgspec.MsgspecError):
+            found = msgspec.json.decode(self._path.read_bytes(), type=_Kept)
+            if found.by == by:
+                self._kept = found
+
+    def get(self, settings: Sequence[str]) -> Gain | str | None:
+        """What those settings gain, or why that is not known; None where it was not replayed."""
+        return self._kept.gains.get("\n".join(settings))
+
+    def add(self, settings: Sequence[str], gain: Gain | str) -> None:
+        """Keep what those settings gain, as soon as `save` is called."""
+        self._kept.gains["\n".join(settings)] = gain
+        self._added = True
+
+    def save(self) -> None:
+        """Write what was added; a folder that cannot be written keeps none, which costs time only."""
+        if not self._added:
+            return
+        with suppress(OSError), scratch(self._path.parent.parent, UNFINISHED) as folder:
+            (folder / GAINS_FILE).write_bytes(msgspec.json.encode(self._kept))
+            (folder / GAINS_FILE).replace(self._path)
+        self._added = False
+
+
+@cache
+def _code() -> str:
+    """SHA-256 over the package's modules: any of them may change what a replay gains."""
+    files = sorted(path for folder in cclbench.__path__ for path in Path(folder).rglob("*.py"))
+    return sha256(b"".join(sha256(file.read_bytes()).digest() for file in files)).hexdigest()
