@@ -19,7 +19,7 @@ import msgspec
 from cclbench.engine import Progress
 from cclbench.errors import InputError, UsageError, near
 from cclbench.file_names import path_of, stored_name
-from cclbench.formats import READERS
+from cclbench.formats import FURTHER_BYTES, HEAD_BYTES, READERS
 from cclbench.formats.recognition import CARD_SUFFIXES, head_of, is_card, recognised
 from cclbench.formats.unread import UnreadFormatError, refuse_unread
 from cclbench.remote.url import url_of
@@ -70,6 +70,8 @@ class _Captured(msgspec.Struct):
     batch_size: int | None = None
 
 
+_JOURNALS: Final = ("-wal", "-journal")
+"""Ends of names of what SQLite keeps beside a database."""
 CAPTURES: Final = "execution_details.json"
 """What marks a folder of captures of graphs, as serving engines' profiling scripts write it."""
 _LONGEST_LIST: Final = 1 << 20
@@ -155,10 +157,34 @@ def found_at(
     if url is None:
         yield find(source)
         return
-    from cclbench.remote.spool import spooled
+    from cclbench.remote.spool import Selection, spooled
 
-    with spooled(url, progress, public=public) as brought:
+    selection = Selection(_read_by_name, _read_by_beginning, (HEAD_BYTES, *FURTHER_BYTES))
+    with spooled(url, selection, progress, public=public) as brought:
         yield replace(find(brought.path), as_named=brought.told)
+
+
+def _read_by_name(name: str) -> bool:
+    """Whether a file of a folder is read whatever it holds: it belongs to others, which it describes."""
+    described = {READERS.get(reader).described_by for reader in READERS}
+    return Path(name).name in {CAPTURES, *described} or name.endswith(_JOURNALS)
+
+
+def _read_by_beginning(path: Path) -> bool | None:
+    """Whether a file of a folder is read, by what there is of it; None where more of it may tell."""
+    if path.suffix.lower() in CARD_SUFFIXES:
+        return is_card(path)
+    try:
+        if _recognised(path, lenient=not _looks_like_a_trace(path)) is not None:
+            return True
+    except UnreadFormatError:
+        pass
+    except InputError:
+        return True  # refused as it is; whole it may be refused for something else
+    try:
+        return False if b"\0" in head_of(path) else None
+    except zlib.error:
+        return False
 
 
 def find(

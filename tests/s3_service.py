@@ -28,6 +28,8 @@ class Service:
     def __init__(self, behind: str) -> None:
         self.behind = behind
         self.asked: list[tuple[str, str]] = []
+        self.sent = 0
+        """Bytes of the answers' bodies."""
         self.faults: list[tuple[str, str, Fault]] = []
         """Method, part of the path, fault: each met once, in order."""
         self.before: Callable[[str, str], None] = lambda _method, _path: None
@@ -114,6 +116,7 @@ class Service:
         else:
             status, answer, headers = self.direct(method, path, body, dict(handler.headers))
         handler.send_response(status)
+        self.sent += len(answer)
         length = headers.get("Content-Length", "0") if method == "HEAD" else str(len(answer))
         for name, value in headers.items():
             if name.lower() not in ("content-length", "connection", "transfer-encoding", "date", "server"):

@@ -128,30 +128,40 @@ class Objects:
         return found
 
     def bring(
-        self, found: Sequence[Object], into: Path, *, below: str = "", progress: Progress | None = None
+        self,
+        found: Sequence[Object],
+        into: Path,
+        *,
+        below: str = "",
+        most: int | None = None,
+        progress: Progress | None = None,
     ) -> None:
-        """Write objects of the folder `below` into a local one, by their names."""
+        """Write objects of the folder `below` into a local one, by their names; see `fetch`."""
 
         def one(wanted: Object) -> None:
             target = into / wanted.name
             target.parent.mkdir(parents=True, exist_ok=True)
-            self.fetch(wanted, target, below=below)
+            self.fetch(wanted, target, below=below, most=most)
 
         self._side_by_side(one, found, progress, f"reading {self.url}")
 
-    def fetch(self, wanted: Object, target: Path, *, below: str = "") -> None:
-        """Write one object to a new file, whole, as it was when it was listed; else `InputError`."""
+    def fetch(self, wanted: Object, target: Path, *, below: str = "", most: int | None = None) -> None:
+        """Write one object, or its first `most` bytes, to a file as it was when it was listed.
+
+        What the file has of the object already is not asked for again.  `InputError` where it changed.
+        """
         name = "/".join(filter(None, (below, wanted.name)))
+        end = wanted.size if most is None else min(most, wanted.size)
         try:
-            with target.open("xb") as file:
-                while file.tell() < wanted.size:
-                    self._retried(name, lambda: self._read_on(name, wanted, file))
+            with target.open("ab") as file:
+                while file.tell() < end:
+                    self._retried(name, lambda: self._read_on(name, wanted, end, file))
         except OSError as error:
             where, hint = str(target.parent), "make room there"
             raise InputError(
                 f"cannot be written: {error.strerror or error}", where=where, hint=hint
             ) from None
-        if self.url.scheme not in (*_S3, *WEB):
+        if end == wanted.size and self.url.scheme not in (*_S3, *WEB):
             info = self._retried(name, lambda: self._call("info", self._at(name)))
             if self._object(info).version != wanted.version or info["size"] != wanted.size:
                 raise self._changed(name)
@@ -192,20 +202,20 @@ class Objects:
                 self._call("ls", self._path)
             raise
 
-    def _read_on(self, name: str, wanted: Object, file: Any) -> None:
-        """Append what is missing of an object; ends early, without an error, where a block arrived.
+    def _read_on(self, name: str, wanted: Object, end: int, file: Any) -> None:
+        """Append what is missing of an object's first bytes; ends early, without an error, when some came.
 
         What arrived stays whatever happens: the next attempt goes on from there.
         """
         begun = file.tell()
         try:
-            for piece in self._pieces(name, wanted, begun):
+            for piece in self._pieces(name, wanted, begun, end):
                 if self._stop.is_set():
                     raise _StoppedError
-                if file.tell() + len(piece) > wanted.size:
+                if file.tell() + len(piece) > end:
                     raise self._changed(name)
                 file.write(piece)
-            if file.tell() < wanted.size:
+            if file.tell() < end:
                 raise ShortError
         except (InputError, _StoppedError):
             raise
@@ -213,14 +223,14 @@ class Objects:
             if file.tell() - begun < BLOCK or kind_of(error) != "again":
                 raise
 
-    def _pieces(self, name: str, wanted: Object, start: int) -> Iterator[bytes]:
+    def _pieces(self, name: str, wanted: Object, start: int, until: int) -> Iterator[bytes]:
         if self.url.scheme in WEB:
             yield from web.pieces(
                 self.url.full, size=wanted.size, start=start, version=wanted.version, public=self._public
             )
             return
-        for begin in range(start, wanted.size, BLOCK):
-            end = min(begin + BLOCK, wanted.size)
+        for begin in range(start, until, BLOCK):
+            end = min(begin + BLOCK, until)
             if self.url.scheme in _S3:
                 piece = self._s3_range(self._at(name), begin, end, wanted.version)
             else:

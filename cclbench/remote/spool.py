@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -35,11 +35,26 @@ class Spooled:
         return text.replace(str(self.folder), str(self.url))
 
 
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which files of a folder are read."""
+
+    by_name: Callable[[str], bool]
+    """Whether a file of that name is, whatever it holds."""
+    by_beginning: Callable[[Path], bool | None]
+    """Whether a file is of which there is the beginning, None where more of it may tell."""
+    sizes: Sequence[int]
+    """Bytes of beginnings, each tried where the one before did not tell."""
+
+
 @contextmanager
-def spooled(url: Url, progress: Progress | None = None, *, public: bool = False) -> Iterator[Spooled]:
+def spooled(
+    url: Url, selection: Selection, progress: Progress | None = None, *, public: bool = False
+) -> Iterator[Spooled]:
     """Bring a folder, a trace, or a card with the traces it names, here; nothing is left at the end.
 
-    Errors raised within, too, name places by their URLs.  `public` is that of `Objects`.
+    Of a folder's files that the selection leaves out the beginning alone is brought.  Errors raised within,
+    too, name places by their URLs.  `public` is that of `Objects`.
     """
     with temporary() as folder:
         objects = Objects(url, public=public)
@@ -47,7 +62,7 @@ def spooled(url: Url, progress: Progress | None = None, *, public: bool = False)
         found = _place(url, own, folder)
         try:
             if own is None:
-                _bring(objects, _of_source(objects), found.path, progress)
+                _bring_folder(objects, selection, found.path, progress)
             else:
                 _fetch(objects, own, found.path)
                 if _is_card(url):
@@ -95,7 +110,7 @@ def _bring_named(found: Spooled, progress: Progress | None, public: bool) -> Non
 
 def _fetch(objects: Objects, own: Object, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    _require_room([own], target.parent, objects.url)
+    _require_room(own.size, target.parent, objects.url)
     objects.fetch(own, target)
 
 
@@ -129,13 +144,57 @@ def _of_source(objects: Objects) -> list[Object]:
     return [one for one in found if wanted(one)]
 
 
-def _bring(objects: Objects, found: Sequence[Object], folder: Path, progress: Progress | None) -> None:
-    _require_room(found, folder, objects.url)
-    objects.bring(found, folder, progress=progress)
+def _bring_folder(objects: Objects, selection: Selection, folder: Path, progress: Progress | None) -> None:
+    """Bring the folder's files that are read; of the others as much as it takes to see that they are not."""
+    found = _of_source(objects)
+    read = [one for one in found if selection.by_name(one.name)]
+    _bring(objects, read, folder, progress)
+    rest = [one for one in found if not selection.by_name(one.name)]
+    for size in selection.sizes:
+        _bring(objects, rest, folder, progress, most=size)
+        rest = [one for one in rest if one.size > size]
+        told = [selection.by_beginning(folder / one.name) for one in rest]
+        read += [one for one, is_read in zip(rest, told, strict=True) if is_read]
+        rest = [one for one, is_read in zip(rest, told, strict=True) if is_read is None]
+    _bring(objects, read, folder, progress)
+    _bring(objects, _calibrations(found, folder), folder, progress)
 
 
-def _require_room(found: Sequence[Object], folder: Path, url: Url) -> None:
-    needed, free = sum(one.size for one in found), shutil.disk_usage(folder).free
+def _calibrations(found: Sequence[Object], folder: Path) -> list[Object]:
+    """What the folder's cards name besides traces."""
+    named = set()
+    for one in found:
+        try:
+            card = load(folder / one.name) if one.name.lower().endswith(_CARDS) else None
+        except CclbenchError:
+            continue  # no card, or one that its reader refuses
+        if card is not None and card.hardware.calibration is not None:
+            named.add(PurePosixPath(one.name).parent.joinpath(card.hardware.calibration))
+    return [one for one in found if PurePosixPath(one.name) in named]
+
+
+def _bring(
+    objects: Objects,
+    found: Sequence[Object],
+    folder: Path,
+    progress: Progress | None,
+    *,
+    most: int | None = None,
+) -> None:
+    missing = [one for one in found if _missing(one, folder, most) or not (folder / one.name).exists()]
+    _require_room(sum(_missing(one, folder, most) for one in missing), folder, objects.url)
+    objects.bring(missing, folder, most=most, progress=progress)
+
+
+def _missing(one: Object, folder: Path, most: int | None) -> int:
+    """Bytes that are not here yet, of the object or of its beginning."""
+    path = folder / one.name
+    here = path.stat().st_size if path.exists() else 0
+    return max((one.size if most is None else min(most, one.size)) - here, 0)
+
+
+def _require_room(needed: int, folder: Path, url: Url) -> None:
+    free = shutil.disk_usage(folder).free
     if needed > free:
         raise InputError(
             f"has {needed:,} bytes, and {tempfile.gettempdir()} has room for {free:,}",

@@ -5,10 +5,10 @@
 
 Inputs follow from the seed, the target's name and a number, so that a run can go on where one stopped
 (--state), and any input can be made again.  Promised is, for each: an exit code from 0 to 3, an error of one
-to three lines, at most `SECONDS` of computing, less than twice the memory of the clean input, a store
-untouched where the input is refused, and numbers that mean something (`meaning`) where it is accepted.  One
-process a core runs them one after another; a crash or hang costs that process and one input.  Exit code 1
-where a promise was broken; `--again FOLDER` runs one finding again.
+to three lines, at most `SECONDS` of computing, less than twice the memory of the clean input and 40 bytes for
+each of its own, a store untouched where the input is refused, and numbers that mean something (`meaning`)
+where it is accepted.  One process a core runs them one after another; a crash or hang costs that process and
+one input.  Exit code 1 where a promise was broken; `--again FOLDER` runs one finding again.
 """
 
 import sys
@@ -47,6 +47,8 @@ from cclbench.record.store import Store
 
 SECONDS: Final = 20
 """Of computing that an input may take; ten times that by the clock."""
+BYTES_A_BYTE: Final = 40
+"""Memory for each byte of an input, beside twice that of the clean one."""
 BREACHES: Final = ("traceback", "exit 4", "crash", "hang", "memory", "message", "store", "meaning")
 TRIALS: Final = 80
 """Attempts at making a finding smaller."""
@@ -105,7 +107,8 @@ class Bench:
         found.code, error, told = call(shlex.split(words))
         peak = _peak()
         more += promised(found.code, error, told)
-        if command in self.most and peak > 2 * self.most[command]:
+        size = sum(map(len, files.values()))
+        if command in self.most and peak > 2 * self.most[command] + BYTES_A_BYTE * size:
             more.append(("memory", f"{peak >> 20} MiB where a clean input takes {self.most[command] >> 20}"))
         if found.code and self._kept() != before:
             more.append(("store", "changed by an input that was refused"))

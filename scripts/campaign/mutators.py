@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import pickletools
 import sqlite3
 import stat
 import tarfile
@@ -476,9 +477,61 @@ def change_tar(chance: Random, data: bytes) -> bytes:
     return sink.getvalue()
 
 
+_MOST_SWOLLEN: Final = 4 << 20
+"""Bytes of those."""
+SWOLLEN: Final = 20_000
+"""How many of a thing a mutator makes: what takes time or memory by its square takes too much of either."""
+
+
+def swell_json(chance: Random, data: bytes) -> bytes:
+    """One row of a document's longest list many times, each with another value of some of its fields."""
+    tree = json.loads(data)
+    lists = [tree, *(held[key] for held, key in _places(tree))]
+    rows = max((one for one in lists if isinstance(one, list)), key=len)
+    row = chance.choice([one for one in rows if isinstance(one, dict)])
+    text = json.dumps(row)
+    places = [place for place, _ in enumerate(_places(row))]
+    varied = chance.sample(places, min(len(places), chance.choice((1, 1, 2, 3))))
+    for number in range(min(SWOLLEN, _MOST_SWOLLEN // len(text))):
+        again = json.loads(text)
+        for place, (held, key) in enumerate(list(_places(again))):
+            if place in varied and isinstance(held[key], str):
+                held[key] = f"{held[key]}{number}"
+            elif place in varied and isinstance(held[key], int | float):
+                held[key] += number
+        rows.append(again)
+    return json.dumps(tree).encode()
+
+
+def swell_pickle(chance: Random, data: bytes) -> bytes:
+    """A value of a pickle becomes one of many containers: nested, side by side, shared or doubled."""
+    kept = b"]q\xff"
+    value = chance.choice(
+        (
+            b"]" * SWOLLEN + b"a" * (SWOLLEN - 1),
+            b"(" + b"}" * SWOLLEN + b"t",
+            b"N" + b"\x85" * SWOLLEN,
+            (b"](" + b"N" * 16) * SWOLLEN + b"e" * SWOLLEN,
+            b"N" + b"\x94" * SWOLLEN,
+            b"](" + kept + (b"h\xff\x86q\xff" * SWOLLEN) + b"e",
+            b"](" + kept + b"h\xff" * SWOLLEN + b"e",
+            b"}("
+            + b"".join(b"\x8a\x0b" + (n * (2**61 - 1)).to_bytes(11, "little") + b"N" for n in range(SWOLLEN))
+            + b"u",
+        )
+    )
+    codes = list(pickletools.genops(data))
+    scalars = [
+        at for at, (code, _, _) in enumerate(codes) if code.name in ("NONE", "NEWTRUE", "BININT1", "BININT")
+    ]
+    at = chance.choice(scalars)
+    return data[: codes[at][2]] + value + data[codes[at + 1][2] :]
+
+
 MUTATORS: Final[dict[str, tuple[Mutator, ...]]] = {
     "bytes": (flip, cut, remove, repeat, insert),
-    "json": (change_json,),
+    "json": (change_json, change_json, change_json, swell_json),
+    "pickle": (swell_pickle, flip, repeat, insert),
     "jsonl": (change_json_lines, change_lines),
     "yaml": (change_yaml, twist_yaml, change_lines),
     "text": (change_lines, change_word),

@@ -412,3 +412,50 @@ def test_a_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch,
     for url, library in {"s3://bucket/x": "s3fs", "gs://bucket/x": "gcsfs", "az://folder/x": "adlfs"}.items():
         with pytest.raises(UsageError, match=rf"needs {library}; .*pip install '\.\[remote\]'"):
             cclbench.ingest(url, store=tmp_path / "runs")
+
+
+# ------------------------------------------------------------------------------ recognised by their beginning
+
+
+def test_what_is_not_read_is_not_fetched(s3: Service, job: Path, source: str, tmp_path: Path) -> None:
+    """Of 72 MB beside the traces as much as it takes to see that they are none."""
+    beside = {f"weights/{n}.bin": b"\0\1" * (2 << 20) for n in range(8)} | {
+        "steps.txt": b"step\n" * (5 << 20),
+        "notes/large.yaml": b"notes: none\n" * (1 << 20),
+    }
+    for name, content in beside.items():
+        s3.put(f"traces/job/{name}", content)
+        (tmp_path / "job" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "job" / name).write_bytes(content)
+    shutil.copytree(job, tmp_path / "job", dirs_exist_ok=True)
+    sent = s3.sent
+    there = cclbench.ingest(source, store=tmp_path / "there")
+    sent = s3.sent - sent
+    whole = sum(path.stat().st_size for path in job.rglob("*") if path.is_file())
+    # 64 KiB of what has zeros and of YAML; of a text up to 16 MiB, in which a job's log may begin late.
+    assert sent < whole + 9 * (64 << 10) + (16 << 20) + (1 << 20)
+    here = cclbench.ingest(tmp_path / "job", store=tmp_path / "here")
+    assert there.id == here.id
+    assert files(there.path, "manifest.json") == files(here.path, "manifest.json")
+
+
+def test_a_large_trace_comes_whole_whatever_it_takes_to_recognise_it(
+    s3: Service, source: str, tmp_path: Path
+) -> None:
+    """A log whose first line of NCCL stands behind a mebibyte of others."""
+    log = (
+        b"loading\n" * (1 << 18) + b"host:7:8 [0] NCCL INFO NCCL version 2.21.5+cuda12.4\n" + b"done\n" * 9000
+    )
+    s3.put("traces/job/slurm.log", log)
+    run = cclbench.ingest(source, store=tmp_path)
+    manifest = json.loads((run.path / "manifest.json").read_text())
+    (evidence,) = manifest["evidence"]
+    assert (evidence["name"], evidence["bytes"]) == ("slurm.log", len(log))
+
+
+def test_many_small_objects_are_asked_for_once_each(s3: Service, source: str, tmp_path: Path) -> None:
+    for n in range(60):
+        s3.put(f"traces/job/logs/{n}.txt", b"nothing")
+    s3.asked.clear()
+    cclbench.ingest(source, store=tmp_path)
+    assert s3.counted("GET", "/logs/") == 60
