@@ -21,7 +21,8 @@ from cclbench.intervals import Int64
 from cclbench.normalize.operators import Ids, ancestors, nearest
 from cclbench.operators.call import NoModel, parse
 from cclbench.operators.cost import PRODUCTS, Cost, cost_of, model_of
-from cclbench.record.run import Rank, Run
+from cclbench.record.rank import Rank
+from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
 from cclbench.replay.places import codes

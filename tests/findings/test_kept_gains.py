@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gains are replayed once for a run, a scope and this code; whatever else is in their file is not believed."""
+"""Gains are replayed once for a run, a scope and this code; what else is in their file is not believed."""
 
 from __future__ import annotations
 
