@@ -26,6 +26,8 @@ class Op(NamedTuple):
     shapes: Sequence[Any] | None = None
     dtype: str = FLOAT
     stream: int = 7
+    values: Sequence[str] = ()
+    """Of its further arguments, which are no tensors."""
     args: Mapping[str, Any] = MappingProxyType({})
     """Of the kernel's row."""
 
@@ -54,8 +56,7 @@ def write_trace(
     for step in range(steps):
         begin = host
         for op in ops:
-            shapes = [] if op.shapes is None else op.shapes
-            listed = {"Input Dims": shapes, "Input type": [op.dtype] * len(shapes)} if op.shapes else {}
+            listed = {} if op.shapes is None else _arguments(op.shapes, op.dtype, op.values)
             rows.append(_row("cpu_op", op.name, host, 0.9, tid=1, **{"External id": correlation, **listed}))
             told = {"External id": correlation, "correlation": correlation}
             rows.append(_row("cuda_runtime", "cudaLaunchKernel", host + 0.2, 0.5, tid=1, **told))
@@ -77,6 +78,14 @@ def write_trace(
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document))
     return path
+
+
+def _arguments(shapes: Sequence[Any], dtype: str, values: Sequence[str]) -> dict[str, Any]:
+    return {
+        "Input Dims": [*shapes, *[[] for _ in values]],
+        "Input type": [dtype] * len(shapes) + ["Scalar"] * len(values),
+        "Concrete Inputs": [""] * len(shapes) + [*values],
+    }
 
 
 def _row(

@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 class Case:
     """One run's evidence."""
 
-    def __init__(self, results: Results, record: Manifest) -> None:
-        self.results, self.record = results, record
+    def __init__(self, results: Results, record: Manifest, machine: Machine | None = None) -> None:
+        self.results, self.record, self._machine = results, record, machine
+
+    @cached_property
+    def machine(self) -> Machine:
+        """The run's machine; by what the traces tell of it where nothing else is given."""
+        return self._machine or machine_of_entries(None, self.record.ranks)
 
     @cached_property
     def windows(self) -> dict[int, float]:
         """Seconds of each rank's step, its mean."""
         return self.results.ranks("time.step")
-
-    @cached_property
-    def machine(self) -> Machine:
-        """What the traces tell of nodes and devices."""
-        return machine_of_entries(None, self.record.ranks)
 
     @cached_property
     def step_s(self) -> float:
@@ -51,9 +51,9 @@ class Case:
         return [row for row in rows if row.collective and row.group and not row.category and not row.stat]
 
     def framework(self) -> str | None:
-        """The framework whose advice applies, by the traces' producer."""
+        """The framework whose advice applies, by the traces' producer: XLA's profiler serves several."""
         names = " ".join((rank.facts.producer or "").lower() for rank in self.record.ranks)
-        return "pytorch" if "pytorch" in names else "jax" if "xla" in names or "jax" in names else None
+        return next((word for word in ("pytorch", "jax") if word in names), None)
 
     def row(self, metric: str, **keys: str) -> Row | None:
         """The run's row, where it has a number."""

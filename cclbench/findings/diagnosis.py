@@ -13,10 +13,12 @@ import msgspec
 
 from cclbench.analyzers.metric import METRICS
 from cclbench.errors import UsageError, near
+from cclbench.findings.advice import fitting
 from cclbench.findings.case import Case
 from cclbench.findings.finding import DOCS, FINDINGS, Finding, Found
 from cclbench.findings.gains import Gains, joined
 from cclbench.findings.kept_gains import Gain
+from cclbench.machine import Machine, machine_of
 from cclbench.record.manifest import Manifest
 from cclbench.record.results import Results
 from cclbench.record.run import Run
@@ -34,19 +36,18 @@ _FEW_STEPS: Final = 3
 def findings(run: Run, results: Results) -> list[Found]:
     """What is found in a run's results, with gains by its replay; see `ranked`."""
     gains = Gains(run, results.scope)
-    found = ranked(results, run.record, gains)
+    found = ranked(results, run.record, gains, machine_of(run))
     gains.keep()
     return found
 
 
-def ranked(results: Results, record: Manifest, gains: Gains) -> list[Found]:
+def ranked(results: Results, record: Manifest, gains: Gains, machine: Machine | None = None) -> list[Found]:
     """What is found in results, by the middle of what it gains; then by the time it takes.
 
     A finding that gains less than `LEAST_GAIN` of the step is left out, and so is one of unknown gain that
     takes less.  One that fails to be looked for becomes a warning.
     """
-    case = Case(results, record)
-    framework = case.framework()
+    case = Case(results, record, machine)
     found: list[Found] = []
     few = len(results.scope.steps) < _FEW_STEPS
     for name in FINDINGS:
@@ -58,7 +59,7 @@ def ranked(results: Results, record: Manifest, gains: Gains) -> list[Found]:
             warnings.warn(f"finding {name!r} failed: {type(error).__name__}: {error}", stacklevel=2)
             continue
         valued = [_valued(item, gains, few_steps=few) for item in own]
-        found += [_completed(one, item, framework, record) for item in valued if _counts(item)]
+        found += [_completed(one, item, case) for item in valued if _counts(item)]
     by_gain = sorted(found, key=lambda one: (-_weight(one), -(one.lost_s or 0.0), one.name))
     return list(_stacked(by_gain, gains))
 
@@ -105,13 +106,13 @@ def _counts(found: Found) -> bool:
     return share is None or share >= LEAST_GAIN
 
 
-def _completed(one: Finding, found: Found, framework: str | None, record: Manifest) -> Found:
+def _completed(one: Finding, found: Found, case: Case) -> Found:
     """With what to try, where that is told, and what process groups rest on where the claim rests on them."""
     on_groups = any(
         METRICS.get(row.metric).rests_on_groups for row in found.evidence if row.metric in METRICS
     )
-    because = "; ".join(filter(None, (found.because, record.inferred if on_groups else None)))
-    advice = one.advice(framework)[:_MOST_ACTIONS]
+    because = "; ".join(filter(None, (found.because, case.record.inferred if on_groups else None)))
+    advice = fitting(one.advice(case.framework()), case)[:_MOST_ACTIONS]
     return msgspec.structs.replace(found, because=because, try_=advice, docs=f"{DOCS}#{one.name}")
 
 

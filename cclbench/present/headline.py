@@ -14,9 +14,14 @@ from cclbench.findings.diagnosis import findings
 from cclbench.findings.finding import Found
 from cclbench.present.words import number
 from cclbench.record.results import Results
+from cclbench.text import shortened
 from cclbench.units import humanise
 
 MOST_CAUSES: Final = 3
+_KERNEL: Final = 40
+"""Characters of a kernel's name in a sentence."""
+_ALL: Final = 0.995
+"""Share of the time from which on all of it is known."""
 _TILES: Final = (
     ("time.step", "step time"),
     ("throughput.tokens_per_device", "tokens per device"),
@@ -77,7 +82,7 @@ def _takes_time(found: Found) -> bool:
 
 
 def busy_with(results: Results) -> str:
-    """How busy the device is, with which three categories of kernels, and how close to its limits."""
+    """How busy the device is, with which kernels, and how much of that FLOPs and bytes explain."""
     busy = results.value("compute.busy")
     if busy is None:
         return "How busy the device is, is not known."
@@ -85,14 +90,26 @@ def busy_with(results: Results) -> str:
     shares = sorted(
         ((row.number, row.category) for row in rows if row.category and not row.stat), reverse=True
     )
-    listed = ", ".join(f"{category} {humanise(share, '1')}" for share, category in shares[:3])
-    reached = results.value("compute.roofline_efficiency")
-    limit = f"they reach {humanise(reached or 0.0, '1')} of the roofline"
-    if reached is None:
-        limit = (
-            f"how close to the device's limits is not known: {results.why_not('compute.roofline_efficiency')}"
-        )
-    return f"Kernels compute in {humanise(busy, '1')} of it ({listed}); {limit}."
+    listed = [f"{category} {humanise(share, '1')}" for share, category in shares[:3]]
+    kernels, _ = results.parts("compute.dominant_kernel")
+    named = sorted(((row.number, row.category) for row in kernels if row.category), reverse=True)
+    if named:
+        listed.append(f"most of one kernel: {shortened(named[0][1], _KERNEL)} {humanise(named[0][0], '1')}")
+    return f"Kernels compute in {humanise(busy, '1')} of it ({', '.join(listed)}). {_explained(results)}"
+
+
+def _explained(results: Results) -> str:
+    """Of which share of their time efficiency is known, and how high it is."""
+    roof = results.row("compute.roofline_efficiency")
+    if roof is None or not roof.has_value:
+        why = results.why_not("compute.roofline_efficiency")
+        return f"How close to the device's limits is not known: {why}."
+    reached = f"{humanise(roof.number, '1')} of the roofline"
+    if roof.coverage_time is None or roof.coverage_time >= _ALL:
+        return f"They reach {reached}."
+    known = humanise(roof.coverage_time, "1")
+    told = f"FLOPs and bytes are known for {known} of their time, which reaches {reached}"
+    return f"{told}; how efficient the rest is, is not measured."
 
 
 def _percent(share: float) -> str:

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from cclbench.classify.arithmetic import arithmetic
+from cclbench.errors import InputError
 from cclbench.hardware.accelerator import PRACTICAL, Accelerator
 from cclbench.intervals import Mask
 from cclbench.replay.change import Effect, Scale, Subject
@@ -15,6 +16,7 @@ from cclbench.replay.kernel_costs import Float64
 
 LEAST_KERNEL_NS: Final = 2_000
 """What a kernel that does nothing takes, as profilers measure it: less is not counted on."""
+_RECORD: Final = "record operators' shapes (record_shapes=True)"
 _SIXTEEN_BITS: Final = ("bf16", "fp16")
 
 
@@ -30,15 +32,13 @@ def without_tensor_cores(subject: Subject, chosen: Mask) -> Mask:
     return np.asarray(chosen & np.array([*plain, False], np.bool_)[subject.graph.nodes.name])
 
 
-def at_roofline(subject: Subject, chosen: Mask) -> Effect | str:
+def at_roofline(subject: Subject, chosen: Mask) -> Effect:
     """What kernels take that do all that the device can, at the precision that they have.
 
     At least max(FLOPs / peak, bytes / memory bandwidth), at most the same at attainable rates, and never less
-    than an empty kernel or more than they take.
+    than an empty kernel or more than they take.  `InputError` where no FLOPs or no device are known.
     """
     device = _device(subject)
-    if isinstance(device, str):
-        return device
     costs = subject.costs.costs
     peaks = {word: rate for word in costs.precisions if (rate := device.peak_flops_per_s.get(word))}
     attained = {word: rate for word in peaks if (rate := device.attainable(word))}
@@ -47,7 +47,7 @@ def at_roofline(subject: Subject, chosen: Mask) -> Effect | str:
     high = np.fmax(costs.arithmetic_ns(attained), costs.memory_ns(PRACTICAL * memory))
     known = has_roofline(subject, chosen)
     if not known.any():
-        return "no FLOPs and bytes of such kernels are known: operators' shapes are not recorded"
+        raise InputError("no FLOPs and bytes of such kernels are known", hint=_RECORD)
     return _shortened(
         subject, known, low, high, f"at the roofline: {_shares(subject, known, chosen)}, on {device.id}"
     )
@@ -57,15 +57,14 @@ def on_tensor_cores(subject: Subject, chosen: Mask) -> Effect | str:
     """What products of fp32 take on tensor cores that they do without, if results may be less exact.
 
     At least what 16-bit types allow, with half the bytes; at most what they take now, with the arithmetic
-    alone as fast as TF32 is in practice, or a 16-bit type where the device has no TF32.
+    alone as fast as TF32 is in practice, or a 16-bit type where the device has no TF32.  `InputError` where
+    no FLOPs or no device are known.
     """
     device = _device(subject)
-    if isinstance(device, str):
-        return device
     now, tf32 = device.peak_flops_per_s.get("fp32"), device.peak_flops_per_s.get("tf32")
     half = next((word for word in _SIXTEEN_BITS if device.peak_flops_per_s.get(word)), None)
     if not now or half is None:
-        return f"the catalog has no peaks of {device.id} with and without tensor cores"
+        raise InputError(f"the catalog has no peaks of {device.id} with and without tensor cores")
     peak = float(device.peak_flops_per_s[half] or 0)
     wanted = without_tensor_cores(subject, chosen)
     if not wanted.any():
@@ -73,7 +72,7 @@ def on_tensor_cores(subject: Subject, chosen: Mask) -> Effect | str:
     costs = subject.costs.costs
     known = wanted & (costs.flops > 0)
     if not known.any():
-        return "no FLOPs of such products are known: operators' shapes are not recorded"
+        raise InputError("no FLOPs of such products are known", hint=_RECORD)
     memory = float(device.hbm_bytes_per_s or 0)
     low = np.maximum(costs.flops / peak * 1e9, costs.memory_ns(memory) / 2)
     attained = float(device.attainable("tf32" if tf32 else half) or 0)
@@ -84,12 +83,12 @@ def on_tensor_cores(subject: Subject, chosen: Mask) -> Effect | str:
     return _shortened(subject, known, low, high, note)
 
 
-def _device(subject: Subject) -> Accelerator | str:
+def _device(subject: Subject) -> Accelerator:
     answer = subject.machine.accelerator
     if answer.value is None:
-        return answer.reason or "the accelerator is not known"
+        raise InputError("the least time of kernels needs a device of the catalog", hint=answer.reason)
     if answer.value.hbm_bytes_per_s is None:
-        return f"the catalog has no memory bandwidth of {answer.value.id}"
+        raise InputError(f"the catalog has no memory bandwidth of {answer.value.id}")
     return answer.value
 
 

@@ -229,10 +229,14 @@ def test_waits_of_pipelines_and_experts_have_their_own_names() -> None:
 
 def test_matrix_products_far_below_the_peak() -> None:
     above = by_rank("compute.above_roofline", 0.3, 0.3, category="gemm")
-    one = found(*STEP, *above, row("compute.gemm_efficiency", 0.4))["low_gemm_efficiency"]
-    # 0.5 s at 40 % of the peak are 0.25 s at 80 %.
-    assert one.lost_s == pytest.approx(0.25)
+    low = row("compute.gemm_efficiency", 0.4)
+    one = found(*STEP, *above, low)["low_gemm_efficiency"]
+    assert one.lost_s == pytest.approx(0.3)
+    assert one.whatif == ["kernels[gemm].time=roofline"]
     assert "low_gemm_efficiency" not in found(*STEP, *above, row("compute.gemm_efficiency", 0.6))
+    # Small ones are bound by memory: far below the peak, near the roofline.
+    near = row("compute.roofline_efficiency", 0.9, category="gemm")
+    assert "low_gemm_efficiency" not in found(*STEP, *above, low, near)
 
 
 def test_kernels_that_move_bytes() -> None:

@@ -22,13 +22,15 @@ FIRST = {
     "kineto/distributed_info_missing": [],
     "kineto/dlrm_8xv100": ["short_kernels", "uneven_ranks", "host_bound"],
     "kineto/gpu_only_mi210": ["host_bound", "short_kernels"],
-    "kineto/h100_qwen": ["host_bound"],
+    "kineto/h100_qwen": ["low_attention_efficiency", "host_bound"],
     "kineto/nccl_meta_a100": ["host_bound"],
     "kineto/resnet50_2021/resnet50_num_workers_0_2d19c6_worker0.pt.trace.json.gz": [
         *("short_kernels", "data_loading", "host_bound"),
     ],
-    "kineto/resnet50_2021/resnet50_num_workers_4_29dba6_worker0.pt.trace.json.gz": ["short_kernels"],
-    "kineto/resnet_mi300x": ["exposed_communication", "exposed_copies", "recompute"],
+    "kineto/resnet50_2021/resnet50_num_workers_4_29dba6_worker0.pt.trace.json.gz": [
+        *("no_tensor_cores", "short_kernels"),
+    ],
+    "kineto/resnet_mi300x": ["exposed_communication", "below_roofline", "exposed_copies"],
     "kineto/sampled_2of128": ["host_bound", "device_stalls", "synchronization"],
     "kineto/sglang_decode_mi300x": ["before_capture"],
     "graph_replay/sglang_decode_mi300x": ["before_capture"],

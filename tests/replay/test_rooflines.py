@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import cclbench
+from cclbench.errors import InputError
 from tests.machine_trace import BF16, Op, product, write_trace
 
 GFLOP = 2 * 4096**3 / 1e9
@@ -79,22 +80,12 @@ def test_a_kernel_gains_no_less_than_an_empty_one_takes(tmp_path: Path) -> None:
     assert most == pytest.approx(20 * (3 - 3 * 64 * 64 * 2 / 2.039e6), rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("op", "setting", "why"),
-    [
-        (Op("aten::mm", "ampere_sgemm_128x128_tn", 8_000), "roofline", "shapes are not recorded"),
-        (Op("aten::mm", "ampere_sgemm_128x128_tn", 8_000), "tensor_cores", "shapes are not recorded"),
-        (
-            product(4096, "ampere_bf16_s16816gemm_bf16_tn", 800, BF16),
-            "tensor_cores",
-            "do without tensor cores",
-        ),
-    ],
-)
-def test_what_is_not_known_changes_nothing(tmp_path: Path, op: Op, setting: str, why: str) -> None:
-    write_trace(tmp_path / "traces", [op])
-    run = cclbench.ingest(tmp_path / "traces", store=tmp_path / "store")
-    (said,) = [
-        note for note in cclbench.whatif(run, f"kernels.time={setting}").only.basis if "changes" in note
-    ]
-    assert why in said
+@pytest.mark.parametrize("value", ["roofline", "tensor_cores"])
+def test_without_shapes_nothing_is_bounded(tmp_path: Path, value: str) -> None:
+    with pytest.raises(InputError, match="are known"):
+        gains_us(tmp_path, [Op("aten::mm", "ampere_sgemm_128x128_tn", 8_000)], f"kernels.time={value}")
+
+
+def test_what_is_on_tensor_cores_already_stays(tmp_path: Path) -> None:
+    op = product(4096, "ampere_bf16_s16816gemm_bf16_128x64_tn", 800, BF16)
+    assert gains_us(tmp_path, [op], "kernels.time=tensor_cores") == (0, 0)

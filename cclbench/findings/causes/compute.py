@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compute: kernels slower than they need be, slowed by communication or by time, or run twice."""
+"""Compute: kernels that move bytes, are slowed by communication or by time, or run twice."""
 
 from __future__ import annotations
 
@@ -10,10 +10,6 @@ from cclbench.findings.case import Case
 from cclbench.findings.finding import Found, finding
 from cclbench.units import humanise
 
-PRACTICAL: Final = 0.8
-"""Share of a device's dense peak that large matrix products reach in practice."""
-_LOW: Final = 0.6
-"""Efficiency of matrix products below which they are slow."""
 _SLOWED: Final = 1.03
 """How much longer kernels take from which on that is no noise."""
 _APART: Final = 0.95
@@ -21,66 +17,16 @@ _APART: Final = 0.95
 _MEMORY_BOUND: Final = ("elementwise", "copy", "normalization", "reduction")
 _LEAST_SHARE: Final = 0.15
 """Share of compute time in such kernels from which on fusing them is worth a look."""
-_OPERATORS: Final = """SELECT name, shapes, count(*) AS calls, sum(device_ns) AS ns FROM operators
-WHERE kernels > 0 GROUP BY ALL ORDER BY ns DESC LIMIT 20"""
 
 
-def _shortened(case: Case, lost: Mapping[int, float], category: str | None = None) -> list[str]:
-    """The setting that takes so many seconds a step off the time of all kernels, or those of a category."""
+def _shortened(case: Case, lost: Mapping[int, float]) -> list[str]:
+    """The setting that takes so many seconds a step off the time of all kernels."""
     compute = case.ranks("compute.time")
-    if category is not None:
-        exposed, shares = (
-            case.ranks("time.exposed_comm"),
-            case.ranks("compute.category_share", category=category),
-        )
-        compute = {r: (s + exposed.get(r, 0.0)) * shares.get(r, 0.0) for r, s in compute.items()}
     whole = sum(compute.get(rank, 0.0) for rank in lost)
     if not whole:
         return []
     factor = max(1 - sum(lost.values()) / whole, 0.0)
-    noun = "kernels" if category is None else f"kernels[{category}]"
-    return [f"{noun}.time={f'x{factor:.3f}' if factor >= 0.001 else '0'}"]
-
-
-@finding(
-    "low_gemm_efficiency",
-    title="matrix products run far below the device's peak",
-    rule="compute.gemm_efficiency below 60 %",
-    gain="they take what 80 % of the dense peak allows, which large ones reach in practice, or what their"
-    " bytes allow",
-    actions={
-        "pytorch": (
-            "look at `cclbench ops SOURCE --by shape --sort gap`: pad odd sizes to multiples of 64"
-            " (vocabulary,"
-            " heads), batch small products, use bf16 or fp8 instead of fp32",
-            "torch.backends.cuda.matmul.allow_tf32 and torch.compile(mode='max-autotune')",
-        ),
-        "any": ("make sizes multiples of the tile, and products larger: a larger batch, fused projections",),
-    },
-)
-def low_gemm_efficiency(case: Case) -> Iterator[Found]:
-    reached = case.number("compute.gemm_efficiency")
-    if reached is None or not 0 < reached < _LOW:
-        return
-    above = case.ranks("compute.above_roofline", category="gemm")
-    spare = (1 - reached / PRACTICAL) / (1 - reached)
-    lost = {rank: seconds * spare for rank, seconds in above.items()}
-    if any(lost.values()):
-        yield case.found(
-            "low_gemm_efficiency",
-            f"Matrix products reach {humanise(reached, '1')} of the device's dense peak.",
-            lost=lost,
-            whatif=_shortened(case, lost, "gemm"),
-            confidence="medium",
-            because=f"FLOPs by formula from the recorded sizes; that {PRACTICAL:.0%} could be reached is"
-            " experience with large ones".replace("%", " %"),
-            evidence=case.evidence(
-                "compute.gemm_efficiency",
-                ("compute.above_roofline", {"category": "gemm"}),
-                ("compute.category_share", {"category": "gemm"}),
-            ),
-            query=_OPERATORS,
-        )
+    return [f"kernels.time={f'x{factor:.3f}' if factor >= 0.001 else '0'}"]
 
 
 @finding(
@@ -90,7 +36,9 @@ def low_gemm_efficiency(case: Case) -> Iterator[Found]:
     gain="not known: how many can be fused is not in a trace",
     actions={
         "pytorch": (
-            "fuse them: torch.compile, fused norms, activations and optimizers, FlashAttention",
+            "fuse them with torch.compile",
+            "use fused norms, activations and attention: torch.nn.functional.rms_norm,"
+            " scaled_dot_product_attention, kernels of Liger or Apex",
             "look for .contiguous(), casts and copies that a layout or precision chosen once would save",
         ),
         "any": (

@@ -25,9 +25,14 @@ _LEAST_FREE: Final = 0.2
         "pytorch": (
             "pin the host's memory (DataLoader(pin_memory=True), tensor.pin_memory()) and copy with"
             " .to(device, non_blocking=True) on a stream of its own",
-            "keep on the device what is copied each step; offload less",
+            "copy less within the device: .contiguous(), .clone(), torch.cat, changes of layout or type",
+            "keep on the device what is copied between it and the host each step; offload less",
         ),
-        "any": ("copy from pinned memory beside compute, or do not copy",),
+        "any": (
+            "copy from pinned memory beside compute",
+            "copy less within the device: layouts and types chosen once",
+            "keep on the device what is copied between it and the host each step",
+        ),
     },
 )
 def exposed_copies(case: Case) -> Iterator[Found]:

@@ -59,8 +59,7 @@ def _by(*names: str) -> list[tuple[str, Mapping[str, str]]]:
     gain="loaders and checkpoints take no time of the threads that launch",
     actions={
         "pytorch": (
-            "raise DataLoader(num_workers=...), set pin_memory=True, persistent_workers=True and"
-            " prefetch_factor",
+            "raise DataLoader(num_workers=...), set persistent_workers=True and prefetch_factor",
             "move decoding and tokenising before training, or the input nearer: node-local disk, a cache",
         ),
         "any": ("load the next batch while the device computes this one", "read larger, fewer files"),
@@ -120,7 +119,7 @@ def device_allocation(case: Case) -> Iterator[Found]:
     actions={
         "pytorch": (
             "capture after a warm-up: torch.profiler.schedule(wait=1, warmup=2), or cclbench.torch.profile",
-            "where start-up itself counts: CUDA_MODULE_LOADING=EAGER, a cache of compiled kernels",
+            "where start-up itself counts: CUDA_MODULE_LOADING=EAGER",
         ),
         "any": ("warm up before the capture, so that it holds no first call",),
     },
@@ -178,8 +177,9 @@ def synchronization(case: Case) -> Iterator[Found]:
     gain="threads that launch take no time in launches and operators, as where a graph launches",
     actions={
         "pytorch": (
-            "capture the step as CUDA graphs: torch.compile(mode='reduce-overhead') or torch.cuda.graph",
-            "fuse: torch.compile, foreach or fused optimizers, larger batches",
+            "capture the step as CUDA graphs: torch.cuda.graph, torch.cuda.make_graphed_callables",
+            "fuse and launch as graphs with torch.compile(mode='reduce-overhead')",
+            "use a fused or foreach optimizer, and larger batches",
         ),
         "any": ("launch fewer, larger kernels: fuse, batch, or replay a graph",),
     },
@@ -234,7 +234,8 @@ def _launch_gaps(idle_s: float, kernels: float | None) -> float:
             "profile the host (py-spy, with_stack=True) for what runs between launches: Python"
             " loops, logging,"
             " garbage collection (gc.freeze, gc.disable in the step), locks",
-            "compile the step with torch.compile, or capture it as a CUDA graph",
+            "compile the step with torch.compile",
+            "capture the step as a CUDA graph: torch.cuda.graph",
         ),
         "jax": ("dispatch further ahead: do not read results in the loop, donate buffers, scan over steps",),
         "any": ("let the host prepare the next launches while the device works",),

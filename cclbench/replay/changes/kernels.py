@@ -58,7 +58,10 @@ def kernels(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | Effe
     if amount.statistic in ROOFS:
         if on_host.any():
             raise InputError("the kernels of a CPU are its operators, which have no rows of their own")
-        return ROOFS[amount.statistic].bound(subject, chosen & ~_at_earlier_roofs(subject, setting))
+        chosen &= ~_at_earlier_roofs(subject, setting)
+        if not chosen.any():
+            return "another setting bounds all of them"
+        return ROOFS[amount.statistic].bound(subject, chosen)
     if amount.factor is None:
         if on_host.any() and amount.statistic == "fastest":
             raise InputError("the kernels of a CPU are its operators, whose speed is not told")

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which actions fit a run: what each presupposes, by what its text names, and what the run says of that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from cclbench.analyzers.products import OF_GENERATION, OF_PRECISION, WITHOUT_TENSOR_CORES
+
+if TYPE_CHECKING:
+    from cclbench.findings.case import Case
+
+_WIDE: Final = ("fp64", "fp32", "tf32")
+"""Precisions than which 16 bits are faster."""
+_BEFORE_BF16: Final = frozenset(("sm50", "sm60", "sm61", "sm70", "sm72", "sm75"))
+"""Generations of NVIDIA's devices without bf16, TF32 and fp8."""
+_ENOUGH: Final = 0.05
+"""Share of the products' time, or of compute, from which on something is worth advice, or done already."""
+
+
+def _has(case: Case, word: str) -> bool | None:
+    """Whether the device has that type: by the catalog, else by the newest of its kernels."""
+    device = case.machine.accelerator.value
+    if device is not None:
+        return device.peak_flops_per_s.get(word) is not None
+    generations = _times(case, OF_GENERATION)
+    return False if generations and set(generations) <= _BEFORE_BF16 and word != "fp16" else None
+
+
+def sixteen_bits(case: Case, word: str) -> bool | None:
+    """Whether products could be of that type and are not: the device has it, and some are wider."""
+    if _has(case, word) is False:
+        return False
+    by_precision = _times(case, OF_PRECISION)
+    total = sum(by_precision.values())
+    if not total:
+        return None
+    return sum(by_precision.get(one, 0.0) for one in _WIDE) >= _ENOUGH * total
+
+
+def has_fp8(case: Case) -> bool | None:
+    """Whether the device has fp8."""
+    return _has(case, "fp8")
+
+
+def tf32(case: Case) -> bool | None:
+    """Whether products of fp32 could run on tensor cores and do not: PyTorch has the switch for NVIDIA's."""
+    device = case.machine.accelerator.value
+    if _has(case, "tf32") is False or (device is not None and device.vendor != "nvidia"):
+        return False
+    if not _times(case, OF_PRECISION):
+        return None
+    return case.number("compute.product_time", category=WITHOUT_TENSOR_CORES, stat="fp32") is not None
+
+
+def eager(case: Case) -> bool | None:
+    """Whether no compiler made the kernels."""
+    share = case.number("compute.compiled_share")
+    return None if share is None else share < _ENOUGH
+
+
+def pageable(case: Case) -> bool | None:
+    """Whether copies between host and device, of which none is known to be of pinned memory, are exposed."""
+    labels = _copies(case)
+    hosted = [one for one in labels if one.startswith(("h2d", "d2h"))]
+    return any("pinned" not in one for one in hosted) if labels else None
+
+
+def with_host(case: Case) -> bool | None:
+    """Whether copies between host and device are exposed."""
+    labels = _copies(case)
+    return any(one.startswith(("h2d", "d2h")) for one in labels) if labels else None
+
+
+def within_device(case: Case) -> bool | None:
+    """Whether copies within the device are exposed."""
+    labels = _copies(case)
+    return any(one.startswith("d2d") for one in labels) if labels else None
+
+
+def nvidia(case: Case) -> bool | None:
+    """Whether the device is NVIDIA's."""
+    vendors = {rank.facts.vendor for rank in case.record.ranks} - {None}
+    device = case.machine.accelerator.value
+    known = vendors | ({device.vendor} if device is not None else set())
+    return "nvidia" in known if known else None
+
+
+def training(case: Case) -> bool | None:
+    """Whether steps train: a serving engine's prefill and decode do not."""
+    rows, _ = case.results.parts("time.phase", most=1 << 10)
+    phases = {row.category for row in rows if row.category and row.number}
+    if phases & {"backward", "optimizer"}:
+        return True
+    return False if phases & {"prefill", "decode", "mixed"} else None
+
+
+Fact = Callable[["Case"], "bool | None"]
+
+PRESUPPOSED: Final[Mapping[str, Fact]] = MappingProxyType(
+    {
+        r"\bbf16\b": lambda case: sixteen_bits(case, "bf16"),
+        r"\bfp16\b": lambda case: sixteen_bits(case, "fp16"),
+        r"\bfp8\b": has_fp8,
+        r"(?i)tf32": tf32,
+        r"torch\.compile": eager,
+        r"\bpin(?:_memory)?\b|\bpinned\b": pageable,
+        r"within the device": within_device,
+        r"between it and the host": with_host,
+        r"NCCL_|NVLink|CUDA_|torch\.backends\.cuda": nvidia,
+        r"DDP|FSDP|optimizer|loss": training,
+    }
+)
+"""What an action whose text has the pattern presupposes: None of a fact is not known, and refutes nothing."""
+
+
+def fitting(actions: Iterable[str], case: Case) -> list[str]:
+    """The actions of which the run refutes nothing that they presuppose."""
+    refuted = [pattern for pattern, fact in PRESUPPOSED.items() if fact(case) is False]
+    return [text for text in actions if not any(re.search(pattern, text) for pattern in refuted)]
+
+
+def _times(case: Case, category: str) -> dict[str, float]:
+    """Seconds of products by what their names tell: each precision, or each generation."""
+    rows, _ = case.results.parts("compute.product_time", most=1 << 10)
+    return {row.stat: row.number for row in rows if row.stat and row.category == category}
+
+
+def _copies(case: Case) -> list[str]:
+    """Labels of the copies that are exposed: `h2d pageable`, `d2d`, `memset`."""
+    rows, _ = case.results.parts("time.exposed_copy", most=1 << 10)
+    return [row.category for row in rows if row.category and row.number and row.category != "memset"]

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Against the machine: kernels that do less than the catalog's device can."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from cclbench.analyzers.products import MISALIGNED, WITHOUT_TENSOR_CORES
+from cclbench.findings.case import Case
+from cclbench.findings.finding import Found, finding
+from cclbench.text import shortened
+from cclbench.units import humanise
+
+_TIME: Final = "compute.product_time"
+_REACHED: Final = "compute.roofline_efficiency"
+_ABOVE: Final = "compute.above_roofline"
+_NAME: Final = 60
+"""Characters of a kernel's name in a claim."""
+_LOW: Final = 0.6
+"""Efficiency of matrix products below which they are slow."""
+_FAR: Final = 0.5
+"""Share of the roofline below which a family of kernels is far from it."""
+_OTHER_FAMILIES: Final = ("convolution", "normalization", "reduction", "embedding", "moe")
+_OPERATORS: Final = """SELECT name, shapes, count(*) AS calls, sum(device_ns) AS ns FROM operators
+WHERE kernels > 0 GROUP BY ALL ORDER BY ns DESC LIMIT 20"""
+_KERNELS: Final = """SELECT rank, name, count(*) AS kernels, sum(dur_ns) AS ns FROM events
+WHERE kind = 'kernel' AND category IN ('gemm', 'convolution') GROUP BY ALL ORDER BY ns DESC LIMIT 20"""
+_GAIN: Final = (
+    "what their FLOPs and bytes allow on the catalog's device, between its data sheet and what is reached in"
+    " practice; kernels whose FLOPs and bytes are not known stay"
+)
+
+
+@finding(
+    "no_tensor_cores",
+    title="products of single precision run without tensor cores",
+    rule=f"{_TIME} {WITHOUT_TENSOR_CORES} in fp32, on a device with tensor cores for TF32 or 16-bit types",
+    gain="products of fp32 take what they would on tensor cores, between TF32 and a 16-bit type; not known"
+    " where operators' shapes are not recorded",
+    actions={
+        "pytorch": (
+            "if precision allows, let products of fp32 use TF32:"
+            " torch.set_float32_matmul_precision('high') and torch.backends.cudnn.allow_tf32",
+            "train and infer under torch.autocast in bf16",
+            "train under torch.autocast in fp16 with a gradient scaler",
+        ),
+        "jax": (
+            "if precision allows, jax.default_matmul_precision('tensorfloat32')",
+            "compute in bf16: cast parameters and inputs before the products",
+        ),
+        "any": ("if precision allows, compute products in TF32", "compute products in bf16 or fp16"),
+    },
+)
+def no_tensor_cores(case: Case) -> Iterator[Found]:
+    lost = case.ranks(_TIME, category=WITHOUT_TENSOR_CORES, stat="fp32")
+    if not any(lost.values()):
+        return
+    device = case.machine.accelerator.value
+    faster = [] if device is None else [w for w in ("tf32", "bf16", "fp16") if device.peak_flops_per_s.get(w)]
+    if device is not None and not faster:
+        return
+    row = case.row(_TIME, category=WITHOUT_TENSOR_CORES, stat="fp32")
+    kernel = shortened((row.reason or "").partition(";")[0], _NAME) if row is not None else ""
+    peaks = ""
+    if device is not None and (now := device.peak_flops_per_s.get("fp32")):
+        rates = [
+            f"{humanise(device.peak_flops_per_s[word] or 0.0, 'FLOP/s')} in {word}" for word in faster[:2]
+        ]
+        peaks = f" {device.id} does {humanise(now, 'FLOP/s')} so, {' and '.join(rates)} on tensor cores."
+    yield case.found(
+        "no_tensor_cores",
+        f"Products in fp32 without tensor cores take {humanise(max(lost.values()), 's')} of a step"
+        f" ({kernel}).{peaks}",
+        lost=lost,
+        whatif=["kernels.time=tensor_cores"],
+        confidence="medium",
+        because="by the kernels' names; whether results may be less exact is not in the trace",
+        evidence=case.evidence(
+            (_TIME, {"category": WITHOUT_TENSOR_CORES, "stat": "fp32"}), _TIME, "compute.gemm_efficiency"
+        ),
+        query=_KERNELS,
+    )
+
+
+@finding(
+    "misaligned_products",
+    title="products load their operands element by element",
+    rule=f"{_TIME} {MISALIGNED}: kernels on tensor cores whose operands are aligned to one or two elements",
+    gain=_GAIN,
+    actions={
+        "any": (
+            "pad sizes and leading dimensions to multiples of 16 bytes, better 128: 8 elements of 16 bits,"
+            " 4 of 32",
+            "look at `cclbench ops SOURCE --by shape` for odd sizes: vocabulary, features, experts",
+        ),
+    },
+)
+def misaligned_products(case: Case) -> Iterator[Found]:
+    lost: dict[int, float] = {}
+    rows, _ = case.results.parts(_TIME, most=1 << 10)
+    precisions = [row.stat for row in rows if row.category == MISALIGNED and row.stat]
+    for precision in precisions:
+        for rank, seconds in case.ranks(_TIME, category=MISALIGNED, stat=precision).items():
+            lost[rank] = lost.get(rank, 0.0) + seconds
+    if any(lost.values()):
+        yield case.found(
+            "misaligned_products",
+            "Products whose operands are aligned to one or two elements take"
+            f" {humanise(max(lost.values()), 's')} of a step: their kernels load element by element.",
+            lost=lost,
+            whatif=[r"kernels[name~align(1|2)\b].time=roofline"],
+            confidence="medium",
+            because="by the kernels' names (align1, align2)",
+            evidence=case.evidence(
+                *[(_TIME, {"category": MISALIGNED, "stat": one}) for one in precisions],
+                "compute.gemm_efficiency",
+            ),
+            query=_KERNELS,
+        )
+
+
+def _below(case: Case, name: str, category: str, claim: str) -> Iterator[Found]:
+    """What kernels of a category take beyond their roofline."""
+    lost = case.ranks(_ABOVE, category=category)
+    if not any(lost.values()):
+        return
+    row = case.row(_REACHED, category=category)
+    known = (
+        ""
+        if row is None or row.coverage_time is None
+        else f" of {humanise(row.coverage_time, '1')} of their time"
+    )
+    yield case.found(
+        name,
+        claim,
+        lost=lost,
+        whatif=[f"kernels[{category}].time=roofline"],
+        confidence="medium",
+        because=f"FLOPs and bytes{known} by formula from the recorded sizes; no kernel reaches data sheets",
+        evidence=case.evidence(
+            *(["compute.gemm_efficiency"] if category == "gemm" else []),
+            (_REACHED, {"category": category}),
+            (_ABOVE, {"category": category}),
+            ("compute.category_share", {"category": category}),
+        ),
+        query=_OPERATORS,
+    )
+
+
+@finding(
+    "low_gemm_efficiency",
+    title="matrix products run far below the device's peak",
+    rule="compute.gemm_efficiency below 60 %, compute.roofline_efficiency of matrix products, too",
+    gain=_GAIN,
+    actions={
+        "pytorch": (
+            "look at `cclbench ops SOURCE --by shape --sort gap`: pad odd sizes to multiples of 64"
+            " (vocabulary, heads), batch small products",
+            "torch.compile(mode='max-autotune')",
+            "compute products in bf16",
+            "compute products in fp8",
+        ),
+        "any": ("make sizes multiples of the tile, and products larger: a larger batch, fused projections",),
+    },
+)
+def low_gemm_efficiency(case: Case) -> Iterator[Found]:
+    reached, roof = case.number("compute.gemm_efficiency"), case.number(_REACHED, category="gemm")
+    if reached is not None and 0 < reached < _LOW and (roof is None or roof < _LOW):
+        bound = "" if roof is None else f", {humanise(roof, '1')} of the roofline"
+        claim = f"Matrix products reach {humanise(reached, '1')} of the device's dense peak{bound}."
+        yield from _below(case, "low_gemm_efficiency", "gemm", claim)
+
+
+@finding(
+    "low_attention_efficiency",
+    title="attention kernels run far below the roofline",
+    rule=f"{_REACHED} of attention below 50 %",
+    gain=_GAIN,
+    actions={
+        "pytorch": (
+            "use torch.nn.functional.scaled_dot_product_attention with a fused backend"
+            " (torch.nn.attention.sdpa_kernel), or a FlashAttention built for the device's generation",
+            "look at `cclbench ops SOURCE --by shape`: head dimensions of 64 or 128, packed sequences",
+        ),
+        "any": (
+            "use a fused attention kernel made for the device's generation",
+            "batch or pack short sequences",
+        ),
+    },
+)
+def low_attention_efficiency(case: Case) -> Iterator[Found]:
+    yield from _far(case, "low_attention_efficiency", "attention")
+
+
+@finding(
+    "below_roofline",
+    title="a family of kernels runs far below the roofline",
+    rule=f"{_REACHED} of a category ({', '.join(_OTHER_FAMILIES)}) below 50 %",
+    gain=_GAIN,
+    actions={
+        "pytorch": (
+            "look at `cclbench ops SOURCE --by shape --sort gap` for the shapes that lose most",
+            "fuse small kernels with torch.compile",
+            "convolutions: channels_last and torch.backends.cudnn.benchmark",
+        ),
+        "any": (
+            "look at `cclbench ops SOURCE --by shape --sort gap` for the shapes that lose most",
+            "larger or fused kernels: small ones fill no device",
+        ),
+    },
+)
+def below_roofline(case: Case) -> Iterator[Found]:
+    for category in _OTHER_FAMILIES:
+        yield from _far(case, "below_roofline", category)
+
+
+def _far(case: Case, name: str, category: str) -> Iterator[Found]:
+    roof = case.number(_REACHED, category=category)
+    if roof is not None and 0 < roof < _FAR:
+        claim = f"Kernels of {category} reach {humanise(roof, '1')} of the roofline of their FLOPs and bytes."
+        yield from _below(case, name, category, claim)

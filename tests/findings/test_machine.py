@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels held against the catalog's device, from traces whose gains are worked out by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import cclbench
+from cclbench.findings.finding import Found
+from cclbench.present.headline import busy_with
+from tests.machine_trace import BF16, Op, product, write_trace
+
+SGEMM = "ampere_sgemm_128x128_tn"
+HGEMM = "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_tn"
+TFLOP = 2 * 4096**3 / 1e12
+
+
+def run(folder: Path, *ops: Op, **options: object) -> cclbench.Run:
+    write_trace(folder / "traces", ops, **options)  # type: ignore[arg-type]
+    return cclbench.run(folder / "traces", store=folder / "store")
+
+
+def found(folder: Path, *ops: Op, **options: object) -> dict[str, Found]:
+    return {one.name: one for one in run(folder, *ops, **options).findings}
+
+
+def test_a_device_busy_with_sgemm_is_told_of_tensor_cores(tmp_path: Path) -> None:
+    """8 ms of a step: 0.44 ms at 312 TFLOP/s (bf16); 7.05 ms are arithmetic, 1.10 at 80 % of 156 (TF32)."""
+    one = found(tmp_path, product(4096, SGEMM, 8_000))["no_tensor_cores"]
+    assert one.claim == (
+        "Products in fp32 without tensor cores take 8.00 ms of a step (mostly ampere_sgemm_128x128_tn)."
+        " nvidia-a100-sxm-80gb does 19.5 TFLOP/s so, 156 TFLOP/s in tf32 and 312 TFLOP/s in bf16 on tensor"
+        " cores."
+    )
+    least, most = one.gain_s or (0, 0)
+    assert most == pytest.approx(8e-3 - TFLOP / 312, rel=0.01)
+    assert least == pytest.approx(TFLOP / 19.5 - TFLOP / (0.8 * 156), rel=0.01)
+    assert [("TF32" in text, "bf16" in text) for text in one.try_[:2]] == [(True, False), (False, True)]
+
+
+def test_a_v100_is_told_of_fp16_alone(tmp_path: Path) -> None:
+    one = found(tmp_path, product(4096, "volta_sgemm_128x128_tn", 9_000), device="v100")["no_tensor_cores"]
+    assert "125 TFLOP/s in fp16" in one.claim
+    assert not any("bf16" in text or "TF32" in text for text in one.try_)
+    assert any("fp16" in text for text in one.try_)
+
+
+def test_without_shapes_the_gain_is_not_known(tmp_path: Path) -> None:
+    one = found(tmp_path, Op("aten::mm", SGEMM, 8_000))["no_tensor_cores"]
+    assert (one.gain_s, one.share) == (None, pytest.approx(1.0))
+    assert "no FLOPs of such products are known" in (one.no_gain or "")
+
+
+def test_a_job_in_bf16_is_not_told_to_use_it(tmp_path: Path) -> None:
+    """4096³ at 137 TFLOP/s of 312: 1 ms, of which 0.44 to 0.51 are needed."""
+    names = found(tmp_path, product(4096, HGEMM, 1_000, BF16))
+    assert "no_tensor_cores" not in names
+    one = names["low_gemm_efficiency"]
+    assert one.gain_s == pytest.approx((1e-3 - TFLOP / 271, 1e-3 - TFLOP / 312), rel=0.01)
+    assert not any("bf16" in text or "TF32" in text or "fp8" in text for text in one.try_)
+
+
+def test_attention_far_below_the_roofline(tmp_path: Path) -> None:
+    """32 heads of 128 over 4096 tokens: 4·32·4096²·128 = 275 GFLOP, 0.88 ms at 312 TFLOP/s; it takes 5."""
+    shape = [1, 32, 4096, 128]
+    kernel = "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, cutlass::bfloat16_t>>()"
+    called = "aten::_scaled_dot_product_flash_attention"
+    ops = [Op(called, kernel, 5_000, [shape] * 3, BF16, values=["0.", "False"])]
+    one = found(tmp_path, *ops)["low_attention_efficiency"]
+    assert one.claim.startswith("Kernels of attention reach 17.6 % of the roofline")
+    flops = 4 * shape[1] * shape[2] ** 2 * shape[3]
+    assert (one.gain_s or (0, 0))[1] == pytest.approx(5e-3 - flops / 312e12, rel=0.01)
+    assert any("FlashAttention" in text for text in one.try_)
+
+
+def test_products_that_load_element_by_element(tmp_path: Path) -> None:
+    name = "cutlass_80_tensorop_s1688gemm_128x128_16x4_nt_align{0}"
+    kernel = "void cutlass::Kernel<" + name + ">(" + name + "::Params)"
+    one = found(tmp_path, product(4096, kernel.format(1), 3_000), product(4096, kernel.format(4), 3_000))
+    assert one["misaligned_products"].lost_s == pytest.approx(3e-3)
+    # 137.4 GFLOP at 156 TFLOP/s take 0.88 ms
+    assert (one["misaligned_products"].gain_s or (0, 0))[1] == pytest.approx(3e-3 - TFLOP / 156, rel=0.01)
+
+
+def test_where_nothing_is_found_it_is_said_how_much_is_explained(tmp_path: Path) -> None:
+    """0.5 of 10 ms are a product near the roofline; of what takes the rest nothing is known."""
+    near = product(4096, HGEMM, 500, BF16)
+    made = run(tmp_path, near, Op("mine::op", "my_kernel", 9_500))
+    assert [one for one in made.findings if one.lost_s] == []
+    said = busy_with(made.figures)
+    assert "most of one kernel: my_kernel 95.0 %" in said
+    assert "FLOPs and bytes are known for 5.0 % of their time, which reaches 88.1 % of the roofline;" in said
