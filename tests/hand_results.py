@@ -9,6 +9,7 @@ from typing import Any
 from typed import figures, record
 
 from cclbench.findings.case import Case
+from cclbench.findings.culprits import Culprit
 from cclbench.findings.diagnosis import ranked
 from cclbench.findings.finding import Found
 from cclbench.findings.gains import Gain, Gains
@@ -47,6 +48,10 @@ class WithoutReplay(Gains):
     def without(self, settings: Sequence[str]) -> Gain | str:
         assert settings
         return "written by hand"
+
+    def culprit(self, causes: Sequence[str], rank: int) -> Culprit | None:
+        assert (causes, rank >= 0) != ([], False)
+        return None
 
 
 def listed(*rows: Row, **manifest: Any) -> list[Found]:

@@ -85,6 +85,7 @@ class Case:
         because: str,
         lost: Mapping[int, float] | None = None,
         whatif: Sequence[str] = (),
+        host_causes: Sequence[str] = (),
         no_gain: str | None = None,
         confidence: Confidence = "high",
         ranks: Sequence[int] = (),
@@ -93,6 +94,7 @@ class Case:
     ) -> Found:
         """What a finding yields: `lost` are the seconds of a step that it takes each rank, `whatif` the
         settings whose replay says what the step would gain without it; without such, `no_gain` says why.
+        `host_causes` are those of `time.idle_host_by` that it is about.
         """
         whole = self.step_s
         most = None if lost is None else max(lost.values(), default=0.0)
@@ -101,7 +103,9 @@ class Case:
             claim=claim,
             share=None if most is None or not whole else most / whole,
             lost_s=most,
+            worst_rank=max(lost, key=lambda rank: lost[rank]) if lost else None,
             whatif=list(whatif),
+            host_causes=list(host_causes),
             no_gain=no_gain,
             confidence=confidence,
             because=because,

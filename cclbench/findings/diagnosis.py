@@ -59,7 +59,8 @@ def ranked(results: Results, record: Manifest, gains: Gains, machine: Machine | 
             warnings.warn(f"finding {name!r} failed: {type(error).__name__}: {error}", stacklevel=2)
             continue
         valued = [_valued(item, gains, few_steps=few) for item in own]
-        found += [_completed(one, item, case) for item in valued if _counts(item)]
+        named = [_named(item, gains) for item in valued if _counts(item)]
+        found += [_completed(one, item, case) for item in named]
     by_gain = sorted(found, key=lambda one: (-_weight(one), -(one.lost_s or 0.0), one.name))
     return list(_stacked(by_gain, gains))
 
@@ -77,6 +78,17 @@ def _valued(found: Found, gains: Gains, *, few_steps: bool) -> Found:
         before = "what made ranks late came before the capture's first step, or is not in the trace"
         return msgspec.structs.replace(found, no_gain=f"{why}: {before}")
     return msgspec.structs.replace(found, gain_s=gain.seconds, gain_share=gain.shares[1])
+
+
+def _named(found: Found, gains: Gains) -> Found:
+    """With the calls that it is about, which its claim and its query then name."""
+    if found.worst_rank is None or not found.host_causes:
+        return found
+    calls = gains.culprit(found.host_causes, found.worst_rank)
+    if calls is None:
+        return found
+    claim = f"{found.claim} {calls.sentence()}"
+    return msgspec.structs.replace(found, culprit=calls, claim=claim, query=calls.query())
 
 
 def _stacked(found: Sequence[Found], gains: Gains) -> Iterator[Found]:

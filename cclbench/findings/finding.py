@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from cclbench.findings.culprits import Culprit
 from cclbench.registry import Registry
 
 if TYPE_CHECKING:
@@ -50,6 +51,12 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     confidence: Confidence
     because: str
     """What the confidence rests on."""
+    worst_rank: int | None = None
+    """The rank that loses most; None where single ranks lose nothing."""
+    host_causes: list[str] = []
+    """The causes of `time.idle_host_by` that it is about."""
+    culprit: Culprit | None = None
+    """The calls that are most of these on that rank."""
     ranks: list[int] = []
     """The ranks that cause it; empty where no single ones do."""
     evidence: list[Evidence] = []

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from cclbench.analyzers.metric import NotApplicable
+from cclbench.analyzers.view.rank_view import RankView
 from cclbench.errors import CclbenchError, ChangedRunError, InputError
+from cclbench.findings.culprits import Culprit, culprit
 from cclbench.findings.kept_gains import Gain, KeptGains
 from cclbench.normalize.steps import SOURCES
 from cclbench.record.results import Scope
@@ -34,13 +37,20 @@ class Gains:
         self._kept = KeptGains(run, scope)
 
     @cached_property
-    def _replays(self) -> Sequence[Replay] | str:
-        """The run's two graphs; why there is none, if so."""
+    def _unreplayable(self) -> str | None:
+        """Why a run's rows are not looked at once more, None where they are."""
         if self._run.record.published is not None:
             return "published figures have no trace to replay"
         rows = sum(sum(entry.rows.values()) for entry in self._run.record.ranks)
         if rows > PASSING_ROWS:
             return f"the run has {rows:,} rows, more than are replayed in passing ({PASSING_ROWS:,})"
+        return None
+
+    @cached_property
+    def _replays(self) -> Sequence[Replay] | str:
+        """The run's two graphs; why there is none, if so."""
+        if self._unreplayable:
+            return self._unreplayable
         # a stored run's gains are shown without the replay, which takes longer to load than they to read
         from cclbench.replay.answer import FAITHFUL, Replay
 
@@ -64,6 +74,23 @@ class Gains:
             found = self._replayed(settings)
             self._kept.add(settings, found)
         return found
+
+    def culprit(self, causes: Sequence[str], rank: int) -> Culprit | None:
+        """The calls of a rank that are most of those causes of `time.idle_host_by`; None where none is."""
+        if self._unreplayable:
+            return None
+        return self._kept.culprit([str(rank), *causes], lambda: self._culprit(causes, rank))
+
+    def _culprit(self, causes: Sequence[str], rank: int) -> Culprit | None:
+        scope, tables = self._scope, self._run.rank(rank)
+        view = RankView(tables, rank=rank, window=scope.windows[0])
+        try:
+            if scope.steps and not {*view.windows.steps} <= {*scope.steps}:
+                steps = (scope.steps[0], scope.steps[-1])
+                view = RankView(tables, rank=rank, window=scope.windows[0], steps=steps)
+            return culprit(view, causes)
+        except NotApplicable:
+            return None
 
     def keep(self) -> None:
         """Keep beside the run what was replayed."""

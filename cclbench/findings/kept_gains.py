@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 import cclbench
+from cclbench.findings.culprits import Culprit
 from cclbench.hardware.catalog import users_own
 from cclbench.record.files import UNFINISHED
 from cclbench.record.results import Scope
@@ -30,10 +31,11 @@ class Gain(NamedTuple):
 
 
 class _Kept(msgspec.Struct):
-    """Gains, or why there is none, by their settings; equal words in `by` promise equal gains."""
+    """Gains, or why there is none, and culprits by settings; equal words in `by` promise equal ones."""
 
     by: str
     gains: dict[str, Gain | str] = {}
+    culprits: dict[str, Culprit | None] = {}
 
 
 class KeptGains:
@@ -56,6 +58,14 @@ class KeptGains:
         """Keep what those settings gain, as soon as `save` is called."""
         self._kept.gains["\n".join(settings)] = gain
         self._added = True
+
+    def culprit(self, settings: Sequence[str], find: Callable[[], Culprit | None]) -> Culprit | None:
+        """The calls that those settings are about, found by `find` where it is not known."""
+        key = "\n".join(settings)
+        if key not in self._kept.culprits:
+            self._kept.culprits[key] = find()
+            self._added = True
+        return self._kept.culprits[key]
 
     def save(self) -> None:
         """Write what was added; a folder that cannot be written keeps none, which costs time only."""

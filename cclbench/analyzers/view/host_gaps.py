@@ -179,9 +179,9 @@ def _rows_by_thread(rank: RankView, threads: Int64) -> dict[int, _ThreadRows]:
     for batch in rank.tables.events(kinds, ("side", "track", "kind", "name", "start_ns", "dur_ns")):
         starts, ends = spans(batch)
         _add(parts, batch["track"].to_numpy(), starts, ends, _causes_of(batch))
-    for thread, starts, ends in _blocking_copies(rank):
+    for thread, starts, ends in blocking_copies(rank):
         _add(parts, thread, starts, ends, {"waits": np.ones(len(starts), np.bool_)})
-    for thread, starts, ends in _cold_calls(rank):
+    for thread, starts, ends in first_calls(rank):
         _add(parts, thread, starts, ends, {"cold_start": np.ones(len(starts), np.bool_)})
     return {
         thread: _ThreadRows(of.pop("waits").whole(), {name: pieces.whole() for name, pieces in of.items()})
@@ -223,7 +223,7 @@ def _causes_of(batch: pa.RecordBatch) -> dict[str, Mask]:
     }
 
 
-def _blocking_copies(rank: RankView) -> Iterator[tuple[Int64, Int64, Int64]]:
+def blocking_copies(rank: RankView) -> Iterator[tuple[Int64, Int64, Int64]]:
     """Thread, begin and end of calls that wait for the copy that they launch."""
     calls = rank.launch_calls
     at_once = disk_array(len(calls), np.int8)
@@ -247,7 +247,7 @@ def _blocking_copies(rank: RankView) -> Iterator[tuple[Int64, Int64, Int64]]:
         release(calls, at_once)
 
 
-def _cold_calls(rank: RankView) -> Iterator[tuple[Int64, Int64, Int64]]:
+def first_calls(rank: RankView) -> Iterator[tuple[Int64, Int64, Int64]]:
     """Thread, begin and end of calls that take long because they are the first."""
     calls = rank.launch_calls
     kernel = disk_array(len(calls) + 1, np.int32, -1)

@@ -76,6 +76,7 @@ def before_capture(case: Case) -> Iterator[Found]:
             f"The device does nothing of the capture for {humanise(lost[most], 's')}: what follows waits for"
             " work that was launched before the capture began.",
             lost=lost,
+            host_causes=["capture"],
             no_gain="what the device did meanwhile was launched before the capture",
             because="the host is in a wait that began before anything of the capture was launched, or the"
             " first row of a stream begins long after its launch",

@@ -73,6 +73,7 @@ def data_loading(case: Case) -> Iterator[Found]:
             f"The device waits for the data loader or a checkpoint: {_of_step(case, lost)}.",
             lost=lost,
             whatif=["host[loader].time=0"],
+            host_causes=["loader"],
             because="the thread that launches is in a loader's or checkpoint's range during the gaps",
             evidence=case.evidence("time.idle_host", *_by("loader"), "data.stall"),
             query=_GAPS.format(kinds="'annotation', 'op'", more=" AND name ILIKE '%load%'"),
@@ -101,6 +102,7 @@ def device_allocation(case: Case) -> Iterator[Found]:
             f"The device waits while the host allocates or frees its memory: {_of_step(case, lost)}.",
             lost=lost,
             whatif=["host[allocation].time=0"],
+            host_causes=["allocation"],
             because=_EXACT,
             evidence=case.evidence("time.idle_host", *_by("allocation"), "memory.peak_reserved"),
             query=_GAPS.format(
@@ -132,6 +134,7 @@ def cold_start(case: Case) -> Iterator[Found]:
             f"First calls load code or create a context: {_of_step(case, lost)}. Later steps do not have it.",
             lost=lost,
             whatif=["host[cold_start].time=0"],
+            host_causes=["cold_start"],
             because="calls that take 50 times the usual one, and are the first of their function and kernel"
             " or all lie before the second step",
             evidence=case.evidence("time.idle_host", *_by("cold_start")),
@@ -163,6 +166,7 @@ def synchronization(case: Case) -> Iterator[Found]:
             f" {_of_step(case, lost)}.",
             lost=lost,
             whatif=["host[sync].time=0"],
+            host_causes=["sync"],
             because=_EXACT,
             evidence=case.evidence("time.idle_host", *_by("sync"), "launch.delay"),
             query=_GAPS.format(kinds="'sync'", more=""),
@@ -198,6 +202,7 @@ def short_kernels(case: Case) -> Iterator[Found]:
             f" half of them below {humanise(middle, 's')}): {_of_step(case, lost)}.",
             lost=lost,
             whatif=["host[launch+operators].time=0"],
+            host_causes=["launch", "operators"],
             because=_EXACT,
             evidence=case.evidence(
                 *_by("launch", "operators"),
@@ -259,6 +264,7 @@ def host_bound(case: Case) -> Iterator[Found]:
             f"The device waits for its host: {_of_step(case, lost)}{of}.",
             lost=lost,
             whatif=[f"host[{'+'.join(causes)}].time=0"],
+            host_causes=causes,
             because=_EXACT,
             evidence=case.evidence("time.idle_host", *_by(*causes), "launch.delay", "launch.queue_length"),
             query=_ELSEWHERE,

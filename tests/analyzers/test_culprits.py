@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which calls hold the host, of gaps worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hand_made import a_rank, compute, event, window
+
+from cclbench.analyzers.view.rank_view import RankView
+from cclbench.findings.culprits import Culprit, culprit
+
+US = 1_000
+THREAD, OTHER = 1, 2
+
+
+def host(kind: str, start: int, end: int, name: str, track: int = THREAD, **columns: Any) -> dict[str, Any]:
+    return event(kind, start * US, end * US, name=name, track=track, side="host", **columns)
+
+
+def steps(*rows: dict[str, Any], count: int = 4) -> RankView:
+    """Steps of 300 µs: a kernel in 0 to 100, and one in 200 to 300, whose launch begins at 180."""
+    events = list(rows)
+    for step in range(count):
+        at, first = step * 300, 2 * step
+        events += [
+            compute(at * US, (at + 100) * US, correlation=first),
+            compute((at + 200) * US, (at + 300) * US, correlation=first + 1),
+        ]
+        events += [
+            host("launch", at - 10, at - 5, "cudaLaunchKernel", correlation=first),
+            host("launch", at + 180, at + 190, "cudaLaunchKernel", correlation=first + 1),
+        ]
+    return a_rank(
+        events, [window(step * 300 * US, (step + 1) * 300 * US, step=step) for step in range(count)]
+    )
+
+
+def found(rank: RankView, *causes: str) -> Culprit:
+    calls = culprit(rank, causes)
+    assert calls is not None
+    return calls
+
+
+def test_a_wait_is_named_by_operator_and_line_outside_of_libraries() -> None:
+    rank = steps(
+        host("python", 20, 170, "train.py(88): step"),
+        host("python", 25, 160, "/usr/lib/python3.11/site-packages/torch/_tensor.py(9): item"),
+        host("python", 26, 155, "nn.Module: Head_0"),
+        host("op", 30, 150, "aten::item"),
+        host("op", 31, 148, "aten::_local_scalar_dense"),
+        host("sync", 40, 110, "cudaStreamSynchronize"),
+        host("sync", 250, 260, "cudaEventSynchronize"),
+    )
+    calls = found(rank, "sync")
+    assert calls == Culprit(
+        name="cudaStreamSynchronize",
+        kind="sync",
+        rank=rank.rank,
+        operator="aten::_local_scalar_dense",
+        module="Head_0",
+        line="train.py:88",
+        count=1,
+        total_s=70e-6,
+        longest_s=70e-6,
+        share=1.0,
+        steps=1,
+        of_steps=4,
+    )
+    assert calls.sentence() == (
+        "All of it: one cudaStreamSynchronize of 70.0 µs under aten::_local_scalar_dense at train.py:88,"
+        " in 1 of 4 steps."
+    )
+
+
+@pytest.mark.parametrize(
+    ("where", "when"),
+    [
+        ((0, 1, 2, 3), ", in every step"),
+        ((1, 3, 5), ", every 2 steps since step 1"),
+        ((2, 3, 5), ", in 3 of 6 steps since step 2"),
+        ((0, 4), ", in 2 of 6 steps"),
+    ],
+)
+def test_steps_and_their_period(where: tuple[int, ...], when: str) -> None:
+    waits = [host("sync", 300 * n + 40, 300 * n + 110, "cudaDeviceSynchronize") for n in where]
+    calls = found(steps(*waits, count=4 if len(where) == 4 else 6), "sync")
+    assert calls.sentence().endswith(f"{len(where)} × cudaDeviceSynchronize of up to 70.0 µs{when}.")
+
+
+def test_a_row_counts_with_what_no_row_within_it_covers() -> None:
+    """Of the gap of 80 µs before the launch `aten::cat` covers 50, of which `aten::copy_` has 40."""
+    rank = steps(host("op", 120, 170, "aten::cat"), host("op", 125, 165, "aten::copy_"), count=1)
+    calls = found(rank, "operators")
+    assert (calls.name, calls.operator, calls.share) == ("aten::copy_", "aten::cat", 0.8)
+
+
+def test_where_no_place_takes_much_those_of_a_name_are_one() -> None:
+    """Ten copies under ten operators take 5 µs each: no place of them, but the call."""
+    rows = [
+        row
+        for n in range(10)
+        for row in (
+            host("op", 102 + 7 * n, 108 + 7 * n, f"op{n}"),
+            host("op", 102 + 7 * n, 107 + 7 * n, "aten::copy_"),
+        )
+    ]
+    calls = found(steps(*rows, count=1), "operators")
+    assert (calls.name, calls.operator, calls.line, calls.count) == ("aten::copy_", None, None, 10)
+    assert calls.share == pytest.approx(50 / 60)
+
+
+def test_rows_of_a_thread_that_launches_nothing_hold_nothing() -> None:
+    rank = steps(host("python", 100, 180, "queue.py(1): get", OTHER), count=1)
+    assert culprit(rank, ["python"]) is None
+    assert culprit(rank, ["unrecorded"]) is None
+
+
+def test_names_are_quoted_in_sql() -> None:
+    rank = steps(host("op", 100, 180, "it's"), count=1)
+    assert "name = 'it''s'" in found(rank, "operators").query()
