@@ -59,6 +59,7 @@ def diagnose(
     from cclbench.findings.diagnosis import Limit, diagnosis
     from cclbench.present.terminal.findings import COLUMNS, page
     from cclbench.present.terminal.output import emit, progress
+    from cclbench.present.terminal.run import document_head
 
     asked = [Limit.of(text) for text in limits]
     with progress(verbosity) as bars:
@@ -66,7 +67,11 @@ def diagnose(
     found = diagnosis(computed)
     emit(
         form,
-        document=found.document(top),
+        document={
+            **document_head(computed.record, computed.figures, computed.window, schema="findings.v1"),
+            **({"unknown": found.unknown} if found.unknown else {}),
+            "findings": found.rows(top),
+        },
         rows=found.rows(top),
         columns=COLUMNS,
         table=lambda: page(found, top),

@@ -137,11 +137,6 @@ class Diagnosis:
     unknown: str | None = None
     """Why nothing can be said of the run's step; None where its time is known."""
 
-    def document(self, top: int | None = None) -> dict[str, Any]:
-        """The diagnosis.v1 document, of the first `top` findings."""
-        told = {"unknown": self.unknown} if self.unknown else {}
-        return {"schema": "diagnosis.v1", "run": self.run, **told, "findings": self.rows(top)}
-
     def rows(self, top: int | None = None) -> list[dict[str, Any]]:
         """The first `top` findings as plain data."""
         return [msgspec.to_builtins(one) for one in self.findings[:top]]

@@ -23,7 +23,8 @@ def test_findings_are_listed_with_evidence_and_queries(call: Call, trace: Path) 
 
 def test_as_json_and_rows(call: Call, trace: Path) -> None:
     document = json.loads(call("diagnose", trace, "--json").out)
-    assert document["schema"] == "diagnosis.v1"
+    assert document["schema"] == "findings.v1"
+    assert document["run"] == json.loads(call("run", trace, "--json").out)["run"]
     assert [one["name"] for one in document["findings"]][:2] == ["no_tensor_cores", "host_bound"]
     only = json.loads(call("diagnose", trace, "--top", "1", "--json").out)
     assert only["findings"] == document["findings"][:1]
@@ -34,8 +35,9 @@ def test_as_json_and_rows(call: Call, trace: Path) -> None:
 
 def test_a_query_runs(call: Call, trace: Path) -> None:
     document = json.loads(call("diagnose", trace, "--json").out)
-    query = document["findings"][0]["query"]
-    assert json.loads(call("sql", document["run"], query, "--json").out)["rows"]
+    for found in document["findings"]:
+        if found["query"] is not None:
+            assert json.loads(call("sql", document["run"]["id"], found["query"], "--json").out)["rows"]
 
 
 @pytest.mark.parametrize(

@@ -87,9 +87,7 @@ def test_a_diagnosis_as_data() -> None:
     rows = [*by_rank("time.step", 1.0), *by_rank("time.idle_host_by", 0.3, category="python")]
     rows += [row("memory.fragmentation", 0.5)]
     whole = Diagnosis("tiny", list(found(*rows).values()))
-    document = whole.document(1)
-    assert (document["schema"], document["run"], len(document["findings"])) == ("diagnosis.v1", "tiny", 1)
-    first = document["findings"][0]
+    (first,) = whole.rows(1)
     assert first["name"] == "host_bound"
     assert (first["lost_s"], first["gain_s"], first["no_gain"]) == (0.3, None, "written by hand")
     assert first["whatif"] == ["host[python+unrecorded+operators+launch].time=0"]

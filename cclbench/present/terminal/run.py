@@ -50,7 +50,7 @@ def show(run: Run, form: str, verbosity: int, *, per_rank: bool, whole: bool) ->
     short = whole and verbosity not in (QUIET, VERBOSE)
     emit(
         form,
-        document={**_head(run.record, run.figures, run.window), "results": rows},
+        document={**document_head(run.record, run.figures, run.window), "results": rows},
         rows=rows,
         columns=RESULTS.names,
         table=lambda: _drawn(run, verbosity, short=short),
@@ -67,12 +67,14 @@ def _drawn(run: Run, verbosity: int, *, short: bool) -> list[RenderableType]:
 
 def document(record: Manifest, results: Results, window: str) -> dict[str, Any]:
     """The result.v1 document (`cclbench/schemas/result.json`)."""
-    return {**_head(record, results, window), "results": builtins(results)}
+    return {**document_head(record, results, window), "results": builtins(results)}
 
 
-def _head(record: Manifest, results: Results, window: str) -> dict[str, Any]:
-    run = msgspec.to_builtins(summary(record, results.scope, window))
-    return {"schema": "result.v1", "run": run}
+def document_head(
+    record: Manifest, results: Results, window: str, *, schema: str = "result.v1"
+) -> dict[str, Any]:
+    """The name of a document's schema, and the run that it is about."""
+    return {"schema": schema, "run": msgspec.to_builtins(summary(record, results.scope, window))}
 
 
 def first_screen(
