@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +14,12 @@ from cclbench import arrow_functions as pc
 from cclbench.analyzers.metric import GROUPS, NotApplicable, Unknown, Value, counts, metric
 from cclbench.analyzers.view.arrivals import matched
 from cclbench.analyzers.view.collectives import UNKNOWN, Label
+from cclbench.analyzers.view.columns import is_category
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, by_label, share
 
+_COMPUTES: Final = 0.05
+"""Share of the compute time from which on a stream computes."""
 _NO_COMMUNICATION = "the rank runs no communication in the window"
 
 
@@ -46,6 +50,33 @@ def efficiency(rank: RankView) -> Iterator[Value]:
     p = rank.parts
     shorter = p.overlapped + np.minimum(p.compute_only, p.exposed_comm)
     yield from share(rank, p.overlapped, shorter, of="compute or no communication", blurred=rank.blurred)
+
+
+@metric(
+    "overlap.same_stream",
+    definition="Share of the time of communication kernels in streams that compute, too: nothing of their"
+    " stream can run beside them. A stream computes that has 5 % of the rank's compute kernels' time and more.",
+    formula="Σ duration of communication kernels on such streams / Σ duration of communication kernels",
+    unit="1",
+    better="lower",
+    inputs=("events", "steps"),
+    not_applicable="the rank runs no communication kernels or no compute in the window",
+)
+def same_stream(rank: RankView) -> Value:
+    rank.needs_accelerator("its threads are no streams")
+    sums: dict[int, list[int]] = {}
+    for batch, _ in rank.begun(("kernel",), "track", "category"):
+        communicates = is_category(batch, "communication")
+        ns, track = batch["dur_ns"].to_numpy(), batch["track"].to_numpy()
+        for own in np.unique(track).tolist():
+            here = sums.setdefault(own, [0, 0])
+            here[0] += int(ns[(track == own) & ~communicates].sum())
+            here[1] += int(ns[(track == own) & communicates].sum())
+    compute, communication = (sum(own[place] for own in sums.values()) for place in (0, 1))
+    if not compute or not communication:
+        raise NotApplicable("the rank runs no communication kernels or no compute in the window")
+    among = sum(transfer for kernels, transfer in sums.values() if kernels >= _COMPUTES * compute)
+    return Value(value=among / communication, weight=communication)
 
 
 @metric(

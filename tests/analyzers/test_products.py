@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.analyzers.hand_made import a_rank, compute, main, reason, values, window
+from tests.analyzers.hand_made import a_rank, comm, compute, main, reason, values, window
 
 ROWS = [
     compute(0, 4_000, name="ampere_sgemm_128x128_tn", category="gemm"),
@@ -41,3 +41,16 @@ def test_what_a_compiler_made() -> None:
     assert main(rank, "compute.compiled_share") == pytest.approx(4 / 20)
     alone = a_rank(ROWS[-1:], [window(0, 20_000)])
     assert reason(alone, "compute.product_time") == "no matrix product or convolution begins in the window"
+
+
+def test_communication_on_streams_that_compute() -> None:
+    """3 of 4 µs of communication are on the stream of 20 µs of compute; another one computes for 0.5 of 20.5."""
+    rows = [
+        compute(0, 20_000, track=7),
+        comm(20_000, 23_000, track=7),
+        compute(23_000, 23_500, track=9),
+        comm(24_000, 25_000, track=9),
+    ]
+    assert main(a_rank(rows, [window(0, 30_000)]), "overlap.same_stream") == pytest.approx(0.75)
+    alone = a_rank(rows[:1], [window(0, 30_000)])
+    assert reason(alone, "overlap.same_stream").startswith("the rank runs no communication kernels")

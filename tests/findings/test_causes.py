@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from hand_results import Row, a_rank, by_rank, found, listed, row
 
+from cclbench.analyzers.view.transfers import WAITING
+
 STEP = by_rank("time.step", 1.0, 1.0)
 
 
@@ -382,3 +384,48 @@ def test_what_moves_most_stays_within_nodes_where_it_can() -> None:
     assert "wrong_tier" not in found(*step, *near, *moved("0-3", 400.0, 0.2), ranks=ranks)
     unknown = [a_rank(rank, facts={"world_size": 4}) for rank in range(4)]
     assert "wrong_tier" not in found(*step, *near, *far, ranks=unknown)
+
+
+def used(
+    bus: float, share: float, *, group: str = "0-15", size: str = "64MiB-256MiB", **more: Any
+) -> list[Row]:
+    keys = {"collective": "all_reduce", "group": group, "category": size}
+    return [row("comm.busbw", bus, **keys), row("comm.bandwidth_utilization", share, **keys, **more)]
+
+
+def test_large_messages_far_below_the_links() -> None:
+    """2 GB/s where the links can 50 take 25 times as long as they need."""
+    ranks = [a_rank(one, facts={"device_count": 8, "world_size": 16}) for one in range(16)]
+    rows = [*by_rank("time.step", *[1.0] * 16), *exposed("all_reduce", "0-15", 0.5)]
+    names = found(*rows, *used(2e9, 0.04), ranks=ranks)
+    assert set(names) == {"slow_network"}
+    one = names["slow_network"]
+    assert one.claim == (
+        "all_reduce of 64MiB-256MiB in group 0-15 moves 2.00 GB/s of the 50.0 GB/s that its links can: looks"
+        " like sockets, or one interface of several."
+    )
+    assert (one.lost_s, one.whatif) == (0.48, ["transfers[all_reduce&group=0-15].time=x0.040000"])
+    # nearer to the rate, smaller messages, or times that hold waiting: nothing is said
+    for other in (used(15e9, 0.3), used(2e9, 0.04, size="4MiB-16MiB"), used(2e9, 0.04, reason=WAITING)):
+        assert "slow_network" not in found(*rows, *other, ranks=ranks)
+    # of two sizes the larger one counts
+    assert "slow_network" not in found(
+        *rows, *used(2e9, 0.04, size="16MiB-64MiB"), *used(40e9, 0.8), ranks=ranks
+    )
+
+
+def test_within_a_node_it_looks_like_host_memory() -> None:
+    ranks = [a_rank(one, facts={"device_count": 8, "world_size": 8}) for one in range(8)]
+    rows = [*by_rank("time.step", *[1.0] * 8), *exposed("all_reduce", "0-7", 0.5)]
+    one = found(*rows, *used(12e9, 0.05, group="0-7"), ranks=ranks)["slow_network"]
+    assert one.claim.endswith("of the 240 GB/s that its links can: looks like PCIe or host memory.")
+
+
+def test_collectives_on_the_stream_that_computes() -> None:
+    rows = [*STEP, *exposed("all_reduce", "0-1", 0.1), row("overlap.same_stream", 0.95)]
+    assert "on a stream that computes" in found(*rows)["exposed_communication"].claim
+    few = [*STEP, *exposed("all_reduce", "0-1", 0.1), row("overlap.same_stream", 0.5)]
+    assert "stream" not in found(*few)["exposed_communication"].claim
+    # XLA's rows are no streams of a programmer's
+    xla = found(*rows, ranks=[a_rank(facts={"producer": "XLA profiler"})])
+    assert "stream" not in xla["exposed_communication"].claim

@@ -31,7 +31,7 @@ TIMES: Final = (
     " unmatched ones beside matched ones, are left out."
 )
 NONE: Final = "there are no collectives in the window, or none of known kind, bytes and group size > 1"
-_WAITING = "from the collective's own duration, which includes waiting for other ranks"
+WAITING: Final = "from the collective's own duration, which includes waiting for other ranks"
 _UNMATCHED = "not matched across their ranks"
 
 _Key = tuple[str | None, str | None, str | None]
@@ -182,7 +182,7 @@ def rates(timed: Timed, moved: Float64, basis: str | None = None) -> Iterator[Va
             category=size,
             weight=used.ns,
             provenance="derived",
-            reason="; ".join(filter(None, [basis, None if matched else _WAITING])) or None,
+            reason="; ".join(filter(None, [basis, None if matched else WAITING])) or None,
             left_out={**({_UNMATCHED: other.rows} if other.rows else {}), **({} if kind else timed.left_out)},
             coverage=coverage,
             detail=_Basis(matched, coverage),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exposed transfers: over a slow link, too small to use one, beside idle compute, or as long as they are."""
+"""Exposed transfers: too small to use a link, beside idle compute, or as long as they are."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from statistics import median
 from typing import Final
 
 from cclbench.findings.case import Case
+from cclbench.findings.causes.links import far_below_links, slow_groups
 from cclbench.findings.finding import Confidence, Found, finding
 from cclbench.findings.groups import describe_groups, shape_of
 from cclbench.units import humanise
 
 _TRANSFER: Final = "time.exposed_transfer"
 _GAIN: Final = "the transfers of those collectives take no time, as if compute hid all of them"
-_SLOW, _SLOW_OF_TWO = 0.75, 0.5
-"""Share of its peers' bandwidth below which a group's links are slow, and of a single peer's."""
 _SMALL_BYTES: Final = 256 * 1024
 _MANY: Final = 8
 """Calls a step from which on several could be one."""
 _LATENCY: Final = 0.5
 """Share of the transfer that is latency from which on messages are small."""
+_ON_STREAM: Final = 0.9
+"""Share of communication on streams that compute from which on it is said."""
 _HIDDEN: Final = 0.1
 """Share of the transfer that runs beside compute below which nothing is overlapped."""
 _CALLS: Final = """SELECT rank, kind, "group", step, in_bytes, start_ns, end_ns - start_ns AS ns, wait_ns
@@ -67,66 +68,6 @@ def _evidence(traffic: _Traffic, *metrics: str) -> list[tuple[str, Mapping[str, 
     if len(traffic.groups) == 1:
         keys["group"] = traffic.groups[0]
     return [(metric, keys) for metric in metrics]
-
-
-@finding(
-    "slow_link",
-    title="one group's links are slower than those of groups like it",
-    rule="comm.busbw of a kind and group below 75 % of the median of other groups of that kind, message size,"
-    " number of ranks and stride; below 50 % where there is one such group",
-    gain="the group's transfers take what they take its peers",
-    actions={
-        "any": (
-            "run nccl-tests between those ranks alone, and look at the NIC's or link's errors, its negotiated"
-            " width and speed, and the PCIe and NUMA place of its ranks",
-            "leave the node out, or place the group within one",
-        ),
-    },
-)
-def slow_link(case: Case) -> Iterator[Found]:
-    for (kind, group), (rate, usual, peers) in _slow_groups(case).items():
-        exposed = case.ranks(_TRANSFER, collective=kind, group=group)
-        lost = {rank: seconds * (1 - rate / usual) for rank, seconds in exposed.items()}
-        yield case.found(
-            "slow_link",
-            f"{kind} in group {group} moves {humanise(rate, 'B/s')} where groups like it move"
-            f" {humanise(usual, 'B/s')} with messages of the same size.",
-            lost=lost,
-            whatif=[f"transfers[{kind}&group={group}].time=x{rate / usual:.3f}"],
-            confidence="high" if peers > 2 else "medium",
-            because="transfers alone are compared, from the last rank's arrival on, with those of"
-            f" {peers} group{'s' * (peers > 1)} like it",
-            evidence=case.evidence(
-                ("comm.busbw", {"collective": kind, "group": group}),
-                (_TRANSFER, {"collective": kind, "group": group}),
-            ),
-            query=_CALLS.format(kind=kind, more=f" AND \"group\" = '{group}'"),
-        )
-
-
-def _slow_groups(case: Case) -> dict[tuple[str, str], tuple[float, float, int]]:
-    """By kind and group that is slow: its bus bandwidth, that of its peers, and how many those are.
-
-    Of message sizes that it shares with peers, the one in the middle of its ratios to them.
-    """
-    rates: dict[tuple[str, tuple[int, ...], str], dict[str, float]] = {}
-    rows, _ = case.results.parts("comm.busbw", most=1 << 20)
-    for row in rows:
-        if row.collective and row.group and row.category and not row.stat and row.provenance != "modelled":
-            rates.setdefault((row.collective, shape_of(row.group), row.category), {})[row.group] = row.number
-    compared: dict[tuple[str, str], list[tuple[float, float, float, int]]] = {}
-    for (kind, _, _), of in rates.items():
-        for group, rate in of.items():
-            others = [other for name, other in of.items() if name != group]
-            if others:
-                usual = median(others)
-                compared.setdefault((kind, group), []).append((rate / usual, rate, usual, len(others)))
-    found: dict[tuple[str, str], tuple[float, float, int]] = {}
-    for key, ratios in compared.items():
-        ratio, rate, usual, peers = sorted(ratios)[len(ratios) // 2]
-        if ratio < (_SLOW if peers > 1 else _SLOW_OF_TWO):
-            found[key] = rate, usual, peers
-    return found
 
 
 @finding(
@@ -187,7 +128,7 @@ def _latency_share(case: Case, traffic: _Traffic, calls: float, transfer_s: floa
 @finding(
     "exposed_communication",
     title="the device transfers and computes nothing",
-    rule=_TRANSFER + " by shape of group, but for slow links and small messages",
+    rule=_TRANSFER + " by shape of group, but for slow links and networks and small messages",
     gain=_GAIN,
     actions={
         "pytorch": (
@@ -200,7 +141,7 @@ def _latency_share(case: Case, traffic: _Traffic, calls: float, transfer_s: floa
     },
 )
 def exposed_communication(case: Case) -> Iterator[Found]:
-    slow = _slow_groups(case)
+    slow = {*slow_groups(case), *far_below_links(case)}
     shapes: dict[tuple[int, ...], list[_Traffic]] = {}
     for traffic in _traffic(case):
         transfer, calls = _amount(case, "comm.transfer", traffic), _amount(case, "comm.count", traffic)
@@ -221,13 +162,14 @@ def exposed_communication(case: Case) -> Iterator[Found]:
         )
         hidden = max(0.0, 1 - alone / transfer) if transfer else 0.0
         beside = "none of it" if hidden < _HIDDEN else f"{hidden:.0%} more".replace("%", " %")
+        where = "; they are on a stream that computes" if _on_compute_stream(case) else ""
         sure: Confidence = "high" if hidden < _HIDDEN else "medium"
         means = [(traffic.kind, _amount(case, _TRANSFER, traffic)) for traffic in listed]
         kinds = ", ".join(f"{kind} {humanise(mean, 's')}" for kind, mean in means[:3] if mean)
         yield case.found(
             "exposed_communication",
             f"Transfers in {describe_groups(listed[0].groups)} take {humanise(largest, 's')} of a step while"
-            f" nothing computes ({kinds} on average); {beside} runs beside compute.",
+            f" nothing computes ({kinds} on average); {beside} runs beside compute{where}.",
             lost=lost,
             whatif=[text for traffic in listed for text in _transfers(traffic, "0")],
             confidence=sure,
@@ -239,11 +181,18 @@ def exposed_communication(case: Case) -> Iterator[Found]:
                     for traffic in listed
                     for one in _evidence(traffic, _TRANSFER, "comm.transfer", "comm.busbw")
                 ],
+                "overlap.same_stream",
                 "comm.bandwidth_utilization",
             ),
             query=_kinds(listed[0]),
         )
     yield from _unmatched(case)
+
+
+def _on_compute_stream(case: Case) -> bool:
+    """Whether nearly all communication kernels are on streams that compute, where programs choose them."""
+    xla = any("XLA" in (rank.facts.producer or "") for rank in case.record.ranks)
+    return not xla and (case.number("overlap.same_stream") or 0.0) >= _ON_STREAM and case.framework() != "jax"
 
 
 def _unmatched(case: Case) -> Iterator[Found]:
@@ -258,6 +207,7 @@ def _unmatched(case: Case) -> Iterator[Found]:
     )
     listed = ", ".join(f"{kind} {humanise(seconds, 's')}" for seconds, kind in kinds[:3] if seconds)
     named = f" ({listed})" if listed else ""
+    named += ", on a stream that computes" if _on_compute_stream(case) else ""
     yield case.found(
         "exposed_communication",
         f"Communication runs for {humanise(max(lost.values()), 's')} of a step while nothing computes{named};"

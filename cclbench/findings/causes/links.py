@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Links held against those of other groups, and against the catalog's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from statistics import median
+from typing import Final, NamedTuple
+
+from cclbench.analyzers.view.transfers import WAITING
+from cclbench.findings.case import Case
+from cclbench.findings.finding import Found, finding
+from cclbench.findings.groups import ranks_of_group, shape_of
+from cclbench.units import humanise
+
+_TRANSFER: Final = "time.exposed_transfer"
+_USED: Final = "comm.bandwidth_utilization"
+_BUS: Final = "comm.busbw"
+_SLOW, _SLOW_OF_TWO = 0.75, 0.5
+"""Share of its peers' bandwidth below which a group's links are slow, and of a single peer's."""
+_CALLS: Final = """SELECT rank, kind, "group", step, in_bytes, start_ns, end_ns - start_ns AS ns, wait_ns
+FROM collectives WHERE kind = '{kind}' AND "group" = '{group}'
+ORDER BY ns - coalesce(wait_ns, 0) DESC LIMIT 20"""
+_FAR: Final = 0.25
+"""Share of the links' rate below which large messages use a path that is not those links."""
+_LARGE: Final = 16
+"""MiB from which on latency is no reason."""
+_MIB: Final = {"MiB": 1, "GiB": 1 << 10, "TiB": 1 << 20}
+_SIZE: Final = re.compile(r"(\d+)([MGT]iB)-")
+
+
+class Use(NamedTuple):
+    """What a group's large messages of a kind move: bus bandwidth, the links' rate, B/s; their size."""
+
+    bus: float
+    rate: float
+    size: str
+
+    @property
+    def share(self) -> float:
+        """Of the links' rate."""
+        return self.bus / self.rate
+
+
+def far_below_links(case: Case) -> dict[tuple[str, str], Use]:
+    """By kind and group, those of which the largest messages use less than `_FAR` of the links' rate.
+
+    Only transfers that are told from waiting count.
+    """
+    rates, _ = case.results.parts(_BUS, most=1 << 20)
+    bus = {
+        (row.collective, row.group, row.category): row.number
+        for row in rates
+        if row.category and not row.stat
+    }
+    largest: dict[tuple[str, str], tuple[int, Use]] = {}
+    rows, _ = case.results.parts(_USED, most=1 << 20)
+    for row in rows:
+        size, key = _mebibytes(row.category), (row.collective, row.group, row.category)
+        if size < _LARGE or not (row.collective and row.group) or not row.number or row.stat:
+            continue
+        if key in bus and WAITING not in (row.reason or ""):
+            use = Use(bus[key], bus[key] / row.number, row.category or "")
+            largest[row.collective, row.group] = max(
+                largest.get((row.collective, row.group), (0, use)), (size, use)
+            )
+    return {key: use for key, (_, use) in largest.items() if use.share < _FAR}
+
+
+def _mebibytes(size: str | None) -> int:
+    """The least size of a range such as `16MiB-64MiB`; 0 below a MiB."""
+    match = _SIZE.match(size or "")
+    return int(match[1]) * _MIB[match[2]] if match else 0
+
+
+@finding(
+    "slow_link",
+    title="one group's links are slower than those of groups like it",
+    rule="comm.busbw of a kind and group below 75 % of the median of other groups of that kind, message size,"
+    " number of ranks and stride; below 50 % where there is one such group",
+    gain="the group's transfers take what they take its peers",
+    actions={
+        "any": (
+            "run nccl-tests between those ranks alone, and look at the NIC's or link's errors, its negotiated"
+            " width and speed, and the PCIe and NUMA place of its ranks",
+            "leave the node out, or place the group within one",
+        ),
+    },
+)
+def slow_link(case: Case) -> Iterator[Found]:
+    for (kind, group), (rate, usual, peers) in slow_groups(case).items():
+        exposed = case.ranks(_TRANSFER, collective=kind, group=group)
+        lost = {rank: seconds * (1 - rate / usual) for rank, seconds in exposed.items()}
+        yield case.found(
+            "slow_link",
+            f"{kind} in group {group} moves {humanise(rate, 'B/s')} where groups like it move"
+            f" {humanise(usual, 'B/s')} with messages of the same size.",
+            lost=lost,
+            whatif=[f"transfers[{kind}&group={group}].time=x{rate / usual:.3f}"],
+            confidence="high" if peers > 2 else "medium",
+            because="transfers alone are compared, from the last rank's arrival on, with those of"
+            f" {peers} group{'s' * (peers > 1)} like it",
+            evidence=case.evidence(
+                ("comm.busbw", {"collective": kind, "group": group}),
+                (_TRANSFER, {"collective": kind, "group": group}),
+            ),
+            query=_CALLS.format(kind=kind, group=group),
+        )
+
+
+def slow_groups(case: Case) -> dict[tuple[str, str], tuple[float, float, int]]:
+    """By kind and group that is slow: its bus bandwidth, that of its peers, and how many those are.
+
+    Of message sizes that it shares with peers, the one in the middle of its ratios to them.
+    """
+    rates: dict[tuple[str, tuple[int, ...], str], dict[str, float]] = {}
+    rows, _ = case.results.parts("comm.busbw", most=1 << 20)
+    for row in rows:
+        if row.collective and row.group and row.category and not row.stat and row.provenance != "modelled":
+            rates.setdefault((row.collective, shape_of(row.group), row.category), {})[row.group] = row.number
+    compared: dict[tuple[str, str], list[tuple[float, float, float, int]]] = {}
+    for (kind, _, _), of in rates.items():
+        for group, rate in of.items():
+            others = [other for name, other in of.items() if name != group]
+            if others:
+                usual = median(others)
+                compared.setdefault((kind, group), []).append((rate / usual, rate, usual, len(others)))
+    found: dict[tuple[str, str], tuple[float, float, int]] = {}
+    for key, ratios in compared.items():
+        ratio, rate, usual, peers = sorted(ratios)[len(ratios) // 2]
+        if ratio < (_SLOW if peers > 1 else _SLOW_OF_TWO):
+            found[key] = rate, usual, peers
+    return found
+
+
+@finding(
+    "slow_network",
+    title="large messages move far less than the links can",
+    rule=f"{_USED} of a kind and group below 25 % with messages of 16 MiB and more, which are matched across"
+    " ranks, and the group is not slow beside others",
+    gain="the group's transfers go at the links' rate of the catalog",
+    actions={
+        "pytorch": (
+            "look at what the library chose: NCCL_DEBUG=INFO says NET/IB or NET/Socket, P2P or SHM; across"
+            " nodes set NCCL_IB_HCA and NCCL_SOCKET_IFNAME, and give containers /dev/infiniband and memlock",
+            "run nccl-tests (rccl-tests) of that size on the same nodes, and look at nvidia-smi topo -m",
+        ),
+        "any": (
+            "look at what the communication library chose: RDMA or sockets across nodes, direct links or host"
+            " memory within one",
+            "run the library's own bandwidth test of that size on the same nodes",
+        ),
+    },
+)
+def slow_network(case: Case) -> Iterator[Found]:
+    beside = slow_groups(case)
+    for (kind, group), use in far_below_links(case).items():
+        if (kind, group) in beside:
+            continue
+        exposed = case.ranks(_TRANSFER, collective=kind, group=group)
+        keys: Mapping[str, str] = {"collective": kind, "group": group}
+        tier = case.machine.tier(ranks_of_group(group) or ()).value if ranks_of_group(group) else None
+        path = {
+            "scale_out": ": looks like sockets, or one interface of several",
+            "scale_up": ": looks like PCIe or host memory",
+        }.get(tier or "", "")
+        yield case.found(
+            "slow_network",
+            f"{kind} of {use.size} in group {group} moves {humanise(use.bus, 'B/s')} of the"
+            f" {humanise(use.rate, 'B/s')} that its links can{path}.",
+            lost={rank: seconds * (1 - use.share) for rank, seconds in exposed.items()},
+            whatif=[f"transfers[{kind}&group={group}].time=x{max(use.share, 1e-6):.6f}"],
+            confidence="medium",
+            because="the transfer alone, from the last rank's arrival on; which links join the ranks is by"
+            " the card, else by the catalog's systems with such nodes",
+            evidence=case.evidence(
+                (_USED, {**keys, "category": use.size}),
+                (_BUS, {**keys, "category": use.size}),
+                (_TRANSFER, keys),
+            ),
+            query=_CALLS.format(kind=kind, group=group),
+        )
