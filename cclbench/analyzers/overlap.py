@@ -55,7 +55,7 @@ def efficiency(rank: RankView) -> Iterator[Value]:
 @metric(
     "overlap.same_stream",
     definition="Share of the time of communication kernels in streams that compute, too: nothing of their"
-    " stream can run beside them. A stream computes that has 5 % of the rank's compute kernels' time and more.",
+    " stream can run beside them. A stream computes that has 5 % of the rank's compute kernels.",
     formula="Σ duration of communication kernels on such streams / Σ duration of communication kernels",
     unit="1",
     better="lower",

@@ -8,9 +8,9 @@ kernels each has the share of the cost that it has of their time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,8 @@ import pyarrow as pa
 from cclbench.classify.arithmetic import arithmetic
 from cclbench.intervals import Int64
 from cclbench.normalize.operators import Ids, ancestors, nearest
-from cclbench.operators.call import NoModel, parse
+from cclbench.operators.call import Call, NoModel, parse
+from cclbench.operators.chains import KINDS, chains, fused_cost
 from cclbench.operators.cost import PRODUCTS, Cost, cost_of, model_of
 from cclbench.record.rank import Rank
 from cclbench.record.run import Run
@@ -42,6 +43,18 @@ class Costs:
     bytes: Float64
     precision: Int64
     precisions: tuple[str, ...]
+    chain: Int64
+    """The kind of chain that the kernel's call is part of, an index into `chains.KINDS`, and the precision of
+    that as one kernel, −1 of none, shape (2, nodes)."""
+    fused: Float64
+    """Of kernels in chains what they have of the chain's cost as one kernel: FLOPs, bytes, and the share of
+    the chain's time, NaN where not known, shape (3, nodes)."""
+
+    def of_chains(self) -> Costs:
+        """The same with what kernels in chains have of their chain's cost as one kernel."""
+        inside = self.chain[0] >= 0
+        flops, size = (np.where(inside, fused, np.nan) for fused in self.fused[:2])
+        return replace(self, flops=flops, bytes=size, precision=self.chain[1])
 
     def arithmetic_ns(self, flops_per_s: dict[str, float]) -> Float64:
         """Time of the arithmetic at those rates by precision; 0 without any, NaN where unknown."""
@@ -65,7 +78,8 @@ class KernelCosts:
         nodes, words = self._graph.nodes, dict[str, int]()
         names = {name: code for code, name in enumerate(self._graph.names)}
         flops, size = (np.full(len(nodes), np.nan) for _ in range(2))
-        precision = np.full(len(nodes), -1, np.int64)
+        precision, chain = np.full(len(nodes), -1, np.int64), np.full((2, len(nodes)), -1, np.int64)
+        fused = np.full((3, len(nodes)), np.nan)
         clocks = clocks_of(self._run)
         for windowed in self._graph.windowed:
             if windowed.on_host:
@@ -77,9 +91,12 @@ class KernelCosts:
                 (nodes.start[own], nodes.end[own], nodes.name[own]), (at, at + found.dur, found.name)
             )
             known = place >= 0
-            for column, values in ((flops, found.flops), (size, found.bytes), (precision, found.precision)):
+            for column, values in (
+                *((flops, found.flops), (size, found.bytes), (precision, found.precision)),
+                *zip((*chain, *fused), (*found.chain, *found.fused), strict=True),
+            ):
                 column[own[known]] = values[place[known]]
-        return Costs(flops, size, precision, (*words,))
+        return Costs(flops, size, precision, (*words,), chain, fused)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,6 +109,16 @@ class _Kernels:
     flops: Float64
     bytes: Float64
     precision: Int64
+    chain: Int64
+    fused: Float64
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call that launched kernels, and what it costs."""
+
+    call: Call
+    cost: Cost | None
 
 
 def _of_rank(tables: Rank, names: dict[str, int], words: dict[str, int]) -> _Kernels:
@@ -118,24 +145,52 @@ def _of_rank(tables: Rank, names: dict[str, int], words: dict[str, int]) -> _Ker
     precision = by_name[np.searchsorted(np.unique(name), name)] if len(name) else name
     calls, call = _calls(tables, operator, name, kernel_names)
     modelled = call >= 0
+    chain, fused = np.full((2, len(call)), -1, np.int64), np.full((3, len(call)), np.nan)
     if modelled.any():
-        taken = np.bincount(call[modelled], dur[modelled], len(calls))
+        taken = np.bincount(call[modelled], dur[modelled], len(calls)).astype(np.float64)
         share = dur[modelled] / np.maximum(taken[call[modelled]], 1)
-        costs = np.array(
-            [(cost.flops, cost.bytes) if cost else (np.nan, np.nan) for cost in calls], np.float64
+        told = [(one.cost.flops, one.cost.bytes) if one.cost else (np.nan, np.nan) for one in calls]
+        costs = np.array(told, np.float64)
+        of_calls = np.array(
+            [_code(one.cost.precision if one.cost else None, words) for one in calls], np.int64
         )
-        of_calls = np.array([_code(cost.precision if cost else None, words) for cost in calls], np.int64)
+        of_chains = _in_chains(calls, taken, words)
+        chain[:, modelled] = of_chains.kind[:, call[modelled]]
+        fused[:, modelled] = of_chains.parts[:, call[modelled]] * share
         stated = ~np.isnan(flops[modelled])
         flops[modelled] = np.where(stated, flops[modelled], costs[call[modelled], 0] * share)
         size[modelled] = np.where(stated, size[modelled], costs[call[modelled], 1] * share)
         precision[modelled] = np.where(stated, precision[modelled], of_calls[call[modelled]])
-    return _Kernels(start, dur, name, flops, size, precision)
+    return _Kernels(start, dur, name, flops, size, precision, chain, fused)
 
 
-def _calls(
-    tables: Rank, operator: Int64, name: Int64, names: Sequence[str]
-) -> tuple[list[Cost | None], Int64]:
-    """The cost of each call that launched kernels, None without a model; and the call of each kernel, −1."""
+class _Chains(NamedTuple):
+    """Of calls in chains the kind and the precision as one kernel, shape (2, calls), −1 of others; FLOPs,
+    bytes and share of the chain's time, shape (3, calls)."""
+
+    kind: Int64
+    parts: Float64
+
+
+def _in_chains(calls: Sequence[_Call], taken: Float64, words: dict[str, int]) -> _Chains:
+    """The chains among calls that take so long, ns."""
+    found = _Chains(np.full((2, len(calls)), -1, np.int64), np.full((3, len(calls)), np.nan))
+    kinds = [*KINDS]
+    for chain in chains([one.call.name for one in calls]):
+        own = np.array(chain.calls, np.int64)
+        found.kind[0, own] = kinds.index(chain.kind)
+        try:
+            cost = fused_cost(chain.kind, [calls[at].call for at in chain.calls])
+        except NoModel:
+            continue
+        share = taken[own] / max(float(taken[own].sum()), 1.0)
+        found.kind[1, own] = _code(cost.precision, words)
+        found.parts[:, own] = np.array([[cost.flops], [cost.bytes], [1]], np.float64) * share
+    return found
+
+
+def _calls(tables: Rank, operator: Int64, name: Int64, names: Sequence[str]) -> tuple[list[_Call], Int64]:
+    """The calls that launched kernels, in the order of threads; and the call of each kernel, −1."""
     table = tables.operators(["operator", "parent", *_TEXTS])
     ids = Ids(table["operator"].to_numpy())
     parents = ids.index_of(table["parent"].fill_null(_NONE).to_numpy())
@@ -146,6 +201,7 @@ def _calls(
     is_product = np.array([*(one is not None and one.family in PRODUCTS for one in models), False], np.bool_)
     inside = ancestors(parents, is_product[code["name"]])
     owner = nearest(parents, has_model[code["name"]] & ~inside).astype(np.int64)
+    owner = np.where(owner >= 0, owner, np.arange(len(owner)))
     launched = ids.index_of(operator)
     call = np.where(launched >= 0, np.append(owner, -1)[launched], -1)
     heads, called = np.unique(call[call >= 0], return_inverse=True)
@@ -158,17 +214,18 @@ def _calls(
     kernels = np.add.reduceat((name[order] + 1) * 0x9E3779B1 % 0x7FFFFFFF, first[:-1])
     alike = codes(kernels, *(code[column][heads] for column in _TEXTS))
     _, example, kind = np.unique(alike, return_index=True, return_inverse=True)
-    costs: list[Cost | None] = []
+    found: list[_Call] = []
     for at in example.tolist():
         own = [
             names[one] for one in dict.fromkeys(name[order[first[at] : first[at + 1]]].tolist()) if one >= 0
         ]
         told = {column: text[column][int(heads[at])].as_py() for column in _TEXTS}
+        one = parse(**told, kernels=(*own,))
         try:
-            costs.append(cost_of(parse(**told, kernels=(*own,))))
+            found.append(_Call(one, cost_of(one)))
         except NoModel:
-            costs.append(None)
-    return [costs[one] for one in kind.tolist()], call
+            found.append(_Call(one, None))
+    return [found[number] for number in kind.tolist()], call
 
 
 def _indices(column: pa.DictionaryArray) -> Int64:

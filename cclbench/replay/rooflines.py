@@ -12,7 +12,7 @@ from cclbench.errors import InputError
 from cclbench.hardware.accelerator import PRACTICAL, Accelerator
 from cclbench.intervals import Mask
 from cclbench.replay.change import Effect, Scale, Subject
-from cclbench.replay.kernel_costs import Float64
+from cclbench.replay.kernel_costs import Costs, Float64
 
 LEAST_KERNEL_NS: Final = 2_000
 """What a kernel that does nothing takes, as profilers measure it: less is not counted on."""
@@ -32,24 +32,49 @@ def without_tensor_cores(subject: Subject, chosen: Mask) -> Mask:
     return np.asarray(chosen & np.array([*plain, False], np.bool_)[subject.graph.nodes.name])
 
 
+def in_chains(subject: Subject, chosen: Mask) -> Mask:
+    """Which of the chosen kernels are part of a chain that one kernel could be, shape (nodes,)."""
+    return np.asarray(chosen & (subject.costs.costs.chain[0] >= 0))
+
+
 def at_roofline(subject: Subject, chosen: Mask) -> Effect:
     """What kernels take that do all that the device can, at the precision that they have.
 
     At least max(FLOPs / peak, bytes / memory bandwidth), at most the same at attainable rates, and never less
     than an empty kernel or more than they take.  `InputError` where no FLOPs or no device are known.
     """
-    device = _device(subject)
-    costs = subject.costs.costs
-    peaks = {word: rate for word in costs.precisions if (rate := device.peak_flops_per_s.get(word))}
-    attained = {word: rate for word in peaks if (rate := device.attainable(word))}
-    memory = float(device.hbm_bytes_per_s or 0)
-    low = np.fmax(costs.arithmetic_ns(peaks), costs.memory_ns(memory))
-    high = np.fmax(costs.arithmetic_ns(attained), costs.memory_ns(PRACTICAL * memory))
+    device, costs = _device(subject), subject.costs.costs
     known = has_roofline(subject, chosen)
     if not known.any():
         raise InputError("no FLOPs and bytes of such kernels are known", hint=_RECORD)
-    return _shortened(
-        subject, known, low, high, f"at the roofline: {_shares(subject, known, chosen)}, on {device.id}"
+    low, high = _bounds(device, costs)
+    note = f"at the roofline: {_shares(subject, known, chosen)}, on {device.id}"
+    return _shortened(subject, known, low, np.maximum(high, LEAST_KERNEL_NS), note)
+
+
+def as_one_kernel(subject: Subject, chosen: Mask) -> Effect | str:
+    """What chains of kernels take as one kernel that reads what goes in and writes what comes out, at the
+    roofline.  `InputError` where no sizes or no device are known."""
+    chained = in_chains(subject, chosen)
+    if not chained.any():
+        return "no chain of calls that one kernel could be is among them"
+    device, costs = _device(subject), subject.costs.costs.of_chains()
+    known = chained & ~np.isnan(costs.bytes)
+    if not known.any():
+        raise InputError("what such chains read and write is not known", hint=_RECORD)
+    low, high = _bounds(device, costs)
+    note = f"chains as one kernel each: {_shares(subject, known, chained)}, on {device.id}"
+    return _shortened(subject, known, low, np.maximum(high, LEAST_KERNEL_NS * costs.fused[2]), note)
+
+
+def _bounds(device: Accelerator, costs: Costs) -> tuple[Float64, Float64]:
+    """The time at the data sheet's rates, and at attainable ones, ns, NaN where bytes are not known."""
+    peaks = {word: rate for word in costs.precisions if (rate := device.peak_flops_per_s.get(word))}
+    attained = {word: rate for word in peaks if (rate := device.attainable(word))}
+    memory = float(device.hbm_bytes_per_s or 0)
+    return (
+        np.fmax(costs.arithmetic_ns(peaks), costs.memory_ns(memory)),
+        np.fmax(costs.arithmetic_ns(attained), costs.memory_ns(PRACTICAL * memory)),
     )
 
 
@@ -77,7 +102,7 @@ def on_tensor_cores(subject: Subject, chosen: Mask) -> Effect | str:
     low = np.maximum(costs.flops / peak * 1e9, costs.memory_ns(memory) / 2)
     attained = float(device.attainable("tf32" if tf32 else half) or 0)
     saved = costs.flops * (1 / float(now) - 1 / attained) * 1e9
-    high = np.maximum(subject.graph.nodes.dur - saved, costs.memory_ns(memory))
+    high = np.maximum(subject.graph.nodes.dur - saved, np.maximum(costs.memory_ns(memory), LEAST_KERNEL_NS))
     types = f"TF32 (high) to {half} (low)" if tf32 else half
     note = f"on tensor cores, {types}, if precision allows: {_shares(subject, known, wanted)}, on {device.id}"
     return _shortened(subject, known, low, high, note)
@@ -95,7 +120,7 @@ def _device(subject: Subject) -> Accelerator:
 def _shortened(subject: Subject, known: Mask, low: Float64, high: Float64, note: str) -> Effect:
     """The known kernels at bounds alone: nothing says how near to either they come."""
     taken = np.maximum(subject.graph.nodes.dur, 1)
-    most = np.where(known, np.minimum(np.maximum(high, LEAST_KERNEL_NS) / taken, 1.0), 1.0)
+    most = np.where(known, np.minimum(high / taken, 1.0), 1.0)
     least = np.where(known, np.minimum(low / taken, most), 1.0)
     return Effect(subject.graph, Scale(np.where(known, np.nan, 1.0), least, most), notes=(note,))
 

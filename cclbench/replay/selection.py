@@ -8,6 +8,7 @@
     transfers[all_reduce&group=0-3|4-7].time=0  collectives of a kind and of groups are free
     copies[h2d].bandwidth=x2                    copies of a direction move twice the bytes a second
     host[sync].time=0                           the host waits for the device nowhere
+    kernels[chain=norm].time=fused              chains of calls are one kernel each
     kernels[name~sgemm].time=roofline           kernels take what the catalog's device allows
 
 A `time` of x2 is twice as long, a `bandwidth` of x2 half as long, whatever the noun.
@@ -24,13 +25,14 @@ import numpy as np
 
 from cclbench.errors import UsageError, near
 from cclbench.intervals import Mask
+from cclbench.operators.chains import KINDS
 from cclbench.replay import nodes as n
 from cclbench.replay.change import SELECTING, Subject, factor_of
 from cclbench.replay.tables import DIRECTIONS
 from cclbench.schema import CATEGORIES, COLLECTIVE_KINDS
 
 Measure = Literal["time", "bandwidth"]
-Statistic = Literal["median", "mean", "fastest", "usual", "roofline", "tensor_cores"]
+Statistic = Literal["median", "mean", "fastest", "usual", "roofline", "tensor_cores", "fused"]
 
 MEASURES: Final[dict[str, tuple[Measure, ...]]] = {
     "kernels": ("time",),
@@ -40,7 +42,7 @@ MEASURES: Final[dict[str, tuple[Measure, ...]]] = {
 }
 """What can be set of each noun."""
 STATISTICS: Final[dict[str, tuple[Statistic, ...]]] = {
-    "kernels": ("median", "mean", "fastest", "roofline", "tensor_cores"),
+    "kernels": ("median", "mean", "fastest", "roofline", "tensor_cores", "fused"),
     "copies": ("median",),
     "transfers": ("median",),
     "host": ("median", "usual"),
@@ -73,6 +75,7 @@ class Selection:
     words: tuple[str, ...] | None = None
     groups: tuple[str, ...] | None = None
     name: re.Pattern[str] | None = None
+    chain: str | None = None
 
     def inside(self, subject: Subject) -> Mask:
         """Nodes of the chosen ranks and steps that lie within windows, shape (nodes,)."""
@@ -101,6 +104,8 @@ class Selection:
         if self.noun == "kernels" and self.words is not None:
             fits = [category in self.words for category in graph.categories]
             chosen &= np.array([*fits, False], np.bool_)[nodes.category]
+        if self.chain is not None:
+            chosen &= subject.costs.costs.chain[0] == [*KINDS].index(self.chain)
         if self.noun == "copies" and self.words is not None:
             chosen &= np.isin(nodes.direction, [DIRECTIONS.index(word) for word in self.words])
         if self.noun == "transfers" and (self.words is not None or self.groups is not None):
@@ -133,6 +138,7 @@ def selection(key: str) -> Selection:
         words=_words(key, noun, where["words"]) if "words" in where else None,
         groups=tuple(where["group"].split("|")) if "group" in where else None,
         name=_pattern(key, where["name"]) if "name" in where else None,
+        chain=_chain(key, where["chain"]) if "chain" in where else None,
     )
 
 
@@ -140,6 +146,8 @@ def _condition(noun: str, text: str) -> tuple[str, str]:
     """The field of a selection that `gemm`, `group=0-3` or `name~sgemm` sets, and to what."""
     if noun == "transfers" and text.startswith("group="):
         return "group", text.removeprefix("group=")
+    if noun == "kernels" and text.startswith("chain="):
+        return "chain", text.removeprefix("chain=")
     if noun != "host" and text.startswith("name~"):
         return "name", text.removeprefix("name~")
     return "words", text
@@ -161,6 +169,12 @@ def words_of(noun: str) -> Sequence[str]:
         "transfers": COLLECTIVE_KINDS,
         "host": n.HOST_CAUSES,
     }[noun]
+
+
+def _chain(key: str, text: str) -> str:
+    if text not in KINDS:
+        raise UsageError(f"{key}: there is no chain {text!r}", hint=near(text, [*KINDS]))
+    return text
 
 
 def _pattern(key: str, text: str) -> re.Pattern[str]:

@@ -44,7 +44,7 @@ def test_what_a_compiler_made() -> None:
 
 
 def test_communication_on_streams_that_compute() -> None:
-    """3 of 4 µs of communication are on the stream of 20 µs of compute; another one computes for 0.5 of 20.5."""
+    """3 of 4 µs of communication are on the stream of 20 µs of compute; another computes for 0.5."""
     rows = [
         compute(0, 20_000, track=7),
         comm(20_000, 23_000, track=7),

@@ -92,3 +92,54 @@ def test_where_nothing_is_found_it_is_said_how_much_is_explained(tmp_path: Path)
     said = busy_with(made.figures)
     assert "most of one kernel: my_kernel 95.0 %" in said
     assert "FLOPs and bytes are known for 5.0 % of their time, which reaches 88.1 % of the roofline;" in said
+
+
+def norm(us: float) -> list[Op]:
+    """An RMSNorm of 4096 x 8192 in fp32, 134.2 MB, in six kernels that move it."""
+    whole, column = [4096, 8192], [4096, 1]
+    shapes = [[whole], [whole], [column], [column], [whole, column], [whole, [8192]]]
+    names = ("pow", "mean", "add", "rsqrt", "mul", "mul")
+    kernel = "void at::native::vectorized_elementwise_kernel<4, {}>()"
+    return [Op(f"aten::{n}", kernel.format(n), us, s) for n, s in zip(names, shapes, strict=True)]
+
+
+def test_a_norm_in_six_kernels_could_be_one(tmp_path: Path) -> None:
+    """6 x 200 µs instead of 268.4 MB once: 131.6 µs at 2.039 TB/s, 164.5 at 80 % of that."""
+    one = found(tmp_path, *norm(200))["unfused_norm"]
+    assert one.lost_s == pytest.approx(1.2e-3)
+    moved = 2 * 4096 * 8192 * 4 / 2.039e12
+    assert one.gain_s == pytest.approx((1.2e-3 - moved / 0.8, 1.2e-3 - moved), rel=0.01)
+    assert one.whatif == ["kernels[chain=norm].time=fused"]
+
+
+def test_attention_in_five_kernels_could_be_one(tmp_path: Path) -> None:
+    """32 heads of 128 over 2048 tokens, 2 · 2 · 32 · 2048² · 128 = 68.7 GFLOP: 0.22 ms instead of 5."""
+    queries, keys, scores = [32, 2048, 128], [32, 128, 2048], [32, 2048, 2048]
+    ops = [
+        Op("aten::bmm", HGEMM, 1_000, [queries, keys], BF16),
+        Op("aten::div", "div", 1_000, [scores], BF16),
+        Op("aten::add", "add", 1_000, [scores, scores], BF16),
+        Op("aten::_softmax", "softmax", 1_000, [scores], BF16, values=["-1", "False"]),
+        Op("aten::bmm", HGEMM, 1_000, [scores, queries], BF16),
+    ]
+    one = found(tmp_path, *ops)["unfused_attention"]
+    least = 4 * 32 * 2048**2 * 128 / 312e12
+    assert (one.gain_s or (0, 0))[1] == pytest.approx(5e-3 - least, rel=0.01)
+    assert any("scaled_dot_product_attention" in text for text in one.try_)
+
+
+def test_a_chain_of_unknown_sizes_has_no_gain(tmp_path: Path) -> None:
+    one = found(tmp_path, *[op._replace(shapes=None) for op in norm(200)])["unfused_norm"]
+    assert (one.gain_s, one.lost_s) == (None, pytest.approx(1.2e-3))
+    assert "is not known" in (one.no_gain or "")
+
+
+def test_an_optimizer_of_single_passes(tmp_path: Path) -> None:
+    """Seven passes over 100 MB of parameters and moments: one moves 700 MB, 343 µs."""
+    each = [25_000_000]
+    passes = ("lerp_", "mul_", "addcmul_", "sqrt", "div", "add_", "addcdiv_")
+    operands = {"lerp_": 2, "addcmul_": 3, "addcdiv_": 3}
+    ops = [Op(f"aten::{name}", name, 200, [each] * operands.get(name, 1)) for name in passes]
+    one = found(tmp_path, *ops)["unfused_optimizer"]
+    assert (one.gain_s or (0, 0))[1] == pytest.approx(1.4e-3 - 700e6 / 2.039e12, rel=0.01)
+    assert any("fused=True" in text for text in one.try_)

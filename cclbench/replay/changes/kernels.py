@@ -15,7 +15,14 @@ from cclbench.replay import nodes as n
 from cclbench.replay.change import Effect, Subject, change
 from cclbench.replay.graph import Graph
 from cclbench.replay.places import codes, lower_medians, means, places
-from cclbench.replay.rooflines import at_roofline, has_roofline, on_tensor_cores, without_tensor_cores
+from cclbench.replay.rooflines import (
+    as_one_kernel,
+    at_roofline,
+    has_roofline,
+    in_chains,
+    on_tensor_cores,
+    without_tensor_cores,
+)
 from cclbench.replay.selection import Amount, Selection, read_setting
 
 
@@ -30,18 +37,20 @@ class Roof(NamedTuple):
 ROOFS: Final[dict[str | None, Roof]] = {
     "roofline": Roof(at_roofline, has_roofline),
     "tensor_cores": Roof(on_tensor_cores, without_tensor_cores),
+    "fused": Roof(as_one_kernel, in_chains),
 }
 
 
 @change(
     "kernels.time",
-    values="x0.5, 0, median, mean, fastest, roofline, tensor_cores",
+    values="x0.5, 0, median, mean, fastest, roofline, tensor_cores, fused",
     definition="kernels take so many times as long; median, mean: what their place in the step (how many"
     " collectives before, name, which of that name) takes on the ranks, of two the shorter; of a single rank"
     " in its steps, 0 on a rank that has no such kernel; fastest: what they would take at the speed of their"
     " rank's fastest step; roofline: what their FLOPs and bytes allow on the catalog's device at their"
     " precision, between data sheet and practice; tensor_cores: what products of fp32 that do without would"
-    " take with, between a 16-bit type and TF32, if precision allows",
+    " take with, between a 16-bit type and TF32, if precision allows; fused: what each chain of calls"
+    " (attention, norm, activation, rotary, optimizer) would take as one kernel at the roofline",
     read=read_setting,
 )
 def kernels(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | Effect | str:
@@ -51,7 +60,7 @@ def kernels(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | Effe
     chosen = selected.nodes(subject)
     # what CPU-only ranks compute lies in the gaps of their host nodes, which have no category or name
     on_host = np.zeros(len(nodes), np.bool_)
-    if selected.words is None and selected.name is None:
+    if selected.words is None and selected.name is None and selected.chain is None:
         on_host = selected.inside(subject) & (nodes.busy > 0)
     if not (chosen.any() or on_host.any()):
         return "no such kernel runs within the run's windows"

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chains of kernels that one could be: attention, norms, activations, rotary embeddings, the optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from cclbench.findings.case import Case
+from cclbench.findings.finding import Found, finding
+from cclbench.units import humanise
+
+_TIME: Final = "compute.unfused"
+_GAIN: Final = (
+    "each chain takes what one kernel takes at the roofline that reads what goes in and writes what comes"
+    " out; the host's launches stay"
+)
+_QUERY: Final = """SELECT name, shapes, count(*) AS calls, sum(device_ns) AS ns FROM operators
+WHERE kernels > 0 GROUP BY ALL ORDER BY ns DESC LIMIT 20"""
+
+
+def _unfused(case: Case, kind: str, what: str) -> Iterator[Found]:
+    """What the kernels of chains of a kind take."""
+    lost = case.ranks(_TIME, category=kind)
+    if any(lost.values()):
+        yield case.found(
+            f"unfused_{kind}",
+            f"{what} take {humanise(max(lost.values()), 's')} of a step, and one kernel could do each.",
+            lost=lost,
+            whatif=[f"kernels[chain={kind}].time=fused"],
+            confidence="medium",
+            because="by the order of the calls that launch kernels; whether anything else needs what lies"
+            " between is not in the trace",
+            evidence=case.evidence((_TIME, {"category": kind}), _TIME, "memory.bound_share"),
+            query=_QUERY,
+        )
+
+
+@finding(
+    "unfused_attention",
+    title="attention runs as products, scale, mask and softmax of its own",
+    rule=f"{_TIME} attention",
+    gain=_GAIN,
+    actions={
+        "pytorch": (
+            "use torch.nn.functional.scaled_dot_product_attention, or attn_implementation='sdpa' or"
+            " 'flash_attention_2' in transformers: the scores then stay on chip",
+        ),
+        "jax": ("use jax.nn.dot_product_attention with implementation='cudnn'",),
+        "any": ("use a fused attention kernel: the scores then stay on chip",),
+    },
+)
+def unfused_attention(case: Case) -> Iterator[Found]:
+    yield from _unfused(case, "attention", "Attention's products, scale, mask and softmax, each a kernel,")
+
+
+@finding(
+    "unfused_norm",
+    title="norms run as power, mean, root and products",
+    rule=f"{_TIME} norm",
+    gain=_GAIN,
+    actions={
+        "pytorch": (
+            "compile the model, or its norms, with torch.compile",
+            "use torch.nn.RMSNorm (torch.nn.functional.rms_norm), or kernels of Liger, Apex or Transformer"
+            " Engine",
+        ),
+        "any": ("use a fused norm, with the residual's addition in it",),
+    },
+)
+def unfused_norm(case: Case) -> Iterator[Found]:
+    yield from _unfused(case, "norm", "Norms as power, mean, root and products, each a kernel,")
+
+
+@finding(
+    "unfused_activation",
+    title="gated activations run as an activation and a product",
+    rule=f"{_TIME} activation",
+    gain=_GAIN,
+    actions={
+        "pytorch": (
+            "compile the model, or its feed-forward layers, with torch.compile",
+            "use a fused SwiGLU or GeGLU, as Liger and xFormers have",
+        ),
+        "any": ("use a fused SwiGLU or GeGLU",),
+    },
+)
+def unfused_activation(case: Case) -> Iterator[Found]:
+    yield from _unfused(case, "activation", "Gated activations as activation and product, each a kernel,")
+
+
+@finding(
+    "unfused_rotary",
+    title="rotary embeddings run as negation, concatenation, products and addition",
+    rule=f"{_TIME} rotary",
+    gain=_GAIN,
+    actions={
+        "pytorch": (
+            "compile the model, or its attention, with torch.compile",
+            "use a fused rotary embedding, as Liger and FlashAttention have",
+        ),
+        "any": ("use a fused rotary embedding",),
+    },
+)
+def unfused_rotary(case: Case) -> Iterator[Found]:
+    yield from _unfused(case, "rotary", "Rotary embeddings in five kernels each")
+
+
+@finding(
+    "unfused_optimizer",
+    title="the optimizer updates in several passes over the parameters",
+    rule=f"{_TIME} optimizer: an update of its own for each parameter, or by lists in several passes",
+    gain=_GAIN,
+    actions={
+        "pytorch": (
+            "use the fused optimizer: torch.optim.AdamW(..., fused=True); foreach=True where there is none",
+        ),
+        "any": ("update all parameters in one pass: a fused optimizer",),
+    },
+)
+def unfused_optimizer(case: Case) -> Iterator[Found]:
+    yield from _unfused(case, "optimizer", "The optimizer's passes over parameters and moments")
