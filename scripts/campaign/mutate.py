@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes single places of the modules that carry meaning and counts the changes that some test notices.
+"""Changes single places of the package and counts the changes that some test notices.
 
     python scripts/campaign/mutate.py --mutants 250 --seed 7 --out mutants.jsonl
 
@@ -47,18 +47,8 @@ from coverage import CoverageData
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.yaml")
-MODULES = (
-    "analyzers",
-    "normalize",
-    "classify",
-    "intervals.py",
-    "formats",
-    "comparison",
-    "replay",
-    "hardware",
-    "contribute/redaction",
-    "machine.py",
-)
+MODULES = (".",)
+"""The whole package."""
 WHOLE_RUNS = ("tests/test_synthetic_truth.py", "tests/test_api.py", "tests/contract", "tests/golden")
 """Tests of everything at once, slow: they run where no nearer one has noticed."""
 COMPARISONS: dict[type[ast.cmpop], str] = {
