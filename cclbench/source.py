@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,8 +19,16 @@ from cclbench.engine import Progress
 from cclbench.errors import InputError, UsageError, near
 from cclbench.file_names import path_of, stored_name
 from cclbench.formats import FURTHER_BYTES, HEAD_BYTES, READERS
-from cclbench.formats.recognition import CARD_SUFFIXES, head_of, is_card, recognised
-from cclbench.formats.unread import UnreadFormatError, refuse_unread
+from cclbench.formats.recognition import CARD_SUFFIXES, is_card
+from cclbench.formats.source_files import (
+    CAPTURES,
+    looks_like_a_trace,
+    read_by_beginning,
+    read_by_name,
+    reader_of,
+    required_reader,
+)
+from cclbench.formats.unread import UnreadFormatError
 from cclbench.remote.url import url_of
 from cclbench.scratch import stamp_of
 
@@ -31,9 +38,6 @@ if TYPE_CHECKING:
 _SUFFIX = re.compile(
     r"(\.pt)?(\.trace)?\.json(\.gz)?$|\.xplane\.pb$|\.(sqlite|txt|log|parquet)$|\.(jsonl|csv)(\.gz)?$"
 )
-_LIKELY = 0.3
-"""Confidence from which a reader's word counts whatever the file is called."""
-
 
 Listed = tuple[Path, str, str, tuple[int, ...]]
 """A file whose content is not read yet: path, name within the source, reader, ranks by the card."""
@@ -70,10 +74,6 @@ class _Captured(msgspec.Struct):
     batch_size: int | None = None
 
 
-_JOURNALS: Final = ("-wal", "-journal")
-"""Ends of names of what SQLite keeps beside a database."""
-CAPTURES: Final = "execution_details.json"
-"""What marks a folder of captures of graphs, as serving engines' profiling scripts write it."""
 _LONGEST_LIST: Final = 1 << 20
 
 
@@ -159,32 +159,9 @@ def found_at(
         return
     from cclbench.remote.spool import Selection, spooled
 
-    selection = Selection(_read_by_name, _read_by_beginning, (HEAD_BYTES, *FURTHER_BYTES))
+    selection = Selection(read_by_name, read_by_beginning, (HEAD_BYTES, *FURTHER_BYTES))
     with spooled(url, selection, progress, public=public) as brought:
         yield replace(find(brought.path), as_named=brought.told)
-
-
-def _read_by_name(name: str) -> bool:
-    """Whether a file of a folder is read whatever it holds: it belongs to others, which it describes."""
-    described = {READERS.get(reader).described_by for reader in READERS}
-    return Path(name).name in {CAPTURES, *described} or name.endswith(_JOURNALS)
-
-
-def _read_by_beginning(path: Path) -> bool | None:
-    """Whether a file of a folder is read, by what there is of it; None where more of it may tell."""
-    if path.suffix.lower() in CARD_SUFFIXES:
-        return is_card(path)
-    try:
-        if _recognised(path, lenient=not _looks_like_a_trace(path)) is not None:
-            return True
-    except UnreadFormatError:
-        pass
-    except InputError:
-        return True  # refused as it is; whole it may be refused for something else
-    try:
-        return False if b"\0" in head_of(path) else None
-    except zlib.error:
-        return False
 
 
 def find(
@@ -214,7 +191,7 @@ def find(
         raise InputError("is neither a file nor a folder", where=str(path))
     if path.suffix.lower() in CARD_SUFFIXES:
         return _of_card(path, elsewhere or {}, hashing)
-    return _source(path, None, hashing([(path, stored_name(path.name), _required(path), ())]))
+    return _source(path, None, hashing([(path, stored_name(path.name), required_reader(path), ())]))
 
 
 def _unreadable(path: Path, error: OSError | ValueError) -> InputError:
@@ -247,7 +224,7 @@ def _of_card(path: Path, elsewhere: Mapping[str, Path], hashing: _Hashing) -> So
         if not file.is_file():
             hint = f"fetch it from {trace.url}" if trace.url else f"card: {path}"
             raise InputError("the card names this trace, and it is missing", where=str(file), hint=hint)
-        found.append((file, trace.path, _required(file), trace.ranks))
+        found.append((file, trace.path, required_reader(file), trace.ranks))
     files = hashing(found)
     for present, trace in zip(files, loaded.evidence.traces, strict=True):
         if trace.sha256 is not None and trace.sha256 != present.sha256:
@@ -265,7 +242,7 @@ def _of_folder(folder: Path, hashing: _Hashing) -> Source:
             (cards if is_card(path) else ignored).append(name)
             continue
         try:
-            reader = _recognised(path, lenient=not _looks_like_a_trace(path))
+            reader = reader_of(path, lenient=not looks_like_a_trace(path))
         except UnreadFormatError as error:
             reader, unread[name] = None, error
         if reader:
@@ -360,46 +337,6 @@ def files_within(folder: Path) -> Iterator[Path]:
         folders[:] = [] if is_run else [name for name in folders if not name.startswith(".")]
         found += [] if is_run else [Path(place, name) for name in files]
     return iter(sorted(path for path in found if path.is_file()))
-
-
-def _looks_like_a_trace(path: Path) -> bool:
-    """Whether a file calls itself a trace, so that it must not be passed over where it is damaged."""
-    readers = [r for r in map(READERS.get, READERS) if r.reads == "trace" and r.described_by is None]
-    return any(path.name.endswith(ending) for reader in readers for ending in reader.extensions)
-
-
-def _required(path: Path) -> str:
-    reader = _recognised(path)
-    if reader is None:
-        raise InputError(
-            "is no trace of a known format", where=str(path), hint=f"readers: {', '.join(READERS)}"
-        )
-    return reader
-
-
-def _recognised(path: Path, *, lenient: bool = False) -> str | None:
-    """The name of the reader for a file, None where no reader knows it.
-
-    An empty file and a gzip stream without a beginning are errors, or unknown where `lenient`; then so is
-    a file that is recognised weakly.  `UnreadFormatError` where the file is known and no reader reads it.
-    """
-    for name in READERS:
-        READERS.get(name).refuse(path)
-    try:
-        head = head_of(path)
-    except zlib.error as error:
-        if lenient:
-            return None
-        where = f"{path}: byte 0"
-        raise InputError(f"gzip stream is damaged at its beginning ({error})", where=where) from None
-    if not head.strip() and not lenient:
-        raise InputError("the file is empty", where=str(path), hint="capture the trace again")
-    reader, head = recognised(path, head)
-    if reader is None:
-        refuse_unread(path, head)
-    if reader is None or (lenient and reader.described_by is None and reader.sniff(head) < _LIKELY):
-        return None
-    return reader.name
 
 
 def hash_files(found: Sequence[Listed]) -> list[SourceFile]:

@@ -29,7 +29,7 @@ EVIDENCE_BYTES = 3_000_000
 
 
 def place(path: Path) -> str:
-    """A path as a test's name."""
+    """A path in the repository."""
     return path.relative_to(REPOSITORY).as_posix()
 
 
@@ -84,23 +84,22 @@ def test_a_script_makes_the_evidence_again(card: Path) -> None:
         assert (REPOSITORY / "scripts" / "workloads" / program).is_file()
 
 
-@pytest.mark.parametrize("path", PYTHON, ids=place)
-def test_a_file_states_its_licence_and_what_it_is(path: Path) -> None:
-    text = path.read_text()
-    assert text.splitlines()[0] == SPDX
-    assert ast.get_docstring(ast.parse(text))
+def test_files_state_their_licence_and_what_they_are() -> None:
+    texts = {place(path): path.read_text() for path in PYTHON}
+    assert [name for name, text in texts.items() if text.partition("\n")[0] != SPDX] == []
+    assert [name for name, text in texts.items() if not ast.get_docstring(ast.parse(text))] == []
 
 
-@pytest.mark.parametrize("path", PACKAGE, ids=place)
-def test_a_file_can_be_read_in_one_go(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= LONGEST
+def test_files_can_be_read_in_one_go() -> None:
+    lines = {place(path): len(path.read_text().splitlines()) for path in PACKAGE}
+    assert {name: count for name, count in lines.items() if count > LONGEST} == {}
 
 
-@pytest.mark.parametrize("path", PACKAGE, ids=place)
-def test_what_is_public_is_explained(path: Path) -> None:
+def test_what_is_public_is_explained() -> None:
     """A metric's function is explained by its `definition`, a finding's by its `rule`."""
     silent = [
-        f"{path.name}:{node.lineno} {node.name}"
+        f"{place(path)}:{node.lineno} {node.name}"
+        for path in PACKAGE
         for node in _public(ast.parse(path.read_text()))
         if not ast.get_docstring(node) and not _is_metric(node)
     ]
@@ -121,11 +120,11 @@ def _public(scope: ast.Module | ast.ClassDef) -> list[Named]:
     return found
 
 
-@pytest.mark.parametrize("path", PACKAGE, ids=place)
-def test_an_array_that_can_be_empty_states_its_type(path: Path) -> None:
+def test_arrays_that_can_be_empty_state_their_type() -> None:
     """numpy takes an empty list for floats, which index nothing."""
     untyped = [
-        f"{path.name}:{node.lineno} {ast.unparse(node)}"
+        f"{place(path)}:{node.lineno} {ast.unparse(node)}"
+        for path in PACKAGE
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call)
         and ast.unparse(node.func) in ("np.array", "np.asarray")

@@ -269,7 +269,7 @@ def test_chrome_json_derived_from_an_xplane_is_not_read_twice(tmp_path: Path, mo
     import cclbench.source as source
 
     readers = {".pb": "xplane", ".gz": "xla_json", ".json": "kineto"}
-    monkeypatch.setattr(source, "_recognised", lambda path, **_: readers[path.suffix])
+    monkeypatch.setattr(source, "reader_of", lambda path, **_: readers[path.suffix])
     for name in ("host.xplane.pb", "host.trace.json.gz", "other.trace.json.gz", "rank0.json"):
         (tmp_path / name).write_bytes(name.encode())
     found = find(tmp_path)

@@ -18,8 +18,8 @@ from cclbench.schema import group_id
 
 NS = 10**9
 PARTS = 8
-CASES = 25
-"""Layouts of each part: 200 in all."""
+CASES = 12
+"""Layouts of each part."""
 
 Key = tuple[str, int | None, str | None, str | None, str | None, str | None]
 """Metric, rank, kind, group, category, stat."""

@@ -43,7 +43,7 @@ class KeptGains:
 
     def __init__(self, run: Run, scope: Scope) -> None:
         self._path = run.path / GAINS_FILE
-        by = sha256(repr((_code(), users_own(), run.card, scope)).encode()).hexdigest()
+        by = sha256(repr((_code(), users_own(), run.record.stored, scope)).encode()).hexdigest()
         self._kept, self._added = _Kept(by), False
         with suppress(OSError, msgspec.MsgspecError):
             found = msgspec.json.decode(self._path.read_bytes(), type=_Kept)

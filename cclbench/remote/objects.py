@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from cclbench.engine import Progress
-from cclbench.errors import InputError, UsageError, install_hint
+from cclbench.errors import InputError, UsageError
 from cclbench.remote import web
 from cclbench.remote.failures import NO_BUCKET, Kind, ShortError, code_of, kind_of, told_of
+from cclbench.remote.file_systems import S3, SECONDS, opened
 from cclbench.remote.url import WEB, Url, check_names
 from cclbench.units import MIB
 
@@ -38,15 +39,11 @@ ATTEMPTS: Final = 5
 PAUSE: Final = 0.25
 """Longest pause before the second attempt, in seconds: a random part of it, which doubles each time."""
 LONGEST_PAUSE: Final = 20.0
-SECONDS: Final = 30.0
-"""Longest silence of a service."""
 _LISTING_SECONDS: Final = 600.0
 _TOGETHER: Final = 8
 """Objects read or written side by side."""
 _VERSIONS: Final = ("ETag", "etag", "generation", "LastModified", "last_modified", "mtime", "created")
 """What file systems call what changes with an object, the surest first."""
-_LIBRARIES: Final = {"gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "abfss": "adlfs"}
-_S3: Final = ("s3", "s3a")
 _MOST_PARTS: Final = 10_000
 """Of an upload to S3."""
 _NO_WORD: Final = "400"
@@ -161,7 +158,7 @@ class Objects:
             raise InputError(
                 f"cannot be written: {error.strerror or error}", where=where, hint=hint
             ) from None
-        if end == wanted.size and self.url.scheme not in (*_S3, *WEB):
+        if end == wanted.size and self.url.scheme not in (*S3, *WEB):
             info = self._retried(name, lambda: self._call("info", self._at(name)))
             if self._object(info).version != wanted.version or info["size"] != wanted.size:
                 raise self._changed(name)
@@ -175,7 +172,7 @@ class Objects:
             seconds = SECONDS + size / web.SLOWEST
             # A part at a time: s3fs would hold up to ten of 50 MiB, for each file.
             part = max(BLOCK, size // _MOST_PARTS + 1)
-            parts = {"chunksize": part, "max_concurrency": 1} if self.url.scheme in _S3 else {}
+            parts = {"chunksize": part, "max_concurrency": 1} if self.url.scheme in S3 else {}
             self._retried(
                 name, lambda: self._call("put_file", str(path), self._at(name), seconds=seconds, **parts)
             )
@@ -231,7 +228,7 @@ class Objects:
             return
         for begin in range(start, until, BLOCK):
             end = min(begin + BLOCK, until)
-            if self.url.scheme in _S3:
+            if self.url.scheme in S3:
                 piece = self._s3_range(self._at(name), begin, end, wanted.version)
             else:
                 piece = self._call("cat_file", self._at(name), begin, end)
@@ -327,7 +324,7 @@ class Objects:
 
     @cached_property
     def _opened(self) -> tuple[Any, str]:
-        return _opened(self.url)
+        return opened(self.url)
 
     @property
     def _fs(self) -> Any:
@@ -375,30 +372,3 @@ class Objects:
             return ForbiddenError(f"access is refused ({told})", where=where, hint=hint)
         tries = f", {ATTEMPTS} times" if kind == "again" else ""
         return InputError(f"the service failed{tries}: {told}", where=where, hint="try again later")
-
-
-def _opened(url: Url) -> tuple[Any, str]:
-    """fsspec's file system of a URL and the path in it; `UsageError` where its library is missing."""
-    options: dict[str, Any] = {"use_listings_cache": False}
-    if url.scheme in _S3:
-        # One attempt a request: repeating it is done here, for all kinds of stores alike.
-        retries = {"total_max_attempts": 1}
-        options["config_kwargs"] = {"connect_timeout": SECONDS, "read_timeout": SECONDS, "retries": retries}
-    if url.scheme in ("file", "local"):
-        options["auto_mkdir"] = True
-    try:
-        from fsspec.core import url_to_fs
-
-        fs, path = url_to_fs(url.full, **options)
-    except ImportError:
-        library = _LIBRARIES.get(url.scheme)
-        needs = "s3fs" if url.scheme in _S3 else library or "fsspec and its kind"
-        hint = install_hint("remote", *filter(None, (library,)))
-        raise UsageError(f"{url.scheme}:// needs {needs}", hint=hint) from None
-    except ValueError:
-        raise UsageError(
-            f"{url.scheme}:// is no kind of URL that fsspec knows", hint="such as s3://"
-        ) from None
-    if url.scheme in _S3:
-        fs.retries = 1
-    return fs, str(path).rstrip("/")

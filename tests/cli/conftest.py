@@ -206,6 +206,11 @@ class FakeRun:
         """As the manifest says."""
         return [entry.rank for entry in self.record.ranks]
 
+    @property
+    def card(self) -> None:
+        """None came with it."""
+        return
+
     def rank(self, number: int) -> None:
         """A run made by hand has no tables."""
         raise InputError(f"rank {number} has no tables")

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from trees import files
 
+from cclbench.findings.kept_gains import GAINS_FILE
+
 Call = Callable[..., Any]
 
 
@@ -40,7 +42,7 @@ def test_a_report_adds_its_replay_to_the_store_and_nothing_else(
     before = files(run)
     assert call("report", run.name, "-q", "-o", tmp_path / "a.html").code == 0
     after = files(run)
-    assert {name for name in after if after[name] != before.get(name)} == {"results.parquet"}
+    assert {name for name in after if after[name] != before.get(name)} == {"results.parquet", GAINS_FILE}
     assert call("report", trace, "-q", "-o", tmp_path / "b.html").code == 0
     assert call("run", trace, "-q").code == 0
     assert files(run) == after

@@ -32,6 +32,7 @@ def hostile(path: Path) -> Subject:
     rows += [row(f"plugin.{text[:200]}", None, reason=text) for text in HOSTILE]
     mine = manifest("x")
     mine["ranks"][0]["notes"] = list(HOSTILE)
+    mine["ranks"][0]["rows"], mine["ranks"][1]["rows"] = {"kernel": len(events)}, {}
     mine["ranks"][0]["files"] = [{"name": t, "bytes": 1, "sha256": t, "reader": "kineto"} for t in HOSTILE]
     mine["source"] = HOSTILE[0]
     card = {"description": list(HOSTILE), **{text: text for text in HOSTILE}}

@@ -9,11 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import yaml
 from synthetic import Distortion, Truth, write
 
 import cclbench
-from cclbench.card.model import Hardware
+from cclbench.card.model import Hardware, card_of
 from cclbench.machine import Machine
 from cclbench.replay.answer import Replay
 
@@ -51,6 +50,6 @@ def traced(
             "parallelism": {**degrees, **parallelism},
         }
         if card:
-            (run.path / "card.yaml").write_text(yaml.safe_dump(stated), encoding="utf-8")
+            run.card = card_of(stated, run.path)
         known = Hardware(system=system, per_node=layout.gpus_per_host)
         yield Replay(run, machine=Machine(known))

@@ -16,7 +16,6 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-import yaml
 from synthetic import (
     Await,
     Collective,
@@ -35,7 +34,7 @@ from synthetic.program import Op
 from true_steps import _true_step
 
 import cclbench
-from cclbench.card.model import Hardware
+from cclbench.card.model import Hardware, card_of
 from cclbench.hardware import catalog
 from cclbench.hardware.collectives import Refusal, price
 from cclbench.machine import Machine
@@ -251,7 +250,7 @@ def traced(one: Job, truth: Truth) -> Iterator[Replay]:
                 "microbatches": one.microbatches,
             },
         }
-        (run.path / "card.yaml").write_text(yaml.safe_dump(card), encoding="utf-8")
+        run.card = card_of(card, run.path)
         yield Replay(run, machine=Machine(Hardware(system=SYSTEM)))
 
 

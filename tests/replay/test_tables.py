@@ -14,9 +14,9 @@ from cclbench.replay.tables import (
     CONTEXT_SYNC,
     STREAM_WAIT,
     UNTOLD,
+    CommonClock,
     GraphInput,
     Rows,
-    _Clock,
     joined,
     ranks,
     recoded,
@@ -129,9 +129,9 @@ def test_a_trace_without_stated_waits(tmp_path: Path) -> None:
 
 def test_a_rank_s_time_on_the_common_clock() -> None:
     """100.6 ns ahead at the reference, and 10 ns more each ms; the run begins at 5,000."""
-    clock = _Clock(SimpleNamespace(offset_ns=100.6, drift_ppm=10.0), 1_000_000, 5_000)  # type: ignore[arg-type]
+    clock = CommonClock(SimpleNamespace(offset_ns=100.6, drift_ppm=10.0), 1_000_000, 5_000)  # type: ignore[arg-type]
     assert clock.common(np.array([1_000_000, 2_000_000, 0])).tolist() == [994_899, 1_994_889, -5_091]
-    assert _Clock(None, 7, 5_000).common(np.array([5_001])).tolist() == [1]
+    assert CommonClock(None, 7, 5_000).common(np.array([5_001])).tolist() == [1]
 
 
 def test_codes_of_several_vocabularies() -> None:

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fsspec's file systems, which libraries of their own bring."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from cclbench.errors import UsageError, install_hint
+from cclbench.remote.url import Url
+
+S3: Final = ("s3", "s3a")
+SECONDS: Final = 30.0
+"""Longest silence of a service."""
+_LIBRARIES: Final = {"gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "abfss": "adlfs"}
+
+
+def opened(url: Url) -> tuple[Any, str]:
+    """fsspec's file system of a URL and the path in it; `UsageError` where its library is missing."""
+    options: dict[str, Any] = {"use_listings_cache": False}
+    if url.scheme in S3:
+        # One attempt a request: repeating it is done here, for all kinds of stores alike.
+        retries = {"total_max_attempts": 1}
+        options["config_kwargs"] = {"connect_timeout": SECONDS, "read_timeout": SECONDS, "retries": retries}
+    if url.scheme in ("file", "local"):
+        options["auto_mkdir"] = True
+    try:
+        from fsspec.core import url_to_fs
+
+        fs, path = url_to_fs(url.full, **options)
+    except ImportError:
+        library = _LIBRARIES.get(url.scheme)
+        needs = "s3fs" if url.scheme in S3 else library or "fsspec and its kind"
+        hint = install_hint("remote", *filter(None, (library,)))
+        raise UsageError(f"{url.scheme}:// needs {needs}", hint=hint) from None
+    except ValueError:
+        raise UsageError(
+            f"{url.scheme}:// is no kind of URL that fsspec knows", hint="such as s3://"
+        ) from None
+    if url.scheme in S3:
+        fs.retries = 1
+    return fs, str(path).rstrip("/")
