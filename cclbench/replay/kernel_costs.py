@@ -44,8 +44,8 @@ class Costs:
     precision: Int64
     precisions: tuple[str, ...]
     chain: Int64
-    """The kind of chain that the kernel's call is part of, an index into `chains.KINDS`, and the precision of
-    that as one kernel, −1 of none, shape (2, nodes)."""
+    """The kind of chain that the kernel's call is part of, an index into `chains.KINDS`, the precision of
+    that as one kernel, −1 of none, and 1 of calls that are not the chain's first, shape (3, nodes)."""
     fused: Float64
     """Of kernels in chains what they have of the chain's cost as one kernel: FLOPs, bytes, and the share of
     the chain's time, NaN where not known, shape (3, nodes)."""
@@ -78,7 +78,7 @@ class KernelCosts:
         nodes, words = self._graph.nodes, dict[str, int]()
         names = {name: code for code, name in enumerate(self._graph.names)}
         flops, size = (np.full(len(nodes), np.nan) for _ in range(2))
-        precision, chain = np.full(len(nodes), -1, np.int64), np.full((2, len(nodes)), -1, np.int64)
+        precision, chain = np.full(len(nodes), -1, np.int64), np.full((3, len(nodes)), -1, np.int64)
         fused = np.full((3, len(nodes)), np.nan)
         clocks = clocks_of(self._run)
         for windowed in self._graph.windowed:
@@ -145,7 +145,7 @@ def _of_rank(tables: Rank, names: dict[str, int], words: dict[str, int]) -> _Ker
     precision = by_name[np.searchsorted(np.unique(name), name)] if len(name) else name
     calls, call = _calls(tables, operator, name, kernel_names)
     modelled = call >= 0
-    chain, fused = np.full((2, len(call)), -1, np.int64), np.full((3, len(call)), np.nan)
+    chain, fused = np.full((3, len(call)), -1, np.int64), np.full((3, len(call)), np.nan)
     if modelled.any():
         taken = np.bincount(call[modelled], dur[modelled], len(calls)).astype(np.float64)
         share = dur[modelled] / np.maximum(taken[call[modelled]], 1)
@@ -165,8 +165,8 @@ def _of_rank(tables: Rank, names: dict[str, int], words: dict[str, int]) -> _Ker
 
 
 class _Chains(NamedTuple):
-    """Of calls in chains the kind and the precision as one kernel, shape (2, calls), −1 of others; FLOPs,
-    bytes and share of the chain's time, shape (3, calls)."""
+    """Of calls in chains the kind, the precision as one kernel, −1 of others, and 1 of those that are not the
+    first, shape (3, calls); FLOPs, bytes and share of the chain's time, shape (3, calls)."""
 
     kind: Int64
     parts: Float64
@@ -174,7 +174,7 @@ class _Chains(NamedTuple):
 
 def _in_chains(calls: Sequence[_Call], taken: Float64, words: dict[str, int]) -> _Chains:
     """The chains among calls that take so long, ns."""
-    found = _Chains(np.full((2, len(calls)), -1, np.int64), np.full((3, len(calls)), np.nan))
+    found = _Chains(np.full((3, len(calls)), -1, np.int64), np.full((3, len(calls)), np.nan))
     kinds = [*KINDS]
     for chain in chains([one.call.name for one in calls]):
         own = np.array(chain.calls, np.int64)
@@ -184,7 +184,7 @@ def _in_chains(calls: Sequence[_Call], taken: Float64, words: dict[str, int]) ->
         except NoModel:
             continue
         share = taken[own] / max(float(taken[own].sum()), 1.0)
-        found.kind[1, own] = _code(cost.precision, words)
+        found.kind[1, own], found.kind[2, own[1:]] = _code(cost.precision, words), 1
         found.parts[:, own] = np.array([[cost.flops], [cost.bytes], [1]], np.float64) * share
     return found
 

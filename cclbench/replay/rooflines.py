@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -11,11 +12,14 @@ from cclbench.classify.arithmetic import arithmetic
 from cclbench.errors import InputError
 from cclbench.hardware.accelerator import PRACTICAL, Accelerator
 from cclbench.intervals import Mask
+from cclbench.replay import nodes as n
 from cclbench.replay.change import Effect, Scale, Subject
+from cclbench.replay.graph import Graph
 from cclbench.replay.kernel_costs import Costs, Float64
 
 LEAST_KERNEL_NS: Final = 2_000
 """What a kernel that does nothing takes, as profilers measure it: less is not counted on."""
+_OF_CALLS: Final = tuple(n.HOST_CAUSES.index(word) for word in ("operators", "launch"))
 _RECORD: Final = "record operators' shapes (record_shapes=True)"
 _SIXTEEN_BITS: Final = ("bf16", "fp16")
 
@@ -54,7 +58,7 @@ def at_roofline(subject: Subject, chosen: Mask) -> Effect:
 
 def as_one_kernel(subject: Subject, chosen: Mask) -> Effect | str:
     """What chains of kernels take as one kernel that reads what goes in and writes what comes out, at the
-    roofline.  `InputError` where no sizes or no device are known."""
+    roofline, and threads but one call for each.  `InputError` where no sizes or no device are known."""
     chained = in_chains(subject, chosen)
     if not chained.any():
         return "no chain of calls that one kernel could be is among them"
@@ -64,7 +68,23 @@ def as_one_kernel(subject: Subject, chosen: Mask) -> Effect | str:
         raise InputError("what such chains read and write is not known", hint=_RECORD)
     low, high = _bounds(device, costs)
     note = f"chains as one kernel each: {_shares(subject, known, chained)}, on {device.id}"
-    return _shortened(subject, known, low, np.maximum(high, LEAST_KERNEL_NS * costs.fused[2]), note)
+    found = _shortened(subject, known, low, np.maximum(high, LEAST_KERNEL_NS * costs.fused[2]), note)
+    return replace(found, graph=_without_launches(subject, known & (costs.chain[2] > 0)))
+
+
+def _without_launches(subject: Subject, kernels: Mask) -> Graph:
+    """The graph in which threads take no time in the operators and launches of those kernels."""
+    nodes = subject.graph.nodes
+    launches = np.unique(nodes.feeder[kernels & (nodes.feeder >= 0)])
+    held = nodes.held.copy()
+    saved = np.zeros(len(nodes), np.int64)
+    left = np.maximum(subject.since[launches], 0)
+    for cause in _OF_CALLS:
+        taken = np.minimum(held[launches, cause], left)
+        held[launches, cause] -= taken
+        saved[launches] += taken
+        left = left - taken
+    return replace(subject.graph, nodes=replace(nodes, gap=nodes.gap - saved, held=held))
 
 
 def _bounds(device: Accelerator, costs: Costs) -> tuple[Float64, Float64]:

@@ -13,7 +13,7 @@ from cclbench.units import humanise
 _TIME: Final = "compute.unfused"
 _GAIN: Final = (
     "each chain takes what one kernel takes at the roofline that reads what goes in and writes what comes"
-    " out; the host's launches stay"
+    " out, and the thread that launches one call"
 )
 _QUERY: Final = """SELECT name, shapes, count(*) AS calls, sum(device_ns) AS ns FROM operators
 WHERE kernels > 0 GROUP BY ALL ORDER BY ns DESC LIMIT 20"""
