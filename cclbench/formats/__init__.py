@@ -107,6 +107,11 @@ class Format(Protocol):
     host_in_name: re.Pattern[str] | None = None
     """Names of files into which the producer puts a host's, as the group `host`."""
 
+    withheld: Mapping[str, str] = {}
+    """Parts of its files that no metric needs and that are not published: what they hold (captured output,
+    command lines, environments, facts about the system), by the place where they stand: a table, a column,
+    a key, a field, a line.  Names may hold wildcards; a place that begins with `!` is none."""
+
     described_by: str | None = None
     """Name of the file in the same folder that says which files are of the format, where they do not."""
 
@@ -123,6 +128,11 @@ class Format(Protocol):
         """`UnreadFormatError` where the file is the producer's own, which has to be exported to be read."""
         del path
 
+    def withheld_line(self, line: str) -> str | None:
+        """What a line of a text holds that is not published; None where it is published."""
+        del line
+        return None
+
     def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
         """Write the file to `target` with its texts as the redactor has them; without one, only count.
 
@@ -132,7 +142,7 @@ class Format(Protocol):
         from cclbench.formats.json_text import rewrite_json
 
         del annotations
-        return rewrite_json(path, target, redactor)
+        return rewrite_json(path, target, redactor, withheld=self.withheld)
 
 
 class Reader(Format, Protocol):

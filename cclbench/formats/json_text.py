@@ -13,9 +13,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from cclbench.errors import InputError
 from cclbench.formats.files import blocks, head, output, shown, unpadded
-from cclbench.formats.rewriting import ANNOTATION, ENVIRONMENT, JOB, Redactor
+from cclbench.formats.rewriting import ANNOTATION, ENVIRONMENT, JOB, METADATA, Redactor
 from cclbench.units import MIB
 
 _TEXT: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")', re.DOTALL)
@@ -25,6 +27,9 @@ _BETWEEN: Final = re.compile(
 _NUMBER: Final = re.compile(rb'"[-+]?\d*\.?\d*(?:[eE][-+]?\d+)?"')
 _OBJECT: Final = re.compile(rb"[,\[}]\s*(?=\{)")
 _AFTER_COLON: Final = re.compile(rb"\s*:\s*(-?\d[\d.]*)?([\[{])?")
+_SCALAR: Final = re.compile(rb"(\s*:\s*)(-?\d[\d.eE+-]*|true|false|null|NaN|-?Infinity)")
+_EMPTY: Final = re.compile(rb"\s*[\]}]")
+_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _BEGINS: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{\s*[\"}]|\[\s*[\[{\"\]\d-])")
 _LONGEST: Final = 64 * MIB
 _MOST_KNOWN: Final = 1 << 19
@@ -50,7 +55,8 @@ class JsonRewriter:
     """One file's way: `feed` it blocks and write what comes back, then `end`.
 
     Events of the `categories` are called by people what they are called; `named` are other texts that
-    events may be called and what they become.
+    events may be called and what they become.  Values of the keys in `withheld` become empty, wherever they
+    are; with `outer`, values of all other keys of the outermost object do so too.
     """
 
     def __init__(
@@ -60,7 +66,12 @@ class JsonRewriter:
         *,
         categories: Collection[str] = (),
         named: Mapping[str, str] | None = None,
+        withheld: Mapping[str, str] | None = None,
+        outer: Collection[str] | None = None,
     ) -> None:
+        self._withheld, self._outer = withheld or {}, None if outer is None else frozenset(outer)
+        self._level, self._emptied = 0, 0
+        """How many lists and objects are open; at how many one that is to be empty began, 0 in none."""
         self._redactor, self._where = redactor, where
         self._categories = frozenset(_packed(category, b"") for category in categories)
         self._named = {_packed(old, b""): _packed(new, b"") for old, new in (named or {}).items()}
@@ -93,20 +104,79 @@ class JsonRewriter:
     def _rewritten(self, original: bytes, pieces: list[bytes]) -> bytes:
         if not _BETWEEN.match(b" ".join(pieces[0::2])):
             raise NotJsonError
+        if (self._withheld or self._outer is not None) and not self._redactor.learns:
+            self._withhold(pieces)
         special = {}
-        for raw in set(pieces[1::2]):
+        for raw in set(pieces[1::2]) - {b""}:
             text = self._text(raw)
             if text is not _PLAIN:
                 special[raw] = text
         self._read += len(original)
         if not special and self._inside is None and not (self._categories or self._named):
-            return original
+            return b"".join(pieces)
         self._within(pieces)
         for i in [i for i in range(1, len(pieces), 2) if pieces[i] in special]:
             self._place(pieces, i, special.get(pieces[i], _PLAIN))
         if self._categories or self._named:
             self._annotate(pieces)
         return b"".join(pieces)
+
+    def _withhold(self, pieces: list[bytes]) -> None:
+        """Empty what is not published, before anything else is looked at."""
+        keys = {_packed(key, b"") for key in self._withheld}
+        if not self._emptied and self._outer is None and keys.isdisjoint(pieces[1::2]):
+            return
+        if self._outer is not None and not self._emptied and keys.isdisjoint(pieces[1::2]):
+            level, deepest_out = _levels(pieces, self._level)
+            if deepest_out > 1:
+                self._level = level
+                return
+        for i in range(0, len(pieces), 2):
+            pieces[i] = self._between(pieces[i])
+            if i + 1 == len(pieces):
+                break
+            if self._emptied:
+                pieces[i + 1] = b""
+                continue
+            colon = _AFTER_COLON.match(pieces[i + 2])
+            if colon is None:
+                continue
+            name = _name(pieces[i + 1])
+            holds = self._withheld.get(name)
+            if holds is None and self._outer is not None and self._level == 1 and name not in self._outer:
+                holds = METADATA
+            if holds is not None:
+                self._empty(pieces, i + 2, name, holds)
+
+    def _empty(self, pieces: list[bytes], i: int, name: str, holds: str) -> None:
+        """Make the value behind a key's colon empty; what began there is emptied as it comes."""
+        scalar = _SCALAR.match(pieces[i])
+        if scalar is not None:
+            if scalar[2] != b"null":
+                pieces[i] = scalar[1] + b"null" + pieces[i][scalar.end() :]
+                self._redactor.count(name, {holds: 1})
+        elif (began := _AFTER_COLON.match(pieces[i])) is not None and began[2] is not None:
+            self._emptied = self._level + 1
+            if _EMPTY.match(pieces[i], began.end()) is None:
+                self._redactor.count(name, {holds: 1})
+        elif i + 1 < len(pieces) and pieces[i + 1] != b'""':
+            pieces[i + 1] = b'""'
+            self._redactor.count(name, {holds: 1})
+
+    def _between(self, piece: bytes) -> bytes:
+        """What lies between texts, without what is in a list or object that is to be empty."""
+        kept = bytearray()
+        for part in re.split(rb"([\[\]{}])", piece):
+            inside = self._emptied and self._level >= self._emptied
+            if part in (b"[", b"{"):
+                self._level += 1
+            elif part in (b"]", b"}"):
+                inside = inside and self._level > self._emptied
+                self._emptied = 0 if self._level == self._emptied else self._emptied
+                self._level -= 1
+            if not inside:
+                kept += part
+        return bytes(kept)
 
     def _text(self, raw: bytes) -> _Text:
         known = self._known.get(raw)
@@ -218,11 +288,15 @@ def rewrite_json(
     *,
     categories: Collection[str] = (),
     named: Mapping[str, str] | None = None,
+    withheld: Mapping[str, str] | None = None,
+    outer: Collection[str] | None = None,
 ) -> bool:
     """Rewrite a file of JSON, one text or one a line, as `Format.rewrite` does; False where it is none."""
     if not _BEGINS.match(head(path)):
         return False
-    rewriter = JsonRewriter(redactor, shown(path), categories=categories, named=named)
+    rewriter = JsonRewriter(
+        redactor, shown(path), categories=categories, named=named, withheld=withheld, outer=outer
+    )
     try:
         with output(path, target) as write:
             for block in unpadded(blocks(path)):
@@ -231,6 +305,14 @@ def rewrite_json(
     except NotJsonError:  # a log may begin like JSON
         return False
     return True
+
+
+def _levels(pieces: list[bytes], level: int) -> tuple[int, int]:
+    """How many lists and objects are open behind the pieces, and the fewest that are on the way."""
+    signs = np.frombuffer(b"".join(pieces[0::2]).translate(None, _BRACKETS), np.uint8)
+    steps = np.where((signs == ord("[")) | (signs == ord("{")), 1, -1)
+    reached = level + np.cumsum(steps)
+    return (int(reached[-1]), min(level, int(reached.min()))) if len(reached) else (level, level)
 
 
 def _cut(pieces: list[bytes]) -> tuple[int, int]:

@@ -63,6 +63,15 @@ _OVERRIDES: Final = frozenset(
     )
 )
 _LIBRARY = re.compile(r"\b([NR])CCL version|\+hip", re.ASCII)
+_SETTING = re.compile(
+    r"\b((?:NCCL|RCCL|OFI_NCCL|UCX|FI|CUDA)_\w+) (?:set by environment )?(?:set )?to\b", re.ASCII
+)
+
+
+def is_private_setting(line: str) -> bool:
+    """Whether a line states a variable other than those that steer performance."""
+    found = _SETTING.search(line)
+    return found is not None and found[1] not in _OVERRIDES
 
 
 class LineFacts:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import pickle
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from pickletools import opcodes
@@ -22,7 +22,7 @@ from struct import Struct, error
 from typing import Any, Final
 
 from cclbench.formats.files import output, shown
-from cclbench.formats.rewriting import ENVIRONMENT, JOB, Redactor
+from cclbench.formats.rewriting import ENVIRONMENT, JOB, SOURCE_PATH, Redactor
 from cclbench.formats.texts import damaged, whole
 
 _NAMES: Final = {ord(opcode.code): opcode.name for opcode in opcodes}
@@ -293,15 +293,22 @@ def _require_unfolded(value: Any, most: int) -> None:
 
 
 def rewrite_pickle(
-    path: Path, target: Path | None, redactor: Redactor, *, unfolded: int | None = None
+    path: Path,
+    target: Path | None,
+    redactor: Redactor,
+    *,
+    unfolded: int | None = None,
+    withheld: Mapping[str, str] | None = None,
+    shortened: Mapping[str, Callable[[str], str]] | None = None,
 ) -> None:
     """Rewrite a pickle as `Format.rewrite` does; `InputError` where it is damaged or holds more than data.
 
-    What it refers to several times is rewritten and counted once for each key that it is the value of.
+    Values of the keys in `withheld` become empty, texts of those in `shortened` shorter.  What it refers to
+    several times is rewritten and counted once for each key that it is the value of.
     """
     try:
         data = plain(whole(path, MOST_FILE_BYTES), unfolded=unfolded)
-        new = _Rewriting(redactor).of(data, "")
+        new = _Rewriting(redactor, withheld or {}, shortened or {}).of(data, "")
     except NotPlainError as error:
         raise damaged(Path(shown(path)), str(error)) from None
     except RecursionError:
@@ -313,8 +320,13 @@ def rewrite_pickle(
 class _Rewriting:
     """The same data with other texts, what was shared still shared."""
 
-    def __init__(self, redactor: Redactor) -> None:
-        self._redactor = redactor
+    def __init__(
+        self,
+        redactor: Redactor,
+        withheld: Mapping[str, str],
+        shortened: Mapping[str, Callable[[str], str]],
+    ) -> None:
+        self._redactor, self._withheld, self._shortened = redactor, withheld, shortened
         self._done: dict[tuple[int, str, str | None, str], Any] = {}
 
     def of(self, value: Any, place: str, kind: str | None = None, name: str = "") -> Any:
@@ -349,6 +361,17 @@ class _Rewriting:
 
     def _of_key(self, key: str, value: Any, within: str | None) -> Any:
         """The value of a key; `within` is what a key around all of it says."""
+        if key in self._withheld and not self._redactor.learns:
+            if value:
+                self._redactor.count(key, {self._withheld[key]: 1})
+            return type(value)() if isinstance(value, str | list | tuple | dict) else None
         if within is None:
-            return self.of(value, key, self._redactor.kind_of_field(key))
-        return self.of(value, key, within, key if within == ENVIRONMENT else "")
+            new = self.of(value, key, self._redactor.kind_of_field(key))
+        else:
+            new = self.of(value, key, within, key if within == ENVIRONMENT else "")
+        if key not in self._shortened or not isinstance(new, str):
+            return new
+        # What the folders tell of people is learnt before they are cut.
+        short = self._shortened[key](new)
+        self._redactor.count(key, {SOURCE_PATH: int(short != new)})
+        return short

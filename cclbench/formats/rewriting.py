@@ -18,12 +18,24 @@ JOB: Final = "job"
 ENVIRONMENT: Final = "environment variable"
 ANNOTATION: Final = "annotation"
 
+CAPTURED: Final = "captured output"
+COMMAND_LINE: Final = "command line"
+SYSTEM: Final = "system information"
+SOURCE_PATH: Final = "source path"
+METADATA: Final = "metadata of the program"
+"""What the parts of a format hold that are not published."""
+
 Replaced = tuple[str, Counter[str]]
 """A text as it may be published, and how many things were replaced in it, by the rule that found them."""
 
 
 class Redactor(Protocol):
     """Says of each text of a file what may be published of it."""
+
+    @property
+    def learns(self) -> bool:
+        """Whether it gathers names, so that it looks at what is not published, too."""
+        ...
 
     def text(self, text: str, field: str = "") -> Replaced:
         """Any text; `field` is what it is called, where something does."""

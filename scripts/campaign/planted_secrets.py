@@ -1,44 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plant generated secrets and identities in every format that redaction rewrites; count what is published.
 
-`planted_secrets.py --secrets 200 --seed 1` makes a job of each format, with every secret in what gives it
+`planted_secrets.py --rounds 5 --seed 1` makes a job of each format, with every secret in what gives it
 away and again, bare and encoded, in other places; runs `cclbench contribute`; and searches what it has
-written, byte for byte.  It prints a line a class, and exits with 1 where any survives or a job is refused.
+written, byte for byte.  It prints a line a class, and exits with 1 where any survives, a job is refused or
+a document no longer parses.
 """
 
 from __future__ import annotations
 
 import argparse
 import base64
+import configparser
 import contextlib
+import csv
 import gzip
 import importlib
 import io
 import json
+import os
 import pickle
 import random
 import sqlite3
-import string
 import struct
 import sys
 import tempfile
+import tomllib
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
+
+import yaml
+from secret_classes import HALVES, Planted, SecretClass, classes
 
 # This folder's files are called like modules that Python has; builders of small files are the tests'.
 sys.path.remove(str(Path(__file__).resolve().parent))
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 
 from cclbench.cli import main as cclbench
+from cclbench.contribute import redaction
 from cclbench.formats.xplane import proto
 
-LOWER, ALNUM, HEX = string.ascii_lowercase, string.ascii_letters + string.digits, "0123456789abcdef"
-Draw = Callable[[random.Random], str]
+VERBOSE = "PLANTED_SECRETS_VERBOSE"
+"""Of the environment: with it, what survived is printed."""
 CARD = """\
 version: 2
 id: campaign
@@ -56,153 +63,47 @@ parallelism: {{dp_replicate: 2}}
 """
 
 
-def of(letters: str, count: int) -> Draw:
-    """So many of these letters, a digit among them where letters have digits."""
-
-    def draw(rng: random.Random) -> str:
-        drawn = "".join(rng.choices(letters, k=count))
-        return drawn[:3] + str(rng.randrange(2, 10)) + drawn[4:] if "0" in letters else drawn
-
-    return draw
-
-
-def name(rng: random.Random) -> str:
-    """A user's or host's: no word of any language."""
-    return (
-        "".join(rng.choices("bcdfghjklmnpqrstvwxz", k=3))
-        + "".join(rng.choices(LOWER, k=4))
-        + str(rng.randrange(10, 99))
-    )
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A class: what its secrets look like, and the text that gives one away.
-
-    `alone`: that text is all that tells it is one, so it is planted nowhere else.
-    """
-
-    draw: Draw
-    told: str = "{}"
-    alone: bool = False
-
-
-def prefixed(begin: str, letters: str = ALNUM, count: int = 40) -> Kind:
-    """A token that its issuer's prefix gives away."""
-    tail = of(letters, count)
-    return Kind(lambda rng: begin + tail(rng))
-
-
-def hexed(rng: random.Random, *groups: int, between: str = "-") -> str:
-    """Hexadecimal groups of these lengths."""
-    return between.join("".join(rng.choices(HEX, k=size)) for size in groups)
-
-
-KINDS = {
-    "Stripe": prefixed("sk_live_", count=24),
-    "SendGrid": prefixed("SG.", ALNUM + "_-", 66),
-    "Vault": prefixed("hvs.", ALNUM, 92),
-    "Databricks": prefixed("dapi", HEX, 32),
-    "LangSmith": prefixed("lsv2_pt_", HEX, 32),
-    "Tailscale": prefixed("tskey-auth-", ALNUM, 30),
-    "Fireworks": prefixed("fw_", ALNUM, 24),
-    "age": prefixed("AGE-SECRET-KEY-1", "QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L", 58),
-    "Twilio": prefixed("SK", HEX, 32),
-    "Hugging Face": prefixed("hf_", string.ascii_letters, 34),
-    "GitHub": prefixed("ghp_", ALNUM, 36),
-    "AWS": Kind(lambda rng: "AKIA" + "".join(rng.choices(string.ascii_uppercase + "234567", k=16))),
-    "W&B hex": Kind(of(HEX, 40), "wandb login {}"),
-    "curl -u": Kind(of(ALNUM, 14), "curl -s -u robot:{} https://api.example.org/v1"),
-    "mysql -p": Kind(of(ALNUM, 12), "mysql -h db -u robot -p{} runs"),
-    "kaggle.json": Kind(of(HEX, 32), '{{"username":"robot","key":"{}"}}'),
-    "docker auth": Kind(
-        lambda rng: base64.b64encode(("robot:" + of(ALNUM, 12)(rng)).encode()).decode(),
-        '{{"auths": {{"registry.example.org": {{"auth": "{}"}}}}}}',
-    ),
-    "Azure client secret": Kind(
-        lambda rng: of(ALNUM, 3)(rng)[:3] + "8Q~" + of(ALNUM, 34)(rng), "az login {}"
-    ),
-    "variable": Kind(of(ALNUM, 16), "export DEPLOY_PASSWORD={}"),
-    "bare key": Kind(of(ALNUM, 32), "the API key is {}"),
-    "bucket": Kind(name, "aws s3 sync out s3://{}/run"),
-    "private key": Kind(of(ALNUM, 64), "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----"),
-    "user by variable": Kind(name, "USER={}"),
-    "user in /mnt/nfs": Kind(name, "cd /mnt/nfs/{}/src"),
-    "user in /scratch/project": Kind(name, "ls /scratch/m2718/{}/out"),
-    "~user": Kind(name, "source ~{}/env.sh"),
-    "home with a space": Kind(
-        lambda rng: f"{name(rng).capitalize()} {name(rng).capitalize()}", "open /Users/{}/Desktop/x"
-    ),
-    "e-mail with umlaut": Kind(lambda rng: f"{name(rng)}.mül{name(rng)}@grün-{name(rng)}.example", "mail {}"),
-    "user of an SSH key": Kind(name, "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIO {}@laptop"),
-    "host by variable": Kind(name, "SLURMD_NODENAME={}"),
-    "host of a domain": Kind(name, "see http://{}.build.corp/x"),
-    "internal domain": Kind(lambda rng: f"{name(rng)}.example", "HOSTNAME=gpu17.{} and ops.{}"),
-    "job": Kind(lambda rng: f"llm-{name(rng)}", "#SBATCH --job-name={}"),
-    "GPU UUID": Kind(lambda rng: hexed(rng, 8, 4, 4, 4, 12), "GPU 0: H100 (UUID: GPU-{})"),
-    "InfiniBand GUID": Kind(lambda rng: f"0x{hexed(rng, 16)}", "Node GUID: {}"),
-    "hardware address": Kind(lambda rng: "02:" + hexed(rng, 2, 2, 2, 2, 2, between=":"), "link/ether {} brd"),
-    "IPv4 address": Kind(
-        lambda rng: ".".join(["10", *(str(rng.randrange(11, 250)) for _ in range(3))]), "tcp://{}:29500", True
-    ),
-    "phone number": Kind(lambda rng: f"+49 170 {rng.randrange(10**6, 10**7)}", "call {} at night"),
-    "captured environment": Kind(lambda rng: f"{name(rng)}-{name(rng)}", "", True),
-}
-"""Captured environments are planted where a format has them, and told by nothing else."""
-
-
-@dataclass(frozen=True)
-class Planted:
-    """One secret of a class."""
-
-    kind: str
-    value: str
-
-    @property
-    def told(self) -> str:
-        """The text that gives it away."""
-        return KINDS[self.kind].told.replace("{{", "{").replace("}}", "}").replace("{}", self.value)
-
-    def echoes(self) -> Iterator[str]:
-        """The value again, as other programs write it."""
-        if KINDS[self.kind].alone and self.kind != "captured environment":
-            return
-        raw = self.value.encode()
-        yield f"seen {self.value} again"
-        yield f"seen {self.value.swapcase()} again"
-        yield f"query?q={quote(self.value, safe='')}"
-        yield f"blob {base64.b64encode(raw).decode()} end"
-        yield f"blob {base64.b64encode(b'x:' + raw + b'!').decode()} end"
-        yield f"hex {raw.hex()} end"
-        yield f"said {json.dumps(json.dumps(self.value))[1:-1]} end"
+def echoes(one: Planted) -> Iterator[str]:
+    """The value again, as other programs write it."""
+    if one.of.alone:
+        return
+    raw = one.value.encode()
+    yield f"seen {one.value} again"
+    yield f"seen {one.value.swapcase()} again"
+    yield f"query?q={quote(one.value, safe='')}"
+    yield f"blob {base64.b64encode(raw).decode()} end"
+    yield f"blob {base64.b64encode(b'x:' + raw + b'!').decode()} end"
+    yield f"hex {raw.hex()} end"
+    yield f"said {json.dumps(json.dumps(one.value))[1:-1]} end"
 
 
 def searched(values: list[Planted], data: bytes) -> Iterator[Planted]:
     """Those that are in the bytes, in any of the encodings; written apart from what cclbench looks with."""
     folded = data.lower()
     for one in values:
+        if one.traces:
+            if any(trace.encode() in data for trace in one.traces):
+                yield one
+            continue
         raw = one.value.encode()
         shifted = [base64.b64encode(bytes(by) + raw)[skip:-4] for by, skip in ((0, 0), (1, 4), (2, 4))]
         escaped = "".join(f"\\u{ord(letter):04x}" for letter in one.value).encode()
         forms = [raw, raw.hex().encode(), quote(one.value, safe="").encode(), raw[::-1], escaped]
-        forms += [
-            one.value.encode("utf-16-le"),
-            one.value.encode("utf-16-be"),
-            json.dumps(one.value)[1:-1].encode(),
-        ]
+        forms += [one.value.encode(encoding) for encoding in ("utf-16-le", "utf-16-be")]
+        forms.append(json.dumps(one.value)[1:-1].encode())
         if any(form.lower() in folded for form in forms) or any(len(s) > 5 and s in data for s in shifted):
             yield one
 
 
 def environment(values: list[Planted]) -> dict[str, str]:
     """A process's environment with those that stand in one."""
-    own = (one.value for one in values if one.kind == "captured environment")
+    own = (one.value for one in values if one.of.name == "captured environment")
     return {"RANK": "0", "LANG": "C.UTF-8", "SHLVL": "1", **{f"PLAN_{i}": v for i, v in enumerate(own)}}
 
 
 def texts(values: list[Planted]) -> list[str]:
     """All that is planted as texts."""
-    return [text for one in values for text in (one.told, *one.echoes()) if text]
+    return [text for one in values for text in (one.text, *echoes(one)) if text]
 
 
 def hidden(values: list[Planted]) -> bytes:
@@ -267,8 +168,11 @@ def nsys(folder: Path, values: list[Planted]) -> str:
             {"name": "PROCESS_1:ENVIRONMENT_VARIABLE", "value": f'{key}="{value}"'}
             for key, value in environment(values).items()
         ],
+        ProcessStreams=[
+            {"globalPid": 1, "filenameId": i, "contentId": i} for i, _ in enumerate(texts(values))
+        ],
         NOTES=[{"note": text, "raw": b"\0\1" + text.encode() + b"\xff"} for text in texts(values)],
-        WIDE=[{"raw": b"\0" + one.value.encode("utf-16-le") + b"\0"} for one in values if list(one.echoes())],
+        WIDE=[{"raw": b"\0" + one.value.encode("utf-16-le") + b"\0"} for one in values if list(echoes(one))],
     )
     with closing(sqlite3.connect(path)) as base, base:
         base.execute("PRAGMA secure_delete = OFF")
@@ -302,6 +206,19 @@ def xplane(folder: Path, values: list[Planted]) -> str:
 FORMATS = {"kineto and pickle": kineto, "nsys": nsys, "xplane": xplane}
 
 
+def documents(folder: Path, lines: list[str]) -> None:
+    """Every text as a value of a document of each language, and as a line of a log."""
+    (folder / "notes.json").write_text(json.dumps({"notes": lines}) + "\n" + "\0" * 512)
+    (folder / "config.yaml").write_text(yaml.safe_dump({"notes": lines}, allow_unicode=True), "utf-8")
+    values = "\n".join(f"n{i} = {json.dumps(line, ensure_ascii=False)}" for i, line in enumerate(lines))
+    (folder / "config.toml").write_text(f"[notes]\n{values}\n", "utf-8")
+    values = "\n".join(f"n{i} = {line}" for i, line in enumerate(lines) if line.isprintable())
+    (folder / "config.ini").write_text(f"[notes]\n{values}\n", "utf-8")
+    with (folder / "notes.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([i, line, 0.5] for i, line in enumerate(lines))
+    (folder / "job.log").write_text("\n".join(lines), "utf-8")
+
+
 def job(folder: Path, make: Callable[[Path, list[Planted]], str], values: list[Planted]) -> list[str]:
     """A contributor's files in the folder, and the command that contributes them."""
     for part in ("capture", "launch", "collection"):
@@ -309,8 +226,8 @@ def job(folder: Path, make: Callable[[Path, list[Planted]], str], values: list[P
     framework = make(folder / "capture", values)
     script = "#!/bin/sh\n" + "\n".join(texts(values)) + "\n"
     (folder / "launch" / "run.sh").write_text(script, encoding="utf-8")
-    (folder / "launch" / "notes.json").write_text(json.dumps({"notes": texts(values)}) + "\n" + "\0" * 512)
-    of_card = "; ".join(one.told for one in values[:5] if "\n" not in one.told)
+    documents(folder / "launch", texts(values))
+    of_card = "; ".join(one.text for one in values[:5] if "\n" not in one.text)
     card = CARD.format(description=json.dumps(of_card), framework=framework)
     (folder / "card.yaml").write_text(card, encoding="utf-8")
     paths = [
@@ -348,44 +265,131 @@ def found_in(folder: Path, values: list[Planted]) -> set[Planted]:
     return found
 
 
-def campaign(secrets: int, seed: int) -> tuple[Counter[str], Counter[str], list[str]]:
-    """How many of each class were planted and survived, by class and format; and why jobs were refused."""
-    planted, survived, refused = Counter[str](), Counter[str](), list[str]()
+def unreadable(folder: Path) -> list[str]:
+    """Documents below the folder that no longer parse."""
+    parsers: dict[str, Callable[[str], object]] = {
+        ".yaml": yaml.safe_load,
+        ".json": json.loads,
+        ".toml": tomllib.loads,
+        ".ini": lambda text: configparser.RawConfigParser().read_string(text),
+        ".csv": lambda text: list(csv.reader(io.StringIO(text), strict=True)),
+    }
+    broken = []
+    for path in sorted(path for path in folder.rglob("*") if path.suffix in parsers):
+        try:
+            parsers[path.suffix](path.read_text(encoding="utf-8"))
+        except (ValueError, yaml.YAMLError, configparser.Error, csv.Error) as error:
+            broken.append(f"{path.name} no longer parses: {error}")
+    return broken
+
+
+def campaign(
+    chosen: list[SecretClass], rounds: int, seed: int
+) -> tuple[Counter[str], Counter[str], Counter[str], list[str]]:
+    """How many of each class were planted and survived, those that did by class and format, and faults.
+
+    Faults are jobs that were refused and documents that no longer parse.
+    """
+    planted, survived, where, faults = Counter[str](), Counter[str](), Counter[str](), list[str]()
     rng = random.Random(seed)  # noqa: S311 - of nothing real
-    kinds = list(KINDS)
     for title, make in FORMATS.items():
-        of_kinds = [kinds[i % len(kinds)] for i in range(secrets)]
-        values = [Planted(kind, KINDS[kind].draw(rng)) for kind in of_kinds]
+        values = [one.planted(number, rng) for number in range(rounds) for one in chosen]
         with tempfile.TemporaryDirectory() as folder:
             words = job(Path(folder), make, values)
-            planted.update(one.kind for one in found_in(Path(folder), values))
+            planted.update(one.of.name for one in found_in(Path(folder), values))
             code, told = called(words)
             if code:
-                refused.append(f"{title}: exit code {code}: {told.strip()}")
-            found = found_in(Path(folder) / "collection", values)
-            survived.update(one.kind for one in found)
-            survived.update(f"{title}: {one.kind}" for one in found)
-    return planted, survived, refused
+                faults.append(f"{title}: exit code {code}: {told.strip()}")
+            collection = Path(folder) / "collection"
+            found = found_in(collection, values)
+            survived.update(one.of.name for one in found)
+            where.update(f"{title}: {one.of.name}" for one in found)
+            faults += [f"{title}: {why}" for why in unreadable(collection)]
+            if VERBOSE in os.environ:
+                for one in sorted(found, key=lambda one: one.of.name):
+                    print(f"{title}: {one.of.name}: {one.text!r} {one.value!r}", file=sys.stderr)
+    return planted, survived, where, faults
+
+
+def one_by_one(chosen: list[SecretClass], seed: int) -> tuple[Counter[str], Counter[str], list[str]]:
+    """As `campaign`, of each text of each class by itself in a log, in JSON and in YAML, redacted alone.
+
+    Nothing else shows what it is, and its echoes lie in a file beside it.
+    """
+    planted, survived, faults = Counter[str](), Counter[str](), list[str]()
+    rng = random.Random(seed)  # noqa: S311 - of nothing real
+    for one in chosen:
+        for number in range(max(len(one.texts), 2) if one.texts[0] else 0):
+            secret = one.planted(number, rng)
+            for name, text in (
+                ("job.log", secret.text + "\n"),
+                ("notes.json", json.dumps({"notes": [secret.text]})),
+                ("config.yaml", yaml.safe_dump({"notes": [secret.text]}, allow_unicode=True)),
+            ):
+                with tempfile.TemporaryDirectory() as folder:
+                    files = [Path(folder, name), Path(folder, "echoes.txt")]
+                    files[0].write_text(text, encoding="utf-8")
+                    files[1].write_text("\n".join(echoes(secret)) + "\n", encoding="utf-8")
+                    known, target = redaction.collect(files), Path(folder, "redacted")
+                    target.mkdir()
+                    for path in files:
+                        redaction.redact(path, target / path.name, known=known)
+                    planted[one.name] += 1
+                    faults += [f"{one.name}: {why}" for why in unreadable(target)]
+                    if found_in(target, [secret]):
+                        survived[one.name] += 1
+                        if VERBOSE in os.environ:
+                            print(f"{name}: {one.name}: {secret.text!r}", file=sys.stderr)
+    return planted, survived, faults
+
+
+def replaced_in(paths: list[Path]) -> Counter[str]:
+    """What redaction replaces in texts that hold no secret, by file and rule."""
+    known = redaction.collect(paths)
+    with tempfile.TemporaryDirectory() as folder:
+        changes = (
+            change
+            for path in paths
+            for change in redaction.redact(path, Path(folder, path.name), known=known)
+        )
+        return Counter(f"{change.file}: {change.place}: {change.rule}" for change in changes)
 
 
 def main() -> int:
-    """The table; 1 where a secret survives or nothing was published."""
+    """The table; 1 where a secret survives, nothing was published or a document no longer parses."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--secrets", type=int, default=200, help="planted in each format")
+    parser.add_argument("--rounds", type=int, default=5, help="of each class in each format")
+    parser.add_argument("--every", type=int, default=1, help="so-manyth class alone")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--half", choices=HALVES, help="of the classes, by a seeded draw (all of them)")
+    parser.add_argument(
+        "--one-by-one", action="store_true", help="each secret alone in a log, in JSON and in YAML"
+    )
+    parser.add_argument(
+        "--clean", type=Path, nargs="+", help="print what is replaced in these files, and end"
+    )
     asked = parser.parse_args()
-    planted, survived, refused = campaign(asked.secrets, asked.seed)
+    if asked.clean:
+        for what, count in sorted(replaced_in(asked.clean).items()):
+            print(f"{what} ({count})")
+        return 0
+    chosen = classes(asked.half)[:: asked.every]
+    where = Counter[str]()
+    if asked.one_by_one:
+        planted, survived, faults = one_by_one(chosen, asked.seed)
+    else:
+        planted, survived, where, faults = campaign(chosen, asked.rounds, asked.seed)
     print("| class | planted | survived |")
     print("| --- | ---: | ---: |")
-    for kind in KINDS:
-        if kind in planted:
-            where = [title for title in FORMATS if survived[f"{title}: {kind}"]]
-            print(f"| {kind} | {planted[kind]} | {survived[kind]}{' in ' * bool(where)}{', '.join(where)} |")
-    left = sum(survived[kind] for kind in KINDS)
-    print(f"| all, in {len(FORMATS)} jobs | {planted.total()} | {left} |")
-    for why in refused:
+    for one in chosen:
+        formats = [title for title in FORMATS if where[f"{title}: {one.name}"]]
+        of = f" in {', '.join(formats)}" if formats else ""
+        print(f"| {one.name} | {planted[one.name]} | {survived[one.name]}{of} |")
+    of = "one by one" if asked.one_by_one else f"in {len(FORMATS)} jobs"
+    print(f"| all, {of} | {planted.total()} | {survived.total()} |")
+    for why in faults:
         print(why, file=sys.stderr)
-    return 1 if left or refused else 0
+    return 1 if survived or faults else 0
 
 
 if __name__ == "__main__":

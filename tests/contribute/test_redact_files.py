@@ -408,7 +408,7 @@ def test_short_names_within_compressed_bytes_are_there_by_chance(tmp_path: Path)
 def test_a_card_s_own_addresses_hold_no_credentials(tmp_path: Path) -> None:
     """A name may stand in what a card publishes on purpose, a password may not."""
     card = tmp_path / "card.yaml"
-    card.write_text("workload: {}\ncontributor: zoe4\nurl: https://x.org/hunter2-xyz\n")
+    card.write_text("workload: {}\ncontributor: zoe4\nurl: https://example.org/hunter2-xyz\n")
     learner = Learner()
     learner.pseudonym(kinds.USER, "zoe4", learn=True)
     assert leftovers(card, learner.identities(frozenset())) == []

@@ -1,24 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forms of tokens say whose they are and who says so, and match what begins as they state."""
+"""Issuers' tokens: each has a source, and its example is found by its own expression, cut short it is not."""
 
 from __future__ import annotations
 
+import random
 import re
+import sys
+from pathlib import Path
 
 import pytest
 
-from cclbench.contribute.redaction.pattern import PATTERNS, Issued
+from cclbench.contribute.redaction.names import Learner
+from cclbench.contribute.redaction.pattern import ISSUED, Issued
+from cclbench.contribute.redaction.scrub import Scrubber
 
-ISSUED = [form for pattern in PATTERNS for form in pattern.issued]
+sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts" / "campaign"))
+from secret_classes import draw
+
+FORMS = [form for pattern in ISSUED for form in pattern.issued]
+SOURCES = ("gitleaks ", "trufflehog ", "detect-secrets ", "AWS IAM User Guide", "https://", "unverified")
 
 
-@pytest.mark.parametrize("form", ISSUED, ids=lambda form: form.begins[0])
-def test_a_form_has_a_source_and_matches_each_of_its_beginnings(form: Issued) -> None:
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.marks[0])
+def test_an_example_is_found_and_its_beginning_alone_is_not(form: Issued) -> None:
+    rng = random.Random(form.example)  # noqa: S311 - of nothing real
     assert form.issuer
-    assert form.source == "unverified" or form.source.startswith(("gitleaks ", "AWS IAM User Guide"))
-    for begin in form.begins:
-        # Capitals, digits and a length that every form allows: keys of Google have exactly 35 characters.
-        tails = ("b-" + "0" * 40, "0" * 40, "A" * 16, "A" * 35, "0" * 8 + "_" * 40)
-        assert any(re.fullmatch(form.core, begin + tail) for tail in tails), begin
-        assert not re.fullmatch(form.core, begin)
-    assert not any(re.match(form.core, other) for other in ("token-" + "0" * 40, "0" * 40))
+    assert form.source.startswith(SOURCES)
+    for _ in range(20):
+        token = draw(form.example, rng)
+        assert re.fullmatch(form.core, token), token
+        assert any(mark in token for mark in form.marks)
+        new, counts = Scrubber(Learner()).text(f"use {token} here")
+        assert new.removeprefix("use redacted-").removesuffix(" here") in ("token", "cloud-key", "secret"), (
+            token
+        )
+        assert counts.total() == 1
+    for mark in form.marks:
+        assert not re.fullmatch(form.core, mark)
+        assert Scrubber(Learner()).text(f"use_{mark}_here") == (f"use_{mark}_here", {})

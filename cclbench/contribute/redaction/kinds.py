@@ -35,8 +35,12 @@ BUCKET: Final = "bucket"
 FILE_NAME: Final = "file name"
 SSH_KEY: Final = "SSH key"
 PHONE: Final = "phone number"
+ACCOUNT: Final = "account"
+FOLDER: Final = "folder"
 BARE_KEY: Final = "bare key"
 """What a field may hold whose name says no more than key."""
+KEY_PARAMETER: Final = "key parameter"
+"""What a field of one or two letters holds in a JSON web key (RFC 7518)."""
 REVEALED: Final = "revealed"
 """What a field holds whose value its owner reveals."""
 
@@ -44,6 +48,8 @@ NUMBERED: Final = {
     USER: "user",
     HOST: "host",
     JOB: "job",
+    ACCOUNT: "account",
+    FOLDER: "folder",
     ADDRESS: "address",
     DEVICE: "device",
     ANNOTATION: "annotation",
@@ -65,17 +71,21 @@ HIDDEN: Final = {
 }
 CREDENTIALS: Final = frozenset({CLOUD_KEY, TOKEN, PRIVATE_KEY, PASSWORD, SECRET})
 """Kinds that let somebody in, and so are published nowhere."""
-ELSEWHERE, ENCODED = "{} told elsewhere", "encoded {}"
-"""Rules by which a name or value is found that another place tells, as it is or encoded."""
+ELSEWHERE, ENCODED, SPLIT = "{} told elsewhere", "encoded {}", "split {}"
+"""Rules by which a name or value is found that another place shows, an encoded one, and one that a break
+splits or that stands in reverse."""
 _RULES: Final = {
     **{form.name: form.kind for form in PATTERNS},
-    **{rule.format(kind): kind for kind in (*NUMBERED, *HIDDEN) for rule in ("{}", ELSEWHERE, ENCODED)},
+    **{
+        rule.format(kind): kind for kind in (*NUMBERED, *HIDDEN) for rule in ("{}", ELSEWHERE, ENCODED, SPLIT)
+    },
 }
 
 
 class _Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fields: Mapping[str, str]
     secret_fields: str
+    key_fields: str
     kept_variables: str
     common_words: str
     public_values: str
@@ -89,6 +99,7 @@ _BY_FIELD: Final = {
     for name in names.split()
 }
 _SECRET_FIELD: Final = re.compile(expression(_NAMES.secret_fields))
+_KEY_FIELD: Final = re.compile(expression(_NAMES.key_fields))
 _KEPT: Final = re.compile(expression(_NAMES.kept_variables))
 _COMMON: Final = frozenset(_NAMES.common_words.split())
 _PUBLIC_VALUE: Final = re.compile(expression(_NAMES.public_values))
@@ -110,7 +121,9 @@ def kind_of_field(name: str) -> str | None:
     kind = _BY_FIELD.get(re.sub(r"[^a-z0-9]", "", last.lower())) if len(last) < 64 else None
     if kind is None and re.fullmatch(r"ARGUMENT_\d+", last):
         return COMMAND
-    return SECRET if kind is None and len(last) < 64 and _SECRET_FIELD.search(last) else kind
+    if kind is None and len(last) < 64:
+        return SECRET if _SECRET_FIELD.search(last) else BARE_KEY if _KEY_FIELD.fullmatch(last) else None
+    return kind
 
 
 def kept(variable: str) -> bool:

@@ -24,6 +24,16 @@ _LEAST_OF_A_KEY: Final = 16
 _PLAIN: Final = re.compile(r"\w[\w.:+ -]{0,62}\w")
 _BESIDE_A_NUMBER: Final = r"(?:(?<=[-_/=#@])|(?<=[A-Za-z:#] )|(?=\d+[-_@/]|\d+\.[A-Za-z]))"
 
+_PROVIDERS: Final = re.compile(
+    r"(?:^|\.)(?:s3[\w.-]*\.amazonaws\.com|storage\.(?:googleapis|cloud\.google)\.com"
+    r"|(?:blob|dfs|file|queue|table)\.core\.windows\.net)"
+)
+"""Of a bucket's address what is its provider's."""
+_ROUTES: Final = frozenset(
+    ("runs", "sweeps", "reports", "workspace", "artifacts", "groups", "table", "overview", "files", "logs")
+)
+"""Of an address of a tracker's, what is nobody's name."""
+
 Key = tuple[str, str]
 """A kind and a name as it is compared: without case, a host without its domain."""
 
@@ -46,6 +56,11 @@ class Identities:
     """The names that are replaced everywhere, as they were written; encoded, capitals are other bytes."""
     revealed: frozenset[str] = frozenset()
     """Fields and variables whose values stay, since their owner says so; without case."""
+
+    @property
+    def learns(self) -> bool:
+        """Whether names are gathered."""
+        return False
 
     def __repr__(self) -> str:
         return f"<Identities: {len(self.pseudonyms)} names, {len(self.everywhere)} replaced everywhere>"
@@ -106,6 +121,8 @@ class Identities:
             kinds.USER: (BEGINS, ENDS),
             kinds.HOST: (BEGINS, f"{domain}{ENDS}"),
             kinds.JOB: (BEGINS, ENDS),
+            kinds.ACCOUNT: (BEGINS, ENDS),
+            kinds.FOLDER: (BEGINS, ENDS),
             kinds.DEVICE: (BEGINS, ENDS),
             kinds.ADDRESS: (BEGINS, ENDS),
             "": (rf"(?<![A-Za-z0-9.]){_BESIDE_A_NUMBER}", ENDS),
@@ -149,6 +166,11 @@ class Learner(Identities):
         self.used: set[str] = set()
         """Those of the revealed names that are anywhere."""
 
+    @property
+    def learns(self) -> bool:
+        """Names are gathered."""
+        return True
+
     def pseudonym(self, kind: str, name: str, *, learn: bool = False) -> str:
         """The name's number, a new one for a new name."""
         known = key(kind, name)
@@ -160,8 +182,8 @@ class Learner(Identities):
             at = max(0, name.casefold().find(known[1]))
             spelt = name[at : at + len(known[1])]  # of a host its first label
             self._spellings |= {(known, form) for form in (spelt, spelt.lower(), spelt.upper())}
-            if kind == kinds.HOST:
-                self._domains.update(filter(None, [name.strip().strip(".").casefold().partition(".")[2]]))
+        if learn and kind == kinds.HOST:
+            self._domains.update(filter(None, [name.strip().strip(".").casefold().partition(".")[2]]))
         return self._names[known]
 
     def hidden(self, kind: str, value: str) -> str:
@@ -211,9 +233,16 @@ def _parts(kind: str, value: str) -> Iterable[str]:
     if kind == kinds.PRIVATE_KEY:
         return [line for line in value.split() if len(line) >= _LEAST_OF_A_KEY and not line.startswith("-")]
     if kind == kinds.PASSWORD:
-        return {stripped, stripped.rpartition(":")[2]}
+        return {stripped, re.split(r"[:/]", stripped)[-1]}
     if kind == kinds.BUCKET:
-        return {stripped, stripped.partition("/")[0]}
+        return {stripped, *re.split(r"[@/]", _PROVIDERS.sub("", stripped).strip("/"))[:2]}
+    if kind in kinds.CREDENTIALS:
+        # Of a cookie, a hash with its parameters, a signed header: what in it is a secret by itself.
+        words = re.split(r"[\s;:,=&$\"'/?|]+", stripped)
+        return {
+            stripped,
+            *(word for word in words if len(word) >= _LEAST_OF_A_KEY and re.search(r"\d", word)),
+        }
     return () if kind in (kinds.COMMAND, kinds.HOME) else [stripped]
 
 
@@ -231,6 +260,11 @@ def key(kind: str, name: str) -> Key:
 
 def replaced(known: Identities, kind: str, text: str, *, learn: bool = False) -> str:
     """A field's value with its names replaced: a name, or a list of hosts with or without ports."""
+    if kind == kinds.JOB and "/" in text:
+        parts = (
+            part if part in _ROUTES else replaced(known, kind, part, learn=learn) for part in text.split("/")
+        )
+        return "/".join(parts)
     if kind != kinds.HOST:
         return text if CLEAN.fullmatch(text) or not text.strip() else known.pseudonym(kind, text, learn=learn)
 

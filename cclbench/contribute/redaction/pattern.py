@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forms that give something away, by themselves or by what stands beside them: entries of `forms.yaml`."""
+"""Rules of what gives something away, by itself or by what stands beside it: the files of `rules/`."""
 
 from __future__ import annotations
 
@@ -9,34 +9,49 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
 from importlib.resources import files
-from typing import AnyStr, Final
+from typing import Any, AnyStr, Final
 
 import msgspec
 
+_RULES: Final = ("tokens", "secrets", "people", "jobs", "machines")
+"""Files of rules, in the order they are looked for."""
+
+
+_LINE_BEGINS: Final = re.compile(r"(?<![\[\\])\^")
+
 
 class Issued(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A form of an issuer's secrets: an expression, what its matches begin with, and who says so."""
+    """An issuer's tokens: an expression, texts of which each match holds one, an example, and who says so."""
 
     issuer: str
-    begins: tuple[str, ...]
+    marks: tuple[str, ...]
     core: str
+    example: str
     source: str
 
 
 class Pattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
-    """One form: `core` is looked for between `before` and `after`.
+    """One rule: `core` is looked for between `before` and `after`.
 
-    Of what it matches, the group `hide` is replaced (also called `quoted` or `single` where a form has
-    alternatives; all of it where there is none).  `marks`: one of them is in every text that the core
-    matches, so many `times`.  Instead of both, `issued` lists issuers' secrets and `variables` those of an
-    environment that hold a name.  A `role` makes the hidden name a numbered one of that kind, which `learn`
-    replaces everywhere else too.  `unless` is what the hidden text must not be, `not_behind` what may not
-    stand before it; `entropy` is the least of it in bits a character, and where it is `doubtful`, common
-    words stay; `source` says who defines the form.
+    Of what it matches, the group `hide` is replaced (also `quoted`, `single` or `hide2` to `hide9` where a
+    rule has alternatives; all of it where there is none).  `marks`: one of them is in every text that the
+    core matches, so many `times`; with `ignore_case` in any case of letters.  Instead of both, `issued` lists
+    issuers' tokens and `variables` those of an environment that hold a name.  A `role` makes the hidden name
+    a numbered one of that kind, which `learn` replaces everywhere else too.  `unless` is what the hidden text
+    must not be, `not_behind` what may not stand before it; `entropy` is the least of it in bits a character,
+    and where it is `doubtful`, common words stay.  `repeat` applies the rule until nothing changes, where one
+    line shows that several are secrets; `across_lines`: a match may hold line breaks.
+
+    `source` says who defines the form; `found` is an example and `becomes` what is left of it; `stays` are
+    texts that look alike and stay.
     """
 
     name: str
     kind: str
+    source: str
+    found: str
+    becomes: str
+    stays: tuple[str, ...]
     core: str = ""
     marks: tuple[str, ...] = ()
     issued: tuple[Issued, ...] = ()
@@ -50,7 +65,9 @@ class Pattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
     not_behind: str | None = None
     doubtful: bool = False
     entropy: float = 0.0
-    source: str | None = None
+    ignore_case: bool = False
+    repeat: bool = False
+    across_lines: bool = False
 
     def __post_init__(self) -> None:
         """Make core and marks of what stands in their place."""
@@ -61,19 +78,23 @@ class Pattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
             marks = tuple(f"{name}=" for name in names)
         elif self.issued:
             core = "|".join(form.core for form in self.issued)
-            marks = tuple(begin for form in self.issued for begin in form.begins)
+            marks = tuple(mark for form in self.issued for mark in form.marks)
         msgspec.structs.force_setattr(self, "core", core)
         msgspec.structs.force_setattr(self, "marks", marks)
 
     @cached_property
+    def _flags(self) -> re.RegexFlag:
+        return re.MULTILINE | (re.IGNORECASE if self.ignore_case else re.NOFLAG)
+
+    @cached_property
     def text(self) -> re.Pattern[str]:
-        """The form as it is looked for in a text."""
-        return re.compile(expression(f"{self.before}(?:{self.core}){self.after}"), re.MULTILINE)
+        """The rule as it is looked for in a text."""
+        return re.compile(expression(f"(?:{self.before})(?:{self.core})(?:{self.after})"), self._flags)
 
     @cached_property
     def loose(self) -> re.Pattern[bytes]:
-        """The core alone, for bytes, where anything may stand beside a text."""
-        return re.compile(expression(self.core).encode(), re.MULTILINE)
+        """The core alone, for bytes, where anything may stand beside a text and before a line."""
+        return re.compile(_LINE_BEGINS.sub("", expression(self.core)).encode(), self._flags)
 
     @cached_property
     def byte_marks(self) -> tuple[bytes, ...]:
@@ -88,10 +109,11 @@ class Pattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
     @cached_property
     def behind(self) -> re.Pattern[str] | None:
         """What stands before no secret of this form."""
-        return None if self.not_behind is None else re.compile(f"(?:{self.not_behind})$")
+        return None if self.not_behind is None else re.compile(expression(f"(?:{self.not_behind})$"))
 
-    def marked(self, text: str) -> bool:
-        """Whether the form can be in a text at all."""
+    def marked(self, text: str, folded: str) -> bool:
+        """Whether the rule can match in a text at all; `folded` is the text in lower case."""
+        text = folded if self.ignore_case else text
         for mark in self.marks:  # asked of every text: a generator would take twice as long
             if mark in text and (self.times == 1 or text.count(mark) >= self.times):
                 return True
@@ -103,18 +125,25 @@ class Pattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
 
     def hidden(self, match: re.Match[AnyStr]) -> tuple[int, int]:
         """Where in the text that lies which is to be replaced."""
-        groups = [name for name in ("hide", "quoted", "single") if name in self.text.groupindex]
-        return next((match.span(name) for name in groups if match[name] is not None), match.span())
+        return next((match.span(name) for name in self._groups if match[name] is not None), match.span())
+
+    @cached_property
+    def _groups(self) -> tuple[str, ...]:
+        return tuple(name for name in self.text.groupindex if name.startswith(("hide", "quoted", "single")))
 
 
-class _Forms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    parts: Mapping[str, str]
-    forms: tuple[Pattern, ...]
+def _read(name: str, kind: Any) -> Any:
+    path = files(__package__).joinpath("rules", f"{name}.yaml")
+    return msgspec.yaml.decode(path.read_bytes(), type=kind)
 
 
-_FORMS: Final = msgspec.yaml.decode(files(__package__).joinpath("forms.yaml").read_bytes(), type=_Forms)
-PATTERNS: Final = _FORMS.forms
-"""All forms, in the order they are looked for."""
+_PARTS: Final[Mapping[str, str]] = _read("parts", dict[str, str])
+PATTERNS: Final[tuple[Pattern, ...]] = tuple(
+    pattern for name in _RULES for pattern in _read(name, tuple[Pattern, ...])
+)
+"""All rules, in the order they are looked for."""
+ISSUED: Final = tuple(pattern for pattern in PATTERNS if pattern.issued)
+"""Rules of tokens that their issuers mark."""
 
 
 def _entropy(text: str) -> float:
@@ -124,7 +153,7 @@ def _entropy(text: str) -> float:
 
 def expression(text: str) -> str:
     """A regular expression as `re` takes it: no line breaks, `{NAME}` replaced by the part of that name."""
-    return re.sub(r"\{([A-Z_]+)\}", lambda part: expression(_FORMS.parts[part[1]]), text.replace("\n", ""))
+    return re.sub(r"\{([A-Z_]+)\}", lambda part: expression(_PARTS[part[1]]), text.replace("\n", ""))
 
 
 BEGINS, ENDS = expression("{BEGINS}"), expression("{ENDS}")

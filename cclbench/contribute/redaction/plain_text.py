@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts: logs, tables, launch scripts, cards; line by line as they are, but for what is replaced in a line.
+"""Texts: logs, tables, launch scripts, cards; as they are, but for what is replaced.
 
 Of a card, `contributor` and the addresses of published evidence stay: they are there to be published.
 """
@@ -7,10 +7,11 @@ Of a card, `contributor` and the addresses of published evidence stay: they are 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from cclbench.contribute.redaction import kinds
+from cclbench.contribute.redaction.documents import Change, Language, redact_document
 from cclbench.contribute.redaction.scrub import Scrubber
 from cclbench.units import MIB
 
@@ -23,23 +24,32 @@ PUBLISHED: Final = re.compile(
 
 
 def rewrite(
-    blocks: Iterable[bytes], scrubber: Scrubber, write: Callable[[bytes], object], *, card: bool = False
+    blocks: Iterable[bytes],
+    scrubber: Scrubber,
+    write: Callable[[bytes], object],
+    *,
+    language: Language | None = None,
+    card: bool = False,
 ) -> None:
-    """All of a file in blocks that end where a line and no private key does."""
+    """All of a file, a document of the `language` at once, any other text in blocks.
+
+    A block ends where a line and no private key does.  `NotWellFormedError` where a document would not parse.
+    """
     left, line = b"", 1
     for block in blocks:
         left += block
-        end = left.rfind(b"\n") + 1
-        begun = left.rfind(_KEY_BEGINS, 0, end)
+        if language is not None and len(left) < _MOST:
+            continue
+        begun = left.rfind(_KEY_BEGINS, 0, end := left.rfind(b"\n") + 1)
         if begun >= 0 and left.find(_KEY_ENDS, begun, end) < 0 and len(left) < _MOST:
             end = left.rfind(b"\n", 0, begun) + 1
         if end == 0 and len(left) >= _MOST:
             end = len(left)  # a line without an end
-        if end and not card:
+        if end:
             line = _part(left[:end], line, scrubber, write)
             left = left[end:]
-    if card:
-        write(_card(left, scrubber))
+    if language is not None and line == 1:
+        write(_document(left, language, scrubber, card=card))
     elif left:
         _part(left, line, scrubber, write)
 
@@ -48,29 +58,52 @@ def _part(raw: bytes, line: int, scrubber: Scrubber, write: Callable[[bytes], ob
     """Scrub whole lines, the first of which has that number; the number of the line after them."""
     text = raw.decode(errors="surrogateescape")
     new, counts = scrubber.text(text, by_line=True)
-    for rule, count in counts.items():
-        first = line + scrubber.first.get(rule, 0)
-        scrubber.count(f"line {first:,}" if count == 1 else f"lines from {first:,}", {rule: count})
+    _count(_changes(counts, scrubber, line), scrubber)
     write(raw if new == text else new.encode(errors="surrogateescape"))
     return line + raw.count(b"\n")
 
 
-def _card(raw: bytes, scrubber: Scrubber) -> bytes:
-    """A card but for what it publishes on purpose; credentials are nowhere on purpose."""
-    parts: list[bytes] = []
-    at, line, text = 0, 1, raw.decode(errors="surrogateescape")
-    for published in PUBLISHED.finditer(text):
-        line = _part(_raw(text[at : published.start()]), line, scrubber, parts.append)
-        _, counts = scrubber.text(published[0])
-        if any(kinds.of_rule(rule) in kinds.CREDENTIALS for rule in counts):
-            line = _part(_raw(published[0]), line, scrubber, parts.append)
-        else:
-            parts.append(_raw(published[0]))
-            line += published[0].count("\n")
+def _document(raw: bytes, language: Language, scrubber: Scrubber, *, card: bool) -> bytes:
+    text = raw.decode(errors="surrogateescape")
+
+    def scrub(text: str, kept: str) -> tuple[str, list[Change]]:
+        new, counts = scrubber.text(text, by_line=language.lines, document=not language.lines, kept=kept)
+        return new, _changes(counts, scrubber, 1)
+
+    def scrub_card(text: str, kept: str) -> tuple[str, list[Change]]:
+        """A card but for what it publishes on purpose; credentials are nowhere on purpose."""
+        parts, changes, line = list[str](), list[Change](), 1
+        for part, published in _parts(text):
+            new, counts = scrubber.text(part, document=True, kept=kept)
+            if not published or any(kinds.of_rule(rule) in kinds.CREDENTIALS for rule in counts):
+                changes += _changes(counts, scrubber, line)
+                part, line = new, line + part.count("\n")
+            else:
+                line += part.count("\n")
+            parts.append(part)
+        return "".join(parts), changes
+
+    new, changes = redact_document(
+        text, language, scrubber, scrub_card if card else scrub, PUBLISHED if card else None
+    )
+    _count(changes, scrubber)
+    return raw if new == text else new.encode(errors="surrogateescape")
+
+
+def _parts(card: str) -> Iterator[tuple[str, bool]]:
+    """A card's text in parts, and whether each is there to be published."""
+    at = 0
+    for published in PUBLISHED.finditer(card):
+        yield card[at : published.start()], False
+        yield published[0], True
         at = published.end()
-    _part(_raw(text[at:]), line, scrubber, parts.append)
-    return b"".join(parts)
+    yield card[at:], False
 
 
-def _raw(text: str) -> bytes:
-    return text.encode(errors="surrogateescape")
+def _changes(counts: Mapping[str, int], scrubber: Scrubber, line: int) -> list[Change]:
+    return [Change(line + scrubber.first.get(rule, 0), rule, count) for rule, count in counts.items()]
+
+
+def _count(changes: Iterable[Change], scrubber: Scrubber) -> None:
+    for line, rule, count in changes:
+        scrubber.count(f"line {line:,}" if count == 1 else f"lines from {line:,}", {rule: count})

@@ -4,18 +4,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
 from cclbench.contribute.redaction import plain_text
+from cclbench.contribute.redaction.documents import LANGUAGES, Language, NotWellFormedError
 from cclbench.contribute.redaction.scrub import Scrubber
 from cclbench.errors import InputError
+from cclbench.formats import AnyReader
 from cclbench.formats.files import blocks, head, output, shown, unpadded
 from cclbench.formats.json_text import rewrite_json
 from cclbench.formats.recognition import recognised
 
 _CARD_KEY: Final = re.compile(rb"""^["']?workload["']?[ \t]*:""", re.MULTILINE)
+_SCRIPT: Final = re.compile(rb"#![^\n]*\b(?:ba|da|k|z)?sh\b")
 _BINARY: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 """What no text holds; an escape may begin a colour."""
 
@@ -35,8 +39,18 @@ def rewrite(path: Path, target: Path | None, scrubber: Scrubber, *, annotations:
     what = "is in no format that can be redacted"
     if found is not None:
         what = f"cannot be redacted: format {found.name} cannot rewrite its texts"
-    with output(path, target) as write:
-        plain_text.rewrite(_of_text(path, what), scrubber, write, card=is_card(path))
+    card, language = is_card(path), language_of(path)
+    try:
+        with output(path, target) as write:
+            text = _of_text(path, what)
+            if found is not None and language is None and not scrubber.learns:
+                text = _published(text, found, scrubber)
+            plain_text.rewrite(text, scrubber, write, language=language, card=card)
+    except NotWellFormedError:
+        hint = "take out of it what looks like a name or a secret"
+        raise InputError(
+            "would not parse any more if it were redacted", where=shown(path), hint=hint
+        ) from None
 
 
 def _of_text(path: Path, otherwise: str) -> Iterator[bytes]:
@@ -46,6 +60,28 @@ def _of_text(path: Path, otherwise: str) -> Iterator[bytes]:
             hint = "leave it out, or export it as text, JSON or SQLite"
             raise InputError(otherwise, where=shown(path), hint=hint)
         yield block
+
+
+def _published(blocks: Iterable[bytes], of: AnyReader, scrubber: Scrubber) -> Iterator[bytes]:
+    """A text in whole lines; those that its format does not publish are empty."""
+    left, number = b"", 0
+    for block in chain(blocks, (b"",)):
+        lines = (left + block).split(b"\n")
+        left = lines.pop() if block else b""
+        for i, line in enumerate(lines):
+            number += 1
+            holds = of.withheld_line(line.decode(errors="surrogateescape")) if line.strip() else None
+            if holds is not None:
+                lines[i] = b""
+                scrubber.count(f"line {number:,}", {holds: 1})
+        yield b"\n".join([*lines, b""]) if block else b"\n".join(lines)
+
+
+def language_of(path: Path) -> Language | None:
+    """What a document is written in, by its name's ending or as a script's first line says."""
+    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() != ".gz"]
+    found = LANGUAGES.get(suffixes[-1]) if suffixes else None
+    return LANGUAGES[".sh"] if found is None and _SCRIPT.match(head(path)) else found
 
 
 def is_card(path: Path) -> bool:

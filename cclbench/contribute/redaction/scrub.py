@@ -11,10 +11,11 @@ from typing import Final
 
 from cclbench.classify import collective
 from cclbench.contribute.redaction import kinds
+from cclbench.contribute.redaction.encoded import encoded_texts, joined_texts, reversed_text
 from cclbench.contribute.redaction.names import Identities, replaced
 from cclbench.contribute.redaction.needles import PLAIN, Form
 from cclbench.contribute.redaction.needles import pattern as encoded_pattern
-from cclbench.contribute.redaction.pattern import CLEAN, NOTHING, PATTERNS, Pattern
+from cclbench.contribute.redaction.pattern import CLEAN, ISSUED, NOTHING, PATTERNS, Pattern
 from cclbench.normalize.phases import LOADER, phase_told
 from cclbench.normalize.steps import FAMILIES
 from cclbench.text import printable
@@ -27,13 +28,27 @@ _SOME, _FEW, _MANY = 2, 5, 12
 """Assignments in a row that are an environment: in a field of that name; among them one of a shell's own;
 or none."""
 _SHORT: Final = 12
+_LONG_TEXT: Final = 1000
+"""Characters from which on a text is searched by its lines."""
+_LONG_WORD: Final = re.compile(r"[\w+/=.-]{6}", re.ASCII)
+_MARKS: Final = tuple(mark for pattern in ISSUED for mark in pattern.marks)
+_REVERSED_MARKS: Final = tuple(mark[::-1] for mark in _MARKS)
+_MOST_PASSES: Final = 4
+"""What is replaced may show more: a text is looked through until nothing is found."""
+_MOST_ENCODINGS: Final = 2
+"""Of which each is within the other."""
 _LONGEST_PLACE: Final = 60
 _RUN: Final = re.compile(rb"(?:[\t\n\r\x20-\x7e]|[\xc2-\xf4][\x80-\xbf]{1,3}){4,}")
 _BEHIND: Final = 32
 _BARE_KEY: Final = re.compile(
-    r"[0-9a-f]{32,64}|(?=[A-Za-z+/]*\d)(?=[\w+/]*[A-Z])(?=[\w+/]*[a-z])[A-Za-z0-9+/]{12,}={0,2}", re.ASCII
+    r"[0-9a-f]{32,64}|(?=[A-Za-z+/]*\d)(?=[\w+/]*[A-Z])(?=[\w+/]*[a-z])[A-Za-z0-9+/]{12,}={0,2}"
+    r"|(?=[\w-]*?(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{20})[\w-]{24,64}",
+    re.ASCII,
 )
 """What a key without a prefix looks like, and a name and password in base64."""
+_KEY_PARAMETER: Final = re.compile(r"(?=[\w-]*\d)(?=[\w-]*[A-Z])(?=[\w-]*[a-z])[\w-]{32,}", re.ASCII)
+_FORMS_OF_KEYS: Final = {kinds.BARE_KEY: _BARE_KEY, kinds.KEY_PARAMETER: _KEY_PARAMETER}
+_ESCAPED_QUOTE: Final = re.compile(r"(?<!\\)\\[\"']")
 _VERSION: Final = re.compile(r"(?i)version")
 _LIKE_A_VERSION: Final = "IPv4 address"
 """The form that a version may have."""
@@ -83,23 +98,57 @@ class Scrubber:
         self.present: Mapping[bytes, Form] = {form.data: form for form in present if form.encoding != PLAIN}
         self._encoded = encoded_pattern(self.present.values())
         self._counts: Counter[tuple[str, str]] = Counter()
+        self._kept = ""
         self.first: dict[str, int] = {}
         """In which line of the last text, counted from 0, each rule first replaced something."""
 
-    def text(self, text: str, field: str = "", *, by_line: bool = False) -> tuple[str, Counter[str]]:
-        """Any text; `field` is what it is called, where something does; `by_line` where it has many lines."""
+    @property
+    def learns(self) -> bool:
+        """Whether names are gathered."""
+        return self.known.learns
+
+    def text(
+        self,
+        text: str,
+        field: str = "",
+        *,
+        by_line: bool = False,
+        document: bool = False,
+        kept: str = "",
+        depth: int = 0,
+    ) -> tuple[str, Counter[str]]:
+        """Any text; `field` is what it is called, where something does.
+
+        `by_line` where it has many lines, each of which may be an environment; `document` where its values
+        are looked at one by one, too.  Signs that are `kept` stay in what is replaced.  `depth` is
+        how many encodings the text was within.
+        """
+        self._kept = kept
         self.first.clear()
-        counts: Counter[str] = Counter()
-        original = text
-        if not (len(text) < _SHORT and text.replace("_", "").isalpha()):
-            for pattern in PATTERNS:
-                if pattern.marked(text):
-                    text = self._replace(pattern, text, counts)
-        text = self._names(text, counts)
-        if text.count("=") >= _FEW:
-            text = self._lines(text, counts) if by_line else self._environment(text, counts)
+        counts, original = Counter[str](), text
+        for _ in range(_MOST_PASSES):
+            text, found = self._once(text, by_line=by_line, document=document, depth=depth)
+            counts.update(found)
+            if not found:
+                break
         if field and counts and self.keeps(field, counts, original):
             return original, Counter()
+        return text, counts
+
+    def _once(self, text: str, *, by_line: bool, document: bool, depth: int) -> tuple[str, Counter[str]]:
+        counts: Counter[str] = Counter()
+        if not (len(text) < _SHORT and text.replace("_", "").isalpha()):
+            text = self._split(text, counts)
+            folded = text.lower()
+            for pattern in PATTERNS:
+                if pattern.marked(text, folded):
+                    new = self._replace_in_lines(pattern, text, folded, counts)
+                    if new is not text:
+                        text, folded = new, new.lower()
+            text = self._encoded_within(text, counts, depth)
+        text = self._names(text, counts)
+        if text.count("=") >= _FEW and not document:
+            text = self._lines(text, counts) if by_line else self._environment(text, counts)
         return text, counts
 
     def keeps(self, field: str, counts: Mapping[str, int], text: str) -> bool:
@@ -144,9 +193,11 @@ class Scrubber:
         if kind == kinds.REVEALED:
             self.known.keep(text)
             return text, Counter()
-        if kind == kinds.BARE_KEY and not _BARE_KEY.fullmatch(text):
-            return self.text(text, name)
-        kind = kinds.SECRET if kind == kinds.BARE_KEY else kind
+        form = _FORMS_OF_KEYS.get(kind)
+        if form is not None:
+            if not form.fullmatch(text):
+                return self.text(text, name)
+            kind = kinds.SECRET
         if kind in kinds.NUMBERED:
             new, counts = replaced(self.known, kind, text, learn=True), Counter[str]()
         elif kind == kinds.ENVIRONMENT:
@@ -175,13 +226,17 @@ class Scrubber:
 
     def suspicious(self, data: bytes) -> bool:
         """Whether bytes may hold something; what they hold for sure, only the texts in them tell."""
+        lower = data.lower()
         for pattern in PATTERNS:
-            if any(mark in data for mark in pattern.byte_marks) and pattern.loose.search(data):
+            of = lower if pattern.ignore_case else data
+            if any(mark in of for mark in pattern.byte_marks) and pattern.loose.search(data):
                 return True
-        lower = data.lower() if self.present else b""
         if any(form in lower for form in self.present):
             return True
-        if data.count(b"=") >= _FEW and len(_ASSIGNED.findall(data.decode("latin-1"))) >= _FEW:
+        text = data.decode("latin-1")
+        if any(encoded_texts(text)) or (any(mark in text for mark in _MARKS) and any(joined_texts(text))):
+            return True
+        if data.count(b"=") >= _FEW and len(_ASSIGNED.findall(text)) >= _FEW:
             return True
         return self.known.mentioned(data.decode(errors="replace"))
 
@@ -204,16 +259,39 @@ class Scrubber:
                 counts[kinds.ENCODED.format(form.kind)] += found
         return new, counts
 
+    def _signs(self, hidden: str) -> str:
+        """Of a hidden text the signs that are kept."""
+        return "".join(sign for sign in hidden if sign in self._kept) if self._kept else ""
+
     def _met(self, rule: str, match: re.Match[str], counts: Counter[str]) -> None:
         counts[rule] += 1
         if rule not in self.first:
             self.first[rule] = match.string.count("\n", 0, match.start())
 
+    def _replace_in_lines(self, pattern: Pattern, text: str, folded: str, counts: Counter[str]) -> str:
+        """Replace what the rule finds; of a long text only lines with one of its marks are searched."""
+        if pattern.across_lines or len(text) < _LONG_TEXT or len(folded) != len(text):
+            return self._replace(pattern, text, counts)
+        parts, at = list[str](), 0
+        for begin, end in _lines_with(pattern.marks, folded if pattern.ignore_case else text):
+            old = text[begin:end]
+            before = dict(self.first)
+            new = self._replace(pattern, old, counts)
+            if new != old:
+                line = text.count("\n", 0, begin)
+                self.first.update({rule: n + line for rule, n in self.first.items() if rule not in before})
+                parts += text[at:begin], new
+                at = end
+        return "".join([*parts, text[at:]]) if at else text
+
     def _replace(self, pattern: Pattern, text: str, counts: Counter[str]) -> str:
         def one(match: re.Match[str]) -> str:
             begin, end = pattern.hidden(match)
+            if _ESCAPED_QUOTE.match(match.string, end - 1):
+                end -= 1
             hidden = match.string[begin:end]
-            if pattern.exempt.fullmatch(hidden):
+            escaped = match.string[begin - 1 : begin] == "\\"  # `\nuser-1`: the letter is a line break's
+            if pattern.exempt.fullmatch(hidden.strip()) or (escaped and CLEAN.fullmatch(hidden[1:])):
                 return match[0]
             if pattern.behind and pattern.behind.search(
                 match.string, max(0, match.start() - _BEHIND), match.start()
@@ -228,13 +306,59 @@ class Scrubber:
                 new = self.known.hidden(pattern.kind, hidden)
             else:
                 new = replaced(self.known, pattern.role, hidden, learn=pattern.learn)
+            new += self._signs(hidden)
             if new == hidden:
                 return match[0]
             rule = f"{pattern.name} ({name})" if name else pattern.name
             self._met(rule, match, counts)
             return match.string[match.start() : begin] + new + match.string[end : match.end()]
 
-        return pattern.text.sub(one, text)
+        new = pattern.text.sub(one, text)
+        while pattern.repeat and new != text:
+            text, new = new, pattern.text.sub(one, new)
+        return new
+
+    def _split(self, text: str, counts: Counter[str]) -> str:
+        """Without issuers' tokens that a break splits or that stand in reverse."""
+        if _LONG_WORD.search(text) is None:
+            return text
+        views = [*joined_texts(text)]
+        if any(mark in text for mark in _REVERSED_MARKS):
+            views.append(reversed_text(text))
+        found = list[tuple[int, int, str, str]]()
+        for view in views:
+            for pattern in ISSUED:
+                if pattern.marked(view.text, view.text):
+                    for match in pattern.text.finditer(view.text):
+                        ends = view.at[match.start()], view.at[match.end() - 1]
+                        found.append((min(ends), max(ends) + 1, pattern.kind, match[0]))
+        # What stands as it is, its own rule finds.
+        hidden = [one for one in found if text[one[0] : one[1]] != one[3]]
+        for _, _, kind, value in hidden:
+            self.known.hidden(kind, value)
+        return self._cut(text, [(begin, end, kind) for begin, end, kind, _ in hidden], kinds.SPLIT, counts)
+
+    def _encoded_within(self, text: str, counts: Counter[str], depth: int) -> str:
+        """Without the runs that decode to a text which holds something."""
+        if depth >= _MOST_ENCODINGS:
+            return text
+        found = []
+        for begin, end, decoded in encoded_texts(text):
+            new, within = Scrubber(self.known).text(decoded, depth=depth + 1)
+            if within and new != decoded:
+                found.append((begin, end, kinds.SECRET))
+        return self._cut(text, found, kinds.ENCODED, counts)
+
+    def _cut(self, text: str, found: Iterable[tuple[int, int, str]], rule: str, counts: Counter[str]) -> str:
+        """The text with the stand-in of its kind in place of each range; of those that overlap, the first."""
+        parts, at = list[str](), 0
+        for begin, end, kind in sorted(found, key=lambda one: (one[0], -one[1])):
+            if begin >= at:
+                counts[rule.format(kind)] += 1
+                self.first.setdefault(rule.format(kind), text.count("\n", 0, begin))
+                parts += text[at:begin], kinds.HIDDEN[kind], self._signs(text[begin:end])
+                at = end
+        return "".join([*parts, text[at:]])
 
     def _names(self, text: str, counts: Counter[str]) -> str:
         def one(match: re.Match[str]) -> str:
@@ -320,6 +444,19 @@ class Scrubber:
                 new = assigned[0] + kinds.HIDDEN[kinds.ENVIRONMENT]
                 counts = Counter({rule: 1})
         return (new.removeprefix(f"{name}=") if name else new), counts
+
+
+def _lines_with(marks: Iterable[str], text: str) -> list[tuple[int, int]]:
+    """Ranges of the lines that hold one of the marks, in order."""
+    found = set[tuple[int, int]]()
+    for mark in marks:
+        at = text.find(mark)
+        while at >= 0:
+            end = text.find("\n", at + len(mark))
+            end = len(text) if end < 0 else end
+            found.add((text.rfind("\n", 0, at) + 1, end))
+            at = text.find(mark, end)
+    return sorted(found)
 
 
 def _key_before(text: str, at: int) -> str:

@@ -14,7 +14,7 @@ neither of which is its begin.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from math import prod
@@ -26,7 +26,7 @@ import msgspec
 from cclbench.classify import collective, element_bytes, kind_of
 from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.pickled import MOST_FILE_BYTES, NotPlainError, plain, rewrite_pickle
-from cclbench.formats.rewriting import Redactor
+from cclbench.formats.rewriting import SOURCE_PATH, Redactor
 from cclbench.formats.texts import bare, beginning, damaged, reason_of, whole
 from cclbench.formats.timing_rows import MOST_BYTES, Timings, nanoseconds
 from cclbench.schema import group_id
@@ -91,6 +91,8 @@ class FlightRecorder(EvidenceReader):
         "real: gloo of torch 2.13, pickle and JSON; documentation: NCCL, by PyTorch's tutorial and source"
     )
 
+    withheld: Mapping[str, str] = {"frames": SOURCE_PATH}
+
     def sniff(self, head: bytes) -> float:
         """Sure of the recorder's own keys; in a pickle the groups' ranks may fill all of the beginning."""
         head = bare(head)
@@ -104,7 +106,7 @@ class FlightRecorder(EvidenceReader):
         """A pickle as the data it is, or JSON."""
         if beginning(path, 1) != _PICKLE:
             return super().rewrite(path, target, redactor, annotations=annotations)
-        rewrite_pickle(path, target, redactor)
+        rewrite_pickle(path, target, redactor, withheld=self.withheld)
         return True
 
     def read(self, path: Path) -> Evidence:

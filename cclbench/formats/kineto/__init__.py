@@ -11,7 +11,7 @@ from pathlib import Path
 from cclbench.formats import READERS, Part, Reader, Trace
 from cclbench.formats.json_events import JsonEvents, first_event
 from cclbench.formats.json_text import rewrite_json
-from cclbench.formats.rewriting import Redactor
+from cclbench.formats.rewriting import METADATA, Redactor
 from cclbench.formats.streams import LARGEST_RATIO, compressed
 
 PART_BYTES = 32 << 20
@@ -29,6 +29,32 @@ _CATEGORY = re.compile(
 )
 
 _ANNOTATIONS = ("user_annotation", "gpu_user_annotation")
+# Keys of the outermost object that tell of the profiler, the device and the job's layout; any other one a
+# program has added with `add_metadata`.
+_METADATA = frozenset(
+    (
+        *(
+            "schemaVersion",
+            "deviceProperties",
+            "distributedInfo",
+            "traceEvents",
+            "traceName",
+            "displayTimeUnit",
+        ),
+        *(
+            "baseTimeNanoseconds",
+            "rank",
+            "metadata",
+            "pytorch_version",
+            "trace_id",
+            "record_shapes",
+            "with_stack",
+        ),
+        *("with_flops", "with_modules", "profile_memory", "cuda_driver_version", "cuda_runtime_version"),
+        *("cupti_version", "hip_driver_version", "hip_runtime_version", "roctracer_version", "xpu_version"),
+        *("nccl_version", "systemTraceEvents", "otherData"),
+    )
+)
 # What tensorboard_trace_handler calls a file: host, process, time.
 _OF_A_HANDLER = re.compile(r"(?P<host>[A-Za-z0-9][\w.-]*?)_\d+\.\d{10,20}\.pt\.trace\.json(?:\.gz)?")
 
@@ -53,6 +79,7 @@ class Kineto(Reader):
         " syncs, 64-bit stream ids"
     )
     after_other_text = True
+    withheld: Mapping[str, str] = {"all keys of the outermost object but the profiler's own": METADATA}
 
     def sniff(self, head: bytes) -> float:
         """Sure of Kineto's own header; rows of its categories are likely its own."""
@@ -65,7 +92,8 @@ class Kineto(Reader):
 
     def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
         """JSON, with the ranges that `record_function` named, on the host and on the device."""
-        return rewrite_json(path, target, redactor, categories=_ANNOTATIONS if annotations else ())
+        categories = _ANNOTATIONS if annotations else ()
+        return rewrite_json(path, target, redactor, categories=categories, outer=_METADATA)
 
     def parts(self, path: Path) -> list[Part]:
         """Ranges of about `PART_BYTES`, cut where an event begins; of a large compressed file, the stream."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -22,7 +22,7 @@ import msgspec
 import pyarrow as pa
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
-from cclbench.formats.memory_snapshot.stacks import Stacks
+from cclbench.formats.memory_snapshot.stacks import Stacks, published_file
 from cclbench.formats.pickled import MOST_FILE_BYTES, NotPlainError, most_containers, plain, rewrite_pickle
 from cclbench.formats.rewriting import Redactor
 from cclbench.formats.texts import damaged, whole
@@ -101,6 +101,8 @@ class MemorySnapshot(EvidenceReader):
     versions = "with settings and annotations (torch 2.9 and later) seen; from torch 2.0 on as documented"
     tested = "real: a training step and an inference; documentation: older layouts, by PyTorch's source"
 
+    withheld: Mapping[str, str] = {"filename": "folders ahead of a package's"}
+
     def sniff(self, head: bytes) -> float:
         """Sure of a pickle with the snapshot's own keys: segments come first, and may be all that is seen."""
         if head[:1] != _PICKLE:
@@ -111,7 +113,9 @@ class MemorySnapshot(EvidenceReader):
     def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
         """As the data it is: paths in stacks, whatever else it holds."""
         del annotations
-        rewrite_pickle(path, target, redactor, unfolded=_MOST_UNFOLDED)
+        rewrite_pickle(
+            path, target, redactor, unfolded=_MOST_UNFOLDED, shortened={"filename": published_file}
+        )
         return True
 
     def read(self, path: Path) -> Evidence:

@@ -23,6 +23,7 @@ _MOST_READ: Final = 1 << 12
 _LONGEST_NAME: Final = 60
 _BETWEEN: Final = " < "
 _PACKAGES: Final = re.compile(r".*[/\\](?:site-packages|dist-packages|lib[/\\]python\d[\d.]*)[/\\]")
+_AHEAD: Final = re.compile(r".*(?=[/\\](?:site-packages|dist-packages|lib[/\\]python\d[\d.]*)[/\\])")
 _OPERATOR: Final = re.compile(r"at::_ops::(\w{1,80})::")
 _WRAPPERS: Final = {"_call_impl", "_wrapped_call_impl"}
 """What `torch.nn.Module` puts between any module and its `forward`."""
@@ -104,6 +105,12 @@ def place(file: str) -> str:
     """A source file's path within its package, else its name alone."""
     within = _PACKAGES.sub("", file)
     return within if within != file else re.split(r"[/\\]", file)[-1]
+
+
+def published_file(file: str) -> str:
+    """A source file without the folders ahead of its package, or of its name; `place` is the same."""
+    ahead = _AHEAD.match(file)
+    return file[ahead.end() :] if ahead else re.split(r"[/\\]", file)[-1]
 
 
 def _cut(text: str) -> str:

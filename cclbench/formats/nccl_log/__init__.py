@@ -7,11 +7,13 @@ A log has no times that a metric could use; its facts are the run's provenance.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
-from cclbench.formats.nccl_lines import LineFacts
+from cclbench.formats.nccl_lines import LineFacts, is_private_setting
+from cclbench.formats.rewriting import CAPTURED, ENVIRONMENT
 from cclbench.formats.texts import bare, lines
 
 _MOST_BYTES: Final = 1 << 34
@@ -20,6 +22,9 @@ _LINE = re.compile(rb"\[\d+\] NCCL (?:INFO|WARN) |\bRCCL version : \d|^NCCL vers
 
 # Of nccl-tests, behind more of the library's lines than are looked at to recognise a file.
 _TABLE = re.compile(r"# +size +count +type .* busbw ")
+_OWN: Final = re.compile(
+    r"\b[NR]CCL (?:INFO|WARN|TRACE|ABORT|VERSION|version)\b|^#|\[\d+\] (?:transport|graph|misc|init)"
+)
 
 
 class NcclLog(EvidenceReader):
@@ -32,11 +37,25 @@ class NcclLog(EvidenceReader):
     versions = "NCCL 2.12 to 2.30, RCCL 2.18 to 2.30, aws-ofi-nccl 1.4 to 1.18"
     tested = "documentation: logs in public repositories, layouts only"
     after_other_text = True
+    withheld: Mapping[str, str] = {
+        "lines that are not the library's": CAPTURED,
+        "lines that state a variable, but those that steer performance": ENVIRONMENT,
+    }
 
     def sniff(self, head: bytes) -> float:
         """Likely where lines begin as the library's; a benchmark's own output is told by more than that."""
         # Most files are others, and found to be so by a text much faster than by a pattern.
         return 0.5 if b"CCL " in head and _LINE.search(bare(head)) else 0.0
+
+    def withheld_line(self, line: str) -> str | None:
+        """Variables but those that steer performance, and what a program printed between the lines."""
+        if is_private_setting(line):
+            return ENVIRONMENT
+        if _OWN.search(line) or _TABLE.search(line):
+            return None
+        found = LineFacts()
+        found.see(line)
+        return None if found.facts() or found.warnings else CAPTURED
 
     def read(self, path: Path) -> Evidence:
         """Facts alone; lists where ranks or communicators differ."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from cclbench.formats import READERS, Part, Reader, Trace
 from cclbench.formats.files import replacing, uncompressed
-from cclbench.formats.rewriting import Redactor
+from cclbench.formats.rewriting import CAPTURED, COMMAND_LINE, SOURCE_PATH, SYSTEM, Redactor
 from cclbench.formats.unread import UnreadFormatError
 
 MAGIC: Final = b"SQLite format 3\0"
@@ -34,6 +34,22 @@ class Nsys(Reader):
         " documentation: MPI tables, NCCL payloads, graph traces, GPU and network metrics"
     )
 
+    withheld: Mapping[str, str] = {
+        "ProcessStreams": CAPTURED,
+        "ANALYSIS_FILE": CAPTURED,
+        "PROCESSES": COMMAND_LINE,
+        "TARGET_INFO_PROCESS": COMMAND_LINE,
+        "TARGET_INFO_SYSTEM_ENV": SYSTEM,
+        "TARGET_INFO_COMPONENTS": SYSTEM,
+        "META_DATA_*": SYSTEM,
+        "EXPORT_META_DATA": SYSTEM,
+        "DIAGNOSTIC_EVENT": CAPTURED,
+        "*_CALLCHAINS": SOURCE_PATH,
+        "ThreadNames": SYSTEM,
+        "GENERIC_EVENT*": CAPTURED,
+        "ETW_EVENTS*": CAPTURED,
+    }
+
     def sniff(self, head: bytes) -> float:
         """Sure of a database whose beginning names the tool or its tables; any other SQLite may be one."""
         if not head.startswith(MAGIC):
@@ -53,7 +69,9 @@ class Nsys(Reader):
         """A copy changed in place, in every table."""
         from cclbench.formats.nsys.rewriting import DatabaseRewriter
 
-        database = DatabaseRewriter(uncompressed(path), redactor, annotations=annotations)
+        database = DatabaseRewriter(
+            uncompressed(path), redactor, annotations=annotations, withheld=self.withheld
+        )
         if target is None:
             database.rewrite(None)
         else:

@@ -38,7 +38,7 @@ _WORK: Final[tuple[str, ...]] = (KERNELS, COPIES, MEMSETS, GRAPHS)
 _HOST: Final = (*CALLS, *OVERHEADS, NVTX, *MPI)
 _READ: Final = frozenset((*_WORK, SYNCS, *_HOST, *COUNTERS, DIAGNOSTICS))
 _OF_EXPORTS: Final = frozenset(("META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SESSION_START_TIME"))
-_LOST: Final = re.compile(
+LOST: Final = re.compile(
     r"Not all (?:\w+ ){1,4}events might have been collected|(?:events|buffers?|records) (?:were|was) "
     r"(?:dropped|lost)|CUDA profiling might have not been started correctly",
     re.IGNORECASE,
@@ -171,7 +171,7 @@ def diagnostics(database: Database) -> list[str]:
         DIAGNOSTICS, columns, "severity IN (2, 3)", "GROUP BY 1, 2", needs=["severity", "text"]
     )
     for severity, text, count in told:
-        if known := _LOST.search(text or ""):
+        if known := LOST.search(text or ""):
             lost[known[0]] = lost.get(known[0], 0) + count
         else:
             others[severity] += count

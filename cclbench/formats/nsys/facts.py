@@ -17,7 +17,7 @@ from cclbench.record.facts import TraceFacts
 
 _CAPTURE: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 """Facts about the export, in its table's names since schema 3 and before."""
-_RANK_VARIABLES: Final = (
+RANK_VARIABLES: Final = (
     ("RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
@@ -104,7 +104,7 @@ def _rank(
             return ranks[0], None, "MPI"
     if alone:
         variables = _variables(database)
-        for rank, world in _RANK_VARIABLES:
+        for rank, world in RANK_VARIABLES:
             if rank in variables:
                 return variables[rank], variables.get(world) or None, "environment"
     return None, None, None
@@ -122,7 +122,7 @@ def _named_thread(database: Database, process: int) -> list[tuple[int]]:
 
 def _variables(database: Database) -> dict[str, int]:
     """The integers among the launcher's variables that say a rank or how many there are."""
-    wanted = [name for pair in _RANK_VARIABLES for name in pair]
+    wanted = [name for pair in RANK_VARIABLES for name in pair]
     globs = " OR ".join(f"value GLOB '{name}=[0-9]*' OR value GLOB '{name}=\"[0-9]*\"'" for name in wanted)
     where = f"name LIKE '%:ENVIRONMENT_VARIABLE' AND ({globs})"
     needs = ["name", "value"]

@@ -7,25 +7,48 @@ so that no page holds what was there before.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 from cclbench.errors import InputError
 from cclbench.formats.files import copied, shown
-from cclbench.formats.nsys.capture import NVTX, RANGES
+from cclbench.formats.nsys.capture import DIAGNOSTICS, LOST, NVTX, RANGES
 from cclbench.formats.nsys.database import EXPORT_AGAIN, Database
-from cclbench.formats.rewriting import Redactor
+from cclbench.formats.nsys.facts import RANK_VARIABLES
+from cclbench.formats.rewriting import CAPTURED, COMMAND_LINE, Redactor
 from cclbench.units import MIB
 
 _REFUSED: Final = frozenset({sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_CREATE_VTABLE})
 _PAIRS: Final = ("name", "value")
 """Columns of a table whose rows are fields by name: META_DATA_CAPTURE, TARGET_INFO_SYSTEM_ENV, ..."""
+_NOTHING: Final[Mapping[str, str]] = {}
 _LONGEST: Final = 64 * MIB
+_LONGEST_WARNING: Final = 300
+_REFERENCE: Final = re.compile(r"(?i).*(?:name|text|content|filename|symbol|module|label|string)(?:id)?")
+"""Columns that may refer to a text of StringIds."""
+_INTEGERS: Final = " OR ".join(
+    f"value GLOB '{name}=*' AND substr(value, {len(name) + 2}) NOT GLOB '*[^0-9:\"]*'"
+    for name in (*(name for pair in RANK_VARIABLES for name in pair), "PET_NNODES", "PET_NPROC_PER_NODE")
+)
+_READ_PAIRS: Final = (
+    "name GLOB 'EXPORT_*_VERSION' OR name GLOB 'PROCESS_[0-9]*:COMMAND'"
+    " OR name GLOB 'PROCESS_[0-9]*:ARGUMENT_[0-9]*'"
+    f" OR name GLOB '*:ENVIRONMENT_VARIABLE' AND ({_INTEGERS})"
+)
+_READ_EVENTS: Final = "severity IN (2, 3)"
+"""Rows that a reader uses of tables that are not published."""
+_LAUNCHED: Final = re.compile(
+    r"(?:.*/)?(torchrun|python[\d.]*)|(-m|--?standalone|torch\.distributed\.(?:run|launch)"
+    r"|--?n(?:nodes|proc[-_]per[-_]node)(?:=\d+(?::\d+)?)?|\d{1,6}(?::\d{1,6})?)"
+)
+"""Of a command line what says how many processes run: the launcher, its options in numbers."""
 _OPERATOR: Final = (
     "text GLOB 'aten::*' OR text GLOB 'autograd::*' OR text GLOB '*, seq = *' OR text GLOB '*, op_id = *'"
     " OR text GLOB '*, seq=*' OR text GLOB '*, stashed seq=*'"
@@ -35,8 +58,11 @@ _OPERATOR: Final = (
 class DatabaseRewriter:
     """One export's way: `rewrite` it into a copy, or only look."""
 
-    def __init__(self, path: Path, redactor: Redactor, *, annotations: bool) -> None:
+    def __init__(
+        self, path: Path, redactor: Redactor, *, annotations: bool, withheld: Mapping[str, str] = _NOTHING
+    ) -> None:
         self._path, self._redactor, self._annotations = path, redactor, annotations
+        self._withheld = withheld
 
     def rewrite(self, scratch: Path | None) -> None:
         """Write a database of the changed rows to `scratch`; without one, count what would change."""
@@ -55,6 +81,7 @@ class DatabaseRewriter:
         """Change all rows at `path` and write them to `anew`; without it, count what would change."""
         with self._opened(path, writable=anew is not None) as database:
             self._refuse(database)
+            self._withhold(database, writable=anew is not None)
             for table, columns in self._tables.items():
                 self._table(database, table, columns, writable=anew is not None)
             if anew is not None:
@@ -91,6 +118,30 @@ class DatabaseRewriter:
                 what = f"its schema holds more than an export's ({name.decode(errors='replace')[:60]!r})"
                 raise InputError(what, where=shown(self._path), hint=EXPORT_AGAIN)
 
+    def _withhold(self, database: sqlite3.Connection, *, writable: bool) -> None:
+        """Delete rows of tables that are not published, and names that nothing else refers to."""
+        gone, unused, used = list[str](), list[str](), list[str]()
+        for table, columns in self._tables.items():
+            holds = next((self._withheld[name] for name in self._withheld if fnmatchcase(table, name)), None)
+            references = [_quoted(name) for name in columns if _REFERENCE.fullmatch(name)]
+            if holds is None:
+                used += (f"SELECT {name} FROM {_quoted(table)}" for name in references)  # noqa: S608 - quoted
+                continue
+            stay = (
+                _READ_PAIRS if {*_PAIRS} <= columns.keys() else _READ_EVENTS if "severity" in columns else "0"
+            )
+            where = f"FROM {_quoted(table)} WHERE NOT coalesce({stay}, 0)"
+            (count,) = database.execute(f"SELECT count(*) {where}").fetchone()
+            self._redactor.count(table, {holds: count})
+            unused += (f"SELECT {name} {where}" for name in references)
+            gone.append(f"DELETE {where}")
+        if writable:
+            if unused and self._tables.get("StringIds", {}).keys() >= {"id", "value"}:
+                ids = " UNION ".join(unused) + "".join(f" EXCEPT {selection}" for selection in used)
+                database.execute(f"UPDATE StringIds SET value = '' WHERE id IN ({ids})")  # noqa: S608 - quoted
+            for deletion in gone:
+                database.execute(deletion)
+
     def _table(
         self, database: sqlite3.Connection, table: str, columns: Iterable[str], *, writable: bool
     ) -> None:
@@ -122,14 +173,22 @@ class DatabaseRewriter:
                 new, counts = self._redactor.masked(old)
             else:
                 text = old.decode(errors="surrogateescape")
-                changed, counts = self._text(text, field or column, annotation=old in ranges)
+                changed, counts = self._text(text, field or column, table, annotation=old in ranges)
                 new = changed.encode(errors="surrogateescape")
             if new != old:
                 self._redactor.count(f"{table}.{column}", {of: count * times for of, count in counts.items()})
                 yield old, new, name
 
-    def _text(self, text: str, field: str, *, annotation: bool) -> tuple[str, Counter[str]]:
+    def _text(self, text: str, field: str, table: str, *, annotation: bool) -> tuple[str, Counter[str]]:
+        if table == DIAGNOSTICS:
+            warning = LOST.search(text[:_LONGEST_WARNING])
+            new = warning[0] if warning else ""
+            return new, Counter({CAPTURED: int(new != text)})
         kind = self._redactor.kind_of_field(field)
+        if kind is not None and fnmatchcase(field, "PROCESS_*") and (launched := _LAUNCHED.fullmatch(text)):
+            return launched[1] or launched[2], Counter(
+                {COMMAND_LINE: int(bool(launched[1] and launched[1] != text))}
+            )
         if kind is not None:
             return self._redactor.field(kind, text)
         return self._redactor.annotation(text) if annotation else self._redactor.text(text, field)

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
+from cclbench.formats.rewriting import CAPTURED, COMMAND_LINE, SOURCE_PATH, SYSTEM
 from cclbench.formats.serving import figures
 from cclbench.formats.serving.lines import Written, results
 from cclbench.formats.texts import bare
@@ -45,6 +47,15 @@ class Serving(EvidenceReader):
     )
     versions = "vLLM 2024 (request_inthroughput) to 2026 (latencies); SGLang 2024 to 2026"
     tested = "documentation: the sources of vLLM and SGLang, and published result lines of both"
+
+    withheld: Mapping[str, str] = {
+        "generated_texts": CAPTURED,
+        "tokenizer_id": SOURCE_PATH,
+        "dataset_path": SOURCE_PATH,
+        "server_info": SYSTEM,
+        "server_args": COMMAND_LINE,
+        "command": COMMAND_LINE,
+    }
 
     def sniff(self, head: bytes) -> float:
         """Sure of the settings that either client writes first, and of the figures of a shortened file."""

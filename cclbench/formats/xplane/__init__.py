@@ -15,7 +15,7 @@ from cclbench.errors import InputError
 from cclbench.formats import READERS, Part, Reader, Trace
 from cclbench.formats.files import output, uncompressed
 from cclbench.formats.recognition import head_of
-from cclbench.formats.rewriting import Redactor
+from cclbench.formats.rewriting import CAPTURED, COMMAND_LINE, ENVIRONMENT, SOURCE_PATH, SYSTEM, Redactor
 
 _BEGINS: Final = re.compile(rb"\A\x0a[\s\S]{1,64}?\x12[\x01-\x7f](?:/|Task Environment)")
 """The first bytes of a plane, even of one whose length is damaged."""
@@ -36,6 +36,15 @@ class Xplane(Reader):
         " documentation: NVIDIA GPUs, collectives of GPUs, asynchronous collectives"
     )
 
+    withheld: Mapping[str, str] = {
+        "source_stack": SOURCE_PATH,
+        "command_line": COMMAND_LINE,
+        "environment": ENVIRONMENT,
+        "hostname": SYSTEM,
+        "errors and warnings of the profiler": CAPTURED,
+        "folders of source files": SOURCE_PATH,
+    }
+
     def sniff(self, head: bytes) -> float:
         """Sure of a file that begins with a named plane."""
         return 0.9 if _BEGINS.match(head) else 0.0
@@ -50,7 +59,9 @@ class Xplane(Reader):
         """Texts inside the nested messages, and every length around them."""
         from cclbench.formats.xplane.rewriting import ProtobufRewriter
 
-        profile = ProtobufRewriter(uncompressed(path), redactor, annotations=annotations)
+        profile = ProtobufRewriter(
+            uncompressed(path), redactor, annotations=annotations, withheld=self.withheld
+        )
         with output(path, target) as write:
             profile.rewrite(write)
         return True

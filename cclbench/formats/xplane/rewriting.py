@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import mmap
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,19 +18,30 @@ from google.protobuf.message import DecodeError
 
 from cclbench.errors import InputError
 from cclbench.formats.files import WHOLE, shown
-from cclbench.formats.rewriting import ANNOTATION, HOST, Redactor, alternatives
+from cclbench.formats.rewriting import ANNOTATION, CAPTURED, HOST, SOURCE_PATH, Redactor, alternatives
 from cclbench.formats.xplane import proto
 
+_NOTHING: Final[Mapping[str, str]] = {}
 _PLANE, _COMPLAINTS, _HOSTS, _NAME = 1, (2, 3), 4, 2
 _DEEPEST: Final = 60
+_SOURCE: Final = "source"
+"""The stat of a source file and line."""
+_PROGRAMS: Final = ("Hlo Proto", "hlo_proto")
+"""Stats of compiled programs."""
+_FILE: Final = object()
+_SOURCE_FILES: Final[Mapping[int, Any]] = {1: {3: {2: {7: {3: _FILE}}}, 17: {1: _FILE}}}
+"""Fields of an HloProto that are source files: of an instruction's metadata, and of the index of stacks."""
 _RUNTIME: Final = ("end: ", "$")
 
 
 class ProtobufRewriter:
     """One profile's way."""
 
-    def __init__(self, path: Path, redactor: Redactor, *, annotations: bool) -> None:
+    def __init__(
+        self, path: Path, redactor: Redactor, *, annotations: bool, withheld: Mapping[str, str] = _NOTHING
+    ) -> None:
         self._path, self._redactor, self._annotations = path, redactor, annotations
+        self._withheld = withheld
         self._exact: dict[str, tuple[str, str]] = {}
         """Whole texts that a field calls something, or a person wrote: what they become, and their kind."""
         self._exactly: re.Pattern[bytes] | None = None
@@ -58,6 +69,10 @@ class ProtobufRewriter:
                 elif number == _HOSTS or number in _COMPLAINTS:
                     self._place = "the profile"
                     old = data[begin:end]
+                    if number in _COMPLAINTS and old and not self._redactor.learns:
+                        self._redactor.count(self._place, {CAPTURED: 1})
+                        write(_field(data[at:begin], b"", old))
+                        continue
                     write(_field(data[at:begin], self._value(old, 0) if _wire(data, at) == 2 else old, old))
 
     def _learn(self, where: proto.PlaneRange) -> None:
@@ -93,8 +108,47 @@ class ProtobufRewriter:
             where = f"{shown(self._path)}: byte {at:,}"
             raise InputError("a plane is damaged", where=where, hint=WHOLE) from None
         message.DiscardUnknownFields()
+        if not self._redactor.learns:
+            self._withhold(message)
         written: bytes = message.SerializeToString(deterministic=True)
         return written
+
+    def _withhold(self, message: Any) -> None:
+        """Empty the stats that are not published; of source files the names alone stay."""
+        names = proto.stat_names(message)
+        place = f"plane {self._redactor.text(message.name)[0]}"
+        for holder in (message, *(entry for entry in proto.event_metadata(message).values())):
+            for stat in holder.stats:
+                name = names.get(stat.metadata_id, "")
+                value = stat.WhichOneof("value")
+                if value is not None and (holds := self._withheld.get(name)):
+                    stat.ClearField(value)
+                    self._redactor.count(f"{place}: {name}", {holds: 1})
+                elif name == _SOURCE and stat.str_value:
+                    stat.str_value = self._file_name(stat.str_value.encode(), place).decode()
+                elif name in _PROGRAMS and stat.bytes_value:
+                    stat.bytes_value = self._file_names(stat.bytes_value, _SOURCE_FILES, place)
+
+    def _file_name(self, path: bytes, place: str) -> bytes:
+        name = re.split(rb"[/\\]", path)[-1]
+        self._redactor.count(place, {SOURCE_PATH: int(name != path)})
+        return name
+
+    def _file_names(self, message: bytes, files: Mapping[int, Any], place: str) -> bytes:
+        """A message in which the fields at the ends of these paths are file names without their folders."""
+        if _fields(message) is None:
+            return message
+        parts = list[bytes]()
+        for number, at, begin, end in proto.fields(message, 0, len(message), ""):
+            within = files.get(number) if _wire(message, at) == 2 else None
+            old = message[begin:end]
+            if within is None:
+                parts.append(message[at:end])
+            elif within is _FILE:
+                parts.append(_field(message[at:begin], self._file_name(old, place), old))
+            else:
+                parts.append(_field(message[at:begin], self._file_names(old, within, place), old))
+        return b"".join(parts)
 
     def _plane(self, data: bytes, write: Callable[[bytes], object]) -> None:
         """A plane's fields, each rewritten on its own; what is unchanged is kept as a range of the plane."""

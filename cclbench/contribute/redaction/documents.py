@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Documents of a language stay well formed: YAML, TOML, INI, CSV and scripts of a shell.
+
+A document is scrubbed as a text, then value by value as its language reads them: a folded scalar is one
+text, a column has a name.  What a document is built of (its shape) is the same before and after.
+"""
+
+from __future__ import annotations
+
+import configparser
+import csv
+import io
+import json
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from typing import Any, Final, NamedTuple
+
+import yaml
+
+from cclbench.contribute.redaction import kinds
+from cclbench.contribute.redaction.pattern import NOTHING
+from cclbench.contribute.redaction.scrub import Scrubber
+
+_TEXTS_ONLY: Final = frozenset((kinds.COMMAND, kinds.ENVIRONMENT))
+"""Kinds of fields that hide all of a capture's value, and of which a script's are scrubbed as texts."""
+_PLAIN: Final = re.compile(
+    r"[A-Za-z/](?:[\w./+=@;%-]|:(?=\w|//))*(?: (?:[\w./+=@;%-]|:(?=\w|//))+)*", re.ASCII
+)
+"""A scalar of YAML without quotes."""
+_SIGNS: Final = "\"'`(){}[]<>;&|"
+"""What languages are built of: kept of a text that is hidden, where the document would not parse without."""
+_FIGURE: Final = re.compile(r"[-+]?(?:\d{1,7}|\d*\.\d+)(?:[eE][-+]?\d+)?")
+"""A measurement: shorter than an account's or a telephone's number."""
+_UNPRINTABLE: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff]")
+
+
+class NotWellFormedError(ValueError):
+    """A document that was well formed is not so after it was redacted."""
+
+
+class Value(NamedTuple):
+    """Where in a document a value stands, what it is, its key, and how another is written."""
+
+    begin: int
+    end: int
+    text: str
+    key: str
+    is_key: bool
+    written: Callable[[str], str]
+
+
+class Language(NamedTuple):
+    """How documents are read: their shape, None for one that does not parse; and their values."""
+
+    shape: Callable[[str], Any]
+    values: Callable[[str], Iterator[Value]]
+    lines: bool = False
+    """Whether a line may be an environment."""
+    context: bool = True
+    """Whether the values that stand beside one show what it is; the cells of a table do not."""
+
+
+class Change(NamedTuple):
+    """What was replaced: in which line, counted from 1, by which rule, how often."""
+
+    line: int
+    rule: str
+    times: int
+
+
+Scrub = Callable[[str, str], tuple[str, list[Change]]]
+"""Redacts a document as a text; the second argument are signs that stay."""
+
+
+def redact_document(
+    text: str, language: Language, scrubber: Scrubber, scrub: Scrub, published: re.Pattern[str] | None = None
+) -> tuple[str, list[Change]]:
+    """The document redacted by its values, but those in what is `published`, and then by `scrub`.
+
+    `NotWellFormedError` where it would not have the shape that it had.
+    """
+    shape = language.shape(text)
+    if shape is None:
+        return scrub(text, "")
+    new, changes = _by_values(text, language, scrubber, published)
+    if language.shape(new) != shape:
+        raise NotWellFormedError
+    if not language.context:
+        return new, changes
+
+    def keeps_shape(tried: str) -> bool:
+        return language.shape(tried) == shape
+
+    new, found = _by_lines("", new, "", scrub, keeps_shape)
+    return new, [*changes, *found]
+
+
+def _by_lines(
+    before: str, text: str, after: str, scrub: Scrub, keeps_shape: Callable[[str], bool]
+) -> tuple[str, list[Change]]:
+    """The text scrubbed at once, else each half of its lines; a line that only its signs make match stays."""
+    for kept in ("", _SIGNS):
+        new, changes = scrub(text, kept)
+        if not changes or keeps_shape(before + new + after):
+            first = before.count("\n")
+            return new, [change._replace(line=change.line + first) for change in changes]
+    lines = text.splitlines(keepends=True)
+    if len(lines) < 2:
+        return text, []
+    begin, end = "".join(lines[: len(lines) // 2]), "".join(lines[len(lines) // 2 :])
+    begin, changes = _by_lines(before, begin, end + after, scrub, keeps_shape)
+    end, more = _by_lines(before + begin, end, after, scrub, keeps_shape)
+    return begin + end, changes + more
+
+
+def _by_values(
+    text: str, language: Language, scrubber: Scrubber, published: re.Pattern[str] | None
+) -> tuple[str, list[Change]]:
+    stay = [match.span() for match in published.finditer(text)] if published else []
+    parts, at, changes, stand_ins = list[str](), 0, list[Change](), Counter[str]()
+    scrubbed = lru_cache(maxsize=1 << 14)(partial(_scrubbed, scrubber))  # tables repeat their cells
+    for value in language.values(text):
+        if any(begin <= value.begin < end for begin, end in stay):
+            continue
+        new, counts = scrubbed(value.text, value.key, value.is_key)
+        if new != value.text:
+            if value.is_key:  # two that were different stay so
+                stand_ins[new] += 1
+                new += f"-{stand_ins[new]}" if stand_ins[new] > 1 else ""
+            parts += text[at : value.begin], value.written(new)
+            at = value.end
+            line = text.count("\n", 0, value.begin) + 1
+            changes += (Change(line, rule, count) for rule, count in counts.items())
+    return "".join([*parts, text[at:]]), changes
+
+
+def _scrubbed(scrubber: Scrubber, text: str, key: str, is_key: bool) -> tuple[str, Counter[str]]:
+    kind = None if is_key or not key else scrubber.kind_of_field(key)
+    if not text.strip() or (kind is None and _FIGURE.fullmatch(text)):
+        return text, Counter()
+    if kind is not None and kind not in _TEXTS_ONLY and not NOTHING.fullmatch(text):
+        return scrubber.field(kind, text)
+    new, counts = scrubber.text(text, key)
+    # With its key a value may be what it is not alone.
+    begin = f"{key}: "
+    whole, more = scrubber.text(begin + new) if key and "\n" not in new else ("", Counter[str]())
+    return (whole.removeprefix(begin), counts + more) if whole.startswith(begin) else (new, counts)
+
+
+def _in_quotes(text: str) -> str:
+    """As a string of JSON that YAML and TOML read alike."""
+    return _UNPRINTABLE.sub(lambda letter: f"\\u{ord(letter[0]):04x}", json.dumps(text, ensure_ascii=False))
+
+
+def _yaml_shape(text: str) -> Any:
+    """Events of the parser without texts, and how many different keys each mapping has."""
+    shape, open_nodes = list[Any](), list[list[str | None]]()
+    try:
+        for event in yaml.parse(text, yaml.CSafeLoader):
+            shape.append(type(event).__name__)
+            if isinstance(event, yaml.NodeEvent) and open_nodes:
+                open_nodes[-1].append(event.value if isinstance(event, yaml.ScalarEvent) else None)
+            if isinstance(event, yaml.CollectionStartEvent):
+                open_nodes.append([])
+            elif isinstance(event, yaml.MappingEndEvent):
+                shape.append(len(set(open_nodes.pop()[::2])))
+            elif isinstance(event, yaml.SequenceEndEvent):
+                open_nodes.pop()
+    except (yaml.YAMLError, RecursionError):
+        return None
+    return shape
+
+
+def _yaml_values(text: str) -> Iterator[Value]:
+    key, is_key, end = "", False, 0
+    tag: int | None = None
+    for token in yaml.scan(text, yaml.SafeLoader):
+        begin = token.start_mark.index
+        yield from _comments(text, end, begin)
+        end = max(end, token.end_mark.index)
+        if isinstance(token, yaml.KeyToken):
+            is_key = True
+        elif isinstance(token, yaml.ValueToken):
+            is_key = False
+        elif isinstance(token, yaml.TagToken):
+            tag = begin
+        elif isinstance(token, yaml.ScalarToken):
+            # The tag goes with what it is the type of.
+            begin, tag = (begin, None) if tag is None else (tag, None)
+            whole = text[begin : token.end_mark.index]
+            written = partial(_yaml_scalar, style=token.style or "", whole=whole)
+            yield Value(begin, token.end_mark.index, token.value, key, is_key, written)
+            key = token.value if is_key else key
+    yield from _comments(text, end, len(text))
+
+
+def _yaml_scalar(text: str, *, style: str, whole: str) -> str:
+    """In the style that it had where that can hold it, else in quotes."""
+    if not style and _PLAIN.fullmatch(text):
+        return text
+    if style == "'" and text.isprintable():
+        return "'" + text.replace("'", "''") + "'"
+    return _in_quotes(text) + (whole[len(whole.rstrip("\r\n")) :] if style in ("|", ">") else "")
+
+
+def _comments(text: str, begin: int, end: int) -> Iterator[Value]:
+    """Comments between tokens, each to its line's end."""
+    for match in re.finditer(r"#[^\n]*", text[begin:end]):
+        yield Value(begin + match.start(), begin + match.end(), match[0], "", False, _on_one_line)
+
+
+def _on_one_line(text: str) -> str:
+    return " ".join(text.splitlines())
+
+
+def _toml_shape(text: str) -> Any:
+    def of(value: Any) -> Any:
+        if isinstance(value, dict):
+            return len(value), [of(held) for held in value.values()]
+        return [of(item) for item in value] if isinstance(value, list) else ""
+
+    try:
+        return of(tomllib.loads(text))
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return None
+
+
+_TOML: Final = re.compile(
+    r'(?P<long>"""[\s\S]*?"""+|\'\'\'[\s\S]*?\'\'\'+)|(?P<basic>"(?:[^"\\\n]|\\.)*")|(?P<literal>\'[^\'\n]*\')'
+    r"|(?P<comment>\#[^\n]*)|(?P<bare>[^\s\"'\#=,\[\]{}.]+(?:\.\d[^\s,\]}\#]*)?)|(?P<mark>[=\n,\[\]{}.])"
+)
+
+
+def _toml_values(text: str) -> Iterator[Value]:
+    matches = list(_TOML.finditer(text))
+    key, depth, is_key = "", 0, True
+    for match in matches:
+        kind, raw = match.lastgroup, match[0]
+        if kind == "mark":
+            depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(raw, 0)
+            is_key = (raw == "\n" and depth == 0) or (raw == "." and is_key) or (raw in "[{" and is_key)
+        elif kind == "comment":
+            yield Value(match.start(), match.end(), raw, "", False, _on_one_line)
+        else:
+            bare = raw if kind == "bare" else tomllib.loads(f"x={raw}")["x"]
+            yield Value(match.start(), match.end(), bare, "" if is_key else key, is_key, _in_quotes)
+            key = bare if is_key else key
+
+
+def _ini_shape(text: str) -> Any:
+    parser = configparser.RawConfigParser(allow_no_value=True)
+    try:
+        parser.read_string(text)
+    except configparser.Error:
+        return None
+    return [len(parser.options(section)) for section in parser.sections()], len(parser.defaults())
+
+
+_INI: Final = re.compile(
+    r"^(?P<key>[^\s=:\#;\[][^=:\n]*?)[ \t]*[=:][ \t]*(?P<value>[^\n]*)$|^(?P<line>[^\n]+)$", re.M
+)
+
+
+def _ini_values(text: str) -> Iterator[Value]:
+    key = ""
+    for match in _INI.finditer(text):
+        key = match["key"] or key
+        of = "line" if match["line"] is not None else "value"
+        yield Value(
+            match.start(of), match.end(of), match[of], key if of == "value" else "", False, _on_one_line
+        )
+
+
+def _csv_shape(text: str) -> Any:
+    """Cells of each row; 0 for a comment."""
+    try:
+        return [
+            0 if row and row[0].startswith("#") else len(row)
+            for row in csv.reader(io.StringIO(text), strict=True)
+        ]
+    except csv.Error:
+        return None
+
+
+_CELL: Final = re.compile(
+    r'(?P<sign>[,;\t]|\r?\n|\A)(?P<cell>"(?:[^"]|"")*"|(?<![,;\t])#[^\r\n]*|[^",;\t\r\n][^,;\t\r\n]*)?'
+)
+
+
+def _csv_values(text: str) -> Iterator[Value]:
+    names, column, is_head = list[str](), 0, True
+    for match in _CELL.finditer(text):
+        begins = "\n" in match["sign"] or not match["sign"]
+        column = 0 if begins else column + 1
+        is_head = not any(names) if begins else is_head
+        raw = match["cell"] or ""
+        if raw.startswith("#") and begins:
+            yield Value(*match.span("cell"), raw, "", False, _on_one_line)
+            continue
+        cell = raw[1:-1].replace('""', '"') if raw.startswith('"') else raw
+        if is_head:
+            names = [*names[:column], cell.strip()]
+        if raw:
+            name = names[column] if column < len(names) and not is_head else ""
+            begin, end = match.span("cell")
+            blank = len(raw) - len(raw.lstrip())
+            yield Value(begin + blank, end, cell.strip(), name, is_head, _in_cell)
+
+
+def _in_cell(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"' if re.search(r'[",;\t\r\n]', text) else text
+
+
+_SHELL: Final = re.compile(
+    r"(?P<here><<-?[ \t]*(?P<mark>[\"']?)(?P<word>\w+)(?P=mark)[^\n]*\n(?:[^\n]*\n)*?\s*(?P=word)(?=\n|\Z))"
+    r"|(?P<escape>\\[\s\S])|(?P<single>'[^']*')|(?P<double>\"(?:[^\"\\]|\\[\s\S])*\")"
+    r"|(?P<comment>(?<!\S)\#[^\n]*)|(?P<sign>[\"'`(){}|&;<>]|\$\()"
+)
+
+
+def _shell_shape(text: str) -> Any:
+    """Signs and strings of a script without what stands in them; None where a quote is open."""
+    signs = [
+        match[0] if match.lastgroup == "sign" else match["word"] if match["here"] else match.lastgroup
+        for match in _SHELL.finditer(text)
+        if match.lastgroup not in ("escape", "comment")
+    ]
+    return None if {'"', "'"} & {*signs} else signs
+
+
+def _shell_values(text: str) -> Iterator[Value]:
+    """Strings in single quotes, which are one text whatever stands in them."""
+    for match in _SHELL.finditer(text):
+        if match["single"] is not None:
+            inner = match["single"][1:-1]
+            yield Value(
+                match.start() + 1, match.end() - 1, inner, "", False, lambda new: new.replace("'", "")
+            )
+
+
+LANGUAGES: Final = {
+    **dict.fromkeys((".yaml", ".yml"), Language(_yaml_shape, _yaml_values)),
+    ".toml": Language(_toml_shape, _toml_values),
+    **dict.fromkeys((".ini", ".cfg"), Language(_ini_shape, _ini_values)),
+    **dict.fromkeys((".csv", ".tsv"), Language(_csv_shape, _csv_values, context=False)),
+    **dict.fromkeys((".sh", ".bash", ".sbatch", ".slurm"), Language(_shell_shape, _shell_values, lines=True)),
+}
+"""By the ending of a file's name."""

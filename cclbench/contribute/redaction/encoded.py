@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Texts within a text: encoded ones (base64, hexadecimal, escapes, gzip) and ones that line breaks split."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+_LONGEST: Final = 1 << 20
+_GZIP: Final = b"\x1f\x8b"
+_AROUND: Final = 400
+"""Characters on both sides of a break, of which a token has fewer."""
+_BEGINS: Final = re.compile(
+    rb"\x1f\x8b\x08|(?:[\t\n\r\x20-\x7e]|[\xc2-\xf4][\x80-\xbf])+.?\Z|(?:[\t\n\r\x20-\x7e]\0){5}", re.DOTALL
+)
+"""Of a gzip stream, and of a text in UTF-8 or UTF-16."""
+_PRINTABLE: Final = 0.95
+"""Of an encoded text's characters, how many are printable at the least; of a decoded name, few are."""
+
+
+class Encoded(NamedTuple):
+    """Where in a text another one is encoded, and that text."""
+
+    begin: int
+    end: int
+    text: str
+
+
+class Joined(NamedTuple):
+    """A text closed up or turned round, and where in the original each of its characters stands."""
+
+    text: str
+    at: Sequence[int]
+
+
+def encoded_texts(text: str) -> Iterator[Encoded]:
+    """Every run of characters that decodes to a printable text, from left to right for each encoding."""
+    for mark, run, decode in _ENCODINGS:
+        if mark not in text:
+            continue
+        for match in run.finditer(text):
+            decoded = decode(match[0])
+            if decoded is not None and decoded != match[0]:
+                yield Encoded(match.start(), match.end(), decoded)
+
+
+def joined_texts(text: str) -> Iterator[Joined]:
+    """What stands around continuations of a shell, folds, wrapped lines and adjacent strings, closed up.
+
+    Breaks that are near one another are closed together, and each alone: what stands beside a token may look
+    like a part of it.
+    """
+    for breaks in _BREAKS:
+        run = list[re.Match[str]]()
+        for match in breaks.finditer(text):
+            if run and match.start() - run[-1].end() > _AROUND:
+                yield _joined(text, run)
+                run.clear()
+            run.append(match)
+            yield _joined(text, [match])
+        if len(run) > 1:
+            yield _joined(text, run)
+
+
+def _joined(text: str, breaks: Sequence[re.Match[str]]) -> Joined:
+    at, end = list[int](), max(0, breaks[0].start() - _AROUND)
+    for match in breaks:
+        at += range(end, match.start())
+        end = match.end()
+    at += range(end, min(len(text), end + _AROUND))
+    return Joined("".join(map(text.__getitem__, at)), at)
+
+
+def reversed_text(text: str) -> Joined:
+    """The text from its end to its beginning."""
+    return Joined(text[::-1], range(len(text) - 1, -1, -1))
+
+
+def _readable(data: bytes) -> str | None:
+    """Bytes as a text of UTF-8 or UTF-16, inflated where they are gzip; None where they are no text."""
+    if data.startswith(_GZIP):
+        try:
+            data = zlib.decompressobj(31).decompress(data, _LONGEST)
+        except zlib.error:
+            return None
+    wide = len(data) >= 8 and len(data) % 2 == 0 and data[1::2].count(0) * 2 > len(data[1::2])
+    try:
+        text = data.decode("utf-16-le" if wide else "utf-8")
+    except UnicodeDecodeError:
+        return None
+    shown = sum(letter.isprintable() or letter in "\t\r\n" for letter in text)
+    return text if text and shown >= _PRINTABLE * len(text) else None
+
+
+def _of_base64(run: str) -> str | None:
+    letters = re.sub(r"[\s=]", "", run).translate(str.maketrans("-_", "+/"))
+    letters = letters[: len(letters) - (len(letters) % 4 == 1)]
+    try:
+        if not _BEGINS.match(base64.b64decode(letters[:16])):
+            return None
+        return _readable(base64.b64decode(letters + "=" * (-len(letters) % 4)))
+    except binascii.Error:
+        return None
+
+
+def _of_hex(run: str) -> str | None:
+    return _readable(bytes.fromhex(re.sub(r"(?i)\\x|[\s:]", "", run)))
+
+
+def _of_escapes(run: str) -> str | None:
+    units = bytes.fromhex(run.replace("\\", "").replace("u", ""))
+    return units.decode("utf-16-be", errors="replace")
+
+
+_ENCODINGS: Final[tuple[tuple[str, re.Pattern[str], Callable[[str], str | None]], ...]] = (
+    # Alone, or in lines of one width, as `base64` and mail write it.
+    (
+        "\n",
+        re.compile(r"(?<![\w+/-])(?:[A-Za-z0-9+/]{48,76}\r?\n[ \t]*)+[A-Za-z0-9+/]{1,76}={0,2}(?![\w+/=-])"),
+        _of_base64,
+    ),
+    ("", re.compile(r"(?<![\w+/-])[\w+/-]{20,}+={0,2}", re.ASCII), _of_base64),
+    ("", re.compile(r"(?<![0-9A-Za-z])(?:[0-9A-Fa-f]{2}){12,}+(?![0-9A-Za-z])"), _of_hex),
+    ("\\x", re.compile(r"(?:\\x[0-9A-Fa-f]{2}){6,}"), _of_hex),
+    ("", re.compile(r"(?<![0-9A-Za-z:])[0-9A-Fa-f]{2}(?:[ :][0-9A-Fa-f]{2}){11,}+(?![0-9A-Za-z:])"), _of_hex),
+    ("\\u", re.compile(r"(?:\\u[0-9A-Fa-f]{4}){6,}"), _of_escapes),
+    (
+        "%",
+        re.compile(r"(?<![\w.~:/?&=+-])[\w.~:/?&=+-]*+(?:%[0-9A-Fa-f]{2}[\w.~:/?&=+-]*+){3,}", re.ASCII),
+        unquote,
+    ),
+)
+"""What is in each, its form, and what it says."""
+_BREAKS: Final = (
+    # A backslash ends the line: a shell's continuation, a folded scalar in quotes.
+    re.compile(r"\\\r?\n[ \t]*"),
+    # A line of one word that looks random continues the word before it.
+    re.compile(
+        r"(?<=[\w+/-]{4})\r?\n[ \t]*(?=[\w+/.=-]{6,}[\"']?[ \t]*(?:\r?\n|$))"
+        r"(?=[\w+/.=-]*\d)(?=[\w+/.=-]*[A-Za-z])",
+        re.ASCII,
+    ),
+    # Adjacent strings of a program.
+    re.compile(r"(?<=[\w-])([\"'])[ \t]*(?:\+[ \t]*(?:\r?\n)?|\\?\r?\n)?[ \t]*\1(?=[\w-])", re.ASCII),
+)
