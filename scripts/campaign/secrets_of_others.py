@@ -2,10 +2,10 @@
 """Redact the texts that the tests of TruffleHog's detectors hold a secret in; count the secrets that stay.
 
 `secrets_of_others.py CLONE --sample 200 --seed 1` draws detectors from a clone of TruffleHog
-(https://github.com/trufflesecurity/trufflehog, AGPL-3.0: its texts are read and never kept), takes of each the
-first text in which it must find something, and redacts that alone in a log, in JSON and in YAML.  It prints a
-line for each detector one of whose secrets stays, and exits with 1 where there is one or a document no longer
-parses.
+(https://github.com/trufflesecurity/trufflehog, AGPL-3.0: its texts are read and never kept), takes of each
+the first text in which it must find something, and redacts that alone in a log, in JSON and in YAML.  It
+prints a line for each detector one of whose secrets stays, and exits with 1 where there is one or a document
+no longer parses.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _literal(code: str) -> str:
 
 
 def stays(text: str, secrets: list[str]) -> tuple[list[str], list[str]]:
-    """The secrets that the redacted text still holds in any of three files, and documents that do not parse."""
+    """Secrets that the redacted text still holds in any of three files, and files that do not parse."""
     left, broken = list[str](), list[str]()
     for name, written, parse in (
         ("job.log", text, str),
@@ -88,9 +88,7 @@ def main() -> int:
     parser.add_argument("clone", type=Path)
     parser.add_argument("--sample", type=int, default=200, help="so many detectors")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--skip", type=int, default=0, help="so many of the draw, which an earlier sample had"
-    )
+    parser.add_argument("--skip", type=int, default=0, help="so many, which an earlier sample had")
     asked = parser.parse_args()
     every = list(texts(asked.clone))
     random.Random(asked.seed).shuffle(every)  # noqa: S311 - a sample
@@ -102,7 +100,7 @@ def main() -> int:
         if left or broken:
             print(f"{detector}: {len(left)} of {3 * len(secrets)} stay {' '.join(broken)}".rstrip())
     print(
-        f"{len(chosen)} of {len(every)} detectors: {missed} with a secret that stays, {faults} documents broken"
+        f"{len(chosen)} of {len(every)} detectors: {missed} with a secret that stays, {faults} broken files"
     )
     return 1 if missed or faults else 0
 

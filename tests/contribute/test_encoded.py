@@ -74,3 +74,10 @@ def test_what_holds_nothing_stays(text: str) -> None:
 
 def test_of_bytes_that_are_no_text_nothing_is_decoded() -> None:
     assert list(encoded_texts(b64(bytes(range(128, 200))))) == []
+
+
+def test_a_split_token_is_hidden_beside_other_strings_and_in_bytes() -> None:
+    """What adjoins it may itself look as if it went on."""
+    split = f'"{TOKEN[:14]}" "{TOKEN[14:]}"'
+    assert Scrubber(Learner()).text(f'key: "one-more"\n{split}')[0] == 'key: "one-more"\n"redacted-token"'
+    assert Scrubber(Learner()).suspicious(split.encode())

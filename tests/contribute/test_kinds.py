@@ -13,6 +13,12 @@ from cclbench.contribute.redaction.kinds import common, kept, kind_of_field, of_
     ("field", "kind"),
     [
         ("hostname", kinds.HOST),
+        ("service_key", kinds.BARE_KEY),
+        ("godaddyKey", kinds.BARE_KEY),
+        ("sumoKey1", kinds.BARE_KEY),
+        ("cache_key", None),
+        ("traceKey", None),
+        ("monkey", None),
         ("Host Name", kinds.HOST),
         ("PROCESS_0:USER_NAME", kinds.USER),
         ("USER_NAME:x", None),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cclbench.contribute.redaction.names import Learner
-from cclbench.contribute.redaction.pattern import ISSUED, Issued
+from cclbench.contribute.redaction.pattern import ISSUED, PATTERNS, Issued
 from cclbench.contribute.redaction.scrub import Scrubber
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts" / "campaign"))
@@ -38,3 +38,10 @@ def test_an_example_is_found_and_its_beginning_alone_is_not(form: Issued) -> Non
     for mark in form.marks:
         assert not re.fullmatch(form.core, mark)
         assert Scrubber(Learner()).text(f"use_{mark}_here") == (f"use_{mark}_here", {})
+
+
+def test_documentation_states_how_many_rules_and_issuers_there_are(repository: Path) -> None:
+    security = (repository / "SECURITY.md").read_text(encoding="utf-8")
+    contributing = (repository / "docs" / "contribute.md").read_text(encoding="utf-8")
+    assert f"{len(PATTERNS)} rules of" in security
+    assert f"the prefix of {len({form.issuer for form in FORMS})} issuers" in contributing
