@@ -20,8 +20,9 @@ from cclbench.contribute.redaction import kinds
 from cclbench.contribute.redaction.names import Identities, Learner
 from cclbench.contribute.redaction.needles import PLAIN, Form
 from cclbench.contribute.redaction.plain_text import PUBLISHED
+from cclbench.contribute.redaction.redactions import Redaction, by_kind
 from cclbench.contribute.redaction.rewriting import is_card, rewrite
-from cclbench.contribute.redaction.scrub import Redaction, Scrubber, by_kind
+from cclbench.contribute.redaction.scrub import Scrubber
 from cclbench.errors import InputError, UsageError
 from cclbench.formats import READERS
 from cclbench.formats.files import BLOCK, blocks, check, name_inside

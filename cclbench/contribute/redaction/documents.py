@@ -92,7 +92,7 @@ def redact_document(
         return new, changes
 
     def keeps_shape(tried: str) -> bool:
-        return language.shape(tried) == shape
+        return bool(language.shape(tried) == shape)
 
     new, found = _by_lines("", new, "", scrub, keeps_shape)
     return new, [*changes, *found]

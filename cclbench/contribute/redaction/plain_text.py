@@ -37,17 +37,19 @@ def rewrite(
     """
     left, line = b"", 1
     for block in blocks:
+        # What has come so far is cut only where more follows: the end of a text is looked at as one.
+        if left and (language is None or len(left) >= _MOST):
+            begun = left.rfind(_KEY_BEGINS, 0, end := left.rfind(b"\n") + 1)
+            if begun >= 0 and left.find(_KEY_ENDS, begun, end) < 0 and len(left) < _MOST:
+                end = left.rfind(b"\n", 0, begun) + 1
+            while left.endswith(b"\\\n", 0, end):
+                end = left.rfind(b"\n", 0, end - 1) + 1
+            if end == 0 and len(left) >= _MOST:
+                end = len(left)  # a line without an end
+            if end:
+                line = _part(left[:end], line, scrubber, write)
+                left = left[end:]
         left += block
-        if language is not None and len(left) < _MOST:
-            continue
-        begun = left.rfind(_KEY_BEGINS, 0, end := left.rfind(b"\n") + 1)
-        if begun >= 0 and left.find(_KEY_ENDS, begun, end) < 0 and len(left) < _MOST:
-            end = left.rfind(b"\n", 0, begun) + 1
-        if end == 0 and len(left) >= _MOST:
-            end = len(left)  # a line without an end
-        if end:
-            line = _part(left[:end], line, scrubber, write)
-            left = left[end:]
     if language is not None and line == 1:
         write(_document(left, language, scrubber, card=card))
     elif left:

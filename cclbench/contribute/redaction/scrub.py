@@ -6,27 +6,20 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from cclbench.classify import collective
-from cclbench.contribute.redaction import kinds
+from cclbench.contribute.redaction import environment, kinds
 from cclbench.contribute.redaction.encoded import encoded_texts, joined_texts, reversed_text
 from cclbench.contribute.redaction.names import Identities, replaced
 from cclbench.contribute.redaction.needles import PLAIN, Form
 from cclbench.contribute.redaction.needles import pattern as encoded_pattern
 from cclbench.contribute.redaction.pattern import CLEAN, ISSUED, NOTHING, PATTERNS, Pattern
+from cclbench.contribute.redaction.redactions import Redaction
 from cclbench.normalize.phases import LOADER, phase_told
 from cclbench.normalize.steps import FAMILIES
 from cclbench.text import printable
 
-_ASSIGNED: Final = re.compile(r"(?:^|(?<=[\s;\0]))([A-Z_][A-Z0-9_]*)=(\"[^\"]*\"|[^\s;\0]*)")
-_VARIABLE: Final = re.compile(r"([A-Za-z_]\w*)=")
-_SHELL: Final = "PATH HOME USER SHELL PWD OLDPWD LOGNAME HOSTNAME TERM LANG SHLVL LD_LIBRARY_PATH"
-_OF_A_SHELL: Final = frozenset(_SHELL.split())
-_SOME, _FEW, _MANY = 2, 5, 12
-"""Assignments in a row that are an environment: in a field of that name; among them one of a shell's own;
-or none."""
 _SHORT: Final = 12
 _LONG_TEXT: Final = 1000
 """Characters from which on a text is searched by its lines."""
@@ -60,29 +53,6 @@ _MARKERS: Final = re.compile(
     r"|ParseArguments|TfrtCpu|PjRt|\$|end: |[A-Za-z_]\w*::).*"
 )
 """Annotations that are a framework's own: steps, phases, its data loader and optimizer, its runtime."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Redaction:
-    """`count` things of a `kind` replaced at a `place` of a file: a key, a table's column, a line.
-
-    `rule` is what found them: a form by its name, with the field or variable that holds the value in
-    parentheses, a field's kind, or that another place tells the same.
-    """
-
-    file: str
-    place: str
-    kind: str
-    count: int
-    rule: str
-
-
-def by_kind(redactions: Iterable[Redaction]) -> dict[str, int]:
-    """How many things of each kind were replaced, sorted by kind."""
-    counts: Counter[str] = Counter()
-    for one in redactions:
-        counts[one.kind] += one.count
-    return dict(sorted(counts.items()))
 
 
 class Scrubber:
@@ -147,8 +117,8 @@ class Scrubber:
                         text, folded = new, new.lower()
             text = self._encoded_within(text, counts, depth)
         text = self._names(text, counts)
-        if text.count("=") >= _FEW and not document:
-            text = self._lines(text, counts) if by_line else self._environment(text, counts)
+        if text.count("=") >= environment.FEW and not document:
+            text = self._environments(text, counts) if by_line else self._environment(text, counts)
         return text, counts
 
     def keeps(self, field: str, counts: Mapping[str, int], text: str) -> bool:
@@ -201,7 +171,7 @@ class Scrubber:
         if kind in kinds.NUMBERED:
             new, counts = replaced(self.known, kind, text, learn=True), Counter[str]()
         elif kind == kinds.ENVIRONMENT:
-            return self._variable(name, text)
+            return environment.hide_variable(name, text, self.known, self.text)
         elif CLEAN.fullmatch(text) or NOTHING.fullmatch(text):
             return text, Counter()
         else:
@@ -236,7 +206,7 @@ class Scrubber:
         text = data.decode("latin-1")
         if any(encoded_texts(text)) or (any(mark in text for mark in _MARKS) and any(joined_texts(text))):
             return True
-        if data.count(b"=") >= _FEW and len(_ASSIGNED.findall(text)) >= _FEW:
+        if environment.assignments(text) >= environment.FEW:
             return True
         return self.known.mentioned(data.decode(errors="replace"))
 
@@ -391,59 +361,22 @@ class Scrubber:
             return kinds.USER, self.known.pseudonym(kinds.USER, text)
         return known[0], self.known.pseudonyms[known]
 
-    def _lines(self, text: str, counts: Counter[str]) -> str:
-        lines = text.splitlines(keepends=True)
-        at, new = 0, list[str]()
-        for line in lines:
-            own: Counter[str] = Counter()
-            new.append(self._environment(line, own, line=True) if line.count("=") >= _FEW else line)
-            for rule in own:
+    def _environments(self, text: str, counts: Counter[str]) -> str:
+        """The text without the environments that single lines of it are."""
+        at, lines = 0, list[str]()
+        for line in text.splitlines(keepends=True):
+            found: Counter[str] = Counter()
+            lines.append(self._environment(line, found, line=True))
+            for rule in found:
                 self.first.setdefault(rule, at)
-            counts.update(own)
+            counts.update(found)
             at += line.count("\n")
-        return "".join(new)
+        return "".join(lines)
 
-    def _environment(self, text: str, counts: Counter[str], *, line: bool = False, sure: bool = False) -> str:
-        """A whole environment in a text: of its variables those stay that tell of the run's shape.
-
-        A line of a script may set some variables for the command behind them, and is none; `sure` is who
-        knows that the text is one.
-        """
-        assigned = _ASSIGNED.findall(text)
-        hidden = [(n, v) for n, v in assigned if not kinds.kept(n) and not self.known.keeps(n, v)]
-        shell = any(name in _OF_A_SHELL for name, _ in assigned)
-        command = line and _ASSIGNED.sub("", text).rpartition(":")[2].strip(" \t\r\n;")
-        least = _SOME if sure else _FEW if shell and not command else _MANY
-        if not hidden or len(assigned) < least:
-            return text
-        for name, value in hidden:
-            self.known.hidden(kinds.ENVIRONMENT, value)
-            counts[f"{kinds.ENVIRONMENT} ({name[:_LONGEST_PLACE]})"] += 1
-        stay = [f"{n}={v}" for n, v in assigned if (n, v) not in hidden]
-        return " ".join([*stay, kinds.HIDDEN[kinds.ENVIRONMENT]]) + ("\n" if text.endswith("\n") else "")
-
-    def _variable(self, name: str, text: str) -> tuple[str, Counter[str]]:
-        """One variable: `text` is its value where it has a `name`, else `NAME=value` or an environment."""
-        new, counts = self.text(f"{name}={text}" if name else text)
-        if not name:
-            new = self._environment(new, counts, sure=True)
-        assigned = _VARIABLE.match(new)
-        variable = assigned[1] if assigned else name
-        rule = f"{kinds.ENVIRONMENT} ({variable[:_LONGEST_PLACE]})" if variable else kinds.ENVIRONMENT
-        if variable and self.known.keeps(variable, text.removeprefix(f"{variable}=").strip("\"'")):
-            return text, Counter()
-        whole = any(of.startswith(f"{kinds.ENVIRONMENT} (") for of in counts)
-        if whole or CLEAN.fullmatch(text) or not text.strip():
-            pass
-        elif assigned is None:
-            new, counts = self.known.hidden(kinds.ENVIRONMENT, text), Counter({rule: 1})
-        elif not kinds.kept(assigned[1]):
-            value = new[assigned.end() :].strip("\"'")
-            if value and not CLEAN.fullmatch(value):
-                self.known.hidden(kinds.ENVIRONMENT, text.removeprefix(assigned[0]))
-                new = assigned[0] + kinds.HIDDEN[kinds.ENVIRONMENT]
-                counts = Counter({rule: 1})
-        return (new.removeprefix(f"{name}=") if name else new), counts
+    def _environment(self, text: str, counts: Counter[str], *, line: bool = False) -> str:
+        new, found = environment.hide(text, self.known, line=line)
+        counts.update(found)
+        return new
 
 
 def _lines_with(marks: Iterable[str], text: str) -> list[tuple[int, int]]:

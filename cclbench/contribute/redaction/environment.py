@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Environments in texts: of their variables those stay that tell of the run's shape."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from cclbench.contribute.redaction import kinds
+from cclbench.contribute.redaction.names import Identities
+from cclbench.contribute.redaction.pattern import CLEAN
+
+_ASSIGNED: Final = re.compile(r"(?:^|(?<=[\s;\0]))([A-Z_][A-Z0-9_]*)=(\"[^\"]*\"|[^\s;\0]*)")
+_VARIABLE: Final = re.compile(r"([A-Za-z_]\w*)=")
+_SHELL: Final = "PATH HOME USER SHELL PWD OLDPWD LOGNAME HOSTNAME TERM LANG SHLVL LD_LIBRARY_PATH"
+_OF_A_SHELL: Final = frozenset(_SHELL.split())
+_SOME, FEW, _MANY = 2, 5, 12
+"""Assignments in a row that are an environment: in a field of that name; among them one of a shell's own;
+or none."""
+_LONGEST_NAME: Final = 60
+
+
+def assignments(text: str) -> int:
+    """Assignments to variables in a text."""
+    return len(_ASSIGNED.findall(text)) if text.count("=") >= FEW else 0
+
+
+def hide(text: str, known: Identities, *, line: bool = False, sure: bool = False) -> tuple[str, Counter[str]]:
+    """A text without the environment that all of it is, and how many variables were hidden, by rule.
+
+    A `line` of a script may set some variables for the command behind them, and is none; `sure` is who knows
+    that the text is one.
+    """
+    assigned = _ASSIGNED.findall(text)
+    hidden = [(n, v) for n, v in assigned if not kinds.kept(n) and not known.keeps(n, v)]
+    shell = any(name in _OF_A_SHELL for name, _ in assigned)
+    command = line and _ASSIGNED.sub("", text).rpartition(":")[2].strip(" \t\r\n;")
+    least = _SOME if sure else FEW if shell and not command else _MANY
+    if not hidden or len(assigned) < least:
+        return text, Counter()
+    counts = Counter[str]()
+    for name, value in hidden:
+        known.hidden(kinds.ENVIRONMENT, value)
+        counts[_rule(name)] += 1
+    stay = [f"{n}={v}" for n, v in assigned if (n, v) not in hidden]
+    new = " ".join([*stay, kinds.HIDDEN[kinds.ENVIRONMENT]])
+    return new + ("\n" if text.endswith("\n") else ""), counts
+
+
+def hide_variable(
+    name: str, text: str, known: Identities, scrub: Callable[[str], tuple[str, Counter[str]]]
+) -> tuple[str, Counter[str]]:
+    """One variable: `text` is its value where it has a `name`, else `NAME=value` or an environment."""
+    new, counts = scrub(f"{name}={text}" if name else text)
+    if not name:
+        new, found = hide(new, known, sure=True)
+        counts.update(found)
+    assigned = _VARIABLE.match(new)
+    variable = assigned[1] if assigned else name
+    rule = _rule(variable) if variable else kinds.ENVIRONMENT
+    if variable and known.keeps(variable, text.removeprefix(f"{variable}=").strip("\"'")):
+        return text, Counter()
+    whole = any(of.startswith(f"{kinds.ENVIRONMENT} (") for of in counts)
+    if whole or CLEAN.fullmatch(text) or not text.strip():
+        pass
+    elif assigned is None:
+        new, counts = known.hidden(kinds.ENVIRONMENT, text), Counter({rule: 1})
+    elif not kinds.kept(assigned[1]):
+        value = new[assigned.end() :].strip("\"'")
+        if value and not CLEAN.fullmatch(value):
+            known.hidden(kinds.ENVIRONMENT, text.removeprefix(assigned[0]))
+            new = assigned[0] + kinds.HIDDEN[kinds.ENVIRONMENT]
+            counts = Counter({rule: 1})
+    return (new.removeprefix(f"{name}=") if name else new), counts
+
+
+def _rule(variable: str) -> str:
+    return f"{kinds.ENVIRONMENT} ({variable[:_LONGEST_NAME]})"
