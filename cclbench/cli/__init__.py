@@ -58,6 +58,7 @@ COMMANDS: Final = {
     "verify": "Compute data points again from their evidence, and compare with what is recorded.",
     "import": "Bring published results into the store, to compare with.",
     "claims": "Examine CCL-Bench's claims again, on the runs of the store.",
+    "selftest": "Score findings and metrics on simulated jobs whose slow cause is known.",
     "mcp": "Serve agents: a Model Context Protocol server on stdin and stdout.",
     "card": "Make, check, upgrade and show workload cards.",
     "hardware": "Show machines; predict collectives, validate and calibrate the model.",

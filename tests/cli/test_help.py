@@ -52,6 +52,7 @@ def test_the_contract_has_its_commands() -> None:
         "export",
         "remove",
         "search",
+        "selftest",
         "contribute",
         "verify",
         "import",

@@ -94,6 +94,10 @@ def calls(root: Path) -> dict[str, list[list[Any]]]:
         "export": [[card, "--check", "-o", "OUT"]],
         "search": [[card, "--space", root / "space.yaml"]],
         "contribute": [[*data_point, "--replace", "--no-input", "--allow-gaps", "-v"]],
+        "selftest": [
+            ["--cause", "heat", "--per-cause", "0", "--equal", "0", "--healthy", "0", "--output", "OUT.json"],
+            ["--cause", HOSTILE],
+        ],
         "verify": [["--all", "-v", *collection], [HOSTILE, *collection]],
         "import": [["ccl-bench", root / f"{NAME}board.json"], ["ccl-bench", root / f"{NAME}none"]],
         "claims": [["-v"]],

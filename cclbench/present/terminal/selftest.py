@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The score of a self-test on a terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from cclbench.present.terminal.output import bullets, grid
+from cclbench.selftest.exam import TOLERANCE
+from cclbench.selftest.score import HEALTHY_SHARE, Score
+
+_COLUMNS = ("cause", "jobs", "first", "first 3", "gains", "within", "width", "true gain")
+
+
+def page(score: Score, *, verbosity: int = 0) -> list[RenderableType]:
+    """A row for each cause, equal and healthy jobs, metrics; with -v also the jobs that went wrong."""
+    parts: list[RenderableType] = [*grid([_cells(row) for row in score.rows()], _COLUMNS), Text()]
+    unplanted = score.unplanted()
+    lines = [
+        "first, first 3: the cause's finding is ranked first, or among the first three",
+        "gains, within: findings with a stated gain, and with the true one within its bounds"
+        f" ± {TOLERANCE:.0%} of the step",
+        "width: median of the most over the least gain stated; true gain: its median share of the step",
+    ]
+    if unplanted["equal_jobs"]:
+        lines.append(
+            f"a rank is accused in {unplanted['equal_accused']} of {unplanted['equal_jobs']} equal jobs"
+        )
+    if unplanted["healthy_jobs"]:
+        lines.append(
+            f"a gain above {HEALTHY_SHARE:.0%} is stated in {unplanted['healthy_above_limit']} of"
+            f" {unplanted['healthy_jobs']} healthy jobs; the largest is"
+            f" {unplanted['healthy_largest_gain']:.1%}"
+        )
+    parts += [bullets(lines), Text()]
+    metrics = [
+        {
+            "metric": row["metric"],
+            "jobs": row["jobs"],
+            "absent": row["absent"],
+            "median error": _share(row["median_error"]),
+            "largest error": _share(row["largest_error"]),
+        }
+        for row in score.metrics()
+    ]
+    parts += grid(metrics, ("metric", "jobs", "absent", "median error", "largest error"))
+    if verbosity > 0:
+        wrong = [one for one in score.outcomes if one.item.cause and (one.place != 1 or one.within is False)]
+        said = [
+            f"{one.item.cause} seed {one.item.seed} ({one.layout}, {one.ranks} ranks): true gain"
+            f" {_share(one.true_gain_share)}, found "
+            + (", ".join(_finding(each) for each in one.found) or "nothing")
+            for one in wrong
+        ]
+        parts += [Text(), bullets(said)]
+    return parts
+
+
+def _cells(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **{name: row[name] for name in ("cause", "jobs", "first", "gains", "within", "width")},
+        "first 3": row["first_three"],
+        "true gain": _share(row["true_gain"]),
+    }
+
+
+def _share(value: float | None) -> str | None:
+    return None if value is None else f"{value:.2%}"
+
+
+def _finding(found: tuple[str, float | None, float | None, list[int]]) -> str:
+    name, least, most, ranks = found
+    of_ranks = f" of ranks {', '.join(map(str, ranks))}" if ranks else ""
+    return f"{name}{of_ranks}" if least is None else f"{name}{of_ranks} {least:.1%} to {most:.1%}"

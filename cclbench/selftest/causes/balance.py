@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Causes between ranks that have different work by design: experts and pipeline stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from cclbench.selftest.jobs import build
+from cclbench.selftest.planting import Planted, Subject, cause, longer, of_a_layer
+from cclbench.selftest.program import Call, Instruction
+
+
+def _experts(subject: Subject, share: Callable[[int, int, int], float]) -> Planted:
+    ranks = range(subject.program.ranks)
+
+    def planted(mean: bool) -> Planted:
+        def change(rank: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
+            if not isinstance(instruction, Call) or instruction.family != "expert":
+                return (instruction,)
+            everyone = [share(other, step, instruction.layer) for other in ranks]
+            return (longer(instruction, sum(everyone) / len(everyone) if mean else everyone[rank]),)
+
+        return subject.edit(change)
+
+    return Planted(planted(False).sick, planted(True).sick)
+
+
+@cause("expert_imbalance", layouts=("ep",))
+def busy_experts_of_one_rank(subject: Subject) -> Planted:
+    """One rank's experts are sent more tokens than the others'."""
+    victim = subject.victim
+    return _experts(subject, lambda rank, _, __: 1 + 2 * subject.strength if rank == victim else 1.0)
+
+
+@cause("expert_imbalance", layouts=("ep",))
+def experts_by_layer(subject: Subject) -> Planted:
+    """In each layer and step other experts are busy."""
+    factors = subject.random.lognormal(
+        0.0, 2 * subject.strength, (subject.program.ranks, subject.job.steps, subject.job.layers)
+    )
+    return _experts(subject, lambda rank, step, layer: float(factors[rank, step, layer]))
+
+
+@cause("pipeline_bubble", layouts=("pp",), fixed=True)
+def few_microbatches(subject: Subject) -> Planted:
+    """As many micro-batches as stages."""
+    return Planted(build(replace(subject.job, microbatches=subject.job.inner)), None)
+
+
+@cause("pipeline_bubble", ranks=("late_rank",), layouts=("pp",), fixed=True)
+def uneven_stages(subject: Subject) -> Planted:
+    """One stage has half as much again to compute."""
+    stage = subject.victim % subject.job.inner
+    planted = subject.edit(
+        lambda rank, _, it: (
+            (it, it)
+            if isinstance(it, Call)
+            and of_a_layer(it)
+            and rank % subject.job.inner == stage
+            and it.family in ("gemm", "norm")
+            else (it,)
+        )
+    )
+    stages = range(stage, subject.program.ranks, subject.job.inner)
+    return Planted(planted.sick, None, frozenset(stages))

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Causes in kernels: clocks, precision, sizes, fusion, recomputation, contention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cclbench.selftest.jobs import transfers_scaled
+from cclbench.selftest.planting import Planted, Subject, cause, longer, of_a_layer
+from cclbench.selftest.program import RECORDED_AGAIN, Call, Instruction, Kernel
+
+
+@cause(ranks=("slow_device",), layouts=("ddp", "fsdp", "tp"))
+def slow_device(subject: Subject) -> Planted:
+    """One rank's clocks are low."""
+    victim = subject.victim
+    planted = subject.scale_kernels(lambda rank, _, __: 1 + subject.strength if rank == victim else 1.0)
+    return replace(planted, ranks=frozenset((victim,)))
+
+
+@cause("throttling", ranks=("slow_device",), layouts=("ddp", "fsdp"), steps=13)
+def throttled_rank(subject: Subject) -> Planted:
+    """One rank's clocks fall in the middle of the capture."""
+    victim = subject.victim
+    since = int(subject.random.integers(4, 8))
+    planted = subject.scale_kernels(
+        lambda rank, step, _: 1 + 2 * subject.strength if rank == victim and step >= since else 1.0
+    )
+    return replace(planted, ranks=frozenset((victim,)))
+
+
+@cause("throttling", layouts=("ddp", "fsdp"), steps=13)
+def heat(subject: Subject) -> Planted:
+    """All ranks' clocks fall from step to step."""
+    return subject.scale_kernels(lambda _, step, __: 1 + 2 * subject.strength * step / subject.job.steps)
+
+
+@cause("low_gemm_efficiency", layouts=("ddp", "fsdp", "tp", "pp"))
+def single_precision_products(subject: Subject) -> Planted:
+    """Some of the smallest matrix products run in fp32 without tensor cores."""
+    least = min(
+        work.ns
+        for call in subject.program.steps[0][0]
+        if isinstance(call, Call) and call.family == "gemm"
+        for work in call.works
+    )
+    chosen: dict[object, float] = {}
+    random = subject.random
+
+    def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
+        if not isinstance(instruction, Call) or instruction.family != "gemm":
+            return (instruction,)
+        place = (instruction.layer, instruction.phase, instruction.dims)
+        small = instruction.works[0].ns < 2 * least
+        if chosen.setdefault(place, random.random()) > subject.strength or not small:
+            return (instruction,)
+        works = tuple(
+            replace(work, ns=round(work.ns * 15.5), name="ampere_sgemm_128x128_tn")
+            for work in instruction.works
+            if isinstance(work, Kernel)
+        )
+        return (replace(instruction, works=works, dtype="float"),)
+
+    return subject.edit(change)
+
+
+@cause("low_gemm_efficiency", layouts=("ddp", "fsdp", "tp", "pp"))
+def odd_sizes(subject: Subject) -> Planted:
+    """Sizes that are no multiple of a tile: the library takes a kernel for single elements."""
+    factor = 1.6 + 3 * subject.strength
+
+    def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
+        if not isinstance(instruction, Call) or instruction.family != "gemm":
+            return (instruction,)
+        (m, k), (_, n) = instruction.dims
+        works = tuple(
+            replace(work, ns=round(work.ns * factor), name=f"{work.name}_align1", grid=work.grid + 1)
+            for work in instruction.works
+            if isinstance(work, Kernel)
+        )
+        return (replace(instruction, works=works, dims=((m, k), (k, n - 1))),)
+
+    return subject.edit(change)
+
+
+@cause("memory_bound", layouts=("ddp", "fsdp", "pp"))
+def unfused_attention(subject: Subject) -> Planted:
+    """Scores are written, scaled, masked and normalised by kernels of their own."""
+
+    def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
+        if call.family != "attention":
+            return ()
+        ns = round(subject.step_ns * 0.1 * subject.strength) + 2_000
+        back = call.phase == "backward"
+        names = ("aten::mul", "aten::masked_fill", "aten::_softmax")
+        return tuple(
+            replace(
+                call,
+                op=f"{name}{'_backward_data' if back and name.endswith('softmax') else ''}",
+                works=(
+                    Kernel(
+                        "void (anonymous namespace)::softmax_warp_forward<c10::BFloat16>"
+                        if name.endswith("softmax")
+                        else f"void at::native::vectorized_elementwise_kernel<4, {name[6:]}<c10::BFloat16>>",
+                        ns,
+                        4096,
+                    ),
+                ),
+                dims=((max(1, round(ns * 1.6 / 4) // 2048), 2048),),
+                family="elementwise",
+            )
+            for name in names
+        )
+
+    return subject.insert(after)
+
+
+@cause("memory_bound")
+def eager_activations(subject: Subject) -> Planted:
+    """An activation as ten elementwise operators."""
+
+    def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
+        if not call.op.startswith("aten::gelu"):
+            return ()
+        pieces = max(1, round(40 * subject.strength))
+        ops = ("aten::mul", "aten::pow", "aten::tanh", "aten::add")
+        return tuple(replace(call, op=ops[piece % 4]) for piece in range(pieces))
+
+    return subject.insert(after)
+
+
+@cause("recompute", layouts=("ddp", "fsdp"))
+def recomputed_layers(subject: Subject) -> Planted:
+    """The backward pass of a layer runs its forward operators again (activation checkpointing)."""
+    share = min(1.0, 3 * subject.strength)
+    steps = []
+    for own in subject.program.steps:
+        made = []
+        for step in own:
+            forward: dict[int, list[Call]] = {}
+            new: list[Instruction] = []
+            begun: set[int] = set()
+            for it in step:
+                if isinstance(it, Call) and of_a_layer(it):
+                    if it.phase == "forward":
+                        forward.setdefault(it.layer, []).append(it)
+                    elif it.layer not in begun:
+                        begun.add(it.layer)
+                        again = forward[it.layer][: round(share * len(forward[it.layer]))]
+                        new += [
+                            replace(
+                                call,
+                                phase="backward",
+                                node="CheckpointFunctionBackward",
+                                sequence=(call.sequence or 0) + RECORDED_AGAIN,
+                            )
+                            for call in again
+                        ]
+                new.append(it)
+            made.append(tuple(new))
+        steps.append(tuple(made))
+    return Planted(replace(subject.program, steps=tuple(steps)), subject.program)
+
+
+@cause("contention", layouts=("ddp", "fsdp"))
+def contention(subject: Subject) -> Planted:
+    """Communication takes cores and bandwidth from kernels beside it."""
+    # Transfers have to be beside much of the compute, and yet be hidden.
+    busy = transfers_scaled(subject.program, 2.0, lambda _, __: True)
+    return Planted(replace(busy, contention=1 + 2 * subject.strength), busy)
+
+
+@cause("uneven_ranks", layouts=("ddp", "fsdp"), steps=10)
+def varied_sequences(subject: Subject) -> Planted:
+    """Each rank's sequences are longer in some steps and shorter in others; nobody is to blame."""
+    factors = subject.random.lognormal(0.0, subject.strength, (subject.program.ranks, subject.job.steps))
+    means = factors.mean(axis=0)
+
+    def planted(rank_factor: bool) -> Planted:
+        def change(rank: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
+            if not isinstance(instruction, Call) or not of_a_layer(instruction):
+                return (instruction,)
+            return (longer(instruction, float(factors[rank, step] if rank_factor else means[step])),)
+
+        return subject.edit(change)
+
+    return Planted(planted(True).sick, planted(False).sick)
+
+
+@cause(ranks=("late_rank",), layouts=("ddp", "fsdp"), steps=8)
+def longer_sequences_of_one_rank(subject: Subject) -> Planted:
+    """One rank has more tokens in every step."""
+    victim = subject.victim
+    planted = subject.edit(
+        lambda rank, _, it: (
+            (longer(it, 1 + subject.strength),)
+            if isinstance(it, Call) and of_a_layer(it) and rank == victim
+            else (it,)
+        )
+    )
+    return replace(planted, ranks=frozenset((victim,)))

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Causes on the host: Python, launches, waits, loaders, first calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cclbench.selftest.planting import Planted, Subject, cause, collectives, of_a_layer
+from cclbench.selftest.program import (
+    COMPUTE,
+    Batch,
+    Call,
+    Copy,
+    Instruction,
+    Kernel,
+    Pause,
+    Synchronize,
+)
+
+
+_ADAM = (
+    "aten::mul_",
+    "aten::lerp_",
+    "aten::mul_",
+    "aten::addcmul_",
+    "aten::sqrt",
+    "aten::div_",
+    "aten::add_",
+    "aten::addcdiv_",
+)
+"""What a step of AdamW does to a parameter."""
+
+
+@cause("synchronization")
+def synchronized_layers(subject: Subject) -> Planted:
+    """The host waits for the device after some operators, as code does that measures times."""
+    random = subject.random
+    chosen = {step: random.random(10_000) for step in range(subject.job.steps)}
+    count = [0]
+
+    def after(_: int, step: int, call: Call) -> Sequence[Instruction]:
+        count[0] += 1
+        if not of_a_layer(call) or chosen[step][count[0] % 10_000] > subject.strength:
+            return ()
+        return (Synchronize(phase=call.phase), Pause(30_000, phase=call.phase))
+
+    return subject.insert(after)
+
+
+@cause("synchronization")
+def item_in_layers(subject: Subject) -> Planted:
+    """`.item()` of a tensor on the device, and Python that decides by it."""
+    every = 4
+
+    def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
+        if call.family not in ("gemm", "norm") or call.layer % every or call.phase != "forward":
+            return ()
+        item = Call(
+            "aten::_local_scalar_dense",
+            (Copy("DtoH", 4, 1_500, pinned=False),),
+            family="item",
+            phase=call.phase,
+            blocks=True,
+        )
+        return (item, Pause(round(subject.strength * 0.1 * subject.step_ns), phase=call.phase))
+
+    return subject.insert(after)
+
+
+@cause("host_bound")
+def slow_python(subject: Subject) -> Planted:
+    """Python between operators takes long on all ranks."""
+
+    def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
+        if not isinstance(instruction, Call):
+            return (instruction,)
+        return (replace(instruction, python_ns=round(instruction.python_ns * (1 + 300 * subject.strength))),)
+
+    return subject.edit(change)
+
+
+@cause("short_kernels")
+def unfused_kernels(subject: Subject) -> Planted:
+    """The same work of a layer in many short kernels: no fusion, no graph."""
+    pieces = 1 + round(60 * subject.strength)
+
+    def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
+        if not isinstance(instruction, Call) or not of_a_layer(instruction):
+            return (instruction,)
+        works = tuple(replace(work, ns=max(1_000, work.ns // pieces)) for work in instruction.works)
+        return (replace(instruction, works=works),) * pieces
+
+    return subject.edit(change)
+
+
+@cause("short_kernels")
+def unfused_optimizer(subject: Subject) -> Planted:
+    """AdamW parameter by parameter: eight kernels each, of a few µs."""
+    parameters = round(400 * subject.strength)
+
+    def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
+        if not isinstance(instruction, Call) or instruction.family != "optimizer":
+            return (instruction,)
+        total = sum(work.ns for work in instruction.works)
+        number = max(1, parameters) * len(_ADAM)
+        kernel = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_{}<float>>"
+        return [
+            replace(
+                instruction,
+                op=op,
+                works=(Kernel(kernel.format(op[6:]), max(1_500, total // number), 64),),
+                dims=((1024, 64),),
+                dtype="float",
+            )
+            for _ in range(max(1, parameters))
+            for op in _ADAM
+        ]
+
+    return subject.edit(change)
+
+
+@cause("data_loading")
+def slow_workers(subject: Subject) -> Planted:
+    """Workers make a batch more slowly than the device uses it."""
+
+    def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
+        if isinstance(instruction, Batch):
+            return (replace(instruction, period_ns=round(subject.step_ns * (1 + subject.strength))),)
+        return (instruction,)
+
+    return subject.edit(change)
+
+
+@cause("data_loading")
+def loading_in_process(subject: Subject) -> Planted:
+    """No workers: the training thread makes the batch."""
+    pause = Pause(
+        round(subject.step_ns * 2 * subject.strength),
+        "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+        "aten::stack",
+        phase="loader",
+    )
+    return subject.edit(lambda _, __, it: (pause,) if isinstance(it, Batch) else (it,))
+
+
+@cause("data_loading", ranks=("late_rank",))
+def slow_loader_of_one_rank(subject: Subject) -> Planted:
+    """One rank's storage is slow."""
+    victim = subject.victim
+    pause = Pause(
+        round(subject.step_ns * 2 * subject.strength),
+        "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+        phase="loader",
+    )
+    planted = subject.edit(
+        lambda rank, _, it: (pause,) if isinstance(it, Batch) and rank == victim else (it,)
+    )
+    return replace(planted, ranks=frozenset((victim,)))
+
+
+@cause("data_loading", steps=9)
+def checkpoint_every_third_step(subject: Subject) -> Planted:
+    """The training thread writes a checkpoint."""
+
+    def change(_: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
+        if not isinstance(instruction, Batch) or step % 3 != 1:
+            return (instruction,)
+        return (
+            Synchronize(phase="loader"),
+            Pause(round(subject.step_ns * 4 * subject.strength), "save_checkpoint", phase="loader"),
+            instruction,
+        )
+
+    return subject.edit(change)
+
+
+@cause("host_bound", "uneven_ranks", steps=8)
+def garbage_collection(subject: Subject) -> Planted:
+    """Pauses of the interpreter, each rank's at its own times, twice a step on average."""
+    random = subject.random
+
+    def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
+        if not of_a_layer(call) or random.random() > 0.04:
+            return ()
+        return (
+            Pause(round(subject.step_ns * subject.strength * random.lognormal(0, 0.3)), phase=call.phase),
+        )
+
+    return subject.insert(after)
+
+
+@cause("cold_start", "warm_up")
+def first_calls(subject: Subject) -> Planted:
+    """In the first step each kernel's first launch loads its code."""
+    seen: set[tuple[int, str]] = set()
+
+    def change(rank: int, _: int, instruction: Instruction) -> Sequence[Instruction]:
+        if not isinstance(instruction, Call) or collectives(instruction):
+            return (instruction,)
+        names = {(rank, work.name) for work in instruction.works if isinstance(work, Kernel)} - seen
+        seen.update(names)
+        more = len(names) * round(subject.step_ns * subject.strength)
+        return (replace(instruction, launch_ns=instruction.launch_ns + more),)
+
+    return subject.edit(change)
+
+
+@cause(ranks=("late_rank", "host_bound", "short_kernels"))
+def oversubscribed_cores(subject: Subject) -> Planted:
+    """One rank's host runs at a fraction of its speed."""
+    victim, factor = subject.victim, 1 + 60 * subject.strength
+
+    def change(rank: int, _: int, instruction: Instruction) -> Sequence[Instruction]:
+        if not isinstance(instruction, Call) or rank != victim:
+            return (instruction,)
+        return (
+            replace(
+                instruction,
+                python_ns=round(instruction.python_ns * factor),
+                operator_ns=round(instruction.operator_ns * factor),
+                launch_ns=round(instruction.launch_ns * factor),
+            ),
+        )
+
+    return replace(subject.edit(change), ranks=frozenset((victim,)))
+
+
+@cause(ranks=("late_rank", "host_bound"))
+def late_thread_of_one_rank(subject: Subject) -> Planted:
+    """One rank's host does something else before each step, behind a wait for the device."""
+    victim = subject.victim
+    more = (
+        Synchronize(phase="loader"),
+        Pause(round(subject.step_ns * subject.strength), phase="loader"),
+    )
+    planted = subject.edit(
+        lambda rank, _, it: (*more, it) if isinstance(it, Batch) and rank == victim else (it,)
+    )
+    return replace(planted, ranks=frozenset((victim,)))
+
+
+@cause(ranks=("late_rank", "host_bound"), steps=10)
+def stall_every_third_step_of_one_rank(subject: Subject) -> Planted:
+    """One rank writes logs every third step."""
+    victim = subject.victim
+    more = (
+        Synchronize(phase="loader"),
+        Pause(round(subject.step_ns * 3 * subject.strength), phase="loader"),
+    )
+    planted = subject.edit(
+        lambda rank, step, it: (
+            (*more, it) if isinstance(it, Batch) and rank == victim and step % 3 == 1 else (it,)
+        )
+    )
+    return replace(planted, ranks=frozenset((victim,)))
+
+
+@cause("synchronization", "exposed_copies")
+def pageable_input(subject: Subject) -> Planted:
+    """Inputs of each layer are copied from pageable memory: the host waits for each."""
+
+    def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
+        if call.family != "norm" or call.phase != "forward":
+            return ()
+        ns = round(subject.step_ns * 0.1 * subject.strength) + 2_000
+        copy = Copy("HtoD", round(ns * 6.0), ns, pinned=False, stream=COMPUTE)
+        dims = ((max(1, copy.size // 4),),) * 2
+        return (Call("aten::copy_", (copy,), dims=dims, dtype="float", family="copy", blocks=True),)
+
+    return subject.insert(after)

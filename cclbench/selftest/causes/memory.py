@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Causes in copies and allocations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cclbench.selftest.planting import Planted, Subject, cause, of_a_layer
+from cclbench.selftest.program import COMPUTE, Call, Copy, Instruction, Runtime
+
+
+def _copies(subject: Subject, direction: str, bytes_per_ns: float, families: tuple[str, ...]) -> Planted:
+    def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
+        if call.family not in families or call.layer < 0:
+            return ()
+        ns = round(subject.step_ns * 0.1 * subject.strength) + 2_000
+        copy = Copy(direction, round(ns * bytes_per_ns), ns, stream=COMPUTE)
+        dims = ((max(1, copy.size // 2),),) * 2
+        return (Call("aten::copy_", (copy,), dims=dims, family="copy", phase=call.phase),)
+
+    return subject.insert(after)
+
+
+@cause("exposed_copies")
+def offloaded_activations(subject: Subject) -> Planted:
+    """Activations go to pinned memory on the stream of compute."""
+    return _copies(subject, "DtoH", 22.0, ("attention",))
+
+
+@cause("exposed_copies")
+def copies_on_the_device(subject: Subject) -> Planted:
+    """`.clone()` and `.contiguous()` of what is contiguous already, by the copy engine."""
+    return _copies(subject, "DtoD", 800.0, ("gemm", "expert"))
+
+
+@cause("device_allocation")
+def allocator_retries(subject: Subject) -> Planted:
+    """The caching allocator frees its blocks and allocates anew: cudaFree waits for the device."""
+
+    def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
+        if call.family != "attention" or call.layer % 2:
+            return ()
+        ns = round(subject.step_ns * 0.05 * subject.strength)
+        return (
+            Runtime("cudaFree", ns, drains=True, phase=call.phase),
+            Runtime("cudaFree", ns, drains=True, phase=call.phase),
+            Runtime("cudaMalloc", 2 * ns, phase=call.phase),
+        )
+
+    return subject.insert(after)
+
+
+@cause("device_allocation")
+def allocations_in_steps(subject: Subject) -> Planted:
+    """Sizes that grow: cudaMalloc again and again."""
+
+    def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
+        if not of_a_layer(call) or call.family == "norm":
+            return ()
+        return (Runtime("cudaMalloc", round(subject.step_ns * 0.2 * subject.strength), phase=call.phase),)
+
+    return subject.insert(after)

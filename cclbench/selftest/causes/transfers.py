@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Causes in communication: slow links, no overlap, small messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cclbench.selftest.jobs import transfers_scaled
+from cclbench.selftest.planting import Planted, Subject, cause, collectives
+from cclbench.selftest.program import (
+    COMPUTE,
+    Call,
+    Collective,
+    Instruction,
+    Program,
+    StreamWait,
+    edited,
+)
+
+
+@cause("slow_link", layouts=("tp", "ep"))
+def slow_link_of_one_group(subject: Subject) -> Planted:
+    """The links between one data-parallel group's ranks are slow."""
+    groups = [group for group in subject.program.groups if group[0].startswith("outer")]
+    name = groups[int(subject.random.integers(len(groups)))][0]
+    factor = 2 + 200 * subject.strength
+    sick = transfers_scaled(subject.program, factor, lambda _, work: work.group == name)
+    return Planted(sick, subject.program)
+
+
+@cause("exposed_communication", layouts=("ddp", "fsdp"))
+def slow_network(subject: Subject) -> Planted:
+    """All links are slow."""
+    sick = transfers_scaled(subject.program, 1 + 200 * subject.strength, lambda _, __: True)
+    return Planted(sick, subject.program)
+
+
+@cause("exposed_communication", layouts=("ddp", "fsdp"))
+def no_overlap(subject: Subject) -> Planted:
+    """Compute waits for each collective as soon as it is launched."""
+    slower = transfers_scaled(subject.program, min(4.0, 1 + 6 * subject.strength), lambda _, __: True)
+
+    def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
+        if not collectives(call):
+            return ()
+        return (StreamWait(COMPUTE, call.works[0].stream, phase=call.phase),)
+
+    return Planted(replace(subject, program=slower).insert(after).sick, slower)
+
+
+@cause("small_messages", layouts=("ddp", "fsdp"))
+def collective_per_parameter(subject: Subject) -> Planted:
+    """A collective for each small tensor instead of for a bucket, over links of much latency."""
+    pieces = 2 + round(400 * subject.strength)
+    subject = replace(subject, program=_latency(subject.program))
+
+    def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
+        if not isinstance(instruction, Call) or not collectives(instruction):
+            return (instruction,)
+        (work,) = instruction.works
+        assert isinstance(work, Collective)  # noqa: S101
+        moving = max(0, work.ns - work.latency_ns) // pieces
+        small = replace(
+            work, elements=max(64, work.elements // pieces // 64 * 64), ns=work.latency_ns + moving
+        )
+        return (replace(instruction, works=(small,)),) * pieces
+
+    return subject.edit(change)
+
+
+def _latency(program: Program) -> Program:
+    """The program with the latency of links between nodes, which is longer than the host takes for a call."""
+
+    def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
+        if not isinstance(instruction, Call) or not collectives(instruction):
+            return (instruction,)
+        works = tuple(
+            replace(work, ns=work.ns + 60_000 - work.latency_ns, latency_ns=60_000)
+            for work in instruction.works
+            if isinstance(work, Collective)
+        )
+        return (replace(instruction, works=works),)
+
+    return replace(program, steps=edited(program.steps, change))

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An exam: jobs drawn from a seed, with a cause, healthy, or of equal ranks; each diagnosed and scored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, Literal
+
+import msgspec
+
+from cclbench.errors import UsageError, near
+from cclbench.selftest import causes as _causes
+from cclbench.selftest.jobs import LAWS, Job, build, drawn, transfers_hidden
+from cclbench.selftest.planting import CAUSES, Cause, Planted, Subject
+from cclbench.selftest.traces import write_traces
+from cclbench.selftest.truth import Truth, simulate
+
+assert _causes.__all__  # noqa: S101  (importing it registers the causes)
+
+Kind = Literal["planted", "healthy", "equal"]
+TOLERANCE: Final = 0.01
+"""Share of the step by which a true gain may lie outside the bounds: below it nothing is a finding."""
+_LEAST, _MOST = 0.10, 0.30
+_PILOTS: Final = 9
+_DEVELOPMENT_SEED: Final = 0
+
+
+class Item(msgspec.Struct, frozen=True):
+    """One job of an exam."""
+
+    kind: Kind
+    cause: str | None
+    seed: int
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What was true of a job, and what was said of it."""
+
+    item: Item
+    layout: str
+    ranks: int
+    step_s: float
+    expected: list[str] = []
+    place: int | None = None
+    """Of the first right finding, from 1; None where there is none."""
+    true_gain_share: float | None = None
+    stated_share: tuple[float, float] | None = None
+    within: bool | None = None
+    """Whether the true gain lies within the right finding's bounds; None where it states none."""
+    largest_gain: float = 0.0
+    accused: list[int] = []
+    """Ranks that any finding names."""
+    found: list[tuple[str, float | None, float | None, list[int]]] = []
+    """Name, least and most gain as shares of the step, ranks."""
+    errors: dict[str, float] = {}
+    """By metric: the difference from the truth, as a share of the step."""
+    absent: list[str] = []
+    """Metrics without a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    job: Job
+    truth: Truth
+    planted: Planted
+    gain: float | None
+
+
+def development_causes() -> list[str]:
+    """Half of the causes, drawn once: the only ones to look at while findings are worked on."""
+    import numpy as np
+
+    names = sorted(CAUSES)
+    order = np.random.default_rng(_DEVELOPMENT_SEED).permutation(len(names))
+    return sorted(names[index] for index in order[: len(names) // 2])
+
+
+def chosen_causes(asked: Sequence[str]) -> list[str]:
+    """The causes of these names; `all`, `development` and `held-out` stand for many."""
+    names: set[str] = set()
+    for one in asked:
+        if one == "all":
+            names.update(CAUSES)
+        elif one == "development":
+            names.update(development_causes())
+        elif one == "held-out":
+            names.update(set(CAUSES) - set(development_causes()))
+        elif one in CAUSES:
+            names.add(one)
+        else:
+            raise UsageError(
+                f"unknown cause {one!r}", hint=near(one, [*CAUSES, "all", "development", "held-out"])
+            )
+    return sorted(names)
+
+
+def items(seed: int, jobs: int, causes: Sequence[str], equal: int, healthy: int) -> list[Item]:
+    """The jobs of an exam: `jobs` of each cause, and so many of equal ranks and healthy ones."""
+    listed: list[Item] = []
+    for name in sorted(causes):
+        number = sorted(CAUSES).index(name)
+        listed += [Item("planted", name, seed * 1_000_000 + number * 1_000 + job) for job in range(jobs)]
+    listed += [Item("equal", None, seed * 1_000_000 + 900_000 + job) for job in range(equal)]
+    listed += [Item("healthy", None, seed * 1_000_000 + 950_000 + job) for job in range(healthy)]
+    return listed
+
+
+def examine(item: Item) -> Outcome:
+    """Simulate a job, write its traces, diagnose them as anybody would, and compare."""
+    from cclbench.api import run
+    from cclbench.findings.diagnosis import diagnosis
+
+    made = _made(item)
+    with TemporaryDirectory(prefix="cclbench-selftest-") as folder:
+        write_traces(made.planted.sick, made.truth.histories, Path(folder, "traces"))
+        computed = run(str(Path(folder, "traces")), store=Path(folder, "store"))
+        findings = diagnosis(computed).findings
+        figures = {metric: computed.figures.value(metric) for metric in made.truth.figures}
+    step_s = made.truth.step_s
+    found = [
+        (
+            one.name,
+            None if one.gain_s is None else one.gain_s[0] / step_s,
+            None if one.gain_s is None else one.gain_s[1] / step_s,
+            list(one.ranks),
+        )
+        for one in findings
+    ]
+    outcome = Outcome(
+        item=item,
+        layout=made.job.layout,
+        ranks=made.job.ranks,
+        step_s=step_s,
+        true_gain_share=made.gain,
+        largest_gain=max((one[2] or 0.0 for one in found), default=0.0),
+        accused=sorted({rank for *_, ranks in found if len(ranks) < made.job.ranks for rank in ranks}),
+        found=found,
+        errors={
+            metric: (said - made.truth.figures[metric]) / step_s
+            for metric, said in figures.items()
+            if said is not None
+        },
+        absent=[metric for metric, said in figures.items() if said is None],
+    )
+    return outcome if item.cause is None else _scored(outcome, CAUSES[item.cause], made)
+
+
+def _scored(outcome: Outcome, cause: Cause, made: _Made) -> Outcome:
+    right = None
+    for place, (name, least, most, ranks) in enumerate(outcome.found, 1):
+        if name in cause.findings or (name in cause.rank_findings and frozenset(ranks) == made.planted.ranks):
+            right = place, least, most
+            break
+    expected = [*cause.findings, *cause.rank_findings]
+    if right is None:
+        return msgspec.structs.replace(outcome, expected=expected)
+    place, least, most = right
+    stated = within = None
+    if least is not None and most is not None and made.gain is not None:
+        stated = least, most
+        within = least - TOLERANCE <= made.gain <= most + TOLERANCE
+    return msgspec.structs.replace(
+        outcome, expected=expected, place=place, stated_share=stated, within=within
+    )
+
+
+def _made(item: Item) -> _Made:
+    import numpy as np
+
+    random = np.random.default_rng([item.seed, 3])
+    if item.kind == "equal":
+        return _unplanted(_equal(random, item.seed))
+    if item.cause is None:
+        return _unplanted(transfers_hidden(drawn(random, item.seed)))
+    cause = CAUSES[item.cause]
+    job = drawn(random, item.seed, cause.layouts)
+    if cause.steps is not None:
+        job = replace(job, steps=cause.steps)
+    job = transfers_hidden(job)
+    program = build(job)
+    healthy_ns = simulate(program).step_s * 1e9
+    target = float(random.uniform(_LEAST, _MOST))
+    subject = Subject(job, program, healthy_ns, 0.2, item.seed)
+    return _planted(cause, subject, target)
+
+
+def _planted(cause: Cause, subject: Subject, target: float) -> _Made:
+    """The cause at the strength at which it costs `target` of the step, or as near as some pilots come."""
+    best: _Made | None = None
+    low, high, strength = 0.0, None, subject.strength
+    for _ in range(1 if cause.fixed else _PILOTS):
+        planted = cause.plant(replace(subject, strength=strength))
+        truth = simulate(planted.sick)
+        if planted.cured is None:
+            return _Made(subject.job, truth, planted, None)
+        cured_s = (
+            subject.step_ns / 1e9 if planted.cured is subject.program else simulate(planted.cured).step_s
+        )
+        gain = 1 - cured_s / truth.step_s
+        if best is None or best.gain is None or _miss(gain, target) < _miss(best.gain, target):
+            best = _Made(subject.job, truth, planted, gain)
+        if abs(gain - target) < 0.15 * target:
+            break
+        if gain < target:
+            low = strength
+        else:
+            high = strength
+        strength = 3 * strength if high is None else (low + high) / 2
+    assert best is not None  # noqa: S101
+    return best
+
+
+def _miss(gain: float, target: float) -> float:
+    """How far a gain is from the target; what costs next to nothing is no planted cause."""
+    return abs(gain - target) + (1.0 if gain < _LEAST / 2 else 0.0)
+
+
+def _unplanted(job: Job) -> _Made:
+    program = build(job)
+    return _Made(job, simulate(program), Planted(program, None), None)
+
+
+def _equal(random: object, seed: int) -> Job:
+    import numpy as np
+
+    assert isinstance(random, np.random.Generator)  # noqa: S101
+    steps = int(random.choice([6, 10, 20, 40, 60]))
+    return Job(
+        layout="ddp",
+        seed=seed,
+        outer=8 if steps <= 10 else 4,
+        layers=1,
+        hidden=2048,
+        tokens=8192,
+        steps=steps,
+        bus_bytes_per_s=2.4e11,
+        law=LAWS[random.integers(len(LAWS))],
+        spread=float(random.uniform(0.02, 0.15)),
+        logs_loss=bool(random.integers(2)),
+    )

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a cause is: an edit of a healthy job's program, and which findings name it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from cclbench.selftest.jobs import LAYOUTS, Job
+from cclbench.selftest.program import (
+    Call,
+    Collective,
+    Edit,
+    Instruction,
+    Kernel,
+    Program,
+    edited,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A healthy job, and how strongly to plant a cause in it."""
+
+    job: Job
+    program: Program
+    step_ns: float
+    strength: float
+    """0 is nothing; the cause's own scale."""
+    seed: int
+
+    @property
+    def random(self) -> np.random.Generator:
+        """The cause's random numbers, the same at every strength."""
+        import numpy as np
+
+        return np.random.default_rng([self.seed, 7])
+
+    @property
+    def victim(self) -> int:
+        """The rank that has it, where one has."""
+        return int(self.random.integers(self.program.ranks))
+
+    def edit(self, change: Edit) -> Planted:
+        """The program with each instruction replaced."""
+        return Planted(replace(self.program, steps=edited(self.program.steps, change)), self.program)
+
+    def scale_kernels(self, factor: Callable[[int, int, Call], float], **changes: object) -> Planted:
+        """Kernels that take `factor` (rank, step, call) of their time."""
+
+        def change(rank: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
+            if not isinstance(instruction, Call) or (by := factor(rank, step, instruction)) == 1.0:
+                return (instruction,)
+            return (replace(stretched(instruction, by), **changes),)  # type: ignore[arg-type]
+
+        return self.edit(change)
+
+    def insert(
+        self,
+        after: Callable[[int, int, Call], Sequence[Instruction]],
+        first: bool = False,
+    ) -> Planted:
+        """The program with instructions behind (or before) its calls."""
+
+        def change(rank: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
+            if not isinstance(instruction, Call):
+                return (instruction,)
+            more = after(rank, step, instruction)
+            return (*more, instruction) if first else (instruction, *more)
+
+        return self.edit(change)
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """A job with a cause, and the same without it."""
+
+    sick: Program
+    cured: Program | None
+    """None where nobody can say what the job is without it: another schedule."""
+    ranks: frozenset[int] | None = None
+    """The ranks that have the cause, where single ones do."""
+
+
+Plant = Callable[[Subject], Planted]
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A cause: how to plant it, and the names of the findings that are right."""
+
+    name: str
+    plant: Plant
+    findings: tuple[str, ...]
+    rank_findings: tuple[str, ...]
+    """Right only with the ranks that have it."""
+    layouts: tuple[str, ...]
+    steps: int | None
+    fixed: bool
+    """Its strength is not chosen by what it costs."""
+
+
+CAUSES: Final[dict[str, Cause]] = {}
+
+
+def cause(
+    *findings: str,
+    ranks: tuple[str, ...] = (),
+    layouts: tuple[str, ...] = LAYOUTS[:4],
+    steps: int | None = None,
+    fixed: bool = False,
+) -> Callable[[Plant], Plant]:
+    """Register a cause by its function's name."""
+
+    def register(plant: Plant) -> Plant:
+        name = plant.__name__
+        CAUSES[name] = Cause(name, plant, findings, ranks, layouts, steps, fixed)
+        return plant
+
+    return register
+
+
+def stretched(call: Call, factor: float) -> Call:
+    """The call with kernels that take `factor` of their time."""
+    works = tuple(
+        replace(work, ns=max(1_000, round(work.ns * factor))) if isinstance(work, Kernel) else work
+        for work in call.works
+    )
+    return replace(call, works=works)
+
+
+def longer(call: Call, factor: float) -> Call:
+    """The call with `factor` as many rows: longer kernels, larger grids, other shapes."""
+    works = tuple(
+        replace(work, ns=max(1_000, round(work.ns * factor)), grid=max(1, round(work.grid * factor)))
+        if isinstance(work, Kernel)
+        else work
+        for work in call.works
+    )
+    if not call.dims:
+        return replace(call, works=works)
+    rows, *others = call.dims[0]
+    dims = ((max(1, round(rows * factor)), *others), *call.dims[1:])
+    return replace(call, works=works, dims=dims)
+
+
+def collectives(call: Call) -> bool:
+    """Whether the call launches a collective."""
+    return any(isinstance(work, Collective) for work in call.works)
+
+
+def of_a_layer(call: Call) -> bool:
+    """Whether the call is compute of a layer."""
+    return call.layer >= 0 and not collectives(call)

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the host of a rank does in a step: operators that launch device work, waits, pauses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+COMPUTE: Final = 7
+"""The stream of compute kernels."""
+COPIES: Final = 13
+MAIN: Final = 1
+AUTOGRAD: Final = 2
+RECORDED_AGAIN: Final = 1_000_000
+"""Added to an operator's sequence number where the backward pass runs it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A compute kernel and its duration alone on the device."""
+
+    name: str
+    ns: int
+    grid: int = 256
+    stream: int = COMPUTE
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy of the copy engines: HtoD, DtoH or DtoD, from or to pinned or pageable host memory."""
+
+    direction: str
+    size: int
+    ns: int
+    pinned: bool = True
+    stream: int = COMPUTE
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One rank's part of a collective: it starts when all `ranks` have arrived, and takes `ns` from then."""
+
+    kind: str
+    group: str
+    ranks: tuple[int, ...]
+    elements: int
+    ns: int
+    stream: int
+    latency_ns: int = 0
+    """The part of `ns` that does not depend on the size."""
+    peer: int | None = None
+
+
+Work = Kernel | Copy | Collective
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operator: Python before it, its own time, then the launches of its works."""
+
+    op: str
+    works: tuple[Work, ...] = ()
+    python_ns: int = 2_000
+    operator_ns: int = 5_000
+    launch_ns: int = 4_500
+    dims: tuple[tuple[int, ...], ...] = ()
+    dtype: str = "c10::BFloat16"
+    family: str = ""
+    phase: str = "forward"
+    layer: int = -1
+    node: str | None = None
+    """The autograd node that runs it."""
+    sequence: int | None = None
+    blocks: bool = False
+    """The host waits until the works have ended: a blocking copy, `.item()`."""
+    event: str | None = None
+    """Recorded behind the last work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Synchronize:
+    """The host waits for one stream, or for all."""
+
+    call: str = "cudaDeviceSynchronize"
+    stream: int | None = None
+    phase: str = "forward"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamWait:
+    """A stream waits for the event of that name, else for all that stream `on` has been given so far."""
+
+    stream: int
+    on: int
+    event: str | None = None
+    phase: str = "forward"
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Host time without a launch: Python that nothing records, or a named range."""
+
+    ns: int
+    annotation: str | None = None
+    op: str | None = None
+    """An operator within the range that takes its time."""
+    phase: str = "forward"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The next batch of a loader whose workers need `period_ns` for each and keep `prefetch` ready."""
+
+    period_ns: int
+    prefetch: int = 2
+    phase: str = "loader"
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """A runtime call such as cudaMalloc; one that `drains` returns after the device's work has ended."""
+
+    name: str
+    ns: int
+    drains: bool = False
+    phase: str = "forward"
+
+
+Instruction = Call | Synchronize | StreamWait | Pause | Batch | Runtime
+Step = tuple[Instruction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The steps of each rank, and the device's constants."""
+
+    steps: tuple[tuple[Step, ...], ...]
+    """By rank, then step."""
+    groups: tuple[tuple[str, str, tuple[int, ...]], ...]
+    """Process groups: name, description, ranks."""
+    device: str = "NVIDIA A100-SXM4-80GB"
+    contention: float = 1.0
+    """How much longer a compute kernel takes while communication is resident on its device."""
+    clock_offsets_ns: tuple[int, ...] = ()
+    sync_events: bool = False
+    """The traces hold the profiler's rows of event waits."""
+
+    @property
+    def ranks(self) -> int:
+        """How many."""
+        return len(self.steps)
+
+
+Edit = Callable[[int, int, Instruction], Sequence[Instruction]]
+"""Rank, step, instruction: what stands in its place."""
+
+
+def edited(steps: Sequence[Sequence[Step]], edit: Edit) -> tuple[tuple[Step, ...], ...]:
+    """The steps with each instruction replaced."""
+    return tuple(
+        tuple(
+            tuple(new for instruction in step for new in edit(rank, number, instruction))
+            for number, step in enumerate(own)
+        )
+        for rank, own in enumerate(steps)
+    )

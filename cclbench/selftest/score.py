@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The score of an exam: by cause, over all, of equal and healthy jobs, and of metrics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import msgspec
+
+from cclbench.destination import replacing
+from cclbench.selftest.exam import Outcome
+
+COLUMNS: Final = (
+    "cause",
+    "jobs",
+    "first",
+    "first_three",
+    "gains",
+    "within",
+    "width",
+    "true_gain",
+    "expected",
+)
+HEALTHY_SHARE: Final = 0.02
+"""A healthy job has no finding that gains more of its step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What an exam's outcomes add up to."""
+
+    seed: int
+    outcomes: list[Outcome]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each cause, and one for all."""
+        names = sorted({one.item.cause for one in self.outcomes if one.item.cause is not None})
+        rows = [_row(name, [one for one in self.outcomes if one.item.cause == name]) for name in names]
+        planted = [one for one in self.outcomes if one.item.cause is not None]
+        return [*rows, {**_row("all", planted), "expected": None}] if planted else rows
+
+    def unplanted(self) -> dict[str, Any]:
+        """Of jobs of equal ranks how many have a rank accused; of healthy ones the largest gain stated."""
+        equal = [one for one in self.outcomes if one.item.kind == "equal"]
+        healthy = [one for one in self.outcomes if one.item.kind == "healthy"]
+        return {
+            "equal_jobs": len(equal),
+            "equal_accused": sum(1 for one in equal if one.accused),
+            "healthy_jobs": len(healthy),
+            "healthy_above_limit": sum(1 for one in healthy if one.largest_gain > HEALTHY_SHARE),
+            "healthy_largest_gain": max((one.largest_gain for one in healthy), default=None),
+        }
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """By metric: how far it is from the truth at most, as a share of the step."""
+        names = dict.fromkeys(name for one in self.outcomes for name in (*one.errors, *one.absent))
+        rows = []
+        for name in names:
+            errors = sorted(abs(one.errors[name]) for one in self.outcomes if name in one.errors)
+            absent = sum(1 for one in self.outcomes if name in one.absent)
+            rows.append(
+                {
+                    "metric": name,
+                    "jobs": len(errors) + absent,
+                    "absent": absent,
+                    "median_error": median(errors) if errors else None,
+                    "largest_error": errors[-1] if errors else None,
+                }
+            )
+        return rows
+
+    def document(self) -> dict[str, Any]:
+        """The selftest.v1 document."""
+        return {
+            "schema": "selftest.v1",
+            "seed": self.seed,
+            "causes": self.rows(),
+            "unplanted": self.unplanted(),
+            "metrics": self.metrics(),
+            "jobs": [msgspec.to_builtins(one) for one in self.outcomes],
+        }
+
+
+def _row(name: str, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    widths = [
+        stated[1] / stated[0] if stated[0] > 0 else float("inf")
+        for one in outcomes
+        if (stated := one.stated_share) is not None
+    ]
+    middle = median(widths) if widths else None
+    gains = [one.true_gain_share for one in outcomes if one.true_gain_share is not None]
+    return {
+        "cause": name,
+        "jobs": len(outcomes),
+        "first": sum(1 for one in outcomes if one.place == 1),
+        "first_three": sum(1 for one in outcomes if one.place is not None and one.place <= 3),
+        "gains": sum(1 for one in outcomes if one.within is not None),
+        "within": sum(1 for one in outcomes if one.within),
+        "width": None if middle is None or middle == float("inf") else round(middle, 3),
+        "true_gain": round(median(gains), 3) if gains else None,
+        "expected": ", ".join(outcomes[0].expected) or None,
+    }
+
+
+def write_score(score: Score, path: Path) -> None:
+    """Write the selftest.v1 document."""
+    with replacing(path) as file:
+        file.write_text(json.dumps(score.document(), indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is true of a simulated job: its steps and where their time went, from what ran."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cclbench.selftest.program import Collective, Copy, Kernel, Program
+from cclbench.selftest.simulation import DeviceWork, RankHistory, Simulation
+
+Spans = list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """Means over closed steps, in seconds: the step of the slowest rank, the others of all ranks.
+
+    A rank's step begins with the first kernel that it launched and ends where the next one begins; the last
+    is open and left out.
+    """
+
+    step_s: float
+    figures: dict[str, float]
+    """By metric."""
+    histories: list[RankHistory]
+
+
+def simulate(program: Program) -> Truth:
+    """Run a program and measure it."""
+    histories = Simulation(program).run()
+    windows = [_windows(history) for history in histories]
+    closed = len(windows[0])
+    slowest = [max(own[step][1] - own[step][0] for own in windows) for step in range(closed)]
+    sums: dict[str, int] = {}
+    for history, own in zip(histories, windows, strict=True):
+        for metric, ns in _parts(history.device, own):
+            sums[metric] = sums.get(metric, 0) + ns
+    count = closed * len(histories)
+    figures = {metric: ns / count / 1e9 for metric, ns in sums.items()}
+    step_s = sum(slowest) / closed / 1e9
+    return Truth(step_s, {"time.step": step_s, **figures}, histories)
+
+
+def _windows(history: RankHistory) -> Spans:
+    begins: dict[int, int] = {}
+    for item in history.device:
+        if not isinstance(item.work, Copy):
+            begins[item.step] = min(begins.get(item.step, item.start_ns), item.start_ns)
+    times = [begins[step] for step in sorted(begins)]
+    return list(itertools.pairwise(times))
+
+
+def _parts(works: Sequence[DeviceWork], windows: Spans) -> Iterable[tuple[str, int]]:
+    compute = _union((w.start_ns, w.end_ns) for w in works if isinstance(w.work, Kernel))
+    transfers = _union((w.start_ns, w.end_ns) for w in works if isinstance(w.work, Collective))
+    busy = _union(compute + transfers)
+    everything = _union((w.start_ns, w.end_ns) for w in works)
+    waits = _union((w.start_ns, w.arrived_ns) for w in works if isinstance(w.work, Collective))
+    moves = _union((w.arrived_ns, w.end_ns) for w in works if isinstance(w.work, Collective))
+    for window in windows:
+        inside = {
+            name: _within(spans, window)
+            for name, spans in (("c", compute), ("k", transfers), ("b", busy), ("e", everything))
+        }
+        yield "compute.time", inside["c"]
+        yield "time.exposed_comm", inside["b"] - inside["c"]
+        yield "time.exposed_copy", inside["e"] - inside["b"]
+        yield "time.idle", window[1] - window[0] - inside["e"]
+        yield "comm.wait", _within(waits, window)
+        yield "comm.transfer", _within(moves, window)
+
+
+def _union(spans: Iterable[tuple[int, int]]) -> Spans:
+    merged: Spans = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _within(spans: Spans, window: tuple[int, int]) -> int:
+    return sum(max(0, min(end, window[1]) - max(start, window[0])) for start, end in spans)
