@@ -35,6 +35,7 @@ DEVICES: Final = {
     "NVIDIA H100 80GB HBM3": (989e12, 3.35e12),
 }
 """Dense bf16 FLOP/s and bytes/s of memory."""
+_WIDENINGS: Final = 12
 _FASTEST_LINKS: Final = 4.0e11
 """Bytes/s of bus bandwidth, as a node's switches reach."""
 _PREFIX: Final = {
@@ -110,18 +111,19 @@ def drawn(random: Random, seed: int, layouts: Sequence[str] = LAYOUTS) -> Job:
 
 def transfers_hidden(job: Job) -> Job:
     """The job with links so fast, and layers so wide, that a step gains less than 0.6 % without transfers."""
-    while True:
+    for _ in range(_WIDENINGS):
         program = build(replace(job, steps=3))
         without = transfers_scaled(program, 0.0, lambda _, __: True)
         if simulate(without).step_s > 0.994 * simulate(program).step_s:
-            return job
+            break
         job = replace(
             job,
             bus_bytes_per_s=min(_FASTEST_LINKS, 1.3 * job.bus_bytes_per_s),
             latency_ns=max(5_000, round(0.7 * job.latency_ns)),
-            hidden=job.hidden + (512 if job.layout in ("tp", "ep") else 0),
+            hidden=job.hidden + (512 if job.layout in ("tp", "ep", "pp") else 0),
             tokens=job.tokens + 4096,
         )
+    return job
 
 
 def work_factors(law: str, spread: float, steps: int, random: Random) -> Sequence[float]:

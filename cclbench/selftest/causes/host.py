@@ -18,7 +18,6 @@ from cclbench.selftest.program import (
     Synchronize,
 )
 
-
 _ADAM = (
     "aten::mul_",
     "aten::lerp_",
@@ -43,7 +42,10 @@ def synchronized_layers(subject: Subject) -> Planted:
         count[0] += 1
         if not of_a_layer(call) or chosen[step][count[0] % 10_000] > subject.strength:
             return ()
-        return (Synchronize(phase=call.phase), Pause(30_000, phase=call.phase))
+        return (
+            Synchronize(phase=call.phase),
+            Pause(20_000 + round(0.02 * subject.strength * subject.step_ns), phase=call.phase),
+        )
 
     return subject.insert(after)
 
