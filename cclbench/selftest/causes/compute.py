@@ -36,7 +36,7 @@ def heat(subject: Subject) -> Planted:
     return subject.scale_kernels(lambda _, step, __: 1 + 2 * subject.strength * step / subject.job.steps)
 
 
-@cause("low_gemm_efficiency", layouts=("ddp", "fsdp", "tp", "pp"))
+@cause("no_tensor_cores", "low_gemm_efficiency", layouts=("ddp", "fsdp", "tp", "pp"))
 def single_precision_products(subject: Subject) -> Planted:
     """Some of the smallest matrix products run in fp32 without tensor cores."""
     least = min(
@@ -65,7 +65,7 @@ def single_precision_products(subject: Subject) -> Planted:
     return subject.edit(change)
 
 
-@cause("low_gemm_efficiency", layouts=("ddp", "fsdp", "tp", "pp"))
+@cause("misaligned_products", "low_gemm_efficiency", layouts=("ddp", "fsdp", "tp", "pp"))
 def odd_sizes(subject: Subject) -> Planted:
     """Sizes that are no multiple of a tile: the library takes a kernel for single elements."""
     factor = 1.6 + 3 * subject.strength
@@ -84,36 +84,41 @@ def odd_sizes(subject: Subject) -> Planted:
     return subject.edit(change)
 
 
-@cause("memory_bound", layouts=("ddp", "fsdp", "pp"))
+@cause("unfused_attention", "memory_bound", layouts=("ddp", "fsdp", "pp"))
 def unfused_attention(subject: Subject) -> Planted:
-    """Scores are written, scaled, masked and normalised by kernels of their own."""
+    """Attention as two products and kernels that scale, mask and normalise the scores between them."""
+    ns = round(subject.step_ns * 0.1 * subject.strength) + 2_000
+    sequence, head = 2048, 128
+    batch = max(1, round(ns * 1_700 / 4 / sequence**2))
+    scores = (batch, sequence, sequence)
+    names = ("aten::mul", "aten::masked_fill", "aten::_softmax")
 
-    def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
-        if call.family != "attention":
-            return ()
-        ns = round(subject.step_ns * 0.1 * subject.strength) + 2_000
-        back = call.phase == "backward"
-        names = ("aten::mul", "aten::masked_fill", "aten::_softmax")
-        return tuple(
-            replace(
-                call,
-                op=f"{name}{'_backward_data' if back and name.endswith('softmax') else ''}",
-                works=(
-                    Kernel(
-                        "void (anonymous namespace)::softmax_warp_forward<c10::BFloat16>"
-                        if name.endswith("softmax")
-                        else f"void at::native::vectorized_elementwise_kernel<4, {name[6:]}<c10::BFloat16>>",
-                        ns,
-                        4096,
-                    ),
-                ),
-                dims=((max(1, round(ns * 1.6 / 4) // 2048), 2048),),
-                family="elementwise",
-            )
-            for name in names
+    def change(_: int, __: int, call: Instruction) -> Sequence[Instruction]:
+        if not isinstance(call, Call) or call.family != "attention":
+            return (call,)
+        total = sum(work.ns for work in call.works)
+        gemm = Kernel("ampere_bf16_s16816gemm_bf16_128x128_tn", round(0.35 * total), batch * 256)
+        first = replace(
+            call,
+            op="aten::bmm",
+            works=(gemm,),
+            dims=((batch, sequence, head), (batch, head, sequence)),
+            node=call.node and "BmmBackward0",
         )
+        between = [
+            replace(call, op=name, works=(Kernel(_kernel(name), ns, batch * 4096),), dims=(scores,))
+            for name in names
+        ]
+        last = replace(first, dims=(scores, (batch, sequence, head)))
+        return (first, *between, last)
 
-    return subject.insert(after)
+    return subject.edit(change)
+
+
+def _kernel(op: str) -> str:
+    if op == "aten::_softmax":
+        return "void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, c10::BFloat16, float>"
+    return f"void at::native::vectorized_elementwise_kernel<4, at::native::{op[6:]}_kernel<c10::BFloat16>>"
 
 
 @cause("memory_bound")

@@ -96,7 +96,7 @@ def unfused_kernels(subject: Subject) -> Planted:
     return subject.edit(change)
 
 
-@cause("short_kernels")
+@cause("unfused_optimizer", "short_kernels")
 def unfused_optimizer(subject: Subject) -> Planted:
     """AdamW parameter by parameter: eight kernels each, of a few µs."""
     parameters = round(400 * subject.strength)

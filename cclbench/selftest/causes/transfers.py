@@ -29,7 +29,7 @@ def slow_link_of_one_group(subject: Subject) -> Planted:
     return Planted(sick, subject.program)
 
 
-@cause("exposed_communication", layouts=("ddp", "fsdp"))
+@cause("slow_network", "exposed_communication", layouts=("ddp", "fsdp"))
 def slow_network(subject: Subject) -> Planted:
     """All links are slow."""
     sick = transfers_scaled(subject.program, 1 + 200 * subject.strength, lambda _, __: True)
