@@ -60,7 +60,7 @@ def selftest(
     Examples:
       cclbench selftest
       cclbench selftest --cause slow_device --per-cause 10 --seed 7
-      cclbench selftest --per-cause 10 --equal 100 --healthy 50 --output score.json
+      cclbench selftest --per-cause 10 --equal 100 --output score.json
     """
     from cclbench.destination import check_folder
     from cclbench.present.terminal.output import emit, progress

@@ -13,7 +13,8 @@ import msgspec
 
 from cclbench.errors import UsageError, near
 from cclbench.selftest import causes as _causes
-from cclbench.selftest.jobs import LAWS, Job, build, drawn, transfers_hidden
+from cclbench.selftest.job import LAWS, Job
+from cclbench.selftest.jobs import build, drawn, transfers_hidden
 from cclbench.selftest.planting import CAUSES, Cause, Planted, Subject
 from cclbench.selftest.traces import write_traces
 from cclbench.selftest.truth import Truth, simulate

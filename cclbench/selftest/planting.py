@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from cclbench.selftest.jobs import LAYOUTS, Job
+from cclbench.selftest.job import LAYOUTS, Job
 from cclbench.selftest.program import (
     Call,
     Collective,

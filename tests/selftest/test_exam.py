@@ -12,7 +12,8 @@ from click.testing import CliRunner
 
 from cclbench.cli import cli
 from cclbench.selftest.exam import Item, Outcome, chosen_causes, development_causes, examine, items
-from cclbench.selftest.jobs import Job, build
+from cclbench.selftest.job import Job
+from cclbench.selftest.jobs import build
 from cclbench.selftest.planting import CAUSES, Subject
 from cclbench.selftest.program import Program
 from cclbench.selftest.score import Score

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shape of a training job, its process groups, and the devices it may run on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+LAYOUTS: Final = ("ddp", "fsdp", "tp", "ep", "pp")
+LAWS: Final = ("lognormal", "autoregressive", "heavy_tailed")
+DEVICES: Final = {
+    "NVIDIA A100-SXM4-80GB": (312e12, 2.0e12),
+    "NVIDIA H100 80GB HBM3": (989e12, 3.35e12),
+}
+"""Dense bf16 FLOP/s and bytes/s of memory."""
+PRODUCT_KERNELS: Final = {
+    "NVIDIA A100-SXM4-80GB": "ampere_bf16_s16816gemm_bf16",
+    "NVIDIA H100 80GB HBM3": "nvjet_tst",
+}
+GATHER, REDUCE, EXCHANGE = 21, 25, 29
+"""Streams of all-gathers, of reductions, and of what layers exchange."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """The shape of a job; its random numbers follow from the seed."""
+
+    layout: str
+    seed: int
+    inner: int = 1
+    """Ranks of a tensor, expert or pipeline group."""
+    outer: int = 2
+    """Ranks of a data-parallel group."""
+    layers: int = 3
+    hidden: int = 2048
+    tokens: int = 8192
+    steps: int = 6
+    microbatches: int = 1
+    device: str = "NVIDIA A100-SXM4-80GB"
+    efficiency: float = 0.84
+    bus_bytes_per_s: float = 2.0e11
+    latency_ns: int = 12_000
+    law: str = "lognormal"
+    spread: float = 0.004
+    """Of the work of a rank in a step."""
+    logs_loss: bool = False
+    """Each step ends with `loss.item()`."""
+    clock_ns: int = 0
+    """How far clocks are apart."""
+    sync_events: bool = False
+
+    @property
+    def ranks(self) -> int:
+        """How many."""
+        return self.inner * self.outer
+
+
+def process_groups(job: Job) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
+    """Name, description and ranks of each: all ranks, then those of the inner and the outer dimension."""
+    world = tuple(range(job.ranks))
+    groups = [("0", "default_pg", world)]
+    if job.inner > 1:
+        groups += [
+            (f"inner{first}", f"mesh_{job.layout}", world[first : first + job.inner])
+            for first in range(0, job.ranks, job.inner)
+        ]
+        if job.outer > 1:
+            groups += [(f"outer{i}", "mesh_dp", world[i :: job.inner]) for i in range(job.inner)]
+    return tuple(groups)

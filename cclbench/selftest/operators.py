@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators of a transformer on one rank: their kernels, durations, shapes and collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from cclbench.selftest.job import DEVICES, EXCHANGE, GATHER, PRODUCT_KERNELS, REDUCE, Job, process_groups
+from cclbench.selftest.program import COMPUTE, Call, Collective, Instruction, Kernel, StreamWait
+
+
+class RankOperators:
+    """The calls of one rank, without noise; kernels take what the device needs for their FLOPs or bytes."""
+
+    def __init__(self, job: Job, rank: int) -> None:
+        self.job, self.rank = job, rank
+        self.stage = rank % job.inner if job.layout == "pp" else 0
+        self.sequence = 0
+        groups = process_groups(job)
+        self.data = groups[0][::2]
+        self.inner = groups[0][::2]
+        if job.inner > 1:
+            self.inner = next((g[0], g[2]) for g in groups[1:] if g[0].startswith("inner") and rank in g[2])
+            self.data = next(
+                ((g[0], g[2]) for g in groups[1:] if g[0].startswith("outer") and rank in g[2]), ("", (rank,))
+            )
+
+    def attention(self, layer: int, tokens: int) -> Iterator[Call]:
+        """Norm, QKV, attention, output projection, residual."""
+        hidden, width = self.job.hidden, self.width
+        yield self.norm(layer, tokens)
+        yield self.product(layer, tokens, hidden, 3 * width)
+        yield self.flash(layer, tokens, width, "forward")
+        yield self.product(layer, tokens, width, hidden)
+        yield self.elementwise("aten::add", "CUDAFunctor_add", layer, tokens, hidden, 3)
+
+    def mlp(self, layer: int, tokens: int) -> Iterator[Call]:
+        """Norm, up, activation, down, residual; grouped products where there are experts."""
+        hidden, width = self.job.hidden, 4 * self.width
+        yield self.norm(layer, tokens)
+        yield self.product(layer, tokens, hidden, width, expert=True)
+        yield self.elementwise("aten::gelu", "GeluCUDAKernelImpl", layer, tokens, width, 2)
+        yield self.product(layer, tokens, width, hidden, expert=True)
+        yield self.elementwise("aten::add", "CUDAFunctor_add", layer, tokens, hidden, 3)
+
+    def mlp_backward(self, layer: int, tokens: int) -> Iterator[Call]:
+        """Gradients of `mlp`."""
+        hidden, width = self.job.hidden, 4 * self.width
+        yield from self.products_backward(layer, tokens, width, hidden, expert=True)
+        yield self.elementwise(
+            "aten::gelu_backward", "GeluBackwardCUDAKernelImpl", layer, tokens, width, 3, "Gelu"
+        )
+        yield from self.products_backward(layer, tokens, hidden, width, expert=True)
+        yield self.norm(layer, tokens, "backward")
+
+    def attention_backward(self, layer: int, tokens: int) -> Iterator[Call]:
+        """Gradients of `attention`."""
+        yield from self.products_backward(layer, tokens, self.width, self.job.hidden)
+        yield self.flash(layer, tokens, self.width, "backward")
+        yield from self.products_backward(layer, tokens, self.job.hidden, 3 * self.width)
+        yield self.norm(layer, tokens, "backward")
+
+    @property
+    def width(self) -> int:
+        """Of a rank's part of a layer."""
+        return self.job.hidden // (self.job.inner if self.job.layout == "tp" else 1)
+
+    def flops_ns(self, flops: float, share: float = 1.0) -> int:
+        """Duration of a kernel that computes."""
+        return round(flops / (DEVICES[self.job.device][0] * self.job.efficiency * share) * 1e9) + 2_000
+
+    def bytes_ns(self, size: float) -> int:
+        """Duration of a kernel that moves bytes."""
+        return round(size / (DEVICES[self.job.device][1] * 0.88) * 1e9) + 1_500
+
+    def numbered(self) -> int:
+        """The next operator of the forward pass that autograd records."""
+        self.sequence += 1
+        return self.sequence
+
+    def product(self, layer: int, m: int, k: int, n: int, *, expert: bool = False) -> Call:
+        """A matrix product of the forward pass."""
+        experts = expert and self.job.layout == "ep"
+        dims = ((m, k), (8, k, n)) if experts else ((m, k), (k, n))
+        kernel = Kernel(self.product_name(experts, "tn"), self.flops_ns(2.0 * m * k * n), m * n // 32768)
+        return Call(
+            "aten::_grouped_mm" if experts else "aten::mm",
+            (kernel,),
+            dims=dims,
+            family="expert" if experts else "gemm",
+            layer=layer,
+            sequence=self.numbered(),
+        )
+
+    def product_name(self, experts: bool, form: str) -> str:
+        """As the libraries name their kernels."""
+        if experts:
+            return (
+                "void cutlass::device_kernel<at::cuda::detail::enable_3x_kernel_for_sm9x<GroupProblemShape>>"
+            )
+        return f"{PRODUCT_KERNELS[self.job.device]}_128x256_64x3_{form}"
+
+    def products_backward(
+        self, layer: int, m: int, k: int, n: int, *, expert: bool = False
+    ) -> Iterator[Call]:
+        """The two products of a product's gradients."""
+        experts = expert and self.job.layout == "ep"
+        node, number = ("GroupedMmBackward0" if experts else "MmBackward0"), self.sequence
+        for form, (a, b, c) in (("nt", (k, m, n)), ("nn", (m, n, k))):
+            second = (8, b // 8, c) if experts and form == "nt" else (8, b, c) if experts else (b, c)
+            yield Call(
+                "aten::_grouped_mm" if experts else "aten::mm",
+                (Kernel(self.product_name(experts, form), self.flops_ns(2.0 * m * k * n), a * c // 32768),),
+                dims=((a, b), second),
+                family="expert" if experts else "gemm",
+                phase="backward",
+                layer=layer,
+                node=node,
+                sequence=number,
+            )
+
+    def flash(self, layer: int, tokens: int, width: int, phase: str) -> Call:
+        """Fused causal attention over sequences of 2,048."""
+        heads, sequence = max(1, width // 128), 2048
+        shape = (max(1, tokens // sequence), heads, sequence, 128)
+        backward = phase == "backward"
+        flops = (5.0 if backward else 2.0) * tokens * sequence * width
+        name = "flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel" if backward else "flash_fwd_kernel"
+        return Call(
+            f"aten::_scaled_dot_product_flash_attention{'_backward' if backward else ''}",
+            (
+                Kernel(
+                    f"void pytorch_flash::{name}<pytorch_flash::Flash_{name[6:9]}_kernel_traits<128>>",
+                    self.flops_ns(flops, 0.7),
+                    shape[0] * heads * 16,
+                ),
+            ),
+            dims=(shape,) * (4 if backward else 3),
+            family="attention",
+            phase=phase,
+            layer=layer,
+            node="ScaledDotProductFlashAttentionBackward0" if backward else None,
+            sequence=self.sequence if backward else self.numbered(),
+        )
+
+    def norm(self, layer: int, tokens: int, phase: str = "forward") -> Call:
+        """Layer norm or its gradient."""
+        backward, hidden = phase == "backward", self.job.hidden
+        name = "layer_norm_grad_input_kernel" if backward else "vectorized_layer_norm_kernel"
+        return Call(
+            f"aten::native_layer_norm{'_backward' if backward else ''}",
+            (
+                Kernel(
+                    f"void at::native::(anonymous namespace)::{name}<c10::BFloat16, float>",
+                    self.bytes_ns((3 if backward else 2) * 2 * tokens * hidden),
+                    tokens,
+                ),
+            ),
+            dims=((tokens, hidden), (hidden,)),
+            family="norm",
+            phase=phase,
+            layer=layer,
+            node="NativeLayerNormBackward0" if backward else None,
+            sequence=self.sequence if backward else self.numbered(),
+        )
+
+    def elementwise(
+        self, op: str, functor: str, layer: int, tokens: int, width: int, operands: int, node: str = ""
+    ) -> Call:
+        """A kernel that reads and writes `operands` matrices in all."""
+        name = f"void at::native::vectorized_elementwise_kernel<4, at::native::{functor}<c10::BFloat16>>"
+        return Call(
+            op,
+            (
+                Kernel(
+                    name,
+                    self.bytes_ns(2.0 * operands * tokens * width),
+                    tokens * width // 1024,
+                ),
+            ),
+            dims=((tokens, width),) * max(1, operands - 1),
+            family="elementwise",
+            phase="backward" if node else "forward",
+            layer=layer,
+            node=f"{node}Backward0" if node else None,
+            sequence=self.sequence if node else self.numbered(),
+        )
+
+    def loss(self) -> Iterator[Call]:
+        """The loss and its gradient."""
+        tokens, hidden = self.job.tokens, self.job.hidden
+        yield self.elementwise("aten::sub", "CUDAFunctor_sub", -1, tokens, hidden, 3)
+        yield self.elementwise("aten::mul", "CUDAFunctor_mul", -1, tokens, hidden, 3, "Sub")
+
+    def optimizer(self) -> Iterator[Call]:
+        """Fused AdamW over this rank's weights."""
+        job = self.job
+        shards = {"fsdp": job.outer, "tp": job.inner, "pp": job.inner}.get(job.layout, 1)
+        weights = 12 * job.hidden**2 * job.layers // shards
+        kernel = (
+            "void at::native::(anonymous namespace)::multi_tensor_apply_kernel"
+            "<FusedOptimizerTensorListMetadata<4>, FusedAdamMathFunctor<float, 4>>"
+        )
+        # Optimizer states are not this test's matter: their share is kept as large models' batches make it.
+        whole = self.bytes_ns(8.0 * weights)
+        yield Call(
+            "aten::_fused_adamw_",
+            tuple(Kernel(kernel, whole // 2, 320) for _ in range(2)),
+            family="optimizer",
+            phase="optimizer",
+        )
+
+    def collective_ns(self, kind: str, size: float, ranks: int) -> int:
+        """Latency and the time of the bytes at the links' bus bandwidth."""
+        factor = {"all_reduce": 2 * (ranks - 1) / ranks, "send": 1.0, "recv": 1.0}.get(
+            kind, (ranks - 1) / ranks
+        )
+        return self.job.latency_ns + round(size * factor / self.job.bus_bytes_per_s * 1e9)
+
+    def meet(
+        self, kind: str, group: tuple[str, tuple[int, ...]], elements: int, stream: int, **call: object
+    ) -> Call:
+        """The call of a collective of bf16 elements."""
+        name, ranks = group
+        work = Collective(
+            kind,
+            name,
+            ranks,
+            elements,
+            self.collective_ns(kind, 2.0 * elements, len(ranks)),
+            stream,
+            self.job.latency_ns,
+        )
+        return replace(Call("record_param_comms", (work,), operator_ns=12_000, family="collective"), **call)  # type: ignore[arg-type]
+
+    def gather(self, layer: int, weights: int, phase: str) -> Call:
+        """All ranks' parts of a layer's weights."""
+        return self.meet(
+            "all_gather", self.data, weights, GATHER, layer=layer, phase=phase, event=f"gather{layer}"
+        )
+
+    def reduce(self, layer: int, kind: str, elements: int) -> Iterator[Instruction]:
+        """Gradients of what has been computed so far."""
+        if len(self.data[1]) > 1:
+            yield StreamWait(REDUCE, COMPUTE, phase="backward")
+            yield self.meet(kind, self.data, elements, REDUCE, layer=layer, phase="backward")
+
+    def exchange(self, layer: int, tokens: int, half: str, phase: str) -> Iterator[Instruction]:
+        """What a half's layer part needs of the group: a sum (tensor), or its tokens (experts)."""
+        kind = "all_reduce" if self.job.layout == "tp" else "all_to_all"
+        yield StreamWait(EXCHANGE, COMPUTE, phase=phase)
+        yield self.meet(
+            kind,
+            self.inner,
+            tokens * self.job.hidden,
+            EXCHANGE,
+            layer=layer,
+            phase=phase,
+            event=f"half{half}",
+        )
+
+    def transfer(self, kind: str, peer: int, stream: int, phase: str) -> Call:
+        """Activations or gradients of a micro-batch, between stages."""
+        call = self.meet(kind, self.inner, self.job.tokens // 2 * self.job.hidden, stream, phase=phase)
+        (work,) = call.works
+        assert isinstance(work, Collective)  # noqa: S101
+        return replace(call, works=(replace(work, peer=peer),))
