@@ -27,7 +27,6 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from tempfile import TemporaryDirectory
 from typing import Final
 
 import cclbench
@@ -62,11 +61,10 @@ def is_right(found: Found, disease: Disease) -> bool:
     return found.name in disease.right and (disease.rank is None or disease.rank in ranks)
 
 
-def read(folder: Path) -> Capture:
+def read(folder: Path, store: Path) -> Capture:
     """A capture, diagnosed."""
     seconds = json.loads((folder / "seconds.json").read_text())
-    with TemporaryDirectory() as store:
-        found = cclbench.diagnose(cclbench.run(folder / "traces", store=store)).findings
+    found = cclbench.diagnose(cclbench.run(folder / "traces", store=store)).findings
     without = fmean(seconds["unprofiled"]) if seconds["unprofiled"] else None
     return Capture(fmean(seconds["profiled"]), without, found)
 
@@ -153,7 +151,11 @@ def main() -> None:
     counts, rows = Counter[str](), []
     for name in names:
         captures = {
-            form: [read(folder) for one, kind, folder in places if (one, kind) == (name, form)]
+            form: [
+                read(folder, asked.out / "store")
+                for one, kind, folder in places
+                if (one, kind) == (name, form)
+            ]
             for form in FORMS
         }
         row, count = score(name, captures["sick"], captures["healed"])

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real traces of DDP over gloo with one rank made late: each row moves to where it would have been recorded.
+
+A rank's rows move by what is put in before them.  A collective begins on each rank as it did after its call,
+and ends as long after its last rank's arrival as it did; what follows a step's last collective waits for it.
+Times are integers, ns: how much longer each step becomes is known exactly.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+Event = dict[str, Any]
+Added = Callable[["RankTrace", int], tuple[list[int], list[int]]]
+"""Of a step of a rank: instants, and how much is put in up to each, ns."""
+_COLLECTIVE: Final = "gloo:"
+
+
+@dataclass(frozen=True)
+class RankTrace:
+    """One rank's Kineto document, the times of its rows in ns."""
+
+    document: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> RankTrace:
+        """Of a compressed trace, with times as they are written."""
+        document = json.loads(gzip.decompress(path.read_bytes()), parse_float=Decimal)
+        for event in document["traceEvents"]:
+            event["begin"] = int(Decimal(event.get("ts", 0)) * 1000)
+            event["end"] = event["begin"] + int(Decimal(event.get("dur", 0)) * 1000)
+        return cls(document)
+
+    def write(self, path: Path) -> None:
+        """As Kineto writes it, compressed."""
+        events = []
+        for event in self.document["traceEvents"]:
+            kept = {key: value for key, value in event.items() if key not in ("begin", "end")}
+            kept["ts"] = event["begin"] / 1000
+            events.append(kept | ({"dur": (event["end"] - event["begin"]) / 1000} if "dur" in event else {}))
+        text = json.dumps(self.document | {"traceEvents": events}, default=float)
+        path.write_bytes(gzip.compress(text.encode(), 1))
+
+    @cached_property
+    def steps(self) -> list[Event]:
+        """The steps' annotations."""
+        found = [e for e in self.document["traceEvents"] if e["name"].startswith("ProfilerStep#")]
+        return sorted(found, key=lambda event: event["begin"])
+
+    @cached_property
+    def main(self) -> list[list[Event]]:
+        """By step the rows of the thread that trains."""
+        thread, begins = self.steps[0]["tid"], [step["begin"] for step in self.steps]
+        rows: list[list[Event]] = [[] for _ in begins]
+        for event in sorted(self.document["traceEvents"], key=lambda event: event["begin"]):
+            if event.get("tid") == thread and event["ph"] != "M":
+                rows[max(int(np.searchsorted(begins, event["begin"], "right")) - 1, 0)].append(event)
+        return rows
+
+    @cached_property
+    def collectives(self) -> list[dict[str, Event]]:
+        """By step the library's rows, by the size of what they reduce."""
+        begins = [step["begin"] for step in self.steps]
+        found: list[dict[str, Event]] = [{} for _ in begins]
+        for event in self.document["traceEvents"]:
+            if event["name"].startswith(_COLLECTIVE) and event.get("cat") == "user_annotation":
+                step = int(np.searchsorted(begins, event["begin"], "right")) - 1
+                found[step][str(event["args"]["Input Dims"])] = event
+        return found
+
+
+def idle(length_ns: int) -> Added:
+    """Nothing happens for so long before each forward pass."""
+
+    def added(trace: RankTrace, step: int) -> tuple[list[int], list[int]]:
+        begin = next(event["begin"] for event in trace.main[step] if event["name"] == "forward")
+        return [begin - 1, begin], [0, length_ns]
+
+    return added
+
+
+def doubled_forward(trace: RankTrace, step: int) -> tuple[list[int], list[int]]:
+    """Operators of the forward pass take twice as long."""
+    forward = next(event for event in trace.main[step] if event["name"] == "forward")
+    at, total = [forward["begin"]], [0]
+    for event in trace.main[step]:
+        inside = forward["begin"] <= event["begin"] and event["end"] <= forward["end"]
+        if event.get("cat") == "cpu_op" and inside and event["end"] > at[-1]:
+            at += [max(event["begin"], at[-1]), event["end"]]
+            total += [total[-1], total[-1] + at[-1] - at[-2]]
+    return at, total
+
+
+def intervene(traces: Mapping[int, RankTrace], rank: int, added: Added) -> list[int]:
+    """Put that into each step of one rank and move what depends on it; how much longer rank 0 is then, ns."""
+    late, longer = dict.fromkeys(traces, 0), []
+    for step in range(len(traces[rank].steps)):
+        put = added(traces[rank], step)
+        own = {one: put if one == rank else ([0], [0]) for one in traces}
+        calls = {one: traces[one].collectives[step] for one in traces}
+        was = {one: max(row["end"] for row in calls[one].values()) for one in traces}
+        free: dict[tuple[int, int], int] = {}
+        for size in sorted(calls[rank], key=lambda size: max(calls[one][size]["begin"] for one in traces)):
+            rows = {one: calls[one][size] for one in traces}
+            arrived = max(row["begin"] for row in rows.values())
+            for one, row in rows.items():
+                begin = row["begin"] + late[one] + int(np.interp(row["begin"], *own[one]))
+                row["begin"] = max(begin, free.get((one, row["tid"]), 0))
+            last = max(row["begin"] for row in rows.values())
+            for one, row in rows.items():
+                row["end"] = free[one, row["tid"]] = last + row["end"] - arrived
+        for one, trace in traces.items():
+            ended = max(row["end"] for row in calls[one].values()) - was[one]
+            before, late[one] = late[one], _move(trace.main[step], was[one], late[one], own[one], ended)
+            if one == 0:
+                longer.append(late[one] - before)
+    return longer
+
+
+def _move(rows: list[Event], ended: int, late: int, put: tuple[list[int], list[int]], waited: int) -> int:
+    """Move a step's rows on the thread that trains; how late it is from its last collective's end on.
+
+    `ended` is when that was, `late` how late the step begins, `waited` how much later the collective ends.
+    """
+    called = max(event["end"] for event in rows if event["name"].startswith("c10d::"))
+    busy = max(event["end"] for event in rows if event["ph"] == "X" and event["end"] <= ended)
+    whole = late + put[1][-1]
+    after = max(waited, whole - (ended - busy))
+
+    def moved(at: int) -> int:
+        if at <= called:
+            return at + late + int(np.interp(at, *put))
+        return at + (max(whole, waited) if at < ended else after)
+
+    for event in rows:
+        event["begin"], event["end"] = moved(event["begin"]), moved(event["end"])
+    return after

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Interventions on traces: what they make of a step is exact, and findings name the rank made late."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import cclbench
+
+REAL = "tiny-llama-ddp4-gloo-cpu"
+
+
+@pytest.fixture
+def interventions(repository: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(repository / "scripts" / "diseases")
+    return importlib.import_module("interventions")
+
+
+def row(name: str, tid: int, begin: float, end: float, cat: str = "cpu_op") -> dict[str, Any]:
+    dims = {"Input Dims": [[4]]} if name.startswith("gloo:") else {}
+    return {
+        "ph": "X",
+        "cat": cat,
+        "name": name,
+        "pid": 1,
+        "tid": tid,
+        "ts": begin,
+        "dur": end - begin,
+        "args": dims,
+    }
+
+
+def two_ranks(interventions: ModuleType, folder: Path) -> dict[int, Any]:
+    """One step of 100 µs: rank 0 is ready to reduce at 52 µs, rank 1 at 60, and the reduction ends at 80."""
+    for rank, ready in enumerate((52.0, 60.0)):
+        rows = [
+            row("ProfilerStep#0", 1, 0.0, 100.0, "user_annotation"),
+            row("forward", 1, 10.0, 40.0, "user_annotation"),
+            row("aten::mm", 1, 10.0, 30.0),
+            row("aten::mm", 1, 12.0, 20.0),
+            row("c10d::allreduce_", 1, 50.0, 52.0),
+            row("gloo:all_reduce", 2, ready, 80.0, "user_annotation"),
+            row("aten::add", 1, 82.0, 95.0),
+        ]
+        text = json.dumps({"traceEvents": rows})
+        (folder / f"rank{rank}_trace.json.gz").write_bytes(gzip.compress(text.encode()))
+    return read(interventions, folder)
+
+
+def read(interventions: ModuleType, folder: Path) -> dict[int, Any]:
+    paths = sorted(folder.glob("rank*_trace.json.gz"))
+    return {rank: interventions.RankTrace.read(path) for rank, path in enumerate(paths)}
+
+
+def times(trace: Any) -> list[tuple[str, int, int]]:
+    return [(event["name"], event["begin"], event["end"]) for event in trace.document["traceEvents"]]
+
+
+def test_a_late_rank_is_no_longer_early_and_the_others_wait(
+    interventions: ModuleType, tmp_path: Path
+) -> None:
+    traces = two_ranks(interventions, tmp_path)
+    # Ready at 82 instead of 52, the last by 22 µs; the reduction takes 20 µs, as it did from 60 to 80.
+    assert interventions.intervene(traces, 0, interventions.idle(30_000)) == [22_000]
+    assert times(traces[0]) == [
+        ("ProfilerStep#0", 0, 122_000),
+        ("forward", 40_000, 70_000),
+        ("aten::mm", 40_000, 60_000),
+        ("aten::mm", 42_000, 50_000),
+        ("c10d::allreduce_", 80_000, 82_000),
+        ("gloo:all_reduce", 82_000, 102_000),
+        ("aten::add", 104_000, 117_000),
+    ]
+    waiting = {name: (begin, end) for name, begin, end in times(traces[1])}
+    assert waiting["c10d::allreduce_"] == (50_000, 52_000)
+    assert waiting["gloo:all_reduce"] == (60_000, 102_000)
+    assert waiting["aten::add"] == (104_000, 117_000)
+
+
+def test_operators_take_twice_as_long(interventions: ModuleType, tmp_path: Path) -> None:
+    traces = two_ranks(interventions, tmp_path)
+    # The product takes 40 µs; rank 1 is ready at 80 and ends 20 µs later.
+    assert interventions.intervene(traces, 1, interventions.doubled_forward) == [20_000]
+    moved = times(traces[1])
+    assert moved[2:4] == [("aten::mm", 10_000, 50_000), ("aten::mm", 14_000, 30_000)]
+    assert moved[5:] == [("gloo:all_reduce", 80_000, 100_000), ("aten::add", 102_000, 115_000)]
+
+
+def test_nothing_put_in_moves_nothing(interventions: ModuleType, repository: Path) -> None:
+    traces = read(interventions, repository / "traces" / "tiny-llama-profile-ddp2-gloo-cpu")
+    before = {rank: times(trace) for rank, trace in traces.items()}
+    assert set(interventions.intervene(traces, 1, interventions.idle(0))) == {0}
+    assert {rank: times(trace) for rank, trace in traces.items()} == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "rank", "cause"),
+    [("idle", 2, "it is longer outside its operators"), ("doubled_forward", 0, "it computes longer")],
+)
+def test_the_rank_made_late_is_named_first(
+    kind: str, rank: int, cause: str, interventions: ModuleType, repository: Path, tmp_path: Path
+) -> None:
+    traces = read(interventions, repository / "traces" / REAL)
+    added = interventions.idle(150_000_000) if kind == "idle" else interventions.doubled_forward
+    longer = interventions.intervene(traces, rank, added)
+    for one, trace in traces.items():
+        trace.write(tmp_path / f"rank{one}_trace.json.gz")
+    first = cclbench.diagnose(cclbench.run(tmp_path, store=tmp_path / "store")).findings[0]
+    assert (first.name, first.ranks) == ("late_rank", [rank])
+    assert cause in first.claim
+    gained_s = sum(longer) / len(longer) / 1e9
+    assert first.gain_s is not None
+    # Stated is the gain towards the median rank, of which the rank itself differs without the intervention.
+    assert gained_s / 2 <= first.gain_s[1] <= gained_s
