@@ -24,7 +24,6 @@ import json
 import os
 import sys
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Final
@@ -42,17 +41,15 @@ SLACK: Final = 0.01
 FORMS: Final = ("sick", "healed")
 
 
-@dataclass(frozen=True)
 class Capture:
     """One job's mean steps, in seconds, and what is found in its traces."""
 
-    profiled_s: float
-    unprofiled_s: float | None
-    findings: list[Found]
-
-    def right(self, disease: Disease) -> list[Found]:
-        """The findings that are right about the disease."""
-        return [one for one in self.findings if is_right(one, disease)]
+    def __init__(self, folder: Path, store: Path, disease: Disease) -> None:
+        seconds = json.loads((folder / "seconds.json").read_text())
+        self.profiled_s = fmean(seconds["profiled"])
+        self.unprofiled_s = fmean(seconds["unprofiled"]) if seconds["unprofiled"] else None
+        self.findings = cclbench.diagnose(cclbench.run(folder / "traces", store=store)).findings
+        self.right = [is_right(one, disease) for one in self.findings]
 
 
 def is_right(found: Found, disease: Disease) -> bool:
@@ -61,17 +58,10 @@ def is_right(found: Found, disease: Disease) -> bool:
     return found.name in disease.right and (disease.rank is None or disease.rank in ranks)
 
 
-def read(folder: Path, store: Path) -> Capture:
-    """A capture, diagnosed."""
-    seconds = json.loads((folder / "seconds.json").read_text())
-    found = cclbench.diagnose(cclbench.run(folder / "traces", store=store)).findings
-    without = fmean(seconds["unprofiled"]) if seconds["unprofiled"] else None
-    return Capture(fmean(seconds["profiled"]), without, found)
-
-
-def holds(sick: Capture, healed: list[Capture], disease: Disease) -> bool | None:
+def holds(sick: Capture, healed: list[Capture]) -> bool | None:
     """Whether what the step gains lies within the bounds stated; None where none are."""
-    stated = [one.gain_s for one in sick.right(disease) if one.gain_s is not None]
+    right = [one for one, is_one in zip(sick.findings, sick.right, strict=True) if is_one]
+    stated = [one.gain_s for one in right if one.gain_s is not None]
     if not stated:
         return None
     least, most = (sum(bounds[side] for bounds in stated) for side in (0, 1))
@@ -99,24 +89,24 @@ def score(name: str, sick: list[Capture], healed: list[Capture]) -> tuple[str, C
     gain = share([one.profiled_s for one in sick], [one.profiled_s for one in healed]) or 0.0
     without = share([one.unprofiled_s for one in sick], [one.unprofiled_s for one in healed])
     for one in sick:
-        first = [is_right(found, disease) for found in one.findings[:3]]
-        within = holds(one, healed, disease)
-        clear = all((found.gain_share or 0.0) < NOTHING for found in one.findings)
-        count.update(sick=1, first=int(any(first[:1])), three=int(any(first)), clear=int(clear))
-        count.update(checked=int(within is not None), within=int(bool(within)))
+        within = holds(one, healed)
+        clear = not any(one.right) and all((found.gain_share or 0.0) < NOTHING for found in one.findings)
+        told = {"first": any(one.right[:1]), "three": any(one.right[:3]), "clear": clear}
+        told |= {"sick": True, "checked": within is not None, "within": within is True}
+        count.update(word for word, holds_true in told.items() if holds_true)
     most, what = beyond_both(sick, healed, disease)
-    count.update(healed=1, quiet=int(most <= NOTHING))
-    right = " or ".join(f"`{word}`" for word in disease.right)
+    count.update(["healed", "quiet"] if most <= NOTHING else ["healed"])
+    right = " or ".join(f"`{word}`" for word in disease.right) or "no finding is about it"
     of = "" if disease.rank is None else f" of rank {disease.rank}"
     shares = f"{gain:.1%}" + ("" if without is None else f" ({without:.1%})")
-    row = [
+    cells = [
         name.replace("_", " "),
         right + of,
         shares,
-        *(f"{count[word]}" for word in ("first", "three", "clear")),
+        *(str(count[k]) for k in ("first", "three", "clear")),
     ]
-    row += [f"{count['within']} of {count['checked']}", f"{most:.1%} `{what}`" if what else "nothing"]
-    return "| " + " | ".join(row).replace("%", " %") + " |", count if gain >= NOTHING else Counter()
+    cells += [f"{count['within']} of {count['checked']}", f"{most:.1%} `{what}`" if what else "nothing"]
+    return "| " + " | ".join(cells).replace("%", " %") + " |", count if gain >= NOTHING else Counter()
 
 
 def said(one: Capture) -> str:
@@ -137,25 +127,19 @@ def main() -> None:
     parser.add_argument("-v", "--verbose", action="store_true", help="say what is found in each capture")
     asked = parser.parse_args()
     names = asked.disease or list(DISEASES)
-    places = [
-        (name, form, asked.out / name / f"{form}-{number}")
-        for number in range(asked.captures)
-        for name in names
-        for form in FORMS
-    ]
-    for name, form, folder in places:
-        if not (folder / "seconds.json").exists():
-            load = os.getloadavg()[0]
-            capture(getattr(DISEASES[name], form), RANKS, STEPS, folder)
-            print(f"{folder}: load {load:.1f} before, {os.getloadavg()[0]:.1f} after", file=sys.stderr)
+    for number in range(asked.captures):
+        for name in names:
+            for form in FORMS:
+                folder = asked.out / name / f"{form}-{number}"
+                if not (folder / "seconds.json").exists():
+                    load = os.getloadavg()[0]
+                    capture(getattr(DISEASES[name], form), RANKS, STEPS, folder)
+                    print(f"{folder}: load {load:.1f} to {os.getloadavg()[0]:.1f}", file=sys.stderr)
     counts, rows = Counter[str](), []
     for name in names:
+        folders = {form: [asked.out / name / f"{form}-{n}" for n in range(asked.captures)] for form in FORMS}
         captures = {
-            form: [
-                read(folder, asked.out / "store")
-                for one, kind, folder in places
-                if (one, kind) == (name, form)
-            ]
+            form: [Capture(folder, asked.out / "store", DISEASES[name]) for folder in folders[form]]
             for form in FORMS
         }
         row, count = score(name, captures["sick"], captures["healed"])

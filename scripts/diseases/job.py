@@ -18,9 +18,11 @@ import os
 import random
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import count
 from multiprocessing import Process
 from pathlib import Path
 from typing import Any, Final
@@ -42,7 +44,8 @@ from tiny_llama import VOCABULARY, TinyLlama
 LATE: Final = 1
 """The rank that is ill where one is."""
 UNPROFILED: Final = 5
-"""Steps that are timed before the profiler starts."""
+PIECE: Final = 1 << 14
+"""Elements of a tiny message: 64 KiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,8 +115,6 @@ DISEASES: Final = {
     "oversubscribed": Disease((), None, Switches(cores=1)),
     "checkpoint": Disease(("data_loading", "late_rank"), 0, Switches(checkpoint=True)),
 }
-_PIECE: Final = 1 << 14
-"""Elements of a tiny message: 64 KiB."""
 
 
 class Samples(Dataset[torch.Tensor]):
@@ -132,37 +133,15 @@ class Samples(Dataset[torch.Tensor]):
         return torch.randint(VOCABULARY, (batch, sequence + 1), generator=generator)
 
 
-def lengths(step: int, rank: int, world: int, mean: int) -> int:
-    """The length of a rank's sequences where they vary: each rank is the longest as often as any other."""
-    half = mean // 2
-    drawn = random.Random(step).sample([mean - half, mean + half] * ((world + 1) // 2), world)  # noqa: S311
-    return drawn[rank]
-
-
-def burn() -> None:
-    """Keep a core busy until the process is ended."""
-    while True:
-        pass
-
-
 def reduce_gradients(model: nn.Module, how: str) -> None:
     """Average the gradients after the backward pass: in one bucket, or in tiny pieces."""
     gradients = [p.grad.view(-1) for p in model.parameters() if p.grad is not None]
     flat = torch.cat(gradients)
-    for piece in flat.split(_PIECE) if how == "pieces" else [flat]:
+    for piece in flat.split(PIECE) if how == "pieces" else [flat]:
         dist.all_reduce(piece)
     flat /= dist.get_world_size()
     for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
         gradient.copy_(mean)
-
-
-def pause(switches: Switches, rank: int, world: int, step: int) -> None:
-    """What the host does beside training."""
-    until = time.perf_counter() + switches.python_s
-    while time.perf_counter() < until:
-        str(step).encode().hex()
-    if switches.collect and step % (2 * world) == 2 * rank:
-        gc.collect()
 
 
 def save(model: nn.Module, optimizer: torch.optim.Optimizer, path: Path) -> None:
@@ -207,9 +186,13 @@ def train(switches: Switches, steps: int, out: Path) -> Iterator[float]:
     with profile as profiler:
         began = time.perf_counter()
         for step, tokens in enumerate(loader):
-            pause(switches, rank, world, step)
-            if switches.varied:
-                sequence = lengths(step, rank, world, switches.sequence)
+            while time.perf_counter() - began < switches.python_s:
+                str(step).encode().hex()
+            if switches.collect and step % (2 * world) == 2 * rank:
+                gc.collect()
+            if switches.varied:  # every other rank has long ones, and which ones are drawn
+                is_long = (random.Random(step).getrandbits(1) + rank) % 2  # noqa: S311
+                sequence = switches.sequence // 2 * (3 if is_long else 1)
             llama.rotation = None
             for _ in range(late * switches.one_products):
                 extra @ extra
@@ -235,17 +218,17 @@ def work(rank: int, world: int, switches: Switches, steps: int, out: Path) -> No
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     heap = [[number] for number in range(500_000)] if switches.collect else []
     gc.disable()
-    beside = Process(target=burn, daemon=True)
+    neighbour = Process(target=deque, args=(count(), 0), daemon=True)  # counts for ever
     if switches.neighbour and rank == LATE:
-        beside.start()
+        neighbour.start()
     dist.init_process_group("gloo", init_method=f"file://{out}/rendezvous", rank=rank, world_size=world)
     seconds = list(train(switches, steps, out))
     if rank == 0:
         document = {"unprofiled": seconds[:-steps], "profiled": seconds[-steps:]}
         (out / "seconds.json").write_text(json.dumps(document))
     dist.destroy_process_group()
-    if beside.is_alive():
-        beside.terminate()
+    if neighbour.is_alive():
+        neighbour.terminate()
     del heap
 
 
