@@ -98,22 +98,38 @@ def test_of_two_groups_one_has_to_be_half_as_fast() -> None:
 
 
 @pytest.mark.parametrize(
-    ("calls", "nbytes", "alpha", "small"),
+    ("calls", "kib", "alpha", "beta_of_call", "share"),
     [
-        (10.0, 10 * 200 * 1024.0, None, True),
-        (10.0, 10 * 300 * 1024.0, None, False),
-        (7.0, 7 * 1024.0, None, False),
-        (10.0, 1e12, 0.006, True),
-        (10.0, 10 * 1024.0, 0.004, False),
+        (10.0, 200, None, None, 0.9),
+        (10.0, 300, None, None, None),
+        (7.0, 1, None, None, None),
+        (10.0, 1e6, (0.006, 0.006, 0.006), 0.004, 0.6),
+        (10.0, 1, (0.004, 0.004, 0.004), 0.006, None),
+        # The mean transfer is 10 ms, of calls that take 1.5 ms unless something holds them up.
+        (10.0, 1e6, (0.0008, 0.001, 0.0012), 0.0005, 2 / 3),
+        # Latency is 4 to 16 of 20 ms: that it is most is open, and sizes decide.
+        (10.0, 200, (0.004, 0.010, 0.016), 0.010, 0.9),
+        (10.0, 300, (0.004, 0.010, 0.016), 0.010, None),
     ],
 )
-def test_messages_are_small(calls: float, nbytes: float, alpha: float | None, small: bool) -> None:
+def test_messages_are_small(
+    calls: float,
+    kib: float,
+    alpha: tuple[float, float, float] | None,
+    beta_of_call: float | None,
+    share: float | None,
+) -> None:
     keys = {"collective": "all_gather", "group": "0-1"}
     rows = [*STEP, *by_rank("time.exposed_transfer", 0.1, 0.1, **keys), row("comm.transfer", 0.1, **keys)]
-    rows += [row("comm.count", calls, **keys), row("comm.volume", nbytes, **keys)]
-    rows += [row("comm.alpha", alpha, **keys)] if alpha else []
-    names = set(found(*rows))
-    assert names == ({"small_messages"} if small else {"exposed_communication"})
+    rows += [row("comm.count", calls, **keys), row("comm.volume", calls * kib * 1024, **keys)]
+    if alpha is not None and beta_of_call is not None:
+        low, middle, high = alpha
+        rows += [row("comm.alpha", middle, **keys), row("comm.beta", beta_of_call / (kib * 1024), **keys)]
+        rows += [row("comm.alpha", low, stat="low", **keys), row("comm.alpha", high, stat="high", **keys)]
+    names = found(*rows)
+    assert set(names) == {"exposed_communication" if share is None else "small_messages"}
+    if share is not None:
+        assert names["small_messages"].lost_s == pytest.approx(0.1 * share)
 
 
 def test_unmatched_communication_is_told_as_such() -> None:

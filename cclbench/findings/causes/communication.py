@@ -73,8 +73,9 @@ def _evidence(traffic: _Traffic, *metrics: str) -> list[tuple[str, Mapping[str, 
 @finding(
     "small_messages",
     title="collectives are too small to use their links",
-    rule="in a kind and shape of group 8 calls a step and more, of which latency is half the transfer (the"
-    " line through their points, comm.alpha), or else of 256 KiB and less on average",
+    rule="in a kind and shape of group 8 calls a step and more, of which latency is half the time (the line"
+    " through their points, comm.alpha and comm.beta), or, where that line's interval leaves it open, of"
+    " 256 KiB and less on average",
     gain="the transfers take no latency (alpha), else the time of one call",
     actions={
         "pytorch": (
@@ -101,7 +102,7 @@ def small_messages(case: Case) -> Iterator[Found]:
                 because="that calls can be joined is not in the trace: what depends on each one's"
                 " result cannot",
                 evidence=case.evidence(
-                    *_evidence(traffic, "comm.count", "comm.volume", "comm.alpha", _TRANSFER)
+                    *_evidence(traffic, "comm.count", "comm.volume", "comm.alpha", "comm.beta", _TRANSFER)
                 ),
                 query=_kinds(traffic),
             )
@@ -113,16 +114,31 @@ def _transfers(traffic: _Traffic, value: str) -> list[str]:
 
 
 def _latency_share(case: Case, traffic: _Traffic, calls: float, transfer_s: float) -> float | None:
-    """The share of the transfer that is latency where that makes the messages small; None elsewhere."""
+    """The share of the transfer that is latency where that makes the messages small; None elsewhere.
+
+    Of a call on the line that is α / (α + β·S): transfers that something else held up are longer than it.
+    """
     if calls < _MANY or not transfer_s or traffic.kind == "barrier":
         return None
-    keys = [{"collective": traffic.kind, "group": group} for group in traffic.groups]
-    alpha = [value for key in keys if (value := case.number("comm.alpha", **key)) is not None]
-    if alpha:
-        share = min(1.0, median(alpha) * calls / transfer_s)
-        return share if share >= _LATENCY else None
-    small = 0 < _amount(case, "comm.volume", traffic) / calls <= _SMALL_BYTES
-    return 1 - 1 / calls if small else None
+    size = _amount(case, "comm.volume", traffic) / calls
+    alpha, low, high, beta = (
+        _over_groups(case, traffic, metric, stat)
+        for metric, stat in (("alpha", None), ("alpha", "low"), ("alpha", "high"), ("beta", None))
+    )
+    if alpha is not None and (call_s := alpha + (beta or 0.0) * size):
+        if (alpha if low is None else low) >= _LATENCY * call_s:
+            return alpha / call_s
+        if (alpha if high is None else high) < _LATENCY * call_s:
+            return None
+    return 1 - 1 / calls if 0 < size <= _SMALL_BYTES else None
+
+
+def _over_groups(case: Case, traffic: _Traffic, figure: str, stat: str | None) -> float | None:
+    """The median over the groups of a figure of the line through their points; None without any."""
+    keys = {"collective": traffic.kind} | ({} if stat is None else {"stat": stat})
+    values = [case.number(f"comm.{figure}", group=group, **keys) for group in traffic.groups]
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
 
 
 @finding(
