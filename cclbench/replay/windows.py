@@ -22,8 +22,10 @@ _LEAST_STEPS: Final = 3
 class Window:
     """A rank's window: the nodes whose earliest start begins it and whose latest end ends it.
 
-    It begins and ends as far from those as was measured; a `joined` one ends where the next begins.  An open
-    one tells where the window before it ends, and is in no mean.
+    It begins and ends as far from those as was measured; a `joined` one ends where the next begins, but not
+    before its own work has ended, less `overlap`: what of it ran beside the next when measured, ns.  Without
+    that a host that runs ahead would begin, and so end, all steps at once.  An open one tells where the
+    window before it ends, and is in no mean.
     """
 
     rank: int
@@ -34,6 +36,7 @@ class Window:
     before: int
     behind: int
     joined: bool
+    overlap: int
     open: bool
 
 
@@ -71,10 +74,13 @@ def _of_rank(graph: Graph, rank: Windowed, own: Int64) -> list[Window]:
         openers = kernels if rank.policy == "device" and len(kernels) else members
         before = start - int(nodes.start[openers].min())
         behind = end - int(nodes.end[members].max())
+        overlap = max(-behind, 0)
         joined = i + 1 < len(listed) and listed[i + 1][1] == end and rank.policy == "device"
         still_open = i >= len(rank.windows)
         found.append(
-            Window(rank.rank, step, end - start, openers, members, before, behind, joined, still_open)
+            Window(
+                rank.rank, step, end - start, openers, members, before, behind, joined, overlap, still_open
+            )
         )
     return found
 
@@ -82,7 +88,11 @@ def _of_rank(graph: Graph, rank: Windowed, own: Int64) -> list[Window]:
 def bounds(found: list[Window], start: Int64, end: Int64) -> tuple[Int64, Int64]:
     """Begin and end of each window where nodes have those starts and ends, ns, shape (windows,)."""
     begins = [int(start[w.openers].min()) + w.before for w in found]
-    ends = [begins[i + 1] if w.joined else int(end[w.members].max()) + w.behind for i, w in enumerate(found)]
+    done = [int(end[w.members].max()) for w in found]
+    ends = [
+        max(begins[i + 1], done[i] - w.overlap) if w.joined else done[i] + w.behind
+        for i, w in enumerate(found)
+    ]
     return np.array(begins, np.int64), np.array(ends, np.int64)
 
 

@@ -90,9 +90,24 @@ def test_windows_of_a_device_begin_and_end_with_their_step_s_rows() -> None:
     assert (begins.tolist(), ends.tolist()) == ([8_000, 38_000, 90_000], [38_000, 65_000, 100_000])
     own = lengths(found, times.start, times.end)
     assert own.tolist() == [30_000, 27_000, 10_000]
+    # where the next step's first row begins at 15, the first ends with its own work at 20, and not at 13
+    sooner = times.start - 25_000 * (graph.nodes.start == 40_000)
+    assert bounds(found, sooner, times.end)[1].tolist() == [20_000, 65_000, 100_000]
     # what is open is in no mean
     assert step_time(found, own) == 28_500
     assert step_time([], own[:0]) == 0
+
+
+def test_what_ran_beside_the_next_step_when_measured_may_do_so() -> None:
+    """The second step's first row begins at 40, 20 before the first's last one ends: it may then, and may not earlier."""
+    one = kernels(
+        (10, 60, 0), beside=[item("k", 40, 90, lane=(0, 9), step=1)], windows=[(0, 10, 40), (1, 40, 90)]
+    )
+    graph, times = replayed(one)
+    found = windows(graph)
+    assert [(w.joined, w.overlap) for w in found] == [(True, 20_000), (False, 0)]
+    sooner = times.start - 30_000 * (graph.nodes.start == 40_000)
+    assert bounds(found, sooner, times.end)[1].tolist() == [40_000, 90_000]
 
 
 def test_windows_of_annotations_are_bound_by_their_thread_s_points() -> None:

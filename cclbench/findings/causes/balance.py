@@ -27,7 +27,7 @@ WHERE instance IS NOT NULL AND kind NOT IN ('send', 'recv', 'send_recv')
 GROUP BY rank, step ORDER BY step, waits_ns"""
 
 
-class _Straggler(NamedTuple):
+class Straggler(NamedTuple):
     """The rank that `balance.straggler_rank` names."""
 
     rank: int
@@ -37,7 +37,7 @@ class _Straggler(NamedTuple):
     p: float
 
 
-def _straggler(case: Case) -> _Straggler | None:
+def straggler(case: Case) -> Straggler | None:
     """The rank that is late by no chance; None where no rank stands out."""
     rows, _ = case.results.parts(_STRAGGLER, most=_ALL_ROWS)
     late = next((row for row in rows if row.stat == "late_by" and row.category), None)
@@ -47,7 +47,7 @@ def _straggler(case: Case) -> _Straggler | None:
     stats = [row.stat or "" for row in rows]
     causes = [stat.removeprefix("excess_") for stat in stats if stat.startswith("excess_")]
     p = case.number(_STRAGGLER, category=str(late.category), stat="p_value")
-    return _Straggler(
+    return Straggler(
         int(late.category or 0), (whole.reason or "").partition(";")[0], next(iter(causes), None), p or 0.0
     )
 
@@ -91,7 +91,7 @@ def _experts(case: Case) -> bool:
 def pipeline_bubble(case: Case) -> Iterator[Found]:
     waits = _waits(case, _PAIRS)
     if any(waits.values()):
-        largest, late = max(waits.values()), _straggler(case)
+        largest, late = max(waits.values()), straggler(case)
         behind = "" if late is None else f"; {late.reason}: stages wait for it, too"
         yield case.found(
             "pipeline_bubble",
@@ -125,7 +125,7 @@ def pipeline_bubble(case: Case) -> Iterator[Found]:
 def expert_imbalance(case: Case) -> Iterator[Found]:
     waits = _waits(case, ("all_to_all",)) if _experts(case) else {}
     if any(waits.values()):
-        late = _straggler(case)
+        late = straggler(case)
         busiest = late is not None and late.cause == "experts"
         yield case.found(
             "expert_imbalance",
@@ -149,7 +149,7 @@ def expert_imbalance(case: Case) -> Iterator[Found]:
     title="one rank's device takes longer for the same kernels",
     rule="balance.kernel_speed of a rank of three and more above 1.05, by four times what ranks differ in the"
     " median and more, in all of its families of kernels, two at least, by half of that and more; that rank"
-    " does not wait for others, and balance.straggler_rank names no other",
+    " does not wait for others, and balance.straggler_rank, where it is known, names it",
     gain="the rank's kernels take what they take the median rank",
     actions={
         "any": (
@@ -170,8 +170,8 @@ def slow_device(case: Case) -> Iterator[Found]:
     families = [row.number for row in rows if row.category == str(slow) and row.stat]
     if len(families) < 2 or min(families) - 1 < _TOGETHER * (ratios[slow] - 1):
         return
-    late = _straggler(case)
-    if late is not None and late.rank != slow:
+    late = straggler(case)
+    if (late is None and case.row(_STRAGGLER) is not None) or (late is not None and late.rank != slow):
         return
     compute, waits = case.ranks("compute.time"), case.ranks(_WAIT)
     lost = {slow: compute.get(slow, 0.0) * (1 - 1 / ratios[slow])}
@@ -213,7 +213,7 @@ def slow_device(case: Case) -> Iterator[Found]:
     },
 )
 def late_rank(case: Case) -> Iterator[Found]:
-    late, waits = _straggler(case), _other_waits(case)
+    late, waits = straggler(case), _other_waits(case)
     if late is None or not any(waits.values()) or any(slow_device(case)):
         return
     if late.cause == "experts" and any(expert_imbalance(case)):
@@ -253,7 +253,7 @@ def late_rank(case: Case) -> Iterator[Found]:
     },
 )
 def uneven_ranks(case: Case) -> Iterator[Found]:
-    if _straggler(case) is not None or any(slow_device(case)):
+    if straggler(case) is not None or any(slow_device(case)):
         return
     waits = _other_waits(case)
     if any(waits.values()):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from cclbench.findings.case import Case
+from cclbench.findings.causes.balance import straggler
 from cclbench.findings.finding import Found, finding
 from cclbench.units import humanise
 
@@ -129,7 +130,8 @@ def contention(case: Case) -> Iterator[Found]:
     "throttling",
     title="the same kernels become slower from step to step",
     rule="compute.drift above 1.03, last third of the steps against the first, and nearly every step of the"
-    " last longer than every one of the first (stat later_longer, 95 %)",
+    " last longer than every one of the first (stat later_longer, 95 %); of single ranks where one of them is"
+    " balance.straggler_rank",
     gain="kernels run at the speed of their rank's fastest step",
     actions={
         "any": (
@@ -149,7 +151,9 @@ def throttling(case: Case) -> Iterator[Found]:
     lost = {
         rank: compute.get(rank, 0.0) * (1 - 1 / ratio) for rank, ratio in ratios.items() if ratio > _SLOWED
     }
-    alone = len(lost) < len(apart)
+    alone, late = len(lost) < len(apart), straggler(case)
+    if alone and (late is None or late.rank not in lost):
+        return  # of many ranks one is slower in its last steps by chance
     where = f" on rank {worst}" if alone else f" on all {len(lost)} ranks" if len(lost) > 1 else ""
     yield case.found(
         "throttling",
