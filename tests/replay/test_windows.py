@@ -99,7 +99,7 @@ def test_windows_of_a_device_begin_and_end_with_their_step_s_rows() -> None:
 
 
 def test_what_ran_beside_the_next_step_when_measured_may_do_so() -> None:
-    """The second step's first row begins at 40, 20 before the first's last one ends: it may then, and may not earlier."""
+    """The second step's first row begins at 40, 20 before the first's last one ends; and no more may."""
     one = kernels(
         (10, 60, 0), beside=[item("k", 40, 90, lane=(0, 9), step=1)], windows=[(0, 10, 40), (1, 40, 90)]
     )
