@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from cclbench.errors import UsageError
 from cclbench.intervals import Int64, Mask
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
@@ -142,7 +143,12 @@ class Pace:
         self.done = {rank: self.ends[each] for rank, each in own.items()}
 
     def step(self, start: Int64, end: Int64, ranks: Collection[int] | None = None) -> float:
-        """The step, of some ranks, of a replay whose nodes have those starts and ends, ns."""
+        """The step, of some ranks, of a replay whose nodes have those starts and ends, ns.
+
+        `UsageError` where none of them has a window.
+        """
+        if ranks is not None and not {*ranks} & {*self.ranks}:
+            raise UsageError("no rank of the replay is left", hint="choose others with --ranks")
         later = bounds(self.windows, start, end)[1] - self.ends
         old = max(total / count for count, total, _ in self.ranks.values())
         new = max(

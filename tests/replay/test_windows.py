@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from replay_rows import item, rank, replayed
 
+from cclbench.errors import UsageError
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
 from cclbench.replay.simulate import Times, simulate
@@ -206,6 +207,8 @@ def test_the_pace_of_some_ranks_is_theirs() -> None:
     # no step is without length
     gone = pace.step(times.start, times.end - 1_000_000)
     assert gone == pytest.approx(185_000 / 160_000)
+    with pytest.raises(UsageError, match="no rank of the replay is left"):
+        pace.step(times.start, late, {2})
 
 
 def test_only_steps_that_all_ranks_have_are_compared() -> None:
