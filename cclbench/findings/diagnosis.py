@@ -29,7 +29,7 @@ LEAST_GAIN: Final = 0.01
 """Share of the step below which a gain is not worth a finding."""
 _MOST_ACTIONS: Final = 3
 _NAMING: Final = 1.05
-_GENERAL: Final = {"uneven_ranks": 0.85, "host_bound": 0.9, "synchronization": 0.97}
+_GENERAL: Final = {"uneven_ranks": 0.9, "host_bound": 0.9, "synchronization": 0.97}
 """Weights of findings that other ones explain: a loader behind a wait, a wait behind a slow host, any of them
 behind ranks that differ."""
 _FEW_STEPS: Final = 3

@@ -17,7 +17,7 @@ import numpy as np
 
 from cclbench.errors import InputError
 from cclbench.formats.files import blocks, head, output, shown, unpadded
-from cclbench.formats.rewriting import ANNOTATION, ENVIRONMENT, JOB, METADATA, Redactor
+from cclbench.formats.rewriting import ANNOTATION, ENVIRONMENT, JOB, METADATA, REVEALED, Redactor
 from cclbench.units import MIB
 
 _TEXT: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")', re.DOTALL)
@@ -145,7 +145,7 @@ class JsonRewriter:
             holds = self._withheld.get(name)
             if holds is None and self._outer is not None and self._level == 1 and name not in self._outer:
                 holds = METADATA
-            if holds is not None:
+            if holds is not None and self._redactor.kind_of_field(name) != REVEALED:
                 self._empty(pieces, i + 2, name, holds)
 
     def _empty(self, pieces: list[bytes], i: int, name: str, holds: str) -> None:

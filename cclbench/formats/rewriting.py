@@ -24,6 +24,8 @@ SYSTEM: Final = "system information"
 SOURCE_PATH: Final = "source path"
 METADATA: Final = "metadata of the program"
 """What the parts of a format hold that are not published."""
+REVEALED: Final = "revealed"
+"""What a field holds whose value its owner reveals."""
 
 Replaced = tuple[str, Counter[str]]
 """A text as it may be published, and how many things were replaced in it, by the rule that found them."""

@@ -194,6 +194,7 @@ def test_a_glob_an_alias_and_a_misspelling() -> None:
         "overlap.exposed_by",
         "overlap.pipeline_bubble",
         "overlap.ratio",
+        "overlap.same_stream",
     ]
     (pair,) = resolve(["bandwidth_utilization_allgather_group_6"])
     assert (pair[0].name, pair[1].collectives) == ("comm.busbw", ("all_gather",))

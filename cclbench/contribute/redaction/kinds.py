@@ -19,6 +19,7 @@ from cclbench.formats.rewriting import ANNOTATION as ANNOTATION
 from cclbench.formats.rewriting import ENVIRONMENT as ENVIRONMENT
 from cclbench.formats.rewriting import HOST as HOST
 from cclbench.formats.rewriting import JOB as JOB
+from cclbench.formats.rewriting import REVEALED as REVEALED
 
 USER: Final = "user name"
 ADDRESS: Final = "address"
@@ -41,8 +42,6 @@ BARE_KEY: Final = "bare key"
 """What a field may hold whose name says no more than key."""
 KEY_PARAMETER: Final = "key parameter"
 """What a field of one or two letters holds in a JSON web key (RFC 7518)."""
-REVEALED: Final = "revealed"
-"""What a field holds whose value its owner reveals."""
 
 NUMBERED: Final = {
     USER: "user",
