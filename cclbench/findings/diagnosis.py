@@ -29,9 +29,6 @@ LEAST_GAIN: Final = 0.01
 """Share of the step below which a gain is not worth a finding."""
 _MOST_ACTIONS: Final = 3
 _NAMING: Final = 1.05
-_GENERAL: Final = {"uneven_ranks": 0.9, "host_bound": 0.9, "synchronization": 0.97}
-"""Weights of findings that other ones explain: a loader behind a wait, a wait behind a slow host, any of them
-behind ranks that differ."""
 _FEW_STEPS: Final = 3
 """Steps below which what came before the capture may be most of why ranks wait."""
 
@@ -110,10 +107,10 @@ def _stacked(found: Sequence[Found], gains: Gains) -> Iterator[Found]:
 def _weight(found: Found) -> float:
     """The middle of its gain's bounds, s; of an unknown gain these are nothing and what is lost.
 
-    Of two that gain about the same the one that says more is first: it names ranks, or is not `_GENERAL`.
+    Of two that gain the same the one that names ranks is first: it says more.
     """
     bounds = found.gain_s or (0.0, 0.0 if found.confidence == "low" else found.lost_s or 0.0)
-    return sum(bounds) / 2 * (_NAMING if found.ranks else _GENERAL.get(found.name, 1.0))
+    return sum(bounds) / 2 * (_NAMING if found.ranks else 1.0)
 
 
 def _counts(found: Found) -> bool:
