@@ -17,12 +17,11 @@ from cclbench.disk_arithmetic import Values, accumulate, distinct, elementwise
 from cclbench.disk_columns import DiskTable, disk_array, pieces, release, taken
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ingestion.groups import Gathered, Job, infer_groups, numbered, path_of
-from cclbench.ingestion.part import finished
 from cclbench.intervals import Int64, Mask
 from cclbench.normalize import clocks, matching
 from cclbench.normalize.call_keys import Int32, Rows
 from cclbench.normalize.dimensions import by_shape
-from cclbench.record.files import TableFile, opened_table, read_table, whole, with_columns
+from cclbench.record.files import TableFile, finished, opened_table, read_table, whole, with_columns
 from cclbench.record.manifest import Clock, Clocks, Inference, Matching
 from cclbench.schema import COLLECTIVE_KINDS, COLLECTIVES, GROUPS
 

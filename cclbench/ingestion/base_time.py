@@ -16,9 +16,9 @@ import pyarrow as pa
 from cclbench.engine import Engine
 from cclbench.formats import StatedPayloads
 from cclbench.formats.trace import LATEST_NS, impossible
-from cclbench.ingestion.part import PartDone, PartTask, finished
+from cclbench.ingestion.part import PartDone, PartTask
 from cclbench.ingestion.part_file import SUFFIX, read_part_file, write_part
-from cclbench.record.files import TableFile, parquet_file, with_columns
+from cclbench.record.files import TableFile, finished, parquet_file, with_columns
 from cclbench.schema import EVENTS
 
 

@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -20,7 +19,7 @@ from cclbench.intervals import Mask
 from cclbench.normalize import steps
 from cclbench.normalize.rows import Categories, table
 from cclbench.record.facts import TraceFacts
-from cclbench.record.files import EventFile, TableFile
+from cclbench.record.files import EventFile, TableFile, finished
 from cclbench.record.manifest import Options
 from cclbench.registry import told_to_people
 from cclbench.schema import COUNTERS
@@ -173,20 +172,6 @@ class _PartWriter:
             kind.file.close()
         if self.counters is not None:
             self.counters.close()
-
-
-File = TypeVar("File", TableFile, EventFile, _PartWriter)
-
-
-@contextmanager
-def finished(file: File) -> Iterator[File]:
-    """What is written within, closed at the end, or abandoned where that fails."""
-    try:
-        yield file
-        file.close()
-    except BaseException:
-        file.abandon()
-        raise
 
 
 def read_parts(task: PartTask) -> list[PartDone]:

@@ -20,12 +20,12 @@ from cclbench.disk_order import in_order
 from cclbench.ingestion import plausible
 from cclbench.ingestion.evidence import of_file
 from cclbench.ingestion.launches import Launches
-from cclbench.ingestion.part import ROW_GROUP, finished
+from cclbench.ingestion.part import ROW_GROUP
 from cclbench.ingestion.part_file import PartRead
 from cclbench.ingestion.plausible import NO_LAUNCH, broken_rules, without_oversized
 from cclbench.intervals import Index, Int64, Mask
 from cclbench.normalize import collectives, steps
-from cclbench.record.files import EventFile, TableFile, parquet_file, with_columns
+from cclbench.record.files import EventFile, TableFile, finished, parquet_file, with_columns
 from cclbench.schema import COUNTERS, EVENTS, KINDS
 from cclbench.source import SourceFile
 

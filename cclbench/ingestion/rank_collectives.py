@@ -12,13 +12,12 @@ from cclbench.disk_columns import DiskColumn, pieces
 from cclbench.formats import StatedPayloads
 from cclbench.ingestion import entry
 from cclbench.ingestion.launches import Launches
-from cclbench.ingestion.part import finished
 from cclbench.ingestion.pending import Pending, or_none
 from cclbench.ingestion.plausible import without_oversized
 from cclbench.normalize import collectives, steps
 from cclbench.record import manifest
 from cclbench.record.facts import TraceFacts
-from cclbench.record.files import TableFile
+from cclbench.record.files import TableFile, finished
 from cclbench.schema import COLLECTIVES
 
 

@@ -27,12 +27,12 @@ from cclbench.ingestion.launched import Launched
 from cclbench.ingestion.launches import Launches
 from cclbench.ingestion.operator_rows import operator_rows
 from cclbench.ingestion.operators import Operators
-from cclbench.ingestion.part import ROW_GROUP, finished
+from cclbench.ingestion.part import ROW_GROUP
 from cclbench.ingestion.pending import Pending, or_none
 from cclbench.ingestion.program_operators import ProgramOperators
 from cclbench.intervals import Int64
 from cclbench.normalize import steps
-from cclbench.record.files import TableFile, parquet_file
+from cclbench.record.files import TableFile, finished, parquet_file
 from cclbench.schema import OPERATORS, PHASES
 from cclbench.source import SourceFile
 from cclbench.table_schema import WORD

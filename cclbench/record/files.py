@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -201,13 +201,8 @@ def read_table(
 
 def write_table(path: Path, table: pa.Table) -> None:
     """Write a small table at once."""
-    file = TableFile(path, table.schema)
-    try:
+    with finished(TableFile(path, table.schema)) as file:
         file.write(table)
-        file.close()
-    except BaseException:
-        file.abandon()
-        raise
 
 
 def with_columns(table: pa.Table, schema: pa.Schema, columns: Mapping[str, Any]) -> pa.Table:
@@ -280,6 +275,32 @@ class TableFile:
         self._writer.is_open = False  # else it tries again to write when it is collected
         with suppress(OSError):
             self._sink.close()
+
+
+class Writer(Protocol):
+    """What is written bit by bit, and at the end closed or given up."""
+
+    def close(self) -> None:
+        """Finish what was written."""
+        ...
+
+    def abandon(self) -> None:
+        """Give up what was written."""
+        ...
+
+
+AnyWriter = TypeVar("AnyWriter", bound=Writer)
+
+
+@contextmanager
+def finished(writer: AnyWriter) -> Iterator[AnyWriter]:
+    """What is written within, closed at the end, or abandoned where that fails."""
+    try:
+        yield writer
+        writer.close()
+    except BaseException:
+        writer.abandon()
+        raise
 
 
 class EventFile(TableFile):

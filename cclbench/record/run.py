@@ -26,6 +26,7 @@ from cclbench.record.files import (
     UNFINISHED,
     TableFile,
     check_table,
+    finished,
     opened_table,
     read_table,
     unwritable,
@@ -366,14 +367,9 @@ class Run:
 def write_results(path: Path, figures: Results, metadata: Mapping[bytes, bytes]) -> None:
     """Write result rows as a table, with what its footer is to say of them."""
     schema = RESULTS.with_metadata({**(RESULTS.metadata or {}), **metadata})
-    file = TableFile(path, schema, WORDS)
-    try:
+    with finished(TableFile(path, schema, WORDS)) as file:
         for part in figures.slices(ROW_GROUP):
             file.write(part)
-        file.close()
-    except BaseException:
-        file.abandon()
-        raise
 
 
 def _joined(name: str, tables: Iterable[pa.Table]) -> pa.Table:
