@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -28,6 +27,7 @@ from cclbench.analyzers.rows import (
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.sources import side_by_side
+from cclbench.code_hash import code_hash
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import ChangedRunError, InputError
 from cclbench.freed_memory import hand_back_blocks, hand_back_free
@@ -118,12 +118,11 @@ def _key(selection: Selection) -> str:
 
 @cache
 def _code() -> str:
-    """SHA-256 over the modules that compute metrics: people change their own without a new version."""
+    """The hash of the modules that compute metrics."""
     of_plugins = {METRICS.origin(name) for name in METRICS}
     named = (getattr(sys.modules.get(name), "__file__", None) for name in of_plugins)
     own = (path for folder in analyzers.__path__ for path in Path(folder).rglob("*.py"))
-    files = sorted({*own, *(Path(name) for name in named if name is not None)})
-    return sha256(b"".join(sha256(file.read_bytes()).digest() for file in files)).hexdigest()
+    return code_hash([*own, *(Path(name) for name in named if name is not None)])
 
 
 def _made_by(run: Run, selection: Selection) -> bool | None:

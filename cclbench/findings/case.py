@@ -94,8 +94,10 @@ class Case:
     ) -> Found:
         """What a finding yields: `lost` are the seconds of a step that it takes each rank, `whatif` the
         settings whose replay says what the step would gain without it; without such, `no_gain` says why.
-        `host_causes` are those of `time.idle_host_by` that it is about.
+        `host_causes` are those of `time.idle_host_by` that it is about, whose time is 0 in that replay.
         """
+        if host_causes and no_gain is None:
+            whatif = [f"host[{'+'.join(host_causes)}].time=0"]
         whole = self.step_s
         most = None if lost is None else max(lost.values(), default=0.0)
         return Found(

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 import cclbench
+from cclbench.code_hash import code_hash
 from cclbench.findings.culprits import Culprit
 from cclbench.hardware.catalog import users_own
 from cclbench.record.files import UNFINISHED
@@ -79,6 +80,5 @@ class KeptGains:
 
 @cache
 def _code() -> str:
-    """SHA-256 over the package's modules: any of them may change what a replay gains."""
-    files = sorted(path for folder in cclbench.__path__ for path in Path(folder).rglob("*.py"))
-    return sha256(b"".join(sha256(file.read_bytes()).digest() for file in files)).hexdigest()
+    """The hash of the package's modules: any of them may change what a replay gains."""
+    return code_hash(path for folder in cclbench.__path__ for path in Path(folder).rglob("*.py"))

@@ -72,7 +72,6 @@ def data_loading(case: Case) -> Iterator[Found]:
             "data_loading",
             f"The device waits for the data loader or a checkpoint: {_of_step(case, lost)}.",
             lost=lost,
-            whatif=["host[loader].time=0"],
             host_causes=["loader"],
             because="the thread that launches is in a loader's or checkpoint's range during the gaps",
             evidence=case.evidence("time.idle_host", *_by("loader"), "data.stall"),
@@ -101,7 +100,6 @@ def device_allocation(case: Case) -> Iterator[Found]:
             "device_allocation",
             f"The device waits while the host allocates or frees its memory: {_of_step(case, lost)}.",
             lost=lost,
-            whatif=["host[allocation].time=0"],
             host_causes=["allocation"],
             because=_EXACT,
             evidence=case.evidence("time.idle_host", *_by("allocation"), "memory.peak_reserved"),
@@ -133,7 +131,6 @@ def cold_start(case: Case) -> Iterator[Found]:
             "cold_start",
             f"First calls load code or create a context: {_of_step(case, lost)}. Later steps do not have it.",
             lost=lost,
-            whatif=["host[cold_start].time=0"],
             host_causes=["cold_start"],
             because="calls that take 50 times the usual one, and are the first of their function and kernel"
             " or all lie before the second step",
@@ -165,7 +162,6 @@ def synchronization(case: Case) -> Iterator[Found]:
             "The host waits for the device, which then runs dry until the host launches again:"
             f" {_of_step(case, lost)}.",
             lost=lost,
-            whatif=["host[sync].time=0"],
             host_causes=["sync"],
             because=_EXACT,
             evidence=case.evidence("time.idle_host", *_by("sync"), "launch.delay"),
@@ -201,7 +197,6 @@ def short_kernels(case: Case) -> Iterator[Found]:
             f"The device waits for launches between short kernels ({kernels:,.0f} a step,"
             f" half of them below {humanise(middle, 's')}): {_of_step(case, lost)}.",
             lost=lost,
-            whatif=["host[launch+operators].time=0"],
             host_causes=["launch", "operators"],
             because=_EXACT,
             evidence=case.evidence(
@@ -263,7 +258,6 @@ def host_bound(case: Case) -> Iterator[Found]:
             "host_bound",
             f"The device waits for its host: {_of_step(case, lost)}{of}.",
             lost=lost,
-            whatif=[f"host[{'+'.join(causes)}].time=0"],
             host_causes=causes,
             because=_EXACT,
             evidence=case.evidence("time.idle_host", *_by(*causes), "launch.delay", "launch.queue_length"),

@@ -22,7 +22,7 @@ _LOW: Final = 0.6
 _FAR: Final = 0.5
 """Share of the roofline below which a family of kernels is far from it."""
 _OTHER_FAMILIES: Final = ("convolution", "normalization", "reduction", "embedding", "moe")
-_OPERATORS: Final = """SELECT name, shapes, count(*) AS calls, sum(device_ns) AS ns FROM operators
+OPERATORS: Final = """SELECT name, shapes, count(*) AS calls, sum(device_ns) AS ns FROM operators
 WHERE kernels > 0 GROUP BY ALL ORDER BY ns DESC LIMIT 20"""
 _KERNELS: Final = """SELECT rank, name, count(*) AS kernels, sum(dur_ns) AS ns FROM events
 WHERE kind = 'kernel' AND category IN ('gemm', 'convolution') GROUP BY ALL ORDER BY ns DESC LIMIT 20"""
@@ -144,7 +144,7 @@ def _below(case: Case, name: str, category: str, claim: str) -> Iterator[Found]:
             (_ABOVE, {"category": category}),
             ("compute.category_share", {"category": category}),
         ),
-        query=_OPERATORS,
+        query=OPERATORS,
     )
 
 

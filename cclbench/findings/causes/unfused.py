@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cclbench.findings.case import Case
+from cclbench.findings.causes.machine import OPERATORS
 from cclbench.findings.finding import Found, finding
 from cclbench.units import humanise
 
@@ -15,8 +16,6 @@ _GAIN: Final = (
     "each chain takes what one kernel takes at the roofline that reads what goes in and writes what comes"
     " out, and the thread that launches one call"
 )
-_QUERY: Final = """SELECT name, shapes, count(*) AS calls, sum(device_ns) AS ns FROM operators
-WHERE kernels > 0 GROUP BY ALL ORDER BY ns DESC LIMIT 20"""
 
 
 def _unfused(case: Case, kind: str, what: str) -> Iterator[Found]:
@@ -32,7 +31,7 @@ def _unfused(case: Case, kind: str, what: str) -> Iterator[Found]:
             because="by the order of the calls that launch kernels; whether anything else needs what lies"
             " between is not in the trace",
             evidence=case.evidence((_TIME, {"category": kind}), _TIME, "memory.bound_share"),
-            query=_QUERY,
+            query=OPERATORS,
         )
 
 
