@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import msgspec
@@ -12,17 +14,20 @@ import numpy as np
 
 from cclbench import intervals
 from cclbench.analyzers.view.columns import codes, spans
-from cclbench.analyzers.view.host_gaps import blocking_copies, first_calls, host_gaps
+from cclbench.analyzers.view.host_gaps import (
+    HostGaps,
+    blocking_copies,
+    causes_of,
+    first_calls,
+    host_gaps,
+    wait_at_begin,
+)
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.intervals import Index, Int64, Intervals, Mask
-from cclbench.normalize.host_calls import ALLOCATES
 from cclbench.normalize.operators import Ranges
-from cclbench.normalize.phases import LOADER
 from cclbench.units import humanise
 
 _KINDS: Final = ("launch", "sync", "other", "op", "annotation", "python")
-_CLOCK_NS: Final = 1_000
-"""Clocks of host and device are no better than this."""
 _LEAST: Final = {4: 0.25, 2: 0.1, 1: 0.1}
 """Share of a finding's time from which on a place in the program is named, by how many parts of it."""
 _ALL: Final = 0.995
@@ -92,118 +97,127 @@ class _Rows(NamedTuple):
     kind: Int64
     name: Int64
     names: list[str]
+    causes: dict[str, Mask]
+    """Which rows are what, as `host_gaps.causes_of` tells them apart."""
 
-    def named(self, row: int) -> str:
+    def text(self, row: int) -> str:
+        """A row's name."""
         return self.names[int(self.name[row])]
 
 
-def culprit(view: RankView, causes: Sequence[str]) -> Culprit | None:
-    """What holds the host most in the gaps of those causes of `time.idle_host_by`, None where nothing does.
+class HostCalls:
+    """A rank's host rows, and the gaps of its device that they hold, each read once for all findings."""
 
-    Of gaps that a wait began that is the wait; in others each row of the thread that launches counts with the
-    time that it, and none within it, covers of them.  A place in the program is named as exactly as it still
-    takes a quarter of the time; without line, then without operator, where it takes a tenth.
-    """
-    rows = _host_rows(view)
-    weights, total = _weights(view, rows, causes)
-    held = np.flatnonzero(weights)
-    contexts = _Contexts(rows)
-    places = [contexts.place(row) for row in held.tolist()]
-    for parts, least in _LEAST.items():
-        coarse = [place[:parts] for place in places]
-        by_place: dict[tuple[str | None, ...], int] = {}
-        for place, weight in zip(coarse, weights[held].tolist(), strict=True):
-            by_place[place] = by_place.get(place, 0) + weight
-        most = max(by_place, key=lambda place: by_place[place], default=None)
-        if most is not None and by_place[most] >= least * total:
-            calls = held[np.array([place == most for place in coarse], np.bool_)]
-            return _culprit(view, rows, calls, int(weights[calls].sum()) / total, most)
-    return None
+    def __init__(self, view: RankView) -> None:
+        self._view = view
 
+    @cached_property
+    def _gaps(self) -> HostGaps:
+        return host_gaps(self._view)
 
-def _weights(view: RankView, rows: _Rows, causes: Sequence[str]) -> tuple[Int64, int]:
-    """What each row holds of the gaps of the causes, ns, shape (rows,); and how long these are."""
-    gaps, late = host_gaps(view), view.idle.late
-    threads = view.launch_calls.threads[late.call]
-    total, weights = 0, np.zeros(len(rows.kind), np.int64)
-    for cause in causes:
-        of_cause = gaps.by[cause]
-        if cause in ("loader", "allocation", "cold_start"):
-            of_cause = intervals.join(of_cause, gaps.after_wait[cause])
-        total += of_cause.length
-        chosen = _of_cause(view, rows, cause)
-        weigh = _by_wait if cause == "sync" else _covered
-        for thread in np.unique(threads).tolist():
-            ended = threads == thread
-            own = intervals.union(late.starts[ended], late.ends[ended])
-            here = chosen & (rows.ranges.track == thread)
-            weights += weigh(rows, intervals.intersect(of_cause, own), here)
-    return weights, total
+    @cached_property
+    def _rows(self) -> _Rows:
+        names: dict[str, int] = {}
+        columns: list[tuple[Int64, ...]] = []
+        masks: list[dict[str, Mask]] = []
+        read = ("side", "track", "kind", "name", "start_ns", "dur_ns")
+        for batch in self._view.tables.events(_KINDS, read):
+            name, words = codes(batch, "name")
+            kind, kinds = codes(batch, "kind")
+            side, sides = codes(batch, "side")
+            host = np.array([word == "host" for word in sides], np.bool_)[side]
+            known = np.array([names.setdefault(word or "", len(names)) for word in words], np.int64)[name]
+            number = np.array([_KINDS.index(word) if word in _KINDS else -1 for word in kinds], np.int64)[
+                kind
+            ]
+            row = (batch["track"].to_numpy(), *spans(batch), number, known)
+            columns.append(tuple(one[host] for one in row))
+            masks.append({cause: mask[host] for cause, mask in causes_of(batch).items()})
+        empty = (np.empty(0, np.int64),) * 5
+        track, start, end, kind, name = (np.concatenate(one) for one in zip(empty, *columns, strict=True))
+        order = Ranges.order(track, start, end, np.arange(len(track)))
+        found = masks[0] if masks else ()
+        causes = {cause: np.concatenate([mask[cause] for mask in masks])[order] for cause in found}
+        ranges = Ranges(track[order], start[order], end[order])
+        return _Rows(ranges, kind[order], name[order], list(names), causes)
 
+    @cached_property
+    def _contexts(self) -> _Contexts:
+        return _Contexts(self._rows)
 
-def _culprit(
-    view: RankView, rows: _Rows, calls: Int64 | Index, share: float, place: tuple[str | None, ...]
-) -> Culprit:
-    windows, starts, ends = view.windows, rows.ranges.start_ns[calls], rows.ranges.end_ns[calls]
-    # a call that began before a window counts where it holds the device up: at its end
-    within = np.searchsorted(windows.starts, ends - 1, side="right") - 1
-    steps = np.unique(within.clip(0))
-    apart = np.unique(np.diff(steps))
-    name, operator, module, line = (*place, None, None, None)[:4]
-    number = windows.steps[int(steps[0])] if steps[0] > 0 else None
-    return Culprit(
-        name=name or "",
-        kind=_KINDS[int(rows.kind[calls[0]])],
-        rank=view.rank,
-        operator=operator,
-        module=module,
-        line=line,
-        count=len(calls),
-        total_s=int((ends - starts).sum()) / _NS_PER_S,
-        longest_s=int((ends - starts).max()) / _NS_PER_S,
-        share=share,
-        steps=len(steps),
-        of_steps=len(windows),
-        period=int(apart[0]) if len(steps) > 2 and len(apart) == 1 and apart[0] > 1 else None,
-        since=number if len(steps) > 1 else None,
-    )
+    def culprit(self, causes: Sequence[str]) -> Culprit | None:
+        """What holds the host most in the gaps of those causes of `time.idle_host_by`; None where none does.
 
+        Of gaps that a wait began that is the wait; in others each row of the thread that launches counts with
+        the time that it, and none within it, covers of them.  A place in the program is named as exactly as
+        it still takes a quarter of the time; without line, then without operator, where it takes a tenth.
+        """
+        weights, total = self._weights(causes)
+        held = np.flatnonzero(weights)
+        places = [self._contexts.place(row) for row in held.tolist()]
+        for parts, least in _LEAST.items():
+            coarse = [place[:parts] for place in places]
+            by_place: Counter[tuple[str | None, ...]] = Counter()
+            for place, weight in zip(coarse, weights[held].tolist(), strict=True):
+                by_place[place] += weight
+            for most, weight in by_place.most_common(1):
+                if weight >= least * total:
+                    calls = held[np.array([place == most for place in coarse], np.bool_)]
+                    return self._culprit(calls, weight / total, most)
+        return None
 
-def _host_rows(view: RankView) -> _Rows:
-    names: dict[str, int] = {}
-    columns: list[tuple[Int64, ...]] = []
-    for batch in view.tables.events(_KINDS, ("side", "track", "kind", "name", "start_ns", "dur_ns")):
-        name, words = codes(batch, "name")
-        known = np.array([names.setdefault(word or "", len(names)) for word in words], np.int64)
-        kind, kinds = codes(batch, "kind")
-        side, sides = codes(batch, "side")
-        host = np.array([word == "host" for word in sides], np.bool_)[side]
-        number = np.array([_KINDS.index(word) if word in _KINDS else -1 for word in kinds], np.int64)[kind]
-        starts, ends = spans(batch)
-        track = batch["track"].to_numpy()
-        columns.append(tuple(one[host] for one in (track, starts, ends, number, known[name])))
-    empty = (np.empty(0, np.int64),) * 5
-    track, start, end, kind, name = (np.concatenate(one) for one in zip(empty, *columns, strict=True))
-    order = Ranges.order(track, start, end, np.arange(len(track)))
-    return _Rows(Ranges(track[order], start[order], end[order]), kind[order], name[order], list(names))
+    def _weights(self, causes: Sequence[str]) -> tuple[Int64, int]:
+        """What each row holds of the gaps of the causes, ns, shape (rows,); and how long these are."""
+        rows, late = self._rows, self._view.idle.late
+        threads = self._view.launch_calls.threads[late.call]
+        total, weights = 0, np.zeros(len(rows.kind), np.int64)
+        for cause in causes:
+            of_cause = self._gaps.by[cause]
+            if cause in ("loader", "allocation", "cold_start"):
+                of_cause = intervals.join(of_cause, self._gaps.after_wait[cause])
+            total += of_cause.length
+            chosen = self._chosen(cause)
+            weigh = _by_wait if cause == "sync" else _covered
+            for thread in np.unique(threads).tolist():
+                ended = threads == thread
+                own = intervals.union(late.starts[ended], late.ends[ended])
+                here = chosen & (rows.ranges.track == thread)
+                weights += weigh(rows, intervals.intersect(of_cause, own), here)
+        return weights, total
 
+    def _chosen(self, cause: str) -> Mask:
+        """Which rows may be what a cause is."""
+        rows = self._rows
+        if cause == "cold_start":
+            return _at(rows, first_calls(self._view))
+        found = rows.causes.get("sync" if cause == "capture" else cause, np.zeros(len(rows.kind), np.bool_))
+        return found | _at(rows, blocking_copies(self._view)) if cause in ("sync", "capture") else found
 
-def _of_cause(view: RankView, rows: _Rows, cause: str) -> Mask:
-    """Which rows may be what a cause is, as `time.idle_host_by` tells them apart."""
-    kind = {"sync": "sync", "capture": "sync", "launch": "launch", "python": "python"}.get(cause)
-    if kind is not None:
-        found = np.asarray(rows.kind == _KINDS.index(kind))
-        return found | _at(rows, blocking_copies(view)) if kind == "sync" else found
-    loads = np.array([re.search(LOADER, word) is not None for word in rows.names], np.bool_)[rows.name]
-    op, annotation, other = (rows.kind == _KINDS.index(word) for word in ("op", "annotation", "other"))
-    if cause == "loader":
-        return np.asarray(loads & (op | annotation))
-    if cause == "operators":
-        return np.asarray(op & ~loads)
-    if cause == "allocation":
-        allocates = np.array([ALLOCATES.match(word) is not None for word in rows.names], np.bool_)
-        return np.asarray(allocates[rows.name] & other)
-    return _at(rows, first_calls(view)) if cause == "cold_start" else np.zeros(len(rows.kind), np.bool_)
+    def _culprit(self, calls: Int64 | Index, share: float, place: tuple[str | None, ...]) -> Culprit:
+        windows, rows = self._view.windows, self._rows
+        starts, ends = rows.ranges.start_ns[calls], rows.ranges.end_ns[calls]
+        # a call that began before a window counts where it holds the device up: at its end
+        within = np.searchsorted(windows.starts, ends - 1, side="right") - 1
+        steps = np.unique(within.clip(0))
+        apart = np.unique(np.diff(steps))
+        name, operator, module, line = (*place, None, None, None)[:4]
+        number = windows.steps[int(steps[0])] if steps[0] > 0 else None
+        return Culprit(
+            name=name or "",
+            kind=_KINDS[int(rows.kind[calls[0]])],
+            rank=self._view.rank,
+            operator=operator,
+            module=module,
+            line=line,
+            count=len(calls),
+            total_s=int((ends - starts).sum()) / _NS_PER_S,
+            longest_s=int((ends - starts).max()) / _NS_PER_S,
+            share=share,
+            steps=len(steps),
+            of_steps=len(windows),
+            period=int(apart[0]) if len(steps) > 2 and len(apart) == 1 and apart[0] > 1 else None,
+            since=number if len(steps) > 1 else None,
+        )
 
 
 def _at(rows: _Rows, calls: Iterable[tuple[Int64, Int64, Int64]]) -> Mask:
@@ -224,8 +238,7 @@ def _by_wait(rows: _Rows, gaps: Intervals, chosen: Mask) -> Int64:
     waits = np.flatnonzero(chosen)
     waits = waits[np.argsort(rows.ranges.start_ns[waits], kind="stable")]
     found = np.zeros(len(chosen), np.int64)
-    starts, ends = rows.ranges.start_ns[waits], rows.ranges.end_ns[waits] + _CLOCK_NS
-    wait = intervals.innermost(starts, ends, gaps.starts)
+    wait = wait_at_begin(rows.ranges.start_ns[waits], rows.ranges.end_ns[waits], gaps.starts)
     known = wait >= 0
     np.add.at(found, waits[wait[known]], (gaps.ends - gaps.starts)[known])
     return found
@@ -262,10 +275,10 @@ class _Contexts:
 
     def place(self, row: int) -> tuple[str | None, ...]:
         """Name, operator, module and line of a row."""
-        found = self._of(int(self._parents[row]))
-        return self._rows.named(row), found.operator, found.module, found.line or found.library
+        found = self._context(int(self._parents[row]))
+        return self._rows.text(row), found.operator, found.module, found.line or found.library
 
-    def _of(self, row: int) -> _Context:
+    def _context(self, row: int) -> _Context:
         waiting = []
         while row not in self._made:
             waiting.append(row)
@@ -276,7 +289,7 @@ class _Contexts:
         return found
 
     def _within(self, row: int, around: _Context) -> _Context:
-        name, kind = self._rows.named(row), _KINDS[int(self._rows.kind[row])]
+        name, kind = self._rows.text(row), _KINDS[int(self._rows.kind[row])]
         if kind == "op":
             return around._replace(operator=name)
         if kind != "python":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.errors import CclbenchError, ChangedRunError, InputError
-from cclbench.findings.culprits import Culprit, culprit
+from cclbench.findings.culprits import Culprit, HostCalls
 from cclbench.findings.kept_gains import Gain, KeptGains
 from cclbench.normalize.steps import SOURCES
 from cclbench.record.results import Scope
@@ -35,6 +35,7 @@ class Gains:
     def __init__(self, run: Run, scope: Scope) -> None:
         self._run, self._scope = run, scope
         self._kept = KeptGains(run, scope)
+        self._host_calls: dict[int, HostCalls] = {}
 
     @cached_property
     def _unreplayable(self) -> str | None:
@@ -82,15 +83,21 @@ class Gains:
         return self._kept.culprit([str(rank), *causes], lambda: self._culprit(causes, rank))
 
     def _culprit(self, causes: Sequence[str], rank: int) -> Culprit | None:
-        scope, tables = self._scope, self._run.rank(rank)
-        view = RankView(tables, rank=rank, window=scope.windows[0])
         try:
-            if scope.steps and not {*view.windows.steps} <= {*scope.steps}:
-                steps = (scope.steps[0], scope.steps[-1])
-                view = RankView(tables, rank=rank, window=scope.windows[0], steps=steps)
-            return culprit(view, causes)
+            if rank not in self._host_calls:
+                self._host_calls[rank] = HostCalls(self._view(rank))
+            return self._host_calls[rank].culprit(causes)
         except NotApplicable:
             return None
+
+    def _view(self, rank: int) -> RankView:
+        """The rank in the windows that the figures are about."""
+        scope, tables = self._scope, self._run.rank(rank)
+        view = RankView(tables, rank=rank, window=scope.windows[0])
+        if scope.steps and not {*view.windows.steps} <= {*scope.steps}:
+            steps = (scope.steps[0], scope.steps[-1])
+            view = RankView(tables, rank=rank, window=scope.windows[0], steps=steps)
+        return view
 
     def keep(self) -> None:
         """Keep beside the run what was replayed."""

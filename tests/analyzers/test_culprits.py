@@ -9,7 +9,7 @@ import pytest
 from hand_made import a_rank, compute, event, window
 
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.findings.culprits import Culprit, culprit
+from cclbench.findings.culprits import Culprit, HostCalls
 
 US = 1_000
 THREAD, OTHER = 1, 2
@@ -38,7 +38,7 @@ def steps(*rows: dict[str, Any], count: int = 4) -> RankView:
 
 
 def found(rank: RankView, *causes: str) -> Culprit:
-    calls = culprit(rank, causes)
+    calls = HostCalls(rank).culprit(causes)
     assert calls is not None
     return calls
 
@@ -113,8 +113,8 @@ def test_where_no_place_takes_much_those_of_a_name_are_one() -> None:
 
 def test_rows_of_a_thread_that_launches_nothing_hold_nothing() -> None:
     rank = steps(host("python", 100, 180, "queue.py(1): get", OTHER), count=1)
-    assert culprit(rank, ["python"]) is None
-    assert culprit(rank, ["unrecorded"]) is None
+    assert HostCalls(rank).culprit(["python"]) is None
+    assert HostCalls(rank).culprit(["unrecorded"]) is None
 
 
 def test_names_are_quoted_in_sql() -> None:

@@ -72,7 +72,8 @@ def host_gaps(rank: RankView) -> HostGaps:
             of_stream = np.isin(call[here], first.calls)
             for cause, chosen in (("capture", of_stream), ("unrecorded", ~of_stream)):
                 found[cause].add(intervals.union(gaps.ends[chosen], ends[here][chosen]))
-            wait = _wait_at_begin(rows[thread].waits, gaps.starts)
+            waits = rows[thread].waits
+            wait = wait_at_begin(waits.starts, waits.ends, gaps.starts)
             before = gaps.ends <= first.event_ns
             before |= np.append(rows[thread].waits.starts, _NEVER)[wait] <= first.launch_ns
             drained = (wait >= 0) & ~before
@@ -112,12 +113,12 @@ class _ThreadRows(NamedTuple):
     by: dict[str, Intervals]
 
 
-def _wait_at_begin(waits: Intervals, at: Int64) -> Int64:
-    """Index of the wait during which each gap begins, −1 for none; shape of `at`.
+def wait_at_begin(starts: Int64, ends: Int64, at: Int64) -> Int64:
+    """Index of the wait, of waits in order of start, in which each gap begins, −1 for none; shape of `at`.
 
     A wait returns after the device has run dry, as far as clocks agree.
     """
-    index = intervals.innermost(waits.starts, waits.ends + _CLOCK_NS, at)
+    index = intervals.innermost(starts, ends + _CLOCK_NS, at)
     return np.asarray(index, np.int64)
 
 
@@ -178,7 +179,7 @@ def _rows_by_thread(rank: RankView, threads: Int64) -> dict[int, _ThreadRows]:
     kinds = ("op", "launch", "sync", "other", "annotation", "python")
     for batch in rank.tables.events(kinds, ("side", "track", "kind", "name", "start_ns", "dur_ns")):
         starts, ends = spans(batch)
-        _add(parts, batch["track"].to_numpy(), starts, ends, _causes_of(batch))
+        _add(parts, batch["track"].to_numpy(), starts, ends, causes_of(batch))
     for thread, starts, ends in blocking_copies(rank):
         _add(parts, thread, starts, ends, {"waits": np.ones(len(starts), np.bool_)})
     for thread, starts, ends in first_calls(rank):
@@ -199,7 +200,7 @@ def _add(
                 parts[thread][name].add(intervals.union(starts[rows], ends[rows]))
 
 
-def _causes_of(batch: pa.RecordBatch) -> dict[str, Mask]:
+def causes_of(batch: pa.RecordBatch) -> dict[str, Mask]:
     """Which rows are of what, masks of shape (rows,)."""
     name, names = codes(batch, "name")
     kind, side = (
