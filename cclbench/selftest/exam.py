@@ -14,7 +14,7 @@ import msgspec
 from cclbench.errors import UsageError, near
 from cclbench.selftest import causes as _causes
 from cclbench.selftest.job import LAWS, Job
-from cclbench.selftest.jobs import build, drawn, transfers_hidden
+from cclbench.selftest.jobs import build, draw_job, hide_transfers
 from cclbench.selftest.planting import CAUSES, Cause, Planted, Subject
 from cclbench.selftest.traces import write_traces
 from cclbench.selftest.truth import Truth, simulate
@@ -173,14 +173,14 @@ def _made(item: Item) -> _Made:
 
     random = np.random.default_rng([item.seed, 3])
     if item.kind == "equal":
-        return _unplanted(_equal(random, item.seed))
+        return _make_unplanted(_equal(random, item.seed))
     if item.cause is None:
-        return _unplanted(transfers_hidden(drawn(random, item.seed)))
+        return _make_unplanted(hide_transfers(draw_job(random, item.seed)))
     cause = CAUSES[item.cause]
-    job = drawn(random, item.seed, cause.layouts)
+    job = draw_job(random, item.seed, cause.layouts)
     if cause.steps is not None:
         job = replace(job, steps=cause.steps)
-    job = transfers_hidden(job)
+    job = hide_transfers(job)
     program = build(job)
     healthy_ns = simulate(program).step_s * 1e9
     target = float(random.uniform(_LEAST, _MOST))
@@ -219,7 +219,7 @@ def _miss(gain: float, target: float) -> float:
     return abs(gain - target) + (1.0 if gain < _LEAST / 2 else 0.0)
 
 
-def _unplanted(job: Job) -> _Made:
+def _make_unplanted(job: Job) -> _Made:
     program = build(job)
     return _Made(job, simulate(program), Planted(program, None), None)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from cclbench.selftest.job import DEVICES, LAWS, LAYOUTS, Job, process_groups
-from cclbench.selftest.program import Call, Collective, Instruction, Kernel, Program, Step, edited
+from cclbench.selftest.program import Call, Collective, Instruction, Kernel, Program, Step, edit_steps
 from cclbench.selftest.schedules import RankSchedule
 from cclbench.selftest.truth import simulate
 
@@ -22,7 +22,7 @@ _FASTEST_LINKS: Final = 4.0e11
 """Bytes/s of bus bandwidth, as a node's switches reach."""
 
 
-def drawn(random: Random, seed: int, layouts: Sequence[str] = LAYOUTS) -> Job:
+def draw_job(random: Random, seed: int, layouts: Sequence[str] = LAYOUTS) -> Job:
     """A healthy job."""
     layout = layouts[int(random.integers(len(layouts)))]
     inner = 1 if layout in ("ddp", "fsdp") else int(random.choice([2, 4] if layout == "pp" else [2]))
@@ -50,11 +50,11 @@ def drawn(random: Random, seed: int, layouts: Sequence[str] = LAYOUTS) -> Job:
     )
 
 
-def transfers_hidden(job: Job) -> Job:
+def hide_transfers(job: Job) -> Job:
     """The job with links so fast, and layers so wide, that a step gains less than 0.6 % without transfers."""
     for _ in range(_WIDENINGS):
         program = build(replace(job, steps=3))
-        without = transfers_scaled(program, 0.0, lambda _, __: True)
+        without = scale_transfers(program, 0.0, lambda _, __: True)
         if simulate(without).step_s > 0.994 * simulate(program).step_s:
             break
         job = replace(
@@ -106,7 +106,7 @@ def build(job: Job) -> Program:
     )
 
 
-def transfers_scaled(program: Program, factor: float, only: Callable[[int, Collective], bool]) -> Program:
+def scale_transfers(program: Program, factor: float, only: Callable[[int, Collective], bool]) -> Program:
     """The program with transfers that take `factor` of their time."""
 
     def scale(rank: int, _: int, instruction: Instruction) -> tuple[Instruction, ...]:
@@ -120,7 +120,7 @@ def transfers_scaled(program: Program, factor: float, only: Callable[[int, Colle
         )
         return (replace(instruction, works=works),)
 
-    return replace(program, steps=edited(program.steps, scale))
+    return replace(program, steps=edit_steps(program.steps, scale))
 
 
 def _jittered(step: Step, factor: float, random: Random, sequence: int) -> Step:

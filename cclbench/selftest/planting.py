@@ -15,7 +15,7 @@ from cclbench.selftest.program import (
     Instruction,
     Kernel,
     Program,
-    edited,
+    edit_steps,
 )
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Subject:
 
     def edit(self, change: Edit) -> Planted:
         """The program with each instruction replaced."""
-        return Planted(replace(self.program, steps=edited(self.program.steps, change)), self.program)
+        return Planted(replace(self.program, steps=edit_steps(self.program.steps, change)), self.program)
 
     def scale_kernels(self, factor: Callable[[int, int, Call], float], **changes: object) -> Planted:
         """Kernels that take `factor` (rank, step, call) of their time."""
@@ -55,7 +55,7 @@ class Subject:
         def change(rank: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
             if not isinstance(instruction, Call) or (by := factor(rank, step, instruction)) == 1.0:
                 return (instruction,)
-            return (replace(stretched(instruction, by), **changes),)  # type: ignore[arg-type]
+            return (replace(stretch(instruction, by), **changes),)  # type: ignore[arg-type]
 
         return self.edit(change)
 
@@ -124,7 +124,7 @@ def cause(
     return register
 
 
-def stretched(call: Call, factor: float) -> Call:
+def stretch(call: Call, factor: float) -> Call:
     """The call with kernels that take `factor` of their time."""
     works = tuple(
         replace(work, ns=max(1_000, round(work.ns * factor))) if isinstance(work, Kernel) else work
@@ -133,13 +133,11 @@ def stretched(call: Call, factor: float) -> Call:
     return replace(call, works=works)
 
 
-def longer(call: Call, factor: float) -> Call:
+def lengthen(call: Call, factor: float) -> Call:
     """The call with `factor` as many rows: longer kernels, larger grids, other shapes."""
     works = tuple(
-        replace(work, ns=max(1_000, round(work.ns * factor)), grid=max(1, round(work.grid * factor)))
-        if isinstance(work, Kernel)
-        else work
-        for work in call.works
+        replace(work, grid=max(1, round(work.grid * factor))) if isinstance(work, Kernel) else work
+        for work in stretch(call, factor).works
     )
     if not call.dims:
         return replace(call, works=works)
@@ -148,11 +146,11 @@ def longer(call: Call, factor: float) -> Call:
     return replace(call, works=works, dims=dims)
 
 
-def collectives(call: Call) -> bool:
+def is_collective(call: Call) -> bool:
     """Whether the call launches a collective."""
     return any(isinstance(work, Collective) for work in call.works)
 
 
-def of_a_layer(call: Call) -> bool:
+def is_of_layer(call: Call) -> bool:
     """Whether the call is compute of a layer."""
-    return call.layer >= 0 and not collectives(call)
+    return call.layer >= 0 and not is_collective(call)

@@ -156,7 +156,7 @@ Edit = Callable[[int, int, Instruction], Sequence[Instruction]]
 """Rank, step, instruction: what stands in its place."""
 
 
-def edited(steps: Sequence[Sequence[Step]], edit: Edit) -> tuple[tuple[Step, ...], ...]:
+def edit_steps(steps: Sequence[Sequence[Step]], edit: Edit) -> tuple[tuple[Step, ...], ...]:
     """The steps with each instruction replaced."""
     return tuple(
         tuple(

@@ -140,7 +140,7 @@ class _Rank:
         item.start_ns = now
         work = item.work
         if isinstance(work, Collective):
-            self.resident(1)
+            self._change_resident(1)
             self.simulation.arrive(item)
         elif isinstance(work, Copy):
             self.simulation.at(now + work.ns, lambda: self.finish(item))
@@ -165,7 +165,7 @@ class _Rank:
 
         self.simulation.at(self.simulation.now + max(1, round(item.remaining_ns / self.rate())), end)
 
-    def resident(self, change: int) -> None:
+    def _change_resident(self, change: int) -> None:
         """Communication starts or ends on the device: kernels go on at another rate."""
         now, rate = self.simulation.now, self.rate()
         for item in self.running:
@@ -183,7 +183,7 @@ class _Rank:
         stream = item.work.stream
         self.queues[stream].popleft()
         if isinstance(item.work, Collective):
-            self.resident(-1)
+            self._change_resident(-1)
         self.free_ns[stream] = now + STREAM_GAP_NS
         self.simulation.at(now + STREAM_GAP_NS, lambda: self.advance(stream))
         for wake in item.waiters:

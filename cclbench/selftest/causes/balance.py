@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from cclbench.selftest.jobs import build
-from cclbench.selftest.planting import Planted, Subject, cause, longer, of_a_layer
+from cclbench.selftest.planting import Planted, Subject, cause, is_of_layer, lengthen
 from cclbench.selftest.program import Call, Instruction
 
 
@@ -19,7 +19,7 @@ def _experts(subject: Subject, share: Callable[[int, int, int], float]) -> Plant
             if not isinstance(instruction, Call) or instruction.family != "expert":
                 return (instruction,)
             everyone = [share(other, step, instruction.layer) for other in ranks]
-            return (longer(instruction, sum(everyone) / len(everyone) if mean else everyone[rank]),)
+            return (lengthen(instruction, sum(everyone) / len(everyone) if mean else everyone[rank]),)
 
         return subject.edit(change)
 
@@ -56,7 +56,7 @@ def uneven_stages(subject: Subject) -> Planted:
         lambda rank, _, it: (
             (it, it)
             if isinstance(it, Call)
-            and of_a_layer(it)
+            and is_of_layer(it)
             and rank % subject.job.inner == stage
             and it.family in ("gemm", "norm")
             else (it,)

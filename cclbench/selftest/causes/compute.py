@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cclbench.selftest.jobs import transfers_scaled
-from cclbench.selftest.planting import Planted, Subject, cause, longer, of_a_layer
+from cclbench.selftest.jobs import scale_transfers
+from cclbench.selftest.planting import Planted, Subject, cause, is_of_layer, lengthen
 from cclbench.selftest.program import RECORDED_AGAIN, Call, Instruction, Kernel
 
 
@@ -147,7 +147,7 @@ def recomputed_layers(subject: Subject) -> Planted:
             new: list[Instruction] = []
             begun: set[int] = set()
             for it in step:
-                if isinstance(it, Call) and of_a_layer(it):
+                if isinstance(it, Call) and is_of_layer(it):
                     if it.phase == "forward":
                         forward.setdefault(it.layer, []).append(it)
                     elif it.layer not in begun:
@@ -172,7 +172,7 @@ def recomputed_layers(subject: Subject) -> Planted:
 def contention(subject: Subject) -> Planted:
     """Communication takes cores and bandwidth from kernels beside it."""
     # Transfers have to be beside much of the compute, and yet be hidden.
-    busy = transfers_scaled(subject.program, 2.0, lambda _, __: True)
+    busy = scale_transfers(subject.program, 2.0, lambda _, __: True)
     return Planted(replace(busy, contention=1 + 2 * subject.strength), busy)
 
 
@@ -184,9 +184,9 @@ def varied_sequences(subject: Subject) -> Planted:
 
     def planted(rank_factor: bool) -> Planted:
         def change(rank: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
-            if not isinstance(instruction, Call) or not of_a_layer(instruction):
+            if not isinstance(instruction, Call) or not is_of_layer(instruction):
                 return (instruction,)
-            return (longer(instruction, float(factors[rank, step] if rank_factor else means[step])),)
+            return (lengthen(instruction, float(factors[rank, step] if rank_factor else means[step])),)
 
         return subject.edit(change)
 
@@ -199,8 +199,8 @@ def longer_sequences_of_one_rank(subject: Subject) -> Planted:
     victim = subject.victim
     planted = subject.edit(
         lambda rank, _, it: (
-            (longer(it, 1 + subject.strength),)
-            if isinstance(it, Call) and of_a_layer(it) and rank == victim
+            (lengthen(it, 1 + subject.strength),)
+            if isinstance(it, Call) and is_of_layer(it) and rank == victim
             else (it,)
         )
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cclbench.selftest.planting import Planted, Subject, cause, collectives, of_a_layer
+from cclbench.selftest.planting import Planted, Subject, cause, is_collective, is_of_layer
 from cclbench.selftest.program import (
     COMPUTE,
     Batch,
@@ -40,7 +40,7 @@ def synchronized_layers(subject: Subject) -> Planted:
 
     def after(_: int, step: int, call: Call) -> Sequence[Instruction]:
         count[0] += 1
-        if not of_a_layer(call) or chosen[step][count[0] % 10_000] > subject.strength:
+        if not is_of_layer(call) or chosen[step][count[0] % 10_000] > subject.strength:
             return ()
         return (
             Synchronize(phase=call.phase),
@@ -88,7 +88,7 @@ def unfused_kernels(subject: Subject) -> Planted:
     pieces = 1 + round(60 * subject.strength)
 
     def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
-        if not isinstance(instruction, Call) or not of_a_layer(instruction):
+        if not isinstance(instruction, Call) or not is_of_layer(instruction):
             return (instruction,)
         works = tuple(replace(work, ns=max(1_000, work.ns // pieces)) for work in instruction.works)
         return (replace(instruction, works=works),) * pieces
@@ -183,7 +183,7 @@ def garbage_collection(subject: Subject) -> Planted:
     random = subject.random
 
     def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
-        if not of_a_layer(call) or random.random() > 0.04:
+        if not is_of_layer(call) or random.random() > 0.04:
             return ()
         return (
             Pause(round(subject.step_ns * subject.strength * random.lognormal(0, 0.3)), phase=call.phase),
@@ -198,7 +198,7 @@ def first_calls(subject: Subject) -> Planted:
     seen: set[tuple[int, str]] = set()
 
     def change(rank: int, _: int, instruction: Instruction) -> Sequence[Instruction]:
-        if not isinstance(instruction, Call) or collectives(instruction):
+        if not isinstance(instruction, Call) or is_collective(instruction):
             return (instruction,)
         names = {(rank, work.name) for work in instruction.works if isinstance(work, Kernel)} - seen
         seen.update(names)

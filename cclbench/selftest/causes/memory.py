@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cclbench.selftest.planting import Planted, Subject, cause, of_a_layer
+from cclbench.selftest.planting import Planted, Subject, cause, is_of_layer
 from cclbench.selftest.program import COMPUTE, Call, Copy, Instruction, Runtime
 
 
@@ -55,7 +55,7 @@ def allocations_in_steps(subject: Subject) -> Planted:
     """Sizes that grow: cudaMalloc again and again."""
 
     def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
-        if not of_a_layer(call) or call.family == "norm":
+        if not is_of_layer(call) or call.family == "norm":
             return ()
         return (Runtime("cudaMalloc", round(subject.step_ns * 0.2 * subject.strength), phase=call.phase),)
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cclbench.selftest.jobs import transfers_scaled
-from cclbench.selftest.planting import Planted, Subject, cause, collectives
+from cclbench.selftest.jobs import scale_transfers
+from cclbench.selftest.planting import Planted, Subject, cause, is_collective
 from cclbench.selftest.program import (
     COMPUTE,
     Call,
@@ -15,7 +15,7 @@ from cclbench.selftest.program import (
     Instruction,
     Program,
     StreamWait,
-    edited,
+    edit_steps,
 )
 
 
@@ -25,24 +25,24 @@ def slow_link_of_one_group(subject: Subject) -> Planted:
     groups = [group for group in subject.program.groups if group[0].startswith("outer")]
     name = groups[int(subject.random.integers(len(groups)))][0]
     factor = 2 + 200 * subject.strength
-    sick = transfers_scaled(subject.program, factor, lambda _, work: work.group == name)
+    sick = scale_transfers(subject.program, factor, lambda _, work: work.group == name)
     return Planted(sick, subject.program)
 
 
 @cause("slow_network", "exposed_communication", layouts=("ddp", "fsdp"))
 def slow_network(subject: Subject) -> Planted:
     """All links are slow."""
-    sick = transfers_scaled(subject.program, 1 + 200 * subject.strength, lambda _, __: True)
+    sick = scale_transfers(subject.program, 1 + 200 * subject.strength, lambda _, __: True)
     return Planted(sick, subject.program)
 
 
 @cause("exposed_communication", layouts=("ddp", "fsdp"))
 def no_overlap(subject: Subject) -> Planted:
     """Compute waits for each collective as soon as it is launched."""
-    slower = transfers_scaled(subject.program, min(4.0, 1 + 6 * subject.strength), lambda _, __: True)
+    slower = scale_transfers(subject.program, min(4.0, 1 + 6 * subject.strength), lambda _, __: True)
 
     def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
-        if not collectives(call):
+        if not is_collective(call):
             return ()
         return (StreamWait(COMPUTE, call.works[0].stream, phase=call.phase),)
 
@@ -56,7 +56,7 @@ def collective_per_parameter(subject: Subject) -> Planted:
     subject = replace(subject, program=_latency(subject.program))
 
     def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
-        if not isinstance(instruction, Call) or not collectives(instruction):
+        if not isinstance(instruction, Call) or not is_collective(instruction):
             return (instruction,)
         (work,) = instruction.works
         assert isinstance(work, Collective)  # noqa: S101
@@ -73,7 +73,7 @@ def _latency(program: Program) -> Program:
     """The program with the latency of links between nodes, which is longer than the host takes for a call."""
 
     def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
-        if not isinstance(instruction, Call) or not collectives(instruction):
+        if not isinstance(instruction, Call) or not is_collective(instruction):
             return (instruction,)
         works = tuple(
             replace(work, ns=work.ns + 60_000 - work.latency_ns, latency_ns=60_000)
@@ -82,4 +82,4 @@ def _latency(program: Program) -> Program:
         )
         return (replace(instruction, works=works),)
 
-    return replace(program, steps=edited(program.steps, change))
+    return replace(program, steps=edit_steps(program.steps, change))
