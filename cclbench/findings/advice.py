@@ -119,8 +119,11 @@ PRESUPPOSED: Final[Mapping[str, Fact]] = MappingProxyType(
 
 def fitting(actions: Iterable[str], case: Case) -> list[str]:
     """The actions of which the run refutes nothing that they presuppose."""
-    refuted = [pattern for pattern, fact in PRESUPPOSED.items() if fact(case) is False]
-    return [text for text in actions if not any(re.search(pattern, text) for pattern in refuted)]
+
+    def is_refuted(text: str) -> bool:
+        return any(re.search(pattern, text) and fact(case) is False for pattern, fact in PRESUPPOSED.items())
+
+    return [text for text in actions if not is_refuted(text)]
 
 
 def _times(case: Case, category: str) -> dict[str, float]:
