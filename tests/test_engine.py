@@ -12,12 +12,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, wait
 from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
 
-from cclbench.engine import SERIAL, Engine, engine_for, engine_of, processes
+from cclbench.engine import SERIAL, Engine, engine_for, engine_of, pool, processes
 from cclbench.engine.processes import Processes
 from cclbench.errors import CclbenchError, InputError, UsageError
 from cclbench.source import find
@@ -60,6 +61,20 @@ def test_results_are_taken_one_by_one_while_others_are_made(engine: Engine) -> N
     assert [done for _, done, _, _ in counts] == list(range(1, 101))
     # Never all at once: each worker is a bounded number of tasks ahead of what is taken.
     assert all(done - taken <= 2 * 8 for _, done, _, taken in counts)
+
+
+def test_what_ends_between_a_look_and_the_next_is_counted(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def one_of(futures: set[Future[object]], **_: object) -> tuple[set[Future[object]], set[Future[object]]]:
+        wait(futures)  # all have ended, one is reported
+        first = next(iter(futures))
+        return {first}, futures - {first}
+
+    monkeypatch.setattr(pool, "wait", one_of)
+    counts: list[int] = []
+    engine.map(math.factorial, range(20), progress=lambda _, done, __: counts.append(done))
+    assert counts == list(range(1, 21))
 
 
 def test_many_tasks_which_an_engine_may_bundle(engine: Engine) -> None:

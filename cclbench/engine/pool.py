@@ -103,7 +103,8 @@ class PoolEngine(Engine):
                 for _ in future.result():
                     count += 1
                     finished(count)
-            while waiting and waiting[0].done():
+            # One that has ended since `wait` is not counted yet: its turn comes with the next round.
+            while waiting and waiting[0] not in running:
                 for result in waiting.popleft().result():
                     take(result)
 
