@@ -81,8 +81,15 @@ def within_device(case: Case) -> bool | None:
     return any(one.startswith("d2d") for one in labels) if labels else None
 
 
+def accelerated(case: Case) -> bool | None:
+    """Whether ranks have a device that is not their CPU."""
+    return False if case.on_host else None
+
+
 def nvidia(case: Case) -> bool | None:
     """Whether the device is NVIDIA's."""
+    if case.on_host:
+        return False
     vendors = {rank.facts.vendor for rank in case.record.ranks} - {None}
     device = case.machine.accelerator.value
     known = vendors | ({device.vendor} if device is not None else set())
@@ -110,6 +117,7 @@ PRESUPPOSED: Final[Mapping[str, Fact]] = MappingProxyType(
         r"\bpin(?:_memory)?\b|\bpinned\b": pageable,
         r"within the device": within_device,
         r"between it and the host": with_host,
+        r"CUDA|torch\.cuda|cudnn|reduce-overhead": accelerated,
         r"NCCL_|NVLink|CUDA_|torch\.backends\.cuda": nvidia,
         r"DDP|FSDP|optimizer|loss": training,
     }

@@ -37,6 +37,12 @@ class Case:
         """Seconds of a step on the rank whose steps are longest; 0 without any."""
         return max(self.windows.values(), default=0.0)
 
+    @property
+    def on_host(self) -> bool:
+        """Whether the CPU is the device of all ranks."""
+        ranks = self.record.ranks
+        return bool(ranks) and all(rank.facts.works_on == "host" for rank in ranks)
+
     def ranks(self, metric: str, **keys: str) -> dict[int, float]:
         """Each rank's number of a metric, or of the part that the keys name."""
         return self.results.ranks(metric, **keys)

@@ -124,7 +124,7 @@ def _completed(one: Finding, found: Found, case: Case) -> Found:
         METRICS.get(row.metric).rests_on_groups for row in found.evidence if row.metric in METRICS
     )
     because = "; ".join(filter(None, (found.because, case.record.inferred if on_groups else None)))
-    advice = fitting(one.advice(case.framework()), case)[:_MOST_ACTIONS]
+    advice = fitting(one.advice(case.framework(), on_host=case.on_host), case)[:_MOST_ACTIONS]
     return msgspec.structs.replace(found, because=because, try_=advice, docs=f"{DOCS}#{one.name}")
 
 

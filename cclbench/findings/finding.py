@@ -80,11 +80,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     gain: str
     """What the replay changes for its gain, or why there is none."""
     actions: Mapping[str, Sequence[str]]
-    """What to try, by framework; `any` is for all."""
+    """What to try, by framework; `any` is for all, and `cpu` stands for these where the CPU is the device."""
     looks: Looks
 
-    def advice(self, framework: str | None) -> list[str]:
-        """What to try with that framework first, then with any."""
+    def advice(self, framework: str | None, *, on_host: bool = False) -> list[str]:
+        """What to try with that framework first, then with any; `on_host`: the CPU is the device."""
+        if on_host and "cpu" in self.actions:
+            return [*self.actions["cpu"]]
         return [*self.actions.get(framework or "", ()), *self.actions.get("any", ())]
 
 

@@ -9,11 +9,12 @@ import numpy as np
 
 from cclbench import intervals
 from cclbench.intervals import Int64, Mask
+from cclbench.normalize.cpu_host import RESUMED_NS, Calls, cpu_causes, divide
+from cclbench.normalize.phases import LOADER
 from cclbench.replay import nodes as n
 from cclbench.replay.host import Pauses, Points, Wait, add_boundaries, add_turns, pauses, tracks, within
 from cclbench.replay.nodes import Edges, Nodes, Part
 from cclbench.replay.tables import GraphInput
-from cclbench.replay.waits import RESUMED_NS
 
 
 def cpu(rank: GraphInput) -> Part:
@@ -21,14 +22,12 @@ def cpu(rank: GraphInput) -> Part:
 
     A transfer begins when its thread is free and its call was made; a thread that pauses until promptly
     after a transfer's end, or that of the library's thread, waits for it.  What a thread does besides
-    keeps its measured time.
+    keeps its measured time: `busy` is that of its operators, `held` the other time by cause.
     """
     inferred: Counter[str] = Counter()
     points, edges = Points(), Edges()
     threads = tracks(rank.work)
-    calls = np.flatnonzero(
-        np.array([w.startswith("c10d::") for w in (*rank.host.names, "")], np.bool_)[rank.host.name]
-    )
+    calls = np.flatnonzero(_calls_library(rank))
     workers = np.setdiff1d(threads, _callers(rank, calls))
     idle = pauses(rank)
     of_worker = np.isin(idle.thread, workers)
@@ -45,12 +44,53 @@ def cpu(rank: GraphInput) -> Part:
     handed = add_turns(waiting, explained, points, inferred)
     add_boundaries(rank, points)
     whole, place = _lanes(rank, points, begin)
+    whole.held[:] = _held(rank, np.unique(points.arrays()[0]), workers, whole)
     known = asked >= 0
     _by_call(whole, place[asked[known]], place[begin[known]], edges)
     edges.add(np.concatenate([place[begin] + 1, place[rests]])[source], place[back], lag)
     for pause, go_on, after in handed:
         edges.add(place[pause], place[go_on], after)
     return Part(whole, rank.work.categories, rank.work.names, edges, inferred)
+
+
+def _calls_library(rank: GraphInput) -> Mask:
+    """Which rows of the host are calls of the communication library."""
+    return rank.host.matching("^c10d::")
+
+
+def _held(rank: GraphInput, threads: Int64, workers: Int64, nodes: Nodes) -> Int64:
+    """What threads but the library's do in their nodes' gaps while they compute nothing, ns, shape
+    (nodes, len(HOST_CAUSES)); the threads are those of the lanes."""
+    host, thread_of = rank.host, tracks(rank.host)
+    calls, loads = _calls_library(rank), host.matching(LOADER)
+    rows = {
+        "loader": loads & ~rank.computing,
+        "sync": calls,
+        "operators": ~rank.annotation & ~rank.computing & ~calls & ~loads,
+    }
+    second = rank.windows[1][1] if len(rank.windows) > 1 else None
+    rest = "python" if rank.has_python else "unrecorded"
+    found = np.zeros((len(nodes), len(n.HOST_CAUSES)), np.int64)
+    for lane, thread in enumerate(threads.tolist()):
+        here = np.flatnonzero((nodes.lane == lane) & (nodes.gap > 0))
+        if thread in workers or not len(here):
+            continue
+        since, until = (nodes.start - nodes.gap)[here], nodes.start[here]
+        own = thread_of == thread
+        called = (rank.computing | calls) & own
+        computing = intervals.union(host.start[rank.computing & own], host.end[rank.computing & own])
+        ranges = {
+            cause: intervals.union(host.start[chosen & own], host.end[chosen & own])
+            for cause, chosen in rows.items()
+        }
+        causes = cpu_causes(Calls(host.start[called], host.end[called], host.name[called]), ranges, second)
+        quiet = intervals.subtract(
+            intervals.union(since.min(keepdims=True), until.max(keepdims=True)), computing
+        )
+        for cause, part in divide(quiet, causes):
+            column = n.HOST_CAUSES.index(rest if cause == "unrecorded" else cause)
+            found[here, column] += intervals.within(part, since, until)
+    return found
 
 
 def _callers(rank: GraphInput, calls: Int64) -> Int64:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from cclbench.normalize.cpu_host import RESUMED_NS
 from cclbench.replay.device import Device
 from cclbench.replay.host import Found, Points, Wait, pauses, tracks
 from cclbench.replay.tables import GraphInput
-from cclbench.replay.waits import RESUMED_NS
 
 
 def silent_waits(rank: GraphInput, device: Device, points: Points, inferred: Counter[str]) -> Found:

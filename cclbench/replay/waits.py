@@ -13,11 +13,10 @@ from typing import Final
 import numpy as np
 
 from cclbench.intervals import Int64, Mask, begins
+from cclbench.normalize.cpu_host import RESUMED_NS
 
 PROMPT_NS: Final = 30_000
 """A stream that waits for another's event starts within this much after it."""
-RESUMED_NS: Final = 1_000_000
-"""A thread that waits for another goes on within this much after it."""
 _NEVER_NS: Final = 1 << 59
 """What ends so much later has no end in the trace."""
 IDLE_NS: Final = 50_000

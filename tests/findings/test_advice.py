@@ -43,6 +43,9 @@ REFUTED: list[tuple[str, str | None, list[Row], str]] = [
     ("DDP for a serving engine", A100, [row("time.phase", 0.5, category="decode")], "DDP(bucket_cap_mb=...)"),
 ]
 
+GRAPHS = "capture the step as a CUDA graph: torch.cuda.graph"
+ON_HOST = {"works_on": "host", "device_name": None, "vendor": None, "producer": "PyTorch Profiler"}
+
 
 def facts(name: str | None) -> dict[str, Any]:
     vendor = None if name is None else "amd" if "AMD" in name else "nvidia"
@@ -63,7 +66,23 @@ def test_each_condition_has_an_action_and_a_run_that_refutes_it() -> None:
     texts = [text for name in FINDINGS for text in chain(*FINDINGS.get(name).actions.values())]
     for pattern in PRESUPPOSED:
         assert any(re.search(pattern, text) for text in texts), pattern
-        assert any(re.search(pattern, one[3]) for one in REFUTED), pattern
+        assert any(re.search(pattern, one) for one in (*(one[3] for one in REFUTED), GRAPHS)), pattern
+    assert fitting([GRAPHS], case(ranks=[a_rank(facts=ON_HOST)])) == []
+    assert fitting([GRAPHS], case(ranks=[a_rank(facts=facts(None))])) == [GRAPHS]
+
+
+def test_where_the_cpu_is_the_device_no_advice_is_for_another() -> None:
+    ranks = [a_rank(one, facts=ON_HOST) for one in range(2)]
+    rows = [row for row in EVERYTHING if row["metric"] != "time.exposed_copy"]
+    rows += by_rank("time.idle_host_by", 0.2, 0.2, category="cold_start")
+    rows += by_rank("time.idle_host_by", 0.2, 0.2, category="sync")
+    told = {one.name: one for one in listed(*rows, ranks=ranks)}
+    assert {"data_loading", "host_bound", "cold_start"} <= set(told)
+    assert "synchronization" not in told  # the thread waits for transfers, never for a device
+    for one in told.values():
+        assert [text for text in one.try_ if re.search(r"(?i)cuda|nccl|gpu", text)] == []
+        said = (one.claim, one.because, *one.try_) if one.host_causes else ()
+        assert [text for text in said if re.search(r"(?i)\bdevice\b|kernel|launch", text)] == []
 
 
 EVERYTHING = [

@@ -21,7 +21,7 @@ def test_a_finding_explains_itself(name: str) -> None:
         assert len(text) > 10
     assert one.actions
     for framework, listed in one.actions.items():
-        assert framework in ("any", "pytorch", "jax")
+        assert framework in ("any", "pytorch", "jax", "cpu")
         assert all(len(action) > 15 for action in listed)
 
 

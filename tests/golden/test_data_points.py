@@ -49,8 +49,10 @@ def data_point(request: pytest.FixtureRequest, repository: Path, measure: Measur
 
 
 def role(row: dict[str, Any]) -> str | None:
-    """Whether a row is a transfer, a call for one, or an operator that works."""
+    """Whether a row is a transfer, a call for one, an operator that works, or a data loader's range."""
     name: str = row["name"]
+    if name.startswith("enumerate(DataLoader)#"):
+        return "loader"
     if name.startswith("gloo:"):
         return "transfer"
     if row["cat"] != "cpu_op" or "::" not in name or name.startswith(WRAPPERS):
@@ -83,7 +85,9 @@ def sweep(rows: list[dict[str, Any]]) -> dict[int, Counter[str]]:
             (False, True): "time.exposed_comm",
             (False, False): "time.idle",
         }[computes, transfers]
+        loads = part == "time.idle" and any(t["loader"] for t in running.values())
         for step in +steps:
+            found[step]["loader"] += (until - at) * loads
             found[step][part] += until - at
             found[step]["time.step"] += until - at
     return found
@@ -105,6 +109,7 @@ def test_times_are_those_of_a_sweep_over_the_rows(
     assert run.card is not None
     for rank, file in files(run, repository).items():
         by_hand = sweep(complete_rows(file))
+        loader = sum(parts.pop("loader") for parts in by_hand.values())
         assert sorted(by_hand) == list(range(FIRST.get(name, 3), run.card.workload.steps))
         for step, parts in by_hand.items():
             measured = {
@@ -113,12 +118,20 @@ def test_times_are_those_of_a_sweep_over_the_rows(
                 if (row["rank"], row["step"]) == (rank, step) and row["metric"].startswith("time.")
             }
             assert measured.pop("time.phase") == parts["time.step"] - parts["time.idle"], (rank, step)
+            assert measured.pop("time.idle_host_by") == parts["time.idle"], (rank, step)
             split = [measured.pop(f"time.exposed_{part}") for part in ("wait", "transfer", "unmatched")]
             # concurrent collectives share an instant in equal parts, which need not be whole nanoseconds
             assert abs(sum(split) - measured["time.exposed_comm"]) <= 1, (rank, step)
             assert measured == {"time.exposed_copy": 0, "time.overlapped": 0, **parts}, (rank, step)
         busy = sum(parts["time.step"] - parts["time.idle"] for parts in by_hand.values())
         of_rank = [row for row in run.rows if row["metric"] == "time.phase" and row["rank"] == rank]
+        held = {
+            row["category"]: row["value"] * len(by_hand) * 1e9
+            for row in run.rows
+            if row["metric"] == "time.idle_host_by" and row["rank"] == rank and row["category"]
+        }
+        assert abs(sum(held.values()) - sum(parts["time.idle"] for parts in by_hand.values())) < 1e-3, rank
+        assert abs(held["loader"] - loader) < 1e-3, rank
         phases = [row["value"] for row in of_rank if row["category"] and row["step"] is None]
         assert len(phases) >= 4, rank
         assert abs(sum(phases) * len(by_hand) * 1e9 - busy) < 1e-3, rank

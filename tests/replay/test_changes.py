@@ -126,7 +126,7 @@ def test_what_touches_nothing_says_so() -> None:
     replay = replayed(simulated(program(Compute(100_000), Collective("all_reduce", "dp", 1 << 20))))
     for text, why in {
         "copies.bandwidth=x2": "no such copy",
-        "host[loader].time=0": "no launching thread does that",
+        "host[loader].time=0": "no thread of a host does that",
         "kernels.time=median": "no such kernel takes another time",
     }.items():
         found = replay.predict(scenario([text]))

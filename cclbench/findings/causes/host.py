@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device waits for its host: for data, memory, the device itself, launches of short kernels, Python."""
+"""The device waits for its host: for data, memory, the device itself, launches of short kernels, Python.
+
+Where the CPU is the device, nothing is computed or transferred meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from cclbench.units import humanise
 BY: Final = "time.idle_host_by"
 _GAIN: Final = "threads that launch take no such time"
 _EXACT: Final = "each gap on the device is told by the launch that ends it and by what its thread did"
+_EXACT_CPU: Final = "no operator and no transfer runs in that time"
 _SHORT_KERNEL_S: Final = 10e-6
 _GAPS: Final = """SELECT rank, name, start_ns, dur_ns FROM events
 WHERE side = 'host' AND kind IN ({kinds}){more} ORDER BY dur_ns DESC LIMIT 20"""
@@ -20,6 +24,12 @@ _ELSEWHERE: Final = """SELECT * FROM (SELECT rank, track, name AS launched, star
 OVER (PARTITION BY rank, track ORDER BY start_ns) AS gap_ns, start_ns FROM events
 WHERE side = 'device' AND kind IN ('kernel', 'copy', 'memset')) WHERE gap_ns > 0
 ORDER BY gap_ns DESC LIMIT 20"""
+
+_BETWEEN_OPERATORS: Final = """SELECT * FROM (SELECT rank, track, name AS next_operator, start_ns
+- max(start_ns + dur_ns) OVER (PARTITION BY rank, track ORDER BY start_ns
+ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS gap_ns, start_ns FROM events
+WHERE side = 'host' AND kind = 'op' AND name LIKE '%::%' AND name NOT LIKE '%autograd::%')
+WHERE gap_ns > 0 ORDER BY gap_ns DESC LIMIT 20"""
 
 
 def _held(case: Case, *causes: str) -> dict[int, float]:
@@ -63,17 +73,25 @@ def _by(*names: str) -> list[tuple[str, Mapping[str, str]]]:
             "move decoding and tokenising before training, or the input nearer: node-local disk, a cache",
         ),
         "any": ("load the next batch while the device computes this one", "read larger, fewer files"),
+        "cpu": (
+            "load in processes of their own, on cores that no rank computes on:"
+            " DataLoader(num_workers=..., persistent_workers=True, prefetch_factor=...)",
+            "write checkpoints while the next steps run (torch.distributed.checkpoint.async_save), or fewer",
+            "move decoding and tokenising before training, or the input nearer: node-local disk, a cache",
+        ),
     },
 )
 def data_loading(case: Case) -> Iterator[Found]:
     lost = _held_after_waits(case, "loader")
     if any(lost.values()):
+        waits = "Nothing is computed during" if case.on_host else "The device waits for"
+        thread = "thread of the steps" if case.on_host else "thread that launches"
         yield case.found(
             "data_loading",
-            f"The device waits for the data loader or a checkpoint: {_of_step(case, lost)}.",
+            f"{waits} the data loader or a checkpoint: {_of_step(case, lost)}.",
             lost=lost,
             host_causes=["loader"],
-            because="the thread that launches is in a loader's or checkpoint's range during the gaps",
+            because=f"the {thread} is in a loader's or checkpoint's range during the gaps",
             evidence=case.evidence("time.idle_host", *_by("loader"), "data.stall"),
             query=_GAPS.format(kinds="'annotation', 'op'", more=" AND name ILIKE '%load%'"),
         )
@@ -114,7 +132,8 @@ def device_allocation(case: Case) -> Iterator[Found]:
     "cold_start",
     title="first calls load code or create a context",
     rule="time.idle_host_by cold_start, also behind a wait for the device: first calls of a function, kernel"
-    " or library that take 50 times the usual call and never come back",
+    " or library that take 50 times the usual call and never come back; where the CPU is the device, time"
+    " between operators that does so in the first step",
     gain=_GAIN,
     actions={
         "pytorch": (
@@ -122,6 +141,9 @@ def device_allocation(case: Case) -> Iterator[Found]:
             "where start-up itself counts: CUDA_MODULE_LOADING=EAGER",
         ),
         "any": ("warm up before the capture, so that it holds no first call",),
+        "cpu": (
+            "capture after a warm-up: torch.profiler.schedule(wait=1, warmup=2), or cclbench.torch.profile",
+        ),
     },
 )
 def cold_start(case: Case) -> Iterator[Found]:
@@ -132,10 +154,14 @@ def cold_start(case: Case) -> Iterator[Found]:
             f"First calls load code or create a context: {_of_step(case, lost)}. Later steps do not have it.",
             lost=lost,
             host_causes=["cold_start"],
-            because="calls that take 50 times the usual one, and are the first of their function and kernel"
+            because="time between two operators of 50 times its median, all of it in the first step"
+            if case.on_host
+            else "calls that take 50 times the usual one, and are the first of their function and kernel"
             " or all lie before the second step",
             evidence=case.evidence("time.idle_host", *_by("cold_start")),
-            query="SELECT rank, name, start_ns, dur_ns FROM events WHERE side = 'host' AND kind IN ('launch',"
+            query=_BETWEEN_OPERATORS
+            if case.on_host
+            else "SELECT rank, name, start_ns, dur_ns FROM events WHERE side = 'host' AND kind IN ('launch',"
             " 'other') ORDER BY dur_ns DESC LIMIT 20",
         )
 
@@ -143,7 +169,8 @@ def cold_start(case: Case) -> Iterator[Found]:
 @finding(
     "synchronization",
     title="the host waits for the device, and then the device for the host",
-    rule="time.idle_host_by sync: gaps that begin while the launching thread waits for the device",
+    rule="time.idle_host_by sync: gaps that begin while the launching thread waits for the device, which is"
+    " not the CPU",
     gain="the host waits for the device nowhere",
     actions={
         "pytorch": (
@@ -155,7 +182,7 @@ def cold_start(case: Case) -> Iterator[Found]:
     },
 )
 def synchronization(case: Case) -> Iterator[Found]:
-    lost = _held(case, "sync")
+    lost = {} if case.on_host else _held(case, "sync")
     if any(lost.values()):
         yield case.found(
             "synchronization",
@@ -227,7 +254,8 @@ def _launch_gaps(idle_s: float, kernels: float | None) -> float:
 @finding(
     "host_bound",
     title="the host is too slow for the device",
-    rule="time.idle_host_by python and unrecorded; launch and operators too where kernels are not short",
+    rule="time.idle_host_by python and unrecorded; launch and operators too where kernels are not short, and"
+    " the device is not the CPU",
     gain=_GAIN,
     actions={
         "pytorch": (
@@ -239,10 +267,17 @@ def _launch_gaps(idle_s: float, kernels: float | None) -> float:
         ),
         "jax": ("dispatch further ahead: do not read results in the loop, donate buffers, scan over steps",),
         "any": ("let the host prepare the next launches while the device works",),
+        "cpu": (
+            "profile Python (py-spy, with_stack=True) for what runs between operators: loops, logging,"
+            " garbage collection (gc.freeze, gc.disable in the step), locks",
+            "compile the step with torch.compile",
+            "give each rank cores of its own: taskset or numactl, torch.set_num_threads",
+        ),
     },
 )
 def host_bound(case: Case) -> Iterator[Found]:
-    causes = ["python", "unrecorded"] if _short(case) else ["python", "unrecorded", "operators", "launch"]
+    alone = case.on_host or _short(case)
+    causes = ["python", "unrecorded"] if alone else ["python", "unrecorded", "operators", "launch"]
     lost = _held(case, *causes)
     if any(lost.values()):
         words = {
@@ -254,12 +289,13 @@ def host_bound(case: Case) -> Iterator[Found]:
         parts = [(case.number(BY, category=cause) or 0.0, words[cause]) for cause in causes]
         split = ", ".join(f"{humanise(s, 's')} {what}" for s, what in sorted(parts, reverse=True) if s)
         of = f"; on average {split}" if split else ""
+        waits = "Nothing is computed between operators" if case.on_host else "The device waits for its host"
         yield case.found(
             "host_bound",
-            f"The device waits for its host: {_of_step(case, lost)}{of}.",
+            f"{waits}: {_of_step(case, lost)}{of}.",
             lost=lost,
             host_causes=causes,
-            because=_EXACT,
+            because=_EXACT_CPU if case.on_host else _EXACT,
             evidence=case.evidence("time.idle_host", *_by(*causes), "launch.delay", "launch.queue_length"),
-            query=_ELSEWHERE,
+            query=_BETWEEN_OPERATORS if case.on_host else _ELSEWHERE,
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`host.time=x0.5`, `host[sync].time=0`, `rank[3].host.time=median`: another speed of launching threads."""
+"""`host.time=x0.5`, `host[sync].time=0`, `rank[3].host.time=median`: another speed of the host's threads."""
 
 from __future__ import annotations
 
@@ -27,17 +27,19 @@ _PAUSE_NS: Final = 100_000
     definition="what threads that launch take of their own between two launches is scaled, of the causes"
     " named alone: cold_start (first calls, which load code), allocation, loader, sync, launch (with the time"
     " from a launch to its row's earliest start, up to the rank's median), operators, python, unrecorded."
-    " sync at 0 drops the waits for the device, too. median: what comes before the launch at the same place"
-    " of a step takes the median of all ranks and steps; usual: only where it takes more than twice that and"
-    " 100 us",
+    " sync at 0 drops the waits for the device, too. Where the CPU is the device: what threads take while"
+    " they neither compute nor wait for a transfer, by the causes of time.idle_host_by. median: what comes"
+    " before the launch at the same place of a step takes the median of all ranks and steps; usual: only"
+    " where it takes more than twice that and 100 us",
     read=read_setting,
 )
 def host(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | str:
     """The graph with those gaps, lags and waits."""
     selected, amount = setting
     graph, nodes = subject.graph, subject.graph.nodes
-    apart = [rank.rank for rank in graph.windowed if not rank.on_host]
-    of_host = selected.inside(subject) & (nodes.kind == n.HOST) & np.isin(nodes.rank, apart)
+    inside = selected.inside(subject)
+    on_host = np.isin(nodes.rank, [rank.rank for rank in graph.windowed if rank.on_host])
+    of_host = inside & (nodes.kind == n.HOST) & ~on_host
     causes = [n.HOST_CAUSES.index(word) for word in selected.words or n.HOST_CAUSES]
     held = nodes.held[:, causes].sum(axis=1)
     if amount.factor is None:
@@ -50,11 +52,11 @@ def host(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | str:
     within = np.minimum(held, np.maximum(subject.since, 0))
     fed, waiting = _fed(graph, of_host) & (nodes.feed_lag > 0), np.zeros(len(nodes), np.bool_)
     waiting[graph.edges()[1]] = True
-    touched = of_host & (within > 0)
-    touched |= (launches & fed & (subject.since > 0)) | (syncs & of_host & waiting)
+    shortened = (of_host | (inside & on_host)) & (within > 0)
+    touched = shortened | (launches & fed & (subject.since > 0)) | (syncs & of_host & waiting)
     if not touched.any():
-        return "no launching thread does that within the run's windows"
-    saved = np.where(of_host, np.rint((1 - amount.factor) * within), 0).astype(np.int64)
+        return "no thread of a host does that within the run's windows"
+    saved = np.where(shortened, np.rint((1 - amount.factor) * within), 0).astype(np.int64)
     made = replace(graph, nodes=_shortened(graph, causes, held, saved))
     if launches:
         made = _sooner_begun(subject, made, fed, amount.factor)

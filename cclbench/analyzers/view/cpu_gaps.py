@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What held a rank whose device is its CPU while it neither computed nor communicated."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from cclbench import intervals
+from cclbench.analyzers.metric import NotApplicable
+from cclbench.analyzers.view.columns import codes, is_category, spans
+from cclbench.analyzers.view.host_gaps import causes_of
+from cclbench.disk_columns import DiskTable
+from cclbench.intervals import Intervals, Joined, Mask
+from cclbench.normalize.cpu_host import RESUMED_NS, Calls, cpu_causes, divide
+from cclbench.normalize.operators import is_wrapper
+
+if TYPE_CHECKING:
+    from cclbench.analyzers.view.rank_view import RankView
+
+_COLUMNS: Final = ("side", "track", "kind", "name", "category", "start_ns", "dur_ns")
+_NO_TRANSFERS: Final = (
+    "the trace has calls of the communication library but no transfers: waiting for these cannot be told"
+    " from the host's own time"
+)
+
+
+def cpu_gaps(rank: RankView) -> dict[str, Intervals]:
+    """The time of `time.idle` of a rank whose device is its CPU, by what the thread of its steps does then.
+
+    Each instant has one cause: one of `normalize.cpu_host.CAUSES`, or `unrecorded`.
+    """
+    thread = step_thread(rank)
+    ranges = {cause: Joined() for cause in ("loader", "sync", "operators", "python")}
+    calls = DiskTable(start=np.int64, end=np.int64, name=np.int64)
+    names: dict[str, int] = {}
+    for batch in rank.tables.events(("op", "annotation", "python"), _COLUMNS):
+        here = batch["track"].to_numpy() == thread
+        starts, ends = spans(batch)
+        name, words = codes(batch, "name")
+        code = np.array([names.setdefault(word or "", len(names)) for word in words], np.int64)[name]
+        is_op = _of_kind(batch, "op")
+        called = is_op & ~_wrappers(batch) & here
+        calls.append(start=starts[called], end=ends[called], name=code[called])
+        chosen = causes_of(batch) | {"sync": is_op & is_category(batch, "communication")}
+        for cause, rows in ranges.items():
+            own = chosen[cause] & here
+            rows.add(intervals.union(starts[own], ends[own]))
+    by = {cause: rows.whole() for cause, rows in ranges.items()}
+    if len(by["sync"]) and not len(rank.communication):
+        raise NotApplicable(_NO_TRANSFERS)
+    w = rank.windows
+    idle = intervals.subtract(intervals.union(w.starts, w.ends), intervals.join(*rank.busy))
+    woken = idle.starts[np.isin(idle.starts, rank.communication.ends)]
+    by["sync"] = intervals.join(by["sync"], intervals.union(woken, woken + RESUMED_NS))
+    causes = cpu_causes(
+        Calls(calls["start"], calls["end"], calls["name"]),
+        by,
+        int(np.sort(w.starts)[1]) if len(w) > 1 else None,
+    )
+    return dict(divide(idle, causes))
+
+
+def step_thread(rank: RankView) -> int:
+    """The thread with the annotations that begin the windows; without these the one that computes longest."""
+    marks, computing = Counter[int](), Counter[int]()
+    for batch in rank.tables.events(("op", "annotation"), _COLUMNS):
+        track = batch["track"].to_numpy()
+        begins = _of_kind(batch, "annotation") & np.isin(batch["start_ns"].to_numpy(), rank.windows.starts)
+        marks.update(track[begins].tolist())
+        works = _of_kind(batch, "op") & ~is_category(batch, "communication")
+        for thread in np.unique(track[works]).tolist():
+            computing[thread] += int(batch["dur_ns"].to_numpy()[works & (track == thread)].sum())
+    most = (marks or computing).most_common(1)
+    return most[0][0] if most else -1
+
+
+def _of_kind(batch: pa.RecordBatch, kind: str) -> Mask:
+    return np.asarray(batch["kind"].cast(pa.string()).to_numpy(zero_copy_only=False) == kind)
+
+
+def _wrappers(batch: pa.RecordBatch) -> Mask:
+    """Rows around operators, which compute nothing themselves, shape (rows,)."""
+    name, words = codes(batch, "name")
+    return np.array([is_wrapper(word or "") for word in words], np.bool_)[name]

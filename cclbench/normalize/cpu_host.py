@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a thread of a rank whose device is its CPU does while it computes nothing, by cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cclbench import intervals
+from cclbench.intervals import Int64, Intervals, Mask
+
+DISPATCH_NS: Final = 50_000
+"""Time between two operators that is shorter is what their calls take themselves."""
+RESUMED_NS: Final = 1_000_000
+"""A thread that waits for another goes on within this much after it."""
+CAUSES: Final = ("loader", "sync", "cold_start", "launch", "operators", "python")
+"""Of two at once the first; what is none of them is unrecorded."""
+_TIMES: Final = 50
+"""Time between two operators is long from so many times its median."""
+_LEAST_NS: Final = 100_000
+_FEW: Final = 5
+"""Stretches between operators of the same names from which on their own median counts, else that of all."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calls:
+    """A thread's operators and calls of the communication library, in any order; arrays of shape (calls,).
+
+    `name` is a code, times in ns.
+    """
+
+    starts: Int64
+    ends: Int64
+    name: Int64
+
+
+def cpu_causes(
+    calls: Calls, ranges: Mapping[str, Intervals], second_step: int | None
+) -> dict[str, Intervals]:
+    """When a thread does what, by `CAUSES`; the sets may overlap.
+
+    `ranges` are those of `loader` (a data loader or a checkpoint), `sync` (calls of the communication
+    library, and what a thread takes to go on after a transfer), `operators` (nodes of autograd) and `python`.
+    Time between two calls is `launch` below `DISPATCH_NS`.  It is `cold_start` where it takes 50 times the
+    median of the stretches between operators of the same names, and no such stretch ends after `second_step`
+    has begun.
+    """
+    starts, ends, between = _stretches(calls)
+    short = ends - starts < DISPATCH_NS
+    cold = _never_again(ends, ends - starts, between, second_step)
+    return {cause: ranges.get(cause, intervals.EMPTY) for cause in CAUSES} | {
+        "cold_start": intervals.union(starts[cold], ends[cold]),
+        "launch": intervals.union(starts[short], ends[short]),
+    }
+
+
+def divide(time: Intervals, causes: Mapping[str, Intervals]) -> Iterator[tuple[str, Intervals]]:
+    """The parts of a set of instants by cause, each instant in one; the rest is `unrecorded`."""
+    for cause, ranges in causes.items():
+        yield cause, intervals.intersect(time, ranges)
+        time = intervals.subtract(time, ranges)
+    yield "unrecorded", time
+
+
+def _stretches(calls: Calls) -> tuple[Int64, Int64, Int64]:
+    """Begin and end of the time between calls, and a code of the operators before and after it."""
+    order = np.argsort(calls.starts, kind="stable")
+    starts, ends, name = calls.starts[order], calls.ends[order], calls.name[order]
+    reach = np.maximum.accumulate(ends)
+    at = np.flatnonzero(starts[1:] > reach[:-1])
+    # the call that ends last is the one before
+    last = np.maximum.accumulate(np.where(ends == reach, np.arange(len(ends)), 0))
+    names = int(name.max(initial=0)) + 1
+    return reach[at], starts[at + 1], name[last[at]] * names + name[at + 1]
+
+
+def _never_again(ends: Int64, taken: Int64, between: Int64, second_step: int | None) -> Mask:
+    """Which stretches take far longer than others like them, which they do in the first step alone."""
+    if second_step is None or not len(taken):
+        return np.zeros(len(taken), np.bool_)
+    _, like, count = np.unique(between, return_inverse=True, return_counts=True)
+    order = np.lexsort((taken, like))
+    middle = np.cumsum(count) - count + (count - 1) // 2
+    usual = np.where(count >= _FEW, taken[order][middle], np.median(taken))
+    long = (taken >= _LEAST_NS) & (taken >= _TIMES * usual[like])
+    later = np.zeros(len(count), np.bool_)
+    later[like[long & (ends > second_step)]] = True
+    return np.asarray(long & ~later[like])
