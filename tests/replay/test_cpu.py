@@ -11,7 +11,6 @@ from replay_rows import end_of, item, rank, replayed
 from replay_subjects import subject
 
 from cclbench.replay import nodes as n
-from cclbench.replay.changes.host import host
 from cclbench.replay.changes.kernels import kernels
 from cclbench.replay.graph import Graph
 from cclbench.replay.selection import read_setting
@@ -86,69 +85,6 @@ def test_compute_of_a_cpus_rank_is_what_its_operators_take() -> None:
     assert isinstance(made, Graph)
     times = simulate(made.nodes, made.cut)
     assert [end_of(made, times, r) for r in (0, 1)] == [6560, 6060]
-
-
-def loading(number: int, loads: float) -> GraphInput:
-    """Loads, computes for 1 ms with 300 µs of an operator's own within the range, waits for an all-reduce."""
-    ms, met = 1000.0, 9000.0
-    return rank(
-        number,
-        on_host=True,
-        ops=[
-            item("aten::randint", loads - 300, loads),
-            item("aten::mm", loads + 20, loads + ms),
-            item("MmBackward0", loads + ms, loads + 2 * ms),
-            item("c10d::allreduce_", loads + 2 * ms, loads + 2 * ms + 100),
-            item("aten::add_", met + ms, met + 2 * ms),
-        ],
-        notes=[item("enumerate(DataLoader)#x.__next__", 0, loads), item("ProfilerStep#0", 0, met + 2 * ms)],
-        work=[item("gloo:all_reduce", loads + 2 * ms + 50, met + ms - 10, lane=GLOO, call=0)],
-        instances=[0],
-        policy="annotation",
-        windows=[(0, 0, met + 2 * ms)],
-    )
-
-
-def test_what_holds_a_cpus_rank_is_divided_as_its_idle_time_is() -> None:
-    graph, _ = replayed(loading(0, 2000), loading(1, 6000))
-    nodes = graph.nodes
-    on_main = (nodes.rank == 1) & (nodes.held.sum(axis=1) > 0)
-    assert (nodes.held[on_main].sum(axis=1) + nodes.busy[on_main] == nodes.gap[on_main]).all()
-    held = dict(zip(n.HOST_CAUSES, nodes.held[nodes.rank == 1].sum(axis=0).tolist(), strict=True))
-    assert {cause: ns for cause, ns in held.items() if ns} == {
-        "loader": 5_700_000,
-        "sync": 100_000,
-        "launch": 20_000,
-        "operators": 1_000_000,
-    }
-
-
-@pytest.mark.parametrize(
-    ("setting", "saved"),
-    [
-        ("host[loader].time=0", 5_700),
-        ("rank[1].host[loader].time=0", 4_000),
-        ("rank[0].host[loader].time=0", 0),
-        ("host[operators].time=x0.5", 500),
-        ("host[loader+operators].time=0", 6_700),
-    ],
-)
-def test_without_what_holds_a_cpus_rank_it_and_those_that_wait_for_it_go_on_earlier(
-    setting: str, saved: int
-) -> None:
-    """Rank 0 loads for 2 ms, rank 1 for 6 ms: rank 1 is 4 ms late."""
-    graph, times = replayed(loading(0, 2000), loading(1, 6000))
-    made = host(subject(graph), read_setting(setting, setting.rpartition("=")[2]))
-    assert isinstance(made, Graph)
-    after = simulate(made.nodes, made.cut)
-    gained = [end_of(graph, times, one) - end_of(made, after, one) for one in (0, 1)]
-    assert gained == [saved, saved]
-
-
-def test_a_thread_that_waits_in_the_library_has_no_cause_to_drop() -> None:
-    graph, _ = replayed(worker(0, 2000), worker(1, 5000))
-    setting = read_setting("host[python].time=0", "0")
-    assert host(subject(graph), setting) == "no thread of a host does that within the run's windows"
 
 
 AWAITED = "pauses that end with a transfer"
