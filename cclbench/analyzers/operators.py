@@ -23,7 +23,6 @@ from cclbench.analyzers.view.values import NS_PER_S, parts_over_ranks, per_step
 from cclbench.analyzers.view.works import Works
 from cclbench.intervals import Intervals, Joined, Mask
 from cclbench.normalize.operators import is_wrapper
-from cclbench.operators.chains import chains
 from cclbench.operators.cost import PRODUCTS
 from cclbench.schema import CATEGORIES, PHASES
 
@@ -116,34 +115,6 @@ def above_roofline(rank: RankView) -> Iterator[Value]:
     for code in np.unique(works.category[used]).tolist():
         own = float(above[works.category == code].sum()) / windows
         yield Value(value=own, provenance="derived", category=CATEGORIES[code])
-
-
-@metric(
-    "compute.unfused",
-    definition="Time of kernels of calls that one kernel could do, a step, by kind (category): attention"
-    " (product, scale, mask, softmax, product), norm (power, mean, root, products), activation (SwiGLU,"
-    " GeGLU), rotary embeddings, optimizer (an update by parameter, or by lists in several passes). They are"
-    " told by the order of the calls that launch kernels.",
-    formula="Σ time of the calls of chains / windows",
-    unit="s",
-    better="lower",
-    inputs=("events", "operators", "steps"),
-    combine=parts_over_ranks,
-    not_applicable="the trace records no operators' calls, or the CPU is the device",
-)
-def unfused(rank: RankView) -> Iterator[Value]:
-    rank.needs_accelerator("its ops nest, so a part of their time says nothing")
-    works = rank.works
-    if not works.linked.any():
-        raise NotApplicable("no operator's call is seen to launch a kernel in the window")
-    names = [kind.call.name for kind in works.kinds]
-    sums: dict[str, int] = {}
-    for chain in chains([names[kind] for kind in works.kind.tolist()]):
-        sums[chain.kind] = sums.get(chain.kind, 0) + int(works.time_ns[list(chain.calls)].sum())
-    windows = len(rank.windows) * NS_PER_S
-    yield Value(value=sum(sums.values()) / windows)
-    for kind, ns in sorted(sums.items()):
-        yield Value(value=ns / windows, category=kind)
 
 
 @metric(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What names of kernels tell of how products are computed, and which kernels a compiler made."""
+"""How operators compute, by names of kernels or types of operands, and which kernels a compiler made."""
 
 from __future__ import annotations
 
@@ -78,6 +78,31 @@ def _keys(told: Arithmetic) -> Iterator[_Key]:
         yield WITHOUT_TENSOR_CORES, told.precision
     elif told.alignment is not None and told.alignment <= _ONE_BY_ONE:
         yield MISALIGNED, told.precision
+
+
+@metric(
+    "compute.precision_time",
+    definition="Compute time of operators of a rank whose device is its CPU, a step, by the precision of"
+    " their arithmetic (category), which the types of their operands state; in all, of those whose types are"
+    " recorded. Copies and views have no arithmetic.",
+    formula="Σ time of calls, each outside of calls within it / windows",
+    unit="s",
+    inputs=("events", "operators", "steps"),
+    combine=parts_over_ranks,
+    not_applicable="the CPU is not the device (compute.product_time tells kernels apart), or no operator in"
+    " the window has recorded types (record them with record_shapes)",
+)
+def precision_time(rank: RankView) -> Iterator[Value]:
+    if not rank.on_host:
+        raise NotApplicable("kernels have no types of operands: compute.product_time goes by their names")
+    works, windows = rank.works, len(rank.windows) * NS_PER_S
+    precisions = sorted({word for word in works.precision if word is not None})
+    times = {word: works.sum(works.time_ns, works.computes & works.of_precision(word)) for word in precisions}
+    if not any(times.values()):
+        raise NotApplicable("no operator in the window has recorded types: record them with record_shapes")
+    yield Value(value=sum(times.values()) / windows)
+    for word, ns in times.items():
+        yield Value(value=ns / windows, category=word)
 
 
 @metric(

@@ -46,7 +46,7 @@ def cpu_causes(
     library, and what a thread takes to go on after a transfer), `operators` (nodes of autograd) and `python`.
     Time between two calls is `launch` below `DISPATCH_NS`.  It is `cold_start` where it takes 50 times the
     median of the stretches between operators of the same names, and no such stretch ends after `second_step`
-    has begun.
+    has begun; nor any that is as long and takes so many times its own median, as where others use the core.
     """
     starts, ends, between = _stretches(calls)
     short = ends - starts < DISPATCH_NS
@@ -78,7 +78,7 @@ def _stretches(calls: Calls) -> tuple[Int64, Int64, Int64]:
 
 
 def _never_again(ends: Int64, taken: Int64, between: Int64, second_step: int | None) -> Mask:
-    """Which stretches take far longer than others like them, which they do in the first step alone."""
+    """Which stretches take far longer than others like them, and than any that does so in later steps."""
     if second_step is None or not len(taken):
         return np.zeros(len(taken), np.bool_)
     _, like, count = np.unique(between, return_inverse=True, return_counts=True)
@@ -86,6 +86,6 @@ def _never_again(ends: Int64, taken: Int64, between: Int64, second_step: int | N
     middle = np.cumsum(count) - count + (count - 1) // 2
     usual = np.where(count >= _FEW, taken[order][middle], np.median(taken))
     long = (taken >= _LEAST_NS) & (taken >= _TIMES * usual[like])
-    later = np.zeros(len(count), np.bool_)
-    later[like[long & (ends > second_step)]] = True
-    return np.asarray(long & ~later[like])
+    later = long & (ends > second_step)
+    again = np.isin(like, like[later])
+    return np.asarray(long & ~again & (taken > taken[later].max(initial=0)))

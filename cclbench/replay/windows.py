@@ -176,27 +176,32 @@ class Pace:
 
     def since(self, graph: Graph, start: Int64) -> Int64:
         """How long before each node begins the windows of its rank had begun, one behind the other without a
-        break, ns; −1 of nodes before all windows or between them, shape (nodes,)."""
+        break, ns; −1 of nodes before all windows or between them, shape (nodes,).
+
+        The point of a host's thread at a window's end belongs to it: what the thread does before lies within.
+        """
         nodes = graph.nodes
         found = np.zeros(len(nodes), np.int64)
         for rank, begun in self.begun.items():
             own = np.flatnonzero(nodes.rank == rank)
             place = np.searchsorted(begun, start[own], side="right") - 1
             last = place == len(begun) - 1
-            here = (place >= 0) & (last | (start[own] < self.done[rank][place]))
+            of_host = nodes.kind[own] == n.HOST
+            here = (place >= 0) & (last | (start[own] < self.done[rank][place] + of_host))
             breaks = np.append(True, begun[1:] > self.done[rank][:-1])
             opened = begun[np.maximum.accumulate(np.where(breaks, np.arange(len(begun)), 0))]
             found[own] = np.where(here, start[own] - opened[place], -1)
         return found
 
     def steps(self, graph: Graph, start: Int64) -> Int64:
-        """The step in whose window each node begins, −1 outside of all, shape (nodes,)."""
+        """The step in whose window each node begins, −1 outside of all, shape (nodes,); see `since`."""
         nodes = graph.nodes
         found = np.full(len(nodes), -1, np.int64)
         for rank, begun in self.begun.items():
             own = np.flatnonzero(nodes.rank == rank)
             place = np.searchsorted(begun, start[own], side="right") - 1
-            here = (place >= 0) & (start[own] < self.done[rank][place])
+            of_host = nodes.kind[own] == n.HOST
+            here = (place >= 0) & (start[own] < self.done[rank][place] + of_host)
             found[own] = np.where(here, self.numbers[rank][place], -1)
         return found
 

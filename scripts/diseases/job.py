@@ -107,9 +107,11 @@ DISEASES: Final = {
         Switches(batch=4, micro_batches=4, no_sync=False),
         Switches(batch=4, micro_batches=4),
     ),
-    "fp64": Disease(("low_gemm_efficiency", "no_tensor_cores"), None, Switches(dtype=torch.float64)),
+    "fp64": Disease(
+        ("double_precision", "low_gemm_efficiency", "no_tensor_cores"), None, Switches(dtype=torch.float64)
+    ),
     "loop_optimizer": Disease(
-        ("short_kernels", "memory_bound"), None, replace(_SMALL, optimizer={"foreach": False}), _SMALL
+        ("unfused_optimizer", "short_kernels", "memory_bound"), None, replace(_SMALL, optimizer={"foreach": False}), _SMALL
     ),
     "cold_start": Disease(("cold_start", "warm_up"), None, Switches(cold=True)),
     "oversubscribed": Disease((), None, Switches(cores=1)),

@@ -92,7 +92,7 @@ def test_operators_named_like_a_loader_compute() -> None:
 def test_what_the_first_step_alone_takes_is_a_cold_start() -> None:
     """Between the same two operators: 5 ms once, then 60 µs; as long once more, it is no cold start."""
 
-    def rank(second: int) -> RankView:
+    def rank(second: int, *more: dict[str, Any]) -> RankView:
         rows, windows, at = [], [], 0
         for step, gap in enumerate([5_000, 60, 60, second, 60, 60]):
             begun, at = at, at + 2_000 + gap
@@ -102,10 +102,13 @@ def test_what_the_first_step_alone_takes_is_a_cold_start() -> None:
                 op(at - 1_000, at, "aten::silu"),
             ]
             windows.append(window(begun * US, at * US, step, "annotation"))
-        return a_rank(rows, windows, works_on="host")
+        return a_rank([*rows, *more], windows, works_on="host")
 
     assert held(rank(60)) == {"cold_start": round(5_000 / 6), "unrecorded": round(5 * 60 / 6)}
     assert held(rank(4_000)) == {"unrecorded": round((5_000 + 4_000 + 4 * 60) / 6)}
+    # where other time is as long in a later step, something else holds the core now and then
+    stalled = rank(60, op(17_000, 17_010, "aten::add"), op(23_100, 23_110, "aten::add"))
+    assert "cold_start" not in held(stalled)
 
 
 def test_without_transfers_waits_cannot_be_told_from_the_hosts_own_time() -> None:

@@ -48,6 +48,36 @@ def test_operators_are_the_hosts_fault_unless_kernels_are_short() -> None:
     assert set(found(*rows, row("compute.mean_kernel", 9e-6))) == {"short_kernels"}
 
 
+def on_cpu() -> list[dict[str, Any]]:
+    return [a_rank(one, facts={"works_on": "host", "producer": "PyTorch Profiler"}) for one in range(2)]
+
+
+def test_double_precision_is_found_where_types_state_it_and_it_takes_some_time() -> None:
+    rows = [*STEP, *by_rank("compute.time", 0.8, 0.6)]
+    rows += by_rank("compute.precision_time", 0.7, 0.5, category="fp32")
+    assert "double_precision" not in found(*rows, ranks=on_cpu())
+    few = by_rank("compute.precision_time", 0.03, 0.029, category="fp64")
+    assert "double_precision" not in found(*rows, *few, ranks=on_cpu())
+    many = by_rank("compute.precision_time", 0.4, 0.3, category="fp64")
+    one = found(*rows, *many, ranks=on_cpu())["double_precision"]
+    assert one.lost_s == pytest.approx(0.2)
+    # half of 0.7 s of 1.4 s
+    assert one.whatif == ["kernels.time=x0.750"]
+
+
+def test_a_cpu_s_chains_gain_what_they_move_too_much() -> None:
+    rows = [*STEP, *by_rank("compute.time", 0.8, 0.8)]
+    rows += by_rank("compute.unfused", 0.3, 0.2, category="optimizer")
+    unknown = found(*rows, ranks=on_cpu())["unfused_optimizer"]
+    assert (unknown.whatif, unknown.gain_s) == ([], None)
+    assert "record" in (unknown.no_gain or "")
+    rows += by_rank("compute.unfused", 0.1, 0.1, category="optimizer", stat="fused")
+    one = found(*rows, ranks=on_cpu())["unfused_optimizer"]
+    assert one.lost_s == pytest.approx(0.2)
+    assert one.whatif == [f"kernels.time=x{1 - 0.3 / 1.6:.3f}"]
+    assert "kernels" not in one.because
+
+
 def test_gaps_between_short_kernels_count_unless_they_are_long() -> None:
     rows = [*STEP, *by_rank("time.idle_host_by", 0.1, 0.1, category="launch")]
     rows += [row("launch.short_kernels", 0.9), row("compute.kernel_time", 5e-6)]

@@ -189,6 +189,24 @@ def test_how_long_windows_have_lasted_when_nodes_begin() -> None:
     assert pace.inside(graph, since).tolist() == [False, True, True, True, True]
 
 
+def test_what_a_thread_does_up_to_a_window_s_end_lies_within() -> None:
+    """Between two steps are 2 µs: the time before each one's end is the step's, the break is nobody's."""
+    one = rank(
+        0,
+        on_host=True,
+        ops=[item("aten::mm", 0, 10), item("aten::mm", 60, 70), item("aten::mm", 110, 120)],
+        notes=[item("ProfilerStep#0", 0, 50), item("ProfilerStep#1", 52, 120)],
+        policy="annotation",
+        windows=[(0, 0, 50), (1, 52, 120)],
+    )
+    graph, times = replayed(one)
+    pace = Pace(windows(graph), times.start, times.end)
+    by_start = dict(zip(graph.nodes.start.tolist(), pace.since(graph, times.start).tolist(), strict=True))
+    steps = dict(zip(graph.nodes.start.tolist(), pace.steps(graph, times.start).tolist(), strict=True))
+    assert (by_start[50_000], by_start[52_000], by_start[120_000]) == (50_000, 0, 68_000)
+    assert (steps[50_000], steps[52_000], steps[120_000]) == (0, 1, 1)
+
+
 def test_a_transfer_is_inside_where_one_rank_s_part_is() -> None:
     graph, pace, _ = paced()
     since = np.full(len(graph.nodes), -1)

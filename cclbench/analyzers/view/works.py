@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -91,6 +91,14 @@ class Works:
     def of_family(self, family: str) -> Mask:
         """Which works have a cost model of that family."""
         return self._of_kinds([kind.family == family for kind in self.kinds], np.bool_)
+
+    def of_names(self, names: Collection[str]) -> Mask:
+        """Which works are calls of operators of those names."""
+        return self._of_kinds([kind.call.name in names for kind in self.kinds], np.bool_)
+
+    def of_precision(self, word: str) -> Mask:
+        """Which works' arithmetic is of that precision."""
+        return self._of_kinds([one == word for one in self.precision], np.bool_)
 
     def roofline_ns(
         self, peaks: Mapping[str, float | None], stated_peak: float | None, memory: float

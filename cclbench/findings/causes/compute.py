@@ -20,7 +20,7 @@ _LEAST_SHARE: Final = 0.15
 """Share of compute time in such kernels from which on fusing them is worth a look."""
 
 
-def _shortened(case: Case, lost: Mapping[int, float]) -> list[str]:
+def shortened_kernels(case: Case, lost: Mapping[int, float]) -> list[str]:
     """The setting that takes so many seconds a step off the time of all kernels."""
     compute = case.ranks("compute.time")
     whole = sum(compute.get(rank, 0.0) for rank in lost)
@@ -114,7 +114,7 @@ def contention(case: Case) -> Iterator[Found]:
             "contention",
             f"Kernels take {humanise(row.number, 'ratio')} as long beside communication as alone.",
             lost=lost,
-            whatif=_shortened(case, lost),
+            whatif=shortened_kernels(case, lost),
             confidence="medium",
             because="the same kernels, grid and shapes are compared; what else differs beside"
             " communication is"
@@ -194,7 +194,7 @@ def recompute(case: Case) -> Iterator[Found]:
             f"The backward pass runs forward operators again (activation checkpointing):"
             f" {humanise(max(shares.values()), '1')} of the compute time.",
             lost=lost,
-            whatif=_shortened(case, lost),
+            whatif=shortened_kernels(case, lost),
             because="operators that autograd records anew within a node of the backward graph",
             evidence=case.evidence(
                 "compute.recompute_share", "memory.peak_allocated", "memory.peak_reserved"

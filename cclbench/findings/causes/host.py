@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device waits for its host: for data, memory, the device itself, launches of short kernels, Python.
-
-Where the CPU is the device, nothing is computed or transferred meanwhile.
-"""
+"""The device waits for its host: for data, memory, the device itself, launches of short kernels, Python."""
 
 from __future__ import annotations
 

@@ -8,11 +8,15 @@ from typing import Final
 
 from cclbench.analyzers.products import MISALIGNED, WITHOUT_TENSOR_CORES
 from cclbench.findings.case import Case
+from cclbench.findings.causes.compute import shortened_kernels
 from cclbench.findings.finding import Found, finding
 from cclbench.text import shortened
 from cclbench.units import humanise
 
 _TIME: Final = "compute.product_time"
+_PRECISION: Final = "compute.precision_time"
+_WORTH: Final = 0.05
+"""Share of the compute time from which on another precision is worth advice."""
 _REACHED: Final = "compute.roofline_efficiency"
 _ABOVE: Final = "compute.above_roofline"
 _NAME: Final = 60
@@ -81,6 +85,38 @@ def no_tensor_cores(case: Case) -> Iterator[Found]:
         ),
         query=_KERNELS,
     )
+
+
+@finding(
+    "double_precision",
+    title="operators compute in double precision",
+    rule=f"{_PRECISION} fp64 of 5 % of the compute time and more, where the CPU is the device",
+    gain="their operators take half: twice as many elements fit a vector register and a byte moved",
+    actions={
+        "pytorch": (
+            "if precision allows, compute in single precision: model.float(), torch.set_default_dtype, and"
+            " dtype= where NumPy's arrays (float64) become tensors",
+            "keep what needs double precision apart: sums, losses, solvers",
+        ),
+        "any": ("if precision allows, compute in single precision",),
+    },
+)
+def double_precision(case: Case) -> Iterator[Found]:
+    taken, compute = case.ranks(_PRECISION, category="fp64"), case.ranks("compute.time")
+    lost = {rank: seconds / 2 for rank, seconds in taken.items()}
+    if any(seconds >= _WORTH * compute.get(rank, seconds) for rank, seconds in taken.items() if seconds):
+        yield case.found(
+            "double_precision",
+            f"Operators in double precision take {humanise(max(taken.values()), 's')} of a step: single"
+            " precision would take half of it or less.",
+            lost=lost,
+            whatif=shortened_kernels(case, lost),
+            confidence="medium",
+            because="by the types of operands; whether results may be less exact is not in the trace",
+            evidence=case.evidence((_PRECISION, {"category": "fp64"}), _PRECISION, "compute.time"),
+            query="SELECT name, dtypes, count(*) AS calls, sum(device_ns) AS ns FROM operators WHERE dtypes"
+            " ILIKE '%double%' GROUP BY ALL ORDER BY ns DESC LIMIT 20",
+        )
 
 
 @finding(

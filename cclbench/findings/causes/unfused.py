@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chains of kernels that one could be: attention, norms, activations, rotary embeddings, the optimizer."""
+"""Chains of kernels that one could be: attention, norms, activations, rotary embeddings, the optimizer.
+
+Where the CPU is the device the kernels are its operators.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cclbench.findings.case import Case
+from cclbench.findings.causes.compute import shortened_kernels
 from cclbench.findings.causes.machine import OPERATORS
 from cclbench.findings.finding import Found, finding
 from cclbench.units import humanise
@@ -14,25 +18,48 @@ from cclbench.units import humanise
 _TIME: Final = "compute.unfused"
 _GAIN: Final = (
     "each chain takes what one kernel takes at the roofline that reads what goes in and writes what comes"
-    " out, and the thread that launches one call"
+    " out, and the thread that launches one call; where the CPU is the device, as much less time as such a"
+    " kernel moves fewer bytes"
 )
+
+_CALLS: Final = """SELECT name, shapes, count(*) AS calls, sum(device_ns) AS ns FROM operators
+WHERE device_ns > 0 GROUP BY ALL ORDER BY ns DESC LIMIT 20"""
 
 
 def _unfused(case: Case, kind: str, what: str) -> Iterator[Found]:
     """What the kernels of chains of a kind take."""
-    lost = case.ranks(_TIME, category=kind)
-    if any(lost.values()):
+    taken = case.ranks(_TIME, category=kind)
+    if not any(taken.values()):
+        return
+    evidence = case.evidence((_TIME, {"category": kind}), _TIME, "memory.bound_share")
+    between = "whether anything else needs what lies between is not in the trace"
+    if not case.on_host:
         yield case.found(
             f"unfused_{kind}",
-            f"{what} take {humanise(max(lost.values()), 's')} of a step, and one kernel could do each.",
-            lost=lost,
+            f"{what} take {humanise(max(taken.values()), 's')} of a step, and one kernel could do each.",
+            lost=taken,
             whatif=[f"kernels[chain={kind}].time=fused"],
             confidence="medium",
-            because="by the order of the calls that launch kernels; whether anything else needs what lies"
-            " between is not in the trace",
-            evidence=case.evidence((_TIME, {"category": kind}), _TIME, "memory.bound_share"),
+            because=f"by the order of the calls that launch kernels; {between}",
+            evidence=evidence,
             query=OPERATORS,
         )
+        return
+    fused = case.ranks(_TIME, category=kind, stat="fused")
+    saved = {rank: seconds - fused.get(rank, seconds) for rank, seconds in taken.items()}
+    known = any(saved.values())
+    yield case.found(
+        f"unfused_{kind}",
+        f"{what.replace('kernel', 'call')} take {humanise(max(taken.values()), 's')} of a step, and one"
+        " kernel could do each.",
+        lost=saved if known else taken,
+        whatif=shortened_kernels(case, saved) if known else (),
+        no_gain=None if known else "the bytes that calls move are not known: record operators' shapes",
+        confidence="medium",
+        because=f"by the order of the calls and the bytes that they move; {between}",
+        evidence=evidence,
+        query=_CALLS,
+    )
 
 
 @finding(

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chains of calls that one kernel could do: what they take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from cclbench.analyzers.metric import NotApplicable, Value, metric
+from cclbench.analyzers.view.operator_calls import Float64
+from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.values import NS_PER_S, parts_over_ranks
+from cclbench.operators.call import Call, NoModel
+from cclbench.operators.chains import chains, fused_cost
+
+_SCALAR_BYTES: Final = 16
+"""Calls that move no more are on single numbers, or views."""
+_READS_SCALAR: Final = ("aten::item",)
+
+
+@metric(
+    "compute.unfused",
+    definition="Time of kernels of calls that one kernel could do, a step, by kind (category): attention"
+    " (product, scale, mask, softmax, product), norm (power, mean, root, products), activation (SwiGLU,"
+    " GeGLU), rotary embeddings, optimizer (an update by parameter, or by lists in several passes). They are"
+    " told by the order of the calls that launch kernels, or of those that a CPU computes, without calls on"
+    " single numbers and views. Where the CPU is the device, stat fused: their time times the bytes that one"
+    " kernel would move over those that they move.",
+    formula="Σ time of the calls of chains / windows",
+    unit="s",
+    better="lower",
+    inputs=("events", "operators", "steps"),
+    combine=parts_over_ranks,
+    not_applicable="the trace records no operators' calls",
+)
+def unfused(rank: RankView) -> Iterator[Value]:
+    works = rank.works
+    if not works.linked.any():
+        raise NotApplicable("no operator's call is seen to launch a kernel in the window")
+    calls = [kind.call for kind in works.kinds]
+    chosen = np.arange(len(works))
+    if rank.on_host:
+        chosen = np.flatnonzero(~((works.bytes <= _SCALAR_BYTES) | works.of_names(_READS_SCALAR)))
+    sums: dict[str, int] = {}
+    fused: dict[str, float] = {}
+    for chain in chains([calls[kind].name for kind in works.kind[chosen].tolist()]):
+        own = chosen[list(chain.calls)]
+        time = int(works.time_ns[own].sum())
+        sums[chain.kind] = sums.get(chain.kind, 0) + time
+        if rank.on_host:
+            share = _fused_share(
+                chain.kind, [calls[kind] for kind in works.kind[own].tolist()], works.bytes[own]
+            )
+            fused[chain.kind] = fused.get(chain.kind, 0.0) + time * share
+    windows = len(rank.windows) * NS_PER_S
+    yield Value(value=sum(sums.values()) / windows)
+    for kind, ns in sorted(sums.items()):
+        yield Value(value=ns / windows, category=kind)
+    for kind, least in sorted(fused.items()):
+        yield Value(value=least / windows, category=kind, stat="fused", provenance="derived")
+
+
+def _fused_share(kind: str, calls: Sequence[Call], moved: Float64) -> float:
+    """The bytes that a chain would move as one kernel over those that it moves; 1 where they are unknown."""
+    try:
+        least = fused_cost(kind, calls).bytes
+    except NoModel:
+        return 1.0
+    total = float(moved.sum())
+    return 1.0 if np.isnan(total) else min(least / total, 1.0)
