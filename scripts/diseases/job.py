@@ -111,7 +111,10 @@ DISEASES: Final = {
         ("double_precision", "low_gemm_efficiency", "no_tensor_cores"), None, Switches(dtype=torch.float64)
     ),
     "loop_optimizer": Disease(
-        ("unfused_optimizer", "short_kernels", "memory_bound"), None, replace(_SMALL, optimizer={"foreach": False}), _SMALL
+        ("unfused_optimizer", "short_kernels", "memory_bound"),
+        None,
+        replace(_SMALL, optimizer={"foreach": False}),
+        _SMALL,
     ),
     "cold_start": Disease(("cold_start", "warm_up"), None, Switches(cold=True)),
     "oversubscribed": Disease((), None, Switches(cores=1)),
