@@ -18,6 +18,7 @@ import numpy as np
 from cclbench.errors import InputError
 from cclbench.formats.files import blocks, head, output, shown, unpadded
 from cclbench.formats.rewriting import ANNOTATION, ENVIRONMENT, JOB, METADATA, REVEALED, Redactor
+from cclbench.intervals import Int64
 from cclbench.units import MIB
 
 _TEXT: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")', re.DOTALL)
@@ -29,7 +30,8 @@ _OBJECT: Final = re.compile(rb"[,\[}]\s*(?=\{)")
 _AFTER_COLON: Final = re.compile(rb"\s*:\s*(-?\d[\d.]*)?([\[{])?")
 _SCALAR: Final = re.compile(rb"(\s*:\s*)(-?\d[\d.eE+-]*|true|false|null|NaN|-?Infinity)")
 _EMPTY: Final = re.compile(rb"\s*[\]}]")
-_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_OPENS: Final = list(b"[{")
+_CLOSES: Final = list(b"]}")
 _BEGINS: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{\s*[\"}]|\[\s*[\[{\"\]\d-])")
 _LONGEST: Final = 64 * MIB
 _MOST_KNOWN: Final = 1 << 19
@@ -123,30 +125,40 @@ class JsonRewriter:
 
     def _withhold(self, pieces: list[bytes]) -> None:
         """Empty what is not published, before anything else is looked at."""
+        texts = pieces[1::2]
         keys = {_packed(key, b"") for key in self._withheld}
-        if not self._emptied and self._outer is None and keys.isdisjoint(pieces[1::2]):
+        keys |= {raw for raw in set(texts) if b"\\" in raw and _name(raw) in self._withheld}
+        levels = _levels(pieces, self._level)
+        wanted = np.array([raw in keys for raw in texts], np.bool_)
+        if self._outer is not None:
+            wanted |= levels[:-1] == 1
+        behind = self._drop(pieces, 0)
+        for text in np.flatnonzero(wanted).tolist():
+            if (at := 2 * text + 1) >= behind:
+                self._level = int(levels[text])
+                self._withhold_value(pieces, at)
+                behind = self._drop(pieces, at + 1)
+        self._level = int(levels[-1])
+
+    def _withhold_value(self, pieces: list[bytes], i: int) -> None:
+        """Empty the value of a key that is not published."""
+        if _AFTER_COLON.match(pieces[i + 1]) is None:
             return
-        if self._outer is not None and not self._emptied and keys.isdisjoint(pieces[1::2]):
-            level, deepest_out = _levels(pieces, self._level)
-            if deepest_out > 1:
-                self._level = level
-                return
-        for i in range(0, len(pieces), 2):
+        name = _name(pieces[i])
+        holds = self._withheld.get(name)
+        if holds is None and self._outer is not None and self._level == 1 and name not in self._outer:
+            holds = METADATA
+        if holds is not None and self._redactor.kind_of_field(name) != REVEALED:
+            self._empty(pieces, i + 1, name, holds)
+
+    def _drop(self, pieces: list[bytes], i: int) -> int:
+        """Drop what is in a list or object that is to be empty, from a piece on; where the rest begins."""
+        while self._emptied and i < len(pieces):
             pieces[i] = self._between(pieces[i])
-            if i + 1 == len(pieces):
-                break
-            if self._emptied:
+            if self._emptied and i + 1 < len(pieces):
                 pieces[i + 1] = b""
-                continue
-            colon = _AFTER_COLON.match(pieces[i + 2])
-            if colon is None:
-                continue
-            name = _name(pieces[i + 1])
-            holds = self._withheld.get(name)
-            if holds is None and self._outer is not None and self._level == 1 and name not in self._outer:
-                holds = METADATA
-            if holds is not None and self._redactor.kind_of_field(name) != REVEALED:
-                self._empty(pieces, i + 2, name, holds)
+            i += 2 if self._emptied else 1
+        return i
 
     def _empty(self, pieces: list[bytes], i: int, name: str, holds: str) -> None:
         """Make the value behind a key's colon empty; what began there is emptied as it comes."""
@@ -307,12 +319,11 @@ def rewrite_json(
     return True
 
 
-def _levels(pieces: list[bytes], level: int) -> tuple[int, int]:
-    """How many lists and objects are open behind the pieces, and the fewest that are on the way."""
-    signs = np.frombuffer(b"".join(pieces[0::2]).translate(None, _BRACKETS), np.uint8)
-    steps = np.where((signs == ord("[")) | (signs == ord("{")), 1, -1)
-    reached = level + np.cumsum(steps)
-    return (int(reached[-1]), min(level, int(reached.min()))) if len(reached) else (level, level)
+def _levels(pieces: list[bytes], level: int) -> Int64:
+    """How many lists and objects are open at each text and behind all pieces, shape (texts + 1,)."""
+    between = np.frombuffer(b"\0".join(pieces[0::2]) + b"\0", np.uint8)
+    steps = np.isin(between, _OPENS).astype(np.int64) - np.isin(between, _CLOSES)
+    return np.asarray(level + np.cumsum(steps)[between == 0], np.int64)
 
 
 def _cut(pieces: list[bytes]) -> tuple[int, int]:
