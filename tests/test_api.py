@@ -205,10 +205,10 @@ def test_an_interrupt_leaves_nothing_behind(
     tmp_path: Path, store: Path, number: signal.Signals, code: int, word: str
 ) -> None:
     """As Ctrl-C and job schedulers do it: all of the group get the signal, in the middle of reading."""
-    body = json.dumps(events(steps=40))[1:-1]
+    body = json.dumps(events(steps=20_000))[1:-1]
     for rank in range(4):
         head = f'{{"schemaVersion": 1, "distributedInfo": {{"rank": {rank}}}, "traceEvents": ['
-        (tmp_path / f"rank{rank}.json").write_text(head + ",".join([body] * 1000) + "]}")
+        (tmp_path / f"rank{rank}.json").write_text(head + body + "]}")
     traces = tmp_path / "traces"
     traces.mkdir()
     for path in tmp_path.glob("*.json"):

@@ -13,8 +13,8 @@ IDENTITY, MEDIAN, WORST = 0.01, 0.033, 0.1
 
 @pytest.mark.parametrize(("seed", "change"), [(1, fast), (2, slow)], ids=["fast", "slow"])
 def test_the_step_under_another_network(seed: int, change: Change) -> None:
-    found = errors(25, seed, change, events=False)
-    assert len(found.identity) >= 25
+    found = errors(12, seed, change, events=False)
+    assert len(found.identity) == 12
     assert max(map(abs, found.identity)) <= IDENTITY
     assert median(map(abs, found.predicted)) <= MEDIAN
     assert max(map(abs, found.predicted)) <= WORST
@@ -25,9 +25,9 @@ def test_with_events_traced_little_is_left_to_chance() -> None:
 
     So that no rank that is faster makes a step longer; some layouts are a few percent off for that.
     """
-    found = errors(15, 3, slow, events=True)
+    found = errors(10, 3, slow, events=True)
     assert max(map(abs, found.identity)) == 0
     off = sorted(map(abs, found.predicted))
     assert median(off) <= 1e-4
-    assert off[-4] <= 3e-3
+    assert off[-3] <= 3e-3
     assert off[-1] <= 0.05
