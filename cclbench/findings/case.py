@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cclbench.findings.finding import Confidence, Evidence, Found
 from cclbench.machine import Machine, machine_of_entries
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from cclbench.record.manifest import Manifest
     from cclbench.record.results import Results
     from cclbench.record.rows import Row
+
+
+_MOST: Final = 0.6
+"""Share of what all ranks lose from which on it is one rank's."""
 
 
 class Case:
@@ -91,6 +95,7 @@ class Case:
         because: str,
         lost: Mapping[int, float] | None = None,
         whatif: Sequence[str] = (),
+        surely: Sequence[str] | None = None,
         host_causes: Sequence[str] = (),
         no_gain: str | None = None,
         confidence: Confidence = "high",
@@ -100,6 +105,7 @@ class Case:
     ) -> Found:
         """What a finding yields: `lost` are the seconds of a step that it takes each rank, `whatif` the
         settings whose replay says what the step would gain without it; without such, `no_gain` says why.
+        `surely` are those of them whose gain is the least, where it is uncertain that all can be had.
         `host_causes` are those of `time.idle_host_by` that it is about, whose time is 0 in that replay.
         """
         if host_causes and no_gain is None:
@@ -112,7 +118,9 @@ class Case:
             share=None if most is None or not whole else most / whole,
             lost_s=most,
             worst_rank=max(lost, key=lambda rank: lost[rank]) if lost else None,
+            of_one_rank=len(lost or ()) > 2 and (most or 0.0) > _MOST * sum((lost or {}).values()),
             whatif=list(whatif),
+            surely=None if surely is None or len(surely) == len(whatif) else list(surely),
             host_causes=list(host_causes),
             no_gain=no_gain,
             confidence=confidence,

@@ -18,7 +18,6 @@ from cclbench.analyzers.view.host_gaps import (
     HostGaps,
     blocking_copies,
     causes_of,
-    first_calls,
     host_gaps,
     wait_at_begin,
 )
@@ -181,7 +180,7 @@ class HostCalls:
             for thread in np.unique(threads).tolist():
                 ended = threads == thread
                 own = intervals.union(late.starts[ended], late.ends[ended])
-                here = chosen & (rows.ranges.track == thread)
+                here = chosen & np.isin(rows.ranges.track, self._gaps.turns[thread])
                 weights += weigh(rows, intervals.intersect(of_cause, own), here)
         return weights, total
 
@@ -189,7 +188,8 @@ class HostCalls:
         """Which rows may be what a cause is."""
         rows = self._rows
         if cause == "cold_start":
-            return _at(rows, first_calls(self._view))
+            first = self._view.first_calls
+            return _at(rows, [(first.threads, first.starts, first.ends)])
         found = rows.causes.get("sync" if cause == "capture" else cause, np.zeros(len(rows.kind), np.bool_))
         return found | _at(rows, blocking_copies(self._view)) if cause in ("sync", "capture") else found
 

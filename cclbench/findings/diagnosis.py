@@ -28,7 +28,8 @@ from cclbench.units import humanise
 LEAST_GAIN: Final = 0.01
 """Share of the step below which a gain is not worth a finding."""
 _MOST_ACTIONS: Final = 3
-_NAMING: Final = 1.05
+_SAYS_MORE: Final = 1.1
+"""By how much what names a cause may gain less than what names none, and stand before it."""
 _FEW_STEPS: Final = 3
 """Steps below which what came before the capture may be most of why ranks wait."""
 
@@ -77,7 +78,10 @@ def _valued(found: Found, gains: Gains, *, few_steps: bool) -> Found:
         why = f"the replay gains less than {LEAST_GAIN:.0%} of the step without it"
         before = "what made ranks late came before the capture's first step, or is not in the trace"
         return msgspec.structs.replace(found, no_gain=f"{why}: {before}")
-    return msgspec.structs.replace(found, gain_s=gain.seconds, gain_share=gain.shares[1])
+    least = gain.seconds[0] if found.surely is None else 0.0
+    if found.surely and isinstance(sure := gains.without(found.surely), Gain):
+        least = min(sure.seconds[0], gain.seconds[0])
+    return msgspec.structs.replace(found, gain_s=(least, gain.seconds[1]), gain_share=gain.shares[1])
 
 
 def _named(found: Found, gains: Gains) -> Found:
@@ -107,10 +111,13 @@ def _stacked(found: Sequence[Found], gains: Gains) -> Iterator[Found]:
 def _weight(found: Found) -> float:
     """The middle of its gain's bounds, s; of an unknown gain these are nothing and what is lost.
 
-    Of two that gain the same the one that names ranks is first: it says more.
+    Of two that gain about the same the one that says more is first: one that names ranks, or is about one
+    rank's time, before what says of ranks only that they wait for one another, and that before what all ranks
+    have at different times.
     """
     bounds = found.gain_s or (0.0, 0.0 if found.confidence == "low" else found.lost_s or 0.0)
-    return sum(bounds) / 2 * (_NAMING if found.ranks else 1.0)
+    says = 2 if found.ranks or found.of_one_rank else 1 if found.name == "uneven_ranks" else 0
+    return sum(bounds) / 2 * _SAYS_MORE**says
 
 
 def _counts(found: Found) -> bool:

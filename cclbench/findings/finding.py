@@ -47,12 +47,16 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """The most that the step would gain, of the step."""
     stacked_s: tuple[float, float] | None = None
     whatif: list[str] = []
+    surely: list[str] | None = None
+    """Those of them whose gain is the least; None where all are."""
     no_gain: str | None = None
     confidence: Confidence
     because: str
     """What the confidence rests on."""
     worst_rank: int | None = None
     """The rank that loses most; None where single ranks lose nothing."""
+    of_one_rank: bool = False
+    """Whether one of three ranks and more loses most of what all lose together."""
     host_causes: list[str] = []
     """The causes of `time.idle_host_by` that it is about."""
     culprit: Culprit | None = None

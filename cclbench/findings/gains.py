@@ -29,7 +29,8 @@ class Gains:
 
     A gain is bounded by two graphs, with and without what only the times suggest (dependencies that no row
     shows, delays of launches that nothing explains), by the replay's own bounds in each, and by the gain of
-    all steps and of all but the first, which what came before the capture may have made late.
+    all closed steps, of all but the first, which what came before the capture may have made late, and of all
+    with the open one at the end, until which a host that runs ahead may hide what it loses.
     """
 
     def __init__(self, run: Run, scope: Scope) -> None:
@@ -108,16 +109,16 @@ class Gains:
         if isinstance(replays, str):
             return replays
         asked = scenario(settings)
-        saved_ns = []
+        saved: list[float] = []
         for replay in replays:
             try:
-                saved = replay.savings(asked)
+                shares = replay.savings(asked)
             except ChangedRunError:
                 raise
             except CclbenchError as error:
                 return str(error)
-            saved_ns += [0.0] if isinstance(saved, str) else saved
-        least, most = (max(ns, 0.0) / replays[0].pace.step_ns for ns in (min(saved_ns), max(saved_ns)))
+            saved += [0.0] if isinstance(shares, str) else shares
+        least, most = max(min(saved), 0.0), max(*saved, 0.0)
         step_s = replays[0].measured_ns / _NS_PER_S
         return Gain((least * step_s, most * step_s), (least, most))
 

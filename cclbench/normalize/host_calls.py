@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What calls of a device's runtime do to their host: allocate, load code, wait for the device."""
+"""Threads of a host that hand over, and their calls of the runtime: what allocates, loads, waits."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
-from cclbench.intervals import Int64, Mask
+from cclbench import intervals
+from cclbench.intervals import Int64, Intervals, Mask
 
 ALLOCATES: Final = re.compile(r"(cu|cuda|hip)(Mem)?(Malloc|Free|Alloc|HostAlloc|Host(Un)?[rR]egister)")
 """Names of calls that allocate or free memory of the device, or pinned memory."""
@@ -28,6 +30,24 @@ _LEAST_ALLOCATION_NS: Final = 20_000_000
 """What an allocation takes at least that creates a context: others take up to some ms each time."""
 _FEW: Final = 5
 """Calls of a function from which on its own median counts, else that of all calls."""
+
+_TOGETHER: Final = 0.01
+"""Share of a thread's activity up to which another's may overlap where the two take turns."""
+
+
+def take_turns(active: Sequence[Intervals]) -> Mask:
+    """Which threads are hardly ever active at the same time, shape (threads, threads); none with itself.
+
+    Such threads hand over to one another, as a main thread and that of autograd do: together they are one
+    sequence of calls.
+    """
+    lengths = [one.length for one in active]
+    found = np.zeros((len(active), len(active)), np.bool_)
+    for one in range(len(active)):
+        for other in range(one):
+            shared = intervals.intersect(active[one], active[other]).length
+            found[one, other] = found[other, one] = shared <= _TOGETHER * min(lengths[one], lengths[other])
+    return found
 
 
 def blocks(returned: Int64, ended: Int64, hosted: Mask, pinned: Mask, asynchronous: Mask) -> Mask:

@@ -166,21 +166,18 @@ class Replay:
         return other
 
     def savings(self, change: Scenario) -> list[float] | str:
-        """What a step is shorter under a change of what the ranks do, ns, at the bounds of what is known: of
-        all steps, and of all but the first; why it touches nothing in the run, if so."""
+        """The shares by which steps are shorter under a change of what the ranks do, at the bounds of what is
+        known (`Pace.saved`); why it touches nothing in the run, if so."""
         graph, found, untouched, relaid = self._priced(change)
         if relaid is not None:
             raise UsageError("another layout has no gain: it is other work")
         if len(untouched) == len(change.settings):
             return "; ".join(untouched.values())
-        saved: list[float | None] = []
+        saved: list[float] = []
         for bound in [found.low] if np.array_equal(found.low, found.high) else [found.low, found.high]:
-            changed, times = self._replayed(graph, bound)
-            saved += [
-                self.pace.step_ns - self._paced(changed, times),
-                self.pace.saved_after_first(times.start, times.end),
-            ]
-        return [ns for ns in saved if ns is not None]
+            _, times = self._replayed(graph, bound)
+            saved += self.pace.saved(times.start, times.end)
+        return saved
 
     def _priced(self, change: Scenario) -> tuple[Graph, Ratios, dict[str, str], Relaid | None]:
         """The changed graph, its nodes' new over old times, and why settings touch nothing."""

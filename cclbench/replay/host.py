@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from cclbench import intervals
 from cclbench.intervals import Int64, Mask, begins
-from cclbench.normalize.host_calls import ALLOCATES, LOADS, cold_calls
+from cclbench.normalize.host_calls import ALLOCATES, LOADS, cold_calls, take_turns
 from cclbench.normalize.phases import LOADER
 from cclbench.replay import nodes as n
 from cclbench.replay.nodes import Nodes
@@ -21,8 +21,6 @@ from cclbench.replay.tables import GraphInput, Rows, joined
 from cclbench.replay.waits import handed_over, stretches
 
 _AGES: Final = 1 << 60
-_TOGETHER: Final = 0.01
-"""Share of a thread's activity up to which another's may overlap where the two take turns."""
 
 Wait = tuple[Int64, Int64, Int64]
 """What is waited for, what waits, and how long after the one's end the other goes on, ns; shape (waits,)."""
@@ -77,7 +75,7 @@ def tracks(rows: Rows) -> Int64:
 
 def pauses(rank: GraphInput) -> Pauses:
     """All pauses of a rank's threads; before a thread's first row and behind its last one it pauses too."""
-    calls = [rank.launches, rank.syncs, *([rank.work] if rank.on_host else [])]
+    calls = [rank.launches, rank.syncs, rank.runtime, *([rank.work] if rank.on_host else [])]
     thread = np.concatenate([tracks(rows) for rows in (rank.host, *calls)])
     start = np.concatenate([rows.start for rows in (rank.host, *calls)])
     end = np.concatenate([rows.end for rows in (rank.host, *calls)])
@@ -97,17 +95,23 @@ def pauses(rank: GraphInput) -> Pauses:
 
 
 def add_turns(idle: Pauses, explained: Int64, points: Points, inferred: Counter[str]) -> Found:
-    """Points and edges of threads that hand over to one another, without pauses whose end is explained."""
+    """Points and edges of threads that hand over to one another, without pauses whose end is explained.
+
+    What lies between the one's pause and the other's resumption is the pausing thread's own time, in which it
+    prepared what it handed over, unless it went on before the other.
+    """
     threads, number = np.unique(idle.thread, return_inverse=True)
     released, resumed = handed_over(number, idle.start, idle.end, _turns(idle, number, len(threads)))
     kept = ~np.isin(resumed, explained)
     released, resumed = released[kept], resumed[kept]
     if not len(released):
         return []
-    pause = points.add(idle.thread[released], idle.start[released])
+    pausing = idle.end[released] > idle.end[resumed]
+    handed = np.where(pausing, idle.end[resumed], idle.start[released])
+    pause = points.add(idle.thread[released], handed)
     go_on = points.add(idle.thread[resumed], idle.end[resumed], np.zeros(len(resumed), np.int64))
     inferred["threads that go on when another pauses"] += len(resumed)
-    return [(pause, go_on, idle.end[resumed] - idle.start[released])]
+    return [(pause, go_on, idle.end[resumed] - handed)]
 
 
 def _turns(idle: Pauses, number: Int64, threads: int) -> Mask:
@@ -117,14 +121,7 @@ def _turns(idle: Pauses, number: Int64, threads: int) -> Mask:
         own = np.flatnonzero(number == one)
         own = own[np.argsort(idle.start[own], kind="stable")]
         active.append(intervals.union(idle.end[own[:-1]], idle.start[own[1:]]))
-    lasts = [int((one.ends - one.starts).sum()) for one in active]
-    found = np.zeros((threads, threads), np.bool_)
-    for one in range(threads):
-        for other in range(one):
-            both = intervals.intersect(active[one], active[other])
-            shared = int((both.ends - both.starts).sum())
-            found[one, other] = found[other, one] = shared <= _TOGETHER * min(lasts[one], lasts[other])
-    return found
+    return take_turns(active)
 
 
 def add_boundaries(rank: GraphInput, points: Points) -> None:

@@ -110,3 +110,9 @@ def means(of: Int64, values: Int64, expected: Int64) -> Int64:
         return values
     count = np.maximum(np.bincount(of)[of], expected)
     return np.asarray(np.rint(np.bincount(of, values)[of] / count), np.int64)
+
+
+def ranks_of(role: Int64, roles: Int64) -> Int64:
+    """How many ranks have the role of each row, shape of `role`."""
+    known, count = np.unique(roles, return_counts=True)
+    return np.asarray(count[np.searchsorted(known, role)], np.int64)

@@ -102,8 +102,9 @@ def on_tensor_cores(subject: Subject, chosen: Mask) -> Effect | str:
     """What products of fp32 take on tensor cores that they do without, if results may be less exact.
 
     At least what 16-bit types allow, with half the bytes; at most what they take now, with the arithmetic
-    alone as fast as TF32 is in practice, or a 16-bit type where the device has no TF32.  `InputError` where
-    no FLOPs or no device are known.
+    alone as fast as TF32 is in practice, or a 16-bit type where the device has no TF32.  Where no FLOPs are
+    known all of their time is taken for arithmetic at its peak or below, so that the peaks' ratios bound it.
+    `InputError` where no device is known.
     """
     device = _device(subject)
     now, tf32 = device.peak_flops_per_s.get("fp32"), device.peak_flops_per_s.get("tf32")
@@ -116,16 +117,20 @@ def on_tensor_cores(subject: Subject, chosen: Mask) -> Effect | str:
         return "no such product is known to do without tensor cores"
     costs = subject.costs.costs
     known = wanted & (costs.flops > 0)
-    if not known.any():
-        raise InputError("no FLOPs of such products are known", hint=_RECORD)
     memory = float(device.hbm_bytes_per_s or 0)
+    taken = subject.graph.nodes.dur
     low = np.maximum(costs.flops / peak * 1e9, costs.memory_ns(memory) / 2)
     attained = float(device.attainable("tf32" if tf32 else half) or 0)
     saved = costs.flops * (1 / float(now) - 1 / attained) * 1e9
-    high = np.maximum(subject.graph.nodes.dur - saved, np.maximum(costs.memory_ns(memory), LEAST_KERNEL_NS))
+    high = np.maximum(taken - saved, np.maximum(costs.memory_ns(memory), LEAST_KERNEL_NS))
+    low = np.where(known, low, taken * float(now) / peak)
+    high = np.where(known, high, taken * float(now) / attained)
     types = f"TF32 (high) to {half} (low)" if tf32 else half
-    note = f"on tensor cores, {types}, if precision allows: {_shares(subject, known, wanted)}, on {device.id}"
-    return _shortened(subject, known, low, high, note)
+    note = (
+        f"on tensor cores, {types}, if precision allows: {_shares(subject, wanted, wanted)}, on {device.id};"
+        f" by the FLOPs of {_shares(subject, known, wanted)}, else by the ratio of peaks"
+    )
+    return _shortened(subject, wanted, low, high, note)
 
 
 def _device(subject: Subject) -> Accelerator:

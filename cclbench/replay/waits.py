@@ -25,6 +25,8 @@ TOLERANCE_NS: Final = 1_000
 """Clocks of host and device are no better than this."""
 _EXACT_NS: Final = 1
 _LOOK_BACK: Final = 8
+_ROUNDED_NS: Final = 1_000
+"""Begins and ends of rows are written in µs, rounded: one may begin so much before what released it ends."""
 _DEEPEST: Final = 512
 _TAIL: Final = 0.1
 """Share of a kernel in which its last blocks run and leave room for another's first."""
@@ -174,7 +176,7 @@ def handed_over(thread: Int64, start: Int64, end: Int64, turns: Mask) -> tuple[I
     `turns`, shape (threads, threads), however long before its end.
     """
     order = np.argsort(start, kind="stable")
-    place = np.searchsorted(start[order], end, side="right") - 1
+    place = np.searchsorted(start[order], end + _ROUNDED_NS, side="right") - 1
     found = np.full(len(start), -1, np.int64)
     for _ in range(_LOOK_BACK):
         candidate = order[np.maximum(place, 0)] if len(order) else place

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -113,6 +113,14 @@ def step_time(found: list[Window], length: Int64) -> float:
     return sum(longest.values()) / len(longest) if longest else 0.0
 
 
+def _saved(ranks: Iterable[tuple[int, int, int]]) -> float:
+    """The share by which steps are shorter: of each rank their count, their time, how much later it ends."""
+    listed = [*ranks]
+    old = max(total / count for count, total, _ in listed)
+    new = max((total + later) / count for count, total, later in listed)
+    return 1 - new / old if old > 0 else 0.0
+
+
 class Pace:
     """How long steps of changed replays are, by when ranks are done with their windows.
 
@@ -135,6 +143,11 @@ class Pace:
             own.setdefault(found[i].rank, []).append(i)
         self.ranks = {rank: (len(each), int(length[each].sum()), each[-1]) for rank, each in own.items()}
         self.firsts = {rank: each[0] for rank, each in own.items()}
+        self.open = {
+            rank: last + 1
+            for rank, (_, _, last) in self.ranks.items()
+            if last + 1 < len(found) and found[last + 1].rank == rank and found[last + 1].open
+        }
         self.begun = {rank: begins[each] for rank, each in own.items()}
         self.numbers = {
             rank: np.array([-1 if found[i].step is None else found[i].step for i in each], np.int64)
@@ -158,21 +171,34 @@ class Pace:
         )
         return self.step_ns * (max(new, 1.0) / old)
 
-    def saved_after_first(self, start: Int64, end: Int64) -> float | None:
-        """What a step but the first is shorter in such a replay, ns; None of fewer than three steps.
+    def saved(self, start: Int64, end: Int64) -> list[float]:
+        """By which share of them steps are shorter in such a replay: all closed ones; of three and more also
+        all but the first; and all with the open one that follows them, where every rank has one.
 
-        What came before the capture made the first step what it is, and no change can reach that.
+        What came before the capture made the first step what it is, and no change can reach that.  Where an
+        open step ends is not known, but what is saved until its last row is: a host that runs ahead of its
+        device shows only there what it lost before.
         """
-        if min(count for count, _, _ in self.ranks.values()) < _LEAST_STEPS:
-            return None
         later = bounds(self.windows, start, end)[1] - self.ends
-        old, new = [], []
-        for rank, (count, _, last) in self.ranks.items():
-            first = self.firsts[rank]
-            length = int(self.done[rank][-1] - self.done[rank][0])
-            old.append(length / (count - 1))
-            new.append((length + int(later[last] - later[first])) / (count - 1))
-        return max(old) - max(new)
+        whole = [(count, total, int(later[last])) for count, total, last in self.ranks.values()]
+        found = [_saved(whole)]
+        if min(count for count, *_ in whole) >= _LEAST_STEPS:
+            found.append(
+                _saved(
+                    (count - 1, int(self.ends[last] - self.ends[first]), int(later[last] - later[first]))
+                    for (count, _, last), first in zip(self.ranks.values(), self.firsts.values(), strict=True)
+                )
+            )
+        if len(self.open) == len(self.ranks):
+            found.append(
+                _saved(
+                    (count + 1, total + int(self.ends[after] - self.ends[last]), int(later[after]))
+                    for (count, total, last), after in zip(
+                        self.ranks.values(), map(self.open.__getitem__, self.ranks), strict=True
+                    )
+                )
+            )
+        return found
 
     def since(self, graph: Graph, start: Int64) -> Int64:
         """How long before each node begins the windows of its rank had begun, one behind the other without a

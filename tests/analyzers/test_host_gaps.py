@@ -90,6 +90,41 @@ def test_what_other_threads_do_does_not_count() -> None:
     }
 
 
+def in_turns(*rows: dict[str, Any], begins: int = 100) -> RankView:
+    """The main thread launches a kernel that ends at 100, the other the next one, which begins at 400."""
+    forward, backward = compute(0, begins, correlation=1), compute(400, 450, correlation=2)
+    calls = [launched(0, 5, 1), launched(380, 390, 2) | {"track": OTHER}]
+    return a_rank([forward, backward, *calls, *rows], [window(0, 450)])
+
+
+def test_a_thread_that_takes_turns_is_held_by_the_waits_of_the_other() -> None:
+    """The main thread reads the loss, works until 300, and the backward pass runs on another thread."""
+    rows = [
+        host("sync", 70, 102, "cudaStreamSynchronize"),
+        host("op", 110, 300, "aten::mul"),
+        host("op", 350, 395, "aten::mm", OTHER),
+    ]
+    rank = in_turns(*rows)
+    assert held(rank) == {"sync": 300}
+    assert after_wait(rank) == {"operators": 190 + 30, "launch": 20, "unrecorded": 8 + 50}
+
+
+def test_what_a_thread_does_before_it_hands_over_holds_the_one_that_goes_on() -> None:
+    """Calls of Python count while their thread was active last: backward() encloses what it waits for."""
+    rows = [
+        host("op", 90, 150, "aten::mul"),
+        host("python", 150, 600, "train.py(9): step"),
+        host("op", 350, 360, "aten::mm", OTHER),
+    ]
+    assert held(in_turns(*rows)) == {"operators": 50 + 10, "python": 200, "unrecorded": 20, "launch": 20}
+
+
+def test_a_thread_that_is_active_at_the_same_time_does_not_hold_the_other() -> None:
+    """As where a thread of its own copies checkpoints, and waits for them, while others launch."""
+    rows = [host("sync", 70, 300, "cudaStreamSynchronize"), host("op", 60, 395, "aten::mm", OTHER)]
+    assert held(in_turns(*rows)) == {"operators": 280, "launch": 20}
+
+
 def test_a_gap_that_a_wait_began_is_the_wait_s_whatever_the_host_did_then() -> None:
     """1 ms after the last wait of the device the host loads, allocates and computes."""
     rows = [
@@ -271,3 +306,18 @@ def test_what_a_row_of_the_host_is(name: str, kind: str, expected: str) -> None:
     assert found[expected] == {"unrecorded": 80, "launch": 60}.get(expected, 40)
     on_device = held(a_gap(host(kind, 110, 150, name) | {"side": "device"}))
     assert on_device == {"unrecorded": 80, "launch": 20}
+
+
+def test_a_launch_counts_from_the_return_of_a_call_that_loads_code() -> None:
+    """The call of the last kernel begins while the one before runs, and returns 5 ms later."""
+    rows, at = [], 0
+    for number in range(8):
+        rows += [launched(at, at + 5, number), compute(at + 10, at + 60, correlation=number)]
+        at += 100
+    rows += [
+        launched(at - 60, at + 5 * MS, 9),
+        compute(at + 5 * MS + 20, at + 5 * MS + 50, correlation=9) | {"name": "odd"},
+    ]
+    rank = a_rank(rows, [window(at - 90, at + 5 * MS + 50)])
+    assert held(rank) == {"cold_start": 5 * MS + 40, "launch": 20}
+    assert main(rank, "time.idle_device") == 0

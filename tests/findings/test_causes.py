@@ -48,6 +48,42 @@ def test_operators_are_the_hosts_fault_unless_kernels_are_short() -> None:
     assert set(found(*rows, row("compute.mean_kernel", 9e-6))) == {"short_kernels"}
 
 
+def paused(*steps: float, usual: float = 0.0, ranks: int = 3) -> list[Row]:
+    """Idle time of a host in Python: rank 1 so long in each step, the others `usual`."""
+    own = [[usual + more if rank == 1 else usual for more in steps] for rank in range(ranks)]
+    means = [sum(one) / len(one) for one in own]
+    rows = [*by_rank("time.step", *[1.0] * ranks), *by_rank("time.idle_host_by", *means)]
+    rows += by_rank("time.idle_host_by", *means, category="python")
+    for rank, times in enumerate(own):
+        rows += [row("time.idle_host_by", each, rank=rank, step=number) for number, each in enumerate(times)]
+    return rows
+
+
+def test_a_host_that_stops_in_some_steps_pauses() -> None:
+    every_second = listed(*paused(0.0, 0.4, 0.0, 0.4, 0.0, 0.4))
+    assert [one.name for one in every_second] == ["host_pauses"]
+    (one,) = every_second
+    assert one.claim.startswith("The host pauses: rank 1 up to 400 ms in 3 of 6 steps, every 2 steps")
+    assert (one.lost_s, one.worst_rank, one.of_one_rank) == (pytest.approx(0.2), 1, True)
+    assert one.whatif == ["host[python+unrecorded].time=usual"]
+    assert "in 1 of 6 steps" in found(*paused(0.0, 0.4, 0.0, 0.0, 0.0, 0.0))["host_pauses"].claim
+
+
+def test_a_host_that_is_slow_in_each_step_does_not_pause() -> None:
+    assert set(found(*paused(0.4, 0.4, 0.4, 0.4))) == {"host_bound"}
+    # pauses that are less than half of what the host takes
+    assert set(found(*paused(0.0, 0.3, 0.0, 0.0, usual=0.2))) == {"host_bound"}
+    # of three steps none is usual
+    assert set(found(*paused(0.0, 0.4, 0.0))) == {"host_bound"}
+
+
+def test_where_the_host_pauses_operators_alone_bind_it() -> None:
+    rows = [*paused(0.0, 0.4, 0.0, 0.0), *by_rank("time.idle_host_by", 0.3, 0.3, 0.3, category="operators")]
+    names = found(*rows)
+    assert set(names) == {"host_pauses", "host_bound"}
+    assert names["host_bound"].host_causes == ["operators", "launch"]
+
+
 def on_cpu() -> list[dict[str, Any]]:
     return [a_rank(one, facts={"works_on": "host", "producer": "PyTorch Profiler"}) for one in range(2)]
 

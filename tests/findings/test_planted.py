@@ -84,9 +84,7 @@ def test_of_two_causes_both_are_among_the_first_three(pair: tuple[str, str], loo
 
 
 @pytest.mark.parametrize("name", ["tiny-llama-fsdp4-gloo-cpu", "tiny-llama-operators-ddp2-gloo-cpu"])
-def test_gains_of_real_cpu_ranks_are_those_of_the_replay(
-    name: str, repository: Path, tmp_path: Path
-) -> None:
+def test_gains_of_real_cpu_ranks_are_those_of_the_replay(name: str, repository: Path, tmp_path: Path) -> None:
     run = cclbench.run(repository / "workload_cards" / f"{name}.yaml", store=tmp_path)
     found = cclbench.diagnose(run).findings
     assert "host_bound" in [one.name for one in found]

@@ -31,7 +31,7 @@ FIRST = {
         *("no_tensor_cores", "short_kernels"),
     ],
     "kineto/resnet_mi300x": ["exposed_communication", "below_roofline", "exposed_copies"],
-    "kineto/sampled_2of128": ["host_bound", "device_stalls", "synchronization"],
+    "kineto/sampled_2of128": ["host_bound", "device_stalls"],
     "kineto/sglang_decode_mi300x": ["before_capture"],
     "graph_replay/sglang_decode_mi300x": ["before_capture"],
     "graph_replay/vllm_decode_mi300x": [],

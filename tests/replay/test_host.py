@@ -115,17 +115,43 @@ def test_time_within_rows_is_that_of_the_thread() -> None:
 
 
 def test_threads_that_hand_over() -> None:
-    """Thread 2 pauses at 500; thread 1, which paused from 0 on, goes on at 520."""
+    """Thread 2 pauses at 500; thread 1, which paused from 0 on, goes on at 520: 20 µs of thread 2's own."""
     idle = Pauses(np.array([1, 2]), ns(0, 500), ns(520, 900))
     points, inferred = Points(), Counter[str]()
     ((pause, go_on, lag),) = add_turns(idle, np.empty(0, np.int64), points, inferred)
     thread, time, own = points.arrays()
-    assert (thread[pause].tolist(), time[pause].tolist(), own[pause].tolist()) == ([2], [500_000], [-1])
+    assert (thread[pause].tolist(), time[pause].tolist(), own[pause].tolist()) == ([2], [520_000], [-1])
     assert (thread[go_on].tolist(), time[go_on].tolist(), own[go_on].tolist()) == ([1], [520_000], [0])
-    assert lag.tolist() == [20_000]
+    assert lag.tolist() == [0]
     assert inferred == {"threads that go on when another pauses": 1}
     assert add_turns(idle, np.array([0]), Points(), inferred) == []
     assert sum(inferred.values()) == 1
+
+
+def test_times_are_rounded_where_threads_hand_over() -> None:
+    """Thread 2 pauses 1 ns after thread 1 goes on, and paused before from 0 to 50."""
+    idle = Pauses(np.array([1, 2, 2]), ns(-9, 0, 520.001), ns(520, 50, 900))
+    points = Points()
+    ((pause, _, lag),) = add_turns(idle, np.empty(0, np.int64), points, Counter())
+    thread, time, _ = points.arrays()
+    assert (thread[pause].tolist(), time[pause].tolist(), lag.tolist()) == ([2], [520_000], [0])
+
+
+def test_a_thread_in_a_call_of_the_runtime_does_not_pause() -> None:
+    """cudaFree from 10 to 300: between the operators the thread has no pause."""
+    ops = [item("aten::a", 0, 10, lane=ONE), item("aten::b", 300, 310, lane=ONE)]
+    idle = pauses(rank(0, ops=ops, runtime=[item("cudaFree", 10, 300, lane=ONE)], work=[], instances=[]))
+    assert listed(idle)[1:-1] == []
+    assert listed(pauses(rank(0, ops=ops, work=[], instances=[])))[1:-1] == [(1, 10_000, 300_000)]
+
+
+def test_a_thread_that_goes_on_first_hands_over_where_it_paused() -> None:
+    """Thread 2 goes on at 510, for a reason of its own, and thread 1 at 520."""
+    idle = Pauses(np.array([1, 2]), ns(0, 500), ns(520, 510))
+    points = Points()
+    ((pause, _, lag),) = add_turns(idle, np.empty(0, np.int64), points, Counter())
+    thread, time, _ = points.arrays()
+    assert (thread[pause].tolist(), time[pause].tolist(), lag.tolist()) == ([2], [500_000], [20_000])
 
 
 def test_windows_of_annotations_have_points_on_their_threads() -> None:

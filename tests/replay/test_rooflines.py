@@ -80,10 +80,12 @@ def test_a_kernel_gains_no_less_than_an_empty_one_takes(tmp_path: Path) -> None:
     assert most == pytest.approx(20 * (3 - 3 * 64 * 64 * 2 / 2.039e6), rel=0.01)
 
 
-@pytest.mark.parametrize("value", ["roofline", "tensor_cores"])
-def test_without_shapes_nothing_is_bounded(tmp_path: Path, value: str) -> None:
+def test_without_shapes_no_roofline_is_known_and_peaks_bound_what_tensor_cores_gain(tmp_path: Path) -> None:
+    op = Op("aten::mm", "ampere_sgemm_128x128_tn", 8_000)
     with pytest.raises(InputError, match="are known"):
-        gains_us(tmp_path, [Op("aten::mm", "ampere_sgemm_128x128_tn", 8_000)], f"kernels.time={value}")
+        gains_us(tmp_path, [op], "kernels.time=roofline")
+    least, most = gains_us(tmp_path / "2", [op], "kernels.time=tensor_cores")
+    assert (least, most) == pytest.approx((8_000 * (1 - 19.5 / 124.8), 8_000 * (1 - 19.5 / 312)), rel=1e-3)
 
 
 def test_what_is_on_tensor_cores_already_stays(tmp_path: Path) -> None:

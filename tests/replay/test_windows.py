@@ -10,6 +10,7 @@ import pytest
 from replay_rows import item, rank, replayed
 
 from cclbench.errors import UsageError
+from cclbench.intervals import Int64
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
 from cclbench.replay.simulate import Times, simulate
@@ -244,3 +245,24 @@ def test_only_steps_that_all_ranks_have_are_compared() -> None:
     assert compared(both, [(1, 20, 60)]) == {0: (1, 30_000, 1), 1: (1, 40_000, 2)}
     assert compared(both, [(2, 20, 60)]) == {0: (2, 40_000, 1), 1: (1, 40_000, 2)}
     assert [count for count, _, _ in compared(both, both, [(1, 20, 60)]).values()] == [1, 1, 1]
+
+
+def test_savings_are_shares_of_closed_steps_and_of_all_with_the_open_one() -> None:
+    """Kernels one after another: steps of 10, 40 and 10, and 20 of the open one; then 20 of the second's."""
+    one = kernels(
+        (10, 20, 0), (20, 60, 1), (60, 70, 2), (70, 90, 3), windows=[(0, 10, 20), (1, 20, 60), (2, 60, 70)]
+    )
+    alone = Pace(windows(replayed(one)[0]), *_times(replayed(one)))
+    object.__setattr__(one, "open_windows", ((3, 70_000, 90_000),))
+    graph, times = replayed(one)
+    pace = Pace(windows(graph), times.start, times.end)
+    dur = np.where(graph.nodes.start == 20_000, 20_000, graph.nodes.dur)
+    changed = simulate(replace(graph.nodes, dur=dur), graph.cut)
+    # all closed ones, all but the first, all with the open one
+    assert pace.saved(changed.start, changed.end) == pytest.approx([20 / 60, 20 / 50, 20 / 80])
+    assert alone.saved(changed.start, changed.end) == pytest.approx([20 / 60, 20 / 50])
+    assert pace.saved(times.start, times.end) == [0.0, 0.0, 0.0]
+
+
+def _times(made: tuple[Graph, Times]) -> tuple[Int64, Int64]:
+    return made[1].start, made[1].end

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from cclbench import intervals
 from cclbench.analyzers.view.columns import codes, spans
-from cclbench.analyzers.view.launches import ROWS_AT_ONCE, correlations_of, stream_numbers
-from cclbench.disk_columns import DiskTable, disk_array, pieces, release
-from cclbench.intervals import Int64, Intervals, Joined, Mask
-from cclbench.normalize.host_calls import ALLOCATES, ASYNCHRONOUS, LOADS, PINNED, blocks, cold_calls
+from cclbench.analyzers.view.launches import ROWS_AT_ONCE, LaunchCalls, correlations_of, stream_numbers
+from cclbench.disk_columns import disk_array, pieces, release
+from cclbench.intervals import Int64, Intervals, Joined, Mask, intersect, join
+from cclbench.normalize.host_calls import ALLOCATES, ASYNCHRONOUS, PINNED, blocks, take_turns
 from cclbench.normalize.phases import LOADER
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ CAUSES: Final = (
 """What drained the queue: a wait of the host for the device, or what the host did; of two the first."""
 _WORK: Final = CAUSES[2:]
 """What the host does itself."""
+_ACTIVE: Final = ("cold_start", "allocation", "loader", "sync", "launch", "operators")
+"""What shows that a thread is active: calls of Python enclose what it waits for."""
 _NEVER: Final = np.iinfo(np.int64).max
 _LATENCY_NS: Final = 1_000_000
 """No latency: from a launch's return to its row's begin on an idle device some 10 µs are usual."""
@@ -42,6 +44,8 @@ class HostGaps:
 
     by: dict[str, Intervals]
     after_wait: dict[str, Intervals]
+    turns: dict[int, Int64]
+    """By thread that launches, the threads that count as one with it, itself among them."""
 
 
 def host_gaps(rank: RankView) -> HostGaps:
@@ -52,12 +56,13 @@ def host_gaps(rank: RankView) -> HostGaps:
     it belongs to `capture` where the host waited for work launched before the capture, and so does the gap
     before the first event of all.  In other gaps each instant goes to what that thread does, of two at once
     the first of `CAUSES` (waits behind `loader`); from the begin of the launching call on it is `launch`.
+    Threads that launch and take turns with it count as one with it: a main thread that waits before the
+    backward pass has drained the queue of autograd's thread.
     """
     late, calls = rank.idle.late, rank.launch_calls
     found, after = ({cause: Joined() for cause in CAUSES} for _ in range(2))
     some = list(pieces(len(late.call), most=ROWS_AT_ONCE))
-    threads = sorted({thread for own in some for thread in np.unique(calls.threads[late.call[own]]).tolist()})
-    rows = _rows_by_thread(rank, np.array(threads, np.int64))
+    rows, turns = _in_turns(_rows_by_thread(rank, _launching(calls)))
     first = _first_of_all(rank)
     rank.rest()
     for own in some:
@@ -86,7 +91,8 @@ def host_gaps(rank: RankView) -> HostGaps:
             for cause, part in _work(gaps.at((wait < 0) & ~before), rows[thread]):
                 found[cause].add(part)
         release(late, calls)
-    return HostGaps(*({cause: parts.whole() for cause, parts in of.items()} for of in (found, after)))
+    by, after_wait = ({cause: parts.whole() for cause, parts in of.items()} for of in (found, after))
+    return HostGaps(by, after_wait, turns)
 
 
 class _Gaps(NamedTuple):
@@ -182,12 +188,55 @@ def _rows_by_thread(rank: RankView, threads: Int64) -> dict[int, _ThreadRows]:
         _add(parts, batch["track"].to_numpy(), starts, ends, causes_of(batch))
     for thread, starts, ends in blocking_copies(rank):
         _add(parts, thread, starts, ends, {"waits": np.ones(len(starts), np.bool_)})
-    for thread, starts, ends in first_calls(rank):
-        _add(parts, thread, starts, ends, {"cold_start": np.ones(len(starts), np.bool_)})
+    cold = rank.first_calls
+    _add(parts, cold.threads, cold.starts, cold.ends, {"cold_start": np.ones(len(cold), np.bool_)})
     return {
         thread: _ThreadRows(of.pop("waits").whole(), {name: pieces.whole() for name, pieces in of.items()})
         for thread, of in parts.items()
     }
+
+
+def _launching(calls: LaunchCalls) -> Int64:
+    """The threads that launch."""
+    found = np.empty(0, np.int64)
+    for some in pieces(len(calls), most=ROWS_AT_ONCE):
+        found = np.union1d(found, calls.threads[some])
+        release(calls)
+    return found
+
+
+def _in_turns(rows: dict[int, _ThreadRows]) -> tuple[dict[int, _ThreadRows], dict[int, Int64]]:
+    """What each thread does together with those that it takes turns with; which these are, itself too."""
+    threads = np.array([*rows], np.int64)
+    active = [join(*(of.by[cause] for cause in _ACTIVE)) for of in rows.values()]
+    turns = take_turns(active)
+    found, together = {}, {}
+    for place, thread in enumerate(threads.tolist()):
+        turns[place, place] = True
+        members = np.flatnonzero(turns[place])
+        together[thread] = threads[members]
+        if len(members) == 1:
+            found[thread] = rows[thread]
+            continue
+        of = [rows[one] for one in threads[members].tolist()]
+        by = {cause: join(*(one.by[cause] for one in of)) for cause in rows[thread].by}
+        # a thread's calls of Python enclose what it waits for: they count while it was active last
+        turn = _turn_of_each([active[member] for member in members.tolist()])
+        by["python"] = join(*(intersect(one.by["python"], own) for one, own in zip(of, turn, strict=True)))
+        found[thread] = _ThreadRows(join(*(one.waits for one in of)), by)
+    return found, together
+
+
+def _turn_of_each(active: Sequence[Intervals]) -> list[Intervals]:
+    """When each thread is the one that became active last."""
+    starts = np.concatenate([one.starts for one in active])
+    thread = np.repeat(np.arange(len(active)), [len(one) for one in active])
+    order = np.argsort(starts, kind="stable")
+    starts, thread = starts[order], thread[order]
+    first = intervals.begins(thread)
+    since, thread = starts[first], thread[first]
+    until = np.append(since[1:], _NEVER)
+    return [intervals.union(since[thread == one], until[thread == one]) for one in range(len(active))]
 
 
 def _add(
@@ -246,52 +295,3 @@ def blocking_copies(rank: RankView) -> Iterator[tuple[Int64, Int64, Int64]]:
         chosen = call[blocks(calls.ends[call], ended[known], hosted[known], pinned[known], at_once[call] > 0)]
         yield calls.threads[chosen], calls.starts[chosen], calls.ends[chosen]
         release(calls, at_once)
-
-
-def first_calls(rank: RankView) -> Iterator[tuple[Int64, Int64, Int64]]:
-    """Thread, begin and end of calls that take long because they are the first."""
-    calls = rank.launch_calls
-    kernel = disk_array(len(calls) + 1, np.int32, -1)
-    kernels: dict[str, int] = {}
-    for batch in rank.tables.events(("kernel",), ("correlation", "name")):
-        call = calls.of(correlations_of(batch))
-        name, names = codes(batch, "name")
-        known = np.array([kernels.setdefault(word or "", len(kernels)) for word in names], np.int32)
-        kernel[call[call >= 0]] = known[name][call >= 0]
-        release(calls, kernel)
-    functions: dict[str, int] = {}
-    table = DiskTable(function=np.int32, kernel=np.int32, start=np.int64, dur=np.int64, thread=np.int64)
-    columns = ("side", "track", "kind", "name", "start_ns", "dur_ns", "correlation")
-    for batch in rank.tables.events(("launch", "other"), columns):
-        name, names = codes(batch, "name")
-        of_runtime = [
-            ALLOCATES.match(word or "") is not None or LOADS.match(word or "") is not None for word in names
-        ]
-        kind, side = (batch[c].cast(pa.string()).to_numpy(zero_copy_only=False) for c in ("kind", "side"))
-        chosen = (side == "host") & ((kind == "launch") | np.array(of_runtime, np.bool_)[name])
-        known = np.array([functions.setdefault(word or "", len(functions)) for word in names], np.int32)
-        call = np.where(kind == "launch", calls.of(correlations_of(batch)), -1)
-        table.append(
-            function=known[name][chosen],
-            kernel=kernel[call][chosen],
-            start=batch["start_ns"].to_numpy()[chosen],
-            dur=batch["dur_ns"].to_numpy()[chosen],
-            thread=batch["track"].to_numpy()[chosen],
-        )
-        release(calls, kernel)
-    if not len(table):
-        return
-    function, start, dur = table["function"], table["start"], table["dur"]
-    words = [*functions]
-    cold = np.flatnonzero(
-        cold_calls(
-            function,
-            table["kernel"],
-            start,
-            dur,
-            np.array([ALLOCATES.match(word) is not None for word in words], np.bool_)[function],
-            np.array([LOADS.match(word) is not None for word in words], np.bool_)[function],
-            int(np.sort(rank.windows.starts)[1]) if len(rank.windows) > 1 else None,
-        )
-    )
-    yield table["thread"][cold], start[cold], start[cold] + dur[cold]

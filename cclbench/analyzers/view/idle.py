@@ -49,9 +49,18 @@ class Idle:
 
 
 def split(
-    tables: Rank, calls: LaunchCalls, busy: Intervals, window_starts: Int64, window_ends: Int64
+    tables: Rank,
+    calls: LaunchCalls,
+    first_calls: Int64,
+    busy: Intervals,
+    window_starts: Int64,
+    window_ends: Int64,
 ) -> Idle:
-    """The idle time of a rank, split by what the event that ends each gap waited for; `busy` is C∪K∪M."""
+    """The idle time of a rank, split by what the event that ends each gap waited for; `busy` is C∪K∪M.
+
+    An event is launched when its call begins.  Of `first_calls`, indices of calls that take long before they
+    launch (they load code), it is when the call returns, at the latest as the event begins.
+    """
     first, last = (
         np.append(window_starts, busy.starts[:1]).min(),
         np.append(window_ends, busy.ends[-1:]).max(),
@@ -63,9 +72,12 @@ def split(
         known = call >= 0
         any_launch |= bool(known.any())
         is_late = np.zeros(len(call), np.bool_)
-        is_late[known] = calls.starts[call[known]] > free[known]
-        release(calls)
         starts, ends = gaps
+        launched = calls.starts[call[known]]
+        loads = np.isin(call[known], first_calls)
+        launched[loads] = np.minimum(calls.ends[call[known][loads]], ends[known][loads])
+        is_late[known] = launched > free[known]
+        release(calls)
         late.append(starts=starts[is_late], ends=ends[is_late], call=call[is_late])
         for into, chosen in ((host, is_late), (device, known & ~is_late), (unknown, ~known)):
             into.add(intervals.union(starts[chosen], ends[chosen]))

@@ -36,6 +36,8 @@ _OF_ORDER: Final = 1.15
 """By how much lateness is more alike from step to step than the order of ranks by it, which is 0 of many."""
 _MOST_ALIKE: Final = 0.95
 """Autocorrelation that is counted with at most."""
+_APART: Final = 2.0
+"""How many times as late as any other rank ever is a rank that always is no chance."""
 _FEWEST_BLOCKS, _MOST_BLOCKS = 8, 16
 _NS_PER_S: Final = 10**9
 
@@ -138,7 +140,9 @@ def chance(late: Float) -> Float:
     the latest is binomial.  Both distributions are exact (on a grid of lateness), so that a small p takes
     enough steps: at least ranks^(−steps).  Of the two tests the smaller p counts, doubled.  Steps that are
     alike tell less than independent ones: what exceeds the mean counts 1/√g, g the inflation of the variance
-    of a mean by the lag-1 autocorrelation of the other ranks.
+    of a mean by the lag-1 autocorrelation of the other ranks; but for a rank that in each step is later than
+    twice the latest that any other rank ever is, which steps that are alike do not bring about: what makes
+    these alike makes it of others, too.
     """
     ranks, steps = late.shape
     if ranks < 2:
@@ -148,7 +152,7 @@ def chance(late: Float) -> Float:
     if not len(held):
         return np.ones(ranks)
     p = np.ones((_TESTS, ranks))
-    shrink = 1 / np.sqrt(_inflation(late))
+    shrink = np.where(_stands_apart(late), 1.0, 1 / np.sqrt(_inflation(late)))
     cells = max(_CELLS // steps, _FEWEST_CELLS)
     grid = np.floor(late * ((cells - 1) / most.max())).astype(np.int64)
     tail = _tail_of_sum(grid, cells)
@@ -161,6 +165,14 @@ def chance(late: Float) -> Float:
     tail = np.log(np.maximum(_binomial_tail(len(held), 1 / ranks), np.finfo(float).tiny))
     p[1] = np.exp(np.interp(fewer, np.arange(len(tail)), tail))
     return np.asarray((p.min(axis=0) * _TESTS).clip(0.0, 1.0))
+
+
+def _stands_apart(late: Float) -> Mask:
+    """Which ranks are later in each step than `_APART` times what any other is in any; shape (ranks,)."""
+    most = late.max(axis=1)
+    first, second = np.sort(most)[:-3:-1]
+    others = np.where(most == first, second, first)
+    return np.asarray(late.min(axis=1) > _APART * others)
 
 
 def _tail_of_sum(grid: Int64, cells: int) -> Float:

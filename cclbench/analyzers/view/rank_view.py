@@ -19,6 +19,7 @@ from cclbench.analyzers.view.arrivals import Arrivals, Matched, arrivals
 from cclbench.analyzers.view.blurred import Blurred, blurred
 from cclbench.analyzers.view.columns import is_category, spans
 from cclbench.analyzers.view.exposed import Exposed
+from cclbench.analyzers.view.first_calls import FirstCalls, first_calls
 from cclbench.analyzers.view.host_ops import host_ops
 from cclbench.analyzers.view.idle import Idle
 from cclbench.analyzers.view.launches import (
@@ -290,7 +291,13 @@ class RankView:
         """The idle time of the device, by what it waited for."""
         self.needs_accelerator("nothing is launched to it, so its idle time has no launch to go by")
         w = self.windows
-        return idle.split(self.tables, self.launch_calls, intervals.join(*self.busy), w.starts, w.ends)
+        first, busy = self.first_calls.launches, intervals.join(*self.busy)
+        return idle.split(self.tables, self.launch_calls, first, busy, w.starts, w.ends)
+
+    @cached_property
+    def first_calls(self) -> FirstCalls:
+        """Calls of the runtime that take long because they are the first, over the whole trace."""
+        return first_calls(self)
 
     @cached_property
     def launch_calls(self) -> LaunchCalls:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
@@ -15,7 +15,10 @@ from cclbench.findings.groups import describe_groups, shape_of
 from cclbench.units import humanise
 
 _TRANSFER: Final = "time.exposed_transfer"
-_GAIN: Final = "the transfers of those collectives take no time, as if compute hid all of them"
+_GAIN: Final = (
+    "the transfers of those collectives take no time, as if compute hid all of them; at least what it is"
+    " without all_to_all, whose result is needed at once"
+)
 _SMALL_BYTES: Final = 256 * 1024
 _MANY: Final = 8
 """Calls a step from which on several could be one."""
@@ -23,6 +26,8 @@ _LATENCY: Final = 0.5
 """Share of the transfer that is latency from which on messages are small."""
 _ON_STREAM: Final = 0.9
 """Share of communication on streams that compute from which on it is said."""
+_AWAITED: Final = ("all_to_all",)
+"""Kinds whose result the next operator computes on, so that only other work could run beside them."""
 _HIDDEN: Final = 0.1
 """Share of the transfer that runs beside compute below which nothing is overlapped."""
 _CALLS: Final = """SELECT rank, kind, "group", step, in_bytes, start_ns, end_ns - start_ns AS ns, wait_ns
@@ -188,9 +193,15 @@ def exposed_communication(case: Case) -> Iterator[Found]:
             f" nothing computes ({kinds} on average); {beside} runs beside compute{where}.",
             lost=lost,
             whatif=[text for traffic in listed for text in _transfers(traffic, "0")],
+            surely=[
+                text
+                for traffic in listed
+                if traffic.kind not in _AWAITED
+                for text in _transfers(traffic, "0")
+            ],
             confidence=sure,
             because="time after the last rank's arrival alone; whether compute could run beside it depends on"
-            " what needs its result",
+            " what needs its result" + _awaited(listed),
             evidence=case.evidence(
                 *[
                     one
@@ -203,6 +214,12 @@ def exposed_communication(case: Case) -> Iterator[Found]:
             query=_kinds(listed[0]),
         )
     yield from _unmatched(case)
+
+
+def _awaited(listed: Sequence[_Traffic]) -> str:
+    """What makes the least gain smaller."""
+    kinds = [traffic.kind for traffic in listed if traffic.kind in _AWAITED]
+    return f"; that of {kinds[0]} is needed at once, so that it may gain nothing" if kinds else ""
 
 
 def _on_compute_stream(case: Case) -> bool:

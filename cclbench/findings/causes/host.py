@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
+
+import numpy as np
 
 from cclbench.findings.case import Case
 from cclbench.findings.finding import Found, finding
@@ -15,6 +18,9 @@ _GAIN: Final = "threads that launch take no such time"
 _EXACT: Final = "each gap on the device is told by the launch that ends it and by what its thread did"
 _EXACT_CPU: Final = "no operator and no transfer runs in that time"
 _SHORT_KERNEL_S: Final = 10e-6
+_LEAST_STEPS: Final = 4
+"""Steps from which on some of them differ from the others."""
+_MOSTLY: Final = 0.5
 _GAPS: Final = """SELECT rank, name, start_ns, dur_ns FROM events
 WHERE side = 'host' AND kind IN ({kinds}){more} ORDER BY dur_ns DESC LIMIT 20"""
 _ELSEWHERE: Final = """SELECT * FROM (SELECT rank, track, name AS launched, start_ns - lag(start_ns + dur_ns)
@@ -248,11 +254,84 @@ def _launch_gaps(idle_s: float, kernels: float | None) -> float:
     return idle_s if kernels and idle_s / kernels < _SHORT_KERNEL_S else 0.0
 
 
+class _Pauses(NamedTuple):
+    """Idle time of hosts in some steps beyond what the other steps have."""
+
+    lost: dict[int, float]
+    """Seconds of a mean step, by rank."""
+    rank: int
+    """The rank that loses most."""
+    longest_s: float
+    steps: list[int]
+    """Places of the steps in which that rank pauses."""
+    of_steps: int
+
+    def when(self) -> str:
+        """`in 3 of 9 steps, every 3 steps`."""
+        apart = {after - before for before, after in itertools.pairwise(self.steps)}
+        period = f", every {apart.pop()} steps" if len(self.steps) > 2 and len(apart) == 1 else ""
+        return f"in {len(self.steps)} of {self.of_steps} steps{period}"
+
+
+def _pauses(case: Case) -> _Pauses | None:
+    """What hosts pause in Python or in what is not recorded; None where most of that is in every step."""
+    held = _held(case, "python", "unrecorded")
+    grid = case.results.grid(BY)
+    ranks, steps = grid.values.shape
+    if case.on_host or not ranks or steps < _LEAST_STEPS or not any(held.values()):
+        return None
+    idle = grid.values.filled(0.0)
+    usual = np.sort(idle, axis=1)[:, (steps - 1) // 4]
+    beyond = np.maximum(idle - usual[:, None], 0.0)
+    lost = {
+        rank: min(float(own.mean()), held.get(rank, 0.0))
+        for rank, own in zip(grid.ranks.tolist(), beyond, strict=True)
+    }
+    rank = max(lost, key=lambda one: lost[one])
+    if lost[rank] < max(_MOSTLY * held[rank], _MOSTLY * max(held.values())):
+        return None
+    own = beyond[grid.ranks.tolist().index(rank)]
+    paused = np.flatnonzero(own > own.max() / 2).tolist()
+    return _Pauses(lost, rank, float(own.max()), paused, steps)
+
+
+@finding(
+    "host_pauses",
+    title="the host pauses in some steps",
+    rule="time.idle_host_by python and unrecorded, where most of it is in some of four steps and more beyond"
+    " what the other steps have; the device is not the CPU",
+    gain="where the host takes more than twice its median before a launch, and 100 µs, it takes the median",
+    actions={
+        "pytorch": (
+            "collect garbage at steps of your choice on all ranks (gc.disable, gc.collect(1) every N steps)",
+            "look for what runs every few steps in the training thread: logging, metrics, checkpoints,"
+            " data of another epoch",
+            "profile the host (py-spy record --native) in such a step",
+        ),
+        "any": ("look for what runs in the host's thread in these steps alone",),
+    },
+)
+def host_pauses(case: Case) -> Iterator[Found]:
+    found = _pauses(case)
+    if found is not None:
+        yield case.found(
+            "host_pauses",
+            f"The host pauses: rank {found.rank} up to {humanise(found.longest_s, 's')}"
+            f" {found.when()}, {_of_step(case, found.lost)}.",
+            lost=found.lost,
+            whatif=["host[python+unrecorded].time=usual"],
+            because="idle time of the device in these steps beyond the lower quartile of the rank's steps, as"
+            " far as its host is in Python or in what is not recorded",
+            evidence=case.evidence("time.idle_host", *_by("python", "unrecorded"), "launch.delay"),
+            query=_ELSEWHERE,
+        )
+
+
 @finding(
     "host_bound",
     title="the host is too slow for the device",
-    rule="time.idle_host_by python and unrecorded; launch and operators too where kernels are not short, and"
-    " the device is not the CPU",
+    rule="time.idle_host_by python and unrecorded, unless most of it is pauses in some steps (host_pauses);"
+    " launch and operators too where kernels are not short, and the device is not the CPU",
     gain=_GAIN,
     actions={
         "pytorch": (
@@ -273,8 +352,8 @@ def _launch_gaps(idle_s: float, kernels: float | None) -> float:
     },
 )
 def host_bound(case: Case) -> Iterator[Found]:
-    alone = case.on_host or _short(case)
-    causes = ["python", "unrecorded"] if alone else ["python", "unrecorded", "operators", "launch"]
+    causes = [] if _pauses(case) is not None else ["python", "unrecorded"]
+    causes += [] if case.on_host or _short(case) else ["operators", "launch"]
     lost = _held(case, *causes)
     if any(lost.values()):
         words = {

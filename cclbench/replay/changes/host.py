@@ -13,7 +13,7 @@ from cclbench.intervals import Int64, Mask
 from cclbench.replay import nodes as n
 from cclbench.replay.change import Subject, change
 from cclbench.replay.graph import Graph
-from cclbench.replay.places import codes, lower_medians, places
+from cclbench.replay.places import codes, lower_medians, places, ranks_of
 from cclbench.replay.selection import Amount, Selection, read_setting
 from cclbench.replay.simulate import pieces
 
@@ -29,8 +29,9 @@ _PAUSE_NS: Final = 100_000
     " from a launch to its row's earliest start, up to the rank's median), operators, python, unrecorded."
     " sync at 0 drops the waits for the device, too. Where the CPU is the device: what threads take while"
     " they neither compute nor wait for a transfer, by the causes of time.idle_host_by. median: what comes"
-    " before the launch at the same place of a step takes the median of all ranks and steps; usual: only"
-    " where it takes more than twice that and 100 us",
+    " before the launch at the same place of a step takes the median of the ranks, of a single rank that of"
+    " its steps; usual: the median of all ranks and steps, only where it takes more than twice that and 100"
+    " us",
     read=read_setting,
 )
 def host(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | str:
@@ -117,17 +118,24 @@ def _without_waits(graph: Graph, of_host: Mask) -> Graph:
 
 
 def _beyond_usual(subject: Subject, of_host: Mask, held: Int64, *, only_long: bool) -> Int64:
-    """How much longer points take than the median of their launch's place, ns, shape (nodes,).
+    """How much longer points take than the median at their launch's place, ns, shape (nodes,).
 
+    It is the median of a step's ranks; with `only_long`, or of a single rank, that of all ranks and steps.
     What a thread does between two launches belongs to the latter, whose first row gives the place.
     """
     graph, nodes = subject.graph, subject.graph.nodes
     where = places(graph)
     fed = nodes.feeder[where.at] >= 0
-    at, rank, place = where.at[fed], where.rank[fed], where.place[fed]
+    at, rank, step, place = (column[fed] for column in (where.at, where.rank, where.step, where.place))
     launch, first = np.unique(nodes.feeder[at], return_index=True)
     inside = subject.since[at[first]] >= 0
-    launch, like = launch[inside], codes(subject.roles[rank[first]], place[first])[inside]
+    first = first[inside]
+    launch, of_rank = launch[inside], rank[first]
+    role = subject.roles[of_rank]
+    ranks = np.unique(of_rank)
+    of_steps = len(ranks) > 1 and not only_long
+    like = codes(role, step[first], place[first]) if of_steps else codes(role, place[first])
+    expected = ranks_of(role, subject.roles[ranks]) if of_steps else np.zeros(len(first), np.int64)
     # a stretch is what lies behind a launch, up to the next one and with that
     points = np.flatnonzero(nodes.kind == n.HOST)
     launches = np.zeros(len(nodes), np.bool_)
@@ -138,7 +146,7 @@ def _beyond_usual(subject: Subject, of_host: Mask, held: Int64, *, only_long: bo
     total = np.bincount(stretch, within, minlength=1).astype(np.int64)
     of_launch = stretch[np.searchsorted(points, launch)]
     taken = total[of_launch]
-    usual = lower_medians(like, taken, np.zeros_like(like))
+    usual = lower_medians(like, taken, expected)
     if only_long:
         usual = np.where(taken > 2 * usual + _PAUSE_NS, usual, taken)
     factor: npt.NDArray[np.float64] = np.ones(len(total))

@@ -14,7 +14,7 @@ from cclbench.intervals import Int64, Mask, begins
 from cclbench.replay import nodes as n
 from cclbench.replay.change import Effect, Subject, change
 from cclbench.replay.graph import Graph
-from cclbench.replay.places import codes, lower_medians, means, places
+from cclbench.replay.places import codes, lower_medians, means, places, ranks_of
 from cclbench.replay.rooflines import (
     as_one_kernel,
     at_roofline,
@@ -110,7 +110,7 @@ def typical(subject: Subject, chosen: Mask, dur: Int64, statistic: str) -> Int64
         ranks = np.unique(rank)
         several = len(ranks) > 1
         like = codes(role, step, place) if several else place
-        expected = _ranks_of(role, subject.roles[ranks]) if several else np.zeros(len(at), np.int64)
+        expected = ranks_of(role, subject.roles[ranks]) if several else np.zeros(len(at), np.int64)
         usual = (means if statistic == "mean" else lower_medians)(like, dur[at], expected)
     here = chosen[at]
     found[at[here]] = usual[here]
@@ -133,7 +133,7 @@ def _typical_busy(subject: Subject, chosen: Mask, statistic: str) -> Int64:
     taken = np.bincount(own, nodes.busy[at], minlength=1).astype(np.int64)
     one_each = np.unique(own, return_index=True)[1]
     ranks = np.unique(rank)
-    expected = _ranks_of(subject.roles[rank], subject.roles[ranks])
+    expected = ranks_of(subject.roles[rank], subject.roles[ranks])
     usual = np.zeros_like(taken)
     if len(one_each):
         statistics = means if statistic == "mean" else lower_medians
@@ -142,12 +142,6 @@ def _typical_busy(subject: Subject, chosen: Mask, statistic: str) -> Int64:
     busy = nodes.busy.copy()
     busy[at] = np.where(chosen[at], np.rint(nodes.busy[at] * factor[own]), nodes.busy[at]).astype(np.int64)
     return busy
-
-
-def _ranks_of(role: Int64, roles: Int64) -> Int64:
-    """How many ranks have the role of each row, shape of `role`."""
-    known, count = np.unique(roles, return_counts=True)
-    return np.asarray(count[np.searchsorted(known, role)], np.int64)
 
 
 def _at_fastest(rank: Int64, step: Int64, place: Int64, dur: Int64) -> Int64:

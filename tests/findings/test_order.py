@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""In which order findings stand, and what the least of a gain is, with gains written down by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hand_results import Row, WithoutReplay, by_rank, record, results, row
+
+from cclbench.findings.diagnosis import ranked
+from cclbench.findings.finding import Found
+from cclbench.findings.gains import Gain
+
+LOADER = "host[loader].time=0"
+EVEN = "kernels.time=mean"
+STEP = by_rank("time.step", 1.0, 1.0, 1.0)
+
+
+class Written(WithoutReplay):
+    """Shares of a step of 1 s by the first of the settings."""
+
+    def __init__(self, shares: Mapping[str, tuple[float, float]]) -> None:
+        self.shares = shares
+
+    def without(self, settings: Sequence[str]) -> Gain | str:
+        shares = self.shares[settings[0]]
+        return Gain(shares, shares)
+
+
+def said(shares: Mapping[str, tuple[float, float]], *rows: Row) -> list[Found]:
+    return ranked(results([*STEP, *rows]), record({}), Written(shares))
+
+
+def waiting_for_a_loader(*seconds: float) -> list[Row]:
+    """Ranks that wait 0.3 s for one another, and so long for their loaders."""
+    loader = by_rank("time.idle_host_by", *seconds, category="loader")
+    return [*loader, *by_rank("time.exposed_wait", 0.3, 0.3, 0.3)]
+
+
+@pytest.mark.parametrize(
+    ("loader", "even", "seconds", "first"),
+    [
+        # one rank's loader explains that ranks wait, if it gains about as much
+        (0.28, 0.30, (0.0, 0.3, 0.0), "data_loading"),
+        (0.25, 0.30, (0.0, 0.3, 0.0), "uneven_ranks"),
+        # loaders of all ranks at different times: that they differ is what there is to gain
+        (0.31, 0.30, (0.2, 0.3, 0.2), "uneven_ranks"),
+        (0.40, 0.30, (0.2, 0.3, 0.2), "data_loading"),
+    ],
+)
+def test_of_two_that_gain_about_the_same_the_one_that_says_more_is_first(
+    loader: float, even: float, seconds: tuple[float, ...], first: str
+) -> None:
+    shares = {LOADER: (loader, loader), EVEN: (even, even)}
+    found = said(shares, *waiting_for_a_loader(*seconds))
+    assert [found[0].name, {one.name for one in found}] == [first, {"data_loading", "uneven_ranks"}]
+
+
+def exposed(kind: str, seconds: float) -> list[Row]:
+    keys = {"collective": kind, "group": "0-2"}
+    return [*by_rank("time.exposed_transfer", *[seconds] * 3, **keys), row("comm.count", 2.0, **keys),
+            row("comm.transfer", seconds, **keys)]  # fmt: skip
+
+
+def test_a_transfer_whose_result_is_needed_at_once_may_gain_nothing() -> None:
+    reduce, exchange = (f"transfers[{kind}&group=0-2].time=0" for kind in ("all_reduce", "all_to_all"))
+    shares = {reduce: (0.1, 0.1), exchange: (0.2, 0.2)}
+    (both,) = said(shares | {exchange: (0.3, 0.3)}, *exposed("all_to_all", 0.2), *exposed("all_reduce", 0.1))
+    assert (both.whatif, both.surely) == ([exchange, reduce], [reduce])
+    assert (both.gain_s, both.gain_share) == ((0.1, 0.3), 0.3)
+    assert "all_to_all is needed at once" in both.because
+    (alone,) = said(shares, *exposed("all_to_all", 0.2))
+    assert (alone.gain_s, alone.surely) == ((0.0, 0.2), [])
+    (other,) = said(shares, *exposed("all_reduce", 0.1))
+    assert (other.gain_s, other.surely) == ((0.1, 0.1), None)
+    assert "needed at once" not in other.because
