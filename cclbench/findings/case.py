@@ -106,9 +106,10 @@ class Case:
         """What a finding yields: `lost` are the seconds of a step that it takes each rank, `whatif` the
         settings whose replay says what the step would gain without it; without such, `no_gain` says why.
         `surely` are those of them whose gain is the least, where it is uncertain that all can be had.
-        `host_causes` are those of `time.idle_host_by` that it is about, whose time is 0 in that replay.
+        `host_causes` are those of `time.idle_host_by` that it is about, whose time is 0 in that replay unless
+        `whatif` says otherwise.
         """
-        if host_causes and no_gain is None:
+        if host_causes and no_gain is None and not whatif:
             whatif = [f"host[{'+'.join(host_causes)}].time=0"]
         whole = self.step_s
         most = None if lost is None else max(lost.values(), default=0.0)
@@ -120,7 +121,7 @@ class Case:
             worst_rank=max(lost, key=lambda rank: lost[rank]) if lost else None,
             of_one_rank=len(lost or ()) > 2 and (most or 0.0) > _MOST * sum((lost or {}).values()),
             whatif=list(whatif),
-            surely=None if surely is None or len(surely) == len(whatif) else list(surely),
+            surely=None if surely is None else list(surely),
             host_causes=list(host_causes),
             no_gain=no_gain,
             confidence=confidence,

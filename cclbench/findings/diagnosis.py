@@ -28,8 +28,10 @@ from cclbench.units import humanise
 LEAST_GAIN: Final = 0.01
 """Share of the step below which a gain is not worth a finding."""
 _MOST_ACTIONS: Final = 3
-_SAYS_MORE: Final = 1.1
-"""By how much what names a cause may gain less than what names none, and stand before it."""
+_ABOUT_THE_SAME: Final = 0.9
+"""How much of another's gain a finding of higher precedence gains at least to stand before it."""
+_OF_RANKS: Final = 3
+"""What a finding's precedence is higher that names ranks, or is about one rank's time."""
 _FEW_STEPS: Final = 3
 """Steps below which what came before the capture may be most of why ranks wait."""
 
@@ -43,7 +45,7 @@ def findings(run: Run, results: Results) -> list[Found]:
 
 
 def ranked(results: Results, record: Manifest, gains: Gains, machine: Machine | None = None) -> list[Found]:
-    """What is found in results, by the middle of what it gains; then by the time it takes.
+    """What is found in results, by the middle of what it gains; of what gains about the same by precedence.
 
     A finding that gains less than `LEAST_GAIN` of the step is left out, and so is one of unknown gain that
     takes less.  One that fails to be looked for becomes a warning.
@@ -62,8 +64,7 @@ def ranked(results: Results, record: Manifest, gains: Gains, machine: Machine | 
         valued = [_valued(item, gains, few_steps=few) for item in own]
         named = [_named(item, gains) for item in valued if _counts(item)]
         found += [_completed(one, item, case) for item in named]
-    by_gain = sorted(found, key=lambda one: (-_weight(one), -(one.lost_s or 0.0), one.name))
-    return list(_stacked(by_gain, gains))
+    return list(_stacked(_ordered(found), gains))
 
 
 def _valued(found: Found, gains: Gains, *, few_steps: bool) -> Found:
@@ -108,16 +109,30 @@ def _stacked(found: Sequence[Found], gains: Gains) -> Iterator[Found]:
         yield msgspec.structs.replace(one, stacked_s=stacked)
 
 
-def _weight(found: Found) -> float:
-    """The middle of its gain's bounds, s; of an unknown gain these are nothing and what is lost.
+def _ordered(found: Sequence[Found]) -> list[Found]:
+    """By the middle of their gains; of those that gain about the same by precedence."""
+    placed: list[Found] = []
+    for one in sorted(found, key=lambda one: (-_weight(one), -(one.lost_s or 0.0), one.name)):
+        place = len(placed)
+        while (
+            place
+            and _precedence(one) > _precedence(placed[place - 1])
+            and _weight(one) >= _ABOUT_THE_SAME * _weight(placed[place - 1])
+        ):
+            place -= 1
+        placed.insert(place, one)
+    return placed
 
-    Of two that gain about the same the one that says more is first: one that names ranks, or is about one
-    rank's time, before what says of ranks only that they wait for one another, and that before what all ranks
-    have at different times.
-    """
-    bounds = found.gain_s or (0.0, 0.0 if found.confidence == "low" else found.lost_s or 0.0)
-    says = 2 if found.ranks or found.of_one_rank else 1 if found.name == "uneven_ranks" else 0
-    return sum(bounds) / 2 * _SAYS_MORE**says
+
+def _weight(found: Found) -> float:
+    """The middle of its gain's bounds, s; of an unknown gain these are nothing and what is lost."""
+    return sum(found.gain_s or (0.0, 0.0 if found.confidence == "low" else found.lost_s or 0.0)) / 2
+
+
+def _precedence(found: Found) -> int:
+    """What names a cause, or ranks, has a higher one than what says of both less."""
+    of_ranks = bool(found.ranks) or found.of_one_rank
+    return FINDINGS.get(found.name).precedence + _OF_RANKS * of_ranks
 
 
 def _counts(found: Found) -> bool:

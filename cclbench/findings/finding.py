@@ -85,6 +85,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What the replay changes for its gain, or why there is none."""
     actions: Mapping[str, Sequence[str]]
     """What to try, by framework; `any` is for all, and `cpu` stands for these where the CPU is the device."""
+    precedence: int
+    """Of findings that gain about the same the higher is first; one that names ranks has 3 more."""
     looks: Looks
 
     def advice(self, framework: str | None, *, on_host: bool = False) -> list[str]:
@@ -100,15 +102,29 @@ DOCS: Final = "reference/findings.md"
 
 
 def finding(
-    name: str, *, title: str, rule: str, gain: str, actions: Mapping[str, Sequence[str]]
+    name: str,
+    *,
+    title: str,
+    rule: str,
+    gain: str,
+    actions: Mapping[str, Sequence[str]],
+    precedence: int = 0,
 ) -> Callable[[Looks], Looks]:
-    """Register the decorated function as finding `name`.
+    """Register the decorated function as finding `name`; see `Finding`.
 
     The function takes a `Case` and yields what it found, `Case.found(...)`, or nothing.
     """
 
     def register(function: Looks) -> Looks:
-        made = Finding(name=name, title=title, rule=rule, gain=gain, actions=actions, looks=function)
+        made = Finding(
+            name=name,
+            title=title,
+            rule=rule,
+            gain=gain,
+            actions=actions,
+            precedence=precedence,
+            looks=function,
+        )
         FINDINGS.add(name, made, origin=function.__module__)
         return function
 

@@ -60,9 +60,20 @@ def by_number(rows: Rows) -> tuple[Int64, Mask]:
 
 
 def by_order(rows: Rows) -> tuple[Int64, Mask]:
-    """Keys of rows by (group, place in the group's order)."""
+    """Keys of rows by (group, place in the group's order); of a group whose ranks' orders differ by (group,
+    kind, bytes, step, place among these) where all ranks have as many.
+
+    Collectives of several streams begin in another order on each rank; those of a kind do not.
+    """
     call = _codes(rows.kind, rows.bytes, rows.step)
-    return _by_place(rows.group.astype(np.int64), rows.rank, call)
+    group, rank = rows.group.astype(np.int64), rows.rank
+    uneven = _uneven(group, rank, call)
+    of_call = _codes(group, call)
+    complete = _ranks_of_each(group, rank) == _ranks_of_each(of_call, rank)
+    alike = uneven & (rows.step >= 0) & ~_differs(of_call, _times(of_call, rank)) & complete
+    # the rows that are alike are a lane for each call, in which all ranks have the same order
+    lane = np.where(alike, of_call + int(group.max(initial=0)) + 1, group)
+    return _by_place(lane, rank, call)
 
 
 def by_pair(rows: Rows) -> tuple[Int64, Mask]:
@@ -75,10 +86,16 @@ def _by_place(lane: Int64, rank: Int32, call: Int64) -> tuple[Int64, Mask]:
     """Keys of rows by (lane, place in its order), aligned where the ranks' calls differ."""
     place = _occurrence(rank, lane)
     ambiguous = np.zeros(len(lane), np.bool_)
-    uneven = _differs(lane, _times(lane, rank)) | np.isin(lane, lane[_differs(_codes(lane, place), call)])
+    uneven = _uneven(lane, rank, call)
     for _, here in by_code(lane, np.unique(lane[uneven])):
         place[here], ambiguous[here] = aligned(rank[here], call[here])
     return np.where(place >= 0, _codes(lane, place), -1), ambiguous
+
+
+def _uneven(lane: Int64, rank: Int32, call: Int64) -> Mask:
+    """Rows of lanes whose ranks do not have the same calls in the same order, shape (rows,)."""
+    place = _occurrence(rank, lane)
+    return _differs(lane, _times(lane, rank)) | np.isin(lane, lane[_differs(_codes(lane, place), call)])
 
 
 def _codes(*columns: npt.NDArray[np.signedinteger]) -> Int64:
@@ -96,6 +113,13 @@ def _times(*columns: npt.NDArray[np.signedinteger]) -> Int64:
     """How many rows have the same combination, shape of the columns."""
     code = _codes(*columns)
     return np.bincount(code)[code]
+
+
+def _ranks_of_each(of: Int64, rank: Int32) -> Int64:
+    """How many ranks have rows of each `of`, shape of `of`."""
+    code = _codes(of)
+    _, one_each = np.unique(_codes(code, rank), return_index=True)
+    return np.bincount(code[one_each])[code]
 
 
 def _occurrence(rank: Int32, of: Int64) -> Int64:

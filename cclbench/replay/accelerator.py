@@ -48,6 +48,7 @@ def accelerator(rank: GraphInput) -> Part:
     inferred["rows without a launch of their own: they keep their measured gaps"] += int(alone.sum())
     points, edges = Points(), Edges()
     launched = points.add(tracks(rank.launches), device.submitted)
+    points.add(*_first_rows(rank))
     # calls that return when the device has ended something: (device row, point of the return, lag)
     waits = [
         *_blocking_copies(rank, device, points, inferred),
@@ -79,6 +80,16 @@ def accelerator(rank: GraphInput) -> Part:
     for source, target, lag in unseen:
         assumed.add(end_of[source], start_of[target], lag)
     return Part(nodes, device.rows.categories, device.rows.names, edges, inferred, traced, assumed)
+
+
+def _first_rows(rank: GraphInput) -> tuple[Int64, Int64]:
+    """The threads that launch, and when the first row of each begins: what it does from then on counts."""
+    thread = np.concatenate([tracks(rows) for rows in (rank.launches, rank.host)])
+    start = np.concatenate([rows.start for rows in (rank.launches, rank.host)])
+    order = np.lexsort((start, thread))
+    first = order[intervals.begins(thread[order])]
+    first = first[np.isin(thread[first], tracks(rank.launches))]
+    return thread[first], start[first]
 
 
 def _blocking_copies(

@@ -17,6 +17,8 @@ from cclbench.replay.change import Effect, Scale, Subject
 from cclbench.replay.graph import Graph
 from cclbench.replay.kernel_costs import Costs, Float64
 
+USUAL: Final = 0.9
+"""Share of the fastest product that anybody measured on a device which well-shaped products reach usually."""
 LEAST_KERNEL_NS: Final = 2_000
 """What a kernel that does nothing takes, as profilers measure it: less is not counted on."""
 _OF_CALLS: Final = tuple(n.HOST_CAUSES.index(word) for word in ("operators", "launch"))
@@ -44,8 +46,9 @@ def in_chains(subject: Subject, chosen: Mask) -> Mask:
 def at_roofline(subject: Subject, chosen: Mask) -> Effect:
     """What kernels take that do all that the device can, at the precision that they have.
 
-    At least max(FLOPs / peak, bytes / memory bandwidth), at most the same at attainable rates, and never less
-    than an empty kernel or more than they take.  `InputError` where no FLOPs or no device are known.
+    At least max(FLOPs / peak, bytes / memory bandwidth), at most the same at usual rates (`USUAL` of what is
+    attainable, `PRACTICAL` of the memory's), and never less than an empty kernel or more than they take.
+    `InputError` where no FLOPs or no device are known.
     """
     device, costs = _device(subject), subject.costs.costs
     known = has_roofline(subject, chosen)
@@ -88,9 +91,9 @@ def _without_launches(subject: Subject, kernels: Mask) -> Graph:
 
 
 def _bounds(device: Accelerator, costs: Costs) -> tuple[Float64, Float64]:
-    """The time at the data sheet's rates, and at attainable ones, ns, NaN where bytes are not known."""
+    """The time at the data sheet's rates, and at usual ones, ns, NaN where bytes are not known."""
     peaks = {word: rate for word in costs.precisions if (rate := device.peak_flops_per_s.get(word))}
-    attained = {word: rate for word in peaks if (rate := device.attainable(word))}
+    attained = {word: USUAL * rate for word in peaks if (rate := device.attainable(word))}
     memory = float(device.hbm_bytes_per_s or 0)
     return (
         np.fmax(costs.arithmetic_ns(peaks), costs.memory_ns(memory)),

@@ -31,11 +31,11 @@ from cclbench.replay.change import SELECTING, Subject, factor_of
 from cclbench.replay.tables import DIRECTIONS
 from cclbench.schema import CATEGORIES, COLLECTIVE_KINDS
 
-Measure = Literal["time", "bandwidth"]
+Measure = Literal["time", "bandwidth", "gap"]
 Statistic = Literal["median", "mean", "fastest", "usual", "roofline", "tensor_cores", "fused"]
 
 MEASURES: Final[dict[str, tuple[Measure, ...]]] = {
-    "kernels": ("time",),
+    "kernels": ("time", "gap"),
     "copies": ("time", "bandwidth"),
     "transfers": ("time",),
     "host": ("time",),
@@ -215,11 +215,11 @@ def read_setting(text: str, value: str) -> tuple[Selection, Amount]:
 def _amount(selected: Selection, text: str, value: str) -> Amount:
     if selected.measure == "bandwidth":
         return Amount(factor=1 / factor_of(text, value))
-    known = list(STATISTICS[selected.noun])
+    known = [] if selected.measure == "gap" else list(STATISTICS[selected.noun])
     if value in known:
         return Amount(statistic=known[known.index(value)])
     if value in ("0", "x0", "×0"):
         return Amount(factor=0.0)
     if value[:1] in ("x", "×"):
         return Amount(factor=factor_of(text, value))
-    raise UsageError(f"{text}: {value!r} is no time", hint=f"such as x0.5, 0, {', '.join(known)}")
+    raise UsageError(f"{text}: {value!r} is no time", hint=f"such as {', '.join(['x0.5', '0', *known])}")

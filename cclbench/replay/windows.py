@@ -148,7 +148,8 @@ class Pace:
             for rank, (_, _, last) in self.ranks.items()
             if last + 1 < len(found) and found[last + 1].rank == rank and found[last + 1].open
         }
-        self.begun = {rank: begins[each] for rank, each in own.items()}
+        earliest = min((int(begins[each[0]]) for each in own.values()), default=0)
+        self.begun = {rank: np.append(earliest, begins[each[1:]]) for rank, each in own.items()}
         self.numbers = {
             rank: np.array([-1 if found[i].step is None else found[i].step for i in each], np.int64)
             for rank, each in own.items()
@@ -204,6 +205,7 @@ class Pace:
         """How long before each node begins the windows of its rank had begun, one behind the other without a
         break, ns; −1 of nodes before all windows or between them, shape (nodes,).
 
+        A rank's first window begins here with the earliest of all ranks: others may wait for what it does.
         The point of a host's thread at a window's end belongs to it: what the thread does before lies within.
         """
         nodes = graph.nodes

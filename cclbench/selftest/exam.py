@@ -182,13 +182,13 @@ def _made(item: Item) -> _Made:
         job = replace(job, steps=cause.steps)
     job = hide_transfers(job)
     program = build(job)
-    healthy_ns = simulate(program).step_s * 1e9
+    healthy = simulate(program)
     target = float(random.uniform(_LEAST, _MOST))
-    subject = Subject(job, program, healthy_ns, 0.2, item.seed)
-    return _planted(cause, subject, target)
+    subject = Subject(job, program, healthy.step_s * 1e9, 0.2, item.seed)
+    return _planted(cause, subject, healthy, target)
 
 
-def _planted(cause: Cause, subject: Subject, target: float) -> _Made:
+def _planted(cause: Cause, subject: Subject, healthy: Truth, target: float) -> _Made:
     """The cause at the strength at which it costs `target` of the step, or as near as some pilots come."""
     best: _Made | None = None
     low, high, strength = 0.0, None, subject.strength
@@ -197,10 +197,8 @@ def _planted(cause: Cause, subject: Subject, target: float) -> _Made:
         truth = simulate(planted.sick)
         if planted.cured is None:
             return _Made(subject.job, truth, planted, None)
-        cured_s = (
-            subject.step_ns / 1e9 if planted.cured is subject.program else simulate(planted.cured).step_s
-        )
-        gain = 1 - cured_s / truth.step_s
+        cured_s = healthy.period_s if planted.cured is subject.program else simulate(planted.cured).period_s
+        gain = 1 - cured_s / truth.period_s
         if best is None or best.gain is None or _miss(gain, target) < _miss(best.gain, target):
             best = _Made(subject.job, truth, planted, gain)
         if abs(gain - target) < 0.15 * target:

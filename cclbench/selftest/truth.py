@@ -22,6 +22,8 @@ class Truth:
     """
 
     step_s: float
+    period_s: float
+    """The mean step of the rank whose steps are longest: what a job of many steps takes for each."""
     figures: dict[str, float]
     """By metric."""
     histories: list[RankHistory]
@@ -40,7 +42,8 @@ def simulate(program: Program) -> Truth:
     count = closed * len(histories)
     figures = {metric: ns / count / 1e9 for metric, ns in sums.items()}
     step_s = sum(slowest) / closed / 1e9
-    return Truth(step_s, {"time.step": step_s, **figures}, histories)
+    period_s = max(own[-1][1] - own[0][0] for own in windows) / closed / 1e9
+    return Truth(step_s, period_s, {"time.step": step_s, **figures}, histories)
 
 
 def _windows(history: RankHistory) -> Spans:

@@ -37,7 +37,9 @@ _OF_ORDER: Final = 1.15
 _MOST_ALIKE: Final = 0.95
 """Autocorrelation that is counted with at most."""
 _APART: Final = 2.0
-"""How many times as late as any other rank ever is a rank that always is no chance."""
+"""How many times as late as any other rank ever is a rank stands apart."""
+_FEWEST_APART: Final = 4
+"""Steps in which it does, where it does not in all."""
 _FEWEST_BLOCKS, _MOST_BLOCKS = 8, 16
 _NS_PER_S: Final = 10**9
 
@@ -140,9 +142,8 @@ def chance(late: Float) -> Float:
     the latest is binomial.  Both distributions are exact (on a grid of lateness), so that a small p takes
     enough steps: at least ranks^(−steps).  Of the two tests the smaller p counts, doubled.  Steps that are
     alike tell less than independent ones: what exceeds the mean counts 1/√g, g the inflation of the variance
-    of a mean by the lag-1 autocorrelation of the other ranks; but for a rank that in each step is later than
-    twice the latest that any other rank ever is, which steps that are alike do not bring about: what makes
-    these alike makes it of others, too.
+    of a mean by the lag-1 autocorrelation of the other ranks; but for a rank that stands apart, which steps
+    that are alike do not bring about: what makes its steps alike makes those of others, too.
     """
     ranks, steps = late.shape
     if ranks < 2:
@@ -168,11 +169,20 @@ def chance(late: Float) -> Float:
 
 
 def _stands_apart(late: Float) -> Mask:
-    """Which ranks are later in each step than `_APART` times what any other is in any; shape (ranks,)."""
+    """Which ranks are later than twice what any other ever is, in each step or from one on; shape (ranks,).
+
+    From one on they are for a third of the steps and four at least, and in none before.  Of equal ranks, 4 to
+    16 in 4 to 40 steps with autocorrelations up to 0.8, this names 0 to 2 % in at most six steps, 0 in more.
+    """
+    steps = late.shape[1]
     most = late.max(axis=1)
     first, second = np.sort(most)[:-3:-1]
     others = np.where(most == first, second, first)
-    return np.asarray(late.min(axis=1) > _APART * others)
+    apart = late > _APART * others[:, None]
+    since = steps - apart.sum(axis=1)
+    lasting = (apart == (np.arange(steps) >= since[:, None])).all(axis=1)
+    enough = (since == 0) | (steps - since >= max(_FEWEST_APART, steps / 3))
+    return np.asarray(lasting & enough)
 
 
 def _tail_of_sum(grid: Int64, cells: int) -> Float:

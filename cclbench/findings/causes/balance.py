@@ -112,6 +112,7 @@ def pipeline_bubble(case: Case) -> Iterator[Found]:
 
 @finding(
     "expert_imbalance",
+    precedence=3,
     title="ranks wait for the rank with the busiest experts",
     rule="time.exposed_wait in all_to_all of a model with experts",
     gain="the kernels of experts take each rank as long as they take all on average",
@@ -242,6 +243,7 @@ def late_rank(case: Case) -> Iterator[Found]:
 
 @finding(
     "uneven_ranks",
+    precedence=2,
     title="ranks wait for one another, and none is late more than chance explains",
     rule="time.exposed_wait where no rank stands out; waits in pipelines and of experts aside",
     gain="kernels take each rank what they take all on average, and hosts the median",

@@ -16,8 +16,8 @@ from cclbench.units import humanise
 
 _TRANSFER: Final = "time.exposed_transfer"
 _GAIN: Final = (
-    "the transfers of those collectives take no time, as if compute hid all of them; at least what it is"
-    " without all_to_all, whose result is needed at once"
+    "the transfers of those collectives take no time, as if compute hid all of them; at least as if it hid"
+    " all of a step but the first and the last, and no all_to_all, whose result is needed at once"
 )
 _SMALL_BYTES: Final = 256 * 1024
 _MANY: Final = 8
@@ -28,6 +28,8 @@ _ON_STREAM: Final = 0.9
 """Share of communication on streams that compute from which on it is said."""
 _AWAITED: Final = ("all_to_all",)
 """Kinds whose result the next operator computes on, so that only other work could run beside them."""
+_AT_THE_ENDS: Final = 2
+"""Calls of a step that have no compute before or behind them to hide in."""
 _HIDDEN: Final = 0.1
 """Share of the transfer that runs beside compute below which nothing is overlapped."""
 _CALLS: Final = """SELECT rank, kind, "group", step, in_bytes, start_ns, end_ns - start_ns AS ns, wait_ns
@@ -193,15 +195,11 @@ def exposed_communication(case: Case) -> Iterator[Found]:
             f" nothing computes ({kinds} on average); {beside} runs beside compute{where}.",
             lost=lost,
             whatif=[text for traffic in listed for text in _transfers(traffic, "0")],
-            surely=[
-                text
-                for traffic in listed
-                if traffic.kind not in _AWAITED
-                for text in _transfers(traffic, "0")
-            ],
+            surely=[text for traffic in listed for text in _hidden(case, traffic)],
             confidence=sure,
             because="time after the last rank's arrival alone; whether compute could run beside it depends on"
-            " what needs its result" + _awaited(listed),
+            " what needs its result: at least all calls of a step but the first and the last"
+            + _awaited(listed),
             evidence=case.evidence(
                 *[
                     one
@@ -216,10 +214,18 @@ def exposed_communication(case: Case) -> Iterator[Found]:
     yield from _unmatched(case)
 
 
+def _hidden(case: Case, traffic: _Traffic) -> list[str]:
+    """The setting of what compute can surely hide: all calls of a step but the first and the last."""
+    calls = _amount(case, "comm.count", traffic)
+    if traffic.kind in _AWAITED or calls <= _AT_THE_ENDS:
+        return []
+    return _transfers(traffic, f"x{_AT_THE_ENDS / calls:.3f}")
+
+
 def _awaited(listed: Sequence[_Traffic]) -> str:
     """What makes the least gain smaller."""
     kinds = [traffic.kind for traffic in listed if traffic.kind in _AWAITED]
-    return f"; that of {kinds[0]} is needed at once, so that it may gain nothing" if kinds else ""
+    return f", and none of {kinds[0]}, whose result is needed at once" if kinds else ""
 
 
 def _on_compute_stream(case: Case) -> bool:

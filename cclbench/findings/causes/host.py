@@ -16,8 +16,12 @@ from cclbench.units import humanise
 BY: Final = "time.idle_host_by"
 _GAIN: Final = "threads that launch take no such time"
 _EXACT: Final = "each gap on the device is told by the launch that ends it and by what its thread did"
+_LOADS_THEN: Final = "; then it loads data, which may not be there any sooner without the wait"
 _EXACT_CPU: Final = "no operator and no transfer runs in that time"
 _SHORT_KERNEL_S: Final = 10e-6
+_OPERATOR_S: Final = 12e-6
+"""What an operator of PyTorch takes its host at least, with its launch and the Python around it."""
+_LAUNCHING: Final = "launch+operators"
 _LEAST_STEPS: Final = 4
 """Steps from which on some of them differ from the others."""
 _MOSTLY: Final = 0.5
@@ -187,13 +191,17 @@ def cold_start(case: Case) -> Iterator[Found]:
 def synchronization(case: Case) -> Iterator[Found]:
     lost = {} if case.on_host else _held(case, "sync")
     if any(lost.values()):
+        worst = max(lost, key=lambda rank: lost[rank])
+        then = case.ranks(BY, category="sync", stat="then_loader").get(worst, 0.0)
+        loading = then > _MOSTLY * lost[worst]
         yield case.found(
             "synchronization",
             "The host waits for the device, which then runs dry until the host launches again:"
             f" {_of_step(case, lost)}.",
             lost=lost,
             host_causes=["sync"],
-            because=_EXACT,
+            surely=[] if loading else None,
+            because=_EXACT + (_LOADS_THEN if loading else ""),
             evidence=case.evidence("time.idle_host", *_by("sync"), "launch.delay"),
             query=_GAPS.format(kinds="'sync'", more=""),
         )
@@ -202,9 +210,10 @@ def synchronization(case: Case) -> Iterator[Found]:
 @finding(
     "short_kernels",
     title="many short kernels: launching them takes longer than running them",
-    rule="time.idle_host_by launch and operators, where most kernels run shorter than their launch, or the"
-    " mean one than 10 µs; and time.idle_device between such kernels",
-    gain="threads that launch take no time in launches and operators, as where a graph launches",
+    rule="time.idle_host_by launch and operators, where most kernels run shorter than their launch or than"
+    " 12 µs, or the mean one than 10 µs; and time.idle_device between such kernels",
+    gain="threads that launch take no time in launches and operators, as where a graph launches; at most also"
+    " none between kernels, as where they are fused",
     actions={
         "pytorch": (
             "capture the step as CUDA graphs: torch.cuda.graph, torch.cuda.make_graphed_callables",
@@ -228,6 +237,8 @@ def short_kernels(case: Case) -> Iterator[Found]:
             f" half of them below {humanise(middle, 's')}): {_of_step(case, lost)}.",
             lost=lost,
             host_causes=["launch", "operators"],
+            whatif=[f"host[{_LAUNCHING}].time=0", "kernels.gap=0"],
+            surely=[f"host[{_LAUNCHING}].time=0"],
             because=_EXACT,
             evidence=case.evidence(
                 *_by("launch", "operators"),
@@ -243,10 +254,15 @@ def short_kernels(case: Case) -> Iterator[Found]:
 
 
 def _short(case: Case) -> bool:
-    """Whether most kernels run shorter than the call that launches them, or the mean one than 10 µs."""
+    """Whether most kernels run shorter than the calls that launch them or than an operator takes its host,
+    or the mean one than 10 µs."""
     short = case.number("launch.short_kernels")
-    mean = case.number("compute.mean_kernel")
-    return (short or 0.0) >= 0.5 or (mean is not None and mean < _SHORT_KERNEL_S)
+    mean, middle = case.number("compute.mean_kernel"), case.number("compute.kernel_time")
+    return (
+        (short or 0.0) >= 0.5
+        or (mean is not None and mean < _SHORT_KERNEL_S)
+        or (middle is not None and middle < _OPERATOR_S)
+    )
 
 
 def _launch_gaps(idle_s: float, kernels: float | None) -> float:
@@ -275,7 +291,7 @@ class _Pauses(NamedTuple):
 
 def _pauses(case: Case) -> _Pauses | None:
     """What hosts pause in Python or in what is not recorded; None where most of that is in every step."""
-    held = _held(case, "python", "unrecorded")
+    held = _summed([_held_after_waits(case, "python"), _held_after_waits(case, "unrecorded")])
     grid = case.results.grid(BY)
     ranks, steps = grid.values.shape
     if case.on_host or not ranks or steps < _LEAST_STEPS or not any(held.values()):
@@ -297,9 +313,10 @@ def _pauses(case: Case) -> _Pauses | None:
 
 @finding(
     "host_pauses",
+    precedence=1,
     title="the host pauses in some steps",
-    rule="time.idle_host_by python and unrecorded, where most of it is in some of four steps and more beyond"
-    " what the other steps have; the device is not the CPU",
+    rule="time.idle_host_by python and unrecorded, also behind a wait for the device, where most of it is in"
+    " some of four steps and more beyond what the other steps have; the device is not the CPU",
     gain="where the host takes more than twice its median before a launch, and 100 µs, it takes the median",
     actions={
         "pytorch": (

@@ -26,6 +26,9 @@ from cclbench.replay.rooflines import (
 from cclbench.replay.selection import Amount, Selection, read_setting
 
 
+_SHORT_GAP_NS: Final = 10_000
+
+
 class Roof(NamedTuple):
     """A value that bounds times by what the catalog's device can do: what it makes of the chosen kernels, and
     which of them it touches."""
@@ -82,6 +85,24 @@ def kernels(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | Effe
     dur = np.where(chosen, np.rint(nodes.dur * amount.factor), nodes.dur).astype(np.int64)
     saved = np.where(on_host, np.rint(nodes.busy * (1 - amount.factor)), 0).astype(np.int64)
     return replace(graph, nodes=replace(nodes, dur=dur, gap=nodes.gap - saved, busy=nodes.busy - saved))
+
+
+@change(
+    "kernels.gap",
+    values="x0.5, 0",
+    definition="the time between the end of one kernel on a stream and the begin of the next, where that is"
+    " less than 10 us and nothing else holds the next one up, is scaled, as where both are one kernel",
+    read=read_setting,
+)
+def kernels_gap(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | str:
+    """The graph with those gaps."""
+    selected, amount = setting
+    graph, nodes = subject.graph, subject.graph.nodes
+    chosen = selected.nodes(subject) & ~nodes.first & (nodes.gap > 0) & (nodes.gap < _SHORT_GAP_NS)
+    if not chosen.any():
+        return "no such kernel follows another within 10 us"
+    gap = np.where(chosen, np.rint(nodes.gap * (amount.factor or 0.0)), nodes.gap).astype(np.int64)
+    return replace(graph, nodes=replace(nodes, gap=gap))
 
 
 def _at_earlier_roofs(subject: Subject, setting: tuple[Selection, Amount]) -> Mask:

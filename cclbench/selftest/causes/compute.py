@@ -11,7 +11,7 @@ from cclbench.selftest.planting import Planted, Subject, cause, is_of_layer, len
 from cclbench.selftest.program import RECORDED_AGAIN, Call, Instruction, Kernel
 
 
-@cause(ranks=("slow_device",), layouts=("ddp", "fsdp", "tp"))
+@cause(ranks=("slow_device",), layouts=("ddp", "fsdp", "tp"), steps=9)
 def slow_device(subject: Subject) -> Planted:
     """One rank's clocks are low."""
     victim = subject.victim

@@ -146,7 +146,7 @@ def loading_in_process(subject: Subject) -> Planted:
     return subject.edit(lambda _, __, it: (pause,) if isinstance(it, Batch) else (it,))
 
 
-@cause("data_loading", ranks=("late_rank",))
+@cause("data_loading", ranks=("late_rank",), steps=9)
 def slow_loader_of_one_rank(subject: Subject) -> Planted:
     """One rank's storage is slow."""
     victim = subject.victim
@@ -177,7 +177,7 @@ def checkpoint_every_third_step(subject: Subject) -> Planted:
     return subject.edit(change)
 
 
-@cause("host_bound", "uneven_ranks", steps=8)
+@cause("host_pauses", "host_bound", "uneven_ranks", steps=8)
 def garbage_collection(subject: Subject) -> Planted:
     """Pauses of the interpreter, each rank's at its own times, twice a step on average."""
     random = subject.random
@@ -208,7 +208,7 @@ def first_calls(subject: Subject) -> Planted:
     return subject.edit(change)
 
 
-@cause(ranks=("late_rank", "host_bound", "short_kernels"))
+@cause(ranks=("late_rank", "host_bound", "short_kernels"), steps=9)
 def oversubscribed_cores(subject: Subject) -> Planted:
     """One rank's host runs at a fraction of its speed."""
     victim, factor = subject.victim, 1 + 60 * subject.strength
@@ -228,7 +228,7 @@ def oversubscribed_cores(subject: Subject) -> Planted:
     return replace(subject.edit(change), ranks=frozenset((victim,)))
 
 
-@cause(ranks=("late_rank", "host_bound"))
+@cause(ranks=("late_rank", "host_bound"), steps=9)
 def late_thread_of_one_rank(subject: Subject) -> Planted:
     """One rank's host does something else before each step, behind a wait for the device."""
     victim = subject.victim
@@ -242,7 +242,7 @@ def late_thread_of_one_rank(subject: Subject) -> Planted:
     return replace(planted, ranks=frozenset((victim,)))
 
 
-@cause(ranks=("late_rank", "host_bound"), steps=10)
+@cause("host_pauses", ranks=("late_rank", "host_bound"), steps=10)
 def stall_every_third_step_of_one_rank(subject: Subject) -> Planted:
     """One rank writes logs every third step."""
     victim = subject.victim
