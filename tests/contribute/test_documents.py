@@ -165,6 +165,18 @@ def test_all_that_a_telling_key_holds_is_hidden(
     assert redacted(tmp_path, name, text) == text.replace(value, new)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.yaml", "wandb:\n  project: {}\n  mode: online\n"),
+        ("a.toml", '[wandb]\nproject = "{}"\nmode = "online"\n'),
+        ("a.ini", "[wandb]\nproject = {}\nmode = online\n"),
+    ],
+)
+def test_a_key_tells_by_what_holds_it(tmp_path: Path, name: str, text: str) -> None:
+    assert redacted(tmp_path, name, text.format("moonshot-9")) == text.format("job-1")
+
+
 def test_the_key_behind_a_secret_stays(tmp_path: Path) -> None:
     text = 'password: "{}"\nmodel: {{name: llama}}\n'
     assert redacted(tmp_path, "a.yaml", text.format("Quz7-x9")) == text.format("redacted-secret")

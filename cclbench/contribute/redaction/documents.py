@@ -149,10 +149,12 @@ def _scrubbed(scrubber: Scrubber, text: str, key: str, within: tuple[str, ...]) 
     if kind is not None and kind not in _TEXTS_ONLY and not NOTHING.fullmatch(text):
         return scrubber.field(kind, text)
     new, counts = scrubber.text(text, key)
-    # With its key a value may be what it is not alone.
-    begin = f"{key}: "
-    whole, more = scrubber.text(begin + new) if key and "\n" not in new else ("", Counter[str]())
-    return (whole.removeprefix(begin), counts + more) if whole.startswith(begin) else (new, counts)
+    # With its key, and with the key that holds that one, a value may be what it is not alone.
+    for name in dict.fromkeys((key, ".".join((*within[-1:], key)))) if key and "\n" not in new else ():
+        whole, more = scrubber.text(f"{name}: {new}")
+        if whole.startswith(f"{name}: "):
+            new, counts = whole.removeprefix(f"{name}: "), counts + more
+    return new, counts
 
 
 def _in_quotes(text: str) -> str:
