@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from secrets import token_hex
 
 from cclbench.errors import UsageError
 from cclbench.scratch import scratch, sweep
@@ -35,25 +34,18 @@ def why_outside(name: str) -> str | None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A file beside `path`, of its suffix, that takes its place at the end; on any failure nothing is left.
+    """A file of the name of `path` elsewhere that takes its place at the end; on any failure nothing is left.
 
     What is no regular file (a device, a pipe) is written itself.  An `OSError` names `path`.
     """
     target = path.resolve()
-    beside = target.with_name(f".{token_hex(4)}-{target.name[-80:]}")
-    special = target.exists() and not target.is_file()
-    try:
-        yield target if special else beside
-        if not special:
-            os.replace(beside, target)
-    except OSError as error:
-        # A full disk does not name the file that it holds; nobody knows the one beside.
-        if error.errno is not None and error.filename in (None, str(beside)):
-            error.filename = str(path)
-        raise
-    finally:
-        if not special:
-            beside.unlink(missing_ok=True)
+    with _naming_in_errors(path):
+        if target.exists() and not target.is_file():
+            yield target
+            return
+        with _unfinished_beside(target) as folder:
+            yield folder / target.name
+            os.replace(folder / target.name, target)
 
 
 @contextmanager
@@ -66,13 +58,25 @@ def new_folder(path: Path) -> Iterator[Path]:
     empty = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
     if os.path.lexists(path) and not empty:
         raise UsageError(f"{path} is there already", hint="name a new folder")
-    sweep(path.resolve().parent, _UNFINISHED)
+    with _naming_in_errors(path), _unfinished_beside(path.resolve()) as unfinished:
+        yield unfinished
+        unfinished.rename(path)
+
+
+@contextmanager
+def _unfinished_beside(path: Path) -> Iterator[Path]:
+    """A folder beside `path`, gone at the end; what killed processes left of theirs goes first."""
+    sweep(path.parent, _UNFINISHED)
+    with scratch(path.parent, _UNFINISHED) as folder:
+        yield folder
+
+
+@contextmanager
+def _naming_in_errors(path: Path) -> Iterator[None]:
+    """An `OSError` names `path`: a full disk names no file, and nobody knows the folder beside."""
     try:
-        with scratch(path.resolve().parent, _UNFINISHED) as unfinished:
-            yield unfinished
-            unfinished.rename(path)
+        yield
     except OSError as error:
-        # A full disk does not name the file that it holds; nobody knows the folder beside.
         if error.errno is not None and (error.filename is None or _UNFINISHED in str(error.filename)):
             error.filename = str(path)
         raise

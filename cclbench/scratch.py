@@ -53,8 +53,10 @@ def temporary(folder: Path | None = None) -> Iterator[Path]:
 
 
 def _machine() -> str:
-    """A short name of this machine: sockets' paths must be short."""
-    return f"{crc32(socket.gethostname().encode()):08x}"
+    """A short name of what numbers processes: this machine, on Linux its container."""
+    link = Path("/proc/self/ns/pid")
+    namespace = os.readlink(link) if link.is_symlink() else ""
+    return f"{crc32(f'{socket.gethostname()} {namespace}'.encode()):08x}"  # sockets' paths must be short
 
 
 def _alive(process: int) -> bool:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Resolves cclbench's wheel under each file of tests/constraints: the pins of container images, and the lowest
-# versions that pyproject.toml names, each for the Python in its first line. Those named as arguments
+# Resolves cclbench's wheel under each file of tests/constraints: the pins of container images, the lowest versions
+# that pyproject.toml names and the newest that there were, each for the Python in its first line. Those named as arguments
 # (lowest ngc-25.02 ...) are also installed, and run outside of the checkout, where $PYTHON is that Python.
 set -euo pipefail
 repository="$(cd "$(dirname "$0")/.." && pwd)"

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,6 +40,21 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path, error: BaseException) -
     assert list(tmp_path.iterdir()) == [path]
     if isinstance(caught.value, OSError):
         assert caught.value.filename == str(path)
+
+
+def test_what_a_killed_process_left_goes_with_the_next_file(tmp_path: Path) -> None:
+    path, other = tmp_path / "out.txt", tmp_path / "other.txt"
+    killed = (
+        "import os, sys; from pathlib import Path; from cclbench.destination import replacing\n"
+        "with replacing(Path(sys.argv[1])) as file: file.write_text('half'); os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", killed, path], check=False).returncode == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 1
+    assert not path.exists()
+    with replacing(path) as unfinished:
+        write_whole("another process's file", other)
+        unfinished.write_text("whole")
+    assert sorted(tmp_path.iterdir()) == [other, path]
 
 
 def test_what_a_link_leads_to_is_replaced_and_the_link_kept(tmp_path: Path) -> None:

@@ -51,6 +51,16 @@ def test_pins_of_images_are_allowed(path: Path) -> None:
     assert path.read_text().startswith("# ")  # with their source
 
 
+def test_both_generations_of_pandas_and_the_first_and_last_python_are_resolved() -> None:
+    pandas = {".".join(pins(path)["pandas"].split(".")[:2]) for path in PINS}
+    pythons = {match[1] for path in PINS if (match := re.match(r"# Python (3\.\d+)", path.read_text()))}
+    assert "2.2" in pandas
+    assert any(version.startswith("3.") for version in pandas)
+    offered = [re.search(r"3\.\d+$", line) for line in PROJECT["classifiers"]]
+    versions = sorted((match[0] for match in offered if match), key=lambda text: int(text[2:]))
+    assert pythons >= {versions[0], versions[-1]}
+
+
 def test_nothing_says_that_an_index_has_the_package() -> None:
     """Until one does: an install by that name would fetch whatever somebody puts there."""
     folders = (REPOSITORY / name for name in ("cclbench", "docs", "scripts", ".github", ".ci"))

@@ -142,6 +142,20 @@ def test_only_what_a_dead_process_of_this_machine_left_is_swept(store: Store) ->
     assert left(store) == sorted([names["alive"], names["elsewhere"], "job-1"])
 
 
+def test_processes_of_containers_on_one_host_are_told_apart(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One process's number is another's in the other container, or nobody's."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    name = f".unfinished-{ended.pid}-{scratch._machine()}-0a"
+    (store.folder / name).mkdir(parents=True)
+    monkeypatch.setattr(scratch.os, "readlink", lambda _: "pid:[7]")
+    with store.creating("job-1") as folder:
+        fill(folder)
+    assert left(store) == sorted([name, "job-1"])
+
+
 # ------------------------------------------------------------------------------------ finding runs
 
 

@@ -18,6 +18,7 @@ from cclbench.agents.answers import encode
 from cclbench.agents.tools import Tools
 from cclbench.engine.processes import belong_to_parent, child_process
 from cclbench.errors import CclbenchError, UsageError
+from cclbench.out_of_memory import is_out_of_memory
 from cclbench.record.files import UNFINISHED
 from cclbench.scratch import sweep, temporary
 from cclbench.text import bounded
@@ -141,12 +142,16 @@ def _work(
         said = _ANSWER + encode(answer)
     except CclbenchError as error:
         said = _ERROR + bounded(str(error)).encode()
-    except MemoryError:
-        said = _ERROR + (
-            f"{tool} needs more than {memory_bytes / 1e9:g} GB of memory; {_LESS_MEMORY}".encode()
-        )
     except RecursionError:
         said = _ERROR + b"a value is nested too deeply for JSON; select its parts"
+    except Exception as error:
+        if is_out_of_memory(error):
+            message = f"{tool} needs more than {memory_bytes / 1e9:g} GB of memory; {_LESS_MEMORY}"
+        elif isinstance(error, OSError):
+            message = f"{error.strerror or error}: {error.filename}"
+        else:
+            raise
+        said = _ERROR + bounded(message).encode()
     sender.send_bytes(said)
 
 

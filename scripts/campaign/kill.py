@@ -4,8 +4,8 @@
     python scripts/campaign/kill.py --kills 1000 --changes 100 --findings FOLDER [--seed S] [--command NAME]
 
 Promised is: every run in the store is whole or absent, as is the output file; nothing temporary is left, nor
-shared memory or semaphores (after SIGKILL: once processes were started again); SIGINT ends with 130, SIGTERM
-with 143, with at most one line on stderr.
+shared memory or semaphores (after SIGKILL: once processes were started again, and the command was repeated);
+SIGINT ends with 130, SIGTERM with 143, with at most one line on stderr.
 
 Of a run one of whose tables was lost, cut, lengthened, replaced or joined by a further one it is promised
 that each command that opens it ends with exit code 3, names the table and makes nothing, that `verify --run`
@@ -86,6 +86,8 @@ def kill(
         found["half runs"] = complaints[0]
     if desk.output(command) not in (None, whole):
         found["half files"] = f"{command.output} is neither absent nor whole"
+    if number == signal.SIGKILL:
+        desk.call(desk.words(command, jobs))
     if strays := desk.strays():
         found["leftovers"] = ", ".join(strays[:5])
     return found

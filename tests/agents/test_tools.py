@@ -93,6 +93,8 @@ def test_an_offset_that_no_page_begins_at_is_refused(store: Path) -> None:
         ("explain", {"name": "time.stepp"}, "time.step"),
         ("explain", {"name": "x" * 201}, "201 characters"),
         ("run", {"source": "nowhere"}, "nowhere"),
+        ("run", {"source": "n" * 100_000}, "File name too long"),
+        ("sql", {"run": "n" * 100_000, "query": "SELECT 1"}, "File name too long"),
     ],
 )
 def test_a_wrong_call_is_the_protocols_error(

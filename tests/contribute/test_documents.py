@@ -136,6 +136,52 @@ def test_two_keys_that_are_hidden_stay_two(tmp_path: Path) -> None:
     assert list(new["mail"].values()) == [1, 2]
 
 
+NESTED = {
+    "a.yaml": (
+        "{telling}: {{name: {value}, id: 7, more: [{{full: {value}}}]}}\nmodel:\n  name: llama\n",
+        "{telling}:\n  - name: {value}\n    id: 7\nmodel: {{name: llama}}\n",
+    ),
+    "a.toml": (
+        '{telling} = {{name = "{value}", id = 7}}\nmodel = {{name = "llama"}}\n',
+        '[part.{telling}]\nname = "{value}"\nids = [7, {{full = "{value}"}}]\n[model]\nname = "llama"\n',
+        'auth = {{id = 7, {telling} = "{value}"}}\nmodel = "llama"\n',
+    ),
+    "a.ini": ("[{telling}]\nname = {value}\nid = 7\n[model]\nname = llama\n",),
+    "a.json": ('{{"{telling}": {{"name": "{value}", "id": 7}}, "model": {{"name": "llama"}}}}',),
+}
+"""What stands within the value of a telling key; the rest stays, names of keys too."""
+
+
+@pytest.mark.parametrize(
+    ("name", "document"), [(name, document) for name, several in NESTED.items() for document in several]
+)
+@pytest.mark.parametrize(
+    ("telling", "value", "new"), [("user", "hugo77", "user-1"), ("password", "Quz7-x9 w", "redacted-secret")]
+)
+def test_all_that_a_telling_key_holds_is_hidden(
+    tmp_path: Path, name: str, document: str, telling: str, value: str, new: str
+) -> None:
+    text = document.format(telling=telling, value=value)
+    assert redacted(tmp_path, name, text) == text.replace(value, new)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.yaml", "wandb:\n  project: {}\n  mode: online\n"),
+        ("a.toml", '[wandb]\nproject = "{}"\nmode = "online"\n'),
+        ("a.ini", "[wandb]\nproject = {}\nmode = online\n"),
+    ],
+)
+def test_a_key_tells_by_what_holds_it(tmp_path: Path, name: str, text: str) -> None:
+    assert redacted(tmp_path, name, text.format("moonshot-9")) == text.format("job-1")
+
+
+def test_the_key_behind_a_secret_stays(tmp_path: Path) -> None:
+    text = 'password: "{}"\nmodel: {{name: llama}}\n'
+    assert redacted(tmp_path, "a.yaml", text.format("Quz7-x9")) == text.format("redacted-secret")
+
+
 def test_a_folded_scalar_is_one_text(tmp_path: Path) -> None:
     text = f'a: "x {TOKEN[:20]}\\\n  {TOKEN[20:]} y"\nb: 1\n'
     assert yaml.safe_load(redacted(tmp_path, "a.yaml", text)) == {"a": "x redacted-token y", "b": 1}

@@ -300,3 +300,13 @@ def test_an_environment_of_a_file_stands_on_a_line() -> None:
     assert Scrubber(Learner()).text(f"{four}\nA=1\n", by_line=True)[0] == f"{four}\nA=1\n"
     new, _ = Scrubber(Learner()).text(f"a\n{four} A=1\nb\n", by_line=True)
     assert new == "a\nredacted-environment\nb\n"
+
+
+def test_all_arguments_of_a_tracker_are_hidden() -> None:
+    """Not the first alone; and an entity also behind a project that is a common word."""
+    text = 'wandb.init(project="moonshot-9", entity="moonlab", name="zoe-42x", mode="online")'
+    new, _ = Scrubber(Learner()).text(f'{text}\nwandb.init(project="llama", entity="sunlab7")')
+    assert new.splitlines() == [
+        'wandb.init(project="job-3", entity="job-1", name="job-4", mode="online")',
+        'wandb.init(project="llama", entity="job-2")',
+    ]

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
+import pickle
 import subprocess
 import sys
 import tarfile
@@ -15,6 +17,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from formats import nsys_files
+from formats.test_memory_snapshot import snapshot
+from formats.xplane_files import gpu_file
 from hostile.test_terminal import assert_clean
 
 import cclbench
@@ -213,6 +218,36 @@ def test_a_card_names_a_file_by_its_stored_name(here: Path) -> None:
     assert code == 0, err
     (entry,) = cclbench.record.store.Store(here / "store").runs()[0].manifest["ranks"]
     assert entry["files"][0]["name"] == r"r\xe9sultats rank0.json"
+
+
+@pytest.mark.parametrize("file", ["job.sqlite", "rank0.xplane.pb", "rank0.pickle", "rank0_trace.json.gz"])
+def test_every_kind_of_file_takes_every_name(here: Path, file: str) -> None:
+    """Of a database, of protocol buffers, of a pickle, compressed: alone, and in a folder."""
+    plain, other = here / "plain", here / os.fsdecode(NAMES["control"])
+    plain.mkdir()
+    if file == "job.sqlite":
+        steps = (0, 1000, 2000)
+        nsys_files.write(
+            plain / file,
+            StringIds=nsys_files.strings("gemm", "step"),
+            CUPTI_ACTIVITY_KIND_KERNEL=[nsys_files.kernel(at + 100, at + 500) for at in steps],
+            NVTX_EVENTS=[nsys_files.nvtx(at, at + 900, f"step {at}") for at in steps],
+            TARGET_INFO_SESSION_START_TIME=nsys_files.SESSION,
+        )
+    elif file == "rank0_trace.json.gz":
+        (plain / file).write_bytes(gzip.compress(trace(0).encode()))
+    else:
+        made = {"rank0.xplane.pb": gpu_file, "rank0.pickle": lambda: pickle.dumps(snapshot())}
+        (plain / file).write_bytes(made[file]())
+    other.mkdir()
+    named = other / os.fsdecode(NAMES["shell"] + b"r\xe9\xff" + file.encode())
+    named.write_bytes((plain / file).read_bytes())
+    code, expected, err = call(here / "store", "run", plain / file, "--json")
+    assert code == 0, err
+    for source in (named, other):
+        code, out, err = call(here / "store", "run", source, "--json")
+        assert code == 0, err
+        assert numbers(json.loads(out)) == numbers(json.loads(expected))
 
 
 def test_python_and_notebooks_take_every_name(here: Path) -> None:

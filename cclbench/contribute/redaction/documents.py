@@ -48,8 +48,11 @@ class Value(NamedTuple):
     end: int
     text: str
     key: str
+    """Empty for a key."""
     is_key: bool
     written: Callable[[str], str]
+    within: tuple[str, ...] = ()
+    """Keys of the lists and mappings that hold it, outermost first."""
 
 
 class Language(NamedTuple):
@@ -125,7 +128,7 @@ def _by_values(
     for value in language.values(text):
         if any(begin <= value.begin < end for begin, end in stay):
             continue
-        new, counts = scrubbed(value.text, value.key, value.is_key)
+        new, counts = scrubbed(value.text, value.key, value.within)
         if new != value.text:
             if value.is_key:  # two that were different stay so
                 stand_ins[new] += 1
@@ -137,17 +140,21 @@ def _by_values(
     return "".join([*parts, text[at:]]), changes
 
 
-def _scrubbed(scrubber: Scrubber, text: str, key: str, is_key: bool) -> tuple[str, Counter[str]]:
-    kind = None if is_key or not key else scrubber.kind_of_field(key)
+def _scrubbed(scrubber: Scrubber, text: str, key: str, within: tuple[str, ...]) -> tuple[str, Counter[str]]:
+    kind = scrubber.kind_of_field(key) if key else None
     if not text.strip() or (kind is None and _FIGURE.fullmatch(text)):
         return text, Counter()
+    if kind is None:  # else all texts in what a telling key has for a value, as in JSON
+        kind = next(filter(None, map(scrubber.kind_of_field, within)), None)
     if kind is not None and kind not in _TEXTS_ONLY and not NOTHING.fullmatch(text):
         return scrubber.field(kind, text)
     new, counts = scrubber.text(text, key)
-    # With its key a value may be what it is not alone.
-    begin = f"{key}: "
-    whole, more = scrubber.text(begin + new) if key and "\n" not in new else ("", Counter[str]())
-    return (whole.removeprefix(begin), counts + more) if whole.startswith(begin) else (new, counts)
+    # With its key, and with the key that holds that one, a value may be what it is not alone.
+    for name in dict.fromkeys((key, ".".join((*within[-1:], key)))) if key and "\n" not in new else ():
+        whole, more = scrubber.text(f"{name}: {new}")
+        if whole.startswith(f"{name}: "):
+            new, counts = whole.removeprefix(f"{name}: "), counts + more
+    return new, counts
 
 
 def _in_quotes(text: str) -> str:
@@ -174,8 +181,17 @@ def _yaml_shape(text: str) -> Any:
     return shape
 
 
+_YAML_BEGINS: Final = (
+    yaml.BlockMappingStartToken,
+    yaml.BlockSequenceStartToken,
+    yaml.FlowMappingStartToken,
+    yaml.FlowSequenceStartToken,
+)
+_YAML_ENDS: Final = (yaml.BlockEndToken, yaml.FlowMappingEndToken, yaml.FlowSequenceEndToken)
+
+
 def _yaml_values(text: str) -> Iterator[Value]:
-    key, is_key, end = "", False, 0
+    key, is_key, end, open_keys = "", False, 0, list[str]()
     tag: int | None = None
     for token in yaml.scan(text, yaml.SafeLoader):
         begin = token.start_mark.index
@@ -185,6 +201,10 @@ def _yaml_values(text: str) -> Iterator[Value]:
             is_key = True
         elif isinstance(token, yaml.ValueToken):
             is_key = False
+        elif isinstance(token, _YAML_BEGINS):
+            open_keys.append(key)
+        elif isinstance(token, _YAML_ENDS):
+            key = open_keys.pop()
         elif isinstance(token, yaml.TagToken):
             tag = begin
         elif isinstance(token, yaml.ScalarToken):
@@ -192,7 +212,8 @@ def _yaml_values(text: str) -> Iterator[Value]:
             begin, tag = (begin, None) if tag is None else (tag, None)
             whole = text[begin : token.end_mark.index]
             written = partial(_yaml_scalar, style=token.style or "", whole=whole)
-            yield Value(begin, token.end_mark.index, token.value, key, is_key, written)
+            own, within = ("", ()) if is_key else (key, tuple(filter(None, open_keys)))
+            yield Value(begin, token.end_mark.index, token.value, own, is_key, written, within)
             key = token.value if is_key else key
     yield from _comments(text, end, len(text))
 
@@ -235,19 +256,30 @@ _TOML: Final = re.compile(
 
 
 def _toml_values(text: str) -> Iterator[Value]:
-    matches = list(_TOML.finditer(text))
-    key, depth, is_key = "", 0, True
-    for match in matches:
+    key, is_key, in_header = "", True, False
+    table, open_keys = list[str](), list[tuple[str, str]]()
+    for match in _TOML.finditer(text):
         kind, raw = match.lastgroup, match[0]
-        if kind == "mark":
-            depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(raw, 0)
-            is_key = (raw == "\n" and depth == 0) or (raw == "." and is_key) or (raw in "[{" and is_key)
+        if raw == "\n" and not open_keys:
+            is_key, in_header = True, False
+        elif raw == "[" and is_key:
+            in_header, table = True, []
+        elif raw in ("[", "{"):
+            open_keys.append((raw, key))
+            is_key = raw == "{"
+        elif raw in ("]", "}") and open_keys:
+            _, key = open_keys.pop()
+            is_key = False
+        elif kind == "mark":
+            is_key = (is_key and raw != "=") or (raw == "," and open_keys != [] and open_keys[-1][0] == "{")
         elif kind == "comment":
             yield Value(match.start(), match.end(), raw, "", False, _on_one_line)
         else:
             bare = raw if kind == "bare" else tomllib.loads(f"x={raw}")["x"]
-            yield Value(match.start(), match.end(), bare, "" if is_key else key, is_key, _in_quotes)
+            own, within = ("", ()) if is_key else (key, (*table, *(outer for _, outer in open_keys)))
+            yield Value(match.start(), match.end(), bare, own, is_key, _in_quotes, within)
             key = bare if is_key else key
+            table += [bare] if in_header else []
 
 
 def _ini_shape(text: str) -> Any:
@@ -265,13 +297,14 @@ _INI: Final = re.compile(
 
 
 def _ini_values(text: str) -> Iterator[Value]:
-    key = ""
+    key, section = "", ""
     for match in _INI.finditer(text):
         key = match["key"] or key
-        of = "line" if match["line"] is not None else "value"
-        yield Value(
-            match.start(of), match.end(of), match[of], key if of == "value" else "", False, _on_one_line
-        )
+        if match["line"] is not None:
+            section = match["line"].strip("[] \t") if match["line"].startswith("[") else section
+            yield Value(*match.span("line"), match["line"], "", False, _on_one_line)
+        else:
+            yield Value(*match.span("value"), match["value"], key, False, _on_one_line, (section,))
 
 
 def _csv_shape(text: str) -> Any:
