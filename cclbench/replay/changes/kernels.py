@@ -25,7 +25,6 @@ from cclbench.replay.rooflines import (
 )
 from cclbench.replay.selection import Amount, Selection, read_setting
 
-
 _SHORT_GAP_NS: Final = 10_000
 
 
