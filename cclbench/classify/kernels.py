@@ -127,7 +127,6 @@ RULES: Final = (
         marlin  awq  gptq  machete  exllama
         """,
     ),
-    Rule("gemm", "device_kernel", inside="groupproblemshape"),
     Rule("gemm", "^(?:dot|reduce_1block|scal|asum|nrm2|axpy)_kernel$  epilogue::impl", inside="cublas"),
     Rule(
         "gemm",

@@ -30,7 +30,7 @@ LEAST_GAIN: Final = 0.01
 _MOST_ACTIONS: Final = 3
 _ABOUT_THE_SAME: Final = 0.9
 """How much of another's gain a finding of higher precedence gains at least to stand before it."""
-_OF_RANKS: Final = 3
+_OF_RANKS: Final = 4
 """What a finding's precedence is higher that names ranks, or is about one rank's time."""
 _FEW_STEPS: Final = 3
 """Steps below which what came before the capture may be most of why ranks wait."""

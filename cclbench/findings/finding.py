@@ -86,7 +86,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     actions: Mapping[str, Sequence[str]]
     """What to try, by framework; `any` is for all, and `cpu` stands for these where the CPU is the device."""
     precedence: int
-    """Of findings that gain about the same the higher is first; one that names ranks has 3 more."""
+    """Of findings that gain about the same the higher is first; one that names ranks has 4 more."""
     looks: Looks
 
     def advice(self, framework: str | None, *, on_host: bool = False) -> list[str]:

@@ -12,6 +12,7 @@ from cclbench.classify.arithmetic import arithmetic
 from cclbench.errors import InputError
 from cclbench.hardware.accelerator import PRACTICAL, Accelerator
 from cclbench.intervals import Mask
+from cclbench.operators.chains import KINDS
 from cclbench.replay import nodes as n
 from cclbench.replay.change import Effect, Scale, Subject
 from cclbench.replay.graph import Graph
@@ -19,9 +20,14 @@ from cclbench.replay.kernel_costs import Costs, Float64
 
 USUAL: Final = 0.9
 """Share of the fastest product that anybody measured on a device which well-shaped products reach usually."""
+_ATTENTION: Final = 0.5
+"""The same of a kernel of attention, of what products reach: FlashAttention-2 runs at 50 to 73 % of an A100's
+peak (Dao, arXiv:2307.08691) and at 35 to 40 % of an H100's (Shah et al., arXiv:2407.08608)."""
 LEAST_KERNEL_NS: Final = 2_000
 """What a kernel that does nothing takes, as profilers measure it: less is not counted on."""
-_OF_CALLS: Final = tuple(n.HOST_CAUSES.index(word) for word in ("operators", "launch"))
+_OF_CALLS: Final = tuple(
+    n.HOST_CAUSES.index(word) for word in ("operators", "launch", "python", "unrecorded")
+)
 _RECORD: Final = "record operators' shapes (record_shapes=True)"
 _SIXTEEN_BITS: Final = ("bf16", "fp16")
 
@@ -70,13 +76,14 @@ def as_one_kernel(subject: Subject, chosen: Mask) -> Effect | str:
     if not known.any():
         raise InputError("what such chains read and write is not known", hint=_RECORD)
     low, high = _bounds(device, costs)
+    high = np.where(costs.chain[0] == [*KINDS].index("attention"), high / _ATTENTION, high)
     note = f"chains as one kernel each: {_shares(subject, known, chained)}, on {device.id}"
     found = _shortened(subject, known, low, np.maximum(high, LEAST_KERNEL_NS * costs.fused[2]), note)
     return replace(found, graph=_without_launches(subject, known & (costs.chain[2] > 0)))
 
 
 def _without_launches(subject: Subject, kernels: Mask) -> Graph:
-    """The graph in which threads take no time in the operators and launches of those kernels."""
+    """The graph in which threads take no time in the calls of those kernels, nor from one to the next."""
     nodes = subject.graph.nodes
     launches = np.unique(nodes.feeder[kernels & (nodes.feeder >= 0)])
     held = nodes.held.copy()

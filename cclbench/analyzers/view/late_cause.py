@@ -100,7 +100,10 @@ def late_cause(late: StragglerVerdict, work: Mapping[int, RankWork], *, experts:
 
 
 def _of_kernels(rank: int, work: Mapping[int, RankWork], experts: bool) -> str:
-    """Which of compute, device, experts and lengths a rank's longer kernels are."""
+    """Which of compute, device, experts and lengths a rank's longer kernels are.
+
+    The device's are kernels that the others run, too: not those of other grids, if these are most of it.
+    """
     kernels = {one: own.kernels for one, own in work.items() if own.kernels}
     try:
         found = speeds(kernels)
@@ -108,18 +111,18 @@ def _of_kernels(rank: int, work: Mapping[int, RankWork], experts: bool) -> str:
         return "compute"
     if rank not in kernels:
         return "compute"
-    if found.together(rank):
-        return "device"
     categories = {kernel[0] or "other" for totals in kernels.values() for kernel in totals}
     more = {name: max(0.0, _more(rank, work, _of_category(name))) for name in sorted(categories)}
     whole = sum(more.values())
     if not whole:
         return "compute"
+    shared = set.intersection(*(set(totals) for totals in kernels.values()))
+    other_grids = _more(rank, work, lambda kernel: kernel not in shared)
+    if found.together(rank) and other_grids < _MOSTLY * whole:
+        return "device"
     products = more.get("moe", 0.0) + (more.get("gemm", 0.0) if experts else 0.0)
     if products >= _MOSTLY * whole:
         return "experts"
-    shared = set.intersection(*(set(totals) for totals in kernels.values()))
-    other_grids = _more(rank, work, lambda kernel: kernel not in shared)
     if max(more.get("attention", 0.0), other_grids) >= _MOSTLY * whole:
         return "lengths"
     return "compute"

@@ -112,7 +112,7 @@ def pipeline_bubble(case: Case) -> Iterator[Found]:
 
 @finding(
     "expert_imbalance",
-    precedence=3,
+    precedence=4,
     title="ranks wait for the rank with the busiest experts",
     rule="time.exposed_wait in all_to_all of a model with experts",
     gain="the kernels of experts take each rank as long as they take all on average",
@@ -200,6 +200,7 @@ def slow_device(case: Case) -> Iterator[Found]:
 
 @finding(
     "late_rank",
+    precedence=2,
     title="ranks wait for one that comes late",
     rule="balance.straggler_rank names a rank, and it is no slow device and has no busy experts; waits in"
     " pipelines and of experts aside",
@@ -243,7 +244,7 @@ def late_rank(case: Case) -> Iterator[Found]:
 
 @finding(
     "uneven_ranks",
-    precedence=2,
+    precedence=3,
     title="ranks wait for one another, and none is late more than chance explains",
     rule="time.exposed_wait where no rank stands out; waits in pipelines and of experts aside",
     gain="kernels take each rank what they take all on average, and hosts the median",

@@ -175,6 +175,7 @@ def cold_start(case: Case) -> Iterator[Found]:
 
 @finding(
     "synchronization",
+    precedence=1,
     title="the host waits for the device, and then the device for the host",
     rule="time.idle_host_by sync: gaps that begin while the launching thread waits for the device, which is"
     " not the CPU",
@@ -313,7 +314,7 @@ def _pauses(case: Case) -> _Pauses | None:
 
 @finding(
     "host_pauses",
-    precedence=1,
+    precedence=2,
     title="the host pauses in some steps",
     rule="time.idle_host_by python and unrecorded, also behind a wait for the device, where most of it is in"
     " some of four steps and more beyond what the other steps have; the device is not the CPU",
