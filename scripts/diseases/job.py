@@ -108,7 +108,7 @@ DISEASES: Final = {
         Switches(batch=4, micro_batches=4),
     ),
     "fp64": Disease(
-        ("double_precision", "low_gemm_efficiency", "no_tensor_cores"), None, Switches(dtype=torch.float64)
+        ("double_precision", "low_gemm_efficiency", "tensor_cores"), None, Switches(dtype=torch.float64)
     ),
     "loop_optimizer": Disease(
         ("unfused_optimizer", "short_kernels", "memory_bound"),

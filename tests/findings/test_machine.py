@@ -28,7 +28,7 @@ def found(folder: Path, *ops: Op, **options: object) -> dict[str, Found]:
 
 def test_a_device_busy_with_sgemm_is_told_of_tensor_cores(tmp_path: Path) -> None:
     """8 ms of a step: 0.44 ms at 312 TFLOP/s (bf16); 7.05 ms are arithmetic, 1.10 at 80 % of 156 (TF32)."""
-    one = found(tmp_path, product(4096, SGEMM, 8_000))["no_tensor_cores"]
+    one = found(tmp_path, product(4096, SGEMM, 8_000))["tensor_cores"]
     assert one.claim == (
         "Products in fp32 without tensor cores take 8.00 ms of a step (mostly ampere_sgemm_128x128_tn)."
         " nvidia-a100-sxm-80gb does 19.5 TFLOP/s so, 156 TFLOP/s in tf32 and 312 TFLOP/s in bf16 on tensor"
@@ -41,7 +41,7 @@ def test_a_device_busy_with_sgemm_is_told_of_tensor_cores(tmp_path: Path) -> Non
 
 
 def test_a_v100_is_told_of_fp16_alone(tmp_path: Path) -> None:
-    one = found(tmp_path, product(4096, "volta_sgemm_128x128_tn", 9_000), device="v100")["no_tensor_cores"]
+    one = found(tmp_path, product(4096, "volta_sgemm_128x128_tn", 9_000), device="v100")["tensor_cores"]
     assert "125 TFLOP/s in fp16" in one.claim
     assert not any("bf16" in text or "TF32" in text for text in one.try_)
     assert any("fp16" in text for text in one.try_)
@@ -49,14 +49,14 @@ def test_a_v100_is_told_of_fp16_alone(tmp_path: Path) -> None:
 
 def test_without_shapes_the_peaks_bound_the_gain(tmp_path: Path) -> None:
     """8 ms at 19.5 TFLOP/s and below: 1.25 ms at 80 % of 156 (TF32), 0.5 ms at 312 (bf16)."""
-    one = found(tmp_path, Op("aten::mm", SGEMM, 8_000))["no_tensor_cores"]
+    one = found(tmp_path, Op("aten::mm", SGEMM, 8_000))["tensor_cores"]
     assert one.gain_s == pytest.approx((8e-3 * (1 - 19.5 / 124.8), 8e-3 * (1 - 19.5 / 312)), rel=0.01)
 
 
 def test_a_job_in_bf16_is_not_told_to_use_it(tmp_path: Path) -> None:
     """4096³ at 137 TFLOP/s of 312: 1 ms, of which 0.44 to 0.51 are needed."""
     names = found(tmp_path, product(4096, HGEMM, 1_000, BF16))
-    assert "no_tensor_cores" not in names
+    assert "tensor_cores" not in names
     one = names["low_gemm_efficiency"]
     assert one.gain_s == pytest.approx((1e-3 - TFLOP / 271, 1e-3 - TFLOP / 312), rel=0.01)
     assert not any("bf16" in text or "TF32" in text or "fp8" in text for text in one.try_)

@@ -28,7 +28,7 @@ FIRST = {
         *("short_kernels", "data_loading", "host_bound"),
     ],
     "kineto/resnet50_2021/resnet50_num_workers_4_29dba6_worker0.pt.trace.json.gz": [
-        *("no_tensor_cores", "short_kernels"),
+        *("tensor_cores", "short_kernels"),
     ],
     "kineto/resnet_mi300x": ["exposed_communication", "below_roofline", "exposed_copies"],
     "kineto/sampled_2of128": ["host_bound", "device_stalls"],

@@ -37,7 +37,7 @@ _GAIN: Final = (
 
 
 @finding(
-    "no_tensor_cores",
+    "tensor_cores",
     title="products of single precision run without tensor cores",
     rule=f"{_TIME} {WITHOUT_TENSOR_CORES} in fp32, on a device with tensor cores for TF32 or 16-bit types",
     gain="products of fp32 take what they would on tensor cores, between TF32 and a 16-bit type; not known"
@@ -56,7 +56,7 @@ _GAIN: Final = (
         "any": ("if precision allows, compute products in TF32", "compute products in bf16 or fp16"),
     },
 )
-def no_tensor_cores(case: Case) -> Iterator[Found]:
+def tensor_cores(case: Case) -> Iterator[Found]:
     lost = case.ranks(_TIME, category=WITHOUT_TENSOR_CORES, stat="fp32")
     if not any(lost.values()):
         return
@@ -73,7 +73,7 @@ def no_tensor_cores(case: Case) -> Iterator[Found]:
         ]
         peaks = f" {device.id} does {humanise(now, 'FLOP/s')} so, {' and '.join(rates)} on tensor cores."
     yield case.found(
-        "no_tensor_cores",
+        "tensor_cores",
         f"Products in fp32 without tensor cores take {humanise(max(lost.values()), 's')} of a step"
         f" ({kernel}).{peaks}",
         lost=lost,

@@ -36,7 +36,7 @@ def heat(subject: Subject) -> Planted:
     return subject.scale_kernels(lambda _, step, __: 1 + 2 * subject.strength * step / subject.job.steps)
 
 
-@cause("no_tensor_cores", "low_gemm_efficiency", layouts=("ddp", "fsdp", "tp", "pp"))
+@cause("tensor_cores", "low_gemm_efficiency", layouts=("ddp", "fsdp", "tp", "pp"))
 def single_precision_products(subject: Subject) -> Planted:
     """Some of the smallest matrix products run in fp32 without tensor cores."""
     least = min(
