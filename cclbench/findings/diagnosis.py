@@ -30,6 +30,8 @@ LEAST_GAIN: Final = 0.01
 _MOST_ACTIONS: Final = 3
 _ABOUT_THE_SAME: Final = 0.9
 """How much of another's gain a finding of higher precedence gains at least to stand before it."""
+_MUCH_MORE: Final = 2.0
+"""How many times another's idle time one of equal precedence takes to stand before it."""
 _OF_RANKS: Final = 4
 """What a finding's precedence is higher that names ranks, or is about one rank's time."""
 _FEW_STEPS: Final = 3
@@ -110,18 +112,27 @@ def _stacked(found: Sequence[Found], gains: Gains) -> Iterator[Found]:
 
 
 def _ordered(found: Sequence[Found]) -> list[Found]:
-    """By the middle of their gains; of those that gain about the same by precedence."""
+    """By the middle of their gains; of those that gain about the same by precedence, then by what they take.
+
+    Two findings of one gap gain the same: the one to which `time.idle_host_by` gives the gap takes more.
+    """
     placed: list[Found] = []
     for one in sorted(found, key=lambda one: (-_weight(one), -(one.lost_s or 0.0), one.name)):
         place = len(placed)
-        while (
-            place
-            and _precedence(one) > _precedence(placed[place - 1])
-            and _weight(one) >= _ABOUT_THE_SAME * _weight(placed[place - 1])
-        ):
+        while place and _is_before(one, placed[place - 1]):
             place -= 1
         placed.insert(place, one)
     return placed
+
+
+def _is_before(found: Found, other: Found) -> bool:
+    """Whether it stands before another that gains more."""
+    if _weight(found) < _ABOUT_THE_SAME * _weight(other):
+        return False
+    higher = _precedence(found) - _precedence(other)
+    of_gaps = bool(found.host_causes and other.host_causes)
+    more = (found.lost_s or 0.0) > _MUCH_MORE * (other.lost_s or 0.0)
+    return higher > 0 or (higher == 0 and of_gaps and more)
 
 
 def _weight(found: Found) -> float:

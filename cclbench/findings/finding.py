@@ -85,9 +85,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What the replay changes for its gain, or why there is none."""
     actions: Mapping[str, Sequence[str]]
     """What to try, by framework; `any` is for all, and `cpu` stands for these where the CPU is the device."""
-    precedence: int
-    """Of findings that gain about the same the higher is first; one that names ranks has 4 more."""
     looks: Looks
+    precedence: int = 0
+    """Of findings that gain about the same the higher is first; one that names ranks has 4 more."""
 
     def advice(self, framework: str | None, *, on_host: bool = False) -> list[str]:
         """What to try with that framework first, then with any; `on_host`: the CPU is the device."""

@@ -48,7 +48,7 @@ def accelerator(rank: GraphInput) -> Part:
     inferred["rows without a launch of their own: they keep their measured gaps"] += int(alone.sum())
     points, edges = Points(), Edges()
     launched = points.add(tracks(rank.launches), device.submitted)
-    points.add(*_first_rows(rank))
+    points.add(*_first_rows(rank, device.submitted))
     # calls that return when the device has ended something: (device row, point of the return, lag)
     waits = [
         *_blocking_copies(rank, device, points, inferred),
@@ -82,13 +82,14 @@ def accelerator(rank: GraphInput) -> Part:
     return Part(nodes, device.rows.categories, device.rows.names, edges, inferred, traced, assumed)
 
 
-def _first_rows(rank: GraphInput) -> tuple[Int64, Int64]:
-    """The threads that launch, and when the first row of each begins: what it does from then on counts."""
-    thread = np.concatenate([tracks(rows) for rows in (rank.launches, rank.host)])
-    start = np.concatenate([rows.start for rows in (rank.launches, rank.host)])
-    order = np.lexsort((start, thread))
+def _first_rows(rank: GraphInput, submitted: Int64) -> tuple[Int64, Int64]:
+    """The threads with rows before their first launch, and when the first begins: from there on they work."""
+    thread = np.concatenate([tracks(rank.launches), tracks(rank.host)])
+    start = np.concatenate([submitted, rank.host.start])
+    row = np.arange(len(thread))
+    order = np.lexsort((row, start, thread))
     first = order[intervals.begins(thread[order])]
-    first = first[np.isin(thread[first], tracks(rank.launches))]
+    first = first[(first >= len(rank.launches)) & np.isin(thread[first], thread[: len(rank.launches)])]
     return thread[first], start[first]
 
 

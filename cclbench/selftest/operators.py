@@ -97,8 +97,8 @@ class RankOperators:
         """As the libraries name their kernels."""
         if experts:
             return (
-                "void cutlass::device_kernel<at::cuda::detail::enable_3x_kernel_for_sm9x<cutlass::gemm::kernel"
-                "::GemmUniversal<cutlass::gemm::GroupProblemShape<cute::tuple<int, int, int> > > > >(Params)"
+                "void cutlass::device_kernel<at::cuda::detail::enable_3x_kernel_for_sm9x<cutlass::gemm::"
+                "kernel::GemmUniversal<cutlass::gemm::GroupProblemShape<cute::tuple<int, int, int> > > > >"
             )
         return f"{PRODUCT_KERNELS[self.job.device]}_128x256_64x3_{form}"
 

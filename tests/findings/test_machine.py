@@ -54,11 +54,11 @@ def test_without_shapes_the_peaks_bound_the_gain(tmp_path: Path) -> None:
 
 
 def test_a_job_in_bf16_is_not_told_to_use_it(tmp_path: Path) -> None:
-    """4096³ at 137 TFLOP/s of 312: 1 ms, of which 0.44 to 0.51 are needed."""
+    """4096³ at 137 TFLOP/s of 312: 1 ms, of which 0.44 to 0.56 are needed."""
     names = found(tmp_path, product(4096, HGEMM, 1_000, BF16))
     assert "tensor_cores" not in names
     one = names["low_gemm_efficiency"]
-    assert one.gain_s == pytest.approx((1e-3 - TFLOP / 271, 1e-3 - TFLOP / 312), rel=0.01)
+    assert one.gain_s == pytest.approx((1e-3 - TFLOP / (0.9 * 271), 1e-3 - TFLOP / 312), rel=0.01)
     assert not any("bf16" in text or "TF32" in text or "fp8" in text for text in one.try_)
 
 
@@ -113,11 +113,11 @@ def test_a_norm_in_six_kernels_could_be_one(tmp_path: Path) -> None:
 
 
 def test_where_the_host_is_late_one_call_counts_as_well(tmp_path: Path) -> None:
-    """Kernels of 0.2 µs wait for calls of 0.9 µs, one a µs: of six calls five are not made, 4.5 of 7 µs."""
+    """Kernels of 0.2 µs wait for calls, one a µs: of six five are not made, 5 of 7 µs."""
     small = [op._replace(us=0.2, shapes=[[8, 8] for _ in op.shapes or []]) for op in norm(0.2)]
     one = found(tmp_path, *small, Op("mine::op", "my_kernel", 0.2))["unfused_norm"]
     least, most = one.gain_s or (0, 0)
-    assert most == pytest.approx(4.5e-6)
+    assert most == pytest.approx(5e-6)
     assert 3e-6 < least < most  # the first step's window begins with its first kernel, not with its calls
 
 

@@ -57,21 +57,22 @@ def test_of_two_that_gain_about_the_same_the_one_that_says_more_is_first(
     assert [found[0].name, {one.name for one in found}] == [first, {"data_loading", "uneven_ranks"}]
 
 
-def exposed(kind: str, seconds: float) -> list[Row]:
+def exposed(kind: str, seconds: float, calls: float = 5.0) -> list[Row]:
     keys = {"collective": kind, "group": "0-2"}
-    return [*by_rank("time.exposed_transfer", *[seconds] * 3, **keys), row("comm.count", 2.0, **keys),
+    return [*by_rank("time.exposed_transfer", *[seconds] * 3, **keys), row("comm.count", calls, **keys),
             row("comm.transfer", seconds, **keys)]  # fmt: skip
 
 
-def test_a_transfer_whose_result_is_needed_at_once_may_gain_nothing() -> None:
-    reduce, exchange = (f"transfers[{kind}&group=0-2].time=0" for kind in ("all_reduce", "all_to_all"))
-    shares = {reduce: (0.1, 0.1), exchange: (0.2, 0.2)}
-    (both,) = said(shares | {exchange: (0.3, 0.3)}, *exposed("all_to_all", 0.2), *exposed("all_reduce", 0.1))
-    assert (both.whatif, both.surely) == ([exchange, reduce], [reduce])
-    assert (both.gain_s, both.gain_share) == ((0.1, 0.3), 0.3)
-    assert "all_to_all is needed at once" in both.because
+def test_compute_hides_all_calls_of_a_step_but_the_first_and_the_last() -> None:
+    """Of 5 calls three; none of an exchange, whose result is needed at once, nor of two."""
+    reduce, exchange = (f"transfers[{kind}&group=0-2].time" for kind in ("all_reduce", "all_to_all"))
+    shares = {f"{exchange}=0": (0.3, 0.3), f"{reduce}=0": (0.1, 0.1), f"{reduce}=x0.400": (0.06, 0.06)}
+    (both,) = said(shares, *exposed("all_to_all", 0.2), *exposed("all_reduce", 0.1))
+    assert (both.whatif, both.surely) == ([f"{exchange}=0", f"{reduce}=0"], [f"{reduce}=x0.400"])
+    assert (both.gain_s, both.gain_share) == ((0.06, 0.3), 0.3)
+    assert "none of all_to_all, whose result is needed at once" in both.because
     (alone,) = said(shares, *exposed("all_to_all", 0.2))
-    assert (alone.gain_s, alone.surely) == ((0.0, 0.2), [])
-    (other,) = said(shares, *exposed("all_reduce", 0.1))
-    assert (other.gain_s, other.surely) == ((0.1, 0.1), None)
-    assert "needed at once" not in other.because
+    assert (alone.gain_s, alone.surely) == ((0.0, 0.3), [])
+    (two,) = said(shares, *exposed("all_reduce", 0.1, calls=2.0))
+    assert (two.gain_s, two.surely) == ((0.0, 0.1), [])
+    assert "needed at once" not in two.because

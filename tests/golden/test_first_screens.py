@@ -18,14 +18,14 @@ from cclbench.present.terminal.run import first_screen
 FIRST = {
     "kineto/cpu_only": ["exposed_communication"],
     "kineto/cuda_sync_a100": ["host_bound"],
-    "kineto/ddp_a100": ["host_bound", "synchronization", "exposed_communication"],
+    "kineto/ddp_a100": ["short_kernels", "synchronization", "exposed_communication"],
     "kineto/distributed_info_missing": [],
     "kineto/dlrm_8xv100": ["short_kernels", "uneven_ranks", "host_bound"],
     "kineto/gpu_only_mi210": ["host_bound", "short_kernels"],
     "kineto/h100_qwen": ["unfused_norm", "unfused_rotary", "low_attention_efficiency"],
     "kineto/nccl_meta_a100": ["host_bound"],
     "kineto/resnet50_2021/resnet50_num_workers_0_2d19c6_worker0.pt.trace.json.gz": [
-        *("short_kernels", "data_loading", "host_bound"),
+        *("short_kernels", "data_loading", "tensor_cores"),
     ],
     "kineto/resnet50_2021/resnet50_num_workers_4_29dba6_worker0.pt.trace.json.gz": [
         *("tensor_cores", "short_kernels"),

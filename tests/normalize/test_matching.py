@@ -53,6 +53,30 @@ def test_by_sequence_number_in_any_order():
     assert (found.present.tolist(), found.expected.tolist(), found.counts()) == ([2, 2], [2, 2], {})
 
 
+def in_step(rank, *kinds, step=0):
+    return [(rank, 0, kind, -1, 100, step) for kind in kinds]
+
+
+def test_streams_of_a_group_begin_in_another_order_on_each_rank():
+    """As all-gathers and reduce-scatters of FSDP do: each kind by its own order, on every rank."""
+    first = in_step(0, GATHER, REDUCE, GATHER, REDUCE)
+    second = in_step(1, GATHER, GATHER, REDUCE, REDUCE)
+    found = matched(*first, *second)
+    assert instances(found) == [[0, 4], [1, 6], [2, 5], [3, 7]]
+    assert found.counts() == {}
+
+
+def test_what_not_all_ranks_have_alike_in_a_step_is_aligned():
+    """Of the reductions one rank has three, of which two may be the other's; without steps all may be shifted."""
+    uneven = matched(*in_step(0, GATHER, REDUCE, REDUCE, REDUCE), *in_step(1, REDUCE, GATHER, REDUCE))
+    assert instances(uneven) == [[0, 5]]
+    assert uneven.counts() == {"order within the group is ambiguous": 5}
+    unknown = matched(
+        *in_step(0, GATHER, REDUCE, GATHER, step=-1), *in_step(1, REDUCE, GATHER, GATHER, step=-1)
+    )
+    assert len(instances(unknown)) == 2
+
+
 def test_number_0_is_a_number():
     """Without numbers these differ, by their bytes."""
     assert instances(matched((0, 0, REDUCE, 0, 100), (1, 0, REDUCE, 0, 200))) == [[0, 1]]

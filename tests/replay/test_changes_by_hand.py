@@ -20,7 +20,7 @@ from cclbench.replay.changes.failed_links import failed_links
 from cclbench.replay.changes.fence import fence
 from cclbench.replay.changes.graphs import launches
 from cclbench.replay.changes.host import host
-from cclbench.replay.changes.kernels import kernels
+from cclbench.replay.changes.kernels import kernels, kernels_gap
 from cclbench.replay.changes.overlap import overlap
 from cclbench.replay.changes.oversubscription import oversubscription
 from cclbench.replay.changes.rails import rails
@@ -403,3 +403,17 @@ def test_circuits_are_set_anew_for_each_process_group() -> None:
     same = {"0-1": (0, 1), "x": (0, 1)}
     alone = "no rank talks to more than one process group between nodes"
     assert reconfiguration(subject(graph, groups=same, machine=APART), 30_000) == alone
+
+
+def test_gaps_between_kernels_go_where_nothing_else_holds_them_up() -> None:
+    """Kernels of 2 µs, 3 and 20 behind one another, launched long before: gaps of 3, beyond which it waits."""
+    launches = [launch(at, i) for i, at in enumerate((0, 0.5, 1))]
+    work = [item("k", begin, begin + 2, corr=i) for i, begin in enumerate((5, 10, 32))]
+    graph = build([rank(0, launches=launches, work=work, windows=[(0, 0, 40)])])
+    works = np.flatnonzero(graph.nodes.kind == n.COMPUTE)
+    made = kernels_gap(subject(graph, since=[0] * len(graph.nodes)), asked("kernels.gap=0"))
+    assert isinstance(made, Graph)
+    assert (graph.nodes.gap - made.nodes.gap)[works].tolist() == [0, 3_000, 3_000]
+    one = build([rank(0, launches=launches[:1], work=work[:1], windows=[(0, 0, 40)])])
+    nothing = kernels_gap(subject(one, since=[0] * len(one.nodes)), asked("kernels.gap=0"))
+    assert nothing == "no such kernel follows another within 10 us"

@@ -45,8 +45,8 @@ def test_a_v100_has_fp16_alone(tmp_path: Path) -> None:
 
 
 def test_what_is_at_the_roofline(tmp_path: Path) -> None:
-    """A product of bf16 of 1,000 µs takes 440 at 312 TFLOP/s, 507 at 271; a copy-like kernel of 201 MB 99 µs,
-    123 at 80 % of the bandwidth."""
+    """A product of bf16 of 1,000 µs takes 440 at 312 TFLOP/s, 564 at 90 % of 271; a copy-like kernel of 201 MB
+    99 µs, 123 at 80 % of the bandwidth."""
     ops = [
         product(4096, "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_tn", 1_000, BF16),
         Op(
@@ -58,7 +58,7 @@ def test_what_is_at_the_roofline(tmp_path: Path) -> None:
     ]
     least, most = gains_us(tmp_path, ops, "kernels[gemm].time=roofline")
     assert most == pytest.approx(1_000 - GFLOP / 312e3 * 1e6, rel=1e-3)
-    assert least == pytest.approx(1_000 - GFLOP / 271e3 * 1e6, rel=1e-3)
+    assert least == pytest.approx(1_000 - GFLOP / (0.9 * 271e3) * 1e6, rel=1e-3)
     least, most = gains_us(tmp_path / "2", ops, "kernels[elementwise].time=roofline")
     assert most == pytest.approx(400 - MB / 2.039, rel=1e-3)
     assert least == pytest.approx(400 - MB / 2.039 / 0.8, rel=1e-3)

@@ -259,9 +259,10 @@ def test_the_cause_is_among_the_last_eight_rows_that_ended(between: int, of: int
         # 1 ms before the other goes on, and 1 ns more
         ((2, 1000, 5000), True),
         ((2, 999.999, 5000), False),
-        # in the same instant as the other's pause begins, and 1 ns before; when it ends, and 1 ns behind
-        ((2, 2000, 5000), True),
-        ((2, 2000.001, 5000), False),
+        # in the same instant as the other's pause begins, and 1 ns before; when it ends, as far as times are
+        # rounded to 1 µs, and 1 ns behind
+        ((2, 2001, 5000), True),
+        ((2, 2001.001, 5000), False),
         ((1, 1500, 5000), False),
     ],
 )

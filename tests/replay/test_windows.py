@@ -264,5 +264,28 @@ def test_savings_are_shares_of_closed_steps_and_of_all_with_the_open_one() -> No
     assert pace.saved(times.start, times.end) == [0.0, 0.0, 0.0]
 
 
+def test_what_a_rank_does_while_another_s_first_window_is_open_counts() -> None:
+    """Rank 1 loads from 0 to 80 before its first kernel at 90; rank 0's window begins at 10."""
+    loading = item("enumerate(DataLoader)#x.__next__", 0, 80, lane=(-1, 3))
+    call = item("cudaLaunchKernel", 85, 86, corr=1, lane=(-1, 3))
+    late = rank(
+        1,
+        notes=[loading],
+        launches=[call],
+        work=[item("k", 90, 100, lane=(0, 7), corr=1, step=0)],
+        windows=[(0, 90, 100)],
+    )
+    early = rank(0, work=[item("k", 10, 100, lane=(0, 7), step=0)], windows=[(0, 10, 100)])
+    graph, times = replayed(early, late)
+    pace = Pace(windows(graph), times.start, times.end)
+    since = pace.since(graph, times.start)
+    at = np.flatnonzero((graph.nodes.rank == 1) & (graph.nodes.kind == n.HOST))
+    # the thread's first row and its launch, which the loader holds up for 80
+    assert graph.nodes.start[at].tolist() == [0, 85_000]
+    assert since[at].tolist() == [-1, 75_000]
+    assert graph.nodes.held[at[1], n.HOST_CAUSES.index("loader")] == 80_000
+    assert pace.steps(graph, times.start)[at].tolist() == [-1, 0]
+
+
 def _times(made: tuple[Graph, Times]) -> tuple[Int64, Int64]:
     return made[1].start, made[1].end

@@ -175,7 +175,6 @@ def cold_start(case: Case) -> Iterator[Found]:
 
 @finding(
     "synchronization",
-    precedence=1,
     title="the host waits for the device, and then the device for the host",
     rule="time.idle_host_by sync: gaps that begin while the launching thread waits for the device, which is"
     " not the CPU",
