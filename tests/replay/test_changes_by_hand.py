@@ -406,7 +406,7 @@ def test_circuits_are_set_anew_for_each_process_group() -> None:
 
 
 def test_gaps_between_kernels_go_where_nothing_else_holds_them_up() -> None:
-    """Kernels of 2 µs, 3 and 20 behind one another, launched long before: gaps of 3, beyond which it waits."""
+    """Kernels of 2 µs, 3 and 20 behind one another, launched long before: gaps of 3, and 17 of waiting."""
     launches = [launch(at, i) for i, at in enumerate((0, 0.5, 1))]
     work = [item("k", begin, begin + 2, corr=i) for i, begin in enumerate((5, 10, 32))]
     graph = build([rank(0, launches=launches, work=work, windows=[(0, 0, 40)])])
