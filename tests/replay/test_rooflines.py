@@ -45,7 +45,7 @@ def test_a_v100_has_fp16_alone(tmp_path: Path) -> None:
 
 
 def test_what_is_at_the_roofline(tmp_path: Path) -> None:
-    """A product of bf16 of 1,000 µs takes 440 at 312 TFLOP/s, 564 at 90 % of 271; a copy-like kernel of 201 MB
+    """A product of bf16 of 1,000 µs takes 440 at 312 TFLOP/s, 564 at 0.9 of 271; a copy-like one of 201 MB
     99 µs, 123 at 80 % of the bandwidth."""
     ops = [
         product(4096, "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_tn", 1_000, BF16),
