@@ -63,7 +63,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class Made:
+    """A simulated job, what is true of it, its cause, and the share of the mean step that the cause costs."""
+
     job: Job
     truth: Truth
     planted: Planted
@@ -114,7 +116,7 @@ def examine(item: Item) -> Outcome:
     from cclbench.api import run
     from cclbench.findings.diagnosis import diagnosis
 
-    made = _made(item)
+    made = make(item)
     with TemporaryDirectory(prefix="cclbench-selftest-") as folder:
         write_traces(made.planted.sick, made.truth.histories, Path(folder, "traces"))
         computed = run(str(Path(folder, "traces")), store=Path(folder, "store"))
@@ -149,7 +151,7 @@ def examine(item: Item) -> Outcome:
     return outcome if item.cause is None else _scored(outcome, CAUSES[item.cause], made)
 
 
-def _scored(outcome: Outcome, cause: Cause, made: _Made) -> Outcome:
+def _scored(outcome: Outcome, cause: Cause, made: Made) -> Outcome:
     right = None
     for place, (name, least, most, ranks) in enumerate(outcome.found, 1):
         if name in cause.findings or (name in cause.rank_findings and frozenset(ranks) == made.planted.ranks):
@@ -168,7 +170,8 @@ def _scored(outcome: Outcome, cause: Cause, made: _Made) -> Outcome:
     )
 
 
-def _made(item: Item) -> _Made:
+def make(item: Item) -> Made:
+    """The job of an item: simulated, with and without its cause."""
     import numpy as np
 
     random = np.random.default_rng([item.seed, 3])
@@ -188,19 +191,19 @@ def _made(item: Item) -> _Made:
     return _planted(cause, subject, healthy, target)
 
 
-def _planted(cause: Cause, subject: Subject, healthy: Truth, target: float) -> _Made:
+def _planted(cause: Cause, subject: Subject, healthy: Truth, target: float) -> Made:
     """The cause at the strength at which it costs `target` of the step, or as near as some pilots come."""
-    best: _Made | None = None
+    best: Made | None = None
     low, high, strength = 0.0, None, subject.strength
     for _ in range(1 if cause.fixed else _PILOTS):
         planted = cause.plant(replace(subject, strength=strength))
         truth = simulate(planted.sick)
         if planted.cured is None:
-            return _Made(subject.job, truth, planted, None)
+            return Made(subject.job, truth, planted, None)
         cured_s = healthy.period_s if planted.cured is subject.program else simulate(planted.cured).period_s
         gain = 1 - cured_s / truth.period_s
         if best is None or best.gain is None or _miss(gain, target) < _miss(best.gain, target):
-            best = _Made(subject.job, truth, planted, gain)
+            best = Made(subject.job, truth, planted, gain)
         if abs(gain - target) < 0.15 * target:
             break
         if gain < target:
@@ -217,9 +220,9 @@ def _miss(gain: float, target: float) -> float:
     return abs(gain - target) + (1.0 if gain < _LEAST / 2 else 0.0)
 
 
-def _make_unplanted(job: Job) -> _Made:
+def _make_unplanted(job: Job) -> Made:
     program = build(job)
-    return _Made(job, simulate(program), Planted(program, None), None)
+    return Made(job, simulate(program), Planted(program, None), None)
 
 
 def _equal(random: object, seed: int) -> Job:
