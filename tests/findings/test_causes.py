@@ -42,8 +42,8 @@ def test_what_holds_the_host(held: str, name: str) -> None:
 
 def test_operators_are_the_hosts_fault_unless_kernels_are_short() -> None:
     rows = [*STEP, *by_rank("time.idle_host_by", 0.3, 0.3, category="operators")]
-    short = [*rows, row("compute.kernel_count", 100.0), row("compute.kernel_time", 1.1e-5)]
-    rows += [row("compute.kernel_count", 100.0), row("compute.kernel_time", 1.3e-5)]
+    short = [*rows, row("compute.kernel_count", 100.0), row("compute.kernel_time", 1.4e-5)]
+    rows += [row("compute.kernel_count", 100.0), row("compute.kernel_time", 1.6e-5)]
     assert set(found(*rows)) == {"host_bound"}
     assert set(found(*short)) == {"short_kernels"}
     assert set(found(*rows, row("launch.short_kernels", 0.5))) == {"short_kernels"}

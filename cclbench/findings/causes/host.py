@@ -19,7 +19,7 @@ _EXACT: Final = "each gap on the device is told by the launch that ends it and b
 _LOADS_THEN: Final = "; then it loads data, which may not be there any sooner without the wait"
 _EXACT_CPU: Final = "no operator and no transfer runs in that time"
 _SHORT_KERNEL_S: Final = 10e-6
-_OPERATOR_S: Final = 12e-6
+_OPERATOR_S: Final = 15e-6
 """What an operator of PyTorch takes its host at least, with its launch and the Python around it."""
 _LAUNCHING: Final = "launch+operators"
 _LEAST_STEPS: Final = 4
@@ -211,7 +211,7 @@ def synchronization(case: Case) -> Iterator[Found]:
     "short_kernels",
     title="many short kernels: launching them takes longer than running them",
     rule="time.idle_host_by launch and operators, where most kernels run shorter than their launch or than"
-    " 12 µs, or the mean one than 10 µs; and time.idle_device between such kernels",
+    " 15 µs, or the mean one than 10 µs; and time.idle_device between such kernels",
     gain="threads that launch take no time in launches and operators, as where a graph launches; at most also"
     " none between kernels, as where they are fused",
     actions={
