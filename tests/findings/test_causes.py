@@ -171,6 +171,9 @@ def test_of_two_groups_one_has_to_be_half_as_fast() -> None:
         (10.0, 200, None, None, 0.9),
         (10.0, 300, None, None, None),
         (7.0, 1, None, None, None),
+        (64.0, 1024, None, None, 63 / 64),
+        (64.0, 1025, None, None, None),
+        (63.0, 1024, None, None, None),
         (10.0, 1e6, (0.006, 0.006, 0.006), 0.004, 0.6),
         (10.0, 1, (0.004, 0.004, 0.004), 0.006, None),
         # The mean transfer is 10 ms, of calls that take 1.5 ms unless something holds them up.
@@ -198,6 +201,27 @@ def test_messages_are_small(
     assert set(names) == {"exposed_communication" if share is None else "small_messages"}
     if share is not None:
         assert names["small_messages"].lost_s == pytest.approx(0.1 * share)
+
+
+def test_small_messages_of_one_group_are_one_finding() -> None:
+    """Of two kinds with 10 and 20 calls; where a device launches them, at most without launches, too."""
+    rows = [*STEP]
+    for kind, calls in (("all_gather", 10.0), ("reduce_scatter", 20.0)):
+        keys = {"collective": kind, "group": "0-1"}
+        rows += by_rank("time.exposed_transfer", 0.1, 0.1, **keys)
+        rows += [row("comm.transfer", 0.1, **keys), row("comm.count", calls, **keys)]
+        rows += [row("comm.volume", calls * 1024, **keys)]
+    (one,) = listed(*rows)
+    assert one.claim.startswith("In group 0-1 10 calls of all_gather a step move 1.02 kB each")
+    assert "; 20 calls of reduce_scatter a step" in one.claim
+    assert one.lost_s == pytest.approx(0.1 * 0.9 + 0.1 * 0.95)
+    joined = [
+        "transfers[all_gather&group=0-1].time=x0.100",
+        "transfers[reduce_scatter&group=0-1].time=x0.050",
+    ]
+    assert (one.whatif, one.surely) == ([*joined, "host[launch+operators].time=0"], joined)
+    (on_host,) = listed(*rows, ranks=on_cpu())
+    assert on_host.whatif == joined
 
 
 def test_unmatched_communication_is_told_as_such() -> None:

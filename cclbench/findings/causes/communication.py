@@ -20,7 +20,9 @@ _GAIN: Final = (
     " all of a step but the first and the last, and no all_to_all, whose result is needed at once"
 )
 _SMALL_BYTES: Final = 256 * 1024
-_MANY: Final = 8
+_SMALL_OF_VERY_MANY: Final = 1024 * 1024
+"""Up to which size of few calls, and of very many, a message is mostly latency."""
+_MANY, _VERY_MANY = 8, 64
 """Calls a step from which on several could be one."""
 _LATENCY: Final = 0.5
 """Share of the transfer that is latency from which on messages are small."""
@@ -82,8 +84,9 @@ def _evidence(traffic: _Traffic, *metrics: str) -> list[tuple[str, Mapping[str, 
     title="collectives are too small to use their links",
     rule="in a kind and shape of group 8 calls a step and more, of which latency is half the time (the line"
     " through their points, comm.alpha and comm.beta), or, where that line's interval leaves it open, of"
-    " 256 KiB and less on average",
-    gain="the transfers take no latency (alpha), else the time of one call",
+    " 256 KiB and less on average (of 64 calls and more 1 MiB)",
+    gain="the transfers take no latency (alpha), else the time of one call; at most launches take no time"
+    " either, as where the calls are one",
     actions={
         "pytorch": (
             "larger buckets: DDP(bucket_cap_mb=...), FSDP wrapping of whole blocks, coalesced collectives",
@@ -92,27 +95,36 @@ def _evidence(traffic: _Traffic, *metrics: str) -> list[tuple[str, Mapping[str, 
     },
 )
 def small_messages(case: Case) -> Iterator[Found]:
+    shapes: dict[tuple[int, ...], list[tuple[_Traffic, float]]] = {}
     for traffic in _traffic(case):
         calls, transfer = _amount(case, "comm.count", traffic), _amount(case, "comm.transfer", traffic)
         share = _latency_share(case, traffic, calls, transfer)
         if share is not None:
-            volume = _amount(case, "comm.volume", traffic)
-            lost = {rank: seconds * share for rank, seconds in traffic.exposed.items()}
-            yield case.found(
-                "small_messages",
-                f"{calls:,.0f} calls of {traffic.kind} a step in {describe_groups(traffic.groups)} move"
-                f" {humanise(volume / calls, 'B')} each: some {humanise(share, '1')} of their transfer is"
-                " latency.",
-                lost=lost,
-                whatif=_transfers(traffic, f"x{1 - share:.3f}" if share < 1 else "0"),
-                confidence="medium",
-                because="that calls can be joined is not in the trace: what depends on each one's"
-                " result cannot",
-                evidence=case.evidence(
-                    *_evidence(traffic, "comm.count", "comm.volume", "comm.alpha", "comm.beta", _TRANSFER)
-                ),
-                query=_kinds(traffic),
+            shapes.setdefault(traffic.shape, []).append((traffic, share))
+    for small in shapes.values():
+        lost: dict[int, float] = {}
+        calls_of, joined = [], []
+        for traffic, share in small:
+            calls, volume = (_amount(case, metric, traffic) for metric in ("comm.count", "comm.volume"))
+            calls_of.append(
+                f"{calls:,.0f} calls of {traffic.kind} a step move {humanise(volume / calls, 'B')} each,"
+                f" and some {humanise(share, '1')} of their transfer is latency"
             )
+            joined += _transfers(traffic, f"x{1 - share:.3f}" if share < 1 else "0")
+            for rank, seconds in traffic.exposed.items():
+                lost[rank] = lost.get(rank, 0.0) + seconds * share
+        figures = ("comm.count", "comm.volume", "comm.alpha", "comm.beta", _TRANSFER)
+        yield case.found(
+            "small_messages",
+            f"In {describe_groups(small[0][0].groups)} {'; '.join(calls_of)}.",
+            lost=lost,
+            whatif=[*joined, *([] if case.on_host else ["host[launch+operators].time=0"])],
+            surely=joined,
+            confidence="medium",
+            because="that calls can be joined is not in the trace: what depends on each one's result cannot",
+            evidence=case.evidence(*(one for traffic, _ in small for one in _evidence(traffic, *figures))),
+            query=_kinds(small[0][0]),
+        )
 
 
 def _transfers(traffic: _Traffic, value: str) -> list[str]:
@@ -137,7 +149,8 @@ def _latency_share(case: Case, traffic: _Traffic, calls: float, transfer_s: floa
             return alpha / call_s
         if (alpha if high is None else high) < _LATENCY * call_s:
             return None
-    return 1 - 1 / calls if 0 < size <= _SMALL_BYTES else None
+    most = _SMALL_BYTES if calls < _VERY_MANY else _SMALL_OF_VERY_MANY
+    return 1 - 1 / calls if 0 < size <= most else None
 
 
 def _over_groups(case: Case, traffic: _Traffic, figure: str, stat: str | None) -> float | None:
