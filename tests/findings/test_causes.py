@@ -65,7 +65,10 @@ def test_a_host_that_stops_in_some_steps_pauses() -> None:
     every_second = listed(*paused(0.0, 0.4, 0.0, 0.4, 0.0, 0.4))
     assert [one.name for one in every_second] == ["host_pauses"]
     (one,) = every_second
-    assert one.claim.startswith("The host pauses: rank 1 up to 400 ms in 3 of 6 steps, every 2 steps")
+    assert one.claim == (
+        "The host of rank 1 pauses in 3 of 6 steps, every 2 steps and leaves its device idle, up to 400 ms:"
+        " 200 ms of a step of 1.00 s on rank 1."
+    )
     assert (one.lost_s, one.worst_rank, one.of_one_rank) == (pytest.approx(0.2), 1, True)
     assert one.whatif == ["host[python+unrecorded].time=usual"]
     assert "in 1 of 6 steps" in found(*paused(0.0, 0.4, 0.0, 0.0, 0.0, 0.0))["host_pauses"].claim

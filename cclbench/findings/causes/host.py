@@ -333,8 +333,8 @@ def host_pauses(case: Case) -> Iterator[Found]:
     if found is not None:
         yield case.found(
             "host_pauses",
-            f"The host pauses: rank {found.rank} up to {humanise(found.longest_s, 's')}"
-            f" {found.when()}, {_of_step(case, found.lost)}.",
+            f"The host of rank {found.rank} pauses {found.when()} and leaves its device idle, up to"
+            f" {humanise(found.longest_s, 's')}: {_of_step(case, found.lost)}.",
             lost=found.lost,
             whatif=["host[python+unrecorded].time=usual"],
             because="idle time of the device in these steps beyond the lower quartile of the rank's steps, as"
