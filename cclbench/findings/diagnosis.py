@@ -143,7 +143,8 @@ def _weight(found: Found) -> float:
 def _precedence(found: Found) -> int:
     """What names a cause, or ranks, has a higher one than what says of both less."""
     of_ranks = bool(found.ranks) or found.of_one_rank
-    return FINDINGS.get(found.name).precedence + _OF_RANKS * of_ranks
+    registered = FINDINGS.get(found.name).precedence if found.name in FINDINGS else 0
+    return registered + _OF_RANKS * of_ranks
 
 
 def _counts(found: Found) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
 import pytest
-from hand_results import Row, WithoutReplay, by_rank, record, results, row
+from hand_results import Row, WithoutReplay, by_rank, case, record, results, row
 
 from cclbench.findings.diagnosis import ranked
-from cclbench.findings.finding import Found
+from cclbench.findings.finding import FINDINGS, Found
 from cclbench.findings.gains import Gain
 
 LOADER = "host[loader].time=0"
@@ -36,6 +37,9 @@ def waiting_for_a_loader(*seconds: float) -> list[Row]:
     """Ranks that wait 0.3 s for one another, and so long for their loaders."""
     loader = by_rank("time.idle_host_by", *seconds, category="loader")
     return [*loader, *by_rank("time.exposed_wait", 0.3, 0.3, 0.3)]
+
+
+SLOW_LOADER = waiting_for_a_loader(0.2, 0.2, 0.2)
 
 
 @pytest.mark.parametrize(
@@ -76,3 +80,16 @@ def test_compute_hides_all_calls_of_a_step_but_the_first_and_the_last() -> None:
     (two,) = said(shares, *exposed("all_reduce", 0.1, calls=2.0))
     assert (two.gain_s, two.surely) == ((0.0, 0.1), [])
     assert "needed at once" not in two.because
+
+
+def test_a_finding_may_have_a_name_that_is_not_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger's function that is registered under another name than it yields."""
+    registered = FINDINGS.get("data_loading")
+    renamed = [
+        msgspec.structs.replace(one, name="theirs") for one in registered.looks(case(*STEP, *SLOW_LOADER))
+    ]
+    theirs = msgspec.structs.replace(registered, looks=lambda _: iter(renamed))
+    monkeypatch.setattr(FINDINGS, "get", lambda name: theirs if name == "data_loading" else get(name))
+    get = type(FINDINGS).get.__get__(FINDINGS)
+    found = said({LOADER: (0.2, 0.2), EVEN: (0.1, 0.1)}, *SLOW_LOADER)
+    assert [one.name for one in found] == ["theirs", "uneven_ranks"]
