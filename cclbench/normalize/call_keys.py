@@ -66,27 +66,28 @@ def by_order(rows: Rows) -> tuple[Int64, Mask]:
     Collectives of several streams begin in another order on each rank; those of a kind do not.
     """
     call = _codes(rows.kind, rows.bytes, rows.step)
-    group, rank = rows.group.astype(np.int64), rows.rank
-    uneven = _uneven(group, rank, call)
-    of_call = _codes(group, call)
-    complete = _ranks_of_each(group, rank) == _ranks_of_each(of_call, rank)
-    alike = uneven & (rows.step >= 0) & ~_differs(of_call, _times(of_call, rank)) & complete
-    # the rows that are alike are a lane for each call, in which all ranks have the same order
-    lane = np.where(alike, of_call + int(group.max(initial=0)) + 1, group)
-    return _by_place(lane, rank, call)
+    lane, rank = rows.group.astype(np.int64), rows.rank
+    uneven = _uneven(lane, rank, call)
+    if uneven.any():
+        of_call = _codes(lane, call)
+        complete = _ranks_of_each(lane, rank) == _ranks_of_each(of_call, rank)
+        alike = uneven & (rows.step >= 0) & ~_differs(of_call, _times(of_call, rank)) & complete
+        # the rows that are alike are a lane for each call, in which all ranks have the same order
+        lane = np.where(alike, of_call + int(lane.max(initial=0)) + 1, lane)
+        uneven = _uneven(lane, rank, call)
+    return _by_place(lane, rank, call, uneven)
 
 
 def by_pair(rows: Rows) -> tuple[Int64, Mask]:
     """Keys of sends and receives by (source, target, place in their order)."""
-    lane = _codes(rows.source, rows.target)
-    return _by_place(lane, rows.rank, _codes(rows.bytes, rows.step))
+    lane, call = _codes(rows.source, rows.target), _codes(rows.bytes, rows.step)
+    return _by_place(lane, rows.rank, call, _uneven(lane, rows.rank, call))
 
 
-def _by_place(lane: Int64, rank: Int32, call: Int64) -> tuple[Int64, Mask]:
-    """Keys of rows by (lane, place in its order), aligned where the ranks' calls differ."""
+def _by_place(lane: Int64, rank: Int32, call: Int64, uneven: Mask) -> tuple[Int64, Mask]:
+    """Keys of rows by (lane, place in its order), aligned in lanes that are `uneven`."""
     place = _occurrence(rank, lane)
     ambiguous = np.zeros(len(lane), np.bool_)
-    uneven = _uneven(lane, rank, call)
     for _, here in by_code(lane, np.unique(lane[uneven])):
         place[here], ambiguous[here] = aligned(rank[here], call[here])
     return np.where(place >= 0, _codes(lane, place), -1), ambiguous
