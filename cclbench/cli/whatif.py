@@ -81,9 +81,11 @@ def whatif(
       scale_up.latency scale_out.latency       x0.5, or a time: 5us
       scale_up scale_out system accelerator    an entry of the catalog
       collective.all_reduce=tree               another algorithm
-      compute=x0.9 rank.3.compute=x0.9         compute takes 0.9 of its time
-      host=x0 loader=none copies=x2            what launches, loads, copies
-      straggler=none                           no rank slower than the median
+      kernels.time=x0.9 rank[3].kernels.time=x0.9
+                                               kernels take 0.9 of their time
+      host.time=0 host[loader].time=0          what threads do, or one cause
+      copies.bandwidth=x2                      copies, or copies[h2d]
+      kernels.time=median                      no rank slower than the median
       ranks=1024 parallelism.tp=8              more ranks, other degrees
       ranks.remove=3 ranks.replace=3:8         a failed rank, a spare
       overlap=off                              communication and compute in turn

@@ -5,14 +5,21 @@
 
 Captures every disease of job.py sick and healed, in turn, into FOLDER/DISEASE/FORM-NUMBER, and prints a table
 of what `cclbench diagnose` says of them.  What FOLDER holds already is not captured again: a run can be
-resumed, and the same captures can be scored by another release.
+resumed, and the same captures can be scored by another release.  Each capture begins when other programs use
+less than a tenth of the cores: what they take would be counted as the disease's, or as its cure.
 
 - true gain: what the mean step of the healed captures is shorter than that of the sick ones, by the job's own
-  clock, under the profiler and (in parentheses) without it.  Below 3 % nothing is wrong here: not counted.
+  clock, under the profiler and (in parentheses) without it.  A disease counts where that is 3 % and more, and
+  more than captures differ by chance.
+- chance: captures of one job differ, too.  By how much is taken from all of them together: the standard
+  deviation of the logarithm of their mean steps, pooled over diseases and forms.
+- stated: the bounds of the right findings, of several those of what the replay gains without all of them;
+  their means over the sick captures.
 - first, among three: sick captures whose first finding, or one of the first three, is a right one.
 - all-clears: sick captures in which no finding gains 3 %.
-- within: sick captures whose true gain, of which the healed captures leave a range, meets the bounds of the
-  right findings together, give or take 1 % of the step; of those whose right findings state a gain.
+- within: sick captures of which the 95 % interval of the true gain (the capture's own mean step less that of
+  the healed ones) meets the bounds stated, give or take 1 % of the step; of those whose right findings state
+  a gain.
 - healed: the most that a finding gains in a healed capture, of those that the sick ones lack or that are
   right about the sick ones.
 """
@@ -21,15 +28,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
+import time
 from collections import Counter
+from dataclasses import dataclass
+from functools import reduce
+from math import log
 from pathlib import Path
 from statistics import fmean
 from typing import Final
 
+from scipy.special import stdtrit
+
 import cclbench
 from cclbench.findings.finding import Found
+from cclbench.findings.gains import Gains, joined
 
 sys.path.append(str(Path(__file__).resolve().parent))
 from job import DISEASES, Disease, capture
@@ -39,17 +52,58 @@ NOTHING: Final = 0.03
 """Share of the step below which there is nothing to gain."""
 SLACK: Final = 0.01
 FORMS: Final = ("sick", "healed")
+QUIET: Final = 0.9
+"""Share of the cores' time that is idle before a capture begins."""
 
 
 class Capture:
-    """One job's mean steps, in seconds, and what is found in its traces."""
+    """One job's mean steps, in seconds, what is found in its traces, and what its right findings gain."""
 
     def __init__(self, folder: Path, store: Path, disease: Disease) -> None:
         seconds = json.loads((folder / "seconds.json").read_text())
         self.profiled_s = fmean(seconds["profiled"])
         self.unprofiled_s = fmean(seconds["unprofiled"]) if seconds["unprofiled"] else None
-        self.findings = cclbench.diagnose(cclbench.run(folder / "traces", store=store)).findings
+        run = cclbench.run(folder / "traces", store=store)
+        self.findings = cclbench.diagnose(run).findings
         self.right = [is_right(one, disease) for one in self.findings]
+        self.gain_s = self._joint_gain(run)
+
+    def _joint_gain(self, run: cclbench.Run) -> tuple[float, float] | None:
+        """What the step gains at least and at most without what the right findings name."""
+        right = [one for one, is_one in zip(self.findings, self.right, strict=True) if is_one]
+        valued = [one for one in right if one.gain_s is not None]
+        if len(valued) < 2:
+            return valued[0].gain_s if valued else None
+        gains = Gains(run, run.figures.scope)
+        surely = [one.whatif if one.surely is None else one.surely for one in valued]
+        least, most = (
+            gains.without(reduce(joined, settings, ()))
+            for settings in (surely, [one.whatif for one in valued])
+        )
+        if isinstance(least, str) or isinstance(most, str):
+            raise TypeError(f"what right findings gain together is not known: {least}, {most}")
+        return min(least.seconds[0], most.seconds[0]), most.seconds[1]
+
+
+@dataclass(frozen=True)
+class Chance:
+    """By how much mean steps of captures of one job differ: the standard deviation of their logarithms."""
+
+    spread: float
+    freedom: int
+
+    @classmethod
+    def of(cls, alike: list[list[Capture]]) -> Chance:
+        """Pooled over lists of captures of one job each."""
+        logs = [[log(one.profiled_s) for one in captures] for captures in alike]
+        freedom = sum(len(own) - 1 for own in logs)
+        squares = sum((value - fmean(own)) ** 2 for own in logs for value in own)
+        return cls((squares / freedom) ** 0.5, freedom)
+
+    def half_interval(self, *steps: tuple[float, float]) -> float:
+        """Half of the 95 % interval of a sum or difference of mean steps: of each its seconds, and how many
+        captures they are the mean of."""
+        return float(stdtrit(self.freedom, 0.975)) * self.spread * sum(s**2 / n for s, n in steps) ** 0.5
 
 
 def is_right(found: Found, disease: Disease) -> bool:
@@ -58,21 +112,25 @@ def is_right(found: Found, disease: Disease) -> bool:
     return found.name in disease.right and (disease.rank is None or disease.rank in ranks)
 
 
-def holds(sick: Capture, healed: list[Capture]) -> bool | None:
-    """Whether what the step gains lies within the bounds stated; None where none are."""
-    right = [one for one, is_one in zip(sick.findings, sick.right, strict=True) if is_one]
-    stated = [one.gain_s for one in right if one.gain_s is not None]
-    if not stated:
+def holds(sick: Capture, healed: list[Capture], chance: Chance) -> bool | None:
+    """Whether what the step gains lies within the bounds stated; None where none are.
+
+    The capture's own step is as it was; what it would have been without the disease is as uncertain as a
+    further healed capture.
+    """
+    if sick.gain_s is None:
         return None
-    least, most = (sum(bounds[side] for bounds in stated) for side in (0, 1))
-    gained = [sick.profiled_s - one.profiled_s for one in healed]
-    slack = SLACK * sick.profiled_s
-    return least - slack <= max(gained) and min(gained) <= most + slack
+    well_s = fmean(one.profiled_s for one in healed)
+    slack = SLACK * sick.profiled_s + chance.half_interval((well_s, 1), (well_s, len(healed)))
+    return sick.gain_s[0] - slack <= sick.profiled_s - well_s <= sick.gain_s[1] + slack
 
 
 def beyond_both(sick: list[Capture], healed: list[Capture], disease: Disease) -> tuple[float, str]:
     """The most that a finding gains in a healed capture that is not in the sick ones, too; and its name."""
-    common = {one.name for capture in sick for one in capture.findings} - set(disease.right)
+    of_sick = {one.name for capture in sick for one in capture.findings}
+    common = of_sick - set(disease.right)
+    if "small_messages" in of_sick:  # whose transfers are exposed, too, and listed once
+        common.add("exposed_communication")
     found = [one for capture in healed for one in capture.findings if one.name not in common]
     return max(((one.gain_share or 0.0, one.name) for one in found), default=(0.0, ""))
 
@@ -83,13 +141,19 @@ def share(sick: list[float | None], healed: list[float | None]) -> float | None:
     return 1 - fmean(well) / fmean(ill) if ill and well else None
 
 
-def score(name: str, sick: list[Capture], healed: list[Capture]) -> tuple[str, Counter[str]]:
+def harms(sick: list[Capture], healed: list[Capture], chance: Chance) -> bool:
+    """Whether the disease costs something that is more than chance."""
+    ill, well = (fmean(one.profiled_s for one in captures) for captures in (sick, healed))
+    return ill - well > max(NOTHING * ill, chance.half_interval((ill, len(sick)), (well, len(healed))))
+
+
+def score(name: str, sick: list[Capture], healed: list[Capture], chance: Chance) -> tuple[str, Counter[str]]:
     """A disease's row of the table, and its counts."""
     disease, count = DISEASES[name], Counter[str]()
     gain = share([one.profiled_s for one in sick], [one.profiled_s for one in healed]) or 0.0
     without = share([one.unprofiled_s for one in sick], [one.unprofiled_s for one in healed])
     for one in sick:
-        within = holds(one, healed)
+        within = holds(one, healed, chance)
         clear = not any(one.right) and all((found.gain_share or 0.0) < NOTHING for found in one.findings)
         told = {"first": any(one.right[:1]), "three": any(one.right[:3]), "clear": clear}
         told |= {"sick": True, "checked": within is not None, "within": within is True}
@@ -97,16 +161,36 @@ def score(name: str, sick: list[Capture], healed: list[Capture]) -> tuple[str, C
     most, what = beyond_both(sick, healed, disease)
     count.update(["healed", "quiet"] if most <= NOTHING else ["healed"])
     right = " or ".join(f"`{word}`" for word in disease.right) or "no finding is about it"
-    of = "" if disease.rank is None else f" of rank {disease.rank}"
-    shares = f"{gain:.1%}" + ("" if without is None else f" ({without:.1%})")
+    rank = "" if disease.rank is None else f" of rank {disease.rank}"
+    bounds = [[s / one.profiled_s for s in one.gain_s] for one in sick if one.gain_s is not None]
+    stated = " to ".join(f"{fmean(side):.1%}" for side in zip(*bounds, strict=True)) or "nothing"
     cells = [
         name.replace("_", " "),
-        right + of,
-        shares,
-        *(str(count[k]) for k in ("first", "three", "clear")),
+        right + rank,
+        f"{gain:.1%}" + ("" if without is None else f" ({without:.1%})"),
+        stated,
+        *(str(count[word]) for word in ("first", "three", "clear")),
+        f"{count['within']} of {count['checked']}",
+        f"{most:.1%} `{what}`" if what else "nothing",
     ]
-    cells += [f"{count['within']} of {count['checked']}", f"{most:.1%} `{what}`" if what else "nothing"]
-    return "| " + " | ".join(cells).replace("%", " %") + " |", count if gain >= NOTHING else Counter()
+    row = "| " + " | ".join(cells).replace("%", " %") + " |"
+    return row, count if harms(sick, healed, chance) else Counter()
+
+
+def wait_for_quiet() -> None:
+    """Return after a second in which the cores were idle."""
+    while True:
+        before = _ticks()
+        time.sleep(1)
+        idle, total = (now - then for now, then in zip(_ticks(), before, strict=True))
+        if idle >= QUIET * total:
+            return
+
+
+def _ticks() -> tuple[int, int]:
+    """The idle and all ticks of the cores since they were started."""
+    fields = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return fields[3] + fields[4], sum(fields)
 
 
 def said(one: Capture) -> str:
@@ -132,31 +216,36 @@ def main() -> None:
             for form in FORMS:
                 folder = asked.out / name / f"{form}-{number}"
                 if not (folder / "seconds.json").exists():
-                    load = os.getloadavg()[0]
+                    wait_for_quiet()
                     capture(getattr(DISEASES[name], form), RANKS, STEPS, folder)
-                    print(f"{folder}: load {load:.1f} to {os.getloadavg()[0]:.1f}", file=sys.stderr)
+    captures = {
+        (name, form): [
+            Capture(asked.out / name / f"{form}-{number}", asked.out / "store", DISEASES[name])
+            for number in range(asked.captures)
+        ]
+        for name in names
+        for form in FORMS
+    }
+    chance = Chance.of(list(captures.values()))
     counts, rows = Counter[str](), []
     for name in names:
-        folders = {form: [asked.out / name / f"{form}-{n}" for n in range(asked.captures)] for form in FORMS}
-        captures = {
-            form: [Capture(folder, asked.out / "store", DISEASES[name]) for folder in folders[form]]
-            for form in FORMS
-        }
-        row, count = score(name, captures["sick"], captures["healed"])
+        row, count = score(name, *(captures[name, form] for form in FORMS), chance)
         if asked.verbose:
             for form in FORMS:
-                print(*(f"{name} {form}: {said(one)}" for one in captures[form]), sep="\n", file=sys.stderr)
-        print(row, file=sys.stderr, flush=True)
+                print(
+                    *(f"{name} {form}: {said(one)}" for one in captures[name, form]),
+                    sep="\n",
+                    file=sys.stderr,
+                )
         rows.append(row)
         counts += count
-    heads = ("disease", "right", "true gain", "first", "among three", "all-clears", "within", "healed")
-    print(
-        f"| {' | '.join(heads)} |", "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |", *rows, sep="\n"
-    )
+    heads = ("disease", "right", "true gain", "stated", "first", "among three", "all-clears", "within")
+    print(f"| {' | '.join(heads)} | healed |", f"| --- | --- |{' ---: |' * 6} --- |", *rows, sep="\n")
     print(
         f"\nof {counts['sick']} sick captures: first {counts['first']}, among three {counts['three']},"
         f" all-clears {counts['clear']}; within the bounds {counts['within']} of {counts['checked']};"
-        f" healed of {counts['healed']} diseases: nothing new in {counts['quiet']}"
+        f" healed of {counts['healed']} diseases: nothing new in {counts['quiet']};"
+        f" captures of one job differ by {chance.spread:.1%}"
     )
 
 

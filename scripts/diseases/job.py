@@ -97,9 +97,7 @@ DISEASES: Final = {
     "busy_neighbour": Disease(("late_rank", "slow_device"), LATE, Switches(neighbour=True)),
     "long_sequences": Disease(("late_rank",), LATE, Switches(one_sequence=192)),
     "varied_lengths": Disease(("uneven_ranks",), None, Switches(varied=True)),
-    "tiny_messages": Disease(
-        ("small_messages",), None, Switches(reduce="pieces"), Switches(reduce="one_bucket")
-    ),
+    "tiny_messages": Disease(("small_messages",), None, Switches(reduce="pieces")),
     "no_overlap": Disease(("exposed_communication",), None, Switches(reduce="one_bucket")),
     "sync_each_micro_batch": Disease(
         ("exposed_communication",),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from cclbench.analyzers.metric import METRICS
 from cclbench.cli import COMMANDS, cli
+from cclbench.replay.scenario import scenario
 
 
 def commands(
@@ -90,6 +92,14 @@ def test_every_command_has_help_that_fits(call: Callable[..., Any], path: tuple[
 def test_help_has_an_example_of_the_command(path: tuple[str, ...]) -> None:
     text = ALL[path].help or ""
     assert f"cclbench {' '.join(path)} " in text.partition("Examples:")[2]
+
+
+def test_the_settings_in_the_help_can_be_set() -> None:
+    keys = (ALL["whatif",].help or "").partition("Keys:")[2].partition("`")[0]
+    named = re.findall(r"[\w.\[\]]+=[\w.:]+", keys)
+    assert len(named) >= 10
+    for text in named:
+        scenario([text])
 
 
 @pytest.mark.parametrize("name", list(METRICS))

@@ -60,6 +60,8 @@ def test_what_holds_a_cpus_rank_is_divided_as_its_idle_time_is() -> None:
         ("rank[0].host[loader].time=0", 0),
         ("host[operators].time=x0.5", 500),
         ("host[loader+operators].time=0", 6_700),
+        ("host[sync].time=0", 60),  # 50 from call to transfer, 10 from transfer to thread
+        ("host[sync].time=x0.5", 30),
     ],
 )
 def test_without_what_holds_a_cpus_rank_it_and_those_that_wait_for_it_go_on_earlier(

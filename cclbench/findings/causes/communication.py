@@ -86,7 +86,7 @@ def _evidence(traffic: _Traffic, *metrics: str) -> list[tuple[str, Mapping[str, 
     " through their points, comm.alpha and comm.beta), or, where that line's interval leaves it open, of"
     " 256 KiB and less on average (of 64 calls and more 1 MiB)",
     gain="the transfers take no latency (alpha), else the time of one call; at most launches take no time"
-    " either, as where the calls are one",
+    " either, as where the calls are one; where the CPU is the device, handing calls over and resuming",
     actions={
         "pytorch": (
             "larger buckets: DDP(bucket_cap_mb=...), FSDP wrapping of whole blocks, coalesced collectives",
@@ -118,7 +118,7 @@ def small_messages(case: Case) -> Iterator[Found]:
             "small_messages",
             f"In {describe_groups(small[0][0].groups)} {'; '.join(calls_of)}.",
             lost=lost,
-            whatif=[*joined, *([] if case.on_host else ["host[launch+operators].time=0"])],
+            whatif=[*joined, f"host[{'sync' if case.on_host else 'launch+operators'}].time=0"],
             surely=joined,
             confidence="medium",
             because="that calls can be joined is not in the trace: what depends on each one's result cannot",

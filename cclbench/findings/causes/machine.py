@@ -91,7 +91,8 @@ def tensor_cores(case: Case) -> Iterator[Found]:
     "double_precision",
     title="operators compute in double precision",
     rule=f"{_PRECISION} fp64 of 5 % of the compute time and more, where the CPU is the device",
-    gain="their operators take half: twice as many elements fit a vector register and a byte moved",
+    gain="their operators take half, since twice as many elements fit a vector register and a byte moved; at"
+    " most a quarter, as where functions need longer series, or operands no longer fit a cache",
     actions={
         "pytorch": (
             "if precision allows, compute in single precision: model.float(), torch.set_default_dtype, and"
@@ -103,14 +104,15 @@ def tensor_cores(case: Case) -> Iterator[Found]:
 )
 def double_precision(case: Case) -> Iterator[Found]:
     taken, compute = case.ranks(_PRECISION, category="fp64"), case.ranks("compute.time")
-    lost = {rank: seconds / 2 for rank, seconds in taken.items()}
+    half, most = ({rank: seconds * part for rank, seconds in taken.items()} for part in (0.5, 0.75))
     if any(seconds >= _WORTH * compute.get(rank, seconds) for rank, seconds in taken.items() if seconds):
         yield case.found(
             "double_precision",
             f"Operators in double precision take {humanise(max(taken.values()), 's')} of a step: single"
             " precision would take half of it or less.",
-            lost=lost,
-            whatif=shortened_kernels(case, lost),
+            lost=half,
+            whatif=shortened_kernels(case, most),
+            surely=shortened_kernels(case, half),
             confidence="medium",
             because="by the types of operands; whether results may be less exact is not in the trace",
             evidence=case.evidence((_PRECISION, {"category": "fp64"}), _PRECISION, "compute.time"),

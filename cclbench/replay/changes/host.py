@@ -28,7 +28,8 @@ _PAUSE_NS: Final = 100_000
     " named alone: cold_start (first calls, which load code), allocation, loader, sync, launch (with the time"
     " from a launch to its row's earliest start, up to the rank's median), operators, python, unrecorded."
     " sync at 0 drops the waits for the device, too. Where the CPU is the device: what threads take while"
-    " they neither compute nor wait for a transfer, by the causes of time.idle_host_by. median: what comes"
+    " they neither compute nor wait for a transfer, by the causes of time.idle_host_by; sync also what a"
+    " transfer takes to begin after its call, and a thread to go on after a transfer. median: what comes"
     " before the launch at the same place of a step takes the median of the ranks, of a single rank that of"
     " its steps; usual: the median of all ranks and steps, only where it takes more than twice that and 100"
     " us",
@@ -39,8 +40,8 @@ def host(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | str:
     selected, amount = setting
     graph, nodes = subject.graph, subject.graph.nodes
     inside = selected.inside(subject)
-    on_host = np.isin(nodes.rank, [rank.rank for rank in graph.windowed if rank.on_host])
-    of_host = inside & (nodes.kind == n.HOST) & ~on_host
+    of_cpu = inside & np.isin(nodes.rank, [rank.rank for rank in graph.windowed if rank.on_host])
+    of_host = inside & (nodes.kind == n.HOST) & ~of_cpu
     causes = [n.HOST_CAUSES.index(word) for word in selected.words or n.HOST_CAUSES]
     held = nodes.held[:, causes].sum(axis=1)
     if amount.factor is None:
@@ -53,8 +54,8 @@ def host(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | str:
     within = np.minimum(held, np.maximum(subject.since, 0))
     fed, waiting = _fed(graph, of_host) & (nodes.feed_lag > 0), np.zeros(len(nodes), np.bool_)
     waiting[graph.edges()[1]] = True
-    shortened = (of_host | (inside & on_host)) & (within > 0)
-    touched = shortened | (launches & fed & (subject.since > 0)) | (syncs & of_host & waiting)
+    shortened = (of_host | of_cpu) & (within > 0)
+    touched = shortened | (launches & fed & (subject.since > 0)) | (syncs & waiting & (of_host | of_cpu))
     if not touched.any():
         return "no thread of a host does that within the run's windows"
     saved = np.where(shortened, np.rint((1 - amount.factor) * within), 0).astype(np.int64)
@@ -63,6 +64,7 @@ def host(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | str:
         made = _sooner_begun(subject, made, fed, amount.factor)
     if syncs:
         made = _sooner_back(subject, made, of_host, amount.factor)
+        made = _sooner_handed_over(subject, made, of_cpu, amount.factor)
     if syncs and selected.words is not None and not amount.factor:
         made = _without_waits(made, of_host)
     return made
@@ -102,6 +104,15 @@ def _sooner_back(subject: Subject, graph: Graph, of_host: Mask, factor: float) -
     head = cut.head[cut.target]
     back = np.where(of_host[head] & ~cut.own, cut.lag, 0)
     return replace(graph, cut=replace(cut, lag=cut.lag - _share(back, subject.since[head], factor)))
+
+
+def _sooner_handed_over(subject: Subject, graph: Graph, of_cpu: Mask, factor: float) -> Graph:
+    """The graph in which transfers begin sooner after their call, and threads go on sooner after transfers,
+    where the CPU is the device."""
+    nodes = graph.nodes
+    begun = np.where(of_cpu & (nodes.kind == n.ARRIVAL), nodes.gap - nodes.busy - nodes.held.sum(axis=1), 0)
+    gap = nodes.gap - _share(begun, subject.since, factor)
+    return _sooner_back(subject, replace(graph, nodes=replace(nodes, gap=gap)), of_cpu, factor)
 
 
 def _share(time: Int64, within: Int64, factor: float) -> Int64:
