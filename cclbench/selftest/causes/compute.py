@@ -205,3 +205,29 @@ def longer_sequences_of_one_rank(subject: Subject) -> Planted:
         )
     )
     return replace(planted, ranks=frozenset((victim,)))
+
+
+@cause(ranks=("slow_device", "late_rank"), layouts=("ddp", "fsdp"), steps=9)
+def slow_memory_of_one_rank(subject: Subject) -> Planted:
+    """One rank's memory is slow: kernels that move bytes take longer, products do not."""
+    victim = subject.victim
+
+    def factor(rank: int, _: int, call: Call) -> float:
+        moves = call.family not in ("gemm", "attention", "expert")
+        return 1 + 6 * subject.strength if rank == victim and moves else 1.0
+
+    return replace(subject.scale_kernels(factor), ranks=frozenset((victim,)))
+
+
+@cause("low_gemm_efficiency", layouts=("ddp", "fsdp", "tp"))
+def slow_products(subject: Subject) -> Planted:
+    """Matrix products of all ranks take several times what their FLOPs need."""
+    factor = 1 + 4 * subject.strength
+    return subject.scale_kernels(lambda _, __, call: factor if call.family == "gemm" else 1.0)
+
+
+@cause("below_roofline", "unfused_norm", "memory_bound", layouts=("ddp", "fsdp", "tp"))
+def slow_norms(subject: Subject) -> Planted:
+    """Kernels of normalisation take many times what their bytes need."""
+    factor = 1 + 20 * subject.strength
+    return subject.scale_kernels(lambda _, __, call: factor if call.family == "norm" else 1.0)

@@ -271,3 +271,69 @@ def pageable_input(subject: Subject) -> Planted:
         return (Call("aten::copy_", (copy,), dims=dims, dtype="float", family="copy", blocks=True),)
 
     return subject.insert(after)
+
+
+@cause("synchronization", "short_kernels")
+def norm_of_each_gradient(subject: Subject) -> Planted:
+    """Before the optimizer the norm of each parameter's gradient is taken and read by the host."""
+    parameters = max(1, round(300 * subject.strength))
+    reduce = Kernel("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>", 6_000, 80)
+    norm = Call(
+        "aten::linalg_vector_norm",
+        (reduce,),
+        dims=((2048, 2048),),
+        dtype="float",
+        family="norm of gradient",
+        phase="optimizer",
+    )
+    item = Call(
+        "aten::_local_scalar_dense",
+        (Copy("DtoH", 4, 1_500, pinned=False),),
+        family="item",
+        phase="optimizer",
+        blocks=True,
+    )
+
+    def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
+        return (norm, item) * parameters if call.family == "optimizer" else ()
+
+    return subject.insert(after, first=True)
+
+
+@cause("synchronization", "host_bound", "host_pauses")
+def logging_behind_a_wait(subject: Subject) -> Planted:
+    """Each step ends with a wait for the device, and what is logged then."""
+
+    def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
+        if not isinstance(instruction, Batch):
+            return (instruction,)
+        logged = Pause(round(subject.step_ns * subject.strength), phase="loader")
+        return (Synchronize(phase="loader"), logged, instruction)
+
+    return subject.edit(change)
+
+
+@cause("data_loading", steps=10)
+def loader_that_refills(subject: Subject) -> Planted:
+    """Every fourth batch takes the workers long, as where a buffer of shuffled samples is filled."""
+
+    def change(_: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
+        if not isinstance(instruction, Batch) or step % 4 != 2:
+            return (instruction,)
+        return (replace(instruction, period_ns=round(subject.step_ns * 5 * subject.strength), prefetch=1),)
+
+    return subject.edit(change)
+
+
+@cause("host_bound", "pipeline_bubble", ranks=("late_rank",), layouts=("pp",), steps=9)
+def slow_python_of_one_stage(subject: Subject) -> Planted:
+    """The hosts of one pipeline stage run Python for longer than their kernels take."""
+    stage = subject.victim % subject.job.inner
+
+    def change(rank: int, _: int, instruction: Instruction) -> Sequence[Instruction]:
+        if not isinstance(instruction, Call) or rank % subject.job.inner != stage:
+            return (instruction,)
+        return (replace(instruction, python_ns=round(instruction.python_ns * (1 + 300 * subject.strength))),)
+
+    stages = range(stage, subject.program.ranks, subject.job.inner)
+    return replace(subject.edit(change), ranks=frozenset(stages))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cclbench.selftest.planting import Planted, Subject, cause, is_of_layer
 from cclbench.selftest.program import COMPUTE, Call, Copy, Instruction, Runtime
@@ -60,3 +61,22 @@ def allocations_in_steps(subject: Subject) -> Planted:
         return (Runtime("cudaMalloc", round(subject.step_ns * 0.2 * subject.strength), phase=call.phase),)
 
     return subject.insert(after)
+
+
+@cause("exposed_copies", ranks=("late_rank",), layouts=("ddp", "fsdp"), steps=9)
+def slow_bus_of_one_rank(subject: Subject) -> Planted:
+    """One rank's copies from its host are slow, as over fewer lanes of PCIe."""
+    victim = subject.victim
+
+    def change(rank: int, _: int, instruction: Instruction) -> Sequence[Instruction]:
+        if not isinstance(instruction, Call) or rank != victim or instruction.phase != "loader":
+            return (instruction,)
+        works = tuple(
+            replace(work, ns=work.ns + round(subject.step_ns * subject.strength))
+            if isinstance(work, Copy)
+            else work
+            for work in instruction.works
+        )
+        return (replace(instruction, works=works),)
+
+    return replace(subject.edit(change), ranks=frozenset((victim,)))

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from cclbench.selftest.job import REDUCE
 from cclbench.selftest.jobs import scale_transfers
 from cclbench.selftest.planting import Planted, Subject, cause, is_collective
 from cclbench.selftest.program import (
@@ -14,6 +15,7 @@ from cclbench.selftest.program import (
     Collective,
     Instruction,
     Program,
+    Step,
     StreamWait,
     edit_steps,
 )
@@ -67,6 +69,51 @@ def collective_per_parameter(subject: Subject) -> Planted:
         return (replace(instruction, works=(small,)),) * pieces
 
     return subject.edit(change)
+
+
+@cause("exposed_communication", layouts=("ddp",))
+def reductions_behind_the_backward_pass(subject: Subject) -> Planted:
+    """Gradients are reduced when all of them are there, instead of bucket by bucket beside compute."""
+    slower = scale_transfers(subject.program, min(6.0, 1 + 12 * subject.strength), lambda _, __: True)
+
+    def late(step: Step) -> Step:
+        reduced = [one for one in step if isinstance(one, Call) and is_collective(one)]
+        kept = [one for one in step if one not in reduced]
+        at = next(i for i, one in enumerate(kept) if isinstance(one, StreamWait) and one.stream == COMPUTE)
+        waits = [one for one in kept if isinstance(one, StreamWait) and one.stream == REDUCE]
+        rest = [one for one in kept[:at] if one not in waits]
+        return (*rest, StreamWait(REDUCE, COMPUTE, phase="backward"), *reduced, *kept[at:])
+
+    steps = tuple(tuple(late(step) for step in own) for own in slower.steps)
+    return Planted(replace(slower, steps=steps), slower)
+
+
+@cause("slow_network", "slow_link", "exposed_communication", layouts=("ddp", "fsdp"), steps=9)
+def network_that_is_slow_in_some_steps(subject: Subject) -> Planted:
+    """Every third step all transfers take many times as long, as beside another job's traffic."""
+    factor = 1 + 400 * subject.strength
+
+    def change(_: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
+        if not isinstance(instruction, Call) or not is_collective(instruction) or step % 3 != 1:
+            return (instruction,)
+        works = tuple(
+            replace(work, ns=round(work.ns * factor))
+            for work in instruction.works
+            if isinstance(work, Collective)
+        )
+        return (replace(instruction, works=works),)
+
+    return subject.edit(change)
+
+
+@cause("slow_network", "slow_link", "exposed_communication", layouts=("tp",))
+def tensor_parallel_across_nodes(subject: Subject) -> Planted:
+    """The links between the ranks of a tensor-parallel group are those between nodes."""
+    factor = 2 + 100 * subject.strength
+    return Planted(
+        scale_transfers(subject.program, factor, lambda _, work: work.group.startswith("inner")),
+        subject.program,
+    )
 
 
 def _latency(program: Program) -> Program:
