@@ -98,7 +98,7 @@ def nvidia(case: Case) -> bool | None:
 
 def training(case: Case) -> bool | None:
     """Whether steps train: a serving engine's prefill and decode do not."""
-    rows, _ = case.results.parts("time.phase", most=1 << 10)
+    rows = case.parts("time.phase")
     phases = {row.category for row in rows if row.category and row.number}
     if phases & {"backward", "optimizer"}:
         return True
@@ -136,11 +136,11 @@ def fitting(actions: Iterable[str], case: Case) -> list[str]:
 
 def _times(case: Case, category: str) -> dict[str, float]:
     """Seconds of products by what their names tell: each precision, or each generation."""
-    rows, _ = case.results.parts("compute.product_time", most=1 << 10)
+    rows = case.parts("compute.product_time")
     return {row.stat: row.number for row in rows if row.stat and row.category == category}
 
 
 def _copies(case: Case) -> list[str]:
     """Labels of the copies that are exposed: `h2d pageable`, `d2d`, `memset`."""
-    rows, _ = case.results.parts("time.exposed_copy", most=1 << 10)
+    rows = case.parts("time.exposed_copy")
     return [row.category for row in rows if row.category and row.number and row.category != "memset"]

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,15 @@ if TYPE_CHECKING:
 
 _MOST: Final = 0.6
 """Share of what all ranks lose from which on it is one rank's."""
+
+
+def sum_by_rank(parts: Iterable[Mapping[int, float]]) -> dict[int, float]:
+    """Each rank's sum over parts, some of which may lack it."""
+    found: dict[int, float] = {}
+    for part in parts:
+        for rank, seconds in part.items():
+            found[rank] = found.get(rank, 0.0) + seconds
+    return found
 
 
 class Case:
@@ -55,9 +65,13 @@ class Case:
         """The run's number of it."""
         return self.results.value(metric, **keys)
 
+    def parts(self, metric: str) -> list[Row]:
+        """The run's rows of the metric by group, collective, category and stat that have a number."""
+        return self.results.parts(metric, most=sys.maxsize)[0]
+
     def rows_of_groups(self, metric: str) -> list[Row]:
         """The run's rows of the metric by kind of collective and group."""
-        rows, _ = self.results.parts(metric, most=1 << 20)
+        rows = self.parts(metric)
         return [row for row in rows if row.collective and row.group and not row.category and not row.stat]
 
     def framework(self) -> str | None:

@@ -228,6 +228,12 @@ def test_small_messages_of_one_group_are_one_finding() -> None:
     assert (on_host.whatif, on_host.surely) == ([*joined, "host[sync].time=0"], joined)
 
 
+def test_messages_of_unknown_size_are_not_small() -> None:
+    keys = {"collective": "all_gather", "group": "0-1"}
+    rows = [*STEP, *by_rank("time.exposed_transfer", 0.1, 0.1, **keys), row("comm.transfer", 0.1, **keys)]
+    assert set(found(*rows, row("comm.count", 100.0, **keys))) == {"exposed_communication"}
+
+
 def test_unmatched_communication_is_told_as_such() -> None:
     rows = [
         *by_rank("time.exposed_unmatched", 0.5, 0.4),
@@ -327,9 +333,25 @@ def test_busy_experts_are_named_and_are_no_late_rank() -> None:
     assert other.claim.endswith("another from step to step.")
 
 
+def test_a_rank_that_computes_longer_is_late_beside_uneven_experts() -> None:
+    rows = [
+        *STEP,
+        *by_rank("time.exposed_wait", 0.5, 0.0),
+        row("compute.category_share", 0.1, category="moe"),
+    ]
+    rows += by_rank("time.exposed_wait", 0.3, 0.0, collective="all_to_all")
+    names = found(*rows, *named("1", 0.001, "compute"))
+    assert set(names) == {"late_rank", "expert_imbalance"}
+    # of 0.5 s of waits 0.3 are the experts'
+    assert names["late_rank"].claim.startswith("Ranks wait up to 200 ms of a step; rank 1 is late")
+    assert names["expert_imbalance"].ranks == []
+
+
 def test_a_bubble_behind_a_late_rank_says_so() -> None:
     rows = [*STEP, *waits(0.3, 0.2, kind="recv")]
-    assert found(*rows, *nobody())["pipeline_bubble"].ranks == []
+    bubble = found(*rows, *nobody())["pipeline_bubble"]
+    assert (bubble.ranks, bubble.lost_s) == ([], 0.3)
+    assert bubble.claim == "Stages of the pipeline wait up to 300 ms of a step for one another."
     one = found(*rows, *named("1", 0.001))["pipeline_bubble"]
     assert one.ranks == [1]
     assert "; rank 1 is late by 250 ms a step" in one.because
@@ -390,6 +412,9 @@ def test_throttling_where_late_steps_are_longer() -> None:
     assert found(*rows[:-4], *every)["throttling"].claim.endswith(" than in the first on all 2 ranks.")
     assert (one.ranks, one.lost_s) == ([1], pytest.approx(0.9 * (1 - 1 / 1.2)))
     assert "throttling" not in found(*rows, *by_rank("compute.drift", 0.5, 0.9, stat="later_longer"))
+    one_rank = [*by_rank("time.step", 1.0), *by_rank("compute.time", 0.9), *by_rank("compute.drift", 1.2)]
+    one = found(*one_rank, *by_rank("compute.drift", 0.99, stat="later_longer"))["throttling"]
+    assert one.claim == "The same kernels take 20 % longer in the last third of the steps than in the first."
 
 
 def test_what_the_backward_pass_runs_again() -> None:

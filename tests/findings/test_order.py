@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hand_results import Row, WithoutReplay, by_rank, case, record, results, row
 
-from cclbench.findings.diagnosis import ranked
+from cclbench.findings.diagnosis import ranked, unknown_step
 from cclbench.findings.finding import FINDINGS, Found
 from cclbench.findings.gains import Gain
 
@@ -61,6 +61,12 @@ def test_of_two_that_gain_about_the_same_the_one_that_says_more_is_first(
     assert [found[0].name, {one.name for one in found}] == [first, {"data_loading", "uneven_ranks"}]
 
 
+def test_what_gains_more_stays_first_unless_the_other_says_more() -> None:
+    """Uneven ranks say more than a loader of all ranks, and stay first."""
+    found = said({LOADER: (0.29, 0.29), EVEN: (0.30, 0.30)}, *SLOW_LOADER)
+    assert [one.name for one in found] == ["uneven_ranks", "data_loading"]
+
+
 def exposed(kind: str, seconds: float, calls: float = 5.0) -> list[Row]:
     keys = {"collective": kind, "group": "0-2"}
     return [*by_rank("time.exposed_transfer", *[seconds] * 3, **keys), row("comm.count", calls, **keys),
@@ -80,6 +86,13 @@ def test_compute_hides_all_calls_of_a_step_but_the_first_and_the_last() -> None:
     (two,) = said(shares, *exposed("all_reduce", 0.1, calls=2.0))
     assert (two.gain_s, two.surely) == ((0.0, 0.1), [])
     assert "needed at once" not in two.because
+
+
+def test_why_a_step_is_not_known() -> None:
+    absent = {"metric": "time.step", "status": "not_applicable", "provenance": "measured"}
+    assert unknown_step(results(STEP)) is None
+    assert unknown_step(results([{**absent, "reason": "no rows of a device"}])) == "no rows of a device"
+    assert unknown_step(results([])) == "time.step was not computed"
 
 
 def test_a_finding_may_have_a_name_that_is_not_registered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Final, NamedTuple
 
-from cclbench.findings.case import Case
+from cclbench.findings.case import Case, sum_by_rank
 from cclbench.findings.finding import Found, finding
 from cclbench.units import humanise
 
@@ -16,7 +16,6 @@ _PAIRS: Final = ("send", "recv", "send_recv")
 _STRAGGLER: Final = "balance.straggler_rank"
 _SLOWER, _APART, _LEAST_RANKS = 0.05, 4, 3
 """A device is slow whose same kernels take so much longer, and so many times what ranks usually differ by."""
-_ALL_ROWS: Final = 1 << 20
 _TOGETHER: Final = 0.5
 """Share of that by which each of its families of kernels, two at least, takes longer."""
 _EVEN: Final = "kernels.time=mean"
@@ -39,7 +38,7 @@ class Straggler(NamedTuple):
 
 def straggler(case: Case) -> Straggler | None:
     """The rank that is late by no chance; None where no rank stands out."""
-    rows, _ = case.results.parts(_STRAGGLER, most=_ALL_ROWS)
+    rows = case.parts(_STRAGGLER)
     late = next((row for row in rows if row.stat == "late_by" and row.category), None)
     whole = case.row(_STRAGGLER)
     if late is None or whole is None:
@@ -54,11 +53,7 @@ def straggler(case: Case) -> Straggler | None:
 
 def _waits(case: Case, kinds: tuple[str, ...]) -> dict[int, float]:
     """Each rank's exposed waits in collectives of those kinds."""
-    found: dict[int, float] = {}
-    for kind in kinds:
-        for rank, seconds in case.ranks(_WAIT, collective=kind).items():
-            found[rank] = found.get(rank, 0.0) + seconds
-    return found
+    return sum_by_rank(case.ranks(_WAIT, collective=kind) for kind in kinds)
 
 
 def _other_waits(case: Case) -> dict[int, float]:
@@ -162,7 +157,7 @@ def expert_imbalance(case: Case) -> Iterator[Found]:
     },
 )
 def slow_device(case: Case) -> Iterator[Found]:
-    rows, _ = case.results.parts("balance.kernel_speed", most=_ALL_ROWS)
+    rows = case.parts("balance.kernel_speed")
     ratios = {int(row.category): row.number for row in rows if row.category and not row.stat}
     slow = max(ratios, key=lambda rank: ratios[rank], default=None)
     usual = median(abs(ratio - 1) for ratio in ratios.values()) if ratios else 0.0

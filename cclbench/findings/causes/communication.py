@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
-from cclbench.findings.case import Case
+from cclbench.findings.case import Case, sum_by_rank
 from cclbench.findings.causes.links import far_below_links, slow_groups
 from cclbench.findings.finding import Confidence, Found, finding
 from cclbench.findings.groups import describe_groups, shape_of
@@ -56,8 +56,7 @@ def _traffic(case: Case) -> list[_Traffic]:
         shape = shape_of(group)
         own = found.setdefault((kind, shape), _Traffic(kind, shape))
         own.groups.append(group)
-        for rank, seconds in case.ranks(_TRANSFER, collective=kind, group=group).items():
-            own.exposed[rank] = own.exposed.get(rank, 0.0) + seconds
+        own.exposed = sum_by_rank([own.exposed, case.ranks(_TRANSFER, collective=kind, group=group)])
     return sorted(found.values(), key=lambda one: -max(one.exposed.values(), default=0.0))
 
 
@@ -102,8 +101,7 @@ def small_messages(case: Case) -> Iterator[Found]:
         if share is not None:
             shapes.setdefault(traffic.shape, []).append((traffic, share))
     for small in shapes.values():
-        lost: dict[int, float] = {}
-        calls_of, joined = [], []
+        calls_of, joined, shares = [], [], []
         for traffic, share in small:
             calls, volume = (_amount(case, metric, traffic) for metric in ("comm.count", "comm.volume"))
             calls_of.append(
@@ -111,13 +109,12 @@ def small_messages(case: Case) -> Iterator[Found]:
                 f" and some {humanise(share, '1')} of their transfer is latency"
             )
             joined += _transfers(traffic, f"x{1 - share:.3f}" if share < 1 else "0")
-            for rank, seconds in traffic.exposed.items():
-                lost[rank] = lost.get(rank, 0.0) + seconds * share
+            shares.append({rank: seconds * share for rank, seconds in traffic.exposed.items()})
         figures = ("comm.count", "comm.volume", "comm.alpha", "comm.beta", _TRANSFER)
         yield case.found(
             "small_messages",
             f"In {describe_groups(small[0][0].groups)} {'; '.join(calls_of)}.",
-            lost=lost,
+            lost=sum_by_rank(shares),
             whatif=[*joined, f"host[{'sync' if case.on_host else 'launch+operators'}].time=0"],
             surely=joined,
             confidence="medium",
@@ -185,10 +182,7 @@ def exposed_communication(case: Case) -> Iterator[Found]:
         if not small and not any((traffic.kind, group) in slow for group in traffic.groups):
             shapes.setdefault(traffic.shape, []).append(traffic)
     for listed in shapes.values():
-        lost: dict[int, float] = {}
-        for traffic in listed:
-            for rank, seconds in traffic.exposed.items():
-                lost[rank] = lost.get(rank, 0.0) + seconds
+        lost = sum_by_rank(traffic.exposed for traffic in listed)
         largest = max(lost.values(), default=0.0)
         if not largest:
             continue
@@ -252,7 +246,7 @@ def _unmatched(case: Case) -> Iterator[Found]:
     lost = case.ranks("time.exposed_unmatched")
     if not any(lost.values()):
         return
-    rows, _ = case.results.parts("overlap.exposed_by", most=1 << 20)
+    rows = case.parts("overlap.exposed_by")
     kinds = sorted(
         ((row.number, row.collective) for row in rows if row.collective and not (row.group or row.category)),
         reverse=True,

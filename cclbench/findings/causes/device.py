@@ -39,7 +39,7 @@ def exposed_copies(case: Case) -> Iterator[Found]:
     lost = case.ranks("time.exposed_copy")
     if not any(lost.values()):
         return
-    rows, _ = case.results.parts("time.exposed_copy")
+    rows = case.parts("time.exposed_copy")
     parts = sorted((row for row in rows if row.category), key=lambda row: -row.number)
     listed = ", ".join(f"{row.category} {humanise(row.number, 's')}" for row in parts[:3] if row.number)
     pageable = sum(row.number for row in parts if "pageable" in (row.category or ""))

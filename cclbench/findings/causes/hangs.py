@@ -30,7 +30,7 @@ WHERE "group" = '{group}' AND source = 'flight_recorder' ORDER BY seq DESC, rank
     },
 )
 def unfinished_collectives(case: Case) -> Iterator[Found]:
-    rows, _ = case.results.parts(_UNFINISHED, most=1 << 20)
+    rows = case.parts(_UNFINISHED)
     for row in rows:
         if row.stat or not row.group or not row.number:
             continue

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from cclbench.findings.case import Case
+from cclbench.findings.case import Case, sum_by_rank
 from cclbench.findings.finding import Found, finding
 from cclbench.units import humanise
 
@@ -41,20 +41,12 @@ WHERE gap_ns > 0 ORDER BY gap_ns DESC LIMIT 20"""
 
 def _held(case: Case, *causes: str) -> dict[int, float]:
     """Seconds of each rank's step in which that held its host while the device waited."""
-    return _summed(case.ranks(BY, category=cause) for cause in causes)
+    return sum_by_rank(case.ranks(BY, category=cause) for cause in causes)
 
 
 def _held_after_waits(case: Case, cause: str) -> dict[int, float]:
     """The same, with what followed a wait for the device in gaps that the wait began."""
-    return _summed([_held(case, cause), case.ranks(BY, category="sync", stat=f"then_{cause}")])
-
-
-def _summed(parts: Iterable[Mapping[int, float]]) -> dict[int, float]:
-    found: dict[int, float] = {}
-    for part in parts:
-        for rank, seconds in part.items():
-            found[rank] = found.get(rank, 0.0) + seconds
-    return found
+    return sum_by_rank([_held(case, cause), case.ranks(BY, category="sync", stat=f"then_{cause}")])
 
 
 def _of_step(case: Case, lost: Mapping[int, float]) -> str:
@@ -291,7 +283,7 @@ class _Pauses(NamedTuple):
 
 def _pauses(case: Case) -> _Pauses | None:
     """What hosts pause in Python or in what is not recorded; None where most of that is in every step."""
-    held = _summed([_held_after_waits(case, "python"), _held_after_waits(case, "unrecorded")])
+    held = sum_by_rank([_held_after_waits(case, "python"), _held_after_waits(case, "unrecorded")])
     grid = case.results.grid(BY)
     ranks, steps = grid.values.shape
     if case.on_host or not ranks or steps < _LEAST_STEPS or not any(held.values()):

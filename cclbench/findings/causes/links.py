@@ -48,14 +48,14 @@ def far_below_links(case: Case) -> dict[tuple[str, str], Use]:
 
     Only transfers that are told from waiting count.
     """
-    rates, _ = case.results.parts(_BUS, most=1 << 20)
+    rates = case.parts(_BUS)
     bus = {
         (row.collective, row.group, row.category): row.number
         for row in rates
         if row.category and not row.stat
     }
     largest: dict[tuple[str, str], tuple[int, Use]] = {}
-    rows, _ = case.results.parts(_USED, most=1 << 20)
+    rows = case.parts(_USED)
     for row in rows:
         size, key = _mebibytes(row.category), (row.collective, row.group, row.category)
         if size < _LARGE or not (row.collective and row.group) or not row.number or row.stat:
@@ -115,7 +115,7 @@ def slow_groups(case: Case) -> dict[tuple[str, str], tuple[float, float, int]]:
     Of message sizes that it shares with peers, the one in the middle of its ratios to them.
     """
     rates: dict[tuple[str, tuple[int, ...], str], dict[str, float]] = {}
-    rows, _ = case.results.parts("comm.busbw", most=1 << 20)
+    rows = case.parts(_BUS)
     for row in rows:
         if row.collective and row.group and row.category and not row.stat and row.provenance != "modelled":
             rates.setdefault((row.collective, shape_of(row.group), row.category), {})[row.group] = row.number

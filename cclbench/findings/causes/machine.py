@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cclbench.analyzers.products import MISALIGNED, WITHOUT_TENSOR_CORES
-from cclbench.findings.case import Case
+from cclbench.findings.case import Case, sum_by_rank
 from cclbench.findings.causes.compute import shortened_kernels
 from cclbench.findings.finding import Found, finding
 from cclbench.text import shortened
@@ -135,12 +135,9 @@ def double_precision(case: Case) -> Iterator[Found]:
     },
 )
 def misaligned_products(case: Case) -> Iterator[Found]:
-    lost: dict[int, float] = {}
-    rows, _ = case.results.parts(_TIME, most=1 << 10)
+    rows = case.parts(_TIME)
     precisions = [row.stat for row in rows if row.category == MISALIGNED and row.stat]
-    for precision in precisions:
-        for rank, seconds in case.ranks(_TIME, category=MISALIGNED, stat=precision).items():
-            lost[rank] = lost.get(rank, 0.0) + seconds
+    lost = sum_by_rank(case.ranks(_TIME, category=MISALIGNED, stat=one) for one in precisions)
     if any(lost.values()):
         yield case.found(
             "misaligned_products",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from cclbench.findings.case import Case
+from cclbench.findings.case import Case, sum_by_rank
 from cclbench.findings.finding import Found, finding
 from cclbench.findings.groups import describe_groups, ranks_of_group
 from cclbench.units import humanise
@@ -52,13 +52,12 @@ def wrong_tier(case: Case) -> Iterator[Found]:
     for size, one in crossing.items():
         if size > (case.machine.per_node.value or 0) or one.nbytes < 2 * least.nbytes:
             continue
-        lost: dict[int, float] = {}
         groups = set(one.groups)
-        for row in transfers:
-            if row.group in groups:
-                by_rank = case.ranks(_TRANSFER, collective=row.collective or "", group=row.group or "")
-                for rank, seconds in by_rank.items():
-                    lost[rank] = lost.get(rank, 0.0) + seconds
+        lost = sum_by_rank(
+            case.ranks(_TRANSFER, collective=row.collective or "", group=row.group or "")
+            for row in transfers
+            if row.group in groups
+        )
         share = 1 - least.nbytes / one.nbytes
         yield case.found(
             "wrong_tier",

@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each finding rests on, in the order shown: the row it is about first, then what explains it."""
+
+from __future__ import annotations
+
+import pytest
+from hand_results import Row, a_rank, by_rank, found, row
+
+STEP = by_rank("time.step", 1.0, 1.0)
+SPLIT = "time.idle_host_by"
+LINK = {"collective": "all_reduce", "group": "0-1"}
+STRAGGLER = "balance.straggler_rank"
+
+
+def held(*causes: str) -> list[Row]:
+    """Idle time of the host by cause, with rows of all that is shown beside it."""
+    return [
+        *by_rank("time.idle_host", 0.3, 0.3),
+        *(one for cause in causes for one in by_rank(SPLIT, 0.2, 0.2, category=cause)),
+        *(row(metric, 0.5) for metric in ("data.stall", "memory.peak_reserved", "launch.delay")),
+        row("launch.queue_length", 3.0),
+    ]
+
+
+def short() -> list[Row]:
+    """Kernels of 5 µs."""
+    return [
+        *by_rank("time.idle_device", 0.001, 0.001),
+        *(row(metric, 0.6) for metric in ("launch.short_kernels", "compute.launch_bound_share")),
+        row("compute.kernel_time", 5e-6),
+        row("compute.kernel_count", 1_000.0),
+    ]
+
+
+def late(cause: str = "compute") -> list[Row]:
+    """Rank 1 is late by that cause."""
+    said = "rank 1 is late by 250 ms a step, latest in 5 of 5 steps"
+    stats = {"late_by": 0.25, "p_value": 0.001, f"excess_{cause}": 0.2}
+    return [
+        row(STRAGGLER, 1.0, reason=said),
+        row(STRAGGLER, 1.0, category="1"),
+        *(row(STRAGGLER, value, category="1", stat=stat) for stat, value in stats.items()),
+        row("balance.caused_wait", 0.25, category="1"),
+    ]
+
+
+def waits(kind: str = "all_reduce") -> list[Row]:
+    return [
+        *by_rank("time.exposed_wait", 0.3, 0.0),
+        *by_rank("time.exposed_wait", 0.3, 0.0, collective=kind),
+        *(row(metric, 0.2) for metric in ("balance.load_imbalance", "comm.skew", "overlap.pipeline_bubble")),
+        row("compute.moe_share", 0.2),
+        row("compute.category_share", 0.2, category="moe"),
+    ]
+
+
+def transfers(small: bool = False) -> list[Row]:
+    return [
+        *by_rank("time.exposed_transfer", 0.1, 0.1, **LINK),
+        *(row(f"comm.{figure}", 0.2, **LINK) for figure in ("transfer", "busbw", "alpha")),
+        row("comm.beta", 1e-9, **LINK),
+        row("comm.count", 20.0 if small else 2.0, **LINK),
+        row("comm.volume", 2e3 if small else 2e9, **LINK),
+        row("overlap.same_stream", 0.1),
+        row("comm.bandwidth_utilization", 0.5),
+    ]
+
+
+def kernels(*categories: str) -> list[Row]:
+    """Compute time, with all that is said of kernels of those categories."""
+    figures = ("memory.bound_share", "memory.hbm_utilization", "compute.roofline_efficiency")
+    return [
+        *by_rank("compute.time", 0.8, 0.8),
+        row("compute.gemm_efficiency", 0.4),
+        *(row(figure, 0.3) for figure in figures),
+        *(one for name in categories for one in by_rank("compute.category_share", 0.3, 0.3, category=name)),
+        *(row("compute.roofline_efficiency", 0.3, category=name) for name in categories),
+        *(one for name in categories for one in by_rank("compute.above_roofline", 0.2, 0.2, category=name)),
+    ]
+
+
+RATES = (("0-1", 40.0), ("2-3", 100.0), ("4-5", 110.0))
+DEVICE_TIME = [row("memory.peak_allocated", 2.0), row("memory.peak_reserved", 3.0)]
+PRODUCTS = "compute.product_time"
+CASES: dict[str, tuple[list[Row], list[str]]] = {
+    "data_loading": (held("loader"), ["time.idle_host", f"{SPLIT} loader", "data.stall"]),
+    "device_allocation": (
+        held("allocation"),
+        ["time.idle_host", f"{SPLIT} allocation", "memory.peak_reserved"],
+    ),
+    "cold_start": (held("cold_start"), ["time.idle_host", f"{SPLIT} cold_start"]),
+    "synchronization": (held("sync"), ["time.idle_host", f"{SPLIT} sync", "launch.delay"]),
+    "before_capture": (held("capture"), ["time.idle_host", f"{SPLIT} capture"]),
+    "host_bound": (
+        held("python", "unrecorded", "operators", "launch"),
+        [
+            "time.idle_host",
+            *(f"{SPLIT} {cause}" for cause in ("python", "unrecorded", "operators", "launch")),
+            "launch.delay",
+            "launch.queue_length",
+        ],
+    ),
+    "short_kernels": (
+        [*held("launch", "operators"), *short()],
+        [
+            f"{SPLIT} launch",
+            f"{SPLIT} operators",
+            "time.idle_device",
+            "launch.short_kernels",
+            "compute.kernel_time",
+            "compute.launch_bound_share",
+        ],
+    ),
+    "pipeline_bubble": (
+        [*waits("recv"), row("time.exposed_wait", 0.1, collective="send")],
+        [*(f"time.exposed_wait {kind}" for kind in ("send", "recv")), "overlap.pipeline_bubble"],
+    ),
+    "expert_imbalance": (
+        waits("all_to_all"),
+        ["time.exposed_wait all_to_all", "balance.load_imbalance", "compute.moe_share"],
+    ),
+    "late_rank": (
+        [*waits(), *late()],
+        [
+            f"{STRAGGLER} 1",
+            *(f"{STRAGGLER} 1 {stat}" for stat in ("late_by", "p_value", "excess_compute")),
+            "balance.caused_wait 1",
+            "time.exposed_wait",
+            "balance.load_imbalance",
+        ],
+    ),
+    "uneven_ranks": (
+        [*waits(), row(STRAGGLER, 0.4, reason="no rank stands out")],
+        ["time.exposed_wait", STRAGGLER, "balance.load_imbalance", "comm.skew"],
+    ),
+    "small_messages": (
+        transfers(small=True),
+        [
+            *(f"comm.{figure} all_reduce 0-1" for figure in ("count", "volume", "alpha", "beta")),
+            "time.exposed_transfer all_reduce 0-1",
+        ],
+    ),
+    "exposed_communication": (
+        transfers(),
+        [
+            "time.exposed_transfer all_reduce 0-1",
+            "comm.transfer all_reduce 0-1",
+            "comm.busbw all_reduce 0-1",
+            "overlap.same_stream",
+            "comm.bandwidth_utilization",
+        ],
+    ),
+    "low_gemm_efficiency": (
+        kernels("gemm"),
+        [
+            "compute.gemm_efficiency",
+            *(f"compute.{figure} gemm" for figure in ("roofline_efficiency", "above_roofline")),
+            "compute.category_share gemm",
+        ],
+    ),
+    "low_attention_efficiency": (
+        kernels("attention"),
+        [
+            *(f"compute.{figure} attention" for figure in ("roofline_efficiency", "above_roofline")),
+            "compute.category_share attention",
+        ],
+    ),
+    "below_roofline": (
+        kernels("convolution"),
+        [
+            *(f"compute.{figure} convolution" for figure in ("roofline_efficiency", "above_roofline")),
+            "compute.category_share convolution",
+        ],
+    ),
+    "memory_bound": (
+        kernels("elementwise", "copy", "normalization", "reduction"),
+        [
+            *(
+                f"compute.category_share {name}"
+                for name in ("elementwise", "copy", "normalization", "reduction")
+            ),
+            "memory.bound_share",
+            "memory.hbm_utilization",
+            "compute.roofline_efficiency",
+        ],
+    ),
+    "tensor_cores": (
+        [
+            *by_rank(PRODUCTS, 0.3, 0.3, category="without_tensor_cores", stat="fp32"),
+            row(PRODUCTS, 0.5),
+            row("compute.gemm_efficiency", 0.9),
+        ],
+        [f"{PRODUCTS} without_tensor_cores fp32", PRODUCTS, "compute.gemm_efficiency"],
+    ),
+    "misaligned_products": (
+        [
+            *by_rank(PRODUCTS, 0.2, 0.1, category="misaligned", stat="bf16"),
+            *by_rank(PRODUCTS, 0.3, 0.3, category="misaligned", stat="fp16"),
+            row("compute.gemm_efficiency", 0.9),
+        ],
+        [f"{PRODUCTS} misaligned bf16", f"{PRODUCTS} misaligned fp16", "compute.gemm_efficiency"],
+    ),
+    "double_precision": (
+        [
+            *by_rank("compute.precision_time", 0.4, 0.4, category="fp64"),
+            *by_rank("compute.time", 0.8, 0.8),
+            row("compute.precision_time", 0.7),
+        ],
+        ["compute.precision_time fp64", "compute.precision_time", "compute.time"],
+    ),
+    "contention": (
+        [
+            *by_rank("compute.contention", 1.2, 1.2),
+            *by_rank("time.overlapped", 0.5, 0.5),
+            row("compute.achieved_flops", 1e12),
+        ],
+        ["compute.contention", "time.overlapped"],
+    ),
+    "recompute": (
+        [*by_rank("compute.time", 0.8, 0.8), *by_rank("compute.recompute_share", 0.2, 0.2), *DEVICE_TIME],
+        ["compute.recompute_share", "memory.peak_allocated", "memory.peak_reserved"],
+    ),
+    "device_stalls": (
+        [*by_rank("time.idle_device", 0.2, 0.1), row("compute.kernel_count", 100.0)],
+        ["time.idle_device", "compute.kernel_count"],
+    ),
+    "fragmentation": (
+        [row("memory.fragmentation", 0.3, unit="1"), *DEVICE_TIME],
+        ["memory.fragmentation", "memory.peak_reserved", "memory.peak_allocated"],
+    ),
+    "exposed_copies": (
+        [
+            *by_rank("time.exposed_copy", 0.1, 0.1),
+            *(
+                row("time.exposed_copy", seconds, category=name)
+                for name, seconds in (("d2d", 0.01), ("h2d pinned", 0.04), ("memset", 0.02), ("d2h", 0.03))
+            ),
+            row("memory.copy_bandwidth", 1e9),
+        ],
+        [
+            "time.exposed_copy",
+            *(f"time.exposed_copy {name}" for name in ("h2d pinned", "d2h", "memset")),
+            "memory.copy_bandwidth",
+        ],
+    ),
+    "slow_device": (
+        [
+            *(
+                row("balance.kernel_speed", own, category=str(rank))
+                for rank, own in enumerate((1.0, 1.0, 1.25))
+            ),
+            row("balance.kernel_speed", 1.25),
+            *(row("balance.kernel_speed", 1.2, category="2", stat=one) for one in ("gemm", "norm")),
+            *by_rank("compute.time", 0.7, 0.7, 0.9),
+            row("balance.load_imbalance", 1.2),
+        ],
+        ["balance.kernel_speed", "balance.kernel_speed 2", "balance.load_imbalance"],
+    ),
+    "slow_link": (
+        [
+            *(
+                row("comm.busbw", rate, **LINK | {"group": group, "category": "1 MiB"})
+                for group, rate in RATES
+            ),
+            *(row("comm.busbw", rate, **LINK | {"group": group}) for group, rate in RATES),
+            *by_rank("time.exposed_transfer", 0.2, 0.2, **LINK),
+        ],
+        ["comm.busbw all_reduce 0-1", "time.exposed_transfer all_reduce 0-1"],
+    ),
+    "slow_network": (
+        [
+            row("comm.busbw", 2e9, category="64MiB-256MiB", **LINK),
+            row("comm.bandwidth_utilization", 0.04, category="64MiB-256MiB", **LINK),
+            *by_rank("time.exposed_transfer", 0.2, 0.2, **LINK),
+        ],
+        [
+            "comm.bandwidth_utilization 64MiB-256MiB all_reduce 0-1",
+            "comm.busbw 64MiB-256MiB all_reduce 0-1",
+            "time.exposed_transfer all_reduce 0-1",
+        ],
+    ),
+    "throttling": (
+        [
+            *by_rank("compute.drift", 1.2, 1.2),
+            *by_rank("compute.drift", 1.0, 1.0, stat="later_longer"),
+            *by_rank("compute.time", 0.8, 0.8),
+        ],
+        ["compute.drift"],
+    ),
+    "host_pauses": (
+        [
+            *held("python", "unrecorded"),
+            *(
+                row(SPLIT, seconds, rank=rank, step=step)
+                for rank in (0, 1)
+                for step, seconds in enumerate((0.0, 0.8, 0.0, 0.8))
+            ),
+        ],
+        ["time.idle_host", f"{SPLIT} python", f"{SPLIT} unrecorded", "launch.delay"],
+    ),
+    "warm_up": (
+        [
+            *(row("time.step", seconds, step=step) for step, seconds in enumerate((5.0, 1.0, 1.0, 1.0))),
+            row("time.step", 1.0, stat="p50"),
+            row("time.step", 5.0, stat="max"),
+        ],
+        ["time.step", "time.step p50", "time.step max"],
+    ),
+    "missing_ranks": (by_rank("time.exposed_unmatched", 0.1, 0.1), ["time.exposed_unmatched"]),
+    "unlinked_launches": (
+        [row("time.idle_unknown", 0.2), row("time.idle", 0.3)],
+        ["time.idle_unknown", "time.idle"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_finding_rests_on(name: str) -> None:
+    rows, shown = CASES[name]
+    on = "host" if name == "double_precision" else "device"
+    ranks = [a_rank(one, facts={"works_on": on, "world_size": 4}) for one in range(2)]
+    one = found(*STEP, *rows, ranks=ranks)[name]
+    keys = ((e.metric, e.category, e.collective, e.group, e.stat) for e in one.evidence)
+    assert [" ".join(filter(None, key)) for key in keys] == shown
