@@ -67,6 +67,8 @@ def accelerator(rank: GraphInput) -> Part:
     nodes.doubt[start_of[fed]] = device.delay[fed]
     for source, target, lag in waits:
         edges.add(end_of[source], place[target], lag)
+    for source, target in _drained(device, waits, points):
+        edges.add(end_of[source], start_of[target], 0)
     for source, target, lag in handed:
         edges.add(place[source], place[target], lag)
     _add_pairs(device, nodes, edges, start_of, end_of)
@@ -160,6 +162,21 @@ def _synchronisations(
     if awaited:
         source, call, lag_ns = (np.array(column, np.int64) for column in zip(*awaited, strict=True))
         yield source, back[call], lag_ns
+
+
+def _drained(device: Device, waits: Found, points: Points) -> Iterator[tuple[Int64, Int64]]:
+    """Rows that a thread waited for, and the first collective of each lane that was launched afterwards.
+
+    It would follow them without that wait, too: libraries let a collective wait for what computes its input.
+    """
+    rows, (_, time, _) = device.rows, points.arrays()
+    for lane in np.unique(rows.lane[rows.row >= 0]).tolist():
+        own = np.flatnonzero((rows.lane == lane) & (rows.row >= 0) & (device.launch >= 0))
+        own = own[np.argsort(device.issue[own], kind="stable")]
+        for source, back, _ in waits:
+            after = np.searchsorted(device.issue[own], time[back], side="left")
+            kept = (after < len(own)) & (rows.row[source] < 0)
+            yield source[kept], own[after[kept]]
 
 
 def _turns(rank: GraphInput, points: Points, waits: Found, inferred: Counter[str]) -> Found:

@@ -31,7 +31,7 @@ _PAUSE_NS: Final = 100_000
     " they neither compute nor wait for a transfer, by the causes of time.idle_host_by; sync also what a"
     " transfer takes to begin after its call, and a thread to go on after a transfer. median: what comes"
     " before the launch at the same place of a step takes the median of the ranks, of a single rank that of"
-    " its steps; usual: the median of all ranks and steps, only where it takes more than twice that and 100"
+    " its steps; usual: the median of its rank's steps, only where it takes more than twice that and 100"
     " us",
     read=read_setting,
 )
@@ -131,7 +131,7 @@ def _without_waits(graph: Graph, of_host: Mask) -> Graph:
 def _beyond_usual(subject: Subject, of_host: Mask, held: Int64, *, only_long: bool) -> Int64:
     """How much longer points take than the median at their launch's place, ns, shape (nodes,).
 
-    It is the median of a step's ranks; with `only_long`, or of a single rank, that of all ranks and steps.
+    It is the median of a step's ranks; with `only_long`, or of a single rank, that of the rank's steps.
     What a thread does between two launches belongs to the latter, whose first row gives the place.
     """
     graph, nodes = subject.graph, subject.graph.nodes
@@ -145,7 +145,7 @@ def _beyond_usual(subject: Subject, of_host: Mask, held: Int64, *, only_long: bo
     role = subject.roles[of_rank]
     ranks = np.unique(of_rank)
     of_steps = len(ranks) > 1 and not only_long
-    like = codes(role, step[first], place[first]) if of_steps else codes(role, place[first])
+    like = codes(role, step[first], place[first]) if of_steps else codes(of_rank, place[first])
     expected = ranks_of(role, subject.roles[ranks]) if of_steps else np.zeros(len(first), np.int64)
     # a stretch is what lies behind a launch, up to the next one and with that
     points = np.flatnonzero(nodes.kind == n.HOST)
