@@ -96,7 +96,7 @@ class Gains:
         scope, tables = self._scope, self._run.rank(rank)
         view = RankView(tables, rank=rank, window=scope.windows[0])
         if scope.steps and not {*view.windows.steps} <= {*scope.steps}:
-            steps = (scope.steps[0], scope.steps[-1])
+            steps = (scope.steps[0], scope.steps[-1] + 1)
             view = RankView(tables, rank=rank, window=scope.windows[0], steps=steps)
         return view
 

@@ -89,6 +89,19 @@ def test_steps_and_their_period(where: tuple[int, ...], when: str) -> None:
     assert calls.sentence().endswith(f"{len(where)} × cudaDeviceSynchronize of up to 70.0 µs{when}.")
 
 
+def test_a_call_counts_in_the_step_in_which_it_ends() -> None:
+    """One ends as the second step begins, and held the first one up; one began before it."""
+    calls = found(
+        steps(
+            host("sync", 240, 300, "cudaDeviceSynchronize"),
+            host("sync", 540, 710, "cudaDeviceSynchronize"),
+        ),
+        "sync",
+    )
+    assert (calls.steps, calls.since) == (1, None)
+    assert calls.sentence().endswith("one cudaDeviceSynchronize of 170 µs, in 1 of 4 steps.")
+
+
 def test_one_call_is_not_since_a_step() -> None:
     calls = found(steps(host("sync", 640, 710, "cudaDeviceSynchronize")), "sync")
     assert (calls.steps, calls.since) == (1, None)

@@ -62,6 +62,11 @@ def test_what_the_run_refutes_is_not_advised(device: str | None, rows: list[Row]
     assert fitting(["look at the timeline"], made) == ["look at the timeline"]
 
 
+def test_the_catalog_knows_the_vendor_where_traces_do_not() -> None:
+    unnamed = facts(MI300X) | {"vendor": None}
+    assert fitting(["set NCCL_MAX_CTAS"], case(ranks=[a_rank(facts=unnamed)])) == []
+
+
 def test_each_condition_has_an_action_and_a_run_that_refutes_it() -> None:
     texts = [text for name in FINDINGS for text in chain(*FINDINGS.get(name).actions.values())]
     for pattern in PRESUPPOSED:

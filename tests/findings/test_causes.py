@@ -40,6 +40,16 @@ def test_what_holds_the_host(held: str, name: str) -> None:
     assert name not in found(*STEP, *less)
 
 
+def test_a_wait_behind_which_data_is_loaded_is_that_of_the_rank_that_loses_most() -> None:
+    rows = [*STEP, *by_rank("time.idle_host_by", 0.1, 0.2, category="sync")]
+    later = by_rank("time.idle_host_by", 0.09, 0.0, category="sync", stat="then_loader")
+    assert found(*rows, *later)["synchronization"].surely is None
+    loads = by_rank("time.idle_host_by", 0.0, 0.11, category="sync", stat="then_loader")
+    one = found(*rows, *loads)["synchronization"]
+    assert (one.surely, one.worst_rank) == ([], 1)
+    assert one.because.endswith("; then it loads data, which may not be there any sooner without the wait")
+
+
 def test_operators_are_the_hosts_fault_unless_kernels_are_short() -> None:
     rows = [*STEP, *by_rank("time.idle_host_by", 0.3, 0.3, category="operators")]
     short = [*rows, row("compute.kernel_count", 100.0), row("compute.kernel_time", 1.4e-5)]
@@ -431,6 +441,10 @@ def test_exposed_copies_name_the_memory() -> None:
     one = found(*STEP, *rows, *parts)["exposed_copies"]
     assert "h2d pageable 80.0 ms, d2d 20.0 ms" in one.claim
     assert "pageable memory" in one.claim
+    four = [row("time.exposed_copy", n / 100, category=label) for n, label in enumerate("abcd", 1)]
+    assert found(*STEP, *rows, *four)["exposed_copies"].claim == (
+        "Only copies and memsets run for 100 ms of a step (d 40.0 ms, c 30.0 ms, b 20.0 ms on average)."
+    )
     pinned = [row("time.exposed_copy", 0.1, category="h2d pinned")]
     assert "Most of it" not in found(*STEP, *rows, *pinned)["exposed_copies"].claim
 
@@ -550,6 +564,11 @@ def test_large_messages_far_below_the_links() -> None:
     # nearer to the rate, smaller messages, or times that hold waiting: nothing is said
     for other in (used(15e9, 0.3), used(2e9, 0.04, size="4MiB-16MiB"), used(2e9, 0.04, reason=WAITING)):
         assert "slow_network" not in found(*rows, *other, ranks=ranks)
+    # rows of a kind alone, of all its groups, name no links
+    kind = {"collective": "all_reduce", "category": "1GiB-4GiB"}
+    both = [row("comm.busbw", 1e9, **kind), row("comm.bandwidth_utilization", 0.02, **kind)]
+    assert found(*rows, *used(2e9, 0.04), *both, ranks=ranks)["slow_network"].claim == one.claim
+    assert "slow_network" not in found(*rows, *both, ranks=ranks)
     # of two sizes the larger one counts
     assert "slow_network" not in found(
         *rows, *used(2e9, 0.04, size="16MiB-64MiB"), *used(40e9, 0.8), ranks=ranks

@@ -11,6 +11,7 @@ import pytest
 
 import cclbench
 from cclbench.findings.diagnosis import findings
+from cclbench.findings.gains import Gains
 from cclbench.findings.kept_gains import GAINS_FILE
 from cclbench.replay.answer import Replay
 
@@ -54,6 +55,7 @@ def test_other_steps_are_replayed_anew(store: Path, replays: list[Any]) -> None:
     run = stored(store, steps=(3, 6))
     some = findings(run, run.figures)
     assert len(replays) == 1
+    assert [*Gains(run, run.figures.scope)._view(0).windows.steps] == [3, 4, 5]
     whole = stored(store)
     assert findings(whole, whole.figures) != some
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hand_results import Row, WithoutReplay, by_rank, case, record, results, row
 
-from cclbench.findings.diagnosis import ranked, unknown_step
+from cclbench.findings.diagnosis import Limit, ranked, unknown_step
 from cclbench.findings.finding import FINDINGS, Found
 from cclbench.findings.gains import Gain
 
@@ -86,6 +86,22 @@ def test_compute_hides_all_calls_of_a_step_but_the_first_and_the_last() -> None:
     (two,) = said(shares, *exposed("all_reduce", 0.1, calls=2.0))
     assert (two.gain_s, two.surely) == ((0.0, 0.1), [])
     assert "needed at once" not in two.because
+
+
+def test_a_limit_is_broken_by_gains_and_else_by_time_taken() -> None:
+    one = Found(name="host_bound", claim="", confidence="high", because="", share=0.3, no_gain="too large")
+    gains = msgspec.structs.replace(one, gain_share=0.2)
+    limit = Limit.of("host_bound > 20%")
+    assert [*limit.broken([one])] == [
+        "host_bound takes 30.0 %, more than 20.0 % of the step; what it would gain is not known: too large"
+    ]
+    assert [*limit.broken([gains])] == []
+    assert [*Limit.of("any>19.9%").broken([gains])] == [
+        "host_bound may gain 20.0 %, more than 19.9 % of the step"
+    ]
+    untimed = msgspec.structs.replace(one, share=None)
+    assert [*Limit.of("any>0%").broken([untimed])] == []
+    assert [*Limit.of("late_rank>1%").broken([one])] == []
 
 
 def test_why_a_step_is_not_known() -> None:
