@@ -148,8 +148,14 @@ def _precedence(found: Found) -> int:
 
 
 def _counts(found: Found) -> bool:
-    share = found.share if found.gain_share is None else found.gain_share
-    return share is None or share >= LEAST_GAIN
+    """Whether it is worth a finding: what holds a host has to take as much as it has to gain.
+
+    A host that does anything less hides more of all else that it does; that is no cause.
+    """
+    least = found.share if found.gain_share is None else found.gain_share
+    if found.host_causes and least is not None:
+        least = min(least, found.share or 0.0)
+    return least is None or least >= LEAST_GAIN
 
 
 def _completed(one: Finding, found: Found, case: Case) -> Found:

@@ -36,7 +36,7 @@ FIRST = {
     "graph_replay/sglang_decode_mi300x": ["before_capture"],
     "graph_replay/vllm_decode_mi300x": [],
     "kineto_more/norm_layers_mi300x.json.gz": ["cold_start", "short_kernels"],
-    "nsys/nsysai_mfu_2gpu_before_c8f71e.sqlite": ["host_bound", "synchronization", "uneven_ranks"],
+    "nsys/nsysai_mfu_2gpu_before_c8f71e.sqlite": ["host_bound"],
     "nsys/pipit_saxpy_mpi_cuda_perlmutter0.sqlite": ["host_bound", "synchronization", "exposed_copies"],
     "nsys/synthetic/nsysai_healthy_1pct_710487.sqlite": ["memory_bound"],
     "xprof/mi300x_8gpu_jax_conv.xplane.pb": ["host_bound"],

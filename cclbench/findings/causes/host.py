@@ -44,9 +44,10 @@ def _held(case: Case, *causes: str) -> dict[int, float]:
     return sum_by_rank(case.ranks(BY, category=cause) for cause in causes)
 
 
-def _held_after_waits(case: Case, cause: str) -> dict[int, float]:
+def _held_after_waits(case: Case, *causes: str) -> dict[int, float]:
     """The same, with what followed a wait for the device in gaps that the wait began."""
-    return sum_by_rank([_held(case, cause), case.ranks(BY, category="sync", stat=f"then_{cause}")])
+    behind = [case.ranks(BY, category="sync", stat=f"then_{cause}") for cause in causes]
+    return sum_by_rank([_held(case, *causes), *behind])
 
 
 def _of_step(case: Case, lost: Mapping[int, float]) -> str:
@@ -167,6 +168,7 @@ def cold_start(case: Case) -> Iterator[Found]:
 
 @finding(
     "synchronization",
+    precedence=1,
     title="the host waits for the device, and then the device for the host",
     rule="time.idle_host_by sync: gaps that begin while the launching thread waits for the device, which is"
     " not the CPU",
@@ -283,7 +285,7 @@ class _Pauses(NamedTuple):
 
 def _pauses(case: Case) -> _Pauses | None:
     """What hosts pause in Python or in what is not recorded; None where most of that is in every step."""
-    held = sum_by_rank([_held_after_waits(case, "python"), _held_after_waits(case, "unrecorded")])
+    held = _held_after_waits(case, "python", "unrecorded")
     grid = case.results.grid(BY)
     ranks, steps = grid.values.shape
     if case.on_host or not ranks or steps < _LEAST_STEPS or not any(held.values()):
@@ -339,8 +341,9 @@ def host_pauses(case: Case) -> Iterator[Found]:
 @finding(
     "host_bound",
     title="the host is too slow for the device",
-    rule="time.idle_host_by python and unrecorded, unless most of it is pauses in some steps (host_pauses);"
-    " launch and operators too where kernels are not short, and the device is not the CPU",
+    rule="time.idle_host_by python and unrecorded, also behind a wait for the device, unless most of it is"
+    " pauses in some steps (host_pauses); launch and operators too where kernels are not short, and the"
+    " device is not the CPU",
     gain=_GAIN,
     actions={
         "pytorch": (
@@ -363,7 +366,7 @@ def host_pauses(case: Case) -> Iterator[Found]:
 def host_bound(case: Case) -> Iterator[Found]:
     causes = [] if _pauses(case) is not None else ["python", "unrecorded"]
     causes += [] if case.on_host or _short(case) else ["operators", "launch"]
-    lost = _held(case, *causes)
+    lost = _held_after_waits(case, *causes)
     if any(lost.values()):
         words = {
             "python": "in Python",
@@ -371,7 +374,9 @@ def host_bound(case: Case) -> Iterator[Found]:
             "operators": "in operators",
             "launch": "in launches",
         }
-        parts = [(case.number(BY, category=cause) or 0.0, words[cause]) for cause in causes]
+        behind = {cause: case.number(BY, category="sync", stat=f"then_{cause}") or 0.0 for cause in causes}
+        parts = [((case.number(BY, category=cause) or 0.0) + behind[cause], words[cause]) for cause in causes]
+        parts.append((sum(behind.values()), "of it behind waits for the device"))
         split = ", ".join(f"{humanise(s, 's')} {what}" for s, what in sorted(parts, reverse=True) if s)
         of = f"; on average {split}" if split else ""
         waits = "Nothing is computed between operators" if case.on_host else "The device waits for its host"
