@@ -130,6 +130,24 @@ def test_where_no_place_takes_much_those_of_a_name_are_one() -> None:
     assert calls.share == pytest.approx(50 / 60)
 
 
+def test_a_first_call_is_named_among_others_of_its_function() -> None:
+    """One launch of ten takes 5 ms and is the first of its kernel; an operator around it is no call."""
+    rows, at = [], 0
+    for number in range(10):
+        length = 5_000 if number == 3 else 5
+        rows += [
+            host("op", at, at + length, "aten::first" if number == 3 else "aten::usual"),
+            host("launch", at, at + length, "cudaLaunchKernel", correlation=number),
+            compute((at + length) * US, (at + length + 10) * US, correlation=number)
+            | {"name": "odd" if number == 3 else "usual"},
+        ]
+        at += length + 100
+    calls = HostCalls(a_rank(rows, [window(0, at * US)])).culprit(["cold_start"])
+    assert calls is not None
+    assert (calls.name, calls.kind, calls.operator) == ("cudaLaunchKernel", "launch", "aten::first")
+    assert (calls.count, calls.total_s) == (1, 5e-3)
+
+
 def test_rows_of_a_thread_that_launches_nothing_hold_nothing() -> None:
     rank = steps(host("python", 100, 180, "queue.py(1): get", OTHER), count=1)
     assert HostCalls(rank).culprit(["python"]) is None

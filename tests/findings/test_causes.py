@@ -84,6 +84,13 @@ def test_a_host_that_stops_in_some_steps_pauses() -> None:
     assert "in 1 of 6 steps" in found(*paused(0.0, 0.4, 0.0, 0.0, 0.0, 0.0))["host_pauses"].claim
 
 
+def test_a_rank_whose_trace_lacks_steps_pauses_in_its_own() -> None:
+    rows = [
+        one for one in paused(0.0, 0.4, 0.0, 0.4, 0.0, 0.4) if (one.get("rank"), one.get("step")) != (1, 5)
+    ]
+    assert "in 2 of 6 steps" in found(*rows)["host_pauses"].claim
+
+
 def test_a_host_that_is_slow_in_each_step_does_not_pause() -> None:
     assert set(found(*paused(0.4, 0.4, 0.4, 0.4))) == {"host_bound"}
     # pauses that are less than half of what the host takes
@@ -133,8 +140,9 @@ def test_a_cpu_s_chains_gain_what_they_move_too_much() -> None:
 def test_gaps_between_short_kernels_count_unless_they_are_long() -> None:
     rows = [*STEP, *by_rank("time.idle_host_by", 0.1, 0.1, category="launch")]
     rows += [row("launch.short_kernels", 0.9), row("compute.kernel_time", 5e-6)]
-    rows += by_rank("time.idle_device", 0.05, 0.05)
-    assert found(*rows, row("compute.kernel_count", 10_000.0))["short_kernels"].lost_s == pytest.approx(0.15)
+    rows += by_rank("time.idle_device", 0.03, 0.05)
+    one = found(*rows, row("compute.kernel_count", 10_000.0))["short_kernels"]
+    assert (one.lost_s, one.worst_rank) == (pytest.approx(0.15), 1)
     few = found(*rows, row("compute.kernel_count", 100.0))
     assert few["short_kernels"].lost_s == pytest.approx(0.1)
     assert few["device_stalls"].lost_s == pytest.approx(0.05)
@@ -316,6 +324,9 @@ def test_a_slow_device_is_no_late_rank() -> None:
     names = found(*rows, *late, *speed(1, 0.99, 1.25))
     assert set(names) == {"slow_device"}
     assert names["slow_device"].lost_s == pytest.approx(0.9 * (1 - 1 / 1.25))
+    assert names["slow_device"].confidence == "high"
+    less = found(*rows, *late, *speed(1, 0.99, 1.09, gemm=1.09, norm=1.09))["slow_device"]
+    assert less.confidence == "medium"
     # by kernels alone where steps can tell nothing; but not where they do, or where another rank is late
     assert "slow_device" in found(*rows, *speed(1, 0.99, 1.25))
     assert set(found(*rows, *nobody(), *speed(1, 0.99, 1.25))) == {"uneven_ranks"}
@@ -390,7 +401,10 @@ def test_kernels_that_move_bytes() -> None:
     rows = [*STEP, *by_rank("compute.time", 0.8, 0.8), *by_rank("time.exposed_comm", 0.2, 0.2)]
     one = found(*rows, *by_rank("compute.category_share", 0.4, 0.4, category="elementwise"))["memory_bound"]
     assert one.lost_s == pytest.approx(0.4)
-    assert one.claim.startswith("50.0 % of the compute time")
+    assert one.claim == (
+        "50.0 % of the compute time is in kernels that move bytes and compute little"
+        " (elementwise 40.0 % of all kernel time)."
+    )
     few = by_rank("compute.category_share", 0.1, 0.1, category="elementwise")
     assert "memory_bound" not in found(*rows, *few)
 
@@ -540,6 +554,7 @@ def test_what_moves_most_stays_within_nodes_where_it_can() -> None:
     assert "wrong_tier" not in found(*step, *near, *moved("0-3", 400.0, 0.2), ranks=ranks)
     unknown = [a_rank(rank, facts={"world_size": 4}) for rank in range(4)]
     assert "wrong_tier" not in found(*step, *near, *far, ranks=unknown)
+    assert one.lost_s == pytest.approx(0.4)
 
 
 def used(

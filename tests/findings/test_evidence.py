@@ -314,6 +314,17 @@ CASES: dict[str, tuple[list[Row], list[str]]] = {
 }
 
 
+def test_what_communication_rests_on_that_nobody_can_tell_from_waiting() -> None:
+    rows = [
+        *by_rank("time.exposed_unmatched", 0.2, 0.2),
+        row("time.exposed_comm", 0.3),
+        row("overlap.ratio", 0.5),
+    ]
+    one = found(*STEP, *rows)["exposed_communication"]
+    shown = ["time.exposed_unmatched", "time.exposed_comm", "overlap.ratio"]
+    assert [e.metric for e in one.evidence] == shown
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_what_a_finding_rests_on(name: str) -> None:
     rows, shown = CASES[name]

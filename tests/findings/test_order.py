@@ -67,6 +67,18 @@ def test_what_gains_more_stays_first_unless_the_other_says_more() -> None:
     assert [one.name for one in found] == ["uneven_ranks", "data_loading"]
 
 
+@pytest.mark.parametrize(("allocation", "first"), [(0.3, "data_loading"), (0.41, "device_allocation")])
+def test_of_two_causes_of_a_gap_the_one_that_owns_most_of_it_is_first(allocation: float, first: str) -> None:
+    """Without either the step gains about as much; loading takes 0.2 s of it."""
+    rows = [row for name, s in (("loader", 0.2), ("allocation", allocation)) for row in held(name, s)]
+    found = said({LOADER: (0.21, 0.21), "host[allocation].time=0": (0.20, 0.20)}, *rows)
+    assert found[0].name == first
+
+
+def held(cause: str, seconds: float) -> list[Row]:
+    return by_rank("time.idle_host_by", seconds, seconds, seconds, category=cause)
+
+
 def exposed(kind: str, seconds: float, calls: float = 5.0) -> list[Row]:
     keys = {"collective": kind, "group": "0-2"}
     return [*by_rank("time.exposed_transfer", *[seconds] * 3, **keys), row("comm.count", calls, **keys),
