@@ -405,6 +405,14 @@ def test_kernels_that_move_bytes() -> None:
         "50.0 % of the compute time is in kernels that move bytes and compute little"
         " (elementwise 40.0 % of all kernel time)."
     )
+    shares = {"elementwise": 0.2, "copy": 0.15, "normalization": 0.05, "reduction": 0.1}
+    four = [
+        one
+        for name, share in shares.items()
+        for one in by_rank("compute.category_share", share, share, category=name)
+    ]
+    said = "(elementwise 20.0 %, copy 15.0 %, reduction 10.0 % of all kernel time)."
+    assert found(*rows, *four)["memory_bound"].claim.endswith(said)
     few = by_rank("compute.category_share", 0.1, 0.1, category="elementwise")
     assert "memory_bound" not in found(*rows, *few)
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hand_results import Row, WithoutReplay, by_rank, case, record, results, row
 
-from cclbench.findings.diagnosis import Limit, ranked, unknown_step
+from cclbench.findings.diagnosis import ranked, unknown_step
 from cclbench.findings.finding import FINDINGS, Found
 from cclbench.findings.gains import Gain
 
@@ -75,6 +75,15 @@ def test_of_two_causes_of_a_gap_the_one_that_owns_most_of_it_is_first(allocation
     assert found[0].name == first
 
 
+def test_time_that_a_finding_takes_counts_between_causes_of_gaps_alone() -> None:
+    """Transfers take twice what a loader takes and gain less: the loader stays first."""
+    transfers = {"transfers[all_reduce&group=0-2].time=0": (0.20, 0.20)}
+    transfers |= {"transfers[all_reduce&group=0-2].time=x0.400": (0.20, 0.20)}
+    rows = [*held("loader", 0.2), *exposed("all_reduce", 0.5)]
+    found = said({LOADER: (0.21, 0.21)} | transfers, *rows)
+    assert [one.name for one in found] == ["data_loading", "exposed_communication"]
+
+
 def held(cause: str, seconds: float) -> list[Row]:
     return by_rank("time.idle_host_by", seconds, seconds, seconds, category=cause)
 
@@ -98,22 +107,6 @@ def test_compute_hides_all_calls_of_a_step_but_the_first_and_the_last() -> None:
     (two,) = said(shares, *exposed("all_reduce", 0.1, calls=2.0))
     assert (two.gain_s, two.surely) == ((0.0, 0.1), [])
     assert "needed at once" not in two.because
-
-
-def test_a_limit_is_broken_by_gains_and_else_by_time_taken() -> None:
-    one = Found(name="host_bound", claim="", confidence="high", because="", share=0.3, no_gain="too large")
-    gains = msgspec.structs.replace(one, gain_share=0.2)
-    limit = Limit.of("host_bound > 20%")
-    assert [*limit.broken([one])] == [
-        "host_bound takes 30.0 %, more than 20.0 % of the step; what it would gain is not known: too large"
-    ]
-    assert [*limit.broken([gains])] == []
-    assert [*Limit.of("any>19.9%").broken([gains])] == [
-        "host_bound may gain 20.0 %, more than 19.9 % of the step"
-    ]
-    untimed = msgspec.structs.replace(one, share=None)
-    assert [*Limit.of("any>0%").broken([untimed])] == []
-    assert [*Limit.of("late_rank>1%").broken([one])] == []
 
 
 def test_why_a_step_is_not_known() -> None:

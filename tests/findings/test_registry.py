@@ -78,9 +78,13 @@ def test_limits() -> None:
     assert list(Limit("host_bound", 0.26).broken(gains)) == []
     assert list(Limit("host_bound", 0.31).broken(listed)) == []
     assert len(list(Limit("any", 0.1).broken(listed))) == 1
+    assert list(Limit("any", 0.0).broken([replace(one, share=None) for one in listed])) == []
     for wrong in ("host_bound", "host_bound>x", "host_bound>20", "nonsense>1%", ">1%"):
         with pytest.raises(UsageError):
             Limit.of(wrong)
+    with pytest.raises(UsageError) as raised:
+        Limit.of("host_bund>1%")
+    assert "host_bound" in (raised.value.hint or "")
 
 
 def test_a_diagnosis_as_data() -> None:

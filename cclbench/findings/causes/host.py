@@ -298,7 +298,7 @@ def _pauses(case: Case) -> _Pauses | None:
         for rank, own in zip(grid.ranks.tolist(), beyond, strict=True)
     }
     rank = max(lost, key=lambda one: lost[one])
-    if lost[rank] < max(_MOSTLY * held[rank], _MOSTLY * max(held.values())):
+    if lost[rank] < _MOSTLY * max(held.values()):
         return None
     own = beyond[grid.ranks.tolist().index(rank)]
     paused = np.flatnonzero(own > own.max() / 2).tolist()
