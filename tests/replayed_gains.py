@@ -14,7 +14,8 @@ _DEVICE = ("time.compute_only", "time.overlapped", "time.exposed_copy")
 def gains_are_those_of_the_replay(run: cclbench.Run, found: Sequence[Found]) -> None:
     """What `whatif` says of a finding's settings lies within its bounds; together they gain no whole step.
 
-    Without what holds the host a step still takes what the busiest device computes and copies.
+    Without what holds the host a step still takes what the busiest device computes and copies; a gain may be
+    that of all steps but the first, which has none of it.
     """
     step_s = run.figures.value("time.step") or 0.0
     parts = [run.figures.ranks(part) for part in _DEVICE]
@@ -31,6 +32,7 @@ def gains_are_those_of_the_replay(run: cclbench.Run, found: Sequence[Found]) -> 
             assert one.gain_s[0] - slack <= saved_s <= one.gain_s[1] + slack, one.name
         assert 0 <= one.gain_s[0] <= one.gain_s[1] <= step_s
         if all(text.startswith("host") for text in one.whatif):
-            assert one.gain_s[1] <= step_s - busiest_s + 0.01 * step_s, one.name
+            steps = max(len(run.figures.scope.steps), 2)
+            assert one.gain_s[1] <= (step_s - busiest_s) * steps / (steps - 1) + 0.01 * step_s, one.name
         assert one.stacked_s is not None
         assert one.stacked_s[1] <= step_s

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Causes planted in simulated jobs are named first, healthy jobs have none, and gains hold.
-
-`scripts/findings_truth.py` does it for hundreds of jobs.
-"""
+"""Causes planted in simulated jobs are named first, healthy jobs have none, and gains hold."""
 
 from __future__ import annotations
 
