@@ -172,7 +172,7 @@ class HostCalls:
         total, weights = 0, np.zeros(len(rows.kind), np.int64)
         for cause in causes:
             of_cause = self._gaps.by[cause]
-            if cause in ("loader", "allocation", "cold_start"):
+            if cause != "sync":
                 of_cause = intervals.join(of_cause, self._gaps.after_wait[cause])
             total += of_cause.length
             chosen = self._chosen(cause)

@@ -148,6 +148,19 @@ def test_a_first_call_is_named_among_others_of_its_function() -> None:
     assert (calls.count, calls.total_s) == (1, 5e-3)
 
 
+def test_what_a_thread_does_behind_a_wait_counts_where_it_is_asked_for() -> None:
+    """It waits until 110, loads until 160, and launches at 180."""
+    rank = steps(
+        host("sync", 90, 110, "cudaDeviceSynchronize"),
+        host("annotation", 115, 160, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"),
+        host("op", 162, 178, "aten::cat"),
+        count=1,
+    )
+    assert found(rank, "sync").name == "cudaDeviceSynchronize"
+    assert found(rank, "loader").total_s == pytest.approx(45e-6)
+    assert found(rank, "operators").name == "aten::cat"
+
+
 def test_rows_of_a_thread_that_launches_nothing_hold_nothing() -> None:
     rank = steps(host("python", 100, 180, "queue.py(1): get", OTHER), count=1)
     assert HostCalls(rank).culprit(["python"]) is None

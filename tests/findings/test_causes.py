@@ -198,6 +198,8 @@ def test_of_two_groups_one_has_to_be_half_as_fast() -> None:
         (63.0, 1024, None, None, None),
         (10.0, 1e6, (0.006, 0.006, 0.006), 0.004, 0.6),
         (10.0, 1, (0.004, 0.004, 0.004), 0.006, None),
+        # at most half of it is latency: sizes decide
+        (10.0, 1, (0.003, 0.004, 0.005), 0.005, 0.9),
         # The mean transfer is 10 ms, of calls that take 1.5 ms unless something holds them up.
         (10.0, 1e6, (0.0008, 0.001, 0.0012), 0.0005, 2 / 3),
         # Latency is 4 to 16 of 20 ms: that it is most is open, and sizes decide.
@@ -235,6 +237,7 @@ def test_small_messages_of_one_group_are_one_finding() -> None:
         rows += [row("comm.volume", calls * 1024, **keys)]
     (one,) = listed(*rows)
     assert one.claim.startswith("In group 0-1 10 calls of all_gather a step move 1.02 kB each")
+    assert "kind = 'all_gather'" in (one.query or "")
     assert "; 20 calls of reduce_scatter a step" in one.claim
     assert one.lost_s == pytest.approx(0.1 * 0.9 + 0.1 * 0.95)
     joined = [

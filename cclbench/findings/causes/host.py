@@ -204,8 +204,9 @@ def synchronization(case: Case) -> Iterator[Found]:
 @finding(
     "short_kernels",
     title="many short kernels: launching them takes longer than running them",
-    rule="time.idle_host_by launch and operators, where most kernels run shorter than their launch or than"
-    " 15 µs, or the mean one than 10 µs; and time.idle_device between such kernels",
+    rule="time.idle_host_by launch and operators, also behind a wait for the device, where most kernels run"
+    " shorter than their launch or than 15 µs, or the mean one than 10 µs; and time.idle_device between such"
+    " kernels",
     gain="threads that launch take no time in launches and operators, as where a graph launches; at most also"
     " none between kernels, as where they are fused",
     actions={
@@ -220,7 +221,7 @@ def synchronization(case: Case) -> Iterator[Found]:
 def short_kernels(case: Case) -> Iterator[Found]:
     if not _short(case):
         return
-    lost = _held(case, "launch", "operators")
+    lost = _held_after_waits(case, "launch", "operators")
     between = case.ranks("time.idle_device")
     kernels, middle = case.number("compute.kernel_count"), case.number("compute.kernel_time")
     lost = {rank: own + _launch_gaps(between.get(rank, 0.0), kernels) for rank, own in lost.items()}
