@@ -153,16 +153,18 @@ class HostCalls:
         """
         weights, total = self._weights(causes)
         held = np.flatnonzero(weights)
+        if not len(held):
+            return None
         places = [self._contexts.place(row) for row in held.tolist()]
         for parts, least in _LEAST.items():
             coarse = [place[:parts] for place in places]
             by_place: Counter[tuple[str | None, ...]] = Counter()
             for place, weight in zip(coarse, weights[held].tolist(), strict=True):
                 by_place[place] += weight
-            for most, weight in by_place.most_common(1):
-                if weight >= least * total:
-                    calls = held[np.array([place == most for place in coarse], np.bool_)]
-                    return self._culprit(calls, weight / total, most)
+            ((most, weight),) = by_place.most_common(1)
+            if weight >= least * total:
+                calls = held[np.array([place == most for place in coarse], np.bool_)]
+                return self._culprit(calls, weight / total, most)
         return None
 
     def _weights(self, causes: Sequence[str]) -> tuple[Int64, int]:

@@ -44,6 +44,8 @@ def test_a_wait_behind_which_data_is_loaded_is_that_of_the_rank_that_loses_most(
     rows = [*STEP, *by_rank("time.idle_host_by", 0.1, 0.2, category="sync")]
     later = by_rank("time.idle_host_by", 0.09, 0.0, category="sync", stat="then_loader")
     assert found(*rows, *later)["synchronization"].surely is None
+    half = by_rank("time.idle_host_by", 0.0, 0.1, category="sync", stat="then_loader")
+    assert found(*rows, *half)["synchronization"].surely is None
     loads = by_rank("time.idle_host_by", 0.0, 0.11, category="sync", stat="then_loader")
     one = found(*rows, *loads)["synchronization"]
     assert (one.surely, one.worst_rank) == ([], 1)
@@ -82,6 +84,8 @@ def test_a_host_that_stops_in_some_steps_pauses() -> None:
     assert (one.lost_s, one.worst_rank, one.of_one_rank) == (pytest.approx(0.2), 1, True)
     assert one.whatif == ["host[python+unrecorded].time=usual"]
     assert "in 1 of 6 steps" in found(*paused(0.0, 0.4, 0.0, 0.0, 0.0, 0.0))["host_pauses"].claim
+    # of two nobody can tell a period
+    assert "in 2 of 6 steps and" in found(*paused(0.0, 0.4, 0.0, 0.0, 0.4, 0.0))["host_pauses"].claim
 
 
 def test_a_rank_whose_trace_lacks_steps_pauses_in_its_own() -> None:
@@ -95,6 +99,8 @@ def test_a_host_that_is_slow_in_each_step_does_not_pause() -> None:
     assert set(found(*paused(0.4, 0.4, 0.4, 0.4))) == {"host_bound"}
     # pauses that are less than half of what the host takes
     assert set(found(*paused(0.0, 0.3, 0.0, 0.0, usual=0.2))) == {"host_bound"}
+    # half of it is
+    assert set(found(*paused(0.0, 0.5, 0.0, 0.5, usual=0.25))) == {"host_pauses"}
     # of three steps none is usual
     assert set(found(*paused(0.0, 0.4, 0.0))) == {"host_bound"}
 
@@ -143,6 +149,7 @@ def test_gaps_between_short_kernels_count_unless_they_are_long() -> None:
     rows += by_rank("time.idle_device", 0.03, 0.05)
     one = found(*rows, row("compute.kernel_count", 10_000.0))["short_kernels"]
     assert (one.lost_s, one.worst_rank) == (pytest.approx(0.15), 1)
+    assert found(*rows) == {}  # it is not known how many there are
     few = found(*rows, row("compute.kernel_count", 100.0))
     assert few["short_kernels"].lost_s == pytest.approx(0.1)
     assert few["device_stalls"].lost_s == pytest.approx(0.05)
@@ -262,6 +269,8 @@ def test_unmatched_communication_is_told_as_such() -> None:
     ]
     one = found(*STEP, *rows)["exposed_communication"]
     assert "500 ms of a step while nothing computes (all_reduce 450 ms); how much of it waits" in one.claim
+    beside = found(*STEP, *rows, row("overlap.same_stream", 0.95))["exposed_communication"]
+    assert "(all_reduce 450 ms), on a stream that computes; how much" in beside.claim
 
 
 def waits(*seconds: float, kind: str = "all_reduce") -> list[Row]:
