@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import pytest
@@ -114,6 +114,21 @@ def test_why_a_step_is_not_known() -> None:
     assert unknown_step(results(STEP)) is None
     assert unknown_step(results([{**absent, "reason": "no rows of a device"}])) == "no rows of a device"
     assert unknown_step(results([])) == "time.step was not computed"
+
+
+def test_one_that_fails_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger's function that raises, behind one that has found something."""
+
+    def looks(_: object) -> Iterator[Found]:
+        raise ZeroDivisionError("by 0")
+        yield
+
+    broken = msgspec.structs.replace(FINDINGS.get("uneven_ranks"), looks=looks)
+    monkeypatch.setattr(FINDINGS, "get", lambda name: broken if name == "uneven_ranks" else get(name))
+    get = type(FINDINGS).get.__get__(FINDINGS)
+    with pytest.warns(UserWarning, match="'uneven_ranks' failed: ZeroDivisionError: by 0"):
+        found = said({LOADER: (0.2, 0.2)}, *SLOW_LOADER)
+    assert [one.name for one in found] == ["data_loading"]
 
 
 def test_a_finding_may_have_a_name_that_is_not_registered(monkeypatch: pytest.MonkeyPatch) -> None:
