@@ -8,10 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from replay_rows import DEVICE, Item, end_of, item, rank, replayed
+from replay_subjects import subject
 
 from cclbench.replay import nodes as n
+from cclbench.replay.changes.host import host
 from cclbench.replay.device import device_of
 from cclbench.replay.graph import Graph, build
+from cclbench.replay.selection import read_setting
 from cclbench.replay.simulate import simulate
 from cclbench.replay.tables import GraphInput
 
@@ -90,6 +93,28 @@ def test_a_synchronise_call_returns_when_the_device_has_ended() -> None:
     # the first kernel takes 50 less: so do the call, and the launch behind it
     half = scaled(graph, n.COMPUTE, 0.5)
     assert end_of(half, simulate(half.nodes, half.cut), 0) == pytest.approx(130 - 50 - 2.5)
+
+
+def test_a_collective_behind_a_wait_follows_what_was_waited_for_without_it_too() -> None:
+    """The stream of collectives once begins beside a kernel: that it waits for kernels no row shows."""
+    one = rank(
+        0,
+        launches=[launch(0, 1), launch(6, 2), launch(120, 3)],
+        syncs=[item("cudaDeviceSynchronize", 10, 110)],
+        work=[
+            kernel(5, 105, 1),
+            item("nccl", 11, 51, corr=2, lane=COMM, call=0, category="communication"),
+            item("nccl", 125, 165, corr=3, lane=COMM, call=1, category="communication"),
+        ],
+        instances=[-1, -1],
+        windows=[(0, 5, 165)],
+    )
+    graph, times = replayed(one)
+    assert end_of(graph, times, 0) == 165
+    made = host(subject(graph), read_setting("host[sync].time=0", "0"))
+    assert isinstance(made, Graph)
+    after = simulate(made.nodes, made.cut)
+    assert end_of(made, after, 0) == 105 + 40
 
 
 def test_a_host_that_is_late_stays_late() -> None:
