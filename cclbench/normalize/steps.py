@@ -38,6 +38,10 @@ FAMILIES = (
 """Step annotations of PyTorch, vLLM, SGLang, and NVTX ranges as Megatron-LM and torchtitan write them."""
 
 
+_ROUNDED_NS: Final = 1_000
+"""Begins and ends of annotations are written in µs by some profilers, rounded."""
+
+
 @dataclass(frozen=True, slots=True)
 class Annotation:
     """A host range with a name, int64 ns."""
@@ -110,7 +114,8 @@ def marks(
     """The steps annotated, by the first family of names that occurs, and what was left out and why.
 
     A number in the name is the step's number; without one, or where numbers repeat, steps are counted
-    from 0.  Ranges of one number that overlap are one step; a step inside another is left out.
+    from 0.  Ranges of one number that overlap are one step; a step inside another is left out; two that
+    overlap by less than 1 µs, and by less than half of the shorter one, are neighbours.
     """
     for pattern in patterns:
         found = [(a, m) for a in annotations if (m := pattern.fullmatch(a.name))]
@@ -129,7 +134,13 @@ def marks(
         if annotation.end_ns <= annotation.start_ns:
             left_out["its annotation has no duration"] += 1
         elif ends and annotation.start_ns < ends[-1]:
-            if number is None or number != numbers[-1]:
+            if (number is None or number != numbers[-1]) and _are_neighbours(
+                starts[-1], ends[-1], annotation
+            ):
+                numbers.append(number)
+                starts.append(ends[-1])
+                ends.append(annotation.end_ns)
+            elif number is None or number != numbers[-1]:
                 left_out["its annotation lies inside another step's"] += 1
             else:
                 ends[-1] = max(ends[-1], annotation.end_ns)
@@ -138,6 +149,12 @@ def marks(
             starts.append(annotation.start_ns)
             ends.append(annotation.end_ns)
     return Marks(_distinct(numbers), np.array(starts, np.int64), np.array(ends, np.int64)), left_out
+
+
+def _are_neighbours(start_ns: int, end_ns: int, later: Annotation) -> bool:
+    """Whether a step and one that begins within it follow each other, but for the clock's rounding."""
+    shorter = min(end_ns - start_ns, later.end_ns - later.start_ns)
+    return later.end_ns > end_ns and end_ns - later.start_ns < min(_ROUNDED_NS, shorter / 2)
 
 
 POLICIES: Final = ("steps", "annotations", "trace")

@@ -141,6 +141,17 @@ def test_unnumbered_ranges_that_overlap_are_not_one_step():
     )
 
 
+@pytest.mark.parametrize("names", [("step", "step"), ("ProfilerStep#4", "ProfilerStep#5")])
+def test_steps_that_overlap_by_less_than_a_microsecond_are_neighbours(names):
+    first, second = names
+    (one, two), left_out = found((first, 0, 50_000), (second, 49_001, 90_000))
+    assert (one[1:], two[1:], left_out) == ((0, 50_000), (50_000, 90_000), {})
+    (one,), left_out = found((first, 0, 50_000), (second, 49_000, 90_000))
+    assert (one[1:], left_out) == ((0, 50_000), {"its annotation lies inside another step's": 1})
+    (one,), left_out = found((first, 0, 50_000), (second, 49_500, 50_000))
+    assert (one[1:], left_out) == ((0, 50_000), {"its annotation lies inside another step's": 1})
+
+
 def test_steps_before_zero_are_steps_as_any_other():
     """A host's clock may begin anywhere."""
     assert found(("step 1", -30, -20), ("step 2", -20, -10), ("step 3", -15, -12)) == (
