@@ -138,6 +138,7 @@ def test_a_first_call_is_named_among_others_of_its_function() -> None:
         rows += [
             host("op", at, at + length, "aten::first" if number == 3 else "aten::usual"),
             host("launch", at, at + length, "cudaLaunchKernel", correlation=number),
+            host("op", at, at + length, "aten::of_the_same_time"),
             compute((at + length) * US, (at + length + 10) * US, correlation=number)
             | {"name": "odd" if number == 3 else "usual"},
         ]

@@ -84,6 +84,8 @@ def test_a_host_that_stops_in_some_steps_pauses() -> None:
     assert (one.lost_s, one.worst_rank, one.of_one_rank) == (pytest.approx(0.2), 1, True)
     assert one.whatif == ["host[python+unrecorded].time=usual"]
     assert "in 1 of 6 steps" in found(*paused(0.0, 0.4, 0.0, 0.0, 0.0, 0.0))["host_pauses"].claim
+    # what is half as long as the longest is none of them
+    assert "in 2 of 6 steps and" in found(*paused(0.0, 0.4, 0.0, 0.2, 0.0, 0.4))["host_pauses"].claim
     # of two nobody can tell a period
     assert "in 2 of 6 steps and" in found(*paused(0.0, 0.4, 0.0, 0.0, 0.4, 0.0))["host_pauses"].claim
 

@@ -55,6 +55,11 @@ def test_a_rank_that_never_called(tmp_path: Path) -> None:
         " had not called it (its last is all_gather 41)."
     )
     assert (one.ranks, one.confidence, one.gain_s) == ([3], "high", None)
+    assert [(e.metric, e.collective, e.group, e.value) for e in one.evidence] == [
+        ("comm.unfinished", "all_reduce", "0-3", 6.0)
+    ]
+    assert one.query is not None
+    assert "0-3" in one.query
 
 
 def test_a_rank_that_calls_something_else(tmp_path: Path) -> None:
