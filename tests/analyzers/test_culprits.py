@@ -168,6 +168,11 @@ def test_rows_of_a_thread_that_launches_nothing_hold_nothing() -> None:
     assert HostCalls(rank).culprit(["unrecorded"]) is None
 
 
+def test_operators_of_a_thread_that_launches_nothing_hold_nothing() -> None:
+    rank = steps(host("op", 130, 160, "aten::cat"), host("op", 101, 179, "aten::pin", OTHER), count=1)
+    assert found(rank, "operators").name == "aten::cat"
+
+
 def test_names_are_quoted_in_sql() -> None:
     rank = steps(host("op", 100, 180, "it's"), count=1)
     assert "name = 'it''s'" in found(rank, "operators").query()
