@@ -569,6 +569,8 @@ def test_what_moves_most_stays_within_nodes_where_it_can() -> None:
     one = found(*step, *near, *far, ranks=ranks)["wrong_tier"]
     assert one.claim.startswith("Transfers in groups 0,2, 1,3 go from node to node and move 400 B a step")
     assert "those in groups 0-1, 2-3 stay within nodes and move 100 B." in one.claim
+    shown = [(e.metric, e.group, e.value) for e in one.evidence]
+    assert shown == [("comm.volume", "0,2", 400.0), ("comm.volume", "0-1", 100.0)]
     # Each rank of these rows is said to spend 0.2 s in both groups, of which a quarter would stay.
     assert one.whatif == ["transfers[group=0,2|1,3].time=x0.250"]
     # It moves less than twice as much; does not fit into a node; or nodes are not known.
