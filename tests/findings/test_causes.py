@@ -271,6 +271,10 @@ def test_unmatched_communication_is_told_as_such() -> None:
     ]
     one = found(*STEP, *rows)["exposed_communication"]
     assert "500 ms of a step while nothing computes (all_reduce 450 ms); how much of it waits" in one.claim
+    more = [row("overlap.exposed_by", s, collective=kind) for s, kind in ((0.02, "send"), (0.01, "recv"))]
+    four = found(*STEP, *rows, *more, row("overlap.exposed_by", 0.005, collective="broadcast"))
+    said = "(all_reduce 450 ms, send 20.0 ms, recv 10.0 ms)"
+    assert said in four["exposed_communication"].claim
     beside = found(*STEP, *rows, row("overlap.same_stream", 0.95))["exposed_communication"]
     assert "(all_reduce 450 ms), on a stream that computes; how much" in beside.claim
 
