@@ -21,7 +21,7 @@ less than a tenth of the cores: what they take would be counted as the disease's
   the healed ones) meets the bounds stated, give or take 1 % of the step; of those whose right findings state
   a gain.
 - healed: the most that a finding gains in a healed capture, of those that the sick ones lack or that are
-  right about the sick ones.
+  right about the sick ones.  What all healed captures have is the job's, what one has the machine's.
 """
 
 from __future__ import annotations
@@ -125,14 +125,16 @@ def holds(sick: Capture, healed: list[Capture], chance: Chance) -> bool | None:
     return sick.gain_s[0] - slack <= sick.profiled_s - well_s <= sick.gain_s[1] + slack
 
 
-def beyond_both(sick: list[Capture], healed: list[Capture], disease: Disease) -> tuple[float, str]:
-    """The most that a finding gains in a healed capture that is not in the sick ones, too; and its name."""
+def beyond_both(sick: list[Capture], healed: list[Capture], disease: Disease) -> list[dict[str, float]]:
+    """What findings of each healed capture gain at most, by name, that are not in the sick ones, too."""
     of_sick = {one.name for capture in sick for one in capture.findings}
     common = of_sick - set(disease.right)
     if "small_messages" in of_sick:  # whose transfers are exposed, too, and listed once
         common.add("exposed_communication")
-    found = [one for capture in healed for one in capture.findings if one.name not in common]
-    return max(((one.gain_share or 0.0, one.name) for one in found), default=(0.0, ""))
+    return [
+        {one.name: one.gain_share or 0.0 for one in capture.findings if one.name not in common}
+        for capture in healed
+    ]
 
 
 def share(sick: list[float | None], healed: list[float | None]) -> float | None:
@@ -150,7 +152,7 @@ def harms(sick: list[Capture], healed: list[Capture], chance: Chance) -> bool:
 def score(name: str, sick: list[Capture], healed: list[Capture], chance: Chance) -> tuple[str, Counter[str]]:
     """A disease's row of the table, and its counts."""
     disease, count = DISEASES[name], Counter[str]()
-    gain = share([one.profiled_s for one in sick], [one.profiled_s for one in healed]) or 0.0
+    cost = share([one.profiled_s for one in sick], [one.profiled_s for one in healed]) or 0.0
     without = share([one.unprofiled_s for one in sick], [one.unprofiled_s for one in healed])
     for one in sick:
         within = holds(one, healed, chance)
@@ -158,8 +160,10 @@ def score(name: str, sick: list[Capture], healed: list[Capture], chance: Chance)
         told = {"first": any(one.right[:1]), "three": any(one.right[:3]), "clear": clear}
         told |= {"sick": True, "checked": within is not None, "within": within is True}
         count.update(word for word, holds_true in told.items() if holds_true)
-    most, what = beyond_both(sick, healed, disease)
-    count.update(["healed", "quiet"] if most <= NOTHING else ["healed"])
+    new = beyond_both(sick, healed, disease)
+    most, what = max(((gain, name) for own in new for name, gain in own.items()), default=(0.0, ""))
+    in_all = max((min(own.get(name, 0.0) for own in new) for name in new[0]), default=0.0)
+    count.update(["healed"] + ["quiet"] * (most <= NOTHING) + ["quiet in all"] * (in_all <= NOTHING))
     right = " or ".join(f"`{word}`" for word in disease.right) or "no finding is about it"
     rank = "" if disease.rank is None else f" of rank {disease.rank}"
     bounds = [[s / one.profiled_s for s in one.gain_s] for one in sick if one.gain_s is not None]
@@ -167,7 +171,7 @@ def score(name: str, sick: list[Capture], healed: list[Capture], chance: Chance)
     cells = [
         name.replace("_", " "),
         right + rank,
-        f"{gain:.1%}" + ("" if without is None else f" ({without:.1%})"),
+        f"{cost:.1%}" + ("" if without is None else f" ({without:.1%})"),
         stated,
         *(str(count[word]) for word in ("first", "three", "clear")),
         f"{count['within']} of {count['checked']}",
@@ -244,7 +248,8 @@ def main() -> None:
     print(
         f"\nof {counts['sick']} sick captures: first {counts['first']}, among three {counts['three']},"
         f" all-clears {counts['clear']}; within the bounds {counts['within']} of {counts['checked']};"
-        f" healed of {counts['healed']} diseases: nothing new in {counts['quiet']};"
+        f" healed of {counts['healed']} diseases: nothing new in {counts['quiet']}, in all captures alike in"
+        f" {counts['quiet in all']};"
         f" captures of one job differ by {chance.spread:.1%}"
     )
 
