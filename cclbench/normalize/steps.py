@@ -36,8 +36,6 @@ FAMILIES = (
     r"(?i:(?:train(?:ing)?[ _])?(?:step|iteration|iter)[ _#:=]*(\d+)?)",
 )
 """Step annotations of PyTorch, vLLM, SGLang, and NVTX ranges as Megatron-LM and torchtitan write them."""
-
-
 _ROUNDED_NS: Final = 1_000
 """Begins and ends of annotations are written in µs by some profilers, rounded."""
 
@@ -133,20 +131,15 @@ def marks(
         number = int(text) if text and text.isdecimal() and len(text) < 10 else None
         if annotation.end_ns <= annotation.start_ns:
             left_out["its annotation has no duration"] += 1
-        elif ends and annotation.start_ns < ends[-1]:
-            if (number is None or number != numbers[-1]) and _are_neighbours(
-                starts[-1], ends[-1], annotation
-            ):
-                numbers.append(number)
-                starts.append(ends[-1])
-                ends.append(annotation.end_ns)
-            elif number is None or number != numbers[-1]:
-                left_out["its annotation lies inside another step's"] += 1
-            else:
-                ends[-1] = max(ends[-1], annotation.end_ns)
+            continue
+        overlaps = bool(ends) and annotation.start_ns < ends[-1]
+        if overlaps and number is not None and number == numbers[-1]:
+            ends[-1] = max(ends[-1], annotation.end_ns)
+        elif overlaps and not _are_neighbours(starts[-1], ends[-1], annotation):
+            left_out["its annotation lies inside another step's"] += 1
         else:
             numbers.append(number)
-            starts.append(annotation.start_ns)
+            starts.append(ends[-1] if overlaps else annotation.start_ns)
             ends.append(annotation.end_ns)
     return Marks(_distinct(numbers), np.array(starts, np.int64), np.array(ends, np.int64)), left_out
 

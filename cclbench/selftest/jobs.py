@@ -54,7 +54,7 @@ def hide_transfers(job: Job) -> Job:
     """The job with links so fast, and layers so wide, that a step gains less than 0.6 % without transfers."""
     for _ in range(_WIDENINGS):
         program = build(replace(job, steps=3))
-        without = scale_transfers(program, 0.0, lambda _, __: True)
+        without = scale_transfers(program, 0.0, lambda *_: True)
         if simulate(without).step_s > 0.994 * simulate(program).step_s:
             break
         job = replace(
@@ -106,15 +106,15 @@ def build(job: Job) -> Program:
     )
 
 
-def scale_transfers(program: Program, factor: float, only: Callable[[int, Collective], bool]) -> Program:
-    """The program with transfers that take `factor` of their time."""
+def scale_transfers(program: Program, factor: float, only: Callable[[int, int, Collective], bool]) -> Program:
+    """The program with transfers of some ranks and steps that take `factor` of their time."""
 
-    def scale(rank: int, _: int, instruction: Instruction) -> tuple[Instruction, ...]:
+    def scale(rank: int, step: int, instruction: Instruction) -> tuple[Instruction, ...]:
         if not isinstance(instruction, Call):
             return (instruction,)
         works = tuple(
             replace(work, ns=max(1, round(work.ns * factor)))
-            if isinstance(work, Collective) and only(rank, work)
+            if isinstance(work, Collective) and only(rank, step, work)
             else work
             for work in instruction.works
         )

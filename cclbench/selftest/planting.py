@@ -45,6 +45,12 @@ class Subject:
         """The rank that has it, where one has."""
         return int(self.random.integers(self.program.ranks))
 
+    @property
+    def stage(self) -> frozenset[int]:
+        """The ranks of the pipeline stage that has it, where one has."""
+        inner = self.job.inner
+        return frozenset(range(self.victim % inner, self.program.ranks, inner))
+
     def edit(self, change: Edit) -> Planted:
         """The program with each instruction replaced."""
         return Planted(replace(self.program, steps=edit_steps(self.program.steps, change)), self.program)

@@ -78,6 +78,12 @@ class Call:
     """Recorded behind the last work."""
 
 
+def item(phase: str) -> Call:
+    """`.item()` of a tensor on the device."""
+    copy = Copy("DtoH", 4, 1_500, pinned=False)
+    return Call("aten::_local_scalar_dense", (copy,), family="item", phase=phase, blocks=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Synchronize:
     """The host waits for one stream, or for all."""

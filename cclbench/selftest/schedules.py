@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from cclbench.selftest.job import EXCHANGE, GATHER, REDUCE
 from cclbench.selftest.operators import RankOperators
-from cclbench.selftest.program import COMPUTE, Batch, Call, Copy, Instruction, Pause, StreamWait
+from cclbench.selftest.program import COMPUTE, Batch, Call, Copy, Instruction, Pause, StreamWait, item
 
 _FORWARD_OUT, _FORWARD_IN, _BACKWARD_OUT, _BACKWARD_IN = 31, 33, 35, 37
 
@@ -36,13 +36,7 @@ class RankSchedule(RankOperators):
             yield from self.plain()
         yield from self.optimizer()
         if job.logs_loss:
-            yield Call(
-                "aten::_local_scalar_dense",
-                (Copy("DtoH", 4, 1_500, pinned=False),),
-                family="item",
-                phase="optimizer",
-                blocks=True,
-            )
+            yield item("optimizer")
         yield Pause(15_000, phase="optimizer")
 
     def plain(self) -> Iterator[Instruction]:

@@ -54,8 +54,9 @@ def host(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | str:
     within = np.minimum(held, np.maximum(subject.since, 0))
     fed, waiting = _fed(graph, of_host) & (nodes.feed_lag > 0), np.zeros(len(nodes), np.bool_)
     waiting[graph.edges()[1]] = True
-    shortened = (of_host | of_cpu) & (within > 0)
-    touched = shortened | (launches & fed & (subject.since > 0)) | (syncs & waiting & (of_host | of_cpu))
+    chosen = of_host | of_cpu
+    shortened = chosen & (within > 0)
+    touched = shortened | (launches & fed & (subject.since > 0)) | (syncs & waiting & chosen)
     if not touched.any():
         return "no thread of a host does that within the run's windows"
     saved = np.where(shortened, np.rint((1 - amount.factor) * within), 0).astype(np.int64)

@@ -51,16 +51,12 @@ def few_microbatches(subject: Subject) -> Planted:
 @cause("pipeline_bubble", ranks=("late_rank",), layouts=("pp",), fixed=True)
 def uneven_stages(subject: Subject) -> Planted:
     """One stage has half as much again to compute."""
-    stage = subject.victim % subject.job.inner
+    stage = subject.stage
     planted = subject.edit(
         lambda rank, _, it: (
             (it, it)
-            if isinstance(it, Call)
-            and is_of_layer(it)
-            and rank % subject.job.inner == stage
-            and it.family in ("gemm", "norm")
+            if isinstance(it, Call) and is_of_layer(it) and rank in stage and it.family in ("gemm", "norm")
             else (it,)
         )
     )
-    stages = range(stage, subject.program.ranks, subject.job.inner)
-    return Planted(planted.sick, None, frozenset(stages))
+    return Planted(planted.sick, None, stage)

@@ -172,7 +172,7 @@ def recomputed_layers(subject: Subject) -> Planted:
 def contention(subject: Subject) -> Planted:
     """Communication takes cores and bandwidth from kernels beside it."""
     # Transfers have to be beside much of the compute, and yet be hidden.
-    busy = scale_transfers(subject.program, 2.0, lambda _, __: True)
+    busy = scale_transfers(subject.program, 2.0, lambda *_: True)
     return Planted(replace(busy, contention=1 + 2 * subject.strength), busy)
 
 

@@ -16,6 +16,7 @@ from cclbench.selftest.program import (
     Kernel,
     Pause,
     Synchronize,
+    item,
 )
 
 _ADAM = (
@@ -58,14 +59,7 @@ def item_in_layers(subject: Subject) -> Planted:
     def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
         if call.family not in ("gemm", "norm") or call.layer % every or call.phase != "forward":
             return ()
-        item = Call(
-            "aten::_local_scalar_dense",
-            (Copy("DtoH", 4, 1_500, pinned=False),),
-            family="item",
-            phase=call.phase,
-            blocks=True,
-        )
-        return (item, Pause(round(subject.strength * 0.1 * subject.step_ns), phase=call.phase))
+        return (item(call.phase), Pause(round(subject.strength * 0.1 * subject.step_ns), phase=call.phase))
 
     return subject.insert(after)
 
@@ -74,8 +68,12 @@ def item_in_layers(subject: Subject) -> Planted:
 def slow_python(subject: Subject) -> Planted:
     """Python between operators takes long on all ranks."""
 
-    def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
-        if not isinstance(instruction, Call):
+    return _slow_python(subject, frozenset(range(subject.program.ranks)))
+
+
+def _slow_python(subject: Subject, ranks: frozenset[int]) -> Planted:
+    def change(rank: int, _: int, instruction: Instruction) -> Sequence[Instruction]:
+        if not isinstance(instruction, Call) or rank not in ranks:
             return (instruction,)
         return (replace(instruction, python_ns=round(instruction.python_ns * (1 + 300 * subject.strength))),)
 
@@ -286,16 +284,9 @@ def norm_of_each_gradient(subject: Subject) -> Planted:
         family="norm of gradient",
         phase="optimizer",
     )
-    item = Call(
-        "aten::_local_scalar_dense",
-        (Copy("DtoH", 4, 1_500, pinned=False),),
-        family="item",
-        phase="optimizer",
-        blocks=True,
-    )
 
     def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
-        return (norm, item) * parameters if call.family == "optimizer" else ()
+        return (norm, item("optimizer")) * parameters if call.family == "optimizer" else ()
 
     return subject.insert(after, first=True)
 
@@ -328,12 +319,5 @@ def loader_that_refills(subject: Subject) -> Planted:
 @cause("host_bound", "pipeline_bubble", ranks=("late_rank",), layouts=("pp",), steps=9)
 def slow_python_of_one_stage(subject: Subject) -> Planted:
     """The hosts of one pipeline stage run Python for longer than their kernels take."""
-    stage = subject.victim % subject.job.inner
-
-    def change(rank: int, _: int, instruction: Instruction) -> Sequence[Instruction]:
-        if not isinstance(instruction, Call) or rank % subject.job.inner != stage:
-            return (instruction,)
-        return (replace(instruction, python_ns=round(instruction.python_ns * (1 + 300 * subject.strength))),)
-
-    stages = range(stage, subject.program.ranks, subject.job.inner)
-    return replace(subject.edit(change), ranks=frozenset(stages))
+    stage = subject.stage
+    return replace(_slow_python(subject, stage), ranks=stage)

@@ -27,21 +27,21 @@ def slow_link_of_one_group(subject: Subject) -> Planted:
     groups = [group for group in subject.program.groups if group[0].startswith("outer")]
     name = groups[int(subject.random.integers(len(groups)))][0]
     factor = 2 + 200 * subject.strength
-    sick = scale_transfers(subject.program, factor, lambda _, work: work.group == name)
+    sick = scale_transfers(subject.program, factor, lambda _, __, work: work.group == name)
     return Planted(sick, subject.program)
 
 
 @cause("slow_network", "exposed_communication", layouts=("ddp", "fsdp"))
 def slow_network(subject: Subject) -> Planted:
     """All links are slow."""
-    sick = scale_transfers(subject.program, 1 + 200 * subject.strength, lambda _, __: True)
+    sick = scale_transfers(subject.program, 1 + 200 * subject.strength, lambda *_: True)
     return Planted(sick, subject.program)
 
 
 @cause("exposed_communication", layouts=("ddp", "fsdp"))
 def no_overlap(subject: Subject) -> Planted:
     """Compute waits for each collective as soon as it is launched."""
-    slower = scale_transfers(subject.program, min(4.0, 1 + 6 * subject.strength), lambda _, __: True)
+    slower = scale_transfers(subject.program, min(4.0, 1 + 6 * subject.strength), lambda *_: True)
 
     def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
         if not is_collective(call):
@@ -74,7 +74,7 @@ def collective_per_parameter(subject: Subject) -> Planted:
 @cause("exposed_communication", layouts=("ddp",))
 def reductions_behind_the_backward_pass(subject: Subject) -> Planted:
     """Gradients are reduced when all of them are there, instead of bucket by bucket beside compute."""
-    slower = scale_transfers(subject.program, min(6.0, 1 + 12 * subject.strength), lambda _, __: True)
+    slower = scale_transfers(subject.program, min(6.0, 1 + 12 * subject.strength), lambda *_: True)
 
     def late(step: Step) -> Step:
         reduced = [one for one in step if isinstance(one, Call) and is_collective(one)]
@@ -91,19 +91,8 @@ def reductions_behind_the_backward_pass(subject: Subject) -> Planted:
 @cause("slow_network", "slow_link", "exposed_communication", layouts=("ddp", "fsdp"), steps=9)
 def network_that_is_slow_in_some_steps(subject: Subject) -> Planted:
     """Every third step all transfers take many times as long, as beside another job's traffic."""
-    factor = 1 + 400 * subject.strength
-
-    def change(_: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
-        if not isinstance(instruction, Call) or not is_collective(instruction) or step % 3 != 1:
-            return (instruction,)
-        works = tuple(
-            replace(work, ns=round(work.ns * factor))
-            for work in instruction.works
-            if isinstance(work, Collective)
-        )
-        return (replace(instruction, works=works),)
-
-    return subject.edit(change)
+    sick = scale_transfers(subject.program, 1 + 400 * subject.strength, lambda _, step, __: step % 3 == 1)
+    return Planted(sick, subject.program)
 
 
 @cause("slow_network", "slow_link", "exposed_communication", layouts=("tp",))
@@ -111,7 +100,7 @@ def tensor_parallel_across_nodes(subject: Subject) -> Planted:
     """The links between the ranks of a tensor-parallel group are those between nodes."""
     factor = 2 + 100 * subject.strength
     return Planted(
-        scale_transfers(subject.program, factor, lambda _, work: work.group.startswith("inner")),
+        scale_transfers(subject.program, factor, lambda _, __, work: work.group.startswith("inner")),
         subject.program,
     )
 
