@@ -5,9 +5,10 @@
 
 Captures every disease of job.py sick and healed, in turn, into FOLDER/DISEASE/FORM-NUMBER, and prints a table
 of what `cclbench diagnose` says of them.  What FOLDER holds already is not captured again: a run can be
-resumed, and the same captures can be scored by another release.  Each capture begins when other programs use
-less than a tenth of the cores, and is made again where they take more than 3 % of them: that would be counted
-as the disease's, or as its cure.
+resumed, and the same captures can be scored by another release.  What else runs on the machine
+would be counted as the disease's, or as its cure.  So a capture begins when each core does a fixed piece of
+work in at most 10 % more than the least CPU time seen, and is made again where one does not afterwards, or
+where other programs took more than 3 % of the cores.
 
 - true gain: what the mean step of the healed captures is shorter than that of the sick ones, by the job's own
   clock, under the profiler and (in parentheses) without it.  A disease counts where that is 3 % and more, and
@@ -33,13 +34,14 @@ import os
 import shutil
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, reduce
-from math import log
+from itertools import repeat
+from math import inf, log
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Final
 
 from scipy.special import stdtrit
@@ -56,11 +58,11 @@ NOTHING: Final = 0.03
 """Share of the step below which there is nothing to gain."""
 SLACK: Final = 0.01
 FORMS: Final = ("sick", "healed")
-QUIET: Final = 0.9
-"""Share of the cores' time that is idle before a capture begins."""
 OTHERS: Final = 0.03
 """Share of the cores' time that other programs may take during one."""
-ATTEMPTS: Final = 4
+SLOWER: Final = 0.1
+"""How much longer a core may take for the fixed piece of work."""
+ATTEMPTS: Final = 10
 
 
 class Capture:
@@ -188,16 +190,46 @@ def score(name: str, sick: list[Capture], healed: list[Capture], chance: Chance)
     return row, count if harms(sick, healed, chance) else Counter()
 
 
-def capture_alone(form: Switches, folder: Path) -> None:
-    """Capture a job while nothing else runs; once more where other programs took more than `OTHERS`."""
-    for attempt in range(ATTEMPTS):
-        while _used_by_others(lambda: time.sleep(1)) > 1 - QUIET:
-            pass
+class Cores:
+    """How fast this process's cores are, by the CPU time that each takes for a fixed piece of work."""
+
+    def __init__(self) -> None:
+        self._least_s = inf
+
+    def slowness(self) -> float:
+        """By how much the slowest core exceeds the least time seen."""
+        cores = os.sched_getaffinity(0)
+        took_s = [self._work_s(core) for core in cores]
+        os.sched_setaffinity(0, cores)
+        self._least_s = min(self._least_s, *took_s)
+        return max(took_s) / self._least_s - 1
+
+    @staticmethod
+    def _work_s(core: int) -> float:
+        """The median of some repetitions on a core."""
+        os.sched_setaffinity(0, {core})
+        took_s = []
+        for _ in range(25):
+            began = time.process_time()
+            deque(repeat(None, 1_000_000), 0)
+            took_s.append(time.process_time() - began)
+        return median(took_s)
+
+
+def capture_alone(form: Switches, folder: Path, cores: Cores) -> None:
+    """Capture a job while nothing else runs and all cores are fast; again where it was not so."""
+    for attempt in range(1, ATTEMPTS + 1):
+        while cores.slowness() > SLOWER:
+            time.sleep(0.5)
         used = _used_by_others(partial(capture, form, RANKS, STEPS, folder))
-        if used <= OTHERS:
+        slowness = cores.slowness()
+        if used <= OTHERS and slowness <= SLOWER:
             return
-        print(f"{folder}: others took {used:.1%} of the cores, attempt {attempt + 1}", file=sys.stderr)
-        if attempt + 1 < ATTEMPTS:
+        print(
+            f"{folder}, attempt {attempt}: others took {used:.1%}, a core was {slowness:.1%} slower",
+            file=sys.stderr,
+        )
+        if attempt < ATTEMPTS:
             shutil.rmtree(folder)
 
 
@@ -234,12 +266,13 @@ def main() -> None:
     parser.add_argument("-v", "--verbose", action="store_true", help="say what is found in each capture")
     asked = parser.parse_args()
     names = asked.disease or list(DISEASES)
+    cores = Cores()
     for number in range(asked.captures):
         for name in names:
             for form in FORMS:
                 folder = asked.out / name / f"{form}-{number}"
                 if not (folder / "seconds.json").exists():
-                    capture_alone(getattr(DISEASES[name], form), folder)
+                    capture_alone(getattr(DISEASES[name], form), folder, cores)
     captures = {
         (name, form): [
             Capture(asked.out / name / f"{form}-{number}", asked.out / "store", DISEASES[name])
