@@ -80,7 +80,10 @@ def with_spaced_unit(text: str) -> str:
 _LARGE = tuple((10.0**e, prefix) for prefix, e in reversed((_DECIMAL | {"P": 15, "E": 18}).items()))
 _SCALES = {
     "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")),
-    **{unit: tuple((factor, prefix + unit) for factor, prefix in _LARGE) for unit in ("B", "B/s", "FLOP/s")},
+    **{
+        unit: tuple((factor, prefix + unit) for factor, prefix in _LARGE)
+        for unit in ("B", "B/s", "FLOP", "FLOP/s")
+    },
 }
 
 

@@ -4,16 +4,42 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from cclbench.cli import options
 from cclbench.present.terminal.streams import say
 
+_AGAINST: Final = "--against"
 
-@click.command()
+
+class _Sides(click.Command):
+    """A command of which the option --against takes all words up to the next option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Give each of these words the option of its own."""
+        found, against = [], False
+        for word in args:
+            if word.startswith("-") and word != "-":
+                against = word == _AGAINST
+                found += [] if against else [word]
+            else:
+                found += [_AGAINST, word] if against else [word]
+        if args and args[-1] == _AGAINST:
+            found.append(_AGAINST)  # without a word, which is an error
+        return super().parse_args(ctx, found)
+
+
+@click.command(cls=_Sides)
 @click.argument("runs", metavar="A B [C]...", nargs=-1, required=True, shell_complete=options.run_ids)
+@click.option(
+    _AGAINST,
+    metavar="B1 B2...",
+    multiple=True,
+    shell_complete=options.run_ids,
+    help="Captures of another job: those before it are of A, these of B.",
+)
 @options.file("-o", "--output", help="Also write the comparison to this .html, .md or .json file.")
 @click.option(
     "--fail-on",
@@ -27,11 +53,22 @@ from cclbench.present.terminal.streams import say
 @options.model
 @options.opening
 @options.page
-def compare(runs: tuple[str, ...], output: Path | None, form: str, verbosity: int, **wishes: Any) -> None:
+def compare(
+    runs: tuple[str, ...],
+    against: tuple[str, ...],
+    output: Path | None,
+    form: str,
+    verbosity: int,
+    **wishes: Any,
+) -> None:
     """Compare runs: who is faster, by how much, and why.
 
     A, B, ... are ids of runs (`cclbench list runs`) or any SOURCE that `cclbench run` takes; each is set
     against the first. Unequal work is said, and ranked by tokens per second and device.
+
+    Captures of one job differ, so give several of each: A1 A2 A3 --against B1 B2 B3. Of one of each, how much
+    they differ is taken from the store's repeated captures of equal work, else from a prior. In quotes, *
+    stands for anything in the names of runs, cards and folders.
 
     \b
     EXPR is METRIC OP VALUE; OP is > < >= or <=. VALUE with a sign is a change
@@ -42,6 +79,8 @@ def compare(runs: tuple[str, ...], output: Path | None, form: str, verbosity: in
     \b
     Examples:
       cclbench compare before/ after/
+      cclbench compare before-1/ before-2/ --against after-1/ after-2/
+      cclbench compare 'main-*' --against 'pr-77-*'
       cclbench compare run-a run-b run-c -o comparison.html
       cclbench compare main-1f0c pr-77ab --fail-on 'time.step > +5%' --format md
     """
@@ -56,7 +95,7 @@ def compare(runs: tuple[str, ...], output: Path | None, form: str, verbosity: in
     if output is not None:
         check_file(output)
     with progress(verbosity) as bars:
-        found = build(*runs, progress=bars, **wishes)
+        found = build(*runs, against=against, progress=bars, **wishes)
     if form == "md":
         click.echo(markdown(found), nl=False)
     else:

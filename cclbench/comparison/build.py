@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 from cclbench.analyzers.metric import resolve
 from cclbench.api import full_results, open_run
 from cclbench.comparison import gate
+from cclbench.comparison.captures import mean_of
 from cclbench.comparison.comparison import Comparison
+from cclbench.comparison.fingerprint import equality, fingerprint
 from cclbench.comparison.lines import card_differences, lines
-from cclbench.comparison.operators import differences
+from cclbench.comparison.operators import differences, tables_of
+from cclbench.comparison.repeats import repeats_in
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.verdict import versus
 from cclbench.comparison.work import warnings
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 def compare(
     *runs: str | Path | Run,
+    against: Sequence[str | Path | Run] = (),
     store: str | Path | None = None,
     jobs: int = 1,
     engine: Engine | str = PROCESSES,
@@ -40,27 +44,40 @@ def compare(
 ) -> Comparison:
     """Two or more runs of the store, or SOURCEs, which are then ingested: each against the first.
 
+    With `against`, the runs are captures of one job, A, and those of `against` captures of another, B.
     `metrics` narrows the lines only; `fail_on` are expressions as `gate.parse` takes them, whose outcome is
     in `checks`.  Raises `UsageError` for a wrong call, `InputError` for unreadable input.
     """
     chosen = resolve([metrics] if isinstance(metrics, str) else metrics)
     gates = [gate.parse(expression) for expression in ([fail_on] if isinstance(fail_on, str) else fail_on)]
     with engine_for(engine, jobs, client) as runs_on:
-        opened = [open_run(run, store=store, engine=runs_on, inference=inference) for run in runs]
+        asked = (*runs, *against)
+        opened = [open_run(run, store=store, engine=runs_on, inference=inference) for run in asked]
+        jobs_of = _jobs(_distinct(asked, opened), len(runs) if against else None)
         subjects = tuple(
-            subject_of(letter, run, window, runs_on, model, progress)
-            for letter, run in zip(ascii_uppercase, _distinct(runs, opened), strict=False)
+            job_of(letter, captures, window, runs_on, model, progress)
+            for letter, captures in zip(ascii_uppercase, jobs_of, strict=False)
         )
-        operators = differences(subjects, runs_on, progress)
+        tables = tables_of(subjects, runs_on, progress)
+    base, *others = subjects
+    prints = {one.letter: fingerprint(one, tables.get(one.letter)) for one in subjects}
+    work = [equality(prints[base.letter], prints[other.letter]) for other in others]
+    repeats = repeats_in(store, subjects)
+    pairs = list(zip(others, work, strict=True))
     return Comparison(
         subjects=subjects,
-        warnings=warnings(subjects),
-        versus=tuple(versus(subjects[0], other) for other in subjects[1:]),
+        warnings=warnings(subjects, work),
+        versus=tuple(versus(base, other, found, repeats) for other, found in pairs),
         cards=card_differences(subjects),
         lines=lines(subjects, list(dict.fromkeys(metric.name for metric, _ in chosen))),
-        operators=operators,
-        checks=tuple(check for one in gates for check in gate.check(one, subjects)),
+        operators=differences(subjects, tables),
+        checks=tuple(gate.check(one, base, other, found, repeats) for one in gates for other, found in pairs),
     )
+
+
+def _jobs(opened: Sequence[Run], first: int | None) -> Sequence[Sequence[Run]]:
+    """The captures of each job: the `first` so many and the others, or each run a job of one."""
+    return [[run] for run in opened] if first is None else [opened[:first], opened[first:]]
 
 
 def _distinct(asked: Sequence[str | Path | Run], runs: Sequence[Run]) -> Sequence[Run]:
@@ -76,6 +93,26 @@ def _distinct(asked: Sequence[str | Path | Run], runs: Sequence[Run]) -> Sequenc
             raise UsageError(f"{both}: the same run, {run.id}, twice", hint="compare different runs")
         seen[path] = told
     return runs
+
+
+def job_of(
+    letter: str,
+    captures: Sequence[Run],
+    window: str,
+    engine: Engine,
+    model: bool,
+    progress: Progress | None,
+) -> Subject:
+    """A job with the mean of its captures' results."""
+    names = [letter] if len(captures) == 1 else [f"{letter}{place}" for place in range(1, len(captures) + 1)]
+    each = [
+        subject_of(name, run, window, engine, model, progress)
+        for name, run in zip(names, captures, strict=True)
+    ]
+    if len(each) == 1:
+        return each[0]
+    results = mean_of([one.results for one in each])
+    return Subject(letter, each[0].stored, results, each[0].card, tuple(each))
 
 
 def subject_of(

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cclbench.analyzers.step_parts import PARTS as PARTS  # what a difference is attributed to
+from cclbench.comparison.fingerprint import Equality
+from cclbench.comparison.interval import Spread
 from cclbench.comparison.subject import Subject
 
 Dimension = Literal["category", "collective", "group", "dimension"]
-Measure = Literal["time.step", "throughput.tokens_per_device"]
+Measure = Literal["time.step", "throughput.tokens_per_device", "serving.output_throughput"]
 Outcome = Literal["faster", "slower", "no difference", "undecided", "not comparable"]
-"""Of `undecided` there are too few steps to tell; `no difference` is one that the steps do not show."""
+"""Of `undecided` there are too few steps to tell; `no difference` is one that could be chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +57,21 @@ class Versus:
     other: str
     """Letters of subjects."""
     measure: Measure
-    """What the two are ranked by: step time for equal work, else tokens per second and device."""
+    """What the two are ranked by: step time for equal work, else tokens per second and device; of servers
+    output tokens per second."""
     ratio: float | None
     """The other's measure / the base's; None where either lacks it."""
     low: float | None
     high: float | None
-    """95 % interval of the ratio of typical steps (`interval`); None below 3 closed steps of either."""
-    steps_needed: int | None
-    """Steps of each from which on a difference of this size is told; None where nothing tells how many."""
+    """95 % interval of the ratio (`interval`); None where either was captured once, for less than 3 steps."""
+    spread: Spread | None
+    """By how much captures of one job differ, and what says so; None where `ratio` is."""
+    captures_needed: int | None
+    """Captures of each from which on a difference of this size is told; None where nothing tells how many."""
     outcome: Outcome
     """What the other is."""
+    work: Equality
+    """Whether their work is equal, as the traces tell."""
     words: str
     """The verdict in a sentence or two."""
     change_ns: int | None

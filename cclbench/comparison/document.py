@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A comparison as JSON: comparison.v1 (`cclbench/schemas/comparison.json`)."""
+"""A comparison as JSON: comparison.v2 (`cclbench/schemas/comparison.json`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, fields
 from typing import Any, Final
 
-from cclbench.comparison.comparison import Comparison, Figure
+from cclbench.comparison.comparison import Comparison, Figure, Versus
 from cclbench.comparison.subject import Subject
 
 COLUMNS: Final = ("metric", "unit", "better", "subject", *(field.name for field in fields(Figure)))
@@ -15,12 +15,12 @@ COLUMNS: Final = ("metric", "unit", "better", "subject", *(field.name for field 
 
 
 def document(comparison: Comparison) -> dict[str, Any]:
-    """The comparison.v1 document."""
+    """The comparison.v2 document."""
     return {
-        "schema": "comparison.v1",
+        "schema": "comparison.v2",
         "subjects": [_subject(subject) for subject in comparison.subjects],
         "warnings": list(comparison.warnings),
-        "versus": [_listed(asdict(one)) for one in comparison.versus],
+        "versus": [_versus(one) for one in comparison.versus],
         "cards": [_listed(asdict(one)) for one in comparison.cards],
         "lines": [_listed(asdict(one)) for one in comparison.lines],
         "operators": [_listed(asdict(one)) for one in comparison.operators],
@@ -37,11 +37,17 @@ def rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
             yield {**head, "subject": letter, **asdict(figure)}
 
 
+def _versus(one: Versus) -> dict[str, Any]:
+    found = _listed(asdict(one))
+    return {**found, "spread": one.spread and {**found["spread"], "source": one.spread.source}}
+
+
 def _subject(subject: Subject) -> dict[str, Any]:
     record = subject.stored.record
     return {
         "letter": subject.letter,
         "id": subject.id,
+        "captures": [one.id for one in subject.each],
         "source": record.source,
         "card": record.card.id if record.card else None,
         "published": subject.published,

@@ -17,9 +17,11 @@ from typing import Final, Literal
 from cclbench.analyzers.aliases import ALIASES
 from cclbench.analyzers.metric import METRICS
 from cclbench.comparison.comparison import Check
+from cclbench.comparison.fingerprint import UNKNOWN, Equality
+from cclbench.comparison.interval import Captures
 from cclbench.comparison.lines import selector
 from cclbench.comparison.subject import Subject
-from cclbench.comparison.verdict import ratio_of, stated, too_few
+from cclbench.comparison.verdict import differ, ratio_of, stated, too_few
 from cclbench.comparison.work import unequal
 from cclbench.errors import CclbenchError, CheckFailed, UsageError, near
 from cclbench.record.results import KEYS
@@ -130,12 +132,6 @@ def _value(metric: str, keys: Mapping[str, str], number: str, unit: str) -> floa
     return parse_quantity(f"{number} {unit}", dimension)
 
 
-def check(gate: Gate, subjects: Sequence[Subject]) -> tuple[Check, ...]:
-    """Each further subject against the first; a figure that is missing fails."""
-    base, *others = subjects
-    return tuple(_check(gate, base, other) for other in others)
-
-
 def require(checks: Sequence[Check]) -> None:
     """Raise `CheckFailed` that names the first checks that failed or were refused, where any did.
 
@@ -151,7 +147,18 @@ def require(checks: Sequence[Check]) -> None:
         raise CheckFailed(". ".join(said))
 
 
-def _check(gate: Gate, base: Subject, other: Subject) -> Check:
+def check(
+    gate: Gate,
+    base: Subject,
+    other: Subject,
+    work: Equality = UNKNOWN,
+    repeats: Sequence[Captures] = (),
+) -> Check:
+    """What the expression says of a subject against the first; a figure that is missing fails.
+
+    `work` is what the traces tell of whether their work is equal, `repeats` are captures of other jobs.
+    """
+
     def judged(outcome: Literal["passed", "failed", "refused"], reason: str) -> Check:
         return Check(gate.expression, other.letter, outcome, reason)
 
@@ -170,7 +177,7 @@ def _check(gate: Gate, base: Subject, other: Subject) -> Check:
     if not gate.against or before is None:
         return judged("failed" if holds(row.number, gate.number) else "passed", said)
     said += f", of {base.letter} {stated(before)}"
-    if refusal := _refusal(base, other, before, row):
+    if refusal := _refusal(base, other, before, row, work):
         return judged("refused", f"{said}, and {refusal}")
     limit = before.number * (1 + gate.number) if gate.percent else before.number + gate.number
     positive = before.number > 0 and row.number > 0
@@ -178,10 +185,10 @@ def _check(gate: Gate, base: Subject, other: Subject) -> Check:
         said += f": {_percent(row.number / before.number)}"
     if not positive or gate.keys or not _of_steps(gate.metric):
         return judged("failed" if holds(row.number, limit) else "passed", said)
-    ratio = ratio_of(base, other, gate.metric)
+    ratio = ratio_of(base, other, gate.metric, repeats)
     if ratio.low is None or ratio.high is None:
-        return judged("refused", f"{said}, and there is no interval: {too_few(base, other, ratio)}")
-    said += f" (95 % interval {_percent(ratio.low)} to {_percent(ratio.high)})"
+        return judged("refused", f"{said}, and there is no interval: {too_few(base, other)}")
+    said += f" (95 % interval {_percent(ratio.low)} to {_percent(ratio.high)}; {differ(ratio)})"
     # The whole interval must lie beyond the limit: of its two ends the one that is nearer to passing.
     decisive = ratio.low if gate.operator.startswith(">") else ratio.high
     beyond = holds(decisive * before.number, limit)
@@ -199,9 +206,9 @@ def _of_steps(metric: str) -> bool:
     return metric in ("time.step", "compute.mfu") or metric.startswith("throughput.")
 
 
-def _refusal(base: Subject, other: Subject, before: Row, row: Row) -> str | None:
+def _refusal(base: Subject, other: Subject, before: Row, row: Row, work: Equality) -> str | None:
     """Why the two figures cannot be set against each other; None where they can."""
-    if reasons := unequal(base, other):
+    if reasons := unequal(base, other, work):
         return f"their work differs ({', '.join(reasons)})"
     for subject, found in ((base, before), (other, row)):
         if found.window == "trace" and not subject.published:

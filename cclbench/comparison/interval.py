@@ -1,69 +1,171 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How sure a ratio of step times is: Welch's interval on their logarithms, for steps that are correlated.
+"""How sure a ratio of mean step times is, of one capture or several of each job: a 95 % interval.
 
-Steps of one run resemble their neighbours (a slow phase, a busy host), so that n of them tell less than n
-independent ones.  As first-order autoregressive noise of lag-1 correlation ρ, the variance of their mean is
-s²·g/n with g = 1 + 2 Σ_{k<n} (1−k/n) ρ^k, and the sample variance falls short of the true one by the factor
-(n−g)/(n−1).  A few steps cannot tell ρ, so that it is shrunk toward a half.
+Captures of one job differ by more than their steps tell: placement, clocks, neighbours.  So the mean step of
+a capture varies by τ from capture to capture, relative to the job's, and by what its steps do, w:
+
+- τ is not known, but has a distribution.  A priori anything up to some 4 % is as likely, and more is rare:
+  1 / (1 + (τ / 4 %)⁴).  Repeated captures, of the jobs compared or of others in the store, narrow it.
+- Steps of a capture resemble their neighbours (a slow phase, a busy host), so that n of them tell less than
+  n independent ones.  As first-order autoregressive noise of lag-1 correlation ρ, the variance of their mean
+  is w = s²·g/n with g = 1 + 2 Σ_{k<n} (1−k/n) ρ^k, and their squares around it sum to s²·(n−g).  A few steps
+  cannot tell ρ, so that it is shrunk toward 0.7.  s² is the job's own, or that of both jobs if it is larger:
+  a few steps without a long one do not tell that there is none.
+
+The interval holds 95 % of the normal distributions of the ratio's logarithm, over that of τ.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+Captures = Sequence[Floats]
+"""Step times of each capture of a job, in order of time, shape (steps,), positive."""
 
 LEAST_STEPS: Final = 3
-"""Steps of each run below which no interval is stated."""
+"""Steps of a job that was captured once below which no interval is stated."""
 LEVEL: Final = 0.95
-_PRIOR: Final = 0.5
+USUAL: Final = 0.04
+"""The spread τ up to which any is as likely, of captures of which nothing is known."""
+_TAIL: Final = 4
+_SPREADS: Final = np.exp(np.linspace(np.log(1e-4), 0.0, 120))
+_PRIOR: Final = 0.7
 """The correlation of neighbouring steps of which nothing is known, ..."""
 _PRIOR_STEPS: Final = 20
 """... with the weight of so many steps."""
 _MOST: Final = 0.95
 """Largest correlation considered: what is nearer to 1 is a drift, and no noise."""
-_MOST_STEPS: Final = 1_000_000
+_MOST_CAPTURES: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """By how much mean steps of captures of one job differ, relative to their mean."""
+
+    value: float
+    """The median of what the captures leave possible."""
+    repeated: int
+    """Captures of the jobs compared, beyond the first of each."""
+    stored: int
+    """Captures of other jobs in the store, beyond the first of each."""
+
+    @property
+    def source(self) -> str:
+        """What it rests on."""
+        own, others = bool(self.repeated), bool(self.stored)
+        return (
+            "captures and store" if own and others else "captures" if own else "store" if others else "prior"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How sure the ratio of two runs' typical (geometric mean) step times is, other / base."""
+    """The ratio of two jobs' mean step times, other / base, and how sure it is."""
 
+    ratio: float
     low: float | None
     high: float | None
-    """Of the 95 % interval; None below `LEAST_STEPS` of either."""
-    steps_needed: int | None
-    """Steps of each that tell a ratio this far from 1; None where nothing says how many."""
+    """Of the 95 % interval; None where a job was captured once, for less than `least_steps`."""
+    spread: Spread
+    captures_needed: int | None
+    """Captures of each, as long as these, that tell a ratio this far from 1; None if more than a hundred."""
 
 
-def difference(base: Floats, other: Floats) -> Difference:
-    """Compare step times, both in order of time, shape (steps,), positive."""
-    logs = [np.log(values) for values in (base, other)]
-    distance = float(logs[1].mean() - logs[0].mean())
-    if min(map(len, logs)) < 2:
-        return Difference(None, None, None)
-    rho = _correlation(*logs)
-    variances = [_variance(values, rho) for values in logs]
-    needed = _steps_needed(abs(distance), variances, rho)
-    if min(map(len, logs)) < LEAST_STEPS:
-        return Difference(None, None, needed)
-    reach = _reach(variances, [len(values) for values in logs], rho)
-    return Difference(float(np.exp(distance - reach)), float(np.exp(distance + reach)), needed)
+def difference(
+    base: Captures, other: Captures, repeats: Sequence[Captures] = (), least_steps: int = LEAST_STEPS
+) -> Difference:
+    """Compare two jobs' captures; `repeats` are those of further jobs, each captured more than once."""
+    jobs = [_Job(captures) for captures in (base, other)]
+    ratio = jobs[1].mean / jobs[0].mean
+    steps = _Steps.of(jobs)
+    spreads = _Spreads.after([(job, steps) for job in jobs], [_Job(captures) for captures in repeats])
+    spread = Spread(spreads.median, sum(job.repeated for job in jobs), sum(len(one) - 1 for one in repeats))
+    distance = abs(float(np.log(ratio)))
+    if any(len(job.captures) < 2 and job.most_steps < least_steps for job in jobs):
+        return Difference(ratio, None, None, spread, None)
+    variance, freedom = steps.of_means(jobs)
+    reach = spreads.reach(sum(1 / len(job.captures) for job in jobs), variance, freedom)
+    needed = _captures_needed(distance, spreads.median, variance / 2) if distance else None
+    return Difference(ratio, float(np.exp(-reach) * ratio), float(np.exp(reach) * ratio), spread, needed)
 
 
-def _correlation(*runs: Floats) -> float:
-    """Lag-1 autocorrelation ρ over the runs, its bias −(1+4ρ)/n removed (Kendall 1954), and shrunk."""
-    centred = [values - values.mean() for values in runs]
-    power = sum(float(d @ d) for d in centred)
-    steps = sum(map(len, runs))
-    found = sum(float(d[1:] @ d[:-1]) for d in centred) / power if power else _PRIOR
-    found += (1 + 4 * found) / (steps / len(runs)) if power else 0.0
-    shrunk = (steps * found + _PRIOR_STEPS * _PRIOR) / (steps + _PRIOR_STEPS)
-    return float(np.clip(shrunk, -_MOST, _MOST))
+class _Job:
+    """Captures of one job."""
+
+    def __init__(self, captures: Captures) -> None:
+        self.captures = captures
+        self.means = np.array([steps.mean() for steps in captures])
+        self.mean = float(self.means.mean())
+
+    @property
+    def repeated(self) -> int:
+        """Captures beyond the first."""
+        return len(self.captures) - 1
+
+    @property
+    def most_steps(self) -> int:
+        """Of its longest capture."""
+        return max(map(len, self.captures))
+
+    @cached_property
+    def deviations(self) -> list[Floats]:
+        """Steps relative to their capture's mean, less 1, of captures of more than one."""
+        return [s / m - 1 for s, m in zip(self.captures, self.means, strict=True) if len(s) > 1]
+
+    @property
+    def squares(self) -> float:
+        """Of its captures' means around the job's, relative to it, summed."""
+        return float(((self.means / self.mean - 1) ** 2).sum())
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """How steps vary within captures: their correlation, and a step's variance over all jobs."""
+
+    rho: float
+    pooled: float
+
+    @classmethod
+    def of(cls, jobs: Sequence[_Job]) -> _Steps:
+        """Lag-1 autocorrelation ρ, its bias −(1+4ρ)/n removed (Kendall 1954), and shrunk; the variance."""
+        within = [d for job in jobs for d in job.deviations]
+        power = sum(float(d @ d) for d in within)
+        if not power:
+            return cls(_PRIOR, 0.0)
+        found = sum(float(d[1:] @ d[:-1]) for d in within) / power
+        found += (1 + 4 * found) * len(within) / sum(map(len, within))
+        told = sum(len(d) - 2 for d in within)
+        rho = float(np.clip((told * found + _PRIOR_STEPS * _PRIOR) / (told + _PRIOR_STEPS), -_MOST, _MOST))
+        return cls(rho, power / sum(len(d) - _inflation(len(d), rho) for d in within))
+
+    def of_mean(self, job: _Job, steps: int) -> float:
+        """The relative variance of the mean of so many steps of a job."""
+        own = 0.0
+        if job.deviations:
+            squares = sum(float(d @ d) for d in job.deviations)
+            own = squares / sum(len(d) - _inflation(len(d), self.rho) for d in job.deviations)
+        return max(own, self.pooled) * _inflation(steps, self.rho) / steps
+
+    def of_means(self, jobs: Sequence[_Job]) -> tuple[float, float]:
+        """The variance of the difference of the jobs' means, and its degrees of freedom after Welch."""
+        variances, freedoms = [], []
+        for job in jobs:
+            each = [self.of_mean(job, len(steps)) for steps in job.captures]
+            variances.append(sum(each) / len(each) ** 2)
+            told = sum((len(d) - 1) / _inflation(len(d), self.rho) for d in job.deviations)
+            freedoms.append(told or np.inf)
+        total = sum(variances)
+        if not total:
+            return 0.0, np.inf
+        lost = sum(v**2 / f for v, f in zip(variances, freedoms, strict=True))
+        return total, total**2 / lost if lost else np.inf
 
 
 def _inflation(steps: int, rho: float) -> float:
@@ -71,38 +173,49 @@ def _inflation(steps: int, rho: float) -> float:
     return 1 + 2 * (rho / (1 - rho) - rho * (1 - rho**steps) / (steps * (1 - rho) ** 2))
 
 
-def _variance(values: Floats, rho: float) -> float:
-    """The variance of one step, without the bias that correlation gives the sample's."""
-    steps = len(values)
-    return float(values.var(ddof=1)) * (steps - 1) / (steps - _inflation(steps, rho))
+@dataclass(frozen=True)
+class _Spreads:
+    """The distribution of τ: how likely each of `_SPREADS` is."""
+
+    weights: Floats
+
+    @classmethod
+    def after(cls, jobs: Sequence[tuple[_Job, _Steps]], repeats: Sequence[_Job]) -> _Spreads:
+        """After all captures: squares of n means around theirs are (τ² + w) times χ² of n − 1."""
+        logs = np.log(_SPREADS) - np.log1p((_SPREADS / USUAL) ** _TAIL)  # per logarithm of τ
+        for job, steps in [*jobs, *((job, _Steps.of([job])) for job in repeats)]:
+            within = np.mean([steps.of_mean(job, len(one)) for one in job.captures])
+            variance = _SPREADS**2 + within
+            logs -= (job.repeated * np.log(variance) + job.squares / variance) / 2
+        weights = np.exp(logs - logs.max())
+        return cls(weights / weights.sum())
+
+    @property
+    def median(self) -> float:
+        """What half of the distribution lies below."""
+        return float(_SPREADS[np.searchsorted(np.cumsum(self.weights), 0.5)])
+
+    def reach(self, captures: float, variance: float, freedom: float) -> float:
+        """Half the interval's length.
+
+        captures: Σ 1 / captures of the jobs; variance: what their steps add, known with that freedom.
+        """
+        from scipy.optimize import brentq
+        from scipy.special import ndtr, ndtri, stdtrit
+
+        beyond = (1 - LEVEL) / 2
+        if np.isfinite(freedom):
+            variance *= float(stdtrit(freedom, beyond) / ndtri(beyond)) ** 2
+        deviation = np.sqrt(_SPREADS**2 * captures + variance)
+        widest = float(deviation.max()) * 10
+        return float(brentq(lambda h: float(self.weights @ ndtr(-h / deviation)) - beyond, 0.0, widest))
 
 
-def _reach(variances: list[float], steps: list[int], rho: float) -> float:
-    """Half the interval's length: Student's t with Welch's degrees of freedom, each run's (n−1)/g."""
+def _captures_needed(distance: float, spread: float, variance: float) -> int | None:
+    """The fewest captures of each whose interval by Student's t does not reach so far."""
     from scipy.special import stdtrit
 
-    inflation = [_inflation(n, rho) for n in steps]
-    of_means = [v * g / n for v, g, n in zip(variances, inflation, steps, strict=True)]
-    total = sum(of_means)
-    if not total:
-        return 0.0
-    freedom = total**2 / sum(v**2 / ((n - 1) / g) for v, g, n in zip(of_means, inflation, steps, strict=True))
-    return float(stdtrit(freedom, (1 + LEVEL) / 2) * total**0.5)
-
-
-def _steps_needed(distance: float, variances: list[float], rho: float) -> int | None:
-    """The fewest steps of each whose interval does not reach `distance`; None above `_MOST_STEPS`."""
-    if not distance:
-        return None
-    low = high = LEAST_STEPS
-    while _reach(variances, [high, high], rho) >= distance:
-        if high == _MOST_STEPS:
-            return None
-        low, high = high, min(2 * high, _MOST_STEPS)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _reach(variances, [middle, middle], rho) >= distance:
-            low = middle
-        else:
-            high = middle
-    return high
+    captures = np.arange(2, _MOST_CAPTURES + 1)
+    reach = stdtrit(2 * captures - 2, (1 + LEVEL) / 2) * np.sqrt(2 * (spread**2 + variance) / captures)
+    enough = captures[reach < distance]
+    return int(enough[0]) if len(enough) else None

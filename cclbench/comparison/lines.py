@@ -10,7 +10,7 @@ from cclbench.comparison.comparison import CardDifference, Figure, Line
 from cclbench.comparison.subject import Subject
 from cclbench.record.results import KEYS
 
-_NO_CARD_FIELDS: Final = ("version", "id", "description", "evidence", "contributor")
+NO_CARD_FIELDS: Final = ("version", "id", "description", "evidence", "contributor")
 """What tells cards apart, not what ran."""
 _BAND: Final = ("low", "high")
 
@@ -30,7 +30,7 @@ def card_differences(subjects: Sequence[Subject]) -> tuple[CardDifference, ...]:
 
 def _flat(card: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in card.items():
-        if not before and name in _NO_CARD_FIELDS:
+        if not before and name in NO_CARD_FIELDS:
             continue
         if isinstance(value, Mapping):
             yield from _flat(value, f"{before}{name}.")

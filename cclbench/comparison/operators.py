@@ -55,23 +55,37 @@ class Tables:
     modules: OperatorTable
 
 
-def differences(
-    subjects: Sequence[Subject], engine: Engine = SERIAL, progress: Progress | None = None
-) -> tuple[WorkDifference, ...]:
-    """Each further subject against the first, of those that both have operators."""
+def differences(subjects: Sequence[Subject], tables: Mapping[str, Tables]) -> tuple[WorkDifference, ...]:
+    """Each further subject against the first, of those that both have operators in `tables`, by letter."""
     base, *others = subjects
-    chosen = [one for one in others if has_operators(one.stored)]
-    if not chosen or not has_operators(base.stored):
+    if base.letter not in tables:
         return ()
-    before = _tables(base, engine, progress)
-    pairs = ((other, _tables(other, engine, progress)) for other in chosen) if before else ()
     return tuple(
-        difference(base.letter, other.letter, before, after) for other, after in pairs if before and after
+        difference(base.letter, other.letter, tables[base.letter], tables[other.letter])
+        for other in others
+        if other.letter in tables
     )
+
+
+def tables_of(
+    subjects: Sequence[Subject], engine: Engine = SERIAL, progress: Progress | None = None
+) -> dict[str, Tables]:
+    """The operators of each subject that has some, by letter; of several captures all steps together."""
+    found = {}
+    for subject in subjects:
+        each = [_tables(one, engine, progress) for one in subject.each]
+        known = [tables for tables in each if tables is not None]
+        if known and len(known) == len(each):
+            names = ("ops", "shapes", "modules")
+            joined = {name: _joined([getattr(tables, name) for tables in known]) for name in names}
+            found[subject.letter] = Tables(**joined)
+    return found
 
 
 def _tables(subject: Subject, engine: Engine, progress: Progress | None) -> Tables | None:
     """None where no rank has work in its windows."""
+    if not has_operators(subject.stored):
+        return None
     try:
         found = operators_by(
             subject.stored,
@@ -83,6 +97,43 @@ def _tables(subject: Subject, engine: Engine, progress: Progress | None) -> Tabl
     except UsageError:
         return None
     return Tables(*found) if found[0].windows else None
+
+
+def _joined(tables: Sequence[OperatorTable]) -> OperatorTable:
+    """The operators of several captures as of one that has all their steps."""
+    first = tables[0]
+    if len(tables) == 1:
+        return first
+    time_ns = sum(table.time_ns for table in tables)
+    rows: dict[str, list[OperatorRow]] = {}
+    for table in tables:
+        for row in table.rows:
+            rows.setdefault(row.key, []).append(row)
+    return replace(
+        first,
+        windows=sum(table.windows for table in tables),
+        time_ns=time_ns,
+        modelled_share=min(table.modelled_share for table in tables),
+        rows=tuple(_joined_row(own, time_ns) for own in rows.values()),
+        all_rows=len(rows),
+    )
+
+
+def _joined_row(rows: Sequence[OperatorRow], total_ns: int) -> OperatorRow:
+    time_ns = sum(row.time_ns for row in rows)
+    sums: dict[str, float | None] = {}
+    for name in ("flops", "bytes", "roofline_s", "gap_s"):
+        known = [value for row in rows if (value := getattr(row, name)) is not None]
+        sums[name] = sum(known) if known else None
+    modelled_ns = sum(row.modelled_share * row.time_ns for row in rows)
+    return replace(
+        rows[0],
+        calls=sum(row.calls for row in rows),
+        time_ns=time_ns,
+        share=time_ns / total_ns if total_ns else 0.0,
+        modelled_share=min(modelled_ns / time_ns, 1.0) if time_ns else rows[0].modelled_share,
+        **sums,  # type: ignore[arg-type]
+    )
 
 
 def difference(base: str, other: str, before: Tables, after: Tables) -> WorkDifference:

@@ -81,6 +81,13 @@ class Subject:
     """Rows of a full computation."""
     card: Mapping[str, Any] | None
     """The card's fields; None without a card."""
+    captures: tuple[Subject, ...] = ()
+    """Of several captures of one job each by itself; `results` are their mean, all else is the first's."""
+
+    @property
+    def each(self) -> tuple[Subject, ...]:
+        """Each capture by itself, where there are several or one."""
+        return self.captures or (self,)
 
     @property
     def place(self) -> int:
@@ -134,7 +141,7 @@ class Subject:
     @cached_property
     def steps(self) -> int:
         """How many numbered steps its figures are of."""
-        return len(self.results.steps("time.step"))
+        return sum(len(one.results.steps("time.step")) for one in self.each)
 
     @property
     def all_open(self) -> bool:

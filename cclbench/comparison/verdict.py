@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -12,7 +11,8 @@ import numpy as np
 from cclbench.analyzers.step_parts import PARTS
 from cclbench.comparison.attribution import change_of_step, changes
 from cclbench.comparison.comparison import Change, Measure, Outcome, Versus
-from cclbench.comparison.interval import LEAST_STEPS, difference
+from cclbench.comparison.fingerprint import UNKNOWN, Equality
+from cclbench.comparison.interval import LEAST_STEPS, USUAL, Captures, Difference, Floats, difference
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.work import PHASE, differs, unequal, unknown
 from cclbench.record.rows import Row
@@ -25,50 +25,50 @@ _SMALL: Final = 1.05
 """Factor below which a difference is told in percent."""
 _FINE: Final = 0.02
 """Width of an interval below which it needs more digits."""
+CLIENT: Final = "serving.output_throughput"
 _UNITS: Final[dict[Measure, str]] = {
     "time.step": "a step",
     "throughput.tokens_per_device": "tokens per second and device",
+    "serving.output_throughput": "output tokens per second",
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """The other's figure over the base's, its interval, the steps of each, and those that would settle it."""
+def versus(
+    base: Subject, other: Subject, work: Equality = UNKNOWN, repeats: Sequence[Captures] = ()
+) -> Versus:
+    """The verdict on one subject against the first.
 
-    value: float
-    low: float | None
-    high: float | None
-    steps: tuple[int, int]
-    needed: int | None
-
-
-def versus(base: Subject, other: Subject) -> Versus:
-    """The verdict on one subject against the first."""
-    reasons = unequal(base, other)
-    measure: Measure = "throughput.tokens_per_device" if reasons else "time.step"
+    `work` is what the traces tell of whether their work is equal, `repeats` are captures of other jobs.
+    """
+    reasons = unequal(base, other, work)
+    measure = _measure(base, other, reasons)
     why_not = _incomparable(base, other, measure, reasons)
-    ratio = None if why_not else ratio_of(base, other, measure)
+    ratio = None if why_not else ratio_of(base, other, measure, repeats)
     outcome = _outcome(ratio, measure) if ratio else "not comparable"
     change_ns = change_of_step(base, other)
     parts = changes(base, other, change_ns) if change_ns is not None else ()
     pair = f"{other.letter} and {base.letter}"
     words = (
-        _judged(base, other, measure, ratio, outcome) if ratio else f"{pair} are not comparable: {why_not}."
+        _judged(base, other, measure, ratio, outcome, work)
+        if ratio
+        else f"{pair} are not comparable: {why_not}."
     )
     if ratio and reasons:
         words += f" They are ranked so since their work differs: {', '.join(reasons)}."
-    elif ratio and _work_unknown(base, other):
+    elif ratio and _work_unknown(base, other, work):
         held = "the two traces hold" if _whole(base) else "a step of each is"
         words += f" Whether {held} equal work is unknown."
     return Versus(
         base=base.letter,
         other=other.letter,
         measure=measure,
-        ratio=ratio.value if ratio else None,
+        ratio=ratio.ratio if ratio else None,
         low=ratio.low if ratio else None,
         high=ratio.high if ratio else None,
-        steps_needed=ratio.needed if ratio else None,
+        spread=ratio.spread if ratio else None,
+        captures_needed=ratio.captures_needed if ratio else None,
         outcome=outcome,
+        work=work,
         words=" ".join(filter(None, [words, _why(base, other, outcome, change_ns, parts)])),
         change_ns=change_ns,
         changes=parts,
@@ -95,22 +95,39 @@ def _incomparable(base: Subject, other: Subject, measure: Measure, reasons: Sequ
     return None
 
 
-def ratio_of(base: Subject, other: Subject, metric: str) -> Ratio:
-    """Of a figure that both have and that single steps have: `time.step`, or a rate.
-
-    Its interval is of logarithms, so that a rate's is the inverse of that of the time that each step takes.
-    """
-    before, after = base.results.value(metric), other.results.value(metric)
-    assert before and after  # noqa: S101, PT018 - callers have looked
-    values = [np.array(list(s.results.steps(metric).values()), np.float64) for s in (base, other)]
-    steps = len(values[0]), len(values[1])
-    if not min(steps):
-        return Ratio(after / before, None, None, steps, None)
-    found = difference(*values)
-    return Ratio(after / before, found.low, found.high, steps, found.steps_needed)
+def _measure(base: Subject, other: Subject, reasons: Sequence[str]) -> Measure:
+    """Step time for equal work, else tokens; what a client measured of a server has neither."""
+    if all(one.results.value("time.step") is None and one.results.value(CLIENT) for one in (base, other)):
+        return CLIENT
+    return "throughput.tokens_per_device" if reasons else "time.step"
 
 
-def _outcome(ratio: Ratio, measure: Measure) -> Outcome:
+def ratio_of(base: Subject, other: Subject, metric: str, repeats: Sequence[Captures] = ()) -> Difference:
+    """Of a figure that both have, and that single steps or captures have: `time.step`, or a rate."""
+    client = metric.startswith("serving.")  # a figure is of all requests of a benchmark
+    return difference(
+        captures_of(base, metric), captures_of(other, metric), repeats, 1 if client else LEAST_STEPS
+    )
+
+
+def captures_of(subject: Subject, metric: str) -> Captures:
+    """Each capture's figures of its closed steps, whose mean is its own; that where it has no steps."""
+    return [figures(one, metric) for one in subject.each]
+
+
+def figures(capture: Subject, metric: str) -> Floats:
+    """One capture's."""
+    steps = np.array(list(capture.results.steps(metric).values()), np.float64)
+    if not len(steps):
+        return np.array([capture.results.value(metric)], np.float64)
+    if metric == "time.step":
+        return steps
+    # A rate is work over the mean step: a step that takes longer by a share has a rate less by that share.
+    times = 1 / steps
+    return np.asarray((2 - times / times.mean()) / times.mean())
+
+
+def _outcome(ratio: Difference, measure: Measure) -> Outcome:
     if ratio.low is None or ratio.high is None:
         return "undecided"
     if ratio.low <= 1 <= ratio.high:
@@ -118,57 +135,67 @@ def _outcome(ratio: Ratio, measure: Measure) -> Outcome:
     return "slower" if (ratio.low > 1) == (measure == "time.step") else "faster"
 
 
-def _judged(base: Subject, other: Subject, measure: Measure, ratio: Ratio, outcome: Outcome) -> str:
-    unit = "for the whole trace" if _whole(base) else _UNITS[measure]
-    figures = f"{_figure(other, measure)} against {_figure(base, measure)} {unit}"
+def _judged(
+    base: Subject, other: Subject, measure: Measure, ratio: Difference, outcome: Outcome, work: Equality
+) -> str:
+    unit = f" {'for the whole trace' if _whole(base) else _UNITS[measure]}"
+    figures = f"{_figure(other, measure)} against {_figure(base, measure)}{unit}"
     if outcome == "undecided":
-        why = "a whole trace is one figure, as long as the capture; mark steps"
-        if not _whole(base):
-            why = too_few(base, other, ratio)
-        return f"No difference can be told between {other.letter} and {base.letter} ({figures}): {why}."
+        return (
+            f"{_longer(base, other, measure, ratio)} in these captures ({figures}). Whether it is in others is"
+            f" not known: {too_few(base, other)}."
+        )
     if outcome == "no difference":
-        said = f"{other.letter} and {base.letter} show no difference ({figures}, ratio {ratio.value:.2f}"
-        return f"{said}; {_spread(ratio, inverse=False)}). {_to_settle(ratio)}"
+        said = f"{other.letter} and {base.letter} show no difference ({figures}, ratio {ratio.ratio:.2f}"
+        return f"{said}; {_interval(base, other, ratio, inverse=False)}). {_to_settle(ratio)}"
     assert ratio.low is not None  # noqa: S101 - else undecided
-    inverse = ratio.low < 1
-    if measure == "time.step" and _work_unknown(base, other):  # less time need not be more speed
-        length = "shorter" if inverse else "longer"
-        what = "trace" if _whole(base) else "step"
-        said = f"{other.letter}'s {what} is {_times(ratio)} {length} than {base.letter}'s"
+    if measure == "time.step" and _work_unknown(base, other, work):  # less time need not be more speed
+        said = _longer(base, other, measure, ratio)
     else:
         said = f"{other.letter} is {_times(ratio)} {outcome} than {base.letter}"
-    return f"{said} ({figures}; {_spread(ratio, inverse=inverse)})."
+    return f"{said} ({figures}; {_interval(base, other, ratio, inverse=ratio.low < 1)})."
 
 
-def too_few(base: Subject, other: Subject, ratio: Ratio) -> str:
-    """Why so few steps give no interval, and how many would settle it."""
+def _longer(base: Subject, other: Subject, measure: Measure, ratio: Difference) -> str:
+    """`B's step is 1.2 × longer than A's`."""
+    is_time = measure == "time.step"
+    what = "rate" if not is_time else "trace" if _whole(base) else "step"
+    if ratio.ratio == 1:
+        return f"{other.letter}'s {what} is as {'long' if is_time else 'high'} as {base.letter}'s"
+    more, less = ("longer", "shorter") if is_time else ("higher", "lower")
+    how = f"{_times(ratio)} {more if ratio.ratio > 1 else less}"
+    return f"{other.letter}'s {what} is {how} than {base.letter}'s"
+
+
+def too_few(base: Subject, other: Subject) -> str:
+    """Why so few steps give no interval, and what would."""
+    if _whole(base):
+        return "a whole trace is one figure, as long as the capture; mark steps, or capture each more often"
     counts = " and ".join(
-        f"{subject.letter} has {'none but an open one' if subject.all_open else steps}"
-        for subject, steps in zip((base, other), ratio.steps, strict=True)
+        f"{subject.letter} has {'none but an open one' if subject.all_open else subject.steps}"
+        for subject in (base, other)
     )
-    more = max(LEAST_STEPS, ratio.needed or LEAST_STEPS)
-    enough = f"about {more}" if more > LEAST_STEPS else f"{LEAST_STEPS} or more"
-    return f"it takes {LEAST_STEPS} closed steps of each, {counts}; trace {enough} of each"
+    return f"it takes {LEAST_STEPS} closed steps of each or several captures, {counts}"
 
 
-def _to_settle(ratio: Ratio) -> str:
-    """How many steps would tell a difference of that size."""
-    if ratio.needed is None:
-        return (
-            "No number of steps would tell so small a difference." if ratio.value != 1 else "They are equal."
-        )
-    return f"About {ratio.needed:,} steps of each would tell a difference of that size."
+def _to_settle(ratio: Difference) -> str:
+    """How many captures would tell a difference of that size."""
+    if ratio.ratio == 1:
+        return "They are equal."
+    if ratio.captures_needed is None:
+        return "More than 100 captures of each would be needed to tell so small a difference."
+    return f"About {ratio.captures_needed} captures of each would tell a difference of that size."
 
 
-def _times(ratio: Ratio) -> str:
+def _times(ratio: Difference) -> str:
     """`1.34×`, of a small difference `2.1 %`: by how much the means differ, whichever way."""
-    factor = max(ratio.value, 1 / ratio.value)
+    factor = max(ratio.ratio, 1 / ratio.ratio)
     return humanise(factor, "ratio") if factor >= _SMALL else f"{100 * (factor - 1):.2g} %"
 
 
-def _work_unknown(base: Subject, other: Subject) -> bool:
-    """Cards tell the work of a step, and not how many a whole trace holds."""
-    return unknown(base) or unknown(other) or _whole(base)
+def _work_unknown(base: Subject, other: Subject, work: Equality) -> bool:
+    """Cards tell the work of a step, and not how many a whole trace holds; traces that of what they hold."""
+    return work.status != "proved" and (unknown(base) or unknown(other) or _whole(base))
 
 
 def _whole(subject: Subject) -> bool:
@@ -182,15 +209,37 @@ def _figure(subject: Subject, measure: Measure) -> str:
     return stated(row).removesuffix(" /s")
 
 
-def _spread(ratio: Ratio, *, inverse: bool) -> str:
+def _interval(base: Subject, other: Subject, ratio: Difference, *, inverse: bool) -> str:
     assert ratio.low is not None and ratio.high is not None  # noqa: S101, PT018 - else undecided
     low, high = (1 / ratio.high, 1 / ratio.low) if inverse else (ratio.low, ratio.high)
-    mean = 1 / ratio.value if inverse else ratio.value
     digits = 2 if high - low >= _FINE else 4
-    base, other = ratio.steps
-    over = f"{base} steps each" if base == other else f"{other} and {base} steps"
-    typical = "" if low <= mean <= high else " of typical steps, which a few long ones are not"
-    return f"95 % interval {low:.{digits}f} to {high:.{digits}f}{typical} over {over}"
+    return (
+        f"95 % interval {low:.{digits}f} to {high:.{digits}f} over {_evidence(base, other)}; {differ(ratio)}"
+    )
+
+
+def _evidence(base: Subject, other: Subject) -> str:
+    """`3 captures of each`, `12 steps each`, of one capture each."""
+    captures = [len(subject.each) for subject in (base, other)]
+    counts, word = (captures, "capture") if max(captures) > 1 else ([base.steps, other.steps], "step")
+    if not max(counts):
+        return "one benchmark each"
+    if counts[0] == counts[1]:
+        return f"{counts[0]} {word}s of each"
+    return f"{counts[1]} and {counts[0]} {word}s"
+
+
+def differ(ratio: Difference) -> str:
+    """By how much captures of one job are taken to differ, and what says so."""
+    spread = ratio.spread
+    if not spread.repeated and not spread.stored:
+        return (
+            f"captures of one job are taken to differ by up to {USUAL:.0%}, since none is repeated".replace(
+                "%", " %"
+            )
+        )
+    said = f"captures of one job differ by some {100 * spread.value:.1g} %"
+    return said if spread.repeated else f"{said}, as {spread.stored + 1} of the store do"
 
 
 def _why(

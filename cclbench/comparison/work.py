@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from cclbench.analyzers.step_parts import PARTS
+from cclbench.comparison.fingerprint import UNKNOWN, Equality, contradiction
 from cclbench.comparison.subject import Subject
 
 _TOKENS_EQUAL: Final = 1e-6
@@ -58,13 +59,17 @@ def differs(fact: Fact, a: Subject, b: Subject) -> bool:
     return one is not None and another is not None and not _equal(one, another)
 
 
-def unequal(base: Subject, other: Subject) -> list[str]:
-    """In what the other's work of a step differs, as far as both tell: `global batch 32 against 16`."""
-    return [
+def unequal(base: Subject, other: Subject, traces: Equality = UNKNOWN) -> list[str]:
+    """In what the other's work of a step differs: `global batch 32 against 16`.
+
+    As far as both cards tell; else as `traces` do.
+    """
+    found = [
         f"{label} {_quoted(fact(other))} against {_quoted(fact(base))}"
         for label, fact in _WORK.items()
         if differs(fact, base, other)
     ]
+    return found or [traces.reason] * (traces.status == "refuted")
 
 
 def unknown(subject: Subject) -> bool:
@@ -72,16 +77,30 @@ def unknown(subject: Subject) -> bool:
     return all(fact(subject) is None for fact in _WORK.values() if fact is not PHASE)
 
 
-def warnings(subjects: Sequence[Subject]) -> tuple[str, ...]:
-    """What stands above a comparison, most important first."""
+def warnings(subjects: Sequence[Subject], traces: Sequence[Equality] = ()) -> tuple[str, ...]:
+    """What stands above a comparison, most important first; `traces` of each further subject's work."""
+    base, *others = subjects
+    pairs = list(zip(others, traces or [UNKNOWN] * len(others), strict=True))
+    told = [contradiction(base, other, found, unequal(base, other)) for other, found in pairs]
+    proved = all(found.status != "unknown" for _, found in pairs)
     return (
         *_differences(subjects, _WORK, "the work differs: "),
-        *_unknown_work(subjects),
+        *filter(None, told),
+        *(() if proved else _unknown_work(subjects)),
+        *(warning for subject in subjects for warning in _captures(subject)),
         *_differences(subjects, _SETUP, ""),
         *(warning for subject in subjects for warning in _alone(subject)),
         *_provenance(subjects),
         *_untold(subjects),
     )
+
+
+def _captures(subject: Subject) -> Iterator[str]:
+    """In what captures of one job differ, which makes them captures of several."""
+    of = f"the captures of {subject.letter} differ: "
+    yield from _differences(subject.captures, _WORK, of)
+    setup = {label: fact for label, fact in _SETUP.items() if label != "number of steps"}
+    yield from _differences(subject.captures, setup, of)
 
 
 def _differences(subjects: Sequence[Subject], facts: Mapping[str, Fact], lead: str) -> Iterator[str]:

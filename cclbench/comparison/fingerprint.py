@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether two jobs do equal work, as their evidence tells and no card: proved, refuted or unknown.
+
+Work is what a step of the whole job computes: the FLOPs of its operators, from the shapes that they record.
+They are the same however the job is split, and differ with batch, sequence, model and micro-batches.  Without
+shapes only a multiple tells: where each operator with FLOPs is called k times as often, or each kind of
+collective moves k times the bytes, on as many ranks.  Of a server it is what its client asked for and got.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from cclbench.comparison.subject import Subject
+from cclbench.operator_table import OperatorTable
+from cclbench.units import humanise
+
+if TYPE_CHECKING:
+    from cclbench.comparison.operators import Tables
+
+Status = Literal["proved", "refuted", "unknown"]
+
+_EQUAL: Final = 0.005
+"""Relative difference of FLOPs up to which they are the same."""
+_OTHER: Final = 0.1
+"""The same, from which on the work is another: up to there data may differ from step to step."""
+_KNOWN: Final = 0.9
+"""Share of the compute time that has to have FLOPs."""
+_MULTIPLE: Final = 0.02
+_SERVED: Final = ("completed", "input_tokens", "output_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What a step of a job does, as far as its evidence tells, per rank that has a trace."""
+
+    ranks: int
+    """Of the whole job."""
+    flops: float | None
+    """None where less than nine tenths of the compute time have any."""
+    calls: Mapping[str, float] = field(default_factory=dict)
+    """Calls of operators with FLOPs, by name."""
+    all_calls: Mapping[str, float] = field(default_factory=dict)
+    """Calls of all operators, by name."""
+    bytes: Mapping[str, float] = field(default_factory=dict)
+    """Payload of collectives, by kind."""
+    recomputes: bool = False
+    """Whether forward operators run again in the backward pass."""
+    served: Mapping[str, Any] = field(default_factory=dict)
+    """What a client asked a server for, and how many requests and tokens it got."""
+
+
+@dataclass(frozen=True, slots=True)
+class Equality:
+    """Whether two jobs do equal work, and what says so."""
+
+    status: Status
+    reason: str
+
+
+UNKNOWN: Final = Equality("unknown", "the traces do not record what a step works on")
+
+
+def fingerprint(subject: Subject, tables: Tables | None) -> Fingerprint:
+    """Of a subject, whose operators are in `tables`, if it has any."""
+    ranks = subject.world_size or len(subject.ranks)
+    rows = subject.results.rows
+    volume = {
+        row.collective: row.number
+        for row in rows
+        if row.metric == "comm.volume" and row.collective and row.status == "ok" and not row.group
+    }
+    found = Fingerprint(ranks, None, bytes=volume, served=_served(subject))
+    if tables is None:
+        return found
+    ops = tables.ops
+    known = ops.modelled_share >= _KNOWN
+    return Fingerprint(
+        ranks,
+        sum(row.flops or 0.0 for row in ops.rows) / ops.windows if known else None,
+        _calls(ops, with_flops=True),
+        _calls(ops),
+        volume,
+        bool(subject.results.value("compute.recompute_share")),
+        found.served,
+    )
+
+
+def _calls(table: OperatorTable, *, with_flops: bool = False) -> dict[str, float]:
+    return {row.key: row.calls / table.windows for row in table.rows if row.flops or not with_flops}
+
+
+def _served(subject: Subject) -> dict[str, Any]:
+    """Settings and totals of the one benchmark of a serving client."""
+    entries = [one for one in subject.stored.record.evidence if one.reader == "serving"]
+    if len(entries) != 1:
+        return {}
+    table = subject.stored.evidence("serving")
+    totals = {
+        row["figure"]: row["value"]
+        for row in table.to_pylist()
+        if row["figure"] in _SERVED and row["stat"] is None
+    }
+    return {**entries[0].facts, **totals} if len(totals) == len(_SERVED) else {}
+
+
+def equality(base: Fingerprint, other: Fingerprint) -> Equality:
+    """Whether the other's work is the base's."""
+    if base.served and other.served:
+        return _equally_served(base.served, other.served)
+    if base.flops and other.flops:
+        return _equal_flops(base, other)
+    if base.ranks == other.ranks:
+        for before, after, what in (
+            (base.calls, other.calls, "calls of {}"),
+            (base.bytes, other.bytes, "bytes of {}"),
+        ):
+            multiple = _multiple(before, after)
+            if multiple:
+                name = min(before, key=lambda key: before[key])
+                counts = f"{_count(after[name])} against {_count(before[name])} {what.format(name)} a step"
+                return Equality("refuted", counts)
+    return UNKNOWN
+
+
+def _equally_served(base: Mapping[str, Any], other: Mapping[str, Any]) -> Equality:
+    """The same settings, and as many requests and tokens."""
+    for key in dict.fromkeys((*base, *other)):
+        if base.get(key) != other.get(key):
+            words = key.replace("_", " ")
+            return Equality("refuted", f"{words} {_said(other.get(key))} against {_said(base.get(key))}")
+    requests, *tokens = (f"{base[key]:,.0f}" for key in _SERVED)
+    return Equality("proved", f"{requests} requests of {tokens[0]} tokens in and {tokens[1]} out, of each")
+
+
+def _equal_flops(base: Fingerprint, other: Fingerprint) -> Equality:
+    assert base.flops and other.flops  # noqa: S101, PT018 - callers have looked
+    before, after = base.flops * base.ranks, other.flops * other.ranks
+    apart = abs(after - before) / max(after, before)
+    figures = f"{humanise(after, 'FLOP')} against {humanise(before, 'FLOP')} a step"
+    if apart <= _EQUAL:
+        return Equality("proved", f"{humanise(before, 'FLOP')} a step of each")
+    if apart < _OTHER:
+        return Equality("unknown", f"{figures}, which data may make differ from step to step")
+    if base.recomputes != other.recomputes:
+        return Equality("unknown", f"{figures}, of which one recomputes its forward pass")
+    counts = _fewest(base, other)
+    return Equality("refuted", f"{counts}, {figures}" if counts else figures)
+
+
+def _fewest(base: Fingerprint, other: Fingerprint) -> str | None:
+    """Of operators whose calls a rank differ as the FLOPs do, the one that is called least."""
+    assert base.flops and other.flops  # noqa: S101, PT018 - callers have looked
+    ratio = other.flops / base.flops
+    alike = [
+        (calls, name)
+        for name, calls in base.all_calls.items()
+        if name in other.all_calls and abs(other.all_calls[name] / calls / ratio - 1) <= _MULTIPLE
+    ]
+    if not alike:
+        return None
+    calls, name = min(alike)
+    return f"{_count(other.all_calls[name])} against {_count(calls)} calls of {name}"
+
+
+def _multiple(before: Mapping[str, float], after: Mapping[str, float]) -> bool:
+    """Whether all names that both have differ by one whole factor from 2 on."""
+    ratios = [after[name] / before[name] for name in before if after.get(name) and before[name]]
+    if not ratios or set(before) != set(after):
+        return False
+    factor = max(ratios[0], 1 / ratios[0])
+    whole = round(factor)
+    return whole > 1 and abs(factor / whole - 1) <= _MULTIPLE and max(ratios) / min(ratios) - 1 <= _MULTIPLE
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}" if abs(number - round(number)) < 0.005 * max(number, 1) else f"{number:,.1f}"
+
+
+def _said(value: object) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return f"{value:,}" if isinstance(value, int) else "unknown" if value is None else str(value)
+
+
+def contradiction(base: Subject, other: Subject, found: Equality, reasons: Sequence[str]) -> str | None:
+    """Where cards and evidence say otherwise; None where they agree or either is silent."""
+    pair = f"{base.letter} and {other.letter}"
+    if found.status == "proved" and reasons:
+        differs = ", ".join(reasons)
+        return (
+            f"the cards of {pair} say that their work differs ({differs}), their traces that it is equal"
+            f" ({found.reason})"
+        )
+    stated = base.workload.work is not None and base.workload.work == other.workload.work
+    if found.status == "refuted" and not reasons and stated:
+        return (
+            f"the cards of {pair} say that their work is equal, their traces that it differs: {found.reason}"
+        )
+    return None
