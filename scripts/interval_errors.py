@@ -1,16 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints how often `cclbench compare` tells two runs apart where the truth is known, as a Markdown table.
+"""Prints how often `cclbench compare` is wrong about two jobs of which the truth is known, as Markdown.
 
-    python scripts/interval_errors.py [PAIRS]
+    python scripts/interval_errors.py [PAIRS] [--processes N]
 
-Step times are drawn with AR(1) noise of lag-1 correlation ρ on their logarithms, 5 % of standard deviation.
-Equal runs that are called different are errors; runs of which one is 10 % slower should be told apart.
-docs/compare.md shows what it prints.
+Captures are drawn of two jobs.  Their mean steps differ from capture to capture by the run effect (normal, on
+the logarithm); the steps around them by noise of a kind.  Equal jobs that are called different are false
+positives, and what is left of them is the coverage: an interval holds 1 of equal jobs where it holds 1.1 of
+jobs of that ratio, to the digit.  Power is the share of jobs of which one is 10 % slower that are told apart.
+Each cell is a number of captures, a run effect, a kind of noise and a number of steps; a row has the median
+and the worst cell of all kinds and steps.  docs/compare.md shows what it prints.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from statistics import median
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,40 +29,130 @@ from cclbench.comparison.interval import difference
 
 Floats = npt.NDArray[np.float64]
 
-STEPS = (3, 5, 10, 30)
-CORRELATIONS = (0.0, 0.3, 0.5)
-SPREAD = 0.05
-SLOWER = 1.1
-PAIRS = 5_000
+PAIRS: Final = 2_000
+SLOWER: Final = 1.1
+EFFECTS: Final = (0.0, 0.01, 0.03)
+NOISES: Final = ("independent", "AR 0.5", "AR 0.8", "heavy tails", "two modes", "5 % outliers")
+STEPS: Final = ((3, 3), (10, 10), (30, 30), (100, 100), (10, 100), (100, 10))
+CAPTURES: Final = (
+    (1, 1, 0),
+    (1, 1, 3),
+    (1, 1, 5),
+    (1, 2, 0),
+    (1, 5, 0),
+    (2, 2, 0),
+    (2, 5, 0),
+    (3, 3, 0),
+    (5, 5, 0),
+)
+"""Of each job, and of one more in the store."""
+SINGLE: Final = ((3, 3, 0), (5, 5, 0))
+"""Captures of which each may be of one step."""
+CV: Final = 0.05
+HEADS: Final = ("run effect", "false positives: median", "worst cell", "coverage", "10 % slower told", "±")
 
 
-def noise(random: np.random.Generator, steps: int, rho: float, spread: float = SPREAD) -> Floats:
-    """Times of consecutive steps around 1, shape (steps,)."""
+@dataclass(frozen=True)
+class Cell:
+    """One case, and what came of it."""
+
+    captures: tuple[int, int, int]
+    effect: float
+    noise: str
+    steps: tuple[int, int]
+    false_positives: float = 0.0
+    power: float = 0.0
+    reach: float = 0.0
+    """Half the median interval."""
+
+
+def steps_of(random: np.random.Generator, noise: str, steps: int) -> Floats:
+    """Times of the consecutive steps of a capture around some mean, shape (steps,)."""
     drawn = random.standard_normal(steps)
-    drawn[1:] *= (1 - rho**2) ** 0.5
-    for step in range(1, steps):
-        drawn[step] += rho * drawn[step - 1]
-    return np.asarray(np.exp(spread * drawn))
+    if noise.startswith("AR"):
+        rho = float(noise.split()[1])
+        drawn[1:] *= (1 - rho**2) ** 0.5
+        for step in range(1, steps):
+            drawn[step] += rho * drawn[step - 1]
+    elif noise == "heavy tails":
+        drawn = np.clip(random.standard_t(3, steps), -20, 40)
+    elif noise == "two modes":
+        return np.asarray((1 + 0.2 * (random.random(steps) < 0.3)) * np.exp(0.02 * drawn))
+    elif noise == "5 % outliers":
+        long = random.random(steps) < CV
+        return np.asarray(np.exp(0.03 * drawn) * (1 + long * random.uniform(0, 1.5, steps)))
+    return np.asarray(np.exp(CV * drawn))
 
 
-def told_apart(steps: int, rho: float, ratio: float, pairs: int) -> float:
-    """Share of pairs of runs, the second `ratio` times as slow, whose interval does not hold 1."""
-    random = np.random.default_rng([steps, round(100 * rho)])
-    count = 0
+def job(random: np.random.Generator, cell: Cell, captures: int, steps: int) -> list[Floats]:
+    """Captures of a job."""
+    return [
+        steps_of(random, cell.noise, steps) * np.exp(cell.effect * random.standard_normal())
+        for _ in range(captures)
+    ]
+
+
+def judged(cell: Cell, pairs: int) -> Cell:
+    """The cell with the shares of pairs."""
+    random = np.random.default_rng(
+        [*cell.captures, int(1000 * cell.effect), NOISES.index(cell.noise), *cell.steps]
+    )
+    wrong, told, reaches = 0, 0, []
     for _ in range(pairs):
-        found = difference(noise(random, steps, rho), ratio * noise(random, steps, rho))
-        count += found.low is not None and found.high is not None and not found.low <= 1 <= found.high
-    return count / pairs
+        base, other = (job(random, cell, *one) for one in zip(cell.captures[:2], cell.steps, strict=True))
+        repeats = [job(random, cell, cell.captures[2], 30)] if cell.captures[2] else []
+        found = difference(base, other, repeats)
+        if found.low is None or found.high is None:
+            continue
+        wrong += not found.low <= 1 <= found.high
+        told += not found.low * SLOWER <= 1 <= found.high * SLOWER
+        reaches.append(found.high / found.ratio - 1)
+    return Cell(
+        cell.captures,
+        cell.effect,
+        cell.noise,
+        cell.steps,
+        wrong / pairs,
+        told / pairs,
+        median(reaches or [0]),
+    )
+
+
+def rows(cells: list[Cell]) -> Iterator[str]:
+    """A row for each number of captures and run effect."""
+    for captures, effect in dict.fromkeys((cell.captures, cell.effect) for cell in cells):
+        own = [cell for cell in cells if (cell.captures, cell.effect) == (captures, effect)]
+        worst = max(own, key=lambda cell: cell.false_positives)
+        before, after, stored = captures
+        told = f"{before} and {after}" + (f", {stored} of another in the store" if stored else "")
+        usual = [cell for cell in own if min(cell.steps) >= 10 or max(cell.steps) == 1]
+        wrong = median(cell.false_positives for cell in own)
+        yield (
+            f"| {told} | {100 * effect:g} % | {100 * wrong:.1f} % | {100 * worst.false_positives:.1f} %"
+            f" ({worst.noise}, {worst.steps[0]} and {worst.steps[1]} steps) | {100 - 100 * wrong:.1f} % |"
+            f" {100 * median(cell.power for cell in usual):.0f} % |"
+            f" {100 * median(cell.reach for cell in usual):.1f} % |"
+        )
 
 
 def main() -> None:
-    pairs = int(sys.argv[1]) if len(sys.argv) > 1 else PAIRS
-    print("| steps of each | ρ | equal runs called different | 10 % slower told |")
-    print("| ---: | ---: | ---: | ---: |")
-    for steps in STEPS:
-        for rho in CORRELATIONS:
-            equal, slower = (told_apart(steps, rho, ratio, pairs) for ratio in (1.0, SLOWER))
-            print(f"| {steps} | {rho:g} | {100 * equal:.1f} % | {100 * slower:.0f} % |", flush=True)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("pairs", type=int, nargs="?", default=PAIRS, help="pairs of jobs of each cell")
+    parser.add_argument("--processes", type=int, default=2)
+    asked = parser.parse_args()
+    tables = {
+        "captures": [Cell(*key) for key in product(CAPTURES, EFFECTS, NOISES, STEPS)],
+        "captures of one step": [Cell(*key) for key in product(SINGLE, EFFECTS, NOISES, [(1, 1)])],
+    }
+    with ProcessPoolExecutor(asked.processes) as processes:
+        for name, cells in tables.items():
+            found = list(processes.map(partial(judged, pairs=asked.pairs), cells, chunksize=4))
+            print(
+                f"| {name} | {' | '.join(HEADS)} |",
+                "| --- | ---: | ---: | --- | ---: | ---: | ---: |",
+                sep="\n",
+            )
+            print(*rows(found), "", sep="\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Sequence
+from glob import glob, has_magic
 from pathlib import Path
 from string import ascii_uppercase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cclbench.analyzers.metric import resolve
 from cclbench.api import full_results, open_run
@@ -22,7 +24,11 @@ from cclbench.comparison.verdict import versus
 from cclbench.comparison.work import warnings
 from cclbench.engine import PROCESSES, SERIAL, Engine, Progress, engine_for
 from cclbench.errors import UsageError
+from cclbench.record.remote_store import store_at
 from cclbench.record.run import Run
+from cclbench.text import shown
+
+_MOST: Final = len(ascii_uppercase)
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -51,9 +57,10 @@ def compare(
     chosen = resolve([metrics] if isinstance(metrics, str) else metrics)
     gates = [gate.parse(expression) for expression in ([fail_on] if isinstance(fail_on, str) else fail_on)]
     with engine_for(engine, jobs, client) as runs_on:
-        asked = (*runs, *against)
+        sides = [_named(runs, store), _named(against, store)]
+        asked = [*sides[0], *sides[1]]
         opened = [open_run(run, store=store, engine=runs_on, inference=inference) for run in asked]
-        jobs_of = _jobs(_distinct(asked, opened), len(runs) if against else None)
+        jobs_of = _jobs(_distinct(asked, opened), len(sides[0]) if against else None)
         subjects = tuple(
             job_of(letter, captures, window, runs_on, model, progress)
             for letter, captures in zip(ascii_uppercase, jobs_of, strict=False)
@@ -75,6 +82,20 @@ def compare(
     )
 
 
+def _named(asked: Sequence[str | Path | Run], store: str | Path | None) -> list[str | Path | Run]:
+    """What is asked for, each pattern (`main-*`) replaced by the files or else the runs that fit it."""
+    found: list[str | Path | Run] = []
+    for one in asked:
+        if not isinstance(one, str) or not has_magic(one) or Path(one).exists():
+            found.append(one)
+            continue
+        fitting = sorted(glob(one)) or fnmatch.filter(store_at(store).ids(), one)
+        if not fitting:
+            raise UsageError(f"{shown(one)} fits no file here and no run in the store")
+        found += fitting
+    return found
+
+
 def _jobs(opened: Sequence[Run], first: int | None) -> Sequence[Sequence[Run]]:
     """The captures of each job: the `first` so many and the others, or each run a job of one."""
     return [[run] for run in opened] if first is None else [opened[:first], opened[first:]]
@@ -82,8 +103,8 @@ def _jobs(opened: Sequence[Run], first: int | None) -> Sequence[Sequence[Run]]:
 
 def _distinct(asked: Sequence[str | Path | Run], runs: Sequence[Run]) -> Sequence[Run]:
     """The runs, which must be two or more, each another."""
-    if not 2 <= len(runs) <= len(ascii_uppercase):
-        raise UsageError(f"compare takes 2 to {len(ascii_uppercase)} runs, not {len(runs)}")
+    if not 2 <= len(runs) <= _MOST:
+        raise UsageError(f"compare takes 2 to {_MOST} runs, not {len(runs)}")
     seen: dict[Path, str] = {}
     for name, run in zip(asked, runs, strict=True):
         told = run.id if isinstance(name, Run) else str(name)

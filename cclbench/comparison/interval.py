@@ -30,10 +30,12 @@ Captures = Sequence[Floats]
 """Step times of each capture of a job, in order of time, shape (steps,), positive."""
 
 LEAST_STEPS: Final = 3
-"""Steps of a job that was captured once below which no interval is stated."""
+"""Steps of a job, over all its captures, below which no interval is stated."""
 LEVEL: Final = 0.95
 USUAL: Final = 0.04
 """The spread τ up to which any is as likely, of captures of which nothing is known."""
+_USUAL_OF_STEPS: Final = 0.1
+"""The same, of captures of one step each, whose own noise is in it."""
 _TAIL: Final = 4
 _SPREADS: Final = np.exp(np.linspace(np.log(1e-4), 0.0, 120))
 _PRIOR: Final = 0.7
@@ -72,23 +74,27 @@ class Difference:
     ratio: float
     low: float | None
     high: float | None
-    """Of the 95 % interval; None where a job was captured once, for less than `least_steps`."""
+    """Of the 95 % interval; None where a job was captured once, for less than `LEAST_STEPS`."""
     spread: Spread
     captures_needed: int | None
     """Captures of each, as long as these, that tell a ratio this far from 1; None if more than a hundred."""
 
 
 def difference(
-    base: Captures, other: Captures, repeats: Sequence[Captures] = (), least_steps: int = LEAST_STEPS
+    base: Captures, other: Captures, repeats: Sequence[Captures] = (), *, whole: bool = False
 ) -> Difference:
-    """Compare two jobs' captures; `repeats` are those of further jobs, each captured more than once."""
+    """Compare two jobs' captures; `repeats` are those of further jobs, each captured more than once.
+
+    whole: a capture's one figure is of all of it, as a throughput is, and of no single step.
+    """
     jobs = [_Job(captures) for captures in (base, other)]
     ratio = jobs[1].mean / jobs[0].mean
     steps = _Steps.of(jobs)
-    spreads = _Spreads.after([(job, steps) for job in jobs], [_Job(captures) for captures in repeats])
+    usual = USUAL if whole or any(job.deviations for job in jobs) else _USUAL_OF_STEPS
+    spreads = _Spreads.after([(job, steps) for job in jobs], [_Job(captures) for captures in repeats], usual)
     spread = Spread(spreads.median, sum(job.repeated for job in jobs), sum(len(one) - 1 for one in repeats))
     distance = abs(float(np.log(ratio)))
-    if any(len(job.captures) < 2 and job.most_steps < least_steps for job in jobs):
+    if not whole and any(job.steps < LEAST_STEPS for job in jobs):
         return Difference(ratio, None, None, spread, None)
     variance, freedom = steps.of_means(jobs)
     reach = spreads.reach(sum(1 / len(job.captures) for job in jobs), variance, freedom)
@@ -110,9 +116,9 @@ class _Job:
         return len(self.captures) - 1
 
     @property
-    def most_steps(self) -> int:
-        """Of its longest capture."""
-        return max(map(len, self.captures))
+    def steps(self) -> int:
+        """Of all its captures."""
+        return sum(map(len, self.captures))
 
     @cached_property
     def deviations(self) -> list[Floats]:
@@ -180,9 +186,9 @@ class _Spreads:
     weights: Floats
 
     @classmethod
-    def after(cls, jobs: Sequence[tuple[_Job, _Steps]], repeats: Sequence[_Job]) -> _Spreads:
+    def after(cls, jobs: Sequence[tuple[_Job, _Steps]], repeats: Sequence[_Job], usual: float) -> _Spreads:
         """After all captures: squares of n means around theirs are (τ² + w) times χ² of n − 1."""
-        logs = np.log(_SPREADS) - np.log1p((_SPREADS / USUAL) ** _TAIL)  # per logarithm of τ
+        logs = np.log(_SPREADS) - np.log1p((_SPREADS / usual) ** _TAIL)  # per logarithm of τ
         for job, steps in [*jobs, *((job, _Steps.of([job])) for job in repeats)]:
             within = np.mean([steps.of_mean(job, len(one)) for one in job.captures])
             variance = _SPREADS**2 + within

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from cclbench.comparison.fingerprint import fingerprint
 from cclbench.comparison.interval import Captures, Floats
@@ -15,20 +16,22 @@ from cclbench.comparison.verdict import CLIENT, figures
 from cclbench.errors import InputError
 from cclbench.record.remote_store import store_at
 
+_LAST_NUMBER: Final = re.compile(r"\d+(?=\D*$)")
 _DIGITS: Final = 3
 """Of figures of the work, up to which captures of one job agree."""
 
 
 def repeats_in(store: str | Path | None, subjects: tuple[Subject, ...]) -> list[Captures]:
-    """The captures of each job of the store that was captured more than once on a subject's system.
+    """The captures of each job of the store that was captured more than once, and does a subject's work.
 
-    Captures are of one job where card, number of ranks, reader, and what a step works on are equal.  The
-    subjects' own captures are not among them.
+    Captures are of one job where their sources are called the same but for the last number (`base-1`,
+    `base-2`), and card and work are equal; the work is a subject's where its evidence tells the same, on the
+    same system.  The subjects' own captures are not among them.
     """
     own = {capture.stored.path.resolve() for subject in subjects for capture in subject.each}
-    systems = [_system(subject) for subject in subjects]
-    jobs: dict[str, list[Floats]] = {}
-    for run in store_at(store).runs():
+    wanted = {_work(subject.each[0]) for subject in subjects} - {""}
+    jobs: dict[tuple[str, str, str], list[Floats]] = {}
+    for run in store_at(store).runs() if wanted else ():
         if run.path.resolve() in own:
             continue
         try:
@@ -37,32 +40,30 @@ def repeats_in(store: str | Path | None, subjects: tuple[Subject, ...]) -> list[
                 continue
             subject = Subject("", run, results, None if card is None else card.raw)
             metric = "time.step" if results.value("time.step") is not None else CLIENT
-            row = results.row(metric)
-            job = _job(subject)
+            row, work = results.row(metric), _work(subject)
         except InputError:
             continue  # damaged: `list runs` says so
-        if (
-            row is not None
-            and row.status == "ok"
-            and row.window != "trace"
-            and job
-            and _system(subject) in systems
-        ):
-            jobs.setdefault(job, []).append(figures(subject, metric))
+        if row is not None and row.status == "ok" and row.window != "trace" and work in wanted:
+            series = _LAST_NUMBER.sub("#", run.record.source)
+            jobs.setdefault((series, _card(subject), work), []).append(figures(subject, metric))
     return [captures for captures in jobs.values() if len(captures) > 1]
 
 
-def _system(subject: Subject) -> tuple[Any, ...]:
-    return subject.devices, subject.device_count
+def _card(subject: Subject) -> str:
+    """What a card says, but for what tells cards apart."""
+    return json.dumps(
+        {name: value for name, value in (subject.card or {}).items() if name not in NO_CARD_FIELDS},
+        sort_keys=True,
+        default=str,
+    )
 
 
-def _job(subject: Subject) -> str:
-    """What is equal of captures of one job; empty where nothing tells what it works on."""
+def _work(subject: Subject) -> str:
+    """What a subject works on, and where, by its evidence; empty where nothing tells."""
     done = fingerprint(subject, None)
     counted = {metric: subject.results.value(metric) for metric in ("compute.kernel_count", "comm.count")}
     amounts = {name: f"{number:.{_DIGITS}g}" for name, number in {**done.bytes, **counted}.items() if number}
-    card = {name: value for name, value in (subject.card or {}).items() if name not in NO_CARD_FIELDS}
-    if not (card or amounts or done.served):
+    if not (amounts or done.served):
         return ""
-    told = (card, amounts, done.served, done.ranks, subject.ranks, subject.stored.reader)
-    return json.dumps(told, sort_keys=True, default=str)
+    system = (subject.devices, subject.device_count, subject.ranks, subject.stored.reader)
+    return json.dumps((amounts, done.served, done.ranks, system), sort_keys=True, default=str)

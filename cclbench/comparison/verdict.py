@@ -58,6 +58,8 @@ def versus(
     elif ratio and _work_unknown(base, other, work):
         held = "the two traces hold" if _whole(base) else "a step of each is"
         words += f" Whether {held} equal work is unknown."
+    elif ratio and work.status == "proved" and (unknown(base) or unknown(other)):
+        words += f" Their work is equal: {work.reason}."
     return Versus(
         base=base.letter,
         other=other.letter,
@@ -104,10 +106,8 @@ def _measure(base: Subject, other: Subject, reasons: Sequence[str]) -> Measure:
 
 def ratio_of(base: Subject, other: Subject, metric: str, repeats: Sequence[Captures] = ()) -> Difference:
     """Of a figure that both have, and that single steps or captures have: `time.step`, or a rate."""
-    client = metric.startswith("serving.")  # a figure is of all requests of a benchmark
-    return difference(
-        captures_of(base, metric), captures_of(other, metric), repeats, 1 if client else LEAST_STEPS
-    )
+    whole = metric.startswith("serving.")  # of all requests of a benchmark
+    return difference(captures_of(base, metric), captures_of(other, metric), repeats, whole=whole)
 
 
 def captures_of(subject: Subject, metric: str) -> Captures:
@@ -142,8 +142,8 @@ def _judged(
     figures = f"{_figure(other, measure)} against {_figure(base, measure)}{unit}"
     if outcome == "undecided":
         return (
-            f"{_longer(base, other, measure, ratio)} in these captures ({figures}). Whether it is in others is"
-            f" not known: {too_few(base, other)}."
+            f"{_longer(base, other, measure, ratio)} in these captures ({figures}). Whether it is in others"
+            f" is not known: {too_few(base, other)}."
         )
     if outcome == "no difference":
         said = f"{other.letter} and {base.letter} show no difference ({figures}, ratio {ratio.ratio:.2f}"
@@ -170,12 +170,12 @@ def _longer(base: Subject, other: Subject, measure: Measure, ratio: Difference) 
 def too_few(base: Subject, other: Subject) -> str:
     """Why so few steps give no interval, and what would."""
     if _whole(base):
-        return "a whole trace is one figure, as long as the capture; mark steps, or capture each more often"
+        return "a whole trace is one figure, as long as the capture; mark steps, or capture each three times"
     counts = " and ".join(
         f"{subject.letter} has {'none but an open one' if subject.all_open else subject.steps}"
         for subject in (base, other)
     )
-    return f"it takes {LEAST_STEPS} closed steps of each or several captures, {counts}"
+    return f"it takes {LEAST_STEPS} closed steps of each, {counts}"
 
 
 def _to_settle(ratio: Difference) -> str:
@@ -238,7 +238,7 @@ def differ(ratio: Difference) -> str:
                 "%", " %"
             )
         )
-    said = f"captures of one job differ by some {100 * spread.value:.1g} %"
+    said = f"captures of one job differ by some {humanise(spread.value, '1')}"
     return said if spread.repeated else f"{said}, as {spread.stored + 1} of the store do"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from cclbench.analyzers.step_parts import PARTS
-from cclbench.comparison.fingerprint import UNKNOWN, Equality, contradiction
+from cclbench.comparison.fingerprint import UNKNOWN, Equality, contradicted_card, contradiction
 from cclbench.comparison.subject import Subject
 
 _TOKENS_EQUAL: Final = 1e-6
@@ -141,6 +141,8 @@ def _alone(subject: Subject) -> Iterator[str]:
         yield (
             f"{letter} has traces of {len(subject.ranks)} of {world} ranks: its slowest rank may be another"
         )
+    if words := contradicted_card(subject.results):
+        yield f"of {letter}: {words}"
     if any(entry.truncated for entry in subject.stored.record.ranks):
         yield f"a trace of {letter} ends early: its figures end before the cut"
 

@@ -17,6 +17,7 @@ from cclbench.card.fields import filled, put
 from cclbench.card.read import read as read_card
 from cclbench.card.write import render
 from cclbench.card_facts import card_facts
+from cclbench.comparison.fingerprint import contradicted_card
 from cclbench.contribute.archive import is_archive, unpack
 from cclbench.contribute.completion import LAUNCH, LICENCE, Ask, Gap, Value, draft, gaps, learn, settle
 from cclbench.contribute.evidence import evidence_elsewhere
@@ -33,6 +34,8 @@ from cclbench.file_names import path_of
 from cclbench.hardware.calibration import read_calibration
 from cclbench.ingestion import calibration_at
 from cclbench.record.manifest import Options
+from cclbench.record.results import Results
+from cclbench.record.rows import Row
 from cclbench.source import Source, SourceFile, find
 from cclbench.text import listed as first_lines
 from cclbench.units import humanise
@@ -148,7 +151,7 @@ def contribute(
         staged.card.write_text(render(made.card, gaps=False), encoding="utf-8")
         check(validate(staged.card))
         clean(staged, made.identities)
-        rows = _proved(found, staged, store, wishes.reading, engine, progress)
+        proved = _proved(found, staged, store, wishes.reading, engine, progress)
         with evidence_elsewhere([]) as nowhere:
             manifest = record(
                 staged,
@@ -171,11 +174,11 @@ def contribute(
         left_out=(*found.ignored, *(name for name in listed(scripts) if name not in programs)),
         renamed=tuple((a, b) for a, b in (*made.traces.items(), *made.scripts.items()) if a != b),
         inferred=learnt.inferred,
-        contradictions=learnt.contradictions,
+        contradictions=(*learnt.contradictions, *filter(None, [contradicted_card(Results.of(proved))])),
         gaps=tuple(left),
         redactions=made.redactions,
         revealed=tuple(sorted(set(wishes.reveal))),
-        rows=rows,
+        rows=len(proved),
         recorded=len(manifest.results.metrics),
     )
 
@@ -326,8 +329,8 @@ def _url(identity: str, name: str, wishes: PackageOptions) -> str:
 
 def _proved(
     found: Source, staged: Place, store: Path, reading: Options, engine: Engine, progress: Progress | None
-) -> int:
-    """How many result rows there are, each the same from the redacted copies as from the originals."""
+) -> list[Row]:
+    """The result rows, each the same from the redacted copies as from the originals."""
     before = rows_of(
         replace(found, card=staged.card), store, reading, model=True, engine=engine, progress=progress
     )
@@ -337,7 +340,7 @@ def _proved(
         told = "redaction, or the files' new names, would change results; nothing was contributed:"
         hint = "--reveal KEY keeps the values of a field or variable that is no secret"
         raise CheckFailed([told, *first_lines(lines, _LISTED, "  ")], hint=hint)
-    return len(after)
+    return after
 
 
 def _published(

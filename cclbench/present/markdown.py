@@ -37,7 +37,10 @@ def _lines(comparison: Comparison) -> Iterator[str]:
         yield ""
     yield from markdown_table(
         ["", "run", "what"],
-        [[s.letter, _code(s.id), _text(sections.headline(s))] for s in comparison.subjects],
+        [
+            [s.letter, ", ".join(_code(one.id) for one in s.each), _text(sections.headline(s))]
+            for s in comparison.subjects
+        ],
     )
     for one in comparison.versus:
         if one.changes:

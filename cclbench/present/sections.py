@@ -41,7 +41,8 @@ def headline(subject: Subject) -> str:
     """What a subject is: devices, ranks, steps, reader."""
     count = subject.device_count
     devices = f"{count} × {', '.join(subject.devices) or 'unknown device'}" if count else "unknown devices"
-    told = [devices]
+    captures = len(subject.each)
+    told = [f"{captures} captures"] * (captures > 1) + [devices]
     if subject.published:
         told.append("published figures")
     else:
@@ -50,6 +51,11 @@ def headline(subject: Subject) -> str:
         told.append(f"{steps} step{'s' * (steps != 1)}" if steps else "no numbered steps")
         told.append(subject.stored.reader or "no trace")
     return safe(", ".join(told))
+
+
+def names(subject: Subject) -> str:
+    """The names of a subject's captures."""
+    return ", ".join(safe(one.id) for one in subject.each)
 
 
 def foremost(subject: Subject) -> Iterator[str]:

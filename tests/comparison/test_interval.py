@@ -1,184 +1,204 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interval of a ratio: one case on paper, and how often it errs where the truth is known."""
+"""The interval of a ratio: cases on paper, and how often it errs where the truth is known."""
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import re
-import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
-from scipy.special import stdtrit
+from scipy.integrate import quad
+from scipy.special import ndtr, ndtri, stdtrit
 
-from cclbench.comparison.interval import LEAST_STEPS, difference
+from cclbench.comparison.interval import LEAST_STEPS, USUAL, difference
 
 Floats = np.ndarray
 
 
-def logs(*values: float) -> Floats:
-    return np.exp(np.array(values))
+def prior(spread: float, usual: float = USUAL) -> float:
+    return 1 / (1 + (spread / usual) ** 4)
 
 
-def noise(random: np.random.Generator, steps: int, rho: float, cv: float = 0.05) -> Floats:
-    """Step times around 1 whose logarithms are AR(1) noise of correlation ρ and standard deviation `cv`."""
-    found = [random.standard_normal()]
-    while len(found) < steps:
-        found.append(rho * found[-1] + math.sqrt(1 - rho**2) * random.standard_normal())
-    return np.exp(cv * np.array(found))
+def beyond(reach: float, captures: float, variance: float, likelihood=lambda _: 1.0) -> float:
+    """The share of the ratio's distribution that lies further than `reach` from its middle, by quadrature."""
+
+    def mass(weigh) -> float:  # over the logarithm of the spread
+        return quad(lambda x: weigh(math.exp(x)) * prior(math.exp(x)) * likelihood(math.exp(x)) * math.exp(x),
+                    math.log(1e-4), 0, limit=200)[0]  # fmt: skip
+
+    tail = mass(lambda tau: 2 * ndtr(-reach / math.sqrt(tau**2 * captures + variance)))
+    return tail / mass(lambda _: 1.0)
 
 
-def test_three_steps_each_on_paper() -> None:
-    """Logarithms −a, 0, a and the same a tenth higher.
+def reach_of(found) -> float:
+    return math.log(found.high / found.ratio)
 
-    Lag-1 correlation 0, without its bias 1/3, shrunk (6/3 + 20/2) / 26 = 6/13; g = 1 + (4/3)ρ + (2/3)ρ² =
-    297/169; σ² = 2a² / (3 − g) = 169a²/105; the variance of a mean is σ²g/3 = 33a²/35; 2/g degrees of freedom
-    each, so 4/g by Welch.
+
+def test_one_capture_each_without_noise_has_the_prior_alone() -> None:
+    found = difference([np.full(3, 2.0)], [np.full(4, 3.0)])
+    assert found.ratio == pytest.approx(1.5)
+    assert math.log(found.ratio / found.low) == pytest.approx(reach_of(found))
+    assert beyond(reach_of(found), 2, 0) == pytest.approx(0.05, abs=0.001)
+    assert (found.spread.source, found.spread.repeated, found.spread.stored) == ("prior", 0, 0)
+
+
+def test_steps_add_what_their_mean_varies_by() -> None:
+    """Steps 1 − a, 1, 1 + a: lag-1 correlation 0, without its bias 1/3; two steps tell it (n − 2 of each), so
+    that ρ = (2/3 + 20 · 0.7) / 22 = 2/3.
+
+    g = 1 + 2 (2/3 · 2/3 + 1/3 · 4/9) = 59/27, s² = 2a² / (3 − g) = 27a²/11, the variance of a mean s²g/3 =
+    59a²/33; (3 − 1) / g degrees of freedom each.
     """
-    a = 0.01
-    found = difference(logs(-a, 0, a), logs(0.1 - a, 0.1, 0.1 + a))
-    reach = stdtrit(4 / (297 / 169), 0.975) * math.sqrt(2 * 33 / 35) * a
-    assert math.sqrt(found.low * found.high) == pytest.approx(math.exp(0.1))
-    assert math.log(found.low) == pytest.approx(0.1 - reach)
-    assert math.log(found.high) == pytest.approx(0.1 + reach)
-
-
-def inflation(steps: int, rho: float) -> float:
-    """g, by its definition: 1 + 2 Σ (1 − k/n) ρ^k."""
-    return 1 + 2 * sum((1 - k / steps) * rho**k for k in range(1, min(steps, 2000)))  # nothing is left then
-
-
-def reach(variance: float, steps: int, rho: float) -> float:
-    """Half the interval of two runs of so many steps, each step of that variance."""
-    g = inflation(steps, rho)
-    return stdtrit(2 * (steps - 1) / g, 0.975) * math.sqrt(2 * variance * g / steps)
-
-
-@pytest.mark.parametrize("rho", [0.95, -0.95])
-def test_no_correlation_beyond_095_is_believed(rho: float) -> None:
-    """A ramp, and steps by turns long and short: both are as regular as can be."""
-    steps = 400
-    values = np.linspace(0, 0.1, steps) if rho > 0 else 0.1 * (np.arange(steps) % 2)
-    found = difference(np.exp(values), np.exp(values + 0.5))
-    variance = values.var(ddof=1) * (steps - 1) / (steps - inflation(steps, rho))
-    assert math.log(found.high) - 0.5 == pytest.approx(reach(variance, steps, rho), rel=1e-9)
-    assert 0.5 - math.log(found.low) == pytest.approx(reach(variance, steps, rho), rel=1e-9)
-
-
-def test_steps_by_turns_on_paper() -> None:
-    """Logarithms 0, a, 0, a: lag-1 correlation −3/4, without its bias −3/4 + (1 − 3) / 4 = −5/4.
-
-    Shrunk it is (8 · −5/4 + 10) / 28 = 0, so that Student's interval of two means of 4 remains, of variance
-    a² / 3 each.
-    """
-    a = 0.01
-    found = difference(logs(0, a, 0, a), logs(0.2, 0.2 + a, 0.2, 0.2 + a))
-    half = stdtrit(6, 0.975) * a / math.sqrt(6)
-    assert (math.log(found.low), math.log(found.high)) == pytest.approx((0.2 - half, 0.2 + half))
-
-
-def test_runs_of_different_length_by_welch() -> None:
-    """Logarithms 0, a, 0, −a and 0, b, 0, −b, 0, 0: lag-1 products are 0, and so is the correlation found.
-
-    Its bias is 1 / 5 with a mean of 5 steps: ρ = (10 / 5 + 10) / (10 + 20) = 2/5.
-    """
-    a, b = 0.02, 0.05
-    found = difference(logs(0, a, 0, -a), logs(1, 1 + b, 1, 1 - b, 1, 1))
-    g = [inflation(steps, 0.4) for steps in (4, 6)]
-    means = [2 * a**2 / (4 - g[0]) * g[0] / 4, 2 * b**2 / (6 - g[1]) * g[1] / 6]
-    freedom = sum(means) ** 2 / (means[0] ** 2 * g[0] / 3 + means[1] ** 2 * g[1] / 5)
-    half = stdtrit(freedom, 0.975) * math.sqrt(sum(means))
-    assert (math.log(found.low), math.log(found.high)) == pytest.approx((1 - half, 1 + half))
-
-
-@pytest.mark.parametrize("distance", [0.5, 0.1, 0.03, 0.01, 0.001])
-def test_the_steps_needed_are_the_fewest_whose_interval_does_not_reach_so_far(distance: float) -> None:
-    """The runs on paper: ρ = 6/13, a step's variance 169 a² / 105."""
-    a, rho = 0.01, 6 / 13
-    found = difference(logs(-a, 0, a), logs(distance - a, distance, distance + a)).steps_needed
-    assert found is not None
-    variance = 169 * a**2 / 105
-    assert reach(variance, found, rho) < distance
-    assert found == LEAST_STEPS or reach(variance, found - 1, rho) >= distance
-
-
-@pytest.mark.parametrize(
-    ("steps", "beyond", "needed"),
-    [
-        (1_000_000, 1e-8, 1_000_000),
-        (1_000_000, -1e-8, None),
-        (900_000, 1e-8, 900_000),
-        (600_000, 1e-8, 600_000),
-    ],
-)
-def test_more_than_a_million_steps_are_no_advice(steps: int, beyond: float, needed: int | None) -> None:
-    """Differences just beyond, and just within, the reach of so many steps of the runs on paper."""
     a = 0.1
-    distance = reach(169 * a**2 / 105, steps, 6 / 13) * (1 + beyond)
-    for way in (distance, -distance):
-        assert difference(logs(-a, 0, a), logs(way - a, way, way + a)).steps_needed == needed
+    steps = np.array([1 - a, 1, 1 + a])
+    found = difference([steps], [1.2 * steps])
+    factor = stdtrit(4 / (59 / 27), 0.975) / ndtri(0.975)
+    assert beyond(reach_of(found), 2, 2 * 59 / 33 * a**2 * factor**2) == pytest.approx(0.05, abs=0.001)
 
 
-def test_runs_swap_to_the_inverse() -> None:
+def test_repeated_captures_tell_the_spread() -> None:
+    """Means that differ by 2b: squares 2b² around theirs, of each job, with one degree of freedom."""
+    b = 0.01
+    captures = [np.full(5, 1 - b), np.full(5, 1 + b)]
+    found = difference(captures, [1.1 * one for one in captures])
+
+    def likelihood(tau: float) -> float:
+        return math.exp(-2 * b**2 / tau**2) / tau**2
+
+    assert beyond(reach_of(found), 1, 0, likelihood) == pytest.approx(0.05, abs=0.001)
+    assert (found.spread.source, found.spread.repeated) == ("captures", 2)
+    assert found.spread.value == pytest.approx(0.016, abs=0.006)
+
+
+def test_captures_of_another_job_tell_it_too() -> None:
+    alone = difference([np.full(5, 1.0)], [np.full(5, 1.05)])
+    stored = difference(
+        [np.full(5, 1.0)], [np.full(5, 1.05)], [[np.full(5, 3 * m) for m in (0.999, 1.0, 1.001)]]
+    )
+    assert alone.low < 1 < stored.low
+    assert (stored.spread.source, stored.spread.stored) == ("store", 2)
+    both = difference([np.full(5, 1.0)] * 2, [np.full(5, 1.05)], [[np.full(5, 2.0)] * 2])
+    assert both.spread.source == "captures and store"
+
+
+def test_the_ratio_is_of_the_mean_of_the_captures_means() -> None:
+    """Of unequal lengths, too: 2 and 4 are 3, of which 4 are 4/3."""
+    found = difference([np.full(9, 2.0), np.full(3, 4.0)], [np.full(5, 4.0)])
+    assert found.ratio == pytest.approx(4 / 3)
+    assert found.low < 4 / 3 < found.high
+
+
+def test_a_few_steps_do_not_tell_that_there_is_no_long_one() -> None:
+    """Three equal steps against thirty of which one is long: the first job's may vary as much."""
+    long = np.ones(30)
+    long[17] = 2
+    calm = difference([np.ones(30)], [np.ones(30)])
+    found = difference([np.ones(3)], [long])
+    assert found.low < 1 < found.high
+    assert reach_of(found) > 2 * reach_of(calm)
+
+
+def test_jobs_swap_to_the_inverse() -> None:
     random = np.random.default_rng(3)
-    a, b = noise(random, 12, 0.3), noise(random, 7, 0.3)
+    a, b = ([np.exp(0.05 * random.standard_normal(n)) for n in steps] for steps in ((12, 5), (7, 9)))
     there, back = difference(a, b), difference(b, a)
     assert (there.low, there.high) == pytest.approx((1 / back.high, 1 / back.low))
-    scaled = difference(10 * a, 10 * b)
+    scaled = difference([10 * one for one in a], [10 * one for one in b])
     assert (scaled.low, scaled.high) == pytest.approx((there.low, there.high))
-
-
-def test_steps_without_any_spread_are_told_apart() -> None:
-    found = difference(np.full(3, 2.0), np.full(4, 3.0))
-    assert (found.low, found.high) == pytest.approx((1.5, 1.5))
 
 
 @pytest.mark.parametrize("steps", [(1, 30), (2, 2), (30, 2), (2, 3)])
 def test_below_three_steps_of_either_there_is_no_interval(steps: tuple[int, int]) -> None:
     random = np.random.default_rng(0)
-    found = difference(*(noise(random, n, 0) for n in steps))
-    assert (found.low, found.high) == (None, None)
-    assert (found.steps_needed is None) == (min(steps) < 2)
+    found = difference(*([np.exp(0.05 * random.standard_normal(n))] for n in steps))
+    assert (found.low, found.high, found.captures_needed) == (None, None, None)
+    assert found.ratio > 0
+    assert LEAST_STEPS == 3
+
+
+def test_three_captures_of_one_step_have_an_interval_and_so_has_a_figure_of_a_whole_capture() -> None:
+    single = [np.array([value]) for value in (1.0, 1.02, 0.98)]
+    found = difference(single, [1.5 * one for one in single])
+    assert 1 < found.low < 1.5 < found.high
+    whole = difference([np.array([1.0])], [np.array([1.05])], whole=True)
+    assert whole.low < 1 < whole.high < 1.25
 
 
 def test_correlated_steps_widen_the_interval() -> None:
     """The same values in another order: neighbours alike, or every other one."""
-    values = np.array([1.0, 1.02, 1.04, 1.06, 1.08, 1.1] * 4)
+    values = np.array([1.0, 1.1, 1.2, 1.3, 1.4, 1.5] * 4)
     slow = np.sort(values)
-    alike, alternating = difference(slow, slow), difference(values, values)
-    assert alike.high - alike.low > 1.5 * (alternating.high - alternating.low)
+    assert reach_of(difference([slow], [slow])) > 1.5 * reach_of(difference([values], [values]))
 
 
-def test_so_many_steps_would_settle_it() -> None:
-    """A tenth of spread and a difference of 3 %: fewer steps do not tell it, as many do."""
-    random = np.random.default_rng(5)
-    found = difference(noise(random, 10, 0, 0.1), 1.03 * noise(random, 10, 0, 0.1))
-    assert found.low < 1 < found.high
-    assert found.steps_needed > 10
-    assert difference(np.ones(5), np.ones(5)).steps_needed is None
-    spread = np.array([0.999, 1.001, 1.0, 1.0])
-    assert difference(spread, spread * 1.5).steps_needed == LEAST_STEPS
+@pytest.mark.parametrize("distance", [0.5, 0.1, 0.03])
+def test_the_captures_needed_are_the_fewest_whose_interval_does_not_reach_so_far(distance: float) -> None:
+    captures = [np.full(5, value) for value in (0.99, 1.0, 1.01)]
+    found = difference(captures, [math.exp(distance) * one for one in captures])
+    needed = found.captures_needed
+
+    def reach(n: int) -> float:
+        return stdtrit(2 * n - 2, 0.975) * found.spread.value * math.sqrt(2 / n)
+
+    assert reach(needed) < distance
+    assert needed == 2 or reach(needed - 1) >= distance
 
 
-def test_how_often_it_errs_is_what_the_page_says(repository: Path) -> None:
-    """The script's table of 2,000 pairs each: at most 7 % of equal runs apart, and the page's figures."""
-    script = repository / "scripts" / "interval_errors.py"
-    printed = subprocess.run(
-        [sys.executable, script, "2000"], capture_output=True, text=True, check=True
-    ).stdout
+def test_more_than_a_hundred_captures_are_no_advice() -> None:
+    assert difference([np.ones(5)], [np.full(5, 1.001)]).captures_needed is None
+    assert difference([np.ones(5)], [np.ones(5)]).captures_needed is None
+
+
+@pytest.fixture(scope="module")
+def script(repository: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(
+        "interval_errors", repository / "scripts/interval_errors.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where its dataclasses look for their types
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("captures", "effect", "noise", "steps"),
+    [
+        ((1, 1, 0), 0.01, "independent", (100, 100)),
+        ((1, 1, 0), 0.03, "AR 0.8", (30, 30)),
+        ((1, 1, 5), 0.03, "heavy tails", (100, 100)),
+        ((1, 5, 0), 0.03, "independent", (100, 10)),
+        ((2, 2, 0), 0.03, "5 % outliers", (100, 100)),
+        ((2, 5, 0), 0.0, "AR 0.8", (3, 3)),
+        ((3, 3, 0), 0.01, "two modes", (10, 100)),
+        ((5, 5, 0), 0.03, "AR 0.5", (30, 30)),
+        ((3, 3, 0), 0.0, "two modes", (1, 1)),
+    ],
+)
+def test_equal_jobs_are_rarely_called_different(script, captures, effect, noise, steps) -> None:
+    """7 % and twice the standard error of 400 pairs."""
+    found = script.judged(script.Cell(captures, effect, noise, steps), 400)
+    assert found.false_positives <= 0.07 + 2 * math.sqrt(0.07 * 0.93 / 400)
+    assert found.reach < 0.25
+
+
+def test_how_often_it_errs_is_what_the_page_says(script, repository: Path) -> None:
+    """Every cell that the page shows is at most 7 %, and some of them come out again."""
     page = (repository / "docs" / "compare.md").read_text()
     name = r"<!-- scripts/interval_errors\.py: "
     (shown,) = re.findall(rf"{name}begin -->\n(.*?)\n{name}end -->", page, re.DOTALL)
-    row = re.compile(r"\| (\d+) \| ([\d.]+) \| ([\d.]+) % \| (\d+) % \|")
-    here, there = row.findall(printed), row.findall(shown)
-    assert {found[:2] for found in here} == {
-        (n, r) for n in ("3", "5", "10", "30") for r in ("0", "0.3", "0.5")
-    }
-    assert [found[:2] for found in here] == [found[:2] for found in there]
-    for now, quoted in zip(here, there, strict=True):
-        assert float(now[2]) <= 7
-        assert float(quoted[2]) <= 7
-        assert abs(float(now[2]) - float(quoted[2])) <= 2  # four standard errors of 2,000 pairs
-        assert abs(float(now[3]) - float(quoted[3])) <= 5
+    worst = [float(cell) for cell in re.findall(r"% \| ([\d.]+) % \(", shown)]
+    assert len(worst) == len(script.EFFECTS) * (len(script.CAPTURES) + len(script.SINGLE))
+    assert max(worst) <= 7
+    power = dict(re.findall(r"\| (\d and \d) \| 1 % .*?\| (\d+) % \| [\d.]+ % \|", shown))
+    cells = [
+        script.judged(script.Cell((3, 3, 0), 0.01, noise, steps), 100)
+        for noise in script.NOISES
+        for steps in script.STEPS
+        if min(steps) >= 10
+    ]
+    assert abs(100 * np.median([cell.power for cell in cells]) - float(power["3 and 3"])) <= 10

@@ -51,7 +51,7 @@ def _subjects(comparison: Comparison) -> Table:
         row
         for subject in comparison.subjects
         for row in (
-            (subject.letter, Text(sections.safe(subject.id))),
+            (subject.letter, Text(sections.names(subject))),
             ("", Text(sections.headline(subject), "dim")),
             *(("", Text(line)) for line in sections.foremost(subject)),
         )

@@ -14,6 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from cclbench.comparison.fingerprint import contradicted_card
 from cclbench.findings.diagnosis import findings, unknown_step
 from cclbench.findings.finding import Found
 from cclbench.present.headline import MOST_CAUSES, busy_with, worth
@@ -103,6 +104,7 @@ def _head_of(record: Manifest, results: Results, window: str) -> RenderableType:
     """What the run is, and the first note on it."""
     known = [*facts(record, summary(record, results.scope, window))]
     notes = [text for label, text in known if label == "note"]
+    notes = [*filter(None, [contradicted_card(results)]), *notes]
     told = [(label, text) for label, text in known if label in _FIRST]
     if notes:
         more = f" ({len(notes) - 1} more with -v)" if len(notes) > 1 else ""

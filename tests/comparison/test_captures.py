@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several captures of a job as one subject: means on paper, and what a capture lacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from subjects import parts_of, row, steps_of, subject
+
+from cclbench.comparison.attribution import change_of_step, changes
+from cclbench.comparison.captures import mean_of
+from cclbench.comparison.subject import Subject
+from cclbench.comparison.verdict import captures_of, ratio_of, versus
+from cclbench.comparison.work import warnings
+
+
+def job(letter: str, *captures: list[dict[str, Any]], **facts: Any) -> Subject:
+    each = tuple(subject(f"{letter}{n}", rows, **facts) for n, rows in enumerate(captures, 1))
+    return Subject(letter, each[0].stored, mean_of([one.results for one in each]), each[0].card, each)
+
+
+def test_each_capture_has_the_same_weight() -> None:
+    """Two steps of 1 s and a capture of six of 4 s: 2.5 s, not 3.25."""
+    found = job("A", steps_of("time.step", [1.0, 1.0]), steps_of("time.step", [4.0] * 6))
+    assert found.results.value("time.step") == 2.5
+    assert found.steps == 8
+    assert [len(one) for one in captures_of(found, "time.step")] == [2, 6]
+
+
+def test_the_printed_ratio_is_that_of_the_interval() -> None:
+    a = job("A", steps_of("time.step", [1.0, 1.1, 1.2]), steps_of("time.step", [1.3, 1.2, 1.1]))
+    b = job("B", steps_of("time.step", [1.6, 1.5, 1.9]), steps_of("time.step", [1.7, 1.7, 1.6, 1.5]))
+    found = versus(a, b)
+    assert found.ratio == pytest.approx(b.results.value("time.step") / a.results.value("time.step"))
+    assert found.low < found.ratio < found.high
+    assert (found.spread.source, found.spread.repeated) == ("captures", 2)
+
+
+def test_a_rate_is_of_the_mean_step_and_its_interval_too() -> None:
+    """Steps of 1 and 3 s of 6 tokens: 3 tokens a second, as 6 / 2 s, and not 4, the mean of their rates."""
+    rates = [*steps_of("throughput.tokens", [6.0, 2.0], "1/s")]
+    rates[0] |= {"value": 3.0}
+    one = subject("A", rates)
+    (figures,) = captures_of(one, "throughput.tokens")
+    assert figures.mean() == pytest.approx(3.0)
+    assert ((figures / 3 - 1) == pytest.approx([0.5, -0.5])) is True
+    assert ratio_of(one, one, "throughput.tokens").ratio == 1
+
+
+def test_what_a_capture_lacks_is_no_mean_of_the_others() -> None:
+    known, lacking = [row("compute.mfu", 0.4, "1")], [row("compute.mfu", None, "1")]
+    found = job("A", known, lacking).results.row("compute.mfu")
+    assert (found.value, found.status) == (None, "not_applicable")
+    assert found.reason == "capture 2 of 2: nobody knows"
+    absent = job("A", known, [row("time.step", 1.0)]).results.row("compute.mfu")
+    assert absent.reason == "capture 2 of 2: it has no such figure"
+
+
+def test_a_partial_capture_makes_the_mean_partial() -> None:
+    partial = row("comm.volume", 4.0, "B", status="partial", coverage=0.5, reason="half of it")
+    found = job("A", [row("comm.volume", 2.0, "B")], [partial]).results.row("comm.volume")
+    assert (found.value, found.status, found.coverage) == (3.0, "partial", 0.5)
+
+
+def test_parts_sum_to_the_mean_step_where_one_capture_names_what_another_lacks() -> None:
+    a = job("A", parts_of(compute=1.0, idle_host=1.0), parts_of(compute=2.0, idle_host=0.0))
+    more = parts_of(compute=3.0, compute__gemm=3.0, idle_host=1.0)
+    b = job("B", more, parts_of(compute=3.0, idle_host=0.0))
+    change_ns = change_of_step(a, b)
+    found = changes(a, b, change_ns)
+    assert sum(one.change_ns for one in found) == change_ns == 1_500_000_000
+    compute = next(one for one in found if one.part == "compute")
+    assert (compute.before_s, compute.after_s) == (1.5, 3.0)
+    assert {mover.name: mover.after_s for mover in compute.movers} == {"gemm": 1.5}
+
+
+def test_captures_that_tell_other_parts_have_none() -> None:
+    found = job("A", parts_of(compute=1.0, idle_host=1.0), parts_of(compute=2.0))
+    assert found.results.value("time.step") == 2.0
+    assert found.results.row("time.step_parts") is None
+
+
+def test_captures_of_several_jobs_are_warned_of() -> None:
+    one, other = (
+        subject(name, [row("time.step", 1.0)], world=world) for name, world in (("A1", 4), ("A2", 8))
+    )
+    both = Subject("A", one.stored, mean_of([one.results, other.results]), None, (one, other))
+    told = warnings([both, subject("B", [row("time.step", 1.0)])])
+    assert "the captures of A differ: number of devices: A1 4, A2 8" in told
