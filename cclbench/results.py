@@ -17,6 +17,7 @@ from cclbench.analyzers.answers import Answer, Answers
 from cclbench.analyzers.metric import METRICS, Metric, NotApplicable, resolve
 from cclbench.analyzers.rows import (
     metric_rows,
+    policy_of,
     rank_rows,
     run_values,
     select,
@@ -33,7 +34,6 @@ from cclbench.errors import ChangedRunError, InputError
 from cclbench.freed_memory import hand_back_blocks, hand_back_free
 from cclbench.hardware.catalog import users_own
 from cclbench.machine import Machine, machine_of
-from cclbench.normalize.steps import POLICIES
 from cclbench.record.kept_columns import RankOfKeptColumns
 from cclbench.record.rank import Rank
 from cclbench.record.results import Results
@@ -217,6 +217,8 @@ def _computed(
         for one, machine in machines.items()
     }
 
+    idle = {one: _without_kernels(one) for one in machines}
+
     def rows_by(one: Run, metric: Metric) -> list[Row]:
         found = metric_rows(
             metric,
@@ -225,6 +227,7 @@ def _computed(
             told[one].get(metric.name, ()),
             asked=selection.window,
             source=one.reader,
+            without_kernels=idle[one],
         )
         if metric.per_rank is not None:
             answers[one].release(metric.name)
@@ -237,11 +240,17 @@ def _computed(
         return side_by_side(rows_by(run, metric), {one.reader or "": rows_by(one, metric) for one in beside})
 
     results = Results.joined(table_of(rows_of_metric(metric)) for metric in metrics)
-    policies = [policy for own in answers.values() for policy in own.policies.values()]
-    window = max(policies, key=POLICIES.index, default=selection.window)
+    window = policy_of(answers[run].policies, idle[run], selection.window)
     if selection.whole and len(metrics) == len(list(METRICS)):
         run.save_results(results, made=Made(_key(selection), window))
     return results, window
+
+
+def _without_kernels(run: Run) -> frozenset[int]:
+    """Ranks whose device ran no kernel, where that of another did."""
+    device = [entry for entry in run.record.ranks if entry.facts.works_on == "device"]
+    idle = frozenset(entry.rank for entry in device if not entry.rows.get("kernel"))
+    return idle if len(idle) < len(device) else frozenset()
 
 
 def _chosen(results: Results, chosen: Chosen) -> Results:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial, reduce
 from operator import add
@@ -36,6 +36,7 @@ from cclbench.schema import group_id
 from cclbench.text import printable
 
 _LONGEST: Final = 300
+_WINDOWS: Final = {"steps": "steps", "annotations": "annotations of steps", "trace": "the whole trace"}
 NO_TRACE: Final = no_value("the run has no trace")
 
 
@@ -131,12 +132,14 @@ def metric_rows(
     *,
     asked: str,
     source: str | None,
+    without_kernels: Set[int] = frozenset(),
 ) -> list[Row]:
     """The result rows of a metric: the run's own, its breakdowns, then the ranks' in the same order.
 
     `ranks` has each rank's values by `rank_rows`, `policies` its window policy, `told` the metric's values by
-    `run_values`; `asked` is the window policy asked for, `source` the reader of the run's traces.  The same
-    input gives the same rows in the same order.
+    `run_values`; `asked` is the window policy asked for, `source` the reader of the run's traces.  Of what is
+    about windows, ranks `without_kernels` and those of another policy than the run's are not combined.  The
+    same input gives the same rows in the same order.
     """
     own = dict(sorted(ranks.items()))
 
@@ -146,10 +149,11 @@ def metric_rows(
 
     if metric.per_run is not None:
         return of_run()
-    combined = _combined(metric, own) if own else [NO_TRACE]
+    alike = _of_one_policy(own, policies, without_kernels) if "steps" in metric.inputs else own
+    combined = _combined(metric, alike) if own else [NO_TRACE]
     if combined[0].status == "not_applicable" and any(value.has_value for value in told):
         return of_run()
-    answered = [rank for rank, values in own.items() if values[0].has_value]
+    answered = [rank for rank, values in alike.items() if values[0].has_value]
     window = max((policies[rank] for rank in answered or own), key=POLICIES.index, default=asked)
     rows = [_row(metric, value, None, window, source) for value in _ordered(combined)]
     if metric.rank_rows:
@@ -159,6 +163,36 @@ def metric_rows(
             for value in _ordered(values)
         ]
     return rows
+
+
+def policy_of(policies: Mapping[int, str], without_kernels: Set[int], asked: str) -> str:
+    """The run's window policy: the first of `POLICIES` that a rank with a kernel has."""
+    with_kernels = (policy for rank, policy in policies.items() if rank not in without_kernels)
+    return min(with_kernels, key=POLICIES.index, default=asked)
+
+
+def _of_one_policy(
+    own: Mapping[int, Sequence[Value]], policies: Mapping[int, str], without_kernels: Set[int]
+) -> dict[int, Sequence[Value]]:
+    """The ranks' values; of ranks whose windows are none of the run's the words that say so.
+
+    The run's policy is the first of `POLICIES` that a rank with a kernel and a number has.
+    """
+    of = [policies[rank] for rank, v in own.items() if v[0].has_value and rank not in without_kernels]
+    if not of:
+        return dict(own)
+    policy = min(of, key=POLICIES.index)
+    found = dict(own)
+    for rank, values in own.items():
+        if not values[0].has_value:
+            continue
+        if rank in without_kernels:
+            found[rank] = [no_value("its device ran no kernel, and so is no rank")]
+        elif policies[rank] != policy:
+            found[rank] = [
+                no_value(f"its windows are {_WINDOWS[policies[rank]]}, the run's {_WINDOWS[policy]}")
+            ]
+    return found
 
 
 def _combined(metric: Metric, own: Mapping[int, Sequence[Value]]) -> list[Value]:

@@ -4,8 +4,8 @@
 Captures of one job differ by more than their steps tell: placement, clocks, neighbours.  So the mean step of
 a capture varies by τ from capture to capture, relative to the job's, and by what its steps do, w:
 
-- τ is not known, but has a distribution.  A priori anything up to some 4 % is as likely, and more is rare:
-  1 / (1 + (τ / 4 %)⁴).  Repeated captures, of the jobs compared or of others in the store, narrow it.
+- τ is not known, but has a distribution.  A priori anything up to some 4.5 % is as likely, and more is rare:
+  1 / (1 + (τ / 4.5 %)⁴).  Repeated captures, of the jobs compared or of others in the store, narrow it.
 - Steps of a capture resemble their neighbours (a slow phase, a busy host), so that n of them tell less than
   n independent ones.  As first-order autoregressive noise of lag-1 correlation ρ, the variance of their mean
   is w = s²·g/n with g = 1 + 2 Σ_{k<n} (1−k/n) ρ^k, and their squares around it sum to s²·(n−g).  A few steps
@@ -32,7 +32,7 @@ Captures = Sequence[Floats]
 LEAST_STEPS: Final = 3
 """Steps of a job, over all its captures, below which no interval is stated."""
 LEVEL: Final = 0.95
-USUAL: Final = 0.04
+USUAL: Final = 0.045
 """The spread τ up to which any is as likely, of captures of which nothing is known."""
 _USUAL_OF_STEPS: Final = 0.1
 """The same, of captures of one step each, whose own noise is in it."""

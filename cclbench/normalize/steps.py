@@ -36,6 +36,10 @@ FAMILIES = (
     r"(?i:(?:train(?:ing)?[ _])?(?:step|iteration|iter)[ _#:=]*(\d+)?)",
 )
 """Step annotations of PyTorch, vLLM, SGLang, and NVTX ranges as Megatron-LM and torchtitan write them."""
+OPTIMIZER: Final = re.compile(r"Optimizer\.step#(\S+)\.step")
+"""PyTorch's annotation of an optimizer's call, the end of a step where nothing marks steps."""
+_ONE_CALL: Final = 0.1
+"""Share of an optimizer's call that lies between calls of several optimizers one after another."""
 _ROUNDED_NS: Final = 1_000
 """Begins and ends of annotations are written in µs by some profilers, rounded."""
 
@@ -113,14 +117,15 @@ def marks(
 
     A number in the name is the step's number; without one, or where numbers repeat, steps are counted
     from 0.  Ranges of one number that overlap are one step; a step inside another is left out; two that
-    overlap by less than 1 µs, and by less than half of the shorter one, are neighbours.
+    overlap by less than 1 µs, and by less than half of the shorter one, are neighbours.  Where no name of
+    `FAMILIES` occurs, steps reach from the end of an optimizer's call to that of the next.
     """
     for pattern in patterns:
         found = [(a, m) for a in annotations if (m := pattern.fullmatch(a.name))]
         if found:
             break
     else:
-        return NO_MARKS, Counter()
+        return _of_optimizers(annotations) if patterns == families(None) else (NO_MARKS, Counter())
     found.sort(key=lambda pair: (pair[0].start_ns, -pair[0].end_ns))
     left_out: Counter[str] = Counter()
     numbers: list[int | None] = []
@@ -142,6 +147,32 @@ def marks(
             starts.append(ends[-1] if overlaps else annotation.start_ns)
             ends.append(annotation.end_ns)
     return Marks(_distinct(numbers), np.array(starts, np.int64), np.array(ends, np.int64)), left_out
+
+
+def _of_optimizers(annotations: Sequence[Annotation]) -> tuple[Marks, Counter[str]]:
+    """Steps that end with calls of the optimizer that is called most often, of such the first one.
+
+    What lies before the first call's end is the rest of a step that began before the capture.
+    """
+    calls: dict[str, list[Annotation]] = {}
+    for one in sorted(annotations, key=lambda a: a.start_ns):
+        match = OPTIMIZER.fullmatch(one.name)
+        if match is not None and one.end_ns > one.start_ns:
+            calls.setdefault(match[1], []).append(one)
+    own = max(calls.values(), key=len, default=[])
+    ends: list[int] = []
+    for place, call in enumerate(own):
+        before = own[place - 1]
+        shorter = min(call.end_ns - call.start_ns, before.end_ns - before.start_ns)
+        if place and call.start_ns - before.end_ns < _ONE_CALL * shorter:
+            ends[-1] = max(ends[-1], call.end_ns)
+        else:
+            ends.append(call.end_ns)
+    if len(ends) < 2:
+        return NO_MARKS, Counter()
+    at = np.array(ends, np.int64)
+    left_out = Counter({"it began before the capture, as its optimizer's call tells": 1})
+    return Marks(np.arange(len(at) - 1), at[:-1], at[1:]), left_out
 
 
 def _are_neighbours(start_ns: int, end_ns: int, later: Annotation) -> bool:

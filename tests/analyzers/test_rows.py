@@ -156,11 +156,18 @@ def test_what_is_no_number_is_a_value_with_a_reason(per_rank: object, status: st
     assert (only.value, only.status, only.reason) == (None, status, why)
 
 
-def test_the_window_is_the_policy_used() -> None:
+def test_the_window_is_the_policy_used_and_no_two_are_combined() -> None:
+    """A step of 10 ns and a trace of 30: the run's step takes 10, and not 30 or their mean."""
     stepped = a_rank([compute(0, 5)], [window(0, 10, 1)], rank=0)
-    whole = a_rank([compute(0, 5)], [window(0, 10, source="whole_trace")], rank=1)
-    rows = rows_of("time.idle", stepped, whole)
-    assert {(row["rank"], row["window"]) for row in rows} == {(None, "trace"), (0, "steps"), (1, "trace")}
+    whole = a_rank([compute(0, 5)], [window(0, 30, source="whole_trace")], rank=1)
+    rows = rows_of("time.step", stepped, whole)
+    assert {(row["rank"], row["window"]) for row in rows} == {(None, "steps"), (0, "steps"), (1, "trace")}
+    (run, *_) = rows
+    assert run["value"] == 10e-9
+    assert run["reason"] == (
+        "1 of 2 ranks left out: its windows are the whole trace, the run's steps (rank 1)"
+    )
+    assert {row["value"] for row in rows if row["rank"] == 1} == {30e-9}
     assert window_policy(a_rank(works_on=None), "annotations") == "annotations"
 
 
@@ -351,6 +358,21 @@ def test_what_files_tell_stands_in_where_no_rank_has_a_number() -> None:
     ]
     (nothing, *_) = told_rows([no_value("none")], silent, {0: "steps", 1: "steps"})
     assert nothing["reason"] == "cut"
+
+
+def test_a_device_without_a_kernel_is_no_rank() -> None:
+    """Of traces without steps, too: a device that copied for 3 s does not halve what the other took."""
+    values, policies = {0: [Value(value=8.0)], 1: [Value(value=4.0)]}, {0: "trace", 1: "trace"}
+    metric = replace(a_metric(None), inputs=("steps",))
+    rows = metric_rows(
+        metric, values, policies, [], asked="steps", source="nsys", without_kernels=frozenset({1})
+    )
+    assert [(row.rank, row.value) for row in rows] == [(None, 8), (0, 8), (1, 4)]
+    assert rows[0].reason == "1 of 2 ranks left out: its device ran no kernel, and so is no rank (rank 1)"
+    alone = metric_rows(
+        metric, {1: values[1]}, policies, [], asked="steps", source="nsys", without_kernels=frozenset({1})
+    )
+    assert alone[0].value == 4
 
 
 def test_a_run_without_traces_says_so() -> None:

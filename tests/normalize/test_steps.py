@@ -72,6 +72,24 @@ def test_other_annotations_are_no_steps(name):
     assert found((name, 0, 10)) == ([], {})
 
 
+ADAM, MUON = "Optimizer.step#Adam.step", "Optimizer.step#Muon.step"
+BEFORE = {"it began before the capture, as its optimizer's call tells": 1}
+
+
+def test_where_nothing_marks_steps_they_end_with_their_optimizers_call():
+    """Of two optimizers with the one that is called first; a call of another is none."""
+    calls = [(ADAM, 80, 100), (MUON, 105, 110), (ADAM, 180, 200), (MUON, 205, 210), (ADAM, 290, 300)]
+    assert found(*calls) == ([(0, 100, 200), (1, 200, 300)], BEFORE)
+    assert found(("step 4", 0, 150), *calls) == ([(4, 0, 150)], {})
+    assert found(*calls, pattern="mine") == ([], {})
+
+
+def test_calls_one_right_after_another_are_one():
+    """One optimizer a group of parameters: the time between is less than a tenth of a call."""
+    calls = [(ADAM, start, start + 20) for begin in (80, 280, 480) for start in (begin, begin + 21)]
+    assert found(*calls)[0] == [(0, 121, 321), (1, 321, 521)]
+
+
 def test_first_family_that_occurs_wins():
     known, _ = found(("step 1", 0, 5), ("ProfilerStep#9", 10, 20), ("execute_model", 30, 40))
     assert known == [(9, 10, 20)]
