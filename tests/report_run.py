@@ -20,6 +20,8 @@ from cclbench.comparison.comparison import (
     Mover,
     Versus,
 )
+from cclbench.comparison.fingerprint import UNKNOWN
+from cclbench.comparison.interval import Spread
 from cclbench.comparison.subject import Subject
 from cclbench.record.files import EventFile, write_table
 from cclbench.record.results import Results
@@ -264,7 +266,21 @@ def comparison(
         )
         for part in PARTS
     )
-    versus = Versus("A", "B", "time.step", 1.2, 1.1, 1.3, 9, "slower", words, 20_000_000, changes)
+    versus = Versus(
+        base="A",
+        other="B",
+        measure="time.step",
+        ratio=1.2,
+        low=1.1,
+        high=1.3,
+        spread=Spread(0.02, 0, 0),
+        captures_needed=2,
+        outcome="slower",
+        work=UNKNOWN,
+        words=words,
+        change_ns=20_000_000,
+        changes=changes,
+    )
     figures = {
         "A": Figure(0.1, "ok", "measured", None),
         "B": Figure(0.12, "ok", "modelled", "by the model", 0.11, 0.13),

@@ -233,12 +233,9 @@ def differ(ratio: Difference) -> str:
     """By how much captures of one job are taken to differ, and what says so."""
     spread = ratio.spread
     if not spread.repeated and not spread.stored:
-        return (
-            f"captures of one job are taken to differ by up to {USUAL:.0%}, since none is repeated".replace(
-                "%", " %"
-            )
-        )
-    said = f"captures of one job differ by some {humanise(spread.value, '1')}"
+        usual = f"{100 * USUAL:g} %"
+        return f"captures of one job are taken to differ by up to {usual}, since none is repeated"
+    said = f"captures of one job differ by some {100 * spread.value:.2g} %"
     return said if spread.repeated else f"{said}, as {spread.stored + 1} of the store do"
 
 

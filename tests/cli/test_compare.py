@@ -83,6 +83,8 @@ def test_json_follows_its_schema(call: Call, trace: Path, second: Path, reposito
     assert not found["passed"]
     (one,) = found["versus"]
     assert one["change_ns"] == sum(change["change_ns"] for change in one["changes"]) == -5000
+    assert (one["spread"]["source"], one["captures_needed"], one["low"]) == ("prior", None, None)
+    assert [subject["captures"] == [subject["id"]] for subject in found["subjects"]] == [True, True]
     assert found["checks"][0]["reason"].startswith("B has no compute.mfu: ")
 
 
@@ -98,7 +100,7 @@ def test_the_gate_fails_with_1_and_the_reason(call: Call, trace: Path, second: P
 
 def test_files_have_the_form_of_their_suffix(call: Call, trace: Path, second: Path, tmp_path: Path) -> None:
     for name, start in (
-        ("a.md", "No difference can be told"),
+        ("a.md", "B's step is 1.05× shorter than A's in these captures ("),
         ("a.json", "{"),
         ("a.html", "<!doctype html>"),
         ("b.HTML", "<!doctype html>"),

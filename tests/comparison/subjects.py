@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from typed import PUBLISHED, record
 
 from cclbench.card.model import Card, card_of
+from cclbench.comparison.captures import mean_of
 from cclbench.comparison.subject import Subject
 from cclbench.record.facts import TraceFacts
 from cclbench.record.manifest import Manifest
@@ -20,6 +22,8 @@ from cclbench.schema import RESULTS
 
 Row = dict[str, Any]
 CUT = {"file": "x.json", "byte": 1, "reason": "ends early"}
+STEADY = [[np.full(9, 1 + apart / 10_000) for apart in range(-10, 11)]]
+"""The captures of one job of a store, 21, whose steps differ by a thousandth of their length at most."""
 PARTS = ("compute", "exposed_transfer", "exposed_wait", "exposed_unmatched", "exposed_copy", "idle_host")
 
 
@@ -141,3 +145,12 @@ def subject(
     stored = Stored(f"run-{letter.lower()}", record(manifest), None if published else reader, raw_card=card)
     table = pa.Table.from_pylist(list(rows), RESULTS)
     return Subject(letter, stored, Results(table), card)  # type: ignore[arg-type]
+
+
+def captured(*captures: Subject) -> Subject:
+    """A job of these captures, which has the letter, the card and the manifest of the first."""
+    first, *others = captures
+    if not others:
+        return first
+    results = mean_of([capture.results for capture in captures])
+    return Subject(first.letter, first.stored, results, first.card, captures)

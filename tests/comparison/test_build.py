@@ -36,7 +36,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shipped(repository: Path, store: Path) -> Comparison:
     """The three shipped gloo data points."""
     cards = [repository / "workload_cards" / f"{name}.yaml" for name in POINTS]
-    return compare(*cards, store=store, fail_on=["time.step > +5%", "time.step < -15%"])
+    return compare(*cards, store=store, fail_on=["time.step > +5%", "time.step < -5%"])
 
 
 def step_ns(comparison: Comparison, letter: str) -> Fraction:
@@ -73,12 +73,20 @@ def test_parts_of_shipped_runs_sum_to_the_difference_to_the_nanosecond(shipped: 
 
 
 def test_the_verdicts_of_the_shipped_runs(shipped: Comparison) -> None:
+    """B's 10 % may be chance, though 12 steps alone would tell them; C's 21 % are none."""
     fsdp4, ddp = shipped.versus
-    assert (fsdp4.outcome, ddp.outcome) == ("faster", "faster")
-    assert (fsdp4.high or 2) < 1
-    assert (ddp.high or 2) < (fsdp4.low or 0)
-    assert fsdp4.words.startswith("B is 1.11× faster than A (608 ms against 676 ms a step;")
+    assert (fsdp4.outcome, ddp.outcome) == ("no difference", "faster")
+    assert (fsdp4.low or 2) < 1 < (fsdp4.high or 0)
+    assert (ddp.high or 2) < 1
+    assert fsdp4.words.startswith(
+        "B and A show no difference (608 ms against 676 ms a step, ratio 0.90; 95 % interval 0."
+    )
+    assert "About 3 captures of each would tell a difference of that size." in fsdp4.words
     assert ddp.words.startswith("C is 1.26× faster than A (537 ms against 676 ms a step;")
+    for one in shipped.versus:
+        assert one.work.status == "proved"
+        assert one.spread is not None
+        assert one.spread.source == "prior"
     assert [(check.other, check.outcome) for check in shipped.checks] == [
         ("B", "passed"),
         ("C", "passed"),

@@ -3,11 +3,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
 import pytest
-from subjects import card, row, steps_of, subject
+from subjects import STEADY, captured, card, row, steps_of, subject
 
 from cclbench.comparison.comparison import Check
+from cclbench.comparison.fingerprint import Equality
 from cclbench.comparison.gate import check, parse, require
+from cclbench.comparison.interval import Captures, Difference, difference
+from cclbench.comparison.subject import Subject
 from cclbench.errors import CheckFailed, UsageError
 
 BASE = subject(
@@ -24,8 +32,8 @@ BASE = subject(
 OTHER = subject(
     "B",
     [
-        *steps_of("time.step", [1.05] * 3),
-        row("time.step", 1.5, stat="p95"),
+        *steps_of("time.step", [1.5] * 3),
+        row("time.step", 1.6, stat="p95"),
         row("time.step", 0.3, "1", stat="cv"),
         row("overlap.ratio", 0.48, "1"),
         row("comm.busbw", 80e9, "B/s", collective="all_reduce"),
@@ -36,15 +44,23 @@ OTHER = subject(
 )
 
 
+def between(base: Sequence[float], other: Sequence[float]) -> Difference:
+    """The interval of the steps of one capture each."""
+    return difference([np.array(base)], [np.array(other)])
+
+
 @pytest.mark.parametrize(
     ("expression", "passed"),
     [
-        ("time.step > +5.1%", True),
-        ("time.step>+4.9%", False),
-        ("time.step > +51 ms", True),
-        ("time.step > +49ms", False),
+        ("time.step > +51%", True),
+        ("time.step>+49%", True),  # of which the interval of one capture each does not tell it
+        ("time.step>+20%", False),
+        ("time.step > +510 ms", True),
+        ("time.step > +490 ms", True),
+        ("time.step > +200ms", False),
         ("time.step > 1 s", False),
-        ("time.step > 1100 ms", True),
+        ("time.step > 1499 ms", False),
+        ("time.step > 1501 ms", True),
         ("avg_step_time > 1 s", False),
         ("time.step[stat=p95] > +5%", False),
         ("time.step[stat=cv] > 0.2", False),
@@ -65,18 +81,21 @@ OTHER = subject(
     ],
 )
 def test_an_expression_that_holds_fails(expression: str, passed: bool) -> None:
-    (found,) = check(parse(expression), [BASE, OTHER])
+    found = check(parse(expression), BASE, OTHER)
     assert (found.expression, found.other, found.passed) == (expression, "B", passed), found.reason
 
 
 def test_the_reason_has_the_figures() -> None:
-    (found,) = check(parse("time.step > +2%"), [BASE, OTHER])
+    found = check(parse("time.step > +2%"), BASE, OTHER)
+    sure = between([1.0] * 3, [1.5] * 3)
     assert found.reason == (
-        "time.step of B is 1.05 s, of A 1.00 s: +5.00 % (95 % interval +5.00 % to +5.00 %)"
+        "time.step of B is 1.50 s, of A 1.00 s: +50.00 % (95 % interval"
+        f" {100 * (sure.low - 1):+.2f} % to {100 * (sure.high - 1):+.2f} %; captures of one job are taken to"
+        " differ by up to 4 %, since none is repeated)"
     )
-    (found,) = check(parse("overlap.ratio < -3%"), [BASE, OTHER])
+    found = check(parse("overlap.ratio < -3%"), BASE, OTHER)
     assert found.reason == "overlap.ratio of B is 48.0 %, of A 50.0 %: -4.00 %"
-    (found,) = check(parse("comm.algbw < 1 Mb/s"), [BASE, OTHER])
+    found = check(parse("comm.algbw < 1 Mb/s"), BASE, OTHER)
     assert found.reason == "comm.algbw of B is modelled 1.00 GB/s"
 
 
@@ -90,16 +109,14 @@ def test_the_reason_has_the_figures() -> None:
     ],
 )
 def test_a_missing_figure_fails(expression: str, reason: str) -> None:
-    (found,) = check(parse(expression), [BASE, OTHER])
+    found = check(parse(expression), BASE, OTHER)
     assert (found.passed, found.reason) == (False, reason)
 
 
-def test_every_other_subject_is_checked_against_the_first() -> None:
+def test_a_check_names_the_other_subject() -> None:
     third = subject("C", steps_of("time.step", [0.9] * 3))
-    assert [(c.other, c.passed) for c in check(parse("time.step > +1%"), [BASE, OTHER, third])] == [
-        ("B", False),
-        ("C", True),
-    ]
+    found = [check(parse("time.step > +1%"), BASE, other) for other in (OTHER, third)]
+    assert [(one.other, one.passed) for one in found] == [("B", False), ("C", True)]
 
 
 @pytest.mark.parametrize(
@@ -138,8 +155,10 @@ def test_a_wrong_expression_says_what_is_wrong(expression: str, says: str) -> No
 NOISY = [1.0, 1.1, 0.9, 1.05, 0.95]
 
 
-def outcome(expression: str, base: object, other: object) -> tuple[str, str]:
-    (found,) = check(parse(expression), [base, other])  # type: ignore[list-item]
+def outcome(
+    expression: str, base: Subject, other: Subject, repeats: Sequence[Captures] = ()
+) -> tuple[str, str]:
+    found = check(parse(expression), base, other, repeats=repeats)
     return found.outcome, found.reason
 
 
@@ -167,7 +186,7 @@ def test_a_change_of_step_time_is_judged_by_its_interval() -> None:
     ],
 )
 def test_the_interval_must_lie_beyond_the_limit_with_its_nearer_end(expression: str, factor: float) -> None:
-    """8 % more or less in the mean, which 5 steps do not tell from none; five times that they do."""
+    """8 % more or less in the mean, which 5 steps do not tell from none; ten times that they do."""
     base = subject("A", steps_of("time.step", NOISY))
     near, far = (
         subject("B", steps_of("time.step", [s * times for s in NOISY])) for times in (factor, factor**10)
@@ -190,10 +209,7 @@ def test_no_interval_is_refused() -> None:
     one = subject("A", steps_of("time.step", [1.0]))
     found, reason = outcome("time.step > +5%", one, subject("B", steps_of("time.step", [2.0] * 9)))
     assert found == "refused"
-    assert reason.endswith(
-        "and there is no interval: it takes 3 closed steps of each, A has 1 and B has 9; trace 3"
-        " or more of each"
-    )
+    assert reason.endswith("and there is no interval: it takes 3 closed steps of each, A has 1 and B has 9")
     assert outcome("time.step > 1.5 s", one, subject("B", steps_of("time.step", [2.0])))[0] == "failed"
 
 
@@ -201,7 +217,7 @@ def test_a_percentile_of_steps_has_no_interval() -> None:
     """That of the mean says nothing of it."""
     found, reason = outcome("time.step[stat=p95] > +5%", BASE, OTHER)
     assert found == "failed"
-    assert reason.endswith("is 1.50 s, of A 1.10 s: +36.36 %")
+    assert reason.endswith("is 1.60 s, of A 1.10 s: +45.45 %")
 
 
 def test_unequal_work_is_refused() -> None:
@@ -213,6 +229,35 @@ def test_unequal_work_is_refused() -> None:
     assert found == "refused"
     assert reason.endswith("and their work differs (global batch 512 against 256)")
     assert outcome("time.step > 800 ms", small, large)[0] == "failed"  # B's own figure needs no A
+
+
+def test_work_that_the_traces_refute_is_refused() -> None:
+    refuted = Equality("refuted", "8 against 4 calls of aten::mm")
+    found = check(parse("time.step > +5%"), BASE, OTHER, refuted)
+    assert found.outcome == "refused"
+    assert found.reason.endswith("and their work differs (8 against 4 calls of aten::mm)")
+    assert check(parse("time.step > +5%"), BASE, OTHER, Equality("proved", "x")).outcome == "failed"
+    assert check(parse("time.step > 800 ms"), BASE, OTHER, refuted).outcome == "failed"
+
+
+def test_captures_that_are_known_to_differ_less_tell_less() -> None:
+    """8 %, of which one capture each does not tell 5, and a store of steady ones or three each do."""
+    one, longer = (subject(x, steps_of("time.step", [s] * 3)) for x, s in (("A", 1.0), ("B", 1.08)))
+    found, reason = outcome("time.step > +5%", one, longer)
+    assert found == "passed"
+    assert reason.endswith("since none is repeated), which does not lie beyond the limit")
+    found, reason = outcome("time.step > +5%", one, longer, STEADY)
+    assert found == "failed"
+    assert "(95 % interval +7." in reason
+    assert re.search(r" %; captures of one job differ by some 0\.0\d+ %, as 21 of the store do\)$", reason)
+    several = [
+        captured(*(subject(x, steps_of("time.step", [s + apart] * 3)) for apart in (0.0, 0.001, -0.001)))
+        for x, s in (("A", 1.0), ("B", 1.08))
+    ]
+    found, reason = outcome("time.step > +5%", *several)
+    assert found == "failed"
+    assert "(95 % interval +7." in reason
+    assert re.search(r" %; captures of one job differ by some 0\.\d+ %\)$", reason)
 
 
 def test_windows_as_long_as_a_capture_are_refused() -> None:
@@ -277,11 +322,23 @@ def test_a_change_that_is_the_limit_is_beyond_it_by_the_operator(expression: str
 
 
 def test_an_interval_at_the_limit_is_beyond_it_by_the_operator() -> None:
+    """Of the interval the end that is nearer to passing, to the last digit."""
     base, other = (subject(x, steps_of("time.step", [s] * 3)) for x, s in (("A", 1.0), ("B", 2.0)))
-    assert outcome("time.step > +1 s", base, other)[0] == "passed"
-    assert outcome("time.step > +0.999 s", base, other)[0] == "failed"
-    assert outcome("time.step < -0.999 s", other, base)[0] == "failed"
-    assert outcome("time.step < -1.001 s", other, base)[0] == "passed"
+    low, high = between([1.0] * 3, [2.0] * 3).low, between([2.0] * 3, [1.0] * 3).high
+    assert 1 < low < 2
+    assert 0.5 < high < 1
+    for compared, one, another, change, inward in (
+        (">", base, other, low - 1, -1e-9),
+        ("<", other, base, 2 * high - 2, 1e-9),
+    ):
+        for operator, number, says in (
+            (compared, change, "passed"),
+            (f"{compared}=", change, "failed"),
+            (compared, change + inward, "failed"),
+            (f"{compared}=", change - inward, "passed"),
+        ):
+            gate = replace(parse(f"time.step {operator} +1 s"), number=number)
+            assert check(gate, one, another).outcome == says
 
 
 @pytest.mark.parametrize("metric", ["compute.mfu", "throughput.samples"])

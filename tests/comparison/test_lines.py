@@ -6,6 +6,7 @@ from __future__ import annotations
 from subjects import card, row, subject
 
 from cclbench.comparison.comparison import CardDifference, Comparison, Figure, Versus
+from cclbench.comparison.fingerprint import UNKNOWN
 from cclbench.comparison.lines import card_differences, lines
 from cclbench.comparison.subject import Subject
 from cclbench.present.sections import cell, most_different
@@ -123,7 +124,8 @@ def test_the_most_different_lines_come_first_and_those_without_any_number_not_at
         subject(letter, [row(metric, values[n]) for metric, values in rows.items()])
         for n, letter in enumerate("AB")
     )
-    against = Versus("A", "B", "time.step", None, None, None, None, "not comparable", "", None)
+    nothing = dict.fromkeys(("ratio", "low", "high", "spread", "captures_needed", "change_ns"))
+    against = Versus("A", "B", "time.step", outcome="not comparable", work=UNKNOWN, words="", **nothing)
     found = Comparison((base, other), (), (against,), (), lines([base, other], list(rows)))
     assert [line.metric for line in most_different(found)] == ["time.idle", "time.step", "comm.skew"]
 

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from subjects import row, subject
+from subjects import captured, row, subject
 
 import cclbench
 import cclbench.comparison.operators as comparison_operators
 from cclbench.analyzers.view.operator_sums import NO_MODULE, By
 from cclbench.comparison.build import compare
 from cclbench.comparison.comparison import WorkChange
-from cclbench.comparison.operators import Tables, difference, differences
+from cclbench.comparison.operators import Tables, difference, differences, tables_of
 from cclbench.errors import UsageError
 from cclbench.operator_table import OperatorRow, OperatorTable, operators
 
@@ -246,7 +246,7 @@ def with_operators(
 
     monkeypatch.setattr(comparison_operators, "has_operators", lambda stored: stored.id in ids)
     monkeypatch.setattr(comparison_operators, "operators_by", found)
-    return [(one.base, one.other, one.change_ns) for one in differences(subjects)]
+    return [(one.base, one.other, one.change_ns) for one in differences(subjects, tables_of(subjects))]
 
 
 def test_each_run_that_has_operators_is_set_against_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,8 +279,43 @@ def test_operators_are_those_of_the_windows_of_the_step_time(
     monkeypatch.setattr(comparison_operators, "has_operators", lambda _: True)
     monkeypatch.setattr(comparison_operators, "operators_by", found)
     rows = [row("time.step", 1.0, window=window)] if window else []
-    assert len(differences([subject(letter, rows) for letter in "AB"])) == 1
+    subjects = [subject(letter, rows) for letter in "AB"]
+    assert len(differences(subjects, tables_of(subjects))) == 1
     assert seen == [asked, asked]
+
+
+@pytest.mark.parametrize("lacking", [False, True])
+def test_operators_of_several_captures_are_those_of_all_their_steps(
+    monkeypatch: pytest.MonkeyPatch, lacking: bool
+) -> None:
+    """mm takes 40 ns in the one step of the first and 80 in the two of the second, add 30 in the latter.
+
+    Of both 120 / 3 = 40 and 30 / 3 = 10 ns a step; where one has no operators the job has none.
+    """
+    once = tables([a_row("mm", 40, flops=6.0, roofline_s=10e-9, gap_s=30e-9)])
+    twice = tables([a_row("mm", 80, flops=12.0, roofline_s=20e-9, gap_s=60e-9), a_row("add", 30, calls=2)], 2)
+    made = {"run-a": once, "run-b": twice}
+
+    def found(stored: Any, *_: Any, **__: Any) -> list[OperatorTable]:
+        own = made[stored.id]
+        return [own.ops, own.shapes, own.modules]
+
+    monkeypatch.setattr(
+        comparison_operators, "has_operators", lambda stored: not (lacking and stored.id == "run-b")
+    )
+    monkeypatch.setattr(comparison_operators, "operators_by", found)
+    rows = [row("time.step", 1.0)]
+    known = tables_of([captured(subject("A", rows), subject("B", rows))])
+    if lacking:
+        assert known == {}
+        return
+    (change, add) = difference("A", "B", once, known["A"]).operators[::-1]
+    assert told([change, add]) == [("mm", 0), ("add", 10)]
+    assert change.after is not None
+    assert (change.after.calls, change.after.roofline_s) == (pytest.approx(2 / 3), pytest.approx(10e-9))
+    ops = known["A"].ops
+    assert (ops.windows, ops.time_ns, [one.key for one in ops.rows]) == (3, 150, ["mm", "add"])
+    assert [(one.calls, one.flops, one.share) for one in ops.rows] == [(2, 18.0, 0.8), (2, None, 0.2)]
 
 
 @pytest.mark.parametrize("lacking", [{"family": None}, {"flops": None}])

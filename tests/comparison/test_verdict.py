@@ -3,17 +3,29 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
-from subjects import card, parts_of, row, steps_of, subject
+from subjects import STEADY, captured, card, parts_of, row, steps_of, subject
 
 from cclbench.analyzers.view.values import ALL_OPEN
 from cclbench.comparison.comparison import Versus
-from cclbench.comparison.interval import difference
+from cclbench.comparison.fingerprint import Equality
+from cclbench.comparison.interval import Captures, Difference, difference
 from cclbench.comparison.subject import Subject
-from cclbench.comparison.verdict import signed, versus
+from cclbench.comparison.verdict import CLIENT, signed, versus
+from cclbench.units import humanise
 
 TOKENS = "throughput.tokens_per_device"
+ONCE = "captures of one job are taken to differ by up to 4 %, since none is repeated"
+"""Of two captures, where no other job was captured more often."""
+
+
+def between(base: Sequence[float], other: Sequence[float]) -> Difference:
+    """The interval of the steps of one capture each."""
+    return difference([np.array(base)], [np.array(other)])
 
 
 def test_slower_with_an_interval_and_the_reason() -> None:
@@ -32,12 +44,14 @@ def test_slower_with_an_interval_and_the_reason() -> None:
     )
     found = versus(base, other)
     assert (found.measure, found.outcome) == ("time.step", "slower")
-    expected = difference(*(np.array([*s.results.steps("time.step").values()]) for s in (base, other)))
+    expected = between([1.0, 1.01, 0.99], [1.4, 1.41, 1.39])
     assert (found.ratio, found.low, found.high) == pytest.approx((1.4, expected.low, expected.high))
+    assert (found.spread, found.captures_needed) == (expected.spread, expected.captures_needed)
+    assert 1 < found.low < found.ratio < found.high
     assert found.change_ns == sum(change.change_ns for change in found.changes) == 400_000_000
     assert found.words == (
         f"B is 1.40× slower than A (1.40 s against 1.00 s a step; 95 % interval {found.low:.2f} to"
-        f" {found.high:.2f} over 3 steps each). A step of B is 400 ms longer: exposed wait +300 ms"
+        f" {found.high:.2f} over 3 steps of each; {ONCE}). A step of B is 400 ms longer: exposed wait +300 ms"
         " (all_gather +400 ms), compute +100 ms (gemm +100 ms)."
     )
 
@@ -50,11 +64,11 @@ def test_faster_is_told_the_other_way_round() -> None:
     assert found.outcome == "faster"
     assert found.words.startswith(
         "B is 2.22× faster than A (900 ms against 2.00 s a step; 95 % interval"
-        f" {1 / found.high:.2f} to {1 / found.low:.2f} over 3 steps each)."
+        f" {1 / found.high:.2f} to {1 / found.low:.2f} over 3 steps of each; {ONCE})."
     )
 
 
-def test_an_interval_that_holds_one_is_no_difference_and_says_how_many_steps_would_tell() -> None:
+def test_an_interval_that_holds_one_is_no_difference_and_says_how_many_captures_would_tell() -> None:
     found = versus(
         subject("A", steps_of("time.step", [1.0, 1.1, 0.9, 1.0]), card()),
         subject("B", steps_of("time.step", [1.05, 1.2, 0.9, 1.05]), card()),
@@ -62,47 +76,63 @@ def test_an_interval_that_holds_one_is_no_difference_and_says_how_many_steps_wou
     assert found.outcome == "no difference"
     assert found.low < 1 < found.high
     assert found.words.startswith("B and A show no difference (1.05 s against 1.00 s a step, ratio 1.05;")
-    assert f"About {found.steps_needed:,} steps of each would tell a difference of that size." in found.words
+    expected = between([1.0, 1.1, 0.9, 1.0], [1.05, 1.2, 0.9, 1.05])
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+    needed = found.captures_needed
+    assert f"over 4 steps of each; {ONCE}). About {needed} captures of each would tell" in found.words
+    assert f"About {needed} captures of each would tell a difference of that size. In the" in found.words
     assert "In the mean a step of B is 50.0 ms longer." in found.words
-    assert 4 < found.steps_needed < 1000
+    assert 2 < needed == expected.captures_needed < 100
 
 
 def test_a_run_is_not_different_from_itself() -> None:
     own = subject("A", steps_of("time.step", [1.0, 1.1, 0.9, 1.0]), card())
     found = versus(own, own)
-    assert (found.outcome, found.ratio, found.steps_needed) == ("no difference", 1.0, None)
+    assert (found.outcome, found.ratio, found.captures_needed) == ("no difference", 1.0, None)
     assert "They are equal." in found.words
 
 
-def test_a_few_long_steps_move_the_mean_and_not_the_verdict() -> None:
+def test_a_few_long_steps_move_the_mean_and_widen_its_interval() -> None:
+    """By one step of 200 s the mean is 7.6 times as long; whether such steps are usual, nobody knows."""
     found = versus(
         subject("A", steps_of("time.step", [1.0, 1.001, 0.999] * 10), card()),
         subject("B", steps_of("time.step", [*[1.0, 1.001, 0.999] * 9, 1.0, 1.001, 200.0]), card()),
     )
     assert found.outcome == "no difference"
-    assert found.ratio > found.high
-    assert "of typical steps, which a few long ones are not" in found.words
+    assert found.ratio == pytest.approx(229.001 / 30)
+    assert found.low < 1 < found.ratio < found.high
+    assert "(7.63 s against 1.00 s a step, ratio 7.63;" in found.words
+    without = versus(
+        subject("A", steps_of("time.step", [1.0, 1.001, 0.999] * 10), card()),
+        subject("B", steps_of("time.step", [7.0, 7.001, 6.999] * 10), card()),
+    )
+    assert without.outcome == "slower"
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "says"),
+    ("before", "after", "estimate", "doubt"),
     [
-        ([1.0], [1.5], "A has 1 and B has 1; trace 3 or more of each."),
-        ([1.0, 1.02], [1.5] * 9, "A has 2 and B has 9; trace"),
-        ([1.0, 1.2], [1.1, 1.2], "A has 2 and B has 2; trace about"),
+        ([1.0], [1.5], "1.50× longer than A's in these captures (1.50 s against", "A has 1 and B has 1"),
+        ([1.0, 1.02], [1.5] * 9, "1.49× longer than A's in these captures (", "A has 2 and B has 9"),
+        ([1.0, 1.2], [1.1, 1.2], "4.5 % longer than A's in these captures (", "A has 2 and B has 2"),
+        ([1.5] * 9, [1.0, 1.0], "1.50× shorter than A's in these captures (", "A has 9 and B has 2"),
     ],
 )
-def test_below_three_steps_nothing_is_faster_or_slower(
-    before: list[float], after: list[float], says: str
+def test_below_three_steps_the_estimate_is_told_and_then_the_doubt(
+    before: list[float], after: list[float], estimate: str, doubt: str
 ) -> None:
     found = versus(
         subject("A", steps_of("time.step", before), card()),
         subject("B", steps_of("time.step", after), card()),
     )
     assert (found.outcome, found.low, found.high) == ("undecided", None, None)
+    assert found.captures_needed is None
     assert found.ratio == pytest.approx(sum(after) / len(after) / (sum(before) / len(before)))
-    assert found.words.startswith("No difference can be told between B and A (")
-    assert f"it takes 3 closed steps of each, {says}" in found.words
+    assert found.words.startswith(f"B's step is {estimate}")
+    assert (
+        f" a step). Whether it is in others is not known: it takes 3 closed steps of each, {doubt}. In"
+        in found.words
+    )
     assert "In the mean a step of B is" in found.words
 
 
@@ -113,10 +143,12 @@ def test_whole_traces_have_lengths_and_no_verdict() -> None:
         for letter, s in (("A", 1.0), ("B", 1.5))
     )
     assert versus(base, other).words == (
-        "No difference can be told between B and A (1.50 s against 1.00 s for the whole trace): a whole trace"
-        " is one figure, as long as the capture; mark steps. Whether the two traces hold equal work is"
-        " unknown. In the mean the window of B is 500 ms longer: compute +500 ms."
+        "B's trace is 1.50× longer than A's in these captures (1.50 s against 1.00 s for the whole trace)."
+        " Whether it is in others is not known: a whole trace is one figure, as long as the capture; mark"
+        " steps, or capture each three times. Whether the two traces hold equal work is unknown. In the mean"
+        " the window of B is 500 ms longer: compute +500 ms."
     )
+    assert "equal work" not in versus(base, other, Equality("proved", "1.00 TFLOP a step of each")).words
 
 
 def test_a_partial_figure_is_not_ranked() -> None:
@@ -136,12 +168,15 @@ def test_unequal_work_is_ranked_by_tokens_per_second_and_device() -> None:
     )
     found = versus(small, large)
     assert (found.measure, found.outcome, found.ratio) == (TOKENS, "faster", 2.0)
-    assert (found.low, found.high) == pytest.approx((2.0, 2.0))
+    expected = between([512.0] * 3, [1024.0] * 3)
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+    assert 1 < found.low < 2 < found.high
     assert "(1,024 against 512 tokens per second and device;" in found.words
     assert "They are ranked so since their work differs: global batch 32 against 16." in found.words
     assert "A step of B is 500 ms longer" in found.words
     back = versus(large, small)
     assert (back.outcome, back.ratio) == ("slower", 0.5)
+    assert (back.low, back.high) == pytest.approx((1 / found.high, 1 / found.low))
     assert back.words.startswith("A is 2.00× slower than B")
 
 
@@ -156,7 +191,8 @@ def test_the_interval_of_a_rate_is_that_of_its_inverse() -> None:
         for letter, values, length in zip("AB", rates, (128, 256), strict=True)
     )
     found = versus(base, other)
-    costs = difference(*(1 / np.array(values) for values in rates))
+    costs = between(*(1 / np.array(values) for values in rates))
+    assert found.ratio == pytest.approx(1 / costs.ratio)
     assert (found.low, found.high) == pytest.approx((1 / costs.high, 1 / costs.low))
     assert found.low < found.ratio < found.high
 
@@ -221,11 +257,12 @@ def test_parts_are_told_by_how_much_they_change_either_way() -> None:
     )
 
 
-def of_steps(before: list[float], after: list[float]) -> Versus:
-    """B against A, of steps of equal work."""
+def of_steps(before: list[float], after: list[float], repeats: Sequence[Captures] = ()) -> Versus:
+    """B against A, of steps of equal work; `repeats` are captures of other jobs."""
     return versus(
         subject("A", steps_of("time.step", before), card()),
         subject("B", steps_of("time.step", after), card()),
+        repeats=repeats,
     )
 
 
@@ -256,11 +293,14 @@ def test_a_difference_without_parts_is_told_without_them() -> None:
         subject("A", [row("time.step", 1.0)], card()), subject("B", [row("time.step", 1.2)], card())
     )
     assert found.words.endswith("In the mean a step of B is 200 ms longer.")
-    assert (found.outcome, found.ratio, found.low, found.steps_needed) == ("undecided", 1.2, None, None)
+    assert (found.outcome, found.ratio, found.low, found.captures_needed) == ("undecided", 1.2, None, None)
     found = versus(
         subject("A", [row("time.step", 1.0)], card()), subject("B", [row("time.step", 1.0)], card())
     )
-    assert found.words.endswith("trace 3 or more of each.")
+    assert found.words == (
+        "B's step is as long as A's in these captures (1.00 s against 1.00 s a step). Whether it is in others"
+        " is not known: it takes 3 closed steps of each, A has 0 and B has 0."
+    )
 
 
 @pytest.mark.parametrize(
@@ -273,44 +313,50 @@ def test_a_difference_without_parts_is_told_without_them() -> None:
     ],
 )
 def test_from_five_percent_on_a_difference_is_a_factor(after: float, says: str) -> None:
-    assert of_steps([1.0] * 3, [after] * 3).words.startswith(says)
+    """Where captures of one job are known to differ by less than a thousandth."""
+    assert of_steps([1.0] * 3, [after] * 3, STEADY).words.startswith(says)
 
 
 def test_a_narrow_interval_has_four_digits() -> None:
-    found = of_steps([1.0] * 3, [1.25] * 4)
-    assert "; 95 % interval 1.2500 to 1.2500 over 4 and 3 steps)" in found.words
-    wide = of_steps([1.0, 1.001, 0.999], [1.25, 1.251, 1.249])
-    assert (wide.high or 0) - (wide.low or 0) < 0.02
-    assert f"interval {wide.low:.4f} to {wide.high:.4f} over 3 steps each" in wide.words
-    wider = of_steps([1.0, 1.01, 0.99], [1.25, 1.26, 1.24])
-    assert (wider.high or 0) - (wider.low or 0) > 0.02
-    assert f"interval {wider.low:.2f} to {wider.high:.2f} over" in wider.words
-    assert "typical steps" not in wider.words
+    found = of_steps([1.0] * 3, [1.25] * 4, STEADY)
+    assert (found.high or 0) - (found.low or 0) < 0.02
+    assert f"; 95 % interval {found.low:.4f} to {found.high:.4f} over 4 and 3 steps; captures" in found.words
+    noisy = of_steps([1.0, 1.001, 0.999], [1.25, 1.251, 1.249], STEADY)
+    assert (noisy.high or 0) - (noisy.low or 0) < 0.02
+    assert f"interval {noisy.low:.4f} to {noisy.high:.4f} over 3 steps of each;" in noisy.words
+    wide = of_steps([1.0, 1.01, 0.99], [1.25, 1.26, 1.24], STEADY)
+    assert (wide.high or 0) - (wide.low or 0) > 0.02
+    assert f"interval {wide.low:.2f} to {wide.high:.2f} over 3 steps of each;" in wide.words
 
 
-def test_a_few_long_steps_of_a_slower_run_are_told_apart_from_its_typical_ones() -> None:
-    before, after = [1.0, 1.001, 0.999] * 10, [2.0, 2.001, 1.999] * 10
-    found = of_steps(before, [*after[:-1], 20.0])
+def test_long_steps_are_in_the_mean_and_its_interval_either_way_round() -> None:
+    """A step in thirty takes ten times as long: the mean and its interval are 2.6, what most take 2."""
+    before, after = [1.0, 1.001, 0.999] * 100, [*([2.0, 2.001, 1.999] * 10)[:-1], 20.0]
+    found = of_steps(before, after * 10)
     assert found.outcome == "slower"
-    assert (found.ratio or 0) > (found.high or 0)
-    assert " of typical steps, which a few long ones are not over 30 steps each" in found.words
-    back = of_steps([*after[:-1], 20.0], before)
+    assert found.ratio == pytest.approx(2.6, rel=1e-3)
+    assert math.sqrt((found.low or 0) * (found.high or 0)) == pytest.approx(found.ratio)
+    assert found.words.startswith("B is 2.60× slower than A (2.60 s against 1.00 s a step;")
+    back = of_steps(after * 10, before)
     assert back.outcome == "faster"
-    assert " of typical steps, which a few long ones are not over 30 steps each" in back.words
+    assert (back.low, back.high) == pytest.approx((1 / (found.high or 0), 1 / (found.low or 0)))
+    assert back.words.startswith("B is 2.60× faster than A (1.00 s against 2.60 s a step;")
+    assert "over 300 steps of each;" in back.words
 
 
-def test_no_number_of_steps_tells_a_hair() -> None:
+def test_a_hundred_captures_do_not_tell_a_hair() -> None:
     found = of_steps([1.0, 1.5, 0.5], [1.0000001, 1.5, 0.5])
-    assert (found.outcome, found.steps_needed) == ("no difference", None)
-    assert "No number of steps would tell so small a difference." in found.words
+    assert (found.outcome, found.captures_needed) == ("no difference", None)
+    assert "More than 100 captures of each would be needed to tell so small a difference." in found.words
 
 
 def test_runs_without_spread_that_are_equal_are_no_different() -> None:
     found = of_steps([1.0] * 3, [1.0] * 3)
-    assert (found.outcome, found.low, found.high, found.change_ns) == ("no difference", 1.0, 1.0, 0)
+    assert (found.outcome, found.ratio, found.change_ns) == ("no difference", 1.0, 0)
+    assert 0.8 < found.low < 1 < found.high == pytest.approx(1 / found.low)
     assert found.words == (
-        "B and A show no difference (1.00 s against 1.00 s a step, ratio 1.00; 95 % interval 1.0000 to 1.0000"
-        " over 3 steps each). They are equal."
+        "B and A show no difference (1.00 s against 1.00 s a step, ratio 1.00; 95 % interval"
+        f" {found.low:.2f} to {found.high:.2f} over 3 steps of each; {ONCE}). They are equal."
     )
 
 
@@ -320,10 +366,7 @@ def test_an_open_step_alone_is_said_to_be_one() -> None:
         subject("A", [row("time.step", 1.0, reason=reason)], card()),
         subject("B", steps_of("time.step", [1.5] * 2), card()),
     )
-    assert (
-        "it takes 3 closed steps of each, A has none but an open one and B has 2; trace 3 or more of each"
-        in found.words
-    )
+    assert "it takes 3 closed steps of each, A has none but an open one and B has 2." in found.words
 
 
 def test_the_window_that_is_a_whole_trace_is_named() -> None:
@@ -386,8 +429,93 @@ def test_a_change_has_its_sign(seconds: float, text: str) -> None:
 
 
 def test_a_small_difference_is_told_in_percent() -> None:
-    found = versus(
-        subject("A", steps_of("time.step", [1.0] * 3), card()),
-        subject("B", steps_of("time.step", [1.021] * 3), card()),
-    )
+    found = of_steps([1.0] * 3, [1.021] * 3, STEADY)
     assert found.words.startswith("B is 2.1 % slower than A (1.02 s against 1.00 s a step;")
+
+
+def test_what_captures_of_one_job_differ_by_decides_and_is_said() -> None:
+    """2.1 % of one capture each: chance by the prior, a difference on a system as steady as the store's."""
+    once = of_steps([1.0] * 3, [1.021] * 3)
+    assert (once.outcome, once.spread and once.spread.source) == ("no difference", "prior")
+    assert f"over 3 steps of each; {ONCE})." in once.words
+    stored = of_steps([1.0] * 3, [1.021] * 3, STEADY)
+    assert (stored.outcome, stored.spread and stored.spread.source) == ("slower", "store")
+    some = f"captures of one job differ by some {humanise(stored.spread.value, '1')}"
+    assert f"over 3 steps of each; {some}, as 21 of the store do)." in stored.words
+    assert stored.spread.value < 0.001 < 0.01 < once.spread.value
+
+
+def job(letter: str, *steps: float) -> Subject:
+    """Captures of three such steps each, of one job."""
+    return captured(*(subject(letter, steps_of("time.step", [s] * 3), card()) for s in steps))
+
+
+def test_of_several_captures_their_number_is_the_evidence() -> None:
+    found = versus(job("A", 1.0, 1.001, 0.999), job("B", 1.021, 1.022, 1.02))
+    assert (found.outcome, found.spread.source, found.spread.repeated) == ("slower", "captures", 4)
+    assert found.ratio == pytest.approx(1.021)
+    some = f"captures of one job differ by some {humanise(found.spread.value, '1')}"
+    assert f" over 3 captures of each; {some})." in found.words
+    unlike = versus(job("A", 1.0, 1.3), job("B", 1.0, 1.1, 1.5))
+    assert unlike.outcome == "no difference"
+    assert "over 3 and 2 captures; captures of one job differ by some" in unlike.words
+    both = versus(job("A", 1.0, 1.001, 0.999), job("B", 1.021), repeats=STEADY)
+    assert both.spread.source == "captures and store"
+    assert "over 1 and 3 captures; captures of one job differ by some" in both.words
+    assert "of the store" not in both.words
+
+
+def test_proved_work_is_slower_or_faster_though_no_card_tells() -> None:
+    proved = Equality("proved", "1.00 TFLOP a step of each")
+    found = versus(*(subject(x, steps_of("time.step", [s] * 3)) for x, s in (("A", 1.0), ("B", 3.0))), proved)
+    assert found.work == proved
+    assert found.words.startswith("B is 3.00× slower than A (3.00 s against 1.00 s a step;")
+    assert found.words.endswith(
+        " Their work is equal: 1.00 TFLOP a step of each. A step of B is 2.00 s longer."
+    )
+
+
+def test_refuted_work_is_ranked_by_tokens_or_not_at_all() -> None:
+    refuted = Equality("refuted", "8 against 4 calls of aten::mm")
+    rows = [[*steps_of("time.step", [s] * 3), *steps_of(TOKENS, [512.0 * s] * 3, "1/s")] for s in (1.0, 2.0)]
+    found = versus(*(subject(x, own) for x, own in zip("AB", rows, strict=True)), refuted)
+    assert (found.measure, found.outcome, found.work) == (TOKENS, "faster", refuted)
+    assert "since their work differs: 8 against 4 calls of aten::mm." in found.words
+    found = versus(*(subject(x, own[:4]) for x, own in zip("AB", rows, strict=True)), refuted)
+    assert found.outcome == "not comparable"
+    assert found.words.startswith(
+        "B and A are not comparable: their work differs (8 against 4 calls of aten::mm) and A has no"
+        f" {TOKENS}."
+    )
+
+
+def test_rates_of_few_steps_are_higher_or_lower() -> None:
+    rows = [[row("time.step", 1.0), *steps_of(TOKENS, [rate], "1/s")] for rate in (512.0, 1024.0)]
+    cards = card(), card(workload__batch__global=32)
+    base, other = (subject(x, own, c) for x, own, c in zip("AB", rows, cards, strict=True))
+    assert versus(base, other).words.startswith(
+        "B's rate is 2.00× higher than A's in these captures (1,024 against 512 tokens per second and device)"
+    )
+    assert versus(other, base).words.startswith("A's rate is 2.00× lower than B's in these captures (")
+
+
+def served(letter: str, *rates: float) -> Subject:
+    """Benchmarks of one server, as its client measured them: no trace, no step."""
+    return captured(*(subject(letter, [row(CLIENT, rate, "1/s")]) for rate in rates))
+
+
+def test_servers_are_compared_by_what_their_client_measured() -> None:
+    """A benchmark's one figure is of all its requests, and has an interval though it has no steps."""
+    proved = Equality("proved", "80 requests of 8,000 tokens in and 4,000 out, of each")
+    found = versus(served("A", 1000.0), served("B", 1500.0), proved)
+    assert (found.measure, found.outcome, found.ratio) == (CLIENT, "faster", 1.5)
+    assert found.words == (
+        "B is 1.50× faster than A (1,500 against 1,000 output tokens per second; 95 % interval"
+        f" {found.low:.2f} to {found.high:.2f} over one benchmark each; {ONCE}). Their work is equal: 80"
+        " requests of 8,000 tokens in and 4,000 out, of each."
+    )
+    less = versus(served("A", 1500.0, 1510.0), served("B", 1000.0, 1005.0), proved)
+    assert less.outcome == "slower"
+    assert "over 2 captures of each;" in less.words
+    lacking = versus(served("A", 1000.0), subject("B", [row("time.step", 1.0)]))
+    assert (lacking.measure, lacking.outcome) == ("time.step", "not comparable")

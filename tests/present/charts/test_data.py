@@ -12,6 +12,7 @@ from report_run import by_rank, by_step, results, row, subject
 from typed import PUBLISHED
 
 from cclbench.comparison.comparison import PARTS, Change, Versus
+from cclbench.comparison.fingerprint import UNKNOWN
 from cclbench.comparison.subject import Subject
 from cclbench.present.charts import straggler as heat
 from cclbench.present.charts.bandwidth import bandwidth, points_of, roofs_of
@@ -23,6 +24,7 @@ from cclbench.present.charts.straggler import Lateness, lateness, limit_of, pool
 from cclbench.present.charts.waterfall import signed, waterfall
 
 Rows = list[dict[str, object]]
+UNTOLD = dict.fromkeys(("ratio", "low", "high", "spread", "captures_needed")) | {"work": UNKNOWN, "words": ""}
 
 
 def one(path: Path, rows: Rows | None = None) -> Subject:
@@ -164,7 +166,7 @@ def test_the_waterfall_gives_each_part_to_the_nanosecond() -> None:
     changes = tuple(
         Change(part, 0.0, 0.0, ns) for part, ns in zip(PARTS, (7, -3, 0, 0, 0, 1, 0), strict=True)
     )
-    versus = Versus("A", "B", "time.step", 1.0, None, None, None, "slower", "", 5, changes)
+    versus = Versus("A", "B", "time.step", **UNTOLD, outcome="undecided", change_ns=5, changes=changes)
     svg = str(waterfall(versus).svg)
     assert "+7 ns" in svg
     assert "−3.00 ns" in svg
@@ -173,5 +175,5 @@ def test_the_waterfall_gives_each_part_to_the_nanosecond() -> None:
 
 
 def test_a_waterfall_without_parts_says_why() -> None:
-    versus = Versus("A", "B", "time.step", None, None, None, None, "not comparable", "", None)
+    versus = Versus("A", "B", "time.step", **UNTOLD, outcome="not comparable", change_ns=None)
     assert waterfall(versus).missing == ("A or B has no partition of its step",)
