@@ -146,8 +146,10 @@ def _judged(
             f" is not known: {too_few(base, other)}."
         )
     if outcome == "no difference":
-        said = f"{other.letter} and {base.letter} show no difference ({figures}, ratio {ratio.ratio:.2f}"
-        return f"{said}; {_interval(base, other, ratio, inverse=False)}). {_to_settle(ratio)}"
+        interval = _interval(base, other, ratio, inverse=ratio.ratio < 1)
+        said = f"{_longer(base, other, measure, ratio)} in these captures"
+        said += ", which can be chance" * (ratio.ratio != 1)
+        return f"{said} ({figures}; {interval}). {_to_settle(ratio)}".rstrip()
     assert ratio.low is not None  # noqa: S101 - else undecided
     if measure == "time.step" and _work_unknown(base, other, work):  # less time need not be more speed
         said = _longer(base, other, measure, ratio)
@@ -181,7 +183,7 @@ def too_few(base: Subject, other: Subject) -> str:
 def _to_settle(ratio: Difference) -> str:
     """How many captures would tell a difference of that size."""
     if ratio.ratio == 1:
-        return "They are equal."
+        return ""
     if ratio.captures_needed is None:
         return "More than 100 captures of each would be needed to tell so small a difference."
     return f"About {ratio.captures_needed} captures of each would tell a difference of that size."

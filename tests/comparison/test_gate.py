@@ -14,7 +14,7 @@ from subjects import STEADY, captured, card, row, steps_of, subject
 from cclbench.comparison.comparison import Check
 from cclbench.comparison.fingerprint import Equality
 from cclbench.comparison.gate import check, parse, require
-from cclbench.comparison.interval import Captures, Difference, difference
+from cclbench.comparison.interval import USUAL, Captures, Difference, difference
 from cclbench.comparison.subject import Subject
 from cclbench.errors import CheckFailed, UsageError
 
@@ -91,7 +91,7 @@ def test_the_reason_has_the_figures() -> None:
     assert found.reason == (
         "time.step of B is 1.50 s, of A 1.00 s: +50.00 % (95 % interval"
         f" {100 * (sure.low - 1):+.2f} % to {100 * (sure.high - 1):+.2f} %; captures of one job are taken to"
-        " differ by up to 4 %, since none is repeated)"
+        f" differ by up to {100 * USUAL:g} %, since none is repeated)"
     )
     found = check(parse("overlap.ratio < -3%"), BASE, OTHER)
     assert found.reason == "overlap.ratio of B is 48.0 %, of A 50.0 %: -4.00 %"

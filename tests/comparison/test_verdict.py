@@ -13,13 +13,12 @@ from subjects import STEADY, captured, card, parts_of, row, steps_of, subject
 from cclbench.analyzers.view.values import ALL_OPEN
 from cclbench.comparison.comparison import Versus
 from cclbench.comparison.fingerprint import Equality
-from cclbench.comparison.interval import Captures, Difference, difference
+from cclbench.comparison.interval import USUAL, Captures, Difference, difference
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.verdict import CLIENT, signed, versus
-from cclbench.units import humanise
 
 TOKENS = "throughput.tokens_per_device"
-ONCE = "captures of one job are taken to differ by up to 4 %, since none is repeated"
+ONCE = f"captures of one job are taken to differ by up to {100 * USUAL:g} %, since none is repeated"
 """Of two captures, where no other job was captured more often."""
 
 
@@ -75,21 +74,33 @@ def test_an_interval_that_holds_one_is_no_difference_and_says_how_many_captures_
     )
     assert found.outcome == "no difference"
     assert found.low < 1 < found.high
-    assert found.words.startswith("B and A show no difference (1.05 s against 1.00 s a step, ratio 1.05;")
+    assert found.words.startswith(
+        "B's step is 1.05× longer than A's in these captures, which can be chance (1.05 s against 1.00 s a"
+        f" step; 95 % interval {found.low:.2f} to {found.high:.2f} over 4 steps of each; {ONCE})."
+    )
     expected = between([1.0, 1.1, 0.9, 1.0], [1.05, 1.2, 0.9, 1.05])
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
     needed = found.captures_needed
-    assert f"over 4 steps of each; {ONCE}). About {needed} captures of each would tell" in found.words
-    assert f"About {needed} captures of each would tell a difference of that size. In the" in found.words
+    assert f"). About {needed} captures of each would tell a difference of that size. In the" in found.words
     assert "In the mean a step of B is 50.0 ms longer." in found.words
     assert 2 < needed == expected.captures_needed < 100
+    back = versus(
+        subject("A", steps_of("time.step", [1.05, 1.2, 0.9, 1.05]), card()),
+        subject("B", steps_of("time.step", [1.0, 1.1, 0.9, 1.0]), card()),
+    )
+    assert back.words.startswith(
+        "B's step is 1.05× shorter than A's in these captures, which can be chance (1.00 s against 1.05 s a"
+        f" step; 95 % interval {1 / back.high:.2f} to {1 / back.low:.2f} over 4 steps of each;"
+    )
 
 
 def test_a_run_is_not_different_from_itself() -> None:
     own = subject("A", steps_of("time.step", [1.0, 1.1, 0.9, 1.0]), card())
     found = versus(own, own)
     assert (found.outcome, found.ratio, found.captures_needed) == ("no difference", 1.0, None)
-    assert "They are equal." in found.words
+    assert found.words.startswith("A's step is as long as A's in these captures (1.00 s against")
+    assert "chance" not in found.words
+    assert "would" not in found.words
 
 
 def test_a_few_long_steps_move_the_mean_and_widen_its_interval() -> None:
@@ -101,7 +112,7 @@ def test_a_few_long_steps_move_the_mean_and_widen_its_interval() -> None:
     assert found.outcome == "no difference"
     assert found.ratio == pytest.approx(229.001 / 30)
     assert found.low < 1 < found.ratio < found.high
-    assert "(7.63 s against 1.00 s a step, ratio 7.63;" in found.words
+    assert "7.63× longer than A's in these captures, which can be chance (7.63 s against" in found.words
     without = versus(
         subject("A", steps_of("time.step", [1.0, 1.001, 0.999] * 10), card()),
         subject("B", steps_of("time.step", [7.0, 7.001, 6.999] * 10), card()),
@@ -355,8 +366,8 @@ def test_runs_without_spread_that_are_equal_are_no_different() -> None:
     assert (found.outcome, found.ratio, found.change_ns) == ("no difference", 1.0, 0)
     assert 0.8 < found.low < 1 < found.high == pytest.approx(1 / found.low)
     assert found.words == (
-        "B and A show no difference (1.00 s against 1.00 s a step, ratio 1.00; 95 % interval"
-        f" {found.low:.2f} to {found.high:.2f} over 3 steps of each; {ONCE}). They are equal."
+        "B's step is as long as A's in these captures (1.00 s against 1.00 s a step; 95 %"
+        f" interval {found.low:.2f} to {found.high:.2f} over 3 steps of each; {ONCE})."
     )
 
 
@@ -440,7 +451,7 @@ def test_what_captures_of_one_job_differ_by_decides_and_is_said() -> None:
     assert f"over 3 steps of each; {ONCE})." in once.words
     stored = of_steps([1.0] * 3, [1.021] * 3, STEADY)
     assert (stored.outcome, stored.spread and stored.spread.source) == ("slower", "store")
-    some = f"captures of one job differ by some {humanise(stored.spread.value, '1')}"
+    some = f"captures of one job differ by some {100 * stored.spread.value:.2g} %"
     assert f"over 3 steps of each; {some}, as 21 of the store do)." in stored.words
     assert stored.spread.value < 0.001 < 0.01 < once.spread.value
 
@@ -454,7 +465,7 @@ def test_of_several_captures_their_number_is_the_evidence() -> None:
     found = versus(job("A", 1.0, 1.001, 0.999), job("B", 1.021, 1.022, 1.02))
     assert (found.outcome, found.spread.source, found.spread.repeated) == ("slower", "captures", 4)
     assert found.ratio == pytest.approx(1.021)
-    some = f"captures of one job differ by some {humanise(found.spread.value, '1')}"
+    some = f"captures of one job differ by some {100 * found.spread.value:.2g} %"
     assert f" over 3 captures of each; {some})." in found.words
     unlike = versus(job("A", 1.0, 1.3), job("B", 1.0, 1.1, 1.5))
     assert unlike.outcome == "no difference"
