@@ -63,7 +63,7 @@ class Versus:
     """The other's measure / the base's; None where either lacks it."""
     low: float | None
     high: float | None
-    """95 % interval of the ratio (`interval`); None where either was captured once, for less than 3 steps."""
+    """95 % interval of the ratio (`interval`); None where either has less than 3 closed steps."""
     spread: Spread | None
     """By how much captures of one job differ, and what says so; None where `ratio` is."""
     captures_needed: int | None

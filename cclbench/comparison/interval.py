@@ -74,7 +74,7 @@ class Difference:
     ratio: float
     low: float | None
     high: float | None
-    """Of the 95 % interval; None where a job was captured once, for less than `LEAST_STEPS`."""
+    """Of the 95 % interval; None where a job has less than `LEAST_STEPS`."""
     spread: Spread
     captures_needed: int | None
     """Captures of each, as long as these, that tell a ratio this far from 1; None if more than a hundred."""

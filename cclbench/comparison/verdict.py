@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -56,7 +57,11 @@ def versus(
     if ratio and reasons:
         words += f" They are ranked so since their work differs: {', '.join(reasons)}."
     elif ratio and _work_unknown(base, other, work):
-        held = "the two traces hold" if _whole(base) else "a step of each is"
+        held = "a step of each is"
+        if measure == CLIENT:
+            held = "their clients asked for"
+        elif _whole(base):
+            held = "the two traces hold"
         words += f" Whether {held} equal work is unknown."
     elif ratio and work.status == "proved" and (unknown(base) or unknown(other)):
         words += f" Their work is equal: {work.reason}."
@@ -107,7 +112,10 @@ def _measure(base: Subject, other: Subject, reasons: Sequence[str]) -> Measure:
 def ratio_of(base: Subject, other: Subject, metric: str, repeats: Sequence[Captures] = ()) -> Difference:
     """Of a figure that both have, and that single steps or captures have: `time.step`, or a rate."""
     whole = metric.startswith("serving.")  # of all requests of a benchmark
-    return difference(captures_of(base, metric), captures_of(other, metric), repeats, whole=whole)
+    found = difference(captures_of(base, metric), captures_of(other, metric), repeats, whole=whole)
+    if any(capture.all_open for subject in (base, other) for capture in subject.each):
+        return replace(found, low=None, high=None, captures_needed=None)  # nobody knows where a step ended
+    return found
 
 
 def captures_of(subject: Subject, metric: str) -> Captures:
@@ -238,7 +246,7 @@ def differ(ratio: Difference) -> str:
         usual = f"{100 * USUAL:g} %"
         return f"captures of one job are taken to differ by up to {usual}, since none is repeated"
     said = f"captures of one job differ by some {100 * spread.value:.2g} %"
-    return said if spread.repeated else f"{said}, as {spread.stored + 1} of the store do"
+    return said if spread.repeated else f"{said}, as repeated ones in the store do"
 
 
 def _why(

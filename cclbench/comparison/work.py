@@ -82,11 +82,11 @@ def warnings(subjects: Sequence[Subject], traces: Sequence[Equality] = ()) -> tu
     base, *others = subjects
     pairs = list(zip(others, traces or [UNKNOWN] * len(others), strict=True))
     told = [contradiction(base, other, found, unequal(base, other)) for other, found in pairs]
-    proved = all(found.status != "unknown" for _, found in pairs)
+    known = bool(pairs) and all(found.status != "unknown" for _, found in pairs)
     return (
         *_differences(subjects, _WORK, "the work differs: "),
         *filter(None, told),
-        *(() if proved else _unknown_work(subjects)),
+        *(() if known else _unknown_work(subjects)),
         *(warning for subject in subjects for warning in _captures(subject)),
         *_differences(subjects, _SETUP, ""),
         *(warning for subject in subjects for warning in _alone(subject)),

@@ -452,7 +452,7 @@ def test_what_captures_of_one_job_differ_by_decides_and_is_said() -> None:
     stored = of_steps([1.0] * 3, [1.021] * 3, STEADY)
     assert (stored.outcome, stored.spread and stored.spread.source) == ("slower", "store")
     some = f"captures of one job differ by some {100 * stored.spread.value:.2g} %"
-    assert f"over 3 steps of each; {some}, as 21 of the store do)." in stored.words
+    assert f"over 3 steps of each; {some}, as repeated ones in the store do)." in stored.words
     assert stored.spread.value < 0.001 < 0.01 < once.spread.value
 
 
