@@ -105,6 +105,10 @@ def mfu(rank: RankView) -> list[Value]:
     version=3,
 )
 def achieved_flops(rank: RankView) -> Value:
+    return _executed(rank)
+
+
+def _executed(rank: RankView) -> Value:
     flops, coverage = 0.0, Coverage(0, 0, 0, 0)
     for batch, _ in () if rank.on_host else rank.begun(("kernel",), "flops", "category"):
         batch = batch.filter(pa.array(~is_category(batch, "communication")))
@@ -135,6 +139,31 @@ def _derived_flops(rank: RankView) -> Value:
         reason="by formula from the operators' recorded arguments",
         coverage=works.coverage(works.computes, counted),
     )
+
+
+@metric(
+    "compute.hfu",
+    definition="Hardware FLOPs utilisation: the FLOPs that ran, recomputation included"
+    " (compute.achieved_flops), over what the device could do in the window at the dense peak of the card's"
+    " precision. compute.mfu counts what the model needs instead. Above 1 the card's precision and the trace"
+    " disagree, and the result is a failed one.",
+    formula="Σ flops / (W · peak)",
+    unit="1",
+    better="higher",
+    inputs=("events", "operators", "steps", "card: workload.precision", "catalog: dense peak"),
+    not_applicable="no kernel states its FLOPs, and no operator has a cost model and recorded arguments; or"
+    " there is no card or it lacks a field, or the catalog lacks the peak",
+)
+def hfu(rank: RankView) -> Value:
+    peak = peak_flops_per_s(rank)
+    achieved = _executed(rank)
+    assert achieved.value is not None  # noqa: S101 - else it does not apply
+    share_of_peak = achieved.value / peak
+    if share_of_peak > 1:
+        raise Failed(
+            f"the FLOPs that ran would take {share_of_peak:.3g} of the device's peak: not its precision"
+        )
+    return replace(achieved, value=share_of_peak)
 
 
 @metric(

@@ -15,6 +15,7 @@ from cclbench.analyzers.metric import GROUPS, NotApplicable, Unknown, Value, cou
 from cclbench.analyzers.view.arrivals import matched
 from cclbench.analyzers.view.collectives import UNKNOWN, Label
 from cclbench.analyzers.view.columns import is_category
+from cclbench.analyzers.view.platform import card_field
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, by_label, share
 
@@ -157,3 +158,22 @@ def pipeline_bubble(rank: RankView) -> Iterator[Value]:
     for step, still, length in zip(rank.windows.steps, bubble, window.tolist(), strict=True):
         if step is not None and length:
             yield Value(value=float(still / length), step=step)
+
+
+@metric(
+    "overlap.bubble_ideal",
+    definition="The share of a step in which a rank of the pipeline stands still at the least, by its"
+    " schedule: p stages and m micro-batches that take equally long, without interleaving (GPipe, 1F1B)."
+    " overlap.pipeline_bubble is the measured one.",
+    formula="(p − 1) / (m + p − 1)",
+    unit="1",
+    better="lower",
+    inputs=("card: parallelism.pp, parallelism.microbatches",),
+    not_applicable="there is no card, it states no pipeline of several stages, or no number of micro-batches",
+)
+def bubble_ideal(rank: RankView) -> Value:
+    stages = int(card_field(rank, "parallelism.pp"))
+    if stages < 2:
+        raise NotApplicable("the workload card states no pipeline of several stages (parallelism.pp)")
+    micro_batches = int(card_field(rank, "parallelism.microbatches"))
+    return Value(value=(stages - 1) / (micro_batches + stages - 1), provenance="derived")

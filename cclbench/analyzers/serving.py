@@ -117,6 +117,12 @@ def _tokens(answered: pa.Table) -> int | None:
     return None if tokens.null_count else pc.sum(tokens, min_count=0).as_py()
 
 
+def _all_tokens(answered: pa.Table) -> int | None:
+    tokens = answered["input_tokens"]
+    given, made = (None if tokens.null_count else pc.sum(tokens, min_count=0).as_py()), _tokens(answered)
+    return None if given is None or made is None else given + made
+
+
 @_latency_metric(
     "serving.ttft",
     definition="Time from sending a request to its first token; mean, p50, p90 and p99 over requests.",
@@ -177,6 +183,42 @@ def request_throughput(run: RunView) -> Iterable[Value]:
 def output_throughput(run: RunView) -> Iterable[Value]:
     """Output tokens a second."""
     return _each(run, lambda one: iter([_rate(one, "output_throughput", _tokens)]))
+
+
+def _devices(run: RunView) -> int:
+    count = run.card and run.card.hardware.count
+    if not count:
+        raise NotApplicable("needs a workload card with hardware.count")
+    return count
+
+
+def _per_device(run: RunView, figure: str, amount: Callable[[pa.Table], int | None]) -> Iterable[Value]:
+    devices = _devices(run)
+    for value in _each(run, lambda one: iter([_rate(one, figure, amount)])):
+        yield replace(value, value=value.value / devices) if value.value is not None else value
+
+
+@_rate_metric(
+    "serving.output_tokens_per_device",
+    definition="Output tokens per second (serving.output_throughput) over the card's number of accelerators.",
+    formula="Σ output tokens / (duration · hardware.count)",
+    inputs=("requests", "serving", "card: hardware.count"),
+)
+def output_tokens_per_device(run: RunView) -> Iterable[Value]:
+    """Output tokens a second and accelerator."""
+    return _per_device(run, "output_throughput", _tokens)
+
+
+@_rate_metric(
+    "serving.total_tokens_per_device",
+    definition="Input and output tokens of answered requests per second of the benchmark, over the card's"
+    " number of accelerators.",
+    formula="Σ (input + output tokens) / (duration · hardware.count)",
+    inputs=("requests", "serving", "card: hardware.count"),
+)
+def total_tokens_per_device(run: RunView) -> Iterable[Value]:
+    """Tokens a second and accelerator."""
+    return _per_device(run, "total_throughput", _all_tokens)
 
 
 @run_metric(

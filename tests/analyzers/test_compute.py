@@ -141,6 +141,19 @@ def test_achieved_flops_leave_communication_out_and_count_what_is_silent() -> No
     assert own.provenance == "measured"
 
 
+@pytest.mark.usefixtures("chip")
+def test_hfu_is_what_ran_over_the_peak() -> None:
+    """80,000 FLOPs, of the 100,000 that 1e12 FLOP/s do in 100 ns, one kernel of unknown ones beside them."""
+    rows = [compute(0, 10, flops=3e4), compute(10, 20, flops=5e4), compute(50, 53)]
+    own = values(a_rank(rows, [window(0, 100)], card=card()), "compute.hfu")[0]
+    assert own.value == pytest.approx(0.8)
+    assert own.coverage == Coverage(2, 3, 20, 23)
+    failed, *_ = rows_of("compute.hfu", a_rank(rows, [window(0, 79)], card=card()))
+    assert (failed["status"], failed["value"]) == ("failed", None)
+    assert "1.01 of the device's peak" in str(failed["reason"])
+    assert "needs a workload card" in reason(a_rank(rows, [window(0, 100)]), "compute.hfu")
+
+
 def ranks_of(*lengths: int, **columns: object) -> list:
     """Ranks with one kernel of 10 ns each, in windows of those lengths."""
     return [

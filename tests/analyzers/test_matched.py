@@ -12,6 +12,7 @@ from hand_made import a_rank, card, collective, comm, compute, event, main, reas
 from cclbench.analyzers.hockney import t_quantile
 from cclbench.analyzers.metric import Coverage
 from cclbench.analyzers.view.arrivals import SPENT
+from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.waiting import AT_ONCE
 
 NS = 1e-9
@@ -661,3 +662,14 @@ def test_ranks_count_as_many_times_as_they_have_phases_and_gaps() -> None:
     assert found[None, None] == pytest.approx((3 + 1) / 2)
     assert found[None, "phase"] == pytest.approx((10 + 20 + 40 + 100) / 4)
     assert found[None, "gap"] == pytest.approx((10 + 30) / 2)
+
+
+def test_a_pipelines_ideal_bubble_is_that_of_its_card() -> None:
+    """3 of the 11 turns that 8 micro-batches take on 4 stages."""
+
+    def rank(**parallelism: int) -> RankView:
+        return a_rank([compute(0, 1)], [window(0, 9)], card=card(parallelism=parallelism))
+
+    assert main(rank(pp=4, microbatches=8), "overlap.bubble_ideal") == pytest.approx(3 / 11)
+    assert "lacks parallelism.microbatches" in reason(rank(pp=4), "overlap.bubble_ideal")
+    assert "no pipeline of several stages" in reason(rank(pp=1, microbatches=8), "overlap.bubble_ideal")

@@ -10,11 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hand_made import card as a_card
 
 import cclbench
 from cclbench.analyzers.metric import METRICS, Coverage, Value
 from cclbench.analyzers.rows import run_values
 from cclbench.analyzers.view.run_view import RunView
+from cclbench.card.model import Card
 from cclbench.formats.serving import Serving
 from cclbench.schema import EVIDENCE, REQUESTS, SERVING
 
@@ -54,13 +56,13 @@ def _serving(*stated: Stated, file: str = "a.json", benchmark: int = 0) -> pa.Ta
     return pa.Table.from_pylist(rows, schema=SERVING)
 
 
-def _values(metric: str, *tables: pa.Table) -> list[Value]:
+def _values(metric: str, *tables: pa.Table, card: Card | None = None) -> list[Value]:
     kinds: dict[str, list[pa.Table]] = {}
     for table in tables:
         kinds.setdefault("requests" if table.schema == REQUESTS else "serving", []).append(table)
     together = {name: pa.concat_tables(of).unify_dictionaries() for name, of in kinds.items()}
     metrics = [METRICS.get(f"serving.{metric}")]
-    return run_values(RunView(Tables(**together)), metrics)[f"serving.{metric}"]
+    return run_values(RunView(Tables(**together), card=card), metrics)[f"serving.{metric}"]
 
 
 def _numbers(values: Sequence[Value]) -> dict[str | None, float | None]:
@@ -350,3 +352,17 @@ def test_from_file_to_figure(tmp_path: Path) -> None:
     assert _numbers(_values("tpot", *tables))[None] == pytest.approx(0.0175)
     assert _numbers(_values("request_throughput", *tables)) == {None: 4.0}
     assert _numbers(_values("output_throughput", *tables)) == {None: 10.0}
+
+
+def test_tokens_of_a_device_are_those_of_the_cards_number() -> None:
+    """13 tokens out, and 40 in, in 2 s on 4 devices; of summaries what the file states."""
+    own = a_card(hardware__count=4)
+    rows = [{**row, "input_tokens": 10} for row in REQUEST_ROWS]
+    listed = (_requests(rows), _serving(DURATION))
+    (out,) = _values("output_tokens_per_device", *listed, card=own)
+    (total,) = _values("total_tokens_per_device", *listed, card=own)
+    assert (out.value, total.value) == (13 / 8, (13 + 40) / 8)
+    (stated,) = _values("total_tokens_per_device", _serving(("total_throughput", None, 8.0)), card=own)
+    assert stated.value == 2
+    (none,) = _values("output_tokens_per_device", *listed)
+    assert none.reason == "needs a workload card with hardware.count"

@@ -17,6 +17,8 @@ import pytest
 from jsonschema import Draft7Validator
 
 from cclbench import api
+from cclbench.analyzers.aliases import ALIASES, SYNONYMS
+from cclbench.analyzers.metric import METRICS
 from cclbench.schema import RESULTS
 from cclbench.text import printable
 
@@ -342,6 +344,26 @@ def test_the_cards_of_the_repository_are_listed_as_valid(
     rows = json.loads(call("list", "cards", "--json").out)["rows"]
     assert rows
     assert {row["valid"] for row in rows} == {"yes"}
+
+
+@pytest.mark.parametrize(
+    ("word", "metrics"),
+    [
+        ("HFU", ["compute.hfu"]),
+        ("bubble", ["overlap.bubble_ideal", "overlap.pipeline_bubble"]),
+        ("tail latency", ["serving.e2e_latency", "serving.ttft", "time.step"]),
+    ],
+)
+def test_explain_finds_metrics_by_the_fields_words(
+    call: Callable[..., Any], word: str, metrics: list[str]
+) -> None:
+    found = json.loads(call("explain", word, "--json").out)["metrics"]
+    assert [row["name"] for row in found] == metrics
+
+
+def test_every_word_of_the_field_names_metrics_that_there_are() -> None:
+    assert {name for names in SYNONYMS.values() for name in names} <= set(METRICS)
+    assert not set(SYNONYMS) & {*METRICS, *ALIASES}
 
 
 def test_explain(call: Callable[..., Any]) -> None:
