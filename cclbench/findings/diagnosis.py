@@ -34,6 +34,7 @@ _MUCH_MORE: Final = 2.0
 """How many times another's idle time one of equal precedence takes to stand before it."""
 _OF_RANKS: Final = 4
 """What a finding's precedence is higher that names ranks, or is about one rank's time."""
+_CAPTURE: Final = {"of a step": "of the capture", "a step": "a capture", "the step": "the capture"}
 _FEW_STEPS: Final = 3
 """Steps below which what came before the capture may be most of why ranks wait."""
 
@@ -66,7 +67,18 @@ def ranked(results: Results, record: Manifest, gains: Gains, machine: Machine | 
         valued = [_valued(item, gains, few_steps=few) for item in own]
         named = [_named(item, gains) for item in valued if _counts(item)]
         found += [_completed(one, item, case) for item in named]
-    return list(_stacked(_ordered(found), gains))
+    listed = list(_stacked(_ordered(found), gains))
+    step = results.run.get("time.step")
+    return [of_capture(one) for one in listed] if step is not None and step.window == "trace" else listed
+
+
+def of_capture(found: Found) -> Found:
+    """A finding in a capture without steps, in whose words a step is the capture."""
+    claim, no_gain = found.claim, found.no_gain
+    for words, instead in _CAPTURE.items():
+        claim = re.sub(rf"\b{words}\b", instead, claim)
+        no_gain = no_gain and re.sub(rf"\b{words}\b", instead, no_gain)
+    return msgspec.structs.replace(found, claim=claim, no_gain=no_gain, window="capture")
 
 
 def _valued(found: Found, gains: Gains, *, few_steps: bool) -> Found:

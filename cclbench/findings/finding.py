@@ -45,6 +45,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     gain_s: tuple[float, float] | None = None
     gain_share: float | None = None
     """The most that the step would gain, of the step."""
+    window: Literal["step", "capture"] = "step"
+    """What times are of: of a capture that marks no steps, the whole of it, which its words call so."""
     stacked_s: tuple[float, float] | None = None
     whatif: list[str] = []
     surely: list[str] | None = None

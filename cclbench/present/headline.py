@@ -33,10 +33,21 @@ _TILES: Final = (
 )
 
 
+_CAPTURE: Final = "whole capture"
+
+
 def tiles(run: Subject) -> list[tuple[str, Markup, str]]:
     """Label, number and what qualifies it: the numbers that the run has, in the order of their weight."""
     rows = [(label, run.results.run.get(metric)) for metric, label in _TILES]
-    return [(label, number(row), _below(run, row.metric)) for label, row in rows if row and row.has_value]
+    return [
+        (
+            _CAPTURE if row.metric == "time.step" and row.window == "trace" else label,
+            number(row),
+            _below(run, row.metric),
+        )
+        for label, row in rows
+        if row and row.has_value
+    ]
 
 
 def _below(run: Subject, metric: str) -> str:

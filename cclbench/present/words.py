@@ -129,8 +129,10 @@ def gained(found: Found) -> str:
     least, most = found.gain_s
     of_step = found.gain_share / most if most else 0.0
     if least and humanise(least, "s") == humanise(most, "s"):
-        return f"gain: {humanise(found.gain_share, '1')} of the step ({humanise(most, 's')})"
+        return f"gain: {humanise(found.gain_share, '1')} of the {found.window} ({humanise(most, 's')})"
     if not least:
-        return f"gain: at most {humanise(found.gain_share, '1')} of the step ({humanise(most, 's')})"
+        return (
+            f"gain: at most {humanise(found.gain_share, '1')} of the {found.window} ({humanise(most, 's')})"
+        )
     shares = f"{humanise(least * of_step, '1')} to {humanise(found.gain_share, '1')}"
-    return f"gain: {shares} of the step ({humanise(least, 's')} to {humanise(most, 's')})"
+    return f"gain: {shares} of the {found.window} ({humanise(least, 's')} to {humanise(most, 's')})"

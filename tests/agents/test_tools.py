@@ -26,7 +26,7 @@ def test_a_round_trip_through_all_tools(store: Path) -> None:
         assert steps["rows"][0]["value"] == found["step_s"]
         assert (await answer(client, "ops", run=runs[0], by="category"))["all_rows"] > 1
         told = await answer(client, "compare", runs=runs)
-        assert "slower" in told["versus"][0]["words"]
+        assert "1.13× longer than A's" in told["versus"][0]["words"]
         half = await answer(client, "whatif", run=runs[0], settings=["kernels.time=x0.5"])
         assert half["rows"]
 

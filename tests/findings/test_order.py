@@ -9,9 +9,10 @@ import msgspec
 import pytest
 from hand_results import Row, WithoutReplay, by_rank, case, record, results, row
 
-from cclbench.findings.diagnosis import ranked, unknown_step
+from cclbench.findings.diagnosis import of_capture, ranked, unknown_step
 from cclbench.findings.finding import FINDINGS, Found
 from cclbench.findings.gains import Gain
+from cclbench.present.words import gained
 
 LOADER = "host[loader].time=0"
 EVEN = "kernels.time=mean"
@@ -142,3 +143,21 @@ def test_a_finding_may_have_a_name_that_is_not_registered(monkeypatch: pytest.Mo
     get = type(FINDINGS).get.__get__(FINDINGS)
     found = said({LOADER: (0.2, 0.2), EVEN: (0.1, 0.1)}, *SLOW_LOADER)
     assert [one.name for one in found] == ["theirs", "uneven_ranks"]
+
+
+def test_of_a_capture_without_steps_the_words_say_so() -> None:
+    one = Found(
+        name="host_bound",
+        claim="The device waits: 426 µs of a step of 5.98 ms, 562 calls a step, in some steps more.",
+        no_gain="the replay gains less than 1 % of the step without it",
+        confidence="low",
+        because="",
+    )
+    told = of_capture(one)
+    assert told.claim == (
+        "The device waits: 426 µs of the capture of 5.98 ms, 562 calls a capture, in some steps more."
+    )
+    assert told.no_gain == "the replay gains less than 1 % of the capture without it"
+    gain = msgspec.structs.replace(told, gain_s=(0.1, 0.2), gain_share=0.2)
+    assert gained(gain) == "gain: 10.0 % to 20.0 % of the capture (100 ms to 200 ms)"
+    assert gained(msgspec.structs.replace(gain, window="step")).endswith("of the step (100 ms to 200 ms)")
