@@ -13,32 +13,37 @@ from cclbench.record.results import KEYS, Results
 from cclbench.record.rows import Row
 
 _PARTS: Final = "time.step_parts"
-_Key = tuple[str | None, ...]
+_Key = tuple[str | int | None, ...]
 
 
 def mean_of(captures: Sequence[Results]) -> Results:
-    """The run's rows of all captures, their values averaged; single ranks and steps are no captures' mean.
+    """The run's and each rank's rows of all captures, their values averaged; steps of captures are no pairs.
 
     What a capture has no number of is not averaged over the others: the row says which one lacks it.  Within
     a part of the step, what a capture does not name takes no time in it; where captures differ in which parts
     they can tell, there are none.
     """
-    rows = [{_key(row): row for row in capture.rows} for capture in captures]
+    rows = [{_key(row): row for row in capture if row.step is None} for capture in captures]
     keys = dict.fromkeys(key for own in rows for key in own)
-    parts = [{key for key in own if key[0] == _PARTS and not any(key[2:])} for own in rows]
+    parts = [{key for key in own if key[0] == _PARTS and not _within(key)} for own in rows]
     if any(own != parts[0] for own in parts):
         keys = {key: None for key in keys if key[0] != _PARTS}
     return Results.of([_mean(key, [own.get(key) for own in rows]) for key in keys])
 
 
 def _key(row: Row) -> _Key:
-    return (row.metric, *(getattr(row, name) for name in KEYS))
+    return (row.metric, row.rank, *(getattr(row, name) for name in KEYS))
+
+
+def _within(key: _Key) -> bool:
+    """Whether it is of something within a part, by collective, group or category."""
+    return any(key[3:])
 
 
 def _mean(key: _Key, rows: Sequence[Row | None]) -> Row:
     known = [row for row in rows if row is not None]
     first = known[0]
-    within = key[0] == _PARTS and any(key[2:])
+    within = key[0] == _PARTS and _within(key)
     values = [row.value if row is not None and row.has_value else 0.0 if within else None for row in rows]
     numbers = [value for value in values if value is not None]
     if len(numbers) < len(values):

@@ -13,6 +13,7 @@ from cclbench.comparison.captures import mean_of
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.verdict import captures_of, ratio_of, versus
 from cclbench.comparison.work import warnings
+from cclbench.present.charts.straggler import lateness
 
 
 def job(letter: str, *captures: list[dict[str, Any]], **facts: Any) -> Subject:
@@ -88,3 +89,14 @@ def test_captures_of_several_jobs_are_warned_of() -> None:
     both = Subject("A", one.stored, mean_of([one.results, other.results]), None, (one, other))
     told = warnings([both, subject("B", [row("time.step", 1.0)])])
     assert "the captures of A differ: number of devices: A1 4, A2 8" in told
+
+
+def test_ranks_are_averaged_and_steps_are_no_pairs() -> None:
+    ranks = [[row("comm.wait", s * (rank + 1), rank=rank) for rank in (0, 1)] for s in (1.0, 3.0)]
+    found = job("A", *([*own, row("comm.wait", 9.0, rank=0, step=1)] for own in ranks))
+    assert found.results.ranks("comm.wait") == {0: 2.0, 1: 4.0}
+    assert not found.results.grid("comm.wait").values.count()
+    assert lateness(found) == (
+        None,
+        "steps of several captures are no pairs: cclbench report of one of them has its steps",
+    )

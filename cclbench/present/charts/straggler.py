@@ -61,6 +61,8 @@ def straggler(run: Subject) -> Chart:
 
 def lateness(run: Subject) -> tuple[Lateness | None, str]:
     """By how much less than the median rank each waits for others, else by how much longer it computes."""
+    if len(run.each) > 1:
+        return None, "steps of several captures are no pairs: cclbench report of one of them has its steps"
     unknown = run.results.why_not("comm.wait")
     waits = (
         "Per step, how much less than the median rank a rank waits for others in matched collectives"
