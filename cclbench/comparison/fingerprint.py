@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cclbench.comparison.subject import Subject
 from cclbench.operator_table import OperatorTable
-from cclbench.record.results import Results
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
@@ -29,8 +28,6 @@ _OTHER: Final = 0.1
 """The same, from which on the work is another: up to there data may differ from step to step."""
 _KNOWN: Final = 0.9
 """Share of the compute time that has to have FLOPs."""
-_CARD_WITHIN: Final = 1.2
-"""Factor by which a card's FLOPs may differ from those that ran: padding, heads, shared embeddings."""
 _MULTIPLE: Final = 0.02
 _SERVED: Final = ("completed", "input_tokens", "output_tokens")
 
@@ -186,27 +183,6 @@ def _said(value: object) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return f"{value:,}" if isinstance(value, int) else "unknown" if value is None else str(value)
-
-
-def contradicted_card(results: Results) -> str | None:
-    """Where a card's model and batch need other FLOPs a step than ran; None where they agree or are unknown.
-
-    What is recomputed is left out, and where a tenth of the compute time has no FLOPs nothing is said.
-    """
-    metric = "compute.model_flops_share"
-    share, again, without = (
-        results.value(metric, **({"stat": stat} if stat else {}))
-        for stat in (None, "recomputed", "without_model")
-    )
-    if share is None or again is None or without is None or without > 1 - _KNOWN or again >= 1:
-        return None
-    needed = share / (1 - again)
-    if 1 / _CARD_WITHIN <= needed <= _CARD_WITHIN:
-        return None
-    return (
-        f"the card contradicts the traces: its model and batch need {humanise(needed, 'ratio')} the FLOPs of"
-        " the products and attention that ran"
-    )
 
 
 def contradiction(base: Subject, other: Subject, found: Equality, reasons: Sequence[str]) -> str | None:

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from cclbench.analyzers.card_agreement import contradicted_card
 from cclbench.card import CardFacts, validate
 from cclbench.card.fields import filled, put
 from cclbench.card.read import read as read_card
 from cclbench.card.write import render
 from cclbench.card_facts import card_facts
-from cclbench.comparison.fingerprint import contradicted_card
 from cclbench.contribute.archive import is_archive, unpack
 from cclbench.contribute.completion import LAUNCH, LICENCE, Ask, Gap, Value, draft, gaps, learn, settle
 from cclbench.contribute.evidence import evidence_elsewhere

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from subjects import card, row, steps_of, subject
 
+from cclbench.analyzers.card_agreement import contradicted_card
 from cclbench.comparison import gate
-from cclbench.comparison.fingerprint import Fingerprint, contradicted_card, contradiction, equality
+from cclbench.comparison.fingerprint import Fingerprint, contradiction, equality
 from cclbench.comparison.verdict import versus
 from cclbench.comparison.work import warnings
 from cclbench.record.results import Results

@@ -14,7 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cclbench.comparison.fingerprint import contradicted_card
+from cclbench.analyzers.card_agreement import contradicted_card
 from cclbench.findings.diagnosis import findings, unknown_step
 from cclbench.findings.finding import Found
 from cclbench.present.headline import MOST_CAUSES, busy_with, worth

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a workload card and the traces agree on the work of a step."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cclbench.record.results import Results
+from cclbench.units import humanise
+
+_WITHIN: Final = 1.2
+"""Factor by which a card's FLOPs may differ from those that ran: padding, heads, shared embeddings."""
+_SILENT: Final = 0.1
+"""Share of the compute time without FLOPs from which on nothing is said."""
+
+
+def contradicted_card(results: Results) -> str | None:
+    """Where a card's model and batch need other FLOPs a step than ran; None where they agree or are unknown.
+
+    What is recomputed is left out, and where a tenth of the compute time has no FLOPs nothing is said.
+    """
+    metric = "compute.model_flops_share"
+    share, again, without = (
+        results.value(metric, **({"stat": stat} if stat else {}))
+        for stat in (None, "recomputed", "without_model")
+    )
+    if share is None or again is None or without is None or without > _SILENT or again >= 1:
+        return None
+    needed = share / (1 - again)
+    if 1 / _WITHIN <= needed <= _WITHIN:
+        return None
+    return (
+        f"the card contradicts the traces: its model and batch need {humanise(needed, 'ratio')} the FLOPs of"
+        " the products and attention that ran"
+    )
