@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from glob import glob, has_magic
 from pathlib import Path
 from string import ascii_uppercase
@@ -13,9 +14,17 @@ from typing import TYPE_CHECKING, Final
 from cclbench.analyzers.metric import resolve
 from cclbench.api import full_results, open_run
 from cclbench.comparison import gate
-from cclbench.comparison.captures import mean_of
+from cclbench.comparison.captures import mean_of, over_calls
 from cclbench.comparison.comparison import Comparison
-from cclbench.comparison.fingerprint import equality, fingerprint
+from cclbench.comparison.fingerprint import (
+    Equality,
+    Fingerprint,
+    Unit,
+    equality,
+    fingerprint,
+    per_call,
+    unit_of,
+)
 from cclbench.comparison.lines import card_differences, lines
 from cclbench.comparison.operators import differences, tables_of
 from cclbench.comparison.repeats import repeats_in
@@ -68,18 +77,50 @@ def compare(
         tables = tables_of(subjects, runs_on, progress)
     base, *others = subjects
     prints = {one.letter: fingerprint(one, tables.get(one.letter)) for one in subjects}
-    work = [equality(prints[base.letter], prints[other.letter]) for other in others]
+    units = [_unit(base, other, prints) for other in others]
+    work = [
+        _work(prints[base.letter], prints[other.letter], unit)
+        for other, unit in zip(others, units, strict=True)
+    ]
     repeats = repeats_in(store, subjects)
     pairs = list(zip(others, work, strict=True))
     return Comparison(
         subjects=subjects,
         warnings=warnings(subjects, work),
-        versus=tuple(versus(base, other, found, repeats) for other, found in pairs),
+        versus=tuple(
+            versus(*_counted(base, other, unit), found, repeats)
+            for (other, found), unit in zip(pairs, units, strict=True)
+        ),
         cards=card_differences(subjects),
         lines=lines(subjects, list(dict.fromkeys(metric.name for metric, _ in chosen))),
         operators=differences(subjects, tables),
         checks=tuple(gate.check(one, base, other, found, repeats) for one in gates for other, found in pairs),
     )
+
+
+def _unit(base: Subject, other: Subject, prints: Mapping[str, Fingerprint]) -> Unit | None:
+    """What counts the work of two captures without steps; None where steps do, or nothing does."""
+    alone = len(base.each) == len(other.each) == 1
+    whole = base.window == other.window == "trace"
+    return unit_of(prints[base.letter], prints[other.letter]) if alone and whole else None
+
+
+def _work(base: Fingerprint, other: Fingerprint, unit: Unit | None) -> Equality:
+    return (
+        equality(per_call(base, unit.before), per_call(other, unit.after)) if unit else equality(base, other)
+    )
+
+
+def _counted(base: Subject, other: Subject, unit: Unit | None) -> tuple[Subject, Subject]:
+    """The two as they are, or over the calls that each holds."""
+    if unit is None:
+        return base, other
+    of = ((base, unit.before), (other, unit.after))
+    one, another = (
+        replace(subject, results=over_calls(subject.results, calls), per_call=(unit.operator, calls))
+        for subject, calls in of
+    )
+    return one, another
 
 
 def _named(asked: Sequence[str | Path | Run], store: str | Path | None) -> list[str | Path | Run]:

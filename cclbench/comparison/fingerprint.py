@@ -10,7 +10,7 @@ collective moves k times the bytes, on as many ranks.  Of a server it is what it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cclbench.comparison.subject import Subject
@@ -28,6 +28,7 @@ _OTHER: Final = 0.1
 """The same, from which on the work is another: up to there data may differ from step to step."""
 _KNOWN: Final = 0.9
 """Share of the compute time that has to have FLOPs."""
+_LEAST_CALLS: Final = 10
 _MULTIPLE: Final = 0.02
 _SERVED: Final = ("completed", "input_tokens", "output_tokens")
 
@@ -58,6 +59,15 @@ class Equality:
 
     status: Status
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """An operator whose calls count the work of two captures without steps, and how many each holds."""
+
+    operator: str
+    before: float
+    after: float
 
 
 UNKNOWN: Final = Equality("unknown", "the traces do not record what a step works on")
@@ -123,6 +133,31 @@ def equality(base: Fingerprint, other: Fingerprint) -> Equality:
                 counts = f"{_count(after[name])} against {_count(before[name])} {what.format(name)} a step"
                 return Equality("refuted", counts)
     return UNKNOWN
+
+
+def unit_of(base: Fingerprint, other: Fingerprint) -> Unit | None:
+    """The operator with FLOPs that is called least; None where they do not all differ alike.
+
+    Of a capture that begins and ends anywhere a call more or less is chance, so that it takes ten of each.
+    """
+    if not base.calls or set(base.calls) != set(other.calls):
+        return None
+    ratios = [other.calls[name] / base.calls[name] for name in base.calls]
+    name = min(base.calls, key=lambda name: base.calls[name])
+    found = Unit(name, base.calls[name], other.calls[name])
+    alike = max(ratios) / min(ratios) <= 1 + _OTHER
+    return found if alike and min(found.before, found.after) >= _LEAST_CALLS else None
+
+
+def per_call(done: Fingerprint, calls: float) -> Fingerprint:
+    """What a call stands for, of a capture that holds so many."""
+    return replace(
+        done,
+        flops=done.flops and done.flops / calls,
+        calls={name: count / calls for name, count in done.calls.items()},
+        all_calls={name: count / calls for name, count in done.all_calls.items()},
+        bytes={kind: amount / calls for kind, amount in done.bytes.items()},
+    )
 
 
 def _equally_served(base: Mapping[str, Any], other: Mapping[str, Any]) -> Equality:

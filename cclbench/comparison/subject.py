@@ -84,6 +84,10 @@ class Subject:
     captures: tuple[Subject, ...] = ()
     """Of several captures of one job each by itself; `results` are their mean, all else is the first's."""
 
+    per_call: tuple[str, float] | None = None
+    """Of a capture without steps, whose length is nobody's work: the operator of which a call is what a step
+    is elsewhere, and how many there are."""
+
     @property
     def each(self) -> tuple[Subject, ...]:
         """Each capture by itself, where there are several or one."""

@@ -65,6 +65,8 @@ def versus(
         words += f" Whether {held} equal work is unknown."
     elif ratio and work.status == "proved" and (unknown(base) or unknown(other)):
         words += f" Their work is equal: {work.reason}."
+    if base.per_call and other.per_call:
+        words += f" They hold {other.per_call[1]:,.0f} and {base.per_call[1]:,.0f} such calls."
     return Versus(
         base=base.letter,
         other=other.letter,
@@ -146,8 +148,10 @@ def _outcome(ratio: Difference, measure: Measure) -> Outcome:
 def _judged(
     base: Subject, other: Subject, measure: Measure, ratio: Difference, outcome: Outcome, work: Equality
 ) -> str:
-    unit = f" {'for the whole trace' if _whole(base) else _UNITS[measure]}"
-    figures = f"{_figure(other, measure)} against {_figure(base, measure)}{unit}"
+    unit = _UNITS[measure]
+    if _whole(base):
+        unit = f"a call of {base.per_call[0]}" if base.per_call else "for the whole trace"
+    figures = f"{_figure(other, measure)} against {_figure(base, measure)} {unit}"
     if outcome == "undecided":
         return (
             f"{_longer(base, other, measure, ratio)} in these captures ({figures}). Whether it is in others"
@@ -170,6 +174,8 @@ def _longer(base: Subject, other: Subject, measure: Measure, ratio: Difference) 
     """`B's step is 1.2 × longer than A's`."""
     is_time = measure == "time.step"
     what = "rate" if not is_time else "trace" if _whole(base) else "step"
+    if base.per_call:
+        what = f"time per call of {base.per_call[0]}"
     if ratio.ratio == 1:
         return f"{other.letter}'s {what} is as {'long' if is_time else 'high'} as {base.letter}'s"
     more, less = ("longer", "shorter") if is_time else ("higher", "lower")
@@ -259,6 +265,8 @@ def _why(
     lead = f"In the mean {of[0].lower()}{of[1:]}" if outcome in ("no difference", "undecided") else of
     more = "longer" if change_ns > 0 else "shorter"
     said = f"{lead} of {other.letter} is {humanise(abs(change_ns) / 1e9, 's')} {more}"
+    if base.per_call:
+        said += " per call"
     moved = sorted(parts, key=lambda part: -abs(part.change_ns))
     told = [part for part in moved if abs(part.change_ns) >= _TOLD * abs(moved[0].change_ns)][:_MOST_TOLD]
     if not told:
