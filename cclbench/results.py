@@ -23,7 +23,7 @@ from cclbench.analyzers.rows import (
     select,
     window_policy,
     with_caveat,
-    with_implausible,
+    with_lacking,
 )
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
@@ -231,7 +231,7 @@ def _computed(
         )
         if metric.per_rank is not None:
             answers[one].release(metric.name)
-        return with_caveat(with_implausible(found, one.record.ranks), one.inferred)
+        return with_caveat(with_lacking(found, one.record.ranks), one.inferred)
 
     def rows_of_metric(metric: Metric) -> list[Row]:
         beside = others if metric.per_rank is not None else []

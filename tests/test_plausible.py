@@ -105,13 +105,31 @@ LAUNCH = event("cudaLaunchKernel", "cuda_runtime", 334_020, 5, 100, correlation=
     ids=["11 days", "at time 0", "after 30 years"],
 )
 def test_an_impossible_kernel_is_set_aside(figures: Any, row: Any, words: str) -> None:
-    usual, notes = figures(LAUNCH)
+    usual, notes = figures()
     assert said(notes) == []
     assert usual["compute.kernel_count"] == (1.0, "ok")
     found, notes = figures(LAUNCH, row)
     assert found == partial(usual)
     assert found["compute.kernel_count"] == (1.0, "partial")
     assert said(notes) == [f"set aside as implausible: {words}"]
+
+
+def test_a_launch_whose_kernel_is_missing_makes_the_steps_partial(figures: Any) -> None:
+    """Three kernels of four, by the launches before the last one that has a row; one after it may be cut."""
+    usual, _ = figures()
+    found, notes = figures(LAUNCH)
+    told = {name: one for name, one in found.items() if not name.startswith("launch.")}
+    assert told == {name: one for name, one in partial(usual).items() if not name.startswith("launch.")}
+    assert "1 kernels have a launch and no row: the capture dropped them" in notes
+    later = event("cudaLaunchKernel", "cuda_runtime", 335_900, 5, 100, correlation=9)
+    assert figures(later)[0]["time.step"] == usual["time.step"]
+    host = event("cudaLaunchHostFunc", "cuda_runtime", 334_020, 5, 100, correlation=9)
+    assert figures(host)[0]["time.step"] == usual["time.step"]
+
+
+def test_what_a_graph_is_captured_from_does_not_run(figures: Any) -> None:
+    begin = event("cudaStreamBeginCapture", "cuda_runtime", 334_015, 2, 100)
+    assert figures(LAUNCH, begin)[0]["time.step"] == figures()[0]["time.step"]
 
 
 def test_rows_at_time_0_among_those_of_today(figures: Any) -> None:

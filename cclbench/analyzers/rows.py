@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial, reduce
 from operator import add
 from sys import intern
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -317,28 +317,41 @@ def with_caveat(rows: Sequence[Row], caveat: str | None) -> list[Row]:
     ]
 
 
-def with_implausible(rows: Sequence[Row], entries: Iterable[RankEntry]) -> list[Row]:
-    """The rows, those with a number from the steps of ranks that have implausible times as partial.
+def with_lacking(rows: Sequence[Row], entries: Iterable[RankEntry]) -> list[Row]:
+    """The rows, those with a number from the steps of ranks of which rows are wrong or missing as partial.
 
-    The coverage is at most the share of plausible rows: of the rank's, or of all ranks' together.
+    The coverage is at most the share of the rows that are right: of the rank's, or of all ranks' together.
     """
-    counts: dict[int | None, tuple[int, int]] = {
-        one.rank: (sum(one.implausible.values()), sum(one.rows.values())) for one in entries
+    counts: dict[int | None, _Lacking] = {
+        one.rank: _Lacking(sum(one.implausible.values()), sum(one.missing.values()), sum(one.rows.values()))
+        for one in entries
     }
-    numbers, plausible = zip(*counts.values(), strict=True) if counts else ((), ())
-    if not any(numbers):
+    whole = _Lacking(*(sum(numbers) for numbers in zip(*counts.values(), strict=True))) if counts else None
+    if whole is None or not (whole.implausible or whole.missing):
         return list(rows)
-    counts = {rank: pair for rank, pair in counts.items() if pair[0]} | {None: (sum(numbers), sum(plausible))}
+    counts = {rank: own for rank, own in counts.items() if own.implausible or own.missing} | {None: whole}
     return [
-        _partly_implausible(row, *counts[row.rank])
+        _partly_lacking(row, counts[row.rank])
         if row.has_value and row.rank in counts and "steps" in METRICS.get(row.metric).inputs
         else row
         for row in rows
     ]
 
 
-def _partly_implausible(row: Row, number: int, plausible: int) -> Row:
-    share = plausible / (plausible + number)
-    noted = row.noted(f"{number:,} rows of the traces have times that cannot be true")
+class _Lacking(NamedTuple):
+    """Rows of a rank whose times cannot be true, rows that are missing, and all that there are."""
+
+    implausible: int
+    missing: int
+    rows: int
+
+
+def _partly_lacking(row: Row, own: _Lacking) -> Row:
+    words = {
+        "rows of the traces have times that cannot be true": own.implausible,
+        "kernels have a launch and no row": own.missing,
+    }
+    share = own.rows / (own.rows + own.implausible + own.missing)
+    noted = row.noted("; ".join(f"{count:,} {what}" for what, count in words.items() if count))
     coverage = share if row.coverage is None else min(row.coverage, share)
     return msgspec.structs.replace(noted, status="partial", coverage=coverage)

@@ -18,8 +18,10 @@ from cclbench.record.files import parquet_file
 
 _COLUMNS: Final = {
     **dict.fromkeys(("correlation", "start_ns", "track"), np.int64),
-    "of_kernel": np.bool_,
+    **dict.fromkeys(("of_kernel", "of_one"), np.bool_),
 }
+_OF_ONE: Final = ("LaunchKernel", "LaunchCooperativeKernel")
+"""What the names of calls hold that launch one kernel, and no graph or host function."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +32,8 @@ class Launches:
     start_ns: Int64
     track: Int64
     of_kernel: Mask
+    of_one: Mask
+    """Which launch one kernel."""
     columns: tuple[DiskColumn[Any], ...]
 
     def __len__(self) -> int:
@@ -50,13 +54,16 @@ def read_launches(folder: Path) -> Launches:
             for batch in file.iter_batches(ROW_GROUP, columns=wanted, use_threads=False):
                 rows = batch.filter(pc.is_valid(batch["correlation"]))
                 name = rows["name"]
-                of_kernel = np.array(["Launch" in word for word in name.dictionary.to_pylist()], np.bool_)
-                written["of_kernel"].append(of_kernel[name.indices.to_numpy()])
+                words, word = name.dictionary.to_pylist(), name.indices.to_numpy()
+                of_kernel = np.array(["Launch" in word for word in words], np.bool_)
+                of_one = np.array([any(call in word for call in _OF_ONE) for word in words], np.bool_)
+                written["of_kernel"].append(of_kernel[word])
+                written["of_one"].append(of_one[word])
                 for column in wanted[:3]:
                     written[column].append(rows[column].to_numpy())
     for correlation, places in in_order(written["correlation"]):
         ordered["correlation"].append(correlation)
-        for column in ("start_ns", "track", "of_kernel"):
+        for column in ("start_ns", "track", "of_kernel", "of_one"):
             ordered[column].append(written[column].values()[places])
             written[column].release()
     return Launches(

@@ -4,18 +4,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
+import numpy as np
 
+from cclbench.disk_columns import pieces
 from cclbench.errors import InputError
 from cclbench.formats import StatedPayloads, execution_trace_reader
 from cclbench.ingestion import entry
 from cclbench.ingestion.launches import Launches, read_launches
-from cclbench.ingestion.part import DEVICE_WORK
+from cclbench.ingestion.part import DEVICE_WORK, ROW_GROUP
 from cclbench.ingestion.part_file import PartRead, read_part_file
 from cclbench.ingestion.pending import Pending, fill_in, keep_counters, kinds_in_order, scan
 from cclbench.ingestion.plausible import (
@@ -31,7 +33,7 @@ from cclbench.ingestion.rank_operators import write_operators
 from cclbench.ingestion.rank_steps import OfDevice, find_steps, horizon_of, numbers_of, windows_of
 from cclbench.normalize import collectives, execution_traces, steps
 from cclbench.record.facts import ProcessGroup, TraceFacts
-from cclbench.record.files import write_table
+from cclbench.record.files import parquet_file, write_table
 from cclbench.record.manifest import RankEntry, Truncation
 from cclbench.schema import group_id
 from cclbench.source import SourceFile
@@ -162,6 +164,9 @@ def finish_rank(task: RankTask) -> RankDone:
             groups[group] = tuple(sorted(set(listed.ranks)))
             descriptions.setdefault(group, set()).add(listed.description or listed.name)
     notes += dict.fromkeys(note for p in parts for note in p.notes)
+    missing = 0 if cut or set_aside or not on_device else _missing(launches, pending, of_host)
+    if missing:
+        notes.append(f"{missing:,} kernels have a launch and no row: the capture dropped them")
     told_of_rank = RankEntry(
         rank=task.rank,
         facts=msgspec.structs.replace(facts, groups=(), communicators=()),
@@ -169,6 +174,7 @@ def finish_rank(task: RankTask) -> RankDone:
         rows=dict(sorted(rows.items())),
         dropped=dict(sorted(dropped.items())),
         implausible=dict(sorted(implausible.items())),
+        missing={"kernel": missing} if missing else {},
         steps=entry.steps(windows, periods, left_out),
         unclassified=entry.unclassified(parts),
         collectives=of_calls,
@@ -180,6 +186,31 @@ def finish_rank(task: RankTask) -> RankDone:
     )
     spent = [*task.parts, *files, *counters]
     return RankDone(told_of_rank, groups, descriptions, names, spent)
+
+
+def _missing(launches: Launches, pending: Pending, of_host: Sequence[Path]) -> int:
+    """Kernels without a row: of launches of one before the last launch that has a row.
+
+    What a stream launches while a graph is captured from it does not run.
+    """
+    ran = np.zeros(len(launches), np.bool_)
+    for here in pieces(len(pending)):
+        launch = pending.launch[here]
+        ran[launch[launch >= 0]] = True
+    if not (ran & launches.of_one).any():
+        return 0
+    last = launches.start_ns[ran].max()
+    found = int((launches.of_one & ~ran & (launches.start_ns < last)).sum())
+    return 0 if found and _captures_graphs(of_host) else found
+
+
+def _captures_graphs(of_host: Sequence[Path]) -> bool:
+    for path in of_host:
+        with parquet_file(path) as file:
+            for batch in file.iter_batches(ROW_GROUP, columns=["name"], use_threads=False):
+                if any("BeginCapture" in word for word in batch["name"].dictionary.to_pylist()):
+                    return True
+    return False
 
 
 def _require_own_rows(pending: Pending, set_aside: Mapping[str, int], where: str) -> None:

@@ -128,6 +128,8 @@ class RankEntry(msgspec.Struct, frozen=True, kw_only=True):
     dropped: dict[str, int] = {}
     implausible: dict[str, int] = {}
     """Rows whose times cannot be true, by kind and reason, be they set aside or not."""
+    missing: dict[str, int] = {}
+    """Rows that must be there and are not, by kind: kernels whose launch is recorded."""
     steps: Steps = Steps()
     unclassified: Unclassified = Unclassified()
     collectives: Collectives = Collectives()

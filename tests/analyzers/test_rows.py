@@ -197,6 +197,7 @@ def test_values_cross_process_boundaries() -> None:
 
 def test_a_glob_an_alias_and_a_misspelling() -> None:
     assert [metric.name for metric, _ in resolve(["overlap.*"])] == [
+        "overlap.bubble_ideal",
         "overlap.efficiency",
         "overlap.exposed_by",
         "overlap.pipeline_bubble",
