@@ -107,7 +107,7 @@ class _Job:
 
     def __init__(self, captures: Captures) -> None:
         self.captures = captures
-        self.means = np.array([steps.mean() for steps in captures])
+        self.means = np.array([steps.mean() for steps in captures], np.float64)
         self.mean = float(self.means.mean())
 
     @property

@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from cclbench.analyzers.card_agreement import contradicted_card
 from cclbench.analyzers.step_parts import PARTS
 from cclbench.comparison.fingerprint import UNKNOWN, Equality, contradiction
 from cclbench.comparison.subject import Subject
+from cclbench.record.card_agreement import contradicted_card
 
 _TOKENS_EQUAL: Final = 1e-6
 """Relative difference below which two derived token counts are one."""

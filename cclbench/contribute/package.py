@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from cclbench.analyzers.card_agreement import contradicted_card
 from cclbench.card import CardFacts, validate
 from cclbench.card.fields import filled, put
 from cclbench.card.read import read as read_card
@@ -33,6 +32,7 @@ from cclbench.errors import CheckFailed, InputError, UsageError
 from cclbench.file_names import path_of
 from cclbench.hardware.calibration import read_calibration
 from cclbench.ingestion import calibration_at
+from cclbench.record.card_agreement import contradicted_card
 from cclbench.record.manifest import Options
 from cclbench.record.results import Results
 from cclbench.record.rows import Row

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from subjects import card, row, steps_of, subject
 
-from cclbench.analyzers.card_agreement import contradicted_card
 from cclbench.comparison import gate
 from cclbench.comparison.fingerprint import Fingerprint, contradiction, equality
 from cclbench.comparison.verdict import versus
 from cclbench.comparison.work import warnings
+from cclbench.record.card_agreement import contradicted_card
 from cclbench.record.results import Results
 
 CALLS = {"aten::mm": 96.0, "aten::_flash_attention": 8.0}

@@ -14,7 +14,6 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cclbench.analyzers.card_agreement import contradicted_card
 from cclbench.findings.diagnosis import findings, unknown_step
 from cclbench.findings.finding import Found
 from cclbench.present.headline import MOST_CAUSES, busy_with, worth
@@ -25,6 +24,7 @@ from cclbench.present.terminal.figures import key_figures, metrics_lines, missin
 from cclbench.present.terminal.findings import numbered
 from cclbench.present.terminal.output import emit, labelled, titled, writes_unicode
 from cclbench.present.words import NOTHING
+from cclbench.record.card_agreement import contradicted_card
 from cclbench.record.manifest import Manifest
 from cclbench.record.results import Results, Scope
 from cclbench.record.rows import Row, builtins
