@@ -48,9 +48,7 @@ def test_shipped_runs_are_like_themselves(repository: Path, measure: Measure, na
         assert_alike(one, other)
 
 
-def test_the_halves_of_99_steps_on_tpus_are_alike(
-    test_data: Path, measure: Measure
-) -> None:
+def test_the_halves_of_99_steps_on_tpus_are_alike(test_data: Path, measure: Measure) -> None:
     """Steps of 784.4 and 784.2 ms take turns, with one slip."""
     times = step_times(measure(test_data / "xprof" / "tpu_v6e_4plane_host_offload_psum.xplane.pb"))
     assert len(times) == 99
