@@ -240,7 +240,7 @@ def _computed(
         return side_by_side(rows_by(run, metric), {one.reader or "": rows_by(one, metric) for one in beside})
 
     results = Results.joined(table_of(rows_of_metric(metric)) for metric in metrics)
-    window = policy_of(answers[run].policies, idle[run], selection.window)
+    window = policy_of(answers[run].policies, idle[run]) or selection.window
     if selection.whole and len(metrics) == len(list(METRICS)):
         run.save_results(results, made=Made(_key(selection), window))
     return results, window

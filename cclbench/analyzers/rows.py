@@ -165,10 +165,10 @@ def metric_rows(
     return rows
 
 
-def policy_of(policies: Mapping[int, str], without_kernels: Set[int], asked: str) -> str:
-    """The run's window policy: the first of `POLICIES` that a rank with a kernel has."""
+def policy_of(policies: Mapping[int, str], without_kernels: Set[int]) -> str | None:
+    """The first of `POLICIES` that a rank with a kernel has, which is the run's; None without such a rank."""
     with_kernels = (policy for rank, policy in policies.items() if rank not in without_kernels)
-    return min(with_kernels, key=POLICIES.index, default=asked)
+    return min(with_kernels, key=POLICIES.index, default=None)
 
 
 def _of_one_policy(
@@ -176,12 +176,11 @@ def _of_one_policy(
 ) -> dict[int, Sequence[Value]]:
     """The ranks' values; of ranks whose windows are none of the run's the words that say so.
 
-    The run's policy is the first of `POLICIES` that a rank with a kernel and a number has.
+    The run's policy is that of its ranks that have a number.
     """
-    of = [policies[rank] for rank, v in own.items() if v[0].has_value and rank not in without_kernels]
-    if not of:
+    policy = policy_of({rank: policies[rank] for rank, v in own.items() if v[0].has_value}, without_kernels)
+    if policy is None:
         return dict(own)
-    policy = min(of, key=POLICIES.index)
     found = dict(own)
     for rank, values in own.items():
         if not values[0].has_value:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from cclbench.analyzers.metric import resolve
 from cclbench.api import full_results, open_run
 from cclbench.comparison import gate
-from cclbench.comparison.captures import mean_of, over_calls
+from cclbench.comparison.captures import divide_by_calls, mean_of
 from cclbench.comparison.comparison import Comparison
 from cclbench.comparison.fingerprint import (
     Equality,
@@ -22,7 +22,7 @@ from cclbench.comparison.fingerprint import (
     Unit,
     equality,
     fingerprint,
-    per_call,
+    scale_to_call,
     unit_of,
 )
 from cclbench.comparison.lines import card_differences, lines
@@ -107,7 +107,9 @@ def _unit(base: Subject, other: Subject, prints: Mapping[str, Fingerprint]) -> U
 
 def _work(base: Fingerprint, other: Fingerprint, unit: Unit | None) -> Equality:
     return (
-        equality(per_call(base, unit.before), per_call(other, unit.after)) if unit else equality(base, other)
+        equality(scale_to_call(base, unit.before), scale_to_call(other, unit.after))
+        if unit
+        else equality(base, other)
     )
 
 
@@ -117,7 +119,7 @@ def _counted(base: Subject, other: Subject, unit: Unit | None) -> tuple[Subject,
         return base, other
     of = ((base, unit.before), (other, unit.after))
     one, another = (
-        replace(subject, results=over_calls(subject.results, calls), per_call=(unit.operator, calls))
+        replace(subject, results=divide_by_calls(subject.results, calls), per_call=(unit.operator, calls))
         for subject, calls in of
     )
     return one, another

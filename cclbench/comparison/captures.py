@@ -67,7 +67,7 @@ def _mean(key: _Key, rows: Sequence[Row | None]) -> Row:
     )
 
 
-def over_calls(results: Results, calls: float) -> Results:
+def divide_by_calls(results: Results, calls: float) -> Results:
     """The run's step time and its parts over the calls in it, of a capture whose only step is its length."""
     rows = (row for row in results.rows if row.metric in ("time.step", _PARTS))
     return Results.of([row if row.value is None else replace(row, value=row.value / calls) for row in rows])

@@ -87,14 +87,12 @@ def fingerprint(subject: Subject, tables: Tables | None) -> Fingerprint:
         return found
     ops = tables.ops
     known = ops.modelled_share >= _KNOWN
-    return Fingerprint(
-        ranks,
-        sum(row.flops or 0.0 for row in ops.rows) / ops.windows if known else None,
-        _calls(ops, with_flops=True),
-        _calls(ops),
-        volume,
-        bool(subject.results.value("compute.recompute_share")),
-        found.served,
+    return replace(
+        found,
+        flops=sum(row.flops or 0.0 for row in ops.rows) / ops.windows if known else None,
+        calls=_calls(ops, with_flops=True),
+        all_calls=_calls(ops),
+        recomputes=bool(subject.results.value("compute.recompute_share")),
     )
 
 
@@ -149,7 +147,7 @@ def unit_of(base: Fingerprint, other: Fingerprint) -> Unit | None:
     return found if alike and min(found.before, found.after) >= _LEAST_CALLS else None
 
 
-def per_call(done: Fingerprint, calls: float) -> Fingerprint:
+def scale_to_call(done: Fingerprint, calls: float) -> Fingerprint:
     """What a call stands for, of a capture that holds so many."""
     return replace(
         done,

@@ -10,14 +10,14 @@ from cclbench.comparison.comparison import CardDifference, Figure, Line
 from cclbench.comparison.subject import Subject
 from cclbench.record.results import KEYS
 
-NO_CARD_FIELDS: Final = ("version", "id", "description", "evidence", "contributor")
+_NO_CARD_FIELDS: Final = ("version", "id", "description", "evidence", "contributor")
 """What tells cards apart, not what ran."""
 _BAND: Final = ("low", "high")
 
 
 def card_differences(subjects: Sequence[Subject]) -> tuple[CardDifference, ...]:
     """The fields in which the cards differ, by path; of subjects without a card nothing is said."""
-    cards = {s.letter: dict(_flat(s.card)) for s in subjects if s.card is not None}
+    cards = {s.letter: dict(flatten(s.card)) for s in subjects if s.card is not None}
     found = []
     for path in sorted({path for card in cards.values() for path in card}):
         values = [card.get(path) for card in cards.values()]
@@ -28,12 +28,13 @@ def card_differences(subjects: Sequence[Subject]) -> tuple[CardDifference, ...]:
     return tuple(found)
 
 
-def _flat(card: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(card: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """The fields of a card by dotted path, without what tells cards apart."""
     for name, value in card.items():
-        if not before and name in NO_CARD_FIELDS:
+        if not before and name in _NO_CARD_FIELDS:
             continue
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{name}.")
+            yield from flatten(value, f"{before}{name}.")
         else:
             yield f"{before}{name}", value
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from cclbench.comparison.fingerprint import fingerprint
 from cclbench.comparison.interval import Captures, Floats
-from cclbench.comparison.lines import NO_CARD_FIELDS
+from cclbench.comparison.lines import flatten
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.verdict import CLIENT, figures
 from cclbench.errors import InputError
@@ -51,11 +51,7 @@ def repeats_in(store: str | Path | None, subjects: tuple[Subject, ...]) -> list[
 
 def _card(subject: Subject) -> str:
     """What a card says, but for what tells cards apart."""
-    return json.dumps(
-        {name: value for name, value in (subject.card or {}).items() if name not in NO_CARD_FIELDS},
-        sort_keys=True,
-        default=str,
-    )
+    return json.dumps(dict(flatten(subject.card or {})), sort_keys=True, default=str)
 
 
 def _work(subject: Subject) -> str:

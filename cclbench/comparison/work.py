@@ -10,7 +10,7 @@ from typing import Any, Final
 from cclbench.analyzers.step_parts import PARTS
 from cclbench.comparison.fingerprint import UNKNOWN, Equality, contradiction
 from cclbench.comparison.subject import Subject
-from cclbench.record.card_agreement import contradicted_card
+from cclbench.record.card_agreement import card_contradiction
 
 _TOKENS_EQUAL: Final = 1e-6
 """Relative difference below which two derived token counts are one."""
@@ -142,7 +142,7 @@ def _alone(subject: Subject) -> Iterator[str]:
         yield (
             f"{letter} has traces of {len(subject.ranks)} of {world} ranks: its slowest rank may be another"
         )
-    if words := contradicted_card(subject.results):
+    if words := card_contradiction(subject.results):
         yield f"of {letter}: {words}"
     if any(entry.truncated for entry in subject.stored.record.ranks):
         yield f"a trace of {letter} ends early: its figures end before the cut"

@@ -32,7 +32,7 @@ from cclbench.errors import CheckFailed, InputError, UsageError
 from cclbench.file_names import path_of
 from cclbench.hardware.calibration import read_calibration
 from cclbench.ingestion import calibration_at
-from cclbench.record.card_agreement import contradicted_card
+from cclbench.record.card_agreement import card_contradiction
 from cclbench.record.manifest import Options
 from cclbench.record.results import Results
 from cclbench.record.rows import Row
@@ -174,7 +174,7 @@ def contribute(
         left_out=(*found.ignored, *(name for name in listed(scripts) if name not in programs)),
         renamed=tuple((a, b) for a, b in (*made.traces.items(), *made.scripts.items()) if a != b),
         inferred=learnt.inferred,
-        contradictions=(*learnt.contradictions, *filter(None, [contradicted_card(Results.of(proved))])),
+        contradictions=(*learnt.contradictions, *filter(None, [card_contradiction(Results.of(proved))])),
         gaps=tuple(left),
         redactions=made.redactions,
         revealed=tuple(sorted(set(wishes.reveal))),

@@ -69,10 +69,12 @@ def ranked(results: Results, record: Manifest, gains: Gains, machine: Machine | 
         found += [_completed(one, item, case) for item in named]
     listed = list(_stacked(_ordered(found), gains))
     step = results.run.get("time.step")
-    return [of_capture(one) for one in listed] if step is not None and step.window == "trace" else listed
+    return (
+        [reword_for_capture(one) for one in listed] if step is not None and step.window == "trace" else listed
+    )
 
 
-def of_capture(found: Found) -> Found:
+def reword_for_capture(found: Found) -> Found:
     """A finding in a capture without steps, in whose words a step is the capture."""
     claim, no_gain = found.claim, found.no_gain
     for words, instead in _CAPTURE.items():

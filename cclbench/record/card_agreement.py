@@ -14,7 +14,7 @@ _SILENT: Final = 0.1
 """Share of the compute time without FLOPs from which on nothing is said."""
 
 
-def contradicted_card(results: Results) -> str | None:
+def card_contradiction(results: Results) -> str | None:
     """Where a card's model and batch need other FLOPs a step than ran; None where they agree or are unknown.
 
     What is recomputed is left out, and where a tenth of the compute time has no FLOPs nothing is said.

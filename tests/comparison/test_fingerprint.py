@@ -13,7 +13,7 @@ from cclbench.comparison import gate
 from cclbench.comparison.fingerprint import Fingerprint, contradiction, equality
 from cclbench.comparison.verdict import versus
 from cclbench.comparison.work import warnings
-from cclbench.record.card_agreement import contradicted_card
+from cclbench.record.card_agreement import card_contradiction
 from cclbench.record.results import Results
 
 CALLS = {"aten::mm": 96.0, "aten::_flash_attention": 8.0}
@@ -127,11 +127,11 @@ def shares(share: float, again: float = 0.0, without: float = 0.02) -> Results:
 
 
 def test_a_card_that_needs_twice_the_flops_that_ran_contradicts_them() -> None:
-    told = contradicted_card(shares(2.0))
+    told = card_contradiction(shares(2.0))
     assert told is not None
     assert "need 2.00× the FLOPs of the products and attention that ran" in told
-    assert contradicted_card(shares(0.5)) is not None
-    assert contradicted_card(shares(1.05)) is None
-    assert contradicted_card(shares(0.75, again=0.25)) is None  # activation checkpointing
-    assert contradicted_card(shares(2.0, without=0.3)) is None
-    assert contradicted_card(Results.of([])) is None
+    assert card_contradiction(shares(0.5)) is not None
+    assert card_contradiction(shares(1.05)) is None
+    assert card_contradiction(shares(0.75, again=0.25)) is None  # activation checkpointing
+    assert card_contradiction(shares(2.0, without=0.3)) is None
+    assert card_contradiction(Results.of([])) is None

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hand_results import Row, WithoutReplay, by_rank, case, record, results, row
 
-from cclbench.findings.diagnosis import of_capture, ranked, unknown_step
+from cclbench.findings.diagnosis import ranked, reword_for_capture, unknown_step
 from cclbench.findings.finding import FINDINGS, Found
 from cclbench.findings.gains import Gain
 from cclbench.present.words import gained
@@ -153,7 +153,7 @@ def test_of_a_capture_without_steps_the_words_say_so() -> None:
         confidence="low",
         because="",
     )
-    told = of_capture(one)
+    told = reword_for_capture(one)
     assert told.claim == (
         "The device waits: 426 µs of the capture of 5.98 ms, 562 calls a capture, in some steps more."
     )

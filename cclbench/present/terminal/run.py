@@ -24,7 +24,7 @@ from cclbench.present.terminal.figures import key_figures, metrics_lines, missin
 from cclbench.present.terminal.findings import numbered
 from cclbench.present.terminal.output import emit, labelled, titled, writes_unicode
 from cclbench.present.words import NOTHING
-from cclbench.record.card_agreement import contradicted_card
+from cclbench.record.card_agreement import card_contradiction
 from cclbench.record.manifest import Manifest
 from cclbench.record.results import Results, Scope
 from cclbench.record.rows import Row, builtins
@@ -104,7 +104,7 @@ def _head_of(record: Manifest, results: Results, window: str) -> RenderableType:
     """What the run is, and the first note on it."""
     known = [*facts(record, summary(record, results.scope, window))]
     notes = [text for label, text in known if label == "note"]
-    notes = [*filter(None, [contradicted_card(results)]), *notes]
+    notes = [*filter(None, [card_contradiction(results)]), *notes]
     told = [(label, text) for label, text in known if label in _FIRST]
     if notes:
         more = f" ({len(notes) - 1} more with -v)" if len(notes) > 1 else ""
