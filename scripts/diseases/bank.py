@@ -22,8 +22,9 @@ where other programs took more than 3 % of the cores.
 - within: sick captures of which the 95 % interval of the true gain (the capture's own mean step less that of
   the healed ones) meets the bounds stated, give or take 1 % of the step; of those whose right findings state
   a gain.
-- healed: the most that a finding gains in a healed capture, of those that the sick ones lack or that are
-  right about the sick ones.  What all healed captures have is the job's, what one has the machine's.
+- healed: what a finding gains in the median of the healed captures, at most, of those that the sick ones lack
+  or that are right about the sick ones; in parentheses the most in a single one.  What most healed captures
+  have is the job's, what one has the machine's.
 """
 
 from __future__ import annotations
@@ -171,8 +172,9 @@ def score(name: str, sick: list[Capture], healed: list[Capture], chance: Chance)
         count.update(word for word, holds_true in told.items() if holds_true)
     new = beyond_both(sick, healed, disease)
     most, what = max(((gain, name) for own in new for name, gain in own.items()), default=(0.0, ""))
-    in_all = max((min(own.get(name, 0.0) for own in new) for name in new[0]), default=0.0)
-    count.update(["healed"] + ["quiet"] * (most <= NOTHING) + ["quiet in all"] * (in_all <= NOTHING))
+    middle = max((median(own.get(name, 0.0) for own in new) for name in set().union(*new)), default=0.0)
+    count.update(["healed"] + ["quiet"] * (middle <= NOTHING))
+    count["loud"] = sum(any(gain > NOTHING for gain in own.values()) for own in new)
     right = " or ".join(f"`{word}`" for word in disease.right) or "no finding is about it"
     rank = "" if disease.rank is None else f" of rank {disease.rank}"
     bounds = [[s / one.profiled_s for s in one.gain_s] for one in sick if one.gain_s is not None]
@@ -184,7 +186,7 @@ def score(name: str, sick: list[Capture], healed: list[Capture], chance: Chance)
         stated,
         *(str(count[word]) for word in ("first", "three", "clear")),
         f"{count['within']} of {count['checked']}",
-        f"{most:.1%} `{what}`" if what else "nothing",
+        f"{middle:.1%} ({most:.1%} `{what}`)" if what else "nothing",
     ]
     row = "| " + " | ".join(cells).replace("%", " %") + " |"
     return row, count if harms(sick, healed, chance) else Counter()
@@ -299,8 +301,8 @@ def main() -> None:
     print(
         f"\nof {counts['sick']} sick captures: first {counts['first']}, among three {counts['three']},"
         f" all-clears {counts['clear']}; within the bounds {counts['within']} of {counts['checked']};"
-        f" healed of {counts['healed']} diseases: nothing new in {counts['quiet']}, in all captures alike in"
-        f" {counts['quiet in all']};"
+        f" healed: nothing new above {NOTHING:.0%} in the median of a disease in {counts['quiet']} of"
+        f" {counts['healed']}, in {counts['loud']} single captures something;"
         f" captures of one job differ by {chance.spread:.1%}"
     )
 
