@@ -22,9 +22,9 @@ where other programs took more than 3 % of the cores.
 - within: sick captures of which the 95 % interval of the true gain (the capture's own mean step less that of
   the healed ones) meets the bounds stated, give or take 1 % of the step; of those whose right findings state
   a gain.
-- healed: what a finding gains in the median of the healed captures, at most, of those that the sick ones lack
-  or that are right about the sick ones; in parentheses the most in a single one.  What most healed captures
-  have is the job's, what one has the machine's.
+- healed: what a finding gains in the median of the healed captures, at most, beyond what the sick ones have,
+  too; in parentheses the most in a single one.  What most healed captures have is the job's, what one has the
+  machine's.  Of a right finding the sick ones have what they state beyond the true gain.
 """
 
 from __future__ import annotations
@@ -136,15 +136,21 @@ def holds(sick: Capture, healed: list[Capture], chance: Chance) -> bool | None:
 
 
 def beyond_both(sick: list[Capture], healed: list[Capture], disease: Disease) -> list[dict[str, float]]:
-    """What findings of each healed capture gain at most, by name, that are not in the sick ones, too."""
+    """What findings of each healed capture gain at most, by name, beyond what the sick ones have, too."""
     of_sick = {one.name for capture in sick for one in capture.findings}
     common = of_sick - set(disease.right)
     if "small_messages" in of_sick:  # whose transfers are exposed, too, and listed once
         common.add("exposed_communication")
-    return [
-        {one.name: one.gain_share or 0.0 for one in capture.findings if one.name not in common}
-        for capture in healed
-    ]
+    stated = [one.gain_s[1] for one in sick if one.gain_s is not None]
+    true_s = fmean(one.profiled_s for one in sick) - fmean(one.profiled_s for one in healed)
+    beside_s = max(fmean(stated) - true_s, 0.0) if stated else 0.0
+    found = []
+    for capture in healed:
+        gains = {one.name: one.gain_share or 0.0 for one in capture.findings if one.name not in common}
+        for name in gains.keys() & set(disease.right):
+            gains[name] = max(gains[name] - beside_s / capture.profiled_s, 0.0)
+        found.append(gains)
+    return found
 
 
 def share(sick: list[float | None], healed: list[float | None]) -> float | None:
