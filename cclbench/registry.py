@@ -54,6 +54,16 @@ class Registry(Generic[T]):
         except KeyError:
             raise UsageError(f"unknown {self.noun} {name!r}", hint=near(name, self._known)) from None
 
+    @contextmanager
+    def replaced(self, name: str, plugin: T) -> Iterator[None]:
+        """Have another plug-in under a name, in this process, for as long as the block runs."""
+        own = self.get(name)
+        self._known[name] = plugin
+        try:
+            yield
+        finally:
+            self._known[name] = own
+
     def origin(self, name: str) -> str:
         """The module or distribution that registered it."""
         self.get(name)

@@ -145,10 +145,10 @@ def beyond_both(sick: list[Capture], healed: list[Capture], disease: Disease) ->
     true_s = fmean(one.profiled_s for one in sick) - fmean(one.profiled_s for one in healed)
     beside_s = max(fmean(stated) - true_s, 0.0) if stated else 0.0
     found = []
-    for capture in healed:
-        gains = {one.name: one.gain_share or 0.0 for one in capture.findings if one.name not in common}
+    for one in healed:
+        gains = {each.name: each.gain_share or 0.0 for each in one.findings if each.name not in common}
         for name in gains.keys() & set(disease.right):
-            gains[name] = max(gains[name] - beside_s / capture.profiled_s, 0.0)
+            gains[name] = max(gains[name] - beside_s / one.profiled_s, 0.0)
         found.append(gains)
     return found
 
