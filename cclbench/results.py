@@ -217,8 +217,6 @@ def _computed(
         for one, machine in machines.items()
     }
 
-    idle = {one: _without_kernels(one) for one in machines}
-
     def rows_by(one: Run, metric: Metric) -> list[Row]:
         found = metric_rows(
             metric,
@@ -227,7 +225,6 @@ def _computed(
             told[one].get(metric.name, ()),
             asked=selection.window,
             source=one.reader,
-            without_kernels=idle[one],
         )
         if metric.per_rank is not None:
             answers[one].release(metric.name)
@@ -240,17 +237,10 @@ def _computed(
         return side_by_side(rows_by(run, metric), {one.reader or "": rows_by(one, metric) for one in beside})
 
     results = Results.joined(table_of(rows_of_metric(metric)) for metric in metrics)
-    window = policy_of(answers[run].policies, idle[run]) or selection.window
+    window = policy_of(answers[run].policies.values()) or selection.window
     if selection.whole and len(metrics) == len(list(METRICS)):
         run.save_results(results, made=Made(_key(selection), window))
     return results, window
-
-
-def _without_kernels(run: Run) -> frozenset[int]:
-    """Ranks whose device ran no kernel, where that of another did."""
-    device = [entry for entry in run.record.ranks if entry.facts.works_on == "device"]
-    idle = frozenset(entry.rank for entry in device if not entry.rows.get("kernel"))
-    return idle if len(idle) < len(device) else frozenset()
 
 
 def _chosen(results: Results, chosen: Chosen) -> Results:

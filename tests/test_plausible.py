@@ -81,6 +81,19 @@ def said(notes: list[str]) -> list[str]:
     return [note for note in notes if "implausible" in note]
 
 
+def test_a_row_that_stands_twice_is_one_row(figures: Any) -> None:
+    """Of 3 + 20 kernels one once more, as where a buffer is written again: nothing changes but a note."""
+    others = [event("norm", "kernel", 333_000 + 10 * n, 5, 8, correlation=50 + n) for n in range(20)]
+    once, notes = figures(*others)
+    twice, more = figures(*others, others[7])
+    assert twice == once
+    assert set(more) - set(notes) == {
+        "1 rows equal an earlier one and count once: the same times, stream, launch and name"
+    }
+    with pytest.raises(InputError, match="3 of its 26 rows equal an earlier one"):
+        figures(*others, *others[:3])
+
+
 NOW = 1.8e15
 """A time of 2027, µs since 1970."""
 LAUNCH = event("cudaLaunchKernel", "cuda_runtime", 334_020, 5, 100, correlation=9)

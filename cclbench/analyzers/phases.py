@@ -20,10 +20,10 @@ from cclbench.intervals import Int64, Mask
 @metric(
     "comm.windows",
     definition="Phases per step: maximal runs of one parallel dimension's collectives (category), in order"
-    " of their start on a rank; the windows between phases are those in which a reconfigurable fabric could"
-    " switch. Stats: phase, the mean length of a phase from its first start to its last end; gap, gap_p50"
-    " and gap_max, the time from the end of all communication before a phase to its start, 0 where they"
-    " overlap. Groups of one are left out.",
+    " of their start on a rank, of what starts at once by its end; the windows between phases are those in"
+    " which a reconfigurable fabric could switch. Stats: phase, the mean length of a phase from its first"
+    " start to its last end; gap, gap_p50 and gap_max, the time from the end of all communication before a"
+    " phase to its start, 0 where they overlap. Groups of one are left out.",
     formula="n; Σ length / n; Σ gap / (phases after another)",
     unit="count",
     inputs=("collectives", GROUPS, "steps"),
@@ -44,9 +44,10 @@ def windows(rank: RankView) -> Iterator[Value]:
 
 def _phases(table: pa.Table) -> tuple[Int64, Int64, Int64, Int64]:
     """Dimension (code), start, end and gap before each phase, −1 before the first; shape (phases,)."""
-    dimension, _ = codes(table, "dimension")
+    dimension, words = codes(table, "dimension")
     starts, ends = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
-    order = np.lexsort((table["collective"].to_numpy(), starts))
+    by_name = np.argsort(np.argsort([word or "" for word in words]))
+    order = np.lexsort((by_name[dimension], ends, starts))
     dimension, starts, ends = dimension[order], starts[order], ends[order]
     first = np.flatnonzero(np.diff(dimension, prepend=-1))
     busy_until = np.maximum.accumulate(ends)[first - 1]

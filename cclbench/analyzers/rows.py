@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from operator import add
@@ -132,14 +132,13 @@ def metric_rows(
     *,
     asked: str,
     source: str | None,
-    without_kernels: Set[int] = frozenset(),
 ) -> list[Row]:
     """The result rows of a metric: the run's own, its breakdowns, then the ranks' in the same order.
 
     `ranks` has each rank's values by `rank_rows`, `policies` its window policy, `told` the metric's values by
     `run_values`; `asked` is the window policy asked for, `source` the reader of the run's traces.  Of what is
-    about windows, ranks `without_kernels` and those of another policy than the run's are not combined.  The
-    same input gives the same rows in the same order.
+    about windows, ranks of another policy than the run's are not combined.  The same input gives the same
+    rows in the same order.
     """
     own = dict(sorted(ranks.items()))
 
@@ -149,7 +148,7 @@ def metric_rows(
 
     if metric.per_run is not None:
         return of_run()
-    alike = _of_one_policy(own, policies, without_kernels) if "steps" in metric.inputs else own
+    alike = _of_one_policy(own, policies) if "steps" in metric.inputs else own
     combined = _combined(metric, alike) if own else [NO_TRACE]
     if combined[0].status == "not_applicable" and any(value.has_value for value in told):
         return of_run()
@@ -165,29 +164,22 @@ def metric_rows(
     return rows
 
 
-def policy_of(policies: Mapping[int, str], without_kernels: Set[int]) -> str | None:
-    """The first of `POLICIES` that a rank with a kernel has, which is the run's; None without such a rank."""
-    with_kernels = (policy for rank, policy in policies.items() if rank not in without_kernels)
-    return min(with_kernels, key=POLICIES.index, default=None)
+def policy_of(policies: Iterable[str]) -> str | None:
+    """The first of `POLICIES` that a rank has, which is the run's; None without any."""
+    return min(policies, key=POLICIES.index, default=None)
 
 
 def _of_one_policy(
-    own: Mapping[int, Sequence[Value]], policies: Mapping[int, str], without_kernels: Set[int]
+    own: Mapping[int, Sequence[Value]], policies: Mapping[int, str]
 ) -> dict[int, Sequence[Value]]:
     """The ranks' values; of ranks whose windows are none of the run's the words that say so.
 
     The run's policy is that of its ranks that have a number.
     """
-    policy = policy_of({rank: policies[rank] for rank, v in own.items() if v[0].has_value}, without_kernels)
-    if policy is None:
-        return dict(own)
+    policy = policy_of(policies[rank] for rank, values in own.items() if values[0].has_value)
     found = dict(own)
     for rank, values in own.items():
-        if not values[0].has_value:
-            continue
-        if rank in without_kernels:
-            found[rank] = [no_value("its device ran no kernel, and so is no rank")]
-        elif policies[rank] != policy:
+        if values[0].has_value and policy not in (None, policies[rank]):
             found[rank] = [
                 no_value(f"its windows are {_WINDOWS[policies[rank]]}, the run's {_WINDOWS[policy]}")
             ]

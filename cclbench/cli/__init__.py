@@ -59,6 +59,7 @@ COMMANDS: Final = {
     "import": "Bring published results into the store, to compare with.",
     "claims": "Examine CCL-Bench's claims again, on the runs of the store.",
     "selftest": "Score findings and metrics on simulated jobs whose slow cause is known.",
+    "selfcheck": "Check figures of your own traces against themselves.",
     "mcp": "Serve agents: a Model Context Protocol server on stdin and stdout.",
     "card": "Make, check, upgrade and show workload cards.",
     "hardware": "Show machines; predict collectives, validate and calibrate the model.",

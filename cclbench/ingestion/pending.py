@@ -52,22 +52,23 @@ class Pending:
     call_track: Int64
     call_name: Int64
     kept: Mask
-    """Which rows of the files these are, in order; the others are implausible, shape (rows of the files,)."""
+    """Which rows of the files these are, in order; the others are implausible, or equal an earlier one,
+    shape (rows of the files,)."""
     operator: Int64
     """Id of the operator that each row states, −1 for none, shape (rows,).
 
     No row states one where what stands there is its correlation once more, as in torch 1.12 to 2.0."""
     names: list[str]
     set_aside: Counter[tuple[str, str]]
-    """How many those are, by kind and reason."""
-    set_aside_ns: Counter[str]
-    """Time of kernels among them, by name."""
+    """How many are implausible, by kind and reason."""
+    repeated: Counter[str]
+    """How many equal an earlier one (time, track, device, launch, name) and take some time, by kind."""
+    left_out_ns: Counter[str]
+    """Time of kernels that are either, by name."""
     early: Counter[str]
     """How many rows begin before their launch, by kind; they stay."""
     unlinked: Mask
     """Which rows state a launch whose time is of another base, shape (rows,)."""
-    again: int
-    """How many rows of some duration equal an earlier one: time, track, device, launch, name."""
     columns: tuple[DiskColumn[Any], ...]
 
     def __len__(self) -> int:
@@ -89,22 +90,35 @@ _TELLING: Final = ("start_ns", "dur_ns", "track", "device", "correlation")
 
 
 def scan(files: list[Path], launches: Launches, on_device: bool, days: range) -> Pending:
-    """Times, launches and communication rows of all pending files, in order; `days` are the capture's."""
+    """Times, launches and communication rows of all pending files, in order; `days` are the capture's.
+
+    A row that equals an earlier one is the same row.
+    """
+    found, repeats = _scan(files, launches, on_device, days, np.zeros(0, np.int64))
+    # Few files have such rows: those that have are read once more without them.
+    return _scan(files, launches, on_device, days, repeats)[0] if len(repeats) else found
+
+
+def _scan(
+    files: list[Path], launches: Launches, on_device: bool, days: range, repeats: Int64
+) -> tuple[Pending, Int64]:
+    """The rows without those whose places in all files are among `repeats`, and those places."""
     columns = ["start_ns", "dur_ns", "track", "device", "correlation", "category", "name"]
     columns += ["kind", "operator"]
     found: dict[str, DiskColumn[Any]] = {name: DiskColumn(kind) for name, kind in _COLUMNS.items()}
     identity = DiskColumn(np.uint64)
     names: dict[str, int] = {}
-    kernels = 0
-    set_aside, set_aside_ns = Counter[tuple[str, str]](), Counter[str]()
+    kernels = rows = 0
+    set_aside, repeated, left_out_ns = Counter[tuple[str, str]](), Counter[str](), Counter[str]()
     early = Counter[str]()
-    repeats: set[bool | None] = set()
+    by_correlation: set[bool | None] = set()
     for path in files:
         kind = path.name.partition("-")[0]
         calls_here = kind == ("kernel" if on_device else "op")
         with parquet_file(path) as file:
             for batch in file.iter_batches(ROW_GROUP, columns=columns, use_threads=False):
-                repeats.update(pc.unique(pc.equal(batch["operator"], batch["correlation"])).to_pylist())
+                alike = pc.equal(batch["operator"], batch["correlation"])
+                by_correlation.update(pc.unique(alike).to_pylist())
                 start, duration = (batch[column].to_numpy() for column in ("start_ns", "dur_ns"))
                 launch = _find(batch["correlation"], launches)
                 begun = or_none(launches.start_ns, launch)
@@ -113,6 +127,11 @@ def scan(files: list[Path], launches: Launches, on_device: bool, days: range) ->
                 times = plausible.Rows(start, duration, np.where(launch >= 0, begun, NO_LAUNCH), days)
                 kept, broken = broken_rules(times)
                 set_aside.update({(kind, words): count for words, count in broken.items()})
+                first, last = np.searchsorted(repeats, (rows, rows + len(batch)))
+                again = np.zeros(len(batch), np.bool_)
+                again[repeats[first:last] - rows] = True
+                repeated[kind] += int((kept & again).sum())
+                kept &= ~again
                 early[kind] += int((kept & plausible.early(times)).sum())
                 words, word = batch["name"].dictionary.to_pylist(), batch["name"].indices.to_numpy()
                 is_call = pc.equal(batch["category"].cast(pa.string()), "communication")
@@ -137,23 +156,26 @@ def scan(files: list[Path], launches: Launches, on_device: bool, days: range) ->
                 }
                 for column, values in of_batch.items():
                     found[column].append(values)
-                identity.append(_identities(batch, codes[word]))
+                identity.append(_identities(batch, codes[word], rows))
+                rows += len(batch)
                 launches.release()
                 if kind == "kernel":
                     kernels += len(batch)
                     for row in np.flatnonzero(~kept).tolist():
-                        set_aside_ns[words[word[row]]] += int(duration[row])
-    if repeats - {None} == {True}:
+                        left_out_ns[words[word[row]]] += int(duration[row])
+    if by_correlation - {None} == {True}:
         found["operator"] = _all_alike(-1, len(found["operator"]))
-    return Pending(
+    pending = Pending(
         **{name: column.values() for name, column in found.items()},
         names=list(names),
         set_aside=set_aside,
-        set_aside_ns=set_aside_ns,
+        repeated=+repeated,
+        left_out_ns=left_out_ns,
         early=+early,
-        again=sum(int((own[1:] == own[:-1]).sum()) for own, _ in in_order(identity)),
         columns=tuple(found.values()),
     )
+    more = [place[1:][own[1:] == own[:-1]] for own, place in in_order(identity)]
+    return pending, np.sort(np.concatenate(more)) if more else np.zeros(0, np.int64)
 
 
 def _all_alike(value: int, rows: int) -> DiskColumn[np.int64]:
@@ -163,14 +185,16 @@ def _all_alike(value: int, rows: int) -> DiskColumn[np.int64]:
     return column
 
 
-def _identities(batch: pa.RecordBatch, name: Int64) -> npt.NDArray[np.uint64]:
-    """A hash of what tells each row of some duration from others; shape (rows,) or fewer."""
+def _identities(batch: pa.RecordBatch, name: Int64, before: int) -> npt.NDArray[np.uint64]:
+    """A hash of what tells each row from others, shape (rows,); of an instant its own place, `before` it and
+    in the batch: several may be alike."""
     hashed = np.zeros(len(batch), np.uint64)
     for column in (*(batch[told].fill_null(-1).to_numpy() for told in _TELLING), name):
         # FNV-1a's step with its 64-bit prime, then a shift that brings high bits down.
         hashed = (hashed ^ column.astype(np.int64).view(np.uint64)) * np.uint64(0x100000001B3)
         hashed ^= hashed >> np.uint64(29)
-    return np.asarray(hashed[batch["dur_ns"].to_numpy() > 0])
+    place = np.arange(before, before + len(batch), dtype=np.uint64)
+    return np.where(batch["dur_ns"].to_numpy() > 0, hashed, place)
 
 
 def _by_mpi(name: str) -> bool:

@@ -112,9 +112,11 @@ def finish_rank(task: RankTask) -> RankDone:
     _require_own_rows(pending, set_aside, str(task.file.path))
     for (kind, _), count in pending.set_aside.items():
         rows[kind] -= count
-    if pending.again:
-        notes.append(f"{pending.again:,} rows equal an earlier one: {_ALIKE}; both count")
-    for kernel, ns in pending.set_aside_ns.items():
+    rows -= pending.repeated
+    if again := pending.repeated.total():
+        notes.append(f"{again:,} rows equal an earlier one and count once: {_ALIKE}")
+        dropped.update({f"{kind} rows that equal an earlier one": n for kind, n in pending.repeated.items()})
+    for kernel, ns in pending.left_out_ns.items():
         # of all kernels, and of those that the taxonomy does not know
         parts[0].kernel_ns[""] -= ns
         if any(kernel in p.kernel_ns for p in parts):
@@ -219,9 +221,10 @@ def _require_own_rows(pending: Pending, set_aside: Mapping[str, int], where: str
     if set_aside and not count:
         why = ", ".join(f"{number:,} {words}" for words, number in set_aside.items())
         raise InputError(f"holds no plausible row of its device: {why}", where=where)
-    if pending.again > _MOST_AGAIN * count:
+    again = pending.repeated.total()
+    if again > _MOST_AGAIN * (count + again):
         raise InputError(
-            f"{pending.again:,} of its {count:,} rows equal an earlier one: {_ALIKE}",
+            f"{again:,} of its {count + again:,} rows equal an earlier one: {_ALIKE}",
             where=where,
             hint="a trace joined to itself counts everything twice: remove the copy",
         )

@@ -27,7 +27,7 @@ from cclbench.machine import machine_of_entries
 from cclbench.normalize import execution_traces
 from cclbench.normalize.ranks import Member, distinct, groups_of
 from cclbench.record.facts import HOST_DEVICE, ProcessGroup, TraceFacts
-from cclbench.record.inventory import tables_of_rank
+from cclbench.record.inventory import remove_rank, tables_of_rank
 from cclbench.record.manifest import Manifest, Options, RankEntry
 from cclbench.source import Source, SourceFile
 from cclbench.text import first_few
@@ -144,6 +144,11 @@ def join_traces(
     what, size = "putting ranks together", sum(text_bytes(file.path, file.bytes) for file in found.files)
     engine.gather(finish_rank, tasks, take, progress=progress, what=what, size_bytes=size)
     _check_one_job(entries)
+    for entry in _without_kernels(entries):
+        place = entries.index(entry)
+        del entries[place], names[place]
+        remove_rank(folder, entry.rank)
+        idle.append(f"rank {entry.rank} is none: the device in {entry.files[0].name} ran no kernel")
     stated.write(folder)
     machine = machine_of_entries(card, entries)
     inference, matching, clocks = match_ranks(
@@ -338,6 +343,13 @@ _OF_A_JOB = {
     "library_version": "communication library {}",
 }
 """What all ranks of a job have in common, and how it is said."""
+
+
+def _without_kernels(entries: Sequence[RankEntry]) -> list[RankEntry]:
+    """Those whose device ran no kernel, where that of another did."""
+    device = [entry for entry in entries if entry.facts.works_on == "device"]
+    found = [entry for entry in device if not entry.rows.get("kernel")]
+    return found if len(found) < len(device) else []
 
 
 def _check_one_job(entries: Sequence[RankEntry]) -> None:

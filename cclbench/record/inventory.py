@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -82,6 +83,13 @@ def stored_file(folder: Path, path: str) -> StoredFile:
         return StoredFile(path, size, digest)
     with reading(place), parquet_file(place) as table:
         return StoredFile(path, size, digest, table.metadata.num_rows, content_of(table))
+
+
+def remove_rank(folder: Path, rank: int) -> None:
+    """Delete a rank's tables in the folder of a run."""
+    shutil.rmtree(folder / "events" / f"rank={rank}")
+    for table in _BY_RANK:
+        (folder / table / f"rank={rank}{_TABLE}").unlink(missing_ok=True)
 
 
 def tables_of_rank(folder: Path, rank: int) -> list[StoredFile]:

@@ -82,6 +82,12 @@ def test_lateness_is_after_the_median_of_the_others() -> None:
     assert found.latest.tolist() == [[False] * 2, [False] * 2, [False] * 2, [True, False]]
 
 
+def test_lateness_is_exact_at_instants_since_the_epoch() -> None:
+    """A float of such an instant is a multiple of 256 ns; a lateness is rounded to ns, 71 − 31/2 to even."""
+    found = late_of(job(together(0, 0, 0), together(0, 31, 71), spans=1_760_000_000_000_000_123))
+    assert found.late_ns.tolist() == [[0, 0], [0, 0], [0, 56]]
+
+
 def test_lateness_and_waits_are_unions_not_sums() -> None:
     """Two all-reduces that overlap: late from 100 to 140, and from 120 to 150: 50 ns, not 70."""
     calls = [

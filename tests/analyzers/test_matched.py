@@ -584,6 +584,22 @@ def test_phases_and_the_gaps_between_them() -> None:
     assert "dimension" in reason(nowhere, "comm.windows")
 
 
+def test_phases_of_calls_that_begin_at_once_do_not_depend_on_the_order_of_rows() -> None:
+    """dp, tp and dp at 0, then tp: by their ends tp, dp, dp and tp make three phases."""
+    calls = [
+        met("all_reduce", 1, 0, 20, 0),
+        met("all_gather", 2, 0, 10, 0, **TRIO),
+        met("all_reduce", 3, 0, 30, 0),
+        met("all_gather", 4, 40, 50, 0, **TRIO),
+    ]
+    told = [
+        {(v.category, v.stat): v.value for v in values(ranks_of(order)[0], "comm.windows")}
+        for order in (calls, calls[::-1])
+    ]
+    assert told[0] == told[1]
+    assert told[0][None, None] == 3
+
+
 def phases(*ranks: Any) -> dict[tuple[str | None, str | None], float]:
     """(category, stat) → the run's value of comm.windows, of times in ns."""
     rows = rows_of("comm.windows", *ranks)
@@ -636,18 +652,6 @@ def test_a_gap_begins_where_all_before_has_ended() -> None:
     ]
     (rank,) = ranks_of(calls)
     assert (phases(rank)["dp", "gap"], phases(rank)["tp", "gap"]) == (pytest.approx(5), 0)
-
-
-def test_of_what_begins_at_once_the_first_issued_is_first() -> None:
-    calls = [
-        met("all_gather", 2, 10, 20, 0, **TRIO),
-        met("all_reduce", 1, 10, 30, 0),
-        met("send", 3, 40, 50, 0),
-    ]
-    (rank,) = ranks_of(calls)
-    assert phases(rank)[None, None] == 2
-    (rank,) = ranks_of([calls[1] | {"collective": 0}, calls[0] | {"collective": 1}, calls[2]])
-    assert phases(rank)[None, None] == 3
 
 
 def test_ranks_count_as_many_times_as_they_have_phases_and_gaps() -> None:

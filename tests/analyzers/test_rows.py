@@ -361,21 +361,6 @@ def test_what_files_tell_stands_in_where_no_rank_has_a_number() -> None:
     assert nothing["reason"] == "cut"
 
 
-def test_a_device_without_a_kernel_is_no_rank() -> None:
-    """Of traces without steps, too: a device that copied for 3 s does not halve what the other took."""
-    values, policies = {0: [Value(value=8.0)], 1: [Value(value=4.0)]}, {0: "trace", 1: "trace"}
-    metric = replace(a_metric(None), inputs=("steps",))
-    rows = metric_rows(
-        metric, values, policies, [], asked="steps", source="nsys", without_kernels=frozenset({1})
-    )
-    assert [(row.rank, row.value) for row in rows] == [(None, 8), (0, 8), (1, 4)]
-    assert rows[0].reason == "1 of 2 ranks left out: its device ran no kernel, and so is no rank (rank 1)"
-    alone = metric_rows(
-        metric, {1: values[1]}, policies, [], asked="steps", source="nsys", without_kernels=frozenset({1})
-    )
-    assert alone[0].value == 4
-
-
 def test_a_run_without_traces_says_so() -> None:
     (row,) = told_rows([], {}, {})
     assert (row["value"], row["status"], row["reason"]) == (None, "not_applicable", "the run has no trace")

@@ -55,6 +55,7 @@ def test_the_contract_has_its_commands() -> None:
         "remove",
         "search",
         "selftest",
+        "selfcheck",
         "contribute",
         "verify",
         "import",

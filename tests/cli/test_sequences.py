@@ -86,10 +86,15 @@ def test_what_cannot_be_asked_is_refused(call: Call, trace: Path, words: tuple[s
     assert call("sequences", trace, *words).code == 2
 
 
-def test_ranks_without_kernels_are_named(call: Call, trace: Path) -> None:
+def test_a_device_without_kernels_is_no_rank(call: Call, trace: Path) -> None:
     row = {"ph": "X", "cat": "gpu_memset", "name": "Memset (Device)", "pid": 0, "tid": 7, "ts": 0, "dur": 5}
     events = [row | {"args": {"stream": 7, "device": 0}}]
     (trace.parent / "rank1.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-    out = call("sequences", trace.parent, "--length", "2").out
-    assert "Notes" in out
-    assert "rank 1 left out: the rank ran no kernels in the window" in " ".join(out.split())
+    assert (
+        call("sequences", trace.parent, "--length", "2")
+        .out.splitlines()[0]
+        .split(": ")[1]
+        .startswith("1 rank,")
+    )
+    document = json.loads(call("run", trace.parent, "--metric", "time.step", "--json").out)
+    assert "rank 1 is none: the device in rank1.json ran no kernel" in document["run"]["notes"]

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Of real traces and of simulated jobs: a finding's gain is what the replay of its settings says."""
+"""Of real traces and of simulated jobs: what is computed in two ways agrees, gains and their what-ifs too."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from replayed_gains import gains_are_those_of_the_replay
 
 import cclbench
+from cclbench.selfcheck.agreements import check_agreements
+from cclbench.selfcheck.outcome import Outcome
+from cclbench.selfcheck.reading import Reading
 from cclbench.selftest.exam import Item, make
 from cclbench.selftest.traces import write_traces
 
@@ -27,15 +29,18 @@ JOBS = [
 ]
 
 
+def breaches(run: cclbench.Run) -> list[Outcome]:
+    """The agreements of a run that do not hold."""
+    return [one for one in check_agreements(Reading.of(run)) if one.status == "broken"]
+
+
 @pytest.mark.parametrize("source", SOURCES)
-def test_gains_of_real_traces(source: str, test_data: Path, tmp_path: Path) -> None:
-    run = cclbench.run(test_data / source, store=tmp_path)
-    gains_are_those_of_the_replay(run, cclbench.diagnose(run).findings)
+def test_figures_of_real_traces_agree(source: str, test_data: Path, tmp_path: Path) -> None:
+    assert breaches(cclbench.ingest(test_data / source, store=tmp_path)) == []
 
 
 @pytest.mark.parametrize("cause", JOBS)
-def test_gains_of_simulated_jobs(cause: str, tmp_path: Path) -> None:
+def test_figures_of_simulated_jobs_agree(cause: str, tmp_path: Path) -> None:
     job = make(Item("planted", cause, 5_000))
     write_traces(job.planted.sick, job.truth.histories, tmp_path / "traces")
-    run = cclbench.run(tmp_path / "traces", store=tmp_path / "store")
-    gains_are_those_of_the_replay(run, cclbench.diagnose(run).findings)
+    assert breaches(cclbench.ingest(tmp_path / "traces", store=tmp_path / "store")) == []

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checks of a run against itself on a terminal."""
+
+from __future__ import annotations
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from cclbench.present.terminal.output import bullets, grid
+from cclbench.selfcheck.outcome import Checked
+from cclbench.units import humanise
+
+_WORDS = {"holds": "holds", "broken": "does not hold", "not_applicable": "not applicable"}
+_LISTED = 3
+
+
+def page(found: Checked, *, verbosity: int = 0) -> list[RenderableType]:
+    """How many checks hold, a row for each, what differs, and gains that are bounds; with -v every claim."""
+    done = [one for one in found.outcomes if one.status != "not_applicable"]
+    holding = sum(one.status == "holds" for one in done)
+    rows = [
+        {"check": one.check, "figures": one.compared or None, "outcome": _WORDS[one.status]}
+        for one in found.outcomes
+    ]
+    parts: list[RenderableType] = [
+        Text(f"{holding} of {len(done)} checks hold"),
+        Text(),
+        *grid(rows, ("check", "figures", "outcome")),
+    ]
+    more = None if verbosity > 0 else _LISTED
+    broken = [one for one in found.outcomes if one.status == "broken"]
+    said = [f"{one.check}, {one.differing} differ: {'; '.join(one.differences[:more])}" for one in broken]
+    if verbosity > 0:
+        others = [one for one in found.outcomes if one.status != "broken"]
+        said += [f"{one.check}: {one.reason or one.claim}" for one in others]
+    said += [
+        f"{one.finding} gains {humanise(one.gain_s[0], 's')} to {humanise(one.gain_s[1], 's')}: {one.because}"
+        for one in found.hedged
+    ]
+    return [*parts, Text(), bullets(said)] if said else parts

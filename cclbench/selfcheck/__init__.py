@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of cclbench on anybody's own traces, of which no true figure is known.
+
+Agreements hold figures of one run together that are computed in two ways (`agreements`).  Relations read the
+traces once more with a change whose effect on every figure is known: a day later, twice as slow, with ranks
+renumbered (`relations`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import msgspec
+
+from cclbench.engine import Progress
+from cclbench.errors import CheckFailed, InputError
+from cclbench.ingestion import ingest
+from cclbench.record.manifest import Options
+from cclbench.record.store import Store
+from cclbench.selfcheck.agreements import CHECKS, check_agreements
+from cclbench.selfcheck.outcome import Checked, Hedged, Outcome
+from cclbench.selfcheck.reading import Reading
+from cclbench.selfcheck.relations import RELATIONS, check_relations
+from cclbench.source import found_at
+
+_DECISIVE: Final = 0.01
+"""Share of the step within which bounds of a gain are as good as one figure."""
+
+
+def selfcheck(
+    source: str | Path, *, options: Options | None = None, progress: Progress | None = None
+) -> Checked:
+    """Check a SOURCE's traces in all ways; nothing is kept.
+
+    `InputError` where there are no traces.
+    """
+    asked = options or Options()
+    outcomes = list[Outcome]()
+    with TemporaryDirectory(prefix="cclbench-") as folder, found_at(source) as found:
+        if not found.files:
+            raise InputError("holds no traces to check", where=str(source))
+        reading = Reading.of(ingest(found, Store(Path(folder) / "store"), asked))
+        checks = (check_agreements(reading), check_relations(found, reading, asked, Path(folder)))
+        for outcome in chain(*checks):
+            outcomes.append(outcome)
+            if progress:
+                progress("checks", len(outcomes), len(CHECKS) + len(RELATIONS))
+        return Checked(outcomes=outcomes, hedged=list(_hedged(reading)))
+
+
+def _hedged(reading: Reading) -> Iterator[Hedged]:
+    for found in reading.findings:
+        if found.gain_s is None or not found.gain_share:
+            continue
+        low, high = found.gain_s
+        if high - low > _DECISIVE * high / found.gain_share:
+            yield Hedged(finding=found.name, gain_s=found.gain_s, because=found.because)
+
+
+def require(found: Checked) -> None:
+    """`CheckFailed` where a check does not hold."""
+    broken = [one.check for one in found.outcomes if one.status == "broken"]
+    if broken:
+        raise CheckFailed(
+            f"{len(broken)} of {len(found.outcomes)} checks do not hold: {', '.join(broken)}",
+            hint="-v names what differs; figures that these are about are not to be relied on",
+        )
+
+
+def document(found: Checked) -> dict[str, Any]:
+    """All of it, as `--json` prints it."""
+    return {
+        "schema": "selfcheck.v1",
+        "checks": msgspec.to_builtins(found.outcomes),
+        "hedged": msgspec.to_builtins(found.hedged),
+    }

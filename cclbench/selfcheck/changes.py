@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces changed while they are read: the rows of any reader pass through a `Change` on their way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from cclbench import arrow_functions as pc
+from cclbench.formats import DeviceStep, Names, Part, Payload, Reader, Rows, StatedPayloads, Trace
+from cclbench.ingestion.part import DEVICE_WORK
+from cclbench.intervals import Int64
+from cclbench.record.facts import TraceFacts
+
+DAY_NS: Final = 86_400 * 10**9
+_ROWS_AT_ONCE: Final = 997
+"""Of a batch that another is cut into: no divisor of what readers gather."""
+_EVERY: Final = 20
+"""One row of so many is repeated: more of them are taken for a trace that is joined to itself."""
+_TRACK: Final = 1 << 40
+"""A stream and a thread that no trace has."""
+_PER_SECOND: Final = ("B/s", "W")
+
+
+class Change:
+    """What happens to a trace on its way from the reader: nothing, where a method is not overridden."""
+
+    def members(self, members: list[str]) -> list[str]:
+        """Those of a file's members that are read."""
+        return members
+
+    def rows(self, rows: Rows) -> Iterator[Rows]:
+        """A batch, or several in its place."""
+        yield rows
+
+    def added(self, seen: Mapping[str, Rows], span_ns: tuple[int, int]) -> Iterator[Rows]:
+        """Rows behind all others: `seen` has a batch of each kind, `span_ns` is when the device works."""
+        del seen, span_ns
+        return iter(())
+
+    def samples(self, table: pa.Table) -> pa.Table:
+        """A batch of `schema.COUNTERS`."""
+        return table
+
+    def facts(self, facts: TraceFacts) -> TraceFacts:
+        """What the trace says of itself."""
+        return facts
+
+    def payload(self, payload: Payload) -> Payload:
+        """What it says of a collective's payload."""
+        return payload
+
+    def ordinals(self, row: Int64) -> Int64:
+        """Where kernels come to stand, of their ordinals before."""
+        return row
+
+    def time(self, ns: Int64) -> Int64:
+        """Instants, before what the trace's end adds to them."""
+        return ns
+
+    def base(self, ns: int) -> int:
+        """What the trace's end adds to all instants."""
+        return ns
+
+
+@dataclass(frozen=True)
+class ChangedReader:
+    """A reader whose traces pass through a change, a new one for each; all of a member is one part."""
+
+    reader: Reader
+    change: Callable[[Path], Change]
+    """Of a file."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.reader, name)
+
+    def parts(self, path: Path) -> list[Part]:
+        """The members of a file, each whole."""
+        members = dict.fromkeys(part.member for part in self.reader.parts(path))
+        return [Part(member) for member in self.change(path).members(list(members))]
+
+    def read(self, path: Path, *, part: Part, allow_truncated: bool) -> Trace:
+        """The reader's trace, changed."""
+        change = self.change(path)
+        trace = self.reader.read(path, part=part, allow_truncated=allow_truncated)
+        changed = replace(trace)
+        changed.batches = _changed(trace, changed, change)
+        return changed
+
+
+def _changed(trace: Trace, changed: Trace, change: Change) -> Iterator[Rows | pa.Table]:
+    """The batches; what is complete behind them is set in `changed` then."""
+    seen: dict[str, Rows] = {}
+    first, last = list[int](), list[int]()
+    for batch in trace.batches:
+        if not isinstance(batch, Rows):
+            yield change.samples(batch)
+            continue
+        yield from change.rows(batch)
+        seen.setdefault(batch.kind, batch)
+        if batch.side == "device" and batch.kind in DEVICE_WORK and len(batch):
+            first.append(int(batch.start_ns.min()))
+            last.append(int((batch.start_ns + batch.dur_ns).max()))
+    if first:
+        yield from change.added(seen, (min(first), max(last)))
+    for field in fields(Trace):
+        if field.name != "batches":
+            setattr(changed, field.name, getattr(trace, field.name))
+    changed.facts = change.facts(trace.facts)
+    changed.told = _stated(trace.told, change)
+    changed.base_ns = None if trace.base_ns is None else change.base(trace.base_ns)
+    changed.device_steps = [_step(step, change) for step in trace.device_steps]
+
+
+def _stated(told: StatedPayloads, change: Change) -> StatedPayloads:
+    """What is told of collectives: entries of kernels at their new ordinals, those of calls at new times."""
+    found = StatedPayloads()
+    payloads = [change.payload(payload) for payload in told.payloads]
+    row, track, start, end, seq, code = (
+        np.asarray(getattr(told, name), np.int64)
+        for name in ("row", "track", "start_ns", "end_ns", "seq", "code")
+    )
+    of_kernel = row >= 0
+    row = np.where(of_kernel, change.ordinals(np.maximum(row, 0)), row)
+    start, end = (np.where(of_kernel, at, change.time(at)) for at in (start, end))
+    for i in range(len(code)):
+        found.add(
+            payloads[code[i]],
+            row=int(row[i]),
+            track=int(track[i]),
+            start_ns=int(start[i]),
+            end_ns=int(end[i]),
+            seq=None if seq[i] < 0 else int(seq[i]),
+        )
+    return found
+
+
+def _step(step: DeviceStep, change: Change) -> DeviceStep:
+    start, end = change.time(np.array([step.start_ns, step.end_ns], np.int64)).tolist()
+    return msgspec.structs.replace(step, start_ns=start, end_ns=end)
+
+
+class Later(Change):
+    """All instants a day and some later."""
+
+    by_ns: Final = DAY_NS + 123_456_789
+
+    def time(self, ns: Int64) -> Int64:
+        """See `Change`."""
+        return ns + self.by_ns
+
+    def rows(self, rows: Rows) -> Iterator[Rows]:
+        """See `Change`."""
+        yield replace(rows, start_ns=self.time(rows.start_ns))
+
+    def samples(self, table: pa.Table) -> pa.Table:
+        """See `Change`."""
+        return _with_times(table, self.time)
+
+
+class Slower(Change):
+    """All times twice as long, from an instant on that all ranks share."""
+
+    factor: Final = 2
+
+    def __init__(self, origin_ns: int) -> None:
+        self._origin_ns = origin_ns
+
+    def time(self, ns: Int64) -> Int64:
+        """See `Change`."""
+        return ns * self.factor
+
+    def base(self, ns: int) -> int:
+        """See `Change`."""
+        return ns * self.factor - self._origin_ns * (self.factor - 1)
+
+    def rows(self, rows: Rows) -> Iterator[Rows]:
+        """See `Change`."""
+        yield replace(rows, start_ns=rows.start_ns * self.factor, dur_ns=rows.dur_ns * self.factor)
+
+    def samples(self, table: pa.Table) -> pa.Table:
+        """See `Change`; what is counted is the same, rates are lower."""
+        table = _with_times(table, self.time)
+        rate = pc.is_in(table["unit"].cast(pa.string()), pa.array(_PER_SECOND))
+        value = pc.if_else(pc.fill_null(rate, False), pc.divide(table["value"], self.factor), table["value"])
+        return table.set_column(table.column_names.index("value"), table.schema.field("value"), value)
+
+
+def _with_times(table: pa.Table, time: Callable[[Int64], Int64]) -> pa.Table:
+    for name in ("start_ns", "end_ns"):
+        column = table[name].combine_chunks()
+        moved = pa.array(time(column.fill_null(0).to_numpy(zero_copy_only=False)), mask=column.is_null())
+        table = table.set_column(table.column_names.index(name), table.schema.field(name), moved)
+    return table
+
+
+class Reordered(Change):
+    """The rows of each batch from the last to the first."""
+
+    def __init__(self) -> None:
+        self._kernels = 0
+        self._first, self._length = [0], [0]
+
+    def rows(self, rows: Rows) -> Iterator[Rows]:
+        """See `Change`."""
+        if rows.kind == "kernel":
+            self._first.append(self._kernels)
+            self._length.append(len(rows))
+            self._kernels += len(rows)
+        yield taken(rows, np.arange(len(rows), dtype=np.int64)[::-1])
+
+    def ordinals(self, row: Int64) -> Int64:
+        """See `Change`."""
+        first, length = (np.array(one, np.int64) for one in (self._first, self._length))
+        batch = np.searchsorted(first, row, side="right") - 1
+        return 2 * first[batch] + length[batch] - 1 - row
+
+
+class Rebatched(Change):
+    """Batches of another size."""
+
+    def rows(self, rows: Rows) -> Iterator[Rows]:
+        """See `Change`."""
+        for begin in range(0, len(rows), _ROWS_AT_ONCE):
+            yield taken(rows, np.arange(begin, min(begin + _ROWS_AT_ONCE, len(rows)), dtype=np.int64))
+
+
+class Repeated(Change):
+    """Some device rows twice, as where an exporter writes a buffer again."""
+
+    def __init__(self) -> None:
+        self._more: list[tuple[int, int]] = [(0, 0)]
+        self._kernels = 0
+
+    def rows(self, rows: Rows) -> Iterator[Rows]:
+        """See `Change`."""
+        yield rows
+        again = np.arange(_EVERY - 1, len(rows), _EVERY, dtype=np.int64)
+        if rows.side == "device" and rows.kind in DEVICE_WORK and len(again):
+            yield taken(rows, again)
+            if rows.kind == "kernel":
+                self._kernels += len(rows)
+                self._more.append((self._kernels, self._more[-1][1] + len(again)))
+
+    def ordinals(self, row: Int64) -> Int64:
+        """See `Change`: behind those that were repeated before."""
+        begins, more = (np.array(column, np.int64) for column in zip(*self._more, strict=True))
+        return row + more[np.searchsorted(begins, row, side="right") - 1]
+
+
+class IdleStream(Change):
+    """A stream on which the device waits for all of the capture and does nothing."""
+
+    def added(self, seen: Mapping[str, Rows], span_ns: tuple[int, int]) -> Iterator[Rows]:
+        """See `Change`."""
+        yield _row("sync", "device", "Stream Wait Event", seen, *span_ns)
+
+
+class OtherThread(Change):
+    """A thread that runs one operator for all of the capture and launches nothing, as of another library."""
+
+    def added(self, seen: Mapping[str, Rows], span_ns: tuple[int, int]) -> Iterator[Rows]:
+        """See `Change`."""
+        yield _row("op", "host", "another_library::wait", seen, *span_ns)
+
+
+def _row(kind: str, side: str, name: str, seen: Mapping[str, Rows], begin: int, end: int) -> Rows:
+    names = seen[kind].names if kind in seen else Names()
+    return Rows(
+        kind=kind,
+        side=side,
+        names=names,
+        codes=np.array([names[name]], np.int32),
+        start_ns=np.array([begin], np.int64),
+        dur_ns=np.array([end - begin], np.int64),
+        track=np.array([_TRACK], np.int64),
+    )
+
+
+class DoubledGroups(Change):
+    """Process groups listed again under other names."""
+
+    def facts(self, facts: TraceFacts) -> TraceFacts:
+        """See `Change`."""
+        again = (msgspec.structs.replace(one, name=f"{one.name} again") for one in facts.groups)
+        return msgspec.structs.replace(facts, groups=(*facts.groups, *again))
+
+
+class MirroredRanks(Change):
+    """Ranks numbered from the last to the first, of `world`; `rank_of` a trace by its facts."""
+
+    def __init__(self, rank_of: Callable[[TraceFacts], int], world: int) -> None:
+        self._rank_of, self._last = rank_of, world - 1
+
+    def facts(self, facts: TraceFacts) -> TraceFacts:
+        """See `Change`."""
+        groups = tuple(msgspec.structs.replace(one, ranks=self._all(one.ranks)) for one in facts.groups)
+        return with_rank(msgspec.structs.replace(facts, groups=groups), self._last - self._rank_of(facts))
+
+    def payload(self, payload: Payload) -> Payload:
+        """See `Change`."""
+        source, target = (
+            None if rank is None else self._last - rank for rank in (payload.src_rank, payload.dst_rank)
+        )
+        return msgspec.structs.replace(
+            payload, ranks=self._all(payload.ranks), src_rank=source, dst_rank=target
+        )
+
+    def _all(self, ranks: Sequence[int] | None) -> tuple[int, ...] | None:
+        return None if ranks is None else tuple(sorted(self._last - rank for rank in ranks))
+
+
+class OwnRank(Change):
+    """A trace that states the rank that it has without it, too."""
+
+    def __init__(self, rank_of: Callable[[TraceFacts], int]) -> None:
+        self._rank_of = rank_of
+
+    def facts(self, facts: TraceFacts) -> TraceFacts:
+        """See `Change`."""
+        return with_rank(facts, self._rank_of(facts))
+
+
+class OneMemset(Change):
+    """Of all rows one that sets memory, as of a device that does nothing else."""
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+
+    def members(self, members: list[str]) -> list[str]:
+        """See `Change`: of several the first."""
+        return members[:1]
+
+    def rows(self, rows: Rows) -> Iterator[Rows]:
+        """See `Change`."""
+        del rows
+        return iter(())
+
+    def added(self, seen: Mapping[str, Rows], span_ns: tuple[int, int]) -> Iterator[Rows]:
+        """See `Change`."""
+        yield _row("memset", "device", "Memset (Device)", seen, span_ns[0], span_ns[0] + 1000)
+
+    def facts(self, facts: TraceFacts) -> TraceFacts:
+        """See `Change`."""
+        return with_rank(msgspec.structs.replace(facts, communicators=(), whole_graphs=None), self._rank)
+
+
+def with_rank(facts: TraceFacts, rank: int) -> TraceFacts:
+    """The facts of a trace that states its rank."""
+    return msgspec.structs.replace(facts, rank=rank, rank_source="selfcheck")
+
+
+def taken(rows: Rows, places: Int64) -> Rows:
+    """The rows at those places, in that order."""
+    changes: dict[str, Any] = {}
+    for column in fields(rows):
+        value = getattr(rows, column.name)
+        if isinstance(value, np.ndarray):
+            changes[column.name] = value[places]
+        elif isinstance(value, list):
+            changes[column.name] = [value[i] for i in places.tolist()]
+        elif isinstance(value, pa.Array):
+            changes[column.name] = value.take(pa.array(places))
+    return replace(rows, **changes)

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run with all that is computed of it, as checks hold it against itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from cclbench import api
+from cclbench.findings.diagnosis import diagnosis
+from cclbench.findings.finding import Found
+from cclbench.record.facts import TraceFacts
+from cclbench.record.rows import Row
+from cclbench.record.run import Run
+
+LISTED: Final = 20
+"""Differences of a check that are named."""
+
+Key = tuple[str, int | None, int | None, str | None, str | None, str | None, str | None]
+
+
+class NotApplicableError(Exception):
+    """Why a check says nothing of a run."""
+
+
+def key_of(row: Row) -> Key:
+    """What a row is of."""
+    return row.metric, row.rank, row.step, row.group, row.collective, row.category, row.stat
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A run, its figures, and what is found in it."""
+
+    run: Run
+    rows: list[Row]
+    findings: list[Found]
+
+    @classmethod
+    def of(cls, run: Run) -> Reading:
+        """Compute all that is measured or derived."""
+        computed = api.metrics(run, model=False)
+        return cls(computed, list(computed.figures), list(diagnosis(computed).findings))
+
+    def row(self, metric: str) -> Row | None:
+        """The metric's own row of the whole run."""
+        return next((row for row in self.rows if key_of(row) == (metric, *[None] * 6)), None)
+
+    def value(self, metric: str) -> float:
+        """The metric of the whole run; `NotApplicableError` where there is none."""
+        row = self.row(metric)
+        if row is None or row.value is None:
+            raise NotApplicableError(f"{metric} has no value" + (f": {row.reason}" if row else ""))
+        return row.value
+
+    def rank_of(self, file: str, facts: TraceFacts) -> int:
+        """The rank of the member of a file whose trace says this of itself."""
+        entries = [one for one in self.run.record.ranks if file in {own.name for own in one.files}]
+        if len(entries) > 1:
+            told = facts.local_rank, facts.process_id
+            entries = [one for one in entries if (one.facts.local_rank, one.facts.process_id) == told]
+        (entry,) = entries
+        return entry.rank

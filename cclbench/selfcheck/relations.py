@@ -1,0 +1,404 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Relations: how figures have to change where traces are read with a change that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from math import isclose
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from cclbench.analyzers.metric import METRICS
+from cclbench.errors import CclbenchError
+from cclbench.findings.finding import Found
+from cclbench.formats import READERS, trace_reader
+from cclbench.ingestion import ingest
+from cclbench.record.manifest import Options
+from cclbench.record.rows import Row
+from cclbench.record.store import Store
+from cclbench.schema import group_id
+from cclbench.selfcheck.changes import (
+    Change,
+    ChangedReader,
+    DoubledGroups,
+    IdleStream,
+    Later,
+    MirroredRanks,
+    OneMemset,
+    OtherThread,
+    OwnRank,
+    Rebatched,
+    Reordered,
+    Repeated,
+    Slower,
+)
+from cclbench.selfcheck.outcome import Outcome
+from cclbench.selfcheck.reading import LISTED, Key, NotApplicableError, Reading, key_of
+from cclbench.source import Source
+
+_WITH_LENGTHS: Final = frozenset(("time.idle_host_by",))
+"""Metrics that a length of time is part of the definition of: from which on a thread pauses."""
+_OF_OTHERS: Final = (
+    *("balance.", "comm.wait", "comm.transfer", "comm.skew", "comm.algbw", "comm.busbw", "comm.alpha"),
+    *("comm.beta", "comm.bandwidth_utilization", "time.exposed_", "time.step_parts", "overlap.exposed_by"),
+)
+"""Beginnings of the names of metrics that depend on when other ranks arrive."""
+
+Place = tuple[Key, float]
+"""Where a row has to be found once more, and times what."""
+
+
+class Relation:
+    """A change of traces, and what follows for each row."""
+
+    name: str
+    claim: str
+    tolerance = 1e-9
+    """By what share figures of equal times may differ: floating-point sums in another order."""
+    absolute = 1e-15
+    """By how much: a figure that is 0."""
+    keeps_findings = True
+    """Whether the same is found, with the same gains."""
+    kind: Callable[[], Change] = Change
+    """What happens to each trace."""
+
+    def __init__(self, source: Source, reading: Reading) -> None:
+        self.source, self.reading = source, reading
+
+    def changed(self, folder: Path) -> Source:
+        """The files to be read, further ones of which may lie in the folder."""
+        del folder
+        return self.source
+
+    def change(self, path: Path) -> Change:
+        """What happens to the trace of a file, or of one of its members."""
+        del path
+        return self.kind()
+
+    def is_new(self, key: Key) -> bool:
+        """Whether a row may be there that was not."""
+        del key
+        return False
+
+    def begin_ns(self) -> int:
+        """When the run begins; `NotApplicableError` where its traces hold no work."""
+        spans = [entry.span_ns for entry in self.reading.run.record.ranks if entry.span_ns is not None]
+        if not spans:
+            raise NotApplicableError("the traces hold no work")
+        return min(begin for begin, _ in spans)
+
+    def name_of(self, path: Path) -> str:
+        """A file's name within the source."""
+        return next(file.name for file in self.source.files if file.path == path)
+
+    def require_device(self) -> None:
+        """`NotApplicableError` where the CPU is the device."""
+        if any(entry.facts.works_on == "host" for entry in self.reading.run.record.ranks):
+            raise NotApplicableError("threads are the devices of this run")
+
+    def expected(self, row: Row) -> Place | None:
+        """Of a row of the run; None for one of which nothing is known."""
+        return key_of(row), 1.0
+
+
+class LaterByADay(Relation):
+    """Clocks are told from an arbitrary instant."""
+
+    name = "shift of time"
+    claim = "a capture of another day has the same figures"
+    kind = Later
+
+
+class TwiceAsLong(Relation):
+    """All durations and gaps."""
+
+    name = "scaling of time"
+    claim = "where everything takes twice as long, times double, rates halve, and shares stay"
+    tolerance = 1e-5  # medians, and corrections of clocks, are rounded to ns
+    absolute = 1e-8
+    keeps_findings = False
+
+    def changed(self, folder: Path) -> Source:
+        """See `Relation`."""
+        self.kind = partial(Slower, self.begin_ns())
+        return super().changed(folder)
+
+    def expected(self, row: Row) -> Place | None:
+        """See `Relation`."""
+        if row.metric in _WITH_LENGTHS or any(
+            one.startswith("catalog:") for one in METRICS.get(row.metric).inputs
+        ):
+            return None  # what the machine can do does not slow down with the trace
+        above, _, below = row.unit.partition("/")
+        return key_of(row), float(Slower.factor) ** ((above == "s") - (below == "s"))
+
+
+class RowsReordered(Relation):
+    """Within a batch of the reader's."""
+
+    name = "rows in another order"
+    claim = "the order of rows in a file says nothing"
+    kind = Reordered
+
+
+class FilesInPieces(Relation):
+    """Of some hundred rows."""
+
+    name = "files in other pieces"
+    claim = "how much of a file is read at once says nothing"
+    kind = Rebatched
+
+
+class RowsRepeated(Relation):
+    """One of twenty."""
+
+    name = "rows twice"
+    claim = "a row that stands twice in a file is one row"
+    kind = Repeated
+
+    def changed(self, folder: Path) -> Source:
+        """See `Relation`."""
+        self.require_device()
+        return super().changed(folder)
+
+
+class StreamAdded(Relation):
+    """Without any work."""
+
+    name = "an idle stream"
+    claim = "a stream without work changes nothing"
+    kind = IdleStream
+
+
+class ThreadAdded(Relation):
+    """Without any launch."""
+
+    name = "a thread of others"
+    claim = "what launches nothing changes nothing"
+    kind = OtherThread
+
+    def changed(self, folder: Path) -> Source:
+        """See `Relation`."""
+        self.require_device()
+        return super().changed(folder)
+
+
+class GroupsDoubled(Relation):
+    """Under other names."""
+
+    name = "process groups twice"
+    claim = "a group of the same ranks under another name is the same group"
+    kind = DoubledGroups
+
+    def changed(self, folder: Path) -> Source:
+        """See `Relation`."""
+        if not any(entry.facts.groups for entry in self.reading.run.record.ranks):
+            raise NotApplicableError("the traces list no process groups")
+        return super().changed(folder)
+
+
+class RanksMirrored(Relation):
+    """The last becomes the first."""
+
+    name = "ranks renumbered"
+    claim = "what a rank is called says nothing"
+    keeps_findings = False
+
+    def changed(self, folder: Path) -> Source:
+        """See `Relation`."""
+        ranks = self.reading.run.ranks
+        if len(ranks) < 2:
+            raise NotApplicableError("the run has one rank")
+        self.last = max([*ranks, *(rank for own in self._groups() for rank in own)])
+        files = (
+            replace(
+                file,
+                name=f"trace-{number}",
+                ranks_by_card=tuple(self.last - rank for rank in file.ranks_by_card),
+            )
+            for number, file in enumerate(self.source.files)
+        )
+        return replace(super().changed(folder), files=tuple(files))
+
+    def change(self, path: Path) -> Change:
+        """See `Relation`."""
+        file = self.name_of(path)
+        return MirroredRanks(lambda facts: self.reading.rank_of(file, facts), self.last + 1)
+
+    def expected(self, row: Row) -> Place | None:
+        """See `Relation`."""
+        rank = None if row.rank is None else self.last - row.rank
+        group = None if row.group is None else self._mirrored.get(row.group, row.group)
+        category = row.category
+        if row.metric in _BY_RANK and category is not None and category.isdecimal():
+            category = str(self.last - int(category))
+        return (row.metric, rank, row.step, group, row.collective, category, row.stat), 1.0
+
+    def _groups(self) -> list[list[int]]:
+        return list(self.reading.run.groups()["ranks"].to_pylist())
+
+    @property
+    def _mirrored(self) -> dict[str, str]:
+        return {
+            group_id(tuple(ranks)): group_id(tuple(self.last - rank for rank in ranks))
+            for ranks in self._groups()
+        }
+
+
+_BY_RANK: Final = frozenset(("balance.caused_wait", "balance.kernel_speed", "balance.straggler_rank"))
+
+
+class RankLeftOut(Relation):
+    """The last file's."""
+
+    name = "a rank left out"
+    claim = "a rank's own figures do not need the other ranks"
+    keeps_findings = False
+
+    def changed(self, folder: Path) -> Source:
+        """See `Relation`."""
+        files = self.source.files
+        if len(files) < 2 or len({file.reader for file in files}) > 1 or self.source.card is not None:
+            raise NotApplicableError("the source is no folder of several files of one kind without a card")
+        self.left = {
+            entry.rank
+            for entry in self.reading.run.record.ranks
+            if files[-1].name not in {own.name for own in entry.files}
+        }
+        return replace(super().changed(folder), files=files[:-1])
+
+    def expected(self, row: Row) -> Place | None:
+        """See `Relation`."""
+        alone = row.rank in self.left and not row.metric.startswith(_OF_OTHERS)
+        return super().expected(row) if alone else None
+
+
+class MemsetAdded(Relation):
+    """As a file of its own."""
+
+    name = "a device that sets memory once"
+    claim = "a device without a kernel is no rank"
+
+    def changed(self, folder: Path) -> Source:
+        """See `Relation`."""
+        self.require_device()
+        self.begin_ns()
+        if self.source.card is not None:
+            raise NotApplicableError("the card lists the files")
+        worlds = [one.facts.world_size for one in self.reading.run.record.ranks if one.facts.world_size]
+        ranks = self.reading.run.ranks
+        free = set(range(min(worlds, default=max(ranks) + 2))) - set(ranks)
+        if not free:
+            raise NotApplicableError("every rank of the job has a trace")
+        self.rank, first = max(free), self.source.files[0]
+        self.alone = folder / f"memset-{first.path.name}"
+        self.alone.symlink_to(first.path.resolve())
+        own = [replace(file, name=f"trace-{number}") for number, file in enumerate(self.source.files)]
+        added = replace(first, path=self.alone, name=f"trace-{len(own)}")
+        return replace(super().changed(folder), files=(*own, added))
+
+    def change(self, path: Path) -> Change:
+        """See `Relation`."""
+        if path == self.alone:
+            return OneMemset(self.rank)
+        file = self.name_of(path)
+        return OwnRank(lambda facts: self.reading.rank_of(file, facts))
+
+    def is_new(self, key: Key) -> bool:
+        """See `Relation`."""
+        return key[1] == self.rank
+
+
+RELATIONS: Final[tuple[type[Relation], ...]] = (
+    *(LaterByADay, TwiceAsLong, RowsReordered, FilesInPieces, RowsRepeated, StreamAdded, ThreadAdded),
+    *(GroupsDoubled, RanksMirrored, RankLeftOut, MemsetAdded),
+)
+
+
+def check_relations(source: Source, reading: Reading, options: Options, folder: Path) -> Iterator[Outcome]:
+    """Read the source once more for each relation, in the folder, and compare."""
+    for kind in RELATIONS:
+        relation = kind(source, reading)
+        with TemporaryDirectory(dir=folder) as own:
+            try:
+                again = _read(relation, options, Path(own))
+            except NotApplicableError as error:
+                yield Outcome(check=kind.name, claim=kind.claim, status="not_applicable", reason=str(error))
+            except CclbenchError as error:
+                said = [f"not read any more: {error}"]
+                yield Outcome(
+                    check=kind.name, claim=kind.claim, status="broken", differing=1, differences=said
+                )
+            else:
+                yield compare(relation, again)
+
+
+def _read(relation: Relation, options: Options, folder: Path) -> Reading:
+    source = replace(relation.changed(folder), evidence=())
+    with ExitStack() as stack:
+        for name in {file.reader for file in source.files}:
+            changed = ChangedReader(trace_reader(name), relation.change)
+            stack.enter_context(READERS.replaced(name, changed))
+        run = ingest(source, Store(folder / "store"), options)
+    return Reading.of(run)
+
+
+def compare(relation: Relation, again: Reading) -> Outcome:
+    """Each row of the run, and each finding, with what has become of it."""
+    found = {key_of(row): row for row in again.rows}
+    differences, compared, placed = list[str](), 0, set[Key]()
+    for row in relation.reading.rows:
+        if (place := relation.expected(row)) is None:
+            continue
+        key, factor = place
+        compared += 1
+        placed.add(key)
+        if (said := _differing(row, factor, found.get(key), relation)) is not None:
+            differences.append(f"{_named(key)}: {said}")
+    if compared == len(relation.reading.rows):
+        more = [key for key in found if key not in placed and not relation.is_new(key)]
+        differences += [f"{_named(key)}: only then" for key in more]
+    if relation.keeps_findings:
+        own, others = ([_gain(one) for one in reading.findings] for reading in (relation.reading, again))
+        compared += len(own)
+        differences += [f"finding {one}: not found any more" for one in own if one not in others]
+        differences += [f"finding {one}: only then" for one in others if one not in own]
+    return Outcome(
+        check=relation.name,
+        claim=relation.claim,
+        status="broken" if differences else "holds",
+        compared=compared,
+        differing=len(differences),
+        differences=differences[:LISTED],
+    )
+
+
+def _differing(row: Row, factor: float, other: Row | None, relation: Relation) -> str | None:
+    """How a row differs from what it has to be; None where it does not."""
+    if other is None:
+        return "no such row then"
+    if row.status != other.status:
+        return f"{row.status}, then {other.status} ({other.reason})"
+    if row.value is None or other.value is None:
+        return None
+    expected = row.value * factor
+    if isclose(expected, other.value, rel_tol=relation.tolerance, abs_tol=relation.absolute):
+        return None
+    return f"{other.value:.12g} where {expected:.12g} {row.unit} has to be"
+
+
+def _named(key: Key) -> str:
+    """A row by what narrows it."""
+    metric, rank, step, *others = key
+    narrowed = [f"rank {rank}"] * (rank is not None) + [f"step {step}"] * (step is not None)
+    return " ".join([metric, *narrowed, *filter(None, others)])
+
+
+def _gain(found: Found) -> str:
+    """A finding by its name, its ranks and its gain."""
+    gain = "no gain" if found.gain_s is None else " to ".join(f"{bound:.4g}" for bound in found.gain_s)
+    return f"{found.name} {found.ranks or ''} {gain}"

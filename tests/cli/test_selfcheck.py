@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench selfcheck`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cclbench.selfcheck.reading import key_of
+from cclbench.selfcheck.relations import TwiceAsLong
+
+Call = Callable[..., Any]
+
+
+def test_the_command(call: Call, test_data: Path) -> None:
+    answer = call("selfcheck", test_data / "kineto" / "cpu_only", "--json")
+    assert answer.code == 0
+    document = json.loads(answer.out)
+    assert document["schema"] == "selfcheck.v1"
+    assert {one["status"] for one in document["checks"]} == {"holds", "not_applicable"}
+    page = call("selfcheck", test_data / "kineto" / "cpu_only").out
+    assert page.splitlines()[0] == "9 of 9 checks hold"
+
+
+def test_a_check_that_does_not_hold_fails(
+    call: Call, test_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TwiceAsLong, "expected", lambda _, row: (key_of(row), 3.0))
+    answer = call("selfcheck", test_data / "kineto" / "cpu_only")
+    assert answer.code == 1
+    assert "1 of 18 checks do not hold: scaling of time" in answer.err
+
+
+def test_without_traces_there_is_nothing_to_check(call: Call, test_data: Path) -> None:
+    answer = call("selfcheck", test_data / "nccl_tests")
+    assert answer.code == 3
+    assert "holds no traces to check" in answer.err

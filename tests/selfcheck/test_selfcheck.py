@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Relations of whole runs under changes of their traces, for readers of traces and for simulated jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+import cclbench
+from cclbench.formats import Names, Rows
+from cclbench.selfcheck import selfcheck
+from cclbench.selfcheck.changes import Reordered, Repeated
+from cclbench.selfcheck.outcome import Outcome
+from cclbench.selfcheck.reading import Reading
+from cclbench.selfcheck.relations import LaterByADay, Relation, TwiceAsLong, compare
+from cclbench.selftest.exam import Item, make
+from cclbench.selftest.traces import write_traces
+from cclbench.source import found_at
+
+SOURCES = [
+    *("kineto/cuda_sync_a100", "kineto/gpu_only_mi210", "nsys/synthetic"),
+    *("graph_replay/sglang_decode_mi300x", "nsys/pipit_saxpy_mpi_cuda_perlmutter0.sqlite"),
+    *("xprof/mi300x_8gpu_jax_conv.xplane.pb",),
+]
+"""Small ones; scripts/selfcheck_all.py takes any number."""
+
+
+def broken(outcomes: list[Outcome]) -> list[Outcome]:
+    """Those that do not hold."""
+    return [one for one in outcomes if one.status == "broken"]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_real_traces(source: str, test_data: Path) -> None:
+    outcomes = selfcheck(test_data / source).outcomes
+    assert broken(outcomes) == []
+    held = {one.check for one in outcomes if one.status == "holds"}
+    assert {"shift of time", "scaling of time", "rows in another order", "files in other pieces"} <= held
+
+
+@pytest.mark.parametrize("cause", ["slow_link_of_one_group"])
+def test_simulated_jobs(cause: str, tmp_path: Path) -> None:
+    job = make(Item("planted", cause, 5_000))
+    write_traces(job.planted.sick, job.truth.histories, tmp_path)
+    outcomes = selfcheck(tmp_path).outcomes
+    assert broken(outcomes) == []
+    assert {"ranks renumbered", "a rank left out", "rows twice"} <= {
+        one.check for one in outcomes if one.status == "holds"
+    }
+
+
+# ---------------------------------------------------------------------------- what is not as it has to be
+
+
+@pytest.fixture
+def later(test_data: Path, tmp_path: Path) -> Iterator[Relation]:
+    """Of a run whose step is the capture, of 97 µs."""
+    source = test_data / "kineto" / "cuda_sync_a100"
+    with found_at(source) as found:
+        yield LaterByADay(found, Reading.of(cclbench.ingest(source, store=tmp_path)))
+
+
+def changed(reading: Reading, **changes: Any) -> Reading:
+    """The same with another `time.step` of the run."""
+    rows = [
+        msgspec.structs.replace(row, **changes) if row is reading.row("time.step") else row
+        for row in reading.rows
+    ]
+    return replace(reading, rows=rows)
+
+
+def test_a_figure_that_changed_is_named(later: Relation) -> None:
+    value = later.reading.value("time.step")
+    assert compare(later, later.reading).differing == 0
+    other = compare(later, changed(later.reading, value=1.0))
+    assert other.differences == [f"time.step: 1 where {value:.12g} s has to be"]
+    assert (other.status, other.differing, other.compared) == (
+        "broken",
+        1,
+        len(later.reading.rows) + len(later.reading.findings),
+    )
+    partial = compare(later, changed(later.reading, status="partial", reason="why"))
+    assert partial.differences == ["time.step: ok, then partial (why)"]
+
+
+def test_rows_and_findings_that_come_or_go_are_named(later: Relation) -> None:
+    own = later.reading
+    assert own.findings
+    fewer = replace(own, rows=own.rows[1:], findings=own.findings[1:])
+    gone = compare(later, fewer).differences
+    assert [said.rsplit(": ", 1)[1] for said in gone] == ["no such row then", "not found any more"]
+    back = compare(LaterByADay(later.source, fewer), own).differences
+    assert [said.rsplit(": ", 1)[1] for said in back] == ["only then", "only then"]
+
+
+def test_what_takes_twice_as_long_and_does_not_is_named(later: Relation) -> None:
+    own = later.reading
+    chosen = [row for row in own.rows if row.metric in ("time.step", "compute.kernel_count", "compute.busy")]
+    short = replace(own, rows=chosen)
+    outcome = compare(TwiceAsLong(later.source, short), short)
+    assert {said.split()[0].strip(":") for said in outcome.differences} == {"time.step"}
+
+
+def kernels(*names: str) -> Rows:
+    """Kernels one after another."""
+    known = Names()
+    at = np.arange(len(names), dtype=np.int64)
+    codes = np.array([known[name] for name in names], np.int32)
+    return Rows(kind="kernel", side="device", names=known, codes=codes, start_ns=at, dur_ns=at + 1, track=at)
+
+
+def test_payloads_follow_their_kernels_to_other_places() -> None:
+    """Batches of 3 and 2: the rows of each are reversed."""
+    change = Reordered()
+    batches = [kernels(*"abc"), kernels(*"de")]
+    told = [list(rows.names)[code] for batch in batches for rows in change.rows(batch) for code in rows.codes]
+    assert told == list("cbaed")
+    assert change.ordinals(np.arange(5)).tolist() == [2, 1, 0, 4, 3]
+
+
+def test_payloads_follow_their_kernels_behind_repeated_ones() -> None:
+    """Of batches of 40 and 20 every 20th row comes once more, behind its batch."""
+    change = Repeated()
+    sizes = [len(rows) for batch in (40, 20) for rows in change.rows(kernels(*map(str, range(batch))))]
+    assert sizes == [40, 2, 20, 1]
+    assert change.ordinals(np.array([0, 39, 40, 59])).tolist() == [0, 39, 42, 61]
