@@ -94,6 +94,41 @@ def test_a_row_that_stands_twice_is_one_row(figures: Any) -> None:
         figures(*others, *others[:3])
 
 
+def test_a_kernel_before_its_call_makes_delays_partial(figures: Any) -> None:
+    """By 2 µs, as clocks differ: of four calls three are left, and the delay of 90 µs is theirs."""
+    early = event("norm", "kernel", 334_018, 20, 8, correlation=9)
+    usual, _ = figures()
+    assert usual["launch.delay"] == (pytest.approx(90e-6), "ok")
+    assert figures(LAUNCH, early)[0]["launch.delay"] == (pytest.approx(90e-6), "partial")
+
+
+def test_a_capture_of_one_memset_says_what_it_lacks(tmp_path: Path) -> None:
+    """It is no step of 5 µs to make faster."""
+    rows = [event("Memset (Device)", "gpu_memset", 1000, 5, 7) | {"args": {"device": 0, "stream": 7}}]
+    (tmp_path / "rank0.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": rows}))
+    run = cclbench.run(tmp_path / "rank0.json", store=tmp_path / "store")
+    step = next(row for row in run.figures if row.metric == "time.step" and row.rank is None)
+    assert (step.value, step.status, step.coverage) == (5e-6, "partial", None)
+    assert step.reason is not None
+    assert "1 devices ran no kernel" in step.reason
+    note = "the device ran no kernel: 0 copies and 1 memsets are all that it did"
+    assert note in run.record.ranks[0].notes
+    assert "exposed_copies" not in {one.name for one in cclbench.diagnose(run).findings}
+
+
+def test_what_the_host_does_before_an_only_steps_first_kernel_is_said(tmp_path: Path) -> None:
+    """100 µs after its annotation begins; of three steps it is in the window before."""
+    note = (
+        "the annotation of step 0 begins 100 µs before its first kernel: no window holds what the host does"
+        " until then"
+    )
+    for count, expected in ((3, [note]), (9, [])):
+        document = {"schemaVersion": 1, "distributedInfo": {"rank": 0}, "traceEvents": steps()[:count]}
+        (tmp_path / "rank0.json").write_text(json.dumps(document))
+        run = cclbench.ingest(tmp_path / "rank0.json", store=tmp_path / "store")
+        assert [one for one in run.record.ranks[0].notes if "annotation" in one] == expected
+
+
 NOW = 1.8e15
 """A time of 2027, µs since 1970."""
 LAUNCH = event("cudaLaunchKernel", "cuda_runtime", 334_020, 5, 100, correlation=9)

@@ -104,14 +104,13 @@ class _Times:
         self._ns.append(ns)
 
     def values(self, left_out: Mapping[str, int]) -> Iterator[Value]:
-        """Mean of the calls' times, of each step too, and p50, p95 and max."""
+        """Mean of the calls' times, of each step too, and p50, p95 and max; `left_out` are further calls."""
         launched = self._rank.launched
         if not len(self):
             raise Unknown("no launch of the window is usable", replace(launched.coverage, rows=0, ns=0))
+        used = replace(launched.coverage, rows=launched.coverage.rows - sum(left_out.values()))
         whole, *steps = share(self._rank, self._sums, self._calls * NS_PER_S, of="launch")
-        yield replace(
-            whole, weight=len(self), left_out={**launched.left_out, **left_out}, coverage=launched.coverage
-        )
+        yield replace(whole, weight=len(self), left_out={**launched.left_out, **left_out}, coverage=used)
         yield from steps
         yield from distribution(self._ns.values())
 

@@ -312,15 +312,21 @@ def with_lacking(rows: Sequence[Row], entries: Iterable[RankEntry]) -> list[Row]
     """The rows, those with a number from the steps of ranks of which rows are wrong or missing as partial.
 
     The coverage is at most the share of the rows that are right: of the rank's, or of all ranks' together.
+    A device that ran no kernel lacks all of them, however many they are.
     """
     counts: dict[int | None, _Lacking] = {
-        one.rank: _Lacking(sum(one.implausible.values()), sum(one.missing.values()), sum(one.rows.values()))
+        one.rank: _Lacking(
+            sum(one.implausible.values()),
+            sum(one.missing.values()),
+            int(one.facts.works_on == "device" and not one.rows.get("kernel")),
+            sum(one.rows.values()),
+        )
         for one in entries
     }
     whole = _Lacking(*(sum(numbers) for numbers in zip(*counts.values(), strict=True))) if counts else None
-    if whole is None or not (whole.implausible or whole.missing):
+    if whole is None or not any(whole[:-1]):
         return list(rows)
-    counts = {rank: own for rank, own in counts.items() if own.implausible or own.missing} | {None: whole}
+    counts = {rank: own for rank, own in counts.items() if any(own[:-1])} | {None: whole}
     return [
         _partly_lacking(row, counts[row.rank])
         if row.has_value and row.rank in counts and "steps" in METRICS.get(row.metric).inputs
@@ -330,10 +336,11 @@ def with_lacking(rows: Sequence[Row], entries: Iterable[RankEntry]) -> list[Row]
 
 
 class _Lacking(NamedTuple):
-    """Rows of a rank whose times cannot be true, rows that are missing, and all that there are."""
+    """Of ranks: rows whose times cannot be true, missing rows, devices that ran no kernel, all rows."""
 
     implausible: int
     missing: int
+    without_kernels: int
     rows: int
 
 
@@ -341,8 +348,9 @@ def _partly_lacking(row: Row, own: _Lacking) -> Row:
     words = {
         "rows of the traces have times that cannot be true": own.implausible,
         "kernels have a launch and no row": own.missing,
+        "devices ran no kernel": own.without_kernels,
     }
     share = own.rows / (own.rows + own.implausible + own.missing)
     noted = row.noted("; ".join(f"{count:,} {what}" for what, count in words.items() if count))
-    coverage = share if row.coverage is None else min(row.coverage, share)
-    return msgspec.structs.replace(noted, status="partial", coverage=coverage)
+    known = [one for one in (row.coverage, None if own.without_kernels else share) if one is not None]
+    return msgspec.structs.replace(noted, status="partial", coverage=min(known, default=None))

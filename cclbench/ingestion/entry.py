@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -36,6 +36,11 @@ def unclassified(parts: Sequence[PartRead]) -> manifest.Unclassified:
     return manifest.Unclassified(share=sum(times.values()) / total if total else None, names=names)
 
 
+def ran_no_kernel(facts: TraceFacts, rows: Mapping[str, int]) -> bool:
+    """Whether a device is all but idle: it copies and sets memory, and runs no kernel."""
+    return facts.works_on == "device" and not rows.get("kernel") and not facts.whole_graphs
+
+
 def steps(windows: Sequence[Window], periods: Periods | None, left_out: Counter[str]) -> manifest.Steps:
     """The steps that a rank's windows are of; `periods` are of the device windows and the host's steps."""
     own = _step_windows(windows)
@@ -49,6 +54,17 @@ def steps(windows: Sequence[Window], periods: Periods | None, left_out: Counter[
         device_period_ns=None if periods is None else periods.device_ns,
         host_period_ns=None if periods is None else periods.host_ns,
     )
+
+
+def _host_before(window: Window, windows: Sequence[Window]) -> Iterator[str]:
+    """What the host does of an only step before its first kernel: of others it is in the window before."""
+    begun = (w.start_ns for w in windows if w.source == "annotation" and w.step == window.step)
+    before_ns = window.start_ns - next(begun, window.start_ns)
+    if before_ns > SAME_PERIOD * (window.end_ns - window.start_ns):
+        yield (
+            f"the annotation of step {window.step} begins {humanise(before_ns / 1e9, 's')} before its first"
+            " kernel: no window holds what the host does until then"
+        )
 
 
 def _step_windows(windows: Sequence[Window]) -> list[Window]:
@@ -97,9 +113,15 @@ class Collectives:
 
 
 def notes(
-    facts: TraceFacts, windows: Sequence[Window], periods: Periods | None, *, blind: bool
+    facts: TraceFacts,
+    rows: Mapping[str, int],
+    windows: Sequence[Window],
+    periods: Periods | None,
+    *,
+    blind: bool,
 ) -> Iterator[str]:
-    """What people are told of the rank; `blind` where the file is cut and no window can be told to be whole.
+    """What people are told of the rank, of which so many `rows` are there by kind; `blind` where the file is
+    cut and no window can be told to be whole.
 
     Device windows may not be what a step took: there are foreign kernels in them, or another host period.
     A device that keeps up with its host runs a step's kernels while the host is in that step: then the mean
@@ -109,9 +131,14 @@ def notes(
         yield "the trace does not say its rank: taken as rank 0"
     if facts.works_on is None and not facts.whole_graphs:
         yield "host rows only: the accelerator's rows are missing"
+    if ran_no_kernel(facts, rows):
+        copies, sets = (rows.get(kind, 0) for kind in ("copy", "memset"))
+        yield f"the device ran no kernel: {copies:,} copies and {sets:,} memsets are all that it did"
     if blind:
         yield "the file is cut and its rows are not in order of time: no window is known to be whole"
     of_device = [w for w in _step_windows(windows) if w.source == "device"]
+    if of_device and all(w.open for w in of_device):
+        yield from _host_before(of_device[0], windows)
     impure = [w for w in of_device if w.purity is not None and w.purity < PURE]
     if impure:
         least = min(impure, key=lambda w: w.purity or 0.0)

@@ -182,7 +182,7 @@ def finish_rank(task: RankTask) -> RankDone:
         collectives=of_calls,
         operators=operators,
         truncated=None if cut is None else Truncation(**msgspec.structs.asdict(cut), horizon_ns=horizon),
-        notes=[*notes, *entry.notes(facts, windows, periods, blind=blind)],
+        notes=[*notes, *entry.notes(facts, rows, windows, periods, blind=blind)],
         files=[entry.kept(task.file)],
         beside=[entry.kept(file) for file in (task.beside, *task.captures) if file is not None],
     )

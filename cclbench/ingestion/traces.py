@@ -20,6 +20,7 @@ from cclbench.errors import InputError
 from cclbench.formats import Part, execution_trace_reader, several_processes, trace_reader
 from cclbench.ingestion.across import Places, match_ranks
 from cclbench.ingestion.base_time import add_base_times
+from cclbench.ingestion.entry import ran_no_kernel
 from cclbench.ingestion.groups import Job, StatedGroups
 from cclbench.ingestion.part import PartDone, PartTask, read_parts
 from cclbench.ingestion.rank import RankDone, RankTask, finish_rank, merge_facts
@@ -348,7 +349,7 @@ _OF_A_JOB = {
 def _without_kernels(entries: Sequence[RankEntry]) -> list[RankEntry]:
     """Those whose device ran no kernel, where that of another did."""
     device = [entry for entry in entries if entry.facts.works_on == "device"]
-    found = [entry for entry in device if not entry.rows.get("kernel")]
+    found = [entry for entry in device if ran_no_kernel(entry.facts, entry.rows)]
     return found if len(found) < len(device) else []
 
 

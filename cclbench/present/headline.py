@@ -106,6 +106,8 @@ def busy_with(results: Results) -> str:
     named = sorted(((row.number, row.category) for row in kernels if row.category), reverse=True)
     if named:
         listed.append(f"most of one kernel: {shortened(named[0][1], _KERNEL)} {humanise(named[0][0], '1')}")
+    if not listed:
+        return "The device ran no kernel."
     return f"Kernels compute in {humanise(busy, '1')} of it ({', '.join(listed)}). {_explained(results)}"
 
 

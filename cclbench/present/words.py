@@ -22,7 +22,7 @@ LONGEST_NAME: Final = 200
 _FITS: Final = 62
 """Characters of a name that a table has room for; of a longer one the middle gives way."""
 _TAIL: Final = 24
-NOTHING: Final = "no cause was found that would gain 1 % of the step"
+NOTHING: Final = "no cause was found that would gain 1 % of the time"
 """What is said where no finding would gain anything."""
 _ALSO: Final = ("rank", "step", "group", "collective", "category", "stat")
 

@@ -33,18 +33,26 @@ _DEVICE: Final = ("time.compute_only", "time.overlapped", "time.exposed_copy")
 _UNSHARED: Final = ("cv",)
 """Statistics of shares that are none."""
 
+Place = tuple[int | None, int | None]
+"""A rank and a step, None for all of them."""
 Check = Callable[[Reading], "Iterator[str | None]"]
 """Of each thing that is compared what differs; None where nothing does."""
 
 
-def _by_window(reading: Reading, metric: str) -> dict[tuple[int, int | None], int]:
-    """A metric's time by rank and step, in ns."""
+def _times(reading: Reading, metric: str) -> dict[Place, float]:
+    """A metric's time, in ns, by rank and step; None for all of them."""
     return {
-        (row.rank, row.step): round(row.number * _NS_PER_S)
+        (row.rank, row.step): row.number * _NS_PER_S
         for row in reading.rows
-        if row.metric == metric and row.rank is not None and row.has_value
-        if row.step is not None and row.group is row.collective is row.category is row.stat is None
+        if row.metric == metric and row.has_value
+        if row.group is row.collective is row.category is row.stat is None
     }
+
+
+def _by_window(reading: Reading, metric: str) -> dict[Place, int]:
+    """A metric's time in each window."""
+    found = _times(reading, metric)
+    return {place: round(ns) for place, ns in found.items() if None not in place}
 
 
 def parts_of_steps(reading: Reading) -> Iterator[str | None]:
@@ -59,11 +67,11 @@ def parts_of_steps(reading: Reading) -> Iterator[str | None]:
 
 def parts_of_idle_time(reading: Reading) -> Iterator[str | None]:
     """What the host, the device and nobody knows causes is the idle time."""
-    whole = _by_window(reading, "time.idle")
-    parts = [_by_window(reading, metric) for metric in _IDLE]
+    whole = _times(reading, "time.idle")
+    parts = [_times(reading, metric) for metric in _IDLE]
     for place, ns in whole.items():
         if any(place in own for own in parts):
-            total = sum(own.get(place, 0) for own in parts)
+            total = sum(own.get(place, 0.0) for own in parts)
             yield (
                 None
                 if abs(total - ns) <= len(parts)

@@ -19,7 +19,7 @@ _LEAST_FREE: Final = 0.2
 @finding(
     "exposed_copies",
     title="the device copies and computes nothing",
-    rule="time.exposed_copy",
+    rule="time.exposed_copy, where the device runs kernels, too",
     gain="copies take no time",
     actions={
         "pytorch": (
@@ -37,7 +37,7 @@ _LEAST_FREE: Final = 0.2
 )
 def exposed_copies(case: Case) -> Iterator[Found]:
     lost = case.ranks("time.exposed_copy")
-    if not any(lost.values()):
+    if not any(lost.values()) or not case.number("compute.busy"):
         return
     rows = case.parts("time.exposed_copy")
     parts = sorted((row for row in rows if row.category), key=lambda row: -row.number)
