@@ -43,7 +43,7 @@ def run_page(subject: Subject, *, engine: Engine = SERIAL, progress: Progress | 
         "topics": of_run(run),
         "operators": operator_section(run, engine=engine, progress=progress),
     }
-    return page("run.html", _common([run], f"{run.id}: where the step goes") | context)
+    return page("run.html", _common([run], f"{run.id}: where the time goes") | context)
 
 
 def comparison_page(comparison: Comparison) -> str:

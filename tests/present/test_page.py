@@ -43,7 +43,7 @@ def hostile(path: Path) -> Subject:
 
 def test_a_run(tmp_path: Path) -> None:
     page = Page(run_page(subject(tmp_path / "my-run")))
-    assert "my-run: where the step goes" in page.text
+    assert "my-run: where the time goes" in page.text
     assert (
         "A step takes 100 ms: on the rank with the longest window 60 % compute, 30 % exposed transfer"
         in page.text

@@ -39,7 +39,7 @@ Blocks = Sequence[tuple[int, Sequence[Bar]]]
 @section("partition", place=10)
 def partition(runs: Sequence[Subject]) -> Chart:
     """The bars of all runs on one axis; of many ranks those with the longest and the shortest windows."""
-    heading = "Where the step goes, rank by rank"
+    heading = "Where the time goes, rank by rank"
     caption = (
         "Exact partition of each rank's window, mean over its windows. Overlapped is computing while"
         " communication runs; exposed communication is told apart into waiting for a later rank and transfer"
@@ -55,7 +55,7 @@ def partition(runs: Sequence[Subject]) -> Chart:
             missing.append((run, hidden))
         blocks.append((run.place, bars))
     label = "; ".join(_in_words(bars[0]) for _, bars in blocks)
-    label = f"Step partition: {label}"
+    label = f"Partition: {label}"
     svg = drawn(lambda: _draw(blocks), name="partition", label=label) if blocks else None
     legend = tuple((one.colour, "▨" if one.hatch else "■", one.label) for one in _used(blocks))
     return Chart("partition", heading, caption, svg, together(missing), wide=True, legend=legend)
