@@ -79,6 +79,12 @@ EVENTS: Final = _schema(
     _nullable("grid_z", pa.int64(), "thread blocks along z"),
     _nullable("blocks", pa.int64(), "thread blocks in the kernel's grid: the product of the three"),
     _nullable(
+        "occupancy",
+        pa.float64(),
+        "of a kernel: share of the device's warps that its grid can keep resident, as the trace estimates it",
+        "1",
+    ),
+    _nullable(
         "operator",
         pa.int64(),
         "id of an operator's call: of an op its own, of a device event that of the innermost op which"
