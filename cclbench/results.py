@@ -302,6 +302,7 @@ def _run_view(run: Run, selection: Selection, machine: Machine) -> RunView:
         ranks=run.ranks,
         view=of_rank,
         card=run.card,
+        machine=machine,
         replayed=partial(_ratio, run, selection) if selection.model else None,
         slowdown=partial(_slowdown, run, selection) if selection.model else None,
     )

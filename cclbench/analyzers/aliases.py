@@ -56,6 +56,7 @@ SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "hfu": ("compute.hfu",),
     "idle": ("time.idle", "time.idle_host", "time.idle_device", "time.idle_unknown"),
     "iteration time": ("time.step",),
+    "mbu": ("memory.mbu",),
     "occupancy": ("compute.occupancy", "compute.sm_coverage", "compute.busy"),
     "overlap": ("overlap.ratio", "overlap.efficiency"),
     "recomputation": ("compute.recompute_share", "compute.model_flops_share"),

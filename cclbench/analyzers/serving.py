@@ -43,7 +43,7 @@ _latency_metric = partial(_request_metric, unit="s", better="lower")
 _rate_metric = partial(_request_metric, unit="1/s", better="higher")
 
 
-def _each(run: RunView, values: Callable[[Benchmark], Iterator[Value]]) -> Iterable[Value]:
+def of_each_benchmark(run: RunView, values: Callable[[Benchmark], Iterator[Value]]) -> Iterable[Value]:
     """The values of the one benchmark; of several, each one's under its own label."""
     found = benchmarks(run)
     if not found:
@@ -57,7 +57,7 @@ def _each(run: RunView, values: Callable[[Benchmark], Iterator[Value]]) -> Itera
     return [replace(value, source="serving") for value in (no_value(whole), *several)]
 
 
-def _latency(one: Benchmark, figure: str, samples: Callable[[pa.Table], Samples]) -> Iterator[Value]:
+def latency_values(one: Benchmark, figure: str, samples: Callable[[pa.Table], Samples]) -> Iterator[Value]:
     """Mean and percentiles of the requests' times, else what the file states."""
     found = samples(one.answered)
     if len(found.values):
@@ -99,7 +99,7 @@ def _differs(value: float, stated: float | None, unit: str) -> str | None:
     return f"of the requests listed; the file's own summary says {humanise(stated, unit)}"
 
 
-def _rate(one: Benchmark, figure: str, amount: Callable[[pa.Table], int | None]) -> Value:
+def rate_value(one: Benchmark, figure: str, amount: Callable[[pa.Table], int | None]) -> Value:
     """Amount of the answered requests / duration; else what the file states."""
     stated, duration = one.stated.get((figure, None)), one.stated.get(("duration", None))
     told = len(one.requests) and not one.requests["success"].null_count
@@ -112,14 +112,17 @@ def _rate(one: Benchmark, figure: str, amount: Callable[[pa.Table], int | None])
     return Value(value=stated, reason=_STATED)
 
 
-def _tokens(answered: pa.Table) -> int | None:
+def output_tokens(answered: pa.Table) -> int | None:
     tokens = answered["output_tokens"]
     return None if tokens.null_count else pc.sum(tokens, min_count=0).as_py()
 
 
 def _all_tokens(answered: pa.Table) -> int | None:
     tokens = answered["input_tokens"]
-    given, made = (None if tokens.null_count else pc.sum(tokens, min_count=0).as_py()), _tokens(answered)
+    given, made = (
+        (None if tokens.null_count else pc.sum(tokens, min_count=0).as_py()),
+        output_tokens(answered),
+    )
     return None if given is None or made is None else given + made
 
 
@@ -130,7 +133,7 @@ def _all_tokens(answered: pa.Table) -> int | None:
 )
 def ttft(run: RunView) -> Iterable[Value]:
     """Mean and percentiles of the time to first token."""
-    return _each(run, lambda one: _latency(one, "ttft", ttft_of))
+    return of_each_benchmark(run, lambda one: latency_values(one, "ttft", ttft_of))
 
 
 @_latency_metric(
@@ -141,7 +144,7 @@ def ttft(run: RunView) -> Iterable[Value]:
 )
 def tpot(run: RunView) -> Iterable[Value]:
     """Mean and percentiles of the time per output token."""
-    return _each(run, lambda one: _latency(one, "tpot", tpot_of))
+    return of_each_benchmark(run, lambda one: latency_values(one, "tpot", tpot_of))
 
 
 @_latency_metric(
@@ -152,7 +155,7 @@ def tpot(run: RunView) -> Iterable[Value]:
 )
 def itl(run: RunView) -> Iterable[Value]:
     """Mean and percentiles of the inter-token latency."""
-    return _each(run, lambda one: _latency(one, "itl", itl_of))
+    return of_each_benchmark(run, lambda one: latency_values(one, "itl", itl_of))
 
 
 @_latency_metric(
@@ -162,7 +165,7 @@ def itl(run: RunView) -> Iterable[Value]:
 )
 def e2e_latency(run: RunView) -> Iterable[Value]:
     """Mean and percentiles of the end-to-end latency."""
-    return _each(run, lambda one: _latency(one, "e2e_latency", e2e_of))
+    return of_each_benchmark(run, lambda one: latency_values(one, "e2e_latency", e2e_of))
 
 
 @_rate_metric(
@@ -172,7 +175,7 @@ def e2e_latency(run: RunView) -> Iterable[Value]:
 )
 def request_throughput(run: RunView) -> Iterable[Value]:
     """Answered requests a second."""
-    return _each(run, lambda one: iter([_rate(one, "request_throughput", len)]))
+    return of_each_benchmark(run, lambda one: iter([rate_value(one, "request_throughput", len)]))
 
 
 @_rate_metric(
@@ -182,7 +185,7 @@ def request_throughput(run: RunView) -> Iterable[Value]:
 )
 def output_throughput(run: RunView) -> Iterable[Value]:
     """Output tokens a second."""
-    return _each(run, lambda one: iter([_rate(one, "output_throughput", _tokens)]))
+    return of_each_benchmark(run, lambda one: iter([rate_value(one, "output_throughput", output_tokens)]))
 
 
 def _devices(run: RunView) -> int:
@@ -194,7 +197,7 @@ def _devices(run: RunView) -> int:
 
 def _per_device(run: RunView, figure: str, amount: Callable[[pa.Table], int | None]) -> Iterable[Value]:
     devices = _devices(run)
-    for value in _each(run, lambda one: iter([_rate(one, figure, amount)])):
+    for value in of_each_benchmark(run, lambda one: iter([rate_value(one, figure, amount)])):
         yield replace(value, value=value.value / devices) if value.value is not None else value
 
 
@@ -206,7 +209,7 @@ def _per_device(run: RunView, figure: str, amount: Callable[[pa.Table], int | No
 )
 def output_tokens_per_device(run: RunView) -> Iterable[Value]:
     """Output tokens a second and accelerator."""
-    return _per_device(run, "output_throughput", _tokens)
+    return _per_device(run, "output_throughput", output_tokens)
 
 
 @_rate_metric(
@@ -232,7 +235,7 @@ def total_tokens_per_device(run: RunView) -> Iterable[Value]:
 )
 def goodput(run: RunView) -> Iterable[Value]:
     """Requests a second that met their objectives."""
-    return _each(run, _goodput)
+    return of_each_benchmark(run, _goodput)
 
 
 def _goodput(one: Benchmark) -> Iterator[Value]:

@@ -28,6 +28,7 @@ class Model(Struct, frozen=True):
     hidden: int | None = None
     layers: int | None = None
     heads: int | None = None
+    kv_heads: int | None = None
     head_dim: int | None = None
     query_key_dim: int | None = None
     value_dim: int | None = None

@@ -44,6 +44,7 @@ KEY_METRICS: Final = (
     "throughput.tokens_per_device",
     "throughput.samples",
     "compute.mfu",
+    "memory.mbu",
     "compute.busy",
     "compute.achieved_flops",
     "compute.gemm_efficiency",
