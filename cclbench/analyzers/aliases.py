@@ -52,6 +52,7 @@ SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "algorithm bandwidth": ("comm.algbw",),
     "bubble": ("overlap.pipeline_bubble", "overlap.bubble_ideal"),
     "bus bandwidth": ("comm.busbw",),
+    "energy": ("energy.step", "energy.token"),
     "goodput": ("serving.goodput",),
     "hfu": ("compute.hfu",),
     "idle": ("time.idle", "time.idle_host", "time.idle_device", "time.idle_unknown"),

@@ -19,6 +19,8 @@ TOPICS: Final = {
     "balance": "Balance",
     "serving": "Serving",
     "data": "Data loading",
+    "energy": "Energy",
+    "cost": "Cost",
     "whatif": "Under other hardware",
 }
 """The part of a metric's name before the dot, and its heading."""

@@ -35,7 +35,7 @@ LEADERBOARD = {
     "ttft": "serving.ttft",
     "tpot": "serving.tpot",
 }
-UNITS = {"s", "B", "B/s", "FLOP/s", "1/s", "1", "ratio", "count", "s/B"}
+UNITS = {"s", "B", "B/s", "FLOP/s", "1/s", "1", "ratio", "count", "J", "USD", "s/B"}
 
 
 VERSIONS = {
