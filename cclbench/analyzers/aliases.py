@@ -52,6 +52,7 @@ SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "algorithm bandwidth": ("comm.algbw",),
     "bubble": ("overlap.pipeline_bubble", "overlap.bubble_ideal"),
     "bus bandwidth": ("comm.busbw",),
+    "cost": ("cost.step", "cost.token"),
     "energy": ("energy.step", "energy.token"),
     "goodput": ("serving.goodput",),
     "hfu": ("compute.hfu",),

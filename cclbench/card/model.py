@@ -76,7 +76,9 @@ class ScaleOut(ScaleUp, frozen=True):
 
 
 class Hardware(Struct, frozen=True):
-    """The accelerators used; `accelerator`, `system`: catalog ids, `calibration`: a file beside the card."""
+    """The accelerators used; `accelerator`, `system`: catalog ids, `calibration`: a file beside the card,
+    `price_per_device_hour`: USD.
+    """
 
     accelerator: str | None = None
     count: int | None = None
@@ -86,6 +88,7 @@ class Hardware(Struct, frozen=True):
     scale_up: ScaleUp = field(default_factory=ScaleUp)
     scale_out: ScaleOut = field(default_factory=ScaleOut)
     driver: str | None = None
+    price_per_device_hour: float | None = None
 
 
 class Versioned(Struct, frozen=True):
