@@ -63,6 +63,7 @@ SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "overlap": ("overlap.ratio", "overlap.efficiency"),
     "recomputation": ("compute.recompute_share", "compute.model_flops_share"),
     "roofline": ("compute.roofline_efficiency", "compute.above_roofline"),
+    "scaling": ("scaling.efficiency",),
     "tail latency": ("serving.e2e_latency", "serving.ttft", "time.step"),
     "throughput": ("throughput.tokens", "throughput.samples", "serving.output_throughput"),
 }

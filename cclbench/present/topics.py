@@ -11,6 +11,7 @@ from cclbench.record.rows import Row
 TOPICS: Final = {
     "time": "Time: where a step goes",
     "throughput": "Throughput",
+    "scaling": "Scaling",
     "compute": "Compute",
     "launch": "Launches",
     "memory": "Memory",
