@@ -59,13 +59,14 @@ KEY_METRICS: Final = (
     "balance.load_imbalance",
     "overlap.pipeline_bubble",
     "memory.peak_allocated",
-    "memory.copy_bandwidth",
     "compute.kernel_count",
     "comm.volume",
     "launch.queue_length",
 )
 """What a person wants to know of a run, the first that it has."""
 _MOST_KEY_ROWS: Final = 10
+PARTS_FIRST: Final = ("memory.copy_bandwidth",)
+"""Metrics whose whole hides how unlike its parts are: on screen these stand first."""
 
 
 def key_rows(rows: Sequence[Row]) -> list[Row]:
