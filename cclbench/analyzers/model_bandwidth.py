@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from cclbench.analyzers.benchmarks import Benchmark, tpot_of
+from cclbench.analyzers.benchmarks import Benchmark
 from cclbench.analyzers.iterations import iteration_names
 from cclbench.analyzers.metric import Coverage, Failed, NotApplicable, Value, metric, no_value
 from cclbench.analyzers.serving import latency_values, of_each_benchmark, output_tokens, rate_value
@@ -101,7 +101,7 @@ def mbu_of_clients(run: RunView) -> Iterable[Value]:
 
 
 def _of_client(run: RunView, one: Benchmark) -> Value:
-    each = next(iter(latency_values(one, "tpot", tpot_of)))
+    each = next(iter(latency_values(one, "tpot")))
     rate = rate_value(one, "output_throughput", output_tokens)
     for name, told in (("tpot", each), ("output_throughput", rate)):
         if told.value is None:

@@ -2,12 +2,13 @@
 """Serving: what a client measures of a server, which no kernel trace knows.
 
 Where its file lists the requests, figures are of the requests that were answered; else they are those
-that the file itself states.  Percentiles interpolate linearly between order statistics, as numpy does.
+that the file itself states.  Percentiles interpolate linearly between order statistics, as numpy does; of
+benchmarks that repeat one another they are those of all requests together, never means of percentiles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -23,6 +24,8 @@ from cclbench.analyzers.benchmarks import (
     benchmarks,
     e2e_of,
     itl_of,
+    pooled,
+    repeated,
     tpot_of,
     ttft_of,
 )
@@ -38,6 +41,17 @@ _PERCENTILES: Final = (50, 90, 99)
 _AGREE: Final = 0.01
 """Relative difference up to which the requests and the file's own figure are taken to say the same."""
 
+LATENCIES: Final[Mapping[str, Callable[[pa.Table], Samples]]] = {
+    "ttft": ttft_of,
+    "tpot": tpot_of,
+    "itl": itl_of,
+    "e2e_latency": e2e_of,
+}
+"""Of answered requests, by the figure's name."""
+_POOLED: Final = (
+    " Of benchmarks that repeat one another (files of equal settings that are named alike but for the last"
+    " number) also of all their requests together, which is the run's own figure where all benchmarks do."
+)
 _request_metric = partial(run_metric, inputs=("requests", "serving"), not_applicable=NO_CLIENT)
 _latency_metric = partial(_request_metric, unit="s", better="lower")
 _rate_metric = partial(_request_metric, unit="1/s", better="higher")
@@ -57,9 +71,34 @@ def of_each_benchmark(run: RunView, values: Callable[[Benchmark], Iterator[Value
     return [replace(value, source="serving") for value in (no_value(whole), *several)]
 
 
-def latency_values(one: Benchmark, figure: str, samples: Callable[[pa.Table], Samples]) -> Iterator[Value]:
+def _latency(run: RunView, figure: str) -> Iterator[Value]:
+    """The values of each benchmark; of those that repeat one another also of their requests together.
+
+    Where all of the run's do, these are the run's own.
+    """
+    whole, *parts = of_each_benchmark(run, lambda one: latency_values(one, figure))
+    found = benchmarks(run)
+    for repeats in repeated(found):
+        together = pooled(repeats)
+        if together is None:
+            continue
+        said = f"of all requests of {len(repeats)} repeats together"
+        own = [
+            replace(value, source="serving", reason="; ".join(filter(None, (said, value.reason))))
+            for value in latency_values(together, figure)
+        ]
+        if len(repeats) == len(found):
+            whole, *more = own
+            parts = [*more, *parts]
+        else:
+            parts += [replace(value, category=f"repeats of {repeats[0].label}") for value in own]
+    yield whole
+    yield from parts
+
+
+def latency_values(one: Benchmark, figure: str) -> Iterator[Value]:
     """Mean and percentiles of the requests' times, else what the file states."""
-    found = samples(one.answered)
+    found = LATENCIES[figure](one.answered)
     if len(found.values):
         left_out = {**one.left_out, **found.left_out}
         unknown = found.unknown + one.unknown
@@ -128,44 +167,46 @@ def _all_tokens(answered: pa.Table) -> int | None:
 
 @_latency_metric(
     "serving.ttft",
-    definition="Time from sending a request to its first token; mean, p50, p90 and p99 over requests.",
+    definition="Time from sending a request to its first token; mean, p50, p90 and p99 over requests."
+    + _POOLED,
     formula="first token − request sent; percentiles interpolate linearly between requests",
 )
 def ttft(run: RunView) -> Iterable[Value]:
     """Mean and percentiles of the time to first token."""
-    return of_each_benchmark(run, lambda one: latency_values(one, "ttft", ttft_of))
+    return _latency(run, "ttft")
 
 
 @_latency_metric(
     "serving.tpot",
     definition="Mean time between a request's output tokens after the first; mean, p50, p90 and p99 over"
-    " requests of more than one output token.",
+    " requests of more than one output token." + _POOLED,
     formula="(last token − first token) / (output tokens − 1)",
 )
 def tpot(run: RunView) -> Iterable[Value]:
     """Mean and percentiles of the time per output token."""
-    return of_each_benchmark(run, lambda one: latency_values(one, "tpot", tpot_of))
+    return _latency(run, "tpot")
 
 
 @_latency_metric(
     "serving.itl",
     definition="Time between what the client receives one after another of a request, whatever number of"
-    " tokens it carries; mean, p50, p90 and p99 over all gaps of all requests.",
+    " tokens it carries; mean, p50, p90 and p99 over all gaps of all requests." + _POOLED,
     formula="arrival − previous arrival, of the same request",
 )
 def itl(run: RunView) -> Iterable[Value]:
     """Mean and percentiles of the inter-token latency."""
-    return of_each_benchmark(run, lambda one: latency_values(one, "itl", itl_of))
+    return _latency(run, "itl")
 
 
 @_latency_metric(
     "serving.e2e_latency",
-    definition="Time from sending a request to its last token; mean, p50, p90 and p99 over requests.",
+    definition="Time from sending a request to its last token; mean, p50, p90 and p99 over requests."
+    + _POOLED,
     formula="last token − request sent, as listed; else time to first token + Σ inter-token latencies",
 )
 def e2e_latency(run: RunView) -> Iterable[Value]:
     """Mean and percentiles of the end-to-end latency."""
-    return of_each_benchmark(run, lambda one: latency_values(one, "e2e_latency", e2e_of))
+    return _latency(run, "e2e_latency")
 
 
 @_rate_metric(

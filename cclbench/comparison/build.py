@@ -28,6 +28,7 @@ from cclbench.comparison.fingerprint import (
 from cclbench.comparison.interval import Captures
 from cclbench.comparison.lines import card_differences, lines
 from cclbench.comparison.operators import differences, tables_of
+from cclbench.comparison.percentiles import with_pooled_percentiles
 from cclbench.comparison.repeats import repeats_in
 from cclbench.comparison.scaling import scaling_of, scaling_words, with_scaling
 from cclbench.comparison.subject import Subject
@@ -188,7 +189,7 @@ def job_of(
     ]
     if len(each) == 1:
         return each[0]
-    results = mean_of([one.results for one in each])
+    results = with_pooled_percentiles(mean_of([one.results for one in each]), each)
     return Subject(letter, each[0].stored, results, each[0].card, tuple(each))
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ class RunView:
         view: Callable[[int], RankView] | None = None,
         card: Card | None = None,
         machine: Machine | None = None,
+        settings: Mapping[str, Mapping[str, object]] | None = None,
         replayed: Callable[[str], Ratio] | None = None,
         slowdown: Callable[[], Slowdown] | None = None,
     ) -> None:
@@ -42,6 +43,8 @@ class RunView:
         self.ranks, self.card = tuple(ranks), card
         self.machine = machine or machine_of_ranks(card, {}, {})
         """The run's machine; by the card alone where nothing else is given."""
+        self.settings = settings or {}
+        """What files of evidence tell besides rows, by their names: the load that a client asked for."""
         self._view = view
         self.table: Callable[[str], pa.Table] = cache(tables.evidence)
         """Rows of a table of `schema.EVIDENCE`, by its name."""
