@@ -152,6 +152,7 @@ def rate_value(one: Benchmark, figure: str, amount: Callable[[pa.Table], int | N
 
 
 def output_tokens(answered: pa.Table) -> int | None:
+    """Of all answered requests; None where one has an unknown number."""
     tokens = answered["output_tokens"]
     return None if tokens.null_count else pc.sum(tokens, min_count=0).as_py()
 
