@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from cclbench.diagnostics import Path, Problem, dotted
@@ -50,7 +51,7 @@ def misfit(value: object, part: Mapping[str, Any]) -> str | None:
 
 @cache
 def _dialect() -> Callable[[Mapping[str, Any]], Any]:
-    """Draft 7, where `$` is the very end, quantities are parsed, and whole numbers have no point."""
+    """Draft 7; `$` is the very end, quantities are parsed, integers have no point, numbers are finite."""
     from jsonschema import Draft7Validator, ValidationError, validators
 
     def pattern(_: object, wanted: str, value: object, part: Mapping[str, Any]) -> Iterator[ValidationError]:
@@ -63,7 +64,10 @@ def _dialect() -> Callable[[Mapping[str, Any]], Any]:
     def whole(_: object, value: object) -> bool:
         return isinstance(value, int) and not isinstance(value, bool)
 
-    types = Draft7Validator.TYPE_CHECKER.redefine("integer", whole)
+    def finite(_: object, value: object) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+    types = Draft7Validator.TYPE_CHECKER.redefine_many({"integer": whole, "number": finite})
     extend: Callable[..., Any] = validators.extend
     dialect: Callable[[Mapping[str, Any]], Any] = extend(
         Draft7Validator, {"pattern": pattern}, type_checker=types

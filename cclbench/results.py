@@ -292,6 +292,8 @@ def _run_view(run: Run, selection: Selection, machine: Machine) -> RunView:
         ranks=run.ranks,
         view=of_rank,
         card=run.card,
+        machine=machine,
+        settings={one.name: one.facts for one in run.record.evidence},
         replayed=partial(_ratio, run, selection) if selection.model else None,
         slowdown=partial(_slowdown, run, selection) if selection.model else None,
     )

@@ -78,6 +78,7 @@ EVENTS: Final = _schema(
     _nullable("grid_y", pa.int64(), "thread blocks along y"),
     _nullable("grid_z", pa.int64(), "thread blocks along z"),
     _nullable("blocks", pa.int64(), "thread blocks in the kernel's grid: the product of the three"),
+    _nullable("occupancy", pa.float64(), "of a kernel: share of the device's warps that are resident", "1"),
     _nullable(
         "operator",
         pa.int64(),
@@ -98,9 +99,7 @@ EVENTS: Final = _schema(
     _nullable("sequence", pa.int64(), "of an op: number that a backward op shares with its forward op"),
     _nullable("forward_thread", pa.int64(), "of a backward op: framework's number of its forward's thread"),
     _nullable("phase", _WORD, "of a device event, what its launch was for: " + ", ".join(PHASES)),
-    _nullable(
-        "module", _NAME, "of a device event: path of the nn.Module that launched it, or of name scopes"
-    ),
+    _nullable("module", _NAME, "of a device event: path of the nn.Module, or name scopes, that launched it"),
     _nullable("launched", _NAME, "of a launch: the kernel's name, where the runtime states it"),
     _nullable("event_stream", pa.int64(), "of a wait for an event: stream whose work it marks"),
     _nullable(

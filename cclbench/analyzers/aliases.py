@@ -52,15 +52,19 @@ SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "algorithm bandwidth": ("comm.algbw",),
     "bubble": ("overlap.pipeline_bubble", "overlap.bubble_ideal"),
     "bus bandwidth": ("comm.busbw",),
+    "cost": ("cost.step", "cost.token"),
+    "energy": ("energy.step", "energy.token"),
     "goodput": ("serving.goodput",),
     "hfu": ("compute.hfu",),
     "idle": ("time.idle", "time.idle_host", "time.idle_device", "time.idle_unknown"),
     "iteration time": ("time.step",),
-    "occupancy": ("compute.sm_coverage", "compute.busy"),
+    "mbu": ("memory.mbu",),
+    "occupancy": ("compute.occupancy", "compute.sm_coverage", "compute.busy"),
     "overlap": ("overlap.ratio", "overlap.efficiency"),
     "recomputation": ("compute.recompute_share", "compute.model_flops_share"),
     "roofline": ("compute.roofline_efficiency", "compute.above_roofline"),
+    "scaling": ("scaling.efficiency",),
     "tail latency": ("serving.e2e_latency", "serving.ttft", "time.step"),
     "throughput": ("throughput.tokens", "throughput.samples", "serving.output_throughput"),
 }
-"""Words of the field for what a metric tells, or what is nearest to it; `explain` finds metrics by them."""
+"""Words of the field, in lower case, and the metrics that tell it or what is nearest to it."""

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -14,6 +17,7 @@ from cclbench import arrow_functions as pc
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.values import NS_PER_S
 
+_LAST_NUMBER: Final = re.compile(r"\d+(?=\D*$)")
 _KEY: Final = pa.schema([("file", pa.string()), ("benchmark", pa.int64())])
 
 Seconds = npt.NDArray[np.float64]
@@ -26,6 +30,8 @@ class Benchmark:
     label: str
     requests: pa.Table
     stated: dict[tuple[str, str | None], float]
+    settings: str | None = None
+    """What its client was asked for, as JSON; None where that is not known, or differs within its file."""
 
     @property
     def answered(self) -> pa.Table:
@@ -70,9 +76,31 @@ def benchmarks(run: RunView) -> list[Benchmark]:
                 label=f"{file}#{number + 1}" if files.count(file) > 1 else str(file),
                 requests=_rows_of_file(requests, file, number),
                 stated={(row["figure"], row["stat"]): row["value"] for row in rows},
+                settings=_settings(run.settings.get(file or "", {})),
             )
         )
     return found
+
+
+def _settings(told: Mapping[str, object]) -> str | None:
+    several = any(isinstance(value, list) for value in told.values())
+    return json.dumps(told, sort_keys=True) if told and not several else None
+
+
+def repeated(found: Sequence[Benchmark]) -> list[list[Benchmark]]:
+    """Benchmarks that repeat one another: called the same but for the last number, of equal settings."""
+    series: dict[tuple[str, str], list[Benchmark]] = {}
+    for one in found:
+        if one.settings is not None:
+            series.setdefault((_LAST_NUMBER.sub("#", one.label), one.settings), []).append(one)
+    return [own for own in series.values() if len(own) > 1]
+
+
+def pooled(parts: Sequence[Benchmark]) -> Benchmark | None:
+    """All requests of several benchmarks as those of one; None where one of them lists none."""
+    if not parts or not all(len(one.requests) for one in parts):
+        return None
+    return Benchmark(parts[0].label, pa.concat_tables([one.requests for one in parts]), {})
 
 
 def _key_columns(table: pa.Table) -> tuple[list[str | None], list[int]]:

@@ -272,6 +272,36 @@ def sm_coverage(rank: RankView) -> Value:
     )
 
 
+@metric(
+    "compute.occupancy",
+    definition="Mean share of the device's warps that a kernel keeps resident, by duration, communication"
+    ' aside, as the profiler states it: Kineto\'s "est. achieved occupancy %" of CUDA kernels, an estimate'
+    " from grid, registers and shared memory in whole percent. Kineto cannot estimate kernels with more"
+    " shared memory than a block has by default (48 KiB) and writes 0 for them, which is no figure: they are"
+    " left out and counted, and the mean is partial.",
+    formula="Σ duration · occupancy / Σ duration",
+    unit="1",
+    better="higher",
+    not_applicable="no kernel's occupancy is stated: of traces that are read, Kineto's state it, on CUDA",
+)
+def occupancy(rank: RankView) -> Value:
+    filled, coverage = 0.0, Coverage(0, 0, 0, 0)
+    for batch, _ in rank.kernels("occupancy", "category"):
+        batch = batch.filter(pa.array(~is_category(batch, "communication")))
+        stated = batch["occupancy"].is_valid().to_numpy(zero_copy_only=False)
+        durations = batch["dur_ns"].to_numpy()
+        coverage += Coverage.of_rows(stated, durations)
+        filled += float(durations[stated] @ batch["occupancy"].drop_null().to_numpy())
+    if not coverage.ns:
+        raise NotApplicable("the trace states no kernel's occupancy (Kineto does, on CUDA)")
+    return Value(
+        value=filled / coverage.ns,
+        weight=coverage.ns,
+        left_out={"kernels of unknown occupancy": coverage.all_rows - coverage.rows},
+        coverage=coverage,
+    )
+
+
 def _sm_count(rank: RankView) -> int:
     if rank.facts.sm_count is not None:
         return rank.facts.sm_count

@@ -18,6 +18,7 @@ import pyarrow as pa
 from cclbench import arrow_functions as pc
 from cclbench import intervals
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, no_value, run_metric
+from cclbench.analyzers.view.rank_view import Windows
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.formats import READERS, by_precedence
 from cclbench.intervals import Int64, Mask
@@ -102,10 +103,7 @@ def nvlink_bytes(run: RunView) -> Iterator[Value]:
 
 
 def _counted(run: RunView, port: str, noun: str) -> Iterator[Value]:
-    table = run.table("counters")
-    for i, name in enumerate(table.column_names):
-        if pa.types.is_dictionary(table.schema.field(name).type):
-            table = table.set_column(i, name, table[name].cast(pa.string()))
+    table = with_plain_words(run.table("counters"))
     sources = by_precedence(pc.unique(table["source"]).to_pylist())
     told = {
         source: ways
@@ -126,6 +124,14 @@ def _counted(run: RunView, port: str, noun: str) -> Iterator[Value]:
         yield _value(moved, preferred, category=way)
     yield from _by_rank(sent, preferred)
     yield _per_step(run, sent, preferred)
+
+
+def with_plain_words(table: pa.Table) -> pa.Table:
+    """The table with columns of words as texts."""
+    for i, name in enumerate(table.column_names):
+        if pa.types.is_dictionary(table.schema.field(name).type):
+            table = table.set_column(i, name, table[name].cast(pa.string()))
+    return table
 
 
 def _value(
@@ -176,8 +182,8 @@ def _per_step(run: RunView, moved: Moved, source: str) -> Value:
     )
 
 
-def _steps(run: RunView) -> tuple[int, int, int]:
-    """From the first rank's first step to the last rank's last, in ns, and how many steps a rank has."""
+def windows_of_steps(run: RunView) -> list[Windows]:
+    """The windows of each rank that has steps; not applicable where none has."""
     found = []
     for rank in run.ranks:
         try:
@@ -185,11 +191,17 @@ def _steps(run: RunView) -> tuple[int, int, int]:
         except NotApplicable:
             continue
         if windows.policy != "trace" and len(windows):
-            found.append((int(windows.starts.min()), int(windows.ends.max()), len(windows)))
+            found.append(windows)
     if not found:
         raise NotApplicable("the run has no trace with steps")
-    starts, ends, steps = zip(*found, strict=True)
-    return min(starts), max(ends), max(steps)
+    return found
+
+
+def _steps(run: RunView) -> tuple[int, int, int]:
+    """From the first rank's first step to the last rank's last, in ns, and how many steps a rank has."""
+    windows = windows_of_steps(run)
+    first = min(int(each.starts.min()) for each in windows)
+    return first, max(int(each.ends.max()) for each in windows), max(map(len, windows))
 
 
 def _ways(own: pa.Table, port: str) -> dict[str, Moved]:
@@ -208,8 +220,8 @@ def _ways(own: pa.Table, port: str) -> dict[str, Moved]:
             told[way] = _moved(
                 known, {**left_out, **twice, "rates, beside counted bytes": len(rates)}, unknown
             )
-        elif len(held := _held(rates)):
-            told[way] = replace(_moved(held, left_out, unknown), provenance="derived")
+        elif len(known := held_amounts(rates)):
+            told[way] = replace(_moved(known, left_out, unknown), provenance="derived")
     return told
 
 
@@ -229,7 +241,7 @@ def _moved(rows: pa.Table, left_out: dict[str, int], unknown: int) -> Moved:
         end=rows["end_ns"].fill_null(0).to_numpy(),
         timed=timed,
         rank=rows["rank"].cast(pa.int64()).fill_null(-1).to_numpy(),
-        ports=len(np.unique(_places(rows))),
+        ports=len(np.unique(places(rows))),
         left_out={why: number for why, number in left_out.items() if number},
         unknown=unknown,
     )
@@ -266,10 +278,10 @@ def _moment(file: str) -> tuple[str, int]:
     return file[: said[0].start()] + file[said[0].end() :], 0 if said[0][1] else 1
 
 
-def _held(rows: pa.Table) -> pa.Table:
-    """Bytes by rates at known instants, each held since the one before: an estimate."""
+def held_amounts(rows: pa.Table) -> pa.Table:
+    """Amounts by rates a second at known instants, each held since the one before: an estimate."""
     rows = rows.filter(rows["end_ns"].is_valid())
-    place, end = _places(rows), rows["end_ns"].to_numpy()
+    place, end = places(rows), rows["end_ns"].to_numpy()
     order = np.lexsort((end, place))
     follows = place[order][1:] == place[order][:-1]
     earlier, later = order[:-1][follows], order[1:][follows]
@@ -280,7 +292,7 @@ def _held(rows: pa.Table) -> pa.Table:
     return samples.set_column(rows.schema.get_field_index("start_ns"), "start_ns", start)
 
 
-def _places(rows: pa.Table) -> Int64:
+def places(rows: pa.Table) -> Int64:
     """A number for each link or port of each GPU of each file, shape (rows,)."""
     keys = [rows[name].cast(pa.string()) for name in ("file", "rank", "device", "port")]
     joined = pc.binary_join_element_wise(*keys, "\n", null_handling="replace", null_replacement="")

@@ -32,13 +32,7 @@ _NOT_TOLD: Final = "no step annotation of the trace tells prefill from decode (v
 )
 def iteration(rank: RankView) -> Iterator[Value]:
     """Mean over the iterations, and over those of each phase."""
-    if rank.windows.policy == "trace":
-        raise NotApplicable("the window is the whole trace, not an iteration")
-    names, starts, ends = _annotations(rank)
-    first, last = _launches(rank)
-    held = np.searchsorted(starts, first, side="right") - 1
-    within = (held >= 0) & (first <= last) & (last < ends[held])
-    phases = [serving_phase(names[i]) if inside else None for i, inside in zip(held, within, strict=True)]
+    phases = [name and serving_phase(name) for name in iteration_names(rank)]
     lengths = rank.windows.ends - rank.windows.starts
     known = np.array([p is not None for p in phases], np.bool_)
     if not known.any():
@@ -50,6 +44,20 @@ def iteration(rank: RankView) -> Iterator[Value]:
     for step, length, told in zip(rank.windows.steps, lengths.tolist(), phases, strict=True):
         if told is not None and step is not None:
             yield Value(value=length / NS_PER_S, step=step, category=told)
+
+
+def iteration_names(rank: RankView) -> list[str | None]:
+    """The engine's name of the iteration that each window is; None where its launches are not in one.
+
+    Not applicable where nothing of the trace names iterations.
+    """
+    if rank.windows.policy == "trace":
+        raise NotApplicable("the window is the whole trace, not an iteration")
+    names, starts, ends = _annotations(rank)
+    first, last = _launches(rank)
+    held = np.searchsorted(starts, first, side="right") - 1
+    within = (held >= 0) & (first <= last) & (last < ends[held])
+    return [names[i] if inside else None for i, inside in zip(held, within, strict=True)]
 
 
 def _mean(lengths: Int64, known: Mask, category: str | None) -> Value:

@@ -10,7 +10,7 @@ from functools import partial, reduce
 from operator import add
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-from cclbench.analyzers.aliases import ALIASES, Alias
+from cclbench.analyzers.aliases import ALIASES, SYNONYMS, Alias
 from cclbench.analyzers.pickling import pickled_by_position
 from cclbench.errors import UsageError, near
 from cclbench.intervals import Int64, Mask
@@ -237,6 +237,8 @@ class Metric:
 
 
 METRICS: Registry[Metric] = Registry("metric", home="cclbench.analyzers", group="cclbench.analyzers")
+OTHER_NAMES: Final = (*ALIASES, *SYNONYMS)
+"""What else a metric may be asked for by: aliases, and words of the field."""
 
 
 def _by_key(ranks: Mapping[int, Sequence[Value]]) -> dict[Key, list[Value]]:
@@ -358,20 +360,21 @@ def _registered(described: Callable[..., Metric], computed: str) -> Callable[[Co
 
 
 def resolve(patterns: Iterable[str]) -> list[tuple[Metric, Alias | None]]:
-    """The metrics that names, aliases or globs (`comm.*`) ask for, sorted, each pair once.
+    """The metrics that names, aliases, globs (`comm.*`) or words of the field ask for, in order, each once.
 
     An alias comes back with the metric it stands for, since it may want a part of it only; a metric
-    asked for as a whole is not repeated for its aliases.  A pattern that matches nothing is a
-    `UsageError` that lists near names.
+    asked for as a whole is not repeated for its aliases.  A word asks for all metrics that it may mean.  A
+    pattern that matches nothing is a `UsageError` that lists near names.
     """
     whole: set[str] = set()
     parts: dict[str, Alias] = {}
     for pattern in patterns:
         names = [name for name in METRICS if fnmatchcase(name, pattern)]
         aliases = [] if names else [name for name in ALIASES if fnmatchcase(name, pattern)]
-        if not names and not aliases:
-            raise UsageError(f"unknown metric {pattern!r}", hint=near(pattern, METRICS, ALIASES))
-        whole.update(names)
+        meant = () if names or aliases else SYNONYMS.get(pattern.lower(), ())
+        if not (names or aliases or meant):
+            raise UsageError(f"unknown metric {pattern!r}", hint=near(pattern, METRICS, OTHER_NAMES))
+        whole.update(names, meant)
         parts |= {name: ALIASES[name] for name in aliases}
     whole.update(alias.metric for alias in parts.values() if not alias.collectives)
     chosen: list[tuple[Metric, Alias | None]] = [(METRICS.get(name), None) for name in sorted(whole)]

@@ -150,7 +150,7 @@ def metric_rows(
         return of_run()
     alike = _of_one_policy(own, policies) if "steps" in metric.inputs else own
     combined = _combined(metric, alike) if own else [NO_TRACE]
-    if combined[0].status == "not_applicable" and any(value.has_value for value in told):
+    if combined[0].status == "not_applicable" and (any(v.has_value for v in told) or (told and not own)):
         return of_run()
     answered = [rank for rank, values in alike.items() if values[0].has_value]
     window = max((policies[rank] for rank in answered or own), key=POLICIES.index, default=asked)

@@ -2,12 +2,13 @@
 """Serving: what a client measures of a server, which no kernel trace knows.
 
 Where its file lists the requests, figures are of the requests that were answered; else they are those
-that the file itself states.  Percentiles interpolate linearly between order statistics, as numpy does.
+that the file itself states.  Percentiles interpolate linearly between order statistics, as numpy does; of
+benchmarks that repeat one another they are those of all requests together, never means of percentiles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -23,6 +24,8 @@ from cclbench.analyzers.benchmarks import (
     benchmarks,
     e2e_of,
     itl_of,
+    pooled,
+    repeated,
     tpot_of,
     ttft_of,
 )
@@ -38,12 +41,23 @@ _PERCENTILES: Final = (50, 90, 99)
 _AGREE: Final = 0.01
 """Relative difference up to which the requests and the file's own figure are taken to say the same."""
 
+LATENCIES: Final[Mapping[str, Callable[[pa.Table], Samples]]] = {
+    "ttft": ttft_of,
+    "tpot": tpot_of,
+    "itl": itl_of,
+    "e2e_latency": e2e_of,
+}
+"""Of answered requests, by the figure's name."""
+_POOLED: Final = (
+    " Of benchmarks that repeat one another (files of equal settings that are named alike but for the last"
+    " number) also of all their requests together, which is the run's own figure where all benchmarks do."
+)
 _request_metric = partial(run_metric, inputs=("requests", "serving"), not_applicable=NO_CLIENT)
 _latency_metric = partial(_request_metric, unit="s", better="lower")
 _rate_metric = partial(_request_metric, unit="1/s", better="higher")
 
 
-def _each(run: RunView, values: Callable[[Benchmark], Iterator[Value]]) -> Iterable[Value]:
+def of_each_benchmark(run: RunView, values: Callable[[Benchmark], Iterator[Value]]) -> Iterable[Value]:
     """The values of the one benchmark; of several, each one's under its own label."""
     found = benchmarks(run)
     if not found:
@@ -57,9 +71,34 @@ def _each(run: RunView, values: Callable[[Benchmark], Iterator[Value]]) -> Itera
     return [replace(value, source="serving") for value in (no_value(whole), *several)]
 
 
-def _latency(one: Benchmark, figure: str, samples: Callable[[pa.Table], Samples]) -> Iterator[Value]:
+def _latency(run: RunView, figure: str) -> Iterator[Value]:
+    """The values of each benchmark; of those that repeat one another also of their requests together.
+
+    Where all of the run's do, these are the run's own.
+    """
+    whole, *parts = of_each_benchmark(run, lambda one: latency_values(one, figure))
+    found = benchmarks(run)
+    for repeats in repeated(found):
+        together = pooled(repeats)
+        if together is None:
+            continue
+        said = f"of all requests of {len(repeats)} repeats together"
+        own = [
+            replace(value, source="serving", reason="; ".join(filter(None, (said, value.reason))))
+            for value in latency_values(together, figure)
+        ]
+        if len(repeats) == len(found):
+            whole, *more = own
+            parts = [*more, *parts]
+        else:
+            parts += [replace(value, category=f"repeats of {repeats[0].label}") for value in own]
+    yield whole
+    yield from parts
+
+
+def latency_values(one: Benchmark, figure: str) -> Iterator[Value]:
     """Mean and percentiles of the requests' times, else what the file states."""
-    found = samples(one.answered)
+    found = LATENCIES[figure](one.answered)
     if len(found.values):
         left_out = {**one.left_out, **found.left_out}
         unknown = found.unknown + one.unknown
@@ -99,7 +138,7 @@ def _differs(value: float, stated: float | None, unit: str) -> str | None:
     return f"of the requests listed; the file's own summary says {humanise(stated, unit)}"
 
 
-def _rate(one: Benchmark, figure: str, amount: Callable[[pa.Table], int | None]) -> Value:
+def rate_value(one: Benchmark, figure: str, amount: Callable[[pa.Table], int | None]) -> Value:
     """Amount of the answered requests / duration; else what the file states."""
     stated, duration = one.stated.get((figure, None)), one.stated.get(("duration", None))
     told = len(one.requests) and not one.requests["success"].null_count
@@ -112,57 +151,63 @@ def _rate(one: Benchmark, figure: str, amount: Callable[[pa.Table], int | None])
     return Value(value=stated, reason=_STATED)
 
 
-def _tokens(answered: pa.Table) -> int | None:
+def output_tokens(answered: pa.Table) -> int | None:
+    """Of all answered requests; None where one has an unknown number."""
     tokens = answered["output_tokens"]
     return None if tokens.null_count else pc.sum(tokens, min_count=0).as_py()
 
 
 def _all_tokens(answered: pa.Table) -> int | None:
     tokens = answered["input_tokens"]
-    given, made = (None if tokens.null_count else pc.sum(tokens, min_count=0).as_py()), _tokens(answered)
+    given, made = (
+        (None if tokens.null_count else pc.sum(tokens, min_count=0).as_py()),
+        output_tokens(answered),
+    )
     return None if given is None or made is None else given + made
 
 
 @_latency_metric(
     "serving.ttft",
-    definition="Time from sending a request to its first token; mean, p50, p90 and p99 over requests.",
+    definition="Time from sending a request to its first token; mean, p50, p90 and p99 over requests."
+    + _POOLED,
     formula="first token − request sent; percentiles interpolate linearly between requests",
 )
 def ttft(run: RunView) -> Iterable[Value]:
     """Mean and percentiles of the time to first token."""
-    return _each(run, lambda one: _latency(one, "ttft", ttft_of))
+    return _latency(run, "ttft")
 
 
 @_latency_metric(
     "serving.tpot",
     definition="Mean time between a request's output tokens after the first; mean, p50, p90 and p99 over"
-    " requests of more than one output token.",
+    " requests of more than one output token." + _POOLED,
     formula="(last token − first token) / (output tokens − 1)",
 )
 def tpot(run: RunView) -> Iterable[Value]:
     """Mean and percentiles of the time per output token."""
-    return _each(run, lambda one: _latency(one, "tpot", tpot_of))
+    return _latency(run, "tpot")
 
 
 @_latency_metric(
     "serving.itl",
     definition="Time between what the client receives one after another of a request, whatever number of"
-    " tokens it carries; mean, p50, p90 and p99 over all gaps of all requests.",
+    " tokens it carries; mean, p50, p90 and p99 over all gaps of all requests." + _POOLED,
     formula="arrival − previous arrival, of the same request",
 )
 def itl(run: RunView) -> Iterable[Value]:
     """Mean and percentiles of the inter-token latency."""
-    return _each(run, lambda one: _latency(one, "itl", itl_of))
+    return _latency(run, "itl")
 
 
 @_latency_metric(
     "serving.e2e_latency",
-    definition="Time from sending a request to its last token; mean, p50, p90 and p99 over requests.",
+    definition="Time from sending a request to its last token; mean, p50, p90 and p99 over requests."
+    + _POOLED,
     formula="last token − request sent, as listed; else time to first token + Σ inter-token latencies",
 )
 def e2e_latency(run: RunView) -> Iterable[Value]:
     """Mean and percentiles of the end-to-end latency."""
-    return _each(run, lambda one: _latency(one, "e2e_latency", e2e_of))
+    return _latency(run, "e2e_latency")
 
 
 @_rate_metric(
@@ -172,7 +217,7 @@ def e2e_latency(run: RunView) -> Iterable[Value]:
 )
 def request_throughput(run: RunView) -> Iterable[Value]:
     """Answered requests a second."""
-    return _each(run, lambda one: iter([_rate(one, "request_throughput", len)]))
+    return of_each_benchmark(run, lambda one: iter([rate_value(one, "request_throughput", len)]))
 
 
 @_rate_metric(
@@ -182,7 +227,7 @@ def request_throughput(run: RunView) -> Iterable[Value]:
 )
 def output_throughput(run: RunView) -> Iterable[Value]:
     """Output tokens a second."""
-    return _each(run, lambda one: iter([_rate(one, "output_throughput", _tokens)]))
+    return of_each_benchmark(run, lambda one: iter([rate_value(one, "output_throughput", output_tokens)]))
 
 
 def _devices(run: RunView) -> int:
@@ -194,7 +239,7 @@ def _devices(run: RunView) -> int:
 
 def _per_device(run: RunView, figure: str, amount: Callable[[pa.Table], int | None]) -> Iterable[Value]:
     devices = _devices(run)
-    for value in _each(run, lambda one: iter([_rate(one, figure, amount)])):
+    for value in of_each_benchmark(run, lambda one: iter([rate_value(one, figure, amount)])):
         yield replace(value, value=value.value / devices) if value.value is not None else value
 
 
@@ -206,7 +251,7 @@ def _per_device(run: RunView, figure: str, amount: Callable[[pa.Table], int | No
 )
 def output_tokens_per_device(run: RunView) -> Iterable[Value]:
     """Output tokens a second and accelerator."""
-    return _per_device(run, "output_throughput", _tokens)
+    return _per_device(run, "output_throughput", output_tokens)
 
 
 @_rate_metric(
@@ -232,7 +277,7 @@ def total_tokens_per_device(run: RunView) -> Iterable[Value]:
 )
 def goodput(run: RunView) -> Iterable[Value]:
     """Requests a second that met their objectives."""
-    return _each(run, _goodput)
+    return of_each_benchmark(run, _goodput)
 
 
 def _goodput(one: Benchmark) -> Iterator[Value]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Final, NoReturn
 
-from cclbench.analyzers.metric import Value, metric
+from cclbench.analyzers.metric import NotApplicable, Value, metric, run_metric
 from cclbench.analyzers.view.platform import card_field, samples_per_step, tokens_per_sample
 from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.values import rate_at_slowest_rank, rate_per_step
 
 _INPUTS = ("events", "steps", "card: workload.phase, workload.batch")
+_ONE_RUN: Final = "it is of two runs on different numbers of devices: cclbench compare A B"
 _throughput = partial(
     metric,
     unit="1/s",
@@ -52,3 +55,19 @@ def tokens(rank: RankView) -> Iterator[Value]:
 def tokens_per_device(rank: RankView) -> Iterator[Value]:
     per_step = samples_per_step(rank) * tokens_per_sample(rank)
     yield from rate_per_step(rank, per_step / int(card_field(rank, "hardware.count")))
+
+
+@run_metric(
+    "scaling.efficiency",
+    definition="What a device does of many, over what it does of fewer, of two runs that `cclbench compare`"
+    " sets against each other: strong scaling where both have the same global batch, weak scaling where both"
+    " have the same batch per device. All else that cards tell of their work is the same, and strong scaling"
+    " is not told where the traces refute equal work. With the interval of the ratio, as verdicts have it.",
+    formula="throughput.tokens_per_device on more devices / on fewer",
+    unit="1",
+    better="higher",
+    inputs=("throughput.tokens_per_device of two runs", "card: workload.batch.global, hardware.count"),
+    not_applicable=_ONE_RUN,
+)
+def scaling_efficiency(_: RunView) -> NoReturn:
+    raise NotApplicable(_ONE_RUN)

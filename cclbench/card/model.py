@@ -28,6 +28,7 @@ class Model(Struct, frozen=True):
     hidden: int | None = None
     layers: int | None = None
     heads: int | None = None
+    kv_heads: int | None = None
     head_dim: int | None = None
     query_key_dim: int | None = None
     value_dim: int | None = None
@@ -75,7 +76,9 @@ class ScaleOut(ScaleUp, frozen=True):
 
 
 class Hardware(Struct, frozen=True):
-    """The accelerators used; `accelerator`, `system`: catalog ids, `calibration`: a file beside the card."""
+    """The accelerators used; `accelerator`, `system`: catalog ids, `calibration`: a file beside the card,
+    `price_per_device_hour`: USD.
+    """
 
     accelerator: str | None = None
     count: int | None = None
@@ -85,6 +88,7 @@ class Hardware(Struct, frozen=True):
     scale_up: ScaleUp = field(default_factory=ScaleUp)
     scale_out: ScaleOut = field(default_factory=ScaleOut)
     driver: str | None = None
+    price_per_device_hour: float | None = None
 
 
 class Versioned(Struct, frozen=True):

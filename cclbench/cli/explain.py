@@ -15,7 +15,7 @@ def explain(patterns: tuple[str, ...], form: str) -> None:
     """Explain a metric or a finding: definition, formula, when it does not apply.
 
     NAME is that of a metric, an alias or a glob, of a finding, or a word of the field such as hfu, bubble or
-    'tail latency'; without one, all metrics are explained.
+    'tail latency', which may mean several metrics; without one, all metrics are explained.
 
     \b
     Examples:
@@ -25,7 +25,6 @@ def explain(patterns: tuple[str, ...], form: str) -> None:
       cclbench explain host_bound
       cclbench explain bubble
     """
-    from cclbench.analyzers.aliases import SYNONYMS
     from cclbench.analyzers.metric import resolve
     from cclbench.findings.finding import FINDINGS
     from cclbench.present.terminal.explanation import (
@@ -37,7 +36,6 @@ def explain(patterns: tuple[str, ...], form: str) -> None:
     )
     from cclbench.present.terminal.output import emit
 
-    patterns = tuple(dict.fromkeys(name for word in patterns for name in SYNONYMS.get(word.lower(), (word,))))
     findings = [of_finding(FINDINGS.get(name)) for name in patterns if name in FINDINGS]
     asked = [name for name in patterns if name not in FINDINGS]
     metrics = {metric.name: metric for metric, _ in resolve(asked or (() if findings else ("*",)))}

@@ -142,11 +142,10 @@ def run_ids(ctx: click.Context, _: click.Parameter, begun: str) -> list[Completi
 
 
 def _metric_names(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
-    """Names of metrics, then aliases, for a shell that completes a word."""
-    from cclbench.analyzers.aliases import ALIASES
-    from cclbench.analyzers.metric import METRICS
+    """Names of metrics, then their other names, for a shell that completes a word."""
+    from cclbench.analyzers.metric import METRICS, OTHER_NAMES
 
-    return [name for name in (*METRICS, *sorted(ALIASES)) if name.startswith(begun)]
+    return [name for name in (*METRICS, *sorted(OTHER_NAMES)) if name.startswith(begun)]
 
 
 run: Final = click.argument("run", metavar="RUN", shell_complete=run_ids)
@@ -221,7 +220,8 @@ metric: Final = click.option(
     multiple=True,
     default=("*",),
     shell_complete=_metric_names,
-    help="Only these metrics: a name, an alias or a glob such as 'time.*'; repeatable.",
+    help="Only these metrics: a name, an alias, a glob such as 'time.*' or a word of the field such as hfu;"
+    " repeatable.",
 )
 
 window: Final = click.option(

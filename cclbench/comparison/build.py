@@ -15,7 +15,7 @@ from cclbench.analyzers.metric import resolve
 from cclbench.api import full_results, open_run
 from cclbench.comparison import gate
 from cclbench.comparison.captures import divide_by_calls, mean_of
-from cclbench.comparison.comparison import Comparison
+from cclbench.comparison.comparison import Comparison, Versus
 from cclbench.comparison.fingerprint import (
     Equality,
     Fingerprint,
@@ -25,9 +25,12 @@ from cclbench.comparison.fingerprint import (
     scale_to_call,
     unit_of,
 )
+from cclbench.comparison.interval import Captures
 from cclbench.comparison.lines import card_differences, lines
 from cclbench.comparison.operators import differences, tables_of
+from cclbench.comparison.percentiles import with_pooled_percentiles
 from cclbench.comparison.repeats import repeats_in
+from cclbench.comparison.scaling import scaling_of, scaling_words, with_scaling
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.verdict import versus
 from cclbench.comparison.work import warnings
@@ -84,18 +87,29 @@ def compare(
     ]
     repeats = repeats_in(store, subjects)
     pairs = list(zip(others, work, strict=True))
+    verdicts = [
+        _with_scaling(versus(*_counted(base, other, unit), found, repeats), base, other, repeats)
+        for (other, found), unit in zip(pairs, units, strict=True)
+    ]
     return Comparison(
         subjects=subjects,
         warnings=warnings(subjects, work),
-        versus=tuple(
-            versus(*_counted(base, other, unit), found, repeats)
-            for (other, found), unit in zip(pairs, units, strict=True)
-        ),
+        versus=tuple(verdicts),
         cards=card_differences(subjects),
-        lines=lines(subjects, list(dict.fromkeys(metric.name for metric, _ in chosen))),
+        lines=with_scaling(
+            lines(subjects, list(dict.fromkeys(metric.name for metric, _ in chosen))), verdicts
+        ),
         operators=differences(subjects, tables),
         checks=tuple(gate.check(one, base, other, found, repeats) for one in gates for other, found in pairs),
     )
+
+
+def _with_scaling(found: Versus, base: Subject, other: Subject, repeats: Sequence[Captures]) -> Versus:
+    """The verdict, with how well the job scales where the two are of one at two sizes."""
+    scaling = scaling_of(base, other, found.work, repeats)
+    if scaling is None:
+        return found
+    return replace(found, scaling=scaling, words=f"{found.words} {scaling_words(scaling)}")
 
 
 def _unit(base: Subject, other: Subject, prints: Mapping[str, Fingerprint]) -> Unit | None:
@@ -175,7 +189,7 @@ def job_of(
     ]
     if len(each) == 1:
         return each[0]
-    results = mean_of([one.results for one in each])
+    results = with_pooled_percentiles(mean_of([one.results for one in each]), each)
     return Subject(letter, each[0].stored, results, each[0].card, tuple(each))
 
 

@@ -50,6 +50,24 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Scaling:
+    """What a device does of many, over what it does of fewer."""
+
+    kind: Literal["strong", "weak"]
+    """strong: the same global batch; weak: the same batch per device."""
+    fewer: str
+    more: str
+    """Letters of subjects."""
+    devices: tuple[int, int]
+    """How many they have."""
+    efficiency: float
+    """Tokens per second and device on more devices / on fewer."""
+    low: float | None
+    high: float | None
+    """95 % interval of it, as of `Versus.ratio`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Versus:
     """One subject against the first."""
 
@@ -78,6 +96,8 @@ class Versus:
     """Step time of the other less that of the base, ns; None without a step time or a partition."""
     changes: tuple[Change, ...] = ()
     """By part, in the order of `PARTS`; empty where a subject has no partition."""
+    scaling: Scaling | None = None
+    """Where they do the same on different numbers of devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +167,7 @@ class Figure:
     reason: str | None
     low: float | None = None
     high: float | None = None
-    """Of a modelled value, its band."""
+    """Of a modelled value, its band; of a scaling efficiency, its 95 % interval."""
     coverage: float | None = None
     """Of a partial value, the share of the rows it uses."""
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from cclbench.analyzers.aliases import ALIASES
-from cclbench.analyzers.metric import METRICS
+from cclbench.analyzers.aliases import ALIASES, SYNONYMS
+from cclbench.analyzers.metric import METRICS, OTHER_NAMES
 from cclbench.comparison.comparison import Check
 from cclbench.comparison.fingerprint import UNKNOWN, Equality
 from cclbench.comparison.interval import Captures
@@ -100,9 +100,13 @@ def _parsed(expression: str) -> Gate:
 def _metric(name: str) -> tuple[str, dict[str, str]]:
     if name in METRICS:
         return name, {}
-    alias = ALIASES.get(name)
+    alias, meant = ALIASES.get(name), SYNONYMS.get(name, ())
+    if len(meant) == 1:
+        return meant[0], {}
+    if meant:
+        raise UsageError(f"{name} may mean several metrics", hint=f"choose one: {', '.join(meant)}")
     if alias is None:
-        raise UsageError(f"no metric is called {name}", hint=near(name, METRICS, ALIASES))
+        raise UsageError(f"no metric is called {name}", hint=near(name, METRICS, OTHER_NAMES))
     if len(alias.collectives) > 1:
         hint = f"choose one: {alias.metric}[collective={alias.collectives[0]}]"
         raise UsageError(f"{name} stands for several figures", hint=hint)

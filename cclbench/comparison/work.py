@@ -33,16 +33,19 @@ def _tokens(subject: Subject) -> int | None:
 
 _LENGTHS: Final = ("workload.batch.sequence_length", "workload.batch.input_length")
 PHASE: Final = _field("workload.phase")
+GLOBAL_BATCH: Final = _field("workload.batch.global")
 _WORK: Final[Mapping[str, Fact]] = {
     "phase": PHASE,
     "model": _field("workload.model.name"),
     "parameters": _field("workload.model.parameters"),
-    "global batch": _field("workload.batch.global"),
+    "global batch": GLOBAL_BATCH,
     "sequence length": _field(*_LENGTHS),
     "output length": _field("workload.batch.output_length"),
     "tokens per step": _tokens,
 }
 """A step of different ones is different work."""
+_SIZES: Final = ("global batch", "tokens per step")
+"""Those in which jobs of one kind differ that work on more at once."""
 _SETUP: Final[Mapping[str, Fact]] = {
     "precision": _field("workload.precision"),
     "number of devices": lambda subject: subject.device_count,
@@ -71,6 +74,11 @@ def unequal(base: Subject, other: Subject, traces: Equality = UNKNOWN) -> list[s
         if differs(fact, base, other)
     ]
     return found or [traces.reason] * (traces.status == "refuted")
+
+
+def differs_but_in_size(base: Subject, other: Subject) -> bool:
+    """Whether their work differs in more than how many samples a step works on, by their cards."""
+    return any(differs(fact, base, other) for label, fact in _WORK.items() if label not in _SIZES)
 
 
 def unknown(subject: Subject) -> bool:

@@ -58,6 +58,7 @@ class Rows:
     grid_y: Column | None = None
     grid_z: Column | None = None
     blocks: Column | None = None
+    occupancy: pa.Array | None = None
     operator: Column | None = None
     framework_op: pa.DictionaryArray | None = None
     call_site: pa.DictionaryArray | None = None

@@ -20,7 +20,8 @@ _CLASSIFIED = ("kernel", "op")
 _OTHER, _COPY = CATEGORIES.index("other"), CATEGORIES.index("copy")
 _COLUMNS = (
     *("device", "correlation", "bytes", "flops", "hbm_bytes", "grid_x", "grid_y", "grid_z"),
-    *("blocks", "operator", "event_stream", "event_record", "sequence", "forward_thread", "reserved"),
+    *("blocks", "occupancy", "operator", "event_stream", "event_record", "sequence", "forward_thread"),
+    "reserved",
 )
 _TEXTS = ("framework_op", "call_site", "shapes", "dtypes", "strides", "values", "launched")
 

@@ -11,6 +11,7 @@ from cclbench.record.rows import Row
 TOPICS: Final = {
     "time": "Time: where a step goes",
     "throughput": "Throughput",
+    "scaling": "Scaling",
     "compute": "Compute",
     "launch": "Launches",
     "memory": "Memory",
@@ -19,6 +20,8 @@ TOPICS: Final = {
     "balance": "Balance",
     "serving": "Serving",
     "data": "Data loading",
+    "energy": "Energy",
+    "cost": "Cost",
     "whatif": "Under other hardware",
 }
 """The part of a metric's name before the dot, and its heading."""
@@ -44,6 +47,7 @@ KEY_METRICS: Final = (
     "throughput.tokens_per_device",
     "throughput.samples",
     "compute.mfu",
+    "memory.mbu",
     "compute.busy",
     "compute.achieved_flops",
     "compute.gemm_efficiency",
@@ -55,13 +59,14 @@ KEY_METRICS: Final = (
     "balance.load_imbalance",
     "overlap.pipeline_bubble",
     "memory.peak_allocated",
-    "memory.copy_bandwidth",
     "compute.kernel_count",
     "comm.volume",
     "launch.queue_length",
 )
 """What a person wants to know of a run, the first that it has."""
 _MOST_KEY_ROWS: Final = 10
+PARTS_FIRST: Final = ("memory.copy_bandwidth",)
+"""Metrics whose whole hides how unlike its parts are: on screen these stand first."""
 
 
 def key_rows(rows: Sequence[Row]) -> list[Row]:

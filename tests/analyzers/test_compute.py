@@ -275,6 +275,19 @@ def test_sm_coverage_weighs_by_duration_and_stops_at_one() -> None:
     assert "grid" in reason(a_rank([compute(0, 1)], [window(0, 9)], sm_count=50), "compute.sm_coverage")
 
 
+def test_occupancy_is_weighed_by_duration_without_communication() -> None:
+    rows = [compute(0, 30, occupancy=0.5), comm(30, 90, occupancy=1.0), compute(90, 100, occupancy=0.1)]
+    own = values(a_rank(rows, [window(0, 100)]), "compute.occupancy")[0]
+    assert (own.value, own.status) == (pytest.approx((30 * 0.5 + 10 * 0.1) / 40), "ok")
+    rows += [compute(100, 160), compute(170, 180, occupancy=1.0)]
+    own = values(a_rank(rows, [window(0, 170)]), "compute.occupancy")[0]
+    assert (own.value, own.status) == (pytest.approx((30 * 0.5 + 10 * 0.1) / 40), "partial")
+    assert (own.coverage.by_count, own.coverage.by_time) == (2 / 3, 40 / 100)
+    assert own.words == "left out: 1 kernels of unknown occupancy"
+    unstated = a_rank([compute(0, 9), comm(0, 9, occupancy=1.0)], [window(0, 9)])
+    assert reason(unstated, "compute.occupancy").startswith("the trace states no kernel's occupancy")
+
+
 def test_a_device_of_unknown_multiprocessors_has_no_coverage(monkeypatch: pytest.MonkeyPatch) -> None:
     made = SimpleNamespace(id="chip", peak_flops_per_s={}, hbm_bytes_per_s=None, sm_count=None)
     monkeypatch.setattr("cclbench.hardware.catalog.accelerators", lambda: {"nvidia-a100-sxm-80gb": made})
@@ -302,6 +315,7 @@ def test_kernel_count_and_mean_per_step() -> None:
         "compute.kernel_count",
         "compute.mean_kernel",
         "compute.sm_coverage",
+        "compute.occupancy",
         "memory.copy_bandwidth",
         "memory.copy_time",
         "memory.hbm_utilization",

@@ -24,6 +24,7 @@ from cclbench.analyzers.metric import (
     total_coverage,
     total_left_out,
 )
+from cclbench.errors import UsageError
 from cclbench.registry import Registry
 
 KINDS = {
@@ -214,3 +215,10 @@ def test_parts_of_metrics_come_beside_other_metrics_in_order_of_names() -> None:
     ]
     assert resolve(["collective_vol_*"])[0][1] is None
     assert Alias("comm.volume").collectives == ()
+
+
+def test_a_word_of_the_field_asks_for_all_metrics_that_it_may_mean() -> None:
+    assert [one.name for one, _ in resolve(["Bubble"])] == ["overlap.bubble_ideal", "overlap.pipeline_bubble"]
+    assert [one.name for one, _ in resolve(["hfu", "mfu"])] == ["compute.hfu", "compute.mfu"]
+    with pytest.raises(UsageError, match="or occupancy"):
+        resolve(["ocupancy"])

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +56,18 @@ def _serving(*stated: Stated, file: str = "a.json", benchmark: int = 0) -> pa.Ta
     return pa.Table.from_pylist(rows, schema=SERVING)
 
 
-def _values(metric: str, *tables: pa.Table, card: Card | None = None) -> list[Value]:
+def _values(
+    metric: str,
+    *tables: pa.Table,
+    card: Card | None = None,
+    settings: Mapping[str, Mapping[str, object]] | None = None,
+) -> list[Value]:
     kinds: dict[str, list[pa.Table]] = {}
     for table in tables:
         kinds.setdefault("requests" if table.schema == REQUESTS else "serving", []).append(table)
     together = {name: pa.concat_tables(of).unify_dictionaries() for name, of in kinds.items()}
     metrics = [METRICS.get(f"serving.{metric}")]
-    return run_values(RunView(Tables(**together), card=card), metrics)[f"serving.{metric}"]
+    return run_values(RunView(Tables(**together), card=card, settings=settings), metrics)[f"serving.{metric}"]
 
 
 def _numbers(values: Sequence[Value]) -> dict[str | None, float | None]:
@@ -366,3 +371,48 @@ def test_tokens_of_a_device_are_those_of_the_cards_number() -> None:
     assert stated.value == 2
     (none,) = _values("output_tokens_per_device", *listed)
     assert none.reason == "needs a workload card with hardware.count"
+
+
+def _timed(file: str, *milliseconds: int) -> pa.Table:
+    """Requests with those times to their first token."""
+    return _requests([{"success": True, "ttft_ns": MS * ms} for ms in milliseconds], file=file)
+
+
+REPEATS = _timed("a_1.json", 100, 200, 300), _timed("a_2.json", 400, 500, 600, 700)
+
+
+def test_percentiles_of_repeats_are_of_all_their_requests() -> None:
+    """The median of 100 to 700 ms is 400; the mean of the two medians, 200 and 550, would be 375."""
+    alike = {"a_1.json": {"max_concurrency": 4}, "a_2.json": {"max_concurrency": 4}}
+    found = _values("ttft", *REPEATS, settings=alike)
+    own = {value.stat: value for value in found if value.category is None}
+    assert {stat: value.value for stat, value in own.items()} == pytest.approx(
+        {None: 0.4, "p50": 0.4, "p90": 0.64, "p99": 0.694}
+    )
+    assert own["p50"].reason == "of all requests of 2 repeats together"
+    assert own["p50"].coverage == Coverage(7, 7)
+    each = {value.category: value.value for value in found if value.category and value.stat == "p50"}
+    assert each == pytest.approx({"a_1.json": 0.2, "a_2.json": 0.55})
+    third = _values("ttft", *REPEATS, _timed("b.json", 1), settings=alike)
+    together = [v.value for v in third if v.category == "repeats of a_1.json" and v.stat == "p50"]
+    assert together == [pytest.approx(0.4)]
+    assert third[0].reason == "3 benchmarks: see their rows"
+
+
+@pytest.mark.parametrize(
+    ("tables", "settings"),
+    [
+        (REPEATS, [{"max_concurrency": 4}, {"max_concurrency": 8}]),
+        (REPEATS, []),
+        (REPEATS, [{"max_concurrency": ["4", "8"]}] * 2),
+        ((_timed("a_1.json", 1), _timed("b_1.json", 1)), [{"max_concurrency": 4}] * 2),
+        ((REPEATS[0], _serving(("ttft", "p50", 0.5), file="a_2.json")), [{"max_concurrency": 4}] * 2),
+    ],
+)
+def test_other_loads_names_or_summaries_are_not_pooled(
+    tables: tuple[pa.Table, ...], settings: list[dict[str, object]]
+) -> None:
+    files = [table["file"][0].as_py() for table in tables]
+    found = _values("ttft", *tables, settings=dict(zip(files, settings, strict=False)))
+    assert [value.value for value in found if value.category is None] == [None]
+    assert not any((value.category or "").startswith("repeats") for value in found)

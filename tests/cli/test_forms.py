@@ -19,6 +19,7 @@ from jsonschema import Draft7Validator
 from cclbench import api
 from cclbench.analyzers.aliases import ALIASES, SYNONYMS
 from cclbench.analyzers.metric import METRICS
+from cclbench.findings.finding import FINDINGS
 from cclbench.schema import RESULTS
 from cclbench.text import printable
 
@@ -363,7 +364,8 @@ def test_explain_finds_metrics_by_the_fields_words(
 
 def test_every_word_of_the_field_names_metrics_that_there_are() -> None:
     assert {name for names in SYNONYMS.values() for name in names} <= set(METRICS)
-    assert not set(SYNONYMS) & {*METRICS, *ALIASES}
+    assert not set(SYNONYMS) & {*METRICS, *ALIASES, *FINDINGS}
+    assert all(word == word.lower() for word in SYNONYMS)
 
 
 def test_explain(call: Callable[..., Any]) -> None:

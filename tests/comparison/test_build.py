@@ -241,3 +241,24 @@ def test_a_run_against_a_published_one(test_data: Path, repository: Path, store:
     assert any(text.startswith("the work differs: model: A tiny-llama-5M, B ") for text in found.warnings)
     step = next(line for line in found.lines if line.metric == "time.step")
     assert [figure.provenance for figure in step.figures.values()] == ["measured", "published"]
+
+
+def test_the_same_steps_on_twice_the_devices_scale_by_half(
+    repository: Path, store: Path, tmp_path: Path
+) -> None:
+    """A card says of the traces of four ranks that they are of eight: each then does half as much."""
+    name = "tiny-llama-ddp4-gloo-cpu"
+    four = repository / "workload_cards" / f"{name}.yaml"
+    shutil.copytree(repository / "traces" / name, tmp_path / "traces" / name)
+    eight = tmp_path / "workload_cards" / f"{name}.yaml"
+    eight.parent.mkdir()
+    text = four.read_text()
+    for field in ("  count", "per_node", "dp_replicate"):
+        assert f"{field}: 4" in text
+        text = text.replace(f"{field}: 4", f"{field}: 8")
+    eight.write_text(text)
+    (one,) = compare(four, eight, store=store, metrics=["scaling"]).versus
+    assert one.scaling is not None
+    assert (one.scaling.kind, one.scaling.devices) == ("strong", (4, 8))
+    assert one.scaling.efficiency == pytest.approx(0.5)
+    assert "Strong scaling from 4 to 8 devices: 50.0 % of the tokens per second and device" in one.words

@@ -131,6 +131,7 @@ def test_a_check_names_the_other_subject() -> None:
         ("time.step > nan", "not understood"),
         ("time.step > +5%; rm -rf /", "not understood"),
         ("time.stpe > +5%", "no metric is called time.stpe; did you mean time.step"),
+        ("bubble > 0.1", "bubble may mean several metrics; choose one: overlap.pipeline_bubble, overlap."),
         ("time.step > 5%", "a percentage needs a sign; write +5% or -5%"),
         ("time.step > 5", "takes a unit: it is in s"),
         ("time.step > 5 kg", "has no known unit of time; known: s, ms"),

@@ -35,7 +35,7 @@ LEADERBOARD = {
     "ttft": "serving.ttft",
     "tpot": "serving.tpot",
 }
-UNITS = {"s", "B", "B/s", "FLOP/s", "1/s", "1", "ratio", "count", "s/B"}
+UNITS = {"s", "B", "B/s", "FLOP/s", "1/s", "1", "ratio", "count", "J", "USD", "s/B"}
 
 
 VERSIONS = {
@@ -99,8 +99,8 @@ def test_the_leaderboards_names_are_all_answered() -> None:
         *(f"time.{part}" for part in ("idle", "idle_host", "idle_device", "idle_unknown")),
         *(f"throughput.{what}" for what in ("samples", "tokens", "tokens_per_device")),
         *(f"compute.{what}" for what in ("time", "busy", "mfu", "achieved_flops", "category_share")),
-        *(f"compute.{what}" for what in ("dominant_kernel", "moe_share", "sm_coverage", "kernel_count")),
-        *(f"compute.{what}" for what in ("mean_kernel", "contention", "recompute_share")),
+        *(f"compute.{what}" for what in ("dominant_kernel", "moe_share", "sm_coverage", "occupancy")),
+        *(f"compute.{what}" for what in ("kernel_count", "mean_kernel", "contention", "recompute_share")),
         *(f"compute.{what}" for what in ("gemm_efficiency", "roofline_efficiency", "model_flops_share")),
         *(f"time.{what}" for what in ("phase", "module")),
         *(f"compute.{what}" for what in ("mean_kernel", "contention", "kernel_time", "launch_bound_share")),

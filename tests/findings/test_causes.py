@@ -472,6 +472,9 @@ def test_what_the_backward_pass_runs_again() -> None:
     assert found(*rows)["recompute"].lost_s == pytest.approx(0.2)
 
 
+SLOW_TO_DEVICE = {None: 58.7e9, "h2d": 27.7e9, "d2d": 1.2e12, "d2h": 25e9}
+
+
 def test_exposed_copies_name_the_memory() -> None:
     rows = by_rank("time.exposed_copy", 0.1, 0.1)
     parts = [
@@ -481,6 +484,9 @@ def test_exposed_copies_name_the_memory() -> None:
     one = found(*STEP, *rows, *parts)["exposed_copies"]
     assert "h2d pageable 80.0 ms, d2d 20.0 ms" in one.claim
     assert "pageable memory" in one.claim
+    rates = [row("memory.copy_bandwidth", rate, category=way) for way, rate in SLOW_TO_DEVICE.items()]
+    one = found(*STEP, *rows, *parts, *rates)["exposed_copies"]
+    assert one.claim.endswith(" Bandwidth of all copies that way: h2d 27.7 GB/s, d2d 1.20 TB/s.")
     four = [row("time.exposed_copy", n / 100, category=label) for n, label in enumerate("abcd", 1)]
     assert found(*STEP, *rows, *four)["exposed_copies"].claim == (
         "Only copies and memsets run for 100 ms of a step (d 40.0 ms, c 30.0 ms, b 20.0 ms on average)."

@@ -235,12 +235,12 @@ CASES: dict[str, tuple[list[Row], list[str]]] = {
                 row("time.exposed_copy", seconds, category=name)
                 for name, seconds in (("d2d", 0.01), ("h2d pinned", 0.04), ("memset", 0.02), ("d2h", 0.03))
             ),
-            row("memory.copy_bandwidth", 1e9),
+            *(row("memory.copy_bandwidth", 1e9, category=way) for way in (None, "d2d", "d2h", "h2d")),
         ],
         [
             "time.exposed_copy",
             *(f"time.exposed_copy {name}" for name in ("h2d pinned", "d2h", "memset")),
-            "memory.copy_bandwidth",
+            *(f"memory.copy_bandwidth {name}" for name in ("h2d", "d2h")),
         ],
     ),
     "slow_device": (

@@ -31,6 +31,7 @@ def test_cuda_kernel(read, write, event):
         "grid_y": 3,
         "grid_z": 2,
         "blocks": 24,
+        "occupancy": None,
         "operator": None,
         "framework_op": None,
         "call_site": None,
@@ -371,6 +372,26 @@ def test_a_grid_without_blocks_is_none(read, write, event, grid):
 def test_a_large_grid_is_exact(read, write, event):
     (row,) = read(write([event("kernel", "k", grid=[(1 << 31) - 1, 65_535, 32_767])])).rows
     assert row["blocks"] == ((1 << 31) - 1) * 65_535 * 32_767
+
+
+@pytest.mark.parametrize(
+    ("percent", "warps", "share"),
+    [
+        (50, 32.0, 0.5),
+        (0, 0.2, 0.0),  # a few threads of a large device
+        (0, 12.0, None),  # a product whose blocks have 226 KiB of shared memory each
+        (0, None, None),
+        (-99, -1.0, None),  # the device is unknown
+        (101, 70.0, None),
+        (None, None, None),  # AMD
+    ],
+)
+def test_an_occupancy_that_the_profiler_could_not_estimate_is_none(read, write, event, percent, warps, share):
+    stated = {"est. achieved occupancy %": percent, "warps per SM": warps}
+    args = {name: value for name, value in stated.items() if value is not None}
+    beside = {"est. achieved occupancy %": 3, "warps per SM": 2.0}
+    rows = read(write([event("kernel", "k", **args), event("kernel", "k", **beside)])).rows
+    assert [row["occupancy"] for row in rows] == [share, 0.03]
 
 
 @pytest.mark.parametrize(

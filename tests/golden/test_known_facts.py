@@ -71,6 +71,23 @@ def test_ddp_hides_46_percent_of_its_communication(kineto: Path, measure: Measur
     assert set(steps["rank"]) == {3}
 
 
+def test_a_quarter_of_an_h100s_compute_is_in_kernels_without_an_occupancy(
+    kineto: Path, measure: Measure, complete_rows: Rows
+) -> None:
+    run = measure(kineto / "h100_qwen", "trace")
+    (file,) = (kineto / "h100_qwen").iterdir()
+    kernels = [row for row in complete_rows(file) if row["cat"] == "kernel"]
+    large = [row for row in kernels if row["args"]["shared memory"] > 48 << 10]
+    assert {row["args"]["est. achieved occupancy %"] for row in large} == {0}
+    assert (len(kernels), len(large)) == (1465, 241)
+    known = [row for row in kernels if row not in large]
+    filled = sum(row["dur"] * row["args"]["est. achieved occupancy %"] for row in known) / 100
+    (own,) = (row for row in run.rows if row["metric"] == "compute.occupancy" and row["rank"] is None)
+    assert own["value"] == pytest.approx(float(filled / sum(row["dur"] for row in known)))
+    assert (own["value"], own["coverage_time"]) == pytest.approx((0.8887, 0.7185), abs=1e-4)
+    assert (own["status"], own["reason"]) == ("partial", "left out: 241 kernels of unknown occupancy")
+
+
 def test_waiting_for_an_event_is_no_work(kineto: Path, measure: Measure, complete_rows: Rows) -> None:
     run = measure(kineto / "cuda_sync_a100", "trace")
     (file,) = (kineto / "cuda_sync_a100").iterdir()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,19 +19,34 @@ from cclbench.analyzers.view.rank_view import RankView
 from cclbench.hardware.accelerator import Accelerator
 from cclbench.hardware.system import System
 from cclbench.intervals import Int64
-from cclbench.machine import Answer
+from cclbench.machine import Answer, Machine
 from cclbench.schema import group_id
+
+if TYPE_CHECKING:
+    from cclbench.card import Card
 
 T = TypeVar("T")
 _RANGE: Final = re.compile(r"(\d{1,9})-(\d{1,9})(?::(\d{1,9}))?")
 _LIST: Final = re.compile(r"\d{1,9}(?:,\d{1,9})*")
 
 
-def card_field(rank: RankView, path: str, *, use: str = "") -> Any:
+class Platform(Protocol):
+    """A rank or a run, of which a card and a catalog tell."""
+
+    @property
+    def card(self) -> Card | None:
+        """The workload card."""
+
+    @property
+    def machine(self) -> Machine:
+        """What it ran on."""
+
+
+def card_field(of: Platform, path: str, *, use: str = "") -> Any:
     """The card's value at that path; not applicable, naming the field and its `use`, where there is none."""
-    if rank.card is None:
+    if of.card is None:
         raise NotApplicable(f"needs a workload card with {path}")
-    value: Any = rank.card
+    value: Any = of.card
     for part in path.split("."):
         value = getattr(value, "global_" if part == "global" else part)
     if value is None:
@@ -39,9 +54,9 @@ def card_field(rank: RankView, path: str, *, use: str = "") -> Any:
     return value
 
 
-def accelerator(rank: RankView) -> Accelerator:
+def accelerator(of: Platform) -> Accelerator:
     """The catalog's entry for the run's accelerator."""
-    return _value(rank.machine.accelerator)
+    return _value(of.machine.accelerator)
 
 
 def system(rank: RankView) -> tuple[System, str | None]:
@@ -70,30 +85,35 @@ def hbm_bytes_per_s(rank: RankView) -> float:
     """Peak of the device's memory as the trace states it, else the catalog's, B/s."""
     if rank.facts.hbm_bytes_per_s is not None:
         return rank.facts.hbm_bytes_per_s
-    device = accelerator(rank)
+    return catalog_hbm_bytes_per_s(rank)
+
+
+def catalog_hbm_bytes_per_s(of: Platform) -> float:
+    """Peak of the memory of the catalog's accelerator, B/s."""
+    device = accelerator(of)
     if device.hbm_bytes_per_s is None:
         raise NotApplicable(f"the catalog has no memory bandwidth of {device.id}")
     return float(device.hbm_bytes_per_s)
 
 
-def samples_per_step(rank: RankView) -> int:
+def samples_per_step(of: Platform) -> int:
     """Samples one step works on, over all ranks; not applicable where a step is a part of many requests."""
-    phase = card_field(rank, "workload.phase")
-    batch = card_field(rank, "workload.batch")
+    phase = card_field(of, "workload.phase")
+    batch = card_field(of, "workload.batch")
     if phase == "serving" or (phase == "inference" and (batch.output_length or 1) > 1):
         raise NotApplicable(
             f"a step of {phase} that generates is a prefill or a decode, and the card cannot say which"
         )
-    return int(card_field(rank, "workload.batch.global"))
+    return int(card_field(of, "workload.batch.global"))
 
 
-def tokens_per_sample(rank: RankView) -> int:
+def tokens_per_sample(of: Platform) -> int:
     """Tokens of one sample in a step: the sequence length, or an inference request's input length."""
-    if card_field(rank, "workload.phase") == "inference":
-        batch = card_field(rank, "workload.batch")
+    if card_field(of, "workload.phase") == "inference":
+        batch = card_field(of, "workload.batch")
         if batch.input_length is not None:
             return int(batch.input_length)
-    return int(card_field(rank, "workload.batch.sequence_length"))
+    return int(card_field(of, "workload.batch.sequence_length"))
 
 
 def devices_of(rank: RankView, table: pa.Table, system: System) -> tuple[list[Sequence[int] | str], Int64]:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 from cclbench.analyzers.view.allocator import History
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.snapshots import of_snapshots
+from cclbench.machine import Machine, machine_of_ranks
 
 if TYPE_CHECKING:
     from cclbench.card import Card
@@ -30,6 +31,8 @@ class RunView:
         ranks: Sequence[int] = (),
         view: Callable[[int], RankView] | None = None,
         card: Card | None = None,
+        machine: Machine | None = None,
+        settings: Mapping[str, Mapping[str, object]] | None = None,
         replayed: Callable[[str], Ratio] | None = None,
         slowdown: Callable[[], Slowdown] | None = None,
     ) -> None:
@@ -38,6 +41,10 @@ class RunView:
         self.slowdown = slowdown
         """The run over a replay without stragglers; None where nothing is to be modelled."""
         self.ranks, self.card = tuple(ranks), card
+        self.machine = machine or machine_of_ranks(card, {}, {})
+        """The run's machine; by the card alone where nothing else is given."""
+        self.settings = settings or {}
+        """What files of evidence tell besides rows, by their names: the load that a client asked for."""
         self._view = view
         self.table: Callable[[str], pa.Table] = cache(tables.evidence)
         """Rows of a table of `schema.EVIDENCE`, by its name."""

@@ -10,6 +10,7 @@ from cclbench.findings.case import Case
 from cclbench.findings.finding import Found, finding
 from cclbench.units import humanise
 
+_BANDWIDTH: Final = "memory.copy_bandwidth"
 _STALL_S: Final = 10e-6
 """Idle time a kernel from which on it is no gap between kernels one after another."""
 _LEAST_FREE: Final = 0.2
@@ -45,17 +46,21 @@ def exposed_copies(case: Case) -> Iterator[Found]:
     pageable = sum(row.number for row in parts if "pageable" in (row.category or ""))
     whole = sum(row.number for row in parts)
     slow = " Most of it is from or to pageable memory." if whole and pageable > whole / 2 else ""
+    directions = list(dict.fromkeys((row.category or "").split(" ")[0] for row in parts[:3] if row.number))
+    rates = {way: case.number(_BANDWIDTH, category=way) for way in directions}
+    moved = ", ".join(f"{way} {humanise(rate, 'B/s')}" for way, rate in rates.items() if rate)
+    fast = f" Bandwidth of all copies that way: {moved}." if moved else ""
     yield case.found(
         "exposed_copies",
         f"Only copies and memsets run for {humanise(max(lost.values()), 's')} of a step ({listed} on"
-        f" average).{slow}",
+        f" average).{slow}{fast}",
         lost=lost,
         whatif=["copies.time=0"],
         because="an exact part of the step",
         evidence=case.evidence(
             "time.exposed_copy",
             *[("time.exposed_copy", {"category": row.category or ""}) for row in parts[:3]],
-            "memory.copy_bandwidth",
+            *[(_BANDWIDTH, {"category": way}) for way in directions],
         ),
         query="SELECT rank, name, copy_direction, bytes, start_ns, dur_ns FROM events"
         " WHERE kind IN ('copy', 'memset') ORDER BY dur_ns DESC LIMIT 20",

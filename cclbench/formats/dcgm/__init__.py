@@ -86,7 +86,8 @@ class Dcgm(EvidenceReader):
     description = "NVIDIA DCGM: dcgmi dmon, dcgm-exporter's Prometheus text, CSV of DCGM fields"
     extensions: tuple[str, ...] = (".txt", ".log", ".prom", ".csv")
     capture = (
-        "`dcgmi dmon -e 1002,1004,1005,1011,1012`, each line with its time by `ts %.s`; dcgm-exporter's text"
+        "`dcgmi dmon -e 155,156,1002,1004,1005,1011,1012`, each line with its time by `ts %.s`;"
+        " dcgm-exporter's text"
     )
     versions = "dcgmi dmon and dcgm-exporter as documented for 3.x and 4.x"
     tested = "documentation: DCGM's user guide and field identifiers, published outputs of both tools"

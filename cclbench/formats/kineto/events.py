@@ -30,6 +30,8 @@ class Args(msgspec.Struct, gc=False):
     bytes: Int64 | float | str | None = None
     grid: tuple[Int32, Int32, Int32] | str | None = None
     """Of a kernel its three dimensions; of an op that TorchInductor compiled the text `grid(100,)`."""
+    occupancy: float | None = msgspec.field(name="est. achieved occupancy %", default=None)
+    warps: float | None = msgspec.field(name="warps per SM", default=None)
     kind: Any = None
     kernel: Any = None
     direction: Any = None
@@ -100,6 +102,10 @@ class ExactEvent(Event, gc=False):
 DECODER = msgspec.json.Decoder(list[Event])
 EXACT_DECODER = msgspec.json.Decoder(list[ExactEvent])
 NO_ARGS = Args()
+_FULL_WARPS = 64
+"""Warps that a multiprocessor holds at most, of any NVIDIA GPU since 2012."""
+_LEAST_OCCUPANCY = 0.005
+"""What whole percent do not round to 0."""
 
 
 def operators(args: list[Args]) -> pa.Array:
@@ -117,6 +123,20 @@ def _positive(stated: list[Any]) -> pa.Array:
     except (TypeError, ValueError, OverflowError):
         numbers = pa.array([i if type(i) is int and abs(i) < 1 << 63 else None for i in stated], pa.int64())
     return pc.if_else(pc.greater(numbers, 0), numbers, None)
+
+
+def occupancy(args: list[Args]) -> pa.Array | None:
+    """Share of the device's warps that each kernel keeps resident, by its grid, registers and shared memory.
+
+    Kineto rounds it to whole percent, and writes a negative one where the device is unknown to it.  It also
+    writes 0 of a kernel with more shared memory than a block has by default, which takes it for one that
+    cannot run: a 0 counts only where the grid has too few warps for half a percent.
+    """
+    percent = np.array([np.nan if a.occupancy is None else a.occupancy for a in args], np.float64)
+    warps = np.array([np.nan if a.warps is None else a.warps for a in args], np.float64)
+    told = (percent > 0) | ((percent == 0) & (warps < _LEAST_OCCUPANCY * _FULL_WARPS))
+    told &= percent <= 100
+    return pa.array(percent / 100, mask=~told) if told.any() else None
 
 
 def autograd(args: list[Args]) -> dict[str, pa.Array]:

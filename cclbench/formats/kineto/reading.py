@@ -25,6 +25,7 @@ from cclbench.formats.kineto.events import (
     Args,
     arguments,
     autograd,
+    occupancy,
     operators,
 )
 from cclbench.formats.kineto.facts import facts
@@ -220,7 +221,8 @@ class KinetoFile:
             return columns
         columns["operator"] = operators(args)
         if kind == "kernel":
-            return columns | {"flops": _flops(args)} | grid_columns(self._grids(args), self._where())
+            columns |= {"flops": _flops(args), "occupancy": occupancy(args)}
+            return columns | grid_columns(self._grids(args), self._where())
         stated = [a.size if a.bytes is None else a.bytes for a in args]
         columns["bytes"] = [told if type(told) is int and 0 <= told < 1 << 63 else None for told in stated]
         if kind == "copy":

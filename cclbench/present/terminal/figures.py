@@ -11,7 +11,7 @@ from typing import Final
 
 from rich.text import Text
 
-from cclbench.present.topics import key_rows, place, topic_of
+from cclbench.present.topics import PARTS_FIRST, key_rows, place, topic_of
 from cclbench.present.words import partly
 from cclbench.record.rows import Row
 from cclbench.text import printable, shortened
@@ -88,7 +88,7 @@ def key_figures(rows: Sequence[Row]) -> Iterator[Text]:
 
 
 def _lines(figure: Figure, verbose: bool) -> Iterator[Text]:
-    own = figure.own
+    own = figure.own if figure.metric not in PARTS_FIRST or not figure.parts else None
     if own is not None and own.has_value:
         yield _line(f"  {figure.metric}", _value(own), _range(figure), origin=_origin(own))
         plain = [
@@ -104,6 +104,8 @@ def _lines(figure: Figure, verbose: bool) -> Iterator[Text]:
     for row in parts if verbose else parts[:_MOST_PARTS]:
         label = " ".join(filter(None, (row.collective, row.category, row.group)))
         yield _line(f"    {label}", _value(row), style="dim", origin=_origin(row))
+    if own is not figure.own and figure.own is not None and figure.own.has_value:
+        yield _line("    all", _value(figure.own), _range(figure), "dim", origin=_origin(figure.own))
     if len(parts) > _MOST_PARTS and not verbose:
         yield Text(f"    ... {len(parts) - _MOST_PARTS} more: -v or --json", "dim")
     if verbose and len(figure.ranks) > 1:

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cost: hours of devices at the price that the card states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from statistics import fmean
+from typing import Final
+
+from cclbench.analyzers.metric import NotApplicable, Value, metric
+from cclbench.analyzers.serving import of_each_benchmark, output_tokens, rate_value
+from cclbench.analyzers.stand_ins import from_evidence
+from cclbench.analyzers.view.platform import Platform, card_field, samples_per_step, tokens_per_sample
+from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.run_view import RunView
+from cclbench.analyzers.view.values import NS_PER_S, by_step
+
+_S_PER_HOUR: Final = 3600
+_PRICED: Final = "card: hardware.price_per_device_hour, hardware.count"
+
+
+def of_slowest_rank(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
+    """Of each step what the slowest rank's takes; over steps the mean of these."""
+    longest = {step: max(costs) for step, costs in by_step(ranks).items()}
+    yield Value(value=fmean(longest.values()), provenance="derived")
+    for step in sorted(step for step in longest if step is not None):
+        yield Value(value=longest[step], step=step, provenance="derived")
+
+
+_cost_metric = partial(
+    metric,
+    unit="USD",
+    better="lower",
+    not_applicable="there is no card or it lacks a field, or the trace marks no steps",
+    combine=of_slowest_rank,
+    rank_rows=False,
+)
+
+
+@_cost_metric(
+    "cost.step",
+    definition="What the run's accelerators cost while a step lasts, at the card's price of one for an hour."
+    " Idle ones cost as busy ones do; what a job takes beside its steps is not in it.",
+    formula="time.step · hardware.count · hardware.price_per_device_hour / 3600",
+    inputs=("events", "steps", _PRICED),
+)
+def cost_of_step(rank: RankView) -> Iterator[Value]:
+    return _per_step(rank, _usd_per_second(rank))
+
+
+@_cost_metric(
+    "cost.token",
+    definition="Cost of a step (cost.step) over the tokens that it works on, by the card. Without traces,"
+    " of a serving client's output tokens: cost of a second over serving.output_throughput.",
+    formula="cost.step / (batch.global · batch.sequence_length)",
+    inputs=("events", "steps", "requests", "serving", f"{_PRICED}, workload.phase, workload.batch"),
+)
+def cost_of_token(rank: RankView) -> Iterator[Value]:
+    tokens = samples_per_step(rank) * tokens_per_sample(rank)
+    return _per_step(rank, _usd_per_second(rank) / tokens)
+
+
+@from_evidence("cost.token")
+def cost_of_served_token(run: RunView) -> Iterable[Value]:
+    """By each client's rate of output tokens."""
+
+    def of_client(rate: Value) -> Value:
+        if not rate.value:
+            return rate
+        return replace(rate, value=_usd_per_second(run) / rate.value, provenance="derived")
+
+    return of_each_benchmark(
+        run, lambda one: iter([of_client(rate_value(one, "output_throughput", output_tokens))])
+    )
+
+
+def _per_step(rank: RankView, usd_per_second: float) -> Iterator[Value]:
+    if rank.windows.policy == "trace":
+        raise NotApplicable("a cost per step needs steps: the window is the whole trace")
+    costs = [usd_per_second * seconds for seconds in (rank.parts.window / NS_PER_S).tolist()]
+    yield Value(value=fmean(costs), provenance="derived")
+    for step, cost in zip(rank.windows.steps, costs, strict=True):
+        if step is not None:
+            yield Value(value=cost, step=step, provenance="derived")
+
+
+def _usd_per_second(of: Platform) -> float:
+    """What all accelerators of the run cost a second."""
+    price = card_field(of, "hardware.price_per_device_hour")
+    return float(price * card_field(of, "hardware.count") / _S_PER_HOUR)

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Percentiles of requests over several captures: of all requests together, never means of percentiles."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Final
+
+from msgspec.structs import replace
+
+from cclbench.analyzers.benchmarks import benchmarks, pooled
+from cclbench.analyzers.metric import Value
+from cclbench.analyzers.serving import LATENCIES, latency_values
+from cclbench.analyzers.view.run_view import RunView
+from cclbench.comparison.subject import Subject
+from cclbench.record.results import Results
+from cclbench.record.rows import Row
+from cclbench.units import humanise
+
+_PERCENTILE: Final = re.compile(r"p\d[\d.]*")
+
+
+def with_pooled_percentiles(results: Results, captures: Sequence[Subject]) -> Results:
+    """The captures' means, with percentiles of latencies that are those of all captures' requests together.
+
+    Where a capture has summaries alone there is none: the row says each capture's.
+    """
+    figures = {f"serving.{figure}": figure for figure in LATENCIES}
+
+    @cache
+    def together(figure: str, category: str | None) -> dict[str | None, Value]:
+        parts = []
+        for capture in captures:
+            own = [one for one in benchmarks(RunView(capture.stored)) if category in (None, one.label)]
+            parts += own
+            if pooled(own) is None:
+                return {}
+        whole = pooled(parts)
+        return {} if whole is None else {value.stat: value for value in latency_values(whole, figure)}
+
+    def of_all_requests(row: Row) -> Row:
+        if row.metric not in figures or not _PERCENTILE.fullmatch(row.stat or ""):
+            return row
+        value = together(figures[row.metric], row.category).get(row.stat)
+        return _by_capture(row, captures) if value is None else _of_value(row, value, len(captures))
+
+    return Results.of([of_all_requests(row) for row in results])
+
+
+def _of_value(row: Row, value: Value, captures: int) -> Row:
+    words = [f"of all requests of {captures} captures together", value.words]
+    partial = value.coverage if value.status == "partial" else None
+    return replace(
+        row,
+        value=value.value,
+        status=value.status,
+        provenance=value.provenance,
+        reason="; ".join(filter(None, words)),
+        coverage=None if partial is None else partial.by_count,
+        coverage_time=None,
+    )
+
+
+def _by_capture(row: Row, captures: Sequence[Subject]) -> Row:
+    keys = {key: word for key in ("stat", "category") if (word := getattr(row, key)) is not None}
+    values = [capture.results.value(row.metric, **keys) for capture in captures]
+    each = ", ".join("none" if value is None else humanise(value, row.unit) for value in values)
+    reason = f"percentiles cannot be pooled without each capture's requests; by capture {each}"
+    return replace(row, value=None, status="not_applicable", provenance=None, reason=reason, coverage=None)

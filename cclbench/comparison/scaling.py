@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scaling efficiency: what a device does of many, over what it does of fewer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final, Literal
+
+from cclbench.comparison.comparison import Figure, Line, Scaling, Versus
+from cclbench.comparison.fingerprint import Equality
+from cclbench.comparison.interval import Captures, difference
+from cclbench.comparison.subject import Subject
+from cclbench.comparison.verdict import captures_of
+from cclbench.comparison.work import GLOBAL_BATCH, differs_but_in_size
+from cclbench.units import humanise
+
+METRIC: Final = "scaling.efficiency"
+_RATE: Final = "throughput.tokens_per_device"
+
+
+def scaling_of(base: Subject, other: Subject, work: Equality, repeats: Sequence[Captures]) -> Scaling | None:
+    """The efficiency of the one on more devices; None where they do not do the same at two sizes.
+
+    `work` is what the traces tell of whether their work is equal, `repeats` are captures of other jobs.
+    """
+    fewer, more = sorted((base, other), key=lambda one: one.device_count or 0)
+    kind = _kind(fewer, more, work)
+    rows = [one.results.row(_RATE) for one in (fewer, more)]
+    if kind is None or not all(row is not None and row.value and row.status == "ok" for row in rows):
+        return None
+    found = difference(captures_of(fewer, _RATE), captures_of(more, _RATE), repeats)
+    sure = not (fewer.all_open or more.all_open)
+    assert fewer.device_count and more.device_count  # noqa: S101, PT018 - of a kind
+    return Scaling(
+        kind=kind,
+        fewer=fewer.letter,
+        more=more.letter,
+        devices=(fewer.device_count, more.device_count),
+        efficiency=found.ratio,
+        low=found.low if sure else None,
+        high=found.high if sure else None,
+    )
+
+
+def _kind(fewer: Subject, more: Subject, work: Equality) -> Literal["strong", "weak"] | None:
+    """strong: the same global batch; weak: the same batch per device."""
+    devices, batches = (
+        [one.device_count for one in (fewer, more)],
+        [GLOBAL_BATCH(one) for one in (fewer, more)],
+    )
+    if None in devices or None in batches or devices[0] == devices[1] or differs_but_in_size(fewer, more):
+        return None
+    if batches[0] == batches[1]:
+        return None if work.status == "refuted" else "strong"
+    same_share = batches[0] * devices[1] == batches[1] * devices[0]
+    return "weak" if same_share and work.status != "proved" else None
+
+
+def scaling_words(found: Scaling) -> str:
+    """`Strong scaling from 2 to 8 devices: 91.2 % (95 % interval 88.0 % to 94.5 %).`"""
+    fewer, more = found.devices
+    said = f"{found.kind.capitalize()} scaling from {fewer:,} to {more:,} devices:"
+    said += f" {humanise(found.efficiency, '1')} of the tokens per second and device"
+    if found.low is None or found.high is None:
+        return f"{said}."
+    return f"{said} (95 % interval {humanise(found.low, '1')} to {humanise(found.high, '1')})."
+
+
+def with_scaling(lines: Iterable[Line], versus: Sequence[Versus]) -> tuple[Line, ...]:
+    """The lines, that of the scaling efficiency with what each subject has against the first."""
+    found = {one.other: one.scaling for one in versus if one.scaling is not None}
+    figures = {
+        letter: Figure(one.efficiency, "ok", "derived", scaling_words(one), one.low, one.high)
+        for letter, one in found.items()
+    }
+    return tuple(
+        replace(line, figures={**line.figures, **figures}) if line.metric == METRIC else line
+        for line in lines
+    )
