@@ -247,9 +247,11 @@ def _computed(
 
 
 def _without_kernels(run: Run) -> frozenset[int]:
-    """Ranks whose device ran no kernel, where that of another did."""
+    """Ranks whose device ran no kernel and no graph, where that of another did."""
     device = [entry for entry in run.record.ranks if entry.facts.works_on == "device"]
-    idle = frozenset(entry.rank for entry in device if not entry.rows.get("kernel"))
+    idle = frozenset(
+        entry.rank for entry in device if not (entry.rows.get("kernel") or entry.rows.get("graph"))
+    )
     return idle if len(idle) < len(device) else frozenset()
 
 

@@ -21,14 +21,17 @@ from cclbench.table_schema import stored, table_schema
 VERSION: Final = 1
 
 SIDES: Final = ("device", "host")
-KINDS: Final = ("kernel", "copy", "memset", "sync", "launch", "op", "annotation", "python", "other")
+KINDS: Final = ("kernel", "copy", "memset", "sync", "launch", "op", "annotation", "python", "other", "graph")
+"""`graph` is a launch of a CUDA graph that was traced as a whole: what ran inside has no rows."""
+DEVICE_WORK: Final = ("kernel", "copy", "memset", "graph")
+"""Kinds of rows in which an accelerator works."""
 CATEGORIES: Final = (
     *("gemm", "attention", "convolution", "normalization", "elementwise", "reduction", "moe", "embedding"),
     *("optimizer", "sampling", "communication", "copy", "fused", "compute", "other"),
 )
 PHASES: Final = ("forward", "loss", "backward", "optimizer", "data", "prefill", "decode", "mixed", "other")
 COPY_DIRECTIONS: Final = ("h2d", "d2h", "d2d", "p2p")
-WINDOW_SOURCES: Final = ("device", "annotation", "module", "whole_trace")
+WINDOW_SOURCES: Final = ("device", "annotation", "module", "whole_trace", "graph")
 GROUP_SOURCES: Final = ("stated", "inferred")
 COLLECTIVE_KINDS: Final = (
     *("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter"),

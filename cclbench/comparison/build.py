@@ -74,6 +74,13 @@ def compare(
             job_of(letter, captures, window, runs_on, model, progress)
             for letter, captures in zip(ascii_uppercase, jobs_of, strict=False)
         )
+        if any(one.window == "trace" for one in subjects):
+            subjects = tuple(
+                job_of(one.letter, captures, "trace", runs_on, model, progress)
+                if _repeats_graphs(captures)
+                else one
+                for one, captures in zip(subjects, jobs_of, strict=True)
+            )
         tables = tables_of(subjects, runs_on, progress)
     base, *others = subjects
     prints = {one.letter: fingerprint(one, tables.get(one.letter)) for one in subjects}
@@ -157,6 +164,11 @@ def _distinct(asked: Sequence[str | Path | Run], runs: Sequence[Run]) -> Sequenc
             raise UsageError(f"{both}: the same run, {run.id}, twice", hint="compare different runs")
         seen[path] = told
     return runs
+
+
+def _repeats_graphs(captures: Sequence[Run]) -> bool:
+    """Whether nothing but launches of graphs that repeat marks steps in these captures."""
+    return any(rank.steps.source == "graph" for run in captures for rank in run.record.ranks)
 
 
 def job_of(

@@ -53,7 +53,7 @@ def steps(windows: Sequence[Window], periods: Periods | None, left_out: Counter[
 
 def _step_windows(windows: Sequence[Window]) -> list[Window]:
     """The windows of steps, by the best source that the rank has."""
-    for source in ("device", "module", "annotation"):
+    for source in ("device", "module", "graph", "annotation"):
         if found := [w for w in windows if w.source == source]:
             return found
     return []

@@ -22,11 +22,10 @@ from cclbench.record.facts import TraceFacts
 from cclbench.record.files import EventFile, TableFile, finished
 from cclbench.record.manifest import Options
 from cclbench.registry import told_to_people
-from cclbench.schema import COUNTERS
+from cclbench.schema import COUNTERS, DEVICE_WORK
 from cclbench.source import SourceFile
 
 ROW_GROUP: Final = 1 << 16
-DEVICE_WORK: Final = ("kernel", "copy", "memset")
 PENDING: Final = ".pending"
 """Mark of files whose step and collective columns are still to be filled."""
 

@@ -53,7 +53,18 @@ def bars_of(found: Seconds, *, finer: Callable[[Slice], bool]) -> list[Bar]:
             else [whole]
         )
     ]
-    return [Bar(f"rank {rank}", tuple((one, found[one.metric][rank]) for one in chosen)) for rank in ranks]
+    rest = {
+        one: [other.metric for other in whole.finer if other is not one]
+        for whole in SLICES
+        for one in whole.finer
+        if one.metric == whole.metric
+    }
+
+    def seconds(one: Slice, rank: int) -> float:
+        beside = sum(found[metric][rank] for metric in rest.get(one, ()))
+        return max(found[one.metric][rank] - beside, 0.0)
+
+    return [Bar(f"rank {rank}", tuple((one, seconds(one, rank)) for one in chosen)) for rank in ranks]
 
 
 def extremes(bars: Sequence[Bar], most: int) -> list[Bar]:

@@ -26,6 +26,7 @@ TOPICS: Final = {
 _FIRST: Final = (
     "time.step",
     "time.compute_only",
+    "time.graph_only",
     "time.overlapped",
     "time.exposed_comm",
     "time.exposed_wait",
