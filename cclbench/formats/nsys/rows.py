@@ -102,7 +102,7 @@ class TableReader:
         for batch in self.database.batches(table, sql, chosen, text=tuple(texts or ())):
             # An end that was never seen is null or, from CUPTI, 0.
             begun = pc.and_(batch["start"].is_valid(), batch["end"].is_valid())
-            never = pc.and_(pc.equal(batch["end"], 0), pc.greater_equal(batch["start"], 0))
+            never = pc.and_(pc.equal(batch["end"], 0), pc.greater(batch["start"], 0))
             whole = pc.and_(begun, pc.invert(pc.fill_null(never, False)))
             kept = batch.filter(whole)
             if counted and len(kept) < len(batch):
