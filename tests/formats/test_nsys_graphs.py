@@ -8,12 +8,18 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from formats.nsys_files import CALL, COPY, GRAPH, KERNEL, SESSION, call, kernel, nvtx, process, strings, write
+from rich.console import Console, Group
 
 import cclbench
 from cclbench.errors import InputError
 from cclbench.findings.diagnosis import diagnosis
 from cclbench.formats.nsys.whole_graphs import begins_iteration
 from cclbench.operator_table import operators
+from cclbench.present.headline import busy_with
+from cclbench.present.kernels import kernels_of
+from cclbench.present.partition import bars_of, by_rank
+from cclbench.present.terminal.run import first_screen
+from cclbench.present.timeline import timeline
 
 NAMES = strings(
     "sm90_xmma_gemm_bf16",
@@ -224,6 +230,45 @@ def test_iterations_of_several_batch_sizes_are_the_steps(run):
         "CUDA graph 5": 8,
         "CUDA graph 6": 3,
     }
+
+
+def first_words(run):
+    """What a person reads first."""
+    parts = first_screen(run.record, run.figures, run.window, diagnosis(run).findings, unicode=True)
+    lines = Console(width=80, color_system=None).render_lines(Group(*parts))
+    return " ".join(" ".join(part.text for part in line) for line in lines)
+
+
+def test_people_read_that_graphs_are_unknown_inside(run):
+    done = run(**decoding())
+    words = " ".join(first_words(done).split())
+    assert "steps 11 of 12 (steps 0-10) and the open step 11, in no mean: no step follows" in words
+    assert "as CUDA graph launches repeat" in words
+    assert "CUDA graphs, unknown inside" in words
+    assert "compute only" not in words
+    (bar,) = bars_of(by_rank(list(done.figures.in_short)), finer=lambda _: True)
+    seconds = {one.label: round(value / NS) for one, value in bar.slices if value}
+    assert seconds == {
+        "compute outside CUDA graphs": 50,
+        "CUDA graphs, traced whole": round((8 * 900 + 3 * 700) / 11),
+        "host-bound idle": 30,
+        "idle, waits on device": 20,
+    }
+    (lanes,) = timeline(done, step=0).lanes
+    assert [(lane.ends - lane.starts).tolist() for lane in (lanes.compute, lanes.graphs)] == [[50], [900]]
+    listed = kernels_of(done, "steps")
+    assert [(time.name, time.calls) for time in listed.times] == [
+        ("CUDA graph 5", 8),
+        ("CUDA graph 6", 3),
+        ("sm90_xmma_gemm_bf16", 11),
+    ]
+
+
+def test_what_nothing_is_found_in_is_said_to_be_unknown(run):
+    done = run(**{GRAPH: back_to_back(busy=999), CALL: launches(*range(10, 110, 10))})
+    assert busy_with(done.figures) == (
+        "CUDA graphs that were traced whole run in 99.9 % of it: what ran inside is not recorded."
+    )
 
 
 def test_processes_and_devices_have_graphs_of_their_own(run):
