@@ -45,6 +45,7 @@ KEY_METRICS: Final = (
     "throughput.tokens_per_device",
     "throughput.samples",
     "compute.mfu",
+    "time.graph_only",
     "compute.busy",
     "compute.achieved_flops",
     "compute.gemm_efficiency",
