@@ -22,9 +22,6 @@ VERSION: Final = 1
 
 SIDES: Final = ("device", "host")
 KINDS: Final = ("kernel", "copy", "memset", "sync", "launch", "op", "annotation", "python", "other", "graph")
-"""`graph` is a launch of a CUDA graph that was traced as a whole: what ran inside has no rows."""
-DEVICE_WORK: Final = ("kernel", "copy", "memset", "graph")
-"""Kinds of rows in which an accelerator works."""
 CATEGORIES: Final = (
     *("gemm", "attention", "convolution", "normalization", "elementwise", "reduction", "moe", "embedding"),
     *("optimizer", "sampling", "communication", "copy", "fused", "compute", "other"),
@@ -61,7 +58,7 @@ EVENTS: Final = _schema(
     _nullable("device", pa.int16(), "index of the accelerator as the process sees it"),
     _known("track", pa.int64(), "stream (device side) or thread (host side)"),
     _known("side", _WORD, "where it ran: " + ", ".join(SIDES)),
-    _known("kind", _WORD, "what it is: " + ", ".join(KINDS)),
+    _known("kind", _WORD, "what it is (graph: a launch of one, traced as a whole): " + ", ".join(KINDS)),
     _known("category", _WORD, "what it does, by its name: " + ", ".join(CATEGORIES)),
     _known("name", _NAME, "the profiler's name for it"),
     _known("start_ns", pa.int64(), "begin", "ns"),

@@ -17,12 +17,13 @@ from cclbench.formats import Cut, Part, Rows, trace_reader
 from cclbench.ingestion.part_file import SUFFIX, PartRead, write_part
 from cclbench.intervals import Mask
 from cclbench.normalize import steps
+from cclbench.normalize.device_rows import DEVICE_WORK
 from cclbench.normalize.rows import Categories, table
 from cclbench.record.facts import TraceFacts
 from cclbench.record.files import EventFile, TableFile, finished
 from cclbench.record.manifest import Options
 from cclbench.registry import told_to_people
-from cclbench.schema import COUNTERS, DEVICE_WORK
+from cclbench.schema import COUNTERS
 from cclbench.source import SourceFile
 
 ROW_GROUP: Final = 1 << 16

@@ -17,8 +17,9 @@ from cclbench.analyzers.view.works import WORKS_AT_ONCE, Rows, Works
 from cclbench.disk_columns import DiskTable, pieces, release
 from cclbench.disk_order import cuts, parted
 from cclbench.intervals import Index, Int64, begins
+from cclbench.normalize.device_rows import DEVICE_WORK
 from cclbench.operators.call import Call
-from cclbench.schema import CATEGORIES, DEVICE_WORK, PHASES
+from cclbench.schema import CATEGORIES, PHASES
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView

@@ -16,9 +16,9 @@ from cclbench.analyzers.view.columns import codes, spans
 from cclbench.analyzers.view.launches import ROWS_AT_ONCE, LaunchCalls, correlations_of, stream_numbers
 from cclbench.disk_columns import disk_array, pieces, release
 from cclbench.intervals import Int64, Intervals, Joined, Mask, intersect, join
+from cclbench.normalize.device_rows import DEVICE_WORK
 from cclbench.normalize.host_calls import ALLOCATES, ASYNCHRONOUS, PINNED, blocks, take_turns
 from cclbench.normalize.phases import LOADER
-from cclbench.schema import DEVICE_WORK
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView

@@ -17,7 +17,7 @@ import pyarrow as pa
 from cclbench.analyzers.metric import Coverage, Unknown
 from cclbench.disk_columns import DiskTable, disk_array, pieces, release, taken
 from cclbench.intervals import Index, Int64, Mask, begins
-from cclbench.schema import DEVICE_WORK
+from cclbench.normalize.device_rows import DEVICE_WORK
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView

@@ -16,7 +16,7 @@ from cclbench.analyzers.view.launches import SINCE_EVER, previous_ends, stream_n
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.classify import base_name
 from cclbench.intervals import Int64, Mask
-from cclbench.schema import DEVICE_WORK
+from cclbench.normalize.device_rows import DEVICE_WORK
 
 SUMS: Final = ("count", "ns", "gap_ns")
 _COPY: Final = 0
