@@ -56,9 +56,9 @@ def rank_rows(view: RankView, metrics: Sequence[Metric], *, model: bool = False)
             found[m.name] = _modelled(view, m, found[m.name])
             view.rest()
     graphs = _whole_graphs(view)
-    if graphs is not None:
-        return {name: _less_graphs(METRICS.get(name), values, graphs) for name, values in found.items()}
-    return found
+    if graphs is None:
+        return found
+    return {m.name: _less_graphs(m, found[m.name], graphs) for m in metrics if m.name in found}
 
 
 def _whole_graphs(view: RankView) -> UnknownGraphs | None:

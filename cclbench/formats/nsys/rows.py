@@ -214,8 +214,10 @@ class TableReader:
             yield self.made(kind, "device", batch, codes, **size)
 
     def _graphs(self) -> Iterator[Rows]:
-        """Launches of graphs that were traced whole, by the executable graph; of a launch whose kernels have
-        rows these stand for it."""
+        """Launches of graphs that were traced whole, named by their executable graph.
+
+        Of a launch whose kernels have rows of their own there is none: it would count twice.
+        """
         mine = self.capture.of_process(self.member, GRAPHS)
         alone = self._without_kernels()
         if alone:
