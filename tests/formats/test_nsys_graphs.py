@@ -281,6 +281,14 @@ def test_processes_and_devices_have_graphs_of_their_own(run):
     assert first - second == pytest.approx(100)
 
 
+def test_a_process_with_two_devices_repeats_what_takes_longest(run):
+    """Ten graphs of 990 ns on one device, ten of 400 ns on another between their begins."""
+    others = [row | {"deviceId": 1, "start": row["start"] + 500} for row in back_to_back(busy=900)]
+    done = run(**{GRAPH: back_to_back() + others, CALL: launches(*range(10, 110, 10))})
+    assert (done.record.ranks[0].steps.found, ns(done, "time.step")) == (10, 1000)
+    assert ns(done, "time.graph_only") == 990  # what the other device does lies within it
+
+
 def test_findings_of_graphs_are_about_the_host_and_promise_nothing(run):
     done = run(**decoding())
     found = diagnosis(done).findings
