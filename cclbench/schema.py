@@ -21,14 +21,14 @@ from cclbench.table_schema import stored, table_schema
 VERSION: Final = 1
 
 SIDES: Final = ("device", "host")
-KINDS: Final = ("kernel", "copy", "memset", "sync", "launch", "op", "annotation", "python", "other")
+KINDS: Final = ("kernel", "copy", "memset", "sync", "launch", "op", "annotation", "python", "other", "graph")
 CATEGORIES: Final = (
     *("gemm", "attention", "convolution", "normalization", "elementwise", "reduction", "moe", "embedding"),
     *("optimizer", "sampling", "communication", "copy", "fused", "compute", "other"),
 )
 PHASES: Final = ("forward", "loss", "backward", "optimizer", "data", "prefill", "decode", "mixed", "other")
 COPY_DIRECTIONS: Final = ("h2d", "d2h", "d2d", "p2p")
-WINDOW_SOURCES: Final = ("device", "annotation", "module", "whole_trace")
+WINDOW_SOURCES: Final = ("device", "annotation", "module", "whole_trace", "graph")
 GROUP_SOURCES: Final = ("stated", "inferred")
 COLLECTIVE_KINDS: Final = (
     *("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter"),
@@ -58,7 +58,7 @@ EVENTS: Final = _schema(
     _nullable("device", pa.int16(), "index of the accelerator as the process sees it"),
     _known("track", pa.int64(), "stream (device side) or thread (host side)"),
     _known("side", _WORD, "where it ran: " + ", ".join(SIDES)),
-    _known("kind", _WORD, "what it is: " + ", ".join(KINDS)),
+    _known("kind", _WORD, "what it is (graph: a launch of one, traced as a whole): " + ", ".join(KINDS)),
     _known("category", _WORD, "what it does, by its name: " + ", ".join(CATEGORIES)),
     _known("name", _NAME, "the profiler's name for it"),
     _known("start_ns", pa.int64(), "begin", "ns"),

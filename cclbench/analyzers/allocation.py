@@ -95,6 +95,7 @@ def _of_snapshots(run: RunView, number: Callable[[History], float | None]) -> It
     unit="B",
     better="lower",
     inputs=_INPUTS,
+    graphs="counted",
     not_applicable=f"nothing tells of the allocator in the window ({_RECORD})",
     combine=max_over_ranks,
 )
@@ -117,6 +118,7 @@ def peak_allocated_of_snapshots(run: RunView) -> Iterator[Value]:
     unit="B",
     better="lower",
     inputs=_INPUTS,
+    graphs="counted",
     not_applicable=f"nothing tells what the allocator reserved ({_RECORD}); a CPU's reserves nothing",
     combine=max_over_ranks,
 )
@@ -140,6 +142,7 @@ def peak_reserved_of_snapshots(run: RunView) -> Iterator[Value]:
     unit="1",
     better="lower",
     inputs=_INPUTS,
+    graphs="counted",
     not_applicable=f"nothing tells what the allocator reserved ({_RECORD}); a CPU's reserves nothing",
     combine=max_over_ranks,
 )
@@ -175,6 +178,7 @@ def fragmentation_of_snapshots(run: RunView) -> Iterator[Value]:
     not_applicable="the trace has no allocator events (record them with profile_memory), or fewer than two"
     " whole steps",
     combine=max_over_ranks,
+    graphs="counted",
 )
 def growth(rank: RankView) -> Value:
     if rank.facts.works_on is None:

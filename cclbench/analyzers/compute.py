@@ -33,9 +33,11 @@ _NO_KERNELS = "the rank ran no kernels in the window, or the CPU is the device"
 
 @metric(
     "compute.time",
-    definition="Time in which kernels that are not communication run.",
+    definition="Time in which kernels that are not communication run. Partial where CUDA graphs were traced"
+    " whole: their launches count as compute.",
     formula="|C|",
     unit="s",
+    graphs="as compute",
 )
 def time(rank: RankView) -> Iterator[Value]:
     yield from per_step(rank, rank.parts.compute_only + rank.parts.overlapped)
@@ -43,10 +45,12 @@ def time(rank: RankView) -> Iterator[Value]:
 
 @metric(
     "compute.busy",
-    definition="Share of the window in which kernels that are not communication run.",
+    definition="Share of the window in which kernels that are not communication run. Partial where CUDA"
+    " graphs were traced whole: their launches count as compute, so that it is at most that.",
     formula="|C| / W",
     unit="1",
     better="higher",
+    graphs="as compute",
 )
 def busy(rank: RankView) -> Iterator[Value]:
     p = rank.parts
@@ -79,6 +83,7 @@ def busy(rank: RankView) -> Iterator[Value]:
     version=2,
     combine=rate_at_slowest_rank,
     rank_rows=False,
+    graphs="counted",
 )
 def mfu(rank: RankView) -> list[Value]:
     peak = peak_flops_per_s(rank) * int(card_field(rank, "hardware.count"))

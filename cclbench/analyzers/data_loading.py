@@ -27,6 +27,7 @@ from cclbench.intervals import Int64
     better="lower",
     not_applicable="nothing in the trace is annotated as loading or checkpointing, or the CPU is the device",
     version=2,
+    graphs="counted",
 )
 def stall(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator("it loads and computes, and one can't be told from the other")

@@ -38,6 +38,7 @@ from cclbench.intervals import Intervals
     inputs=("events", "steps"),
     version=3,
     combine=parts_over_ranks,
+    graphs="counted",
     not_applicable="no launch in the trace is linked to what it launched; or the CPU is the device, and the"
     " trace has calls of the communication library but no transfers",
 )

@@ -29,6 +29,7 @@ _NOT_TOLD: Final = "no step annotation of the trace tells prefill from decode (v
     better="lower",
     inputs=("events", "steps"),
     not_applicable=_NOT_TOLD,
+    graphs="counted",
 )
 def iteration(rank: RankView) -> Iterator[Value]:
     """Mean over the iterations, and over those of each phase."""
@@ -91,9 +92,9 @@ def _annotations(rank: RankView) -> tuple[list[str], Int64, Int64]:
 
 
 def _launches(rank: RankView) -> tuple[Int64, Int64]:
-    """When each window's first and last kernels were launched, shape (windows,); last < first where unknown.
+    """When each window's first and last kernels and graphs were launched; last < first where unknown.
 
-    Windows that are annotations themselves hold their launches by definition.
+    Of shape (windows,).  Windows that are annotations themselves hold their launches by definition.
     """
     windows = rank.windows
     if windows.policy == "annotations":
@@ -110,7 +111,7 @@ def _launches(rank: RankView) -> tuple[Int64, Int64]:
     first = np.full(len(windows), np.iinfo(np.int64).max)
     last = np.full(len(windows), np.iinfo(np.int64).min)
     index = {step: i for i, step in enumerate(windows.steps)}
-    for batch in rank.tables.events(("kernel",), ("correlation", "step")):
+    for batch in rank.tables.events(("kernel", "graph"), ("correlation", "step")):
         linked = batch.filter(pc.and_(batch["correlation"].is_valid(), batch["step"].is_valid()))
         correlation = linked["correlation"].to_numpy()
         at = np.searchsorted(keys, correlation)

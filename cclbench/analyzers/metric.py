@@ -26,6 +26,11 @@ GROUPS: Final = "process groups"
 """Inputs of metrics whose every number rests on who is in a process group."""
 REPLAY: Final = "a replay of the run"
 """Input of metrics that replay the run, which they do only where that is asked for."""
+GraphHandling = Literal["lacking", "as compute", "counted"]
+"""What a metric makes of CUDA graphs that were traced whole, of unknown kernels: it lacks the kernels; it
+takes the graphs for compute, so that it is partial; or it holds with them."""
+_OF_KERNELS: Final = frozenset(("events", "operators", "collectives", MATCHED, GROUPS))
+"""Inputs that such graphs may lack a part of."""
 INFERRED: Final = (
     "where no trace states a process group, that of all ranks is inferred if they are seen to wait for one"
     " another, and the reason says so; a few collectives of balanced subgroups in lockstep among many of all"
@@ -202,6 +207,7 @@ class Metric:
     per_rank: PerRank | None = None
     per_run: PerRun | None = None
     """Of a metric of the run; it has no per-rank function then."""
+    graphs: GraphHandling = "lacking"
 
     @property
     def aliases(self) -> tuple[str, ...]:
@@ -224,6 +230,11 @@ class Metric:
     def rests_on_groups(self) -> bool:
         """Whether its numbers rest on who is in a process group."""
         return MATCHED in self.inputs or GROUPS in self.inputs
+
+    @property
+    def whole_graphs(self) -> GraphHandling:
+        """What it makes of CUDA graphs that were traced whole: what has no input of kernels lacks none."""
+        return self.graphs if _OF_KERNELS.intersection(self.inputs) else "counted"
 
     @property
     def replays(self) -> bool:
@@ -293,6 +304,7 @@ def metric(
     version: int = 1,
     combine: Combine = mean_over_ranks,
     rank_rows: bool = True,
+    graphs: GraphHandling = "lacking",
 ) -> Callable[[PerRank], PerRank]:
     """Register the decorated per-rank function as metric `name`.
 
@@ -312,6 +324,7 @@ def metric(
         version=version,
         combine=combine,
         rank_rows=rank_rows,
+        graphs=graphs,
     )
     return _registered(described, "per_rank")
 

@@ -27,6 +27,7 @@ from cclbench.analyzers.metric import (
 from cclbench.analyzers.stand_ins import FROM_EVIDENCE, STAND_INS
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
+from cclbench.analyzers.view.whole_graphs import UnknownGraphs
 from cclbench.errors import CclbenchError
 from cclbench.normalize.steps import POLICIES
 from cclbench.record.manifest import RankEntry
@@ -54,7 +55,43 @@ def rank_rows(view: RankView, metrics: Sequence[Metric], *, model: bool = False)
         if model and m.name in STAND_INS and found[m.name][0].status == "not_applicable":
             found[m.name] = _modelled(view, m, found[m.name])
             view.rest()
-    return found
+    graphs = _whole_graphs(view)
+    if graphs is None:
+        return found
+    return {m.name: _less_graphs(m, found[m.name], graphs) for m in metrics if m.name in found}
+
+
+def _whole_graphs(view: RankView) -> UnknownGraphs | None:
+    try:
+        return view.whole_graphs
+    except NotApplicable:
+        return None
+
+
+def _less_graphs(metric: Metric, values: list[Value], graphs: UnknownGraphs) -> list[Value]:
+    """A metric's values as far as they hold where what ran inside these graphs is unknown.
+
+    A metric that lacks their kernels has no value where these are most of the time; else it is partial, as
+    what takes graphs for compute.
+    """
+    if metric.whole_graphs == "counted" or values[0].status == "failed":
+        return values
+    if not values[0].has_value:
+        reason = "; ".join(dict.fromkeys(filter(None, (values[0].reason, graphs.reason))))
+        return [replace(values[0], reason=reason, coverage=graphs.coverage)]
+    if metric.whole_graphs == "lacking" and graphs.are_most:
+        return [no_value(graphs.reason, coverage=graphs.coverage)]
+    unknown = Coverage(0, graphs.launches, 0, graphs.unknown_ns)
+    return [
+        replace(
+            v,
+            reason=f"{v.reason}; {graphs.reason}" if v.reason else graphs.reason,
+            coverage=graphs.coverage if v.coverage is None else v.coverage + unknown,
+        )
+        if v.has_value
+        else v
+        for v in values
+    ]
 
 
 def _modelled(view: RankView, metric: Metric, lacking: list[Value]) -> list[Value]:
@@ -318,7 +355,7 @@ def with_lacking(rows: Sequence[Row], entries: Iterable[RankEntry]) -> list[Row]
         one.rank: _Lacking(
             sum(one.implausible.values()),
             sum(one.missing.values()),
-            int(one.facts.works_on == "device" and not one.rows.get("kernel")),
+            int(one.facts.works_on == "device" and not (one.rows.get("kernel") or one.rows.get("graph"))),
             sum(one.rows.values()),
         )
         for one in entries

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, metric
-from cclbench.analyzers.time import UNKNOWN_SPLIT, linked
-from cclbench.analyzers.view.categories import compute_by_category, shares
+from cclbench.analyzers.time import NO_GRAPHS, UNKNOWN_SPLIT, linked
+from cclbench.analyzers.view.categories import GRAPHS, compute_by_category, shares
 from cclbench.analyzers.view.collectives import UNKNOWN, Label, wider
 from cclbench.analyzers.view.exposed import Shared
 from cclbench.analyzers.view.rank_view import RankView
@@ -21,6 +21,7 @@ from cclbench.intervals import Int64
 
 PARTS: Final = {
     "compute": "compute",
+    "graphs": "CUDA graphs",
     "exposed_transfer": "exposed transfer",
     "exposed_wait": "exposed wait",
     "exposed_unmatched": "exposed unmatched",
@@ -149,7 +150,7 @@ def _parts(sums: Mapping[Piece, Fraction], ranks: Sequence[RankParts]) -> Iterat
             continue
         own = {piece: ns for piece, ns in sums.items() if piece.part == part}
         reasons = dict.fromkeys(
-            why for one in ranks for lacking, why in one.untold.items() if _CATCH_ALL[lacking] == part
+            why for one in ranks for lacking, why in one.untold.items() if _CATCH_ALL.get(lacking) == part
         )
         whole = _seconds(sum(own.values(), Fraction(0)))
         yield Value(value=whole, stat=part, reason="; ".join(reasons) or None)
@@ -170,7 +171,8 @@ def _seconds(ns: Fraction) -> float:
     definition="Where the step time goes: of each step the slowest rank's window, the one that time.step"
     " takes, split into parts (stat), mean over steps; they sum to time.step. compute is |C|, within it"
     " each instant is shared in equal parts among the kernel categories running (category; of a CPU's"
-    " operators within one another the innermost counts). exposed_transfer, exposed_wait and"
+    " operators within one another the innermost counts); graphs is what CUDA graphs take of it that were"
+    " traced whole: of what, is not recorded. exposed_transfer, exposed_wait and"
     " exposed_unmatched are exposed communication as time.exposed_* tell it, by kind, process group and"
     " parallel dimension (category), exposed_copy is time.exposed_copy, idle_host is time.idle_host and"
     " idle_other all other idle time. What a trace cannot tell is in exposed_unmatched or idle_other.",
@@ -181,12 +183,13 @@ def _seconds(ns: Fraction) -> float:
     not_applicable="the trace holds no work",
     combine=of_slowest_rank,
     rank_rows=False,
+    graphs="counted",
 )
 def step_parts(rank: RankView) -> Value:
     w, parts = rank.windows, rank.parts
     untold: dict[str, str] = {}
     shared = [
-        *_compute(rank),
+        *_compute(rank, untold),
         *_exposed(rank, untold),
         ([Piece("exposed_copy")], _whole(parts.exposed_copy)),
         *_idle(rank, untold),
@@ -208,9 +211,11 @@ def _whole(ns: Int64) -> Shared:
     return Shared((1,), ns[None, None, :])
 
 
-def _compute(rank: RankView) -> Iterator[tuple[list[Piece], Shared]]:
+def _compute(rank: RankView, untold: dict[str, str]) -> Iterator[tuple[list[Piece], Shared]]:
     sets = compute_by_category(rank)
-    pieces = [Piece("compute", category=name) for name in sets]
+    if GRAPHS not in sets:
+        untold["graphs"] = NO_GRAPHS
+    pieces = [Piece("graphs") if name == GRAPHS else Piece("compute", category=name) for name in sets]
     yield pieces, shares(sets, rank.windows.starts, rank.windows.ends)
 
 

@@ -24,6 +24,7 @@ _throughput = partial(
     " of many requests",
     combine=rate_at_slowest_rank,
     rank_rows=False,
+    graphs="counted",
 )
 
 

@@ -9,9 +9,10 @@ from functools import partial
 
 import numpy as np
 
+from cclbench import intervals
 from cclbench.analyzers.metric import MATCHED, Coverage, NotApplicable, Unknown, Value, metric
 from cclbench.analyzers.view.arrivals import matched
-from cclbench.analyzers.view.categories import shares
+from cclbench.analyzers.view.categories import kernels_by_category, shares
 from cclbench.analyzers.view.copies import exposed_copies
 from cclbench.analyzers.view.exposed import Exposed, Shared
 from cclbench.analyzers.view.idle import Idle
@@ -26,14 +27,18 @@ from cclbench.analyzers.view.values import (
     per_step,
     spread,
 )
+from cclbench.analyzers.view.whole_graphs import graph_times
 from cclbench.schema import OPEN
 
+NO_GRAPHS = "no CUDA graph was traced whole"
 UNKNOWN_SPLIT = "none of the rank's exposed communication is matched across ranks"
+_AS_COMPUTE = " Partial where CUDA graphs were traced whole: their launches count as compute."
 _seconds = partial(metric, unit="s", better="lower")
 _split_metric = partial(_seconds, inputs=("events", MATCHED, "steps"), not_applicable=UNKNOWN_SPLIT)
 _launch_metric = partial(
     _seconds,
     not_applicable="no launch in the trace is linked to what it launched, or the CPU is the device",
+    graphs="counted",
 )
 
 
@@ -59,11 +64,13 @@ def slowest_rank_each_step(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Val
 @_seconds(
     "time.step",
     definition="Length of the window. The run's value is the mean over steps of the slowest rank's window."
-    " The last annotated step is open, since none follows it: it has a row of stat open and is in no mean.",
+    " The last annotated step is open, since none follows it: it has a row of stat open and is in no mean."
+    " Where nothing is annotated and CUDA graphs were traced whole, repetitions of their launches are steps.",
     formula="W",
     combine=slowest_rank_each_step,
     not_applicable="the trace holds no work",
     version=2,
+    graphs="counted",
 )
 def step(rank: RankView) -> Iterator[Value]:
     reason = ALL_OPEN if rank.windows.open else None
@@ -72,9 +79,10 @@ def step(rank: RankView) -> Iterator[Value]:
 
 @metric(
     "time.compute_only",
-    definition="Time in which kernels compute and no communication runs.",
+    definition=f"Time in which kernels compute and no communication runs.{_AS_COMPUTE}",
     formula="|C| − |C∩K|",
     unit="s",
+    graphs="as compute",
 )
 def compute_only(rank: RankView) -> Iterator[Value]:
     parts, of_open = rank.parts.compute_only, rank.open_parts.compute_only
@@ -82,10 +90,29 @@ def compute_only(rank: RankView) -> Iterator[Value]:
 
 
 @metric(
+    "time.graph_only",
+    definition="Part of time.compute_only in which CUDA graphs run that were traced whole, and no kernel"
+    " beside them: when they begin and end is known, what ran inside and how long is not.",
+    formula="|G \\ (kernels)|, G = launches of graphs",
+    unit="s",
+    not_applicable=NO_GRAPHS,
+    graphs="counted",
+)
+def graph_only(rank: RankView) -> Iterator[Value]:
+    graphs = graph_times(rank)
+    if not len(graphs):
+        raise NotApplicable(NO_GRAPHS)
+    alone = intervals.subtract(graphs, intervals.join(*kernels_by_category(rank).values()))
+    w = rank.open_windows
+    yield from per_step(rank, rank.inside(alone), of_open=intervals.within(alone, w.starts, w.ends))
+
+
+@metric(
     "time.overlapped",
-    definition="Time in which kernels compute while communication runs.",
+    definition=f"Time in which kernels compute while communication runs.{_AS_COMPUTE}",
     formula="|C∩K|",
     unit="s",
+    graphs="as compute",
 )
 def overlapped(rank: RankView) -> Iterator[Value]:
     parts, of_open = rank.parts.overlapped, rank.open_parts.overlapped
@@ -94,8 +121,9 @@ def overlapped(rank: RankView) -> Iterator[Value]:
 
 @_seconds(
     "time.exposed_comm",
-    definition="Time in which communication runs and nothing computes.",
+    definition=f"Time in which communication runs and nothing computes.{_AS_COMPUTE}",
     formula="|K| − |C∩K|",
+    graphs="as compute",
 )
 def exposed_comm(rank: RankView) -> Iterator[Value]:
     parts, of_open = rank.parts.exposed_comm, rank.open_parts.exposed_comm
@@ -170,9 +198,10 @@ def _shared(rank: RankView, shared: Shared) -> Iterator[Value]:
 @_seconds(
     "time.exposed_copy",
     definition="Time in which only copies and memsets run; by direction and the host's memory (category), of"
-    " several at once in equal parts.",
+    f" several at once in equal parts.{_AS_COMPUTE}",
     formula="|M \\ (C∪K)|",
     version=2,
+    graphs="as compute",
     combine=parts_over_ranks,
 )
 def exposed_copy(rank: RankView) -> Iterator[Value]:
@@ -186,11 +215,15 @@ def exposed_copy(rank: RankView) -> Iterator[Value]:
 
 @_seconds(
     "time.idle",
-    definition="Time in which the device runs nothing.",
+    definition="Time in which the device runs nothing. Gaps inside CUDA graphs that were traced whole are not"
+    " in it: nobody recorded them.",
     formula="W − |C∪K∪M|",
+    graphs="counted",
 )
 def idle(rank: RankView) -> Iterator[Value]:
-    yield from per_step(rank, rank.parts.idle, of_open=rank.open_parts.idle)
+    graphs = rank.whole_graphs
+    reason = None if graphs is None else f"between graphs and kernels: {graphs.reason}"
+    yield from per_step(rank, rank.parts.idle, of_open=rank.open_parts.idle, reason=reason)
 
 
 _GAPS = (
@@ -227,6 +260,7 @@ def idle_device(rank: RankView) -> Iterator[Value]:
     f" {_GAPS}",
     formula="Σ |gap ∩ W| over the other gaps",
     not_applicable="the CPU is the device",
+    graphs="counted",
 )
 def idle_unknown(rank: RankView) -> Iterator[Value]:
     yield from per_step(rank, rank.inside(rank.idle.unknown))

@@ -9,7 +9,7 @@ from typing import Final
 
 from cclbench.analyzers.step_parts import PARTS
 from cclbench.analyzers.view.values import NS_PER_S
-from cclbench.comparison.comparison import Change, Dimension, Mover
+from cclbench.comparison.comparison import BUSY, IDLE, Change, Dimension, Mover
 from cclbench.comparison.subject import Subject
 from cclbench.record.rows import Row
 
@@ -29,11 +29,17 @@ def changes(base: Subject, other: Subject, change_ns: int) -> tuple[Change, ...]
     """The parts' shares of `change_ns`, in the order of `PARTS`; nothing where a subject has no parts.
 
     A part that one of the two cannot tell has no time there: it is in its `exposed_unmatched` or
-    `idle_other`.  Whole ns by largest remainder, so that they sum to `change_ns`.
+    `idle_other`.  Where CUDA graphs of one of the two alone were traced whole, nothing says what of the
+    other's busy time they stand for: it is one part, `BUSY`.  Whole ns by largest remainder, so that they sum
+    to `change_ns`.
     """
     if any(subject.results.value(_METRIC) is None for subject in (base, other)):
         return ()
     spans = {part: [s.results.value(_METRIC, stat=part) for s in (base, other)] for part in PARTS}
+    if (spans["graphs"][0] is None) != (spans["graphs"][1] is None):
+        busy = [pair for part, pair in spans.items() if part not in IDLE]
+        whole_busy = [sum(seconds or 0.0 for seconds in own) for own in zip(*busy, strict=True)]
+        spans = {BUSY: [*whole_busy], **{part: spans[part] for part in IDLE}}
     known = {part: (a or 0.0, b or 0.0) for part, (a, b) in spans.items() if (a, b) != (None, None)}
     exact = [(Fraction(after) - Fraction(before)) * NS_PER_S for before, after in known.values()]
     untold = {

@@ -73,8 +73,9 @@ def compare(
         asked = [*sides[0], *sides[1]]
         opened = [open_run(run, store=store, engine=runs_on, inference=inference) for run in asked]
         jobs_of = _jobs(_distinct(asked, opened), len(sides[0]) if against else None)
+        unmarked = any(_sources(run) == {None} for run in opened)
         subjects = tuple(
-            job_of(letter, captures, window, runs_on, model, progress)
+            job_of(letter, captures, _window(captures, window, unmarked=unmarked), runs_on, model, progress)
             for letter, captures in zip(ascii_uppercase, jobs_of, strict=False)
         )
         tables = tables_of(subjects, runs_on, progress)
@@ -171,6 +172,19 @@ def _distinct(asked: Sequence[str | Path | Run], runs: Sequence[Run]) -> Sequenc
             raise UsageError(f"{both}: the same run, {run.id}, twice", hint="compare different runs")
         seen[path] = told
     return runs
+
+
+def _sources(run: Run) -> set[str | None]:
+    """What marks the steps of a run's ranks; None where nothing does."""
+    return {rank.steps.source for rank in run.record.ranks}
+
+
+def _window(captures: Sequence[Run], window: str, *, unmarked: bool) -> str:
+    """The window policy of a job: beside a capture that is `unmarked`, steps that nobody marked are none.
+
+    Repetitions of graphs are steps where nothing else tells any, and a whole trace is no step.
+    """
+    return "trace" if unmarked and any("graph" in _sources(run) for run in captures) else window
 
 
 def job_of(

@@ -5,13 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from cclbench.analyzers.step_parts import PARTS as PARTS  # what a difference is attributed to
+from cclbench.analyzers.step_parts import PARTS as STEP_PARTS
 from cclbench.comparison.fingerprint import Equality
 from cclbench.comparison.interval import Spread
 from cclbench.comparison.subject import Subject
 
+BUSY: Final = "busy"
+IDLE: Final = ("idle_host", "idle_other")
+PARTS: Final = STEP_PARTS | {BUSY: "device busy"}
+"""What a difference is attributed to: parts of a step, or all but idle time as one."""
 Dimension = Literal["category", "collective", "group", "dimension"]
 Measure = Literal["time.step", "throughput.tokens_per_device", "serving.output_throughput"]
 Outcome = Literal["faster", "slower", "no difference", "undecided", "not comparable"]

@@ -83,7 +83,7 @@ def fingerprint(subject: Subject, tables: Tables | None) -> Fingerprint:
         if row.metric == "comm.volume" and row.collective and row.status == "ok" and not row.group
     }
     found = Fingerprint(ranks, None, bytes=volume, served=_served(subject))
-    if tables is None:
+    if tables is None or subject.whole_graphs:
         return found
     ops = tables.ops
     known = ops.modelled_share >= _KNOWN

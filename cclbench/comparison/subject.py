@@ -148,6 +148,11 @@ class Subject:
         return sum(len(one.results.steps("time.step")) for one in self.each)
 
     @property
+    def whole_graphs(self) -> bool:
+        """Whether CUDA graphs of it were traced whole, so that nobody knows what ran inside."""
+        return any(rank.rows.get("graph") for one in self.each for rank in one.stored.record.ranks)
+
+    @property
     def all_open(self) -> bool:
         """Whether its step time is that of an open step, the only one: nobody knows where it ended."""
         row = self.results.row("time.step")

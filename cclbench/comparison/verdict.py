@@ -9,9 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from cclbench.analyzers.step_parts import PARTS
 from cclbench.comparison.attribution import change_of_step, changes
-from cclbench.comparison.comparison import Change, Measure, Outcome, Versus
+from cclbench.comparison.comparison import PARTS, Change, Measure, Outcome, Versus
 from cclbench.comparison.fingerprint import UNKNOWN, Equality
 from cclbench.comparison.interval import LEAST_STEPS, USUAL, Captures, Difference, Floats, difference
 from cclbench.comparison.subject import Subject

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from cclbench.analyzers.step_parts import PARTS
+from cclbench.comparison.comparison import PARTS
 from cclbench.comparison.fingerprint import UNKNOWN, Equality, contradiction
 from cclbench.comparison.subject import Subject
 from cclbench.record.card_agreement import card_contradiction
@@ -143,6 +143,8 @@ def _alone(subject: Subject) -> Iterator[str]:
         return
     if subject.window == "trace":
         yield f"the window of {letter} is its whole trace, no step"
+    if subject.whole_graphs:
+        yield f"CUDA graphs of {letter} were traced whole: what its device does in them is not known"
     if subject.all_open:
         yield f"the only step of {letter} is open: it ends with its last device event, since no step follows"
     world = subject.world_size

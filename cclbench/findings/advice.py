@@ -105,6 +105,11 @@ def training(case: Case) -> bool | None:
     return False if phases & {"prefill", "decode", "mixed"} else None
 
 
+def without_graphs(case: Case) -> bool | None:
+    """Whether no launches of CUDA graphs are known that the advice would add."""
+    return False if any(rank.facts.whole_graphs for rank in case.record.ranks) else None
+
+
 Fact = Callable[["Case"], "bool | None"]
 
 PRESUPPOSED: Final[Mapping[str, Fact]] = MappingProxyType(
@@ -114,6 +119,7 @@ PRESUPPOSED: Final[Mapping[str, Fact]] = MappingProxyType(
         r"\bfp8\b": has_fp8,
         r"(?i)tf32": tf32,
         r"torch\.compile": eager,
+        r"(?i)\bgraph(?:s|ed_callables)?\b|reduce-overhead": without_graphs,
         r"\bpin(?:_memory)?\b|\bpinned\b": pageable,
         r"within the device": within_device,
         r"between it and the host": with_host,

@@ -209,7 +209,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class DeviceStep(msgspec.Struct, frozen=True):
-    """A step as the device's own rows mark it: an XLA `Steps` row, or a run of the module `name`."""
+    """A step as the device's own rows mark it: an XLA `Steps` row, or a run of the module or graph `name`."""
 
     name: str
     start_ns: int
@@ -218,6 +218,8 @@ class DeviceStep(msgspec.Struct, frozen=True):
     """Of a `Steps` row; None on runs of modules, of which normalization chooses the dominant one."""
     closed: bool = False
     """Whether it ends where it says, not where the next one begins."""
+    source: str = "module"
+    """What marks it, one of `schema.WINDOW_SOURCES`."""
 
 
 class Cut(msgspec.Struct, frozen=True):

@@ -37,8 +37,8 @@ def unclassified(parts: Sequence[PartRead]) -> manifest.Unclassified:
 
 
 def ran_no_kernel(facts: TraceFacts, rows: Mapping[str, int]) -> bool:
-    """Whether a device is all but idle: it copies and sets memory, and runs no kernel."""
-    return facts.works_on == "device" and not rows.get("kernel") and not facts.whole_graphs
+    """Whether a device is all but idle: it copies and sets memory, and runs no kernel and no graph."""
+    return facts.works_on == "device" and not (rows.get("kernel") or rows.get("graph"))
 
 
 def steps(windows: Sequence[Window], periods: Periods | None, left_out: Counter[str]) -> manifest.Steps:
@@ -69,7 +69,7 @@ def _host_before(window: Window, windows: Sequence[Window]) -> Iterator[str]:
 
 def _step_windows(windows: Sequence[Window]) -> list[Window]:
     """The windows of steps, by the best source that the rank has."""
-    for source in ("device", "module", "annotation"):
+    for source in ("device", "module", "graph", "annotation"):
         if found := [w for w in windows if w.source == source]:
             return found
     return []

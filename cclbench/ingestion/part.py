@@ -17,6 +17,7 @@ from cclbench.formats import Cut, Part, Rows, trace_reader
 from cclbench.ingestion.part_file import SUFFIX, PartRead, write_part
 from cclbench.intervals import Mask
 from cclbench.normalize import steps
+from cclbench.normalize.device_rows import DEVICE_WORK
 from cclbench.normalize.rows import Categories, table
 from cclbench.record.facts import TraceFacts
 from cclbench.record.files import EventFile, TableFile, finished
@@ -26,7 +27,6 @@ from cclbench.schema import COUNTERS
 from cclbench.source import SourceFile
 
 ROW_GROUP: Final = 1 << 16
-DEVICE_WORK: Final = ("kernel", "copy", "memset")
 PENDING: Final = ".pending"
 """Mark of files whose step and collective columns are still to be filled."""
 

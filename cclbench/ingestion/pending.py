@@ -44,7 +44,7 @@ class Pending:
     by_device: Mask
     """Which rows are of the rank's device (on a CPU-only rank all are), shape (rows,)."""
     is_kernel: Mask
-    """Which rows are kernels, shape (rows,)."""
+    """Which rows are kernels, or graphs that stand for theirs, shape (rows,)."""
     is_call: Mask
     """Which rows are communication, shape (rows,)."""
     call_row: Int64
@@ -145,7 +145,7 @@ def _scan(
                     "ends": (start + duration)[kept],
                     "launch": launch[kept],
                     "by_device": np.full(kept.sum(), kind != "op" or not on_device),
-                    "is_kernel": np.full(kept.sum(), kind == "kernel"),
+                    "is_kernel": np.full(kept.sum(), kind in ("kernel", "graph")),
                     "is_call": is_call[kept],
                     "kept": kept,
                     "unlinked": unlinked[kept],

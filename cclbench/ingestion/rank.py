@@ -17,7 +17,7 @@ from cclbench.errors import InputError
 from cclbench.formats import StatedPayloads, execution_trace_reader
 from cclbench.ingestion import entry
 from cclbench.ingestion.launches import Launches, read_launches
-from cclbench.ingestion.part import DEVICE_WORK, ROW_GROUP
+from cclbench.ingestion.part import ROW_GROUP
 from cclbench.ingestion.part_file import PartRead, read_part_file
 from cclbench.ingestion.pending import Pending, fill_in, keep_counters, kinds_in_order, scan
 from cclbench.ingestion.plausible import (
@@ -32,6 +32,7 @@ from cclbench.ingestion.rank_collectives import write_collectives
 from cclbench.ingestion.rank_operators import write_operators
 from cclbench.ingestion.rank_steps import OfDevice, find_steps, horizon_of, numbers_of, windows_of
 from cclbench.normalize import collectives, execution_traces, steps
+from cclbench.normalize.device_rows import DEVICE_WORK
 from cclbench.record.facts import ProcessGroup, TraceFacts
 from cclbench.record.files import parquet_file, write_table
 from cclbench.record.manifest import RankEntry, Truncation
@@ -245,11 +246,9 @@ def merge_facts(told: list[TraceFacts]) -> TraceFacts:
 
 def _works_on(facts: TraceFacts, launches: Launches, rows: Counter[str], on_device: bool) -> str | None:
     """`device`, `host`, or None where host rows speak of an accelerator whose own rows are missing."""
-    if facts.whole_graphs:
-        return None
     if on_device:
         return "device"
-    if len(launches) or facts.device_count or not rows["op"]:
+    if len(launches) or facts.device_count or facts.whole_graphs or not rows["op"]:
         return None
     return "host"
 

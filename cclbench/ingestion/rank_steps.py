@@ -57,11 +57,11 @@ def find_steps(
     marked = steps.of_device([s for p in parts for s in p.device_steps])
     if on_device and not len(marked.numbers):
         return annotated, step, "device"
-    found, source = (marked, "module") if len(marked.numbers) else (annotated, "annotation")
+    found = marked if len(marked.numbers) else annotated
     step = DiskColumn(np.int32)
     for here in pieces(len(pending), pending):
         step.append(found.holding(pending.starts[here]))
-    return found, step, source
+    return found, step, found.source
 
 
 def horizon_of(parts: list[PartRead], pending: Pending, launches: Launches, rows: OfDevice) -> int | None:
@@ -99,9 +99,9 @@ def windows_of(
     by_launch = facts.works_on == "device" and source == "device" and any((p.step >= 0).any() for p in rows)
     windows, left_out = steps.annotation_windows(annotated, horizon, rows=rows if by_launch else None)
     periods = None
-    if source == "module":
-        by_module, left_out = steps.annotation_windows(found, horizon, "module")
-        windows += by_module
+    if found is not annotated:
+        by_device, left_out = steps.annotation_windows(found, horizon)
+        windows += by_device
     if by_launch:
         of_device, left_out, periods = steps.device_windows(found, rows, horizon)
         windows += of_device

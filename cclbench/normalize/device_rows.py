@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from cclbench.disk_columns import DiskColumn
 from cclbench.disk_order import in_order
 from cclbench.intervals import Index, Int64, Intervals, Mask
 
+DEVICE_WORK: Final = ("kernel", "copy", "memset", "graph")
+"""Kinds of rows in which an accelerator works."""
 _LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 

@@ -62,6 +62,8 @@ class Marks:
     ends: Int64
     closed: bool = False
     """Whether the last one's end is known, without a next one to begin there."""
+    source: str = "annotation"
+    """What marks them, one of `schema.WINDOW_SOURCES`."""
 
     def holding(self, at: Int64) -> Int64:
         """Index of the step that holds each instant, −1 for none, shape of `at`."""
@@ -93,7 +95,8 @@ def of_device(told: Sequence[DeviceStep]) -> Marks:
     own = np.array([s.end_ns for s in chosen], np.int64)
     closed = np.array([s.closed for s in chosen], np.bool_)
     ends = np.where(closed, own, np.append(starts[1:], own.max()))
-    return Marks(_distinct([s.number for s in chosen]), starts, ends, closed=bool(closed[-1]))
+    numbers = _distinct([s.number for s in chosen])
+    return Marks(numbers, starts, ends, closed=bool(closed[-1]), source=chosen[-1].source)
 
 
 def _distinct(numbers: list[int | None]) -> Int64:
@@ -183,7 +186,11 @@ def _are_neighbours(start_ns: int, end_ns: int, later: Annotation) -> bool:
 
 POLICIES: Final = ("steps", "annotations", "trace")
 """Window policies, the next standing in for one that a trace cannot give."""
-SOURCES: Final = {"steps": ("device", "module"), "annotations": ("annotation",), "trace": ("whole_trace",)}
+SOURCES: Final = {
+    "steps": ("device", "module", "graph"),
+    "annotations": ("annotation",),
+    "trace": ("whole_trace",),
+}
 """By window policy, the sources of the rows of `schema.STEPS` that are its windows."""
 
 
@@ -270,17 +277,17 @@ def _with_purity(windows: Mapping[int, Window], rows: Iterable[DeviceRows], step
 
 
 def annotation_windows(
-    marks: Marks, horizon: int | None, source: str = "annotation", rows: Iterable[DeviceRows] | None = None
+    marks: Marks, horizon: int | None, rows: Iterable[DeviceRows] | None = None
 ) -> tuple[list[Window], Counter[str]]:
     """The marks' own windows, less those that reach past the horizon.
 
-    A host annotation says itself where it ends.  Of runs of a `module` each reaches to the next one's begin,
-    so that the last is open, unless it is closed.  `rows`, where launches link them with the marks, give the
-    purity.
+    A host annotation says itself where it ends.  Of what a device's own rows mark each reaches to the next
+    one's begin, so that the last is open, unless it is closed.  `rows`, where launches link them with the
+    marks, give the purity.
     """
-    last = len(marks.numbers) - 1
+    last = len(marks.numbers) - 1 if marks.source != "annotation" and not marks.closed else None
     windows = {
-        i: Window(int(n), int(s), int(e), source, source == "module" and i == last and not marks.closed)
+        i: Window(int(n), int(s), int(e), marks.source, i == last)
         for i, (n, s, e) in enumerate(zip(marks.numbers, marks.starts, marks.ends, strict=True))
         if horizon is None or e <= horizon
     }

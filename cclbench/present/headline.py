@@ -94,6 +94,10 @@ def _takes_time(found: Found) -> bool:
 
 def busy_with(results: Results) -> str:
     """How busy the device is, with which kernels, and how much of that FLOPs and bytes explain."""
+    graphs, step = results.value("time.graph_only"), results.value("time.step")
+    if graphs and step:
+        share = humanise(graphs / step, "1")
+        return f"CUDA graphs that were traced whole run in {share} of it: what ran inside is not recorded."
     busy = results.value("compute.busy")
     if busy is None:
         return "How busy the device is, is not known."

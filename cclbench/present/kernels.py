@@ -25,7 +25,7 @@ _SQL: Final = """
     counted AS (
         SELECT e.name::VARCHAR AS name, e.category::VARCHAR AS category, e.dur_ns
         FROM events e ASOF JOIN windows w ON e.rank = w.rank AND e.start_ns >= w.start_ns
-        WHERE e.kind = '{kind}' AND e.start_ns < w.end_ns
+        WHERE e.kind IN ({kinds}) AND e.start_ns < w.end_ns
     )
     SELECT md5(name) AS key, {name} AS name, length(name) AS length, min(category) AS category,
         count(*) AS calls, sum(dur_ns)::BIGINT AS ns, count(*) OVER () AS names,
@@ -52,7 +52,7 @@ class Time:
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """What ran in one run: `kernel`s or, on a CPU, `op`s, longest first, and the whole they are of."""
+    """What ran in one run: `kernel`s and graphs or, on a CPU, `op`s, longest first, and what they sum to."""
 
     kind: str
     times: tuple[Time, ...]
@@ -114,7 +114,7 @@ def kernel_table(runs: Sequence[Subject]) -> KernelTable:
 
 
 def kernels_of(stored: Run, window: str) -> Kernels | None:
-    """Kernels, else operators, that begin in the ranks' windows of that policy; None where there are none.
+    """Kernels and graphs, else operators, that begin in the ranks' windows of that policy; None without any.
 
     Each rank's windows are those its metrics are about: of the policy, or of the next one its trace can give.
     """
@@ -126,9 +126,9 @@ def kernels_of(stored: Run, window: str) -> Kernels | None:
         f" AND rank IN ({', '.join(map(str, ranks))}))"
         for (policy, still_open), ranks in policies.items()
     )
-    for kind in ("kernel", "op"):
+    for kind, kinds in (("kernel", "'kernel', 'graph'"), ("op", "'op'")):
         rows = stored.sql(
-            _SQL.format(name=SHORT_NAME, windows=windows, kind=kind, most=MOST_NAMES)
+            _SQL.format(name=SHORT_NAME, windows=windows, kinds=kinds, most=MOST_NAMES)
         ).to_pylist()
         if rows:
             times = tuple(Time(*(row[field.name] for field in fields(Time))) for row in rows)

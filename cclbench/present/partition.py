@@ -41,19 +41,34 @@ def by_rank(rows: Sequence[Row]) -> Seconds:
 def bars_of(found: Seconds, *, finer: Callable[[Slice], bool]) -> list[Bar]:
     """A bar for each rank that has all five parts, by rank.
 
-    A part for which `finer` holds is replaced by what it consists of where all these ranks have that.
+    A part for which `finer` holds is replaced by what it consists of where all these ranks have that; if one
+    of its parts is the rest of it, where any rank has the others.
     """
     ranks = sorted(set.intersection(*(set(found[one.metric]) for one in SLICES)))
     chosen = [
-        one
+        (one, whole)
         for whole in SLICES
-        for one in (
-            whole.finer
-            if whole.finer and finer(whole) and all(set(ranks) <= set(found[f.metric]) for f in whole.finer)
-            else [whole]
-        )
+        for one in (whole.finer if finer(whole) and _is_divided(whole, found, ranks) else [whole])
     ]
-    return [Bar(f"rank {rank}", tuple((one, found[one.metric][rank]) for one in chosen)) for rank in ranks]
+    return [
+        Bar(f"rank {rank}", tuple((one, _seconds(one, whole, found, rank)) for one, whole in chosen))
+        for rank in ranks
+    ]
+
+
+def _is_divided(whole: Slice, found: Seconds, ranks: Sequence[int]) -> bool:
+    told = [found[one.metric] for one in whole.finer if one.metric != whole.metric]
+    if len(told) < len(whole.finer):
+        return any(rank in own for own in told for rank in ranks)
+    return bool(told) and all(set(ranks) <= set(own) for own in told)
+
+
+def _seconds(one: Slice, whole: Slice, found: Seconds, rank: int) -> float:
+    """A rank's time of a part of `whole`, which is the rest of it if it has its metric."""
+    own = found[one.metric].get(rank, 0.0)
+    if one is whole or one.metric != whole.metric:
+        return own
+    return max(own - sum(found[part.metric].get(rank, 0.0) for part in whole.finer if part is not one), 0.0)
 
 
 def extremes(bars: Sequence[Bar], most: int) -> list[Bar]:

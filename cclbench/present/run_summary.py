@@ -24,6 +24,7 @@ _SOURCES: Final = {
     "device": "as the device ran them",
     "annotation": "as annotated on the host",
     "module": "as the trace itself marks them",
+    "graph": "as CUDA graph launches repeat",
     "whole_trace": "the whole trace",
 }
 
@@ -228,8 +229,6 @@ def devices(record: Manifest) -> str | None:
 
 
 def _kind_of_device(ranks: Sequence[RankEntry]) -> str:
-    if any(rank.facts.whole_graphs for rank in ranks):
-        return "an accelerator whose kernels are unknown: its graphs were traced whole"
     works_on = {rank.facts.works_on for rank in ranks}
     if works_on == {"host"}:
         return "CPU"

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from cclbench import intervals
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.whole_graphs import graph_times
 from cclbench.errors import UsageError
 from cclbench.intervals import Int64, Intervals, Mask
 from cclbench.record.manifest import Clocks
@@ -45,7 +46,10 @@ class Clock:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lanes:
-    """One rank's time on the common clock; wait, transfer and unmatched are disjoint, copies beside all."""
+    """One rank's time on the common clock; wait, transfer and unmatched are disjoint, copies beside all.
+
+    Compute is outside of CUDA graphs that were traced whole.
+    """
 
     rank: int
     compute: Intervals
@@ -53,6 +57,7 @@ class Lanes:
     transfer: Intervals
     unmatched: Intervals
     copy: Intervals
+    graphs: Intervals = intervals.EMPTY
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +200,8 @@ def _lanes(view: RankView, clock: Clock, begin: int, end: int) -> Lanes:
         compute = communication = copies = intervals.EMPTY
     parts = view.tables.collectives()
     wait, transfer, unmatched = split(communication, parts)
-    sets = (compute, wait, transfer, unmatched, copies)
+    graphs = graph_times(view)
+    sets = (intervals.subtract(compute, graphs), wait, transfer, unmatched, copies, graphs)
     return Lanes(view.rank, *(cropped(shifted(one, clock), begin, end) for one in sets))
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _MEANINGS: Final = {
     "compute": "compute",
+    "graphs": "CUDA graphs, unknown inside",
     "wait": "wait for a later rank",
     "transfer": "transfer",
     "unmatched": "communication, not matched",
@@ -84,7 +85,7 @@ def draw_timeline(shown: Timeline, *, title: str) -> Figure:
 def _drawn(shown: Timeline) -> list[tuple[str, ...]]:
     """What stands in each lane of a rank, from above; that of copies only where a rank has any."""
     copies = [("copy",)] if any(len(lanes.copy) for lanes in shown.lanes) else []
-    return [("compute",), ("wait", "unmatched", "transfer"), *copies]
+    return [("compute", "graphs"), ("wait", "unmatched", "transfer"), *copies]
 
 
 def _edges(place: int, number: int, lanes: int) -> tuple[float, float]:
@@ -97,7 +98,8 @@ def summary(shown: Timeline) -> str:
     """The longest wait in a sentence, or why none is known."""
     if not shown.instances:
         if not any(len(lanes.unmatched) for lanes in shown.lanes):
-            return "no communication runs here"
+            graphs = any(len(lanes.graphs) for lanes in shown.lanes)
+            return f"no communication runs {'outside of CUDA graphs' if graphs else 'here'}"
         return "no collective is matched across ranks here: waiting can't be told from transfer"
     worst = shown.instances[0]
     what = _named(worst, " of")

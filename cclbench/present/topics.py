@@ -29,6 +29,7 @@ TOPICS: Final = {
 _FIRST: Final = (
     "time.step",
     "time.compute_only",
+    "time.graph_only",
     "time.overlapped",
     "time.exposed_comm",
     "time.exposed_wait",
@@ -48,6 +49,7 @@ KEY_METRICS: Final = (
     "throughput.samples",
     "compute.mfu",
     "memory.mbu",
+    "time.graph_only",
     "compute.busy",
     "compute.achieved_flops",
     "compute.gemm_efficiency",

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cclbench.errors import InputError
 from cclbench.intervals import Int64, Mask
 from cclbench.normalize.host_calls import ALLOCATES, LOADS
 from cclbench.normalize.steps import choose_windows
@@ -177,8 +178,15 @@ class GraphInput:
 
 
 def ranks(run: Run, chosen: Sequence[int] | None = None) -> list[GraphInput]:
-    """The run's ranks with work, or some of them; times count from the earliest row of all."""
+    """The run's ranks with work, or some of them; times count from the earliest row of all.
+
+    `InputError` where a CUDA graph was traced whole: nobody knows what it is made of and waits for.
+    """
     wanted, clock = run.ranks if chosen is None else sorted(set(chosen)), clocks_of(run)
+    graphs = sum(entry.rows.get("graph", 0) for entry in run.record.ranks if entry.rank in wanted)
+    if graphs:
+        what = f"{graphs:,} CUDA graph launches were traced whole, whose kernels no replay knows"
+        raise InputError(f"{what} (nsys: --cuda-graph-trace=node)")
     return [_rank(run.rank(r), r, clock(r)) for r in wanted]
 
 

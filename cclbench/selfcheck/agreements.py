@@ -12,6 +12,7 @@ import numpy as np
 from cclbench import api
 from cclbench.errors import CclbenchError
 from cclbench.intervals import Int64
+from cclbench.normalize.device_rows import DEVICE_WORK
 from cclbench.record.run import Run
 from cclbench.replay.answer import Replay
 from cclbench.selfcheck.outcome import Outcome, Status
@@ -98,10 +99,10 @@ def _counted(run: Run, rank: int) -> dict[tuple[str, int | None], int]:
     """Parts of each window of a rank by a sweep over the begins and ends of its rows."""
     columns = ["kind", "category", "start_ns", "dur_ns"]
     at, what, change = list[Int64](), list[Int64](), list[Int64]()
-    for batch in run.rank(rank).events(["kernel", "copy", "memset"], columns):
+    for batch in run.rank(rank).events(DEVICE_WORK, columns):
         kind, category = (batch[name].cast("string").to_numpy(zero_copy_only=False) for name in columns[:2])
         start, duration = (batch[name].to_numpy() for name in columns[2:])
-        of = np.where(kind != "kernel", 2, np.where(category == "communication", 1, 0))
+        of = np.where(np.isin(kind, ("copy", "memset")), 2, np.where(category == "communication", 1, 0))
         at += [start, start + duration]
         what += [of, of]
         change += [np.ones(len(of), np.int64), np.full(len(of), -1, np.int64)]

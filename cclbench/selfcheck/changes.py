@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from cclbench import arrow_functions as pc
 from cclbench.formats import DeviceStep, Names, Part, Payload, Reader, Rows, StatedPayloads, Trace
-from cclbench.ingestion.part import DEVICE_WORK
 from cclbench.intervals import Int64
+from cclbench.normalize.device_rows import DEVICE_WORK
 from cclbench.record.facts import TraceFacts
 
 DAY_NS: Final = 86_400 * 10**9

@@ -22,7 +22,7 @@ _OPERATOR = dict.fromkeys(OPERATORS.names) | {
     "phase": "other",
     "recomputed": False,
 }
-DEVICE_KINDS = ("kernel", "copy", "memset", "sync")
+DEVICE_KINDS = ("kernel", "copy", "memset", "sync", "graph")
 
 
 class Tables:

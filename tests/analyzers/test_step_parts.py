@@ -93,7 +93,7 @@ def test_each_step_is_its_slowest_ranks() -> None:
     by_step = {(key[1], key[0]): ns for key, ns in found.items() if key[1] is not None}
     assert by_step == pytest.approx(
         {
-            **{(1, part): 0 for part in PARTS},
+            **{(1, part): 0 for part in PARTS if part != "graphs"},
             (1, "compute"): 60,
             (1, "exposed_wait"): 10,
             (1, "exposed_transfer"): 10,

@@ -72,6 +72,31 @@ def test_a_difference_by_part_and_what_moved() -> None:
     ]
 
 
+@pytest.mark.parametrize("other_first", [False, True])
+def test_graphs_of_one_of_the_two_stand_for_its_unknown_busy_time(other_first: bool) -> None:
+    eager = subject(
+        "A", parts_of(compute=0.6, exposed_wait=0.1, exposed_copy=0.05, idle_host=0.2, idle_other=0.05)
+    )
+    graphs = subject("B", parts_of(compute=0.1, graphs=0.5, idle_host=0.1, idle_other=0.1))
+    base, other = (graphs, eager) if other_first else (eager, graphs)
+    change_ns = change_of_step(base, other)
+    assert change_ns is not None
+    found = changes(base, other, change_ns)
+    sign = -1 if other_first else 1
+    assert [(one.part, sign * one.change_ns) for one in found] == [
+        ("busy", -150_000_000),  # 0.1 + 0.5 against 0.6 + 0.1 + 0.05
+        ("idle_host", -100_000_000),
+        ("idle_other", 50_000_000),
+    ]
+    assert [one.movers for one in found] == [(), (), ()]
+    assert [one.part for one in changes(graphs, graphs, 0)] == [
+        "compute",
+        "graphs",
+        "idle_host",
+        "idle_other",
+    ]
+
+
 def test_a_part_without_time_is_told_all_the_same() -> None:
     """Zero is no unknown: neither run waits, and B hides all copies."""
     base = subject("A", parts_of(compute=1.0, exposed_wait=0.0, exposed_copy=0.5))

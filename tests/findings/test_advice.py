@@ -74,6 +74,7 @@ def test_each_condition_has_an_action_and_a_run_that_refutes_it() -> None:
         assert any(re.search(pattern, one) for one in (*(one[3] for one in REFUTED), GRAPHS)), pattern
     assert fitting([GRAPHS], case(ranks=[a_rank(facts=ON_HOST)])) == []
     assert fitting([GRAPHS], case(ranks=[a_rank(facts=facts(None))])) == [GRAPHS]
+    assert fitting([GRAPHS], case(ranks=[a_rank(facts=facts(None) | {"whole_graphs": 3})])) == []
 
 
 def test_where_the_cpu_is_the_device_no_advice_is_for_another() -> None:

@@ -160,15 +160,51 @@ def test_shared_correlations_stay_with_their_process(path):
 
 
 def test_whole_graphs_are_device_rows_of_unknown_content(path):
-    graphs = [on_device(10, 60, graphId=4, graphExecId=5), on_device(70, 90, graphId=4, graphExecId=5)]
+    graphs = [on_device(10, 60, graphId=4, graphExecId=5), on_device(70, 90, graphId=4, graphExecId=None)]
     write(path, StringIds=NAMES, **{GRAPH: graphs})
     found = read(path)
-    assert [(r["kind"], r["side"], r["dur_ns"], r["correlation"]) for r in found.rows] == [
-        ("annotation", "device", 50, 5),
-        ("annotation", "device", 20, 5),
+    assert [(r["kind"], r["side"], r["name"], r["dur_ns"], r["correlation"]) for r in found.rows] == [
+        ("graph", "device", "CUDA graph 5", 50, 5),
+        ("graph", "device", "CUDA graph 4", 20, 5),
     ]
     assert found.trace.facts.whole_graphs == 2
     assert any("--cuda-graph-trace=node" in note for note in found.trace.notes)
+
+
+def test_graphs_without_a_time_or_ids_are_counted_or_nameless(path):
+    times = [(10, 60), (0, 90), (None, 95), (100, None), (110, 0), (0, 0)]
+    rows = [{"start": start, "end": end, "deviceId": 0, "streamId": 7} for start, end in times]
+    write(path, StringIds=NAMES, **{GRAPH: rows})
+    found = read(path)
+    assert [(r["kind"], r["name"], r["dur_ns"], r["correlation"]) for r in found.rows] == [
+        ("graph", "CUDA graph", 50, None)
+    ]
+    assert found.trace.dropped == {"row without a time or duration": 5}
+
+
+def test_a_graph_that_ends_before_it_begins_is_no_graph(path):
+    write(path, StringIds=NAMES, **{GRAPH: [on_device(60, 10, graphId=4)]})
+    with pytest.raises(InputError, match=r"'CUDA graph 4' from 60 to 10 ns"):
+        read(path)
+
+
+def test_graphs_whose_kernels_have_rows_are_not_counted_twice(path):
+    """Of its own process: the other's kernel of the same correlation is none of the graph's."""
+    graphs = [
+        on_device(10, 60, correlationId=5, graphExecId=1),
+        on_device(70, 90, correlationId=6, graphExecId=1),
+        on_device(95, 99, correlationId=None, graphExecId=1),
+    ]
+    kernels = [
+        kernel(10, 30, correlationId=5, graphNodeId=1),
+        kernel(30, 60, correlationId=5, graphNodeId=2),
+        kernel(70, 90, pid=11, correlationId=6, graphNodeId=None),
+        kernel(95, 99, correlationId=0, graphNodeId=None),
+    ]
+    write(path, StringIds=NAMES, **{GRAPH: graphs, KERNEL: kernels})
+    found = read(path, "10")
+    assert [row["start_ns"] - 10 for row in found.of("graph")] == [60, 85]
+    assert found.trace.dropped["CUDA graph launch whose kernels have rows"] == 1
 
 
 def test_profiler_overhead_is_a_host_row(path):

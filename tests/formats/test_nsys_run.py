@@ -6,7 +6,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from formats.nsys_files import CALL, GRAPH, KERNEL, SESSION, blob, call, kernel, nvtx, process, strings, write
+from formats.nsys_files import CALL, KERNEL, SESSION, blob, call, kernel, nvtx, strings, write
 
 import cclbench
 from cclbench.operator_table import operators
@@ -82,15 +82,6 @@ def figures(run, metric, **keys):
     }
 
 
-def reasons(run, *topics):
-    """Why metrics of these topics have no value; None where they have one."""
-    return {
-        row["reason"] if row["value"] is None else None
-        for row in run.rows
-        if row["metric"].startswith(topics)
-    }
-
-
 def test_calls_of_one_communicator_are_matched_across_processes(run):
     done = run(**two_processes())
     query = 'SELECT rank, instance, "group", in_bytes, out_bytes, wait_ns, transfer_ns FROM collectives'
@@ -111,28 +102,6 @@ def test_calls_of_different_or_incomplete_communicators_are_not(run, other):
         {"group": None, "instance": None, "in_bytes": 4000}
     ]
     assert figures(done, "comm.wait") == {None: None, 0: None, 1: None}
-
-
-def graph_row(start, end):
-    return {
-        "start": start,
-        "end": end,
-        "deviceId": 0,
-        "streamId": 7,
-        "correlationId": 9,
-        "globalPid": process(10),
-        "graphId": 1,
-    }
-
-
-def test_graphs_traced_whole_have_no_figures_and_say_why(run):
-    launch = call(20, 30, 9, name=GRAPH_LAUNCH)
-    done = run(**{GRAPH: [graph_row(100, 300)], CALL: [launch]})
-    (reason,) = reasons(done, "time.", "compute.busy", "compute.time", "overlap.ratio")
-    assert reason is not None
-    assert "graph launches were traced whole: their kernels are unknown" in reason
-    (note,) = done.manifest["ranks"][0]["notes"]
-    assert "--cuda-graph-trace=node" in note
 
 
 def test_graphs_traced_by_node_are_kernels(run):

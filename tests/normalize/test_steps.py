@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -404,12 +406,18 @@ def test_annotation_windows_and_horizon():
     assert (windows, dict(left_out)) == (whole[:1], {"the file is cut before its end": 1})
 
 
-def test_last_run_of_a_module_is_open():
-    windows, _ = steps.annotation_windows(MARKS, None, "module")
-    assert [(w.step, w.source, w.open) for w in windows] == [(3, "module", False), (4, "module", True)]
-    closed = Marks(MARKS.numbers, MARKS.starts, MARKS.ends, closed=True)
-    assert [w.open for w in steps.annotation_windows(closed, None, "module")[0]] == [False, False]
-    assert [w.open for w in steps.annotation_windows(MARKS, None, "device")[0]] == [False, False]
+@pytest.mark.parametrize("source", ["module", "graph"])
+def test_last_run_of_a_module_or_graph_is_open(source):
+    runs = replace(MARKS, source=source)
+    windows, _ = steps.annotation_windows(runs, None)
+    assert [(w.step, w.source, w.open) for w in windows] == [(3, source, False), (4, source, True)]
+    closed = replace(runs, closed=True)
+    assert [w.open for w in steps.annotation_windows(closed, None)[0]] == [False, False]
+
+
+def test_what_marks_steps_is_kept():
+    assert steps_of_device(("f", 0, 10), ("f", 20, 30)).source == "module"
+    assert steps_of_device(("f", 0, 10, None, False, "graph")).source == "graph"
 
 
 def test_table():

@@ -61,6 +61,19 @@ def test_a_rank_that_lacks_a_part_has_no_partition() -> None:
     assert partitions([*rows, without]) == []
 
 
+def test_graphs_are_told_apart_from_the_rest_of_compute() -> None:
+    """Also where another rank ran none."""
+    graphs = figures([{"metric": "time.graph_only", "value": 3.0, "rank": 1}])
+    rows = [*rows_of(0, 5, 0, 0, 0, 1), *rows_of(1, 4, 0, 0, 0, 2), *graphs]
+    of_graphs = [bar.slices[:2] for bar in bars_of(by_rank(rows), finer=lambda _: True)]
+    assert [[(one.metric, seconds) for one, seconds in slices] for slices in of_graphs] == [
+        [("time.compute_only", 5), ("time.graph_only", 0)],
+        [("time.compute_only", 1), ("time.graph_only", 3)],
+    ]
+    without = bars_of(by_rank(rows_of(0, 5, 0, 0, 0, 1)), finer=lambda _: True)
+    assert [one.metric for one, _ in without[0].slices][:2] == ["time.compute_only", "time.overlapped"]
+
+
 def test_extremes() -> None:
     bars = [bar(str(rank), float(length), 0, 0, 0, 0) for rank, length in enumerate((5, 1, 4, 2, 3, 9))]
     assert extremes(bars, 6) == bars

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -12,9 +13,12 @@ from cclbench.analyzers.view.columns import codes, spans
 from cclbench.analyzers.view.exposed import Shared
 from cclbench.analyzers.view.host_ops import HostOps, host_ops
 from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.whole_graphs import graph_times
 from cclbench.disk_columns import release
 from cclbench.intervals import Int64, Intervals, Joined
 
+GRAPHS: Final = "CUDA graphs"
+"""Instead of a category: graphs that were traced whole."""
 _OTHER = "other"
 _MOST_PIECES = 1 << 16
 """Pieces of sets whose shares are told at once, some 5 MB."""
@@ -34,10 +38,13 @@ def kernels_by_category(rank: RankView) -> dict[str, Intervals]:
 
 
 def compute_by_category(rank: RankView) -> dict[str, Intervals]:
-    """C, in pieces by category; of operators within one another the innermost counts, thread by thread."""
+    """C, in pieces by category, or `GRAPHS`; of operators within one another the innermost counts, thread by
+    thread."""
     if rank.on_host:
         return _ops_by_category(list(host_ops(rank.tables)))
-    return {name: own for name, own in kernels_by_category(rank).items() if name != "communication"}
+    graphs = graph_times(rank)
+    kernels = {name: own for name, own in kernels_by_category(rank).items() if name != "communication"}
+    return kernels | ({GRAPHS: graphs} if len(graphs) else {})
 
 
 def _ops_by_category(batches: list[HostOps]) -> dict[str, Intervals]:

@@ -17,6 +17,7 @@ from cclbench.analyzers.view.works import WORKS_AT_ONCE, Rows, Works
 from cclbench.disk_columns import DiskTable, pieces, release
 from cclbench.disk_order import cuts, parted
 from cclbench.intervals import Index, Int64, begins
+from cclbench.normalize.device_rows import DEVICE_WORK
 from cclbench.operators.call import Call
 from cclbench.schema import CATEGORIES, PHASES
 
@@ -61,7 +62,7 @@ class _DeviceRows:
             flops=np.float64,
             hbm_bytes=np.float64,
         )
-        for batch, _ in rank.begun(("kernel", "copy", "memset"), *_ROW):
+        for batch, _ in rank.begun(DEVICE_WORK, *_ROW):
             starts, ends = spans(batch)
             category = places(batch, "category", CATEGORIES, _OTHER)
             communicates = category == _COMMUNICATION

@@ -16,6 +16,7 @@ from cclbench.analyzers.view.columns import codes, spans
 from cclbench.analyzers.view.launches import ROWS_AT_ONCE, LaunchCalls, correlations_of, stream_numbers
 from cclbench.disk_columns import disk_array, pieces, release
 from cclbench.intervals import Int64, Intervals, Joined, Mask, intersect, join
+from cclbench.normalize.device_rows import DEVICE_WORK
 from cclbench.normalize.host_calls import ALLOCATES, ASYNCHRONOUS, PINNED, blocks, take_turns
 from cclbench.normalize.phases import LOADER
 
@@ -164,7 +165,7 @@ def _first_of_all(rank: RankView) -> _First:
     numbers: dict[tuple[int, int], int] = {}
     of_stream: dict[int, tuple[int, int]] = {}
     columns = ("start_ns", "correlation", "track", "device")
-    for batch in rank.tables.events(("kernel", "copy", "memset"), columns):
+    for batch in rank.tables.events(DEVICE_WORK, columns):
         call, begun = calls.of(correlations_of(batch)), batch["start_ns"].to_numpy()
         launch = min(launch, int(calls.starts[call[call >= 0]].min(initial=launch)))
         event = min(event, int(begun.min(initial=event)))

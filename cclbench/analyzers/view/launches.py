@@ -17,6 +17,7 @@ import pyarrow as pa
 from cclbench.analyzers.metric import Coverage, Unknown
 from cclbench.disk_columns import DiskTable, disk_array, pieces, release, taken
 from cclbench.intervals import Index, Int64, Mask, begins
+from cclbench.normalize.device_rows import DEVICE_WORK
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView
@@ -87,7 +88,7 @@ def correlations_of(batch: pa.RecordBatch) -> Int64:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceEvents:
-    """Kernels, copies and memsets of a rank, arrays of shape (events,); times in ns."""
+    """Kernels, copies, memsets and graphs of a rank, arrays of shape (events,); times in ns."""
 
     starts: Int64
     ends: Int64
@@ -112,11 +113,11 @@ class DeviceEvents:
 
 
 def device_events(tables: Rank) -> DeviceEvents:
-    """All kernels, copies and memsets of a rank."""
+    """All that a rank's device did."""
     columns = ("device", "track", "start_ns", "dur_ns", "correlation")
     numbers: dict[tuple[int, int], int] = {}
     table = DiskTable(starts=np.int64, ends=np.int64, stream=np.int32, correlations=np.int64)
-    for batch in tables.events(("kernel", "copy", "memset"), columns):
+    for batch in tables.events(DEVICE_WORK, columns):
         starts = batch["start_ns"].to_numpy()
         ends = starts + batch["dur_ns"].to_numpy()
         stream = stream_numbers(batch, numbers)

@@ -30,6 +30,7 @@ from cclbench.analyzers.view.launches import (
     launched_kernels,
 )
 from cclbench.analyzers.view.operators import works
+from cclbench.analyzers.view.whole_graphs import UnknownGraphs, whole_graphs
 from cclbench.analyzers.view.works import Works
 from cclbench.disk_columns import pieces, release
 from cclbench.freed_memory import hand_back_free
@@ -81,9 +82,9 @@ class Parts:
 class RankView:
     """One rank's work in the chosen windows.
 
-    C, K and M are unions over the rank's tracks: C kernels that are not communication, K communication
-    kernels, M copies and memsets; on a CPU-only rank C is the union of its ops that are not
-    communication calls, K the work of its communication threads, and M is empty.
+    C, K and M are unions over the rank's tracks: C kernels that are not communication and CUDA graphs that
+    were traced whole, K communication kernels, M copies and memsets; on a CPU-only rank C is the union of its
+    ops that are not communication calls, K the work of its communication threads, and M is empty.
     """
 
     def __init__(
@@ -204,7 +205,7 @@ class RankView:
 
     def _busy_device(self) -> tuple[Intervals, Intervals, Intervals]:
         compute, communication = Joined(), Joined()
-        for batch in self.tables.events(("kernel",), ("start_ns", "dur_ns", "category")):
+        for batch in self.tables.events(("kernel", "graph"), ("start_ns", "dur_ns", "category")):
             starts, ends = spans(batch)
             comm = is_category(batch, "communication")
             compute.add(intervals.union(starts[~comm], ends[~comm]))
@@ -285,6 +286,11 @@ class RankView:
     def blurred(self) -> Blurred | None:
         """What keeps compute and communication from being told apart; None where they are."""
         return None if self.on_host else blurred(self)
+
+    @cached_property
+    def whole_graphs(self) -> UnknownGraphs | None:
+        """The CUDA graphs in the windows that were traced whole; None where there are none."""
+        return whole_graphs(self)
 
     @cached_property
     def idle(self) -> Idle:

@@ -16,10 +16,11 @@ from cclbench.analyzers.view.launches import SINCE_EVER, previous_ends, stream_n
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.classify import base_name
 from cclbench.intervals import Int64, Mask
+from cclbench.normalize.device_rows import DEVICE_WORK
 
 SUMS: Final = ("count", "ns", "gap_ns")
 _COPY: Final = 0
-"""Code of copies and memsets, which end a run; kernels' names count from 1 on."""
+"""Code of copies, memsets and graphs, which end a run; kernels' names count from 1 on."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,8 +58,8 @@ class _Rows:
 def rank_sequences(rank: RankView, length: int) -> RankSequences:
     """All runs of that many successive kernels, `length` ≥ 2, each within a window and on one stream.
 
-    A copy or memset on the stream ends a run; runs of communication alone are left out, since nobody fuses
-    them.  Not applicable where the rank ran no kernels.
+    A copy, memset or graph on the stream ends a run; runs of communication alone are left out, since nobody
+    fuses them.  Not applicable where the rank ran no kernels.
     """
     rows = _rows(rank)
     kernel = rows.name != _COPY
@@ -104,7 +105,7 @@ def _rows(rank: RankView) -> _Rows:
     empty = np.empty(0, np.int64)
     parts = [(empty, empty, empty, np.empty(0, np.int32), empty, np.empty(0, np.bool_))]
     columns = ("name", "kind", "category", "track", "device")
-    for batch, window in rank.begun(("kernel", "copy", "memset"), *columns):
+    for batch, window in rank.begun(DEVICE_WORK, *columns):
         name, words = codes(batch, "name")
         kind, kinds = codes(batch, "kind")
         used = np.unique(name).tolist()

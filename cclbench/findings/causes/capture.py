@@ -82,7 +82,7 @@ def before_capture(case: Case) -> Iterator[Found]:
             " first row of a stream begins long after its launch",
             evidence=case.evidence("time.idle_host", ("time.idle_host_by", {"category": "capture"})),
             query="SELECT rank, kind, name, start_ns, dur_ns FROM events WHERE kind IN ('launch', 'sync',"
-            " 'kernel', 'copy') ORDER BY start_ns LIMIT 20",
+            " 'kernel', 'copy', 'graph') ORDER BY start_ns LIMIT 20",
         )
 
 
@@ -141,7 +141,7 @@ def no_steps(case: Case) -> Iterator[Found]:
         yield case.found(
             "no_steps",
             "No step is marked in the traces: the figures are of all that was captured.",
-            because="no annotation of a known form, and no main module's runs",
+            because="no annotation of a known form, no main module's runs, no launches of graphs that repeat",
             evidence=case.evidence("time.step"),
         )
 

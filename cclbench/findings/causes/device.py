@@ -95,8 +95,8 @@ def device_stalls(case: Case) -> Iterator[Found]:
             evidence=case.evidence("time.idle_device", "compute.kernel_count"),
             query="SELECT * FROM (SELECT rank, name, start_ns, start_ns - max(start_ns + dur_ns) OVER"
             " (PARTITION BY rank ORDER BY start_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
-            " AS gap_ns"
-            " FROM events WHERE side = 'device' AND kind IN ('kernel', 'copy', 'memset')) WHERE gap_ns > 0"
+            " AS gap_ns FROM events"
+            " WHERE side = 'device' AND kind IN ('kernel', 'copy', 'memset', 'graph')) WHERE gap_ns > 0"
             " ORDER BY gap_ns DESC LIMIT 20",
         )
 

@@ -29,7 +29,7 @@ _GAPS: Final = """SELECT rank, name, start_ns, dur_ns FROM events
 WHERE side = 'host' AND kind IN ({kinds}){more} ORDER BY dur_ns DESC LIMIT 20"""
 _ELSEWHERE: Final = """SELECT * FROM (SELECT rank, track, name AS launched, start_ns - lag(start_ns + dur_ns)
 OVER (PARTITION BY rank, track ORDER BY start_ns) AS gap_ns, start_ns FROM events
-WHERE side = 'device' AND kind IN ('kernel', 'copy', 'memset')) WHERE gap_ns > 0
+WHERE side = 'device' AND kind IN ('kernel', 'copy', 'memset', 'graph')) WHERE gap_ns > 0
 ORDER BY gap_ns DESC LIMIT 20"""
 
 _BETWEEN_OPERATORS: Final = """SELECT * FROM (SELECT rank, track, name AS next_operator, start_ns

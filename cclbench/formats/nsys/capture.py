@@ -88,10 +88,13 @@ class Capture:
         return None if process is None else process >> 24 & 0xFFFFFF
 
     def devices(self, member: str) -> list[int]:
-        """CUDA devices that a member's kernels ran on."""
-        where = self.of_process(member, KERNELS)
-        told = self.database.select(KERNELS, "DISTINCT deviceId", where, "LIMIT 64", needs=["deviceId"])
-        return [device for (device,) in told if isinstance(device, int)]
+        """CUDA devices that a member's kernels and graphs ran on."""
+        found = dict[int, None]()
+        for table in (KERNELS, GRAPHS):
+            where = self.of_process(member, table)
+            told = self.database.select(table, "DISTINCT deviceId", where, "LIMIT 64", needs=["deviceId"])
+            found |= dict.fromkeys(device for (device,) in told if isinstance(device, int))
+        return list(found)
 
     def count(self, member: str, *tables: str) -> int:
         """Rows that a member has in these tables; without any, those of work on a device."""

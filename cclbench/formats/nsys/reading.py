@@ -44,6 +44,6 @@ def batches(path: Path, part: Part, trace: Trace) -> Iterator[Rows | pa.Table]:
         yield from samples(capture, part.member, reader.dropped, first=first)
         if first:
             reader.dropped.update(capture.left_out())
-        trace.dropped = reader.dropped
+        trace.dropped, trace.device_steps = +reader.dropped, reader.graphs.iterations()
         trace.facts = msgspec.structs.replace(facts(capture, part.member), communicators=communicators)
         trace.notes = [*capture.notes, *reader.notes, *(diagnostics(database) if first else ())]

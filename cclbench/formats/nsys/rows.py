@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from cclbench.errors import InputError
 from cclbench.formats import Names, Rows
 from cclbench.formats.nsys.capture import CALLS, COPIES, GRAPHS, KERNELS, MEMSETS, OVERHEADS, SYNCS, Capture
+from cclbench.formats.nsys.whole_graphs import GraphLaunches
 from cclbench.formats.trace import LATEST_NS, grid_columns, impossible
 from cclbench.intervals import Int64, Mask
 
@@ -28,7 +29,6 @@ _BACKTRACE: Final = 67
 """`eventClass` of the range in which a call's backtrace was taken, a copy of the call's own row."""
 _LARGEST_DEVICE: Final = (1 << 15) - 1
 NO_NAME: Final = "(no name)"
-_WHOLE_GRAPH: Final = "CUDA graph (kernels unknown)"
 _COPY_KINDS: Final = {
     1: ("HtoD", "h2d"),
     2: ("DtoH", "d2h"),
@@ -64,6 +64,7 @@ class TableReader:
         self.launches: list[tuple[Int64, Int64]] = []
         """Thread and begin of each kernel launch."""
         self.mpi_calls = 0
+        self.graphs = GraphLaunches()
         self._codes: dict[tuple[str, int], int] = {}
 
     def rows(self) -> Iterator[Rows]:
@@ -72,12 +73,7 @@ class TableReader:
         yield from self._copies()
         yield from self._plain(MEMSETS, "memset", lambda _: "Memset (Device)")
         yield from self._plain(SYNCS, "sync", lambda kind: _SYNC_KINDS.get(kind, "Sync"), "syncType")
-        graphs = yield from self._plain(GRAPHS, "annotation", lambda _: _WHOLE_GRAPH, "graphId")
-        if graphs:
-            self.notes.append(
-                f"{graphs} CUDA graph launches were traced whole: their kernels are unknown;"
-                " capture again with --cuda-graph-trace=node"
-            )
+        yield from self._graphs()
         for table in CALLS:
             yield from self._calls(table)
         for table in OVERHEADS:
@@ -174,7 +170,9 @@ class TableReader:
             nameless += int((codes == self.names["kernel"].get(NO_NAME, -1)).sum())
             sides = np.stack([np.asarray(batch[axis].fill_null(0), np.int64) for axis in "xyz"], axis=1)
             grids = grid_columns(sides, str(self.database.path))
-            yield self.made("kernel", "device", batch, codes, **grids)
+            rows = self.made("kernel", "device", batch, codes, **grids)
+            self.graphs.beside(rows)
+            yield rows
         if nameless:
             self.notes.append(
                 f"{nameless} kernels have no name: communication among them counts as computing"
@@ -208,17 +206,43 @@ class TableReader:
             raise impossible(f"size {pc.min(size).as_py()} B", self.database.path)
         return size
 
-    def _plain(
-        self, table: str, kind: str, name_of: Callable[[int], str], *named: str
-    ) -> Generator[Rows, None, int]:
-        """Rows whose names an enumeration tells; returns how many."""
-        count = 0
+    def _plain(self, table: str, kind: str, name_of: Callable[[int], str], *named: str) -> Iterator[Rows]:
+        """Rows whose names an enumeration tells."""
         for batch in self.batches(table, _ON_DEVICE | {"bytes": ("bytes",), "name": named}):
-            count += len(batch)
             codes = self.codes(kind, batch["name"], name_of)
             size = {"bytes": self._sizes(batch)} if kind == "memset" else {}
             yield self.made(kind, "device", batch, codes, **size)
-        return count
+
+    def _graphs(self) -> Iterator[Rows]:
+        """Launches of graphs that were traced whole, named by their executable graph.
+
+        Of a launch whose kernels have rows of their own there is none: it would count twice.
+        """
+        mine = self.capture.of_process(self.member, GRAPHS)
+        alone = self._without_kernels()
+        if alone:
+            recorded = " AND ".join(filter(None, (mine, f"NOT ({alone})")))
+            self.dropped["CUDA graph launch whose kernels have rows"] += self.database.count(GRAPHS, recorded)
+        columns = _ON_DEVICE | {"name": ("graphExecId", "graphId")}
+        for batch in self.batches(GRAPHS, columns, alone):
+            begun = batch.filter(pc.not_equal(batch["start"], 0))  # CUPTI's 0 is a time that is not known
+            self.dropped["row without a time or duration"] += len(batch) - len(begun)
+            if not len(begun):
+                continue
+            codes = self.codes("graph", begun["name"], _graph_name)
+            rows = self.made("graph", "device", begun, codes)
+            self.graphs.add(rows, np.asarray(begun["device"].fill_null(-1), np.int64))
+            yield rows
+        self.notes += self.graphs.notes
+
+    def _without_kernels(self) -> str:
+        """SQL that chooses the graph launches of which no kernel has a row; empty where none can have one."""
+        if not (self.database.has(GRAPHS, "correlationId") and self.database.has(KERNELS, "correlationId")):
+            return ""
+        mine = self.capture.of_process(self.member, KERNELS)
+        known = " AND ".join(filter(None, (mine, '"correlationId" != 0')))
+        kernels = f'SELECT "correlationId" FROM "{KERNELS}" WHERE {known}'  # noqa: S608 - own names
+        return f'coalesce("correlationId", 0) NOT IN ({kernels})'
 
     def _calls(self, table: str) -> Iterator[Rows]:
         columns: Columns = {"name": ("nameId",), "track": ("globalTid",)}
@@ -263,6 +287,10 @@ def _copy_name(kind: int, source: int, target: int) -> str:
     known = range(len(_MEMORIES))
     way = f" ({_MEMORIES[source]} -> {_MEMORIES[target]})" if source in known and target in known else ""
     return f"Memcpy {_COPY_KINDS.get(kind, ('of unknown kind', None))[0]}{way}"
+
+
+def _graph_name(graph: int) -> str:
+    return "CUDA graph" if graph < 0 else f"CUDA graph {graph}"
 
 
 @lru_cache(maxsize=1 << 12)

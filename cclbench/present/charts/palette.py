@@ -19,6 +19,7 @@ COLOURS: Final = {
     "line": ("#dfdfd9", "#343941"),
     "accent": ("#00568a", "#7cc0ee"),
     "compute": ("#0072b2", "#3a97d3"),
+    "graphs": ("#6a55a8", "#a493dc"),
     "overlapped": ("#00845e", "#19b389"),
     "transfer": ("#c25500", "#e77a2b"),
     "wait": ("#f7cfa8", "#9c6b3f"),
@@ -40,7 +41,8 @@ COLOURS: Final = {
 class Slice:
     """A part of a step: its metric, label, and the names of its colour and of the ink on it.
 
-    `hatch` is matplotlib's pattern and the name of its colour, `finer` what the part consists of. A terminal
+    `hatch` is matplotlib's pattern and the name of its colour, `finer` what the part consists of: one of its
+    own metric is what the others leave of it. A terminal
     writes `short` and draws `glyphs`, one in Unicode, one in ASCII, of those that have them.
     """
 
@@ -55,7 +57,32 @@ class Slice:
 
 
 SLICES: Final = (
-    Slice("time.compute_only", "compute only", "compute", "on-dark", short="compute only", glyphs=("█", "#")),
+    Slice(
+        "time.compute_only",
+        "compute only",
+        "compute",
+        "on-dark",
+        finer=(
+            Slice(
+                "time.compute_only",
+                "compute outside CUDA graphs",
+                "compute",
+                "on-dark",
+                short="outside graphs",
+                glyphs=("█", "#"),
+            ),
+            Slice(
+                "time.graph_only",
+                "CUDA graphs, traced whole",
+                "graphs",
+                "on-dark",
+                short="CUDA graphs, unknown inside",
+                glyphs=("▤", "@"),
+            ),
+        ),
+        short="compute only",
+        glyphs=("█", "#"),
+    ),
     Slice("time.overlapped", "overlapped", "overlapped", "on-dark", short="overlapped", glyphs=("▓", "%")),
     Slice(
         "time.exposed_comm",

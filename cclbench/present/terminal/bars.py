@@ -16,7 +16,7 @@ from cclbench.units import humanise
 MOST_RANKS: Final = 16
 _WIDTH: Final = 80
 _COLUMN: Final = 5
-_FINER: Final = tuple(one.metric for whole in SLICES for one in whole.finer)
+_FINER: Final = tuple(one for whole in SLICES for one in whole.finer)
 
 
 def chart(
@@ -69,7 +69,7 @@ def _parts(ranks: Sequence[Bar]) -> list[Slice]:
     return [
         part
         for place, (part, _) in enumerate(slices[0])
-        if part.metric not in _FINER or any(own[place][1] for own in slices)
+        if part not in _FINER or any(own[place][1] for own in slices)
     ]
 
 

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CUDA graphs that were traced whole: when they run is known, what runs inside is not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cclbench import intervals
+from cclbench.analyzers.metric import Coverage
+from cclbench.analyzers.view.blurred import MOST_UNKNOWN
+from cclbench.analyzers.view.columns import spans
+from cclbench.intervals import Intervals, Joined
+
+if TYPE_CHECKING:
+    from cclbench.analyzers.view.rank_view import RankView
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownGraphs:
+    """Launches that begin in a rank's windows."""
+
+    launches: int
+    coverage: Coverage
+    """Of the kernels and graph launches, the kernels."""
+
+    @property
+    def unknown_ns(self) -> int:
+        """Their summed time."""
+        return (self.coverage.all_ns or 0) - (self.coverage.ns or 0)
+
+    @property
+    def reason(self) -> str:
+        """What is not known."""
+        return (
+            f"{self.launches:,} CUDA graph launches traced whole: what ran inside is not recorded"
+            " (nsys: --cuda-graph-trace=node)"
+        )
+
+    @property
+    def are_most(self) -> bool:
+        """Whether what is known of the kernels is too little for figures that rest on them."""
+        known = self.coverage.by_time
+        return known is None or known < 1 - MOST_UNKNOWN
+
+
+def whole_graphs(rank: RankView) -> UnknownGraphs | None:
+    """Those of the rank; None where there are none."""
+    launches, kernels = (_begun(rank, kind) for kind in ("graph", "kernel"))
+    if not launches.all_rows:
+        return None
+    return UnknownGraphs(launches.all_rows, launches + kernels)
+
+
+def _begun(rank: RankView, kind: str) -> Coverage:
+    rows = ns = 0
+    for batch, _ in rank.begun((kind,)):
+        rows, ns = rows + len(batch), ns + int(batch["dur_ns"].to_numpy().sum())
+    known = kind == "kernel"
+    return Coverage(rows * known, rows, ns * known, ns)
+
+
+def graph_times(rank: RankView) -> Intervals:
+    """When a graph that was traced whole runs, over the whole trace."""
+    return Joined(
+        intervals.union(*spans(batch)) for batch in rank.tables.events(("graph",), ("start_ns", "dur_ns"))
+    ).whole()

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Launches of CUDA graphs that were traced as a whole, and the iterations that they repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from cclbench.formats import Rows
+from cclbench.formats.trace import DeviceStep
+from cclbench.intervals import Int64, Mask
+
+_MOST: Final = 0.5
+"""Share of the kernels' and graphs' summed time from which on graphs are what a device repeats."""
+
+
+class GraphLaunches:
+    """A member's graph launches, and how long its kernels take beside them."""
+
+    def __init__(self) -> None:
+        self._kernel_ns = 0
+        self._launches: list[Int64] = []
+
+    def beside(self, kernels: Rows) -> None:
+        """Kernels that have rows of their own."""
+        self._kernel_ns += int(kernels.dur_ns.sum())
+
+    def add(self, graphs: Rows, device: Int64) -> None:
+        """Launches, in any order, and the device of each."""
+        columns = graphs.start_ns, graphs.start_ns + graphs.dur_ns, device, graphs.track, graphs.codes
+        self._launches.append(np.stack(columns).astype(np.int64))
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """What people are told of them."""
+        if count := sum(part.shape[1] for part in self._launches):
+            yield (
+                f"{count:,} CUDA graph launches were traced whole: what ran inside is unknown;"
+                " capture again with --cuda-graph-trace=node"
+            )
+
+    def iterations(self) -> list[DeviceStep]:
+        """The repetitions of the launches on the stream where graphs run longest; none where kernels outside
+        of graphs take longer than graphs do."""
+        if not self._launches:
+            return []
+        start, end, device, track, graph = np.concatenate(self._launches, axis=1)
+        graph_ns = int((end - start).sum())
+        if graph_ns <= _MOST * (graph_ns + self._kernel_ns):
+            return []
+        streams, stream = np.unique(np.stack([device, track]), axis=1, return_inverse=True)
+        busy = np.zeros(streams.shape[1], np.int64)
+        np.add.at(busy, stream.ravel(), end - start)
+        own = np.flatnonzero(stream.ravel() == busy.argmax())
+        own = own[np.lexsort((end[own], start[own]))]
+        first = np.flatnonzero(begins_iteration(graph[own]))
+        if not len(first):
+            return []
+        until = np.maximum.reduceat(end[own], first)
+        return [
+            DeviceStep("CUDA graph launches", begin, last, source="graph")
+            for begin, last in zip(start[own[first]].tolist(), until.tolist(), strict=True)
+        ]
+
+
+def begins_iteration(graphs: Int64) -> Mask:
+    """Which launches begin an iteration, of launches in order by their graph, shape (launches,).
+
+    Where one sequence of launches repeats throughout, its first launch does.  Otherwise a launch continues
+    an iteration if its graph only ever follows the one before, and that one only ever precedes it: pieces of
+    one model that run in order. Of the others those begin one whose graph does so at least twice.
+    """
+    begins = np.ones(len(graphs), np.bool_)
+    if period := _period(graphs):
+        begins[:] = np.arange(len(graphs)) % period == 0
+        return begins
+    before, after = np.unique(np.stack([graphs[:-1], graphs[1:]]), axis=1)
+    chained = np.isin(graphs[:-1], _once(before)) & np.isin(graphs[1:], _once(after))
+    begins[1:] = ~(chained & (graphs[:-1] != graphs[1:]))
+    known, count = np.unique(graphs[begins], return_counts=True)
+    return begins & np.isin(graphs, known[count > 1])
+
+
+def _period(graphs: Int64) -> int:
+    """After how many launches the sequence repeats, from the first to the last; 0 where it does not."""
+    known, counts = np.unique(graphs, return_counts=True)
+    apart = np.diff(np.flatnonzero(graphs == known[counts.argmin()]))
+    if not len(apart) or (apart != apart[0]).any():
+        return 0
+    period = int(apart[0])
+    return period if (graphs[period:] == graphs[:-period]).all() else 0
+
+
+def _once(values: Int64) -> Int64:
+    """The values that occur once."""
+    known, counts = np.unique(values, return_counts=True)
+    return np.asarray(known[counts == 1], np.int64)
