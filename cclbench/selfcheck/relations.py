@@ -341,7 +341,7 @@ def check_relations(source: Source, reading: Reading, options: Options, folder: 
 
 
 def _read(relation: Relation, options: Options, folder: Path) -> Reading:
-    source = replace(relation.changed(folder), evidence=())
+    source = relation.changed(folder)
     with ExitStack() as stack:
         for name in {file.reader for file in source.files}:
             changed = ChangedReader(trace_reader(name), relation.change)
