@@ -37,6 +37,8 @@ COLLECTIVE_KINDS: Final = (
 
 OPEN: Final = "open"
 """The statistic of a result that is about an open window."""
+TOTAL: Final = "total"
+"""The statistic of a result that is of all ranks together, where the metric's own is of one."""
 HAS_VALUE: Final = ("ok", "partial")
 """Statuses of a result that has a number."""
 
@@ -250,7 +252,10 @@ TIMINGS: Final = _schema(
     _nullable("group_size", pa.int32(), "ranks that take part"),
     _nullable("nodes", pa.int32(), "nodes they are on"),
     _nullable("group", _NAME, "stable id of the sorted list of ranks"),
-    _nullable("seq", pa.int64(), "sequence number within the group"),
+    _nullable("communicator", pa.int32(), "number of the library's communicator, the same on all its ranks"),
+    _nullable("seq", pa.int64(), "sequence number within the group; of a logged call in its communicator"),
+    _nullable("src_rank", pa.int32(), "sending rank of a point-to-point transfer"),
+    _nullable("dst_rank", pa.int32(), "receiving rank of a point-to-point transfer"),
     _nullable("dtype", _WORD, "element type, as the producer names it"),
     _nullable("in_place", pa.bool_(), "whether input and output share a buffer"),
     _nullable("bytes", pa.int64(), "payload S: the large side of all_gather and reduce_scatter", "B"),

@@ -16,7 +16,7 @@ from cclbench.analyzers.metric import NotApplicable, Value, no_value, run_metric
 from cclbench.analyzers.view.collectives import UNKNOWN
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.formats import READERS
-from cclbench.units import whole_binary
+from cclbench.units import binary_text
 
 _NONE: Final = "the run holds no sweep of nccl-tests or rccl-tests: add its output"
 _SETTING: Final = {
@@ -117,18 +117,12 @@ def _values(kind: str, sweep: _Sweep) -> Iterator[Value]:
             one = Value(
                 value=fmean(figures),
                 collective=kind,
-                category=_words(size),
+                category=binary_text(size),
                 stat="in_place" if in_place else None,
                 source=sweep.source,
                 reason=repeated,
             )
             yield one
             if size == sizes[-1]:
-                reason = "; ".join(filter(None, [f"{sweep.words}, at {_words(size)}", repeated]))
+                reason = "; ".join(filter(None, [f"{sweep.words}, at {binary_text(size)}", repeated]))
                 yield replace(one, category=None, reason=reason, left_out={} if in_place else left_out)
-
-
-def _words(size: int) -> str:
-    """A size in the largest binary unit it is a whole number of: `64MiB`, `1000B`."""
-    number, unit = whole_binary(size)
-    return f"{number}{unit}"

@@ -6,6 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import pyarrow as pa
+
+from cclbench import arrow_functions as pc
 from cclbench.analyzers.metric import NotApplicable, Value, run_metric
 from cclbench.analyzers.view.run_view import RunView
 
@@ -32,9 +35,10 @@ _MOST: Final = 16
 )
 def unfinished(run: RunView) -> Iterator[Value]:
     groups: dict[str, list[Mapping[str, Any]]] = {}
-    for row in run.table("timings").to_pylist():
+    timings = run.table("timings")
+    for row in timings.filter(pc.equal(timings["source"].cast(pa.string()), _READER)).to_pylist():
         known = all(row[name] is not None for name in ("rank", "group", "seq", "kind"))
-        if row["source"] == _READER and known and row["kind"] not in _PAIRS:
+        if known and row["kind"] not in _PAIRS:
             groups.setdefault(row["group"], []).append(row)
     if not groups:
         raise NotApplicable("the run holds no Flight Recorder dump with groups and sequence numbers")

@@ -4,31 +4,69 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Final, NamedTuple
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.engine import Engine, Progress
-from cclbench.formats import READERS
+from cclbench.formats import READERS, LoggedCommunicator
 from cclbench.ingestion.entry import kept
-from cclbench.record.files import with_columns, write_table
+from cclbench.normalize.communicators import Joined, join
+from cclbench.record.facts import ProcessGroup
+from cclbench.record.files import TableFile, finished, opened_table, with_columns
 from cclbench.record.manifest import EvidenceFile
-from cclbench.schema import EVIDENCE
+from cclbench.schema import EVIDENCE, TIMINGS, group_id
 from cclbench.source import SourceFile
+
+_ROWS: Final = 1 << 18
+"""Rows that are written at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceDone:
+    """What the manifest says of each file, process groups that files list, and what is to be said of them."""
+
+    files: list[EvidenceFile]
+    groups: list[ProcessGroup]
+    notes: list[str]
+
+
+class _FileDone(NamedTuple):
+    """A file whose tables are written, and where its timings are, if they have to be joined with others'."""
+
+    entry: EvidenceFile
+    groups: list[ProcessGroup]
+    communicators: list[LoggedCommunicator]
+    timings: Path
 
 
 def ingest_evidence(
     files: Sequence[SourceFile], folder: Path, *, engine: Engine, progress: Progress | None
-) -> list[EvidenceFile]:
-    """Write the tables of all files under `folder`; returns what the manifest says of each file."""
+) -> EvidenceDone:
+    """Write the tables of all files under `folder`."""
     work = partial(_one, folder)
     tasks, size = list(enumerate(files)), sum(file.bytes for file in files)
-    return engine.map(work, tasks, progress=progress, what="reading evidence", size_bytes=size)
+    done = engine.map(work, tasks, progress=progress, what="reading evidence", size_bytes=size)
+    logs = [one for one in done if one.communicators]
+    joined, notes = join([one.communicators for one in logs]) if logs else ([], [])
+    for one, communicators in zip(logs, joined, strict=True):
+        if one.entry.rows:
+            _name_ranks(one.timings, communicators)
+    listed = {group for one in done for group in one.groups}
+    listed |= {
+        ProcessGroup(name="", ranks=one.group) for own in joined for one in own if one.group is not None
+    }
+    groups = sorted(listed, key=lambda group: (group.ranks or (), group.name))
+    return EvidenceDone([one.entry for one in done], groups, notes)
 
 
-def _one(folder: Path, task: tuple[int, SourceFile]) -> EvidenceFile:
+def _one(folder: Path, task: tuple[int, SourceFile]) -> _FileDone:
     index, file = task
     reader = READERS.get(file.reader)
     assert reader.reads == "evidence"  # noqa: S101 - sources sort their files by it
@@ -38,20 +76,59 @@ def _one(folder: Path, task: tuple[int, SourceFile]) -> EvidenceFile:
         table: pa.Table | None = getattr(told, name)
         if table is not None and len(table):
             rows[name] = len(table)
-            write_table(folder / name / f"evidence-{index:03d}.parquet", of_file(table, name, file))
-    return EvidenceFile(
+            with finished(TableFile(_path(folder, name, index), EVIDENCE[name])) as target:
+                for first in range(0, len(table), _ROWS):
+                    target.write(of_file(table.slice(first, _ROWS), name, file))
+    entry = EvidenceFile(
         **msgspec.structs.asdict(kept(file)),
         rows=rows,
         facts=told.facts,
         left_out=dict(sorted(told.left_out.items())),
         notes=told.notes,
     )
+    return _FileDone(entry, told.groups, told.communicators, _path(folder, "timings", index))
+
+
+def _path(folder: Path, table: str, index: int) -> Path:
+    return folder / table / f"evidence-{index:03d}.parquet"
+
+
+def _name_ranks(path: Path, communicators: Sequence[Joined]) -> None:
+    """Write a file's timings again: with the job's ranks and groups, for those within its communicators."""
+    rank, number = (
+        np.array([-1 if value is None else value for value in column], np.int32)
+        for column in zip(*((one.rank, one.number) for one in communicators), strict=True)
+    )
+    of_rank = np.array(
+        [-1 if rank is None else rank for one in communicators for rank in one.ranks], np.int32
+    )
+    begin = np.cumsum([0, *(len(one.ranks) for one in communicators)])
+    ids = pa.array([None if one.group is None else group_id(one.group) for one in communicators], pa.string())
+    group = ids.dictionary_encode().cast(TIMINGS.field("group").type)
+    written = path.with_suffix(".ranks")
+    with opened_table(path, TIMINGS) as file, finished(TableFile(written, TIMINGS)) as target:
+        for batch in file.iter_batches(_ROWS, use_threads=False):
+            table = pa.Table.from_batches([batch]).cast(TIMINGS)
+            own = table["communicator"].to_numpy()
+            columns = {"rank": _known(rank[own]), "communicator": pa.array(number[own])}
+            columns["group"] = group.take(pa.array(own))
+            for end in ("src_rank", "dst_rank"):
+                place = table[end].fill_null(-1).to_numpy()
+                columns[end] = _known(np.where(place < 0, -1, of_rank[begin[own] + np.maximum(place, 0)]))
+            target.write(with_columns(table, TIMINGS, columns))
+    written.replace(path)
+
+
+def _known(ranks: npt.NDArray[np.int32]) -> pa.Array:
+    return pa.array(ranks, mask=ranks < 0)
 
 
 def of_file(table: pa.Table, name: str, file: SourceFile) -> pa.Table:
     """The table with who says so filled in: `source` is the reader, `file` its name within the source."""
     schema = EVIDENCE[name]
     for column, value in (("source", file.reader), ("file", file.name)):
-        words = pa.array([value] * len(table), pa.string()).dictionary_encode()
-        table = with_columns(table, schema, {column: words.cast(schema.field(column).type)})
+        kind = schema.field(column).type
+        codes = pa.array(np.zeros(len(table), np.int8), kind.index_type)
+        words = pa.DictionaryArray.from_arrays(codes, pa.array([value], pa.string()))
+        table = with_columns(table, schema, {column: words})
     return table.cast(schema)

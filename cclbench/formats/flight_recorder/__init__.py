@@ -29,6 +29,7 @@ from cclbench.formats.pickled import MOST_FILE_BYTES, NotPlainError, plain, rewr
 from cclbench.formats.rewriting import SOURCE_PATH, Redactor
 from cclbench.formats.texts import bare, beginning, damaged, reason_of, whole
 from cclbench.formats.timing_rows import MOST_BYTES, Timings, nanoseconds
+from cclbench.record.facts import ProcessGroup
 from cclbench.schema import group_id
 
 _PICKLE: Final = b"\x80"
@@ -62,6 +63,7 @@ class _Entry(msgspec.Struct):
 
 
 class _Group(msgspec.Struct):
+    desc: str = ""
     ranks: str | None = None
 
 
@@ -87,6 +89,7 @@ class FlightRecorder(EvidenceReader):
     extensions: tuple[str, ...] = (".json", ".pkl", ".pickle")
     capture = "PyTorch's dumps, JSON or pickle; pickles are read as data, never run"
     versions = "2.10 (torch 2.13) seen; from 2.0 (torch 2.4) on as documented"
+    lists_calls = True
     tested = (
         "real: gloo of torch 2.13, pickle and JSON; documentation: NCCL, by PyTorch's tutorial and source"
     )
@@ -138,7 +141,12 @@ class FlightRecorder(EvidenceReader):
         version = dump.comm_lib_version or dump.nccl_version
         told = {"flight_recorder_version": dump.version, "library_version": version}
         facts: dict[str, str | int | float | list[str]] = {k: v[:60] for k, v in told.items() if v}
-        return Evidence(timings=timings.table(), facts=facts, notes=notes.lines())
+        listed_groups = [
+            ProcessGroup(name=name, description=group.desc[:60] or None, ranks=groups[name])
+            for name, group in dump.pg_config.items()
+            if groups[name]
+        ]
+        return Evidence(timings=timings.table(), groups=listed_groups, facts=facts, notes=notes.lines())
 
 
 def _decoded(path: Path) -> _Dump:

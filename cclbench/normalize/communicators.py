@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Communicators of a job's processes put together: which are one, and which ranks of the job are in each.
+
+Processes' parts are of one communicator where its id is the same, or where the same split of the same parent
+gave them the same color.  Parts of which neither is told are where there is one for each rank, of a size that
+no process has twice as often: two that cannot be told apart are left alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+from cclbench.formats import LoggedCommunicator
+
+Process = tuple[str, int | None]
+"""A process and its device: a rank of the job."""
+Key = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A process's part in a communicator: the communicator's number, this rank of the job, and all of them.
+
+    `ranks` has the rank of the job of each rank within the communicator, null where it is not known; `group`
+    are those ranks, sorted, null unless all are known.
+    """
+
+    number: int
+    rank: int | None
+    ranks: tuple[int | None, ...]
+    group: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The communicator that holds all processes: its rank of each, its size."""
+
+    ranks: dict[Process, int]
+    size: int
+
+
+def join(files: Sequence[Sequence[LoggedCommunicator]]) -> tuple[list[list[Joined]], list[str]]:
+    """Each file's communicators in turn, joined, and what is to be said of them.
+
+    Ranks of the job are those within the largest communicator that all processes are in.
+    """
+    devices: dict[str, set[int]] = {}
+    for one in (one for file in files for one in file):
+        devices.setdefault(one.process, set()).update([] if one.device is None else [one.device])
+
+    def process_of(one: LoggedCommunicator) -> Process:
+        only = devices[one.process] if len(devices[one.process]) == 1 else {None}
+        return one.process, next(iter(only)) if one.device is None else one.device
+
+    keys = [_keys(number, file, process_of) for number, file in enumerate(files)]
+    parts: dict[Key, dict[Process, LoggedCommunicator]] = {}
+    for file, own in zip(files, keys, strict=True):
+        for one, key in zip(file, own, strict=True):
+            parts.setdefault(key, {})[process_of(one)] = one
+    sound = {key for key, members in parts.items() if _is_one(key, members)}
+    everyone = {process_of(one) for file in files for one in file}
+    world, notes = _world([parts[key] for key in parts if key in sound], everyone)
+    numbers = {key: number for number, key in enumerate(parts)}
+
+    def joined(one: LoggedCommunicator, key: Key) -> Joined:
+        own = None if world is None else world.ranks.get(process_of(one))
+        if world is None or key not in sound:
+            return Joined(numbers[key], own, (None,) * one.size, None)
+        at = {part.rank: world.ranks[process] for process, part in parts[key].items()}
+        ranks = tuple(at.get(place) for place in range(one.size))
+        known = tuple(sorted(rank for rank in ranks if rank is not None))
+        everybody = tuple(range(world.size)) if one.size == world.size else None
+        return Joined(numbers[key], own, ranks, known if len(known) == one.size else everybody)
+
+    found = [
+        [joined(one, key) for one, key in zip(file, own, strict=True)]
+        for file, own in zip(files, keys, strict=True)
+    ]
+    unknown = sum(1 for key in parts if key not in sound)
+    if unknown:
+        notes.append(
+            f"which ranks are in {unknown:,} of {len(parts):,} communicators is not known: the lines of their"
+            " initialisation are not in the logs (NCCL_DEBUG_SUBSYS has to hold INIT)"
+        )
+    return found, notes
+
+
+def _keys(
+    number: int, file: Sequence[LoggedCommunicator], process_of: Callable[[LoggedCommunicator], Process]
+) -> list[Key]:
+    """What tells a file's communicators from others; last, which it is of its process's that are alike."""
+    keys: list[Key] = []
+    seen: Counter[tuple[Process, Key]] = Counter()
+    for place, one in enumerate(file):
+        if one.id is not None:
+            own: Key = ("id", one.id, one.size)
+        elif one.color is not None:
+            parent = None if one.parent is None else keys[one.parent]
+            own = ("split", parent, one.split, one.color, one.size)
+        elif one.rank is not None:
+            own = ("size", one.size)
+        else:
+            own = ("call", number, place)
+        seen[process_of(one), own] += 1
+        keys.append((*own, seen[process_of(one), own]))
+    return keys
+
+
+def _is_one(key: Any, members: Mapping[Process, LoggedCommunicator]) -> bool:
+    """Whether these processes' parts are of one communicator."""
+    ranks = {one.rank for one in members.values()}
+    (size,) = {one.size for one in members.values()}
+    root = key
+    while root is not None and root[0] == "split":
+        root = root[1]
+    named = root is not None and root[0] == "id"
+    return None not in ranks and len(ranks) == len(members) and (named or len(members) == size)
+
+
+def _world(
+    communicators: Sequence[Mapping[Process, LoggedCommunicator]], everyone: Set[Process]
+) -> tuple[World | None, list[str]]:
+    """The largest of these communicators that holds everyone; None without one, or without one order."""
+    holding = [members for members in communicators if members.keys() == everyone]
+    sizes = {one.size for members in holding for one in members.values()}
+    size = max(sizes, default=0)
+    orders = {
+        frozenset((process, one.rank or 0) for process, one in members.items())
+        for members in holding
+        if next(iter(members.values())).size == size
+    }
+    if len(orders) != 1:
+        why = (
+            f"communicators of all {len(everyone):,} processes number them differently"
+            if orders
+            else f"no communicator holds all {len(everyone):,} processes of the logs"
+        )
+        return None, [f"which rank of the job a process is, and who is in its groups, is not known: {why}"]
+    ranks = dict(orders.pop())
+    notes = []
+    if len(everyone) < size:
+        notes.append(
+            f"ranks are those in the largest communicator, of {size:,} ranks, of which {len(everyone):,} have"
+            " a log"
+        )
+    return World(ranks, size), notes
