@@ -13,13 +13,13 @@ import pyarrow as pa
 from cclbench import arrow_functions as pc
 from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, no_value, run_metric
 from cclbench.analyzers.stand_ins import from_evidence
+from cclbench.analyzers.unfinished import MISSING
 from cclbench.analyzers.view.logged_calls import Counted, LoggedCalls
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.schema import TOTAL
 from cclbench.text import first_few
 from cclbench.units import binary_text
 
-MISSING: Final = "missing"
 UNMATCHED: Final = "unmatched"
 _NONE: Final = "no file of the run lists calls: log them with NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL"
 _PAIRS: Final = ("send", "recv")
@@ -27,7 +27,12 @@ _MOST_SIZES: Final = 8
 """Sizes of one pair of ranks that are told apart, those of most transfers."""
 _MOST: Final = 8
 """Ranks that a reason lists."""
-_PARTS: Final = (("kind",), ("kind", "group"), ("kind", "size"), ("kind", "group", "size"))
+_PARTS: Final[tuple[tuple[str, ...], ...]] = (
+    ("kind",),
+    ("kind", "group"),
+    ("kind", "size"),
+    ("kind", "group", "size"),
+)
 _FIELDS: Final = {"kind": "collective", "group": "group", "size": "category"}
 
 

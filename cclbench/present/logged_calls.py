@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the calls of a job come to, where logs list them and no trace does: a sentence and two tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from cclbench.record.rows import Row
+from cclbench.schema import TOTAL
+from cclbench.units import humanise
+
+CALL_COLUMNS: Final = ("group", "kind", "calls", "bytes", "most calls are of")
+EDGE_COLUMNS: Final = ("from -> to", "sends", "receives", "bytes", "unmatched")
+MOST_CALLS: Final = 12
+MOST_EDGES: Final = 8
+_COUNT: Final = "comm.count"
+_VOLUME: Final = "comm.volume"
+_EDGES: Final = "comm.edges"
+_UNKNOWN_GROUP: Final = "not known"
+_Part = tuple[str | None, str | None, str | None]
+"""Group, kind and size of calls; None of all."""
+
+
+def summary_of_calls(rows: Sequence[Row]) -> str | None:
+    """All that was called, and by which ranks some were not, in a sentence or two; None without a log."""
+    whole = {row.metric: row for row in rows if row.rank is None and not row.narrowed}
+    calls = _totals(rows, _COUNT).get((None, None, None))
+    if calls is None:
+        return None
+    carried = _totals(rows, _VOLUME).get((None, None, None))
+    text = f"{humanise(calls, 'count')} calls of collectives and transfers"
+    text += f" carry {humanise(carried, 'B')}, all ranks together." if carried is not None else "."
+    missing = whole.get("comm.missing_calls")
+    if missing is not None and missing.number:
+        text += f" {humanise(missing.number, 'count')} calls are missing: {missing.reason}."
+    return text
+
+
+def call_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
+    """Calls of each process group and kind, all ranks together, those that carry most first."""
+    calls, volume = (_with_rest(_totals(rows, metric)) for metric in (_COUNT, _VOLUME))
+    sizes = _totals(rows, _COUNT)
+    keys = sorted(
+        ((group, kind) for group, kind in calls if kind is not None),
+        key=lambda key: (-volume.get(key, 0.0), -calls[key], key[0] or "", key[1] or ""),
+    )
+    return [
+        dict(
+            zip(
+                CALL_COLUMNS,
+                (
+                    group or _UNKNOWN_GROUP,
+                    kind or "",
+                    humanise(calls[group, kind], "count"),
+                    humanise(volume[group, kind], "B") if (group, kind) in volume else "",
+                    _most({size: n for (g, k, size), n in sizes.items() if size and (g, k) == (group, kind)}),
+                ),
+                strict=True,
+            )
+        )
+        for group, kind in keys
+    ]
+
+
+def edge_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
+    """Sends and receives of each pair of ranks, those with most bytes first."""
+    found: dict[str, dict[tuple[str | None, str | None], float]] = {}
+    for row in rows:
+        if row.metric == _EDGES and row.rank is None and row.category and row.has_value:
+            pair, _, size = row.category.partition(" ")
+            if not size or row.stat is not None:
+                own = found.setdefault(pair, {})
+                key = (row.collective if row.stat != "unmatched" else None, row.stat)
+                own[key] = own.get(key, 0.0) + row.number
+    carried = {
+        pair: max(own.get(("send", "bytes"), 0.0), own.get(("recv", "bytes"), 0.0))
+        for pair, own in found.items()
+    }
+    return [
+        dict(
+            zip(
+                EDGE_COLUMNS,
+                (
+                    pair,
+                    *(humanise(own.get((kind, None), 0.0), "count") for kind in ("send", "recv")),
+                    humanise(carried[pair], "B"),
+                    humanise(own.get((None, "unmatched"), 0.0), "count"),
+                ),
+                strict=True,
+            )
+        )
+        for pair, own in sorted(found.items(), key=lambda one: (-carried[one[0]], one[0]))
+    ]
+
+
+def _totals(rows: Sequence[Row], metric: str) -> dict[_Part, float]:
+    """A metric's sums over all ranks."""
+    return {
+        (row.group, row.collective, row.category): row.number
+        for row in rows
+        if row.metric == metric and row.stat == TOTAL and row.rank is None and row.has_value
+    }
+
+
+def _with_rest(totals: dict[_Part, float]) -> dict[tuple[str | None, str | None], float]:
+    """The sums by group and kind; without a group what of a kind is in no group that is known."""
+    found = {(group, kind): amount for (group, kind, size), amount in totals.items() if size is None}
+    for (group, kind), amount in [*found.items()]:
+        if group is not None:
+            found[None, kind] -= amount
+    return {key: amount for key, amount in found.items() if key[0] is not None or amount}
+
+
+def _most(sizes: dict[str, float]) -> str:
+    """The range of sizes that most calls are of, and their share."""
+    if not sizes:
+        return ""
+    size = max(sizes, key=lambda one: (sizes[one], one))
+    share = sizes[size] / sum(sizes.values())
+    return size if share > 0.999 else f"{size}, {humanise(share, '1')}"
