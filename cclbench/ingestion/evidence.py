@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,7 +17,7 @@ import pyarrow as pa
 from cclbench.engine import Engine, Progress
 from cclbench.formats import READERS, LoggedCommunicator
 from cclbench.ingestion.entry import kept
-from cclbench.normalize.communicators import Joined, join
+from cclbench.normalize.communicators import Part, join
 from cclbench.record.facts import ProcessGroup
 from cclbench.record.files import TableFile, finished, opened_table, with_columns
 from cclbench.record.manifest import EvidenceFile
@@ -26,6 +26,8 @@ from cclbench.source import SourceFile
 
 _ROWS: Final = 1 << 18
 """Rows that are written at once."""
+_PLACES: Final = 21
+"""Bits of a place within a communicator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +61,7 @@ def ingest_evidence(
         if one.entry.rows:
             _name_ranks(one.timings, communicators)
     listed = {group for one in done for group in one.groups}
-    listed |= {
-        ProcessGroup(name="", ranks=one.group) for own in joined for one in own if one.group is not None
-    }
+    listed |= {ProcessGroup(name="", ranks=group) for own in joined for one in own if (group := one.of.group)}
     groups = sorted(listed, key=lambda group: (group.ranks or (), group.name))
     return EvidenceDone([one.entry for one in done], groups, notes)
 
@@ -93,34 +93,38 @@ def _path(folder: Path, table: str, index: int) -> Path:
     return folder / table / f"evidence-{index:03d}.parquet"
 
 
-def _name_ranks(path: Path, communicators: Sequence[Joined]) -> None:
+def _name_ranks(path: Path, parts: Sequence[Part]) -> None:
     """Write a file's timings again: with the job's ranks and groups, for those within its communicators."""
-    rank, number = (
-        np.array([-1 if value is None else value for value in column], np.int32)
-        for column in zip(*((one.rank, one.number) for one in communicators), strict=True)
-    )
-    of_rank = np.array(
-        [-1 if rank is None else rank for one in communicators for rank in one.ranks], np.int32
-    )
-    begin = np.cumsum([0, *(len(one.ranks) for one in communicators)])
-    ids = pa.array([None if one.group is None else group_id(one.group) for one in communicators], pa.string())
+    rank = np.array([-1 if part.rank is None else part.rank for part in parts], np.int32)
+    number = np.array([part.of.number for part in parts], np.int32)
+    ids = pa.array([group_id(part.of.group) if part.of.group else None for part in parts], pa.string())
     group = ids.dictionary_encode().cast(TIMINGS.field("group").type)
+    joined = {part.of.number: part.of.ranks for part in parts}
+    known = sorted(
+        (number << _PLACES | place, rank) for number, own in joined.items() for place, rank in own.items()
+    )
+    places, ranks = np.array([*known, (np.iinfo(np.int64).max, -1)], np.int64).T
     written = path.with_suffix(".ranks")
     with opened_table(path, TIMINGS) as file, finished(TableFile(written, TIMINGS)) as target:
         for batch in file.iter_batches(_ROWS, use_threads=False):
             table = pa.Table.from_batches([batch]).cast(TIMINGS)
             own = table["communicator"].to_numpy()
-            columns = {"rank": _known(rank[own]), "communicator": pa.array(number[own])}
-            columns["group"] = group.take(pa.array(own))
+            columns = {
+                "rank": _known(rank[own]),
+                "group": group.take(pa.array(own)),
+                "communicator": pa.array(number[own]),
+            }
             for end in ("src_rank", "dst_rank"):
-                place = table[end].fill_null(-1).to_numpy()
-                columns[end] = _known(np.where(place < 0, -1, of_rank[begin[own] + np.maximum(place, 0)]))
+                within = table[end].fill_null(-1).to_numpy().astype(np.int64)
+                place = number[own].astype(np.int64) << _PLACES | np.maximum(within, 0)
+                at = np.searchsorted(places, place)
+                columns[end] = _known(np.where((within >= 0) & (places[at] == place), ranks[at], -1))
             target.write(with_columns(table, TIMINGS, columns))
     written.replace(path)
 
 
-def _known(ranks: npt.NDArray[np.int32]) -> pa.Array:
-    return pa.array(ranks, mask=ranks < 0)
+def _known(ranks: npt.NDArray[np.signedinteger[Any]]) -> pa.Array:
+    return pa.array(ranks.astype(np.int32), mask=ranks < 0)
 
 
 def of_file(table: pa.Table, name: str, file: SourceFile) -> pa.Table:

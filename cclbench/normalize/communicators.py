@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 
 from cclbench.formats import LoggedCommunicator
 
@@ -22,16 +23,21 @@ Key = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A process's part in a communicator: the communicator's number, this rank of the job, and all of them.
+    """A communicator of the job: which of the job's ranks has each place in it that is known.
 
-    `ranks` has the rank of the job of each rank within the communicator, null where it is not known; `group`
-    are those ranks, sorted, null unless all are known.
+    `group` are its ranks, sorted, null unless all are known.
     """
 
     number: int
-    rank: int | None
-    ranks: tuple[int | None, ...]
+    ranks: Mapping[int, int]
     group: tuple[int, ...] | None
+
+
+class Part(NamedTuple):
+    """A process's part in a communicator; `rank` is its rank of the job, null where it is not known."""
+
+    of: Joined
+    rank: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +48,8 @@ class World:
     size: int
 
 
-def join(files: Sequence[Sequence[LoggedCommunicator]]) -> tuple[list[list[Joined]], list[str]]:
-    """Each file's communicators in turn, joined, and what is to be said of them.
+def join(files: Sequence[Sequence[LoggedCommunicator]]) -> tuple[list[list[Part]], list[str]]:
+    """The parts that each file tells of in turn, joined, and what is to be said of them.
 
     Ranks of the job are those within the largest communicator that all processes are in.
     """
@@ -56,36 +62,41 @@ def join(files: Sequence[Sequence[LoggedCommunicator]]) -> tuple[list[list[Joine
         return one.process, next(iter(only)) if one.device is None else one.device
 
     keys = [_keys(number, file, process_of) for number, file in enumerate(files)]
-    parts: dict[Key, dict[Process, LoggedCommunicator]] = {}
+    members: dict[Key, dict[Process, LoggedCommunicator]] = {}
     for file, own in zip(files, keys, strict=True):
         for one, key in zip(file, own, strict=True):
-            parts.setdefault(key, {})[process_of(one)] = one
-    sound = {key for key, members in parts.items() if _is_one(key, members)}
+            members.setdefault(key, {})[process_of(one)] = one
+    sound = {key: own for key, own in members.items() if _is_one(key, own)}
     everyone = {process_of(one) for file in files for one in file}
-    world, notes = _world([parts[key] for key in parts if key in sound], everyone)
-    numbers = {key: number for number, key in enumerate(parts)}
+    world, notes = _world(list(sound.values()), everyone)
+    number = count()
 
-    def joined(one: LoggedCommunicator, key: Key) -> Joined:
-        own = None if world is None else world.ranks.get(process_of(one))
-        if world is None or key not in sound:
-            return Joined(numbers[key], own, (None,) * one.size, None)
-        at = {part.rank: world.ranks[process] for process, part in parts[key].items()}
-        ranks = tuple(at.get(place) for place in range(one.size))
-        known = tuple(sorted(rank for rank in ranks if rank is not None))
-        everybody = tuple(range(world.size)) if one.size == world.size else None
-        return Joined(numbers[key], own, ranks, known if len(known) == one.size else everybody)
+    def joined(own: Mapping[Process, LoggedCommunicator]) -> Joined:
+        if world is None:
+            return Joined(next(number), {}, None)
+        ranks = {one.rank: world.ranks[process] for process, one in own.items() if one.rank is not None}
+        (size,) = {one.size for one in own.values()}
+        if len(ranks) == size:
+            return Joined(next(number), ranks, tuple(sorted(ranks.values())))
+        return Joined(next(number), ranks, tuple(range(size)) if size == world.size else None)
 
-    found = [
-        [joined(one, key) for one, key in zip(file, own, strict=True)]
+    of_key = {key: joined(own) for key, own in sound.items()}
+
+    def part(one: LoggedCommunicator, key: Key) -> Part:
+        rank = None if world is None else world.ranks.get(process_of(one))
+        return Part(of_key[key] if key in of_key else Joined(next(number), {}, None), rank)
+
+    parts = [
+        [part(one, key) for one, key in zip(file, own, strict=True)]
         for file, own in zip(files, keys, strict=True)
     ]
-    unknown = sum(1 for key in parts if key not in sound)
-    if unknown:
+    if unknown := sum(key not in sound for own in keys for key in own):
         notes.append(
-            f"which ranks are in {unknown:,} of {len(parts):,} communicators is not known: the lines of their"
-            " initialisation are not in the logs (NCCL_DEBUG_SUBSYS has to hold INIT)"
+            f"who is in {unknown:,} of {sum(map(len, keys)):,} communicators, each process's counted, is not"
+            " known: the lines of their initialisation are not in the logs, or do not tell"
+            " (NCCL_DEBUG_SUBSYS=INIT,COLL)"
         )
-    return found, notes
+    return parts, notes
 
 
 def _keys(

@@ -82,7 +82,7 @@ def missing_calls(case: Case) -> Iterator[Found]:
             "missing_calls",
             f"In group {row.group} {row.number:,.0f} calls of {row.collective} are missing: {row.reason}.",
             confidence="medium",
-            because="the ranks' own logs; those of a job that is stopped while it runs end at different calls",
+            because="the ranks' own logs; those of a job that was stopped as it ran end at different calls",
             ranks=sorted(ranks),
             evidence=case.evidence((_MISSING_CALLS, {"group": row.group, "collective": row.collective})),
             query=_MADE.format(group=row.group, kind=row.collective),
