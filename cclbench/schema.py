@@ -195,12 +195,7 @@ STEPS: Final = _schema(
     _known("end_ns", pa.int64(), "end, exclusive", "ns"),
     _known("source", _WORD, "how it was found: " + ", ".join(WINDOW_SOURCES)),
     _known("open", pa.bool_(), "whether no further step says where it ends: means leave it out"),
-    _nullable(
-        "purity",
-        pa.float64(),
-        "share of the kernel time in it that its own step launched; null without kernels or launches",
-        "1",
-    ),
+    _nullable("purity", pa.float64(), "share of its kernel time that its own step launched, if known", "1"),
 )
 
 _SOURCE = (

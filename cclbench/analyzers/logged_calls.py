@@ -95,7 +95,7 @@ def _of_each(
     " all of a job's; Flight Recorder dumps, its last. By kind and pair (category `0->1`), and by size"
     f" (`0->1 64MiB`; beyond {_MOST_SIZES} sizes of a pair the others together). Stats: bytes, what a pair's"
     f" calls carry; {UNMATCHED}, sends without a receive of their size and receives without a send, of pairs"
-    " of which both ranks list calls. In the run's own figure a send and its receive are one.",
+    " of which both ranks list all calls. In the run's own figure a send and its receive are one.",
     formula="Σ over pairs and sizes of max(n of send, n of recv)",
     unit="count",
     inputs=("timings",),
@@ -106,8 +106,12 @@ def edges(run: RunView) -> Iterator[Value]:
     pairs: dict[tuple[int, int], dict[int | None, Counter[str]]] = {}
     chosen = logged.table.filter(pc.is_in(logged.table["kind"], pa.array(_PAIRS)))
     known = chosen.filter(pc.and_(chosen["src_rank"].is_valid(), chosen["dst_rank"].is_valid()))
-    for row in known.select(["kind", "src_rank", "dst_rank", "bytes", "calls"]).to_pylist():
-        sizes = pairs.setdefault((row["src_rank"], row["dst_rank"]), {})
+    late = set[tuple[int, int]]()
+    columns = ["kind", "src_rank", "dst_rank", "bytes", "from_begin", "calls"]
+    for row in known.select(columns).to_pylist():
+        pair = row["src_rank"], row["dst_rank"]
+        late |= set() if row["from_begin"] else {pair}
+        sizes = pairs.setdefault(pair, {})
         sizes.setdefault(row["bytes"], Counter())[row["kind"]] += row["calls"]
     if not pairs:
         raise NotApplicable("the files list no send or receive of known ranks")
@@ -115,11 +119,13 @@ def edges(run: RunView) -> Iterator[Value]:
     whole = sum(max(calls.values()) for sizes in pairs.values() for calls in sizes.values())
     yield Value(value=float(whole), left_out={"of unknown ranks": unknown}, source=logged.source)
     there, alone = set(logged.ranks), 0
-    for (source, target), sizes in sorted(pairs.items()):
-        for value in _of_pair(f"{source}->{target}", sizes, both={source, target} <= there):
+    for pair, sizes in sorted(pairs.items()):
+        both = pair not in late and there.issuperset(pair)
+        for value in _of_pair(f"{pair[0]}->{pair[1]}", sizes, both=both):
             alone += int(value.value or 0) if value.stat == UNMATCHED else 0
             yield replace(value, source=logged.source)
-    yield Value(value=float(alone), stat=UNMATCHED, source=logged.source)
+    if not late:
+        yield Value(value=float(alone), stat=UNMATCHED, source=logged.source)
 
 
 def _of_pair(pair: str, sizes: Mapping[int | None, Counter[str]], *, both: bool) -> Iterator[Value]:

@@ -79,7 +79,8 @@ def logged_calls(timings: pa.Table) -> LoggedCalls | None:
     if not listing:
         return None
     rows = timings.filter(pc.equal(source, listing[0])).unify_dictionaries()
-    rows = rows.append_column("from_begin", rows["seq"].is_valid()).select(_ALIKE)
+    numbered = pc.and_(rows["seq"].is_valid(), rows["communicator"].is_valid())
+    rows = rows.append_column("from_begin", numbered).select(_ALIKE)
     alike = rows.group_by(list(_ALIKE), use_threads=False).aggregate([([], "count_all")])
     columns = {
         name: alike[name].cast(pa.string()) if pa.types.is_dictionary(alike[name].type) else alike[name]

@@ -40,6 +40,7 @@ _UNEVEN: Final = ("all_gather", "reduce_scatter", "gather", "scatter")
 _STATES: Final = ("scheduled", "started", "completed")
 _RANK = re.compile(r"(rank)?[_.-]?(\d{1,7})$", re.ASCII | re.IGNORECASE)
 _SUFFIX = re.compile(r"\.(?:json|pkl|pickle|gz|bin|trace)$", re.IGNORECASE)
+_TRANSFER = re.compile(r"(?:send|recv) (\d{1,7})(->|<-)(\d{1,7})$", re.ASCII)
 _RANKS = re.compile(r"\[\s*(?:\d{1,10}\s*(?:,\s*\d{1,10}\s*)*)?\]", re.ASCII)
 
 Shape = Annotated[
@@ -132,6 +133,7 @@ class FlightRecorder(EvidenceReader):
                 group=ids.get(name or ""),
                 group_size=len(ranks) if ranks else None,
                 seq=entry.p2p_seq_id if entry.is_p2p else entry.collective_seq_id,
+                **_ends(entry.profiling_name, ranks),
                 dtype=_dtype(entry),
                 bytes=_payload(entry, path, at),
                 # Exactly the single-precision number that the recorder writes.
@@ -199,6 +201,16 @@ _kind = lru_cache(1 << 12)(kind_of)  # few names, many entries
 def _library(profiling_name: str) -> str | None:
     found = collective(profiling_name)
     return None if found is None else found.library
+
+
+def _ends(profiling_name: str, ranks: tuple[int, ...] | None) -> dict[str, int]:
+    """Sender and receiver of `send 0->1` or `recv 1<-0`, whose numbers are places in the group."""
+    found = _TRANSFER.search(profiling_name)
+    if found is None or ranks is None or max(int(found[1]), int(found[3])) >= len(ranks):
+        return {}
+    own, peer = ranks[int(found[1])], ranks[int(found[3])]
+    ends = (own, peer) if found[2] == "->" else (peer, own)
+    return dict(zip(("src_rank", "dst_rank"), ends, strict=True))
 
 
 def _dtype(entry: _Entry) -> str | None:
