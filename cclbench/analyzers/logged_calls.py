@@ -122,7 +122,7 @@ def edges(run: RunView) -> Iterator[Value]:
     for pair, sizes in sorted(pairs.items()):
         both = pair not in late and there.issuperset(pair)
         for value in _of_pair(f"{pair[0]}->{pair[1]}", sizes, both=both):
-            alone += int(value.value or 0) if value.stat == UNMATCHED else 0
+            alone += int(value.value or 0) if value.stat == UNMATCHED and value.collective is None else 0
             yield replace(value, source=logged.source)
     if not late:
         yield Value(value=float(alone), stat=UNMATCHED, source=logged.source)
@@ -142,12 +142,16 @@ def _of_pair(pair: str, sizes: Mapping[int | None, Counter[str]], *, both: bool)
         )
         for words, number in _told_apart(own).items():
             yield Value(value=float(number), collective=kind, category=f"{pair} {words}")
-    for size, calls in sizes.items() if both else ():
-        kind, other = sorted(_PAIRS, key=lambda one: -calls[one])
-        if calls[kind] > calls[other]:
+    if not both:
+        return
+    alone = {size: abs(calls["send"] - calls["recv"]) for size, calls in sizes.items()}
+    yield Value(value=float(sum(alone.values())), category=pair, stat=UNMATCHED)
+    for size, number in alone.items():
+        calls = sizes[size]
+        if number:
             yield Value(
-                value=float(calls[kind] - calls[other]),
-                collective=kind,
+                value=float(number),
+                collective="send" if calls["send"] > calls["recv"] else "recv",
                 category=f"{pair} {_size(size)}",
                 stat=UNMATCHED,
                 reason=f"{calls['send']:,} of send, {calls['recv']:,} of recv",

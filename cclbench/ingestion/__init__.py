@@ -101,7 +101,7 @@ def ingest(
                 return common
             files = dict(enumerate(of_kind.files))
             read = (reading or read_traces)(files, into, options, engine, progress)
-            return join_traces(of_kind, card, into, common, read, engine=engine, progress=progress)
+            return join_traces(of_kind, card, into, common, read, evidence, engine=engine, progress=progress)
 
         first, *others = by_kind(found.files) or [()]
         stored: list[StoredFile] = []

@@ -14,10 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cclbench import arrow_functions as pc
 from cclbench.engine import Engine, Progress
-from cclbench.formats import READERS, LoggedCommunicator
+from cclbench.formats import READERS, LoggedCommunicator, by_precedence
 from cclbench.ingestion.entry import kept
 from cclbench.normalize.communicators import Part, join
+from cclbench.normalize.logged_calls import ListedCalls
 from cclbench.record.facts import ProcessGroup
 from cclbench.record.files import TableFile, finished, opened_table, with_columns
 from cclbench.record.manifest import EvidenceFile
@@ -31,12 +33,44 @@ _PLACES: Final = 21
 
 
 @dataclass(frozen=True, slots=True)
+class ListedFiles:
+    """Tables of timings in which a reader, `source`, lists a rank's calls in order; and the rank's groups."""
+
+    source: str
+    paths: tuple[Path, ...]
+    groups: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class EvidenceDone:
     """What the manifest says of each file, process groups that files list, and what is to be said of them."""
 
     files: list[EvidenceFile]
     groups: list[ProcessGroup]
     notes: list[str]
+    calls: dict[str, dict[int, list[Path]]]
+    """By reader and rank, the tables in which its calls are listed."""
+
+    def listed(self, rank: int) -> tuple[ListedFiles, ...]:
+        """What lists the rank's calls, the reader that tells most first."""
+        groups = tuple({group.ranks for group in self.groups if group.ranks and rank in group.ranks})
+        return tuple(
+            ListedFiles(source, tuple(of_rank[rank]), groups)
+            for source, of_rank in self.calls.items()
+            if rank in of_rank
+        )
+
+
+def calls_of(files: ListedFiles, rank: int) -> ListedCalls:
+    """The rank's calls that these files list."""
+    tables = []
+    for path in files.paths:
+        with opened_table(path, TIMINGS) as file:
+            for batch in file.iter_batches(_ROWS, use_threads=False):
+                table = pa.Table.from_batches([batch]).cast(TIMINGS)
+                tables.append(table.filter(pc.equal(table["rank"], rank)))
+    groups = {group_id(ranks): tuple(sorted(ranks)) for ranks in files.groups}
+    return ListedCalls(files.source, pa.concat_tables(tables).unify_dictionaries(), groups)
 
 
 class _FileDone(NamedTuple):
@@ -46,6 +80,8 @@ class _FileDone(NamedTuple):
     groups: list[ProcessGroup]
     communicators: list[LoggedCommunicator]
     timings: Path
+    ranks: list[int]
+    """Those whose calls it lists."""
 
 
 def ingest_evidence(
@@ -55,15 +91,22 @@ def ingest_evidence(
     work = partial(_one, folder)
     tasks, size = list(enumerate(files)), sum(file.bytes for file in files)
     done = engine.map(work, tasks, progress=progress, what="reading evidence", size_bytes=size)
-    logs = [one for one in done if one.communicators]
-    joined, notes = join([one.communicators for one in logs]) if logs else ([], [])
-    for one, communicators in zip(logs, joined, strict=True):
-        if one.entry.rows:
-            _name_ranks(one.timings, communicators)
+    logs = [number for number, one in enumerate(done) if one.communicators]
+    joined, notes = join([done[number].communicators for number in logs]) if logs else ([], [])
+    for number, parts in zip(logs, joined, strict=True):
+        if done[number].entry.rows:
+            _name_ranks(done[number].timings, parts)
+            ranks = {part.rank for part in parts if part.rank is not None}
+            done[number] = done[number]._replace(ranks=sorted(ranks))
     listed = {group for one in done for group in one.groups}
     listed |= {ProcessGroup(name="", ranks=group) for own in joined for one in own if (group := one.of.group)}
     groups = sorted(listed, key=lambda group: (group.ranks or (), group.name))
-    return EvidenceDone([one.entry for one in done], groups, notes)
+    calls: dict[str, dict[int, list[Path]]] = {}
+    for name in by_precedence({one.entry.reader for one in done if one.ranks}):
+        for one in done:
+            for rank in one.ranks if one.entry.reader == name else ():
+                calls.setdefault(name, {}).setdefault(rank, []).append(one.timings)
+    return EvidenceDone([one.entry for one in done], groups, notes, calls)
 
 
 def _one(folder: Path, task: tuple[int, SourceFile]) -> _FileDone:
@@ -86,7 +129,10 @@ def _one(folder: Path, task: tuple[int, SourceFile]) -> _FileDone:
         left_out=dict(sorted(told.left_out.items())),
         notes=told.notes,
     )
-    return _FileDone(entry, told.groups, told.communicators, _path(folder, "timings", index))
+    ranks = (
+        told.timings["rank"].unique().drop_null().to_pylist() if reader.lists_calls and told.timings else []
+    )
+    return _FileDone(entry, told.groups, told.communicators, _path(folder, "timings", index), ranks)
 
 
 def _path(folder: Path, table: str, index: int) -> Path:

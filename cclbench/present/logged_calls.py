@@ -69,10 +69,8 @@ def edge_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
     for row in rows:
         if row.metric == _EDGES and row.rank is None and row.category and row.has_value:
             pair, _, size = row.category.partition(" ")
-            if not size or row.stat is not None:
-                own = found.setdefault(pair, {})
-                key = (row.collective if row.stat != "unmatched" else None, row.stat)
-                own[key] = own.get(key, 0.0) + row.number
+            if not size:
+                found.setdefault(pair, {})[row.collective, row.stat] = row.number
     carried = {
         pair: max(own.get(("send", "bytes"), 0.0), own.get(("recv", "bytes"), 0.0))
         for pair, own in found.items()
@@ -85,7 +83,7 @@ def edge_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
                     pair,
                     *(humanise(own.get((kind, None), 0.0), "count") for kind in ("send", "recv")),
                     humanise(carried[pair], "B"),
-                    humanise(own.get((None, "unmatched"), 0.0), "count"),
+                    humanise(own[None, "unmatched"], "count") if (None, "unmatched") in own else "",
                 ),
                 strict=True,
             )

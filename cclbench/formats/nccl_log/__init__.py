@@ -46,6 +46,7 @@ class NcclLog(EvidenceReader):
         " only"
     )
     lists_calls = True
+    precedence = 1
     after_other_text = True
     withheld: Mapping[str, str] = {
         "lines that are not the library's": CAPTURED,
