@@ -10,7 +10,7 @@ one kernel may run several.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -31,7 +31,6 @@ _PAIRS: Final = ("send", "recv", "send_recv")
 _TRANSFERS: Final = ord("t")
 _SAID: Final = ("kind", "group", "group_size", "dtype", "bytes", "src_rank", "dst_rank")
 _UNKNOWN: Final = ord(".")
-_CONTRADICTION: Final = Payload(source="contradiction")
 _NO_CALL: Final = ord("?")
 """A call of unknown kind, which may be any kernel of unknown kind."""
 
@@ -99,19 +98,17 @@ def place(
     words = listed.table["kind"].cast(pa.string()).to_pylist()
     logged = _turns(np.array([_letter(word, _NO_CALL) for word in words], np.uint8))
     shape, shapes = _shapes(logged, listed)
-    in_bytes = [payload_bytes(payload)[0] for payload in payloads]
-    stated = np.array([-1 if size is None else size for size in in_bytes], np.int64)[code[traced.first]]
+    known = _numbers([(_ranks(one, groups), payload_bytes(one)[0]) for one in [*payloads, *shapes]])
+    stated = known[code[traced.first]]
     stated[traced.rows > 1] = -1
-    in_log = np.array([-1 if (one.in_bytes is None) else one.in_bytes for one in shapes] or [-1], np.int64)[
-        shape
-    ]
+    in_log = known[len(payloads) + shape]
     at = [
         begin
         for begin in _places(traced.letters, logged.letters)
         if not _differ(stated, in_log[begin : begin + len(stated)])
     ]
     if not at:
-        why = f"its {len(rows):,} kernels are nowhere among them, in that order and of these sizes"
+        why = f"its {len(rows):,} kernels are nowhere among them, in that order and of these groups and sizes"
         return owner, f"the calls that {listed.source} lists are not used: {why}"
     agreed = shape[at[0] : at[0] + len(stated)].copy()
     for other in at[1:]:
@@ -127,8 +124,6 @@ def place(
     completed = [
         _completed(payloads[own], shapes[said], bool(one), groups) for own, said, one in pairs.tolist()
     ]
-    if _CONTRADICTION in completed:
-        return owner, f"the calls that {listed.source} lists are not used: they contradict the trace"
     useful = np.array([payload is not None for payload in completed] or [False])[pair]
     chosen, pair = chosen[useful], pair[useful]
     kernel = rows[chosen]
@@ -147,6 +142,21 @@ def _places(traced: bytes, logged: bytes) -> list[int]:
     """Where the turns of a trace begin among those of a log; one of unknown kind is any."""
     pattern = b"".join(b"." if one == _UNKNOWN else re.escape(bytes([one])) for one in traced)
     return [found.start() for found in re.finditer(b"(?=" + pattern + b")", logged, re.DOTALL)]
+
+
+def _numbers(known: Sequence[tuple[tuple[int, ...] | None, int | None]]) -> Int64:
+    """Ranks and bytes as numbers, −1 where they are not known, shape (those, 2); equal groups have one."""
+    numbers: dict[frozenset[int], int] = {}
+    return np.array(
+        [
+            (
+                numbers.setdefault(frozenset(ranks), len(numbers)) if ranks else -1,
+                -1 if size is None else size,
+            )
+            for ranks, size in known
+        ],
+        np.int64,
+    )
 
 
 def _differ(one: Int64, other: Int64) -> bool:
@@ -221,8 +231,6 @@ def _completed(
     where the trace says that it runs a collective.
     """
     ranks, size = _ranks(own, groups), own.group_size or logged.group_size
-    if ranks and logged.ranks and set(ranks) != set(logged.ranks):
-        return _CONTRADICTION
     several = not alone or logged.collective is None
     if several and kind_of(own.collective or "") in (None, *_PAIRS):
         return None

@@ -78,5 +78,5 @@ def test_a_log_of_other_sizes_is_not_used(traced: tuple[Path, pd.DataFrame], tmp
     assert set(found["rank"][found["group"].isna()]) == {5}
     assert run.record.ranks[5].notes == [
         "the calls that nccl_log lists are not used: its 8 kernels are nowhere among them, in that order and"
-        " of these sizes"
+        " of these groups and sizes"
     ]
