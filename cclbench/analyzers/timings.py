@@ -9,11 +9,9 @@ from itertools import compress
 from statistics import fmean
 from typing import Any, Final
 
-import pyarrow as pa
-
-from cclbench import arrow_functions as pc
 from cclbench.analyzers.metric import NotApplicable, Value, no_value, run_metric
 from cclbench.analyzers.view.collectives import UNKNOWN
+from cclbench.analyzers.view.columns import with_words
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.formats import READERS
 from cclbench.units import binary_text
@@ -61,9 +59,8 @@ class _Sweep:
 )
 def measured_busbw(run: RunView) -> Iterator[Value]:
     """By kind; by kind and size."""
-    table = run.table("timings")
-    benchmarks = pa.array([name for name in READERS if READERS.get(name).benchmark])
-    rows = table.filter(pc.is_in(table["source"].cast(pa.string()), benchmarks)).to_pylist()
+    benchmarks = [name for name in READERS if READERS.get(name).benchmark]
+    rows = with_words(run.table("timings"), "source", benchmarks).to_pylist()
     if not rows:
         raise NotApplicable(_NONE)
     for kind, sweeps in sorted(_sweeps(rows).items()):

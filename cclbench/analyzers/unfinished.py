@@ -6,10 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import pyarrow as pa
-
-from cclbench import arrow_functions as pc
 from cclbench.analyzers.metric import NotApplicable, Value, run_metric
+from cclbench.analyzers.view.columns import with_words
 from cclbench.analyzers.view.run_view import RunView
 
 _READER: Final = "flight_recorder"
@@ -35,8 +33,7 @@ _MOST: Final = 16
 )
 def unfinished(run: RunView) -> Iterator[Value]:
     groups: dict[str, list[Mapping[str, Any]]] = {}
-    timings = run.table("timings")
-    for row in timings.filter(pc.equal(timings["source"].cast(pa.string()), _READER)).to_pylist():
+    for row in with_words(run.table("timings"), "source", [_READER]).to_pylist():
         known = all(row[name] is not None for name in ("rank", "group", "seq", "kind"))
         if known and row["kind"] not in _PAIRS:
             groups.setdefault(row["group"], []).append(row)

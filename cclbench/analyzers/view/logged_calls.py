@@ -11,10 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench import arrow_functions as pc
+from cclbench.analyzers.view.columns import with_words
 from cclbench.analyzers.view.transfers import size_range
 from cclbench.formats import READERS, by_precedence
 
 _ALIKE: Final = ("rank", "kind", "group", "communicator", "bytes", "src_rank", "dst_rank", "from_begin")
+_ROWS: Final = 1 << 18
+"""Rows that are counted at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +76,31 @@ class LoggedCalls:
 
 def logged_calls(timings: pa.Table) -> LoggedCalls | None:
     """The calls by the best of the readers that list them; None where no file of the run does."""
-    source = timings["source"].cast(pa.string())
-    there = set(source.unique().to_pylist())
+    there = set(timings["source"].unique().to_pylist())
     listing = [name for name in by_precedence(READERS) if READERS.get(name).lists_calls and name in there]
     if not listing:
         return None
-    rows = timings.filter(pc.equal(source, listing[0])).unify_dictionaries()
-    numbered = pc.and_(rows["seq"].is_valid(), rows["communicator"].is_valid())
-    rows = rows.append_column("from_begin", numbered).select(_ALIKE)
-    alike = rows.group_by(list(_ALIKE), use_threads=False).aggregate([([], "count_all")])
+    timings = timings.append_column(
+        "from_begin", pc.and_(timings["seq"].is_valid(), timings["communicator"].is_valid())
+    )
+    of_each = [
+        with_words(timings.slice(first, _ROWS), "source", listing[:1])
+        .select(_ALIKE)
+        .group_by(list(_ALIKE), use_threads=False)
+        .aggregate([([], "count_all")])
+        for first in range(0, len(timings), _ROWS)
+    ]
+    alike = (
+        pa.concat_tables(of_each)
+        .unify_dictionaries()
+        .group_by(list(_ALIKE), use_threads=False)
+        .aggregate([("count_all", "sum")])
+    )
     columns = {
         name: alike[name].cast(pa.string()) if pa.types.is_dictionary(alike[name].type) else alike[name]
         for name in _ALIKE
     }
-    columns |= {"calls": alike["count_all"], "size": _sizes(alike["bytes"])}
+    columns |= {"calls": alike["count_all_sum"], "size": _sizes(alike["bytes"])}
     return LoggedCalls(listing[0], pa.table(columns))
 
 
