@@ -162,7 +162,7 @@ COLLECTIVES: Final = _schema(
     _nullable("out_bytes", pa.int64(), "payload handed back to this rank", "B"),
     _nullable("dtype", _WORD, "element type, as the framework names it"),
     _nullable(
-        "payload_source", _WORD, "who states the bytes: kernel, host_op, annotation, execution_trace, hlo"
+        "payload_source", _WORD, "who states the bytes: kernel, host_op, annotation, hlo, or a file's reader"
     ),
     _nullable("step", pa.int32(), "step that holds it"),
     _known("start_ns", pa.int64(), "begin on this rank", "ns"),
