@@ -177,11 +177,12 @@ class Reader(Format, Protocol):
 class LoggedCommunicator(msgspec.Struct, frozen=True, kw_only=True):
     """A communicator as the log of one of its processes tells it; null where that says nothing.
 
-    `process` stands for a host and a process on it; `rank` is the one within the communicator.  `id` is the
-    same on all its ranks; one that was split from another has the index of its `parent` among the file's,
-    which `split` of it that was, and the `color` that its ranks gave.
+    `host` and `process` stand for a host and a process on it; `rank` is the one within the communicator.
+    `id` is the same on all its ranks; one that was split from another has the index of its `parent` among
+    the file's, which `split` of it that was, and the `color` that its ranks gave.
     """
 
+    host: str
     process: str
     process_id: int
     size: int

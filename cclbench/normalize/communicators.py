@@ -51,7 +51,8 @@ class World:
 def join(files: Sequence[Sequence[LoggedCommunicator]]) -> tuple[list[list[Part]], list[str]]:
     """The parts that each file tells of in turn, joined, and what is to be said of them.
 
-    Ranks of the job are those within the largest communicator that all processes are in.
+    Ranks of the job are those within the largest communicator that all processes are in; without one they are
+    the devices' numbers, where all are on one host and no communicator has them in another order.
     """
     devices: dict[str, set[int]] = {}
     for one in (one for file in files for one in file):
@@ -68,7 +69,8 @@ def join(files: Sequence[Sequence[LoggedCommunicator]]) -> tuple[list[list[Part]
             members.setdefault(key, {})[process_of(one)] = one
     sound = {key: own for key, own in members.items() if _is_one(key, own)}
     everyone = {process_of(one) for file in files for one in file}
-    world, notes = _world(list(sound.values()), everyone)
+    hosts = {one.host for file in files for one in file}
+    world, notes = _world(list(sound.values()), everyone, len(hosts))
     number = count()
 
     def joined(own: Mapping[Process, LoggedCommunicator]) -> Joined:
@@ -132,9 +134,12 @@ def _is_one(key: Any, members: Mapping[Process, LoggedCommunicator]) -> bool:
 
 
 def _world(
-    communicators: Sequence[Mapping[Process, LoggedCommunicator]], everyone: Set[Process]
+    communicators: Sequence[Mapping[Process, LoggedCommunicator]], everyone: Set[Process], hosts: int
 ) -> tuple[World | None, list[str]]:
-    """The largest of these communicators that holds everyone; None without one, or without one order."""
+    """The ranks of the job: by the largest of these communicators that holds everyone, else by devices.
+
+    None where no communicator does, or several do in different orders, and devices do not tell.
+    """
     holding = [members for members in communicators if members.keys() == everyone]
     sizes = {one.size for members in holding for one in members.values()}
     size = max(sizes, default=0)
@@ -143,18 +148,29 @@ def _world(
         for members in holding
         if next(iter(members.values())).size == size
     }
-    if len(orders) != 1:
-        why = (
-            f"communicators of all {len(everyone):,} processes number them differently"
-            if orders
-            else f"no communicator holds all {len(everyone):,} processes of the logs"
-        )
-        return None, [f"which rank of the job a process is, and who is in its groups, is not known: {why}"]
-    ranks = dict(orders.pop())
-    notes = []
-    if len(everyone) < size:
-        notes.append(
-            f"ranks are those in the largest communicator, of {size:,} ranks, of which {len(everyone):,} have"
-            " a log"
-        )
-    return World(ranks, size), notes
+    several = f"all {len(everyone):,} processes"
+    if len(orders) == 1:
+        logs = f"of which {len(everyone):,} have a log"
+        few = f"ranks are those in the largest communicator, of {size:,}, {logs}"
+        return World(dict(orders.pop()), size), [few] if len(everyone) < size else []
+    why = f"no communicator holds {several} of the logs"
+    if orders:
+        why = f"communicators of {several} number them differently"
+    by_device = {process: -1 if process[1] is None else process[1] for process in everyone}
+    if hosts == 1 and not orders and _in_order(by_device, communicators):
+        note = f"ranks are the numbers of their devices, all of one host: {why}"
+        return World(by_device, len(everyone)), [note]
+    return None, [f"which rank of the job a process is, and who is in its groups, is not known: {why}"]
+
+
+def _in_order(
+    ranks: Mapping[Process, int], communicators: Sequence[Mapping[Process, LoggedCommunicator]]
+) -> bool:
+    """Whether these are ranks from 0 on, in which the members of all communicators ascend as in their own."""
+    orders = [
+        [ranks[process] for process, _ in sorted(members.items(), key=lambda one: one[1].rank or 0)]
+        for members in communicators
+        if len(members) > 1
+    ]
+    whole = sorted(ranks.values()) == list(range(len(ranks)))
+    return bool(orders) and whole and all(order == sorted(order) for order in orders)

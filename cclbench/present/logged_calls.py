@@ -12,8 +12,8 @@ from cclbench.units import humanise
 
 CALL_COLUMNS: Final = ("group", "kind", "calls", "bytes", "most calls are of")
 EDGE_COLUMNS: Final = ("from -> to", "sends", "receives", "bytes", "unmatched")
-MOST_CALLS: Final = 12
-MOST_EDGES: Final = 8
+MOST_CALLS: Final = 8
+MOST_EDGES: Final = 5
 _COUNT: Final = "comm.count"
 _VOLUME: Final = "comm.volume"
 _EDGES: Final = "comm.edges"
@@ -23,18 +23,15 @@ _Part = tuple[str | None, str | None, str | None]
 
 
 def summary_of_calls(rows: Sequence[Row]) -> str | None:
-    """All that was called, and by which ranks some were not, in a sentence or two; None without a log."""
-    whole = {row.metric: row for row in rows if row.rank is None and not row.narrowed}
+    """All that was called, in a sentence; None without a log."""
     calls = _totals(rows, _COUNT).get((None, None, None))
     if calls is None:
         return None
     carried = _totals(rows, _VOLUME).get((None, None, None))
     text = f"{humanise(calls, 'count')} calls of collectives and transfers"
-    text += f" carry {humanise(carried, 'B')}, all ranks together." if carried is not None else "."
-    missing = whole.get("comm.missing_calls")
-    if missing is not None and missing.number:
-        text += f" {humanise(missing.number, 'count')} calls are missing: {missing.reason}."
-    return text
+    return (
+        f"{text} carry {humanise(carried, 'B')}, all ranks together." if carried is not None else f"{text}."
+    )
 
 
 def call_rows(rows: Sequence[Row]) -> list[dict[str, str]]:

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 from nccl_job import Process, fsdp2_pp4, interleaved
+from rich.console import Console
 
 import cclbench
+from cclbench.present.terminal.run import first_screen
 from cclbench.record.run import Run
 
 MIB = 1 << 20
@@ -158,6 +160,16 @@ def test_communicators_of_an_older_library(ran: Callable[..., Run]) -> None:
     }
 
 
+def test_communicators_of_a_newer_library(ran: Callable[..., Run]) -> None:
+    """NCCL 2.29 puts the rank before the function, and calls the split's number otherwise."""
+    job = fsdp2_pp4(steps=1)
+    for one in job:
+        for at, line in enumerate(one.lines):
+            line = line.replace("INFO ncclComm", f"INFO [Rank {one.rank}] ncclComm")
+            one.lines[at] = line.replace("splitCount", "childCount")
+    assert calls(ran(a_file_each(job))) == calls(ran(a_file_each(fsdp2_pp4(steps=1))))
+
+
 def test_communicators_without_ids_are_one_where_nothing_else_fits(ran: Callable[..., Run]) -> None:
     """Before NCCL 2.17 no id is logged: of all ranks there is one; of pairs nobody knows which are which."""
     job = [Process(rank) for rank in range(4)]
@@ -258,9 +270,7 @@ def test_some_ranks_logs_are_missing(ran: Callable[..., Run]) -> None:
     assert {row[2] for row in calls(run) if row[0] == 6 and row[3] == 2} == {None}
     assert {row[2] for row in calls(run) if row[0] == 6 and row[3] == 8} == {"0-7"}
     assert {row[2] for row in calls(run) if row[0] == 2 and row[3] == 2} == {"2-3"}
-    assert run.record.notes == [
-        "ranks are those in the largest communicator, of 8 ranks, of which 6 have a log"
-    ]
+    assert run.record.notes == ["ranks are those in the largest communicator, of 8, of which 6 have a log"]
     # Rank 2 receives from rank 0 and sends to it, in whatever pipeline: rank 0's log is not there.
     assert own(run, "comm.edges", "unmatched") == 0
     assert own(run, "comm.missing_calls") == 0
@@ -279,6 +289,42 @@ def test_processes_of_two_jobs_have_no_common_ranks(ran: Callable[..., Run]) -> 
     ]
 
 
+@pytest.mark.parametrize(("host", "known"), [("node-7", True), ("node-8", False)])
+def test_without_a_communicator_of_all_devices_number_ranks(
+    ran: Callable[..., Run], host: str, known: bool
+) -> None:
+    """Pairs and pipelines by their own ids, as where a job never calls anything by all: on one host only."""
+    job = [Process(rank) for rank in range(8)]
+    for one in job:
+        stage, shard = divmod(one.rank, 2)
+        one.init("pair", shard, 2, commid=f"0x1{stage}")
+        one.init("line", stage, 4, commid=f"0x2{shard}")
+        one.call("AllReduce", "pair", 2, 1)
+        if stage < 3:
+            one.call("Send", "line", 4, 1 << 19, root=stage + 1)
+        if stage:
+            one.call("Recv", "line", 4, 1 << 19, root=stage - 1)
+    files = a_file_each(job)
+    files["nccl-4007.log"] = files["nccl-4007.log"].replace("node-7", host)
+    run = ran(files)
+    (note,) = run.record.notes
+    assert note.endswith(": no communicator holds all 8 processes of the logs")
+    assert note.startswith("ranks are the numbers of their devices" if known else "which rank of the job")
+    assert own(run, "comm.edges") == (6 if known else None)
+    assert {row[2] for row in calls(run)} == (
+        {"0-1", "2-3", "4-5", "6-7", "0-6:2", "1-7:2"} if known else {None}
+    )
+
+
+def test_devices_in_another_order_number_no_ranks(ran: Callable[..., Run]) -> None:
+    job = [Process(rank) for rank in range(4)]
+    for one in job:
+        pair, place = divmod(one.rank, 2)
+        one.init("pair", 1 - place, 2, commid=f"0x1{pair}")
+        one.call("AllReduce", "pair", 2, 1)
+    assert {row[0] for row in calls(ran(a_file_each(job)))} == {None}
+
+
 def test_one_process_with_several_devices(ran: Callable[..., Run]) -> None:
     """As ncclCommInitAll makes them: the ranks are the devices."""
     one = Process(0)
@@ -295,3 +341,27 @@ def test_one_process_with_several_devices(ran: Callable[..., Run]) -> None:
     assert {row[:3] for row in calls(ran({"job.log": one.text}))} == {
         (rank, "all_reduce", "0-1") for rank in range(2)
     }
+
+
+def test_the_first_screen_says_what_logs_list(ran: Callable[..., Run]) -> None:
+    """Sums of all ranks by group and kind, transfers by pair, and whose calls are missing; never a step."""
+    job = fsdp2_pp4()
+    job[3].lines.pop()
+    folder = ran(a_file_each(job)).record.source
+    run = cclbench.run(folder, store=Path(folder).parent / "store")
+    drawn = Console(width=80, color_system=None)
+    with drawn.capture() as captured:
+        drawn.print(*first_screen(run.record, run.figures, run.window, run.findings))
+    lines = [line.rstrip() for line in captured.get().splitlines()]
+    text = " ".join(" ".join(lines).split())
+    assert "239 calls of collectives and transfers carry" in text
+    assert "0-6:2 send 36 37.7 MB 1MiB-4MiB" in text
+    assert "0-1 reduce_scatter 6 50.3 MB 4MiB-16MiB" in text
+    assert "0->2 6 6 6.29 MB 0" in text
+    assert "In group 0-7 1 calls of all_reduce are missing: rank 3 made 2 of 3." in text
+    assert "step" not in text
+    assert len(lines) <= 40
+    (found,) = run.findings
+    assert (found.name, found.ranks, found.gain_s) == ("missing_calls", [3], None)
+    assert found.query is not None
+    assert run.sql(found.query)["calls"].to_pylist() == [2, *[3] * 7]

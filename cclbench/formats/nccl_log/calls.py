@@ -198,7 +198,8 @@ class LoggedCalls:
         """All that calls are on or that lines speak of, in the order in which they first came."""
         return [
             LoggedCommunicator(
-                process=sha256(one.process).hexdigest()[:16],
+                host=_digest(one.process.rpartition(b":")[0]),
+                process=_digest(one.process),
                 process_id=int(one.process.rpartition(b":")[2]),
                 size=one.size,
                 rank=one.rank,
@@ -252,6 +253,11 @@ class LoggedCalls:
             of_block |= {name: column[: len(numbers)] for name, column in missing.items()} | {"seq": seq}
             blocks.append(pa.record_batch([of_block[name] for name in TIMINGS.names], schema=TIMINGS))
         return pa.Table.from_batches(blocks, TIMINGS)
+
+
+def _digest(name: bytes) -> str:
+    """What stands for a host or a process, whose name is not handed on."""
+    return sha256(name).hexdigest()[:16]
 
 
 def _occurrence(lane: Int64) -> Int64:
