@@ -143,3 +143,21 @@ def test_a_log_without_calls_has_none(read: Read) -> None:
     one.init("a", 0, 1)
     found = read(one.text)
     assert (found.timings, found.communicators) == (None, [])
+
+
+def test_hostile_lines_take_no_time(read: Read) -> None:
+    """Names and numbers without end, ranks beyond any job, and calls that all differ."""
+    one = Process(0)
+    for number in range(70_000):
+        one.call("Send", "a", 4, number, root=1)
+    endless = "a" * 60_000 + ":" + "1" * 60_000
+    found = read(
+        f"{endless}:1 [0] NCCL INFO AllReduce: opCount 0 \n"
+        + a_call("AllReduce", 1, 7, ranks=9_999_999)
+        + a_call("AllReduce", 1, 7, ranks=0)
+        + f"node:{'9' * 5000}:1 [0] NCCL INFO comm 0x1 rank 0 nRanks 2 nNodes 1\n"
+        + one.text
+    )
+    assert len(rows(found)) == 70_000
+    assert found.left_out["calls on torn lines"] >= 2
+    assert len(found.communicators) == 1

@@ -19,7 +19,9 @@ from cclbench.formats.rewriting import CAPTURED, ENVIRONMENT
 from cclbench.formats.texts import bare, raw_lines
 
 _MOST_BYTES: Final = 1 << 34
-_LINE = re.compile(rb"\[\d+\] NCCL (?:INFO|WARN) |\bRCCL version : \d|^NCCL version \d", re.MULTILINE)
+_LINE = re.compile(
+    rb"\[\d+\] (?:\d{1,20} )?NCCL (?:INFO|WARN) |\bRCCL version : \d|^NCCL version \d", re.MULTILINE
+)
 
 
 # Of nccl-tests, behind more of the library's lines than are looked at to recognise a file.

@@ -44,14 +44,16 @@ _MOST_RANKS: Final = 1 << 20
 _MOST_CACHED: Final = 1 << 16
 _BLOCK: Final = 1 << 18
 
+_OF_PROCESS: Final = rb"([\w.-]{1,255}:\d{1,10}):\d{1,10} \[\d{1,4}\] (?:\d{1,20} )?"
+"""Host, process, thread and device, and of old RCCL the time."""
 CALL: Final = b": opCount "
 """What is in the line of every call."""
 _CALL = re.compile(
-    rb"([\w.-]+:\d+):\d+ \[\d+\] (?:\d+ )?NCCL INFO (\w+): opCount [0-9a-fA-F]+ sendbuff \S+ recvbuff \S+"
+    _OF_PROCESS + rb"NCCL INFO (\w{1,60}): opCount [0-9a-fA-F]+ sendbuff \S+ recvbuff \S+"
     rb" (?:acc \S+ )?(count \d{1,19} datatype \d{1,3} op \d+ root -?\d{1,9} comm 0x[0-9a-fA-F]+"
     rb" \[nranks=\d{1,7}\])"
 )
-_PROCESS = re.compile(rb"([\w.-]+:\d+):\d+ \[\d+\] (?:\d+ )?$")
+_PROCESS = re.compile(_OF_PROCESS + rb"$")
 _COMMUNICATOR = re.compile(rb"\bcomm (0x[0-9a-fA-F]+) rank (\d{1,7}) n[rR]anks (\d{1,7})\b(.*)")
 _DEVICE = re.compile(rb" cudaDev (\d{1,4})\b")
 _ID = re.compile(rb" commId (0x[0-9a-fA-F]{1,16})\b")
@@ -130,13 +132,9 @@ class LoggedCalls:
             self.of_rccl = True
 
     def _numbered(self, process: bytes, function: bytes, said: bytes) -> int:
-        """A new number for calls that say that; −1 where their bytes are more than there are."""
+        """A new number for calls that say that; −1 where ranks or bytes are more than there are."""
         _, count, _, datatype, _, _, _, root, _, pointer, ranks = said.split()
         size = int(ranks[len(b"[nranks=") : -1])
-        index = self._live.get((process, pointer))
-        if index is None or self._communicators[index].size != size:
-            index = self._opened(process, pointer, size)
-        self._communicators[index].called = True
         name = function.decode()
         kind = kind_of(name)
         dtype = DATATYPES[int(datatype)] if int(datatype) < len(DATATYPES) else None
@@ -144,8 +142,12 @@ class LoggedCalls:
         known = element is not None and kind is not None and name.lower() not in _UNEVEN
         parts = size if kind in _OF_EACH_RANK else 1
         payload = int(count) * (element or 0) * parts if known else -1
-        if payload > MOST_BYTES:
+        if payload > MOST_BYTES or not 0 < size <= _MOST_RANKS:
             return -1
+        index = self._live.get((process, pointer))
+        if index is None or self._communicators[index].size != size:
+            index = self._opened(process, pointer, size)
+        self._communicators[index].called = True
         if len(self._known) >= _MOST_CACHED:
             self._known.clear()
         self._communicator.append(index)
