@@ -28,6 +28,8 @@ from cclbench.schema import COLLECTIVE_KINDS
 
 LIBRARIES: Final = ("nccl", "rccl")
 _PAIRS: Final = ("send", "recv", "send_recv")
+_BY_TRANSFERS: Final = (*_PAIRS, "all_to_all", "gather", "scatter")
+"""Kinds that run as sends and receives."""
 _TRANSFERS: Final = ord("t")
 _SAID: Final = ("kind", "group", "group_size", "dtype", "bytes", "src_rank", "dst_rank")
 _UNKNOWN: Final = ord(".")
@@ -165,10 +167,10 @@ def _differ(one: Int64, other: Int64) -> bool:
 
 
 def _letter(kind: str | None, unknown: int) -> int:
-    """A character for each kind; sends and receives have one."""
+    """A character for each kind; what runs as sends and receives has one."""
     if kind is None:
         return unknown
-    return _TRANSFERS if kind in _PAIRS else ord("A") + COLLECTIVE_KINDS.index(kind)
+    return _TRANSFERS if kind in _BY_TRANSFERS else ord("A") + COLLECTIVE_KINDS.index(kind)
 
 
 def _turns(letters: npt.NDArray[np.uint8]) -> _Turns:

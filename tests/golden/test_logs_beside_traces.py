@@ -7,6 +7,7 @@ execution traces of the same job say of it.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -80,3 +81,28 @@ def test_a_log_of_other_sizes_is_not_used(traced: tuple[Path, pd.DataFrame], tmp
         "the calls that nccl_log lists are not used: its 8 kernels are nowhere among them, in that order and"
         " of these groups and sizes"
     ]
+
+
+def test_flight_recorder_dumps_tell_the_same(traced: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
+    """There an all-to-all is one call."""
+    folder, known = traced
+    for rank, calls in known.groupby("rank"):
+        entries = [
+            {
+                "profiling_name": f"nccl:{row.kind}",
+                "process_group": ["0", "default_pg"],
+                "collective_seq_id": number,
+                "state": "completed",
+            }
+            for number, row in enumerate([*calls.sort_values("start_ns").itertuples()] * 2)
+        ]
+        groups = {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(8)))}}
+        dump = {"version": "2.10", "rank": rank, "pg_config": groups, "entries": entries}
+        (folder / f"nccl_trace_rank_{rank}.json").write_text(json.dumps(dump))
+    run = cclbench.ingest(folder, store=tmp_path / "store", inference=False)
+    found = run.collectives().to_pandas()
+    assert set(found["group"]) == {"0-7"}
+    assert list(found["instance"]) == list(known["instance"])
+    assert {note for entry in run.record.ranks for note in entry.notes} == {
+        "flight_recorder completes 8 of 8 collectives of which the trace does not tell group or payload"
+    }
