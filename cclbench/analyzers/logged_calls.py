@@ -69,7 +69,10 @@ def _of_each(
     told = f"all that the files list: {every.calls:,} calls"
     if ranks:
         (known,) = of_ranks.by()
-        reason = f"{told} of {ranks} rank{'s'[: ranks != 1]}; no step is marked in them"
+        told += f" of {ranks} rank{'s'[: ranks != 1]}"
+        if number := logged.communicators:
+            told += f" on {number} communicator{'s'[: number != 1]}"
+        reason = f"{told}; no step is marked in them"
         yield Value(value=amount(known) / ranks, reason=reason, coverage=coverage, source=logged.source)
     else:
         yield no_value(f"{told}, which do not tell their ranks: see the total", source=logged.source)

@@ -53,12 +53,11 @@ class EvidenceDone:
 
     def listed(self, rank: int) -> tuple[ListedFiles, ...]:
         """What lists the rank's calls, the reader that tells most first."""
+        files = {source: of_rank[rank] for source, of_rank in self.calls.items() if rank in of_rank}
+        if not files:
+            return ()
         groups = tuple({group.ranks for group in self.groups if group.ranks and rank in group.ranks})
-        return tuple(
-            ListedFiles(source, tuple(of_rank[rank]), groups)
-            for source, of_rank in self.calls.items()
-            if rank in of_rank
-        )
+        return tuple(ListedFiles(source, tuple(paths), groups) for source, paths in files.items())
 
 
 def calls_of(files: ListedFiles, rank: int) -> ListedCalls:

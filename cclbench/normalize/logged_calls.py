@@ -10,7 +10,7 @@ one kernel may run several.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -140,10 +140,16 @@ def place(
     )
 
 
-def _places(traced: bytes, logged: bytes) -> list[int]:
+def _places(traced: bytes, logged: bytes) -> Iterator[int]:
     """Where the turns of a trace begin among those of a log; one of unknown kind is any."""
-    pattern = b"".join(b"." if one == _UNKNOWN else re.escape(bytes([one])) for one in traced)
-    return [found.start() for found in re.finditer(b"(?=" + pattern + b")", logged, re.DOTALL)]
+    if _UNKNOWN in traced:
+        pattern = b"".join(b"." if one == _UNKNOWN else re.escape(bytes([one])) for one in traced)
+        yield from (found.start() for found in re.finditer(b"(?=" + pattern + b")", logged, re.DOTALL))
+        return
+    at = logged.find(traced)
+    while at >= 0:
+        yield at
+        at = logged.find(traced, at + 1)
 
 
 def _numbers(known: Sequence[tuple[tuple[int, ...] | None, int | None]]) -> Int64:

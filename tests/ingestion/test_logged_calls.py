@@ -111,7 +111,7 @@ def test_fsdp_in_a_pipeline(ran: Callable[..., Run]) -> None:
     row = next(row for row in run.rows if row["metric"] == "comm.count" and row["rank"] is None)
     assert (row["source"], row["reason"]) == (
         "nccl_log",
-        "all that the files list: 240 calls of 8 ranks; no step is marked in them",
+        "all that the files list: 240 calls of 8 ranks on 11 communicators; no step is marked in them",
     )
     (time,) = (row for row in run.rows if row["metric"] == "comm.time")
     assert (time["value"], time["reason"]) == (None, "the run has no trace")

@@ -47,6 +47,11 @@ class LoggedCalls:
         """Ranks that make any, ascending."""
         return sorted(self.table["rank"].drop_null().unique().to_pylist())
 
+    @cached_property
+    def communicators(self) -> int:
+        """On how many they are; 0 where the files do not tell."""
+        return len(self.table["communicator"].drop_null().unique())
+
     def of_known_rank(self) -> LoggedCalls:
         """Those of which the rank is known."""
         return LoggedCalls(self.source, self.table.filter(self.table["rank"].is_valid()))

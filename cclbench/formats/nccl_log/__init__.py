@@ -92,10 +92,11 @@ class NcclLog(EvidenceReader):
         if calls.torn:
             notes.append(f"{calls.torn:,} calls are not counted: their lines are torn or cut")
         library = "rccl" if calls.of_rccl or facts.get("library") == "rccl" else "nccl"
+        communicators = calls.communicators()
         return Evidence(
             timings=calls.table(library),
-            communicators=calls.communicators(),
-            facts=facts,
+            communicators=communicators,
+            facts=facts | {"communicators": len(communicators)},
             left_out={"calls on torn lines": calls.torn} if calls.torn else {},
             notes=[*notes, *calls.notes()],
         )
