@@ -4,16 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from cclbench.record.rows import Row
 from cclbench.schema import TOTAL
 from cclbench.units import humanise
 
-CALL_COLUMNS: Final = ("group", "kind", "calls", "bytes", "most calls are of")
-EDGE_COLUMNS: Final = ("from -> to", "sends", "receives", "bytes", "unmatched")
-MOST_CALLS: Final = 8
-MOST_EDGES: Final = 5
+_CALL_COLUMNS: Final = ("group", "kind", "calls", "bytes", "most calls are of")
+_EDGE_COLUMNS: Final = ("from -> to", "sends", "receives", "bytes", "unmatched")
 _COUNT: Final = "comm.count"
 _VOLUME: Final = "comm.volume"
 _EDGES: Final = "comm.edges"
@@ -34,7 +33,30 @@ def summary_of_calls(rows: Sequence[Row]) -> str | None:
     )
 
 
-def call_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
+@dataclass(frozen=True, slots=True)
+class CallTable:
+    """Lines by what its rows are `of`, of which there are `more`."""
+
+    of: str
+    columns: tuple[str, ...]
+    rows: list[dict[str, str]]
+    more: int
+
+
+def tables_of_calls(rows: Sequence[Row], most: int) -> list[CallTable]:
+    """Calls by process group and kind, and transfers by pair of ranks, at most so many lines of each."""
+    tables = (
+        ("groups and kinds", _CALL_COLUMNS, _call_rows(rows)),
+        ("pairs of ranks", _EDGE_COLUMNS, _edge_rows(rows)),
+    )
+    return [
+        CallTable(of, columns, found[:most], max(0, len(found) - most))
+        for of, columns, found in tables
+        if found
+    ]
+
+
+def _call_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
     """Calls of each process group and kind, all ranks together, those that carry most first."""
     calls, volume = (_with_rest(_totals(rows, metric)) for metric in (_COUNT, _VOLUME))
     sizes = _totals(rows, _COUNT)
@@ -45,7 +67,7 @@ def call_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
     return [
         dict(
             zip(
-                CALL_COLUMNS,
+                _CALL_COLUMNS,
                 (
                     group or _UNKNOWN_GROUP,
                     kind or "",
@@ -60,7 +82,7 @@ def call_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
     ]
 
 
-def edge_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
+def _edge_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
     """Sends and receives of each pair of ranks, those with most bytes first."""
     found: dict[str, dict[tuple[str | None, str | None], float]] = {}
     for row in rows:
@@ -75,7 +97,7 @@ def edge_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
     return [
         dict(
             zip(
-                EDGE_COLUMNS,
+                _EDGE_COLUMNS,
                 (
                     pair,
                     *(humanise(own.get((kind, None), 0.0), "count") for kind in ("send", "recv")),

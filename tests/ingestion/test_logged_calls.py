@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from nccl_job import Process, fsdp2_pp4, interleaved
 from rich.console import Console
 
 import cclbench
+from cclbench.comparison.build import subject_of
+from cclbench.present.page import run_page
 from cclbench.present.terminal.run import first_screen
 from cclbench.record.run import Run
 
@@ -365,3 +368,8 @@ def test_the_first_screen_says_what_logs_list(ran: Callable[..., Run]) -> None:
     assert (found.name, found.ranks, found.gain_s) == ("missing_calls", [3], None)
     assert found.query is not None
     assert run.sql(found.query)["calls"].to_pylist() == [2, *[3] * 7]
+    page = run_page(subject_of("A", run))
+    assert '<p class="verdict">239 calls of collectives and transfers carry' in page
+    listed = page[page.index("What its logs list") : page.index("</section>", page.index("What its logs"))]
+    assert re.search(r"<td>0-6:2</td>.*send</td>.*36</td>.*37.7 MB</td>.*1MiB-4MiB</td>", listed)
+    assert re.search(r"<td>0-&gt;2</td>.*6</td>.*6</td>.*6.29 MB</td>.*0</td>", listed)

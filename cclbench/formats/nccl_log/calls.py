@@ -42,6 +42,8 @@ _UNEVEN: Final = ("alltoallv",)
 _PAIRS: Final = ("send", "recv")
 _MOST_RANKS: Final = 1 << 20
 _MOST_CACHED: Final = 1 << 16
+_MOST_COMMUNICATORS: Final = 1 << 20
+"""Of one file: those of 10,000 processes with 100 each."""
 _BLOCK: Final = 1 << 18
 
 _OF_PROCESS: Final = rb"([\w.-]{1,255}:\d{1,10}):\d{1,10} \[\d{1,4}\] (?:\d{1,20} )?"
@@ -132,7 +134,7 @@ class LoggedCalls:
             self.of_rccl = True
 
     def _numbered(self, process: bytes, function: bytes, said: bytes) -> int:
-        """A new number for calls that say that; −1 where ranks or bytes are more than there are."""
+        """A new number for calls that say that; −1 where something is more than there is of it."""
         _, count, _, datatype, _, _, _, root, _, pointer, ranks = said.split()
         size = int(ranks[len(b"[nranks=") : -1])
         name = function.decode()
@@ -146,6 +148,8 @@ class LoggedCalls:
             return -1
         index = self._live.get((process, pointer))
         if index is None or self._communicators[index].size != size:
+            if self._full:
+                return -1
             index = self._opened(process, pointer, size)
         self._communicators[index].called = True
         if len(self._known) >= _MOST_CACHED:
@@ -157,6 +161,10 @@ class LoggedCalls:
         self._peer.append(int(root) if kind in _PAIRS and 0 <= int(root) < size else -1)
         number = self._known[process, function, said] = len(self._communicator) - 1
         return number
+
+    @property
+    def _full(self) -> bool:
+        return len(self._communicators) >= _MOST_COMMUNICATORS
 
     def _opened(self, process: bytes, pointer: bytes, size: int) -> int:
         index = self._live[process, pointer] = len(self._communicators)
@@ -173,7 +181,7 @@ class LoggedCalls:
         started, completed = b"- Init START" in more, b"- Init COMPLETE" in more
         ends = b"Destroy COMPLETE" in more or b"Abort COMPLETE" in more
         begins_here = started or completed or (message.startswith(b"comm ") and b" nNodes " in more)
-        if rank >= size or size > _MOST_RANKS or not (begins_here or ends):
+        if rank >= size or size > _MOST_RANKS or not (begins_here or ends) or self._full:
             return
         self._known.clear()
         index = self._live.get((process, pointer))

@@ -17,15 +17,7 @@ from rich.text import Text
 from cclbench.findings.diagnosis import findings, unknown_step
 from cclbench.findings.finding import Found
 from cclbench.present.headline import MOST_CAUSES, busy_with, worth
-from cclbench.present.logged_calls import (
-    CALL_COLUMNS,
-    EDGE_COLUMNS,
-    MOST_CALLS,
-    MOST_EDGES,
-    call_rows,
-    edge_rows,
-    summary_of_calls,
-)
+from cclbench.present.logged_calls import summary_of_calls, tables_of_calls
 from cclbench.present.run_summary import facts, summary
 from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.present.terminal.bars import chart
@@ -46,6 +38,8 @@ _FIRST: Final = ("run", "card", "ranks", "steps", "device", "groups", "cut")
 _MOST_LINES: Final = 40
 _ROOM: Final = ((8, MOST_CAUSES), (4, MOST_CAUSES), (4, MOST_CAUSES - 1))
 """Ranks and causes on the first screen: the first for which there is room, else the last."""
+_MOST_CALLS: Final = 6
+"""Lines of calls, and of transfers, for which there is room, too."""
 _PAPER: Final = Console(width=80, color_system=None)
 _NOTE: Final = 64
 
@@ -158,14 +152,10 @@ def _calls(rows: Sequence[Row]) -> list[RenderableType]:
     if told is None:
         return []
     parts: list[RenderableType] = [Text("What its logs list", "bold"), Text(printable(told))]
-    for found, columns, most, what in (
-        (call_rows(rows), CALL_COLUMNS, MOST_CALLS, "kinds and groups"),
-        (edge_rows(rows), EDGE_COLUMNS, MOST_EDGES, "pairs of ranks"),
-    ):
-        if found:
-            parts += [Text(), *grid(found[:most], columns)]
-        if len(found) > most:
-            parts.append(Text(f"{len(found) - most} more {what}: --json", "dim"))
+    for table in tables_of_calls(rows, most=_MOST_CALLS):
+        parts += [Text(), *grid(table.rows, table.columns)]
+        if table.more:
+            parts.append(Text(f"{table.more} more {table.of}: report, --json", "dim"))
     return parts
 
 
