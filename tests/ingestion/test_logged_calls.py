@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -344,6 +345,40 @@ def test_one_process_with_several_devices(ran: Callable[..., Run]) -> None:
     assert {row[:3] for row in calls(ran({"job.log": one.text}))} == {
         (rank, "all_reduce", "0-1") for rank in range(2)
     }
+
+
+def test_flight_recorder_dumps_list_the_last_calls(ran: Callable[..., Run]) -> None:
+    """What is older is gone, so that no call is called missing or alone."""
+
+    def dump(rank: int, *names: str) -> str:
+        entries = [
+            {
+                "profiling_name": f"nccl:{name}",
+                "process_group": ["0", "default_pg"],
+                "collective_seq_id": number,
+                "is_p2p": "->" in name or "<-" in name,
+                "state": "completed",
+                **{f"{side}_sizes": [[256]] for side in ("input", "output")},
+                **{f"{side}_dtypes": ["Float"] for side in ("input", "output")},
+            }
+            for number, name in enumerate(names)
+        ]
+        groups = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}
+        return json.dumps({"version": "2.10", "rank": rank, "pg_config": groups, "entries": entries})
+
+    first = dump(0, "all_reduce", "all_reduce", "send 0->1")
+    run = ran({"nccl_trace_rank_0.json": first, "nccl_trace_rank_1.json": dump(1, "all_reduce", "recv 1<-0")})
+    assert values(run, "comm.count", stat="total", group=None, category=None) == {
+        (None, None, None, None, "total"): 5,
+        (None, "all_reduce", None, None, "total"): 3,
+        (None, "send", None, None, "total"): 1,
+        (None, "recv", None, None, "total"): 1,
+    }
+    assert own(run, "comm.volume", "total") == 5 * 1024
+    assert own(run, "comm.edges") == 1
+    assert values(run, "comm.edges", stat="unmatched") == {}
+    assert own(run, "comm.missing_calls") is None
+    assert [row["descriptions"] for row in run.groups().to_pylist()] == [["default_pg"]]
 
 
 def test_the_first_screen_says_what_logs_list(ran: Callable[..., Run]) -> None:
