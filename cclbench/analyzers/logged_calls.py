@@ -188,9 +188,12 @@ def _size(size: int | None) -> str:
 def missing_calls(run: RunView) -> Iterator[Value]:
     logged = _logged(run)
     made: dict[tuple[str, str], dict[int, dict[int, int]]] = {}
+    late = set[tuple[str, int]]()
     for one in logged.by("group", "kind", "communicator", "rank", "from_begin"):
         group, kind, communicator, rank, whole = one.key
-        if whole and kind not in _PAIRS:
+        if not whole:
+            late.add((group, rank))
+        elif kind not in _PAIRS:
             made.setdefault((group, kind), {}).setdefault(communicator, {})[rank] = one.calls
     if not made:
         raise NotApplicable("no log holds all calls of a communicator whose ranks are known")
@@ -200,10 +203,14 @@ def missing_calls(run: RunView) -> Iterator[Value]:
         lacking, told = Counter[int](), list[str]()
         for own in communicators.values():
             most = max(own.values())
-            late = {rank: own.get(rank, 0) for rank in run.group_ranks.get(group, ()) if rank in there}
-            late = {rank: calls for rank, calls in late.items() if calls < most}
-            lacking.update({rank: most - calls for rank, calls in late.items()})
-            told += [f"rank {rank} made {calls:,} of {most:,}" for rank, calls in sorted(late.items())]
+            members = [rank for rank in run.group_ranks.get(group, ()) if rank in there]
+            fewer = {
+                rank: calls
+                for rank in members
+                if (calls := own.get(rank, 0)) < most and (group, rank) not in late
+            }
+            lacking.update({rank: most - calls for rank, calls in fewer.items()})
+            told += [f"rank {rank} made {calls:,} of {most:,}" for rank, calls in sorted(fewer.items())]
         about: dict[str, Any] = {"group": group, "collective": kind, "source": logged.source}
         if lacking:
             found.append(Value(value=float(lacking.total()), reason=first_few(told, _MOST), **about))

@@ -71,6 +71,10 @@ def join(files: Sequence[Sequence[LoggedCommunicator]]) -> tuple[list[list[Part]
     everyone = {process_of(one) for file in files for one in file}
     hosts = {one.host for file in files for one in file}
     world, notes = _world(list(sound.values()), everyone, len(hosts))
+    if world is not None:
+        whole = [(process_of(one), one.rank) for file in files for one in file if one.size == world.size]
+        world = _with_others(world, whole)
+        notes += _of_unknown_rank(world, everyone)
     number = count()
 
     def joined(own: Mapping[Process, LoggedCommunicator]) -> Joined:
@@ -86,7 +90,10 @@ def join(files: Sequence[Sequence[LoggedCommunicator]]) -> tuple[list[list[Part]
 
     def part(one: LoggedCommunicator, key: Key) -> Part:
         rank = None if world is None else world.ranks.get(process_of(one))
-        return Part(of_key[key] if key in of_key else Joined(next(number), {}, None), rank)
+        if key in of_key:
+            return Part(of_key[key], rank)
+        known = world is not None and rank is not None and one.size == world.size
+        return Part(Joined(next(number), {}, tuple(range(one.size)) if known else None), rank)
 
     parts = [
         [part(one, key) for one, key in zip(file, own, strict=True)]
@@ -136,11 +143,12 @@ def _is_one(key: Any, members: Mapping[Process, LoggedCommunicator]) -> bool:
 def _world(
     communicators: Sequence[Mapping[Process, LoggedCommunicator]], everyone: Set[Process], hosts: int
 ) -> tuple[World | None, list[str]]:
-    """The ranks of the job: by the largest of these communicators that holds everyone, else by devices.
+    """The ranks of the job: by the largest of these communicators that holds all in any, else by devices.
 
     None where no communicator does, or several do in different orders, and devices do not tell.
     """
-    holding = [members for members in communicators if members.keys() == everyone]
+    known = {process for members in communicators for process in members}
+    holding = [members for members in communicators if members.keys() == known]
     sizes = {one.size for members in holding for one in members.values()}
     size = max(sizes, default=0)
     orders = {
@@ -161,6 +169,40 @@ def _world(
         note = f"ranks are the numbers of their devices, all of one host: {why}"
         return World(by_device, len(everyone)), [note]
     return None, [f"which rank of the job a process is, and who is in its groups, is not known: {why}"]
+
+
+def _with_others(world: World, parts: Sequence[tuple[Process, int | None]]) -> World:
+    """With processes whose parts of a communicator of that size are told apart by nothing but their rank.
+
+    Of one that tells not even that it is the rank that is left, if one is.
+    """
+    told: dict[Process, set[int]] = {}
+    for process, rank in parts:
+        if process not in world.ranks:
+            told.setdefault(process, set()).update([] if rank is None else [rank])
+    left = set(range(world.size)) - set(world.ranks.values())
+    claims = Counter(rank for ranks in told.values() for rank in ranks)
+    found = {
+        process: rank
+        for process, ranks in told.items()
+        for rank in ranks & left
+        if claims[rank] == len(ranks) == 1
+    }
+    silent = [process for process, ranks in told.items() if not ranks]
+    free = left - set(found.values())
+    if len(silent) == len(free) == 1:
+        found[silent[0]] = free.pop()
+    return World({**world.ranks, **found}, world.size)
+
+
+def _of_unknown_rank(world: World, everyone: Set[Process]) -> list[str]:
+    unknown = len(everyone - world.ranks.keys())
+    if not unknown:
+        return []
+    return [
+        f"which ranks {unknown:,} of {len(everyone):,} processes are is not known: the lines of their"
+        " communicators' initialisation are not in the logs"
+    ]
 
 
 def _in_order(

@@ -280,6 +280,24 @@ def test_some_ranks_logs_are_missing(ran: Callable[..., Run]) -> None:
     assert own(run, "comm.missing_calls") == 0
 
 
+@pytest.mark.parametrize("ended", [True, False])
+def test_one_log_begins_late(ran: Callable[..., Run], ended: bool) -> None:
+    """Rank 3 is the one that is left, as the end of its world communicator says, too; its pair is unknown."""
+    job = fsdp2_pp4()
+    job[3].lines = [line for line in job[3].lines if "opCount" in line]
+    if ended:
+        job[3].destroy("world", 3, 8)
+    run = ran(a_file_each(job))
+    found = calls(run)
+    assert {row[0] for row in found} == set(range(8))
+    assert {(row[0], row[2]) for row in found if row[3] == 8} == {(rank, "0-7") for rank in range(8)}
+    assert {row[2] for row in found if row[0] in (2, 3) and row[3] == 2} == {None}
+    assert {row[2] for row in found if row[0] == 4 and row[3] == 2} == {"4-5"}
+    assert own(run, "comm.missing_calls") == 0
+    assert own(run, "comm.edges", "unmatched") == 0
+    assert [note[:6] for note in run.record.notes] == ["who is"]
+
+
 def test_processes_of_two_jobs_have_no_common_ranks(ran: Callable[..., Run]) -> None:
     job = fsdp2_pp4(steps=1)
     other = Process(9)
