@@ -61,7 +61,7 @@ def lacks(calls: Calls, told: StatedPayloads, owner: Int64, groups: Mapping[str,
     `groups` are those that the trace lists, by name; shape (calls,).
     """
     payloads, code = _told(told, owner)
-    incomplete = np.array([not _complete(payload, groups) for payload in payloads])
+    incomplete = np.array([not _complete(payload, groups) for payload in payloads], np.bool_)
     return np.asarray(incomplete[code] & _of_library(calls))
 
 
