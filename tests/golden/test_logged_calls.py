@@ -88,3 +88,4 @@ def test_ranks_group_and_transfers(run: Run) -> None:
     assert run.figures.value("comm.edges", stat="unmatched") == 0
     assert run.figures.value("comm.missing_calls") == 0
     assert all(row["value"] is None for row in run.rows if row["unit"] == "s")
+    assert {row["window"] for row in run.rows if row["metric"] == "comm.count"} == {"trace"}
