@@ -37,6 +37,8 @@ COLLECTIVE_KINDS: Final = (
 
 OPEN: Final = "open"
 """The statistic of a result that is about an open window."""
+TOTAL: Final = "total"
+"""The statistic of a result that is of all ranks together, where the metric's own is of one."""
 HAS_VALUE: Final = ("ok", "partial")
 """Statuses of a result that has a number."""
 
@@ -159,7 +161,7 @@ COLLECTIVES: Final = _schema(
     _nullable("out_bytes", pa.int64(), "payload handed back to this rank", "B"),
     _nullable("dtype", _WORD, "element type, as the framework names it"),
     _nullable(
-        "payload_source", _WORD, "who states the bytes: kernel, host_op, annotation, execution_trace, hlo"
+        "payload_source", _WORD, "who states the bytes: kernel, host_op, annotation, hlo, or a file's reader"
     ),
     _nullable("step", pa.int32(), "step that holds it"),
     _known("start_ns", pa.int64(), "begin on this rank", "ns"),
@@ -192,12 +194,7 @@ STEPS: Final = _schema(
     _known("end_ns", pa.int64(), "end, exclusive", "ns"),
     _known("source", _WORD, "how it was found: " + ", ".join(WINDOW_SOURCES)),
     _known("open", pa.bool_(), "whether no further step says where it ends: means leave it out"),
-    _nullable(
-        "purity",
-        pa.float64(),
-        "share of the kernel time in it that its own step launched; null without kernels or launches",
-        "1",
-    ),
+    _nullable("purity", pa.float64(), "share of its kernel time that its own step launched, if known", "1"),
 )
 
 _SOURCE = (
@@ -249,7 +246,10 @@ TIMINGS: Final = _schema(
     _nullable("group_size", pa.int32(), "ranks that take part"),
     _nullable("nodes", pa.int32(), "nodes they are on"),
     _nullable("group", _NAME, "stable id of the sorted list of ranks"),
-    _nullable("seq", pa.int64(), "sequence number within the group"),
+    _nullable("communicator", pa.int32(), "number of the library's communicator, the same on all its ranks"),
+    _nullable("seq", pa.int64(), "sequence number within the group; of a logged call in its communicator"),
+    _nullable("src_rank", pa.int32(), "sending rank of a point-to-point transfer"),
+    _nullable("dst_rank", pa.int32(), "receiving rank of a point-to-point transfer"),
     _nullable("dtype", _WORD, "element type, as the producer names it"),
     _nullable("in_place", pa.bool_(), "whether input and output share a buffer"),
     _nullable("bytes", pa.int64(), "payload S: the large side of all_gather and reduce_scatter", "B"),

@@ -119,6 +119,12 @@ def whole_binary(size: float) -> tuple[float, str]:
     return size // BINARY_UNITS[unit], unit
 
 
+def binary_text(size: int) -> str:
+    """A size in the largest binary unit it is a whole number of: `64MiB`, `1000B`."""
+    number, unit = whole_binary(size)
+    return f"{number}{unit}"
+
+
 def size_text(size: float) -> str:
     """A size as sweeps name it: a whole number of KiB, MiB, ... below 1024 where it is one, else decimal."""
     number, unit = whole_binary(size)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +14,14 @@ from cclbench.analyzers.metric import Coverage, Unknown, Value, metric
 from cclbench.analyzers.view.collectives import LARGE_SIDE, durations, group_sizes, payload
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import per_step, per_step_and_label, share
+from cclbench.schema import TOTAL
 
 _INPUTS = ("events", "collectives", "steps")
+_LOGGED: Final = (
+    " Without traces, of all calls that NCCL's logs or Flight Recorder dumps list, which mark no step: per"
+    f" rank, and as stat {TOTAL} of all ranks together, by kind, process group and size (category, powers of"
+    " 4)."
+)
 
 
 @metric(
@@ -45,10 +52,10 @@ def fraction(rank: RankView) -> Iterator[Value]:
 @metric(
     "comm.count",
     definition="Collectives and transfers per step and rank that begin in the window; by kind, by process"
-    " group, by parallel dimension (category).",
+    " group, by parallel dimension (category)." + _LOGGED,
     formula="n",
     unit="count",
-    inputs=_INPUTS,
+    inputs=(*_INPUTS, "timings"),
 )
 def count(rank: RankView) -> Iterator[Value]:
     table = rank.collectives
@@ -61,10 +68,10 @@ def count(rank: RankView) -> Iterator[Value]:
     "comm.volume",
     definition="Payload bytes per step and rank of the collectives that begin in the window; by kind, by"
     f" process group, by parallel dimension (category). {LARGE_SIDE} Where the trace states no bytes and data"
-    " parallelism is the card's only one, modelled by its parameters.",
+    " parallelism is the card's only one, modelled by its parameters." + _LOGGED,
     formula="Σ S",
     unit="B",
-    inputs=_INPUTS,
+    inputs=(*_INPUTS, "timings"),
     not_applicable="none of the window's collectives states its bytes",
     version=2,
 )

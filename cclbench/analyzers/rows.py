@@ -179,16 +179,15 @@ def metric_rows(
     """
     own = dict(sorted(ranks.items()))
 
-    def of_run() -> list[Row]:
-        most = max(policies.values(), key=POLICIES.index, default=asked)
-        return [_row(metric, v, v.rank, most, v.source or source) for v in _ordered(told)]
+    def of_run(window: str) -> list[Row]:
+        return [_row(metric, v, v.rank, window, v.source or source) for v in _ordered(told)]
 
     if metric.per_run is not None:
-        return of_run()
+        return of_run(max(policies.values(), key=POLICIES.index, default=asked))
     alike = _of_one_policy(own, policies) if "steps" in metric.inputs else own
     combined = _combined(metric, alike) if own else [NO_TRACE]
     if combined[0].status == "not_applicable" and (any(v.has_value for v in told) or (told and not own)):
-        return of_run()
+        return of_run("trace")  # all of a log, or of a recording
     answered = [rank for rank, values in alike.items() if values[0].has_value]
     window = max((policies[rank] for rank in answered or own), key=POLICIES.index, default=asked)
     rows = [_row(metric, value, None, window, source) for value in _ordered(combined)]

@@ -9,14 +9,12 @@ from itertools import compress
 from statistics import fmean
 from typing import Any, Final
 
-import pyarrow as pa
-
-from cclbench import arrow_functions as pc
 from cclbench.analyzers.metric import NotApplicable, Value, no_value, run_metric
 from cclbench.analyzers.view.collectives import UNKNOWN
+from cclbench.analyzers.view.columns import with_words
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.formats import READERS
-from cclbench.units import whole_binary
+from cclbench.units import binary_text
 
 _NONE: Final = "the run holds no sweep of nccl-tests or rccl-tests: add its output"
 _SETTING: Final = {
@@ -61,9 +59,8 @@ class _Sweep:
 )
 def measured_busbw(run: RunView) -> Iterator[Value]:
     """By kind; by kind and size."""
-    table = run.table("timings")
-    benchmarks = pa.array([name for name in READERS if READERS.get(name).benchmark])
-    rows = table.filter(pc.is_in(table["source"].cast(pa.string()), benchmarks)).to_pylist()
+    benchmarks = [name for name in READERS if READERS.get(name).benchmark]
+    rows = with_words(run.table("timings"), "source", benchmarks).to_pylist()
     if not rows:
         raise NotApplicable(_NONE)
     for kind, sweeps in sorted(_sweeps(rows).items()):
@@ -117,18 +114,12 @@ def _values(kind: str, sweep: _Sweep) -> Iterator[Value]:
             one = Value(
                 value=fmean(figures),
                 collective=kind,
-                category=_words(size),
+                category=binary_text(size),
                 stat="in_place" if in_place else None,
                 source=sweep.source,
                 reason=repeated,
             )
             yield one
             if size == sizes[-1]:
-                reason = "; ".join(filter(None, [f"{sweep.words}, at {_words(size)}", repeated]))
+                reason = "; ".join(filter(None, [f"{sweep.words}, at {binary_text(size)}", repeated]))
                 yield replace(one, category=None, reason=reason, left_out={} if in_place else left_out)
-
-
-def _words(size: int) -> str:
-    """A size in the largest binary unit it is a whole number of: `64MiB`, `1000B`."""
-    number, unit = whole_binary(size)
-    return f"{number}{unit}"

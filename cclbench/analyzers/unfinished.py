@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from cclbench.analyzers.metric import NotApplicable, Value, run_metric
+from cclbench.analyzers.view.columns import with_words
 from cclbench.analyzers.view.run_view import RunView
 
 _READER: Final = "flight_recorder"
@@ -32,9 +33,9 @@ _MOST: Final = 16
 )
 def unfinished(run: RunView) -> Iterator[Value]:
     groups: dict[str, list[Mapping[str, Any]]] = {}
-    for row in run.table("timings").to_pylist():
+    for row in with_words(run.table("timings"), "source", [_READER]).to_pylist():
         known = all(row[name] is not None for name in ("rank", "group", "seq", "kind"))
-        if row["source"] == _READER and known and row["kind"] not in _PAIRS:
+        if known and row["kind"] not in _PAIRS:
             groups.setdefault(row["group"], []).append(row)
     if not groups:
         raise NotApplicable("the run holds no Flight Recorder dump with groups and sequence numbers")

@@ -54,6 +54,7 @@ __all__ = [
     "ExecutionTrace",
     "ExecutionTraceReader",
     "Format",
+    "LoggedCommunicator",
     "Names",
     "Part",
     "Payload",
@@ -96,6 +97,8 @@ class Format(Protocol):
     """How to capture counters of bytes with it, by the ports they are of: nic, nvlink."""
     benchmark: bool = False
     """Whether its timings are of collectives by themselves, not of a job's."""
+    lists_calls: bool = False
+    """Whether its timings are a job's calls one by one, none left out between the first and the last."""
     precedence: int = 0
     """Where several formats tell the same of a run, the one with the highest counts."""
     after_other_text: bool = False
@@ -171,8 +174,32 @@ class Reader(Format, Protocol):
         ...
 
 
+class LoggedCommunicator(msgspec.Struct, frozen=True, kw_only=True):
+    """A communicator as the log of one of its processes tells it; null where that says nothing.
+
+    `host` and `process` stand for a host and a process on it; `rank` is the one within the communicator.
+    `id` is the same on all its ranks; one that was split from another has the index of its `parent` among
+    the file's, which `split` of it that was, and the `color` that its ranks gave.
+    """
+
+    host: str
+    process: str
+    process_id: int
+    size: int
+    rank: int | None = None
+    device: int | None = None
+    id: str | None = None
+    parent: int | None = None
+    split: int | None = None
+    color: int | None = None
+
+
 class Evidence(msgspec.Struct, kw_only=True):
-    """What a file that is no trace tells: rows of `schema`'s tables, and facts about the system."""
+    """What a file that is no trace tells: rows of `schema`'s tables, and facts about the system.
+
+    Where it names `communicators`, `communicator` of its timings are indices into them, and the ranks of
+    transfers are those within them: which ranks of the job that are, all processes' files tell together.
+    """
 
     requests: pa.Table | None = None
     serving: pa.Table | None = None
@@ -180,6 +207,9 @@ class Evidence(msgspec.Struct, kw_only=True):
     counters: pa.Table | None = None
     allocations: pa.Table | None = None
     memory_blocks: pa.Table | None = None
+    communicators: list[LoggedCommunicator] = []
+    groups: list[ProcessGroup] = []
+    """Process groups that it lists."""
     facts: dict[str, str | int | float | list[str]] = {}
     """Provenance by name: library_version, transport, channels, ...; never host, user or command line."""
     left_out: dict[str, int] = {}

@@ -103,7 +103,8 @@ def grid_columns(
 class Payload(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """What a trace says of a collective call, wherever it says it; equal ones are kept once.
 
-    `source` is kernel, hlo, host_op, execution_trace or annotation; `library` is who does it, where names
+    `source` is kernel, hlo, host_op, execution_trace, annotation, or the reader of a file that lists calls;
+    `library` is who does it, where names
     do not tell.  On a CPU the call owns the next `rows`
     rows of the communication threads `threads`.
     """

@@ -93,13 +93,15 @@ def ingest(
             ingest=options,
         )
 
+        evidence = ingest_evidence(found.evidence, folder, engine=engine, progress=progress)
+
         def traces(of_kind: Source, into: Path) -> Manifest:
             if not of_kind.files:
-                StatedGroups().write(into)
+                StatedGroups(evidence.groups).write(into)
                 return common
             files = dict(enumerate(of_kind.files))
             read = (reading or read_traces)(files, into, options, engine, progress)
-            return join_traces(of_kind, card, into, common, read, engine=engine, progress=progress)
+            return join_traces(of_kind, card, into, common, read, evidence, engine=engine, progress=progress)
 
         first, *others = by_kind(found.files) or [()]
         stored: list[StoredFile] = []
@@ -112,8 +114,8 @@ def ingest(
         whole = msgspec.structs.replace(
             own,
             sources=[files[0].reader for files in others],
-            evidence=ingest_evidence(found.evidence, folder, engine=engine, progress=progress),
-            notes=[*_notes(found, first, others, measured), *own.notes],
+            evidence=evidence.files,
+            notes=[*_notes(found, first, others, measured), *evidence.notes, *own.notes],
             stored=stored,
         )
         _finish(folder, found, calibration, whole)

@@ -4,31 +4,111 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from cclbench import arrow_functions as pc
 from cclbench.engine import Engine, Progress
-from cclbench.formats import READERS
+from cclbench.formats import READERS, LoggedCommunicator, by_precedence
 from cclbench.ingestion.entry import kept
-from cclbench.record.files import with_columns, write_table
+from cclbench.normalize.communicators import Part, join
+from cclbench.normalize.logged_calls import ListedCalls
+from cclbench.record.facts import ProcessGroup
+from cclbench.record.files import TableFile, finished, opened_table, with_columns
 from cclbench.record.manifest import EvidenceFile
-from cclbench.schema import EVIDENCE
+from cclbench.schema import EVIDENCE, TIMINGS, group_id
 from cclbench.source import SourceFile
+
+_ROWS: Final = 1 << 18
+"""Rows that are written at once."""
+_PLACES: Final = 21
+"""Bits of a place within a communicator."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFiles:
+    """Tables of timings in which a reader, `source`, lists a rank's calls in order; and the rank's groups."""
+
+    source: str
+    paths: tuple[Path, ...]
+    groups: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceDone:
+    """What the manifest says of each file, process groups that files list, and what is to be said of them."""
+
+    files: list[EvidenceFile]
+    groups: list[ProcessGroup]
+    notes: list[str]
+    calls: dict[str, dict[int, list[Path]]]
+    """By reader and rank, the tables in which its calls are listed."""
+
+    def listed(self, rank: int) -> tuple[ListedFiles, ...]:
+        """What lists the rank's calls, the reader that tells most first."""
+        files = {source: of_rank[rank] for source, of_rank in self.calls.items() if rank in of_rank}
+        if not files:
+            return ()
+        groups = tuple({group.ranks for group in self.groups if group.ranks and rank in group.ranks})
+        return tuple(ListedFiles(source, tuple(paths), groups) for source, paths in files.items())
+
+
+def calls_of(files: ListedFiles, rank: int) -> ListedCalls:
+    """The rank's calls that these files list."""
+    tables = []
+    for path in files.paths:
+        with opened_table(path, TIMINGS) as file:
+            for batch in file.iter_batches(_ROWS, use_threads=False):
+                table = pa.Table.from_batches([batch]).cast(TIMINGS)
+                tables.append(table.filter(pc.equal(table["rank"], rank)))
+    groups = {group_id(ranks): tuple(sorted(ranks)) for ranks in files.groups}
+    return ListedCalls(files.source, pa.concat_tables(tables).unify_dictionaries(), groups)
+
+
+class _FileDone(NamedTuple):
+    """A file whose tables are written, and where its timings are, if they have to be joined with others'."""
+
+    entry: EvidenceFile
+    groups: list[ProcessGroup]
+    communicators: list[LoggedCommunicator]
+    timings: Path
+    ranks: list[int]
+    """Those whose calls it lists."""
 
 
 def ingest_evidence(
     files: Sequence[SourceFile], folder: Path, *, engine: Engine, progress: Progress | None
-) -> list[EvidenceFile]:
-    """Write the tables of all files under `folder`; returns what the manifest says of each file."""
+) -> EvidenceDone:
+    """Write the tables of all files under `folder`."""
     work = partial(_one, folder)
     tasks, size = list(enumerate(files)), sum(file.bytes for file in files)
-    return engine.map(work, tasks, progress=progress, what="reading evidence", size_bytes=size)
+    done = engine.map(work, tasks, progress=progress, what="reading evidence", size_bytes=size)
+    logs = [number for number, one in enumerate(done) if one.communicators]
+    joined, notes = join([done[number].communicators for number in logs]) if logs else ([], [])
+    for number, parts in zip(logs, joined, strict=True):
+        if done[number].entry.rows:
+            _name_ranks(done[number].timings, parts)
+            ranks = {part.rank for part in parts if part.rank is not None}
+            done[number] = done[number]._replace(ranks=sorted(ranks))
+    listed = {group for one in done for group in one.groups}
+    listed |= {ProcessGroup(name="", ranks=group) for own in joined for one in own if (group := one.of.group)}
+    groups = sorted(listed, key=lambda group: (group.ranks or (), group.name))
+    calls: dict[str, dict[int, list[Path]]] = {}
+    for name in by_precedence({one.entry.reader for one in done if one.ranks}):
+        for one in done:
+            for rank in one.ranks if one.entry.reader == name else ():
+                calls.setdefault(name, {}).setdefault(rank, []).append(one.timings)
+    return EvidenceDone([one.entry for one in done], groups, notes, calls)
 
 
-def _one(folder: Path, task: tuple[int, SourceFile]) -> EvidenceFile:
+def _one(folder: Path, task: tuple[int, SourceFile]) -> _FileDone:
     index, file = task
     reader = READERS.get(file.reader)
     assert reader.reads == "evidence"  # noqa: S101 - sources sort their files by it
@@ -38,20 +118,66 @@ def _one(folder: Path, task: tuple[int, SourceFile]) -> EvidenceFile:
         table: pa.Table | None = getattr(told, name)
         if table is not None and len(table):
             rows[name] = len(table)
-            write_table(folder / name / f"evidence-{index:03d}.parquet", of_file(table, name, file))
-    return EvidenceFile(
+            with finished(TableFile(_path(folder, name, index), EVIDENCE[name])) as target:
+                for first in range(0, len(table), _ROWS):
+                    target.write(of_file(table.slice(first, _ROWS), name, file))
+    entry = EvidenceFile(
         **msgspec.structs.asdict(kept(file)),
         rows=rows,
         facts=told.facts,
         left_out=dict(sorted(told.left_out.items())),
         notes=told.notes,
     )
+    ranks = (
+        told.timings["rank"].unique().drop_null().to_pylist() if reader.lists_calls and told.timings else []
+    )
+    return _FileDone(entry, told.groups, told.communicators, _path(folder, "timings", index), ranks)
+
+
+def _path(folder: Path, table: str, index: int) -> Path:
+    return folder / table / f"evidence-{index:03d}.parquet"
+
+
+def _name_ranks(path: Path, parts: Sequence[Part]) -> None:
+    """Write a file's timings again: with the job's ranks and groups, for those within its communicators."""
+    rank = np.array([-1 if part.rank is None else part.rank for part in parts], np.int32)
+    number = np.array([part.of.number for part in parts], np.int32)
+    ids = pa.array([group_id(part.of.group) if part.of.group else None for part in parts], pa.string())
+    group = ids.dictionary_encode().cast(TIMINGS.field("group").type)
+    joined = {part.of.number: part.of.ranks for part in parts}
+    known = sorted(
+        (number << _PLACES | place, rank) for number, own in joined.items() for place, rank in own.items()
+    )
+    places, ranks = np.array([*known, (np.iinfo(np.int64).max, -1)], np.int64).T
+    written = path.with_suffix(".ranks")
+    with opened_table(path, TIMINGS) as file, finished(TableFile(written, TIMINGS)) as target:
+        for batch in file.iter_batches(_ROWS, use_threads=False):
+            table = pa.Table.from_batches([batch]).cast(TIMINGS)
+            own = table["communicator"].to_numpy()
+            columns = {
+                "rank": _known(rank[own]),
+                "group": group.take(pa.array(own)),
+                "communicator": pa.array(number[own]),
+            }
+            for end in ("src_rank", "dst_rank"):
+                within = table[end].fill_null(-1).to_numpy().astype(np.int64)
+                place = number[own].astype(np.int64) << _PLACES | np.maximum(within, 0)
+                at = np.searchsorted(places, place)
+                columns[end] = _known(np.where((within >= 0) & (places[at] == place), ranks[at], -1))
+            target.write(with_columns(table, TIMINGS, columns))
+    written.replace(path)
+
+
+def _known(ranks: npt.NDArray[np.signedinteger[Any]]) -> pa.Array:
+    return pa.array(ranks.astype(np.int32), mask=ranks < 0)
 
 
 def of_file(table: pa.Table, name: str, file: SourceFile) -> pa.Table:
     """The table with who says so filled in: `source` is the reader, `file` its name within the source."""
     schema = EVIDENCE[name]
     for column, value in (("source", file.reader), ("file", file.name)):
-        words = pa.array([value] * len(table), pa.string()).dictionary_encode()
-        table = with_columns(table, schema, {column: words.cast(schema.field(column).type)})
+        kind = schema.field(column).type
+        codes = pa.array(np.zeros(len(table), np.int8), kind.index_type)
+        words = pa.DictionaryArray.from_arrays(codes, pa.array([value], pa.string()))
+        table = with_columns(table, schema, {column: words})
     return table.cast(schema)

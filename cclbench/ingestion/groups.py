@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from cclbench.ingestion.rank import RankDone
 from cclbench.intervals import Int64
 from cclbench.normalize import inferred_groups
 from cclbench.normalize.call_keys import Rows
+from cclbench.record.facts import ProcessGroup
 from cclbench.record.files import read_table, with_columns, write_table
 from cclbench.record.manifest import Inference
 from cclbench.schema import COLLECTIVES, GROUPS, group_id
@@ -45,11 +46,16 @@ class Job:
 
 
 class StatedGroups:
-    """The process groups that any rank's trace states."""
+    """The process groups that any rank's trace states, or other files where no rank has a trace."""
 
-    def __init__(self) -> None:
+    def __init__(self, listed: Iterable[ProcessGroup] = ()) -> None:
         self._ranks: dict[str, tuple[int, ...]] = {}
         self._descriptions: dict[str, set[str]] = {}
+        for group in listed:
+            if group.ranks:
+                own = self._ranks.setdefault(group_id(group.ranks), tuple(sorted(set(group.ranks))))
+                called = group.description or group.name
+                self._descriptions.setdefault(group_id(own), set()).update([called] if called else [])
 
     def add(self, rank: RankDone) -> None:
         """Those of a further rank."""

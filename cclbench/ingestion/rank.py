@@ -16,6 +16,7 @@ from cclbench.disk_columns import pieces
 from cclbench.errors import InputError
 from cclbench.formats import StatedPayloads, execution_trace_reader
 from cclbench.ingestion import entry
+from cclbench.ingestion.evidence import ListedFiles
 from cclbench.ingestion.launches import Launches, read_launches
 from cclbench.ingestion.part import ROW_GROUP
 from cclbench.ingestion.part_file import PartRead, read_part_file
@@ -64,6 +65,8 @@ class RankTask:
     """Process groups that follow from all ranks' communicators."""
     captures: tuple[SourceFile, ...] = ()
     """Traces of its graphs being captured."""
+    listed: tuple[ListedFiles, ...] = ()
+    """Files of the run that list its calls."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,9 +140,10 @@ def finish_rank(task: RankTask) -> RankDone:
         windows, more, periods = windows_of(facts, (annotated, found, source), device_rows, parts, horizon)
         left_out += more
     write_table(task.folder / "steps" / f"rank={task.rank}.parquet", steps.table(task.rank, windows))
-    of_calls, groups, oversized = write_collectives(
-        task.folder, task.rank, told, facts, pending, launches, found, step
+    of_calls, groups, oversized, of_logs = write_collectives(
+        task.folder, task.rank, told, facts, pending, launches, found, step, task.listed
     )
+    notes += of_logs
     names = frozenset(name for payload in told.payloads if (name := payload.group_name))
     del told  # which grows with the rank's collectives
     origin, of_graphs, operators = write_operators(

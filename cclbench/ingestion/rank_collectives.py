@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,12 @@ from cclbench import classify
 from cclbench.disk_columns import DiskColumn, pieces
 from cclbench.formats import StatedPayloads
 from cclbench.ingestion import entry
+from cclbench.ingestion.evidence import ListedFiles, calls_of
 from cclbench.ingestion.launches import Launches
 from cclbench.ingestion.pending import Pending, or_none
 from cclbench.ingestion.plausible import without_oversized
 from cclbench.normalize import collectives, steps
+from cclbench.normalize.logged_calls import lacks, place
 from cclbench.record import manifest
 from cclbench.record.facts import TraceFacts
 from cclbench.record.files import TableFile, finished
@@ -30,15 +33,22 @@ def write_collectives(
     launches: Launches,
     found: steps.Marks,
     step: DiskColumn[np.int32],
-) -> tuple[manifest.Collectives, collectives.Groups, int]:
-    """The account of the rank's collectives, which are written, and their groups.
+    listed: Sequence[ListedFiles] = (),
+) -> tuple[manifest.Collectives, collectives.Groups, int, list[str]]:
+    """The account of the rank's collectives, which are written, and their groups; `listed` complete them.
 
-    Last, how many payloads are set aside as more than anything moves in the call's time.
+    Then how many payloads are set aside as more than anything moves in the call's time, and notes.
     """
     calls = _calls(facts, pending, launches, found, step)
     ungrouped: dict[str, int] = {}
+    notes = list[str]()
     if facts.works_on == "device":
         owner = collectives.on_device(calls, told)
+        stated = {group.name: group for group in facts.groups}
+        for files in listed:
+            if (lacking := lacks(calls, told, owner, stated)).any():
+                owner, note = place(calls, told, owner, lacking, calls_of(files, rank), stated)
+                notes.append(note)
     else:
         owner, ungrouped = collectives.on_host(calls, told, facts)
     counted, groups, oversized = entry.Collectives(), dict[str, tuple[int, ...]](), 0
@@ -51,7 +61,7 @@ def write_collectives(
             counted.add(rows)
             groups |= of_rows
             oversized += over
-    return counted.entry(ungrouped), groups, oversized
+    return counted.entry(ungrouped), groups, oversized, notes
 
 
 def _calls(

@@ -21,6 +21,7 @@ from cclbench.formats import Part, execution_trace_reader, several_processes, tr
 from cclbench.ingestion.across import Places, match_ranks
 from cclbench.ingestion.base_time import add_base_times
 from cclbench.ingestion.entry import ran_no_kernel
+from cclbench.ingestion.evidence import EvidenceDone
 from cclbench.ingestion.groups import Job, StatedGroups
 from cclbench.ingestion.part import PartDone, PartTask, read_parts
 from cclbench.ingestion.rank import RankDone, RankTask, finish_rank, merge_facts
@@ -125,12 +126,13 @@ def join_traces(
     folder: Path,
     manifest: Manifest,
     read: Read,
+    evidence: EvidenceDone,
     *,
     engine: Engine,
     progress: Progress | None,
 ) -> Manifest:
     """Put the parts together by rank, and match the ranks; `manifest` with what they hold."""
-    tasks, idle = _rank_tasks(found, folder, read, manifest.ingest)
+    tasks, idle = _rank_tasks(found, folder, read, manifest.ingest, evidence)
     entries: list[RankEntry] = []
     names: list[frozenset[str]] = []
     stated = StatedGroups()
@@ -202,7 +204,7 @@ def unnamed(folder: Path, file: int, member: int) -> Path:
 
 
 def _rank_tasks(
-    found: Source, folder: Path, read: Read, options: Options
+    found: Source, folder: Path, read: Read, options: Options, evidence: EvidenceDone
 ) -> tuple[list[RankTask], list[str]]:
     """A task a rank, in rank order, once every member's rank is known and its folder has that name.
 
@@ -262,6 +264,7 @@ def _rank_tasks(
                 beside.get(rank),
                 own_groups,
                 _captures_of(found, rank),
+                evidence.listed(rank),
             )
         )
     notes = [

@@ -12,6 +12,7 @@ from cclbench.analyzers.step_parts import PARTS
 from cclbench.comparison.subject import Subject
 from cclbench.findings.diagnosis import findings
 from cclbench.findings.finding import Found
+from cclbench.present.logged_calls import summary_of_calls
 from cclbench.present.words import number
 from cclbench.record.results import Results
 from cclbench.text import shortened
@@ -65,10 +66,10 @@ def _below(run: Subject, metric: str) -> str:
 
 
 def story(run: Subject) -> str | None:
-    """Where a step goes, in a sentence; None where the run has no step."""
+    """Where a step goes, in a sentence, else what logs of its calls list; None where the run has neither."""
     step = run.results.run.get("time.step")
     if step is None or not step.has_value:
-        return None
+        return summary_of_calls(run.results.rows)
     what = "The whole trace takes" if step.window == "trace" else "A step takes"
     parts = ((run.results.value("time.step_parts", stat=part), words) for part, words in PARTS.items())
     largest = sorted(((s, words) for s, words in parts if s and step.number), reverse=True)

@@ -21,6 +21,7 @@ from cclbench.present.facts_section import facts_section
 from cclbench.present.headline import causes, story, tiles
 from cclbench.present.html import page
 from cclbench.present.kernels import absent, kernel_table
+from cclbench.present.logged_calls import tables_of_calls
 from cclbench.present.operators import NO_OPERATORS, operator_section
 from cclbench.present.sections import foremost, has_roofline, headline, matched, others, whole_work
 from cclbench.present.table import missing, of_comparison, of_run
@@ -29,6 +30,8 @@ from cclbench.units import humanise
 
 MOST_WORKS: Final = 40
 """Operators, and modules, listed for each difference."""
+MOST_CALLS: Final = 200
+"""Lines of calls by group and kind, and of transfers by pair of ranks."""
 MOST_MOVERS: Final = 5
 """Listed for each part of the difference."""
 
@@ -40,6 +43,7 @@ def run_page(subject: Subject, *, engine: Engine = SERIAL, progress: Progress | 
         "story": story(run),
         "causes": causes(run),
         "tiles": tiles(run),
+        "calls": tables_of_calls(run.results.rows, most=MOST_CALLS) if not run.stored.ranks else [],
         "topics": of_run(run),
         "operators": operator_section(run, engine=engine, progress=progress),
     }

@@ -350,7 +350,9 @@ def test_what_files_tell_stands_in_where_no_rank_has_a_number() -> None:
         (0, 1, 4, "kineto"),
     ]
     assert {row["window"] for row in rows} == {"trace"}
-    assert {row["window"] for row in told_rows(told, {}, {})} == {"annotations"}
+    # Files tell of all that they hold, whatever windows were asked for.
+    assert {row["window"] for row in told_rows(told, {}, {})} == {"trace"}
+    assert {row["window"] for row in told_rows(told, silent, {0: "steps", 1: "steps"})} == {"trace"}
     answered = told_rows(told, {0: [Value(value=9.0)], 1: none("cut")}, {0: "steps", 1: "trace"})
     assert [(row["rank"], row["value"], row["window"]) for row in answered] == [
         (None, 9, "steps"),

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 from formats import nsys_files as files
+from nccl_job import fsdp2_pp4, interleaved
 
 import cclbench
 from cclbench.contribute.redaction import collect, leftovers, redact
 from cclbench.formats import READERS
 from cclbench.formats.nccl_log import NcclLog
 from cclbench.formats.serving import Serving
+from cclbench.normalize.communicators import join
 
 PRINTED = "epoch 1: validation of project Moonshot at 71 %"
 """No rule finds anything in it."""
@@ -184,6 +186,20 @@ def test_of_a_job_s_log_the_library_s_lines_stay(tmp_path: Path) -> None:
     assert target.read_text().split("\n") == kept
     assert counts == {"captured output": 2, "environment variable": 1, "host name": 3}
     assert NcclLog().read(target).facts == NcclLog().read(source).facts != {}
+
+
+def test_calls_in_a_job_s_log_are_published(tmp_path: Path) -> None:
+    """Processes of a host stay apart and those of two hosts do, so that a copy tells the same of the job."""
+    lines = interleaved(fsdp2_pp4(steps=1)).splitlines()
+    moved = [line.replace("node-7:4007", "node-8:4000") for line in lines]
+    source = tmp_path / "job.log"
+    source.write_text("\n".join([*moved, PRINTED]))
+    target, counts = redacted(source)
+    assert counts == {"captured output": 1, "host name": len(lines)}
+    own, copied = NcclLog().read(source), NcclLog().read(target)
+    assert copied.timings == own.timings
+    assert join([copied.communicators]) == join([own.communicators])
+    assert len({one.process for one in copied.communicators}) == 8
 
 
 def test_every_format_that_holds_such_parts_declares_them() -> None:

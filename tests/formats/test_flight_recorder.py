@@ -625,3 +625,16 @@ def test_a_tensor_of_any_number_of_dimensions_is_refused(read: Read) -> None:
     assert read(dump(entry(input_sizes=[[1] * 64], input_dtypes=["Int"]))).timings["bytes"].to_pylist()
     with pytest.raises(InputError, match="of length <= 64"):
         read(dump(entry(input_sizes=[[1 << 40] * 65], input_dtypes=["Int"])))
+
+
+def test_ends_of_a_transfer_are_ranks_of_the_job(read: Read) -> None:
+    """By source, torch names them by their places in the group: here of ranks 1 and 3."""
+    told: dict[str, Any] = {"process_group": ["7", "tp"], "is_p2p": True}
+    found = read(dump(entry("nccl:send 0->1", **told), entry("nccl:recv 0<-1", **told)))
+    assert found.timings is not None
+    ends = found.timings.select(["kind", "src_rank", "dst_rank"]).to_pylist()
+    assert [tuple(row.values()) for row in ends] == [("send", 1, 3), ("recv", 3, 1)]
+    assert [(group.description, group.ranks) for group in found.groups] == [
+        ("default_pg", (0, 1, 2, 3)),
+        ("tp", (1, 3)),
+    ]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,12 @@ def places(batch: pa.RecordBatch | pa.Table, column: str, vocabulary: Sequence[s
     """A dictionary column as indices into a vocabulary."""
     numbers, words = codes(batch, column)
     return np.array([vocabulary.index(word) if word else otherwise for word in words], np.int64)[numbers]
+
+
+def with_words(table: pa.Table, column: str, wanted: Collection[str]) -> pa.Table:
+    """The rows whose word in a dictionary column is one of these."""
+    numbers, words = codes(table, column)
+    return table.filter(np.isin(numbers, [i for i, word in enumerate(words) if word in wanted]))
 
 
 def is_category(batch: pa.RecordBatch | pa.Table, category: str) -> Mask:

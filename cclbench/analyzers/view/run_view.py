@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from cclbench.analyzers.view.allocator import History
+from cclbench.analyzers.view.logged_calls import LoggedCalls, logged_calls
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.snapshots import of_snapshots
 from cclbench.machine import Machine, machine_of_ranks
@@ -45,7 +46,7 @@ class RunView:
         """The run's machine; by the card alone where nothing else is given."""
         self.settings = settings or {}
         """What files of evidence tell besides rows, by their names: the load that a client asked for."""
-        self._view = view
+        self._view, self._tables = view, tables
         self.table: Callable[[str], pa.Table] = cache(tables.evidence)
         """Rows of a table of `schema.EVIDENCE`, by its name."""
 
@@ -53,6 +54,16 @@ class RunView:
     def snapshots(self) -> list[History]:
         """What each device's allocator held, by memory snapshots."""
         return of_snapshots(self.table("allocations"), self.table("memory_blocks"))
+
+    @cached_property
+    def logged_calls(self) -> LoggedCalls | None:
+        """The calls that logs list, counted; None where the run has no such log."""
+        return logged_calls(self.table("timings"))
+
+    @cached_property
+    def group_ranks(self) -> dict[str, tuple[int, ...]]:
+        """The ranks of each process group, by its id."""
+        return {row["group"]: tuple(row["ranks"]) for row in self._tables.groups().to_pylist()}
 
     def rank(self, rank: int) -> RankView:
         """One rank's trace."""

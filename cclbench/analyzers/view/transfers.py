@@ -164,7 +164,7 @@ def rates(timed: Timed, moved: Float64, basis: str | None = None) -> Iterator[Va
         place, power = divmod(pair, 64)
         kind, group = known[place].collective, known[place].group
         for key in dict.fromkeys(
-            [(None, None, None), (kind, None, None), (kind, group, None), (kind, group, _size(power))]
+            [(None, None, None), (kind, None, None), (kind, group, None), (kind, group, size_range(power))]
         ):
             both = sums.setdefault(key, [_Sum(0, 0, 0, 0)] * 2)
             both[matched] = both[matched] + own
@@ -215,7 +215,7 @@ def _unknown(table: pa.Table) -> dict[_Key, Coverage]:
     return found
 
 
-def _size(exponent: int) -> str:
+def size_range(exponent: int) -> str:
     """The range of sizes [4^e, 4^(e+1)) in words: `1MiB-4MiB`."""
 
     (low, low_unit), (high, high_unit) = whole_binary(4**exponent), whole_binary(4 ** (exponent + 1))

@@ -29,6 +29,7 @@ from cclbench.formats.pickled import MOST_FILE_BYTES, NotPlainError, plain, rewr
 from cclbench.formats.rewriting import SOURCE_PATH, Redactor
 from cclbench.formats.texts import bare, beginning, damaged, reason_of, whole
 from cclbench.formats.timing_rows import MOST_BYTES, Timings, nanoseconds
+from cclbench.record.facts import ProcessGroup
 from cclbench.schema import group_id
 
 _PICKLE: Final = b"\x80"
@@ -39,6 +40,7 @@ _UNEVEN: Final = ("all_gather", "reduce_scatter", "gather", "scatter")
 _STATES: Final = ("scheduled", "started", "completed")
 _RANK = re.compile(r"(rank)?[_.-]?(\d{1,7})$", re.ASCII | re.IGNORECASE)
 _SUFFIX = re.compile(r"\.(?:json|pkl|pickle|gz|bin|trace)$", re.IGNORECASE)
+_TRANSFER = re.compile(r"(?:send|recv) (\d{1,7})(->|<-)(\d{1,7})$", re.ASCII)
 _RANKS = re.compile(r"\[\s*(?:\d{1,10}\s*(?:,\s*\d{1,10}\s*)*)?\]", re.ASCII)
 
 Shape = Annotated[
@@ -62,6 +64,7 @@ class _Entry(msgspec.Struct):
 
 
 class _Group(msgspec.Struct):
+    desc: str = ""
     ranks: str | None = None
 
 
@@ -87,6 +90,7 @@ class FlightRecorder(EvidenceReader):
     extensions: tuple[str, ...] = (".json", ".pkl", ".pickle")
     capture = "PyTorch's dumps, JSON or pickle; pickles are read as data, never run"
     versions = "2.10 (torch 2.13) seen; from 2.0 (torch 2.4) on as documented"
+    lists_calls = True
     tested = (
         "real: gloo of torch 2.13, pickle and JSON; documentation: NCCL, by PyTorch's tutorial and source"
     )
@@ -129,6 +133,7 @@ class FlightRecorder(EvidenceReader):
                 group=ids.get(name or ""),
                 group_size=len(ranks) if ranks else None,
                 seq=entry.p2p_seq_id if entry.is_p2p else entry.collective_seq_id,
+                **_ends(entry.profiling_name, ranks),
                 dtype=_dtype(entry),
                 bytes=_payload(entry, path, at),
                 # Exactly the single-precision number that the recorder writes.
@@ -138,7 +143,12 @@ class FlightRecorder(EvidenceReader):
         version = dump.comm_lib_version or dump.nccl_version
         told = {"flight_recorder_version": dump.version, "library_version": version}
         facts: dict[str, str | int | float | list[str]] = {k: v[:60] for k, v in told.items() if v}
-        return Evidence(timings=timings.table(), facts=facts, notes=notes.lines())
+        listed_groups = [
+            ProcessGroup(name=name, description=group.desc[:60] or None, ranks=groups[name])
+            for name, group in dump.pg_config.items()
+            if groups[name]
+        ]
+        return Evidence(timings=timings.table(), groups=listed_groups, facts=facts, notes=notes.lines())
 
 
 def _decoded(path: Path) -> _Dump:
@@ -191,6 +201,16 @@ _kind = lru_cache(1 << 12)(kind_of)  # few names, many entries
 def _library(profiling_name: str) -> str | None:
     found = collective(profiling_name)
     return None if found is None else found.library
+
+
+def _ends(profiling_name: str, ranks: tuple[int, ...] | None) -> dict[str, int]:
+    """Sender and receiver of `send 0->1` or `recv 1<-0`, whose numbers are places in the group."""
+    found = _TRANSFER.search(profiling_name)
+    if found is None or ranks is None or max(int(found[1]), int(found[3])) >= len(ranks):
+        return {}
+    own, peer = ranks[int(found[1])], ranks[int(found[3])]
+    ends = (own, peer) if found[2] == "->" else (peer, own)
+    return dict(zip(("src_rank", "dst_rank"), ends, strict=True))
 
 
 def _dtype(entry: _Entry) -> str | None:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logs of NCCL and RCCL (`NCCL_DEBUG=INFO`): which library, network, transports and channels a run used.
+"""Logs of NCCL and RCCL (`NCCL_DEBUG=INFO`): library, network, transports, channels, and every call.
 
-A log has no times that a metric could use; its facts are the run's provenance.
+A log has no times that a metric could use.  Its facts are the run's provenance; with
+NCCL_DEBUG_SUBSYS=INIT,COLL its lines are all calls of its processes, in order.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from typing import Final
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.nccl_lines import LineFacts, is_private_setting
+from cclbench.formats.nccl_log.calls import CALL, LoggedCalls
 from cclbench.formats.rewriting import CAPTURED, ENVIRONMENT
-from cclbench.formats.texts import bare, lines
+from cclbench.formats.texts import bare, raw_lines
 
 _MOST_BYTES: Final = 1 << 34
-_LINE = re.compile(rb"\[\d+\] NCCL (?:INFO|WARN) |\bRCCL version : \d|^NCCL version \d", re.MULTILINE)
+_LINE = re.compile(
+    rb"\[\d+\] (?:\d{1,20} )?NCCL (?:INFO|WARN) |\bRCCL version : \d|^NCCL version \d", re.MULTILINE
+)
 
 
 # Of nccl-tests, behind more of the library's lines than are looked at to recognise a file.
@@ -31,11 +35,20 @@ class NcclLog(EvidenceReader):
     """Reader of a job's log with the lines of `NCCL_DEBUG=INFO` in it."""
 
     name = "nccl_log"
-    description = "NCCL and RCCL debug logs (NCCL_DEBUG=INFO): library, network, transports, channels"
+    description = "NCCL and RCCL debug logs (NCCL_DEBUG=INFO): library, network, transports, every call"
     extensions: tuple[str, ...] = (".log", ".txt", ".out", ".err")
-    capture = "the output of a job with `NCCL_DEBUG=INFO`"
+    capture = (
+        "the output of a job with `NCCL_DEBUG=INFO`; its calls with"
+        " `NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,ENV,COLL`, and a file a process with"
+        " `NCCL_DEBUG_FILE=nccl-%h-%p.log`"
+    )
     versions = "NCCL 2.12 to 2.30, RCCL 2.18 to 2.30, aws-ofi-nccl 1.4 to 1.18"
-    tested = "documentation: logs in public repositories, layouts only"
+    tested = (
+        "real: calls of an FSDP job on 8 GPUs, NCCL 2.28; documentation: logs in public repositories, layouts"
+        " only"
+    )
+    lists_calls = True
+    precedence = 1
     after_other_text = True
     withheld: Mapping[str, str] = {
         "lines that are not the library's": CAPTURED,
@@ -58,16 +71,35 @@ class NcclLog(EvidenceReader):
         return None if found.facts() or found.warnings else CAPTURED
 
     def read(self, path: Path) -> Evidence:
-        """Facts alone; lists where ranks or communicators differ."""
-        found = LineFacts()
+        """Facts, lists where ranks or communicators differ; and a row a call."""
+        found, calls = LineFacts(), LoggedCalls()
         notes = list[str]()
-        for at, line in lines(path, _MOST_BYTES):
+        for at, raw in raw_lines(path, _MOST_BYTES):
+            if CALL in raw:
+                calls.see_calls(raw)
+                continue
+            line = raw.decode(errors="replace").rstrip()
             found.see(line)
+            if b" comm 0x" in raw:
+                calls.see_communicator(raw)
             if not notes and _TABLE.search(line):
                 notes.append(f"a benchmark's table on line {at:,} is not read: put it in a file of its own")
         if found.warnings:
             notes.append(f"the library warned {found.warnings:,} times: search the log for NCCL WARN")
-        return Evidence(facts=found.facts(), notes=notes)
+        facts = found.facts()
+        if not calls.seen:
+            return Evidence(facts=facts, notes=notes)
+        if calls.torn:
+            notes.append(f"{calls.torn:,} calls are not counted: their lines are torn or cut")
+        library = "rccl" if calls.of_rccl or facts.get("library") == "rccl" else "nccl"
+        communicators = calls.communicators()
+        return Evidence(
+            timings=calls.table(library),
+            communicators=communicators,
+            facts=facts | {"communicators": len(communicators)},
+            left_out={"calls on torn lines": calls.torn} if calls.torn else {},
+            notes=[*notes, *calls.notes()],
+        )
 
 
 READERS.add(NcclLog.name, NcclLog(), origin=__name__)

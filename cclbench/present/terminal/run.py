@@ -17,12 +17,13 @@ from rich.text import Text
 from cclbench.findings.diagnosis import findings, unknown_step
 from cclbench.findings.finding import Found
 from cclbench.present.headline import MOST_CAUSES, busy_with, worth
+from cclbench.present.logged_calls import summary_of_calls, tables_of_calls
 from cclbench.present.run_summary import facts, summary
 from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.present.terminal.bars import chart
 from cclbench.present.terminal.figures import key_figures, metrics_lines, missing, qualifiers
 from cclbench.present.terminal.findings import numbered
-from cclbench.present.terminal.output import emit, labelled, titled, writes_unicode
+from cclbench.present.terminal.output import emit, grid, labelled, titled, writes_unicode
 from cclbench.present.words import NOTHING
 from cclbench.record.card_agreement import card_contradiction
 from cclbench.record.manifest import Manifest
@@ -37,6 +38,8 @@ _FIRST: Final = ("run", "card", "ranks", "steps", "device", "groups", "cut")
 _MOST_LINES: Final = 40
 _ROOM: Final = ((8, MOST_CAUSES), (4, MOST_CAUSES), (4, MOST_CAUSES - 1))
 """Ranks and causes on the first screen: the first for which there is room, else the last."""
+_MOST_CALLS: Final = 6
+"""Lines of calls, and of transfers, for which there is room, too."""
 _PAPER: Final = Console(width=80, color_system=None)
 _NOTE: Final = 64
 
@@ -92,7 +95,7 @@ def first_screen(
         parts = [head]
         if bars := list(chart(rows, unicode=unicode, most=ranks)):
             parts += [Text(), Group(*bars)]
-        parts += [Text(), *_why(causes, results, most)]
+        parts += [Text(), *_why(causes, results, rows, most)]
         parts += [Text(), *matter] if matter else []
         parts += [Text(), *_further(record, rows, len(causes), most)]
         if len(_PAPER.render_lines(Group(*parts))) <= _MOST_LINES:
@@ -121,12 +124,18 @@ def _further(record: Manifest, rows: Sequence[Row], causes: int, shown: int) -> 
     yield Text(f"or report: a page; metrics: all, {none['not_applicable']} not applicable{failed}", "dim")
 
 
-def _why(causes: Sequence[Found], results: Results, most: int = MOST_CAUSES) -> Iterator[RenderableType]:
+def _why(
+    causes: Sequence[Found], results: Results, rows: Sequence[Row], most: int = MOST_CAUSES
+) -> Iterator[RenderableType]:
     shown = worth(causes)[:most]
     timed = any(one.lost_s is not None for one in shown)
     unknown = unknown_step(results)
     if timed:
         yield Text("Why it takes that long", "bold")
+    elif unknown is not None and (calls := _calls(rows)):
+        yield from calls
+        if shown:
+            yield Text()
     elif unknown is not None:
         yield Text("Nothing can be said of its step", "bold")
         yield Text(f"It is not known: {printable(unknown)}.")
@@ -135,6 +144,19 @@ def _why(causes: Sequence[Found], results: Results, most: int = MOST_CAUSES) -> 
         yield Text(busy_with(results))
     if shown:
         yield from numbered(shown)
+
+
+def _calls(rows: Sequence[Row]) -> list[RenderableType]:
+    """What logs list, of a run of which no trace tells; nothing without such a log."""
+    told = summary_of_calls(rows)
+    if told is None:
+        return []
+    parts: list[RenderableType] = [Text("What its logs list", "bold"), Text(printable(told))]
+    for table in tables_of_calls(rows, most=_MOST_CALLS):
+        parts += [Text(), *grid(table.rows, table.columns)]
+        if table.more:
+            parts.append(Text(f"{table.more} more {table.of}: report, --json", "dim"))
+    return parts
 
 
 def page(
@@ -157,7 +179,7 @@ def page(
     if bars:
         parts += [Text(), Group(*bars)]
     if verbose:
-        parts += [Text(), *_why(causes, results)]
+        parts += [Text(), *_why(causes, results, rows)]
     parts += [Text(), table] if table.renderables else []
     return [
         *parts,

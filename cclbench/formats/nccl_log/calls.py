@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls that NCCL and RCCL log with NCCL_DEBUG_SUBSYS=COLL, and the communicators that they are on.
+
+A line a call: `AllGather: opCount 0 sendbuff 0x.. recvbuff 0x.. count 4 datatype 7 op 0 root 0 comm 0x..
+[nranks=8] stream 0x..` (ncclEnqueueCheck in enqueue.cc; RCCL has `acc` and `task` besides).  `count` are
+elements as the call was given them: of one rank's part in all_gather, reduce_scatter, all_to_all, gather and
+scatter, where S = n·count·size.  `root` of Send and Recv is the peer.  opCount is not used: it counts kernels
+that were launched, and stays 0 where nothing waits for them.
+
+A pointer is a process's own.  `commId` is the same on all ranks of a communicator; one made by ncclCommSplit
+has none since NCCL 2.23, and is told by its parent, by which split of it, and by its color.  A pointer may
+come again once its communicator is destroyed.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cclbench.classify import element_bytes, kind_of
+from cclbench.formats import LoggedCommunicator
+from cclbench.formats.timing_rows import MOST_BYTES
+from cclbench.intervals import Int64, begins
+from cclbench.schema import COLLECTIVE_KINDS, TIMINGS
+
+DATATYPES: Final = (
+    *("int8", "uint8", "int32", "uint32", "int64", "uint64"),
+    *("float16", "float32", "float64", "bfloat16", "float8e4m3", "float8e5m2"),
+)
+"""ncclDataType_t, by number."""
+_OF_EACH_RANK: Final = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+"""Kinds whose count is of one rank's part."""
+_UNEVEN: Final = ("alltoallv",)
+"""Functions whose counts are in arrays, which no line tells."""
+_PAIRS: Final = ("send", "recv")
+_MOST_RANKS: Final = 1 << 20
+_MOST_CACHED: Final = 1 << 16
+_MOST_COMMUNICATORS: Final = 1 << 20
+"""Of one file: those of 10,000 processes with 100 each."""
+_BLOCK: Final = 1 << 18
+
+_OF_PROCESS: Final = rb"([\w.-]{1,255}:\d{1,10}):\d{1,10} \[\d{1,4}\] (?:\d{1,20} )?"
+"""Host, process, thread and device, and of old RCCL the time."""
+CALL: Final = b": opCount "
+"""What is in the line of every call."""
+_CALL = re.compile(
+    _OF_PROCESS + rb"NCCL INFO (\w{1,60}): opCount [0-9a-fA-F]+ sendbuff \S+ recvbuff \S+"
+    rb" (?:acc \S+ )?(count \d{1,19} datatype \d{1,3} op \d+ root -?\d{1,9} comm 0x[0-9a-fA-F]+"
+    rb" \[nranks=\d{1,7}\])"
+)
+_PROCESS = re.compile(_OF_PROCESS + rb"$")
+_COMMUNICATOR = re.compile(rb"\bcomm (0x[0-9a-fA-F]+) rank (\d{1,7}) n[rR]anks (\d{1,7})\b(.*)")
+_DEVICE = re.compile(rb" cudaDev (\d{1,4})\b")
+_ID = re.compile(rb" commId (0x[0-9a-fA-F]{1,16})\b")
+_SPLIT = re.compile(rb" parent (0x[0-9a-fA-F]+)(?: \w+Count (\d{1,9}))? color (-?\d{1,10})\b")
+_OF_RCCL: Final = b" globalrank "
+
+
+@dataclass(slots=True)
+class _Communicator:
+    """What lines told so far of a communicator of one process."""
+
+    process: bytes
+    size: int
+    rank: int | None = None
+    device: int | None = None
+    id: str | None = None
+    parent: int | None = None
+    split: int | None = None
+    color: int | None = None
+    started: bool = False
+    completed: bool = False
+    called: bool = False
+
+    def may_begin(self, *, started: bool) -> bool:
+        """Whether a line of its initialisation is yet to come: a start, or what follows one."""
+        return not (self.called or self.completed or (started and self.started))
+
+
+class LoggedCalls:
+    """Calls and communicators of the lines seen so far, in their order.
+
+    Of calls that say the same one copy is kept, and its number at each: memory grows by 4 bytes a call.
+    """
+
+    def __init__(self) -> None:
+        self.torn = 0
+        """Calls whose line is torn apart or cut."""
+        self.of_rccl = False
+        self._communicators: list[_Communicator] = []
+        self._live: dict[tuple[bytes, bytes], int] = {}
+        """Communicators that are not destroyed, by process and pointer."""
+        self._known: dict[tuple[bytes, ...], int] = {}
+        """Numbers of calls by what lines say, for as long as no pointer changes its meaning."""
+        self._communicator, self._peer, self._calls = array("i"), array("i"), array("i")
+        self._kind, self._dtype, self._bytes = array("b"), array("b"), array("q")
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    @property
+    def seen(self) -> bool:
+        """Whether any line was of a call."""
+        return bool(self._calls or self.torn)
+
+    def notes(self) -> list[str]:
+        """What the calls lack."""
+        numbers = np.bincount(np.asarray(self._calls, np.int64), minlength=len(self._bytes))
+        unsized = int(numbers[np.asarray(self._bytes) < 0].sum())
+        return [f"{unsized:,} calls are of unknown size: their function or datatype is not known"] * (
+            unsized > 0
+        )
+
+    def see_calls(self, line: bytes) -> None:
+        """Take the calls of a line that holds `CALL`: several where processes tear each other's lines."""
+        whole = 0
+        for call in _CALL.finditer(line):
+            said = call.groups()
+            number = self._known.get(said)
+            if number is None:
+                number = self._numbered(*said)
+            if number >= 0:
+                self._calls.append(number)
+                whole += 1
+        self.torn += line.count(CALL) - whole
+        if _OF_RCCL in line:
+            self.of_rccl = True
+
+    def _numbered(self, process: bytes, function: bytes, said: bytes) -> int:
+        """A new number for calls that say that; −1 where something is more than there is of it."""
+        _, count, _, datatype, _, _, _, root, _, pointer, ranks = said.split()
+        size = int(ranks[len(b"[nranks=") : -1])
+        name = function.decode()
+        kind = kind_of(name)
+        dtype = DATATYPES[int(datatype)] if int(datatype) < len(DATATYPES) else None
+        element = element_bytes(dtype)
+        known = element is not None and kind is not None and name.lower() not in _UNEVEN
+        parts = size if kind in _OF_EACH_RANK else 1
+        payload = int(count) * (element or 0) * parts if known else -1
+        if payload > MOST_BYTES or not 0 < size <= _MOST_RANKS:
+            return -1
+        index = self._live.get((process, pointer))
+        if index is None or self._communicators[index].size != size:
+            if self._full:
+                return -1
+            index = self._opened(process, pointer, size)
+        self._communicators[index].called = True
+        if len(self._known) >= _MOST_CACHED:
+            self._known.clear()
+        self._communicator.append(index)
+        self._kind.append(-1 if kind is None else COLLECTIVE_KINDS.index(kind))
+        self._dtype.append(-1 if dtype is None else DATATYPES.index(dtype))
+        self._bytes.append(payload)
+        self._peer.append(int(root) if kind in _PAIRS and 0 <= int(root) < size else -1)
+        number = self._known[process, function, said] = len(self._communicator) - 1
+        return number
+
+    @property
+    def _full(self) -> bool:
+        return len(self._communicators) >= _MOST_COMMUNICATORS
+
+    def _opened(self, process: bytes, pointer: bytes, size: int) -> int:
+        index = self._live[process, pointer] = len(self._communicators)
+        self._communicators.append(_Communicator(process, size))
+        return index
+
+    def see_communicator(self, line: bytes) -> None:
+        """Take what a line of the library says of a communicator's begin or end, if it does."""
+        before, _, message = line.rpartition(b"NCCL INFO ")
+        named, told = _PROCESS.search(before), _COMMUNICATOR.search(message)
+        if named is None or told is None:
+            return
+        process, pointer, rank, size, more = named[1], told[1], int(told[2]), int(told[3]), told[4]
+        started, completed = b"- Init START" in more, b"- Init COMPLETE" in more
+        ends = b"Destroy COMPLETE" in more or b"Abort COMPLETE" in more
+        begins_here = started or completed or (message.startswith(b"comm ") and b" nNodes " in more)
+        if rank >= size or size > _MOST_RANKS or not (begins_here or ends) or self._full:
+            return
+        self._known.clear()
+        index = self._live.get((process, pointer))
+        one = None if index is None else self._communicators[index]
+        if (
+            one is None
+            or (one.size, one.rank) not in ((size, rank), (size, None))
+            or (begins_here and not one.may_begin(started=started))
+        ):
+            one = self._communicators[self._opened(process, pointer, size)]
+        one.rank = rank
+        one.started, one.completed = one.started or started, one.completed or completed
+        if device := _DEVICE.search(more):
+            one.device = int(device[1])
+        if begins_here and (named_id := _ID.search(more)) and int(named_id[1], 16):
+            one.id = named_id[1].decode()
+        if begins_here and one.color is None and (split := _SPLIT.search(more)):
+            one.parent = self._live.get((process, split[1]))
+            one.split, one.color = None if split[2] is None else int(split[2]), int(split[3])
+        if ends:
+            del self._live[process, pointer]
+
+    def communicators(self) -> list[LoggedCommunicator]:
+        """All that calls are on or that lines speak of, in the order in which they first came."""
+        return [
+            LoggedCommunicator(
+                host=_digest(one.process.rpartition(b":")[0]),
+                process=_digest(one.process),
+                process_id=int(one.process.rpartition(b":")[2]),
+                size=one.size,
+                rank=one.rank,
+                device=one.device,
+                id=one.id,
+                parent=one.parent,
+                split=one.split,
+                color=one.color,
+            )
+            for one in self._communicators
+        ]
+
+    def table(self, library: str) -> pa.Table:
+        """Rows of `schema.TIMINGS`, one a call, in order.
+
+        `communicator` is an index into `communicators`, and the ranks of a transfer are those within it.
+        `seq` counts the collectives of a communicator, and the transfers of a pair of its ranks, from 0 on;
+        it is null where the log does not hold the communicator's beginning.
+        """
+        communicator, kind, peer = map(np.asarray, (self._communicator, self._kind, self._peer))
+        ranks = np.array([-1 if one.rank is None else one.rank for one in self._communicators], np.int32)
+        sizes = np.array([one.size for one in self._communicators], np.int32)
+        whole = np.array([one.started or one.completed for one in self._communicators], np.bool_)
+        send, recv = (kind == COLLECTIVE_KINDS.index(pair) for pair in _PAIRS)
+        own = ranks[communicator]
+        lanes = communicator.astype(np.int64) << 24 | (send + 2 * recv) << 22 | (peer + 1)
+        lane = np.unique(lanes, return_inverse=True)[1]
+        constant = pa.array([library], pa.string())
+        columns = {
+            "kind": _words(kind, COLLECTIVE_KINDS, "kind"),
+            "library": _words(np.zeros(len(kind), np.int8), constant, "library"),
+            "group_size": pa.array(sizes[communicator]),
+            "communicator": pa.array(communicator.astype(np.int32)),
+            "src_rank": _numbers(np.select([send, recv], [own, peer], -1).astype(np.int32)),
+            "dst_rank": _numbers(np.select([send, recv], [peer, own], -1).astype(np.int32)),
+            "dtype": _words(np.asarray(self._dtype), DATATYPES, "dtype"),
+            "bytes": _numbers(np.asarray(self._bytes)),
+        }
+        missing = {
+            field.name: pa.nulls(min(_BLOCK, len(self)), field.type)
+            for field in TIMINGS
+            if field.name not in columns
+        }
+        done, blocks = np.zeros(lane.max(initial=-1) + 1, np.int64), []
+        for first in range(0, len(self), _BLOCK):
+            numbers = np.asarray(self._calls[first : first + _BLOCK])
+            before = done[lane[numbers]] + _occurrence(lane[numbers])
+            done += np.bincount(lane[numbers], minlength=len(done))
+            seq = pa.array(before, mask=~whole[communicator[numbers]])
+            of_block = {name: column.take(pa.array(numbers)) for name, column in columns.items()}
+            of_block |= {name: column[: len(numbers)] for name, column in missing.items()} | {"seq": seq}
+            blocks.append(pa.record_batch([of_block[name] for name in TIMINGS.names], schema=TIMINGS))
+        return pa.Table.from_batches(blocks, TIMINGS)
+
+
+def _digest(name: bytes) -> str:
+    """What stands for a host or a process, whose name is not handed on."""
+    return sha256(name).hexdigest()[:16]
+
+
+def _occurrence(lane: Int64) -> Int64:
+    """How many rows of the same lane stand before each row, shape (rows,)."""
+    order = np.argsort(lane, kind="stable")
+    place = np.arange(len(lane))
+    first = np.maximum.accumulate(np.where(begins(lane[order]), place, 0))
+    found = np.empty(len(lane), np.int64)
+    found[order] = place - first
+    return found
+
+
+def _words(codes: npt.NDArray[np.int8], words: object, column: str) -> pa.Array:
+    kind = TIMINGS.field(column).type
+    numbers = pa.array(codes, kind.index_type, mask=codes < 0)
+    return pa.DictionaryArray.from_arrays(numbers, pa.array(words, pa.string()))
+
+
+def _numbers(values: npt.NDArray[np.signedinteger]) -> pa.Array:
+    return pa.array(values, mask=values < 0)

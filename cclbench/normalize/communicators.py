@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Communicators of a job's processes put together: which are one, and which ranks of the job are in each.
+
+Processes' parts are of one communicator where its id is the same, or where the same split of the same parent
+gave them the same color.  Parts of which neither is told are where there is one for each rank, of a size that
+no process has twice as often: two that cannot be told apart are left alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, NamedTuple
+
+from cclbench.formats import LoggedCommunicator
+
+Process = tuple[str, int | None]
+"""A process and its device: a rank of the job."""
+Key = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A communicator of the job: which of the job's ranks has each place in it that is known.
+
+    `group` are its ranks, sorted, null unless all are known.
+    """
+
+    number: int
+    ranks: Mapping[int, int]
+    group: tuple[int, ...] | None
+
+
+class Part(NamedTuple):
+    """A process's part in a communicator; `rank` is its rank of the job, null where it is not known."""
+
+    of: Joined
+    rank: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The communicator that holds all processes: its rank of each, its size."""
+
+    ranks: dict[Process, int]
+    size: int
+
+
+def join(files: Sequence[Sequence[LoggedCommunicator]]) -> tuple[list[list[Part]], list[str]]:
+    """The parts that each file tells of in turn, joined, and what is to be said of them.
+
+    Ranks of the job are those within the largest communicator that all processes are in; without one they are
+    the devices' numbers, where all are on one host and no communicator has them in another order.
+    """
+    devices: dict[str, set[int]] = {}
+    for one in (one for file in files for one in file):
+        devices.setdefault(one.process, set()).update([] if one.device is None else [one.device])
+
+    def process_of(one: LoggedCommunicator) -> Process:
+        only = devices[one.process] if len(devices[one.process]) == 1 else {None}
+        return one.process, next(iter(only)) if one.device is None else one.device
+
+    keys = [_keys(number, file, process_of) for number, file in enumerate(files)]
+    members: dict[Key, dict[Process, LoggedCommunicator]] = {}
+    for file, own in zip(files, keys, strict=True):
+        for one, key in zip(file, own, strict=True):
+            members.setdefault(key, {})[process_of(one)] = one
+    sound = {key: own for key, own in members.items() if _is_one(key, own)}
+    everyone = {process_of(one) for file in files for one in file}
+    hosts = {one.host for file in files for one in file}
+    world, notes = _world(list(sound.values()), everyone, len(hosts))
+    if world is not None:
+        whole = [(process_of(one), one.rank) for file in files for one in file if one.size == world.size]
+        world = _with_others(world, whole)
+        notes += _of_unknown_rank(world, everyone)
+    number = count()
+
+    def joined(own: Mapping[Process, LoggedCommunicator]) -> Joined:
+        if world is None:
+            return Joined(next(number), {}, None)
+        ranks = {one.rank: world.ranks[process] for process, one in own.items() if one.rank is not None}
+        (size,) = {one.size for one in own.values()}
+        if len(ranks) == size:
+            return Joined(next(number), ranks, tuple(sorted(ranks.values())))
+        return Joined(next(number), ranks, tuple(range(size)) if size == world.size else None)
+
+    of_key = {key: joined(own) for key, own in sound.items()}
+
+    def part(one: LoggedCommunicator, key: Key) -> Part:
+        rank = None if world is None else world.ranks.get(process_of(one))
+        if key in of_key:
+            return Part(of_key[key], rank)
+        known = world is not None and rank is not None and one.size == world.size
+        return Part(Joined(next(number), {}, tuple(range(one.size)) if known else None), rank)
+
+    parts = [
+        [part(one, key) for one, key in zip(file, own, strict=True)]
+        for file, own in zip(files, keys, strict=True)
+    ]
+    if unknown := sum(key not in sound for own in keys for key in own):
+        notes.append(
+            f"who is in {unknown:,} of {sum(map(len, keys)):,} communicators, each process's counted, is not"
+            " known: the lines of their initialisation are not in the logs, or do not tell"
+            " (NCCL_DEBUG_SUBSYS=INIT,COLL)"
+        )
+    return parts, notes
+
+
+def _keys(
+    number: int, file: Sequence[LoggedCommunicator], process_of: Callable[[LoggedCommunicator], Process]
+) -> list[Key]:
+    """What tells a file's communicators from others; last, which it is of its process's that are alike."""
+    keys: list[Key] = []
+    seen: Counter[tuple[Process, Key]] = Counter()
+    for place, one in enumerate(file):
+        if one.id is not None:
+            own: Key = ("id", one.id, one.size)
+        elif one.color is not None:
+            parent = None if one.parent is None else keys[one.parent]
+            own = ("split", parent, one.split, one.color, one.size)
+        elif one.rank is not None:
+            own = ("size", one.size)
+        else:
+            own = ("call", number, place)
+        seen[process_of(one), own] += 1
+        keys.append((*own, seen[process_of(one), own]))
+    return keys
+
+
+def _is_one(key: Any, members: Mapping[Process, LoggedCommunicator]) -> bool:
+    """Whether these processes' parts are of one communicator."""
+    ranks = {one.rank for one in members.values()}
+    (size,) = {one.size for one in members.values()}
+    root = key
+    while root is not None and root[0] == "split":
+        root = root[1]
+    named = root is not None and root[0] == "id"
+    return None not in ranks and len(ranks) == len(members) and (named or len(members) == size)
+
+
+def _world(
+    communicators: Sequence[Mapping[Process, LoggedCommunicator]], everyone: Set[Process], hosts: int
+) -> tuple[World | None, list[str]]:
+    """The ranks of the job: by the largest of these communicators that holds all in any, else by devices.
+
+    None where no communicator does, or several do in different orders, and devices do not tell.
+    """
+    known = {process for members in communicators for process in members}
+    holding = [members for members in communicators if members.keys() == known]
+    sizes = {one.size for members in holding for one in members.values()}
+    size = max(sizes, default=0)
+    orders = {
+        frozenset((process, one.rank or 0) for process, one in members.items())
+        for members in holding
+        if next(iter(members.values())).size == size
+    }
+    several = f"all {len(everyone):,} processes"
+    if len(orders) == 1:
+        logs = f"of which {len(everyone):,} have a log"
+        few = f"ranks are those in the largest communicator, of {size:,}, {logs}"
+        return World(dict(orders.pop()), size), [few] if len(everyone) < size else []
+    why = f"no communicator holds {several} of the logs"
+    if orders:
+        why = f"communicators of {several} number them differently"
+    by_device = {process: -1 if process[1] is None else process[1] for process in everyone}
+    if hosts == 1 and not orders and _in_order(by_device, communicators):
+        note = f"ranks are the numbers of their devices, all of one host: {why}"
+        return World(by_device, len(everyone)), [note]
+    return None, [f"which rank of the job a process is, and who is in its groups, is not known: {why}"]
+
+
+def _with_others(world: World, parts: Sequence[tuple[Process, int | None]]) -> World:
+    """With processes whose parts of a communicator of that size are told apart by nothing but their rank.
+
+    Of one that tells not even that it is the rank that is left, if one is.
+    """
+    told: dict[Process, set[int]] = {}
+    for process, rank in parts:
+        if process not in world.ranks:
+            told.setdefault(process, set()).update([] if rank is None else [rank])
+    left = set(range(world.size)) - set(world.ranks.values())
+    claims = Counter(rank for ranks in told.values() for rank in ranks)
+    found = {
+        process: rank
+        for process, ranks in told.items()
+        for rank in ranks & left
+        if claims[rank] == len(ranks) == 1
+    }
+    silent = [process for process, ranks in told.items() if not ranks]
+    free = left - set(found.values())
+    if len(silent) == len(free) == 1:
+        found[silent[0]] = free.pop()
+    return World({**world.ranks, **found}, world.size)
+
+
+def _of_unknown_rank(world: World, everyone: Set[Process]) -> list[str]:
+    unknown = len(everyone - world.ranks.keys())
+    if not unknown:
+        return []
+    return [
+        f"which ranks {unknown:,} of {len(everyone):,} processes are is not known: the lines of their"
+        " communicators' initialisation are not in the logs"
+    ]
+
+
+def _in_order(
+    ranks: Mapping[Process, int], communicators: Sequence[Mapping[Process, LoggedCommunicator]]
+) -> bool:
+    """Whether these are ranks from 0 on, in which the members of all communicators ascend as in their own."""
+    orders = [
+        [ranks[process] for process, _ in sorted(members.items(), key=lambda one: one[1].rank or 0)]
+        for members in communicators
+        if len(members) > 1
+    ]
+    whole = sorted(ranks.values()) == list(range(len(ranks)))
+    return bool(orders) and whole and all(order == sorted(order) for order in orders)

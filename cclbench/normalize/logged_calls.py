@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls that a log lists put beside a rank's trace, which does not tell its groups or payloads.
+
+A log has no times and is of more than was traced.  The rank's kernels are looked for in it, in the order of
+their launches, as calls of the same kinds one after another; where several stretches of the log fit, as steps
+alike do, a kernel has what all of them say.  Sends and receives between two collectives are one there, since
+one kernel may run several.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cclbench.classify import kind_of
+from cclbench.formats import Payload, StatedPayloads
+from cclbench.intervals import Int64, Mask
+from cclbench.normalize.collectives import NOTHING, Calls, payload_bytes
+from cclbench.record.facts import ProcessGroup
+from cclbench.schema import COLLECTIVE_KINDS
+
+LIBRARIES: Final = ("nccl", "rccl")
+_PAIRS: Final = ("send", "recv", "send_recv")
+_BY_TRANSFERS: Final = (*_PAIRS, "all_to_all", "gather", "scatter")
+"""Kinds that run as sends and receives."""
+_TRANSFERS: Final = ord("t")
+_SAID: Final = ("kind", "group", "group_size", "dtype", "bytes", "src_rank", "dst_rank")
+_UNKNOWN: Final = ord(".")
+_NO_CALL: Final = ord("?")
+"""A call of unknown kind, which may be any kernel of unknown kind."""
+
+
+class ListedCalls(NamedTuple):
+    """A rank's calls in order, as rows of `schema.TIMINGS`; who says so, and the ranks of its groups."""
+
+    source: str
+    table: pa.Table
+    groups: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Turns:
+    """Rows that follow one another, the transfers between two collectives as one turn."""
+
+    letters: bytes
+    first: Int64
+    rows: Int64
+    """How many each is."""
+
+
+def lacks(calls: Calls, told: StatedPayloads, owner: Int64, groups: Mapping[str, ProcessGroup]) -> Mask:
+    """Which calls of the library have no group or no payload by their entries, as `on_device` gives these.
+
+    `groups` are those that the trace lists, by name; shape (calls,).
+    """
+    payloads, code = _told(told, owner)
+    incomplete = np.array([not _complete(payload, groups) for payload in payloads], np.bool_)
+    return np.asarray(incomplete[code] & _of_library(calls))
+
+
+def _of_library(calls: Calls) -> Mask:
+    return np.array([name.library in LIBRARIES for name in calls.names] or [False])[calls.name]
+
+
+def _told(told: StatedPayloads, owner: Int64) -> tuple[list[Payload], Int64]:
+    """What is told of calls, last nothing; and which of it is of each."""
+    code = np.asarray([*told.code, len(told.payloads)], np.int64)
+    return [*told.payloads, NOTHING], code[owner]
+
+
+def place(
+    calls: Calls,
+    told: StatedPayloads,
+    owner: Int64,
+    lacking: Mask,
+    listed: ListedCalls,
+    groups: Mapping[str, ProcessGroup],
+) -> tuple[Int64, str]:
+    """The entry of each call, with those of calls that are `lacking` and the log completes; and what to say.
+
+    `told` gets an entry for each such call.  Nothing is taken from a log that contradicts the trace.
+    """
+    if not len(listed.table):
+        return owner, f"{listed.source} lists no call of the rank"
+    rows = np.flatnonzero(_of_library(calls))
+    payloads, code = _told(told, owner)
+    code = code[rows]
+    launched = np.where(calls.launch_ns < 0, calls.start_ns, calls.launch_ns)
+    order = np.lexsort((calls.start_ns[rows], launched[rows]))
+    rows, code, lacking = rows[order], code[order], lacking[rows[order]]
+    kinds = np.array([_letter(name.kind, _UNKNOWN) for name in calls.names], np.uint8)
+    traced = _turns(kinds[calls.name[rows]])
+    words = listed.table["kind"].cast(pa.string()).to_pylist()
+    logged = _turns(np.array([_letter(word, _NO_CALL) for word in words], np.uint8))
+    shape, shapes = _shapes(logged, listed)
+    known = _numbers([(_ranks(one, groups), payload_bytes(one)[0]) for one in [*payloads, *shapes]])
+    stated = known[code[traced.first]]
+    stated[traced.rows > 1] = -1
+    in_log = known[len(payloads) + shape]
+    at = [
+        begin
+        for begin in _places(traced.letters, logged.letters)
+        if not _differ(stated, in_log[begin : begin + len(stated)])
+    ]
+    if not at:
+        why = f"its {len(rows):,} kernels are nowhere among them, in that order and of these groups and sizes"
+        return owner, f"the calls that {listed.source} lists are not used: {why}"
+    agreed = shape[at[0] : at[0] + len(stated)].copy()
+    for other in at[1:]:
+        agreed[shape[other : other + len(agreed)] != agreed] = -1
+    cut = np.zeros(len(agreed), np.bool_)
+    cut[[0, -1]] = len(agreed) < len(shape)
+    alone = (np.frombuffer(traced.letters, np.uint8) != _TRANSFERS) | (~cut & (traced.rows == 1))
+    turn = np.repeat(np.arange(len(agreed)), traced.rows)
+    chosen = np.flatnonzero(lacking & (agreed[turn] >= 0))
+    about = np.stack([code[chosen], agreed[turn[chosen]], alone[turn[chosen]]], axis=1)
+    pairs, pair = np.unique(about, axis=0, return_inverse=True)
+    pair = pair.reshape(-1)
+    completed = [
+        _completed(payloads[own], shapes[said], bool(one), groups) for own, said, one in pairs.tolist()
+    ]
+    useful = np.array([payload is not None for payload in completed] or [False])[pair]
+    chosen, pair = chosen[useful], pair[useful]
+    kernel = rows[chosen]
+    former = owner[kernel]
+    seq = np.asarray([*told.seq, -1], np.int64)[former]
+    owner = owner.copy()
+    owner[kernel] = len(told) + np.arange(len(kernel))
+    told.add_rows([payload or NOTHING for payload in completed], pair, calls.row[kernel], seq)
+    return owner, (
+        f"{listed.source} completes {len(kernel):,} of {int(lacking.sum()):,} collectives of which the trace"
+        " does not tell group or payload"
+    )
+
+
+def _places(traced: bytes, logged: bytes) -> Iterator[int]:
+    """Where the turns of a trace begin among those of a log; one of unknown kind is any."""
+    if _UNKNOWN in traced:
+        pattern = b"".join(b"." if one == _UNKNOWN else re.escape(bytes([one])) for one in traced)
+        yield from (found.start() for found in re.finditer(b"(?=" + pattern + b")", logged, re.DOTALL))
+        return
+    at = logged.find(traced)
+    while at >= 0:
+        yield at
+        at = logged.find(traced, at + 1)
+
+
+def _numbers(known: Sequence[tuple[tuple[int, ...] | None, int | None]]) -> Int64:
+    """Ranks and bytes as numbers, −1 where they are not known, shape (those, 2); equal groups have one."""
+    numbers: dict[frozenset[int], int] = {}
+    return np.array(
+        [
+            (
+                numbers.setdefault(frozenset(ranks), len(numbers)) if ranks else -1,
+                -1 if size is None else size,
+            )
+            for ranks, size in known
+        ],
+        np.int64,
+    )
+
+
+def _differ(one: Int64, other: Int64) -> bool:
+    """Whether any number that both know, others being −1, is another."""
+    return bool(((one >= 0) & (other >= 0) & (one != other)).any())
+
+
+def _letter(kind: str | None, unknown: int) -> int:
+    """A character for each kind; what runs as sends and receives has one."""
+    if kind is None:
+        return unknown
+    return _TRANSFERS if kind in _BY_TRANSFERS else ord("A") + COLLECTIVE_KINDS.index(kind)
+
+
+def _turns(letters: npt.NDArray[np.uint8]) -> _Turns:
+    new = np.ones(len(letters), np.bool_)
+    new[1:] = (letters[1:] != _TRANSFERS) | (letters[:-1] != _TRANSFERS)
+    first = np.flatnonzero(new)
+    return _Turns(letters[first].tobytes(), first, np.diff([*first.tolist(), len(letters)]))
+
+
+def _complete(payload: Payload, groups: Mapping[str, ProcessGroup]) -> bool:
+    return bool(_ranks(payload, groups)) and payload_bytes(payload) != (None, None)
+
+
+def _ranks(payload: Payload, groups: Mapping[str, ProcessGroup]) -> tuple[int, ...] | None:
+    """The ranks of its group, by itself or by the trace's list."""
+    listed = groups.get(payload.group_name or "")
+    return payload.ranks or (listed.ranks if listed is not None else None)
+
+
+def _shapes(logged: _Turns, listed: ListedCalls) -> tuple[Int64, list[Payload]]:
+    """The number of each turn among those that say the same, and what these say: of several transfers the
+    group alone, where they have one."""
+    table = listed.table.select(_SAID)
+    columns, words = [], []
+    for name in _SAID:
+        coded = table[name].combine_chunks().dictionary_encode()
+        values = coded.indices.cast(pa.int64()).fill_null(-1).to_numpy()
+        low, high = (most.reduceat(values, logged.first) for most in (np.minimum, np.maximum))
+        same = (low == high) & ((logged.rows == 1) | np.isin(name, ("group", "group_size")))
+        columns.append(np.where(same, low, -1))
+        words.append([*coded.dictionary.to_pylist(), None])
+    rows, number = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    every = [[known[i] for known, i in zip(words, row, strict=True)] for row in rows.tolist()]
+    return number.reshape(-1), [_payload(dict(zip(_SAID, row, strict=True)), listed) for row in every]
+
+
+def _payload(said: dict[str, Any], listed: ListedCalls) -> Payload:
+    """What the log says, S as in `schema.TIMINGS`: of gather and scatter only the root has it."""
+    kind, size, ranks = said["kind"], said["bytes"], said["group_size"]
+    part = None if size is None or not ranks else size // ranks
+    return Payload(
+        source=listed.source,
+        collective=kind,
+        in_bytes={"all_gather": part, "gather": part, "recv": None, "scatter": None}.get(kind, size),
+        out_bytes={"reduce_scatter": part, "scatter": part, "send": None, "gather": None}.get(kind, size),
+        dtype=said["dtype"],
+        group_size=ranks,
+        ranks=listed.groups.get(said["group"] or ""),
+        src_rank=said["src_rank"],
+        dst_rank=said["dst_rank"],
+    )
+
+
+def _completed(
+    own: Payload, logged: Payload, alone: bool, groups: Mapping[str, ProcessGroup]
+) -> Payload | None:
+    """What the trace says with what the log does; None where that adds nothing.
+
+    Of a kernel that is not `alone` in its turn, or whose turn has several transfers, the log tells the group,
+    where the trace says that it runs a collective.
+    """
+    ranks, size = _ranks(own, groups), own.group_size or logged.group_size
+    several = not alone or logged.collective is None
+    if several and kind_of(own.collective or "") in (None, *_PAIRS):
+        return None
+    if several or payload_bytes(own) != (None, None):
+        if ranks or not logged.ranks:
+            return None
+        return msgspec.structs.replace(own, ranks=logged.ranks, group_size=size)
+    return msgspec.structs.replace(
+        logged,
+        ranks=ranks or logged.ranks,
+        group_name=own.group_name,
+        group_description=own.group_description,
+    )

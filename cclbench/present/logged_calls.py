@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the calls of a job come to, where logs list them and no trace does: a sentence and two tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cclbench.record.rows import Row
+from cclbench.schema import TOTAL
+from cclbench.units import humanise
+
+_CALL_COLUMNS: Final = ("group", "kind", "calls", "bytes", "most calls are of")
+_EDGE_COLUMNS: Final = ("from -> to", "sends", "receives", "bytes", "unmatched")
+_COUNT: Final = "comm.count"
+_VOLUME: Final = "comm.volume"
+_EDGES: Final = "comm.edges"
+_UNKNOWN_GROUP: Final = "not known"
+_Part = tuple[str | None, str | None, str | None]
+"""Group, kind and size of calls; None of all."""
+
+
+def summary_of_calls(rows: Sequence[Row]) -> str | None:
+    """All that was called, in a sentence; None without a log."""
+    calls = _totals(rows, _COUNT).get((None, None, None))
+    if calls is None:
+        return None
+    carried = _totals(rows, _VOLUME).get((None, None, None))
+    text = f"{humanise(calls, 'count')} calls of collectives and transfers"
+    return (
+        f"{text} carry {humanise(carried, 'B')}, all ranks together." if carried is not None else f"{text}."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CallTable:
+    """Lines by what its rows are `of`, of which there are `more`."""
+
+    of: str
+    columns: tuple[str, ...]
+    rows: list[dict[str, str]]
+    more: int
+
+
+def tables_of_calls(rows: Sequence[Row], most: int) -> list[CallTable]:
+    """Calls by process group and kind, and transfers by pair of ranks, at most so many lines of each."""
+    tables = (
+        ("groups and kinds", _CALL_COLUMNS, _call_rows(rows)),
+        ("pairs of ranks", _EDGE_COLUMNS, _edge_rows(rows)),
+    )
+    return [
+        CallTable(of, columns, found[:most], max(0, len(found) - most))
+        for of, columns, found in tables
+        if found
+    ]
+
+
+def _call_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
+    """Calls of each process group and kind, all ranks together, those that carry most first."""
+    calls, volume = (_with_rest(_totals(rows, metric)) for metric in (_COUNT, _VOLUME))
+    sizes = _totals(rows, _COUNT)
+    keys = sorted(
+        ((group, kind) for group, kind in calls if kind is not None),
+        key=lambda key: (-volume.get(key, 0.0), -calls[key], key[0] or "", key[1] or ""),
+    )
+    return [
+        dict(
+            zip(
+                _CALL_COLUMNS,
+                (
+                    group or _UNKNOWN_GROUP,
+                    kind or "",
+                    humanise(calls[group, kind], "count"),
+                    humanise(volume[group, kind], "B") if (group, kind) in volume else "",
+                    _most({size: n for (g, k, size), n in sizes.items() if size and (g, k) == (group, kind)}),
+                ),
+                strict=True,
+            )
+        )
+        for group, kind in keys
+    ]
+
+
+def _edge_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
+    """Sends and receives of each pair of ranks, those with most bytes first."""
+    found: dict[str, dict[tuple[str | None, str | None], float]] = {}
+    for row in rows:
+        if row.metric == _EDGES and row.rank is None and row.category and row.has_value:
+            pair, _, size = row.category.partition(" ")
+            if not size:
+                found.setdefault(pair, {})[row.collective, row.stat] = row.number
+    carried = {
+        pair: max(own.get(("send", "bytes"), 0.0), own.get(("recv", "bytes"), 0.0))
+        for pair, own in found.items()
+    }
+    return [
+        dict(
+            zip(
+                _EDGE_COLUMNS,
+                (
+                    pair,
+                    *(humanise(own.get((kind, None), 0.0), "count") for kind in ("send", "recv")),
+                    humanise(carried[pair], "B"),
+                    humanise(own[None, "unmatched"], "count") if (None, "unmatched") in own else "",
+                ),
+                strict=True,
+            )
+        )
+        for pair, own in sorted(found.items(), key=lambda one: (-carried[one[0]], one[0]))
+    ]
+
+
+def _totals(rows: Sequence[Row], metric: str) -> dict[_Part, float]:
+    """A metric's sums over all ranks."""
+    return {
+        (row.group, row.collective, row.category): row.number
+        for row in rows
+        if row.metric == metric and row.stat == TOTAL and row.rank is None and row.has_value
+    }
+
+
+def _with_rest(totals: dict[_Part, float]) -> dict[tuple[str | None, str | None], float]:
+    """The sums by group and kind; without a group what of a kind is in no group that is known."""
+    found = {(group, kind): amount for (group, kind, size), amount in totals.items() if size is None}
+    for (group, kind), amount in [*found.items()]:
+        if group is not None:
+            found[None, kind] -= amount
+    return {key: amount for key, amount in found.items() if key[0] is not None or amount}
+
+
+def _most(sizes: dict[str, float]) -> str:
+    """The range of sizes that most calls are of, and their share."""
+    if not sizes:
+        return ""
+    size = max(sizes, key=lambda one: (sizes[one], one))
+    share = sizes[size] / sum(sizes.values())
+    return size if share > 0.999 else f"{size}, {humanise(share, '1')}"
