@@ -119,14 +119,14 @@ def test_a_capture_of_one_memset_says_what_it_lacks(tmp_path: Path) -> None:
 def test_what_the_host_does_before_an_only_steps_first_kernel_is_said(tmp_path: Path) -> None:
     """100 µs after its annotation begins; of three steps it is in the window before."""
     note = (
-        "the annotation of step 0 begins 100 µs before its first kernel: no window holds what the host does"
-        " until then"
+        "the annotation of the only step begins up to 100 µs (rank 0) before its first kernel: no window"
+        " holds what the host does until then"
     )
     for count, expected in ((3, [note]), (9, [])):
         document = {"schemaVersion": 1, "distributedInfo": {"rank": 0}, "traceEvents": steps()[:count]}
         (tmp_path / "rank0.json").write_text(json.dumps(document))
         run = cclbench.ingest(tmp_path / "rank0.json", store=tmp_path / "store")
-        assert [one for one in run.record.ranks[0].notes if "annotation" in one] == expected
+        assert [one for one in run.record.notes if "annotation" in one] == expected
 
 
 NOW = 1.8e15

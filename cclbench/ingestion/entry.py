@@ -41,6 +41,13 @@ def ran_no_kernel(facts: TraceFacts, rows: Mapping[str, int]) -> bool:
     return facts.works_on == "device" and not (rows.get("kernel") or rows.get("graph"))
 
 
+def without_kernels(entries: Sequence[manifest.RankEntry]) -> list[manifest.RankEntry]:
+    """Those whose device ran no kernel, where that of another did."""
+    device = [entry for entry in entries if entry.facts.works_on == "device"]
+    found = [entry for entry in device if ran_no_kernel(entry.facts, entry.rows)]
+    return found if len(found) < len(device) else []
+
+
 def steps(windows: Sequence[Window], periods: Periods | None, left_out: Counter[str]) -> manifest.Steps:
     """The steps that a rank's windows are of; `periods` are of the device windows and the host's steps."""
     own = _step_windows(windows)
@@ -53,18 +60,18 @@ def steps(windows: Sequence[Window], periods: Periods | None, left_out: Counter[
         least_host_purity=_least_purity(_host_windows(windows)),
         device_period_ns=None if periods is None else periods.device_ns,
         host_period_ns=None if periods is None else periods.host_ns,
+        host_before_ns=_host_before(windows),
     )
 
 
-def _host_before(window: Window, windows: Sequence[Window]) -> Iterator[str]:
-    """What the host does of an only step before its first kernel: of others it is in the window before."""
-    begun = (w.start_ns for w in windows if w.source == "annotation" and w.step == window.step)
-    before_ns = window.start_ns - next(begun, window.start_ns)
-    if before_ns > SAME_PERIOD * (window.end_ns - window.start_ns):
-        yield (
-            f"the annotation of step {window.step} begins {humanise(before_ns / 1e9, 's')} before its first"
-            " kernel: no window holds what the host does until then"
-        )
+def _host_before(windows: Sequence[Window]) -> int | None:
+    """What an only step's annotation begins before its first kernel: of others it is in the window before."""
+    of_device = [w for w in windows if w.source == "device"]
+    if not of_device or not all(w.open for w in of_device):
+        return None
+    begun = (w.start_ns for w in windows if w.source == "annotation" and w.step == of_device[0].step)
+    before_ns = of_device[0].start_ns - next(begun, of_device[0].start_ns)
+    return before_ns if before_ns > SAME_PERIOD * (of_device[0].end_ns - of_device[0].start_ns) else None
 
 
 def _step_windows(windows: Sequence[Window]) -> list[Window]:
@@ -137,8 +144,6 @@ def notes(
     if blind:
         yield "the file is cut and its rows are not in order of time: no window is known to be whole"
     of_device = [w for w in _step_windows(windows) if w.source == "device"]
-    if of_device and all(w.open for w in of_device):
-        yield from _host_before(of_device[0], windows)
     impure = [w for w in of_device if w.purity is not None and w.purity < PURE]
     if impure:
         least = min(impure, key=lambda w: w.purity or 0.0)

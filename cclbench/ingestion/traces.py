@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from cclbench.errors import InputError
 from cclbench.formats import Part, execution_trace_reader, several_processes, trace_reader
 from cclbench.ingestion.across import Places, match_ranks
 from cclbench.ingestion.base_time import add_base_times
-from cclbench.ingestion.entry import ran_no_kernel
+from cclbench.ingestion.entry import without_kernels
 from cclbench.ingestion.evidence import EvidenceDone
 from cclbench.ingestion.groups import Job, StatedGroups
 from cclbench.ingestion.part import PartDone, PartTask, read_parts
@@ -33,6 +33,7 @@ from cclbench.record.inventory import remove_rank, tables_of_rank
 from cclbench.record.manifest import Manifest, Options, RankEntry
 from cclbench.source import Source, SourceFile
 from cclbench.text import first_few
+from cclbench.units import humanise
 
 _RANK_IN_NAME: Final = re.compile(r"rank[_-]?(\d{1,9})")
 _MOST_STREAMS: Final = 16
@@ -147,7 +148,7 @@ def join_traces(
     what, size = "putting ranks together", sum(text_bytes(file.path, file.bytes) for file in found.files)
     engine.gather(finish_rank, tasks, take, progress=progress, what=what, size_bytes=size)
     _check_one_job(entries)
-    for entry in _without_kernels(entries):
+    for entry in without_kernels(entries):
         place = entries.index(entry)
         del entries[place], names[place]
         remove_rank(folder, entry.rank)
@@ -349,13 +350,6 @@ _OF_A_JOB = {
 """What all ranks of a job have in common, and how it is said."""
 
 
-def _without_kernels(entries: Sequence[RankEntry]) -> list[RankEntry]:
-    """Those whose device ran no kernel, where that of another did."""
-    device = [entry for entry in entries if entry.facts.works_on == "device"]
-    found = [entry for entry in device if ran_no_kernel(entry.facts, entry.rows)]
-    return found if len(found) < len(device) else []
-
-
 def _check_one_job(entries: Sequence[RankEntry]) -> None:
     """All ranks must agree on what a job's ranks share, and lie within its world."""
     for fact, words in _OF_A_JOB.items():
@@ -387,6 +381,13 @@ def _notes(found: Source, entries: Sequence[RankEntry], world: int | None) -> li
     if alone := [file.name for file in found.beside if file.name not in used]:
         which = f"are of no rank's process and were not used: {first_few(alone)}"
         notes.append(f"{len(alone)} execution traces {which}")
+    before = {entry.rank: entry.steps.host_before_ns for entry in entries if entry.steps.host_before_ns}
+    if before:
+        rank, most_ns = max(before.items(), key=itemgetter(1))
+        notes.append(
+            f"the annotation of the only step begins up to {humanise(most_ns / 1e9, 's')} (rank {rank})"
+            " before its first kernel: no window holds what the host does until then"
+        )
     known = [entry.span_ns for entry in entries if entry.span_ns]
     if known and max(begin for begin, _ in known) > min(end for _, end in known):
         notes.append("the ranks' traces were not taken at the same time: what they share cannot be told")

@@ -88,6 +88,8 @@ class Steps(msgspec.Struct, frozen=True):
     least_host_purity: float | None = None
     device_period_ns: float | None = None
     host_period_ns: float | None = None
+    host_before_ns: int | None = None
+    """Of an only step: from where its annotation begins to its first kernel."""
 
 
 class Unclassified(msgspec.Struct, frozen=True):

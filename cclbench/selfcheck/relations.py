@@ -3,18 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from math import isclose
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 from cclbench.analyzers.metric import METRICS
 from cclbench.errors import CclbenchError
-from cclbench.findings.finding import Found
 from cclbench.formats import READERS, trace_reader
 from cclbench.ingestion import ingest
 from cclbench.record.manifest import Options
@@ -37,7 +35,8 @@ from cclbench.selfcheck.changes import (
     Slower,
 )
 from cclbench.selfcheck.outcome import Outcome
-from cclbench.selfcheck.reading import LISTED, Key, NotApplicableError, Reading, key_of
+from cclbench.selfcheck.reading import Key, NotApplicableError, Reading, key_of
+from cclbench.selfcheck.relation import Place, Relation, compare
 from cclbench.source import Source
 
 _WITH_LENGTHS: Final = frozenset(("time.idle_host_by",))
@@ -48,62 +47,6 @@ _OF_OTHERS: Final = (
     "overlap.pipeline_bubble",
 )
 """Beginnings of the names of metrics that depend on when other ranks arrive."""
-
-Place = tuple[Key, float]
-"""Where a row has to be found once more, and times what."""
-
-
-class Relation:
-    """A change of traces, and what follows for each row."""
-
-    name: str
-    claim: str
-    tolerance = 1e-9
-    """By what share figures of equal times may differ: floating-point sums in another order."""
-    absolute = 1e-15
-    """By how much: a figure that is 0."""
-    keeps_findings = True
-    """Whether the same is found, with the same gains."""
-    kind: Callable[[], Change] = Change
-    """What happens to each trace."""
-
-    def __init__(self, source: Source, reading: Reading) -> None:
-        self.source, self.reading = source, reading
-
-    def changed(self, folder: Path) -> Source:
-        """The files to be read, further ones of which may lie in the folder."""
-        del folder
-        return self.source
-
-    def change(self, path: Path) -> Change:
-        """What happens to the trace of a file, or of one of its members."""
-        del path
-        return self.kind()
-
-    def is_new(self, key: Key) -> bool:
-        """Whether a row may be there that was not."""
-        del key
-        return False
-
-    def begin_ns(self) -> int:
-        """When the run begins; `NotApplicableError` where its traces hold no work."""
-        spans = [entry.span_ns for entry in self.reading.run.record.ranks if entry.span_ns is not None]
-        if not spans:
-            raise NotApplicableError("the traces hold no work")
-        return min(begin for begin, _ in spans)
-
-    def name_of(self, path: Path) -> str:
-        """A file's name within the source."""
-        return next(file.name for file in self.source.files if file.path == path)
-
-    def require_device(self) -> None:
-        """`NotApplicableError` where the CPU is the device."""
-        if any(entry.facts.works_on == "host" for entry in self.reading.run.record.ranks):
-            raise NotApplicableError("threads are the devices of this run")
-
-    def expected(self, row: Row) -> Place | None:
-        """Of a row of the run; None for one of which nothing is known."""
-        return key_of(row), 1.0
 
 
 class LaterByADay(Relation):
@@ -234,6 +177,8 @@ class RanksMirrored(Relation):
 
     def expected(self, row: Row) -> Place | None:
         """See `Relation`."""
+        if row.metric == "time.step_parts":
+            return None  # of the slowest rank, of equally slow ones the first
         rank = None if row.rank is None else self.last - row.rank
         group = None if row.group is None else self._mirrored.get(row.group, row.group)
         category = row.category
@@ -348,60 +293,3 @@ def _read(relation: Relation, options: Options, folder: Path) -> Reading:
             stack.enter_context(READERS.replaced(name, changed))
         run = ingest(source, Store(folder / "store"), options)
     return Reading.of(run)
-
-
-def compare(relation: Relation, again: Reading) -> Outcome:
-    """Each row of the run, and each finding, with what has become of it."""
-    found = {key_of(row): row for row in again.rows}
-    differences, compared, placed = list[str](), 0, set[Key]()
-    for row in relation.reading.rows:
-        if (place := relation.expected(row)) is None:
-            continue
-        key, factor = place
-        compared += 1
-        placed.add(key)
-        if (said := _differing(row, factor, found.get(key), relation)) is not None:
-            differences.append(f"{_named(key)}: {said}")
-    if compared == len(relation.reading.rows):
-        more = [key for key in found if key not in placed and not relation.is_new(key)]
-        differences += [f"{_named(key)}: only then" for key in more]
-    if relation.keeps_findings:
-        own, others = ([_gain(one) for one in reading.findings] for reading in (relation.reading, again))
-        compared += len(own)
-        differences += [f"finding {one}: not found any more" for one in own if one not in others]
-        differences += [f"finding {one}: only then" for one in others if one not in own]
-    return Outcome(
-        check=relation.name,
-        claim=relation.claim,
-        status="broken" if differences else "holds",
-        compared=compared,
-        differing=len(differences),
-        differences=differences[:LISTED],
-    )
-
-
-def _differing(row: Row, factor: float, other: Row | None, relation: Relation) -> str | None:
-    """How a row differs from what it has to be; None where it does not."""
-    if other is None:
-        return "no such row then"
-    if row.status != other.status:
-        return f"{row.status}, then {other.status} ({other.reason})"
-    if row.value is None or other.value is None:
-        return None
-    expected = row.value * factor
-    if isclose(expected, other.value, rel_tol=relation.tolerance, abs_tol=relation.absolute):
-        return None
-    return f"{other.value:.12g} where {expected:.12g} {row.unit} has to be"
-
-
-def _named(key: Key) -> str:
-    """A row by what narrows it."""
-    metric, rank, step, *others = key
-    narrowed = [f"rank {rank}"] * (rank is not None) + [f"step {step}"] * (step is not None)
-    return " ".join([metric, *narrowed, *filter(None, others)])
-
-
-def _gain(found: Found) -> str:
-    """A finding by its name, its ranks and its gain."""
-    gain = "no gain" if found.gain_s is None else " to ".join(f"{bound:.4g}" for bound in found.gain_s)
-    return f"{found.name} {found.ranks or ''} {gain}"

@@ -98,7 +98,7 @@ def calls(root: Path) -> dict[str, list[list[Any]]]:
             ["--cause", "heat", "--per-cause", "0", "--equal", "0", "--healthy", "0", "--output", "OUT.json"],
             ["--cause", HOSTILE],
         ],
-        "selfcheck": [[root / "snapshot"], [HOSTILE]],
+        "selfcheck": [[traces], [root / "snapshot"], [HOSTILE]],
         "verify": [["--all", "-v", *collection], [HOSTILE, *collection]],
         "import": [["ccl-bench", root / f"{NAME}board.json"], ["ccl-bench", root / f"{NAME}none"]],
         "claims": [["-v"]],

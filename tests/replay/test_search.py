@@ -162,7 +162,10 @@ def test_a_space_is_read_from_its_file(tmp_path: Path) -> None:
             "space:\n  kernels.time: [x1]\ncost:\n  kernels.time: {x2: 3}\n",
             "bad.yaml:4: the space has no 'x2'",
         ),
-        ("space:\n  kernels.time: [x1]\ncost:\n  kernels.time: {x1: .inf}\n", "bad.yaml:4: inf is no cost"),
+        (
+            "space:\n  kernels.time: [x1]\ncost:\n  kernels.time: {x1: .inf}\n",
+            "bad.yaml:4: cost.kernels.time.x1: is Infinity but must be a number",
+        ),
         ("space:\n  kernels.time: [x1]\ncost:\n  kernels.time: {x1: much}\n", "must be a number"),
     ],
 )

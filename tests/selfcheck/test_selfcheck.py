@@ -18,7 +18,8 @@ from cclbench.selfcheck import selfcheck
 from cclbench.selfcheck.changes import Reordered, Repeated
 from cclbench.selfcheck.outcome import Outcome
 from cclbench.selfcheck.reading import Reading
-from cclbench.selfcheck.relations import LaterByADay, Relation, TwiceAsLong, compare
+from cclbench.selfcheck.relation import Relation, compare
+from cclbench.selfcheck.relations import LaterByADay, TwiceAsLong
 from cclbench.selftest.exam import Item, make
 from cclbench.selftest.traces import write_traces
 from cclbench.source import found_at

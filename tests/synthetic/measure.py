@@ -267,9 +267,9 @@ def _idle_before(rows: Sequence[Row], at: int) -> str:
 
 
 def _phases(rank: int, own: Sequence[Instance]) -> Iterator[Phase]:
-    """Maximal runs of one dimension in `own`, which is in order of start."""
+    """Maximal runs of one dimension in order of start, of what starts at once by its end."""
     runs: list[list[Instance]] = []
-    for i in own:
+    for i in sorted(own, key=lambda i: (i.arrival_ns[rank], i.end_ns, i.dimension or "")):
         if runs and runs[-1][0].dimension == i.dimension:
             runs[-1].append(i)
         else:

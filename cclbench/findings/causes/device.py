@@ -38,7 +38,7 @@ _LEAST_FREE: Final = 0.2
 )
 def exposed_copies(case: Case) -> Iterator[Found]:
     lost = case.ranks("time.exposed_copy")
-    if not any(lost.values()) or not case.number("compute.busy"):
+    if not any(lost.values()) or case.number("compute.busy") == 0:
         return
     rows = case.parts("time.exposed_copy")
     parts = sorted((row for row in rows if row.category), key=lambda row: -row.number)
