@@ -25,9 +25,8 @@ from cclbench.selftest.traces import write_traces
 from cclbench.source import found_at
 
 SOURCES = [
-    *("kineto/cuda_sync_a100", "kineto/gpu_only_mi210", "nsys/synthetic"),
-    *("graph_replay/sglang_decode_mi300x", "nsys/pipit_saxpy_mpi_cuda_perlmutter0.sqlite"),
-    *("xprof/mi300x_8gpu_jax_conv.xplane.pb",),
+    *("kineto/cuda_sync_a100", "nsys/synthetic", "graph_replay/sglang_decode_mi300x"),
+    "xprof/mi300x_8gpu_jax_conv.xplane.pb",
 ]
 """Small ones; scripts/selfcheck_all.py takes any number."""
 

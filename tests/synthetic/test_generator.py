@@ -92,9 +92,9 @@ def test_collectives_side_by_side_share_each_instant() -> None:
         Key("all_reduce", (2, 3), "tp"): (0, 2_820 + 2_376),
         Key("all_reduce", (1, 3), "dp"): (0, 2_820),
     }
-    tp, dp = truth.ranks[3].phases
-    assert (tp.dimension, tp.end_ns - tp.start_ns, tp.gap_ns) == ("tp", 8_016, None)
-    assert (dp.dimension, dp.count, dp.gap_ns) == ("dp", 1, 0)
+    dp, tp = truth.ranks[3].phases
+    assert (dp.dimension, dp.count, dp.gap_ns) == ("dp", 1, None)
+    assert (tp.dimension, tp.end_ns - tp.start_ns, tp.gap_ns) == ("tp", 8_016, 0)
 
 
 def test_pipeline_by_hand() -> None:
