@@ -65,7 +65,7 @@ def main() -> None:
             broken[one.check] += one.status == "broken"
             if one.status == "broken":
                 print(f"{name}: {one.check}: {'; '.join(one.differences[:3])}", file=sys.stderr, flush=True)
-    print("| check | sources | hold | figures compared |", "| --- | ---: | ---: | ---: |", sep="\\n")
+    print("| check | sources | hold | figures compared |", "| --- | ---: | ---: | ---: |", sep="\n")
     for check_name in order:
         whole = holding[check_name] + broken[check_name]
         print(f"| {check_name} | {whole} | {holding[check_name]} | {figures[check_name]:,} |")

@@ -140,7 +140,7 @@ class GroupsDoubled(Relation):
 
     def changed(self, folder: Path) -> Source:
         """See `Relation`."""
-        if not any(entry.facts.groups for entry in self.reading.run.record.ranks):
+        if "stated" not in self.reading.run.groups()["source"].to_pylist():
             raise NotApplicableError("the traces list no process groups")
         return super().changed(folder)
 
