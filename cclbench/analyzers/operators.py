@@ -28,6 +28,8 @@ from cclbench.schema import CATEGORIES, PHASES
 
 GEMM: Final = "matrix product"
 """The family of cost models that matrix products have."""
+_MOST: Final = 1.05
+"""Of a device's rates, above which what it is held against is wrong."""
 _INPUTS: Final = ("events", "operators", "steps", "catalog: dense peaks, memory bandwidth")
 _DERIVED: Final = "FLOPs and bytes by formula from the recorded arguments: bytes are compulsory traffic alone"
 _NO_MODEL: Final = (
@@ -57,7 +59,8 @@ def gemm_efficiency(rank: RankView) -> Value:
     "compute.roofline_efficiency",
     definition="The least time that the operators' FLOPs and compulsory bytes take on the device, over the"
     " time that they took: of operators that have a cost model, by category too. Near 1 nothing is to be"
-    " gained but by fewer FLOPs or bytes; what lies below shows in `cclbench ops --sort gap`.",
+    " gained but by fewer FLOPs or bytes; what lies below shows in `cclbench ops --sort gap`. Above 1.05 it"
+    " is failed: nothing is faster than the device.",
     formula="Σ max(FLOPs / peak, bytes / memory bandwidth) / Σ time",
     unit="1",
     better="higher",
@@ -80,8 +83,12 @@ def _efficiency(works: Works, chosen: Mask, ideal: Float64, what: str, category:
     if not time:
         why = "" if not chosen.any() else f": of {int(chosen.sum())} {what} none has a cost model and a peak"
         raise NotApplicable(f"no {what} in the window whose least time is known{why}")
+    reached = works.sum(ideal, used) / time
+    if reached > _MOST:
+        why = f"{reached:.3g} of the roofline: a formula, an element type or a peak is wrong"
+        return Value(value=None, status="failed", reason=why, category=category)
     return Value(
-        value=works.sum(ideal, used) / time,
+        value=reached,
         weight=time,
         provenance="derived",
         reason=_DERIVED,

@@ -153,6 +153,16 @@ def test_roofline_efficiency() -> None:
     assert by_category["elementwise"] == pytest.approx(12e6 / 2.039e12 / 10e-6)
 
 
+def test_what_is_faster_than_the_device_is_no_share() -> None:
+    """mm as before, its 2 GFLOP in 6,000 ns: 1.07 of the roofline; with add 12,295 ns in 16,000."""
+    fast = [compute(0, 6_000, operator=2), *ROWS[1:]]
+    found = values(a_rank(fast, WINDOW, operators=OPERATORS, card=card()), "compute.roofline_efficiency")
+    (gemm,) = (v for v in found if v.category == "gemm")
+    assert (gemm.value, gemm.status) == (None, "failed")
+    assert gemm.reason == "1.07 of the roofline: a formula, an element type or a peak is wrong"
+    assert found[0].value == pytest.approx((2e9 / 312e12 + 12e6 / 2.039e12) / 16e-6)
+
+
 def test_achieved_flops_by_formula() -> None:
     """2.002e9 FLOP in 100 µs."""
     found = values(rank(), "compute.achieved_flops")[0]
