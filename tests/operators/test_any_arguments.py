@@ -77,7 +77,7 @@ def test_every_model_has_an_operator_here(model: str) -> None:
 
 
 @pytest.mark.parametrize("model", OPERATORS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(chosen=st.integers(0, 1 << 20), arguments=st.lists(ARGUMENTS, max_size=28).map(tuple), kernel=KERNELS)
 def test_any_arguments_give_a_cost_or_a_reason(
     model: str, chosen: int, arguments: tuple[Argument, ...], kernel: str
