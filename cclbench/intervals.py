@@ -245,6 +245,16 @@ def begins(codes: npt.NDArray[np.signedinteger], *more: npt.NDArray[np.signedint
     return found
 
 
+def occurrence(of: Int64, order: Int64 | None = None) -> Int64:
+    """Which of its code each row is, from 0, in that order of rows, else in their own; shape (rows,)."""
+    by_code = np.argsort(of, kind="stable") if order is None else order[np.argsort(of[order], kind="stable")]
+    first = np.flatnonzero(begins(of[by_code]))
+    count = np.diff(np.append(first, len(of)))
+    place = np.empty(len(of), np.int64)
+    place[by_code] = np.arange(len(of)) - np.repeat(first, count)
+    return place
+
+
 def enclosing(ends: Int64) -> Index:
     """For each range, of those in order of start, the last before it that ends after it; −1 for none."""
     around = np.arange(-1, len(ends) - 1, dtype=np.int32)

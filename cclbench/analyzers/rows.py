@@ -30,6 +30,7 @@ from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.whole_graphs import UnknownGraphs
 from cclbench.errors import CclbenchError
 from cclbench.normalize.steps import POLICIES
+from cclbench.record.facts import ran_no_kernel
 from cclbench.record.manifest import RankEntry
 from cclbench.record.rows import Row
 from cclbench.registry import told_to_people
@@ -354,7 +355,7 @@ def with_lacking(rows: Sequence[Row], entries: Iterable[RankEntry]) -> list[Row]
         one.rank: _Lacking(
             sum(one.implausible.values()),
             sum(one.missing.values()),
-            int(one.facts.works_on == "device" and not (one.rows.get("kernel") or one.rows.get("graph"))),
+            int(ran_no_kernel(one.facts, one.rows)),
             sum(one.rows.values()),
         )
         for one in entries

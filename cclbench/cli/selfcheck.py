@@ -45,10 +45,11 @@ def selfcheck(
     wishes = Options(allow_truncated, step_annotation, inference)
     with progress(verbosity) as bars:
         found = selfcheck(source, options=wishes, progress=bars)
+    told = document(found)
     emit(
         form,
-        document=document(found),
-        rows=document(found)["checks"],
+        document=told,
+        rows=told["checks"],
         columns=COLUMNS,
         table=lambda: page(found, verbosity=verbosity),
     )

@@ -6,9 +6,9 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -77,6 +77,19 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.codes)
+
+    def take(self, places: Int64) -> Rows:
+        """The rows at those places, in that order."""
+        changes: dict[str, Any] = {}
+        for column in fields(self):
+            value = getattr(self, column.name)
+            if isinstance(value, np.ndarray):
+                changes[column.name] = value[places]
+            elif isinstance(value, list):
+                changes[column.name] = [value[i] for i in places.tolist()]
+            elif isinstance(value, pa.Array):
+                changes[column.name] = value.take(pa.array(places))
+        return replace(self, **changes)
 
 
 def grid_columns(

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from cclbench.ingestion.part_file import PartRead
 from cclbench.normalize.steps import Periods, Window
 from cclbench.record import manifest
-from cclbench.record.facts import TraceFacts
+from cclbench.record.facts import TraceFacts, ran_no_kernel
 from cclbench.source import SourceFile
 from cclbench.units import humanise
 
@@ -34,11 +34,6 @@ def unclassified(parts: Sequence[PartRead]) -> manifest.Unclassified:
     total = times.pop("", 0)
     names = [name for name, ns in times.most_common(10) if ns]
     return manifest.Unclassified(share=sum(times.values()) / total if total else None, names=names)
-
-
-def ran_no_kernel(facts: TraceFacts, rows: Mapping[str, int]) -> bool:
-    """Whether a device is all but idle: it copies and sets memory, and runs no kernel and no graph."""
-    return facts.works_on == "device" and not (rows.get("kernel") or rows.get("graph"))
 
 
 def without_kernels(entries: Sequence[manifest.RankEntry]) -> list[manifest.RankEntry]:

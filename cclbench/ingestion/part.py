@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -15,7 +15,6 @@ import pyarrow as pa
 from cclbench import classify
 from cclbench.formats import Cut, Part, Rows, trace_reader
 from cclbench.ingestion.part_file import SUFFIX, PartRead, write_part
-from cclbench.intervals import Mask
 from cclbench.normalize import steps
 from cclbench.normalize.device_rows import DEVICE_WORK
 from cclbench.normalize.rows import Categories, table
@@ -98,8 +97,8 @@ class _PartWriter:
             self._span(rows)
             own = np.array([_communicates_itself(name) for name in rows.names], np.bool_)[rows.codes]
             if own.any():
-                self._put(_subset(rows, own), pending=True)
-                rows = _subset(rows, ~own)
+                self._put(rows.take(np.flatnonzero(own)), pending=True)
+                rows = rows.take(np.flatnonzero(~own))
         elif rows.kind == "annotation" and rows.side == "host":
             self._annotate(rows)
         self._put(rows, pending=False)
@@ -205,17 +204,3 @@ def _communicates_itself(name: str) -> bool:
     """Whether a host row is a transfer, not the call that asks for one."""
     told = classify.collective(name)
     return name.startswith("gloo:") or (told is not None and told.library in ("xla", "mpi"))
-
-
-def _subset(rows: Rows, mask: Mask) -> Rows:
-    kept, chosen = np.flatnonzero(mask).tolist(), pa.array(mask)
-    changes: dict[str, Any] = {}
-    for column in fields(rows):
-        value = getattr(rows, column.name)
-        if isinstance(value, np.ndarray):
-            changes[column.name] = value[mask]
-        elif isinstance(value, list):
-            changes[column.name] = [value[i] for i in kept]
-        elif isinstance(value, pa.Array):
-            changes[column.name] = value.filter(chosen)
-    return replace(rows, **changes)

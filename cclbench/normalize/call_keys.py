@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cclbench.disk_columns import release
-from cclbench.intervals import Int64, Mask, by_code
+from cclbench.intervals import Int64, Mask, by_code, occurrence
 from cclbench.normalize.alignment import aligned
 
 Int32 = npt.NDArray[np.int32]
@@ -52,10 +52,10 @@ def by_number(rows: Rows) -> tuple[Int64, Mask]:
     A number that ranks use for different kinds, or a different number of times, is ambiguous.
     """
     call = _codes(rows.group, rows.seq)
-    occurrence = _occurrence(rows.rank, call)
-    whole = _codes(call, rows.kind, occurrence)
+    place = occurrence(_codes(rows.rank, call))
+    whole = _codes(call, rows.kind, place)
     times = _times(call, rows.rank)
-    ambiguous = _differs(call, times) | _differs(_codes(call, occurrence), rows.kind.astype(np.int64))
+    ambiguous = _differs(call, times) | _differs(_codes(call, place), rows.kind.astype(np.int64))
     return np.where(ambiguous, -1, whole), ambiguous
 
 
@@ -86,7 +86,7 @@ def by_pair(rows: Rows) -> tuple[Int64, Mask]:
 
 def _by_place(lane: Int64, rank: Int32, call: Int64, uneven: Mask) -> tuple[Int64, Mask]:
     """Keys of rows by (lane, place in its order), aligned in lanes that are `uneven`."""
-    place = _occurrence(rank, lane)
+    place = occurrence(_codes(rank, lane))
     ambiguous = np.zeros(len(lane), np.bool_)
     for _, here in by_code(lane, np.unique(lane[uneven])):
         place[here], ambiguous[here] = aligned(rank[here], call[here])
@@ -95,7 +95,7 @@ def _by_place(lane: Int64, rank: Int32, call: Int64, uneven: Mask) -> tuple[Int6
 
 def _uneven(lane: Int64, rank: Int32, call: Int64) -> Mask:
     """Rows of lanes whose ranks do not have the same calls in the same order, shape (rows,)."""
-    place = _occurrence(rank, lane)
+    place = occurrence(_codes(rank, lane))
     return _differs(lane, _times(lane, rank)) | np.isin(lane, lane[_differs(_codes(lane, place), call)])
 
 
@@ -121,17 +121,6 @@ def _ranks_of_each(of: Int64, rank: Int32) -> Int64:
     code = _codes(of)
     _, one_each = np.unique(_codes(code, rank), return_index=True)
     return np.bincount(code[one_each])[code]
-
-
-def _occurrence(rank: Int32, of: Int64) -> Int64:
-    """How many earlier rows of the same rank have the same `of`, shape of `of`."""
-    code = _codes(rank, of)
-    order = np.argsort(code, kind="stable")
-    first = np.flatnonzero(np.diff(code[order], prepend=-1))
-    lengths = np.diff(np.append(first, len(order)))
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order)) - np.repeat(first, lengths)
-    return place
 
 
 def _differs(of: Int64, value: Int64) -> Mask:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -58,3 +59,8 @@ class TraceFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     works_on: str | None = None
     """`device` where there are accelerator rows, `host` for a CPU-only workload, null where the
     accelerator's rows are missing."""
+
+
+def ran_no_kernel(facts: TraceFacts, rows: Mapping[str, int]) -> bool:
+    """Whether a device is all but idle: it copies and sets memory, and runs no kernel and no graph."""
+    return facts.works_on == "device" and not (rows.get("kernel") or rows.get("graph"))

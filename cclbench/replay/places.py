@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.intervals import Int64, begins
+from cclbench.intervals import Int64, begins, occurrence
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
 
@@ -72,16 +72,6 @@ def codes(*columns: npt.NDArray[np.signedinteger]) -> Int64:
         values, index = np.unique(column, return_inverse=True)
         code = np.unique(code * len(values) + index, return_inverse=True)[1]
     return code
-
-
-def occurrence(of: Int64, order: Int64) -> Int64:
-    """Which of its code each row is, in that order of rows, from 0."""
-    by_code = order[np.argsort(of[order], kind="stable")]
-    first = np.flatnonzero(begins(of[by_code]))
-    count = np.diff(np.append(first, len(of)))
-    place = np.empty(len(of), np.int64)
-    place[by_code] = np.arange(len(of)) - np.repeat(first, count)
-    return place
 
 
 def lower_medians(of: Int64, values: Int64, expected: Int64) -> Int64:

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cclbench.errors import InputError
-from cclbench.intervals import Int64, Mask, begins
+from cclbench.intervals import Int64, Mask, begins, occurrence
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
-from cclbench.replay.places import call_kinds, codes, occurrence, place_in_step
+from cclbench.replay.places import call_kinds, codes, place_in_step
 
 Float = npt.NDArray[np.float64]
 _Number = TypeVar("_Number", np.int64, np.float64)

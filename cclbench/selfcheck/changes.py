@@ -90,11 +90,11 @@ class ChangedReader:
         change = self.change(path)
         trace = self.reader.read(path, part=part, allow_truncated=allow_truncated)
         changed = replace(trace)
-        changed.batches = _changed(trace, changed, change)
+        changed.batches = _change_batches(trace, changed, change)
         return changed
 
 
-def _changed(trace: Trace, changed: Trace, change: Change) -> Iterator[Rows | pa.Table]:
+def _change_batches(trace: Trace, changed: Trace, change: Change) -> Iterator[Rows | pa.Table]:
     """The batches; what is complete behind them is set in `changed` then."""
     seen: dict[str, Rows] = {}
     first, last = list[int](), list[int]()
@@ -113,12 +113,12 @@ def _changed(trace: Trace, changed: Trace, change: Change) -> Iterator[Rows | pa
         if field.name != "batches":
             setattr(changed, field.name, getattr(trace, field.name))
     changed.facts = change.facts(trace.facts)
-    changed.told = _stated(trace.told, change)
+    changed.told = _change_payloads(trace.told, change)
     changed.base_ns = None if trace.base_ns is None else change.base(trace.base_ns)
-    changed.device_steps = [_step(step, change) for step in trace.device_steps]
+    changed.device_steps = [_change_step(step, change) for step in trace.device_steps]
 
 
-def _stated(told: StatedPayloads, change: Change) -> StatedPayloads:
+def _change_payloads(told: StatedPayloads, change: Change) -> StatedPayloads:
     """What is told of collectives: entries of kernels at their new ordinals, those of calls at new times."""
     found = StatedPayloads()
     payloads = [change.payload(payload) for payload in told.payloads]
@@ -141,7 +141,7 @@ def _stated(told: StatedPayloads, change: Change) -> StatedPayloads:
     return found
 
 
-def _step(step: DeviceStep, change: Change) -> DeviceStep:
+def _change_step(step: DeviceStep, change: Change) -> DeviceStep:
     start, end = change.time(np.array([step.start_ns, step.end_ns], np.int64)).tolist()
     return msgspec.structs.replace(step, start_ns=start, end_ns=end)
 
@@ -213,7 +213,7 @@ class Reordered(Change):
             self._first.append(self._kernels)
             self._length.append(len(rows))
             self._kernels += len(rows)
-        yield taken(rows, np.arange(len(rows), dtype=np.int64)[::-1])
+        yield rows.take(np.arange(len(rows), dtype=np.int64)[::-1])
 
     def ordinals(self, row: Int64) -> Int64:
         """See `Change`."""
@@ -228,7 +228,7 @@ class Rebatched(Change):
     def rows(self, rows: Rows) -> Iterator[Rows]:
         """See `Change`."""
         for begin in range(0, len(rows), _ROWS_AT_ONCE):
-            yield taken(rows, np.arange(begin, min(begin + _ROWS_AT_ONCE, len(rows)), dtype=np.int64))
+            yield rows.take(np.arange(begin, min(begin + _ROWS_AT_ONCE, len(rows)), dtype=np.int64))
 
 
 class Repeated(Change):
@@ -243,7 +243,7 @@ class Repeated(Change):
         yield rows
         again = np.arange(_EVERY - 1, len(rows), _EVERY, dtype=np.int64)
         if rows.side == "device" and rows.kind in DEVICE_WORK and len(again):
-            yield taken(rows, again)
+            yield rows.take(again)
             if rows.kind == "kernel":
                 self._kernels += len(rows)
                 self._more.append((self._kernels, self._more[-1][1] + len(again)))
@@ -354,17 +354,3 @@ class OneMemset(Change):
 def with_rank(facts: TraceFacts, rank: int) -> TraceFacts:
     """The facts of a trace that states its rank."""
     return msgspec.structs.replace(facts, rank=rank, rank_source="selfcheck")
-
-
-def taken(rows: Rows, places: Int64) -> Rows:
-    """The rows at those places, in that order."""
-    changes: dict[str, Any] = {}
-    for column in fields(rows):
-        value = getattr(rows, column.name)
-        if isinstance(value, np.ndarray):
-            changes[column.name] = value[places]
-        elif isinstance(value, list):
-            changes[column.name] = [value[i] for i in places.tolist()]
-        elif isinstance(value, pa.Array):
-            changes[column.name] = value.take(pa.array(places))
-    return replace(rows, **changes)

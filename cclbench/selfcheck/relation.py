@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import isclose
 from pathlib import Path
 
 from cclbench.findings.finding import Found
+from cclbench.record.facts import TraceFacts
 from cclbench.record.rows import Row
 from cclbench.selfcheck.changes import Change
 from cclbench.selfcheck.outcome import Outcome
@@ -29,6 +31,8 @@ class Relation:
     """By how much: a figure that is 0."""
     keeps_findings = True
     """Whether the same is found, with the same gains."""
+    on_device = False
+    """Whether it says nothing of runs whose device is the CPU."""
     kind: Callable[[], Change] = Change
     """What happens to each trace."""
 
@@ -38,6 +42,8 @@ class Relation:
     def changed(self, folder: Path) -> Source:
         """The files to be read, further ones of which may lie in the folder."""
         del folder
+        if self.on_device and any(one.facts.works_on == "host" for one in self.reading.run.record.ranks):
+            raise NotApplicableError("threads are the devices of this run")
         return self.source
 
     def change(self, path: Path) -> Change:
@@ -57,14 +63,10 @@ class Relation:
             raise NotApplicableError("the traces hold no work")
         return min(begin for begin, _ in spans)
 
-    def name_of(self, path: Path) -> str:
-        """A file's name within the source."""
-        return next(file.name for file in self.source.files if file.path == path)
-
-    def require_device(self) -> None:
-        """`NotApplicableError` where the CPU is the device."""
-        if any(entry.facts.works_on == "host" for entry in self.reading.run.record.ranks):
-            raise NotApplicableError("threads are the devices of this run")
+    def rank_of(self, path: Path) -> Callable[[TraceFacts], int]:
+        """The rank of a file's members, by what their traces say of themselves."""
+        name = next(file.name for file in self.source.files if file.path == path)
+        return partial(self.reading.rank_of, name)
 
     def expected(self, row: Row) -> Place | None:
         """Of a row of the run; None for one of which nothing is known."""
@@ -81,11 +83,11 @@ def compare(relation: Relation, again: Reading) -> Outcome:
         key, factor = place
         compared += 1
         placed.add(key)
-        if (said := _differing(row, factor, found.get(key), relation)) is not None:
-            differences.append(f"{_named(key)}: {said}")
+        if (said := _difference(row, factor, found.get(key), relation)) is not None:
+            differences.append(f"{_label(key)}: {said}")
     if compared == len(relation.reading.rows):
         more = [key for key in found if key not in placed and not relation.is_new(key)]
-        differences += [f"{_named(key)}: only then" for key in more]
+        differences += [f"{_label(key)}: only then" for key in more]
     if relation.keeps_findings:
         own, others = ([_gain(one) for one in reading.findings] for reading in (relation.reading, again))
         compared += len(own)
@@ -101,7 +103,7 @@ def compare(relation: Relation, again: Reading) -> Outcome:
     )
 
 
-def _differing(row: Row, factor: float, other: Row | None, relation: Relation) -> str | None:
+def _difference(row: Row, factor: float, other: Row | None, relation: Relation) -> str | None:
     """How a row differs from what it has to be; None where it does not."""
     if other is None:
         return "no such row then"
@@ -115,7 +117,7 @@ def _differing(row: Row, factor: float, other: Row | None, relation: Relation) -
     return f"{other.value:.12g} where {expected:.12g} {row.unit} has to be"
 
 
-def _named(key: Key) -> str:
+def _label(key: Key) -> str:
     """A row by what narrows it."""
     metric, rank, step, *others = key
     narrowed = [f"rank {rank}"] * (rank is not None) + [f"step {step}"] * (step is not None)

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -37,7 +37,7 @@ from cclbench.selfcheck.changes import (
 from cclbench.selfcheck.outcome import Outcome
 from cclbench.selfcheck.reading import Key, NotApplicableError, Reading, key_of
 from cclbench.selfcheck.relation import Place, Relation, compare
-from cclbench.source import Source
+from cclbench.source import Source, SourceFile
 
 _WITH_LENGTHS: Final = frozenset(("time.idle_host_by",))
 """Metrics that a length of time is part of the definition of: from which on a thread pauses."""
@@ -47,6 +47,11 @@ _OF_OTHERS: Final = (
     "overlap.pipeline_bubble",
 )
 """Beginnings of the names of metrics that depend on when other ranks arrive."""
+
+
+def _without_names(files: Sequence[SourceFile]) -> tuple[SourceFile, ...]:
+    """Files whose names say no rank."""
+    return tuple(replace(file, name=f"trace-{number}") for number, file in enumerate(files))
 
 
 class LaterByADay(Relation):
@@ -103,11 +108,7 @@ class RowsRepeated(Relation):
     name = "rows twice"
     claim = "a row that stands twice in a file is one row"
     kind = Repeated
-
-    def changed(self, folder: Path) -> Source:
-        """See `Relation`."""
-        self.require_device()
-        return super().changed(folder)
+    on_device = True
 
 
 class StreamAdded(Relation):
@@ -124,11 +125,7 @@ class ThreadAdded(Relation):
     name = "a thread of others"
     claim = "what launches nothing changes nothing"
     kind = OtherThread
-
-    def changed(self, folder: Path) -> Source:
-        """See `Relation`."""
-        self.require_device()
-        return super().changed(folder)
+    on_device = True
 
 
 class GroupsDoubled(Relation):
@@ -160,20 +157,15 @@ class RanksMirrored(Relation):
         if len(ranks) < 2:
             raise NotApplicableError("the run has one rank")
         self.last = max([*ranks, *(rank for own in self._groups() for rank in own)])
-        files = (
-            replace(
-                file,
-                name=f"trace-{number}",
-                ranks_by_card=tuple(self.last - rank for rank in file.ranks_by_card),
-            )
-            for number, file in enumerate(self.source.files)
-        )
-        return replace(super().changed(folder), files=tuple(files))
+        files = [
+            replace(file, ranks_by_card=tuple(self.last - rank for rank in file.ranks_by_card))
+            for file in self.source.files
+        ]
+        return replace(super().changed(folder), files=_without_names(files))
 
     def change(self, path: Path) -> Change:
         """See `Relation`."""
-        file = self.name_of(path)
-        return MirroredRanks(lambda facts: self.reading.rank_of(file, facts), self.last + 1)
+        return MirroredRanks(self.rank_of(path), self.last + 1)
 
     def expected(self, row: Row) -> Place | None:
         """See `Relation`."""
@@ -189,7 +181,7 @@ class RanksMirrored(Relation):
     def _groups(self) -> list[list[int]]:
         return list(self.reading.run.groups()["ranks"].to_pylist())
 
-    @property
+    @cached_property
     def _mirrored(self) -> dict[str, str]:
         return {
             group_id(tuple(ranks)): group_id(tuple(self.last - rank for rank in ranks))
@@ -230,10 +222,11 @@ class MemsetAdded(Relation):
 
     name = "a device that sets memory once"
     claim = "a device without a kernel is no rank"
+    on_device = True
 
     def changed(self, folder: Path) -> Source:
         """See `Relation`."""
-        self.require_device()
+        source = super().changed(folder)
         self.begin_ns()
         if self.source.card is not None:
             raise NotApplicableError("the card lists the files")
@@ -245,16 +238,14 @@ class MemsetAdded(Relation):
         self.rank, first = max(free), self.source.files[0]
         self.alone = folder / f"memset-{first.path.name}"
         self.alone.symlink_to(first.path.resolve())
-        own = [replace(file, name=f"trace-{number}") for number, file in enumerate(self.source.files)]
-        added = replace(first, path=self.alone, name=f"trace-{len(own)}")
-        return replace(super().changed(folder), files=(*own, added))
+        files = (*source.files, replace(first, path=self.alone))
+        return replace(source, files=_without_names(files))
 
     def change(self, path: Path) -> Change:
         """See `Relation`."""
         if path == self.alone:
             return OneMemset(self.rank)
-        file = self.name_of(path)
-        return OwnRank(lambda facts: self.reading.rank_of(file, facts))
+        return OwnRank(self.rank_of(path))
 
     def is_new(self, key: Key) -> bool:
         """See `Relation`."""

@@ -24,9 +24,9 @@ from synthetic import (
 
 import cclbench
 from cclbench.errors import InputError
+from cclbench.intervals import occurrence
 from cclbench.replay import stragglers
 from cclbench.replay.graph import build
-from cclbench.replay.places import occurrence
 from cclbench.replay.stragglers import Slowdown, coordinates, of_graph, slowdown
 from cclbench.replay.tables import GraphInput
 from cclbench.replay.typical_work import _behind_others, _medians, _needs, roles

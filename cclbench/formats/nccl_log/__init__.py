@@ -87,7 +87,7 @@ class NcclLog(EvidenceReader):
         if found.warnings:
             notes.append(f"the library warned {found.warnings:,} times: search the log for NCCL WARN")
         facts = found.facts()
-        if not calls.seen:
+        if not calls.has_calls:
             return Evidence(facts=facts, notes=notes)
         if calls.torn:
             notes.append(f"{calls.torn:,} calls are not counted: their lines are torn or cut")

@@ -27,7 +27,7 @@ import pyarrow as pa
 from cclbench.classify import element_bytes, kind_of
 from cclbench.formats import LoggedCommunicator
 from cclbench.formats.timing_rows import MOST_BYTES
-from cclbench.intervals import Int64, begins
+from cclbench.intervals import occurrence
 from cclbench.schema import COLLECTIVE_KINDS, TIMINGS
 
 DATATYPES: Final = (
@@ -106,7 +106,7 @@ class LoggedCalls:
         return len(self._calls)
 
     @property
-    def seen(self) -> bool:
+    def has_calls(self) -> bool:
         """Whether any line was of a call."""
         return bool(self._calls or self.torn)
 
@@ -256,7 +256,7 @@ class LoggedCalls:
         done, blocks = np.zeros(lane.max(initial=-1) + 1, np.int64), []
         for first in range(0, len(self), _BLOCK):
             numbers = np.asarray(self._calls[first : first + _BLOCK])
-            before = done[lane[numbers]] + _occurrence(lane[numbers])
+            before = done[lane[numbers]] + occurrence(lane[numbers])
             done += np.bincount(lane[numbers], minlength=len(done))
             seq = pa.array(before, mask=~whole[communicator[numbers]])
             of_block = {name: column.take(pa.array(numbers)) for name, column in columns.items()}
@@ -268,16 +268,6 @@ class LoggedCalls:
 def _digest(name: bytes) -> str:
     """What stands for a host or a process, whose name is not handed on."""
     return sha256(name).hexdigest()[:16]
-
-
-def _occurrence(lane: Int64) -> Int64:
-    """How many rows of the same lane stand before each row, shape (rows,)."""
-    order = np.argsort(lane, kind="stable")
-    place = np.arange(len(lane))
-    first = np.maximum.accumulate(np.where(begins(lane[order]), place, 0))
-    found = np.empty(len(lane), np.int64)
-    found[order] = place - first
-    return found
 
 
 def _words(codes: npt.NDArray[np.int8], words: object, column: str) -> pa.Array:
