@@ -2,10 +2,12 @@
 """How often findings name what is wrong with small real jobs, and whether the gains they state come true.
 
     python bank.py --out FOLDER [--captures 3] [--disease NAME ...]
+    python bank.py --gpu --out FOLDER
 
 Captures every disease of job.py sick and healed, in turn, into FOLDER/DISEASE/FORM-NUMBER, and prints a table
 of what `cclbench diagnose` says of them.  What FOLDER holds already is not captured again: a run can be
-resumed, and the same captures can be scored by another release.  What else runs on the machine
+resumed, and the same captures can be scored by another release.  With `--gpu` it scores what gpu_job.py
+captured into FOLDER, perhaps elsewhere, and captures nothing.  What else runs on the machine
 would be counted as the disease's, or as its cure.  So a capture begins when each core does a fixed piece of
 work in at most 10 % more than the least CPU time seen, and is made again where one does not afterwards, or
 where other programs took more than 3 % of the cores.
@@ -52,6 +54,7 @@ from cclbench.findings.finding import Found
 from cclbench.findings.gains import Gains, joined
 
 sys.path.append(str(Path(__file__).resolve().parent))
+import gpu_job
 from job import DISEASES, Disease, Switches, capture
 
 RANKS, STEPS = 2, 12
@@ -165,9 +168,11 @@ def harms(sick: list[Capture], healed: list[Capture], chance: Chance) -> bool:
     return ill - well > max(NOTHING * ill, chance.half_interval((ill, len(sick)), (well, len(healed))))
 
 
-def score(name: str, sick: list[Capture], healed: list[Capture], chance: Chance) -> tuple[str, Counter[str]]:
+def score(
+    name: str, disease: Disease, sick: list[Capture], healed: list[Capture], chance: Chance
+) -> tuple[str, Counter[str]]:
     """A disease's row of the table, and its counts."""
-    disease, count = DISEASES[name], Counter[str]()
+    count = Counter[str]()
     cost = share([one.profiled_s for one in sick], [one.profiled_s for one in healed]) or 0.0
     without = share([one.unprofiled_s for one in sick], [one.unprofiled_s for one in healed])
     for one in sick:
@@ -224,6 +229,17 @@ class Cores:
         return median(took_s)
 
 
+def capture_all(names: list[str], captures: int, out: Path) -> None:
+    """Capture every disease in both forms so often, but for what the folder has."""
+    cores = Cores()
+    for number in range(captures):
+        for name in names:
+            for form in FORMS:
+                folder = out / name / f"{form}-{number}"
+                if not (folder / "seconds.json").exists():
+                    capture_alone(getattr(DISEASES[name], form), folder, cores)
+
+
 def capture_alone(form: Switches, folder: Path, cores: Cores) -> None:
     """Capture a job while nothing else runs and all cores are fast; again where it was not so."""
     for attempt in range(1, ATTEMPTS + 1):
@@ -270,21 +286,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="folder of the captures, made if missing")
     parser.add_argument("--captures", type=int, default=3, help="captures of each form")
-    parser.add_argument("--disease", choices=DISEASES, action="append", help="only this one; repeatable")
+    parser.add_argument("--disease", action="append", help="only this one; repeatable")
+    parser.add_argument("--gpu", action="store_true", help="score what gpu_job.py captured")
     parser.add_argument("-v", "--verbose", action="store_true", help="say what is found in each capture")
     asked = parser.parse_args()
-    names = asked.disease or list(DISEASES)
-    cores = Cores()
-    for number in range(asked.captures):
-        for name in names:
-            for form in FORMS:
-                folder = asked.out / name / f"{form}-{number}"
-                if not (folder / "seconds.json").exists():
-                    capture_alone(getattr(DISEASES[name], form), folder, cores)
+    diseases = gpu_job.DISEASES if asked.gpu else DISEASES
+    names = asked.disease or list(diseases)
+    if not asked.gpu:
+        capture_all(names, asked.captures, asked.out)
     captures = {
         (name, form): [
-            Capture(asked.out / name / f"{form}-{number}", asked.out / "store", DISEASES[name])
-            for number in range(asked.captures)
+            Capture(path.parent, asked.out / "store", diseases[name])
+            for path in sorted((asked.out / name).glob(f"{form}-*/seconds.json"))
         ]
         for name in names
         for form in FORMS
@@ -292,7 +305,7 @@ def main() -> None:
     chance = Chance.of(list(captures.values()))
     counts, rows = Counter[str](), []
     for name in names:
-        row, count = score(name, *(captures[name, form] for form in FORMS), chance)
+        row, count = score(name, diseases[name], *(captures[name, form] for form in FORMS), chance)
         if asked.verbose:
             for form in FORMS:
                 print(

@@ -24,11 +24,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from tiny_llama import VOCABULARY, Attention, TinyLlama, cut, rotate, rotation
 from torch import nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
 from torch.profiler import record_function
-from tiny_llama import VOCABULARY, Attention, TinyLlama, cut, rotate, rotation
 
 import cclbench.torch
 
