@@ -13,7 +13,7 @@ from cclbench.analyzers.view.operator_calls import Float64
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, parts_over_ranks
 from cclbench.operators.call import Call, NoModel
-from cclbench.operators.chains import chains, fused_cost
+from cclbench.operators.chains import Chain, chains, fused_cost
 
 _SCALAR_BYTES: Final = 16
 """Calls that move no more are on single numbers, or views."""
@@ -26,7 +26,8 @@ _READS_SCALAR: Final = ("aten::item",)
     " (product, scale, mask, softmax, product), norm (power, mean, root, products), activation (SwiGLU,"
     " GeGLU), rotary embeddings, optimizer (an update by parameter, or by lists in several passes). They are"
     " told by the order of the calls that launch kernels, or of those that a CPU computes, without calls on"
-    " single numbers and views. Where the CPU is the device, stat fused: their time times the bytes that one"
+    " single numbers and views; calls that compute their gradients count, too, by autograd's sequence"
+    " numbers. Where the CPU is the device, stat fused: their time times the bytes that one"
     " kernel would move over those that they move.",
     formula="Σ time of the calls of chains / windows",
     unit="s",
@@ -45,14 +46,14 @@ def unfused(rank: RankView) -> Iterator[Value]:
         chosen = np.flatnonzero(~((works.bytes <= _SCALAR_BYTES) | works.of_names(_READS_SCALAR)))
     sums: dict[str, int] = {}
     fused: dict[str, float] = {}
-    for chain in chains([calls[kind].name for kind in works.kind[chosen].tolist()]):
-        own = chosen[list(chain.calls)]
+    sequence = np.asarray(works.sequence[chosen])
+    for chain in chains([calls[kind] for kind in works.kind[chosen].tolist()], sequence):
+        own, forward = chosen[list(chain.calls)], chosen[list(chain.forward)]
         time = int(works.time_ns[own].sum())
         sums[chain.kind] = sums.get(chain.kind, 0) + time
         if rank.on_host:
-            share = _fused_share(
-                chain.kind, [calls[kind] for kind in works.kind[own].tolist()], works.bytes[own]
-            )
+            made = [calls[kind] for kind in works.kind[forward].tolist()]
+            share = _fused_share(chain, made, works.bytes[own])
             fused[chain.kind] = fused.get(chain.kind, 0.0) + time * share
     windows = len(rank.windows) * NS_PER_S
     yield Value(value=sum(sums.values()) / windows)
@@ -62,10 +63,10 @@ def unfused(rank: RankView) -> Iterator[Value]:
         yield Value(value=least / windows, category=kind, stat="fused", provenance="derived")
 
 
-def _fused_share(kind: str, calls: Sequence[Call], moved: Float64) -> float:
+def _fused_share(chain: Chain, forward: Sequence[Call], moved: Float64) -> float:
     """The bytes that a chain would move as one kernel over those that it moves; 1 where they are unknown."""
     try:
-        least = fused_cost(kind, calls).bytes
+        least = fused_cost(chain.kind, forward, backward=chain.is_backward).bytes
     except NoModel:
         return 1.0
     total = float(moved.sum())

@@ -50,14 +50,19 @@ def take_turns(active: Sequence[Intervals]) -> Mask:
     return found
 
 
-def blocks(returned: Int64, ended: Int64, hosted: Mask, pinned: Mask, asynchronous: Mask) -> Mask:
+def blocks(
+    returned: Int64, begun: Int64, ended: Int64, hosted: Mask, pinned: Mask, asynchronous: Mask
+) -> Mask:
     """Which calls that launch a copy wait for it, shape (copies,).
 
     That is a copy between host and device (`hosted`) whose call returns after its end: by a synchronous call,
     or by an `asynchronous` one where the memory is not known to be `pinned`.  What runs within the device, or
-    asynchronously from pinned memory, may have ended by chance.  Times in ns.
+    asynchronously from pinned memory, may have ended by chance.  From pageable memory the call itself feeds
+    the copy, through a buffer that is pinned, and returns while the last buffer is copied: it waits, too,
+    where it returns in the second half of the copy.  Times in ns; the copies take from `begun` to `ended`.
     """
-    return np.asarray(hosted & (returned >= ended) & ~(pinned & asynchronous))
+    staged = returned - begun > ended - returned
+    return np.asarray(hosted & ((returned >= ended) | (staged & ~pinned)) & ~(pinned & asynchronous))
 
 
 def cold_calls(

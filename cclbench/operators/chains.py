@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls one after another that one kernel can do: attention, norms, activations, rotary embeddings, updates.
 
-A chain is a pattern over the calls of a thread that launch kernels, a letter a call (`_LETTERS`).  What it
+A chain is a pattern over the calls of a thread that launch kernels, a letter a call (`_LETTERS`).  The calls
+that compute its gradients, which autograd's sequence numbers name, are a chain of their own.  What a chain
 costs fused are its products' FLOPs, and the bytes of what goes in and comes out, each once, and nothing else.
 """
 
@@ -9,8 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
+import numpy as np
+
+from cclbench.intervals import Int64
 from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.cost import Cost, cost_of
 
@@ -21,7 +26,11 @@ _LETTERS: Final = {
     **dict.fromkeys(("mul", "mul_"), "m"),
     **dict.fromkeys(("div", "div_"), "d"),
     **dict.fromkeys(("add", "add_"), "a"),
-    **dict.fromkeys(("masked_fill", "masked_fill_", "where", "tril"), "f"),
+    **dict.fromkeys(("sub", "sub_", "rsub"), "s"),
+    **dict.fromkeys(("exp", "exp_"), "E"),
+    **dict.fromkeys(("masked_fill", "masked_fill_", "where", "tril", "triu", "fill_"), "f"),
+    **dict.fromkeys(("isneginf", "isinf", "all", "any", "eq", "ne", "lt", "gt", "le", "ge"), "w"),
+    **dict.fromkeys(("logical_not", "bitwise_not", "bitwise_and", "amax", "max", "sum", "tanh"), "w"),
     **dict.fromkeys(("native_dropout", "dropout", "bernoulli_"), "D"),
     **dict.fromkeys(("copy_", "clone", "_to_copy", "contiguous"), "c"),
     **dict.fromkeys(("silu", "silu_", "gelu", "gelu_"), "i"),
@@ -41,29 +50,70 @@ _OTHER: Final = "x"
 
 
 class Chain(NamedTuple):
-    """A chain that was found: its kind, and the places of its calls."""
+    """A chain that was found: its kind, the places of its calls, and of those of the forward pass: its own,
+    or the ones whose gradients it computes."""
 
     kind: str
     calls: tuple[int, ...]
+    forward: tuple[int, ...]
+
+    @property
+    def is_backward(self) -> bool:
+        """Whether it computes gradients."""
+        return self.calls != self.forward
 
 
 class _Kind(NamedTuple):
     pattern: re.Pattern[str]
     cost: Callable[[Sequence[Call]], Cost]
+    backward: tuple[float, float] = (0.0, 0.0)
+    """FLOPs and bytes of its gradients as one kernel, of those of the forward pass."""
     apart: str = ""
     """Letters of calls that stand between and stay."""
+    fits: Callable[[Sequence[Call]], bool] = lambda _: True
 
 
 def _attention(calls: Sequence[Call]) -> Cost:
-    """Both products; queries, keys and values in, what the second product gives out."""
-    first, last = cost_of(calls[0]), cost_of(calls[-1])
-    read = sum(one.bytes for one in (*_operands(calls[0]), _operands(calls[-1])[1]))
-    return Cost(
-        flops=first.flops + last.flops,
-        precision=first.precision,
+    """Both products; queries, keys and values in, what the second product gives out.  Where they were
+    converted to fp32 for it, one kernel would take them as they were."""
+    first, last = _products(calls)
+    costs = cost_of(first), cost_of(last)
+    read = sum(one.bytes for one in (*_operands(first), _operands(last)[1]))
+    found = Cost(
+        flops=costs[0].flops + costs[1].flops,
+        precision=costs[0].precision,
         read_bytes=read,
-        written_bytes=last.written_bytes,
+        written_bytes=costs[1].written_bytes,
     )
+    converted = calls[0]
+    if converted.name != "aten::copy_" or converted.tensor(0).precision != "fp32":
+        return found
+    source = converted.tensor(1)
+    narrower = converted.tensor(0).bytes // max(source.bytes, 1)
+    if source.precision is None or narrower < 2:
+        return found
+    return replace(
+        found,
+        precision=source.precision,
+        read_bytes=found.read_bytes // narrower,
+        written_bytes=found.written_bytes // narrower,
+    )
+
+
+def _products(calls: Sequence[Call]) -> tuple[Call, Call]:
+    """The products of queries and keys, and of scores and values."""
+    products = [one for one in calls if _letter(one.name) == "B"]
+    return products[0], products[-1]
+
+
+def _has_softmax_of_scores(calls: Sequence[Call]) -> bool:
+    """Whether the softmax is of as many elements as the first product gives out, as far as is recorded."""
+    try:
+        left, right = _operands(_products(calls)[0])
+        scores = left.elements // left.shape[-1] * right.shape[-1]
+        return any(scores == one.tensor(0).elements for one in calls if _letter(one.name) in "SE")
+    except (NoModel, LookupError, ZeroDivisionError):
+        return True
 
 
 def _operands(call: Call) -> tuple[Tensor, Tensor]:
@@ -76,6 +126,14 @@ def _once(calls: Sequence[Call]) -> Cost:
     """Its first operand in, as much out; of a copy what it copies."""
     entry = calls[0].tensor(1 if calls[0].name == "aten::copy_" else 0)
     return Cost(flops=0, precision=None, read_bytes=entry.bytes, written_bytes=entry.bytes)
+
+
+def _rotated(calls: Sequence[Call]) -> Cost:
+    """What is rotated in, as much out: its first operand, or the halves that are put together last."""
+    entry = calls[0].tensor(0)
+    halves = sum(one.elements for one in calls[-1].tensors) if _letter(calls[-1].name) == "k" else 0
+    size = entry.bytes * max(entry.elements, halves) // max(entry.elements, 1)
+    return Cost(flops=0, precision=None, read_bytes=size, written_bytes=size)
 
 
 def _gated(calls: Sequence[Call]) -> Cost:
@@ -93,39 +151,83 @@ def _update(calls: Sequence[Call]) -> Cost:
     return Cost(flops=0, precision=None, read_bytes=4 * each, written_bytes=3 * each)
 
 
+_BETWEEN: Final = "[^BMFx]*"
+"""Calls on scores, between the products of attention."""
 KINDS: Final = {
-    "attention": _Kind(re.compile("B[mdafc]*Sc?D?c?B"), _attention),
-    "norm": _Kind(re.compile("c?pearmc?m?"), _once),
-    "activation": _Kind(re.compile("iM?m"), _gated, apart="M"),
-    "rotary": _Kind(re.compile("mnkma"), _once),
+    "attention": _Kind(
+        re.compile(f"(?:c+[mdfw]*)?B{_BETWEEN}(?:S|E{_BETWEEN}d){_BETWEEN}Bc{{0,2}}"),
+        _attention,
+        # the scores once more, and four products for two; queries, keys, values, output and their gradients
+        backward=(2.5, 2.0),
+        fits=_has_softmax_of_scores,
+    ),
+    "norm": _Kind(re.compile("c?(?:pearm|espea(?:rm|qd))(?:mc|cm|m|c)?"), _once, backward=(0.0, 1.5)),
+    "activation": _Kind(re.compile("iM?m"), _gated, backward=(0.0, 5 / 3), apart="M"),
+    "rotary": _Kind(re.compile("mnkma|mmsmmak"), _rotated, backward=(0.0, 1.0)),
     "optimizer": _Kind(re.compile("m?(?:L|ma)mC(?:q|d|a|m){2,5}V|F{4,}"), _update),
 }
 """Kinds of chains, in the order in which they are looked for."""
 
 
-def chains(names: Sequence[str]) -> Iterator[Chain]:
-    """The chains among calls in the order of a thread, each call in one at most."""
-    text = "".join(_letter(name) for name in names)
+def chains(calls: Sequence[Call], sequence: Int64) -> Iterator[Chain]:
+    """The chains among calls in the order of a thread, each call in one at most.
+
+    `sequence` is autograd's number of each call, or of the call whose gradient it computes; −1 where there is
+    none, shape (calls,).
+    """
+    letters: list[str | None] = [_letter(one.name) for one in calls]
+    by_number = np.argsort(sequence, kind="stable")
+    numbers = sequence[by_number]
+
+    def gradients(forward: tuple[int, ...]) -> tuple[int, ...]:
+        own = sequence[list(forward)]
+        own = own[own >= 0]
+        if not len(own):
+            return ()
+        some = by_number[np.searchsorted(numbers, own.min()) : np.searchsorted(numbers, own.max(), "right")]
+        some = some[some > forward[-1]]
+        if rule.apart:
+            some = some[np.isin(sequence[some], own)]
+        return tuple(at for at in np.sort(some).tolist() if letters[at] is not None)
+
     for kind, rule in KINDS.items():
-        for match in rule.pattern.finditer(text):
+        for match in rule.pattern.finditer("".join(letter or _OTHER for letter in letters)):
             places = range(*match.span())
-            if kind == "optimizer" and _LISTS in names[places[0]] and not _updates(names, places):
+            own = [calls[at] for at in places]
+            if any(letters[at] is None for at in places) or not rule.fits(own):
                 continue
-            yield Chain(kind, tuple(at for at in places if text[at] not in rule.apart))
-        # a call is of one chain: what was found is no letter of another
-        text = rule.pattern.sub(lambda match: _OTHER * len(match[0]), text)
+            if kind == "optimizer" and _LISTS in own[0].name and not _updates(own):
+                continue
+            forward = tuple(at for at in places if (letters[at] or _OTHER) not in rule.apart)
+            yield Chain(kind, forward, forward)
+            backward = gradients(forward) if any(rule.backward) else ()
+            if backward:
+                yield Chain(kind, backward, forward)
+            for at in (*forward, *backward):
+                letters[at] = None  # a call is of one chain
 
 
-def fused_cost(kind: str, calls: Sequence[Call]) -> Cost:
-    """What a chain's calls cost as one kernel; `NoModel` where their arguments do not tell."""
+def fused_cost(kind: str, forward: Sequence[Call], *, backward: bool = False) -> Cost:
+    """What a chain costs as one kernel, or with `backward` its gradients, by the calls of its forward pass;
+    `NoModel` where their arguments do not tell."""
+    rule = KINDS[kind]
     try:
-        return KINDS[kind].cost(calls)
+        cost = rule.cost(forward)
     except (LookupError, TypeError, ValueError) as error:
         raise NoModel(f"its recorded arguments do not fit ({type(error).__name__})") from None
+    if not backward:
+        return cost
+    flops, size = rule.backward
+    return replace(
+        cost,
+        flops=round(cost.flops * flops),
+        read_bytes=round(cost.read_bytes * size),
+        written_bytes=round(cost.written_bytes * size),
+    )
 
 
-def _updates(names: Sequence[str], places: range) -> bool:
-    return any("addcdiv" in names[at] for at in places)
+def _updates(calls: Sequence[Call]) -> bool:
+    return any("addcdiv" in one.name for one in calls)
 
 
 def _letter(name: str) -> str:

@@ -20,6 +20,7 @@ from cclbench.normalize.host_calls import ASYNCHRONOUS, PINNED, blocks
 from cclbench.replay import nodes as n
 from cclbench.replay.device import Device, device_of, grain, previous_end
 from cclbench.replay.events import Stated, lagged, stated
+from cclbench.replay.full_queues import full_queues
 from cclbench.replay.host import Found, Points, Wait, add_boundaries, add_turns, host_nodes, pauses, tracks
 from cclbench.replay.nodes import Edges, Nodes, Part
 from cclbench.replay.silent_waits import silent_waits
@@ -54,6 +55,7 @@ def accelerator(rank: GraphInput) -> Part:
         *_blocking_copies(rank, device, points, inferred),
         *_synchronisations(rank, device, told, points, inferred, traced),
         *silent_waits(rank, device, points, inferred),
+        *full_queues(rank, device, points, inferred),
     ]
     handed = _turns(rank, points, waits, inferred)
     add_boundaries(rank, points)
@@ -98,8 +100,7 @@ def _first_rows(rank: GraphInput, submitted: Int64) -> tuple[Int64, Int64]:
 def _blocking_copies(
     rank: GraphInput, device: Device, points: Points, inferred: Counter[str]
 ) -> Iterator[Wait]:
-    """Copies that have ended when their call returns, and for which it waits: between host and device, by a
-    call that is synchronous by its name, or with memory that is not known to be pinned."""
+    """Copies for which their call waits; see `blocks`."""
     hosted = (device.rows.direction == DIRECTIONS.index("h2d")) | (
         device.rows.direction == DIRECTIONS.index("d2h")
     )
@@ -107,12 +108,13 @@ def _blocking_copies(
     launch = device.launch[rows]
     returned = rank.launches.end[launch]
     pinned, at_once = device.rows.matching(PINNED.pattern)[rows], rank.launches.named(ASYNCHRONOUS)[launch]
-    blocking = blocks(returned, device.rows.end[rows], hosted[rows], pinned, at_once)
+    begun, ended = device.rows.start[rows], device.rows.end[rows]
+    blocking = blocks(returned, begun, ended, hosted[rows], pinned, at_once)
     blocking &= returned > device.issue[rows]
     rows, launch, returned = rows[blocking], launch[blocking], returned[blocking]
     if len(rows):
         back = points.add(tracks(rank.launches)[launch], returned, np.zeros(len(rows), np.int64))
-        inferred["copies whose call returns behind their end"] += len(rows)
+        inferred["copies that their call waits for"] += len(rows)
         yield rows, back, returned - device.rows.end[rows]
 
 

@@ -143,7 +143,7 @@ def _of_rank(tables: Rank, names: dict[str, int], words: dict[str, int]) -> _Ker
     own = [arithmetic(kernel_names[code]).precision if code >= 0 else None for code in np.unique(name)]
     by_name = np.array([_code(word, words) for word in own], np.int64)
     precision = by_name[np.searchsorted(np.unique(name), name)] if len(name) else name
-    calls, call = _calls(tables, operator, name, kernel_names)
+    calls, call, sequence = _calls(tables, operator, name, kernel_names)
     modelled = call >= 0
     chain, fused = np.full((3, len(call)), -1, np.int64), np.full((3, len(call)), np.nan)
     if modelled.any():
@@ -154,7 +154,7 @@ def _of_rank(tables: Rank, names: dict[str, int], words: dict[str, int]) -> _Ker
         of_calls = np.array(
             [_code(one.cost.precision if one.cost else None, words) for one in calls], np.int64
         )
-        of_chains = _in_chains(calls, taken, words)
+        of_chains = _in_chains(calls, sequence, taken, words)
         chain[:, modelled] = of_chains.kind[:, call[modelled]]
         fused[:, modelled] = of_chains.parts[:, call[modelled]] * share
         stated = ~np.isnan(flops[modelled])
@@ -172,15 +172,16 @@ class _Chains(NamedTuple):
     parts: Float64
 
 
-def _in_chains(calls: Sequence[_Call], taken: Float64, words: dict[str, int]) -> _Chains:
-    """The chains among calls that take so long, ns."""
+def _in_chains(calls: Sequence[_Call], sequence: Int64, taken: Float64, words: dict[str, int]) -> _Chains:
+    """The chains among calls that take so long, ns; see `chains` for their sequence numbers."""
     found = _Chains(np.full((3, len(calls)), -1, np.int64), np.full((3, len(calls)), np.nan))
     kinds = [*KINDS]
-    for chain in chains([one.call.name for one in calls]):
+    for chain in chains([one.call for one in calls], sequence):
         own = np.array(chain.calls, np.int64)
         found.kind[0, own] = kinds.index(chain.kind)
         try:
-            cost = fused_cost(chain.kind, [calls[at].call for at in chain.calls])
+            forward = [calls[at].call for at in chain.forward]
+            cost = fused_cost(chain.kind, forward, backward=chain.is_backward)
         except NoModel:
             continue
         share = taken[own] / max(float(taken[own].sum()), 1.0)
@@ -189,9 +190,12 @@ def _in_chains(calls: Sequence[_Call], taken: Float64, words: dict[str, int]) ->
     return found
 
 
-def _calls(tables: Rank, operator: Int64, name: Int64, names: Sequence[str]) -> tuple[list[_Call], Int64]:
-    """The calls that launched kernels, in the order of threads; and the call of each kernel, −1."""
-    table = tables.operators(["operator", "parent", *_TEXTS])
+def _calls(
+    tables: Rank, operator: Int64, name: Int64, names: Sequence[str]
+) -> tuple[list[_Call], Int64, Int64]:
+    """The calls that launched kernels, in the order of threads; the call of each kernel, −1 of none; of each
+    call autograd's number, or that of the nearest call that holds it, −1 of none."""
+    table = tables.operators(["operator", "parent", "sequence", *_TEXTS])
     ids = Ids(table["operator"].to_numpy())
     parents = ids.index_of(table["parent"].fill_null(_NONE).to_numpy())
     text = {column: table[column].combine_chunks() for column in _TEXTS}
@@ -207,7 +211,10 @@ def _calls(tables: Rank, operator: Int64, name: Int64, names: Sequence[str]) -> 
     heads, called = np.unique(call[call >= 0], return_inverse=True)
     call[call >= 0] = called
     if not len(heads):
-        return [], call
+        return [], call, heads
+    numbers = table["sequence"]
+    numbered = nearest(parents, numbers.is_valid().to_numpy())[heads]
+    sequence = np.append(numbers.fill_null(-1).to_numpy(), -1)[numbered]
     order = np.flatnonzero(call >= 0)
     order = order[np.argsort(call[order], kind="stable")]
     first = np.searchsorted(call[order], np.arange(len(heads) + 1))
@@ -225,7 +232,7 @@ def _calls(tables: Rank, operator: Int64, name: Int64, names: Sequence[str]) -> 
             found.append(_Call(one, cost_of(one)))
         except NoModel:
             found.append(_Call(one, None))
-    return [found[number] for number in kind.tolist()], call
+    return [found[number] for number in kind.tolist()], call, sequence
 
 
 def _indices(column: pa.DictionaryArray) -> Int64:

@@ -29,7 +29,7 @@ NO_CALLS: Final = "the trace records no operators' calls"
 _ROW: Final = ("kind", "operator", "name", "category", "phase", "module", "flops", "hbm_bytes")
 _OTHER: Final = CATEGORIES.index("other")
 _COMMUNICATION: Final = CATEGORIES.index("communication")
-_AS_ADDED: Final = ("phase", "module", "category", "time_ns", "kernels", "computes", "recomputed")
+_AS_ADDED: Final = ("phase", "module", "category", "time_ns", "kernels", "computes", "recomputed", "sequence")
 
 
 def device_works(rank: RankView) -> Works:
@@ -128,6 +128,7 @@ class _DeviceWorks:
             kernels=np.int32,
             computes=np.bool_,
             recomputed=np.bool_,
+            sequence=np.int64,
             flops=np.float64,
             hbm_bytes=np.float64,
         )
@@ -160,6 +161,8 @@ class _DeviceWorks:
         kind[of_call] = self._calls.number_kinds(own[of_call], launched, kernels_of)
         recomputed = np.zeros(count, np.bool_)
         recomputed[of_call] = self._calls.recomputed[own[of_call]]
+        sequence = np.full(count, -1, np.int64)
+        sequence[of_call] = self._calls.sequence[own[of_call]]
         self._table.append(
             key=own,
             kind=kind,
@@ -170,6 +173,7 @@ class _DeviceWorks:
             kernels=np.bincount(work, minlength=count),
             computes=np.bincount(work, computes, count) > 0,
             recomputed=recomputed,
+            sequence=sequence,
             flops=np.bincount(work, flops, count),
             hbm_bytes=np.bincount(work, hbm_bytes, count),
         )

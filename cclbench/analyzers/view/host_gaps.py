@@ -292,7 +292,15 @@ def blocking_copies(rank: RankView) -> Iterator[tuple[Int64, Int64, Int64]]:
         name, names = codes(batch, "name")
         pinned = np.array([PINNED.search(word or "") is not None for word in names], np.bool_)[name]
         direction = batch["copy_direction"].cast(pa.string()).to_numpy(zero_copy_only=False)
-        hosted, ended = np.isin(direction, ("h2d", "d2h")), spans(batch)[1]
-        chosen = call[blocks(calls.ends[call], ended[known], hosted[known], pinned[known], at_once[call] > 0)]
+        hosted, (begun, ended) = np.isin(direction, ("h2d", "d2h")), spans(batch)
+        awaited = blocks(
+            calls.ends[call],
+            begun[known],
+            ended[known],
+            hosted[known],
+            pinned[known],
+            at_once[call] > 0,
+        )
+        chosen = call[awaited]
         yield calls.threads[chosen], calls.starts[chosen], calls.ends[chosen]
         release(calls, at_once)

@@ -59,6 +59,12 @@ class OperatorCalls:
             parents[rows] = self.ids.index_of(ids_of(above.slice(rows.start, rows.stop - rows.start)))
         del above
         rank.rest()
+        numbers = rank.operators("sequence")["sequence"]
+        numbered = nearest(parents, numbers.is_valid().to_numpy())
+        self.sequence: Int64 = on_disk(np.append(numbers.fill_null(-1).to_numpy(), -1)[numbered])
+        """Autograd's number of each call, else of the nearest one that holds it; −1 of none."""
+        del numbers, numbered
+        rank.rest()
         self.recomputed: Mask = rank.operators("recomputed")["recomputed"].to_numpy()
         self._texts = {column: Words.of(rank.operators(column), column) for column in _TEXTS}
         self.name = self._texts["name"]

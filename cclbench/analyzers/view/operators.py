@@ -61,6 +61,7 @@ def _on_host(rank: RankView) -> Works:
         kernels=np.zeros(len(head), np.int32),
         computes=category != CATEGORIES.index("communication"),
         recomputed=calls.recomputed[head],
+        sequence=calls.sequence[head],
         flops=flops[kind],
         bytes=size[kind],
         stated=np.zeros(len(head), np.bool_),

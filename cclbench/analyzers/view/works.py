@@ -58,6 +58,8 @@ class Works:
     computes: Mask
     """Whether a kernel that is not communication is among its rows, or the CPU runs it."""
     recomputed: Mask
+    sequence: Int64
+    """Autograd's number of the call, or of the one whose gradient it computes; −1 of none."""
     flops: Float64
     """Of the cost model, or as the trace states them; NaN where neither is."""
     bytes: Float64
