@@ -43,6 +43,10 @@ class Accelerator(msgspec.Struct, frozen=True):
     disagreements: tuple[Disagreement, ...] = ()
     notes: str | None = None
 
+    def fastest(self, precision: str) -> float | None:
+        """FLOP/s that no product exceeds: the fastest that anybody measured, else the data sheet's peak."""
+        return self.attainable_flops_per_s.get(precision) or self.peak_flops_per_s.get(precision)
+
     def attainable(self, precision: str) -> float | None:
         """What products of that precision reach in practice, FLOP/s: as measured, or a share of the peak."""
         peak = self.peak_flops_per_s.get(precision)

@@ -25,11 +25,16 @@ ASYNCHRONOUS: Final = "Async"
 """Part of the names of calls that need not wait for what they launch."""
 _TIMES: Final = 50
 """A call is long from so many times the median of its function's calls."""
-_LEAST_NS: Final = 100_000
+LEAST_COLD_NS: Final = 100_000
+"""A cold call takes at least that."""
 _LEAST_ALLOCATION_NS: Final = 20_000_000
 """What an allocation takes at least that creates a context: others take up to some ms each time."""
 _FEW: Final = 5
 """Calls of a function from which on its own median counts, else that of all calls."""
+_OPERATOR_NS: Final = 20_000
+"""What an operator takes its host where it is called too seldom to tell."""
+_WAITING: Final = re.compile(r"c10d::|nccl:|gloo:|record_param_comms|enumerate\(")
+"""Names of operators that wait for other ranks or for data."""
 
 _TOGETHER: Final = 0.01
 """Share of a thread's activity up to which another's may overlap where the two take turns."""
@@ -77,7 +82,7 @@ def cold_calls(
     is loaded once never comes back.
     """
     cold = loads.copy()
-    long = dur >= np.where(allocates, _LEAST_ALLOCATION_NS, _LEAST_NS)
+    long = dur >= np.where(allocates, _LEAST_ALLOCATION_NS, LEAST_COLD_NS)
     if not long.any():
         return cold
     of_all = float(np.median(dur))
@@ -92,3 +97,51 @@ def cold_calls(
         firsts = by_start[np.unique(kernel[by_start], return_index=True)[1]]
         cold[np.intersect1d(unusual, firsts)] = True
     return cold
+
+
+def may_be_cold(name: str) -> bool:
+    """Whether a call of an operator that takes long may do so because it is the first."""
+    return _WAITING.match(name) is None
+
+
+def cold_operators(
+    operators: tuple[Int64, Int64, Int64, Int64], calls: tuple[Int64, Int64, Int64], until: int | None
+) -> Mask:
+    """Which calls of operators take their thread long because they are the first, shape (operators,).
+
+    `operators` are codes of their names, threads, begins and ends; `calls` threads, begins and ends of calls
+    of the runtime, which stand for themselves; times in ns, `until` as in `cold_calls`.  Libraries that
+    operators use create handles, build plans and compile kernels without a row of their own.  So cold is
+    where an operator takes, outside of the operators and calls in it, 50 times what its name's calls usually
+    take in all, and no call of its name does so after the second step begins; of a single step the first.
+    """
+    name, thread, start, end = operators
+    dur = end - start
+    cold = np.zeros(len(name), np.bool_)
+    long = np.flatnonzero(dur >= LEAST_COLD_NS)
+    inner = [np.concatenate(pair) for pair in zip((thread, start, end), calls, strict=True)]
+    order = np.lexsort((-inner[2], inner[1], inner[0]))
+    inner = [column[order] for column in inner]
+    place = np.argsort(order)
+    for one in np.unique(name[long]).tolist():
+        own = np.flatnonzero(name == one)
+        usual = float(np.median(dur[own])) if len(own) >= _FEW else _OPERATOR_NS
+        unusual = [
+            at
+            for at in own[dur[own] >= max(_TIMES * usual, LEAST_COLD_NS)].tolist()
+            if _own_ns(inner, int(place[at])) >= max(_TIMES * usual, LEAST_COLD_NS)
+        ]
+        if until is None:
+            cold[[at for at in unusual if start[at] == start[own].min()]] = True
+        elif all(end[at] <= until for at in unusual):
+            cold[unusual] = True
+    return cold
+
+
+def _own_ns(rows: Sequence[Int64], at: int) -> int:
+    """How long a row of (threads, begins, ends), in that order, lasts outside of those in it."""
+    thread, start, end = rows
+    stop = int(np.searchsorted(thread, thread[at], side="right"))
+    inside = np.arange(at + 1, at + int(np.searchsorted(start[at:stop], end[at])))
+    inside = inside[end[inside] <= end[at]]
+    return int(end[at] - start[at]) - intervals.union(start[inside], end[inside]).length

@@ -18,8 +18,7 @@ _FEWEST: Final = 64
 _SLACK: Final = 8
 """Launches by which a full queue may seem shorter: calls that launch nothing have places, too."""
 _LONG_NS: Final = 20_000
-_TIMES: Final = 3
-"""A call waited from so many times the median call on, and from `_LONG_NS`."""
+"""What a call takes that does not wait, at most; 2 to 10 µs are usual."""
 _PROMPT_NS: Final = 100_000
 """A place is taken so soon after the row that had it has ended."""
 
@@ -28,14 +27,14 @@ def full_queues(rank: GraphInput, device: Device, points: Points, inferred: Coun
     """Such launches as waits: (device row whose end made the place, point of the return, lag in ns).
 
     A queue's length is the most launches of a lane that had not ended when another was made.  A call waited
-    where the queue was as long as that, it took long, and it returned promptly behind the end of a row.
+    where the queue was as long as that, it took long, and it returned promptly behind the end of a row; of
+    its own it takes what calls usually do.
     """
     calls, rows = rank.launches, device.rows
     if not len(calls):
         return
     taken = calls.end - calls.start
-    usual = int(np.median(taken))
-    long = taken >= max(_LONG_NS, _TIMES * usual)
+    long = taken >= _LONG_NS
     if not long.any():
         return
     queued = np.zeros(len(calls), np.int64)
@@ -57,5 +56,6 @@ def full_queues(rank: GraphInput, device: Device, points: Points, inferred: Coun
     full, lag = full[waited], lag[waited]
     if len(full):
         inferred["launches that wait for a place in a full queue"] += len(full)
-        own_ns = np.minimum(taken[full], usual)
+        usual = int(np.median(taken[~long])) if not long.all() else 0
+        own_ns = np.full(len(full), usual)
         yield freed[full], points.add(tracks(calls)[full], calls.end[full], own_ns), lag

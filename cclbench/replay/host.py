@@ -13,7 +13,14 @@ import pyarrow.compute as pc
 
 from cclbench import intervals
 from cclbench.intervals import Int64, Mask, begins
-from cclbench.normalize.host_calls import ALLOCATES, LOADS, cold_calls, take_turns
+from cclbench.normalize.host_calls import (
+    ALLOCATES,
+    LOADS,
+    cold_calls,
+    cold_operators,
+    may_be_cold,
+    take_turns,
+)
 from cclbench.normalize.phases import LOADER
 from cclbench.replay import nodes as n
 from cclbench.replay.nodes import Nodes
@@ -188,21 +195,33 @@ def _held(rank: GraphInput, threads: Int64, lane: Int64, since: Int64, until: In
 
 
 def _cold(rank: GraphInput) -> tuple[Rows, Mask]:
-    """All calls of the runtime but those that wait, and which of them are cold."""
+    """All calls of the runtime but those that wait, and operators; which of them are cold."""
     rows = joined([rank.launches, rank.runtime])
     launched = pc.index_in(pa.array(rank.launches.correlation), pa.array(rank.work.correlation))
     at = launched.fill_null(-1).to_numpy()
     kernel = np.full(len(rows), -1, np.int64)
     kernel[: len(at)] = np.where(rank.launches.correlation >= 0, np.append(rank.work.name, -1)[at], -1)
-    return rows, cold_calls(
+    until = rank.windows[1][1] if len(rank.windows) > 1 else None
+    cold = cold_calls(
         rows.name.astype(np.int64),
         kernel,
         rows.start,
         rows.end - rows.start,
         rows.matching(f"^{ALLOCATES.pattern}"),
         rows.matching(f"^(?:{LOADS.pattern})"),
-        rank.windows[1][1] if len(rank.windows) > 1 else None,
+        until,
     )
+    if rank.on_host:
+        return rows, cold
+    host, waits = rank.host, joined([rows, rank.syncs])
+    told = np.array([*(may_be_cold(name) for name in host.names), False], np.bool_)[host.name]
+    operators = host.at(np.flatnonzero(told & ~rank.annotation))
+    cold_rows = cold_operators(
+        (operators.name.astype(np.int64), tracks(operators), operators.start, operators.end),
+        (tracks(waits), waits.start, waits.end),
+        until,
+    )
+    return joined([rows, operators]), np.concatenate([cold, cold_rows])
 
 
 def within(rows: Rows, chosen: Mask, threads: Int64, lane: Int64, since: Int64, until: Int64) -> Int64:

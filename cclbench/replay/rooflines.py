@@ -52,8 +52,9 @@ def in_chains(subject: Subject, chosen: Mask) -> Mask:
 def at_roofline(subject: Subject, chosen: Mask) -> Effect:
     """What kernels take that do all that the device can, at the precision that they have.
 
-    At least max(FLOPs / peak, bytes / memory bandwidth), at most the same at usual rates (`USUAL` of what is
-    attainable, `PRACTICAL` of the memory's), and never less than an empty kernel or more than they take.
+    At least max(FLOPs / fastest rate, bytes / memory bandwidth), at most the same at usual rates (`USUAL` of
+    what is attainable, `PRACTICAL` of the memory's), and never less than an empty kernel or more than they
+    take.
     `InputError` where no FLOPs or no device are known.
     """
     device, costs = _device(subject), subject.costs.costs
@@ -98,20 +99,20 @@ def _without_launches(subject: Subject, kernels: Mask) -> Graph:
 
 
 def _bounds(device: Accelerator, costs: Costs) -> tuple[Float64, Float64]:
-    """The time at the data sheet's rates, and at usual ones, ns, NaN where bytes are not known."""
-    peaks = {word: rate for word in costs.precisions if (rate := device.peak_flops_per_s.get(word))}
-    attained = {word: USUAL * rate for word in peaks if (rate := device.attainable(word))}
+    """The time at the fastest rates, and at usual ones, ns, NaN where bytes are not known."""
+    best = {word: rate for word in costs.precisions if (rate := device.fastest(word))}
+    usual = {word: USUAL * rate for word in best if (rate := device.attainable(word))}
     memory = float(device.hbm_bytes_per_s or 0)
     return (
-        np.fmax(costs.arithmetic_ns(peaks), costs.memory_ns(memory)),
-        np.fmax(costs.arithmetic_ns(attained), costs.memory_ns(PRACTICAL * memory)),
+        np.fmax(costs.arithmetic_ns(best), costs.memory_ns(memory)),
+        np.fmax(costs.arithmetic_ns(usual), costs.memory_ns(PRACTICAL * memory)),
     )
 
 
 def on_tensor_cores(subject: Subject, chosen: Mask) -> Effect | str:
     """What products of fp32 take on tensor cores that they do without, if results may be less exact.
 
-    At least what 16-bit types allow, with half the bytes; at most what they take now, with the arithmetic
+    At least what 16-bit types attain, with half the bytes; at most what they take now, with the arithmetic
     alone as fast as TF32 is in practice, or a 16-bit type where the device has no TF32.  Where no FLOPs are
     known all of their time is taken for arithmetic at its peak or below, so that the peaks' ratios bound it.
     `InputError` where no device is known.
@@ -121,7 +122,7 @@ def on_tensor_cores(subject: Subject, chosen: Mask) -> Effect | str:
     half = next((word for word in _SIXTEEN_BITS if device.peak_flops_per_s.get(word)), None)
     if not now or half is None:
         raise InputError(f"the catalog has no peaks of {device.id} with and without tensor cores")
-    peak = float(device.peak_flops_per_s[half] or 0)
+    peak = float(device.fastest(half) or 0)
     wanted = without_tensor_cores(subject, chosen)
     if not wanted.any():
         return "no such product is known to do without tensor cores"

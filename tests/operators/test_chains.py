@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.chains import chains, fused_cost
 
 
-def of(text: str) -> list[tuple[str, tuple[int, ...]]]:
-    return [tuple(one) for one in chains([f"aten::{name}" for name in text.split()])]  # type: ignore[misc]
+def of(text: str, *sequence: int) -> list[tuple[str, tuple[int, ...]]]:
+    calls = [Call(f"aten::{name}") for name in text.split()]
+    numbers = np.array(sequence or [-1] * len(calls), np.int64)
+    return [(one.kind, one.calls) for one in chains(calls, numbers)]
 
 
 @pytest.mark.parametrize(
@@ -23,6 +26,15 @@ def of(text: str) -> list[tuple[str, tuple[int, ...]]]:
         ("mm silu mm mul mm", [("activation", (1, 3))]),
         ("gelu mul", [("activation", (0, 1))]),
         ("mul neg cat mul add", [("rotary", (0, 1, 2, 3, 4))]),
+        ("mul mul sub mul mul add cat", [("rotary", tuple(range(7)))]),
+        ("mean sub pow mean add sqrt div mul mm", [("norm", tuple(range(8)))]),
+        # scaled_dot_product_attention in its math form, from bf16
+        (
+            "mm copy_ copy_ copy_ mul fill_ tril fill_ where mul bmm add_ _softmax isneginf all fill_ where"
+            " copy_ bmm copy_ mm",
+            [("attention", tuple(range(1, 20)))],
+        ),
+        ("bmm amax sub exp sum div bmm", [("attention", tuple(range(7)))]),
         ("mul_ lerp_ mul_ addcmul_ sqrt div add_ addcdiv_", [("optimizer", tuple(range(8)))]),
         (
             "lerp_ mul_ addcmul_ sqrt div add_ addcdiv_ lerp_ mul_ addcmul_ sqrt div add_ addcdiv_",
@@ -43,6 +55,51 @@ def of(text: str) -> list[tuple[str, tuple[int, ...]]]:
 )
 def test_what_is_a_chain(calls: str, found: list[tuple[str, tuple[int, ...]]]) -> None:
     assert of(calls) == found
+
+
+def test_what_computes_the_gradients_of_a_chain_is_one_too() -> None:
+    """By autograd's numbers; what stands apart in a chain, as the product in SwiGLU, stays apart."""
+    text = "silu mm mul mm  mm mm mul mul mm mm silu_backward"
+    numbers = (7, 8, 9, 10, 10, 10, 9, 9, 8, 8, 7)
+    assert of(text, *numbers) == [("activation", (0, 2)), ("activation", (6, 7, 10))]
+    # between the products of attention all is its own
+    text = "bmm div _softmax bmm  bmm bmm _softmax_backward_data div bmm bmm add_"
+    numbers = (3, 4, 5, 7, 7, 7, 5, 4, 3, 3, 2)
+    assert of(text, *numbers) == [("attention", (0, 1, 2, 3)), ("attention", (4, 5, 6, 7, 8, 9))]
+
+
+def test_products_around_another_softmax_are_no_attention() -> None:
+    """The router of experts: its softmax is not of what the first product gives out."""
+    calls = [
+        Call("aten::bmm", (tensor(8, 128, 64), tensor(8, 64, 256))),
+        Call("aten::_softmax", (tensor(1024, 8), -1, False)),
+        Call("aten::bmm", (tensor(8, 128, 256), tensor(8, 256, 64))),
+    ]
+    assert list(chains(calls, np.full(3, -1))) == []
+
+
+def test_attention_that_was_widened_is_priced_as_it_was() -> None:
+    """As above, but computed in fp32 from bf16; its gradients: 2.5 times the FLOPs, twice the bytes."""
+    wide = tensor(8, 1024, 1024, dtype="float")
+    queries, keys = tensor(8, 1024, 64, dtype="float"), tensor(8, 64, 1024, dtype="float")
+    calls = [
+        Call("aten::copy_", (queries, tensor(8, 1024, 64), False)),
+        Call("aten::bmm", (queries, keys)),
+        Call("aten::_softmax", (wide, -1, False)),
+        Call("aten::bmm", (wide, queries)),
+    ]
+    cost = fused_cost("attention", calls)
+    assert (cost.flops, cost.precision, cost.bytes) == (4 * 8 * 1024**2 * 64, "bf16", 4 << 20)
+    back = fused_cost("attention", calls, backward=True)
+    assert (back.flops, back.precision, back.bytes) == (10 * 8 * 1024**2 * 64, "bf16", 8 << 20)
+
+
+def test_halves_that_are_rotated_and_put_together() -> None:
+    """Two halves of 1 MiB: 2 MiB in, 2 MiB out."""
+    half = tensor(8, 1024, 64)
+    listed = (Tensor(half.shape, ""), Tensor(half.shape, ""))
+    calls = [Call("aten::mul", (half, half)), Call("aten::cat", (listed,))]
+    assert fused_cost("rotary", calls).bytes == 4 << 20
 
 
 def tensor(*shape: int, dtype: str = "c10::BFloat16") -> Tensor:

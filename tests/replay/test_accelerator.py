@@ -289,19 +289,46 @@ def test_a_call_does_not_wait_for_what_is_launched_after_it_began(at: float, awa
     assert again(graph, a=50)["b"] - again(graph)["b"] == (50 if awaited else 0)
 
 
-@pytest.mark.parametrize(("returned", "blocks"), [(58, True), (55, True), (54.999, False)])
-def test_a_copy_whose_call_returns_behind_its_end_holds_its_host(returned: float, blocks: bool) -> None:
+@pytest.mark.parametrize(
+    ("name", "returned", "blocks"),
+    [
+        ("copy", 58, True),
+        ("copy", 55, True),
+        # from pageable memory the call feeds the copy, and returns while its last piece is on its way
+        ("copy (Pageable -> Device)", 36, True),
+        ("copy (Pageable -> Device)", 35, False),
+        ("copy (Pinned -> Device)", 58, False),
+    ],
+)
+def test_a_copy_that_its_call_waits_for_holds_its_host(name: str, returned: float, blocks: bool) -> None:
     one = rank(
         0,
         launches=[item("cudaMemcpyAsync", 10, returned, corr=1), launch(100, 2)],
-        work=[named("copy", 15, 55, 1, copy=True, direction=1), named("k", 105, 110, 2)],
+        work=[named(name, 15, 55, 1, copy=True, direction=1), named("k", 105, 110, 2)],
         windows=[(0, 0, 110)],
     )
     graph = build([one])
-    assert graph.inferred["copies whose call returns behind their end"] == blocks
+    assert graph.inferred["copies that their call waits for"] == blocks
     assert again(graph)["k"] == 105
     # the stream itself is busy until 15 + 40 + 60
-    assert again(graph, copy=60)["k"] == (165 if blocks else 115)
+    assert again(graph, **{name: 60})["k"] == (165 if blocks else 115)
+
+
+@pytest.mark.parametrize(("depth", "late", "waits"), [(100, 5, 99), (100, 101, 0), (60, 5, 0)])
+def test_a_launch_waits_for_a_place_in_a_full_queue(depth: int, late: float, waits: int) -> None:
+    """200 kernels of 200 µs; the queue has so many places, of 64 at least, and a launch returns so long
+    behind the end of the row that had its place.  With kernels of half the time all takes half the time."""
+    made, at = [], 0.0
+    for number in range(200):
+        free = 200.0 * (number - depth + 1) + 10 + late
+        made.append(item("cudaLaunchKernel", at, max(at + 1, free), corr=number + 1))
+        at = max(at + 1, free) + 1
+    work = [named("k", 200 * i + 10, 200 * i + 210, i + 1) for i in range(200)]
+    graph = build([rank(0, launches=made, work=work, windows=[(0, 0, 40_010)])])
+    assert graph.inferred["launches that wait for a place in a full queue"] == waits
+    nodes = graph.nodes
+    halved = simulate(replace(nodes, dur=nodes.dur // 2), graph.cut).end.max() / 1_000
+    assert halved == pytest.approx(20_010, rel=1e-3) if waits else halved > 20_100
 
 
 WAITED = "waits for the device at steps' ends"

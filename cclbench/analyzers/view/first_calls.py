@@ -1,27 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of the runtime that take long because they are the first: they load code or create a context."""
+"""Calls that take long because they are the first: they load code, create a context or build a plan."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from cclbench.analyzers.view.columns import codes
+from cclbench import intervals
+from cclbench.analyzers.view.columns import codes, spans
 from cclbench.analyzers.view.launches import correlations_of
 from cclbench.disk_columns import DiskTable, disk_array, release
-from cclbench.intervals import Int64
-from cclbench.normalize.host_calls import ALLOCATES, LOADS, cold_calls
+from cclbench.intervals import Int64, Mask
+from cclbench.normalize.host_calls import (
+    ALLOCATES,
+    LEAST_COLD_NS,
+    LOADS,
+    cold_calls,
+    cold_operators,
+    may_be_cold,
+)
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView
 
+_IN_RUNTIME: Final = re.compile(f"{ALLOCATES.pattern}|{LOADS.pattern}")
+"""Names of calls that allocate, free or load, of those that launch nothing."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FirstCalls:
-    """Calls of the runtime that take long because they are the first, arrays of shape (calls,), in ns."""
+    """Calls of the runtime and of operators that take long because they are the first, arrays of shape
+    (calls,), in ns."""
 
     launches: Int64
     """Index among the rank's launch calls, −1 for calls that launch nothing."""
@@ -34,7 +48,65 @@ class FirstCalls:
 
 
 def first_calls(rank: RankView) -> FirstCalls:
-    """The first calls of a rank, as `host_calls.cold_calls` tells them apart."""
+    """The first calls of a rank, as `host_calls.cold_calls` and `cold_operators` tell them apart."""
+    until = int(np.sort(rank.windows.starts)[1]) if len(rank.windows) > 1 else None
+    found = [_of_runtime(rank, until), *([] if rank.on_host else [_operators(rank, until)])]
+    return FirstCalls(
+        *(np.concatenate([getattr(one, field.name) for one in found]) for field in fields(FirstCalls))
+    )
+
+
+def _operators(rank: RankView, until: int | None) -> FirstCalls:
+    """The cold calls of operators.  Kept are rows of names with long calls, and what lies in those calls."""
+    names: dict[str, int] = {}
+    empty = np.empty(0, np.int64)
+    long = _joined(_rows_of(rank, ("op",), names), lambda some: some.ends - some.starts >= LEAST_COLD_NS)
+    if not len(long.starts):
+        return FirstCalls(empty, empty, empty, empty)
+    extent = intervals.union(long.starts, long.ends)
+
+    def inside(some: _HostRows) -> Mask:
+        return intervals.within(extent, some.starts, some.ends) > 0
+
+    operators = _joined(
+        _rows_of(rank, ("op",), names), lambda some: inside(some) | np.isin(some.name, long.name)
+    )
+    calls = _joined(_rows_of(rank, ("launch", "sync", "other"), names), inside)
+    told = cold_operators(operators, calls[1:], until)
+    return FirstCalls(np.full(int(told.sum()), -1, np.int64), *(column[told] for column in operators[1:]))
+
+
+class _HostRows(NamedTuple):
+    """Rows of the host, arrays of shape (rows,)."""
+
+    name: Int64
+    threads: Int64
+    starts: Int64
+    ends: Int64
+
+
+def _joined(parts: Iterator[_HostRows], chosen: Callable[[_HostRows], Mask]) -> _HostRows:
+    """The chosen rows of all parts."""
+    kept = [[column[which] for column in part] for part in parts for which in [chosen(part)]]
+    empty = np.empty(0, np.int64)
+    return _HostRows(*(np.concatenate([empty, *(part[i] for part in kept)]) for i in range(4)))
+
+
+def _rows_of(rank: RankView, kinds: tuple[str, ...], names: dict[str, int]) -> Iterator[_HostRows]:
+    """Operators that may be cold, launches, waits, and calls that allocate or load, in bounded batches."""
+    for batch in rank.tables.events(kinds, ("side", "track", "kind", "name", "start_ns", "dur_ns")):
+        name, words = codes(batch, "name")
+        side, kind = (batch[c].cast(pa.string()).to_numpy(zero_copy_only=False) for c in ("side", "kind"))
+        code = np.array([names.setdefault(word or "", len(names)) for word in words], np.int64)[name]
+        cold = np.array([may_be_cold(word or "") for word in words], np.bool_)[name]
+        runtime = np.array([_IN_RUNTIME.match(word or "") is not None for word in words], np.bool_)[name]
+        own = (side == "host") & np.where(kind == "op", cold, (kind != "other") | runtime)
+        starts, ends = spans(batch)
+        yield _HostRows(code[own], batch["track"].to_numpy()[own], starts[own], ends[own])
+
+
+def _of_runtime(rank: RankView, until: int | None) -> FirstCalls:
+    """The cold calls of the runtime."""
     calls = rank.launch_calls
     kernel = disk_array(len(calls) + 1, np.int32, -1)
     kernels: dict[str, int] = {}
@@ -51,9 +123,7 @@ def first_calls(rank: RankView) -> FirstCalls:
     columns = ("side", "track", "kind", "name", "start_ns", "dur_ns", "correlation")
     for batch in rank.tables.events(("launch", "other"), columns):
         name, names = codes(batch, "name")
-        of_runtime = [
-            ALLOCATES.match(word or "") is not None or LOADS.match(word or "") is not None for word in names
-        ]
+        of_runtime = [_IN_RUNTIME.match(word or "") is not None for word in names]
         kind, side = (batch[c].cast(pa.string()).to_numpy(zero_copy_only=False) for c in ("kind", "side"))
         chosen = (side == "host") & ((kind == "launch") | np.array(of_runtime, np.bool_)[name])
         known = np.array([functions.setdefault(word or "", len(functions)) for word in names], np.int32)
@@ -79,7 +149,7 @@ def first_calls(rank: RankView) -> FirstCalls:
             dur,
             np.array([ALLOCATES.match(word) is not None for word in words], np.bool_)[function],
             np.array([LOADS.match(word) is not None for word in words], np.bool_)[function],
-            int(np.sort(rank.windows.starts)[1]) if len(rank.windows) > 1 else None,
+            until,
         )
     )
     found = FirstCalls(
