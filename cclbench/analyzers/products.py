@@ -82,19 +82,17 @@ def _keys(told: Arithmetic) -> Iterator[_Key]:
 
 @metric(
     "compute.precision_time",
-    definition="Compute time of operators of a rank whose device is its CPU, a step, by the precision of"
-    " their arithmetic (category), which the types of their operands state; in all, of those whose types are"
-    " recorded. Copies and views have no arithmetic.",
-    formula="Σ time of calls, each outside of calls within it / windows",
+    definition="Compute time of operators, a step, by the precision of their arithmetic (category), which the"
+    " types of their operands state; in all, of those whose types are recorded. Copies and views have no"
+    " arithmetic. Of an accelerator their kernels' time, of a CPU the time of calls, each outside of calls"
+    " within it.",
+    formula="Σ time of calls / windows",
     unit="s",
     inputs=("events", "operators", "steps"),
     combine=parts_over_ranks,
-    not_applicable="the CPU is not the device (compute.product_time tells kernels apart), or no operator in"
-    " the window has recorded types (record them with record_shapes)",
+    not_applicable="no operator in the window has recorded types (record them with record_shapes)",
 )
 def precision_time(rank: RankView) -> Iterator[Value]:
-    if not rank.on_host:
-        raise NotApplicable("kernels have no types of operands: compute.product_time goes by their names")
     works, windows = rank.works, len(rank.windows) * NS_PER_S
     precisions = sorted({word for word in works.precision if word is not None})
     times = {word: works.sum(works.time_ns, works.computes & works.of_precision(word)) for word in precisions}

@@ -136,8 +136,11 @@ def _rotated(calls: Sequence[Call]) -> Cost:
     return Cost(flops=0, precision=None, read_bytes=size, written_bytes=size)
 
 
-def _gated(calls: Sequence[Call]) -> Cost:
-    """Gate and value in, their product out."""
+def _activated(calls: Sequence[Call]) -> Cost:
+    """Of a gated activation gate and value in, their product out; of any other its first operand in, as much
+    out."""
+    if _letter(calls[0].name) != "i":
+        return _once(calls)
     gate = calls[0].tensor(0)
     return Cost(flops=0, precision=None, read_bytes=2 * gate.bytes, written_bytes=gate.bytes)
 
@@ -162,7 +165,8 @@ KINDS: Final = {
         fits=_has_softmax_of_scores,
     ),
     "norm": _Kind(re.compile("c?(?:pearm|espea(?:rm|qd))(?:mc|cm|m|c)?"), _once, backward=(0.0, 1.5)),
-    "activation": _Kind(re.compile("iM?m"), _gated, backward=(0.0, 5 / 3), apart="M"),
+    # SwiGLU and GeGLU; GELU by tanh or erf, swish, an operator at a time
+    "activation": _Kind(re.compile("iM?m|mpmamtam|mdgam|m?om"), _activated, backward=(0.0, 5 / 3), apart="M"),
     "rotary": _Kind(re.compile("mnkma|mmsmmak"), _rotated, backward=(0.0, 1.0)),
     "optimizer": _Kind(re.compile("m?(?:L|ma)mC(?:q|d|a|m){2,5}V|F{4,}"), _update),
 }

@@ -14,7 +14,9 @@ import argparse
 import gc
 import json
 import sys
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -33,7 +35,7 @@ import cclbench.torch
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "workloads"))
 from job import Disease, Samples
-from tiny_llama import VOCABULARY, TinyLlama
+from tiny_llama import VOCABULARY, Attention, TinyLlama, rotate
 
 UNPROFILED: Final = 8
 STEPS: Final = 8
@@ -60,7 +62,16 @@ class Switches:
     tf32: bool = True
     vocabulary: int = VOCABULARY
     flash: bool = True
-    handwritten_norm: bool = False
+    layers: str = ""
+    """What is written an operator at a time: norm, layer_norm, attention, gelu."""
+    library_layers: str = ""
+    """The same, as the library has it."""
+    synchronize: bool = False
+    norm_loop: bool = False
+    contended: bool = False
+    offload: bool = False
+    host_embedding: bool = False
+    checkpoint: bool = False
     optimizer: str = "fused"
     graph: bool = False
     cold: bool = False
@@ -98,7 +109,7 @@ DISEASES: Final = {
     "empty_cache": Disease(("device_allocation",), None, replace(_NEAR, empty_cache=True), _NEAR),
     "no_tf32": Disease(("tensor_cores",), None, replace(_SINGLE, tf32=False), _SINGLE),
     "no_flash": Disease(("unfused_attention",), None, replace(_BUSY, flash=False), _BUSY),
-    "handwritten_norm": Disease(("unfused_norm",), None, replace(_BUSY, handwritten_norm=True), _BUSY),
+    "handwritten_norm": Disease(("unfused_norm",), None, replace(_BUSY, layers="norm"), _BUSY),
     "odd_vocabulary": Disease(
         ("misaligned_products", "low_gemm_efficiency"),
         None,
@@ -110,6 +121,47 @@ DISEASES: Final = {
     ),
     "small_batch": Disease(("short_kernels", "host_bound"), None, _SMALL, replace(_SMALL, graph=True)),
     "cold_start": Disease(("cold_start", "warm_up"), None, replace(_NEAR, cold=True), _NEAR),
+    "sync_each_layer": Disease(("synchronization",), None, replace(_NEAR, synchronize=True), _NEAR),
+    "norm_loop": Disease(("synchronization",), None, replace(_NEAR, norm_loop=True), _NEAR),
+    "handwritten_attention": Disease(("unfused_attention",), None, replace(_BUSY, layers="attention"), _BUSY),
+    "handwritten_layer_norm": Disease(
+        ("unfused_norm",),
+        None,
+        replace(_BUSY, layers="layer_norm"),
+        replace(_BUSY, library_layers="layer_norm"),
+    ),
+    "handwritten_gelu": Disease(
+        ("unfused_activation", "memory_bound"),
+        None,
+        replace(_BUSY, layers="gelu"),
+        replace(_BUSY, library_layers="gelu"),
+    ),
+    "contended_interpreter": Disease(
+        ("host_bound", "short_kernels", "host_pauses"), None, replace(_NEAR, contended=True), _NEAR
+    ),
+    "offloaded_gradients": Disease(("exposed_copies",), None, replace(_NEAR, offload=True), _NEAR),
+    "embedding_on_host": Disease(
+        ("exposed_copies", "host_bound", "synchronization", "data_loading"),
+        None,
+        replace(_NEAR, host_embedding=True),
+        _NEAR,
+    ),
+    "fp64": Disease(
+        ("double_precision", "low_gemm_efficiency", "tensor_cores"),
+        None,
+        replace(_NEAR, dtype=torch.float64),
+        replace(_NEAR, dtype=torch.float32),
+    ),
+    "recompute": Disease(("recompute",), None, replace(_BUSY, checkpoint=True), _BUSY),
+    "small_micro_batches": Disease(
+        ("short_kernels", "host_bound"), None, replace(_NEAR, micro_batches=16), _NEAR
+    ),
+    "one_worker": Disease(
+        ("data_loading",),
+        None,
+        replace(_NEAR, load_s=0.03, workers=1),
+        replace(_NEAR, load_s=0.03, workers=6),
+    ),
 }
 
 
@@ -126,18 +178,94 @@ class HandwrittenNorm(nn.Module):
         return self.weight * wide.to(x.dtype)
 
 
+class HandwrittenLayerNorm(HandwrittenNorm):
+    """Layer normalisation, an operator at a time."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        centred = x - x.mean(-1, keepdim=True)
+        variance = centred.pow(2).mean(-1, keepdim=True)
+        return centred / torch.sqrt(variance + 1e-6) * self.weight
+
+
+class HandwrittenAttention(Attention):
+    """Attention as products, scale, mask and softmax."""
+
+    def forward(self, x: torch.Tensor, by: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        by_head = self.wqkv(x).unflatten(-1, (-1, 3, self.head_dim))
+        q, k, v = (y.transpose(1, 2) for y in by_head.unbind(-2))
+        scores = rotate(q, by) @ rotate(k, by).transpose(-2, -1) / self.head_dim**0.5
+        length = x.shape[1]
+        future = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
+        y = scores.masked_fill(future, float("-inf")).softmax(-1) @ v
+        return self.wo(y.transpose(1, 2).flatten(2))
+
+
+class Gelu(nn.Module):
+    """A feed-forward layer without a gate."""
+
+    def __init__(self, hidden: int, *, by_hand: bool) -> None:
+        super().__init__()
+        self.up, self.down = (
+            nn.Linear(hidden, 4 * hidden, bias=False),
+            nn.Linear(4 * hidden, hidden, bias=False),
+        )
+        self.by_hand = by_hand
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.up(x)
+        if self.by_hand:
+            y = 0.5 * y * (1.0 + torch.tanh(0.7978845608 * (y + 0.044715 * torch.pow(y, 3.0))))
+        else:
+            y = functional.gelu(y, approximate="tanh")
+        return self.down(y)
+
+
+class OnHost(nn.Embedding):
+    """An embedding whose table stays with the host."""
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return super().forward(tokens.cpu()).to("cuda")
+
+
+class Synchronized(nn.Module):
+    """A layer after which the host waits."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor, by: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        x = self.layer(x, by)
+        torch.cuda.synchronize()
+        return x
+
+
 def build(switches: Switches) -> TinyLlama:
     """The model, on the GPU."""
     torch.manual_seed(0)
-    llama = TinyLlama(layers=4, heads=16, head_dim=64)
+    recomputed = 4 if switches.checkpoint else 0
+    llama = TinyLlama(layers=4, heads=16, head_dim=64, recomputed_layers=recomputed)
     hidden = llama.output.in_features
     llama.embedding = nn.Embedding(switches.vocabulary, hidden)
     llama.output = nn.Linear(hidden, switches.vocabulary, bias=False)
-    if switches.handwritten_norm:
-        llama.norm = HandwrittenNorm(hidden)
+    norm = {"norm": HandwrittenNorm, "layer_norm": HandwrittenLayerNorm}.get(switches.layers)
+    if switches.library_layers == "layer_norm":
+        norm = nn.LayerNorm
+    if norm is not None:
+        llama.norm = norm(hidden)
         for layer in llama.layers:
-            layer.attention_norm, layer.feed_forward_norm = HandwrittenNorm(hidden), HandwrittenNorm(hidden)
-    return llama.to("cuda", switches.dtype)
+            layer.attention_norm, layer.feed_forward_norm = norm(hidden), norm(hidden)
+    for layer in llama.layers:
+        if switches.layers == "attention":
+            layer.attention = HandwrittenAttention(hidden, 64)
+        if "gelu" in (switches.layers, switches.library_layers):
+            layer.feed_forward = Gelu(hidden, by_hand=switches.layers == "gelu")
+    if switches.synchronize:
+        llama.layers = nn.ModuleList(Synchronized(layer) for layer in llama.layers)
+    llama.to("cuda", switches.dtype)
+    if switches.host_embedding:
+        llama.embedding = OnHost(switches.vocabulary, hidden).to(switches.dtype)
+    return llama
 
 
 def train_step(
@@ -159,6 +287,13 @@ def train_step(
                 loss.item()
             if switches.logits_to_host:
                 logits.detach().cpu()
+        if switches.norm_loop:
+            sum(parameter.grad.norm().item() for parameter in llama.parameters())
+        if switches.offload:
+            for parameter in llama.parameters():
+                on_host = torch.empty(parameter.shape, dtype=parameter.dtype, pin_memory=True)
+                on_host.copy_(parameter.grad, non_blocking=True)
+                parameter.grad.copy_(on_host, non_blocking=True)
         with record_function("optimizer"):
             optimizer.step()
             optimizer.zero_grad(set_to_none=not switches.graph)
@@ -189,7 +324,8 @@ def train(switches: Switches, out: Path) -> Iterator[float]:
     """Train under the profiler; the seconds of each step but the first, and the warm-up's."""
     torch.backends.cuda.matmul.allow_tf32 = switches.tf32
     llama = build(switches)
-    how = {"fused": True} if switches.optimizer == "fused" else {"foreach": False}
+    fused = switches.optimizer == "fused" and not switches.host_embedding
+    how = {"fused": True} if fused else {"foreach": switches.optimizer == "fused"}
     optimizer = torch.optim.AdamW(llama.parameters(), lr=1e-4, capturable=switches.graph, **how)
     step = train_step(llama, optimizer, switches)
     if switches.graph:
@@ -224,9 +360,18 @@ def train(switches: Switches, out: Path) -> Iterator[float]:
             began = time.perf_counter()
 
 
+def chatter() -> None:
+    """A thread that takes the interpreter for a millisecond in three, as one that writes logs does."""
+    while True:
+        deque(map(str, range(10_000)), 0)
+        time.sleep(0.002)
+
+
 def work(_rank: int, switches: Switches, out: Path) -> None:
     """The process of one capture."""
     heap = [[number] for number in range(1_000_000)] if switches.collect else []
+    if switches.contended:
+        threading.Thread(target=chatter, daemon=True).start()
     gc.disable()
     seconds = list(train(switches, out))
     document = {"unprofiled": seconds[:-STEPS], "profiled": seconds[-STEPS:]}

@@ -156,8 +156,8 @@ def cold_start(case: Case) -> Iterator[Found]:
             host_causes=["cold_start"],
             because="time between two operators of 50 times its median, all of it in the first step"
             if case.on_host
-            else "calls and operators that take 50 times the usual one, and are the first of their function and"
-            " kernel or all lie before the second step",
+            else "calls and operators that take 50 times the usual one, and are the first of their function"
+            " and kernel or all lie before the second step",
             evidence=case.evidence("time.idle_host", *_by("cold_start")),
             query=_BETWEEN_OPERATORS
             if case.on_host

@@ -100,19 +100,21 @@ def unfused_norm(case: Case) -> Iterator[Found]:
 
 @finding(
     "unfused_activation",
-    title="gated activations run as an activation and a product",
+    title="activations run as several kernels: gate and product, or GELU by its formula",
     rule=f"{_TIME} activation",
     gain=_GAIN,
     actions={
         "pytorch": (
             "compile the model, or its feed-forward layers, with torch.compile",
-            "use a fused SwiGLU or GeGLU, as Liger and xFormers have",
+            "use torch.nn.functional.gelu or silu, and a fused SwiGLU or GeGLU, as Liger and xFormers have",
         ),
         "any": ("use a fused SwiGLU or GeGLU",),
     },
 )
 def unfused_activation(case: Case) -> Iterator[Found]:
-    yield from _unfused(case, "activation", "Gated activations as activation and product, each a kernel,")
+    yield from _unfused(
+        case, "activation", "Activations as activation and product, or by their formula, each a kernel,"
+    )
 
 
 @finding(
