@@ -33,7 +33,9 @@ _FEW: Final = 5
 """Calls of a function from which on its own median counts, else that of all calls."""
 _OPERATOR_NS: Final = 20_000
 """What an operator takes its host where it is called too seldom to tell."""
-_WAITING: Final = re.compile(r"c10d::|nccl:|gloo:|record_param_comms|enumerate\(")
+_WAITING: Final = re.compile(
+    r"c10d::|nccl:|gloo:|record_param_comms|enumerate\(|\w*(?:[wW]ait|[aA]ll2[aA]ll)"
+)
 """Names of operators that wait for other ranks or for data."""
 
 _TOGETHER: Final = 0.01
@@ -113,24 +115,23 @@ def cold_operators(
     of the runtime, which stand for themselves; times in ns, `until` as in `cold_calls`.  Libraries that
     operators use create handles, build plans and compile kernels without a row of their own.  So cold is
     where an operator takes, outside of the operators and calls in it, 50 times what its name's calls usually
-    take in all, and no call of its name does so after the second step begins; of a single step the first.
+    take in all, and no call of its name does so after the second step begins; of a single step the first,
+    where its name is called often enough to tell.
     """
     name, thread, start, end = operators
     dur = end - start
     cold = np.zeros(len(name), np.bool_)
-    long = np.flatnonzero(dur >= LEAST_COLD_NS)
     inner = [np.concatenate(pair) for pair in zip((thread, start, end), calls, strict=True)]
     order = np.lexsort((-inner[2], inner[1], inner[0]))
     inner = [column[order] for column in inner]
     place = np.argsort(order)
-    for one in np.unique(name[long]).tolist():
+    for one in np.unique(name[dur >= LEAST_COLD_NS]).tolist():
         own = np.flatnonzero(name == one)
+        if until is None and len(own) < _FEW:
+            continue
         usual = float(np.median(dur[own])) if len(own) >= _FEW else _OPERATOR_NS
-        unusual = [
-            at
-            for at in own[dur[own] >= max(_TIMES * usual, LEAST_COLD_NS)].tolist()
-            if _own_ns(inner, int(place[at])) >= max(_TIMES * usual, LEAST_COLD_NS)
-        ]
+        least = max(_TIMES * usual, LEAST_COLD_NS)
+        unusual = [at for at in own[dur[own] >= least].tolist() if _own_ns(inner, int(place[at])) >= least]
         if until is None:
             cold[[at for at in unusual if start[at] == start[own].min()]] = True
         elif all(end[at] <= until for at in unusual):
