@@ -18,6 +18,7 @@ from cclbench.findings.case import Case
 from cclbench.findings.finding import DOCS, FINDINGS, Finding, Found
 from cclbench.findings.gains import Gains, joined
 from cclbench.findings.kept_gains import Gain
+from cclbench.findings.step_means import profiler_s
 from cclbench.machine import Machine, machine_of
 from cclbench.record.manifest import Manifest
 from cclbench.record.results import Results
@@ -35,6 +36,8 @@ _MUCH_MORE: Final = 2.0
 _OF_RANKS: Final = 4
 """What a finding's precedence is higher that names ranks, or is about one rank's time."""
 _CAPTURE: Final = {"of a step": "of the capture", "a step": "a capture", "the step": "the capture"}
+_PROFILED: Final = frozenset(("launch", "operators", "python", "unrecorded"))
+"""Causes of idle time of which the profiler's own time is part, since it records calls."""
 _FEW_STEPS: Final = 3
 """Steps below which what came before the capture may be most of why ranks wait."""
 
@@ -56,6 +59,7 @@ def ranked(results: Results, record: Manifest, gains: Gains, machine: Machine | 
     case = Case(results, record, machine)
     found: list[Found] = []
     few = len(results.scope.steps) < _FEW_STEPS
+    longer_s = 0.0 if case.on_host else profiler_s(record)
     for name in FINDINGS:
         one = FINDINGS.get(name)
         try:
@@ -64,7 +68,7 @@ def ranked(results: Results, record: Manifest, gains: Gains, machine: Machine | 
         except Exception as error:  # noqa: BLE001 - a stranger's function may raise anything
             warnings.warn(f"finding {name!r} failed: {type(error).__name__}: {error}", stacklevel=2)
             continue
-        valued = [_valued(item, gains, few_steps=few) for item in own]
+        valued = [_valued(item, gains, few_steps=few, longer_s=longer_s) for item in own]
         named = [_named(item, gains) for item in valued if _counts(item)]
         found += [_completed(one, item, case) for item in named]
     listed = list(_stacked(_ordered(found), gains))
@@ -83,8 +87,12 @@ def reword_for_capture(found: Found) -> Found:
     return msgspec.structs.replace(found, claim=claim, no_gain=no_gain, window="capture")
 
 
-def _valued(found: Found, gains: Gains, *, few_steps: bool) -> Found:
-    """With what the replay says that the step would gain without it."""
+def _valued(found: Found, gains: Gains, *, few_steps: bool, longer_s: float) -> Found:
+    """With what the replay says that the step would gain without it.
+
+    Of what threads take to call and launch, the profiler has its part: where steps are known to be so much
+    longer under it, that much less is sure to be gained without it.
+    """
     if not found.whatif:
         return found
     gain = gains.without(found.whatif)
@@ -98,7 +106,15 @@ def _valued(found: Found, gains: Gains, *, few_steps: bool) -> Found:
     least = gain.seconds[0] if found.surely is None else 0.0
     if found.surely and isinstance(sure := gains.without(found.surely), Gain):
         least = min(sure.seconds[0], gain.seconds[0])
-    return msgspec.structs.replace(found, gain_s=(least, gain.seconds[1]), gain_share=gain.shares[1])
+    changes: dict[str, Any] = {}
+    if longer_s and _PROFILED.intersection(found.host_causes):
+        least = max(least - longer_s, 0.0)
+        own = humanise(min(longer_s, gain.seconds[1]), "s")
+        changes["because"] = f"{found.because}; up to {own} of a step may be the profiler's own"
+        if longer_s >= gain.seconds[1] / 2:
+            changes["confidence"] = "low"
+    gains_s = (least, gain.seconds[1])
+    return msgspec.structs.replace(found, gain_s=gains_s, gain_share=gain.shares[1], **changes)
 
 
 def _named(found: Found, gains: Gains) -> Found:

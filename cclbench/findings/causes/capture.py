@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Final
 
-import msgspec
-
 from cclbench.findings.case import Case
 from cclbench.findings.finding import Confidence, Found, finding
+from cclbench.findings.step_means import step_means
 from cclbench.units import humanise
 
 _LONGER: Final = 1.3
@@ -202,8 +201,7 @@ def unlinked_launches(case: Case) -> Iterator[Found]:
     },
 )
 def profiler_overhead(case: Case) -> Iterator[Found]:
-    files = [file.facts for file in case.record.evidence if file.reader == "step_times"]
-    ranks = sorted((msgspec.convert(facts, _StepMeans) for facts in files), key=lambda one: one.overhead)
+    ranks = step_means(case.record)
     if not ranks or (middle := ranks[(len(ranks) - 1) // 2]).overhead < _COSTLY:
         return
     confidence: Confidence = "low"
@@ -222,28 +220,3 @@ def profiler_overhead(case: Case) -> Iterator[Found]:
         because=because,
         confidence=confidence,
     )
-
-
-class _StepMeans(msgspec.Struct, frozen=True, kw_only=True):
-    """What the reader `step_times` tells of a rank's steps, in seconds."""
-
-    rank: int
-    records: list[str]
-    unprofiled_steps: int
-    unprofiled_step_s: float
-    unprofiled_most_s: float | None = None
-    profiled_steps: int
-    profiled_step_s: float
-    profiled_least_s: float | None = None
-
-    @property
-    def overhead(self) -> float:
-        """By which fraction a profiled step is longer."""
-        return self.profiled_step_s / self.unprofiled_step_s - 1
-
-    @property
-    def apart(self) -> bool | None:
-        """Whether each profiled step is longer than any other; None where single ones are not told."""
-        if self.unprofiled_most_s is None or self.profiled_least_s is None:
-            return None
-        return self.profiled_least_s > self.unprofiled_most_s
