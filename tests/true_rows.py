@@ -17,7 +17,7 @@ import cclbench
 from cclbench.schema import group_id
 
 NS = 10**9
-PARTS = 3
+PARTS = 2
 CASES = 12
 """Layouts of each part."""
 
