@@ -324,7 +324,7 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
     ("aten::_log_softmax_backward_data", (t(2, 3), t(2, 3), -1, 6), (24, 48, 24, "fp32")),
     # one element of 4 bytes and one target of 8 each; loss and weight
     ("aten::nll_loss_forward", (t(2, 3), i64(2), None, 1, -100), (2, 24, 8, "fp32")),
-    ("aten::nll_loss_backward", (t(), t(2, 3), i64(2), None, 1, -100, t()), (2, 24, 24, "fp32")),
+    ("aten::nll_loss_backward", (t(), t(2, 3), i64(2), None, 1, -100, t()), (2, 24, 8, "fp32")),
     ("aten::mse_loss_backward", (t(), t(2, 3), t(2, 3), 1), (18, 52, 24, "fp32")),
     # 3 rows of 4 numbers and 3 indices
     ("aten::embedding", (bf16(100, 4), i64(3), -1), (0, 24 + 24, 24, None)),

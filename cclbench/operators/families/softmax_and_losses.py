@@ -127,18 +127,18 @@ def nll_loss(call: Call) -> Cost:
 
 @cost_model(FAMILY, r"aten::nll_loss2?d?_backward")
 def nll_loss_backward(call: Call) -> Cost:
-    """The gradient of nll_loss: one element a target, the others zero.
+    """The gradient of nll_loss: one element a target; a `fill_` of its own makes the others zero before.
 
     FLOPs: 1 a target, 2 with weights
-    Bytes: the loss's gradient, targets, weights, the whole gradient of the input
+    Bytes: the loss's gradient, targets, weights, an element a target
     Source: native_functions.yaml: nll_loss_backward(grad_output, self, target, weight, reduction,
     ignore_index, total_weight)
     """
     grad, x, target, weight = call.tensor(0), call.tensor(1), call.tensor(2), call.optional(3)
-    classes(x, target)
+    picked = classes(x, target)
     return Cost.of(
         flops=(2 if weight is not None else 1) * target.elements,
         precision=vector_precision(x.dtype),
         reads=(grad, target, weight, call.optional(6)),
-        writes=(Tensor(x.shape, x.dtype),),
+        writes=(picked,),
     )
