@@ -140,9 +140,10 @@ def _rotated(calls: Sequence[Call]) -> Cost:
 
 
 def _activated(calls: Sequence[Call]) -> Cost:
-    """Of a gated activation gate and value in, their product out; of any other its first operand in, as much
-    out."""
-    if _letter(calls[0].name) != "i":
+    """Of a gated activation gate and value in, their product out; of GELU by its formula its first operand
+    in, as much out.  Whether a sigmoid gates its own argument or another value is not known: another, at most.
+    """
+    if not {"i", "o"} & {_letter(one.name) for one in calls}:
         return _once(calls)
     gate = calls[0].tensor(0)
     return Cost(flops=0, precision=None, read_bytes=2 * gate.bytes, written_bytes=gate.bytes)

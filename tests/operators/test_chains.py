@@ -130,6 +130,14 @@ def test_a_norm_reads_and_writes_once() -> None:
     assert fused_cost("activation", [Call("aten::silu", (entry,))]).bytes == 3 * 16 * 1024 * 2
 
 
+def test_a_gate_reads_two_and_gelu_by_its_formula_one() -> None:
+    x = tensor(16, 1024)
+    gate = [Call("aten::sigmoid", (x,)), Call("aten::mul", (x, x))]
+    assert fused_cost("activation", gate).bytes == 3 * 16 * 1024 * 2
+    gelu = [Call(f"aten::{n}", (x,)) for n in ("mul", "pow", "mul", "add", "mul", "tanh", "add", "mul")]
+    assert fused_cost("activation", gelu).bytes == 2 * 16 * 1024 * 2
+
+
 def test_an_update_moves_seven_times_the_parameters() -> None:
     """Parameter, gradient and two moments of 4 MB in, three of them out."""
     one = tensor(1_000_000, dtype="float")
