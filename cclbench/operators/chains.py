@@ -141,7 +141,8 @@ def _rotated(calls: Sequence[Call]) -> Cost:
 
 def _activated(calls: Sequence[Call]) -> Cost:
     """Of a gated activation gate and value in, their product out; of GELU by its formula its first operand
-    in, as much out.  Whether a sigmoid gates its own argument or another value is not known: another, at most.
+    in, as much out.  Whether a sigmoid gates its own argument or another value is not known: another, at
+    most.
     """
     if not {"i", "o"} & {_letter(one.name) for one in calls}:
         return _once(calls)
