@@ -56,8 +56,9 @@ def test_damaged_inputs_are_refused_or_mean_something(repository: Path, tmp_path
     assert not findings.exists()
 
 
-def test_settings_are_replayed_or_refused_with_a_reason(repository: Path, test_data: Path) -> None:
-    done = campaign(repository, "settings", "--inputs", "40", "--data", str(test_data))
+def test_settings_are_replayed_or_refused_with_a_reason(repository: Path, tmp_path: Path) -> None:
+    """Of the data points alone; the campaign itself takes all evidence."""
+    done = campaign(repository, "settings", "--inputs", "40", "--data", str(tmp_path))
     assert done.stderr == ""
     assert done.returncode == 0, done.stdout
     total = done.stdout.splitlines()[-1].split()
