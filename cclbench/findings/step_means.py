@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from cclbench.record.manifest import Manifest
@@ -39,10 +41,15 @@ def step_means(record: Manifest) -> list[StepMeans]:
     return sorted((msgspec.convert(facts, StepMeans) for facts in files), key=lambda one: one.overhead)
 
 
+def middle(ranks: Sequence[StepMeans]) -> StepMeans:
+    """The middle one of ranks by their overhead, of two the lower."""
+    return ranks[(len(ranks) - 1) // 2]
+
+
 def profiler_s(record: Manifest) -> float:
     """How much longer a step is under the profiler, on the middle one of the ranks, in s; 0 where unknown."""
     ranks = step_means(record)
     if not ranks:
         return 0.0
-    middle = ranks[(len(ranks) - 1) // 2]
-    return max(middle.profiled_step_s - middle.unprofiled_step_s, 0.0)
+    own = middle(ranks)
+    return max(own.profiled_step_s - own.unprofiled_step_s, 0.0)

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
 from cclbench import intervals
 from cclbench.disk_columns import on_disk, release, taken
@@ -100,6 +101,12 @@ def nearest(parents: Index, flag: Mask) -> Index:
         step = further
     found = step[:-1]
     return np.where(found == none, -1, found)
+
+
+def inherited(parents: Index, numbers: pa.ChunkedArray) -> Int64:
+    """The number of each call, else of the nearest one that holds it and has one; −1 for none."""
+    at = nearest(parents, numbers.is_valid().to_numpy())
+    return np.asarray(np.append(numbers.fill_null(-1).to_numpy(), -1)[at], np.int64)
 
 
 def ancestors(parents: Index, chosen: Mask) -> Mask:

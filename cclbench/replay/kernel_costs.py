@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from cclbench.classify.arithmetic import arithmetic
 from cclbench.intervals import Int64
-from cclbench.normalize.operators import Ids, ancestors, nearest
+from cclbench.normalize.operators import Ids, ancestors, inherited, nearest
 from cclbench.operators.call import Call, NoModel, parse
 from cclbench.operators.chains import KINDS, chains, fused_cost
 from cclbench.operators.cost import PRODUCTS, Cost, cost_of, model_of
@@ -212,9 +212,7 @@ def _calls(
     call[call >= 0] = called
     if not len(heads):
         return [], call, heads
-    numbers = table["sequence"]
-    numbered = nearest(parents, numbers.is_valid().to_numpy())[heads]
-    sequence = np.append(numbers.fill_null(-1).to_numpy(), -1)[numbered]
+    sequence = inherited(parents, table["sequence"])[heads]
     order = np.flatnonzero(call >= 0)
     order = order[np.argsort(call[order], kind="stable")]
     first = np.searchsorted(call[order], np.arange(len(heads) + 1))

@@ -35,6 +35,7 @@ import cclbench.torch
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "workloads"))
 from job import Disease, Samples
+from one_gpu import replayed
 from tiny_llama import VOCABULARY, Attention, TinyLlama, rotate
 
 UNPROFILED: Final = 8
@@ -303,21 +304,13 @@ def train_step(
 
 def as_graph(step: Callable[[torch.Tensor], None], tokens: torch.Tensor) -> Callable[[torch.Tensor], None]:
     """A step captured once, and replayed."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            step(tokens)
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step(tokens)
+    replay = replayed(lambda: step(tokens))
 
-    def replay(batch: torch.Tensor) -> None:
+    def copy_and_replay(batch: torch.Tensor) -> None:
         tokens.copy_(batch)
-        graph.replay()
+        replay()
 
-    return replay
+    return copy_and_replay
 
 
 def train(switches: Switches, out: Path) -> Iterator[float]:

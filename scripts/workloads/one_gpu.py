@@ -21,10 +21,11 @@ from __future__ import annotations
 import argparse
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
-from tiny_llama import VOCABULARY, Attention, TinyLlama, cut, rotate, rotation
+from tiny_llama import VOCABULARY, Attention, TinyLlama, cut, rotate, rotation, train_step
 from torch import nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
@@ -105,15 +106,7 @@ def train(options: argparse.Namespace) -> None:
             torch.manual_seed(step)
             shape = (options.batch, options.sequence_length + 1)
             tokens = torch.randint(VOCABULARY, shape).pin_memory().to("cuda", non_blocking=True)
-            with record_function("forward"):
-                logits = model(tokens[:, :-1])
-                loss = functional.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
-            with record_function("backward"):
-                loss.backward()
-            with record_function("optimizer"):
-                optimizer.step()
-                optimizer.zero_grad()
-            losses.append(loss.detach())
+            losses.append(train_step(model, optimizer, tokens, nullcontext()))
             profiler.step()
     if options.memory:
         timeline(llama, optimizer, options)

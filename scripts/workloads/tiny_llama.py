@@ -22,6 +22,7 @@ import argparse
 import gzip
 import os
 import re
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import torch
@@ -201,6 +202,24 @@ def cut(path: Path) -> None:
     path.write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
+def train_step(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    tokens: torch.Tensor,
+    precision: AbstractContextManager[object],
+) -> torch.Tensor:
+    """Forward, backward and optimizer, each marked, over a batch; its loss.  `precision` holds in forward."""
+    with record_function("forward"), precision:
+        logits = model(tokens[:, :-1])
+        loss = functional.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
+    with record_function("backward"):
+        loss.backward()
+    with record_function("optimizer"):
+        optimizer.step()
+        optimizer.zero_grad()
+    return loss.detach()
+
+
 def train(options: argparse.Namespace) -> None:
     """Train for wait + warm-up + active steps, write this rank's trace, print the loss of each step."""
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -239,16 +258,8 @@ def train(options: argparse.Namespace) -> None:
         ) as profiler,
     ):
         for batch in loader:
-            tokens = batch.to(options.device)
-            with record_function("forward"), torch.autocast(options.device, torch.bfloat16, enabled=autocast):
-                logits = model(tokens[:, :-1])
-                loss = functional.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
-            with record_function("backward"):
-                loss.backward()
-            with record_function("optimizer"):
-                optimizer.step()
-                optimizer.zero_grad()
-            losses.append(loss.detach())
+            precision = torch.autocast(options.device, torch.bfloat16, enabled=autocast)
+            losses.append(train_step(model, optimizer, batch.to(options.device), precision))
             profiler.step()
     cut(options.output / f"rank{rank}_trace.json.gz")
 

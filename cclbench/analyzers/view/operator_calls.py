@@ -14,7 +14,7 @@ import pyarrow as pa
 from cclbench.analyzers.view.columns import Words
 from cclbench.disk_columns import on_disk, pieces
 from cclbench.intervals import Index, Int64, Mask
-from cclbench.normalize.operators import Ids, ancestors, nearest
+from cclbench.normalize.operators import Ids, ancestors, inherited, nearest
 from cclbench.operators.call import Call, NoModel, parse
 from cclbench.operators.cost import PRODUCTS, Cost, cost_of, model_of
 
@@ -59,11 +59,8 @@ class OperatorCalls:
             parents[rows] = self.ids.index_of(ids_of(above.slice(rows.start, rows.stop - rows.start)))
         del above
         rank.rest()
-        numbers = rank.operators("sequence")["sequence"]
-        numbered = nearest(parents, numbers.is_valid().to_numpy())
-        self.sequence: Int64 = on_disk(np.append(numbers.fill_null(-1).to_numpy(), -1)[numbered])
+        self.sequence: Int64 = on_disk(inherited(parents, rank.operators("sequence")["sequence"]))
         """Autograd's number of each call, else of the nearest one that holds it; −1 of none."""
-        del numbers, numbered
         rank.rest()
         self.recomputed: Mask = rank.operators("recomputed")["recomputed"].to_numpy()
         self._texts = {column: Words.of(rank.operators(column), column) for column in _TEXTS}

@@ -9,7 +9,7 @@ from typing import Final
 
 from cclbench.findings.case import Case
 from cclbench.findings.finding import Confidence, Found, finding
-from cclbench.findings.step_means import step_means
+from cclbench.findings.step_means import middle, step_means
 from cclbench.units import humanise
 
 _LONGER: Final = 1.3
@@ -202,7 +202,7 @@ def unlinked_launches(case: Case) -> Iterator[Found]:
 )
 def profiler_overhead(case: Case) -> Iterator[Found]:
     ranks = step_means(case.record)
-    if not ranks or (middle := ranks[(len(ranks) - 1) // 2]).overhead < _COSTLY:
+    if not ranks or (own := middle(ranks)).overhead < _COSTLY:
         return
     confidence: Confidence = "low"
     because = "some steps without the profiler are as long as some under it"
@@ -211,12 +211,12 @@ def profiler_overhead(case: Case) -> Iterator[Found]:
         because = "on every rank each step under the profiler is longer than any without it"
     elif any(one.apart is None for one in ranks):
         confidence, because = "medium", "steps are timed together, not one by one"
-    records = f", which records {', '.join(middle.records)}" if middle.records else ""
+    records = f", which records {', '.join(own.records)}" if own.records else ""
     yield case.found(
         "profiler_overhead",
-        f"Under the profiler{records}, a step takes {humanise(middle.overhead, '1')} longer:"
-        f" {humanise(middle.profiled_step_s, 's')} against {humanise(middle.unprofiled_step_s, 's')} without"
-        f" it (means of {middle.profiled_steps} and {middle.unprofiled_steps} steps of rank {middle.rank}).",
+        f"Under the profiler{records}, a step takes {humanise(own.overhead, '1')} longer:"
+        f" {humanise(own.profiled_step_s, 's')} against {humanise(own.unprofiled_step_s, 's')} without"
+        f" it (means of {own.profiled_steps} and {own.unprofiled_steps} steps of rank {own.rank}).",
         because=because,
         confidence=confidence,
     )
