@@ -35,6 +35,7 @@ from cclbench.freed_memory import hand_back_blocks, hand_back_free
 from cclbench.hardware.catalog import users_own
 from cclbench.machine import Machine, machine_of
 from cclbench.record.kept_columns import RankOfKeptColumns
+from cclbench.record.metric_name import MetricName
 from cclbench.record.rank import Rank
 from cclbench.record.results import Results
 from cclbench.record.rows import Row, rows_of, table_of
@@ -150,7 +151,7 @@ def _stored(run: Run, metrics: Sequence[Metric], selection: Selection) -> tuple[
 def _with_replays(results: Results, instead: Callable[[Row], list[Row]]) -> Results:
     """The rows, with what stands `instead` of the first one of each metric that replays the run."""
 
-    def rows(metric: str) -> pa.Table:
+    def rows(metric: MetricName) -> pa.Table:
         former = results.of_metric(metric)
         replays = METRICS.get(metric).replays
         return table_of(instead(rows_of(former.slice(0, 1))[0])) if replays else former
@@ -250,7 +251,7 @@ def _chosen(results: Results, chosen: Chosen) -> Results:
     if [metric.name for metric, _ in chosen] == results.metrics and not any(alias for _, alias in chosen):
         return results
 
-    def rows(metric: str, alias: Alias | None) -> pa.Table:
+    def rows(metric: MetricName, alias: Alias | None) -> pa.Table:
         own = results.of_metric(metric)
         return table_of(select(rows_of(own), alias)) if alias else own
 

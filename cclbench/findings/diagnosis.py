@@ -21,10 +21,13 @@ from cclbench.findings.kept_gains import Gain
 from cclbench.findings.step_means import profiler_s
 from cclbench.machine import Machine, machine_of
 from cclbench.record.manifest import Manifest
+from cclbench.record.metric_name import metric_name
 from cclbench.record.results import Results
 from cclbench.record.run import Run
 from cclbench.registry import told_to_people
 from cclbench.units import humanise
+
+_STEP: Final = metric_name("time.step")
 
 LEAST_GAIN: Final = 0.01
 """Share of the step below which a gain is not worth a finding."""
@@ -72,7 +75,7 @@ def ranked(results: Results, record: Manifest, gains: Gains, machine: Machine | 
         named = [_named(item, gains) for item in valued if _counts(item)]
         found += [_completed(one, item, case) for item in named]
     listed = list(_stacked(_ordered(found), gains))
-    step = results.run.get("time.step")
+    step = results.run.get(_STEP)
     return (
         [reword_for_capture(one) for one in listed] if step is not None and step.window == "trace" else listed
     )
@@ -219,7 +222,7 @@ def diagnosis(run: Run) -> Diagnosis:
 
 def unknown_step(results: Results) -> str | None:
     """Why the time of a step is not known; None where it is."""
-    step = results.run.get("time.step")
+    step = results.run.get(_STEP)
     if step is not None and step.has_value:
         return None
     return step.reason or step.status if step is not None else "time.step was not computed"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from cclbench.analyzers.metric import check_names
 from cclbench.findings.culprits import Culprit
 from cclbench.registry import Registry
 
@@ -98,7 +99,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         return [*self.actions.get(framework or "", ()), *self.actions.get("any", ())]
 
 
-FINDINGS: Registry[Finding] = Registry("finding", home="cclbench.findings.causes", group="cclbench.findings")
+FINDINGS: Registry[Finding] = Registry(
+    "finding", home="cclbench.findings.causes", group="cclbench.findings", check=check_names
+)
 DOCS: Final = "reference/findings.md"
 """Page of the documentation's site that explains each."""
 

@@ -12,8 +12,12 @@ from cclbench.analyzers.view.rank_view import RankView
 from cclbench.comparison.subject import Subject
 from cclbench.normalize.steps import SOURCES
 from cclbench.present.charts.chart import together
+from cclbench.record.metric_name import metric_name
 from cclbench.record.run import Run
 from cclbench.units import humanise
+
+_STEP: Final = metric_name("time.step")
+_KERNELS: Final = metric_name("compute.kernel_count")
 
 MOST_ROWS: Final = 300
 MOST_NAMES: Final = 20_000
@@ -93,10 +97,10 @@ def kernel_table(runs: Sequence[Subject]) -> KernelTable:
     """The names with most time in any of the runs; in a comparison, most time per step and rank."""
     found, notes = [], []
     for run in runs:
-        step = run.results.run.get("time.step")
+        step = run.results.run.get(_STEP)
         kernels = kernels_of(run.stored, step.window if step else "steps")
         if kernels is None:
-            notes.append((run, "no kernels: " + run.results.why_not("compute.kernel_count")))
+            notes.append((run, "no kernels: " + run.results.why_not(_KERNELS)))
         else:
             found.append((run, kernels))
     lines = _lines(found)

@@ -15,6 +15,7 @@ from cclbench.comparison.comparison import Line as Compared
 from cclbench.comparison.subject import Subject
 from cclbench.present.topics import place, topic_of
 from cclbench.present.words import definition, hover, nothing, number, quantity
+from cclbench.record.metric_name import MetricName
 from cclbench.record.rows import Row
 from cclbench.schema import HAS_VALUE
 from cclbench.units import humanise
@@ -95,7 +96,7 @@ def _named(row: Row) -> str:
     return " · ".join(filter(None, (getattr(row, key) for key in _SPANS)))
 
 
-def _range(run: Subject, metric: str, unit: str) -> Markup:
+def _range(run: Subject, metric: MetricName, unit: str) -> Markup:
     """`least .. most` of a rank, nothing where fewer than two have a number."""
     ranks = run.results.ranks(metric)
     if len(ranks) < 2:

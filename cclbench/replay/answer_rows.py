@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from cclbench.record.metric_name import MetricName
 from cclbench.record.rows import Row
 from cclbench.replay.critical_path import Path
 
@@ -87,7 +88,7 @@ def modelled_row(
     """A result row of a replay, seconds by default; one without a value does not apply."""
     ok = value is not None
     return Row(
-        metric=metric,
+        metric=MetricName(metric),
         value=value,
         unit=unit,
         status="ok" if ok else "not_applicable",

@@ -9,9 +9,10 @@ from typing import Final
 from cclbench.analyzers.unfinished import MISSING, OTHER
 from cclbench.findings.case import Case
 from cclbench.findings.finding import Found, finding
+from cclbench.record.metric_name import metric_name
 
-_UNFINISHED: Final = "comm.unfinished"
-_MISSING_CALLS: Final = "comm.missing_calls"
+_UNFINISHED: Final = metric_name("comm.unfinished")
+_MISSING_CALLS: Final = metric_name("comm.missing_calls")
 _CALLS: Final = """SELECT rank, kind, seq, state, bytes FROM timings
 WHERE "group" = '{group}' AND source = 'flight_recorder' ORDER BY seq DESC, rank LIMIT 40"""
 _MADE: Final = """SELECT communicator, rank, count(*) AS calls, max(seq) AS last FROM timings

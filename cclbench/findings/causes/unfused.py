@@ -13,9 +13,11 @@ from cclbench.findings.case import Case
 from cclbench.findings.causes.compute import shortened_kernels
 from cclbench.findings.causes.machine import OPERATORS
 from cclbench.findings.finding import Found, finding
+from cclbench.record.metric_name import metric_name
 from cclbench.units import humanise
 
-_TIME: Final = "compute.unfused"
+_BOUND_SHARE: Final = metric_name("memory.bound_share")
+_TIME: Final = metric_name("compute.unfused")
 _GAIN: Final = (
     "each chain takes what one kernel takes at the roofline that reads what goes in and writes what comes"
     " out, and the thread that launches one call; where the CPU is the device, as much less time as such a"
@@ -31,7 +33,7 @@ def _unfused(case: Case, kind: str, what: str) -> Iterator[Found]:
     taken = case.ranks(_TIME, category=kind)
     if not any(taken.values()):
         return
-    evidence = case.evidence((_TIME, {"category": kind}), _TIME, "memory.bound_share")
+    evidence = case.evidence((_TIME, {"category": kind}), _TIME, _BOUND_SHARE)
     between = "whether anything else needs what lies between is not in the trace"
     if not case.on_host:
         yield case.found(

@@ -13,12 +13,16 @@ from cclbench.comparison.subject import Subject
 from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas, says, section, together
 from cclbench.present.charts.palette import MARKERS, colour, ink, light, marker
 from cclbench.present.charts.svg import drawn
+from cclbench.record.metric_name import metric_name
 from cclbench.record.rows import Row
 from cclbench.units import BINARY_UNITS, humanise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+_BUSBW: Final = metric_name("comm.busbw")
+_BANDWIDTH_UTILIZATION: Final = metric_name("comm.bandwidth_utilization")
 
 _BUCKET: Final = re.compile(r"(\d{1,4})([KMGTPE]iB|B)-(\d{1,4})([KMGTPE]iB|B)")
 _TICKS: Final = 6
@@ -62,15 +66,15 @@ def bandwidth(runs: Sequence[Subject]) -> Chart:
     for run in runs:
         points = list(points_of(run))
         if not points:
-            known = run.results.value("comm.busbw") is not None or run.results.parts("comm.busbw")[0]
-            why = "no collective's size is told" if known else run.results.why_not("comm.busbw")
+            known = run.results.value(_BUSBW) is not None or run.results.parts(_BUSBW)[0]
+            why = "no collective's size is told" if known else run.results.why_not(_BUSBW)
             missing.append((run, f"no bandwidth: {why}"))
             continue
         found.append((run, points))
         own = roofs_of(run)
         roofs += [(run, roof) for roof in own]
         if not own:
-            missing.append((run, f"no roofline: {run.results.why_not('comm.bandwidth_utilization')}"))
+            missing.append((run, f"no roofline: {run.results.why_not(_BANDWIDTH_UTILIZATION)}"))
     kinds = sorted({point.kind for _, points in found for point in points})
     label = "; ".join(
         says(run, f"up to {humanise(max(p.row.number for p in points), 'B/s')}") for run, points in found
@@ -87,7 +91,7 @@ def bandwidth(runs: Sequence[Subject]) -> Chart:
 
 def points_of(run: Subject) -> Iterator[Point]:
     """The rows of `comm.busbw` that are of one size, one kind and one group."""
-    for row in run.results.parts("comm.busbw", most=2000)[0]:
+    for row in run.results.parts(_BUSBW, most=2000)[0]:
         sizes = _BUCKET.fullmatch(row.category or "")
         if sizes and row.stat is None and row.collective and row.number > 0:
             low, high = (int(sizes[i]) * BINARY_UNITS[sizes[i + 1]] for i in (1, 3))
@@ -98,11 +102,11 @@ def roofs_of(run: Subject) -> list[Roof]:
     """The links' rate of each group: bus bandwidth over its share of that rate; equal rates once."""
     shares = {
         (row.collective, row.group): row
-        for row in run.results.parts("comm.bandwidth_utilization", most=2000)[0]
+        for row in run.results.parts(_BANDWIDTH_UTILIZATION, most=2000)[0]
         if row.group and row.category is None and row.stat is None and row.value
     }
     rates: dict[str, tuple[float, str | None]] = {}
-    for row in run.results.parts("comm.busbw", most=2000)[0]:
+    for row in run.results.parts(_BUSBW, most=2000)[0]:
         share = shares.get((row.collective, row.group or ""))
         if share and row.group and row.category is None and row.stat is None:
             rates[row.group] = (row.number / share.number, share.reason)

@@ -27,12 +27,15 @@ from cclbench.present.charts.chart import (
 from cclbench.present.charts.palette import ink, light, marker
 from cclbench.present.charts.svg import drawn
 from cclbench.present.kernels import SHORT_NAME
+from cclbench.record.metric_name import metric_name
 from cclbench.text import printable
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+_BOUND_SHARE: Final = metric_name("memory.bound_share")
 
 MOST_KERNELS: Final = 150
 _KERNELS: Final = f"""
@@ -104,9 +107,9 @@ def kernels_of(run: Subject) -> tuple[list[Kernel], str]:
         return [], "the run has no trace"
     rows = stored.sql(_KERNELS).to_pylist()
     if not rows:
-        if run.results.value("memory.bound_share") is not None:
+        if run.results.value(_BOUND_SHARE) is not None:
             return [], "the trace states no FLOPs of kernels; those of operators are by cost models"
-        return [], run.results.why_not("memory.bound_share")
+        return [], run.results.why_not(_BOUND_SHARE)
     kernels = [Kernel(printable(r["name"]), r["flops"], r["bytes"], r["ns"] / 1e9) for r in rows]
     more = rows[0]["names"] - len(rows)
     share = 1 - sum(r["ns"] for r in rows) / rows[0]["all_ns"]

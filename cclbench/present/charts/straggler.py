@@ -14,10 +14,14 @@ from cclbench.intervals import Int64
 from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas, says, section
 from cclbench.present.charts.palette import light
 from cclbench.present.charts.svg import drawn
+from cclbench.record.metric_name import metric_name
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_COMM_WAIT: Final = metric_name("comm.wait")
+_COMPUTE_TIME: Final = metric_name("compute.time")
 
 MOST_COLUMNS: Final = 500
 MOST_ROWS: Final = 256
@@ -63,7 +67,7 @@ def lateness(run: Subject) -> tuple[Lateness | None, str]:
     """By how much less than the median rank each waits for others, else by how much longer it computes."""
     if len(run.each) > 1:
         return None, "steps of several captures are no pairs: cclbench report of one of them has its steps"
-    unknown = run.results.why_not("comm.wait")
+    unknown = run.results.why_not(_COMM_WAIT)
     waits = (
         "Per step, how much less than the median rank a rank waits for others in matched collectives"
         " (comm.wait): an orange rank comes late and the others wait for it, a blue one waits for others."
@@ -73,7 +77,7 @@ def lateness(run: Subject) -> tuple[Lateness | None, str]:
         f" the others up. Waiting is not known: {unknown}."
     )
     ranks = 0
-    for metric, sign, words in (("comm.wait", -1, waits), ("compute.time", 1, computes)):
+    for metric, sign, words in ((_COMM_WAIT, -1, waits), (_COMPUTE_TIME, 1, computes)):
         grid = run.results.grid(metric)
         if len(grid.ranks) > 1 and grid.values.count():
             median: Values = np.ma.median(grid.values, axis=0)  # type: ignore[no-untyped-call]
