@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from cclbench.export.folder import Format, Written
-    from cclbench.replay.answer import Answer
-    from cclbench.replay.search import Found, Goal
+    from cclbench.replay.answer import ReplayResult
+    from cclbench.replay.search import Goal, SearchResult
 
 _TOKENS_PER_DEVICE: Final = metric_name("throughput.tokens_per_device")
 _CONTENTION: Final = metric_name("compute.contention")
@@ -139,7 +139,7 @@ def whatif(
     engine: Engine | str = PROCESSES,
     client: Client | None = None,
     inference: bool = True,
-) -> Answer:
+) -> ReplayResult:
     """Replay a run of the store, or of a SOURCE, under other hardware: what would the step take?
 
     `sets` such as `scale_up.bandwidth=x2` act together; `scenarios`, settings with commas or files
@@ -209,7 +209,7 @@ def search(
     engine: Engine | str = PROCESSES,
     client: Client | None = None,
     inference: bool = True,
-) -> Found:
+) -> SearchResult:
     """Replay a run under the scenarios of a search space, a YAML file, and rank them.
 
     All scenarios where there are few, else at most `trials`, chosen by chance and descent, the same for a

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from cclbench import __version__, analyzers
 from cclbench.analyzers.aliases import Alias
-from cclbench.analyzers.answers import Answer, Answers
+from cclbench.analyzers.answers import Answers, RankAnswers
 from cclbench.analyzers.metric import METRICS, Metric, NotApplicable, resolve
 from cclbench.analyzers.rows import (
     metric_rows,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cclbench.card import Card
-    from cclbench.replay.step_ratio import Ratio
+    from cclbench.replay.step_ratio import StepRatio
     from cclbench.replay.stragglers import Slowdown
 
 Replayed = TypeVar("Replayed")
@@ -207,7 +207,7 @@ def _computed(
     answers = {one: Answers(names) for one in machines}
     coming = iter(wanted)
 
-    def take(answer: Answer) -> None:
+    def take(answer: RankAnswers) -> None:
         one, rank = next(coming)
         answers[one].add(rank, answer)
 
@@ -265,12 +265,12 @@ def _text_bytes(task: _RankTask) -> int:
 
 def _rank_answer(
     metrics: Sequence[str], window: str, steps: Steps | None, model: bool, task: _RankTask
-) -> Answer:
+) -> RankAnswers:
     view = _rank_view(task, window, steps)
     if view.large:
         hand_back_blocks()
     values = rank_rows(view, [METRICS.get(name) for name in metrics], model=model)
-    return Answer.of(window_policy(view, window), values.values())
+    return RankAnswers.of(window_policy(view, window), values.values())
 
 
 def _rank_view(task: _RankTask, window: str, steps: Steps | None) -> RankView:
@@ -300,7 +300,7 @@ def _run_view(run: Run, selection: Selection, machine: Machine) -> RunView:
     )
 
 
-def _ratio(run: Run, selection: Selection, setting: str) -> Ratio:
+def _ratio(run: Run, selection: Selection, setting: str) -> StepRatio:
     """The run replayed under one setting, for a metric; not applicable where it is not to be."""
     from cclbench.replay.step_ratio import ratio
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from cclbench.analyzers.step_parts import PARTS
 from cclbench.analyzers.view.values import NS_PER_S
-from cclbench.comparison.comparison import BUSY, IDLE, Change, Dimension, Mover
+from cclbench.comparison.comparison import BUSY, IDLE, Dimension, Mover, PartChange
 from cclbench.comparison.subject import Subject
 from cclbench.record.metric_name import metric_name
 from cclbench.record.rows import Row
@@ -27,7 +27,7 @@ def change_of_step(base: Subject, other: Subject) -> int | None:
     return round((Fraction(after) - Fraction(before)) * NS_PER_S)
 
 
-def changes(base: Subject, other: Subject, change_ns: int) -> tuple[Change, ...]:
+def changes(base: Subject, other: Subject, change_ns: int) -> tuple[PartChange, ...]:
     """The parts' shares of `change_ns`, in the order of `PARTS`; nothing where a subject has no parts.
 
     A part that one of the two cannot tell has no time there: it is in its `exposed_unmatched` or
@@ -49,7 +49,7 @@ def changes(base: Subject, other: Subject, change_ns: int) -> tuple[Change, ...]
         for part, pair in spans.items()
     }
     return tuple(
-        Change(part, before, after, ns, _movers(base, other, part), untold[part])
+        PartChange(part, before, after, ns, _movers(base, other, part), untold[part])
         for (part, (before, after)), ns in zip(known.items(), whole(exact, change_ns), strict=True)
     )
 

@@ -38,7 +38,7 @@ class Mover:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PartChange:
     """One part's share of the difference in step time."""
 
     part: str
@@ -98,7 +98,7 @@ class Versus:
     """The verdict in a sentence or two."""
     change_ns: int | None
     """Step time of the other less that of the base, ns; None without a step time or a partition."""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[PartChange, ...] = ()
     """By part, in the order of `PARTS`; empty where a subject has no partition."""
     scaling: Scaling | None = None
     """Where they do the same on different numbers of devices."""

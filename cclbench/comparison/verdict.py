@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from cclbench.comparison.attribution import change_of_step, changes
-from cclbench.comparison.comparison import PARTS, Change, Outcome, Versus
+from cclbench.comparison.comparison import PARTS, Outcome, PartChange, Versus
 from cclbench.comparison.fingerprint import UNKNOWN, Equality
 from cclbench.comparison.interval import LEAST_STEPS, USUAL, Captures, Difference, Floats, difference
 from cclbench.comparison.subject import Subject
@@ -261,7 +261,7 @@ def differ(ratio: Difference) -> str:
 
 
 def _why(
-    base: Subject, other: Subject, outcome: Outcome, change_ns: int | None, parts: Sequence[Change]
+    base: Subject, other: Subject, outcome: Outcome, change_ns: int | None, parts: Sequence[PartChange]
 ) -> str:
     """The parts that make up the difference of the step times, largest first."""
     if not change_ns:
@@ -279,7 +279,7 @@ def _why(
     return f"{said}: {', '.join(map(_part, told))}."
 
 
-def _part(change: Change) -> str:
+def _part(change: PartChange) -> str:
     most = next((m for m in change.movers if m.dimension in ("category", "collective")), None)
     within = f" ({most.name} {signed(most.change_s)})" if most else ""
     return f"{PARTS[change.part]} {signed(change.change_ns / 1e9)}{within}"

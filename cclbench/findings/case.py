@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from cclbench.findings.finding import Confidence, Evidence, Found
+from cclbench.findings.finding import Confidence, EvidenceRow, Finding
 from cclbench.machine import Machine, machine_of_entries
 from cclbench.record.metric_name import MetricName, metric_name
 
@@ -87,12 +87,12 @@ class Case:
         row = self.results.row(metric, **keys)
         return row if row is not None and row.has_value else None
 
-    def evidence(self, *asked: MetricName | tuple[MetricName, Mapping[str, str]]) -> list[Evidence]:
+    def evidence(self, *asked: MetricName | tuple[MetricName, Mapping[str, str]]) -> list[EvidenceRow]:
         """The run's rows of those metrics, or of the parts that keys name, that have a number."""
         pairs = [(one, {}) if isinstance(one, str) else one for one in asked]
         rows = [row for metric, keys in pairs if (row := self.row(metric, **keys)) is not None]
         return [
-            Evidence(
+            EvidenceRow(
                 metric=row.metric,
                 value=row.number,
                 unit=row.unit,
@@ -117,9 +117,9 @@ class Case:
         no_gain: str | None = None,
         confidence: Confidence = "high",
         ranks: Sequence[int] = (),
-        evidence: Sequence[Evidence] = (),
+        evidence: Sequence[EvidenceRow] = (),
         query: str | None = None,
-    ) -> Found:
+    ) -> Finding:
         """What a finding yields: `lost` are the seconds of a step that it takes each rank, `whatif` the
         settings whose replay says what the step would gain without it; without such, `no_gain` says why.
         `surely` are those of them whose gain is the least, where it is uncertain that all can be had.
@@ -130,7 +130,7 @@ class Case:
             whatif = [f"host[{'+'.join(host_causes)}].time=0"]
         whole = self.step_s
         most = None if lost is None else max(lost.values(), default=0.0)
-        return Found(
+        return Finding(
             name=name,
             claim=claim,
             share=None if most is None or not whole else most / whole,

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from cclbench.analyzers.step_parts import PARTS
 from cclbench.comparison.subject import Subject
 from cclbench.findings.diagnosis import findings
-from cclbench.findings.finding import Found
+from cclbench.findings.finding import Finding
 from cclbench.present.logged_calls import summary_of_calls
 from cclbench.present.words import number
 from cclbench.record.metric_name import MetricName, metric_name
@@ -87,17 +87,17 @@ def story(run: Subject) -> str | None:
     return f"{what} {humanise(step.number, 's')}{of}."
 
 
-def causes(run: Subject) -> list[Found]:
+def causes(run: Subject) -> list[Finding]:
     """What is found in the run; nothing in published figures."""
     return [] if run.published else findings(run.stored, run.results)
 
 
-def worth(found: Sequence[Found]) -> list[Found]:
+def worth(found: Sequence[Finding]) -> list[Finding]:
     """The findings that a first screen shows: those that would gain most, else the first of the others."""
     return [one for one in found if _takes_time(one)][:MOST_CAUSES] or list(found[:1])
 
 
-def _takes_time(found: Found) -> bool:
+def _takes_time(found: Finding) -> bool:
     """Whether it gains something, or takes time that is known to be lost."""
     return found.gain_s is not None or (found.lost_s is not None and found.confidence != "low")
 

@@ -24,7 +24,7 @@ _SPANS: Final = ("collective", "category", "group", "stat")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class MetricLine:
     """One metric: its cells, each with where it is from on hover, and its parts behind a triangle."""
 
     metric: str
@@ -37,7 +37,7 @@ class Line:
     """How many parts more there are than listed."""
 
 
-Topic = tuple[str, tuple[Line, ...]]
+Topic = tuple[str, tuple[MetricLine, ...]]
 
 
 def of_run(run: Subject) -> list[Topic]:
@@ -49,7 +49,7 @@ def of_run(run: Subject) -> list[Topic]:
         if row.has_value or parts:
             cells = (number(row), _range(run, metric, row.unit))
             named = tuple((_named(part), number(part)) for part in parts)
-            lines.append(Line(metric, hover(definition(metric)), cells, _tag([row]), named, more))
+            lines.append(MetricLine(metric, hover(definition(metric)), cells, _tag([row]), named, more))
     return _by_topic(lines)
 
 
@@ -64,7 +64,7 @@ def of_comparison(comparison: Comparison) -> list[Topic]:
             continue
         cells = [_figure(line, letter, figure) for letter, figure in zip(letters, figures, strict=True)]
         cells += [_change(line, figures[0], other) for other in figures[1:]]
-        lines.append(Line(line.metric, hover(definition(line.metric)), tuple(cells), _tag(there)))
+        lines.append(MetricLine(line.metric, hover(definition(line.metric)), tuple(cells), _tag(there)))
     return _by_topic(lines)
 
 
@@ -83,7 +83,7 @@ def missing(runs: Sequence[Subject]) -> list[tuple[str, list[tuple[bool, str, st
     return found
 
 
-def _by_topic(lines: Sequence[Line]) -> list[Topic]:
+def _by_topic(lines: Sequence[MetricLine]) -> list[Topic]:
     return [(topic, tuple(own)) for topic, own in groupby(lines, key=lambda line: topic_of(line.metric))]
 
 

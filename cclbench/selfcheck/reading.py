@@ -8,7 +8,7 @@ from typing import Final
 
 from cclbench import api
 from cclbench.findings.diagnosis import diagnosis
-from cclbench.findings.finding import Found
+from cclbench.findings.finding import Finding
 from cclbench.record.facts import TraceFacts
 from cclbench.record.metric_name import MetricName
 from cclbench.record.rows import Row
@@ -35,7 +35,7 @@ class Reading:
 
     run: Run
     rows: list[Row]
-    findings: list[Found]
+    findings: list[Finding]
 
     @classmethod
     def of(cls, run: Run) -> Reading:

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from cclbench.findings.case import Case, sum_by_rank
-from cclbench.findings.finding import Found, finding
+from cclbench.findings.finding import Finding, finding
 from cclbench.record.metric_name import metric_name
 from cclbench.units import humanise
 
@@ -93,7 +93,7 @@ def _experts(case: Case) -> bool:
         ),
     },
 )
-def pipeline_bubble(case: Case) -> Iterator[Found]:
+def pipeline_bubble(case: Case) -> Iterator[Finding]:
     waits = _waits(case, _PAIRS)
     if any(waits.values()):
         largest, late = max(waits.values()), straggler(case)
@@ -126,7 +126,7 @@ def pipeline_bubble(case: Case) -> Iterator[Found]:
         ),
     },
 )
-def expert_imbalance(case: Case) -> Iterator[Found]:
+def expert_imbalance(case: Case) -> Iterator[Finding]:
     waits = _waits(case, ("all_to_all",)) if _experts(case) else {}
     if any(waits.values()):
         late = straggler(case)
@@ -162,7 +162,7 @@ def expert_imbalance(case: Case) -> Iterator[Found]:
         ),
     },
 )
-def slow_device(case: Case) -> Iterator[Found]:
+def slow_device(case: Case) -> Iterator[Finding]:
     rows = case.parts(_KERNEL_SPEED)
     ratios = {int(row.category): row.number for row in rows if row.category and not row.stat}
     slow = max(ratios, key=lambda rank: ratios[rank], default=None)
@@ -215,7 +215,7 @@ def slow_device(case: Case) -> Iterator[Found]:
         ),
     },
 )
-def late_rank(case: Case) -> Iterator[Found]:
+def late_rank(case: Case) -> Iterator[Finding]:
     late, waits = straggler(case), _other_waits(case)
     if late is None or not any(waits.values()) or any(slow_device(case)):
         return
@@ -256,7 +256,7 @@ def late_rank(case: Case) -> Iterator[Found]:
         ),
     },
 )
-def uneven_ranks(case: Case) -> Iterator[Found]:
+def uneven_ranks(case: Case) -> Iterator[Finding]:
     if straggler(case) is not None or any(slow_device(case)):
         return
     waits = _other_waits(case)

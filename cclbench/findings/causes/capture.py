@@ -8,7 +8,7 @@ from statistics import median
 from typing import Final
 
 from cclbench.findings.case import Case
-from cclbench.findings.finding import Confidence, Found, finding
+from cclbench.findings.finding import Confidence, Finding, finding
 from cclbench.findings.step_means import middle, step_means
 from cclbench.record.metric_name import metric_name
 from cclbench.units import humanise
@@ -44,7 +44,7 @@ _UNLINKED: Final = 0.1
         ),
     },
 )
-def warm_up(case: Case) -> Iterator[Found]:
+def warm_up(case: Case) -> Iterator[Finding]:
     steps = list(case.results.steps(_STEP).items())
     if len(steps) < _LEAST_STEPS:
         return
@@ -74,7 +74,7 @@ def warm_up(case: Case) -> Iterator[Found]:
     gain="none: the capture does not hold what is waited for",
     actions={"any": ("capture a few steps more, and look at later ones: --steps 1:",)},
 )
-def before_capture(case: Case) -> Iterator[Found]:
+def before_capture(case: Case) -> Iterator[Finding]:
     lost = case.ranks(_IDLE_HOST_BY, category="capture")
     if any(lost.values()):
         most = max(lost, key=lambda rank: lost[rank])
@@ -100,7 +100,7 @@ def before_capture(case: Case) -> Iterator[Found]:
     gain="none: waiting cannot be told from transfer",
     actions={"any": ("capture all ranks, or all of one replica, and put their files into one folder",)},
 )
-def missing_ranks(case: Case) -> Iterator[Found]:
+def missing_ranks(case: Case) -> Iterator[Finding]:
     ranks = case.record.ranks
     world = max((rank.facts.world_size or 0 for rank in ranks), default=0)
     unmatched = case.number(_EXPOSED_UNMATCHED)
@@ -121,7 +121,7 @@ def missing_ranks(case: Case) -> Iterator[Found]:
     gain="none: the step's end is that of its last device event",
     actions={"any": ("capture two steps and more: torch.profiler.schedule(active=5)",)},
 )
-def open_step(case: Case) -> Iterator[Found]:
+def open_step(case: Case) -> Iterator[Finding]:
     scope = case.results.scope
     if scope.open_steps and not scope.steps:
         yield case.found(
@@ -143,7 +143,7 @@ def open_step(case: Case) -> Iterator[Found]:
         "any": ("annotate steps; name their annotation with --step-annotation",),
     },
 )
-def no_steps(case: Case) -> Iterator[Found]:
+def no_steps(case: Case) -> Iterator[Finding]:
     if case.results.scope.windows == ["trace"] and case.record.ranks:
         yield case.found(
             "no_steps",
@@ -160,7 +160,7 @@ def no_steps(case: Case) -> Iterator[Found]:
     gain="none: how far kernels are from the device's limits is not known",
     actions={"pytorch": ("profile with record_shapes=True, with_stack=True for modules",)},
 )
-def no_shapes(case: Case) -> Iterator[Found]:
+def no_shapes(case: Case) -> Iterator[Finding]:
     linked = any(rank.operators for rank in case.record.ranks)
     if linked and case.number(_ACHIEVED_FLOPS) is None and case.number(_BUSY):
         why = case.results.why_not(_ACHIEVED_FLOPS)
@@ -181,7 +181,7 @@ def no_shapes(case: Case) -> Iterator[Found]:
         "any": ("trace the runtime's calls beside the device (nsys --trace=cuda,nvtx)",),
     },
 )
-def unlinked_launches(case: Case) -> Iterator[Found]:
+def unlinked_launches(case: Case) -> Iterator[Finding]:
     unknown, step = case.number(_IDLE_UNKNOWN), case.step_s
     if unknown and step and unknown / step >= _UNLINKED:
         yield case.found(
@@ -208,7 +208,7 @@ def unlinked_launches(case: Case) -> Iterator[Found]:
         "any": ("compare runs of the same capture options only",),
     },
 )
-def profiler_overhead(case: Case) -> Iterator[Found]:
+def profiler_overhead(case: Case) -> Iterator[Finding]:
     ranks = step_means(case.record)
     if not ranks or (own := middle(ranks)).overhead < _COSTLY:
         return

@@ -10,7 +10,7 @@ from typing import Final
 
 from cclbench.findings.case import Case, sum_by_rank
 from cclbench.findings.causes.links import far_below_links, slow_groups
-from cclbench.findings.finding import Confidence, Found, finding
+from cclbench.findings.finding import Confidence, Finding, finding
 from cclbench.findings.groups import describe_groups, shape_of
 from cclbench.record.metric_name import MetricName, metric_name
 from cclbench.units import humanise
@@ -106,7 +106,7 @@ def _evidence(traffic: _Traffic, *metrics: MetricName) -> list[tuple[MetricName,
         "any": ("send what is ready together in one call",),
     },
 )
-def small_messages(case: Case) -> Iterator[Found]:
+def small_messages(case: Case) -> Iterator[Finding]:
     shapes: dict[tuple[int, ...], list[tuple[_Traffic, float]]] = {}
     for traffic in _traffic(case):
         calls, transfer = _amount(case, _COLLECTIVES, traffic), _amount(case, _COMM_TRANSFER, traffic)
@@ -186,7 +186,7 @@ def _over_groups(case: Case, traffic: _Traffic, figure: MetricName, stat: str | 
         "any": ("overlap it with compute that does not need its result", "move less, or over faster links"),
     },
 )
-def exposed_communication(case: Case) -> Iterator[Found]:
+def exposed_communication(case: Case) -> Iterator[Finding]:
     slow = {*slow_groups(case), *far_below_links(case)}
     shapes: dict[tuple[int, ...], list[_Traffic]] = {}
     for traffic in _traffic(case):
@@ -250,7 +250,7 @@ def _on_compute_stream(case: Case) -> bool:
     return not xla and (case.number(_SAME_STREAM) or 0.0) >= _ON_STREAM and case.framework() != "jax"
 
 
-def _unmatched(case: Case) -> Iterator[Found]:
+def _unmatched(case: Case) -> Iterator[Finding]:
     """Exposed communication that may wait or transfer: nobody can tell."""
     lost = case.ranks(_EXPOSED_UNMATCHED)
     if not any(lost.values()):

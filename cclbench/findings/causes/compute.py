@@ -8,7 +8,7 @@ from typing import Final
 
 from cclbench.findings.case import Case
 from cclbench.findings.causes.balance import straggler
-from cclbench.findings.finding import Found, finding
+from cclbench.findings.finding import Finding, finding
 from cclbench.record.metric_name import metric_name
 from cclbench.units import humanise
 
@@ -63,7 +63,7 @@ def shortened_kernels(case: Case, lost: Mapping[int, float]) -> list[str]:
         ),
     },
 )
-def memory_bound(case: Case) -> Iterator[Found]:
+def memory_bound(case: Case) -> Iterator[Finding]:
     shares = [case.ranks(_CATEGORY_SHARE, category=name) for name in _MEMORY_BOUND]
     compute, exposed = case.ranks(_COMPUTE_TIME), case.ranks(_EXPOSED_COMM)
     lost = {}
@@ -113,7 +113,7 @@ def memory_bound(case: Case) -> Iterator[Found]:
         "any": ("let communication use fewer of the device's cores and less of its memory's bandwidth",),
     },
 )
-def contention(case: Case) -> Iterator[Found]:
+def contention(case: Case) -> Iterator[Finding]:
     row = case.row(_CONTENTION)
     if row is None or row.number < _SLOWED or "confounded" in (row.reason or ""):
         return
@@ -153,7 +153,7 @@ def contention(case: Case) -> Iterator[Found]:
         ),
     },
 )
-def throttling(case: Case) -> Iterator[Found]:
+def throttling(case: Case) -> Iterator[Finding]:
     apart = case.ranks(_DRIFT, stat="later_longer")
     ratios = {rank: ratio for rank, ratio in case.ranks(_DRIFT).items() if apart[rank] >= _APART}
     worst = max(ratios, key=lambda rank: ratios[rank], default=None)
@@ -197,7 +197,7 @@ def throttling(case: Case) -> Iterator[Found]:
         ),
     },
 )
-def recompute(case: Case) -> Iterator[Found]:
+def recompute(case: Case) -> Iterator[Finding]:
     shares, compute = case.ranks(_RECOMPUTE_SHARE), case.ranks(_COMPUTE_TIME)
     lost = {rank: share * compute.get(rank, 0.0) for rank, share in shares.items()}
     if any(lost.values()):

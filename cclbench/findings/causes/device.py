@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cclbench.findings.case import Case
-from cclbench.findings.finding import Found, finding
+from cclbench.findings.finding import Finding, finding
 from cclbench.record.metric_name import metric_name
 from cclbench.units import humanise
 
@@ -44,7 +44,7 @@ _LEAST_FREE: Final = 0.2
         ),
     },
 )
-def exposed_copies(case: Case) -> Iterator[Found]:
+def exposed_copies(case: Case) -> Iterator[Finding]:
     lost = case.ranks(_EXPOSED_COPY)
     if not any(lost.values()) or case.number(_BUSY) == 0:
         return
@@ -89,7 +89,7 @@ def exposed_copies(case: Case) -> Iterator[Found]:
         ),
     },
 )
-def device_stalls(case: Case) -> Iterator[Found]:
+def device_stalls(case: Case) -> Iterator[Finding]:
     lost, kernels = case.ranks(_IDLE_DEVICE), case.number(_KERNELS)
     if kernels and max(lost.values(), default=0.0) / kernels >= _STALL_S:
         yield case.found(
@@ -119,7 +119,7 @@ def device_stalls(case: Case) -> Iterator[Found]:
         "any": ("keep shapes the same from step to step; allocate long-lived buffers first",),
     },
 )
-def fragmentation(case: Case) -> Iterator[Found]:
+def fragmentation(case: Case) -> Iterator[Finding]:
     free = case.number(_FRAGMENTATION)
     if free is not None and free >= _LEAST_FREE:
         yield case.found(

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from cclbench.findings.case import Case, sum_by_rank
-from cclbench.findings.finding import Found, finding
+from cclbench.findings.finding import Finding, finding
 from cclbench.record.metric_name import MetricName, metric_name
 from cclbench.units import humanise
 
@@ -93,7 +93,7 @@ def _by(*names: str) -> list[tuple[MetricName, Mapping[str, str]]]:
         ),
     },
 )
-def data_loading(case: Case) -> Iterator[Found]:
+def data_loading(case: Case) -> Iterator[Finding]:
     lost = _held_after_waits(case, "loader")
     if any(lost.values()):
         waits = "Nothing is computed during" if case.on_host else "The device waits for"
@@ -123,7 +123,7 @@ def data_loading(case: Case) -> Iterator[Found]:
         "any": ("allocate before the steps, and reuse",),
     },
 )
-def device_allocation(case: Case) -> Iterator[Found]:
+def device_allocation(case: Case) -> Iterator[Finding]:
     lost = _held_after_waits(case, "allocation")
     if any(lost.values()):
         yield case.found(
@@ -158,7 +158,7 @@ def device_allocation(case: Case) -> Iterator[Found]:
         ),
     },
 )
-def cold_start(case: Case) -> Iterator[Found]:
+def cold_start(case: Case) -> Iterator[Finding]:
     lost = _held_after_waits(case, "cold_start")
     if any(lost.values()):
         yield case.found(
@@ -194,7 +194,7 @@ def cold_start(case: Case) -> Iterator[Found]:
         "any": ("let the host run ahead of the device: wait once a step at most",),
     },
 )
-def synchronization(case: Case) -> Iterator[Found]:
+def synchronization(case: Case) -> Iterator[Finding]:
     lost = {} if case.on_host else _held(case, "sync")
     if any(lost.values()):
         worst = max(lost, key=lambda rank: lost[rank])
@@ -230,7 +230,7 @@ def synchronization(case: Case) -> Iterator[Found]:
         "any": ("launch fewer, larger kernels: fuse, batch, or replay a graph",),
     },
 )
-def short_kernels(case: Case) -> Iterator[Found]:
+def short_kernels(case: Case) -> Iterator[Finding]:
     if not _short(case):
         return
     lost = _held_after_waits(case, "launch", "operators")
@@ -335,7 +335,7 @@ def _pauses(case: Case) -> _Pauses | None:
         "any": ("look for what runs in the host's thread in these steps alone",),
     },
 )
-def host_pauses(case: Case) -> Iterator[Found]:
+def host_pauses(case: Case) -> Iterator[Finding]:
     found = _pauses(case)
     if found is not None:
         yield case.found(
@@ -376,7 +376,7 @@ def host_pauses(case: Case) -> Iterator[Found]:
         ),
     },
 )
-def host_bound(case: Case) -> Iterator[Found]:
+def host_bound(case: Case) -> Iterator[Finding]:
     causes = [] if _pauses(case) is not None else ["python", "unrecorded"]
     causes += [] if case.on_host or _short(case) else ["operators", "launch"]
     lost = _held_after_waits(case, *causes)

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from cclbench.analyzers.view.transfers import WAITING
 from cclbench.findings.case import Case
-from cclbench.findings.finding import Found, finding
+from cclbench.findings.finding import Finding, finding
 from cclbench.findings.groups import ranks_of_group, shape_of
 from cclbench.record.metric_name import metric_name
 from cclbench.units import humanise
@@ -89,7 +89,7 @@ def _mebibytes(size: str | None) -> int:
         ),
     },
 )
-def slow_link(case: Case) -> Iterator[Found]:
+def slow_link(case: Case) -> Iterator[Finding]:
     for (kind, group), (rate, usual, peers) in slow_groups(case).items():
         exposed = case.ranks(_TRANSFER, collective=kind, group=group)
         lost = {rank: seconds * (1 - rate / usual) for rank, seconds in exposed.items()}
@@ -154,7 +154,7 @@ def slow_groups(case: Case) -> dict[tuple[str, str], tuple[float, float, int]]:
         ),
     },
 )
-def slow_network(case: Case) -> Iterator[Found]:
+def slow_network(case: Case) -> Iterator[Finding]:
     beside = slow_groups(case)
     for (kind, group), use in far_below_links(case).items():
         if (kind, group) in beside:

@@ -9,7 +9,7 @@ from typing import Final
 from cclbench.analyzers.products import MISALIGNED, OF_PRECISION, WITHOUT_TENSOR_CORES
 from cclbench.findings.case import Case, sum_by_rank
 from cclbench.findings.causes.compute import shortened_kernels
-from cclbench.findings.finding import Found, finding
+from cclbench.findings.finding import Finding, finding
 from cclbench.record.metric_name import metric_name
 from cclbench.text import shortened
 from cclbench.units import humanise
@@ -62,7 +62,7 @@ _GAIN: Final = (
         "any": ("if precision allows, compute products in TF32", "compute products in bf16 or fp16"),
     },
 )
-def tensor_cores(case: Case) -> Iterator[Found]:
+def tensor_cores(case: Case) -> Iterator[Finding]:
     lost = case.ranks(_TIME, category=WITHOUT_TENSOR_CORES, stat="fp32")
     if not any(lost.values()):
         return
@@ -109,7 +109,7 @@ def tensor_cores(case: Case) -> Iterator[Found]:
         "any": ("if precision allows, compute in single precision",),
     },
 )
-def double_precision(case: Case) -> Iterator[Found]:
+def double_precision(case: Case) -> Iterator[Finding]:
     taken, compute = case.ranks(_PRECISION, category="fp64"), case.ranks(_COMPUTE_TIME)
     products = {} if case.on_host else case.ranks(_TIME, category=OF_PRECISION, stat="fp64")
     half, most = dict[int, float](), dict[int, float]()
@@ -150,7 +150,7 @@ def double_precision(case: Case) -> Iterator[Found]:
         ),
     },
 )
-def misaligned_products(case: Case) -> Iterator[Found]:
+def misaligned_products(case: Case) -> Iterator[Finding]:
     rows = case.parts(_TIME)
     precisions = [row.stat for row in rows if row.category == MISALIGNED and row.stat]
     lost = sum_by_rank(case.ranks(_TIME, category=MISALIGNED, stat=one) for one in precisions)
@@ -171,7 +171,7 @@ def misaligned_products(case: Case) -> Iterator[Found]:
         )
 
 
-def _below(case: Case, name: str, category: str, claim: str) -> Iterator[Found]:
+def _below(case: Case, name: str, category: str, claim: str) -> Iterator[Finding]:
     """What kernels of a category take beyond their roofline."""
     lost = case.ranks(_ABOVE, category=category)
     if not any(lost.values()):
@@ -215,7 +215,7 @@ def _below(case: Case, name: str, category: str, claim: str) -> Iterator[Found]:
         "any": ("make sizes multiples of the tile, and products larger: a larger batch, fused projections",),
     },
 )
-def low_gemm_efficiency(case: Case) -> Iterator[Found]:
+def low_gemm_efficiency(case: Case) -> Iterator[Finding]:
     reached, roof = case.number(_GEMM_EFFICIENCY), case.number(_REACHED, category="gemm")
     if reached is not None and 0 < reached < _LOW and (roof is None or roof < _LOW):
         bound = "" if roof is None else f", {humanise(roof, '1')} of the roofline"
@@ -240,7 +240,7 @@ def low_gemm_efficiency(case: Case) -> Iterator[Found]:
         ),
     },
 )
-def low_attention_efficiency(case: Case) -> Iterator[Found]:
+def low_attention_efficiency(case: Case) -> Iterator[Finding]:
     yield from _far(case, "low_attention_efficiency", "attention")
 
 
@@ -261,12 +261,12 @@ def low_attention_efficiency(case: Case) -> Iterator[Found]:
         ),
     },
 )
-def below_roofline(case: Case) -> Iterator[Found]:
+def below_roofline(case: Case) -> Iterator[Finding]:
     for category in _OTHER_FAMILIES:
         yield from _far(case, "below_roofline", category)
 
 
-def _far(case: Case, name: str, category: str) -> Iterator[Found]:
+def _far(case: Case, name: str, category: str) -> Iterator[Finding]:
     roof = case.number(_REACHED, category=category)
     if roof is not None and 0 < roof < _FAR:
         claim = f"Kernels of {category} reach {humanise(roof, '1')} of the roofline of their FLOPs and bytes."

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cclbench.findings.case import Case, sum_by_rank
-from cclbench.findings.finding import Found, finding
+from cclbench.findings.finding import Finding, finding
 from cclbench.findings.groups import describe_groups, ranks_of_group
 from cclbench.record.metric_name import metric_name
 from cclbench.units import humanise
@@ -45,7 +45,7 @@ class _Dimension:
         ),
     },
 )
-def wrong_tier(case: Case) -> Iterator[Found]:
+def wrong_tier(case: Case) -> Iterator[Finding]:
     crossing, inside = _by_tier(case)
     least = min(inside.values(), key=lambda one: one.nbytes, default=None)
     if least is None:

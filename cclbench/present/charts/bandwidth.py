@@ -29,7 +29,7 @@ _TICKS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class BandwidthPoint:
     """One kind of collective in one group, of sizes from `low` to `high` bytes, and its row."""
 
     kind: str
@@ -45,7 +45,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Roof:
+class LinkRoof:
     """What the links of these groups carry, bytes/s."""
 
     rate: float
@@ -89,16 +89,16 @@ def bandwidth(runs: Sequence[Subject]) -> Chart:
     return Chart("bandwidth", heading, caption, svg, together(missing), legend=tuple(legend))
 
 
-def points_of(run: Subject) -> Iterator[Point]:
+def points_of(run: Subject) -> Iterator[BandwidthPoint]:
     """The rows of `comm.busbw` that are of one size, one kind and one group."""
     for row in run.results.parts(_BUSBW, most=2000)[0]:
         sizes = _BUCKET.fullmatch(row.category or "")
         if sizes and row.stat is None and row.collective and row.number > 0:
             low, high = (int(sizes[i]) * BINARY_UNITS[sizes[i + 1]] for i in (1, 3))
-            yield Point(row.collective, row.group or "", low, high, row)
+            yield BandwidthPoint(row.collective, row.group or "", low, high, row)
 
 
-def roofs_of(run: Subject) -> list[Roof]:
+def roofs_of(run: Subject) -> list[LinkRoof]:
     """The links' rate of each group: bus bandwidth over its share of that rate; equal rates once."""
     shares = {
         (row.collective, row.group): row
@@ -114,12 +114,12 @@ def roofs_of(run: Subject) -> list[Roof]:
     for group, (rate, _) in rates.items():
         by_rate.setdefault(f"{rate:.4g}", []).append(group)
     firsts = ((rates[groups[0]], groups) for groups in by_rate.values())
-    return [Roof(rate, tuple(groups), told) for (rate, told), groups in firsts]
+    return [LinkRoof(rate, tuple(groups), told) for (rate, told), groups in firsts]
 
 
 def _draw(
-    found: Sequence[tuple[Subject, Sequence[Point]]],
-    roofs: Sequence[tuple[Subject, Roof]],
+    found: Sequence[tuple[Subject, Sequence[BandwidthPoint]]],
+    roofs: Sequence[tuple[Subject, LinkRoof]],
     kinds: Sequence[str],
 ) -> tuple[Figure, Titles]:
     figure, axes = canvas(HALF_PX, 330, left=78, right=14, top=18, bottom=46)
@@ -152,7 +152,7 @@ def _draw(
     return figure, titles
 
 
-def _point(axes: Axes, run: Subject, point: Point, kinds: Sequence[str]) -> Any:
+def _point(axes: Axes, run: Subject, point: BandwidthPoint, kinds: Sequence[str]) -> Any:
     own = ink(run.place if run.letter else kinds.index(point.kind))
     shown = point.row.provenance in ("measured", "derived")
     axes.plot(
@@ -175,13 +175,13 @@ def _point(axes: Axes, run: Subject, point: Point, kinds: Sequence[str]) -> Any:
     return mark
 
 
-def _hover_text(run: Subject, point: Point) -> str:
+def _hover_text(run: Subject, point: BandwidthPoint) -> str:
     row = point.row
     text = f"{says(run, point.kind)} in group {point.group}, {row.category}: {humanise(row.number, 'B/s')}"
     return "\n".join(filter(None, [text, f"comm.busbw, {row.provenance}", row.reason]))
 
 
-def _frame(axes: Axes, found: Sequence[tuple[Subject, Sequence[Point]]]) -> None:
+def _frame(axes: Axes, found: Sequence[tuple[Subject, Sequence[BandwidthPoint]]]) -> None:
     low = min(point.low for _, points in found for point in points)
     high = max(point.high for _, points in found for point in points)
     first, last = max(0, round(low).bit_length() - 1), round(high).bit_length() - 1

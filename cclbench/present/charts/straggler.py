@@ -36,7 +36,7 @@ Values = np.ma.MaskedArray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lateness:
+class LatenessByStep:
     """How late each rank is in each step, s, shape (ranks, steps); `words` say by which measure."""
 
     ranks: Int64
@@ -63,7 +63,7 @@ def straggler(run: Subject) -> Chart:
     return Chart(key, heading, f"{late.words} {_scale(late)}", svg, tuple(notes), wide=True)
 
 
-def lateness(run: Subject) -> tuple[Lateness | None, str]:
+def lateness(run: Subject) -> tuple[LatenessByStep | None, str]:
     """By how much less than the median rank each waits for others, else by how much longer it computes."""
     if len(run.each) > 1:
         return None, "steps of several captures are no pairs: cclbench report of one of them has its steps"
@@ -81,7 +81,7 @@ def lateness(run: Subject) -> tuple[Lateness | None, str]:
         grid = run.results.grid(metric)
         if len(grid.ranks) > 1 and grid.values.count():
             median: Values = np.ma.median(grid.values, axis=0)  # type: ignore[no-untyped-call]
-            return Lateness(grid.ranks, grid.steps, sign * (grid.values - median), words), ""
+            return LatenessByStep(grid.ranks, grid.steps, sign * (grid.values - median), words), ""
         ranks = max(ranks, len(grid.ranks))
     why = "one rank has nobody to be late for" if ranks == 1 else f"no waiting by rank and step: {unknown}"
     return None, why
@@ -92,12 +92,12 @@ def limit_of(values: Values) -> float:
     return float(np.percentile(np.abs(values.compressed()), _CLIP)) or float(np.abs(values).max()) or 1e-9
 
 
-def _scale(late: Lateness) -> str:
+def _scale(late: LatenessByStep) -> str:
     limit, most = limit_of(late.values), float(np.abs(late.values).max())
     return f"Colours end at ±{humanise(limit, 's')}; the largest is {humanise(most, 's')}."
 
 
-def pooled(late: Lateness) -> tuple[Lateness, list[str]]:
+def pooled(late: LatenessByStep) -> tuple[LatenessByStep, list[str]]:
     """As much as a picture holds: of many steps the latest of each block, of many ranks the latest ones."""
     values, ranks, steps, notes = late.values, late.ranks, late.steps, []
     if len(ranks) > MOST_ROWS:
@@ -113,16 +113,16 @@ def pooled(late: Lateness) -> tuple[Lateness, list[str]]:
         )
         values, steps = values[np.arange(len(ranks))[:, None], pick], steps[starts]
         notes.append(f"a column is {block} steps: of each rank the one with the largest magnitude")
-    return Lateness(ranks, steps, values, late.words), notes
+    return LatenessByStep(ranks, steps, values, late.words), notes
 
 
-def _worst(late: Lateness) -> str:
+def _worst(late: LatenessByStep) -> str:
     mean = late.values.mean(axis=1)
     rank = int(mean.argmax())
     return f"latest on average is rank {late.ranks[rank]}, by {humanise(float(mean[rank]), 's')} a step"
 
 
-def _draw(shown: Lateness, whole: Lateness, limit: float) -> tuple[Figure, Titles]:
+def _draw(shown: LatenessByStep, whole: LatenessByStep, limit: float) -> tuple[Figure, Titles]:
     count = len(shown.ranks)
     row = min(max(420 // count, _ROW_PX[0]), _ROW_PX[1])
     figure, axes = canvas(FULL_PX, row * count + 46, left=72, right=14, top=4, bottom=42)
@@ -160,7 +160,7 @@ def _image(values: Values, limit: float) -> np.ndarray[Any, Any]:
     return image
 
 
-def _hover_text(late: Lateness, rank: int) -> str:
+def _hover_text(late: LatenessByStep, rank: int) -> str:
     own = late.values[int(np.searchsorted(late.ranks, rank))]
     most = int(own.argmax())
     return (
