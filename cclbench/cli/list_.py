@@ -102,13 +102,8 @@ def _broken(plugins: dict[str, str], column: str) -> Rows:
 
 def _settings(_: Path) -> Rows:
     from cclbench.replay.change import CHANGES
-    from cclbench.replay.scenario import KEYS
 
     rows = [
-        {"name": key, "values": values, "definition": definition, "origin": "cclbench.replay.scenario"}
-        for key, (values, definition) in KEYS.items()
-    ]
-    rows += [
         {
             "name": key,
             "values": CHANGES.get(key).values,
