@@ -7,7 +7,7 @@ disjoint, non-touching, non-empty pieces; every operation is exact and vectorise
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
