@@ -7,9 +7,10 @@
 --   group VARCHAR: process group
 --   group_size INTEGER: ranks in the group
 --   seq BIGINT: sequence number within the group
---   step INTEGER: step that holds it
+--   step INTEGER: step that holds it, of several the first
 --   ranks BIGINT: ranks whose part is in the run
 --   complete BOOLEAN: whether all of its ranks have a trace
+--   in_windows BOOLEAN: whether it begins in a window of step_windows on each of them
 --   bytes BIGINT [B]: largest payload that a rank hands in or gets
 --   first_arrival_ns BIGINT [ns]: when the first rank begins it, on the common clock
 --   last_arrival_ns BIGINT [ns]: when the last one does
@@ -20,7 +21,7 @@
 --
 -- Example:
 --   SELECT last_rank, count(*) AS times, sum(waits_ns) AS waits_ns FROM collective_instances
---   WHERE complete GROUP BY last_rank ORDER BY waits_ns DESC, last_rank
+--   WHERE complete AND in_windows GROUP BY last_rank ORDER BY waits_ns DESC, last_rank
 SELECT
   instance,
   any_value(kind) AS kind,
@@ -30,6 +31,7 @@ SELECT
   min(step) AS step,
   count(*) AS ranks,
   bool_and(wait_ns IS NOT NULL) AS complete,
+  bool_and(coalesce(start_ns < window_end_ns, false)) AS in_windows,
   max(greatest(in_bytes, out_bytes)) AS bytes,
   min(arrival_ns) AS first_arrival_ns,
   max(arrival_ns) AS last_arrival_ns,
@@ -37,6 +39,10 @@ SELECT
   min(rank) FILTER (coalesce(wait_ns, least_wait_ns) = 0) AS last_rank,
   sum(coalesce(wait_ns, least_wait_ns))::BIGINT AS waits_ns,
   max(transfer_ns) AS transfer_ns
-FROM collectives
-WHERE instance IS NOT NULL
+FROM (
+  SELECT c.*, w.end_ns AS window_end_ns
+  FROM collectives AS c
+  ASOF LEFT JOIN step_windows AS w ON w.rank = c.rank AND c.start_ns >= w.start_ns
+  WHERE instance IS NOT NULL
+)
 GROUP BY instance

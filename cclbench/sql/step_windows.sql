@@ -13,7 +13,7 @@
 --   SELECT rank, avg(dur_ns) AS mean_ns, max(dur_ns) AS longest_ns FROM step_windows GROUP BY rank ORDER BY rank
 SELECT rank, step, start_ns, end_ns, end_ns - start_ns AS dur_ns, source
 FROM (
-  SELECT *, bool_and(open) OVER (PARTITION BY rank) AS all_open
+  SELECT *, bool_and(open) OVER (PARTITION BY rank, policy) AS all_open
   FROM (
     SELECT *, CASE source WHEN 'whole_trace' THEN 2 WHEN 'annotation' THEN 1 ELSE 0 END AS policy
     FROM steps
