@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from decimal import Decimal
 from html import escape
 from pathlib import Path
@@ -18,7 +17,7 @@ from cclbench.record.files import check_table, damaged
 from cclbench.record.inventory import RESULTS_FILE, has_stated_content
 from cclbench.schema import RESULTS, TABLES
 from cclbench.scratch import temporary
-from cclbench.sql import VIEWS, named, with_dependencies
+from cclbench.sql import VIEWS, names_in, with_dependencies
 from cclbench.sql.functions import FUNCTIONS
 from cclbench.sql.machine_tables import TABLES as MACHINE_TABLES
 from cclbench.sql.machine_tables import machine_tables
@@ -107,11 +106,12 @@ def select(
 ) -> QueryResult:
     """The answer to one SELECT of DuckDB's dialect over the tables and views of a run.
 
-    Tables are those of `TABLES`, where `events` has `rank` as a further column, and of `MACHINE_TABLES`; views
-    are those of `VIEWS`.  It can only read, and only the run's own files.  `times_as_text` gives dates, times and intervals as DuckDB writes them: Python has no
-    infinite ones and none before Christ.  What needs more memory than `memory_bytes`, by default most of the
-    machine's, goes to a temporary folder, at most `disk_bytes`; the answer itself must fit.  `page` (first
-    row, number of rows) has DuckDB compute only what these rows need.
+    Tables are those of `TABLES`, where `events` has `rank` as a further column, and of `MACHINE_TABLES`;
+    views are those of `VIEWS`.  It can only read, and only the run's own files.  `times_as_text` gives dates,
+    times and intervals as DuckDB writes them: Python has no infinite ones and none before Christ.  What needs
+    more memory than `memory_bytes`, by default most of the machine's, goes to a temporary folder, at most
+    `disk_bytes`; the answer itself must fit.  `page` (first row, number of rows) has DuckDB compute only what
+    these rows need.
     """
     import duckdb
 
@@ -147,18 +147,19 @@ def select(
             raise UsageError(f"SQL: {str(error).splitlines()[0]}", where=run.id, hint=hint) from None
         except duckdb.Error as error:
             first = str(error).splitlines()[0]
-            hint = f"the tables are {', '.join((*TABLES, *MACHINE_TABLES))}; cclbench list views has the views"
+            tables = ", ".join((*TABLES, *MACHINE_TABLES))
+            hint = f"the tables are {tables}; cclbench list views has the views"
             raise UsageError(f"SQL: {first}", where=run.id, hint=hint) from None
 
 
-def _names_in(query: str) -> list[str]:
+def _names_to_open(query: str) -> list[str]:
     """The tables, functions and views that a query may read: a table is a file of each rank, all opened.
 
     They are those whose names stand in it and what these read, each after what it reads; all where none does,
     as where it asks which there are, and where it may put a name together (DuckDB's functions query and
     query_table).
     """
-    names = named(query)
+    names = names_in(query)
     everything = not names or "query" in query.casefold()
     return with_dependencies((*TABLES, *MACHINE_TABLES, *VIEWS) if everything else names)
 
@@ -169,7 +170,7 @@ def _open_to(connection: duckdb.DuckDBPyConnection, link: Path, run: Run, query:
         f"SET allowed_directories=[{_quoted(f'{link}/')}]; SET python_enable_replacements=false"
     )
     connection.execute("SET enable_external_access=false; SET lock_configuration=true")
-    names = _names_in(query)
+    names = _names_to_open(query)
     of_machine = {} if MACHINE_TABLES.keys().isdisjoint(names) else machine_tables(run.card, run.record.ranks)
     for name in names:
         if name in TABLES:

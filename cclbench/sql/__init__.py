@@ -22,7 +22,7 @@ from cclbench.sql.functions import FUNCTIONS
 from cclbench.sql.machine_tables import TABLES as MACHINE_TABLES
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
-_COLUMN: Final = re.compile(r"(?P<name>\w+) (?P<type>[A-Z]+(?:\[\])?)(?: \[(?P<unit>[^\]]+)\])?: (?P<meaning>.+)")
+_COLUMN: Final = re.compile(r"(?P<name>\w+) (?P<type>[A-Z]+)(?: \[(?P<unit>[^\]]+)\])?: (?P<meaning>.+)")
 _WORD: Final = re.compile(r"\w+")
 
 VIEWS: Registry[View] = Registry("view", home="cclbench.sql", group="cclbench.views")
@@ -51,16 +51,14 @@ class View:
     @property
     def reads(self) -> frozenset[str]:
         """The tables, functions and other views that its SELECT names."""
-        return named(self.query) - {self.name}
+        return names_in(re.sub(r"--[^\n]*", "", self.query)) - {self.name}
 
 
 def add_views(package: str) -> None:
-    """Register the views whose files (`*.sql`) lie in an importable package; `UsageError` for a bad header."""
-    found = sorted(
-        (file for file in files(package).iterdir() if file.name.endswith(".sql")), key=lambda file: file.name
-    )
-    for file in found:
-        view = parse_view(file.name.removesuffix(".sql"), file.read_text(encoding="utf-8"))
+    """Register the views whose files (`*.sql`) lie in a package; `UsageError` for a bad header."""
+    texts = {file.name: file for file in files(package).iterdir() if file.name.endswith(".sql")}
+    for name in sorted(texts):
+        view = parse_view(name.removesuffix(".sql"), texts[name].read_text(encoding="utf-8"))
         VIEWS.add(view.name, view, origin=package)
 
 
@@ -89,7 +87,11 @@ def parse_view(name: str, text: str) -> View:
 
 def _entries(listed: str) -> list[str]:
     """Entries of the header's columns: one begins at two spaces, its further lines at four."""
-    return [" ".join(entry.split()) for entry in re.split(r"^  (?! )", listed, flags=re.MULTILINE) if entry.strip()]
+    return [
+        " ".join(entry.split())
+        for entry in re.split(r"^  (?! )", listed, flags=re.MULTILINE)
+        if entry.strip()
+    ]
 
 
 def _column(entry: str, where: str) -> Column:
@@ -100,7 +102,7 @@ def _column(entry: str, where: str) -> Column:
     return Column(column["name"], column["type"], column["unit"], column["meaning"])
 
 
-def named(query: str) -> frozenset[str]:
+def names_in(query: str) -> frozenset[str]:
     """The tables, functions and views whose names stand in a query as words."""
     words = {word.casefold() for word in _WORD.findall(query)}
     return frozenset(words & {*STORED_TABLES, *MACHINE_TABLES, *FUNCTIONS, *VIEWS})

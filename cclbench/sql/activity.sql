@@ -22,7 +22,7 @@ WITH host_operators AS (
       collective IS NOT NULL AND starts_with(name, 'gloo:')
       AND NOT ends_with(name, ':send') AND NOT ends_with(name, ':recv')
     ) OVER (PARTITION BY rank, track) AS on_library_thread
-  FROM events JOIN ranks USING (rank)
+  FROM events JOIN rank_devices USING (rank)
   WHERE works_on = 'host' AND kind = 'op'
 ),
 thread_edges AS (
@@ -52,7 +52,7 @@ intervals AS (
       WHEN category = 'communication' THEN 'communication'
       ELSE 'compute'
     END AS what
-  FROM events JOIN ranks USING (rank)
+  FROM events JOIN rank_devices USING (rank)
   WHERE works_on = 'device' AND kind IN ('kernel', 'copy', 'memset', 'graph')
   UNION ALL
   SELECT rank, start_ns, end_ns, 'communication' FROM host_operators WHERE transfers
@@ -78,7 +78,7 @@ levels AS (
     lead(edge_ns) OVER (PARTITION BY rank ORDER BY edge_ns) AS next_ns,
     coalesce(sum(compute) OVER (PARTITION BY rank ORDER BY edge_ns), 0) > 0 AS computes,
     coalesce(sum(communication) OVER (PARTITION BY rank ORDER BY edge_ns), 0) > 0 AS communicates,
-    coalesce(sum(copy) OVER (PARTITION BY rank ORDER BY edge_ns), 0) > 0 AS copies
+    coalesce(sum(copy) OVER (PARTITION BY rank ORDER BY edge_ns), 0) > 0 AS moves
   FROM edges
 ),
 states AS (
@@ -88,7 +88,7 @@ states AS (
       WHEN computes AND communicates THEN 'overlapped'
       WHEN computes THEN 'compute'
       WHEN communicates THEN 'communication'
-      WHEN copies THEN 'copy'
+      WHEN moves THEN 'copy'
       ELSE 'idle'
     END AS state
   FROM levels WHERE next_ns IS NOT NULL
@@ -99,6 +99,8 @@ changes AS (
 numbered AS (
   SELECT *, sum(changes::INTEGER) OVER (PARTITION BY rank ORDER BY edge_ns) AS stretch FROM changes
 )
-SELECT rank, min(edge_ns) AS start_ns, max(next_ns) AS end_ns, max(next_ns) - min(edge_ns) AS dur_ns, any_value(state) AS state
+SELECT
+  rank, min(edge_ns) AS start_ns, max(next_ns) AS end_ns, max(next_ns) - min(edge_ns) AS dur_ns,
+  any_value(state) AS state
 FROM numbered
 GROUP BY rank, stretch

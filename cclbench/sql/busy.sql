@@ -14,22 +14,27 @@
 --
 -- Example:
 --   SELECT rank, step, busy_ns / window_ns AS busy_share FROM busy ORDER BY busy_share, rank, step LIMIT 10
-WITH parts AS (
+WITH clipped AS (
   SELECT
-    w.rank, w.start_ns, any_value(w.step) AS step, any_value(w.dur_ns) AS window_ns,
-    sum(least(a.end_ns, w.end_ns) - greatest(a.start_ns, w.start_ns)) FILTER (a.state = 'compute') AS compute_only,
-    sum(least(a.end_ns, w.end_ns) - greatest(a.start_ns, w.start_ns)) FILTER (a.state = 'overlapped') AS overlapped,
-    sum(least(a.end_ns, w.end_ns) - greatest(a.start_ns, w.start_ns)) FILTER (a.state = 'communication') AS comm,
-    sum(least(a.end_ns, w.end_ns) - greatest(a.start_ns, w.start_ns)) FILTER (a.state = 'copy') AS copy
+    w.rank, w.step, w.start_ns, w.dur_ns AS window_ns, a.state,
+    least(a.end_ns, w.end_ns) - greatest(a.start_ns, w.start_ns) AS ns
   FROM step_windows AS w
   LEFT JOIN activity AS a ON a.rank = w.rank AND a.start_ns < w.end_ns AND a.end_ns > w.start_ns
-  GROUP BY w.rank, w.start_ns
+),
+parts AS (
+  SELECT
+    rank, step, start_ns, window_ns,
+    sum(ns) FILTER (state = 'compute') AS compute_only,
+    sum(ns) FILTER (state = 'overlapped') AS overlapped,
+    sum(ns) FILTER (state = 'communication') AS communication,
+    sum(ns) FILTER (state = 'copy') AS copy
+  FROM clipped GROUP BY ALL
 )
 SELECT
   rank, step, window_ns,
   coalesce(compute_only, 0)::BIGINT AS compute_only_ns,
   coalesce(overlapped, 0)::BIGINT AS overlapped_ns,
-  coalesce(comm, 0)::BIGINT AS exposed_comm_ns,
+  coalesce(communication, 0)::BIGINT AS exposed_comm_ns,
   coalesce(copy, 0)::BIGINT AS exposed_copy_ns,
   compute_only_ns + overlapped_ns + exposed_comm_ns + exposed_copy_ns AS busy_ns,
   window_ns - busy_ns AS idle_ns

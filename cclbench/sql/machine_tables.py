@@ -18,7 +18,7 @@ def _field(name: str, kind: pa.DataType, meaning: str, unit: str = "") -> pa.Fie
     return pa.field(name, kind, metadata={"meaning": meaning, "unit": unit})
 
 
-RANKS: Final = pa.schema(
+RANK_DEVICES: Final = pa.schema(
     [
         _field("rank", pa.int32(), "rank that has a trace"),
         _field("works_on", pa.string(), "where its work runs: device, or host where the CPU is the device"),
@@ -35,13 +35,13 @@ RANKS: Final = pa.schema(
         _field("flops_per_s", pa.float64(), "dense peak of the card's precision", "FLOP/s"),
     ]
 )
-PEAKS: Final = pa.schema(
+DEVICE_PEAKS: Final = pa.schema(
     [
         _field("precision", pa.string(), "element type as the catalog names it: bf16, fp32, fp8, ..."),
         _field("flops_per_s", pa.float64(), "dense peak of the run's accelerator, by the catalog", "FLOP/s"),
     ]
 )
-TABLES: Final = {"ranks": RANKS, "peaks": PEAKS}
+TABLES: Final = {"rank_devices": RANK_DEVICES, "device_peaks": DEVICE_PEAKS}
 """By name."""
 
 
@@ -67,6 +67,6 @@ def machine_tables(card: Card | None, entries: list[RankEntry]) -> dict[str, pa.
     ]
     known = [{"precision": name, "flops_per_s": peak} for name, peak in peaks.items() if peak is not None]
     return {
-        "ranks": pa.Table.from_pylist(rows, RANKS),
-        "peaks": pa.Table.from_pylist(known, PEAKS),
+        "rank_devices": pa.Table.from_pylist(rows, RANK_DEVICES),
+        "device_peaks": pa.Table.from_pylist(known, DEVICE_PEAKS),
     }

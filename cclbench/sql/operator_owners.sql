@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- To which call each operator call's work is counted: the innermost around it that has a cost model, else itself.
+-- To which call each operator call's work is counted: the innermost around it with a cost model, else itself.
 --
 -- Columns:
 --   rank INTEGER: rank that called it
@@ -37,6 +37,7 @@ climb AS (
   WHERE NOT c.owns
 )
 SELECT
-  f.rank, f.operator, coalesce(any_value(c.holder), f.operator) AS owner, any_value(f.holds_product) AS holds_product
+  f.rank, f.operator, coalesce(any_value(c.holder), f.operator) AS owner,
+  any_value(f.holds_product) AS holds_product
 FROM flagged AS f LEFT JOIN (SELECT * FROM climb WHERE owns) AS c ON c.rank = f.rank AND c.operator = f.operator
 GROUP BY f.rank, f.operator

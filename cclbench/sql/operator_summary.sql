@@ -14,7 +14,8 @@
 --   SELECT name, shapes, sum(calls) AS calls, sum(device_ns) AS ns FROM operator_summary
 --   GROUP BY ALL ORDER BY ns DESC, name, shapes LIMIT 20
 SELECT
-  rank, name, shapes, dtypes, count(*) AS calls, sum(kernels)::BIGINT AS kernels, sum(device_ns)::BIGINT AS device_ns
+  rank, name, shapes, dtypes, count(*) AS calls, sum(kernels)::BIGINT AS kernels,
+  sum(device_ns)::BIGINT AS device_ns
 FROM operators
 WHERE device_ns > 0 OR kernels > 0
 GROUP BY ALL

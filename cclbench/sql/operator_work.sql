@@ -68,7 +68,7 @@ on_host AS (
     bool_or(name_category(head.name) != 'communication') AS computes,
     NULL::DOUBLE AS stated_flops, NULL::DOUBLE AS stated_bytes
   FROM operators AS o
-  JOIN ranks ON ranks.rank = o.rank AND works_on = 'host'
+  JOIN rank_devices AS r ON r.rank = o.rank AND works_on = 'host'
   JOIN operator_owners AS owners ON owners.rank = o.rank AND owners.operator = o.operator
   JOIN operators AS head ON head.rank = o.rank AND head.operator = owners.owner
   ASOF JOIN step_windows AS w ON w.rank = head.rank AND head.start_ns >= w.start_ns
@@ -120,11 +120,11 @@ timed AS (
     works.*,
     CASE
       WHEN works.flops = 0 THEN 0.0
-      ELSE works.flops / CASE WHEN stated THEN ranks.flops_per_s ELSE peaks.flops_per_s END * 1e9
+      ELSE works.flops / CASE WHEN stated THEN rank_devices.flops_per_s ELSE device_peaks.flops_per_s END * 1e9
     END AS compute_ns,
-    works.bytes / ranks.hbm_bytes_per_s * 1e9 AS memory_ns,
+    works.bytes / rank_devices.hbm_bytes_per_s * 1e9 AS memory_ns,
     accelerator IS NOT NULL AND computes AS has_roofline
-  FROM works JOIN ranks USING (rank) LEFT JOIN peaks USING (precision)
+  FROM works JOIN rank_devices USING (rank) LEFT JOIN device_peaks USING (precision)
 )
 SELECT
   rank, step, operator, name, shapes, phase, module, category, kernels, dur_ns, computes, recomputed,

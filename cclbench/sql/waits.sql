@@ -8,7 +8,8 @@
 --   transfer_ns BIGINT [ns]: union of the transfers, of collectives that all ranks have; comm.transfer
 --
 -- Example:
---   SELECT rank, avg(wait_ns) AS wait_ns, avg(transfer_ns) AS transfer_ns FROM waits GROUP BY rank ORDER BY wait_ns
+--   SELECT rank, avg(wait_ns) AS wait_ns, avg(transfer_ns) AS transfer_ns FROM waits GROUP BY rank
+--   ORDER BY wait_ns, rank
 WITH intervals AS (
   SELECT rank, 'wait' AS what, start_ns, start_ns + coalesce(wait_ns, least_wait_ns) AS end_ns FROM collectives
   UNION ALL
@@ -18,8 +19,11 @@ begins AS (
   -- A piece of the union begins where no earlier interval reaches.
   SELECT
     *,
-    start_ns > max(end_ns) OVER (
-      PARTITION BY rank, what ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    coalesce(
+      start_ns > max(end_ns) OVER (
+        PARTITION BY rank, what ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+      ),
+      true
     ) AS begins
   FROM intervals
   WHERE end_ns > start_ns
@@ -27,7 +31,9 @@ begins AS (
 numbered AS (
   SELECT
     rank, what, start_ns, end_ns,
-    sum(coalesce(begins, true)::INTEGER) OVER (PARTITION BY rank, what ORDER BY start_ns, end_ns ROWS UNBOUNDED PRECEDING) AS piece
+    sum(begins::INTEGER) OVER (
+      PARTITION BY rank, what ORDER BY start_ns, end_ns ROWS UNBOUNDED PRECEDING
+    ) AS piece
   FROM begins
 ),
 pieces AS (
