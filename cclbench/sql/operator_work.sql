@@ -26,7 +26,11 @@
 -- Example:
 --   SELECT name, count(*) AS calls, sum(dur_ns) AS ns, sum(flops) AS flops, sum(dur_ns - roofline_ns) AS gap_ns
 --   FROM operator_work GROUP BY name ORDER BY ns DESC, name LIMIT 20
-WITH device AS (
+WITH operator_names AS MATERIALIZED (
+  SELECT name, operator_family(name) AS family, name_category(name) AS category
+  FROM (SELECT DISTINCT name FROM operators)
+),
+device AS (
   SELECT
     d.rank, d.step, o.operator AS own,
     CASE WHEN d.category = 'communication' THEN o.operator ELSE o.owner END AS owner,
@@ -64,13 +68,14 @@ on_host AS (
   SELECT
     head.rank, any_value(CASE WHEN head.start_ns < w.end_ns THEN w.step END) AS step, head.operator,
     []::VARCHAR[] AS kernel_names, any_value(head.phase) AS phase, any_value(head.module) AS module,
-    any_value(name_category(head.name)) AS category, 0::BIGINT AS kernels, sum(o.device_ns)::BIGINT AS dur_ns,
-    bool_or(name_category(head.name) != 'communication') AS computes,
+    any_value(names.category) AS category, 0::BIGINT AS kernels, sum(o.device_ns)::BIGINT AS dur_ns,
+    bool_or(names.category != 'communication') AS computes,
     NULL::DOUBLE AS stated_flops, NULL::DOUBLE AS stated_bytes
   FROM operators AS o
   JOIN rank_devices AS r ON r.rank = o.rank AND works_on = 'host'
   JOIN operator_owners AS owners ON owners.rank = o.rank AND owners.operator = o.operator
   JOIN operators AS head ON head.rank = o.rank AND head.operator = owners.owner
+  JOIN operator_names AS names ON names.name = head.name
   ASOF JOIN step_windows AS w ON w.rank = head.rank AND head.start_ns >= w.start_ns
   WHERE o.device_ns > 0 AND contains(o.name, ':') AND NOT regexp_matches(o.name, '^(torch::)?autograd::')
     AND head.start_ns < w.end_ns
@@ -79,10 +84,11 @@ on_host AS (
 called AS MATERIALIZED (
   SELECT
     found.*, o.name, o.shapes, o.dtypes, o.strides, o."values", o.recomputed, owners.holds_product,
-    CASE WHEN operator_family(o.name) = 'attention' THEN o.annotation END AS annotation
+    CASE WHEN names.family = 'attention' THEN o.annotation END AS annotation
   FROM (SELECT * FROM launched UNION ALL SELECT * FROM on_host) AS found
   JOIN operators AS o ON o.rank = found.rank AND o.operator = found.operator
   JOIN operator_owners AS owners ON owners.rank = o.rank AND owners.operator = o.operator
+  JOIN operator_names AS names ON names.name = o.name
 ),
 costs AS MATERIALIZED (
   -- Calls alike cost alike: each is counted once.
@@ -91,6 +97,9 @@ costs AS MATERIALIZED (
     SELECT DISTINCT name, shapes, dtypes, strides, "values", kernel_names, annotation
     FROM called WHERE NOT holds_product
   )
+),
+kernel_names AS MATERIALIZED (
+  SELECT name, kernel_base_name(name) AS base_name FROM (SELECT DISTINCT name FROM device WHERE owner IS NULL)
 ),
 works AS (
   SELECT
@@ -107,20 +116,21 @@ works AS (
     AND c.annotation IS NOT DISTINCT FROM costs.annotation AND NOT c.holds_product
   UNION ALL
   SELECT
-    rank, step, NULL, kernel_base_name(name), NULL, phase, module, category, 1, dur_ns, computes, false,
+    rank, step, NULL, base_name, NULL, phase, module, category, 1, dur_ns, computes, false,
     flops IS NOT NULL, flops, CASE WHEN flops IS NOT NULL THEN hbm_bytes::DOUBLE END, NULL,
     CASE
       WHEN EXISTS (FROM operators AS o WHERE o.rank = device.rank) THEN 'no operator''s call is seen to launch it'
       ELSE 'the trace records no operators'' calls'
     END
-  FROM device WHERE owner IS NULL
+  FROM device JOIN kernel_names USING (name) WHERE owner IS NULL
 ),
 timed AS (
   SELECT
     works.*,
     CASE
       WHEN works.flops = 0 THEN 0.0
-      ELSE works.flops / CASE WHEN stated THEN rank_devices.flops_per_s ELSE device_peaks.flops_per_s END * 1e9
+      WHEN stated THEN works.flops / rank_devices.flops_per_s * 1e9
+      ELSE works.flops / device_peaks.flops_per_s * 1e9
     END AS compute_ns,
     works.bytes / rank_devices.hbm_bytes_per_s * 1e9 AS memory_ns,
     accelerator IS NOT NULL AND computes AS has_roofline
