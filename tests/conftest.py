@@ -20,6 +20,12 @@ def repository() -> Path:
 
 
 @pytest.fixture(scope="session")
+def evidence_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One store for runs of evidence that tests read and never change: a trace is read once a session."""
+    return tmp_path_factory.mktemp("evidence") / "store"
+
+
+@pytest.fixture(scope="session")
 def test_data() -> Path:
     """The folder of external evidence; its absence skips a test on a bare machine and fails it in CI."""
     folder = Path(os.environ.get("CCLBENCH_TEST_DATA", REPOSITORY.parent / "shared" / "fixtures"))
