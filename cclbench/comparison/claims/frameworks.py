@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from cclbench.comparison.claims.claim import Claim, Line, equal_work, grouped, note, number, worked
 from cclbench.comparison.subject import Subject
+from cclbench.record.metric_name import metric_name
 from cclbench.units import humanise
 
 STATEMENT: Final = (
@@ -16,7 +17,7 @@ STATEMENT: Final = (
 )
 CLAIMED: Final = 2.5
 """Gaps from here on round to the claimed 3x."""
-_STEP, _TOKENS = "time.step", "throughput.tokens_per_device"
+_STEP, _TOKENS = metric_name("time.step"), metric_name("throughput.tokens_per_device")
 
 
 def examine_frameworks(runs: Sequence[Subject]) -> Claim:

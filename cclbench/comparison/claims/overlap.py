@@ -12,13 +12,14 @@ from typing import Any, Final
 from cclbench.comparison.claims.claim import Claim, Line, equal_work, grouped, note, number, plural, worked
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.work import bare
+from cclbench.record.metric_name import metric_name
 from cclbench.units import humanise
 
 STATEMENT: Final = "More overlap of communication with compute can come with a longer training step."
 SAME_STEP: Final = 0.03
 """Steps whose times differ by no more than this are taken as equally long."""
 _CLEAR_OVERLAP: Final = 0.01
-_STEP, _OVERLAP = "time.step", "overlap.ratio"
+_STEP, _OVERLAP = metric_name("time.step"), metric_name("overlap.ratio")
 
 _WORK: Final = ("model", "accelerator", "devices", "batch", "sequence_length")
 """Columns of what the runs of a pair have alike."""
