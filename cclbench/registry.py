@@ -28,6 +28,16 @@ def told_to_people() -> Iterator[None]:
         yield
 
 
+def load_plugin(entry: metadata.EntryPoint, noun: str) -> tuple[object, str | None]:
+    """What a plug-in's entry point names, and None; where it does not load, a warning and what is wrong."""
+    try:
+        with told_to_people():
+            return entry.load(), None
+    except Exception as error:  # noqa: BLE001  (a stranger's module may raise anything)
+        warnings.warn(f"{noun} plug-in {entry.name!r} ({entry.value}) did not load: {error}", stacklevel=2)
+        return None, f"{type(error).__name__}: {error}"
+
+
 class Registry(Generic[T]):
     """Named plug-ins of one kind, from the package `home` and the entry-point group `group`."""
 
@@ -81,11 +91,6 @@ class Registry(Generic[T]):
         for module in pkgutil.iter_modules(package.__path__):
             importlib.import_module(f"{self.home}.{module.name}")
         for entry in metadata.entry_points(group=self.group):
-            try:
-                with told_to_people():
-                    entry.load()
-            except Exception as error:  # noqa: BLE001  (a stranger's module may raise anything)
-                self.broken[entry.name] = f"{type(error).__name__}: {error}"
-                warnings.warn(
-                    f"{self.noun} plug-in {entry.name!r} ({entry.value}) did not load: {error}", stacklevel=2
-                )
+            _, error = load_plugin(entry, self.noun)
+            if error is not None:
+                self.broken[entry.name] = error
