@@ -125,7 +125,7 @@ def figures(checkout: Path) -> Iterator[tuple[str, str]]:
     """Name and figure of each."""
     package, tests = checkout / "cclbench", checkout / "tests"
     trees, of_tests = modules(package), modules(tests)
-    core = [path for path in trees if "studies" not in path.parts]
+    core = [path for path in trees if path.relative_to(package).parts[0] != "studies"]
     yield "core, lines", f"{lines(core):,}"
     yield "core, files", f"{len(core):,}"
     yield "tests, lines", f"{lines([*of_tests]):,}"

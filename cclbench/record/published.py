@@ -35,21 +35,21 @@ def write_published_run(
     content: str,
     *,
     published: Published,
-    source: str,
+    file: str,
     figures: Sequence[Row],
     card: str | None = None,
     description: str | None = None,
 ) -> Run:
     """Write published figures into the store as the run of that id, whole or not at all.
 
-    `source` is the name of the file that they come from; `card` the text of a valid workload card, shown with
+    `file` is the name of that which they come from; `card` the text of a valid workload card, shown with
     that `description`.  The rows of `figures` have the provenance `published`.  A run of that id is replaced.
     """
     about = CardLine(run, f"row {published.row}", description)
     manifest = Manifest(
         run=run,
         fingerprint=_fingerprint(content),
-        source=source,
+        source=file,
         card=None if card is None else about,
         ingest=Options(inference=False),
         notes=[f"figures are as {published.source} published them; no trace was read"],

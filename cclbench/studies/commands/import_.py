@@ -18,11 +18,11 @@ _COLUMNS = ("run", "row", "name", "numbers", "flagged", "no_number", "card", "ne
 
 
 @click.command()
-@click.argument("source", metavar="SOURCE", type=click.Choice(("ccl-bench",)))
+@click.argument("publisher", metavar="SOURCE", type=click.Choice(("ccl-bench",)))
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @options.store
 @options.form
-def import_(source: str, file: Path, store: Path, form: str) -> None:
+def import_(publisher: str, file: Path, store: Path, form: str) -> None:
     """Bring published results into the store, to compare with.
 
     SOURCE is ccl-bench, FILE its leaderboard, benchmark_data.json. Each row becomes a run without
@@ -47,7 +47,7 @@ def import_(source: str, file: Path, store: Path, form: str) -> None:
         form,
         document={
             "schema": "import.v1",
-            "source": source,
+            "source": publisher,
             "file": stored_name(found.file),
             "generated_at": found.generated_at,
             "flags": flags,

@@ -11,7 +11,7 @@ from cclbench.hardware.collectives.cost import ROUNDS
 from cclbench.hardware.collectives.p2p import PAIRS
 from cclbench.replay.change import Subject, change, time_of
 from cclbench.replay.graph import Graph
-from cclbench.replay.transfers import between_nodes, peers
+from cclbench.studies.networks.transfers import between_nodes, peers
 
 
 @change(

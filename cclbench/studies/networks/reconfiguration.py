@@ -9,7 +9,7 @@ from cclbench.errors import InputError
 from cclbench.intervals import Int64, begins
 from cclbench.replay.change import Subject, change, time_of
 from cclbench.replay.graph import Graph
-from cclbench.replay.transfers import between_nodes, peers
+from cclbench.studies.networks.transfers import between_nodes, peers
 
 
 @change(

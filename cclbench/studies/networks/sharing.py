@@ -19,13 +19,13 @@ from cclbench.errors import InputError
 from cclbench.hardware.collectives.cost import Floats
 from cclbench.hardware.collectives.group import NETWORK_SHARE
 from cclbench.hardware.collectives.p2p import PAIRS
-from cclbench.hardware.fairness import max_min
 from cclbench.hardware.system import System
 from cclbench.intervals import Int64
 from cclbench.replay.change import Subject
 from cclbench.replay.graph import Graph
 from cclbench.replay.simulate import simulate
-from cclbench.replay.transfers import between_nodes, peers
+from cclbench.studies.networks.fairness import max_min
+from cclbench.studies.networks.transfers import between_nodes, peers
 
 _SETTLED_NS, _SETTLED_SHARE = 2, 1_000_000
 

@@ -118,7 +118,7 @@ def _write(
         run,
         row.sha256,
         published=published,
-        source=stored_name(board.path),
+        file=stored_name(board.path),
         figures=results,
         card=card.text,
         description=row.text("description") or None,

@@ -19,8 +19,9 @@ from cclbench.replay import nodes as n
 from cclbench.replay.change import Subject
 from cclbench.replay.graph import Graph, build
 from cclbench.replay.simulate import simulate
-from cclbench.replay.transfers import between_nodes, of_groups, peers
+from cclbench.replay.transfers import of_groups
 from cclbench.studies.networks.sharing import Flows, flows_of, shared
+from cclbench.studies.networks.transfers import between_nodes, peers
 
 COMM = (0, 9)
 Call = tuple[str, str, tuple[int, ...], float, float]

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cclbench.hardware.fairness import max_min
+from cclbench.studies.networks.fairness import max_min
 
 
 def test_a_flow_over_two_links_gets_what_the_tighter_one_leaves() -> None:
