@@ -66,7 +66,11 @@ COMMANDS: Final = {
     "hardware": "Show machines; predict collectives, validate and calibrate the model.",
 }
 PLUGINS: Final = "cclbench.commands"
-"""The group of entry points that name commands of other packages, and of `cclbench.studies`."""
+"""The group of entry points that name click commands of other packages, and of `cclbench.studies`:
+
+    [project.entry-points."cclbench.commands"]
+    hello = "my_package.commands:hello"
+"""
 _PROGRAM = "cclbench"
 
 
