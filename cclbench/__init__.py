@@ -11,8 +11,8 @@
 
 The package, from the bottom up: `errors`, `units`; `intervals`, `schema`, `registry`; `card`,
 `classify`, `hardware`, `engine`; `formats` (one folder each), `normalize` (rows, ranks, steps,
-collectives); `record` (a run and its store); `source`, `ingestion`; `analyzers` (one file a topic),
-`replay`; `api`, which puts them together; `present`; `interactive` and `cli` on top.
+collectives); `record` (a run and its store); `ingestion`; `analyzers` (one file a topic), `replay`; `workspace` (ids, paths
+and URLs become runs); `api`, which puts them together; `present`; `interactive` and `cli` on top.
 """
 
 import sys

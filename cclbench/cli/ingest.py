@@ -91,13 +91,14 @@ def _shard(
 ) -> tuple[Path, Shard]:
     from cclbench.ingestion.shards import ingest_shard
     from cclbench.record.manifest import Options
-    from cclbench.record.store import Store
-    from cclbench.remote.url import url_of
+    from cclbench.record.remote_store import RemoteStore
+    from cclbench.workspace import store_at
 
-    if url_of(store):
+    kept = store_at(store)
+    if isinstance(kept, RemoteStore):
         hint = "name a folder; `cclbench merge` takes --store URL for the run"
         raise UsageError("shards are kept in a folder, not at a URL", hint=hint)
-    return ingest_shard(source, Store(store), Options(**reading), *share, engine=engine, progress=progress)
+    return ingest_shard(source, kept, Options(**reading), *share, engine=engine, progress=progress)
 
 
 def _show_shards(shards: Sequence[tuple[Path, Shard]], form: str) -> None:

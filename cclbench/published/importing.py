@@ -21,13 +21,13 @@ from cclbench.published.results import SOURCE, result_rows
 from cclbench.record.files import write_table
 from cclbench.record.inventory import RESULTS_FILE, write_manifest
 from cclbench.record.manifest import CardLine, Manifest, Options, Published
-from cclbench.record.remote_store import store_at
 from cclbench.record.results import Results
 from cclbench.record.rows import Row
 from cclbench.record.run import write_results
 from cclbench.record.store import Store
 from cclbench.schema import GROUPS, LAYOUT, VERSION
 from cclbench.scratch import temporary
+from cclbench.workspace import store_at
 
 _LONGEST_NAME: Final = 100
 

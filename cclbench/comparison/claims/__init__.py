@@ -17,8 +17,8 @@ from cclbench.comparison.claims.frameworks import examine_frameworks
 from cclbench.comparison.claims.overlap import examine_overlap
 from cclbench.comparison.subject import Subject
 from cclbench.errors import InputError, UsageError, near
-from cclbench.record.remote_store import store_at
 from cclbench.record.store import Store
+from cclbench.workspace import store_at
 
 __all__ = ["CLAIMS", "UNITS", "Claim", "Examined", "examine"]
 
