@@ -75,14 +75,6 @@ def rank_list(text: str) -> list[int]:
     return sorted(found)
 
 
-def share(text: str) -> tuple[int, int]:
-    """(i, n) of `I/N`."""
-    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
-    if match is None:
-        raise ValueError(f"{text!r} is not I/N, such as 3/8")
-    return int(match[1]), int(match[2])
-
-
 def size(text: str) -> int:
     """Bytes of a number with its unit, such as `1GB` or `50 MB`."""
     from cclbench.units import parse_quantity, with_spaced_unit
