@@ -28,6 +28,21 @@ def told_to_people() -> Iterator[None]:
         yield
 
 
+def load_plugin(entry: metadata.EntryPoint, noun: str) -> tuple[object, str | None]:
+    """What a plug-in's entry point names, and None; where it does not load, a warning and what is wrong."""
+    try:
+        with told_to_people():
+            return entry.load(), None
+    except Exception as error:  # noqa: BLE001  (a stranger's module may raise anything)
+        return None, warn_unloaded(entry.name, entry.value, noun, error)
+
+
+def warn_unloaded(name: str, module: str, noun: str, error: Exception) -> str:
+    """Warn of a plug-in that does not load; what is wrong with it."""
+    warnings.warn(f"{noun} plug-in {name!r} ({module}) did not load: {error}", stacklevel=3)
+    return f"{type(error).__name__}: {error}"
+
+
 class Registry(Generic[T]):
     """Named plug-ins of one kind, from the package `home` and the entry-point group `group`."""
 
@@ -86,19 +101,13 @@ class Registry(Generic[T]):
         for module in pkgutil.iter_modules(package.__path__):
             importlib.import_module(f"{self.home}.{module.name}")
         for entry in metadata.entry_points(group=self.group):
-            try:
-                with told_to_people():
-                    entry.load()
-            except Exception as error:  # noqa: BLE001  (a stranger's module may raise anything)
-                self._leave_out(entry.name, entry.value, error)
+            _, error = load_plugin(entry, self.noun)
+            if error is not None:
+                self.broken[entry.name] = error
         for name, origin in [*self._origin.items()]:
             try:
                 self._check(origin)
             except UsageError as error:
                 del self._known[name], self._origin[name]
-                self._leave_out(name, origin, error)
+                self.broken[name] = warn_unloaded(name, origin, self.noun, error)
         self._checked = True
-
-    def _leave_out(self, name: str, module: str, error: Exception) -> None:
-        self.broken[name] = f"{type(error).__name__}: {error}"
-        warnings.warn(f"{self.noun} plug-in {name!r} ({module}) did not load: {error}", stacklevel=3)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ from cclbench.comparison.fingerprint import UNKNOWN, Equality, contradiction
 from cclbench.comparison.subject import Subject
 from cclbench.record.card_agreement import card_contradiction
 from cclbench.record.metric_name import metric_name
+from cclbench.text import letters_and_digits
 
 _TOKENS: Final = metric_name("throughput.tokens")
 _STEP: Final = metric_name("time.step")
@@ -196,15 +196,10 @@ def _untold(subjects: Sequence[Subject]) -> Iterator[str]:
 
 def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, str) and isinstance(b, str):
-        return bare(a) == bare(b)
+        return letters_and_digits(a) == letters_and_digits(b)
     if isinstance(a, int) and isinstance(b, int):
         return abs(a - b) <= _TOKENS_EQUAL * max(abs(a), abs(b))
     return bool(a == b)
-
-
-def bare(name: str) -> str:
-    """A name without what only its spelling tells: `Llama-3.1_8B` as `llama318b`."""
-    return re.sub(r"[\W_]", "", name).casefold()
 
 
 def _quoted(value: Any) -> str:

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from hypothesis import strategies as st
 from typed import rewrite_manifest
 
 import cclbench
-from cclbench.api import open_run
 from cclbench.errors import UsageError
 from cclbench.intervals import Intervals, union
 from cclbench.present.timeline import (
@@ -35,6 +35,7 @@ from cclbench.present.timeline import (
 from cclbench.record.manifest import Clock as RankClock
 from cclbench.record.manifest import Clocks
 from cclbench.schema import COLLECTIVES
+from cclbench.workspace import open_run
 
 
 def array(*values: int) -> Any:
@@ -180,8 +181,8 @@ def test_segments_are_few_and_cover_what_the_set_covers(found: Sequence[tuple[in
 
 
 @pytest.fixture
-def dlrm(test_data: Path, tmp_path: Path) -> Iterator[cclbench.Run]:
-    return cclbench.ingest(test_data / "kineto" / "dlrm_8xv100", store=tmp_path)
+def dlrm(test_data: Path, evidence_store: Path) -> cclbench.Run:
+    return cclbench.ingest(test_data / "kineto" / "dlrm_8xv100", store=evidence_store)
 
 
 def test_dlrm(dlrm: cclbench.Run) -> None:
@@ -223,12 +224,13 @@ def test_narrowed_in_time_and_to_ranks(dlrm: cclbench.Run) -> None:
         timeline(dlrm, ranks=[9])
 
 
-def test_corrections_of_the_manifest_are_applied(dlrm: cclbench.Run) -> None:
+def test_corrections_of_the_manifest_are_applied(dlrm: cclbench.Run, tmp_path: Path) -> None:
     before = timeline(dlrm).lanes[7]
-    path = dlrm.path / "manifest.json"
+    store = shutil.copytree(dlrm.path, tmp_path / dlrm.id).parent
+    path = store / dlrm.id / "manifest.json"
     manifest = json.loads(path.read_text())
     entry = next(entry for entry in manifest["clocks"]["ranks"] if entry["rank"] == 7)
     entry |= {"offset_ns": 250_000.0, "applied": True}
-    rewrite_manifest(dlrm.path, manifest)
-    after = timeline(open_run(dlrm.id, store=dlrm.store)).lanes[7]
+    rewrite_manifest(store / dlrm.id, manifest)
+    after = timeline(open_run(dlrm.id, store=store)).lanes[7]
     assert (before.compute.starts - after.compute.starts == 250_000).all()
