@@ -11,7 +11,7 @@ import importlib
 import pkgutil
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from importlib import metadata
 from typing import Generic, TypeVar
@@ -34,19 +34,27 @@ def load_plugin(entry: metadata.EntryPoint, noun: str) -> tuple[object, str | No
         with told_to_people():
             return entry.load(), None
     except Exception as error:  # noqa: BLE001  (a stranger's module may raise anything)
-        warnings.warn(f"{noun} plug-in {entry.name!r} ({entry.value}) did not load: {error}", stacklevel=2)
-        return None, f"{type(error).__name__}: {error}"
+        return None, _warn_unloaded(noun, entry.name, entry.value, error)
+
+
+def _warn_unloaded(noun: str, name: str, module: str, error: Exception) -> str:
+    """Warn of a plug-in that is left out; what is wrong with it."""
+    warnings.warn(f"{noun} plug-in {name!r} ({module}) did not load: {error}", stacklevel=3)
+    return f"{type(error).__name__}: {error}"
 
 
 class Registry(Generic[T]):
     """Named plug-ins of one kind, from the package `home` and the entry-point group `group`."""
 
-    def __init__(self, noun: str, *, home: str, group: str) -> None:
-        self.noun, self.home, self.group = noun, home, group
+    def __init__(
+        self, noun: str, *, home: str, group: str, check: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """`check` raises where plug-ins of a module may not be registered; all modules are loaded by then."""
+        self.noun, self.home, self.group, self._check = noun, home, group, check
         self.broken: dict[str, str] = {}
         self._known: dict[str, T] = {}
         self._origin: dict[str, str] = {}
-        self._loaded = False
+        self._loaded = self._checked = False
 
     def add(self, name: str, plugin: T, *, origin: str) -> None:
         """Register; a second plug-in of the same name is an error that names both origins."""
@@ -54,6 +62,8 @@ class Registry(Generic[T]):
             raise UsageError(
                 f"{self.noun} {name!r} is defined twice, in {self._origin[name]} and in {origin}"
             )
+        if self._checked:
+            self._check(origin)
         self._known[name], self._origin[name] = plugin, origin
 
     def get(self, name: str) -> T:
@@ -91,6 +101,13 @@ class Registry(Generic[T]):
         for module in pkgutil.iter_modules(package.__path__):
             importlib.import_module(f"{self.home}.{module.name}")
         for entry in metadata.entry_points(group=self.group):
-            _, error = load_plugin(entry, self.noun)
-            if error is not None:
-                self.broken[entry.name] = error
+            _, broken = load_plugin(entry, self.noun)
+            if broken is not None:
+                self.broken[entry.name] = broken
+        for name, origin in [*self._origin.items()]:
+            try:
+                self._check(origin)
+            except UsageError as error:
+                del self._known[name], self._origin[name]
+                self.broken[name] = _warn_unloaded(self.noun, name, origin, error)
+        self._checked = True

@@ -12,9 +12,12 @@ from typing import Any, Final
 
 from cclbench.analyzers.view.values import ALL_OPEN
 from cclbench.machine import Machine, machine_of
+from cclbench.record.metric_name import metric_name
 from cclbench.record.published import metadata_count, metadata_text
 from cclbench.record.results import Results
 from cclbench.record.run import Run
+
+_STEP: Final = metric_name("time.step")
 
 _PUBLISHED_TEXTS: Final = {
     "workload.model.name": "model_family",
@@ -137,13 +140,13 @@ class Subject:
     @property
     def window(self) -> str | None:
         """The window policy that its step time rests on; None without one, or where it is published."""
-        row = self.results.row("time.step")
+        row = self.results.row(_STEP)
         return row.window if row is not None and row.status == "ok" and not self.published else None
 
     @cached_property
     def steps(self) -> int:
         """How many numbered steps its figures are of."""
-        return sum(len(one.results.steps("time.step")) for one in self.each)
+        return sum(len(one.results.steps(_STEP)) for one in self.each)
 
     @property
     def whole_graphs(self) -> bool:
@@ -153,7 +156,7 @@ class Subject:
     @property
     def all_open(self) -> bool:
         """Whether its step time is that of an open step, the only one: nobody knows where it ended."""
-        row = self.results.row("time.step")
+        row = self.results.row(_STEP)
         return row is not None and (row.reason or "").startswith(ALL_OPEN)
 
     def field(self, path: str) -> Any:

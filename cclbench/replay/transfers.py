@@ -7,10 +7,10 @@ import numpy as np
 
 from cclbench.intervals import Int64
 from cclbench.replay import nodes as n
-from cclbench.replay.change import Subject
+from cclbench.replay.change import ChangeSubject
 
 
-def of_groups(subject: Subject, *kinds: str) -> dict[tuple[str, str], Int64]:
+def of_groups(subject: ChangeSubject, *kinds: str) -> dict[tuple[str, str], Int64]:
     """Transfers of those kinds within windows by (kind, group) of several ranks, whose payload is known and
     whose waiting is told from transfer: their nodes."""
     nodes, calls = subject.graph.nodes, subject.graph.transfers

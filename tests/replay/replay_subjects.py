@@ -15,7 +15,7 @@ from cclbench.card import Card
 from cclbench.card.model import card_of
 from cclbench.machine import Machine
 from cclbench.replay import nodes as n
-from cclbench.replay.change import Subject, Times
+from cclbench.replay.change import ChangeSubject, TimeBounds
 from cclbench.replay.graph import Graph, build
 from cclbench.replay.kernel_costs import Costs
 from cclbench.replay.layout import DIMENSIONS, Layout, Relayout, relayout
@@ -38,10 +38,10 @@ def card(
     return card_of(stated, Path())
 
 
-def price(kind: str, ranks: tuple[int, ...], nbytes: float) -> Times:
+def price(kind: str, ranks: tuple[int, ...], nbytes: float) -> TimeBounds:
     """Of n ranks from 0 on n µs a MB, of a send three times that; a half and twice that at the bounds."""
     ns = 1_000 * len(ranks) * nbytes / 1e6 * (3 if kind == "send_recv" else 1) * (1 + ranks[0])
-    return Times(ns / 2, ns, ns * 2)
+    return TimeBounds(ns / 2, ns, ns * 2)
 
 
 def subject(
@@ -56,10 +56,10 @@ def subject(
     of_card: Card | None = None,
     window_ns: int = 1_000_000,
     costs: Costs | None = None,
-) -> Subject:
+) -> ChangeSubject:
     """All nodes are in a window that began long before, unless `since` says otherwise."""
     wanted: Relayout | None = None if old is None else relayout(old, settings or {})
-    return Subject(
+    return ChangeSubject(
         graph=graph,
         since=np.array(since if since is not None else [1 << 40] * len(graph.nodes), np.int64),
         placed={},

@@ -21,7 +21,7 @@ from cclbench.replay.changes.host import host
 from cclbench.replay.changes.kernels import kernels, kernels_gap
 from cclbench.replay.changes.overlap import overlap
 from cclbench.replay.graph import Graph, build
-from cclbench.replay.selection import Amount, Selection, read_setting
+from cclbench.replay.selection import Amount, NodeSelection, read_setting
 from cclbench.replay.simulate import simulate
 from cclbench.replay.tables import DIRECTIONS
 
@@ -89,7 +89,7 @@ def launched(*at: float, latency: float = 5, on_host: bool = False) -> Graph:
     return graph
 
 
-def asked(text: str) -> tuple[Selection, Amount]:
+def asked(text: str) -> tuple[NodeSelection, Amount]:
     return read_setting(text, text.rpartition("=")[2])
 
 

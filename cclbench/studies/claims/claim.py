@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar
 
 from cclbench.comparison.subject import Subject
+from cclbench.record.metric_name import MetricName
 
 Line = Mapping[str, Any]
 T = TypeVar("T")
@@ -67,13 +68,13 @@ def worked(run: Subject, *fields: str) -> dict[str, Any]:
     return {field: getattr(run.workload, field) for field in fields}
 
 
-def number(run: Subject, metric: str, **keys: str) -> float | None:
+def number(run: Subject, metric: MetricName, **keys: str) -> float | None:
     """A run's number that is whole; None where there is none, or a partial one."""
     row = run.results.row(metric, **keys)
     return row.value if row and row.status == "ok" else None
 
 
-def note(run: Subject, metric: str) -> str | None:
+def note(run: Subject, metric: MetricName) -> str | None:
     """What qualifies the number, or why there is none."""
     row = run.results.row(metric)
     return row.reason if row else "not computed"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from cclbench.comparison.subject import Subject
+from cclbench.record.metric_name import metric_name
 from cclbench.studies.claims.claim import Claim, Line, equal_work, grouped, note, number, worked
 from cclbench.units import humanise
 
@@ -16,7 +17,7 @@ STATEMENT: Final = (
 )
 CLAIMED: Final = 2.5
 """Gaps from here on round to the claimed 3x."""
-_STEP, _TOKENS = "time.step", "throughput.tokens_per_device"
+_STEP, _TOKENS = metric_name("time.step"), metric_name("throughput.tokens_per_device")
 
 
 def examine_frameworks(runs: Sequence[Subject]) -> Claim:

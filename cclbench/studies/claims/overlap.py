@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from cclbench.comparison.subject import Subject
+from cclbench.record.metric_name import metric_name
 from cclbench.studies.claims.claim import Claim, Line, equal_work, grouped, note, number, plural, worked
 from cclbench.text import letters_and_digits
 from cclbench.units import humanise
@@ -18,7 +19,7 @@ STATEMENT: Final = "More overlap of communication with compute can come with a l
 SAME_STEP: Final = 0.03
 """Steps whose times differ by no more than this are taken as equally long."""
 _CLEAR_OVERLAP: Final = 0.01
-_STEP, _OVERLAP = "time.step", "overlap.ratio"
+_STEP, _OVERLAP = metric_name("time.step"), metric_name("overlap.ratio")
 
 _WORK: Final = ("model", "accelerator", "devices", "batch", "sequence_length")
 """Columns of what the runs of a pair have alike."""

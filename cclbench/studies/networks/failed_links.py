@@ -8,7 +8,7 @@ import re
 import numpy as np
 
 from cclbench.errors import UsageError
-from cclbench.replay.change import Subject, change
+from cclbench.replay.change import ChangeSubject, change
 from cclbench.replay.graph import Graph
 from cclbench.studies.networks.sharing import flows_of, shared
 
@@ -32,7 +32,7 @@ def _read(text: str, value: str) -> tuple[int, float]:
     " it, share the others max-min fairly, whichever accelerators those belong to",
     read=_read,
 )
-def failed_links(subject: Subject, value: tuple[int, float]) -> Graph | str:
+def failed_links(subject: ChangeSubject, value: tuple[int, float]) -> Graph | str:
     """The graph with those durations."""
     node, share = value
     flows = flows_of(subject)

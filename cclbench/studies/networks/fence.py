@@ -9,7 +9,7 @@ import numpy as np
 
 from cclbench.hardware.collectives.cost import ROUNDS
 from cclbench.hardware.collectives.p2p import PAIRS
-from cclbench.replay.change import Subject, change, time_of
+from cclbench.replay.change import ChangeSubject, change, time_of
 from cclbench.replay.graph import Graph
 from cclbench.studies.networks.transfers import between_nodes, peers
 
@@ -23,7 +23,7 @@ from cclbench.studies.networks.transfers import between_nodes, peers
     " trace tells",
     read=time_of,
 )
-def fence(subject: Subject, cost: int) -> Graph | str:
+def fence(subject: ChangeSubject, cost: int) -> Graph | str:
     """The graph with those durations."""
     graph, nodes, calls = subject.graph, subject.graph.nodes, subject.graph.transfers
     at = between_nodes(subject)
@@ -38,7 +38,7 @@ def fence(subject: Subject, cost: int) -> Graph | str:
     return replace(graph, nodes=replace(nodes, dur=dur))
 
 
-def _messages(subject: Subject, kind: str, members: tuple[int, ...]) -> int:
+def _messages(subject: ChangeSubject, kind: str, members: tuple[int, ...]) -> int:
     """Messages that one rank sends to other nodes in a call, one behind the other."""
     if kind in PAIRS:
         return 1

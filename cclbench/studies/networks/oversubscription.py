@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cclbench.replay.change import Subject, change, factor_of
+from cclbench.replay.change import ChangeSubject, change, factor_of
 from cclbench.replay.graph import Graph
 from cclbench.studies.networks.sharing import flows_of, shared
 
@@ -18,7 +18,7 @@ from cclbench.studies.networks.sharing import flows_of, shared
     " a group that has it to itself as much as its ranks' interfaces carry",
     read=factor_of,
 )
-def oversubscription(subject: Subject, factor: float) -> Graph | str:
+def oversubscription(subject: ChangeSubject, factor: float) -> Graph | str:
     """The graph with those durations."""
     flows = flows_of(subject)
     if flows is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cclbench.replay.change import Subject, change, factor_of
+from cclbench.replay.change import ChangeSubject, change, factor_of
 from cclbench.replay.graph import Graph
 from cclbench.studies.networks.sharing import Flows, flows_of, shared
 
@@ -18,7 +18,7 @@ from cclbench.studies.networks.sharing import Flows, flows_of, shared
     " nodes stay on their rails and lose nothing, others share what leads off a rail max-min fairly",
     read=factor_of,
 )
-def rails(subject: Subject, factor: float) -> Graph | str:
+def rails(subject: ChangeSubject, factor: float) -> Graph | str:
     """The graph with those durations."""
     flows = flows_of(subject)
     if flows is None:

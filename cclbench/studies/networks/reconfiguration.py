@@ -7,7 +7,7 @@ import numpy as np
 
 from cclbench.errors import InputError
 from cclbench.intervals import Int64, begins
-from cclbench.replay.change import Subject, change, time_of
+from cclbench.replay.change import ChangeSubject, change, time_of
 from cclbench.replay.graph import Graph
 from cclbench.studies.networks.transfers import between_nodes, peers
 
@@ -21,7 +21,7 @@ from cclbench.studies.networks.transfers import between_nodes, peers
     " Process groups take turns in the order measured; circuits carry a transfer in the time measured",
     read=time_of,
 )
-def reconfiguration(subject: Subject, latency: int) -> Graph | str:
+def reconfiguration(subject: ChangeSubject, latency: int) -> Graph | str:
     """The graph in which each phase of a rank waits for its former one, and so much longer."""
     graph, nodes = subject.graph, subject.graph.nodes
     at = between_nodes(subject)

@@ -21,7 +21,7 @@ from cclbench.hardware.collectives.group import NETWORK_SHARE
 from cclbench.hardware.collectives.p2p import PAIRS
 from cclbench.hardware.system import System
 from cclbench.intervals import Int64
-from cclbench.replay.change import Subject
+from cclbench.replay.change import ChangeSubject
 from cclbench.replay.graph import Graph
 from cclbench.replay.simulate import simulate
 from cclbench.studies.networks.fairness import max_min
@@ -60,7 +60,7 @@ class Flows:
         return use
 
 
-def flows_of(subject: Subject) -> Flows | None:
+def flows_of(subject: ChangeSubject) -> Flows | None:
     """The flows within windows; None where no transfer leaves a node."""
     graph, nodes, calls = subject.graph, subject.graph.nodes, subject.graph.transfers
     at = between_nodes(subject)
@@ -105,7 +105,7 @@ def _held(system: System) -> int:
     return max(system.domain, system.per_node)
 
 
-def _places(subject: Subject, system: System | None, ranks: Sequence[int]) -> list[tuple[int, int]]:
+def _places(subject: ChangeSubject, system: System | None, ranks: Sequence[int]) -> list[tuple[int, int]]:
     """Node, or scale-up domain of several, of each rank, and its place there."""
     placed = None if system is None else subject.machine.numbered_in(system, ranks)
     if system is not None and placed is not None:
@@ -124,7 +124,7 @@ def _interface(system: System | None) -> float | None:
     return line * out.nics / system.per_node
 
 
-def _sent(subject: Subject, call: int, members: tuple[int, ...]) -> float:
+def _sent(subject: ChangeSubject, call: int, members: tuple[int, ...]) -> float:
     """Bytes that pass the interface of one of the call's ranks; 0 of unknown."""
     calls = subject.graph.transfers
     kind, size = calls.kind[call], int(calls.bytes[call])

@@ -8,12 +8,12 @@ import numpy as np
 from cclbench.errors import InputError
 from cclbench.intervals import Int64
 from cclbench.replay import nodes as n
-from cclbench.replay.change import Subject
+from cclbench.replay.change import ChangeSubject
 
 UNPLACED = "collectives of unknown group may cross the network or not"
 
 
-def between_nodes(subject: Subject) -> Int64:
+def between_nodes(subject: ChangeSubject) -> Int64:
     """Transfers of groups that span several scale-up domains: their nodes in order of rank and of when their
     data began to move, of which an instance has one time; of two at once the one launched first.
 
@@ -31,7 +31,7 @@ def between_nodes(subject: Subject) -> Int64:
     return at[np.lexsort((at, gate, launched[gate], nodes.start[gate], nodes.rank[at]))]
 
 
-def peers(subject: Subject, at: Int64) -> list[tuple[int, ...]]:
+def peers(subject: ChangeSubject, at: Int64) -> list[tuple[int, ...]]:
     """The ranks of each transfer's process group; where no group is stated, those that take part in it.
 
     `InputError` where those are not known either.
@@ -53,7 +53,7 @@ def peers(subject: Subject, at: Int64) -> list[tuple[int, ...]]:
     return found
 
 
-def _crosses(subject: Subject, members: tuple[int, ...]) -> bool:
+def _crosses(subject: ChangeSubject, members: tuple[int, ...]) -> bool:
     tier = subject.machine.tier(members)
     if tier.value is None:
         raise InputError(tier.reason or "", hint="give --per-node N, or --system ID")

@@ -8,10 +8,14 @@ from typing import Final
 
 from cclbench.analyzers.aliases import ALIASES
 from cclbench.analyzers.metric import METRICS
+from cclbench.record.metric_name import metric_name
 from cclbench.record.rows import Row
 from cclbench.studies.published.columns import COLUMNS
 from cclbench.studies.published.defects import defects
 from cclbench.studies.published.leaderboard import PublishedRow
+
+_TOKENS: Final = metric_name("throughput.tokens")
+_TOKENS_PER_DEVICE: Final = metric_name("throughput.tokens_per_device")
 
 SOURCE: Final = "ccl-bench"
 
@@ -48,7 +52,7 @@ def _throughput(row: PublishedRow) -> Iterator[Row]:
     else:
         per_second = batch * length / step
         why = "from the published step time, batch size and sequence length"
-    for metric, share in (("throughput.tokens", 1), ("throughput.tokens_per_device", devices or 1)):
+    for metric, share in ((_TOKENS, 1), (_TOKENS_PER_DEVICE, devices or 1)):
         yield _row(metric, per_second and per_second / share, why)
 
 
@@ -62,7 +66,7 @@ def _row(
 ) -> Row:
     known = METRICS.get(metric)
     return Row(
-        metric=metric,
+        metric=known.name,
         value=value,
         unit=known.unit,
         status="not_applicable" if value is None else "ok",

@@ -12,7 +12,7 @@ from cclbench.hardware.collectives.cost import EXPECTED, Floats
 from cclbench.hardware.collectives.nccl import constants
 from cclbench.hardware.collectives.transport import SIMPLE
 from cclbench.intervals import Int64
-from cclbench.replay.change import Subject, change, word
+from cclbench.replay.change import ChangeSubject, change, word
 from cclbench.replay.graph import Graph
 from cclbench.replay.modelled import modelled_group, modelled_s
 from cclbench.replay.transfers import of_groups
@@ -28,7 +28,7 @@ from cclbench.studies.stragglar.collective import stragglar as algorithm
     " settings move do not count anew",
     read=word("measured"),
 )
-def stragglar(subject: Subject, _: float) -> Graph | str:
+def stragglar(subject: ChangeSubject, _: float) -> Graph | str:
     """The graph with those durations."""
     graph, nodes = subject.graph, subject.graph.nodes
     dur, reached = nodes.dur.copy(), False
@@ -43,7 +43,7 @@ def stragglar(subject: Subject, _: float) -> Graph | str:
     return replace(graph, nodes=replace(nodes, dur=dur))
 
 
-def _ratio(subject: Subject, ranks: tuple[int, ...], parts: Int64) -> Floats:
+def _ratio(subject: ChangeSubject, ranks: tuple[int, ...], parts: Int64) -> Floats:
     """New over old time of each part, at most 1."""
     nodes, calls = subject.graph.nodes, subject.graph.transfers
     _, one = np.unique(calls.instance[nodes.call[parts]], return_inverse=True)

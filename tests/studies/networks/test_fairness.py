@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cclbench.studies.networks.fairness import max_min
@@ -37,7 +37,6 @@ def networks(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.array(use, float), np.array(capacity), np.array(demand)
 
 
-@settings(max_examples=300, deadline=None)
 @given(networks())
 def test_rates_are_max_min_fair(network: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
     """Feasible, and each flow is at its demand or crosses a full link on which no flow is faster."""

@@ -16,7 +16,7 @@ from cclbench.errors import InputError
 from cclbench.hardware import catalog
 from cclbench.machine import Machine
 from cclbench.replay import nodes as n
-from cclbench.replay.change import Subject
+from cclbench.replay.change import ChangeSubject
 from cclbench.replay.graph import Graph, build
 from cclbench.replay.simulate import simulate
 from cclbench.replay.transfers import of_groups
@@ -50,11 +50,11 @@ def traced(world: int, *calls: Call, nbytes: Sequence[int] = (), known: Sequence
     return build(made)
 
 
-def on(graph: Graph, groups: Mapping[str, tuple[int, ...]], **hardware: Any) -> Subject:
+def on(graph: Graph, groups: Mapping[str, tuple[int, ...]], **hardware: Any) -> ChangeSubject:
     return subject(graph, groups=groups, machine=Machine(Hardware(**hardware)))
 
 
-def flows(one: Subject) -> Flows:
+def flows(one: ChangeSubject) -> Flows:
     found = flows_of(one)
     assert found is not None
     return found
