@@ -34,11 +34,11 @@ def load_plugin(entry: metadata.EntryPoint, noun: str) -> tuple[object, str | No
         with told_to_people():
             return entry.load(), None
     except Exception as error:  # noqa: BLE001  (a stranger's module may raise anything)
-        return None, _warn_unloaded(noun, entry.name, entry.value, error)
+        return None, warn_unloaded(entry.name, entry.value, noun, error)
 
 
-def _warn_unloaded(noun: str, name: str, module: str, error: Exception) -> str:
-    """Warn of a plug-in that is left out; what is wrong with it."""
+def warn_unloaded(name: str, module: str, noun: str, error: Exception) -> str:
+    """Warn of a plug-in that does not load; what is wrong with it."""
     warnings.warn(f"{noun} plug-in {name!r} ({module}) did not load: {error}", stacklevel=3)
     return f"{type(error).__name__}: {error}"
 
@@ -101,13 +101,13 @@ class Registry(Generic[T]):
         for module in pkgutil.iter_modules(package.__path__):
             importlib.import_module(f"{self.home}.{module.name}")
         for entry in metadata.entry_points(group=self.group):
-            _, broken = load_plugin(entry, self.noun)
-            if broken is not None:
-                self.broken[entry.name] = broken
+            _, error = load_plugin(entry, self.noun)
+            if error is not None:
+                self.broken[entry.name] = error
         for name, origin in [*self._origin.items()]:
             try:
                 self._check(origin)
             except UsageError as error:
                 del self._known[name], self._origin[name]
-                self.broken[name] = _warn_unloaded(self.noun, name, origin, error)
+                self.broken[name] = warn_unloaded(name, origin, self.noun, error)
         self._checked = True
