@@ -12,9 +12,12 @@ from cclbench.agents.reach import Reach
 from cclbench.errors import InputError, UsageError
 from cclbench.ingestion import ingest
 from cclbench.record.manifest import Options
+from cclbench.record.metric_name import metric_name
 from cclbench.record.remote_store import store_at
 from cclbench.record.run import Run
 from cclbench.source import found_at
+
+_STEP: Final = metric_name("time.step")
 
 DISK_BYTES: Final = 16_000_000_000
 """What a query may keep on disk meanwhile."""
@@ -62,7 +65,7 @@ class Tools:
             {**row, "query": row["query"] and row["query"].replace("\n", " ")}
             for row in api.diagnose(computed, store=self._store).rows()
         ]
-        return page(rows, offset, **fields, step_s=computed.figures.value("time.step"))
+        return page(rows, offset, **fields, step_s=computed.figures.value(_STEP))
 
     def metrics(self, run: str, pattern: str = "*", per_rank: bool = False, offset: int = 0) -> Answer:
         """The run's metrics that a glob names (`comm.*`), of the whole run or also of each rank."""

@@ -10,6 +10,9 @@ import click
 
 from cclbench.cli import options
 from cclbench.file_names import stored_name
+from cclbench.record.metric_name import metric_name
+
+_STEP: Final = metric_name("time.step")
 
 Rows = list[dict[str, Any]]
 
@@ -144,7 +147,7 @@ def _runs(store: Path) -> Rows:
     kept = store_at(store)
     for stored in kept.runs():
         try:
-            record, step = stored.record, stored.saved_value("time.step")
+            record, step = stored.record, stored.saved_value(_STEP)
         except InputError as error:
             rows.append({"run": stored.id, "problem": f"not readable: {error}"})
             continue

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import cclbench
-from cclbench.findings.finding import Found
+from cclbench.findings.finding import Finding
 from cclbench.present.headline import busy_with
 from tests.machine_trace import BF16, Op, product, write_trace
 
@@ -22,7 +22,7 @@ def run(folder: Path, *ops: Op, **options: object) -> cclbench.Run:
     return cclbench.run(folder / "traces", store=folder / "store")
 
 
-def found(folder: Path, *ops: Op, **options: object) -> dict[str, Found]:
+def found(folder: Path, *ops: Op, **options: object) -> dict[str, Finding]:
     return {one.name: one for one in run(folder, *ops, **options).findings}
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from cclbench.analyzers.metric import METRICS, OTHER_NAMES, Metric, resolve
 from cclbench.errors import UsageError, near
-from cclbench.findings.finding import FINDINGS, Finding
+from cclbench.findings.finding import FINDINGS, Detector
 from cclbench.present.terminal.output import labelled
 from cclbench.sql import VIEWS, View
 
@@ -54,7 +54,7 @@ def explanation(metric: Metric) -> dict[str, Any]:
     return {name: getattr(metric, name) for name in COLUMNS[:-1]} | {"origin": METRICS.origin(metric.name)}
 
 
-def of_finding(finding: Finding) -> dict[str, Any]:
+def of_finding(finding: Detector) -> dict[str, Any]:
     """A finding as a row."""
     told = {name: getattr(finding, name) for name in ("name", "title", "rule", "gain")}
     actions = {framework: list(listed) for framework, listed in finding.actions.items()}
