@@ -26,7 +26,7 @@ Rows = list[dict[str, Any]]
 @options.store
 @options.form
 def list_(what: str, store: Path, form: str) -> None:
-    """List metrics, findings, SQL views, readers, hardware, what-if settings, runs or cards.
+    """List metrics, findings, SQL views, readers, hardware, settings, runs or cards.
 
     WHAT is metrics, findings, views, readers, hardware, settings, runs or cards. Runs are those of the store,
     cards those in workload_cards/ of the current folder. A plug-in that did not load is listed with its
