@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cclbench import results
 from cclbench.analyzers.metric import resolve
@@ -15,6 +15,7 @@ from cclbench.findings.diagnosis import Diagnosis, diagnosis
 from cclbench.ingestion import ingest as ingest_source
 from cclbench.machine import Machine, machine_of
 from cclbench.record.manifest import Options
+from cclbench.record.metric_name import metric_name
 from cclbench.record.remote_store import store_at
 from cclbench.record.results import Results
 from cclbench.record.run import Run
@@ -26,8 +27,11 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from cclbench.export.folder import Format, Written
-    from cclbench.replay.answer import Answer
-    from cclbench.replay.search import Found, Goal
+    from cclbench.replay.answer import ReplayResult
+    from cclbench.replay.search import Goal, SearchResult
+
+_TOKENS_PER_DEVICE: Final = metric_name("throughput.tokens_per_device")
+_CONTENTION: Final = metric_name("compute.contention")
 
 
 def run(
@@ -135,7 +139,7 @@ def whatif(
     engine: Engine | str = PROCESSES,
     client: Client | None = None,
     inference: bool = True,
-) -> Answer:
+) -> ReplayResult:
     """Replay a run of the store, or of a SOURCE, under other hardware: what would the step take?
 
     `sets` such as `scale_up.bandwidth=x2` act together; `scenarios`, settings with commas or files
@@ -205,7 +209,7 @@ def search(
     engine: Engine | str = PROCESSES,
     client: Client | None = None,
     inference: bool = True,
-) -> Found:
+) -> SearchResult:
     """Replay a run under the scenarios of a search space, a YAML file, and rank them.
 
     All scenarios where there are few, else at most `trials`, chosen by chance and descent, the same for a
@@ -224,7 +228,7 @@ def search(
         machine = _machine(opened, system, force_system, per_node)
         tokens = None
         if objective == "tokens_per_second_per_device":
-            chosen = resolve(["throughput.tokens_per_device"])
+            chosen = resolve([_TOKENS_PER_DEVICE])
             rows, _ = results.compute(opened, chosen, Selection(model=False), engine=runs_on)
             row = next(one for one in rows if not one.narrowed)
             if row.value is None:
@@ -245,7 +249,7 @@ def _machine(run: Run, system: str | None, force_system: bool, per_node: int | N
 
 def _contention(run: Run, ranks: Sequence[int] | None, engine: Engine) -> tuple[float, tuple[str, ...]]:
     """The run's `compute.contention`, 1 where it is confounded or there is none, and a note that says so."""
-    chosen = resolve(["compute.contention"])
+    chosen = resolve([_CONTENTION])
     found, _ = results.compute(run, chosen, Selection(ranks=ranks, model=False), engine=engine)
     row = next(iter(found))
     if row.value is not None and row.value >= 1:

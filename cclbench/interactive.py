@@ -14,7 +14,7 @@ from cclbench.comparison import build, comparison
 from cclbench.record import run as record
 
 if TYPE_CHECKING:
-    from cclbench.findings.finding import Found
+    from cclbench.findings.finding import Finding
     from cclbench.present.picture import Picture
 
 P = ParamSpec("P")
@@ -24,7 +24,7 @@ class Run(record.Run):
     """A run of the store with the metrics computed from it, and what people look at."""
 
     @cached_property
-    def findings(self) -> list[Found]:
+    def findings(self) -> list[Finding]:
         """What makes it slow, by what a step would gain without each; metrics are computed on demand."""
         return api.diagnose(self).findings
 

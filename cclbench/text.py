@@ -70,6 +70,11 @@ def listed(lines: Sequence[str], most: int, indent: str = "") -> list[str]:
     return [f"{indent}{line}" for line in [*lines[:most], *more]]
 
 
+def letters_and_digits(name: str) -> str:
+    """A name without what only its spelling tells: `Llama-3.1_8B` as `llama318b`."""
+    return re.sub(r"[\W_]", "", name).casefold()
+
+
 def as_markdown(text: str) -> str:
     """`text` as Markdown that shows it as it is: nothing in it formats, links, mentions or is HTML."""
     plain = _FORMATS.sub(r"\\\1", escape(printable(text), quote=False))

@@ -12,9 +12,12 @@ from cclbench.agents.reach import Reach
 from cclbench.errors import InputError, UsageError
 from cclbench.ingestion import ingest
 from cclbench.record.manifest import Options
+from cclbench.record.metric_name import metric_name
 from cclbench.record.remote_store import store_at
 from cclbench.record.run import Run
 from cclbench.source import found_at
+
+_STEP: Final = metric_name("time.step")
 
 DISK_BYTES: Final = 16_000_000_000
 """What a query may keep on disk meanwhile."""
@@ -62,7 +65,7 @@ class Tools:
             {**row, "query": row["query"] and row["query"].replace("\n", " ")}
             for row in api.diagnose(computed, store=self._store).rows()
         ]
-        return page(rows, offset, **fields, step_s=computed.figures.value("time.step"))
+        return page(rows, offset, **fields, step_s=computed.figures.value(_STEP))
 
     def metrics(self, run: str, pattern: str = "*", per_rank: bool = False, offset: int = 0) -> Answer:
         """The run's metrics that a glob names (`comm.*`), of the whole run or also of each rank."""
@@ -75,22 +78,21 @@ class Tools:
         return page(rows, offset)
 
     def explain(self, name: str, offset: int = 0) -> Answer:
-        """What a metric or finding is: definition, formula, unit, when it does not apply."""
-        from cclbench.analyzers.metric import resolve
-        from cclbench.findings.finding import FINDINGS
-        from cclbench.present.terminal.explanation import explanation, of_finding
+        """What a metric, finding or SQL view is: definition, formula, unit, columns, limits."""
+        from cclbench.present.terminal.explanation import explanations
 
         if len(name) > LONGEST_NAME:
             raise UsageError(
                 f"a name of {len(name):,} characters", hint=f"names have at most {LONGEST_NAME} characters"
             )
-        if name in FINDINGS:
-            return page([of_finding(FINDINGS.get(name))], offset, trusted=True)
-        return page([explanation(metric) for metric, _ in resolve([name])], offset, trusted=True)
+        found = explanations([name])
+        return page([*found.metrics, *found.findings, *found.views], offset, trusted=True)
 
     def sql(self, run: str, query: str, offset: int = 0) -> Answer:
-        """One SELECT of DuckDB's dialect over a run's tables: events, operators, collectives, groups, steps,
-        results. It can only read, and only that run. DuckDB computes the page alone, not all rows; pages fit
+        """One SELECT of DuckDB's dialect over a run's views (busy, waits, collective_instances, launches,
+        kernel_summary, operator_work, idle_gaps, ...: `explain` has their columns, `FROM (SHOW TABLES)` their
+        names) and tables: events, operators, collectives, groups, steps, results. It can only read, and only
+        that run. DuckDB computes the page alone, not all rows; pages fit
         together only where ORDER BY decides the place of every row."""
         from cclbench.record.sql import plain_rows
 

@@ -28,14 +28,14 @@ class Pickled(NamedTuple):
     arrays: list[bytes]
 
 
-class Answer(NamedTuple):
+class RankAnswers(NamedTuple):
     """A rank's window policy, and its values of each metric, in the order in which it was asked."""
 
     policy: str
     pickled: list[Pickled]
 
     @classmethod
-    def of(cls, policy: str, values: Iterable[Sequence[Value]]) -> Answer:
+    def of(cls, policy: str, values: Iterable[Sequence[Value]]) -> RankAnswers:
         """From each metric's values."""
         return cls(policy, [_pickled(own) for own in values])
 
@@ -60,7 +60,7 @@ class Answers:
         self.policies: dict[int, str] = {}
         """Each rank's window policy."""
 
-    def add(self, rank: int, answer: Answer) -> None:
+    def add(self, rank: int, answer: RankAnswers) -> None:
         """The answer of a further rank."""
         self.policies[rank] = answer.policy
         place = len(self._values)

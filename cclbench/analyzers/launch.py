@@ -46,7 +46,7 @@ _launch_metric = partial(metric, not_applicable=_NO_LAUNCH, combine=spread_over_
     better="lower",
 )
 def call_time(rank: RankView) -> Iterator[Value]:
-    times = _Times(rank)
+    times = _LaunchTimes(rank)
     for window, begun, ended, _ in _calls(rank):
         times.add(window, ended - begun)
     yield from times.values({})
@@ -63,7 +63,7 @@ def call_time(rank: RankView) -> Iterator[Value]:
     unit="s",
 )
 def delay(rank: RankView) -> Iterator[Value]:
-    times = _Times(rank)
+    times = _LaunchTimes(rank)
     early = after_end = 0
     for window, begun, ended, first in _calls(rank):
         used = first >= begun
@@ -86,7 +86,7 @@ def _calls(rank: RankView) -> Iterator[tuple[Int64, Int64, Int64, Int64]]:
         release(launched)
 
 
-class _Times:
+class _LaunchTimes:
     """Times of launch calls, by window."""
 
     def __init__(self, rank: RankView) -> None:

@@ -56,12 +56,12 @@ def diagnose(
     """
     from cclbench.api import metrics
     from cclbench.errors import CheckFailed
-    from cclbench.findings.diagnosis import Limit, diagnosis
+    from cclbench.findings.diagnosis import GainLimit, diagnosis
     from cclbench.present.terminal.findings import COLUMNS, page
     from cclbench.present.terminal.output import emit, progress
     from cclbench.present.terminal.run import document_head
 
-    asked = [Limit.of(text) for text in limits]
+    asked = [GainLimit.of(text) for text in limits]
     with progress(verbosity) as bars:
         computed = metrics(run, store=store, engine=engine, inference=inference, progress=bars, **wishes)
     found = diagnosis(computed)

@@ -14,7 +14,12 @@ from cclbench.comparison.lines import flatten
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.verdict import CLIENT, figures
 from cclbench.errors import InputError
+from cclbench.record.metric_name import metric_name
 from cclbench.record.remote_store import store_at
+
+_STEP: Final = metric_name("time.step")
+_KERNELS: Final = metric_name("compute.kernel_count")
+_COLLECTIVES: Final = metric_name("comm.count")
 
 _LAST_NUMBER: Final = re.compile(r"\d+(?=\D*$)")
 _DIGITS: Final = 3
@@ -39,7 +44,7 @@ def repeats_in(store: str | Path | None, subjects: tuple[Subject, ...]) -> list[
             if results is None or run.record.published is not None:
                 continue
             subject = Subject("", run, results, None if card is None else card.raw)
-            metric = "time.step" if results.value("time.step") is not None else CLIENT
+            metric = _STEP if results.value(_STEP) is not None else CLIENT
             row, work = results.row(metric), _work(subject)
         except InputError:
             continue  # damaged: `list runs` says so
@@ -57,7 +62,9 @@ def _card(subject: Subject) -> str:
 def _work(subject: Subject) -> str:
     """What a subject works on, and where, by its evidence; empty where nothing tells."""
     done = fingerprint(subject, None)
-    counted = {metric: subject.results.value(metric) for metric in ("compute.kernel_count", "comm.count")}
+    counted: dict[str, float | None] = {
+        metric: subject.results.value(metric) for metric in (_KERNELS, _COLLECTIVES)
+    }
     amounts = {name: f"{number:.{_DIGITS}g}" for name, number in {**done.bytes, **counted}.items() if number}
     if not (amounts or done.served):
         return ""

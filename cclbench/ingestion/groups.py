@@ -4,36 +4,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cclbench.disk_columns import DiskColumn
 from cclbench.ingestion.rank import RankDone
-from cclbench.intervals import Int64
 from cclbench.normalize import inferred_groups
-from cclbench.normalize.call_keys import Rows
 from cclbench.record.facts import ProcessGroup
 from cclbench.record.files import read_table, with_columns, write_table
 from cclbench.record.manifest import Inference
 from cclbench.schema import COLLECTIVES, GROUPS, group_id
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Gathered:
-    """All ranks' collectives, in rank order and each rank's in order of start, shape (rows,); on disk."""
-
-    rows: Rows
-    starts: Int64
-    ends: Int64
-    lengths: list[int]
-    """Rows of each rank."""
-    libraries: list[str]
-    """Those at work, each once."""
+if TYPE_CHECKING:
+    import duckdb
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,31 +70,35 @@ def _write(folder: Path, groups: Sequence[tuple[Sequence[int], Sequence[str]]], 
     write_table(folder / "groups.parquet", pa.table(columns, schema=GROUPS))
 
 
-def infer_groups(folder: Path, gathered: Gathered, ranks: Sequence[int], job: Job) -> Inference | None:
-    """The manifest's account of inference, None where every collective's group is stated.
+def infer_groups(
+    folder: Path, connection: duckdb.DuckDBPyConnection, ranks: Sequence[int], job: Job
+) -> Inference | None:
+    """The manifest's account of inference, None where the group of every row of `calls` is stated.
 
     The group that is inferred, if any, is that of all ranks: it is then in the table of groups, and all
     collectives are of it.  Of traces that name process groups nothing is inferred: they would name those of
     the others too, were these of one that they know.
     """
-    rows = gathered.rows
-    peers = (rows.source >= 0) & (rows.target >= 0)
-    missing = int(((rows.group < 0) & ~peers).sum())
+    missing, named = connection.execute(
+        "SELECT count(*) FILTER (process_group IS NULL AND (source IS NULL OR target IS NULL)),"
+        " count(process_group) FROM calls"
+    ).fetchone() or (0, 0)
     if not missing:
         return None
     stated = read_table(folder / "groups.parquet", GROUPS)["size"].to_numpy()
-    if (stated > 1).any() or (rows.group >= 0).any():
+    if (stated > 1).any() or named:
         reason = f"the traces name process groups, and not those of {missing} collectives"
         found = inferred_groups.Inference(None, reason)
     else:
+        columns = connection.execute(
+            'SELECT "rank", coalesce(enum_code(kind)::INTEGER, -1) AS kind, coalesce("size", -1) AS "size",'
+            ' start_ns AS starts, end_ns AS ends FROM calls ORDER BY "rank", start_ns, "row"'
+        ).fetchnumpy()
+        libraries = connection.execute(
+            "SELECT DISTINCT library FROM read_parquet(?) ORDER BY library", [files_of(folder, ranks)]
+        ).fetchall()
         calls = inferred_groups.Calls(
-            rank=rows.rank,
-            kind=rows.kind,
-            size=rows.size,
-            starts=gathered.starts,
-            ends=gathered.ends,
-            libraries=gathered.libraries,
-            names=job.names,
+            **columns, libraries=[library for (library,) in libraries], names=job.names
         )
         found = inferred_groups.infer(calls, ranks, job.world)
     group = None
@@ -118,12 +109,9 @@ def infer_groups(folder: Path, gathered: Gathered, ranks: Sequence[int], job: Jo
     return Inference(found.rule, group, found.reason)
 
 
-def numbered(gathered: Gathered) -> Gathered:
-    """Rows by their place in their rank's order, which inference found to be the ranks' common one."""
-    place = DiskColumn(np.int64)
-    for length in gathered.lengths:
-        place.append(np.arange(length))
-    return replace(gathered, rows=replace(gathered.rows, seq=place.values()))
+def files_of(folder: Path, ranks: Sequence[int]) -> list[str]:
+    """The files of ranks' collectives, in the run at `folder`, as DuckDB names them."""
+    return [str(path_of(folder, rank)) for rank in ranks]
 
 
 def path_of(folder: Path, rank: int) -> Path:

@@ -15,24 +15,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.disk_arithmetic import (
-    Float,
-    accumulate,
-    centred,
-    counts,
-    distinct,
-    elementwise,
-    extremes,
-    magnitude,
-    median,
-    product,
-    some_rows,
-    sums,
-)
-from cclbench.disk_columns import disk_array
 from cclbench.intervals import Int64
-from cclbench.normalize.call_keys import Int32
-from cclbench.normalize.shared_ends import Cells, SharedEnds
+from cclbench.normalize.shared_ends import (
+    Cells,
+    Float,
+    SharedEnds,
+    divide,
+    subtract_group_means,
+    sum_groups,
+)
 
 _ROUNDS: Final = 60
 _HUBER: Final = 1.5
@@ -82,19 +73,19 @@ def estimate(
     `rank`, `instance`, `ends` have shape (rows,) (rows without an instance left out); `host` gives each
     distinct rank, ascending, the number of its host, −1 for unknown.  One host's ranks share a clock:
     their common offset is what is estimated, unless a rank's own lies further off than the ends spread.
-    What is held of each row waits on disk where rows are many.
+    Rows are in order of rank.
     """
-    ranks = distinct(rank).astype(np.int64)
+    ranks = np.unique(rank).astype(np.int64)
     present = len(ranks)
     if not present:
         nothing, none = np.empty(0), np.empty(0, np.bool_)
         return Clocks(ranks, nothing, nothing, nothing, nothing, none, none, ranks, 0)
-    first, last = extremes(ends)
+    first, last = int(ends.min()), int(ends.max())
     shared = SharedEnds.of(ranks, rank, instance, ends, first)
     part = _connected(shared.cells, present)
     still = np.zeros(present)
     a, b = _offsets(shared, shared.t, part), still
-    free = counts(shared.rank, present) >= _DRIFT_POINTS
+    free = np.bincount(shared.rank, minlength=present) >= _DRIFT_POINTS
     slopes = _Slopes(shared, part)
     slope = slopes.of(shared.left(shared.t), free)
     worth = free & _explains(shared, slope, shared.left(shared.corrected(a, still)))
@@ -136,31 +127,22 @@ def _connected(cells: Cells, ranks: int) -> Int64:
         label = new
 
 
-def _sums(of: Int64, values: Float) -> Float:
-    """Sum of each group's values; `of` numbers the groups."""
-    return np.asarray(np.bincount(of, values), np.float64)
-
-
-def _ratio(part: Float, whole: Float) -> Float:
-    """Of each; 0 where the whole is 0."""
-    return np.divide(part, whole, out=np.zeros(len(whole)), where=whole != 0)
-
-
 def _solved(value: Float, mass: Float, cells: Cells, free: npt.NDArray[np.bool_]) -> Float:
     """x of each rank that minimises Σ mass·(value − x_rank + m_set)² over x and m; 0 where not `free`.
 
     By conjugate gradients (Hestenes and Stiefel 1952), preconditioned by the diagonal: sets of ranks
     that few instances link converge as well as those that many do.
     """
-    of_set = _sums(cells.ranks_of, mass)
+    sets = int(cells.ranks_of.max()) + 1
+    of_set = sum_groups(mass, cells.ranks_of, sets)
 
     def gradient(v: Float) -> Float:
-        mean = _ratio(_sums(cells.ranks_of, mass * v), of_set)
-        return free * _sums(cells.rank, mass * (v - mean[cells.ranks_of]))
+        mean = divide(sum_groups(mass * v, cells.ranks_of, sets), of_set)
+        return free * sum_groups(mass * (v - mean[cells.ranks_of]), cells.rank, len(free))
 
-    diagonal = _sums(cells.rank, mass)
+    diagonal = sum_groups(mass, cells.rank, len(free))
     x, rest = np.zeros(len(free)), gradient(value)
-    scaled = _ratio(rest, diagonal)
+    scaled = divide(rest, diagonal)
     way, norm = scaled, _inner(rest, scaled)
     goal = norm * 1e-24
     for _ in range(4 * len(free)):
@@ -170,7 +152,7 @@ def _solved(value: Float, mass: Float, cells: Cells, free: npt.NDArray[np.bool_]
             break
         length = norm / bend
         x, rest = x + length * way, rest - length * bent
-        scaled = _ratio(rest, diagonal)
+        scaled = divide(rest, diagonal)
         before, norm = norm, _inner(rest, scaled)
         way = scaled + norm / before * way
     return x
@@ -186,14 +168,19 @@ def _offsets(ends: SharedEnds, t: Float, part: Int64) -> Float:
     every = np.ones(len(part), np.bool_)
     cells = len(ends.cells.rank)
     middle = ends.quantile(ends.left(t), ends.cell, cells, 0.5)
-    offset = _solved(middle, counts(ends.cell, cells), ends.cells, every)
-    number = counts(ends.instance, ends.instances)
+    offset = _solved(middle, np.bincount(ends.cell, minlength=cells).astype(np.float64), ends.cells, every)
     for _ in range(_ROUNDS):
-        far = _far(ends, t, offset, number)
-        scale = 1.4826 * median(far)
+        own = t - offset[ends.rank]
+        far = abs(subtract_group_means(own, ends.instance, ends.instances))
+        scale = 1.4826 * float(np.median(far))
         if not scale:
             break
-        pulled, mass = _weighted(ends, t, offset, far, _HUBER * scale)
+        # Rows further off weigh less, as far as they are (Huber).
+        weight = _HUBER * scale / np.maximum(_HUBER * scale, far)
+        mass_of = sum_groups(weight, ends.instance, ends.instances)
+        mean = divide(sum_groups(weight * own, ends.instance, ends.instances), mass_of)
+        pulled = sum_groups(weight * (own - mean[ends.instance]), ends.cell, cells)
+        mass = sum_groups(weight, ends.cell, cells)
         moved = _solved(pulled / mass, mass, ends.cells, every)
         offset = offset + moved
         if abs(moved).max() < max(_SETTLED_NS, 1e-3 * scale):
@@ -201,62 +188,30 @@ def _offsets(ends: SharedEnds, t: Float, part: Int64) -> Float:
     return offset - _medians(offset, part)[part]
 
 
-def _far(ends: SharedEnds, t: Float, offset: Float, number: Float) -> Float:
-    """How far each time less its rank's offset lies from the mean of its instance, of `number` rows."""
-    total = disk_array(ends.instances, np.float64)
-    for own, rank, instance in some_rows(t, ends.rank, ends.instance, beside=(total,)):
-        np.add.at(total, instance, own - offset[rank])
-
-    def far(own: Float, rank: Int32, instance: Int64) -> Float:
-        return np.asarray(abs(own - offset[rank] - total[instance] / number[instance]))
-
-    return elementwise(far, t, ends.rank, ends.instance, dtype=np.float64, beside=(total, number))
-
-
-def _weighted(ends: SharedEnds, t: Float, offset: Float, far: Float, bound: float) -> tuple[Float, Float]:
-    """Of each cell the weighted sum of its times less offset and instance's mean, and its rows' weight.
-
-    Rows further off than `bound` weigh less, as far as they are (Huber).
-    """
-    rows = (t, far, ends.rank, ends.instance, ends.cell)
-    total, mass_of = (disk_array(ends.instances, np.float64) for _ in range(2))
-    pulled, mass = np.zeros((2, len(ends.cells.rank)))
-    for own, away, rank, instance, cell in some_rows(*rows, beside=(total, mass_of)):
-        weight = bound / np.maximum(bound, away)
-        np.add.at(mass, cell, weight)
-        np.add.at(mass_of, instance, weight)
-        np.add.at(total, instance, weight * (own - offset[rank]))
-    for own, away, rank, instance, cell in some_rows(*rows, beside=(total, mass_of)):
-        weight = bound / np.maximum(bound, away)
-        np.add.at(pulled, cell, weight * (own - offset[rank] - total[instance] / mass_of[instance]))
-    return pulled, mass
-
-
 class _Slopes:
     """Least-squares slopes of ranks' residuals over time, relative to the part's median."""
 
     def __init__(self, ends: SharedEnds, part: Int64) -> None:
         self._ends, self._part = ends, part
-        self._dt = centred(ends.t, ends.cell, len(ends.cells.rank))
-        self._mass = ends.of_cells(product(self._dt, self._dt))
+        self._dt = subtract_group_means(ends.t, ends.cell, len(ends.cells.rank))
+        self._mass = ends.of_cells(self._dt * self._dt)
 
     def of(self, left: Float, free: npt.NDArray[np.bool_]) -> Float:
         """Of those residuals, shape (ranks,); 0 where not `free`."""
-        along = self._ends.of_cells(product(self._dt, left))
-        slope = _solved(_ratio(along, self._mass), self._mass, self._ends.cells, free)
+        along = self._ends.of_cells(self._dt * left)
+        slope = _solved(divide(along, self._mass), self._mass, self._ends.cells, free)
         return slope - _medians(slope, self._part)[self._part]
 
 
 def _explains(ends: SharedEnds, slope: Float, left: Float) -> npt.NDArray[np.bool_]:
     """Whether a rank's slope moves its clock, over its window, by three times what is left of it."""
     ranks = len(slope)
-    dt = centred(ends.t, ends.rank, ranks)
-    rest = elementwise(lambda left, dt, rank: left - slope[rank] * dt, left, dt, ends.rank, dtype=np.float64)
-    rest = centred(ends.left(rest), ends.rank, ranks)
-    count = counts(ends.rank, ranks)
-    spread = np.sqrt(sums(ends.rank, product(rest, rest), ranks) / np.maximum(count - 2, 1))
+    dt = subtract_group_means(ends.t, ends.rank, ranks)
+    rest = subtract_group_means(ends.left(left - slope[ends.rank] * dt), ends.rank, ranks)
+    count = np.bincount(ends.rank, minlength=ranks)
+    spread = np.sqrt(sum_groups(rest * rest, ends.rank, ranks) / np.maximum(count - 2, 1))
     span = np.zeros(ranks)
-    accumulate(np.maximum, span, ends.rank, magnitude(dt))
+    np.maximum.at(span, ends.rank, abs(dt))
     moved = 2 * abs(slope) * span
     return np.asarray((moved > 3 * spread) & (moved > 1.0))
 

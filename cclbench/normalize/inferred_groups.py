@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cclbench.intervals import Int64, Mask
-from cclbench.normalize.call_keys import Int32
+from cclbench.normalize.matching import Int32
 from cclbench.schema import COLLECTIVE_KINDS
 
 Float = npt.NDArray[np.float64]

@@ -5,148 +5,269 @@ By process group, kind and sequence number; without numbers by order within the 
 sequences of different length are aligned on their longest common subsequence; sends and receives by
 (source, destination, order).  What cannot be matched is counted by reason, what could be matched in two
 ways is ambiguous, and nothing is guessed.
+
+A *lane* holds rows of which only those at the same place of their ranks' orders can be one collective: the
+rows of a group and sequence number, of a group without numbers, or of a pair of ranks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from cclbench.disk_arithmetic import accumulate, counts, elementwise, extremes
-from cclbench.disk_columns import DiskColumn, DiskTable, disk_array, pieces, release
-from cclbench.disk_order import parted, sample
-from cclbench.intervals import Int64, Mask
-from cclbench.normalize.call_keys import Int32, Rows, by_number, by_order, by_pair
+from cclbench.intervals import Int64, by_code
+from cclbench.normalize.alignment import aligned
+from cclbench.schema import COLLECTIVE_KINDS
 
-_ROWS: Final = 1 << 16
-"""Rows that are looked through at a time."""
-_MATCHED_ROWS: Final = 1 << 17
-"""About how many rows are matched at a time."""
+if TYPE_CHECKING:
+    import duckdb
 
-UNMATCHED = (
-    "matched",
-    "its process group is unknown",
-    "its process group has one rank",
-    "its kind is unknown",
-    "its peer is unknown",
-    "no other rank's trace has it",
-    "order within the group is ambiguous",
-    "the ranks' times contradict it",
+Int32 = npt.NDArray[np.int32]
+
+NO_PEER: Final = "its peer is unknown"
+NO_GROUP: Final = "its process group is unknown"
+ONE_RANK: Final = "its process group has one rank"
+NO_KIND: Final = "its kind is unknown"
+ALONE: Final = "no other rank's trace has it"
+AMBIGUOUS: Final = "order within the group is ambiguous"
+CONTRADICTED: Final = "the ranks' times contradict it"
+_REASONS: Final = (NO_GROUP, ONE_RANK, NO_KIND, NO_PEER, ALONE, AMBIGUOUS)
+"""Why a row is in no instance."""
+NUMBERED, ORDERED, PAIRED, SPLIT, ALIGNED = range(5)
+"""How the rows of a lane are matched."""
+
+ALIGNED_ROWS: Final = 1 << 18
+"""About how many rows are in memory while their lanes are aligned."""
+
+CALLS: Final = f"""
+CREATE TYPE collective_kind AS ENUM {COLLECTIVE_KINDS};
+CREATE TABLE calls (
+    "row" BIGINT, "rank" INTEGER, process_group INTEGER, "size" INTEGER, kind collective_kind, seq BIGINT,
+    step INTEGER, bytes BIGINT, source INTEGER, target INTEGER, start_ns BIGINT, end_ns BIGINT
 )
-"""Why a row is in no instance, by code; 0 is a row that is in one."""
-MATCHED, NO_GROUP, ONE_RANK, NO_KIND, NO_PEER, ALONE, AMBIGUOUS, CONTRADICTED = range(len(UNMATCHED))
+"""
+"""The table of all ranks' collectives that `match` reads, null where something is unknown.
+
+`row` identifies them, in order of rank; `process_group` is a code, `size` the number of its ranks, `bytes`
+the payload's larger side; `source` and `target` are the ranks of a point-to-point transfer.
+"""
+
+_CANDIDATES: Final = f"""
+CREATE TABLE candidates AS
+SELECT "row", "rank", "size", kind, coalesce(bytes, -1) AS bytes, coalesce(step, -1) AS step, start_ns,
+    CASE WHEN pair THEN {PAIRED} WHEN seq IS NULL THEN {ORDERED} ELSE {NUMBERED} END::TINYINT AS way,
+    if(pair, source, process_group) AS lane,
+    if(pair, target, coalesce(seq, -1)) AS number,
+    CASE
+        WHEN pair THEN if(source IS NULL OR target IS NULL, '{NO_PEER}', NULL)
+        WHEN "size" = 1 THEN '{ONE_RANK}'
+        WHEN process_group IS NULL THEN '{NO_GROUP}'
+        WHEN kind IS NULL THEN '{NO_KIND}'
+    END AS reason
+FROM (SELECT *, coalesce(kind IN ('send', 'recv'), false) AS pair FROM calls)
+"""  # noqa: S608 - texts of this module
+"""Each call's lane, by (way, lane, number), or why it can be in none."""
+
+_PLACED: Final = """
+CREATE TABLE {to} AS
+SELECT *, row_number() OVER (PARTITION BY way, lane, number, "rank" ORDER BY start_ns, "row") - 1 AS place
+FROM {rows}
+"""
+"""The place of each row in its rank's order of its lane: a grouped call may run as several kernels."""
+
+_PLACES: Final = f"""
+CREATE TABLE {{to}}_places AS
+SELECT way, lane, number, place, present, expected,
+    missing OR if(way = {NUMBERED}, differs, bool_or(differs) OVER (PARTITION BY way, lane, number)) AS uneven
+FROM (
+    SELECT *, min(present) OVER one_lane < max(present) OVER one_lane AS missing
+    FROM (
+        SELECT way, lane, number, place, count(*) AS present,
+            if(way = {PAIRED}, 2, arg_max("size", "row")) AS expected,
+            (way <> {PAIRED} AND min(kind) < max(kind))
+                OR (way <> {NUMBERED} AND (min(bytes) < max(bytes) OR min(step) < max(step))) AS differs
+        FROM {{to}} GROUP BY way, lane, number, place
+    )
+    WINDOW one_lane AS (PARTITION BY way, lane, number)
+)
+"""  # noqa: S608 - texts of this module
+"""How many ranks have a row at each place, and whether the place is uneven.
+
+All places of a lane are where its ranks have different numbers of rows or, at one place, different calls; of
+a sequence number that is used for different kinds the places of these.
+"""
+
+_UNEVEN: Final = """
+CREATE TABLE {to}_uneven AS
+SELECT {to}.* EXCLUDE (place)
+FROM {to} JOIN {to}_places USING (way, lane, number, place) WHERE uneven
+"""
+
+_CALLS_ALIKE: Final = f"""
+CREATE TABLE split_rows AS
+WITH ordered AS (FROM first_uneven WHERE way = {ORDERED}),
+ranks_of AS (SELECT lane, count(DISTINCT "rank") AS ranks FROM ordered GROUP BY lane),
+times_of AS (
+    SELECT lane, kind, bytes, step, "rank", count(*) AS times FROM ordered WHERE step >= 0 GROUP BY ALL
+),
+alike AS (
+    SELECT lane, kind, bytes, step, row_number() OVER (ORDER BY lane, kind, bytes, step) AS call
+    FROM times_of JOIN ranks_of USING (lane)
+    GROUP BY lane, kind, bytes, step, ranks
+    HAVING min(times) = max(times) AND count(*) = ranks
+)
+SELECT ordered.* REPLACE ({SPLIT}::TINYINT AS way, coalesce(call, -1) AS number)
+FROM ordered LEFT JOIN alike USING (lane, kind, bytes, step)
+"""  # noqa: S608 - texts of this module
+"""Rows of uneven lanes without numbers: a lane for each call that all ranks have equally often in a step.
+
+Collectives of several streams begin in another order on each rank; those of a kind do not.
+"""
+
+_ALIGNED: Final = f"""
+CREATE TABLE to_align AS
+SELECT "row", "rank", lane, number, "size", start_ns,
+    dense_rank() OVER (ORDER BY lane, number) AS ordinal,
+    dense_rank() OVER (ORDER BY if(way = {PAIRED}, NULL, kind), bytes, step) AS call
+FROM (FROM first_uneven WHERE way = {PAIRED} UNION ALL FROM split_uneven)
+ORDER BY lane, number, "rank", start_ns, "row";
+CREATE TABLE aligned (
+    "row" BIGINT, lane INTEGER, number BIGINT, "size" INTEGER, place BIGINT, ambiguous BOOLEAN
+);
+"""  # noqa: S608 - texts of this module
+"""Rows whose lanes are aligned one after another, and where they go."""
+
+_LANES: Final = f"""
+SELECT min(ordinal), max(ordinal)
+FROM (
+    SELECT ordinal, sum(count(*)) OVER (ORDER BY ordinal) // {ALIGNED_ROWS} AS part
+    FROM to_align GROUP BY ordinal
+)
+GROUP BY part ORDER BY part
+"""  # noqa: S608 - texts of this module
+"""The first and the last lane of those that are aligned at once."""
+
+_ROWS: Final = """
+SELECT "row", "rank", call, ordinal, lane, number, coalesce("size", -1) AS "size"
+FROM to_align WHERE ordinal BETWEEN ? AND ? ORDER BY ordinal, "rank", start_ns, "row"
+"""
+
+_INSTANCES: Final = f"""
+CREATE TABLE instances AS
+SELECT *, row_number() OVER (ORDER BY way, lane, number, place) - 1 AS instance
+FROM (
+    SELECT way, lane, number, place, present, expected FROM first_places WHERE NOT uneven
+    UNION ALL SELECT way, lane, number, place, present, expected FROM split_places WHERE NOT uneven
+    UNION ALL
+    SELECT {ALIGNED}, lane, number, place, count(*), if(number < 0, arg_max("size", "row"), 2)
+    FROM aligned WHERE place >= 0 GROUP BY lane, number, place
+)
+WHERE present > 1
+"""  # noqa: S608 - texts of this module
+
+_SIZES: Final = """
+SELECT present::INTEGER AS present, coalesce(expected, -1) AS expected FROM instances ORDER BY instance
+"""
+
+_MATCHED: Final = f"""
+SELECT "row", calls."rank", instance, start_ns, end_ns
+FROM (
+    SELECT "row", way, lane, number, place FROM first
+    UNION ALL SELECT "row", way, lane, number, place FROM split
+    UNION ALL SELECT "row", {ALIGNED}, lane, number, place FROM aligned
+) JOIN instances USING (way, lane, number, place) JOIN calls USING ("row")
+ORDER BY "row"
+"""  # noqa: S608 - texts of this module
+
+_UNMATCHED: Final = f"""
+SELECT reason, count(*) FROM candidates WHERE reason IS NOT NULL GROUP BY reason
+UNION ALL
+SELECT '{AMBIGUOUS}', count(*) FROM (
+    SELECT "row" FROM first JOIN first_places USING (way, lane, number, place)
+    WHERE uneven AND way = {NUMBERED}
+    UNION ALL SELECT "row" FROM aligned WHERE ambiguous
+)
+"""  # noqa: S608 - texts of this module
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matching:
-    """The instance of each row (−1 for none), why it has none, and each instance's size.
+    """Of `rows`, those that are in instances, and how many are in none, by reason.
 
-    `instance` and `reason` have shape (rows,); `present` and `expected`, the ranks an instance has and
-    those its group has, shape (instances,).  All are on disk where they are large.
+    `row`, `rank`, `instance`, `start_ns` and `end_ns` have shape (matched rows,), in order of `row`;
+    `present` and `expected`, the ranks an instance has and those its group has (−1 where nothing states
+    it), shape (instances,).
     """
 
+    rows: int
+    row: Int64
+    rank: Int32
     instance: Int64
-    reason: npt.NDArray[np.int8]
+    start_ns: Int64
+    end_ns: Int64
     present: Int32
     expected: Int32
+    unmatched: dict[str, int]
 
-    def counts(self) -> dict[str, int]:
-        """Rows that are in no instance, by reason."""
-        found = counts(self.reason, len(UNMATCHED)).astype(np.int64).tolist()
-        return {why: n for why, n in zip(UNMATCHED[1:], found[1:], strict=True) if n}
-
-
-def match(rows: Rows, pair_kinds: tuple[int, int]) -> Matching:
-    """Match all rows; `pair_kinds` are the codes of send and receive.
-
-    Memory holds the rows of some lanes at a time, of process groups, or of the pairs of ranks that send and
-    receive; and of a large group whose calls are numbered those of some numbers.
-    """
-    reason = disk_array(len(rows), np.int8, ALONE)
-    instance = disk_array(len(rows), np.int64, -1)
-    present, expected = DiskColumn(np.int32), DiskColumn(np.int32)
-    lanes = _lanes(rows, reason, pair_kinds)
-    for table, keys in zip(lanes, (by_number, by_order, by_pair), strict=True):
-        for part in _some_at_a_time(table):
-            at = table["row"][part]
-            own = rows.chosen(at)
-            key, ambiguous = keys(own)
-            number, of_each = _instances(key)
-            reason[at[ambiguous]] = AMBIGUOUS
-            matched = np.flatnonzero(number >= 0)
-            reason[at[matched]] = MATCHED
-            instance[at[matched]] = len(present) + number[matched]
-            sizes = np.full(len(of_each), 2, np.int32)
-            if keys is not by_pair:
-                sizes[number[matched]] = own.size[matched]
-            present.append(of_each)
-            expected.append(sizes)
-            release(reason, instance)
-            table.release()
-    return Matching(instance, reason, present.values(), expected.values())
+    def without(self, wrong: Int64) -> Matching:
+        """The matching without those instances, whose rows contradict one another."""
+        kept = np.ones(len(self.present), np.bool_)
+        kept[wrong] = False
+        rows = kept[self.instance]
+        number = np.cumsum(kept) - 1
+        return Matching(
+            self.rows,
+            self.row[rows],
+            self.rank[rows],
+            number[self.instance[rows]],
+            self.start_ns[rows],
+            self.end_ns[rows],
+            self.present[kept],
+            self.expected[kept],
+            {**self.unmatched, CONTRADICTED: int((~rows).sum())},
+        )
 
 
-def _lanes(rows: Rows, reason: npt.NDArray[np.int8], pair_kinds: tuple[int, int]) -> list[DiskTable]:
-    """Rows that may be matched by number, by order, and as pairs: their indices, lanes and numbers.
-
-    Only rows of one lane can be the same; a lane's rows of one number, −1 for none, belong together.  The
-    `reason` of all others is written.
-    """
-    tables = [DiskTable(row=np.int64, lane=np.int64, number=np.int64) for _ in range(3)]
-    for here in pieces(len(rows), most=_ROWS):
-        own, why = rows.chosen(here), reason[here]
-        pairs = np.isin(own.kind, pair_kinds)
-        why[own.kind < 0] = NO_KIND
-        why[~pairs & (own.group < 0)] = NO_GROUP
-        why[~pairs & (own.size == 1)] = ONE_RANK
-        why[pairs & ((own.source < 0) | (own.target < 0))] = NO_PEER
-        lane = np.where(pairs, own.source.astype(np.int64) << 32 | own.target, own.group)
-        numbered = ~pairs & (own.seq >= 0)
-        number = np.where(numbered, own.seq, -1)
-        for table, chosen in zip(tables, (numbered, ~pairs & ~numbered, pairs), strict=True):
-            at = np.flatnonzero(chosen & (why == ALONE))
-            table.append(row=here.start + at, lane=lane[at], number=number[at])
-        release(reason)
-    return tables
+def match(connection: duckdb.DuckDBPyConnection) -> Matching:
+    """Match the rows of table `calls` (see `CALLS`)."""
+    connection.execute(_CANDIDATES)
+    _place(connection, "first", "(SELECT * EXCLUDE (reason) FROM candidates WHERE reason IS NULL)")
+    connection.execute(_CALLS_ALIKE)
+    _place(connection, "split", "split_rows")
+    connection.execute(_ALIGNED)
+    for lanes in _align_lanes(connection):
+        connection.register("lanes", lanes)
+        connection.execute("INSERT INTO aligned BY NAME FROM lanes")
+    connection.execute(_INSTANCES)
+    found = connection.execute(_MATCHED).fetchnumpy()
+    sizes = connection.execute(_SIZES).fetchnumpy()
+    counts = dict(connection.execute(_UNMATCHED).fetchall())
+    (rows,) = connection.execute("SELECT count(*) FROM calls").fetchone() or (0,)
+    counts[ALONE] = rows - len(found["row"]) - sum(counts.values())
+    unmatched = {reason: counts[reason] for reason in _REASONS if counts.get(reason)}
+    return Matching(rows, **found, **sizes, unmatched=unmatched)
 
 
-def _some_at_a_time(table: DiskTable) -> Iterator[Int64]:
-    """Indices of rows, lane after lane, about `_MATCHED_ROWS` at a time; a number is never parted."""
-    lane, number = table["lane"], table["number"]
-    chosen = sample(len(lane))
-    sampled = [number[chosen]]
-    table.release()
-    sampled.append(lane[chosen])
-    most = max(_MATCHED_ROWS * len(chosen) // max(len(lane), 1), 1)
-    cuts = np.lexsort(sampled)[most::most]
-    numbers, lanes = (values[cuts] for values in sampled)
-    table.release()
-
-    def stretch(lane: Int64, number: Int64) -> Int64:
-        """How many cuts lie at or before each row, by lane and then number."""
-        found = np.searchsorted(lanes, lane)
-        for one in np.unique(lanes).tolist():
-            own = numbers[np.searchsorted(lanes, one) : np.searchsorted(lanes, one, side="right")]
-            inside = np.flatnonzero(lane == one)
-            found[inside] += np.searchsorted(own, number[inside], side="right")
-        return np.asarray(found)
-
-    stretches = elementwise(stretch, lane, number, dtype=np.int32)
-    return filter(len, parted(stretches, range(1, len(lanes) + 1)))
+def _place(connection: duckdb.DuckDBPyConnection, to: str, rows: str) -> None:
+    """Tables of the places of rows in their lanes, of these places, and of rows at uneven ones."""
+    for statement in (_PLACED, _PLACES, _UNEVEN):
+        connection.execute(statement.format(to=to, rows=rows))
 
 
-def _instances(key: Int64) -> tuple[Int64, Int32]:
-    """The keys that two or more rows share numbered: of each row, −1 for none; and their rows."""
-    at = np.flatnonzero(key >= 0)
-    _, of_row, present = np.unique(key[at], return_inverse=True, return_counts=True)
-    number = np.where(present > 1, np.cumsum(present > 1) - 1, -1)
-    found = np.full(len(key), -1, np.int64)
-    found[at] = number[of_row]
-    return found, present[present > 1].astype(np.int32)
+def _align_lanes(connection: duckdb.DuckDBPyConnection) -> Iterator[pa.Table]:
+    """Rows of uneven lanes and their places, null for none, some lanes at a time."""
+    for first, last in connection.execute(_LANES).fetchall():
+        rows = connection.execute(_ROWS, [first, last]).fetchnumpy()
+        rank, call, ordinal = (rows.pop(name) for name in ("rank", "call", "ordinal"))
+        place, ambiguous = np.empty(len(rank), np.int64), np.empty(len(rank), np.bool_)
+        for _, lane in by_code(ordinal, np.unique(ordinal)):
+            place[lane], ambiguous[lane] = aligned(rank[lane], call[lane])
+        yield pa.table({**rows, "place": pa.array(place, mask=place < 0), "ambiguous": ambiguous})
 
 
 def contradictions(instance: Int64, starts: Int64, ends: Int64, tolerance: int) -> Int64:
@@ -155,15 +276,9 @@ def contradictions(instance: Int64, starts: Int64, ends: Int64, tolerance: int) 
     A collective ends nowhere before its last rank arrives; `starts` and `ends` are on the common clock,
     ns, shape (rows,), of the rows of `instance`; differences up to `tolerance` are forgiven.
     """
-    if not len(instance):
-        return np.empty(0, np.int64)
-    count = extremes(instance)[1] + 1
-    latest = disk_array(count, np.int64, np.iinfo(np.int64).min)
-    earliest = disk_array(count, np.int64, np.iinfo(np.int64).max)
-    accumulate(np.maximum, latest, instance, starts)
-    accumulate(np.minimum, earliest, instance, ends)
-
-    def apart(latest: Int64, earliest: Int64) -> Mask:
-        return np.asarray(latest > earliest + tolerance)
-
-    return np.flatnonzero(elementwise(apart, latest, earliest, dtype=np.bool_))
+    count = int(instance.max(initial=-1)) + 1
+    latest = np.full(count, np.iinfo(np.int64).min)
+    earliest = np.full(count, np.iinfo(np.int64).max)
+    np.maximum.at(latest, instance, starts)
+    np.minimum.at(earliest, instance, ends)
+    return np.flatnonzero(latest > earliest + tolerance)

@@ -1,30 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When ranks end the collectives that they share, on disk where these are many: what clocks are fitted to."""
+"""When ranks end the collectives that they share: what clocks are fitted to."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Self
+from itertools import pairwise
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
-from cclbench.disk_arithmetic import (
-    Float,
-    accumulate,
-    centred,
-    distinct,
-    elementwise,
-    extremes,
-    magnitude,
-    sums,
-)
-from cclbench.disk_columns import disk_array, release
-from cclbench.disk_order import cuts, parted
 from cclbench.intervals import Int64
-from cclbench.normalize.call_keys import Int32
 
-_SORTED_ROWS: Final = 1 << 17
-"""About how many rows are sorted at a time: those of some ranks."""
+Float = npt.NDArray[np.float64]
+Groups = npt.NDArray[np.signedinteger[Any]]
+
+
+def sum_groups(values: Float, group: Groups, groups: int) -> Float:
+    """Sum of each group's values, shape (groups,); `group` numbers the groups, shape of the values."""
+    return np.asarray(np.bincount(group, values, groups), np.float64)
+
+
+def subtract_group_means(values: Float, group: Groups, groups: int) -> Float:
+    """Each value less the mean of its group's values."""
+    mean = divide(sum_groups(values, group, groups), np.bincount(group, minlength=groups))
+    return np.asarray(values - mean[group])
+
+
+def divide(part: Float, whole: npt.NDArray[Any]) -> Float:
+    """`part / whole`, 0 where the whole is 0."""
+    return np.asarray(np.divide(part, whole, out=np.zeros(len(whole)), where=whole != 0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,66 +48,56 @@ class Cells:
 class SharedEnds:
     """Ends of matched instances, arrays of shape (rows,): by which rank, of which instance, in which cell.
 
-    Ranks are numbered in ascending order; `t` is the time since the first end, ns.
+    Ranks are numbered in ascending order, rows are in that order; `t` is the time since the first end, ns.
     """
 
-    rank: Int32
+    rank: npt.NDArray[np.int32]
     instance: Int64
     t: Float
-    cell: Int32
+    cell: npt.NDArray[np.int32]
     cells: Cells
     ranks: int
     instances: int
 
     @classmethod
-    def of(cls, ranks: Int64, rank: Int32, instance: Int64, ends: Int64, first: int) -> Self:
+    def of(cls, ranks: Int64, rank: npt.NDArray[np.int32], instance: Int64, ends: Int64, first: int) -> Self:
         """From the ends of rows of `rank`, each one of `ranks`, of which the first is at `first`."""
-        r = elementwise(lambda rank: np.searchsorted(ranks, rank), rank, dtype=np.int32)
-        t = elementwise(lambda end: end - first, ends, dtype=np.float64)
-        instances = extremes(instance)[1] + 1
-        # A set of ranks is told by the sum of its ranks' random numbers, whatever their order.
-        token = np.random.default_rng(0).integers(1 << 20, 1 << 62, len(ranks), dtype=np.uint64)
-        told = disk_array(instances, np.uint64)
-        accumulate(np.add, told, instance, elementwise(lambda r: token[r], r, dtype=np.uint64))
-        sets = distinct(told)
-
-        def code(r: Int32, instance: Int64) -> Int64:
-            return np.asarray(np.searchsorted(sets, told[instance]) * len(ranks) + r)
-
-        codes = elementwise(code, r, instance, dtype=np.int64, beside=(told,))
-        cells = distinct(codes)
-        cell = elementwise(lambda code: np.searchsorted(cells, code), codes, dtype=np.int32)
+        number = np.searchsorted(ranks, rank).astype(np.int32)
+        instances = int(instance.max()) + 1
+        # A set of ranks is recognised by the sum of its ranks' random numbers, whatever their order.
+        random = np.random.default_rng(0).integers(1 << 20, 1 << 62, len(ranks), dtype=np.uint64)
+        set_sum = np.zeros(instances, np.uint64)
+        np.add.at(set_sum, instance, random[number])
+        set_of = np.unique(set_sum, return_inverse=True)[1]
+        codes = set_of[instance] * len(ranks) + number
+        cells, cell = np.unique(codes, return_inverse=True)
         parts = Cells(cells % len(ranks), cells // len(ranks))
-        return cls(r, instance, t, cell, parts, len(ranks), instances)
+        t = (ends - first).astype(np.float64)
+        return cls(number, instance, t, cell.astype(np.int32), parts, len(ranks), instances)
 
     def corrected(self, offset: Float, drift: Float) -> Float:
         """The times less their rank's offset and drift, shape (rows,)."""
-
-        def corrected(t: Float, rank: Int32) -> Float:
-            return np.asarray(t - offset[rank] - drift[rank] * t)
-
-        return elementwise(corrected, self.t, self.rank, dtype=np.float64)
+        return np.asarray(self.t - offset[self.rank] - drift[self.rank] * self.t)
 
     def left(self, t: Float) -> Float:
         """What each time differs from its instance's mean, shape (rows,)."""
-        return centred(t, self.instance, self.instances)
+        return subtract_group_means(t, self.instance, self.instances)
 
     def residual(self, offset: Float, drift: Float) -> Float:
         """The 95th percentile of how far each rank's corrected ends lie from their instances' means."""
-        left = self.left(self.corrected(offset, drift))
-        return self.quantile(magnitude(left), self.rank, self.ranks, 0.95)
+        return self.quantile(abs(self.left(self.corrected(offset, drift))), self.rank, self.ranks, 0.95)
 
     def of_cells(self, values: Float) -> Float:
         """Sum of each cell's rows, shape (cells,)."""
-        return sums(self.cell, values, len(self.cells.rank))
+        return sum_groups(values, self.cell, len(self.cells.rank))
 
-    def quantile(self, values: Float, of: Int32, groups: int, q: float) -> Float:
+    def quantile(self, values: Float, of: Groups, groups: int, q: float) -> Float:
         """The q-quantile (nearest rank, rounded up) of each group's values; a group is of one rank's rows."""
         found = np.zeros(groups)
-        for part in parted(self.rank, cuts(_SORTED_ROWS, self.rank)):
-            own, numbers = of[part], values[part]
+        bounds = np.searchsorted(self.rank, np.arange(self.ranks + 1)).tolist()
+        for begin, end in pairwise(bounds):  # a rank's rows at a time, which are sorted in the cache
+            own, numbers = of[begin:end], values[begin:end]
             order = np.lexsort((numbers, own))
             group, first, length = np.unique(own[order], return_index=True, return_counts=True)
             found[group] = numbers[order][first + np.ceil(q * length).astype(np.int64) - 1]
-            release(of, values)
         return found

@@ -266,7 +266,9 @@ class Run:
         disk_bytes: int | None = None,
         page: tuple[int, int] | None = None,
     ) -> QueryResult:
-        """DuckDB over the tables of `schema`: events, collectives, groups, steps, results, counters, ...
+        """DuckDB over the run's tables (events, collectives, ...) and views (busy, waits, launches, ...).
+
+        Tables are those of `schema`; `cclbench list views` names the views.
 
         `times_as_text` gives dates, times and intervals as text: Python cannot hold all of DuckDB's.  What
         needs more than `memory_bytes` is kept on disk meanwhile, at most `disk_bytes`.  `page` (first row,

@@ -12,7 +12,7 @@ import pytest
 
 from cclbench import disk_columns
 from cclbench.analyzers import answers
-from cclbench.analyzers.answers import Answer, Answers
+from cclbench.analyzers.answers import Answers, RankAnswers
 from cclbench.analyzers.metric import Coverage, Value
 
 
@@ -32,7 +32,7 @@ def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 def test_all_ranks_values_of_a_metric_come_back() -> None:
     kept = Answers(["a", "b"])
     for rank in (0, 3, 4):
-        kept.add(rank, Answer.of("steps" if rank else "trace", [values(rank), []]))
+        kept.add(rank, RankAnswers.of("steps" if rank else "trace", [values(rank), []]))
     assert kept.policies == {0: "trace", 3: "steps", 4: "steps"}
     found = kept.of("a")
     assert found == {rank: values(rank) for rank in (0, 3, 4)}
@@ -48,7 +48,7 @@ def test_arrays_come_back_and_outlive_their_release() -> None:
     kept = Answers(["a", "b"])
     for rank in range(3):
         told = [[Value(value=1.0, detail=[one + rank for one in own])] for own in (arrays, arrays[::-1])]
-        kept.add(rank, Answer.of("steps", told))
+        kept.add(rank, RankAnswers.of("steps", told))
     found = {rank: values[0].detail for rank, values in kept.of("a").items()}
     kept.of("b")
     kept.release("a")

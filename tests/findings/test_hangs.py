@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 import cclbench
-from cclbench.findings.finding import Found
+from cclbench.findings.finding import Finding
 
 Calls = Sequence[tuple[int, str, str]]
 """Sequence number, kind and state."""
 
 
-def found(folder: Path, ranks: Mapping[int, Calls]) -> list[Found]:
+def found(folder: Path, ranks: Mapping[int, Calls]) -> list[Finding]:
     (folder / "dumps").mkdir()
     for rank, calls in ranks.items():
         entries = [

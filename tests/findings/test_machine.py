@@ -9,7 +9,7 @@ import pytest
 from helpers.machine_trace import BF16, Op, product, write_trace
 
 import cclbench
-from cclbench.findings.finding import Found
+from cclbench.findings.finding import Finding
 from cclbench.present.headline import busy_with
 
 SGEMM = "ampere_sgemm_128x128_tn"
@@ -22,7 +22,7 @@ def run(folder: Path, *ops: Op, **options: object) -> cclbench.Run:
     return cclbench.run(folder / "traces", store=folder / "store")
 
 
-def found(folder: Path, *ops: Op, **options: object) -> dict[str, Found]:
+def found(folder: Path, *ops: Op, **options: object) -> dict[str, Finding]:
     return {one.name: one for one in run(folder, *ops, **options).findings}
 
 

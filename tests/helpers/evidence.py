@@ -24,7 +24,7 @@ def missing(folder: Path) -> tuple[Path, ...]:
 
 
 class Evidence(PosixPath):
-    """A path of evidence: to name a file that is missing, or list a folder that lacks one, skips a test."""
+    """A path of evidence: naming a file that is missing, or listing a folder without it, skips the test."""
 
     folder: ClassVar[Path]
 

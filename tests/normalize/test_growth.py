@@ -15,7 +15,7 @@ import pytest
 from cclbench import intervals
 from cclbench.classify import CollectiveName
 from cclbench.formats import Payload, StatedPayloads
-from cclbench.normalize import alignment, call_keys, collectives
+from cclbench.normalize import alignment, collectives
 from cclbench.normalize.operators import Ranges
 from cclbench.record.facts import TraceFacts
 
@@ -65,27 +65,6 @@ def threads_of_a_device(n: int) -> None:
     for i in range(n):
         told.add(Payload(source="host_op"), track=i, start_ns=10 * i - 1, end_ns=10 * i + 5)
     assert collectives.on_device(calls(n, launched=True), told).tolist() == list(range(n))
-
-
-def test_groups_without_numbers_of_which_a_rank_has_more_calls() -> None:
-    """Two ranks, of which the second has two calls of each group where the first has one."""
-    n = 100
-    group = np.concatenate([np.arange(n), np.repeat(np.arange(n), 2)]).astype(np.int32)
-    none = np.full(len(group), -1)
-    rows = call_keys.Rows(
-        rank=np.repeat([0, 1], [n, 2 * n]).astype(np.int32),
-        group=group,
-        size=np.full(len(group), 2, np.int32),
-        kind=np.zeros(len(group), np.int8),
-        seq=none,
-        step=none.astype(np.int32),
-        bytes=np.full(len(group), 8),
-        source=none.astype(np.int32),
-        target=none.astype(np.int32),
-    )
-    _, ambiguous = call_keys.by_order(rows)
-    # Which of the second rank's two is the first rank's nobody can tell.
-    assert ambiguous.tolist() == [True] * n + [False] * (2 * n)
 
 
 def threads_of_ranges(n: int) -> None:

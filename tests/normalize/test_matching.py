@@ -6,55 +6,88 @@ from __future__ import annotations
 from itertools import combinations, pairwise, product
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cclbench.normalize import matching
 from cclbench.normalize.alignment import common
-from cclbench.normalize.call_keys import Rows
-from cclbench.normalize.matching import contradictions, match
+from cclbench.normalize.matching import CALLS, contradictions, match
+from cclbench.record.database import database
 
-SEND, RECV, REDUCE, GATHER = 8, 9, 0, 1
+SEND, RECV, REDUCE, GATHER = "send", "recv", "all_reduce", "all_gather"
 
 
-def rows(*made):
-    """Rows from (rank, group, kind[, seq[, bytes[, step]]]); groups have two ranks, rank order kept."""
-    full = [(*row, *(-1, 100, -1)[len(row) - 3 :]) for row in made]
-    rank, group, kind, seq, size, step = (np.array(column) for column in zip(*full, strict=True))
-    return Rows(
-        rank=rank.astype(np.int32),
-        group=group.astype(np.int32),
-        size=np.full(len(full), 2, np.int32),
-        kind=kind.astype(np.int8),
-        seq=seq.astype(np.int64),
-        step=step.astype(np.int32),
-        bytes=size.astype(np.int64),
-        source=np.full(len(full), -1, np.int32),
-        target=np.full(len(full), -1, np.int32),
+def call(rank, group, kind, seq=None, size=100, step=None):
+    """A call of a group of two ranks, or of which something is unknown."""
+    return {
+        "rank": rank,
+        "process_group": group,
+        "size": 2,
+        "kind": kind,
+        "seq": seq,
+        "bytes": size,
+        "step": step,
+        "source": None,
+        "target": None,
+    }
+
+
+def match_calls(calls):
+    """Match calls, a rank's in order of their start."""
+    return insert_and_match(
+        [one | {"row": row, "start_ns": row, "end_ns": row + 1} for row, one in enumerate(calls)]
+    )
+
+
+def insert_and_match(columns):
+    with database() as connection:
+        connection.execute(CALLS)
+        if columns:
+            table = pa.Table.from_pylist(columns)
+            connection.register("given", table)
+            connection.execute(
+                "INSERT INTO calls BY NAME SELECT * REPLACE (kind::collective_kind AS kind) FROM given"
+            )
+        return match(connection)
+
+
+def matched(*made):
+    return match_calls([call(*row) for row in made])
+
+
+def pairs(*made):
+    """Calls from (rank, kind, source, target)."""
+    return match_calls(
+        [call(rank, None, kind) | {"source": source, "target": target} for rank, kind, source, target in made]
     )
 
 
 def instances(found):
-    """Rows of each instance, as a set of sets of row numbers."""
+    """Rows of each instance."""
     members = {}
-    for row, instance in enumerate(found.instance.tolist()):
-        if instance >= 0:
-            members.setdefault(instance, set()).add(row)
-    return sorted(map(sorted, members.values()))
+    for row, instance in zip(found.row.tolist(), found.instance.tolist(), strict=True):
+        members.setdefault(instance, []).append(row)
+    return sorted(members.values())
 
 
-def matched(*made):
-    return match(rows(*made), (SEND, RECV))
+def by_row(found):
+    return dict(zip(found.row.tolist(), found.instance.tolist(), strict=True))
+
+
+def sizes(found):
+    return found.present.tolist(), found.expected.tolist()
 
 
 def test_by_sequence_number_in_any_order():
     found = matched((0, 0, REDUCE, 5), (0, 0, REDUCE, 6), (1, 0, REDUCE, 6), (1, 0, REDUCE, 5))
     assert instances(found) == [[0, 3], [1, 2]]
-    assert (found.present.tolist(), found.expected.tolist(), found.counts()) == ([2, 2], [2, 2], {})
+    assert (sizes(found), found.unmatched) == (([2, 2], [2, 2]), {})
 
 
 def in_step(rank, *kinds, step=0):
-    return [(rank, 0, kind, -1, 100, step) for kind in kinds]
+    return [(rank, 0, kind, None, 100, step) for kind in kinds]
 
 
 def test_streams_of_a_group_begin_in_another_order_on_each_rank():
@@ -63,19 +96,19 @@ def test_streams_of_a_group_begin_in_another_order_on_each_rank():
     second = in_step(1, GATHER, GATHER, REDUCE, REDUCE)
     found = matched(*first, *second)
     assert instances(found) == [[0, 4], [1, 6], [2, 5], [3, 7]]
-    assert found.counts() == {}
+    assert found.unmatched == {}
 
 
 def test_what_not_all_ranks_have_alike_in_a_step_is_aligned():
     """Of the reductions one rank has three, which may be any of its own; without steps all may shift."""
     uneven = matched(*in_step(0, GATHER, REDUCE, REDUCE, REDUCE), *in_step(1, REDUCE, GATHER, REDUCE))
     assert instances(uneven) == [[0, 5]]
-    assert uneven.counts() == {
+    assert uneven.unmatched == {
         "no other rank's trace has it": 3,
         "order within the group is ambiguous": 2,
     }
     unknown = matched(
-        *in_step(0, GATHER, REDUCE, GATHER, step=-1), *in_step(1, REDUCE, GATHER, GATHER, step=-1)
+        *in_step(0, GATHER, REDUCE, GATHER, step=None), *in_step(1, REDUCE, GATHER, GATHER, step=None)
     )
     assert instances(unknown) == []
 
@@ -83,7 +116,7 @@ def test_what_not_all_ranks_have_alike_in_a_step_is_aligned():
 def test_number_0_is_a_number():
     """Without numbers these differ, by their bytes."""
     assert instances(matched((0, 0, REDUCE, 0, 100), (1, 0, REDUCE, 0, 200))) == [[0, 1]]
-    assert instances(matched((0, 0, REDUCE, -1, 100), (1, 0, REDUCE, -1, 200))) == []
+    assert instances(matched((0, 0, REDUCE, None, 100), (1, 0, REDUCE, None, 200))) == []
 
 
 def test_groups_count_on_their_own():
@@ -99,7 +132,7 @@ def test_several_kernels_of_one_call_match_in_turn():
 def test_a_number_used_for_two_kinds_is_ambiguous():
     found = matched((0, 0, REDUCE, 1), (1, 0, GATHER, 1), (0, 0, REDUCE, 2), (1, 0, REDUCE, 2))
     assert instances(found) == [[2, 3]]
-    assert found.counts() == {"order within the group is ambiguous": 2}
+    assert found.unmatched == {"order within the group is ambiguous": 2}
 
 
 def test_by_order_where_no_number_is_told():
@@ -109,34 +142,37 @@ def test_by_order_where_no_number_is_told():
 
 def test_a_window_that_begins_one_earlier_shifts_nobody():
     found = matched(
-        (0, 0, REDUCE, -1, 8),
-        (0, 0, REDUCE, -1, 16),
-        (0, 0, REDUCE, -1, 32),
-        (1, 0, REDUCE, -1, 16),
-        (1, 0, REDUCE, -1, 32),
+        (0, 0, REDUCE, None, 8),
+        (0, 0, REDUCE, None, 16),
+        (0, 0, REDUCE, None, 32),
+        (1, 0, REDUCE, None, 16),
+        (1, 0, REDUCE, None, 32),
     )
     assert instances(found) == [[1, 3], [2, 4]]
-    assert found.counts() == {"no other rank's trace has it": 1}
+    assert found.unmatched == {"no other rank's trace has it": 1}
 
 
 def test_equal_calls_of_which_one_is_lost_are_ambiguous_not_guessed():
     found = matched((0, 0, REDUCE), (0, 0, REDUCE), (1, 0, REDUCE))
     assert instances(found) == []
-    assert found.counts() == {"no other rank's trace has it": 2, "order within the group is ambiguous": 1}
+    assert found.unmatched == {"no other rank's trace has it": 2, "order within the group is ambiguous": 1}
 
 
 def test_steps_tell_equal_calls_apart():
     """Both ranks have two equal calls, but rank 1's capture begins and ends a step later."""
     found = matched(
-        (0, 0, REDUCE, -1, 8, 1), (0, 0, REDUCE, -1, 8, 2), (1, 0, REDUCE, -1, 8, 2), (1, 0, REDUCE, -1, 8, 3)
+        (0, 0, REDUCE, None, 8, 1),
+        (0, 0, REDUCE, None, 8, 2),
+        (1, 0, REDUCE, None, 8, 2),
+        (1, 0, REDUCE, None, 8, 3),
     )
     assert instances(found) == [[1, 2]]
 
 
 def test_what_can_not_be_matched_is_counted():
-    odd = rows((0, -1, REDUCE), (0, 3, -1), (0, 4, REDUCE), (0, -1, SEND))
-    odd.size[2] = 1
-    assert match(odd, (SEND, RECV)).counts() == {
+    alone = call(0, 4, REDUCE) | {"size": 1}
+    odd = [call(0, None, REDUCE), call(0, 3, None), alone, call(0, None, SEND)]
+    assert match_calls(odd).unmatched == {
         "its process group is unknown": 1,
         "its process group has one rank": 1,
         "its kind is unknown": 1,
@@ -145,27 +181,21 @@ def test_what_can_not_be_matched_is_counted():
 
 
 def test_sends_and_receives_pair_by_lane_and_order():
-    pairs = rows((0, -1, SEND), (0, -1, SEND), (1, -1, RECV), (1, -1, RECV), (1, -1, SEND), (0, -1, RECV))
-    pairs.source[:] = [0, 0, 0, 0, 1, 1]
-    pairs.target[:] = [1, 1, 1, 1, 0, 0]
-    found = match(pairs, (SEND, RECV))
+    found = pairs(
+        (0, SEND, 0, 1), (0, SEND, 0, 1), (1, RECV, 0, 1), (1, RECV, 0, 1), (1, SEND, 1, 0), (0, RECV, 1, 0)
+    )  # fmt: skip
     assert instances(found) == [[0, 2], [1, 3], [4, 5]]
     assert found.expected.tolist() == [2, 2, 2]
 
 
-@pytest.mark.parametrize(("source", "target"), [(0, -1), (-1, 1), (-1, -1)])
+@pytest.mark.parametrize(("source", "target"), [(0, None), (None, 1), (None, None)])
 def test_a_transfer_of_which_one_end_is_unknown_has_no_peer(source, target):
-    pair = rows((0, -1, SEND), (1, -1, RECV))
-    pair.source[:], pair.target[:] = source, target
-    assert match(pair, (SEND, RECV)).counts() == {"its peer is unknown": 2}
-    pair.source[:], pair.target[:] = 1, 0
-    assert instances(match(pair, (SEND, RECV))) == [[0, 1]]
+    assert pairs((0, SEND, source, target), (1, RECV, source, target)).unmatched == {"its peer is unknown": 2}
+    assert instances(pairs((0, SEND, 1, 0), (1, RECV, 1, 0))) == [[0, 1]]
 
 
 def test_transfers_the_other_way_are_others():
-    pair = rows((0, -1, SEND), (1, -1, RECV))
-    pair.source[:], pair.target[:] = [0, 1], [1, 0]
-    assert match(pair, (SEND, RECV)).counts() == {"no other rank's trace has it": 2}
+    assert pairs((0, SEND, 0, 1), (1, RECV, 1, 0)).unmatched == {"no other rank's trace has it": 2}
 
 
 def test_instances_are_numbered_without_gaps():
@@ -174,45 +204,47 @@ def test_instances_are_numbered_without_gaps():
         (0, 0, REDUCE, 5), (0, 1, REDUCE, 6), (1, 1, REDUCE, 6), (2, 1, REDUCE, 6), (1, 3, GATHER, 7),
         (1, 2, GATHER, 8), (2, 2, GATHER, 8),
     )  # fmt: skip
-    assert found.instance.tolist() == [-1, 0, 0, 0, -1, 1, 1]
-    assert (found.present.tolist(), found.expected.tolist()) == ([3, 2], [2, 2])
+    assert by_row(found) == {1: 0, 2: 0, 3: 0, 5: 1, 6: 1}
+    assert sizes(found) == ([3, 2], [2, 2])
 
 
 def test_numbered_ordered_and_paired_rows_are_matched_apart():
     """Two instances by number, two by order, two by pair; each way begins to count anew."""
-    made = rows(
-        *((0, 0, REDUCE, 1), (0, 0, REDUCE, 2), (0, 1, REDUCE), (0, 1, REDUCE), (0, -1, SEND), (0, -1, SEND)),
-        *((1, 0, REDUCE, 1), (1, 0, REDUCE, 2), (1, 1, REDUCE), (1, 1, REDUCE), (1, -1, RECV), (1, -1, RECV)),
+    own = [(0, REDUCE, 1), (0, REDUCE, 2), (1, REDUCE, None), (1, REDUCE, None)]
+    ends = {"source": 0, "target": 1}
+    found = match_calls(
+        [
+            one
+            for rank, kind in ((0, SEND), (1, RECV))
+            for one in (*(call(rank, *each) for each in own), *[call(rank, None, kind) | ends] * 2)
+        ]
     )
-    pair = np.isin(made.kind, (SEND, RECV))
-    made.source[pair], made.target[pair] = 0, 1
-    found = match(made, (SEND, RECV))
-    assert found.instance.tolist() == [0, 1, 2, 3, 4, 5] * 2
+    assert by_row(found) == dict(enumerate([0, 1, 2, 3, 4, 5] * 2))
     assert found.present.tolist() == [2] * 6
 
 
 def test_ambiguous_numbers_before_rows_in_order():
     """A number used for two kinds has no key; what is matched by order begins behind it."""
     found = matched((0, 0, REDUCE, 1), (0, 1, REDUCE), (1, 0, GATHER, 1), (1, 1, REDUCE))
-    assert found.instance.tolist() == [-1, 0, -1, 0]
+    assert by_row(found) == {1: 0, 3: 0}
 
 
 def test_what_no_other_rank_has_is_nobodys_though_two_such_rows_are_alike():
     """Ranks 1 and 2 each have a call of 32 bytes where rank 0, which has most, has none."""
     found = matched(
         *((0, 0, REDUCE, 4), (1, 0, REDUCE, 4)),
-        *((0, 1, REDUCE, -1, 8), (0, 1, REDUCE, -1, 16), (0, 1, REDUCE, -1, 64)),
-        *((1, 1, REDUCE, -1, 8), (1, 1, REDUCE, -1, 32)),
-        *((2, 1, REDUCE, -1, 8), (2, 1, REDUCE, -1, 32)),
+        *((0, 1, REDUCE, None, 8), (0, 1, REDUCE, None, 16), (0, 1, REDUCE, None, 64)),
+        *((1, 1, REDUCE, None, 8), (1, 1, REDUCE, None, 32)),
+        *((2, 1, REDUCE, None, 8), (2, 1, REDUCE, None, 32)),
     )
     assert instances(found) == [[0, 1], [2, 5, 7]]
-    assert found.counts() == {"no other rank's trace has it": 4}
+    assert found.unmatched == {"no other rank's trace has it": 4}
 
 
 def test_a_number_used_more_often_by_one_rank_is_ambiguous():
     found = matched((0, 0, REDUCE, 1), (0, 0, REDUCE, 1), (1, 0, REDUCE, 1), (1, 2, REDUCE, 1))
     assert instances(found) == []
-    assert found.counts() == {
+    assert found.unmatched == {
         "order within the group is ambiguous": 3,
         "no other rank's trace has it": 1,
     }
@@ -220,16 +252,47 @@ def test_a_number_used_more_often_by_one_rank_is_ambiguous():
 
 def test_kernels_of_one_call_need_the_same_kinds_in_the_same_order():
     found = matched((0, 0, REDUCE, 1), (0, 0, GATHER, 1), (1, 0, GATHER, 1), (1, 0, REDUCE, 1))
-    assert found.counts() == {"order within the group is ambiguous": 4}
+    assert found.unmatched == {"order within the group is ambiguous": 4}
 
 
 def test_no_rows():
     found = matched((0, 0, REDUCE))
-    assert (instances(found), found.counts()) == ([], {"no other rank's trace has it": 1})
-    assert (found.instance.tolist(), found.present.tolist(), found.expected.tolist()) == ([-1], [], [])
-    nothing = np.empty(0, np.int64)
-    none = match(Rows(*[nothing] * 9), (SEND, RECV))
-    assert (none.counts(), none.present.tolist(), none.expected.tolist()) == ({}, [], [])
+    assert (by_row(found), sizes(found), found.unmatched) == (
+        {},
+        ([], []),
+        {"no other rank's trace has it": 1},
+    )
+    none = match_calls([])
+    assert (by_row(none), sizes(none), none.unmatched) == ({}, ([], []), {})
+
+
+def test_many_groups_without_numbers_of_which_a_rank_has_more_calls(monkeypatch):
+    """Rank 1 has two calls of each group where rank 0 has one: nobody can tell which of them that is."""
+    monkeypatch.setattr(matching, "_LANES", matching._LANES.replace(str(matching.ALIGNED_ROWS), "64"))
+    groups = range(100)
+    found = matched(*((0, g, REDUCE) for g in groups), *((1, g, REDUCE) for g in groups for _ in range(2)))
+    assert found.unmatched == {
+        "no other rank's trace has it": 200,
+        "order within the group is ambiguous": 100,
+    }
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_order_in_which_rows_are_given_changes_nothing(seed):
+    """Six ranks, in pairs and all together, some calls lost, in an order of the table that is random."""
+    random = np.random.default_rng(seed)
+    columns = [
+        call(rank, group, REDUCE, number if number % 3 else None, int(random.integers(1, 3)), number // 50)
+        | {"row": rank << 32 | place, "start_ns": 1000 * number, "end_ns": 1000 * number + 10}
+        for rank in range(6)
+        for place, number in enumerate(np.flatnonzero(random.random(400) > 0.01).tolist())
+        for group in [rank // 2 if number % 2 else 9]
+    ]
+    found = [insert_and_match(order) for order in (columns, random.permutation(columns).tolist())]
+    assert len(found[0].present) > 500
+    for name in ("row", "instance", "start_ns", "present", "expected"):
+        assert getattr(found[0], name).tolist() == getattr(found[1], name).tolist()
+    assert found[0].unmatched == found[1].unmatched
 
 
 @given(st.lists(st.integers(0, 3), max_size=9), st.lists(st.integers(0, 3), max_size=9))

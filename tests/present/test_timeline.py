@@ -21,7 +21,7 @@ from cclbench.api import open_run
 from cclbench.errors import UsageError
 from cclbench.intervals import Intervals, union
 from cclbench.present.timeline import (
-    Clock,
+    TimelineClock,
     busiest,
     chosen,
     clocks_of,
@@ -72,7 +72,7 @@ def table(*rows: dict[str, Any]) -> pa.Table:
 
 
 def test_a_clock_subtracts_offset_and_drift() -> None:
-    clock = Clock(offset_ns=250.0, drift=20e-6, reference_ns=1_000_000)
+    clock = TimelineClock(offset_ns=250.0, drift=20e-6, reference_ns=1_000_000)
     # 20 ppm of 50 ms, 50,000,000 ns, are 1,000 ns.
     assert clock.common(array(1_000_000, 51_000_000)).tolist() == [999_750, 50_998_750]
     assert pieces(shifted(Intervals(array(1_000_000), array(51_000_000)), clock)) == [(999_750, 50_998_750)]
@@ -82,7 +82,7 @@ def test_only_applied_corrections_are_clocks() -> None:
     account = Clocks(
         7, [RankClock(0, 0.0, 0.0, 0.0, 0.0, False), RankClock(3, 250000.5, 20.0, 0.0, 0.0, True)]
     )
-    assert clocks_of(account) == {3: Clock(250000.5, 2e-05, 7)}
+    assert clocks_of(account) == {3: TimelineClock(250000.5, 2e-05, 7)}
 
 
 def test_wait_transfer_and_unmatched_are_disjoint_and_all_of_the_communication() -> None:
@@ -146,7 +146,7 @@ WINDOWS = {0: [(3, 100, 200), (4, 200, 300)], 1: [(4, 210, 310), (5, 310, 400)]}
 
 def test_the_first_step_that_most_ranks_have() -> None:
     assert chosen(WINDOWS, {}, None) == (4, {0: (200, 300), 1: (210, 310)})
-    assert chosen(WINDOWS, {1: Clock(offset_ns=10.0)}, 5) == (5, {1: (300, 390)})
+    assert chosen(WINDOWS, {1: TimelineClock(offset_ns=10.0)}, 5) == (5, {1: (300, 390)})
 
 
 def test_a_step_that_is_not_there() -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from cclbench import intervals
 from cclbench.analyzers.view.columns import Words, codes, places, spans
 from cclbench.analyzers.view.operator_calls import Float64, Kind, OperatorCalls, costs_of, ids_of
-from cclbench.analyzers.view.works import WORKS_AT_ONCE, Rows, Works
+from cclbench.analyzers.view.works import WORKS_AT_ONCE, WorkRows, Works
 from cclbench.disk_columns import DiskTable, pieces, release
 from cclbench.disk_order import cuts, parted
 from cclbench.intervals import Index, Int64, begins
@@ -206,7 +206,7 @@ class _DeviceWorks:
             modules=rows.module.words,
             **{column: costs[column] for column in ("kind", "flops", "bytes", "stated")},
             **{column: table[column] for column in _AS_ADDED},
-            rows=Rows(rows["starts"], rows["ends"], of_rows["work"], of_rows["name"], rows.name.words),
+            rows=WorkRows(rows["starts"], rows["ends"], of_rows["work"], of_rows["name"], rows.name.words),
         )
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.arrivals import PAIRS, SPENT, UNKNOWN_BEFORE
-from cclbench.analyzers.view.meetings import Instances, Meetings
+from cclbench.analyzers.view.meetings import CollectiveInstances, Instances
 from cclbench.intervals import Int64, Mask, begins
 
 Float = npt.NDArray[np.float64]
@@ -59,7 +59,7 @@ class Lateness:
         return found
 
 
-def lateness(found: Meetings, residual_ns: float) -> Lateness:
+def lateness(found: CollectiveInstances, residual_ns: float) -> Lateness:
     """Of the matched collectives of ranks of one role; not applicable without any."""
     roles: dict[int, int] = {}
     late, waited, spent = _Unions(), _Unions(), _Sums()
@@ -83,7 +83,7 @@ def lateness(found: Meetings, residual_ns: float) -> Lateness:
     )
 
 
-def of_one_role(found: Meetings) -> Iterator[Instances]:
+def of_one_role(found: CollectiveInstances) -> Iterator[Instances]:
     """The collectives of ranks of one role: no sends and receives, nothing across pipeline stages.
 
     Not applicable without any.
@@ -224,7 +224,7 @@ class _Sums:
         return found
 
 
-def _pipelines(found: Meetings) -> dict[int, int]:
+def _pipelines(found: CollectiveInstances) -> dict[int, int]:
     """The pipeline of each rank of one, by a rank of it: what sends and receives, or a dimension pp, joins.
 
     Those within another dimension (a ring of cp) join none, nor does a send_recv in a group that runs

@@ -86,7 +86,7 @@ class Instances:
         return np.asarray(self.arrival_ns[self.first])
 
 
-class Meetings:
+class CollectiveInstances:
     """Instances of which all ranks' arrivals wait on disk: iterated over, some at a time, in a fixed order.
 
     `incomplete` instances lack a rank here and are left out; `labels` are those of all rows.
@@ -109,7 +109,7 @@ class Meetings:
         if not complete:
             raise NotApplicable("no collective has all its ranks among those in view")
 
-    def of_groups(self) -> Meetings:
+    def of_groups(self) -> CollectiveInstances:
         """Without sends and receives, in which one side waits by design; not applicable without any left."""
         if not self._has_groups:
             raise NotApplicable(
@@ -166,7 +166,7 @@ class Meetings:
         return values
 
 
-def meetings(ranks: Mapping[int, Sequence[Value]]) -> Meetings:
+def meetings(ranks: Mapping[int, Sequence[Value]]) -> CollectiveInstances:
     """The instances that the ranks' `Arrivals` (their first value's detail) make up."""
     rows = DiskTable(
         rank=np.int32,
@@ -192,7 +192,7 @@ def meetings(ranks: Mapping[int, Sequence[Value]]) -> Meetings:
         if read > _ROWS:
             release(part)  # and with it all that were read of the same file
             read = 0
-    return Meetings(rows, [*known])
+    return CollectiveInstances(rows, [*known])
 
 
 def parts_of(ranks: Mapping[int, Sequence[Value]]) -> dict[int, Arrivals]:
@@ -201,7 +201,9 @@ def parts_of(ranks: Mapping[int, Sequence[Value]]) -> dict[int, Arrivals]:
     return {rank: detail for rank, detail in found if isinstance(detail, Arrivals)}
 
 
-def of_instances(ranks: Mapping[int, Sequence[Value]], found: Meetings, value: float, reason: str) -> Value:
+def of_instances(
+    ranks: Mapping[int, Sequence[Value]], found: CollectiveInstances, value: float, reason: str
+) -> Value:
     """A figure over those instances; it leaves out what the ranks do, and instances that lack a rank here."""
     firsts = [values[0] for values in ranks.values()]
     incomplete = {"instances that not all their ranks have in a window": found.incomplete}

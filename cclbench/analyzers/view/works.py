@@ -22,7 +22,7 @@ WORKS_AT_ONCE: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class WorkRows:
     """The device rows of the works, arrays of shape (rows,); a CPU has none."""
 
     starts: Int64
@@ -33,7 +33,7 @@ class Rows:
     names: Sequence[str | None]
 
 
-NO_ROWS: Final = Rows(
+NO_ROWS: Final = WorkRows(
     np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32), []
 )
 """Those of a CPU's works."""
@@ -65,7 +65,7 @@ class Works:
     bytes: Float64
     stated: Mask
     """Whether the trace states them."""
-    rows: Rows
+    rows: WorkRows
 
     def __len__(self) -> int:
         return len(self.kind)
