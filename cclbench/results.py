@@ -34,7 +34,6 @@ from cclbench.errors import ChangedRunError, InputError
 from cclbench.freed_memory import hand_back_blocks, hand_back_free
 from cclbench.hardware.catalog import users_own
 from cclbench.machine import Machine, machine_of
-from cclbench.record.kept_columns import RankOfKeptColumns
 from cclbench.record.metric_name import MetricName
 from cclbench.record.rank import Rank
 from cclbench.record.results import Results
@@ -274,10 +273,9 @@ def _rank_answer(
 
 
 def _rank_view(task: _RankTask, window: str, steps: Steps | None) -> RankView:
-    of = task.tables
-    tables = RankOfKeptColumns(of.path, of.entry, of.clock_residual_ns)
+    tables = task.tables.keeping()
     return RankView(
-        tables, rank=of.entry.rank, window=window, steps=steps, card=task.card, machine=task.machine
+        tables, rank=tables.entry.rank, window=window, steps=steps, card=task.card, machine=task.machine
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import singledispatch
 from html import escape
 from typing import Final
 
@@ -15,6 +16,12 @@ _LONGEST_QUOTED = 80
 _LONGEST_TOLD: Final = 2000
 # An underscore within a word formats nothing.
 _FORMATS: Final = re.compile(r"([\\`*\[\]|~#$]|(?<![^\W_])_|_(?![^\W_]))")
+
+
+@singledispatch
+def html_of(shown: object) -> str:
+    """What a notebook shows of it: `present` draws runs and comparisons, once `interactive` is loaded."""
+    return f"<pre>{escape(repr(shown))}</pre>"
 
 
 def printable(text: str) -> str:

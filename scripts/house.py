@@ -37,7 +37,6 @@ COLUMN_STORES: Final = (
     "disk_columns",
     "disk_order",
     "disk_arithmetic",
-    "record/kept_columns",
     "record/stored_rows",
     "record/rows",
     "pandas_on_demand",

@@ -13,9 +13,8 @@ from cclbench.errors import InputError, UsageError
 from cclbench.ingestion import ingest
 from cclbench.record.manifest import Options
 from cclbench.record.metric_name import metric_name
-from cclbench.record.remote_store import store_at
 from cclbench.record.run import Run
-from cclbench.source import found_at
+from cclbench.workspace import source_at, store_at
 
 _STEP: Final = metric_name("time.step")
 
@@ -39,7 +38,7 @@ class Tools:
         return store_at(self._store).get(run)
 
     def _computed(self, run: Run) -> Run:
-        return api.metrics(run, store=self._store)
+        return api.metrics(run)
 
     def runs(self, offset: int = 0) -> Answer:
         """The runs in the store: id, source, ranks, device."""
@@ -51,7 +50,7 @@ class Tools:
         stored = kept.find(source)
         if stored is None:
             self._reach.check_source(source)
-            with found_at(source, public=True) as found:
+            with source_at(source, public=True) as found:
                 stored = ingest(found, kept, Options())
         return self._why(self._computed(stored), 0, run=stored.id)
 
@@ -63,13 +62,13 @@ class Tools:
         # A query is to be sent back: a line break in it would come as an escape.
         rows = [
             {**row, "query": row["query"] and row["query"].replace("\n", " ")}
-            for row in api.diagnose(computed, store=self._store).rows()
+            for row in api.diagnose(computed).rows()
         ]
         return page(rows, offset, **fields, step_s=computed.figures.value(_STEP))
 
     def metrics(self, run: str, pattern: str = "*", per_rank: bool = False, offset: int = 0) -> Answer:
         """The run's metrics that a glob names (`comm.*`), of the whole run or also of each rank."""
-        computed = api.metrics(self._stored(run), store=self._store, metrics=[pattern])
+        computed = api.metrics(self._stored(run), metrics=[pattern])
         rows = [
             {key: value for key, value in row.items() if value is not None}
             for row in computed.rows
@@ -131,7 +130,7 @@ class Tools:
     def whatif(self, run: str, settings: list[str], offset: int = 0) -> Answer:
         """Replay a run under other hardware, such as ["scale_up.bandwidth=x2"]: what would the step take?"""
         self._reach.check_settings(settings)
-        found = api.whatif(self._stored(run), *settings, store=self._store)
+        found = api.whatif(self._stored(run), *settings)
         return page([row for row in found.rows if row["rank"] is None], offset)
 
     def compare(self, runs: list[str], offset: int = 0) -> Answer:

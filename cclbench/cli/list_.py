@@ -141,7 +141,7 @@ def _hardware(_: Path) -> Rows:
 def _runs(store: Path) -> Rows:
     from cclbench.errors import InputError
     from cclbench.present.run_summary import devices
-    from cclbench.record.remote_store import store_at
+    from cclbench.workspace import store_at
 
     rows: Rows = []
     kept = store_at(store)

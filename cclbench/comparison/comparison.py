@@ -12,6 +12,7 @@ from cclbench.comparison.fingerprint import Equality
 from cclbench.comparison.interval import Spread
 from cclbench.comparison.subject import Subject
 from cclbench.record.metric_name import MetricName
+from cclbench.text import html_of
 
 BUSY: Final = "busy"
 IDLE: Final = ("idle_host", "idle_other")
@@ -225,3 +226,10 @@ class Comparison:
     def passed(self) -> bool:
         """Whether every check passed."""
         return all(check.passed for check in self.checks)
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
+
+    def __repr__(self) -> str:
+        ids = ", ".join(run.id for run in self.subjects)
+        return f"<Comparison of {ids}: {' '.join(one.words for one in self.versus)}>"

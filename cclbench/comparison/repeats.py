@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Final
 
 from cclbench.comparison.fingerprint import fingerprint
@@ -15,7 +14,7 @@ from cclbench.comparison.subject import Subject
 from cclbench.comparison.verdict import CLIENT, figures
 from cclbench.errors import InputError
 from cclbench.record.metric_name import metric_name
-from cclbench.record.remote_store import store_at
+from cclbench.record.store import Store
 
 _STEP: Final = metric_name("time.step")
 _KERNELS: Final = metric_name("compute.kernel_count")
@@ -26,7 +25,7 @@ _DIGITS: Final = 3
 """Of figures of the work, up to which captures of one job agree."""
 
 
-def repeats_in(store: str | Path | None, subjects: tuple[Subject, ...]) -> list[Captures]:
+def repeats_in(store: Store, subjects: tuple[Subject, ...]) -> list[Captures]:
     """The captures of each job of the store that was captured more than once, and does a subject's work.
 
     Captures are of one job where their sources are called the same but for the last number (`base-1`,
@@ -36,7 +35,7 @@ def repeats_in(store: str | Path | None, subjects: tuple[Subject, ...]) -> list[
     own = {capture.stored.path.resolve() for subject in subjects for capture in subject.each}
     wanted = {_work(subject.each[0]) for subject in subjects} - {""}
     jobs: dict[tuple[str, str, str], list[Floats]] = {}
-    for run in store_at(store).runs() if wanted else ():
+    for run in store.runs() if wanted else ():
         if run.path.resolve() in own:
             continue
         try:

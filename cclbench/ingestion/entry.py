@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.ingestion.part_file import PartRead
+from cclbench.ingestion.source import SourceFile
 from cclbench.normalize.steps import Periods, Window
 from cclbench.record import manifest
 from cclbench.record.facts import TraceFacts, ran_no_kernel
-from cclbench.source import SourceFile
 from cclbench.units import humanise
 
 PURE: Final = 0.9

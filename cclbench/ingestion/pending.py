@@ -21,11 +21,11 @@ from cclbench.ingestion.launches import Launches
 from cclbench.ingestion.part import ROW_GROUP
 from cclbench.ingestion.part_file import PartRead
 from cclbench.ingestion.plausible import NO_LAUNCH, broken_rules, without_oversized
+from cclbench.ingestion.source import SourceFile
 from cclbench.intervals import Index, Int64, Mask
 from cclbench.normalize import collectives, steps
 from cclbench.record.files import EventFile, TableFile, finished, parquet_file, with_columns
 from cclbench.schema import COUNTERS, EVENTS, KINDS
-from cclbench.source import SourceFile
 
 
 @dataclass(frozen=True, slots=True, eq=False)

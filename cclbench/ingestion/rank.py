@@ -31,13 +31,13 @@ from cclbench.ingestion.plausible import (
 from cclbench.ingestion.rank_collectives import write_collectives
 from cclbench.ingestion.rank_operators import write_operators
 from cclbench.ingestion.rank_steps import device_rows, find_steps, horizon_of, windows_of
+from cclbench.ingestion.source import SourceFile
 from cclbench.normalize import collectives, execution_traces, steps
 from cclbench.normalize.device_rows import DEVICE_WORK
 from cclbench.record.facts import ProcessGroup, TraceFacts
 from cclbench.record.files import parquet_file, write_table
 from cclbench.record.manifest import RankEntry, Truncation
 from cclbench.schema import group_id
-from cclbench.source import SourceFile
 
 _MOST_AGAIN: Final = 0.1
 """Share of repeated rows above which a trace is taken as joined to itself."""

@@ -29,11 +29,11 @@ from cclbench.ingestion.operators import Operators
 from cclbench.ingestion.part import ROW_GROUP
 from cclbench.ingestion.pending import Pending, or_none
 from cclbench.ingestion.program_operators import ProgramOperators
+from cclbench.ingestion.source import SourceFile
 from cclbench.intervals import Int64
 from cclbench.normalize import steps
 from cclbench.record.files import TableFile, finished, parquet_file
 from cclbench.schema import OPERATORS, PHASES
-from cclbench.source import SourceFile
 from cclbench.table_schema import WORD
 
 Origin = Callable[[slice], Mapping[str, pa.Array]]

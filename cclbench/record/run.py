@@ -45,6 +45,7 @@ from cclbench.record.rows import WORDS, builtins
 from cclbench.record.stored_rows import ROW_GROUP, rows_at
 from cclbench.schema import EVENTS, EVIDENCE, GROUPS, KINDS, RESULTS, TABLES
 from cclbench.scratch import scratch
+from cclbench.text import html_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -361,6 +362,9 @@ class Run:
             return
         if self.origin is not None:
             self.origin.put_results(self.path / RESULTS_FILE)
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
     def __repr__(self) -> str:
         return f"<Run {self.id}: {len(self.ranks)} ranks, {len(self.figures)} result rows>"

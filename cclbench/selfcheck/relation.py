@@ -9,12 +9,12 @@ from math import isclose
 from pathlib import Path
 
 from cclbench.findings.finding import Finding
+from cclbench.ingestion.source import Source
 from cclbench.record.facts import TraceFacts
 from cclbench.record.rows import Row
 from cclbench.selfcheck.changes import Change
 from cclbench.selfcheck.outcome import Outcome
 from cclbench.selfcheck.reading import LISTED, Key, NotApplicableError, Reading, key_of
-from cclbench.source import Source
 
 Place = tuple[Key, float]
 """Where a row has to be found once more, and times what."""

@@ -15,6 +15,7 @@ from cclbench.analyzers.metric import METRICS
 from cclbench.errors import CclbenchError
 from cclbench.formats import READERS, trace_reader
 from cclbench.ingestion import ingest
+from cclbench.ingestion.source import Source, SourceFile
 from cclbench.record.manifest import Options
 from cclbench.record.metric_name import metric_name, metric_names
 from cclbench.record.rows import Row
@@ -38,7 +39,6 @@ from cclbench.selfcheck.changes import (
 from cclbench.selfcheck.outcome import Outcome
 from cclbench.selfcheck.reading import Key, NotApplicableError, Reading, key_of
 from cclbench.selfcheck.relation import Place, Relation, compare
-from cclbench.source import Source, SourceFile
 
 _WITH_LENGTHS: Final = metric_names("time.idle_host_by")
 """Metrics that a length of time is part of the definition of: from which on a thread pauses."""

@@ -48,7 +48,7 @@ def screen(run: cclbench.Run) -> list[str]:
     """The first screen, line by line."""
     console = Console(width=80, color_system=None, force_terminal=False)
     with console.capture() as page:
-        for part in first_screen(run.record, run.figures, run.window, run.findings):
+        for part in first_screen(run.record, run.figures, run.window, cclbench.diagnose(run).findings):
             console.print(part)
     return page.get().splitlines()
 
@@ -57,7 +57,7 @@ def screen(run: cclbench.Run) -> list[str]:
 def test_what_is_found_first(source: str, test_data: Path, evidence_store: Path) -> None:
     run = cclbench.run(test_data / source, store=evidence_store)
     wanted = FIRST[source]
-    found = [one.name for one in worth(run.findings) if one.lost_s]
+    found = [one.name for one in worth(cclbench.diagnose(run).findings) if one.lost_s]
     assert found[: len(wanted)] == wanted if wanted else found == []
     lines = screen(run)
     assert len(lines) <= 40
@@ -109,7 +109,7 @@ def test_a_run_without_its_loader_gains_at_least_what_is_stated(
         cclbench.run(next(folder.glob(f"*num_workers_{workers}_*")), store=evidence_store)
         for workers in (0, 4)
     )
-    (loading,) = [one for one in slow.findings if one.name == "data_loading"]
+    (loading,) = [one for one in cclbench.diagnose(slow).findings if one.name == "data_loading"]
     least, most = loading.gain_s or (0.0, 0.0)
     steps = [run.figures.value("time.step") or 0.0 for run in (slow, quick)]
     # its operators are faster, too, where no loader shares their cores: that is no part of the trace

@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cclbench
-from cclbench.api import open_run
 from cclbench.errors import UsageError
 from cclbench.intervals import Intervals, union
 from cclbench.present.timeline import (
@@ -36,6 +35,7 @@ from cclbench.present.timeline import (
 from cclbench.record.manifest import Clock as RankClock
 from cclbench.record.manifest import Clocks
 from cclbench.schema import COLLECTIVES
+from cclbench.workspace import open_run
 
 
 def array(*values: int) -> Any:

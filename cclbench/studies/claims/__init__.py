@@ -13,12 +13,12 @@ from typing import Final
 
 from cclbench.comparison.subject import Subject
 from cclbench.errors import InputError, UsageError, near
-from cclbench.record.remote_store import store_at
 from cclbench.record.store import Store
 from cclbench.studies.claims.bandwidth import examine_bandwidth
 from cclbench.studies.claims.claim import UNITS, Claim
 from cclbench.studies.claims.frameworks import examine_frameworks
 from cclbench.studies.claims.overlap import examine_overlap
+from cclbench.workspace import store_at
 
 __all__ = ["CLAIMS", "UNITS", "Claim", "Examined", "examine"]
 

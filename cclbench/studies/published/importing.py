@@ -12,7 +12,6 @@ from typing import Final
 
 from cclbench.file_names import stored_name
 from cclbench.record.published import Published, current_run, write_published_run
-from cclbench.record.remote_store import store_at
 from cclbench.record.rows import Row
 from cclbench.record.run import Run
 from cclbench.record.store import Store
@@ -22,6 +21,7 @@ from cclbench.studies.published.columns import COLUMNS
 from cclbench.studies.published.defects import defects
 from cclbench.studies.published.leaderboard import Leaderboard, PublishedRow, read_leaderboard
 from cclbench.studies.published.results import SOURCE, result_rows
+from cclbench.workspace import store_at
 
 _LONGEST_NAME: Final = 100
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cclbench.errors import InputError, UsageError
-from cclbench.source import find
+from cclbench.ingestion.source import find
 
 TRACE = b'{"schemaVersion": 1, "traceEvents": []}'
 CARD = """\
@@ -266,7 +266,7 @@ def test_another_programs_database_in_a_folder_is_passed_over(tmp_path: Path) ->
 
 
 def test_chrome_json_derived_from_an_xplane_is_not_read_twice(tmp_path: Path, monkeypatch) -> None:
-    import cclbench.source as source
+    import cclbench.ingestion.source as source
 
     readers = {".pb": "xplane", ".gz": "xla_json", ".json": "kineto"}
     monkeypatch.setattr(source, "reader_of", lambda path, **_: readers[path.suffix])

@@ -8,28 +8,23 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cclbench.engine import Progress
 from cclbench.errors import InputError, UsageError, near
 from cclbench.file_names import path_of, stored_name
-from cclbench.formats import FURTHER_BYTES, HEAD_BYTES, READERS
+from cclbench.formats import READERS
 from cclbench.formats.recognition import CARD_SUFFIXES, is_card
 from cclbench.formats.source_files import (
     CAPTURES,
     looks_like_a_trace,
-    read_by_beginning,
-    read_by_name,
     reader_of,
     required_reader,
 )
 from cclbench.formats.unread import UnreadFormatError
-from cclbench.remote.url import url_of
 from cclbench.scratch import stamp_of
 
 if TYPE_CHECKING:
@@ -143,25 +138,6 @@ class Source:
 
 
 _Hashing = Callable[[Sequence[Listed]], list[SourceFile]]
-
-
-@contextmanager
-def found_at(
-    source: str | Path, progress: Progress | None = None, *, public: bool = False
-) -> Iterator[Source]:
-    """As `find`; SOURCE may be a URL, too: what lies there is brought here for as long as it is used.
-
-    With `public` a web server is asked over https at a public address alone, redirected or not.
-    """
-    url = url_of(source)
-    if url is None:
-        yield find(source)
-        return
-    from cclbench.remote.spool import Selection, spooled
-
-    selection = Selection(read_by_name, read_by_beginning, (HEAD_BYTES, *FURTHER_BYTES))
-    with spooled(url, selection, progress, public=public) as brought:
-        yield replace(find(brought.path), as_named=brought.told)
 
 
 def find(
