@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures shared by all tests; makes the package `synthetic` importable."""
+"""Fixtures shared by all tests; makes `helpers` importable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.append(str(REPOSITORY / "tests"))
 
-from evidence import Evidence, missing  # noqa: E402 - a helper of tests
+from helpers.evidence import Evidence, missing  # noqa: E402 - a helper of tests
 
 # HYPOTHESIS_PROFILE names one of three.  Deadlines and these checks measure the machine, not the code.
 settings.register_profile(

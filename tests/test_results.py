@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from report_run import by_rank, by_step, results, row, table
-from typed import figures, run_of
+from helpers.report_run import by_rank, by_step, results, row, table
+from helpers.typed import figures, run_of
 
 from cclbench.record import results as of_record
 from cclbench.record import stored_rows

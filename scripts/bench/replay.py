@@ -119,8 +119,8 @@ def banded(layouts: int, seed: int) -> None:
 def beside_tests(name: str) -> ModuleType:
     """A module of the replay's tests."""
     tests = Path(__file__).parents[2] / "tests"
-    sys.path += [str(tests), str(tests / "replay")]
-    return importlib.import_module(name)
+    sys.path.append(str(tests))
+    return importlib.import_module(f"helpers.{name}")
 
 
 def true(layouts: int, seed: int) -> None:

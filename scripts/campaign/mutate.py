@@ -49,7 +49,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.yaml")
 MODULES = (".",)
 """The whole package."""
-WHOLE_RUNS = ("tests/test_synthetic_truth.py", "tests/test_api.py", "tests/contract", "tests/golden")
+WHOLE_RUNS = ("tests/synthetic/test_truth.py", "tests/test_api.py", "tests/contract", "tests/golden")
 """Tests of everything at once, slow: they run where no nearer one has noticed."""
 COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "<=",

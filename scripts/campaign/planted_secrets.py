@@ -151,7 +151,7 @@ def kineto(folder: Path, values: list[Planted]) -> str:
 
 def nsys(folder: Path, values: list[Planted]) -> str:
     """An export with texts in three tables, bytes, and pages that it no longer uses."""
-    files = importlib.import_module("formats.nsys_files")
+    files = importlib.import_module("helpers.nsys_files")
     path = folder / "capture.sqlite"
     steps = (0, 1000, 2000)
     marks = [files.nvtx(at, at + 900, f"step {at // 1000}") for at in steps]
@@ -184,7 +184,7 @@ def nsys(folder: Path, values: list[Planted]) -> str:
 
 def xplane(folder: Path, values: list[Planted]) -> str:
     """A profile of a TPU with texts in stats, bytes, metadata, errors, and in fields that nobody knows."""
-    files = importlib.import_module("formats.xplane_files")
+    files = importlib.import_module("helpers.xplane_files")
     plane = files.tpu(0, [("loop", 0, 400, {}), ("dot", 500, 300, {}), ("psum", 1000, 200, {})])
     blob = "\n".join(texts(values)).encode()
     told = files.Plane(

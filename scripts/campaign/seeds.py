@@ -66,9 +66,9 @@ def _below(folder: Path) -> Files:
 
 def kineto() -> Files:
     """Two ranks of two steps each, which compute and reduce."""
-    from synthetic.kineto import write
-    from synthetic.program import Collective, Compute, Copy, Layout, Link, Network, Program
-    from synthetic.simulation import simulate
+    from helpers.synthetic.kineto import write
+    from helpers.synthetic.program import Collective, Compute, Copy, Layout, Link, Network, Program
+    from helpers.synthetic.simulation import simulate
 
     ops = (Compute(3000), Collective("all_reduce", "dp", 4096), Copy(800, 2048), Compute(2000))
     truth = simulate(Layout(dp=2), Program(ops, steps=2, closing=True), Network(Link(1000, 10)), 1)
@@ -80,7 +80,7 @@ def kineto() -> Files:
 def _nsys() -> Files:
     tables = {**_made("formats.test_nsys_run", "KNOWN"), **_made("formats.test_nsys_run", "two_processes")()}
     with TemporaryDirectory() as folder:
-        _made("formats.nsys_files", "write")(Path(folder) / "job.sqlite", **tables)
+        _made("helpers.nsys_files", "write")(Path(folder) / "job.sqlite", **tables)
         return _below(Path(folder))
 
 
@@ -248,7 +248,7 @@ def _archives() -> Iterator[tuple[str, Seed]]:
 
 def seeds() -> dict[str, list[Seed]]:
     """Seeds by target."""
-    xplane = importlib.import_module("formats.xplane_files")
+    xplane = importlib.import_module("helpers.xplane_files")
     matching = importlib.import_module("formats.test_xplane_matching")
     traces = kineto()
     found = {

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import anyio
 import pytest
+from helpers.mcp_session import HEAVY, Server, answer, first_run, refusal, session, text_of
 from mcp.client import Client
-from mcp_session import HEAVY, Server, answer, first_run, refusal, session, text_of
 
 from cclbench.agents.answers import ANSWER_BYTES, Answer, encode
 from cclbench.errors import UsageError

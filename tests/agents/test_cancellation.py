@@ -11,8 +11,8 @@ from pathlib import Path
 
 import anyio
 import pytest
+from helpers.mcp_session import HEAVY, Server, answer, first_run, refusal, session
 from mcp.client import Client
-from mcp_session import HEAVY, Server, answer, first_run, refusal, session
 
 
 def test_fifty_abandoned_queries_leave_the_server_free(store: Path) -> None:

@@ -8,8 +8,8 @@ import socket
 from pathlib import Path
 
 import pytest
+from helpers.mcp_session import Server, answer, first_run, refusal, session
 from mcp.client import Client
-from mcp_session import Server, answer, first_run, refusal, session
 
 from cclbench.agents.reach import Reach
 from cclbench.cli import main

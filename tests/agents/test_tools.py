@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from helpers.mcp_session import Server, answer, first_run, refusal, session
 from mcp.client import Client
-from mcp_session import Server, answer, first_run, refusal, session
 
 TOOLS = {"runs", "run", "diagnose", "metrics", "explain", "sql", "ops", "whatif", "compare"}
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from formats.test_memory_snapshot import block, event, segment, snapshot
-from hand_made import a_rank, compute, main, reason, rows_of, values, window
-from hand_made import event as row
+from helpers.hand_made import a_rank, compute, main, reason, rows_of, values, window
+from helpers.hand_made import event as row
 
 import cclbench
 from cclbench.analyzers import stand_ins

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hand_made import a_rank, collective, comm, compute, event, window
+from helpers.hand_made import a_rank, collective, comm, compute, event, window
 
 from cclbench.analyzers.balance import late_more_than_chance, waits_over_window
 from cclbench.analyzers.lateness import caused_by_rank

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hand_made import a_rank, collective, comm, compute, rows_of, window
+from helpers.hand_made import a_rank, collective, comm, compute, rows_of, window
 
 from cclbench.analyzers.metric import METRICS, Coverage, Value
 from cclbench.analyzers.rows import run_values

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hand_made import collective
+from helpers.hand_made import collective
 
 from cclbench.analyzers.view.collectives import (
     Label,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from hand_made import a_rank, collective, comm, compute, event, main, reason, rows_of, values, window
+from helpers.hand_made import a_rank, collective, comm, compute, event, main, reason, rows_of, values, window
 from hypothesis import given
 from hypothesis import strategies as st
 

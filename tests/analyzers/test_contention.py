@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hand_made import a_rank, comm, compute, reason, rows_of, values, window
+from helpers.hand_made import a_rank, comm, compute, reason, rows_of, values, window
 
 from cclbench.analyzers.metric import Value
 from cclbench.analyzers.view.rank_view import RankView

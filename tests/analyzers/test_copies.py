@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hand_made import a_rank, comm, compute, event, window
+from helpers.hand_made import a_rank, comm, compute, event, window
 
 from cclbench.analyzers.view.copies import exposed_copies
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hand_made import a_rank, card, compute, reason, rows_of, window
+from helpers.hand_made import a_rank, card, compute, reason, rows_of, window
 
 import cclbench
 from cclbench.analyzers.view.rank_view import RankView

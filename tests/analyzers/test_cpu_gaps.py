@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hand_made import a_rank, event, main, reason, values, window
+from helpers.hand_made import a_rank, event, main, reason, values, window
 
 from cclbench.analyzers.view.rank_view import RankView
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hand_made import a_rank, card, compute, window
+from helpers.hand_made import a_rank, card, compute, window
 
 import cclbench
 from cclbench.analyzers.metric import METRICS, Coverage, Value

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hand_made import collective
+from helpers.hand_made import collective
 
 from cclbench.analyzers.view.exchanged import Exchanged, exchanged
 from cclbench.schema import COLLECTIVES

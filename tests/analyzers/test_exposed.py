@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from hand_made import collective
+from helpers.hand_made import collective
 
 from cclbench.analyzers.view.collectives import Label
 from cclbench.analyzers.view.exposed import Exposed, Shared, split

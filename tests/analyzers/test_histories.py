@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
-from hand_made import a_rank, event
+from helpers.hand_made import a_rank, event
 
 from cclbench.analyzers.view.histories import of_run, of_trace
 from cclbench.schema import ALLOCATIONS, MEMORY_BLOCKS

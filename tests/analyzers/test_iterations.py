@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hand_made import a_rank, compute, event, launch, main, reason, rows_of, values, window
+from helpers.hand_made import a_rank, compute, event, launch, main, reason, rows_of, values, window
 
 import cclbench
 from cclbench.classify.serving_steps import serving_phase

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hand_made import a_rank, collective, compute, event, rows_of, window
+from helpers.hand_made import a_rank, collective, compute, event, rows_of, window
 
 from cclbench.analyzers.view.arrivals import arrivals_of
 from cclbench.analyzers.view.late_cause import LateCause, RankWork, late_cause

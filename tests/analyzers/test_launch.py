@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from hand_made import a_rank, comm, compute, event, main, reason, rows_of, values, window
+from helpers.hand_made import a_rank, comm, compute, event, main, reason, rows_of, values, window
 
 from cclbench.analyzers.metric import Coverage
 from cclbench.analyzers.view.rank_view import RankView

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hand_made import a_rank, comm, compute, event, window
+from helpers.hand_made import a_rank, comm, compute, event, window
 
 from cclbench.analyzers.metric import Coverage, Unknown
 from cclbench.analyzers.view.launches import (

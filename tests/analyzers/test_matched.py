@@ -7,7 +7,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hand_made import a_rank, card, collective, comm, compute, event, main, reason, rows_of, values, window
+from helpers.hand_made import (
+    a_rank,
+    card,
+    collective,
+    comm,
+    compute,
+    event,
+    main,
+    reason,
+    rows_of,
+    values,
+    window,
+)
 
 from cclbench.analyzers.hockney import t_quantile
 from cclbench.analyzers.metric import Coverage

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hand_made import a_rank, card, compute, event, launch, main, reason, values, window
+from helpers.hand_made import a_rank, card, compute, event, launch, main, reason, values, window
 
 import cclbench
 from cclbench.analyzers.metric import METRICS, Value

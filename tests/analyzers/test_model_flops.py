@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hand_made import a_rank, card
+from helpers.hand_made import a_rank, card
 
 from cclbench.analyzers.view.model_flops import flops_per_step
 

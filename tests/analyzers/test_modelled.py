@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hand_made import a_rank, card, collective, comm, rows_of, values, window
+from helpers.hand_made import a_rank, card, collective, comm, rows_of, values, window
 from msgspec import structs
 
 from cclbench.analyzers.metric import METRICS, Coverage, NotApplicable, Value

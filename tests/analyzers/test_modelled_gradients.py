@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hand_made import a_rank, card, collective, comm, values, window
+from helpers.hand_made import a_rank, card, collective, comm, values, window
 
 from cclbench.analyzers.metric import METRICS, Coverage, Value
 from cclbench.analyzers.rows import rank_rows

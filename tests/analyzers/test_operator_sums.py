@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hand_made import a_rank, card, comm, compute, event, window
+from helpers.hand_made import a_rank, card, comm, compute, event, window
 
 from cclbench.analyzers.view.device_works import NO_CALLS, NOT_LINKED
 from cclbench.analyzers.view.operator_sums import BY, Sums, rank_sums

@@ -6,9 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from cclbench.analyzers.metric import Coverage
-from tests.analyzers.hand_made import (
+from helpers.hand_made import (
     a_rank,
     card,
     comm,
@@ -20,6 +18,8 @@ from tests.analyzers.hand_made import (
     values,
     window,
 )
+
+from cclbench.analyzers.metric import Coverage
 
 BF16 = '["c10::BFloat16","c10::BFloat16"]'
 SQUARE = "[[1000,1000],[1000,1000]]"

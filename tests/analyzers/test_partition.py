@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hand_made import a_rank, comm, compute, event, launch, window
+from helpers.hand_made import a_rank, comm, compute, event, launch, window
 from hypothesis import given
 from hypothesis import strategies as st
 

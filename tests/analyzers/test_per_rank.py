@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hand_made import a_rank
+from helpers.hand_made import a_rank
 
 from cclbench.analyzers.metric import NotApplicable, Unknown
 from cclbench.analyzers.view.per_rank import answer_or_reason, answers_by_rank

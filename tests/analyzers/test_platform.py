@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hand_made import a_rank, card, collective
+from helpers.hand_made import a_rank, card, collective
 
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view import platform

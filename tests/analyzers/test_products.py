@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import pytest
-
-from tests.analyzers.hand_made import a_rank, comm, compute, main, reason, values, window
+from helpers.hand_made import a_rank, comm, compute, main, reason, values, window
 
 ROWS = [
     compute(0, 4_000, name="ampere_sgemm_128x128_tn", category="gemm"),

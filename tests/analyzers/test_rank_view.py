@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hand_made import a_rank, card, collective, comm, compute, event, window
+from helpers.hand_made import a_rank, card, collective, comm, compute, event, window
 
 from cclbench.analyzers.metric import NotApplicable, Unknown
 from cclbench.analyzers.view.rank_view import RankView

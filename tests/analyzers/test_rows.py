@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from hand_made import a_rank, collective, comm, compute, event, rows_of, window
-from typed import figures
+from helpers.hand_made import a_rank, collective, comm, compute, event, rows_of, window
+from helpers.typed import figures
 
 from cclbench.analyzers.metric import (
     METRICS,

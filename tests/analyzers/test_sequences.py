@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hand_made import a_rank, comm, event, window
+from helpers.hand_made import a_rank, comm, event, window
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hand_made import card as a_card
+from helpers.hand_made import card as a_card
 
 import cclbench
 from cclbench.analyzers.metric import METRICS, Coverage, Value

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hand_made import a_rank, collective, comm, compute, event, launch, rows_of, window
+from helpers.hand_made import a_rank, collective, comm, compute, event, launch, rows_of, window
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -4,7 +4,19 @@
 from __future__ import annotations
 
 import pytest
-from hand_made import a_rank, card, comm, compute, event, launch, main, reason, rows_of, values, window
+from helpers.hand_made import (
+    a_rank,
+    card,
+    comm,
+    compute,
+    event,
+    launch,
+    main,
+    reason,
+    rows_of,
+    values,
+    window,
+)
 
 NS = 1e-9
 

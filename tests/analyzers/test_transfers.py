@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hand_made import a_rank, collective, window
+from helpers.hand_made import a_rank, collective, window
 
 from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value
 from cclbench.analyzers.view.rank_view import RankView

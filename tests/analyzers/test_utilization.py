@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hand_made import a_rank, card, collective, comm, main, reason, rows_of, values, window
+from helpers.hand_made import a_rank, card, collective, comm, main, reason, rows_of, values, window
 
 from cclbench.analyzers.metric import Coverage
 from cclbench.analyzers.view.rank_view import RankView

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hand_made import a_rank, collective, window
+from helpers.hand_made import a_rank, collective, window
 
 from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, no_value
 from cclbench.analyzers.view.blurred import Blurred

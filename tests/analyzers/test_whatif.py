@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
-from synthetic import Collective, Compute, Layout, Link, Network, Program, simulate, write
+from helpers.synthetic import Collective, Compute, Layout, Link, Network, Program, simulate, write
 
 import cclbench
 from cclbench.analyzers.metric import METRICS, Value

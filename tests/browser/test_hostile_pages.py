@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hostile import job
+from helpers import hostile_job as job
 
 from cclbench.cli import main
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from report_run import HOSTILE, Event, comparison, results, row, subject
+from helpers.report_run import HOSTILE, Event, comparison, results, row, subject
 
 from cclbench.present.html import write_page
 from cclbench.present.page import comparison_page, run_page

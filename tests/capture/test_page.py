@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from page_commands import blocks
+from helpers.page_commands import blocks
 
 import cclbench
 from cclbench.card import load

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typed import figures, record
+from helpers.typed import figures, record
 
 from cclbench.cli import main
 from cclbench.errors import InputError

@@ -7,7 +7,7 @@ import re
 import shutil
 from pathlib import Path
 
-from page_commands import blocks, here, printed_by
+from helpers.page_commands import blocks, here, printed_by
 
 from cclbench.formats import READERS
 

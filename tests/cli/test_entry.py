@@ -54,11 +54,11 @@ print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
 
 def test_version(call: Callable[..., Any]) -> None:
     answer = call("--version")
-    assert (answer.code, answer.out) == (0, "cclbench 0.1.0\n")
+    assert (answer.code, answer.out) == (0, "cclbench 0.2.0\n")
 
 
 def test_module_and_entry_point_agree() -> None:
-    assert shell("--version").stdout == "cclbench 0.1.0\n"
+    assert shell("--version").stdout == "cclbench 0.2.0\n"
 
 
 @pytest.mark.parametrize("words", [(), ("card",), ("hardware",)])

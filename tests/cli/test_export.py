@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from synthetic import (
+from helpers.synthetic import (
     Collective,
     Compute,
     Distortion,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic import Collective, Compute, Distortion, Layout, Program, simulate, write
+from helpers.synthetic import Collective, Compute, Distortion, Layout, Program, simulate, write
 
 Call = Callable[..., Any]
 Job = Callable[..., Path]

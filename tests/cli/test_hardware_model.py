@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from page_commands import blocks, here, printed_by
+from helpers.page_commands import blocks, here, printed_by
 
 from cclbench.hardware import catalog, rates
 

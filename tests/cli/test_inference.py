@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 import pytest
-from synthetic import Collective, Compute, Distortion, Layout, Program, simulate, write
-from typed import figures
+from helpers.synthetic import Collective, Compute, Distortion, Layout, Program, simulate, write
+from helpers.typed import figures
 
 from cclbench.analyzers.rows import with_caveat
 from cclbench.cli import cli

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from synthetic import Collective, Compute, Distortion, Layout, Link, Network, Program, simulate, write
+from helpers.synthetic import Collective, Compute, Distortion, Layout, Link, Network, Program, simulate, write
 
 from cclbench.cli import main
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from helpers.typed import figures, record
 from rich.console import Console
-from typed import figures, record
 
 from cclbench.present.run_summary import summary
 from cclbench.present.terminal import run as answer

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trees import files
+from helpers.trees import files
 
 from cclbench.findings.kept_gains import GAINS_FILE
 

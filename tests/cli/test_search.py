@@ -8,7 +8,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from synthetic import Collective, Compute, Layout, Link, Network, Program, simulate, write
+from helpers.synthetic import Collective, Compute, Layout, Link, Network, Program, simulate, write
 
 from cclbench.cli import main
 from cclbench.json_schema import packaged_schema

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from synthetic import Collective, Compute, Layout, Link, Network, Program, simulate, write
+from helpers.synthetic import Collective, Compute, Layout, Link, Network, Program, simulate, write
 
 import cclbench
 from cclbench.cli import main

@@ -6,9 +6,9 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
+from helpers.compared_subjects import parts_of, row, subject
 from hypothesis import given
 from hypothesis import strategies as st
-from subjects import parts_of, row, subject
 
 from cclbench.comparison.attribution import change_of_step, changes, whole
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from subjects import parts_of, row, steps_of, subject
+from helpers.compared_subjects import parts_of, row, steps_of, subject
 
 from cclbench.comparison.attribution import change_of_step, changes
 from cclbench.comparison.captures import mean_of

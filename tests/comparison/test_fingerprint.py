@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from subjects import card, row, steps_of, subject
+from helpers.compared_subjects import card, row, steps_of, subject
 
 from cclbench.comparison import gate
 from cclbench.comparison.fingerprint import Fingerprint, contradiction, equality

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from subjects import STEADY, captured, card, row, steps_of, subject
+from helpers.compared_subjects import STEADY, captured, card, row, steps_of, subject
 
 from cclbench.comparison.comparison import Check
 from cclbench.comparison.fingerprint import Equality

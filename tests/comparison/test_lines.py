@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from subjects import card, row, subject
+from helpers.compared_subjects import card, row, subject
 
 from cclbench.comparison.comparison import CardDifference, Comparison, Figure, Versus
 from cclbench.comparison.fingerprint import UNKNOWN

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.compared_subjects import captured, row, subject
 from hypothesis import given
 from hypothesis import strategies as st
-from subjects import captured, row, subject
 
 import cclbench
 import cclbench.comparison.operators as comparison_operators

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from subjects import STEADY, card, row, steps_of, subject
+from helpers.compared_subjects import STEADY, card, row, steps_of, subject
 
 from cclbench.comparison.fingerprint import UNKNOWN, Equality
 from cclbench.comparison.interval import difference

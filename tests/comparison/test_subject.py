@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from subjects import card, row, steps_of, subject
+from helpers.compared_subjects import card, row, steps_of, subject
 
 from cclbench.analyzers.view.values import ALL_OPEN
 from cclbench.comparison.subject import Subject, Workload

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from subjects import STEADY, captured, card, parts_of, row, steps_of, subject
+from helpers.compared_subjects import STEADY, captured, card, parts_of, row, steps_of, subject
 
 from cclbench.analyzers.view.values import ALL_OPEN
 from cclbench.comparison.comparison import Versus

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from subjects import card, parts_of, row, steps_of, subject
+from helpers.compared_subjects import card, parts_of, row, steps_of, subject
 
 from cclbench.analyzers.view.values import ALL_OPEN
 from cclbench.comparison.subject import Subject

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from packages import with_module
+from helpers.packages import with_module
 
 from cclbench.hardware.catalog import systems
 from cclbench.hardware.collectives import ALGORITHMS, Refusal, group_of

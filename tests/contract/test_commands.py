@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from packages import install, path_to
+from helpers.packages import install, path_to
 
 HELLO = '''
 """A greeting, with the store that it would look at."""

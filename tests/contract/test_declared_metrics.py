@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from packages import with_module
-from report_run import results, table
+from helpers.packages import with_module
+from helpers.report_run import results, table
 
 import cclbench
 from cclbench.analyzers.metric import METRICS

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from docs.test_pages import installed
-from packages import path_to
-from page_commands import blocks, here
+from helpers.packages import path_to
+from helpers.page_commands import blocks, here
 
 from cclbench.formats import READERS, by_precedence
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from packages import with_module
+from helpers.packages import with_module
 
 METRICS = '''
 """Metrics that misbehave."""

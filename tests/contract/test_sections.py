@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from helpers.packages import with_module
 from markupsafe import escape
-from packages import with_module
 
 from cclbench.present.charts.chart import SECTIONS
 

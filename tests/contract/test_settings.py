@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from packages import with_module
+from helpers.packages import with_module
 
 SETTING = '''
 """Every gap of a host, longer by a factor."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trees
+from helpers import trees
 
 from cclbench.contribute import redaction
 from cclbench.contribute.package import PackageOptions, contribute

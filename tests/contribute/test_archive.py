@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from trees import files as tree
+from helpers.trees import files as tree
 
 from cclbench.contribute import archive
 from cclbench.contribute.archive import is_archive, unpack

@@ -17,7 +17,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from contribute.redact_files import sized
+from helpers.redact_files import sized
 
 from cclbench.contribute.archive import unpack
 from cclbench.contribute.redaction import Identities, redact

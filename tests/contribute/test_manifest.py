@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typed import figures
+from helpers.typed import figures
 
 from cclbench.contribute import manifest
 from cclbench.contribute.manifest import File, Manifest, read

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from contribute.redact_files import gz
+from helpers.redact_files import gz
 
 from cclbench.contribute.redaction import collect, kinds, leftovers, leftovers_in, redact
 from cclbench.contribute.redaction.names import Identities

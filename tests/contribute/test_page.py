@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from page_commands import here
+from helpers.page_commands import here
 
 ID = "tiny-llama-ddp4-gloo-cpu"
 _COUNTS = (

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from helpers.typed import figures
 from msgspec.structs import asdict, replace
-from typed import figures
 
 from cclbench.contribute.record import Change, compare, differences, recorded
 from cclbench.record.rows import Row

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contribute.redact_files import gz, sized, sqlite_with
+from helpers.redact_files import gz, sized, sqlite_with
 
 from cclbench.contribute.redaction import Identities, collect, kinds, leftovers, redact, redacted_name
 from cclbench.contribute.redaction.names import Learner

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from contribute import redact_planted as planted
+from helpers import redact_planted as planted
 
 import cclbench
 from cclbench.contribute.redaction import Identities, collect, kinds, leftovers, redact

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from contribute.redact_files import gz, sized, sqlite_with
+from helpers.redact_files import gz, sized, sqlite_with
 
 from cclbench.contribute.redaction import Identities, collect, leftovers, redact
 from cclbench.errors import InputError

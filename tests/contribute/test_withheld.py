@@ -10,8 +10,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from formats import nsys_files as files
-from nccl_job import fsdp2_pp4, interleaved
+from helpers import nsys_files as files
+from helpers.nccl_job import fsdp2_pp4, interleaved
 
 import cclbench
 from cclbench.contribute.redaction import collect, leftovers, redact

@@ -9,8 +9,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from packages import install, path_to
-from page_commands import blocks, here, printed_by
+from helpers.packages import install, path_to
+from helpers.page_commands import blocks, here, printed_by
 
 PAGES = {
     "tutorial.md": 11,

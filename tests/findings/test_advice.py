@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 import pytest
-from hand_results import Row, a_rank, by_rank, case, listed, row
+from helpers.hand_results import Row, a_rank, by_rank, case, listed, row
 
 from cclbench.findings.advice import PRESUPPOSED, fitting
 from cclbench.findings.finding import FINDINGS

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hand_results import Row, a_rank, by_rank, found, listed, row
+from helpers.hand_results import Row, a_rank, by_rank, found, listed, row
 
 from cclbench.analyzers.view.transfers import WAITING
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from hand_results import Row, a_rank, by_rank, found, row
+from helpers.hand_results import Row, a_rank, by_rank, found, row
 
 STEP = by_rank("time.step", 1.0, 1.0)
 SPLIT = "time.idle_host_by"

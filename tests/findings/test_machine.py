@@ -6,11 +6,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from helpers.machine_trace import BF16, Op, product, write_trace
 
 import cclbench
 from cclbench.findings.finding import Finding
 from cclbench.present.headline import busy_with
-from tests.machine_trace import BF16, Op, product, write_trace
 
 SGEMM = "ampere_sgemm_128x128_tn"
 HGEMM = "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_tn"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import pytest
-from hand_results import Row, WithoutReplay, by_rank, case, record, results, row
+from helpers.hand_results import Row, WithoutReplay, by_rank, case, record, results, row
 
 from cclbench.findings.diagnosis import ranked, reword_for_capture, unknown_step
 from cclbench.findings.finding import FINDINGS, Finding

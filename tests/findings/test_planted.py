@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from synthetic import write
-from synthetic.diseases import DISEASES, Job, chance, go_together, healthy, sick
+from helpers.synthetic import write
+from helpers.synthetic.diseases import DISEASES, Job, chance, go_together, healthy, sick
 
 import cclbench
 from cclbench.findings.finding import FINDINGS, Finding

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from hand_results import by_rank, found, row
+from helpers.hand_results import by_rank, found, row
 from msgspec.structs import replace
 
 from cclbench.errors import UsageError

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import pytest
-from formats.xplane_files import Plane, groups, hlo_field, varint
-from formats.xplane_host_files import (
+from helpers.xplane_files import Plane, groups, hlo_field, varint
+from helpers.xplane_host_files import (
     array,
     hlo,
     instruction,

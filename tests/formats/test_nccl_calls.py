@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nccl_job import Process
+from helpers.nccl_job import Process
 
 from cclbench.formats import Evidence
 from cclbench.formats.nccl_log import NcclLog

@@ -9,7 +9,7 @@ import sys
 from contextlib import closing, suppress
 
 import pytest
-from formats.nsys_files import KERNEL, kernel, nvtx, read, strings, write
+from helpers.nsys_files import KERNEL, kernel, nvtx, read, strings, write
 
 from cclbench.errors import InputError
 from cclbench.formats import Part, trace_reader

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from formats.nsys_files import (
+from helpers.nsys_files import (
     CALL,
     COPY,
     EPOCH,

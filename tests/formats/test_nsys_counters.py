@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from formats.nsys_files import EPOCH, KERNEL, SESSION, kernel, read, strings, write
+from helpers.nsys_files import EPOCH, KERNEL, SESSION, kernel, read, strings, write
 
 from cclbench.errors import InputError
 

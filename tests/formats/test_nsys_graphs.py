@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from formats.nsys_files import CALL, COPY, GRAPH, KERNEL, SESSION, call, kernel, nvtx, process, strings, write
+from helpers.nsys_files import CALL, COPY, GRAPH, KERNEL, SESSION, call, kernel, nvtx, process, strings, write
 from rich.console import Console, Group
 
 import cclbench

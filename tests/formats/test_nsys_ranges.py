@@ -6,7 +6,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from formats.nsys_files import (
+from helpers.nsys_files import (
     CALL,
     EPOCH,
     KERNEL,

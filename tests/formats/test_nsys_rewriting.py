@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from formats.nsys_files import KERNEL, kernel, nvtx, strings, write
+from helpers.nsys_files import KERNEL, kernel, nvtx, strings, write
 
 from cclbench.errors import InputError
 from cclbench.formats.nsys import rewriting

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from formats.nsys_files import (
+from helpers.nsys_files import (
     CALL,
     COPY,
     EPOCH,

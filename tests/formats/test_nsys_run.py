@@ -6,7 +6,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from formats.nsys_files import CALL, KERNEL, SESSION, blob, call, kernel, nvtx, strings, write
+from helpers.nsys_files import CALL, KERNEL, SESSION, blob, call, kernel, nvtx, strings, write
 
 import cclbench
 from cclbench.operator_table import operators

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib
 
-from formats.nsys_files import read
+from helpers.nsys_files import read
 
 
 def test_every_row_is_read_and_every_kernel_has_its_launch(repository, monkeypatch, tmp_path):

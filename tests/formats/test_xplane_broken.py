@@ -7,7 +7,7 @@ import gzip
 from typing import Any
 
 import pytest
-from formats.xplane_files import (
+from helpers.xplane_files import (
     VMEM_READ_64,
     Plane,
     environment,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from formats.xplane_files import (
+from helpers.xplane_files import (
     Plane,
     array,
     environment,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from formats.xplane_files import (
+from helpers.xplane_files import (
     BEGIN_NS,
     Plane,
     array,

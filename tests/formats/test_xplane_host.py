@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from formats.xplane_files import Plane as WholePlane
-from formats.xplane_host_files import (
+from helpers.xplane_files import Plane as WholePlane
+from helpers.xplane_host_files import (
     EPOCH,
     Event,
     Member,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from formats.xplane_files import (
+from helpers.xplane_files import (
     BEGIN_NS,
     Plane,
     array,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from formats.xplane_files import hlo_field
+from helpers.xplane_files import hlo_field
 
 from cclbench.formats.xplane.collectives import Member
 from cclbench.formats.xplane.ops import Op, op, transfer

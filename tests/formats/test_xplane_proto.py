@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from formats.xplane_files import BEGIN_NS, Plane, environment, hlo_field, space, varint, write
+from helpers.xplane_files import BEGIN_NS, Plane, environment, hlo_field, space, varint, write
 
 from cclbench.errors import InputError
 from cclbench.formats import DeviceStep

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from formats.xplane_files import Plane, hlo_field, space, write
+from helpers.xplane_files import Plane, hlo_field, space, write
 
 from cclbench.contribute.redaction import Identities, collect, leftovers, redact
 from cclbench.errors import InputError

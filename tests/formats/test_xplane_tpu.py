@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from formats.xplane_files import BEGIN_NS, OPS, Plane, environment, hlo_field, listed, read, space, tpu, write
+from helpers.xplane_files import BEGIN_NS, OPS, Plane, environment, hlo_field, listed, read, space, tpu, write
 
 from cclbench.formats import Payload, Trace
 from cclbench.formats.xplane import collectives

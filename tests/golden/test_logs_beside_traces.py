@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from nccl_job import Process
+from helpers.nccl_job import Process
 
 import cclbench
 from cclbench.record.run import Run

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hostile import job
+from helpers import hostile_job as job
 
 from cclbench.cli import main
 

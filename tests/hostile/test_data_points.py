@@ -12,7 +12,7 @@ from typing import Any
 from zipfile import ZipFile, ZipInfo
 
 import pytest
-from hostile import job
+from helpers import hostile_job as job
 from hostile.test_terminal import assert_clean
 
 from cclbench.contribute.archive import unpack

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile import job
+from helpers import hostile_job as job
 
 Call = Callable[..., Any]
 NAMES = "SELECT DISTINCT name FROM events WHERE kind = 'kernel' AND name NOT LIKE 'nccl%'"

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from formats import nsys_files
 from formats.test_memory_snapshot import snapshot
-from formats.xplane_files import gpu_file
+from helpers import nsys_files
+from helpers.xplane_files import gpu_file
 from hostile.test_terminal import assert_clean
 
 import cclbench

@@ -13,7 +13,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from hostile import job
+from helpers import hostile_job as job
 
 Call = Callable[..., Any]
 MOST = 1_000_000

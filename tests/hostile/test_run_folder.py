@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typed import rewrite_manifest
+from helpers.typed import rewrite_manifest
 
 import cclbench
 from cclbench.errors import InputError

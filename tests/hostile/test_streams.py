@@ -18,7 +18,7 @@ from typing import Any, Final
 import click
 import pytest
 from formats.test_memory_snapshot import snapshot
-from hostile import job
+from helpers import hostile_job as job
 from hostile.test_terminal import assert_clean
 
 from cclbench.cli import cli, main

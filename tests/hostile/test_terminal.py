@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile import job
+from helpers import hostile_job as job
 
 Call = Callable[..., Any]
 COMMANDS = (

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nccl_job import Process, fsdp2_pp4, interleaved
+from helpers.nccl_job import Process, fsdp2_pp4, interleaved
 from rich.console import Console
 
 import cclbench

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lockstep import layout
-from typed import record
+from helpers.lockstep import layout
+from helpers.typed import record
 
 from cclbench.normalize.inferred_groups import Calls, Inference, infer
 from cclbench.schema import COLLECTIVE_KINDS

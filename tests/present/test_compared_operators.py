@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from parsed_page import Page
-from report_run import HOSTILE, comparison, subject
+from helpers.parsed_page import Page
+from helpers.report_run import HOSTILE, comparison, subject
 from rich.console import Console
 
 from cclbench.comparison.comparison import Comparison, WorkChange, WorkDifference, WorkTime

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from report_run import Event, stored, subject
+from helpers.report_run import Event, stored, subject
 
 from cclbench.present import kernels as module
 from cclbench.present.kernels import absent, kernel_table, kernels_of

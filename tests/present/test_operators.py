@@ -9,9 +9,9 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from parsed_page import Page
-from report_run import HOSTILE, Event, comparison, row, subject
-from typed import rewrite_manifest
+from helpers.parsed_page import Page
+from helpers.report_run import HOSTILE, Event, comparison, row, subject
+from helpers.typed import rewrite_manifest
 
 from cclbench.comparison.subject import Subject
 from cclbench.operator_table import operators

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from parsed_page import Page
-from report_run import HOSTILE, Event, comparison, manifest, results, row, subject, table
-from typed import PUBLISHED, rewrite_manifest
+from helpers.parsed_page import Page
+from helpers.report_run import HOSTILE, Event, comparison, manifest, results, row, subject, table
+from helpers.typed import PUBLISHED, rewrite_manifest
 
 from cclbench.comparison.subject import Subject
 from cclbench.errors import InputError, UsageError

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.typed import figures
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from msgspec.structs import replace
-from typed import figures
 
 from cclbench.errors import UsageError
 from cclbench.present.charts.palette import SLICES, light

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from helpers.typed import rewrite_manifest
 from hypothesis import given
 from hypothesis import strategies as st
-from typed import rewrite_manifest
 
 import cclbench
 from cclbench.errors import UsageError

@@ -6,9 +6,9 @@ from __future__ import annotations
 import re
 
 import pytest
+from helpers.report_run import HOSTILE, row
+from helpers.typed import figures
 from markupsafe import Markup
-from report_run import HOSTILE, row
-from typed import figures
 
 from cclbench.present.words import bounded, breakable, hover, name, number, quantity
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from s3_service import Service
+from helpers.s3_service import Service
 
 GEMM = "ampere_sgemm_128x64_nn<float>"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"

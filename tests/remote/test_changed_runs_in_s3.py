@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from s3_service import Service
+from helpers.s3_service import Service
 
 import cclbench
 from cclbench.cli import main

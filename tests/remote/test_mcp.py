@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from helpers.mcp_session import Server, answer, refusal, session
+from helpers.s3_service import Service
 from mcp.client import Client
-from mcp_session import Server, answer, refusal, session
-from s3_service import Service
 
 
 def test_s3_is_read_where_it_is_allowed(s3: Service, job: Path, tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from page_commands import blocks, here, printed_by
-from s3_service import Service
+from helpers.page_commands import blocks, here, printed_by
+from helpers.s3_service import Service
 
 
 def test_the_pages_commands_work(s3: Service, job: Path, repository: Path, tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trees
-from s3_service import Fault, Service
+from helpers import trees
+from helpers.s3_service import Fault, Service
 
 import cclbench
 from cclbench.cli import main

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from replay_rows import DEVICE, Item, end_of, item, rank, replayed
-from replay_subjects import subject
+from helpers.replay_rows import DEVICE, Item, end_of, item, rank, replayed
+from helpers.replay_subjects import subject
 
 from cclbench.replay import nodes as n
 from cclbench.replay.changes.host import host

@@ -11,7 +11,7 @@ from pathlib import Path
 import jsonschema
 import numpy as np
 import pytest
-from synthetic import Collective, Compute, Layout, Link, Network, Program, simulate, write
+from helpers.synthetic import Collective, Compute, Layout, Link, Network, Program, simulate, write
 
 import cclbench
 from cclbench.card.model import Hardware

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from programs import program, replayed, simulated, step
-from synthetic import (
+from helpers.replay_programs import program, replayed, simulated, step
+from helpers.synthetic import (
     Await,
     Case,
     Collective,
@@ -22,8 +22,8 @@ from synthetic import (
     in_layouts,
     simulation,
 )
-from synthetic.program import Op
-from true_steps import _true_step
+from helpers.synthetic.program import Op
+from helpers.true_steps import _true_step
 
 from cclbench.errors import UsageError
 from cclbench.replay.answer import Replay

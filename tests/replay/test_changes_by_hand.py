@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from replay_rows import Item, item, rank
-from replay_subjects import PAIR, changed, reduced, subject, transfers_of
+from helpers.replay_rows import Item, item, rank
+from helpers.replay_subjects import PAIR, changed, reduced, subject, transfers_of
 
 from cclbench.card.model import Hardware
 from cclbench.errors import InputError, UsageError

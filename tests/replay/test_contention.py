@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from replay_rows import Item, item, rank
+from helpers.replay_rows import Item, item, rank
 
 from cclbench.replay import nodes as n
 from cclbench.replay.contention import replayed

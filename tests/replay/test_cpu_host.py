@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import pytest
-from replay_rows import end_of, item, rank, replayed
-from replay_subjects import subject
+from helpers.replay_rows import end_of, item, rank, replayed
+from helpers.replay_subjects import subject
 
 from cclbench.replay import nodes as n
 from cclbench.replay.changes.host import host

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from replay_rows import item, rank, replayed, syncs
+from helpers.replay_rows import item, rank, replayed, syncs
 
 from cclbench.replay import nodes as n
 from cclbench.replay.critical_path import Path, critical_path

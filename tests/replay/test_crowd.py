@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
-from replay_rows import item, rank
-from replay_subjects import degrees
+from helpers.replay_rows import item, rank
+from helpers.replay_subjects import degrees
 
 from cclbench.replay import nodes as n
 from cclbench.replay.crowd import Delays, delays, expected_maximum

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from replay_rows import DEVICE, Item, item, rank, rows
+from helpers.replay_rows import DEVICE, Item, item, rank, rows
 
 from cclbench.replay.device import Device, device_of, grain, paired, previous_end
 from cclbench.replay.tables import GraphInput

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from replay_rows import end_of, item, rank, replayed, syncs
+from helpers.replay_rows import end_of, item, rank, replayed, syncs
 
 import cclbench
 from cclbench.replay import nodes as n

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from replay_rows import item, rank, replayed
+from helpers.replay_rows import item, rank, replayed
 
 from cclbench.replay import nodes as n
 from cclbench.replay.simulate import simulate

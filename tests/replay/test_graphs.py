@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from replay_rows import DEVICE, Item, end_of, item, rank, replayed
+from helpers.replay_rows import DEVICE, Item, end_of, item, rank, replayed
 
 from cclbench.replay import nodes as n
 from cclbench.replay.simulate import simulate

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-from replay_rows import Item, item, rank, rows
+from helpers.replay_rows import Item, item, rank, rows
 
 from cclbench.replay import nodes as n
 from cclbench.replay.host import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from replay_subjects import card, degrees
+from helpers.replay_subjects import card, degrees
 
 from cclbench.errors import InputError, UsageError
 from cclbench.hardware import catalog

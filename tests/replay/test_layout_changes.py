@@ -9,11 +9,22 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from jobs import SYSTEM, traced
-from scaled_jobs import PricedNetwork
-from synthetic import Await, Collective, Compute, Layout, Link, Network, Program, Transfer, Truth, simulate
-from synthetic.program import Op
-from true_steps import _true_step
+from helpers.replay_jobs import SYSTEM, traced
+from helpers.scaled_jobs import PricedNetwork
+from helpers.synthetic import (
+    Await,
+    Collective,
+    Compute,
+    Layout,
+    Link,
+    Network,
+    Program,
+    Transfer,
+    Truth,
+    simulate,
+)
+from helpers.synthetic.program import Op
+from helpers.true_steps import _true_step
 
 from cclbench.errors import InputError, UsageError
 from cclbench.hardware import catalog

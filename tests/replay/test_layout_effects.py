@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from replay_rows import item, rank
-from replay_subjects import card, degrees, subject
+from helpers.replay_rows import item, rank
+from helpers.replay_subjects import card, degrees, subject
 
 from cclbench.errors import InputError, UsageError
 from cclbench.replay import nodes as n

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from jobs import traced
-from replay_subjects import card, degrees
-from synthetic import Collective, Compute, Layout, Program, simulate
+from helpers.replay_jobs import traced
+from helpers.replay_subjects import card, degrees
+from helpers.synthetic import Collective, Compute, Layout, Program, simulate
 
 from cclbench.errors import InputError
 from cclbench.hardware import catalog

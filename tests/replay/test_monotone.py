@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from monotone import drawn
+from helpers.monotone import drawn
 
 
 def test_faster_never_lengthens_and_slower_never_shortens() -> None:

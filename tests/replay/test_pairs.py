@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from replay_rows import Item, end_of, item, rank, replayed
+from helpers.replay_rows import Item, end_of, item, rank, replayed
 
 import cclbench
 from cclbench.card.model import Hardware

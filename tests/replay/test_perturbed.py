@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from perturbed import Draws, held
+from helpers.perturbed import Draws, held
 
 
 def drawn(value: float, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from replay_rows import item, rank
-from replay_subjects import subject
-from typed import run_of
+from helpers.replay_rows import item, rank
+from helpers.replay_subjects import subject
+from helpers.typed import run_of
 
 from cclbench.card.model import Hardware
 from cclbench.errors import InputError, UsageError

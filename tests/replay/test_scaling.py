@@ -6,7 +6,7 @@ from __future__ import annotations
 from statistics import median
 
 import pytest
-from scaled_jobs import Scaled, job, scaled, smaller
+from helpers.scaled_jobs import Scaled, job, scaled, smaller
 
 MEDIAN, NEAR = 0.033, 0.02
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from helpers.synthetic import Collective, Compute, Layout, Link, Network, Program, simulate, write
 from jsonschema import Draft7Validator
-from synthetic import Collective, Compute, Layout, Link, Network, Program, simulate, write
 
 import cclbench
 from cclbench.card.model import Hardware

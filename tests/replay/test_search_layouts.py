@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from jobs import traced
-from synthetic import Collective, Compute, Layout, Link, Network, Program, simulate
+from helpers.replay_jobs import traced
+from helpers.synthetic import Collective, Compute, Layout, Link, Network, Program, simulate
 
 from cclbench.errors import InputError, UsageError
 from cclbench.present.search_picture import draw_front

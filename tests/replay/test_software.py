@@ -9,9 +9,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from programs import program, replayed, simulated, step
-from synthetic import Await, Collective, Compute, Layout, Link, Network, Pause, Program, simulate, simulation
-from true_steps import _true_step
+from helpers.replay_programs import program, replayed, simulated, step
+from helpers.synthetic import (
+    Await,
+    Collective,
+    Compute,
+    Layout,
+    Link,
+    Network,
+    Pause,
+    Program,
+    simulate,
+    simulation,
+)
+from helpers.true_steps import _true_step
 
 from cclbench.card.model import Hardware
 from cclbench.errors import InputError, UsageError

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from replay_rows import item, rank
-from synthetic import (
+from helpers.replay_rows import item, rank
+from helpers.synthetic import (
     Collective,
     Compute,
     Layout,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from statistics import median
 
 import pytest
-from true_steps import Change, errors, fast, slow
+from helpers.true_steps import Change, errors, fast, slow
 
 IDENTITY, MEDIAN, WORST = 0.01, 0.033, 0.1
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from replay_rows import item, rank, replayed
+from helpers.replay_rows import item, rank, replayed
 
 from cclbench.errors import UsageError
 from cclbench.intervals import Int64

@@ -10,9 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-
-from synthetic import (
+from helpers.synthetic import (
     Await,
     Case,
     Collective,
@@ -31,8 +29,9 @@ from synthetic import (
     simulate,
     write,
 )
-from synthetic.kineto import BASE_NS
-from synthetic.simulation import T0_NS
+from helpers.synthetic.kineto import BASE_NS
+from helpers.synthetic.simulation import T0_NS
+from hypothesis import given, settings
 
 KIB = 1024
 NETWORK = Network(Link(5_000, 10), {("all_reduce", "tp"): Link(8_000, 1)})

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report_run import by_rank, by_step, results, row, subject
-from typed import PUBLISHED
+from helpers.report_run import by_rank, by_step, results, row, subject
+from helpers.typed import PUBLISHED
 
 from cclbench.comparison.comparison import PARTS, PartChange, Versus
 from cclbench.comparison.fingerprint import UNKNOWN

@@ -7,7 +7,7 @@ import re
 from xml.etree import ElementTree as ET
 
 import pytest
-from report_run import HOSTILE
+from helpers.report_run import HOSTILE
 
 from cclbench.present.charts.chart import HALF_PX, Titles, canvas
 from cclbench.present.charts.palette import COLOURS, MARKERS, light

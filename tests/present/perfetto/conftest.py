@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs to show, each ingested once; makes `trace_viewer` importable."""
+"""Runs to show, each ingested once."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -11,8 +10,6 @@ from pathlib import Path
 import pytest
 
 import cclbench
-
-sys.path.append(str(Path(__file__).parent))
 
 Opened = Callable[[str], cclbench.Run]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic import Collective, Compute, Distortion, Layout, Program, simulate, write
-from trace_viewer import Slice, Viewer
+from helpers.synthetic import Collective, Compute, Distortion, Layout, Program, simulate, write
+from helpers.trace_viewer import Slice, Viewer
 
 import cclbench
 from cclbench.errors import UsageError

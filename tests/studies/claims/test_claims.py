@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from subjects import card, row, subject
+from helpers.compared_subjects import card, row, subject
 
 import cclbench
 from cclbench.comparison.subject import Subject

@@ -6,7 +6,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from page_commands import blocks, here, printed_by
+from helpers.page_commands import blocks, here, printed_by
 
 
 def test_the_page_shows_what_its_commands_print(repository: Path, test_data: Path, tmp_path: Path) -> None:

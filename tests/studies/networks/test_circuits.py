@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from programs import program, replayed, simulated, step
-from synthetic import Collective, Compute, Layout, Program, Transfer, simulation
-from true_steps import _true_step
+from helpers.replay_programs import program, replayed, simulated, step
+from helpers.synthetic import Collective, Compute, Layout, Program, Transfer, simulation
+from helpers.true_steps import _true_step
 
 from cclbench.errors import UsageError
 from cclbench.replay.scenario import scenario

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import pytest
-from programs import program, replayed, simulated, step
-from synthetic import Collective, Compute, Layout
+from helpers.replay_programs import program, replayed, simulated, step
+from helpers.synthetic import Collective, Compute, Layout
 
 from cclbench.replay.scenario import scenario
 

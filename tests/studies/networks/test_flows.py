@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from replay_rows import item, rank
-from replay_subjects import subject
+from helpers.replay_rows import item, rank
+from helpers.replay_subjects import subject
 
 from cclbench.card.model import Hardware
 from cclbench.errors import InputError

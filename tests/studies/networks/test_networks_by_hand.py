@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from replay_rows import item, rank
-from replay_subjects import PAIR, changed, reduced, subject, transfers_of
+from helpers.replay_rows import item, rank
+from helpers.replay_subjects import PAIR, changed, reduced, subject, transfers_of
 
 from cclbench.card.model import Hardware
 from cclbench.machine import Machine

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import pytest
-from programs import program, replayed, simulated, step
-from synthetic import Collective, Compute, Layout, Link, Network, Transfer, simulate
-from true_steps import _true_step
+from helpers.replay_programs import program, replayed, simulated, step
+from helpers.synthetic import Collective, Compute, Layout, Link, Network, Transfer, simulate
+from helpers.true_steps import _true_step
 
 from cclbench.card.model import Hardware
 from cclbench.errors import UsageError

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from programs import program, replayed, simulated, step
-from synthetic import Collective, Compute, Layout, Link, Network, simulate
+from helpers.replay_programs import program, replayed, simulated, step
+from helpers.synthetic import Collective, Compute, Layout, Link, Network, simulate
 
 from cclbench.card.model import Hardware
 from cclbench.errors import InputError, UsageError

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What changes act on, made by hand: a graph, a card, a layout before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from cclbench.card import Card
+from cclbench.card.model import card_of
+from cclbench.machine import Machine
+from cclbench.replay import nodes as n
+from cclbench.replay.change import ChangeSubject, TimeBounds
+from cclbench.replay.graph import Graph, build
+from cclbench.replay.kernel_costs import Costs
+from cclbench.replay.layout import DIMENSIONS, Layout, Relayout, relayout
+from helpers.replay_rows import item, rank
+
+
+def degrees(*, nested: bool = False, **sizes: int) -> Layout:
+    """A layout with those degrees, 1 of others."""
+    return Layout({name: sizes.get(name, 1) for name in DIMENSIONS}, nested)
+
+
+def card(
+    model: Mapping[str, Any] | None = None,
+    batch: Mapping[str, Any] | None = None,
+    precision: str | None = "bf16",
+    **parallelism: int,
+) -> Card:
+    """A card of a training run with those sizes."""
+    workload = {"phase": "training", "model": model or {}, "batch": batch or {}, "precision": precision}
+    stated = {"version": 2, "id": "c", "description": "d", "workload": workload, "parallelism": parallelism}
+    return card_of(stated, Path())
+
+
+def price(kind: str, ranks: tuple[int, ...], nbytes: float) -> TimeBounds:
+    """Of n ranks from 0 on n µs a MB, of a send three times that; a half and twice that at the bounds."""
+    ns = 1_000 * len(ranks) * nbytes / 1e6 * (3 if kind == "send_recv" else 1) * (1 + ranks[0])
+    return TimeBounds(ns / 2, ns, ns * 2)
+
+
+def subject(
+    graph: Graph,
+    *,
+    machine: Machine | None = None,
+    groups: Mapping[str, tuple[int, ...]] | None = None,
+    since: Sequence[int] | None = None,
+    old: Layout | None = None,
+    settings: Mapping[str, Any] | None = None,
+    dimensions: Mapping[str, Any] | None = None,
+    of_card: Card | None = None,
+    window_ns: int = 1_000_000,
+    costs: Costs | None = None,
+) -> ChangeSubject:
+    """All nodes are in a window that began long before, unless `since` says otherwise."""
+    wanted: Relayout | None = None if old is None else relayout(old, settings or {})
+    return ChangeSubject(
+        graph=graph,
+        since=np.array(since if since is not None else [1 << 40] * len(graph.nodes), np.int64),
+        placed={},
+        run=SimpleNamespace(card=of_card, id="a run"),  # type: ignore[arg-type]
+        machine=machine or Machine(),
+        groups=groups or {},
+        relayout=wanted,
+        dimensions=dimensions or {},
+        settings=settings or {},
+        price=price,
+        window_ns=window_ns,
+        costs=SimpleNamespace(costs=costs),  # type: ignore[arg-type]
+        step=np.zeros(len(graph.nodes), np.int64),
+    )
+
+
+def changed(found: Any) -> Graph:
+    assert isinstance(found, Graph), found
+    return found
+
+
+def reduced(*calls: tuple[float, float, int, int], late: float = 0) -> Graph:
+    """All-reduces of two ranks, (begin, end, bytes, step), one behind the other on one stream."""
+    made = []
+    for r in (0, 1):
+        work = [
+            item("nccl", at + (late if r else 0), end, lane=(0, 9), call=i, step=step)
+            for i, (at, end, _, step) in enumerate(calls)
+        ]
+        sizes = [size for *_, size, _ in calls]
+        made.append(rank(r, work=work, instances=[*range(len(calls))], nbytes=sizes, windows=[(0, 0, 900)]))
+    return build(made)
+
+
+def transfers_of(graph: Graph, number: int = 0) -> np.ndarray:
+    return np.flatnonzero((graph.nodes.kind == n.TRANSFER) & (graph.nodes.rank == number))
+
+
+PAIR = {"0-1": (0, 1)}

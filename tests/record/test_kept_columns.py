@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns that are kept give the same batches as those that are read each time."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from helpers.typed import run_of
+
+import cclbench
+from cclbench.record import rank
+from cclbench.record.files import EventFile
+from cclbench.record.rank import BATCH_ROWS, Rank
+from cclbench.record.run import Run
+from cclbench.schema import EVENTS, OPERATORS
+
+ASKED = (
+    ("start_ns", "dur_ns", "category"),
+    ("device", "correlation", "start_ns"),
+    ("start_ns", "dur_ns"),
+    ("name",),
+    ("category", "flops", "name", "start_ns"),
+)
+
+
+@pytest.fixture(scope="module")
+def run(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    card = repository / "workload_cards" / "tiny-llama-ddp4-gloo-cpu.yaml"
+    return cclbench.ingest(card, store=tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture
+def kept(run: Run) -> Rank:
+    return run.rank(0).keeping()
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The Parquet files that are opened."""
+    names: list[str] = []
+    file = pa.OSFile
+
+    def counted(path: bytes, *mode: str) -> pa.OSFile:
+        names.append(Path(os.fsdecode(path)).name)
+        return file(path, *mode)
+
+    monkeypatch.setattr(pa, "OSFile", counted)
+    return names
+
+
+def large(run: Run, folder: Path, sizes: tuple[int, ...]) -> Run:
+    """The run's first rank with kernels in row groups of those sizes, each with words of its own."""
+    operators = pa.Table.from_batches(run.rank(0).events(["op"], EVENTS.names))
+    (folder / "events" / "rank=0").mkdir(parents=True)
+    file = EventFile(folder / "events" / "rank=0", "kernel", 0)
+    for number, rows in enumerate(sizes):
+        part = pa.concat_tables([operators.slice(number)] * (rows // len(operators) + 1)).slice(0, rows)
+        file.write(part)
+    file.close()
+    return run_of(folder, ["rank0.json"], {"kernel": sum(sizes)})
+
+
+@pytest.mark.parametrize(
+    "sizes", [(10,), (BATCH_ROWS,), (BATCH_ROWS + 5, 70_000, 3), (30_000, 30_000, 30_000)]
+)
+@pytest.mark.parametrize("room", [rank.MOST_KEPT, 10, 1_500_000])
+def test_batches_are_the_same(
+    run: Run, tmp_path: Path, sizes: tuple[int, ...], room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rank, "MOST_KEPT", room)
+    path, entry = large(run, tmp_path, sizes).path, Run(tmp_path).rank(0).entry
+    plain, kept = Rank(path, entry, 0.0), Rank(path, entry, 0.0).keeping()
+    for columns in (*ASKED, *ASKED):
+        expected = list(plain.events(["kernel"], columns))
+        found = list(kept.events(["kernel"], columns))
+        assert [len(batch) for batch in found] == [len(batch) for batch in expected]
+        assert all(one.equals(other) for one, other in zip(found, expected, strict=True))
+
+
+def test_a_small_file_is_opened_once(kept: Rank, opened: list[str]) -> None:
+    for columns in ASKED:
+        list(kept.events(["annotation"], columns))
+    assert opened == ["annotation-000.parquet"]
+
+
+def test_each_column_is_read_once(kept: Rank, opened: list[str]) -> None:
+    for _ in range(3):
+        list(kept.events(["op"], ASKED[0]))
+        list(kept.events(["op"], ("start_ns", "name")))
+    assert sorted(opened) == ["op-000-transfer.parquet", "op-000.parquet", "op-000.parquet"]
+
+
+@pytest.mark.parametrize(("short_of", "opens"), [(0, 1), (1, 3)])
+def test_calls_of_operators_are_read_once_where_there_is_room(
+    run: Run, opened: list[str], monkeypatch: pytest.MonkeyPatch, short_of: int, opens: int
+) -> None:
+    entry = run.rank(0).entry
+    room = entry.operators * len(OPERATORS) * 8
+    monkeypatch.setattr(rank, "MOST_KEPT", room - short_of)
+    plain, found = run.rank(0).operators(), run.rank(0).keeping()
+    opened.clear()
+    for columns in (["name", "parent"], ["operator"]):
+        assert found.operators(columns).equals(plain.select(columns))
+    assert found.operators().equals(plain)
+    assert len(opened) == opens
+
+
+def test_the_metrics_of_a_rank_open_a_file_a_few_times(run: Run, opened: list[str]) -> None:
+    cclbench.metrics(run, ranks=[0])
+    assert max(map(opened.count, set(opened))) <= 5

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The project says the same everywhere: which Pythons it supports, and where its pages are."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+
+
+def test_the_workflow_tests_the_versions_that_the_package_names() -> None:
+    named = [
+        word.split(" :: ")[-1]
+        for word in PROJECT["classifiers"]
+        if re.match(r"Programming Language :: Python :: 3\.\d", word)
+    ]
+    assert named == ["3.11", "3.12", "3.13", "3.14"]
+    assert PROJECT["requires-python"] == f">={named[0]}"
+    workflow = yaml.safe_load((REPOSITORY / ".github" / "workflows" / "tests.yml").read_text())
+    assert workflow["jobs"]["test"]["strategy"]["matrix"]["python-version"] == named
+
+
+@pytest.mark.parametrize(
+    "statement", ["import cclbench", "import runpy; runpy.run_module('cclbench', run_name='__main__')"]
+)
+def test_an_older_interpreter_is_told_in_one_line(statement: str) -> None:
+    older = f"import sys; sys.version_info = (3, 9, 18, 'final', 0); {statement}"
+    done = subprocess.run([sys.executable, "-c", older], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "cclbench needs Python 3.11 or newer, this is 3.9.18\n"
+    assert done.stdout == ""
+
+
+def test_an_older_interpreter_can_compile_what_tells_it() -> None:
+    text = (REPOSITORY / "cclbench" / "__init__.py").read_text()
+    tree = ast.parse(text, feature_version=(3, 7))
+    assert not [
+        node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"
+    ]
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md"])
+def test_what_a_page_links_to_is_there(page: str) -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", (REPOSITORY / page).read_text())
+    assert links
+    for target in links:
+        assert target.startswith("https://") or (REPOSITORY / target).exists(), target
