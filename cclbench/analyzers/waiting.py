@@ -96,7 +96,7 @@ def mean_over_instances(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]
     found = meetings(ranks)
     means = _Means(found.labels)
     parts = []
-    for some in found:
+    for some in found.parts():
         parts.append(some.latest_ns - some.earliest_ns)
         means.add(some, parts[-1])
     skew = np.concatenate(parts)

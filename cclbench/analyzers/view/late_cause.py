@@ -14,7 +14,7 @@ from cclbench.analyzers.view.arrivals import SPENT
 from cclbench.analyzers.view.kernel_times import Kernel, Totals, kernel_times, longest_kernels, speeds
 from cclbench.analyzers.view.late_rank import StragglerVerdict
 from cclbench.analyzers.view.loading import loading
-from cclbench.analyzers.view.meetings import Meetings
+from cclbench.analyzers.view.meetings import Instances
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView
@@ -70,7 +70,7 @@ def rank_work(rank: RankView) -> RankWork:
     return RankWork(rank.on_host, windows, kernels, held.length / windows)
 
 
-def serves_experts(found: Meetings) -> bool:
+def serves_experts(found: Instances) -> bool:
     """Whether a collective serves mixtures of experts: an all_to_all, or one of the dimension ep."""
     return any(one.collective == "all_to_all" or one.dimension == "ep" for one in found.labels)
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.arrivals import PAIRS, SPENT, UNKNOWN_BEFORE
-from cclbench.analyzers.view.meetings import Instances, Meetings
+from cclbench.analyzers.view.meetings import Instances
 from cclbench.intervals import Int64, Mask, begins
 
 Float = npt.NDArray[np.float64]
@@ -59,7 +59,7 @@ class Lateness:
         return found
 
 
-def lateness(found: Meetings, residual_ns: float) -> Lateness:
+def lateness(found: Instances, residual_ns: float) -> Lateness:
     """Of the matched collectives of ranks of one role; not applicable without any."""
     roles: dict[int, int] = {}
     late, waited, spent = _Unions(), _Unions(), _Sums()
@@ -79,17 +79,17 @@ def lateness(found: Meetings, residual_ns: float) -> Lateness:
         late_ns=late.lengths(*shape),
         waited_ns=waited.lengths(*shape),
         spent_ns=spent.sums(*shape),
-        across=sum(len(some.count) for some in found.of_groups()) - instances,
+        across=len(found.of_groups().count) - instances,
     )
 
 
-def of_one_role(found: Meetings) -> Iterator[Instances]:
+def of_one_role(found: Instances) -> Iterator[Instances]:
     """The collectives of ranks of one role: no sends and receives, nothing across pipeline stages.
 
     Not applicable without any.
     """
     pipeline, none = _pipelines(found), True
-    for some in found.of_groups():
+    for some in found.of_groups().parts():
         same = _in_one_role(some, pipeline)
         if same.any():
             none = False
@@ -224,7 +224,7 @@ class _Sums:
         return found
 
 
-def _pipelines(found: Meetings) -> dict[int, int]:
+def _pipelines(found: Instances) -> dict[int, int]:
     """The pipeline of each rank of one, by a rank of it: what sends and receives, or a dimension pp, joins.
 
     Those within another dimension (a ring of cp) join none, nor does a send_recv in a group that runs
@@ -232,7 +232,7 @@ def _pipelines(found: Meetings) -> dict[int, int]:
     """
     joined: dict[int, int] = {}
     meets = {one.group for one in found.labels if one.collective not in (*PAIRS, _EXCHANGE)}
-    for some in found:
+    for some in found.parts():
         links = np.array(
             [
                 one.dimension == _PIPELINE
