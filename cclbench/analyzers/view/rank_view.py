@@ -243,8 +243,9 @@ class RankView:
         return self._partition(self.open_windows)
 
     def _partition(self, windows: Windows) -> Parts:
-        kernels = intervals.join(self.compute, self.communication)
-        sets = (self.compute, self.communication, kernels, intervals.join(kernels, self.copies))
+        compute, communication, copies = self.busy
+        kernels = intervals.join(compute, communication)
+        sets = (compute, communication, kernels, intervals.join(kernels, copies))
         c, k, ck, ckm = (intervals.within(own, windows.starts, windows.ends) for own in sets)
         window = windows.ends - windows.starts
         return Parts(
