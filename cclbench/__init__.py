@@ -4,15 +4,15 @@
     import cclbench
     run = cclbench.run("traces/my-job")       # a card, a folder of traces or one trace
     run.results                               # pandas DataFrame, one row a number
-    run.findings                              # what makes it slow, what it would gain, what to try
-    run.plot().save("bars.png")               # and run.timeline(), run.report("report.html")
+    cclbench.diagnose(run).findings           # what makes it slow, what it would gain, what to try
+    cclbench.plot(run).save("bars.png")       # and timeline(run), report(run, "report.html")
     run.sql("SELECT name, sum(dur_ns) FROM events WHERE kind = 'kernel' GROUP BY name")
     cclbench.compare("run-a", "run-b").versus[0].words
 
-The package, from the bottom up: `errors`, `units`; `intervals`, `schema`, `registry`; `card`,
-`classify`, `hardware`, `engine`; `formats` (one folder each), `normalize` (rows, ranks, steps,
-collectives); `record` (a run and its store); `source`, `ingestion`; `analyzers` (one file a topic),
-`replay`; `api`, which puts them together; `present`; `interactive` and `cli` on top.
+The package, from the bottom up: `errors`, `units`; `intervals`, `schema`, `registry`; `card`, `classify`,
+`hardware`, `engine`; `formats` (one folder each), `normalize` (rows, ranks, steps, collectives); `record` (a
+run and its store); `ingestion`; `analyzers` (one file a topic), `replay`; `workspace` (ids, paths and URLs
+become runs); `api`, which puts them together; `present`; `interactive` and `cli` on top.
 """
 
 import sys
@@ -30,14 +30,31 @@ if TYPE_CHECKING:
         diagnose,
         ingest,
         metrics,
+        plot,
+        report,
         run,
         runs,
         search,
+        timeline,
         whatif,
     )
 
 __version__ = "0.1.0"
-__all__ = ["Comparison", "Run", "compare", "diagnose", "ingest", "metrics", "run", "runs", "search", "whatif"]
+__all__ = [
+    "Comparison",
+    "Run",
+    "compare",
+    "diagnose",
+    "ingest",
+    "metrics",
+    "plot",
+    "report",
+    "run",
+    "runs",
+    "search",
+    "timeline",
+    "whatif",
+]
 
 
 def __getattr__(name: str) -> object:

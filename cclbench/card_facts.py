@@ -13,11 +13,11 @@ from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import InputError
 from cclbench.formats import READERS
 from cclbench.ingestion import ingest
+from cclbench.ingestion.source import find
 from cclbench.machine import machine_of
 from cclbench.record.manifest import Options
-from cclbench.record.remote_store import store_at
 from cclbench.record.run import Run
-from cclbench.source import find
+from cclbench.workspace import store_at
 
 _DEFAULTS: Final = Options()
 

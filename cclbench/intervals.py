@@ -7,7 +7,7 @@ disjoint, non-touching, non-empty pieces; every operation is exact and vectorise
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -96,16 +96,6 @@ def stretches(*sets: Intervals) -> Iterator[tuple[Intervals, ...]]:
         disk_columns.release(*sets)
 
 
-def _in_stretches(expression: Callable[..., Intervals], *sets: Intervals) -> Intervals:
-    """What an expression gives of sets, of which an instant's membership depends on that instant alone."""
-    if sum(map(len, sets)) <= MOST_PIECES:
-        return expression(*sets)
-    found = Successive()
-    for parts in stretches(*sets):
-        found.add(expression(*parts))
-    return found.whole()
-
-
 class Successive:
     """The union of sets, each of which begins where the one before ends, or later; on disk where large."""
 
@@ -117,7 +107,7 @@ class Successive:
         """Add the next set."""
         if len(part):
             # The last piece may go on in the next set.
-            part = _union(self._last, part)
+            part = join(self._last, part)
             self._table.append(starts=part.starts[:-1], ends=part.ends[:-1])
             self._last = Intervals(part.starts[-1:], part.ends[-1:])
 
@@ -130,54 +120,37 @@ class Successive:
 
 def join(*sets: Intervals) -> Intervals:
     """X ∪ Y ∪ ..."""
-    return _in_stretches(_union, EMPTY, *sets)
-
-
-def _union(*sets: Intervals) -> Intervals:
-    return union(np.concatenate([s.starts for s in sets]), np.concatenate([s.ends for s in sets]))
+    return union(
+        np.concatenate([EMPTY.starts, *(s.starts for s in sets)]),
+        np.concatenate([EMPTY.ends, *(s.ends for s in sets)]),
+    )
 
 
 class Joined:
-    """The union of sets that come one by one: those that are many wait on disk."""
+    """The union of sets that come one by one."""
 
     def __init__(self, parts: Iterable[Intervals] = ()) -> None:
-        self._parts: list[Intervals] = []
-        self._pieces = 0
-        self._settled: list[Intervals] = []
-        for part in parts:
-            self.add(part)
+        self._parts = [*parts]
 
     def add(self, part: Intervals) -> None:
         """Add a set."""
         self._parts.append(part)
-        self._pieces += len(part)
-        if self._pieces > MOST_PIECES // 4:
-            self._settled.append(on_disk(join(*self._parts)))
-            self._parts, self._pieces = [], 0
 
     def whole(self) -> Intervals:
         """All that was added."""
-        return join(*self._settled, *self._parts)
+        return join(*self._parts)
 
 
 def intersect(a: Intervals, b: Intervals) -> Intervals:
     """X ∩ Y."""
-
-    def both(a: Intervals, b: Intervals) -> Intervals:
-        edges, (in_a, in_b) = atoms([a, b])
-        return _pieces(edges, in_a & in_b)
-
-    return _in_stretches(both, a, b)
+    edges, (in_a, in_b) = atoms([a, b])
+    return _pieces(edges, in_a & in_b)
 
 
 def subtract(a: Intervals, b: Intervals) -> Intervals:
     r"""X \ Y."""
-
-    def without(a: Intervals, b: Intervals) -> Intervals:
-        edges, (in_a, in_b) = atoms([a, b])
-        return _pieces(edges, in_a & ~in_b)
-
-    return _in_stretches(without, a, b)
+    edges, (in_a, in_b) = atoms([a, b])
+    return _pieces(edges, in_a & ~in_b)
 
 
 def atoms(sets: Sequence[Intervals], cuts: Int64 | None = None) -> tuple[Int64, list[Mask]]:
@@ -209,13 +182,6 @@ def lengths(edges: Int64, mask: Mask, starts: Int64, ends: Int64) -> Int64:
 
 def within(s: Intervals, starts: Int64, ends: Int64) -> Int64:
     """|X ∩ [starts[i], ends[i])| for each window i, shape of `starts`; windows may overlap, in any order."""
-    found = np.zeros(len(starts), np.int64)
-    for (part,) in stretches(s):
-        found += _within(part, starts, ends)
-    return found
-
-
-def _within(s: Intervals, starts: Int64, ends: Int64) -> Int64:
     length_before = np.concatenate([[0], np.cumsum(s.ends - s.starts)])
     end_before = np.concatenate([[np.iinfo(np.int64).min], s.ends])
 

@@ -11,7 +11,7 @@ import importlib
 import pkgutil
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from importlib import metadata
 from typing import Generic, TypeVar
@@ -28,15 +28,33 @@ def told_to_people() -> Iterator[None]:
         yield
 
 
+def load_plugin(entry: metadata.EntryPoint, noun: str) -> tuple[object, str | None]:
+    """What a plug-in's entry point names, and None; where it does not load, a warning and what is wrong."""
+    try:
+        with told_to_people():
+            return entry.load(), None
+    except Exception as error:  # noqa: BLE001  (a stranger's module may raise anything)
+        return None, warn_unloaded(entry.name, entry.value, noun, error)
+
+
+def warn_unloaded(name: str, module: str, noun: str, error: Exception) -> str:
+    """Warn of a plug-in that does not load; what is wrong with it."""
+    warnings.warn(f"{noun} plug-in {name!r} ({module}) did not load: {error}", stacklevel=3)
+    return f"{type(error).__name__}: {error}"
+
+
 class Registry(Generic[T]):
     """Named plug-ins of one kind, from the package `home` and the entry-point group `group`."""
 
-    def __init__(self, noun: str, *, home: str, group: str) -> None:
-        self.noun, self.home, self.group = noun, home, group
+    def __init__(
+        self, noun: str, *, home: str, group: str, check: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """`check` raises where plug-ins of a module may not be registered; all modules are loaded by then."""
+        self.noun, self.home, self.group, self._check = noun, home, group, check
         self.broken: dict[str, str] = {}
         self._known: dict[str, T] = {}
         self._origin: dict[str, str] = {}
-        self._loaded = False
+        self._loaded = self._checked = False
 
     def add(self, name: str, plugin: T, *, origin: str) -> None:
         """Register; a second plug-in of the same name is an error that names both origins."""
@@ -44,6 +62,8 @@ class Registry(Generic[T]):
             raise UsageError(
                 f"{self.noun} {name!r} is defined twice, in {self._origin[name]} and in {origin}"
             )
+        if self._checked:
+            self._check(origin)
         self._known[name], self._origin[name] = plugin, origin
 
     def get(self, name: str) -> T:
@@ -81,11 +101,13 @@ class Registry(Generic[T]):
         for module in pkgutil.iter_modules(package.__path__):
             importlib.import_module(f"{self.home}.{module.name}")
         for entry in metadata.entry_points(group=self.group):
+            _, error = load_plugin(entry, self.noun)
+            if error is not None:
+                self.broken[entry.name] = error
+        for name, origin in [*self._origin.items()]:
             try:
-                with told_to_people():
-                    entry.load()
-            except Exception as error:  # noqa: BLE001  (a stranger's module may raise anything)
-                self.broken[entry.name] = f"{type(error).__name__}: {error}"
-                warnings.warn(
-                    f"{self.noun} plug-in {entry.name!r} ({entry.value}) did not load: {error}", stacklevel=2
-                )
+                self._check(origin)
+            except UsageError as error:
+                del self._known[name], self._origin[name]
+                self.broken[name] = warn_unloaded(name, origin, self.noun, error)
+        self._checked = True

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from cclbench import __version__, analyzers
 from cclbench.analyzers.aliases import Alias
-from cclbench.analyzers.answers import Answer, Answers
+from cclbench.analyzers.answers import Answers, RankAnswers
 from cclbench.analyzers.metric import METRICS, Metric, NotApplicable, resolve
 from cclbench.analyzers.rows import (
     metric_rows,
@@ -33,7 +33,7 @@ from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import ChangedRunError, InputError
 from cclbench.hardware.catalog import users_own
 from cclbench.machine import Machine, machine_of
-from cclbench.record.kept_columns import RankOfKeptColumns
+from cclbench.record.metric_name import MetricName
 from cclbench.record.rank import Rank
 from cclbench.record.results import Results
 from cclbench.record.rows import Row, rows_of, table_of
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cclbench.card import Card
-    from cclbench.replay.step_ratio import Ratio
+    from cclbench.replay.step_ratio import StepRatio
     from cclbench.replay.stragglers import Slowdown
 
 Replayed = TypeVar("Replayed")
@@ -147,7 +147,7 @@ def _stored(run: Run, metrics: Sequence[Metric], selection: Selection) -> tuple[
 def _with_replays(results: Results, instead: Callable[[Row], list[Row]]) -> Results:
     """The rows, with what stands `instead` of the first one of each metric that replays the run."""
 
-    def rows(metric: str) -> pa.Table:
+    def rows(metric: MetricName) -> pa.Table:
         former = results.of_metric(metric)
         replays = METRICS.get(metric).replays
         return table_of(instead(rows_of(former.slice(0, 1))[0])) if replays else former
@@ -203,7 +203,7 @@ def _computed(
     answers = {one: Answers(names) for one in machines}
     coming = iter(wanted)
 
-    def take(answer: Answer) -> None:
+    def take(answer: RankAnswers) -> None:
         one, rank = next(coming)
         answers[one].add(rank, answer)
 
@@ -243,7 +243,7 @@ def _chosen(results: Results, chosen: Chosen) -> Results:
     if [metric.name for metric, _ in chosen] == results.metrics and not any(alias for _, alias in chosen):
         return results
 
-    def rows(metric: str, alias: Alias | None) -> pa.Table:
+    def rows(metric: MetricName, alias: Alias | None) -> pa.Table:
         own = results.of_metric(metric)
         return table_of(select(rows_of(own), alias)) if alias else own
 
@@ -257,17 +257,16 @@ def _text_bytes(task: _RankTask) -> int:
 
 def _rank_answer(
     metrics: Sequence[str], window: str, steps: Steps | None, model: bool, task: _RankTask
-) -> Answer:
+) -> RankAnswers:
     view = _rank_view(task, window, steps)
     values = rank_rows(view, [METRICS.get(name) for name in metrics], model=model)
-    return Answer.of(window_policy(view, window), values.values())
+    return RankAnswers.of(window_policy(view, window), values.values())
 
 
 def _rank_view(task: _RankTask, window: str, steps: Steps | None) -> RankView:
-    of = task.tables
-    tables = RankOfKeptColumns(of.path, of.entry, of.clock_residual_ns)
+    tables = task.tables.keeping()
     return RankView(
-        tables, rank=of.entry.rank, window=window, steps=steps, card=task.card, machine=task.machine
+        tables, rank=tables.entry.rank, window=window, steps=steps, card=task.card, machine=task.machine
     )
 
 
@@ -290,7 +289,7 @@ def _run_view(run: Run, selection: Selection, machine: Machine) -> RunView:
     )
 
 
-def _ratio(run: Run, selection: Selection, setting: str) -> Ratio:
+def _ratio(run: Run, selection: Selection, setting: str) -> StepRatio:
     """The run replayed under one setting, for a metric; not applicable where it is not to be."""
     from cclbench.replay.step_ratio import ratio
 

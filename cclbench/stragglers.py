@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from cclbench.analyzers.metric import NotApplicable, Value
 from cclbench.analyzers.view.arrivals import SPENT, Arrivals, arrivals_of
-from cclbench.analyzers.view.late_cause import Cause, late_cause, rank_work, serves_experts
+from cclbench.analyzers.view.late_cause import LateCause, late_cause, rank_work, serves_experts
 from cclbench.analyzers.view.late_rank import LEAST_SHARE, StragglerVerdict, late_rank
 from cclbench.analyzers.view.lateness import Float, Lateness, lateness
-from cclbench.analyzers.view.meetings import Instances, meetings
+from cclbench.analyzers.view.meetings import CollectiveInstances, meetings
 from cclbench.analyzers.view.per_rank import Answer, answer_or_reason, answers_by_rank
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.engine import SERIAL, Engine, Progress
@@ -207,7 +207,7 @@ def _of_rank(
     return answer_or_reason(RankView(tables, rank=tables.entry.rank, window="steps", steps=steps), question)
 
 
-def _lateness(run: Run, answers: Mapping[int, Value]) -> tuple[Instances, Lateness]:
+def _lateness(run: Run, answers: Mapping[int, Value]) -> tuple[CollectiveInstances, Lateness]:
     """The collectives, and how late ranks are at them; `UsageError` where none can be compared."""
     residual_ns = max(
         one.clock_residual_ns for value in answers.values() if isinstance(one := value.detail, Arrivals)
@@ -245,7 +245,7 @@ def _late_steps(late: Lateness) -> list[LateStep]:
     ]
 
 
-def _late_ranks(late: Lateness, verdict: StragglerVerdict, why: Cause | None) -> list[LateRank]:
+def _late_ranks(late: Lateness, verdict: StragglerVerdict, why: LateCause | None) -> list[LateRank]:
     """Each rank over all steps, the latest on average first."""
     seconds, latest = late.late_ns / _NS_PER_S, late.latest
     listed = [

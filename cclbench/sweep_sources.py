@@ -6,16 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Unpack
 
 from cclbench.analyzers.swept import own_sweeps
-from cclbench.api import open_run
 from cclbench.errors import InputError, UsageError
 from cclbench.formats import READERS
 from cclbench.hardware.matching import Stated, must_fit
 from cclbench.hardware.sweep import Sweep, sweeps_of
 from cclbench.hardware.system import System
-from cclbench.record.remote_store import store_at
-from cclbench.source import SourceFile, found_at
+from cclbench.ingestion.source import SourceFile
+from cclbench.record.run import Run
+from cclbench.workspace import Workspace, WorkspaceOptions, source_at, takes_options, workspace
 
 
 @dataclass(slots=True)
@@ -35,43 +36,45 @@ class SweepsRead:
             self.left_out[reason] = self.left_out.get(reason, 0) + rows
 
 
+@takes_options
 def read_sweeps(
-    sources: Iterable[str | Path],
-    system: System | None = None,
-    *,
-    store: str | Path | None = None,
-    inference: bool = True,
+    sources: Iterable[str | Path], system: System | None = None, **options: Unpack[WorkspaceOptions]
 ) -> SweepsRead:
     """All sweeps of files, folders or else runs' own collectives; `InputError` of a source that has none.
 
     `UsageError` where a file says that it is of another machine than `system`; None: of what the files say.
     A run's own need one.
     """
+    with workspace(**options) as used:
+        return _read(map(str, sources), system, used)
+
+
+def _read(places: Iterable[str], system: System | None, used: Workspace) -> SweepsRead:
     found = SweepsRead()
-    for source in map(str, sources):
-        is_run = not Path(source).exists() and store_at(store).find(source) is not None
-        own, has_traces = (SweepsRead(), True) if is_run else _of_source(source)
+    for place in places:
+        is_run = not Path(place).exists() and used.store.find(place) is not None
+        own, has_traces = (SweepsRead(), True) if is_run else _of_source(place)
         if system is not None:
             must_fit(own.stated, system)
         if not own.sweeps and has_traces:
             if system is None:
                 raise UsageError("the machine of a run's collectives is to be named", hint="give --system ID")
-            run = _of_run(source, system, store, inference)
+            run = _of_run(used.opened(place), system)
             # The same words of a file's rows and of a run's: the run's count.
             own = SweepsRead(run.sweeps, own.left_out | run.left_out, run.caveats, own.stated)
         if not own.sweeps:
             why = "".join(f"; {rows:,} {reason}" for reason, rows in own.left_out.items())
             hint = "a sweep is what nccl-tests prints, its JSON or CSV, or a run's matched collectives"
-            raise InputError(f"holds no sweep of a collective{why}", where=source, hint=hint)
+            raise InputError(f"holds no sweep of a collective{why}", where=place, hint=hint)
         found.add(own.sweeps, own.left_out.items())
         found.caveats += own.caveats
         found.stated += own.stated
     return found
 
 
-def _of_source(source: str) -> tuple[SweepsRead, bool]:
+def _of_source(place: str) -> tuple[SweepsRead, bool]:
     """What files of benchmarks hold, and whether there are traces too."""
-    with found_at(source) as found:
+    with source_at(place) as found:
         return _of_files(found.evidence), bool(found.files)
 
 
@@ -106,13 +109,12 @@ def _stated(name: str, facts: Mapping[str, object], sweeps: Iterable[Sweep]) -> 
     )
 
 
-def _of_run(run: str, system: System, store: str | Path | None, inference: bool) -> SweepsRead:
+def _of_run(run: Run, system: System) -> SweepsRead:
     """A run's own collectives as sweeps of the machine: it ran there, one rank an accelerator."""
-    opened = open_run(run, store=store, inference=inference)
-    members = {row["group"]: tuple(row["ranks"]) for row in opened.groups().to_pylist() if row["ranks"]}
-    version = next((entry.facts.library_version for entry in opened.record.ranks), None)
-    own, left_out = own_sweeps(opened.collectives(), members, system, version, source=opened.id)
-    devices = {entry.facts.device_name: None for entry in opened.record.ranks if entry.facts.device_name}
+    members = {row["group"]: tuple(row["ranks"]) for row in run.groups().to_pylist() if row["ranks"]}
+    version = next((entry.facts.library_version for entry in run.record.ranks), None)
+    own, left_out = own_sweeps(run.collectives(), members, system, version, source=run.id)
+    devices = {entry.facts.device_name: None for entry in run.record.ranks if entry.facts.device_name}
     if own:
-        must_fit([Stated(opened.id, tuple(devices))], system)
-    return SweepsRead(own, left_out, [f"{opened.id}: {opened.inferred}"] if opened.inferred else [])
+        must_fit([Stated(run.id, tuple(devices))], system)
+    return SweepsRead(own, left_out, [f"{run.id}: {run.inferred}"] if run.inferred else [])

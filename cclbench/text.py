@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import singledispatch
 from html import escape
 from typing import Final
 
@@ -15,6 +16,12 @@ _LONGEST_QUOTED = 80
 _LONGEST_TOLD: Final = 2000
 # An underscore within a word formats nothing.
 _FORMATS: Final = re.compile(r"([\\`*\[\]|~#$]|(?<![^\W_])_|_(?![^\W_]))")
+
+
+@singledispatch
+def html_of(shown: object) -> str:
+    """What a notebook shows of it: `present` draws runs and comparisons, once `interactive` is loaded."""
+    return f"<pre>{escape(repr(shown))}</pre>"
 
 
 def printable(text: str) -> str:
@@ -68,6 +75,11 @@ def listed(lines: Sequence[str], most: int, indent: str = "") -> list[str]:
     """The first `most` lines, and one that says how many more there are."""
     more = [f"and {len(lines) - most} more"] if len(lines) > most else []
     return [f"{indent}{line}" for line in [*lines[:most], *more]]
+
+
+def letters_and_digits(name: str) -> str:
+    """A name without what only its spelling tells: `Llama-3.1_8B` as `llama318b`."""
+    return re.sub(r"[\W_]", "", name).casefold()
 
 
 def as_markdown(text: str) -> str:

@@ -29,6 +29,8 @@ from cclbench.hardware.describe import Entry, figures_of, summary
 from cclbench.operators.cost import MODELS
 from cclbench.present.terminal.explanation import explanation
 from cclbench.present.topics import place, topic_of
+from cclbench.sql import VIEWS
+from cclbench.sql.machine_tables import TABLES as MACHINE_TABLES
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -156,11 +158,33 @@ def tables() -> str:
         "What `cclbench sql` queries and what `run.events()` and its like return. Times are nanoseconds since"
         " 1970 by the rank's own clock, unless a column says otherwise. What nobody knows is null.",
     ]
-    for name, own in schema.TABLES.items():
+    for name, own in (schema.TABLES | MACHINE_TABLES).items():
         rows = [(field.name, _kind(field), _meaning(field)) for field in own]
         rows += [("rank", "int32", "rank whose event it is")] if name == "events" else []
         parts += [f"## {name}", facts((_code(column), kind, text) for column, kind, text in rows)]
     return _page("Tables", *parts)
+
+
+def views() -> str:
+    """Every view of the SQL library of ours, as `cclbench explain` explains it."""
+    parts = [
+        "What `cclbench sql`, `run.sql()` and agents query beside the [tables](tables.md);"
+        " [Add a view](../add-a-view.md) says how to write one. Times are nanoseconds.",
+    ]
+    for name in VIEWS:
+        if VIEWS.origin(name).startswith("cclbench."):
+            view = VIEWS.get(name)
+            rows = [
+                (
+                    _code(column.name),
+                    escape(column.type),
+                    prose(column.meaning) + (f" ({escape(column.unit)})" if column.unit else ""),
+                )
+                for column in view.columns
+            ]
+            example = f"```sql\n{view.example}\n```"
+            parts += [f"## {name}", f"<p>{prose(view.definition)}</p>", facts(rows), example]
+    return _page("SQL views", *parts)
 
 
 def _kind(field: pa.Field) -> str:
@@ -240,6 +264,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "findings": findings,
     "operators": operators,
     "tables": tables,
+    "views": views,
     "readers": readers,
     "accelerators": lambda: hardware("Accelerators", accelerators),
     "fabrics": lambda: hardware("Fabrics", fabrics),

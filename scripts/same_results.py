@@ -18,6 +18,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ KINDS = ("kineto", "nsys", "nsys/synthetic", "xprof", "graph_replay", "nccl_logs
 SETTING = "scale_up.bandwidth=x2"
 OWN = {"fingerprint", "tables", "manifest_sha256"}
 """Keys of documents whose values hold digests of cclbench itself."""
+INSTALLED = "installed"
+"""The folder of a checkout's entry points, in that of its commands."""
 SHOWN = 40
 """Differences of one command that are printed."""
 
@@ -82,14 +85,30 @@ def calls(new: Path, of: list[Path]) -> Iterator[Call]:
         )
     for sweep in sorted((FIXTURES / "nccl_tests").glob("*.csv")):
         yield Call(("hardware", "validate", str(sweep), "--system", "dgx-h100", "--json"))
+    for leaderboard in sorted((FIXTURES / "ccl_bench").glob("*.json")):
+        yield Call(("import", "ccl-bench", str(leaderboard), "--json"))
+        yield Call(("claims", "--json"))
     yield Call(("verify", "--all", "--collection", str(new), "--json"))
     for what in ("metrics", "readers", "hardware"):
         yield Call(("list", what, "--json"))
 
 
+def install(checkout: Path, folder: Path) -> None:
+    """Put the checkout's entry points into the folder, as pip would: ahead on the path they hide others'."""
+    project = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]
+    about = folder / f"{project['name']}-{project['version']}.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
+    lines = []
+    for group, entries in project.get("entry-points", {}).items():
+        lines += [f"[{group}]", *(f"{name} = {module}" for name, module in entries.items())]
+    (about / "entry_points.txt").write_text("\n".join(lines))
+
+
 def answer(checkout: Path, call: Call, folder: Path) -> dict[str, Any]:
     """Exit code, output and file of the command by that checkout."""
-    environment = os.environ | {"PYTHONPATH": str(checkout), "COLUMNS": "80", "CCLBENCH_STORE": "runs"}
+    path = os.pathsep.join([str(checkout), str(folder / INSTALLED)])
+    environment = os.environ | {"PYTHONPATH": path, "COLUMNS": "80", "CCLBENCH_STORE": "runs"}
     done = subprocess.run(
         [sys.executable, "-m", "cclbench", *call.words],
         cwd=folder,
@@ -143,8 +162,8 @@ def main() -> None:
     differing = 0
     with TemporaryDirectory() as scratch, ThreadPoolExecutor(2) as both:
         folders = [Path(scratch) / name for name in ("old", "new")]
-        for folder in folders:
-            folder.mkdir()
+        for checkout, folder in zip((old, new), folders, strict=True):
+            install(checkout, folder / INSTALLED)
         for number, call in enumerate(wanted, 1):
             print(f"\r{number} of {len(wanted)}", end="", file=sys.stderr, flush=True)
             before, after = both.map(answer, (old, new), (call, call), folders)

@@ -11,7 +11,7 @@ from typed import figures, record
 from cclbench.findings.case import Case
 from cclbench.findings.culprits import Culprit
 from cclbench.findings.diagnosis import ranked
-from cclbench.findings.finding import Found
+from cclbench.findings.finding import Finding
 from cclbench.findings.gains import Gain, Gains
 from cclbench.record.results import Results
 
@@ -54,12 +54,12 @@ class WithoutReplay(Gains):
         return None
 
 
-def listed(*rows: Row, **manifest: Any) -> list[Found]:
+def listed(*rows: Row, **manifest: Any) -> list[Finding]:
     """What is found in a run with those rows, in order."""
     return ranked(results(rows), record(manifest), WithoutReplay())
 
 
-def found(*rows: Row, **manifest: Any) -> dict[str, Found]:
+def found(*rows: Row, **manifest: Any) -> dict[str, Finding]:
     """The same by name; of several of a name the last."""
     return {one.name: one for one in listed(*rows, **manifest)}
 

@@ -19,10 +19,10 @@ def install(folder: Path, name: str, version: str, groups: Mapping[str, Mapping[
     (info / "entry_points.txt").write_text(text)
 
 
-def with_module(folder: Path, module: str, source: str, group: str) -> dict[str, str]:
-    """The environment in which a package is installed that holds one module, an entry point of that group."""
+def with_module(folder: Path, module: str, source: str, *groups: str) -> dict[str, str]:
+    """The environment with a package installed that holds one module, an entry point of those groups."""
     (folder / f"{module}.py").write_text(source)
-    install(folder, module.replace("_", "-"), "1.0", {group: {module: module}})
+    install(folder, module.replace("_", "-"), "1.0", {group: {module: module} for group in groups})
     return {**os.environ, "PYTHONPATH": path_to(folder)}
 
 

@@ -13,11 +13,11 @@ from typed import rewrite_manifest
 from cclbench.comparison.comparison import (
     PARTS,
     CardDifference,
-    Change,
     Comparison,
     Figure,
     Line,
     Mover,
+    PartChange,
     Versus,
 )
 from cclbench.comparison.fingerprint import UNKNOWN
@@ -257,7 +257,7 @@ def comparison(
     """B takes 20 ms longer: 25 ms more compute, 5 ms less transfer."""
     change = {"compute": 25_000_000, "exposed_transfer": -5_000_000}
     changes = tuple(
-        Change(
+        PartChange(
             part,
             0.03,
             0.03 + change.get(part, 0) / 1e9,

@@ -21,7 +21,7 @@ import pytest
 from cclbench.engine import SERIAL, Engine, engine_for, engine_of, pool, processes
 from cclbench.engine.processes import Processes
 from cclbench.errors import CclbenchError, InputError, UsageError
-from cclbench.source import find
+from cclbench.ingestion.source import find
 
 
 @pytest.fixture(scope="module", params=["serial", "processes", "dask"])

@@ -28,22 +28,29 @@ def other(repository: Path, run: cclbench.Run) -> cclbench.Run:
 
 def test_the_package_lists_what_it_offers() -> None:
     listed = dir(cclbench)
-    api = ["Comparison", "Run", "compare", "diagnose", "ingest", "metrics", "run", "runs", "search", "whatif"]
+    api = [
+        *("Comparison", "Run", "compare", "diagnose", "ingest", "metrics", "plot", "report", "run", "runs"),
+        *("search", "timeline", "whatif"),
+    ]
     assert [name for name in listed if name != "__version__"] == api
     assert all(getattr(cclbench, name).__doc__ for name in listed if name != "__version__")
     assert "store" in inspect.signature(cclbench.run).parameters
 
 
-def test_findings_are_those_of_diagnose(run: cclbench.Run) -> None:
-    assert run.findings
-    assert run.findings == cclbench.diagnose(run).findings
+def test_findings_need_no_metrics_before(run: cclbench.Run) -> None:
+    found = cclbench.diagnose(run).findings
+    assert found
     stored = cclbench.ingest(run.record.source, store=run.store)
     assert not len(stored.figures)
-    assert stored.findings == run.findings
+    assert cclbench.diagnose(stored).findings == found
 
 
 def test_pictures_are_shown_and_kept(run: cclbench.Run, other: cclbench.Run, tmp_path: Path) -> None:
-    pictures = [run.plot(), run.timeline(step=5, ranks=[0, 2]), cclbench.compare(run, other).plot()]
+    pictures = [
+        cclbench.plot(run),
+        cclbench.timeline(run, step=5, ranks=[0, 2]),
+        cclbench.plot(cclbench.compare(run, other)),
+    ]
     for picture in pictures:
         assert picture._repr_png_().startswith(b"\x89PNG")
     names = [label.get_text() for label in pictures[0].figure.axes[0].get_yticklabels()]
@@ -59,28 +66,28 @@ def test_pictures_are_shown_and_kept(run: cclbench.Run, other: cclbench.Run, tmp
     with pytest.raises(UsageError, match="no picture format"):
         pictures[0].save(tmp_path / "bars.gif")
     with pytest.raises(UsageError, match="no whole step 99"):
-        run.timeline(step=99)
+        cclbench.timeline(run, step=99)
 
 
 def test_a_run_without_metrics_draws_what_it_computes(run: cclbench.Run) -> None:
     stored = cclbench.ingest(run.record.source, store=run.store)
-    bars = stored.plot().figure.axes[0].get_yticklabels()
+    bars = cclbench.plot(stored).figure.axes[0].get_yticklabels()
     assert len(bars) == 5
 
 
 def test_pages(run: cclbench.Run, other: cclbench.Run, tmp_path: Path) -> None:
-    page = run.report(tmp_path / "run.html").read_text()
-    assert run.findings[0].claim in page
-    assert run.id in cclbench.compare(run, other).report(tmp_path / "both.html").read_text()
+    page = cclbench.report(run, tmp_path / "run.html").read_text()
+    assert cclbench.diagnose(run).findings[0].claim in page
+    assert run.id in cclbench.report(cclbench.compare(run, other), tmp_path / "both.html").read_text()
     with pytest.raises(UsageError, match="a report is a page"):
-        run.report(tmp_path / "run.txt")
+        cclbench.report(run, tmp_path / "run.txt")
 
 
 def test_the_cell_of_a_run_has_verdict_bars_and_figures(run: cclbench.Run) -> None:
     cell = run._repr_html_()
     assert all(f"<td>rank {rank}</td>" in cell for rank in range(4))
     assert cell.count("<li>") == 3
-    assert run.findings[0].claim in cell
+    assert cclbench.diagnose(run).findings[0].claim in cell
     assert "<td>time.step</td><td><b>676 ms</b></td>" in cell
     alone = cclbench.ingest(run.record.source, store=run.store)._repr_html_()
     assert "no metrics yet" in alone

@@ -11,9 +11,8 @@ import pytest
 from typed import run_of
 
 import cclbench
-from cclbench.record import kept_columns
+from cclbench.record import rank
 from cclbench.record.files import EventFile
-from cclbench.record.kept_columns import RankOfKeptColumns
 from cclbench.record.rank import BATCH_ROWS, Rank
 from cclbench.record.run import Run
 from cclbench.schema import EVENTS, OPERATORS
@@ -34,9 +33,8 @@ def run(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture
-def kept(run: Run) -> RankOfKeptColumns:
-    of = run.rank(0)
-    return RankOfKeptColumns(of.path, of.entry, of.clock_residual_ns)
+def kept(run: Run) -> Rank:
+    return run.rank(0).keeping()
 
 
 @pytest.fixture
@@ -68,13 +66,13 @@ def large(run: Run, folder: Path, sizes: tuple[int, ...]) -> Run:
 @pytest.mark.parametrize(
     "sizes", [(10,), (BATCH_ROWS,), (BATCH_ROWS + 5, 70_000, 3), (30_000, 30_000, 30_000)]
 )
-@pytest.mark.parametrize("room", [kept_columns.MOST_KEPT, 10, 1_500_000])
+@pytest.mark.parametrize("room", [rank.MOST_KEPT, 10, 1_500_000])
 def test_batches_are_the_same(
     run: Run, tmp_path: Path, sizes: tuple[int, ...], room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_columns, "MOST_KEPT", room)
+    monkeypatch.setattr(rank, "MOST_KEPT", room)
     path, entry = large(run, tmp_path, sizes).path, Run(tmp_path).rank(0).entry
-    plain, kept = Rank(path, entry, 0.0), RankOfKeptColumns(path, entry, 0.0)
+    plain, kept = Rank(path, entry, 0.0), Rank(path, entry, 0.0).keeping()
     for columns in (*ASKED, *ASKED):
         expected = list(plain.events(["kernel"], columns))
         found = list(kept.events(["kernel"], columns))
@@ -82,13 +80,13 @@ def test_batches_are_the_same(
         assert all(one.equals(other) for one, other in zip(found, expected, strict=True))
 
 
-def test_a_small_file_is_opened_once(kept: RankOfKeptColumns, opened: list[str]) -> None:
+def test_a_small_file_is_opened_once(kept: Rank, opened: list[str]) -> None:
     for columns in ASKED:
         list(kept.events(["annotation"], columns))
     assert opened == ["annotation-000.parquet"]
 
 
-def test_each_column_is_read_once(kept: RankOfKeptColumns, opened: list[str]) -> None:
+def test_each_column_is_read_once(kept: Rank, opened: list[str]) -> None:
     for _ in range(3):
         list(kept.events(["op"], ASKED[0]))
         list(kept.events(["op"], ("start_ns", "name")))
@@ -101,8 +99,8 @@ def test_calls_of_operators_are_read_once_where_there_is_room(
 ) -> None:
     entry = run.rank(0).entry
     room = entry.operators * len(OPERATORS) * 8
-    monkeypatch.setattr(kept_columns, "MOST_KEPT", room - short_of)
-    plain, found = run.rank(0).operators(), RankOfKeptColumns(run.path, entry, 0.0)
+    monkeypatch.setattr(rank, "MOST_KEPT", room - short_of)
+    plain, found = run.rank(0).operators(), run.rank(0).keeping()
     opened.clear()
     for columns in (["name", "parent"], ["operator"]):
         assert found.operators(columns).equals(plain.select(columns))

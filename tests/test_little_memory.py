@@ -24,7 +24,7 @@ LITTLE = {
     "cclbench.disk_columns": {"SMALL_BYTES": 100},
     "cclbench.disk_order": {"_ROWS": 70},
     "cclbench.intervals": {"MOST_PIECES": 50},
-    "cclbench.record.kept_columns": {"MOST_KEPT": 0, "SMALL_ROWS": 100},
+    "cclbench.record.rank": {"MOST_KEPT": 0, "SMALL_ROWS": 100},
 }
 """By module what bounds memory, and how little it is here."""
 

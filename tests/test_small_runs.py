@@ -30,7 +30,7 @@ def test_a_stored_run_is_shown_without_them(repository: Path, tmp_path: Path) ->
     card = repository / "workload_cards" / "tiny-jax-dp2-tp4-cpu.yaml"
     words = ("run", card, "--store", tmp_path, "--jobs", 1)
     imported(*words)
-    assert imported(*words, slow=f"{SLOW},cclbench.published") == []
+    assert imported(*words, slow=f"{SLOW},cclbench.studies.published") == []
     assert imported(*words, "--json", "--metric", "time.*") == []
 
 

@@ -20,13 +20,14 @@ from typed import figures, run_of
 
 import cclbench
 from cclbench import scratch
-from cclbench.api import full_results
 from cclbench.errors import CclbenchError, InputError, UsageError
 from cclbench.record.files import EventFile, write_table
 from cclbench.record.results import Results
 from cclbench.record.rows import builtins
 from cclbench.record.run import Run
+from cclbench.record.selection import Selection
 from cclbench.record.store import Store
+from cclbench.results import full_results
 from cclbench.schema import COLLECTIVES, EVENTS, RESULTS, STEPS, VERSION
 
 RESULT = dict.fromkeys(RESULTS.names) | {
@@ -439,7 +440,7 @@ def test_a_store_that_may_only_be_read_gives_results_and_keeps_none(
 ) -> None:
     card = repository / "workload_cards" / "tiny-llama-ddp4-gloo-cpu.yaml"
     run = cclbench.ingest(card, store=tmp_path)
-    usual = list(full_results(run))
+    usual = list(full_results(run, Selection()))
     (run.path / "results.parquet").unlink()
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
 
@@ -449,5 +450,5 @@ def test_a_store_that_may_only_be_read_gives_results_and_keeps_none(
         yield tmp_path
 
     monkeypatch.setattr("cclbench.record.run.scratch", read_only)
-    assert list(full_results(run)) == usual
+    assert list(full_results(run, Selection())) == usual
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before

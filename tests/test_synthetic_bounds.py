@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from synthetic import Case, Distortion, Instance, Written, write
+from synthetic import Case, Distortion, Instance, Written, in_layouts, write
 from synthetic.kineto import BASE_NS
-from true_rows import NONE, NS, PARTS, in_random_cases, own_instances, true_skews, values_of
+from true_rows import CASES, NONE, NS, PARTS, own_instances, true_skews, values_of
 
 import cclbench
 from cclbench.schema import group_id
@@ -189,4 +189,4 @@ def shares_within(run: Distorted) -> None:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_untrue_clocks_and_lost_events_stay_within_the_stated_bound(part: int) -> None:
-    in_random_cases(PARTS + part, within)
+    in_layouts(CASES, PARTS + part, within)

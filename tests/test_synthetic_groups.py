@@ -7,8 +7,20 @@ import json
 from pathlib import Path
 
 import pytest
-from synthetic import Case, Collective, Compute, Distortion, Layout, Program, Transfer, Truth, simulate, write
-from true_rows import in_random_cases
+from synthetic import (
+    Case,
+    Collective,
+    Compute,
+    Distortion,
+    Layout,
+    Program,
+    Transfer,
+    Truth,
+    in_layouts,
+    simulate,
+    write,
+)
+from true_rows import CASES
 
 import cclbench
 from cclbench.record.run import Run
@@ -130,4 +142,4 @@ def test_random_jobs_get_no_false_group(tmp_path: Path) -> None:
             everyone = tuple(range(truth.layout.world))
             assert {instance.group for instance in truth.instances} == {everyone}
 
-    in_random_cases(0, true_group)
+    in_layouts(CASES, 0, true_group)

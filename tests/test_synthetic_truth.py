@@ -9,13 +9,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from synthetic import Case, Truth, write
+from synthetic import Case, Truth, in_layouts, write
 from true_rows import (
+    CASES,
     NS,
     PARTS,
     Key,
     Values,
-    in_random_cases,
     true_balance,
     true_bandwidths,
     true_phases,
@@ -107,4 +107,4 @@ def sum_to_exposed(run: cclbench.Run) -> None:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_metric_is_exact_on_true_clocks(part: int) -> None:
-    in_random_cases(part, exactly)
+    in_layouts(CASES, part, exactly)

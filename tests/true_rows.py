@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
-import hypothesis
 import numpy as np
-from hypothesis import HealthCheck, Phase, given, settings
-from synthetic import Case, Instance, RankTruth, Truth, layouts
+from synthetic import Instance, RankTruth, Truth
 
 import cclbench
 from cclbench.schema import group_id
@@ -25,24 +23,6 @@ Key = tuple[str, int | None, str | None, str | None, str | None, str | None]
 """Metric, rank, kind, group, category, stat."""
 Values = dict[Key, float]
 NONE = (None,) * 4
-
-
-def in_random_cases(part: int, check: Callable[[Case], None]) -> None:
-    """Run the check on CASES layouts, the same ones each time, other ones for each part."""
-
-    @hypothesis.seed(part)
-    @settings(
-        max_examples=CASES,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )
-    @given(layouts())
-    def checked(case: Case) -> None:
-        check(case)
-
-    checked()
 
 
 def values_of(run: cclbench.Run) -> Values:

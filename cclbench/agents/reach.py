@@ -12,9 +12,9 @@ from cclbench.card import load, root_of
 from cclbench.errors import UsageError
 from cclbench.file_names import path_of
 from cclbench.formats.recognition import is_card
-from cclbench.remote.url import url_of
+from cclbench.ingestion.source import files_within
+from cclbench.remote.url import Url, location_of
 from cclbench.replay.change import CHANGES
-from cclbench.source import files_within
 from cclbench.text import quoted
 
 NEVER: Final = {
@@ -45,8 +45,8 @@ class Reach:
         They are a folder's files, a file's neighbours (descriptions, journals), what a card names, and what
         lies beside that.
         """
-        url = url_of(source)
-        if url is not None:
+        url = location_of(source)
+        if isinstance(url, Url):
             if url.scheme not in self.schemes:
                 allowed = f"allowed: {', '.join(self.schemes)}" if self.schemes else "no URLs are allowed"
                 hint = f"{allowed}; --allow-url of `cclbench mcp` allows others"

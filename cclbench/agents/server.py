@@ -16,8 +16,8 @@ from cclbench.agents.calls import Calls, Limits
 from cclbench.agents.reach import Reach
 from cclbench.agents.tools import Tools
 from cclbench.errors import CclbenchError, UsageError, install_hint
-from cclbench.record.remote_store import store_at
 from cclbench.text import bounded
+from cclbench.workspace import store_at
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer

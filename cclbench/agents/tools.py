@@ -12,9 +12,11 @@ from cclbench.agents.reach import Reach
 from cclbench.errors import InputError, UsageError
 from cclbench.ingestion import ingest
 from cclbench.record.manifest import Options
-from cclbench.record.remote_store import store_at
+from cclbench.record.metric_name import metric_name
 from cclbench.record.run import Run
-from cclbench.source import found_at
+from cclbench.workspace import source_at, store_at
+
+_STEP: Final = metric_name("time.step")
 
 DISK_BYTES: Final = 16_000_000_000
 """What a query may keep on disk meanwhile."""
@@ -36,7 +38,7 @@ class Tools:
         return store_at(self._store).get(run)
 
     def _computed(self, run: Run) -> Run:
-        return api.metrics(run, store=self._store)
+        return api.metrics(run)
 
     def runs(self, offset: int = 0) -> Answer:
         """The runs in the store: id, source, ranks, device."""
@@ -48,7 +50,7 @@ class Tools:
         stored = kept.find(source)
         if stored is None:
             self._reach.check_source(source)
-            with found_at(source, public=True) as found:
+            with source_at(source, public=True) as found:
                 stored = ingest(found, kept, Options())
         return self._why(self._computed(stored), 0, run=stored.id)
 
@@ -60,13 +62,13 @@ class Tools:
         # A query is to be sent back: a line break in it would come as an escape.
         rows = [
             {**row, "query": row["query"] and row["query"].replace("\n", " ")}
-            for row in api.diagnose(computed, store=self._store).rows()
+            for row in api.diagnose(computed).rows()
         ]
-        return page(rows, offset, **fields, step_s=computed.figures.value("time.step"))
+        return page(rows, offset, **fields, step_s=computed.figures.value(_STEP))
 
     def metrics(self, run: str, pattern: str = "*", per_rank: bool = False, offset: int = 0) -> Answer:
         """The run's metrics that a glob names (`comm.*`), of the whole run or also of each rank."""
-        computed = api.metrics(self._stored(run), store=self._store, metrics=[pattern])
+        computed = api.metrics(self._stored(run), metrics=[pattern])
         rows = [
             {key: value for key, value in row.items() if value is not None}
             for row in computed.rows
@@ -75,22 +77,21 @@ class Tools:
         return page(rows, offset)
 
     def explain(self, name: str, offset: int = 0) -> Answer:
-        """What a metric or finding is: definition, formula, unit, when it does not apply."""
-        from cclbench.analyzers.metric import resolve
-        from cclbench.findings.finding import FINDINGS
-        from cclbench.present.terminal.explanation import explanation, of_finding
+        """What a metric, finding or SQL view is: definition, formula, unit, columns, limits."""
+        from cclbench.present.terminal.explanation import explanations
 
         if len(name) > LONGEST_NAME:
             raise UsageError(
                 f"a name of {len(name):,} characters", hint=f"names have at most {LONGEST_NAME} characters"
             )
-        if name in FINDINGS:
-            return page([of_finding(FINDINGS.get(name))], offset, trusted=True)
-        return page([explanation(metric) for metric, _ in resolve([name])], offset, trusted=True)
+        found = explanations([name])
+        return page([*found.metrics, *found.findings, *found.views], offset, trusted=True)
 
     def sql(self, run: str, query: str, offset: int = 0) -> Answer:
-        """One SELECT of DuckDB's dialect over a run's tables: events, operators, collectives, groups, steps,
-        results. It can only read, and only that run. DuckDB computes the page alone, not all rows; pages fit
+        """One SELECT of DuckDB's dialect over a run's views (busy, waits, collective_instances, launches,
+        kernel_summary, operator_work, idle_gaps, ...: `explain` has their columns, `FROM (SHOW TABLES)` their
+        names) and tables: events, operators, collectives, groups, steps, results. It can only read, and only
+        that run. DuckDB computes the page alone, not all rows; pages fit
         together only where ORDER BY decides the place of every row."""
         from cclbench.record.sql import plain_rows
 
@@ -129,7 +130,7 @@ class Tools:
     def whatif(self, run: str, settings: list[str], offset: int = 0) -> Answer:
         """Replay a run under other hardware, such as ["scale_up.bandwidth=x2"]: what would the step take?"""
         self._reach.check_settings(settings)
-        found = api.whatif(self._stored(run), *settings, store=self._store)
+        found = api.whatif(self._stored(run), *settings)
         return page([row for row in found.rows if row["rank"] is None], offset)
 
     def compare(self, runs: list[str], offset: int = 0) -> Answer:

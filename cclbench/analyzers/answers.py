@@ -17,14 +17,14 @@ IN_MEMORY: Final = 1 << 24
 """Bytes of answers up to which they are held in memory."""
 
 
-class Answer(NamedTuple):
+class RankAnswers(NamedTuple):
     """A rank's window policy, and its values of each metric, pickled, in the order in which it was asked."""
 
     policy: str
     pickled: list[bytes]
 
     @classmethod
-    def of(cls, policy: str, values: Iterable[Sequence[Value]]) -> Answer:
+    def of(cls, policy: str, values: Iterable[Sequence[Value]]) -> RankAnswers:
         """From each metric's values."""
         return cls(policy, [pickle.dumps(own, pickle.HIGHEST_PROTOCOL) for own in values])
 
@@ -40,7 +40,7 @@ class Answers:
         self.policies: dict[int, str] = {}
         """Each rank's window policy."""
 
-    def add(self, rank: int, answer: Answer) -> None:
+    def add(self, rank: int, answer: RankAnswers) -> None:
         """The answer of a further rank."""
         self.policies[rank] = answer.policy
         self._file.seek(0, os.SEEK_END)

@@ -21,7 +21,7 @@ from cclbench.analyzers.view.arrivals import arrivals_of
 from cclbench.analyzers.view.late_cause import RankWork, late_cause, rank_work, serves_experts
 from cclbench.analyzers.view.late_rank import late_rank
 from cclbench.analyzers.view.lateness import Lateness, lateness
-from cclbench.analyzers.view.meetings import Instances, meetings, of_instances, parts_of
+from cclbench.analyzers.view.meetings import CollectiveInstances, meetings, of_instances, parts_of
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.values import NS_PER_S
@@ -64,7 +64,7 @@ _MATCHED = (MATCHED, "steps")
 _NONE = "none of the window's collectives is matched across all the ranks of its group"
 
 
-def _lateness(ranks: Mapping[int, Sequence[Value]]) -> tuple[Instances, Lateness]:
+def _lateness(ranks: Mapping[int, Sequence[Value]]) -> tuple[CollectiveInstances, Lateness]:
     """The run's collectives, and how late ranks are at them; not applicable without any."""
     found = meetings(ranks)
     residual_ns = max(part.clock_residual_ns for part in parts_of(ranks).values())

@@ -31,7 +31,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Points:
+class FitPoints:
     """One rank's points of the fit, arrays of shape (points,): `key` is a code into `keys`."""
 
     keys: list[Key]
@@ -54,12 +54,12 @@ def _points(rank: RankView) -> Value:
     number, found = labels(table)
     keys = [(one.collective or UNKNOWN, one.group or UNKNOWN) for one in found]
     columns = (number, table["instance"].to_numpy(), transfer, size)
-    return Value(value=float(usable.sum()), detail=Points(keys, *(column[usable] for column in columns)))
+    return Value(value=float(usable.sum()), detail=FitPoints(keys, *(column[usable] for column in columns)))
 
 
 def _fits(ranks: Mapping[int, Sequence[Value]], which: int) -> Iterator[Value]:
     parts = [value.detail for rank in sorted(ranks) for value in ranks[rank]]
-    points = [part for part in parts if isinstance(part, Points)]
+    points = [part for part in parts if isinstance(part, FitPoints)]
     known: dict[Key, int] = {}
     key = np.concatenate(
         [

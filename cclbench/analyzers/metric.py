@@ -14,6 +14,7 @@ from cclbench.analyzers.aliases import ALIASES, SYNONYMS, Alias
 from cclbench.analyzers.pickling import pickled_by_position
 from cclbench.errors import UsageError, near
 from cclbench.intervals import Int64, Mask
+from cclbench.record.metric_name import DECLARED, MetricName, metric_name
 from cclbench.registry import Registry
 from cclbench.schema import HAS_VALUE
 
@@ -193,7 +194,7 @@ Combine = Callable[[Mapping[int, Sequence[Value]]], "Iterable[Value]"]
 class Metric:
     """A registered metric.  Every text is shown by `cclbench explain`."""
 
-    name: str
+    name: MetricName
     definition: str
     formula: str
     unit: str
@@ -314,7 +315,7 @@ def metric(
     """
     described = partial(
         Metric,
-        name=name,
+        name=metric_name(name),
         definition=definition,
         formula=formula,
         unit=unit,
@@ -347,7 +348,7 @@ def run_metric(
     """
     described = partial(
         Metric,
-        name=name,
+        name=metric_name(name),
         definition=definition,
         formula=formula,
         unit=unit,
@@ -370,6 +371,13 @@ def _registered(described: Callable[..., Metric], computed: str) -> Callable[[Co
         return function
 
     return register
+
+
+def check_names(module: str) -> None:
+    """`UsageError` with near names where a module declares (`metric_name`) a metric that does not exist."""
+    for name in DECLARED.keys() - set(METRICS):
+        if module in DECLARED[name]:
+            raise UsageError(f"{module} reads an unknown metric {name!r}", hint=near(name, METRICS))
 
 
 def resolve(patterns: Iterable[str]) -> list[tuple[Metric, Alias | None]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Final
 
 from cclbench.card.consistency import consistency
 from cclbench.card.evidence import evidence, root_of
@@ -15,21 +16,23 @@ from cclbench.card.read import Document, read
 from cclbench.card.references import references
 from cclbench.diagnostics import Problem, check
 from cclbench.json_schema import departures
+from cclbench.record.metric_name import metric_name
 
+_MFU: Final = metric_name("compute.mfu")
 # What a metric can't do without, by the card's path.
 _NEEDED_BY = {
     "hardware.accelerator": "compute.mfu and every share of a peak",
     "hardware.count": "compute.mfu and the check of the parallel degrees",
     "hardware.per_node": "bandwidth shares in a node and across nodes",
-    "workload.precision": "compute.mfu",
-    "workload.model.parameters": "compute.mfu",
-    "workload.model.embedding_parameters": "compute.mfu",
+    "workload.precision": _MFU,
+    "workload.model.parameters": _MFU,
+    "workload.model.embedding_parameters": _MFU,
     "workload.model.tied_embeddings": "compute.mfu, whose FLOPs count the output head",
     "workload.model.vocabulary": "compute.mfu, whose FLOPs count the output head",
     "workload.model.hidden": "compute.mfu, whose FLOPs count the output head",
-    "workload.model.layers": "compute.mfu",
-    "workload.model.heads": "compute.mfu",
-    "workload.model.head_dim": "compute.mfu",
+    "workload.model.layers": _MFU,
+    "workload.model.heads": _MFU,
+    "workload.model.head_dim": _MFU,
     "workload.batch.global": "throughput",
     "workload.batch.sequence_length": "throughput in tokens and compute.mfu",
     "software.framework.name": "the rule of expert and context parallelism",

@@ -18,10 +18,10 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from keyword import iskeyword
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -31,6 +31,9 @@ from cclbench.cli.failures import CLOSED_PIPE, INTERRUPTED, TERMINATED, tell, wa
 from cclbench.errors import near
 from cclbench.out_of_memory import require_memory
 from cclbench.present.terminal.streams import printable_streams
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 # The summaries stand here too, so that `--help` need not import a command to list it.
 COMMANDS: Final = {
@@ -56,14 +59,18 @@ COMMANDS: Final = {
     "search": "Search the best of many scenarios, and what each costs.",
     "contribute": "Make a data point from a card, traces and scripts.",
     "verify": "Compute data points again from their evidence, and compare with what is recorded.",
-    "import": "Bring published results into the store, to compare with.",
-    "claims": "Examine CCL-Bench's claims again, on the runs of the store.",
     "selftest": "Score findings and metrics on simulated jobs whose slow cause is known.",
     "selfcheck": "Check figures of your own traces against themselves.",
     "mcp": "Serve agents: a Model Context Protocol server on stdin and stdout.",
     "card": "Make, check, upgrade and show workload cards.",
     "hardware": "Show machines; predict collectives, validate and calibrate the model.",
 }
+PLUGINS: Final = "cclbench.commands"
+"""The group of entry points that name click commands of other packages, and of `cclbench.studies`:
+
+    [project.entry-points."cclbench.commands"]
+    hello = "my_package.commands:hello"
+"""
 _PROGRAM = "cclbench"
 
 
@@ -131,28 +138,46 @@ def _closed_pipe_told_apart() -> Iterator[None]:
 
 
 class LazyGroup(click.Group):
-    """The commands of `COMMANDS`; each is the object of its name in the module of its name."""
+    """The commands of `COMMANDS`, each the object of its name in the module of its name; then plug-ins'."""
+
+    @cached_property
+    def plugins(self) -> dict[str, EntryPoint]:
+        """Commands from entry points, by their names; none takes the name of one of ours."""
+        from importlib import metadata
+
+        entries = sorted(metadata.entry_points(group=PLUGINS), key=lambda entry: entry.name)
+        return {entry.name: entry for entry in entries if entry.name not in COMMANDS}
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  (click's signature)
-        """The names, in the order in which a newcomer needs them."""
-        return list(COMMANDS)
+        """The names, in the order in which a newcomer needs them; those of plug-ins last."""
+        return [*COMMANDS, *self.plugins]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """The command, imported now."""
-        if cmd_name not in COMMANDS:
+        """The command, imported now; None where there is none, or a plug-in's does not load."""
+        if cmd_name not in COMMANDS and cmd_name not in self.plugins:
             return None
         require_memory()
+        if cmd_name not in COMMANDS:
+            return self._plugin(cmd_name)
         name = f"{cmd_name}_" if cmd_name in dir(builtins) or iskeyword(cmd_name) else cmd_name
         command = getattr(importlib.import_module(f"cclbench.cli.{name}"), name)
         assert isinstance(command, click.Command)  # noqa: S101  (a defect of ours)
         return command
 
+    def _plugin(self, name: str) -> click.Command | None:
+        """A plug-in's command; None, with a warning, where it does not load."""
+        from cclbench.registry import load_plugin
+
+        command, _ = load_plugin(self.plugins[name], "command")
+        return command if isinstance(command, click.Command) else None
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click's; an unknown command names its near matches."""
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise click.UsageError(f"unknown command {args[0]!r}; {near(args[0], COMMANDS)}", ctx)
+        if args[0] not in COMMANDS and args[0] not in self.plugins and not args[0].startswith("-"):
+            hint = near(args[0], self.list_commands(ctx))
+            raise click.UsageError(f"unknown command {args[0]!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
@@ -166,9 +191,17 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """The list in `--help`, without importing the commands."""
+        """The list in `--help`, without importing the commands, but for those of plug-ins."""
+        plugins = [(name, _summary(self._plugin(name))) for name in self.plugins]
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl([*COMMANDS.items(), *plugins])
+
+
+def _summary(command: click.Command | None) -> str:
+    """The first paragraph of a command's help; that it did not load where there is none."""
+    if command is None:
+        return "did not load"
+    return " ".join((command.help or "").split("\n\n")[0].split())
 
 
 @click.group(

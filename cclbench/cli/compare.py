@@ -59,6 +59,7 @@ def compare(
     output: Path | None,
     form: str,
     verbosity: int,
+    opening: dict[str, Any],
     **wishes: Any,
 ) -> None:
     """Compare runs: who is faster, by how much, and why.
@@ -95,7 +96,7 @@ def compare(
     if output is not None:
         check_file(output)
     with progress(verbosity) as bars:
-        found = build(*runs, against=against, progress=bars, **wishes)
+        found = build(*runs, against=against, progress=bars, **opening, **wishes)
     if form == "md":
         click.echo(markdown(found), nl=False)
     else:

@@ -3,15 +3,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cclbench.cli import options
-
-if TYPE_CHECKING:
-    from cclbench.engine import Engine
 
 
 @click.command()
@@ -34,9 +30,7 @@ def diagnose(
     run: str,
     form: str,
     verbosity: int,
-    store: Path,
-    engine: Engine,
-    inference: bool,
+    opening: dict[str, Any],
     top: int | None,
     limits: tuple[str, ...],
     **wishes: Any,
@@ -56,14 +50,14 @@ def diagnose(
     """
     from cclbench.api import metrics
     from cclbench.errors import CheckFailed
-    from cclbench.findings.diagnosis import Limit, diagnosis
+    from cclbench.findings.diagnosis import GainLimit, diagnosis
     from cclbench.present.terminal.findings import COLUMNS, page
     from cclbench.present.terminal.output import emit, progress
     from cclbench.present.terminal.run import document_head
 
-    asked = [Limit.of(text) for text in limits]
+    asked = [GainLimit.of(text) for text in limits]
     with progress(verbosity) as bars:
-        computed = metrics(run, store=store, engine=engine, inference=inference, progress=bars, **wishes)
+        computed = metrics(run, progress=bars, **opening, **wishes)
     found = diagnosis(computed)
     emit(
         form,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench explain`: what a metric or a finding is."""
+"""`cclbench explain`: what a metric, a finding or a view is."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from cclbench.cli import options
 @click.argument("patterns", metavar="[NAME]...", nargs=-1)
 @options.form
 def explain(patterns: tuple[str, ...], form: str) -> None:
-    """Explain a metric or a finding: definition, formula, when it does not apply.
+    """Explain a metric, a finding or a view: definition, formula, columns, when it does not apply.
 
-    NAME is that of a metric, an alias or a glob, of a finding, or a word of the field such as hfu, bubble or
-    'tail latency', which may mean several metrics; without one, all metrics are explained.
+    NAME is that of a metric, an alias or a glob, of a finding, of a view of `cclbench sql`, or a word of the
+    field such as hfu, bubble or 'tail latency', which may mean several metrics; without one, all metrics are
+    explained.
 
     \b
     Examples:
@@ -23,30 +24,36 @@ def explain(patterns: tuple[str, ...], form: str) -> None:
       cclbench explain 'comm.*'
       cclbench explain load_imbalance_ratio --json
       cclbench explain host_bound
+      cclbench explain busy
       cclbench explain bubble
     """
-    from cclbench.analyzers.metric import resolve
-    from cclbench.findings.finding import FINDINGS
     from cclbench.present.terminal.explanation import (
         COLUMNS,
-        explanation,
-        of_finding,
+        explanations,
         paragraph,
         paragraph_of_finding,
+        view_paragraph,
     )
     from cclbench.present.terminal.output import emit
 
-    findings = [of_finding(FINDINGS.get(name)) for name in patterns if name in FINDINGS]
-    asked = [name for name in patterns if name not in FINDINGS]
-    metrics = {metric.name: metric for metric, _ in resolve(asked or (() if findings else ("*",)))}
-    rows = [explanation(metric) for metric in metrics.values()]
+    found = explanations(patterns)
+    further = {"findings": found.findings, "views": found.views}
+    columns = {
+        "findings": ("title", "rule", "gain", "actions"),
+        "views": ("columns", "example", "reads"),
+    }
     emit(
         form,
-        document={"schema": "explain.v1", "metrics": rows, **({"findings": findings} if findings else {})},
-        rows=[*rows, *findings],
-        columns=(*COLUMNS, "title", "rule", "gain", "actions") if findings else COLUMNS,
+        document={
+            "schema": "explain.v1",
+            "metrics": found.metrics,
+            **{name: rows for name, rows in further.items() if rows},
+        },
+        rows=[*found.metrics, *found.findings, *found.views],
+        columns=(*COLUMNS, *(column for name, rows in further.items() if rows for column in columns[name])),
         table=lambda: [
-            *(part for row in rows for part in paragraph(row)),
-            *(part for row in findings for part in paragraph_of_finding(row)),
+            *(part for row in found.metrics for part in paragraph(row)),
+            *(part for row in found.findings for part in paragraph_of_finding(row)),
+            *(part for row in found.views for part in view_paragraph(row)),
         ],
     )

@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cclbench.cli import options
 from cclbench.present.terminal.streams import say
-
-if TYPE_CHECKING:
-    from cclbench.engine import Engine
 
 
 @click.command()
@@ -44,9 +41,7 @@ def export(
     run: str,
     output: Path,
     check: bool,
-    inference: bool,
-    engine: Engine,
-    store: Path,
+    opening: dict[str, Any],
     verbosity: int,
     **wishes: Any,
 ) -> None:
@@ -62,12 +57,10 @@ def export(
       cclbench export my-job-3f2a91c0 --format astra-sim --system dgx-h100 -o sim
     """
     from cclbench.api import export as written_by
-    from cclbench.api import open_run
     from cclbench.present.terminal.output import emit, progress
 
     with progress(verbosity) as bars:
-        opened = open_run(run, store=store, engine=engine, inference=inference, progress=bars)
-        made = written_by(opened, output, check=check, progress=bars, **wishes)
+        made = written_by(run, output, check=check, progress=bars, **opening, **wishes)
     if check:
         rows = [{"step": name, "time": f"{ns / 1e6:,.6f} ms"} for name, ns in made.steps_ns.items()]
         emit("table", document={}, rows=rows, columns=("step", "time"))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
@@ -20,15 +21,22 @@ if TYPE_CHECKING:
     from cclbench.record.manifest import Manifest
     from cclbench.record.run import Run
 
-Share: Final = options.Parsed("I/N", options.share)
 _COLUMNS: Final = ("run", "rank", "file", "bytes", "reader", "rows", "dropped", "steps", "truncated")
+
+
+def _share(text: str) -> tuple[int, int]:
+    """(i, n) of `I/N`."""
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
+    if match is None:
+        raise ValueError(f"{text!r} is not I/N, such as 3/8")
+    return int(match[1]), int(match[2])
 
 
 @click.command()
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
 @click.option(
     "--shard",
-    type=Share,
+    type=options.Parsed("I/N", _share),
     help="Read only this share of the trace files, such as 3/8; `cclbench merge` makes the run of all.",
 )
 @options.ingest
@@ -91,13 +99,14 @@ def _shard(
 ) -> tuple[Path, Shard]:
     from cclbench.ingestion.shards import ingest_shard
     from cclbench.record.manifest import Options
-    from cclbench.record.store import Store
-    from cclbench.remote.url import url_of
+    from cclbench.record.remote_store import RemoteStore
+    from cclbench.workspace import store_at
 
-    if url_of(store):
+    kept = store_at(store)
+    if isinstance(kept, RemoteStore):
         hint = "name a folder; `cclbench merge` takes --store URL for the run"
         raise UsageError("shards are kept in a folder, not at a URL", hint=hint)
-    return ingest_shard(source, Store(store), Options(**reading), *share, engine=engine, progress=progress)
+    return ingest_shard(source, kept, Options(**reading), *share, engine=engine, progress=progress)
 
 
 def _show_shards(shards: Sequence[tuple[Path, Shard]], form: str) -> None:

@@ -10,6 +10,9 @@ import click
 
 from cclbench.cli import options
 from cclbench.file_names import stored_name
+from cclbench.record.metric_name import metric_name
+
+_STEP: Final = metric_name("time.step")
 
 Rows = list[dict[str, Any]]
 
@@ -18,16 +21,17 @@ Rows = list[dict[str, Any]]
 @click.argument(
     "what",
     metavar="WHAT",
-    type=click.Choice(("metrics", "findings", "readers", "hardware", "settings", "runs", "cards")),
+    type=click.Choice(("metrics", "findings", "views", "readers", "hardware", "settings", "runs", "cards")),
 )
 @options.store
 @options.form
 def list_(what: str, store: Path, form: str) -> None:
-    """List metrics, findings, readers, hardware, what-if settings, runs or cards.
+    """List metrics, findings, SQL views, readers, hardware, what-if settings, runs or cards.
 
-    WHAT is metrics, findings, readers, hardware, settings, runs or cards. Runs are those of the store, cards
-    those in workload_cards/ of the current folder. A plug-in that did not load is listed with its error.
-    `cclbench hardware show ID` has every figure with its source.
+    WHAT is metrics, findings, views, readers, hardware, settings, runs or cards. Runs are those of the store,
+    cards those in workload_cards/ of the current folder. A plug-in that did not load is listed with its
+    error. `cclbench hardware show ID` has every figure with its source, `cclbench explain VIEW` a view's
+    columns.
 
     \b
     Examples:
@@ -72,6 +76,14 @@ def _findings(_: Path) -> Rows:
 
     rows = [of_finding(FINDINGS.get(name)) for name in FINDINGS]
     return rows + _broken(FINDINGS.broken, "title")
+
+
+def _views(_: Path) -> Rows:
+    from cclbench.present.terminal.explanation import view_row
+    from cclbench.sql import VIEWS
+
+    rows = [view_row(VIEWS.get(name)) for name in VIEWS]
+    return rows + _broken(VIEWS.broken, "definition")
 
 
 def _readers(_: Path) -> Rows:
@@ -129,13 +141,13 @@ def _hardware(_: Path) -> Rows:
 def _runs(store: Path) -> Rows:
     from cclbench.errors import InputError
     from cclbench.present.run_summary import devices
-    from cclbench.record.remote_store import store_at
+    from cclbench.workspace import store_at
 
     rows: Rows = []
     kept = store_at(store)
     for stored in kept.runs():
         try:
-            record, step = stored.record, stored.saved_value("time.step")
+            record, step = stored.record, stored.saved_value(_STEP)
         except InputError as error:
             rows.append({"run": stored.id, "problem": f"not readable: {error}"})
             continue
@@ -176,6 +188,7 @@ def _cards(_: Path) -> Rows:
 _LISTS: Final = {
     "metrics": (("name", "unit", "better", "definition"), _metrics),
     "findings": (("name", "title"), _findings),
+    "views": (("name", "definition"), _views),
     "readers": (("name", "formats", "versions", "tested"), _readers),
     "hardware": (("id", "kind", "summary"), _hardware),
     "settings": (("name", "values", "definition"), _settings),

@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from cclbench.cli import options
 from cclbench.present.terminal.streams import say
-
-if TYPE_CHECKING:
-    from cclbench.engine import Engine
 
 
 @click.command()
@@ -25,9 +22,7 @@ def memory(
     run: str,
     ranks: list[int] | None,
     plot: Path | None,
-    inference: bool,
-    engine: Engine,
-    store: Path,
+    opening: dict[str, Any],
     form: str,
     verbosity: int,
 ) -> None:
@@ -44,16 +39,16 @@ def memory(
       cclbench memory traces/my-job --plot memory.png
       cclbench memory my-job-3f2a91c0 --ranks 0-3 --json
     """
-    from cclbench.api import open_run
     from cclbench.present.memory import COLUMNS, document, histories, peak_rows
     from cclbench.present.memory_picture import plot_memory
     from cclbench.present.picture import check_picture
     from cclbench.present.terminal.memory import memory_page
     from cclbench.present.terminal.output import emit
+    from cclbench.workspace import open_run
 
     if plot is not None:
         check_picture(plot)
-    opened = open_run(run, store=store, engine=engine, inference=inference)
+    opened = open_run(run, **opening)
     found = histories(opened, ranks)
     rows = [row for history in found for row in peak_rows(history)]
     emit(

@@ -32,7 +32,7 @@ def merge(shards: tuple[Path, ...], engine: Engine, store: Path, form: str, verb
     """
     from cclbench.ingestion.shards import merge as merged
     from cclbench.present.terminal.output import progress
-    from cclbench.record.remote_store import store_at
+    from cclbench.workspace import store_at
 
     with progress(verbosity) as bars:
         run = merged(shards, store_at(store), engine=engine, progress=bars)

@@ -16,7 +16,9 @@ from cclbench.cli import options
 @options.opening
 @options.per_rank
 @options.page
-def metrics(run: str, form: str, verbosity: int, per_rank: bool, **wishes: Any) -> None:
+def metrics(
+    run: str, form: str, verbosity: int, per_rank: bool, opening: dict[str, Any], **wishes: Any
+) -> None:
     """Compute the metrics of a run that is in the store.
 
     RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes.
@@ -32,5 +34,5 @@ def metrics(run: str, form: str, verbosity: int, per_rank: bool, **wishes: Any) 
     from cclbench.present.terminal.run import show
 
     with progress(verbosity) as bars:
-        computed = compute(run, progress=bars, **wishes)
+        computed = compute(run, progress=bars, **opening, **wishes)
     show(computed, form, verbosity, per_rank=per_rank, whole=False)

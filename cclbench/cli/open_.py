@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cclbench.cli import options
 from cclbench.present.terminal.streams import say
-
-if TYPE_CHECKING:
-    from cclbench.engine import Engine
 
 
 @click.command("open")
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
 @options.steps
 @options.opening
 @options.debug
-def open_(run: str, output: Path | None, inference: bool, engine: Engine, store: Path, **wishes: Any) -> None:
+def open_(run: str, output: Path | None, opening: dict[str, Any], **wishes: Any) -> None:
     """Look at all ranks on one time axis, in Perfetto's viewer.
 
     RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. Each rank has its
@@ -39,12 +36,12 @@ def open_(run: str, output: Path | None, inference: bool, engine: Engine, store:
       cclbench open my-job-3f2a91c0 --ranks 0-7 --steps 3:5
       cclbench open traces/my-job -o my-job.json.gz
     """
-    from cclbench.api import open_run
     from cclbench.present.perfetto.trace import check_trace, write_trace
+    from cclbench.workspace import open_run
 
     if output is not None:
         check_trace(output)
-    opened = open_run(run, store=store, engine=engine, inference=inference)
+    opened = open_run(run, **opening)
     if output is not None:
         say(f"wrote {output}: {write_trace(opened, output, **wishes)}")
         return

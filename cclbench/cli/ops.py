@@ -3,15 +3,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cclbench.cli import options
-
-if TYPE_CHECKING:
-    from cclbench.engine import Engine
 
 
 @click.command()
@@ -42,9 +38,7 @@ def ops(
     run: str,
     form: str,
     verbosity: int,
-    store: Path,
-    engine: Engine,
-    inference: bool,
+    opening: dict[str, Any],
     top: int | None,
     **wishes: Any,
 ) -> None:
@@ -61,14 +55,13 @@ def ops(
       cclbench ops my-job-3f2a91c0 --by shape --sort gap --top 10
       cclbench ops my-job-3f2a91c0 --by module --format xlsx > operators.xlsx
     """
-    from cclbench.api import open_run
     from cclbench.operator_table import COLUMNS, operators
     from cclbench.present.terminal.operators import SHOWN, page
     from cclbench.present.terminal.output import emit, progress
+    from cclbench.workspace import workspace
 
     if top is None and form == "table" and verbosity < 1:
         top = SHOWN
-    opened = open_run(run, store=store, engine=engine, inference=inference)
-    with progress(verbosity) as bars:
-        found = operators(opened, top=top, engine=engine, progress=bars, **wishes)
+    with progress(verbosity) as bars, workspace(progress=bars, **opening) as used:
+        found = operators(used.opened(run), top=top, engine=used.engine, progress=bars, **wishes)
     emit(form, document=found.document, rows=found.table, columns=COLUMNS, table=lambda: page(found))

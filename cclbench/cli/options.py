@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 import click
 from click.shell_completion import CompletionItem
@@ -74,14 +75,6 @@ def rank_list(text: str) -> list[int]:
     return sorted(found)
 
 
-def share(text: str) -> tuple[int, int]:
-    """(i, n) of `I/N`."""
-    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
-    if match is None:
-        raise ValueError(f"{text!r} is not I/N, such as 3/8")
-    return int(match[1]), int(match[2])
-
-
 def size(text: str) -> int:
     """Bytes of a number with its unit, such as `1GB` or `50 MB`."""
     from cclbench.units import parse_quantity, with_spaced_unit
@@ -131,7 +124,7 @@ def _formats(ctx: click.Context, param: click.Parameter, value: str | None) -> s
 def run_ids(ctx: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
     """Runs of the store, then files, for a shell that completes a word."""
     from cclbench.errors import CclbenchError
-    from cclbench.record.remote_store import store_at
+    from cclbench.workspace import store_at
 
     try:
         ids = store_at(ctx.params.get("store")).ids()
@@ -172,9 +165,9 @@ class _StorePlace(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path, or the URL as it is."""
-        from cclbench.remote.url import url_of
+        from cclbench.remote.url import Url, location_of
 
-        return value if url_of(value) else super().convert(value, param, ctx)
+        return value if isinstance(location_of(value), Url) else super().convert(value, param, ctx)
 
 
 store: Final = click.option(
@@ -323,7 +316,18 @@ inference: Final = click.option(
     help="Infer no process group that the traces do not state, however plainly all ranks run in step.",
 )
 
-opening: Final = _all(inference, engine, store)
+
+def _gather_opening(command: Command) -> Command:
+    """The command with `opening`, the keywords of `workspace`, in place of an option each."""
+
+    @wraps(command)
+    def gathered(*, inference: bool, engine: Engine, store: str | Path, **others: Any) -> Any:
+        return command(opening={"inference": inference, "engine": engine, "store": store}, **others)
+
+    return cast("Command", gathered)
+
+
+opening: Final = _all(inference, engine, store, _gather_opening)
 """Of a command that opens runs, and reads SOURCEs into the store for that."""
 
 ingest: Final = _all(

@@ -28,7 +28,7 @@ def remove(runs: tuple[str, ...], yes: bool, store: Path) -> None:
       cclbench remove my-job-3f2a91c0
       cclbench remove my-job-3f2a91c0 my-job-91c03f2a --yes --store /scratch/runs
     """
-    from cclbench.record.remote_store import store_at
+    from cclbench.workspace import store_at
 
     kept = store_at(store)
     names = list(dict.fromkeys(runs))

@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from cclbench.cli import options
 from cclbench.present.terminal.streams import say
-
-if TYPE_CHECKING:
-    from cclbench.engine import Engine
 
 
 @click.command()
@@ -20,7 +17,7 @@ if TYPE_CHECKING:
 @options.file("-o", "--output", required=True, help="The page: an .html file, replaced whole.")
 @options.opening
 @options.verbosity
-def report(run: str, output: Path, inference: bool, engine: Engine, store: Path, verbosity: int) -> None:
+def report(run: str, output: Path, opening: dict[str, Any], verbosity: int) -> None:
     """Write a run's report: one HTML file that needs nothing else.
 
     RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. The page holds the
@@ -33,17 +30,16 @@ def report(run: str, output: Path, inference: bool, engine: Engine, store: Path,
       cclbench report traces/my-job -o my-job.html
       cclbench report my-job-3f2a91c0 -o my-job.html
     """
-    from cclbench.api import open_run
     from cclbench.comparison.build import subject_of
     from cclbench.present.html import check_page, write_page
     from cclbench.present.page import run_page
     from cclbench.present.terminal.output import progress
+    from cclbench.workspace import workspace
 
     check_page(output)
-    with progress(verbosity) as bars:
-        opened = open_run(run, store=store, engine=engine, inference=inference)
-        subject = subject_of("A", opened, engine=engine, progress=bars)
-        text = run_page(subject, engine=engine, progress=bars)
+    with progress(verbosity) as bars, workspace(progress=bars, **opening) as used:
+        subject = subject_of("A", used.opened(run), engine=used.engine, progress=bars)
+        text = run_page(subject, engine=used.engine, progress=bars)
     write_page(text, output)
     if verbosity >= 0:
         say(f"wrote {output}")

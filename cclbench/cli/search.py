@@ -4,14 +4,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cclbench.cli import options
-
-if TYPE_CHECKING:
-    from cclbench.engine import Engine
 
 
 @click.command()
@@ -59,9 +56,7 @@ def search(
     best: Path | None,
     plot: Path | None,
     space: Path,
-    store: Path,
-    engine: Engine,
-    inference: bool,
+    opening: dict[str, Any],
     **wishes: Any,
 ) -> None:
     """Search the best of many scenarios, and what each costs.
@@ -76,7 +71,6 @@ def search(
       cclbench search my-job-3f2a91c0 --space space.yaml \\
           --constraint 'cost<=100' --best best.yaml --plot front.png
     """
-    from cclbench.api import open_run
     from cclbench.api import search as searched
     from cclbench.destination import check_folder
     from cclbench.present.picture import check_picture, save_picture
@@ -87,12 +81,13 @@ def search(
     from cclbench.record.results import Results
     from cclbench.replay.scenario_file import write_scenario
     from cclbench.schema import RESULTS
+    from cclbench.workspace import open_run
 
     if best is not None:
         check_folder(best)
     if plot is not None:
         check_picture(plot)
-    opened = open_run(run, store=store, engine=engine, inference=inference)
+    opened = open_run(run, **opening)
     found = searched(opened, space, **wishes)
     if best is not None:
         write_scenario(found.best.scenario, best)

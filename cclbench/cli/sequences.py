@@ -3,15 +3,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cclbench.cli import options
-
-if TYPE_CHECKING:
-    from cclbench.engine import Engine
 
 
 @click.command()
@@ -37,9 +33,7 @@ if TYPE_CHECKING:
 @options.ranks
 @options.opening
 @options.page
-def sequences(
-    run: str, form: str, verbosity: int, store: Path, engine: Engine, inference: bool, **wishes: Any
-) -> None:
+def sequences(run: str, form: str, verbosity: int, opening: dict[str, Any], **wishes: Any) -> None:
     """List the runs of successive kernels that take most time: what to fuse.
 
     RUN is the id of a run, or any SOURCE that `cclbench run` takes. A sequence is N kernels that follow one
@@ -54,12 +48,11 @@ def sequences(
       cclbench sequences traces/my-job --length 5 --top 20 --ranks 0
       cclbench sequences my-job-3f2a91c0 --steps 3: --json
     """
-    from cclbench.api import open_run
     from cclbench.kernel_sequences import COLUMNS, frequent_sequences
     from cclbench.present.terminal.output import emit, progress
     from cclbench.present.terminal.sequences import page
+    from cclbench.workspace import workspace
 
-    opened = open_run(run, store=store, engine=engine, inference=inference)
-    with progress(verbosity) as bars:
-        found = frequent_sequences(opened, engine=engine, progress=bars, **wishes)
+    with progress(verbosity) as bars, workspace(progress=bars, **opening) as used:
+        found = frequent_sequences(used.opened(run), engine=used.engine, progress=bars, **wishes)
     emit(form, document=found.document, rows=found.table, columns=COLUMNS, table=lambda: page(found))

@@ -21,19 +21,21 @@ def sql(run: str, query: str, memory: int | None, inference: bool, store: Path, 
     """Query the tables of a run with SQL.
 
     RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. QUERY is in
-    DuckDB's dialect, over the tables events, collectives, groups, steps and results, and counters, timings,
+    DuckDB's dialect, over views such as busy, waits, launches and kernel_summary (`cclbench list views`), and
+    the tables events, operators, collectives, groups, steps, results and rank_devices, and counters, timings,
     requests, serving, allocations and memory_blocks where files besides traces tell of them; it can only
     read.
 
     \b
     Examples:
+      cclbench sql my-job-3f2a91c0 "SELECT rank, avg(idle_ns) FROM busy GROUP BY rank ORDER BY rank"
       cclbench sql my-job-3f2a91c0 "SELECT name, sum(dur_ns) AS ns FROM events
           WHERE kind = 'kernel' GROUP BY ALL ORDER BY ns DESC LIMIT 10"
       cclbench sql my-job-3f2a91c0 "FROM collectives" --format csv
     """
-    from cclbench.api import open_run
     from cclbench.present.terminal.output import emit
     from cclbench.record.sql import plain_rows
+    from cclbench.workspace import open_run
 
     opened = open_run(run, store=store, inference=inference)
     answer = opened.sql(query, times_as_text=True, memory_bytes=memory)

@@ -3,16 +3,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from cclbench.cli import options
 from cclbench.record.selection import Steps
-
-if TYPE_CHECKING:
-    from cclbench.engine import Engine
 
 
 @click.command()
@@ -25,9 +21,7 @@ def stragglers(
     steps: Steps | None,
     form: str,
     verbosity: int,
-    store: Path,
-    engine: Engine,
-    inference: bool,
+    opening: dict[str, Any],
 ) -> None:
     """Who is late in each step, why, and whether it is the same rank again.
 
@@ -45,15 +39,15 @@ def stragglers(
       cclbench stragglers monday/ tuesday/ wednesday/
       cclbench stragglers my-job-3f2a91c0 --steps 100: --json
     """
-    from cclbench.api import open_run
     from cclbench.present.terminal.output import emit, progress, writes_unicode
     from cclbench.present.terminal.stragglers import page
     from cclbench.stragglers import COLUMNS
     from cclbench.stragglers import stragglers as found_in
+    from cclbench.workspace import workspace
 
-    opened = [open_run(run, store=store, engine=engine, inference=inference) for run in runs]
-    with progress(verbosity) as bars:
-        found = found_in(opened, steps=steps, engine=engine, progress=bars)
+    with progress(verbosity) as bars, workspace(progress=bars, **opening) as used:
+        opened = [used.opened(run) for run in runs]
+        found = found_in(opened, steps=steps, engine=used.engine, progress=bars)
     emit(
         form,
         document=found.document if form == "json" else {},

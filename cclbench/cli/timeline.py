@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cclbench.cli import options
 from cclbench.present.terminal.streams import say
-
-if TYPE_CHECKING:
-    from cclbench.engine import Engine
 
 
 @click.command()
@@ -30,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--to-ms", type=float, metavar="B", help="Draw to B ms after the step's start.")
 @options.opening
 @options.debug
-def timeline(run: str, output: Path, inference: bool, engine: Engine, store: Path, **wishes: Any) -> None:
+def timeline(run: str, output: Path, opening: dict[str, Any], **wishes: Any) -> None:
     """Draw one step on all ranks: who computed, who waited, who transferred.
 
     RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. Each rank has
@@ -43,13 +40,13 @@ def timeline(run: str, output: Path, inference: bool, engine: Engine, store: Pat
       cclbench timeline my-job-3f2a91c0 -o step4.svg --step 4 --ranks 0-7
       cclbench timeline traces/my-job -o zoom.png --from-ms 12 --to-ms 14.5
     """
-    from cclbench.api import open_run
     from cclbench.present.picture import check_picture, save_picture
     from cclbench.present.timeline import timeline as timeline_of
     from cclbench.present.timeline_picture import draw_timeline, title_of
+    from cclbench.workspace import open_run
 
     check_picture(output)
-    opened = open_run(run, store=store, engine=engine, inference=inference)
+    opened = open_run(run, **opening)
     shown = timeline_of(opened, **wishes)
     save_picture(lambda: draw_timeline(shown, title=title_of(opened, shown)), output)
     say(f"wrote {output}")

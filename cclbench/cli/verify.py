@@ -117,7 +117,7 @@ def verify(
 def _verify_runs(names: Sequence[str], store: Path, engine: Engine, form: str, verbosity: int) -> None:
     from cclbench.present.terminal.output import emit, progress
     from cclbench.present.terminal.runs import changes_page
-    from cclbench.record.remote_store import store_at
+    from cclbench.workspace import store_at
 
     kept = store_at(store)
     with progress(verbosity) as bars:

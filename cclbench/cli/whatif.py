@@ -4,14 +4,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cclbench.cli import options
-
-if TYPE_CHECKING:
-    from cclbench.engine import Engine
 
 
 def _factor(text: str) -> float | None:
@@ -65,9 +62,7 @@ def whatif(
     form: str,
     verbosity: int,
     save: Path | None,
-    store: Path,
-    engine: Engine,
-    inference: bool,
+    opening: dict[str, Any],
     **wishes: Any,
 ) -> None:
     """Replay a run under other hardware: what would the step take?
@@ -97,7 +92,6 @@ def whatif(
       cclbench whatif my-job-3f2a91c0 --set scale_out=infiniband-ndr
       cclbench whatif my-job-3f2a91c0 --sweep scale_out.bandwidth=x0.25..x8
     """
-    from cclbench.api import open_run
     from cclbench.api import whatif as replay
     from cclbench.destination import check_folder
     from cclbench.present.terminal.output import emit
@@ -106,10 +100,11 @@ def whatif(
     from cclbench.record.results import Results
     from cclbench.replay.scenario_file import write_scenario
     from cclbench.schema import RESULTS
+    from cclbench.workspace import open_run
 
     if save is not None:
         check_folder(save)
-    opened = open_run(run, store=store, engine=engine, inference=inference)
+    opened = open_run(run, **opening)
     found = replay(opened, *wishes.pop("sets"), **wishes)
     if save is not None:
         write_scenario(found.only.scenario, save)

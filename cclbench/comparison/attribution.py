@@ -9,23 +9,25 @@ from typing import Final
 
 from cclbench.analyzers.step_parts import PARTS
 from cclbench.analyzers.view.values import NS_PER_S
-from cclbench.comparison.comparison import BUSY, IDLE, Change, Dimension, Mover
+from cclbench.comparison.comparison import BUSY, IDLE, Dimension, Mover, PartChange
 from cclbench.comparison.subject import Subject
+from cclbench.record.metric_name import metric_name
 from cclbench.record.rows import Row
 
-_METRIC: Final = "time.step_parts"
+_STEP: Final = metric_name("time.step")
+_STEP_PARTS: Final = metric_name("time.step_parts")
 _DIMENSIONS: Final[tuple[Dimension, ...]] = ("category", "collective", "group", "dimension")
 
 
 def change_of_step(base: Subject, other: Subject) -> int | None:
     """The other's step time less the base's, whole ns; None where either has none."""
-    before, after = base.results.value("time.step"), other.results.value("time.step")
+    before, after = base.results.value(_STEP), other.results.value(_STEP)
     if before is None or after is None:
         return None
     return round((Fraction(after) - Fraction(before)) * NS_PER_S)
 
 
-def changes(base: Subject, other: Subject, change_ns: int) -> tuple[Change, ...]:
+def changes(base: Subject, other: Subject, change_ns: int) -> tuple[PartChange, ...]:
     """The parts' shares of `change_ns`, in the order of `PARTS`; nothing where a subject has no parts.
 
     A part that one of the two cannot tell has no time there: it is in its `exposed_unmatched` or
@@ -33,9 +35,9 @@ def changes(base: Subject, other: Subject, change_ns: int) -> tuple[Change, ...]
     other's busy time they stand for: it is one part, `BUSY`.  Whole ns by largest remainder, so that they sum
     to `change_ns`.
     """
-    if any(subject.results.value(_METRIC) is None for subject in (base, other)):
+    if any(subject.results.value(_STEP_PARTS) is None for subject in (base, other)):
         return ()
-    spans = {part: [s.results.value(_METRIC, stat=part) for s in (base, other)] for part in PARTS}
+    spans = {part: [s.results.value(_STEP_PARTS, stat=part) for s in (base, other)] for part in PARTS}
     if (spans["graphs"][0] is None) != (spans["graphs"][1] is None):
         busy = [pair for part, pair in spans.items() if part not in IDLE]
         whole_busy = [sum(seconds or 0.0 for seconds in own) for own in zip(*busy, strict=True)]
@@ -47,7 +49,7 @@ def changes(base: Subject, other: Subject, change_ns: int) -> tuple[Change, ...]
         for part, pair in spans.items()
     }
     return tuple(
-        Change(part, before, after, ns, _movers(base, other, part), untold[part])
+        PartChange(part, before, after, ns, _movers(base, other, part), untold[part])
         for (part, (before, after)), ns in zip(known.items(), whole(exact, change_ns), strict=True)
     )
 
@@ -78,9 +80,9 @@ def _movers(base: Subject, other: Subject, part: str) -> tuple[Mover, ...]:
 def _finer(subject: Subject, part: str) -> dict[tuple[Dimension, str], float]:
     """Seconds of the part by kernel category, collective, group and parallel dimension."""
     found: dict[tuple[Dimension, str], float] = {}
-    own = subject.results.row(_METRIC, stat=part)
+    own = subject.results.row(_STEP_PARTS, stat=part)
     for row in subject.results.rows:
-        if row.metric == _METRIC and row.stat == part and row is not own:
+        if row.metric == _STEP_PARTS and row.stat == part and row is not own:
             place = _place(row, part)
             found[place] = found.get(place, 0.0) + row.number
     return found

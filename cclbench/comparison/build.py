@@ -9,10 +9,9 @@ from dataclasses import replace
 from glob import glob, has_magic
 from pathlib import Path
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Final
+from typing import Final, Unpack
 
 from cclbench.analyzers.metric import resolve
-from cclbench.api import full_results, open_run
 from cclbench.comparison import gate
 from cclbench.comparison.captures import divide_by_calls, mean_of
 from cclbench.comparison.comparison import Comparison, Versus
@@ -34,51 +33,55 @@ from cclbench.comparison.scaling import scaling_of, scaling_words, with_scaling
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.verdict import versus
 from cclbench.comparison.work import warnings
-from cclbench.engine import PROCESSES, SERIAL, Engine, Progress, engine_for
+from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import UsageError
-from cclbench.record.remote_store import store_at
 from cclbench.record.run import Run
+from cclbench.record.selection import Selection
+from cclbench.record.store import Store
+from cclbench.results import full_results
 from cclbench.text import shown
+from cclbench.workspace import WorkspaceOptions, takes_options, workspace
 
 _MOST: Final = len(ascii_uppercase)
-
-if TYPE_CHECKING:
-    from distributed import Client
+_ALL: Final = Selection()
 
 
+@takes_options
 def compare(
     *runs: str | Path | Run,
     against: Sequence[str | Path | Run] = (),
-    store: str | Path | None = None,
-    jobs: int = 1,
-    engine: Engine | str = PROCESSES,
-    client: Client | None = None,
     fail_on: Sequence[str] = (),
     metrics: Sequence[str] = ("*",),
     window: str = "steps",
-    inference: bool = True,
     model: bool = True,
-    progress: Progress | None = None,
+    **options: Unpack[WorkspaceOptions],
 ) -> Comparison:
     """Two or more runs of the store, or SOURCEs, which are then ingested: each against the first.
 
     With `against`, the runs are captures of one job, A, and those of `against` captures of another, B.
     `metrics` narrows the lines only; `fail_on` are expressions as `gate.parse` takes them, whose outcome is
-    in `checks`.  Raises `UsageError` for a wrong call, `InputError` for unreadable input.
+    in `checks`; `options` are those of `workspace`.  Raises `UsageError` for a wrong call, `InputError` for
+    unreadable input.
     """
     chosen = resolve([metrics] if isinstance(metrics, str) else metrics)
     gates = [gate.parse(expression) for expression in ([fail_on] if isinstance(fail_on, str) else fail_on)]
-    with engine_for(engine, jobs, client) as runs_on:
-        sides = [_named(runs, store), _named(against, store)]
+    with workspace(**options) as used:
+        sides = [_named(runs, used.store), _named(against, used.store)]
         asked = [*sides[0], *sides[1]]
-        opened = [open_run(run, store=store, engine=runs_on, inference=inference) for run in asked]
+        opened = [used.opened(run) for run in asked]
         jobs_of = _jobs(_distinct(asked, opened), len(sides[0]) if against else None)
         unmarked = any(_sources(run) == {None} for run in opened)
         subjects = tuple(
-            job_of(letter, captures, _window(captures, window, unmarked=unmarked), runs_on, model, progress)
+            job_of(
+                letter,
+                captures,
+                Selection(_window(captures, window, unmarked=unmarked), model=model),
+                used.engine,
+                used.progress,
+            )
             for letter, captures in zip(ascii_uppercase, jobs_of, strict=False)
         )
-        tables = tables_of(subjects, runs_on, progress)
+        tables = tables_of(subjects, used.engine, used.progress)
     base, *others = subjects
     prints = {one.letter: fingerprint(one, tables.get(one.letter)) for one in subjects}
     units = [_unit(base, other, prints) for other in others]
@@ -86,7 +89,7 @@ def compare(
         _work(prints[base.letter], prints[other.letter], unit)
         for other, unit in zip(others, units, strict=True)
     ]
-    repeats = repeats_in(store, subjects)
+    repeats = repeats_in(used.store, subjects)
     pairs = list(zip(others, work, strict=True))
     verdicts = [
         _with_scaling(versus(*_counted(base, other, unit), found, repeats), base, other, repeats)
@@ -140,14 +143,14 @@ def _counted(base: Subject, other: Subject, unit: Unit | None) -> tuple[Subject,
     return one, another
 
 
-def _named(asked: Sequence[str | Path | Run], store: str | Path | None) -> list[str | Path | Run]:
+def _named(asked: Sequence[str | Path | Run], store: Store) -> list[str | Path | Run]:
     """What is asked for, each pattern (`main-*`) replaced by the files or else the runs that fit it."""
     found: list[str | Path | Run] = []
     for one in asked:
         if not isinstance(one, str) or not has_magic(one) or Path(one).exists():
             found.append(one)
             continue
-        fitting = sorted(glob(one)) or fnmatch.filter(store_at(store).ids(), one)
+        fitting = sorted(glob(one)) or fnmatch.filter(store.ids(), one)
         if not fitting:
             raise UsageError(f"{shown(one)} fits no file here and no run in the store")
         found += fitting
@@ -190,16 +193,14 @@ def _window(captures: Sequence[Run], window: str, *, unmarked: bool) -> str:
 def job_of(
     letter: str,
     captures: Sequence[Run],
-    window: str,
+    selection: Selection,
     engine: Engine,
-    model: bool,
     progress: Progress | None,
 ) -> Subject:
     """A job with the mean of its captures' results."""
     names = [letter] if len(captures) == 1 else [f"{letter}{place}" for place in range(1, len(captures) + 1)]
     each = [
-        subject_of(name, run, window, engine, model, progress)
-        for name, run in zip(names, captures, strict=True)
+        subject_of(name, run, selection, engine, progress) for name, run in zip(names, captures, strict=True)
     ]
     if len(each) == 1:
         return each[0]
@@ -210,12 +211,11 @@ def job_of(
 def subject_of(
     letter: str,
     run: Run,
-    window: str = "steps",
+    selection: Selection = _ALL,
     engine: Engine = SERIAL,
-    model: bool = True,
     progress: Progress | None = None,
 ) -> Subject:
     """A run with all its results, computed unless the store has them, and its card."""
-    results = full_results(run, window=window, engine=engine, model=model, progress=progress)
+    results = full_results(run, selection, engine=engine, progress=progress)
     card = run.card
     return Subject(letter, run, results, None if card is None else card.raw)

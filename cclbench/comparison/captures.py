@@ -9,10 +9,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from cclbench.record.metric_name import metric_name
 from cclbench.record.results import KEYS, Results
 from cclbench.record.rows import Row
 
-_PARTS: Final = "time.step_parts"
+_STEP: Final = metric_name("time.step")
+_PARTS: Final = metric_name("time.step_parts")
 _Key = tuple[str | int | None, ...]
 
 
@@ -69,5 +71,5 @@ def _mean(key: _Key, rows: Sequence[Row | None]) -> Row:
 
 def divide_by_calls(results: Results, calls: float) -> Results:
     """The run's step time and its parts over the calls in it, of a capture whose only step is its length."""
-    rows = (row for row in results.rows if row.metric in ("time.step", _PARTS))
+    rows = (row for row in results.rows if row.metric in (_STEP, _PARTS))
     return Results.of([row if row.value is None else replace(row, value=row.value / calls) for row in rows])

@@ -11,13 +11,14 @@ from cclbench.analyzers.step_parts import PARTS as STEP_PARTS
 from cclbench.comparison.fingerprint import Equality
 from cclbench.comparison.interval import Spread
 from cclbench.comparison.subject import Subject
+from cclbench.record.metric_name import MetricName
+from cclbench.text import html_of
 
 BUSY: Final = "busy"
 IDLE: Final = ("idle_host", "idle_other")
 PARTS: Final = STEP_PARTS | {BUSY: "device busy"}
 """What a difference is attributed to: parts of a step, or all but idle time as one."""
 Dimension = Literal["category", "collective", "group", "dimension"]
-Measure = Literal["time.step", "throughput.tokens_per_device", "serving.output_throughput"]
 Outcome = Literal["faster", "slower", "no difference", "undecided", "not comparable"]
 """Of `undecided` there are too few steps to tell; `no difference` is one that could be chance."""
 
@@ -38,7 +39,7 @@ class Mover:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PartChange:
     """One part's share of the difference in step time."""
 
     part: str
@@ -78,7 +79,7 @@ class Versus:
     base: str
     other: str
     """Letters of subjects."""
-    measure: Measure
+    measure: MetricName
     """What the two are ranked by: step time for equal work, else tokens per second and device; of servers
     output tokens per second."""
     ratio: float | None
@@ -98,7 +99,7 @@ class Versus:
     """The verdict in a sentence or two."""
     change_ns: int | None
     """Step time of the other less that of the base, ns; None without a step time or a partition."""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[PartChange, ...] = ()
     """By part, in the order of `PARTS`; empty where a subject has no partition."""
     scaling: Scaling | None = None
     """Where they do the same on different numbers of devices."""
@@ -225,3 +226,10 @@ class Comparison:
     def passed(self) -> bool:
         """Whether every check passed."""
         return all(check.passed for check in self.checks)
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
+
+    def __repr__(self) -> str:
+        ids = ", ".join(run.id for run in self.subjects)
+        return f"<Comparison of {ids}: {' '.join(one.words for one in self.versus)}>"

@@ -15,10 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cclbench.comparison.subject import Subject
 from cclbench.operator_table import OperatorTable
+from cclbench.record.metric_name import metric_name
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from cclbench.comparison.operators import Tables
+
+_VOLUME: Final = metric_name("comm.volume")
+_RECOMPUTE_SHARE: Final = metric_name("compute.recompute_share")
 
 Status = Literal["proved", "refuted", "unknown"]
 
@@ -80,7 +84,7 @@ def fingerprint(subject: Subject, tables: Tables | None) -> Fingerprint:
     volume = {
         row.collective: row.number
         for row in rows
-        if row.metric == "comm.volume" and row.collective and row.status == "ok" and not row.group
+        if row.metric == _VOLUME and row.collective and row.status == "ok" and not row.group
     }
     found = Fingerprint(ranks, None, bytes=volume, served=_served(subject))
     if tables is None or subject.whole_graphs:
@@ -92,7 +96,7 @@ def fingerprint(subject: Subject, tables: Tables | None) -> Fingerprint:
         flops=sum(row.flops or 0.0 for row in ops.rows) / ops.windows if known else None,
         calls=_calls(ops, with_flops=True),
         all_calls=_calls(ops),
-        recomputes=bool(subject.results.value("compute.recompute_share")),
+        recomputes=bool(subject.results.value(_RECOMPUTE_SHARE)),
     )
 
 

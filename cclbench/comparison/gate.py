@@ -24,10 +24,14 @@ from cclbench.comparison.subject import Subject
 from cclbench.comparison.verdict import differ, ratio_of, stated, too_few
 from cclbench.comparison.work import unequal
 from cclbench.errors import CclbenchError, CheckFailed, UsageError, near
+from cclbench.record.metric_name import MetricName, metric_name
 from cclbench.record.results import KEYS
 from cclbench.record.rows import Row
 from cclbench.text import shown
 from cclbench.units import Dimension, parse_quantity
+
+_STEP: Final = metric_name("time.step")
+_MFU: Final = metric_name("compute.mfu")
 
 _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">=": operator.ge,
@@ -59,7 +63,7 @@ class Gate:
     """One expression: it fails the comparison where it holds."""
 
     expression: str
-    metric: str
+    metric: MetricName
     keys: Mapping[str, str]
     operator: str
     number: float
@@ -97,12 +101,12 @@ def _parsed(expression: str) -> Gate:
     return Gate(expression, metric, keys, compared, -value if sign == "-" else value, bool(sign), percent)
 
 
-def _metric(name: str) -> tuple[str, dict[str, str]]:
+def _metric(name: str) -> tuple[MetricName, dict[str, str]]:
     if name in METRICS:
-        return name, {}
+        return METRICS.get(name).name, {}
     alias, meant = ALIASES.get(name), SYNONYMS.get(name, ())
     if len(meant) == 1:
-        return meant[0], {}
+        return METRICS.get(meant[0]).name, {}
     if meant:
         raise UsageError(f"{name} may mean several metrics", hint=f"choose one: {', '.join(meant)}")
     if alias is None:
@@ -110,7 +114,7 @@ def _metric(name: str) -> tuple[str, dict[str, str]]:
     if len(alias.collectives) > 1:
         hint = f"choose one: {alias.metric}[collective={alias.collectives[0]}]"
         raise UsageError(f"{name} stands for several figures", hint=hint)
-    return alias.metric, ({"collective": alias.collectives[0]} if alias.collectives else {})
+    return METRICS.get(alias.metric).name, ({"collective": alias.collectives[0]} if alias.collectives else {})
 
 
 def _keys(part: str | None) -> dict[str, str]:
@@ -205,9 +209,9 @@ def _percent(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.2f} %"
 
 
-def _of_steps(metric: str) -> bool:
+def _of_steps(metric: MetricName) -> bool:
     """Whether the run has a figure of each step, so that a change has an interval."""
-    return metric in ("time.step", "compute.mfu") or metric.startswith("throughput.")
+    return metric in (_STEP, _MFU) or metric.startswith("throughput.")
 
 
 def _refusal(base: Subject, other: Subject, before: Row, row: Row, work: Equality) -> str | None:

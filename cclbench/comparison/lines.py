@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from cclbench.comparison.comparison import CardDifference, Figure, Line
 from cclbench.comparison.subject import Subject
+from cclbench.record.metric_name import MetricName
 from cclbench.record.results import KEYS
 
 _NO_CARD_FIELDS: Final = ("version", "id", "description", "evidence", "contributor")
@@ -39,7 +40,7 @@ def flatten(card: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, An
             yield f"{before}{name}", value
 
 
-def lines(subjects: Sequence[Subject], metrics: Sequence[str]) -> tuple[Line, ...]:
+def lines(subjects: Sequence[Subject], metrics: Sequence[MetricName]) -> tuple[Line, ...]:
     """Each of those metrics across the subjects, the run's own value.
 
     A metric that some subject has in parts only (a kind of collective, a percentile) has a line a part,
@@ -54,7 +55,7 @@ def lines(subjects: Sequence[Subject], metrics: Sequence[str]) -> tuple[Line, ..
     return tuple(found)
 
 
-def _parts(subject: Subject, metric: str) -> Iterator[tuple[tuple[str, str], ...]]:
+def _parts(subject: Subject, metric: MetricName) -> Iterator[tuple[tuple[str, str], ...]]:
     """What narrows the numbers that a subject has of a metric; ends of a band are no figures of their own."""
     for row in subject.results.rows:
         keys = tuple((key, value) for key in KEYS if (value := getattr(row, key)) is not None)
@@ -62,7 +63,7 @@ def _parts(subject: Subject, metric: str) -> Iterator[tuple[tuple[str, str], ...
             yield keys
 
 
-def _line(subjects: Sequence[Subject], metric: str, keys: Mapping[str, str]) -> Line:
+def _line(subjects: Sequence[Subject], metric: MetricName, keys: Mapping[str, str]) -> Line:
     known = [row for s in subjects if (row := s.results.row(metric, **keys)) is not None]
     first = next((row for row in known if row.has_value), known[0])
     return Line(
@@ -73,12 +74,12 @@ def _line(subjects: Sequence[Subject], metric: str, keys: Mapping[str, str]) -> 
     )
 
 
-def selector(metric: str, keys: Mapping[str, str]) -> str:
+def selector(metric: MetricName, keys: Mapping[str, str]) -> str:
     """`comm.busbw[collective=all_reduce]`: a metric, or a part of it."""
     return metric + (f"[{','.join(f'{key}={value}' for key, value in keys.items())}]" if keys else "")
 
 
-def figure(subject: Subject, metric: str, keys: Mapping[str, str]) -> Figure:
+def figure(subject: Subject, metric: MetricName, keys: Mapping[str, str]) -> Figure:
     """The subject's number, or why it has none; a modelled one with its band."""
     row = subject.results.row(metric, **keys)
     if row is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Final
 
 from cclbench.comparison.fingerprint import fingerprint
@@ -14,14 +13,19 @@ from cclbench.comparison.lines import flatten
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.verdict import CLIENT, figures
 from cclbench.errors import InputError
-from cclbench.record.remote_store import store_at
+from cclbench.record.metric_name import metric_name
+from cclbench.record.store import Store
+
+_STEP: Final = metric_name("time.step")
+_KERNELS: Final = metric_name("compute.kernel_count")
+_COLLECTIVES: Final = metric_name("comm.count")
 
 _LAST_NUMBER: Final = re.compile(r"\d+(?=\D*$)")
 _DIGITS: Final = 3
 """Of figures of the work, up to which captures of one job agree."""
 
 
-def repeats_in(store: str | Path | None, subjects: tuple[Subject, ...]) -> list[Captures]:
+def repeats_in(store: Store, subjects: tuple[Subject, ...]) -> list[Captures]:
     """The captures of each job of the store that was captured more than once, and does a subject's work.
 
     Captures are of one job where their sources are called the same but for the last number (`base-1`,
@@ -31,7 +35,7 @@ def repeats_in(store: str | Path | None, subjects: tuple[Subject, ...]) -> list[
     own = {capture.stored.path.resolve() for subject in subjects for capture in subject.each}
     wanted = {_work(subject.each[0]) for subject in subjects} - {""}
     jobs: dict[tuple[str, str, str], list[Floats]] = {}
-    for run in store_at(store).runs() if wanted else ():
+    for run in store.runs() if wanted else ():
         if run.path.resolve() in own:
             continue
         try:
@@ -39,7 +43,7 @@ def repeats_in(store: str | Path | None, subjects: tuple[Subject, ...]) -> list[
             if results is None or run.record.published is not None:
                 continue
             subject = Subject("", run, results, None if card is None else card.raw)
-            metric = "time.step" if results.value("time.step") is not None else CLIENT
+            metric = _STEP if results.value(_STEP) is not None else CLIENT
             row, work = results.row(metric), _work(subject)
         except InputError:
             continue  # damaged: `list runs` says so
@@ -57,7 +61,9 @@ def _card(subject: Subject) -> str:
 def _work(subject: Subject) -> str:
     """What a subject works on, and where, by its evidence; empty where nothing tells."""
     done = fingerprint(subject, None)
-    counted = {metric: subject.results.value(metric) for metric in ("compute.kernel_count", "comm.count")}
+    counted: dict[str, float | None] = {
+        metric: subject.results.value(metric) for metric in (_KERNELS, _COLLECTIVES)
+    }
     amounts = {name: f"{number:.{_DIGITS}g}" for name, number in {**done.bytes, **counted}.items() if number}
     if not (amounts or done.served):
         return ""

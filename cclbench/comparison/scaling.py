@@ -13,10 +13,11 @@ from cclbench.comparison.interval import Captures, difference
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.verdict import captures_of
 from cclbench.comparison.work import GLOBAL_BATCH, differs_but_in_size
+from cclbench.record.metric_name import metric_name
 from cclbench.units import humanise
 
-METRIC: Final = "scaling.efficiency"
-_RATE: Final = "throughput.tokens_per_device"
+METRIC: Final = metric_name("scaling.efficiency")
+_RATE: Final = metric_name("throughput.tokens_per_device")
 
 
 def scaling_of(base: Subject, other: Subject, work: Equality, repeats: Sequence[Captures]) -> Scaling | None:

@@ -8,15 +8,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from cclbench.analyzers.view.values import ALL_OPEN
 from cclbench.machine import Machine, machine_of
+from cclbench.record.metric_name import metric_name
+from cclbench.record.published import metadata_count, metadata_text
 from cclbench.record.results import Results
 from cclbench.record.run import Run
 
-if TYPE_CHECKING:
-    from cclbench.published.leaderboard import PublishedRow
+_STEP: Final = metric_name("time.step")
 
 _PUBLISHED_TEXTS: Final = {
     "workload.model.name": "model_family",
@@ -139,13 +140,13 @@ class Subject:
     @property
     def window(self) -> str | None:
         """The window policy that its step time rests on; None without one, or where it is published."""
-        row = self.results.row("time.step")
+        row = self.results.row(_STEP)
         return row.window if row is not None and row.status == "ok" and not self.published else None
 
     @cached_property
     def steps(self) -> int:
         """How many numbered steps its figures are of."""
-        return sum(len(one.results.steps("time.step")) for one in self.each)
+        return sum(len(one.results.steps(_STEP)) for one in self.each)
 
     @property
     def whole_graphs(self) -> bool:
@@ -155,7 +156,7 @@ class Subject:
     @property
     def all_open(self) -> bool:
         """Whether its step time is that of an open step, the only one: nobody knows where it ended."""
-        row = self.results.row("time.step")
+        row = self.results.row(_STEP)
         return row is not None and (row.reason or "").startswith(ALL_OPEN)
 
     def field(self, path: str) -> Any:
@@ -167,27 +168,26 @@ class Subject:
             return self.published_field(path)
         return found
 
-    @cached_property
-    def published_row(self) -> PublishedRow:
-        """The metadata that were published with its figures, without the figures."""
-        from cclbench.published.leaderboard import PublishedRow
-
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What was published with its figures; empty where these are computed."""
         published = self.stored.record.published
-        return PublishedRow(0, published.metadata if published else {}, {}, "")
+        return {} if published is None else published.metadata
 
     def published_field(self, path: str) -> str | int | None:
         """What those metadata say of a field of the card, word for word; None where they say nothing."""
         if path in _PUBLISHED_TEXTS:
-            return self.published_row.text(_PUBLISHED_TEXTS[path]) or None
-        return self.published_row.count(_PUBLISHED_COUNTS[path]) if path in _PUBLISHED_COUNTS else None
+            return metadata_text(self.metadata, _PUBLISHED_TEXTS[path]) or None
+        key = _PUBLISHED_COUNTS.get(path)
+        return None if key is None else metadata_count(self.metadata, key)
 
     @cached_property
     def workload(self) -> Workload:
         """What it ran; of published figures by their metadata, which say more than a card could take over."""
         if self.published:
             said: Callable[[str], Any] = self.published_field
-            degrees = {key: self.published_row.count(key) for key in _DEGREES}
-            framework = _VERSION.sub("", self.published_row.text("framework")) or None
+            degrees = {key: metadata_count(self.metadata, key) for key in _DEGREES}
+            framework = _VERSION.sub("", metadata_text(self.metadata, "framework")) or None
             accelerator, devices = None, said("hardware.count")
         else:
             said, names = self.field, self.devices

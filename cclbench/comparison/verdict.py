@@ -10,13 +10,17 @@ from typing import Final
 import numpy as np
 
 from cclbench.comparison.attribution import change_of_step, changes
-from cclbench.comparison.comparison import PARTS, Change, Measure, Outcome, Versus
+from cclbench.comparison.comparison import PARTS, Outcome, PartChange, Versus
 from cclbench.comparison.fingerprint import UNKNOWN, Equality
 from cclbench.comparison.interval import LEAST_STEPS, USUAL, Captures, Difference, Floats, difference
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.work import PHASE, differs, unequal, unknown
+from cclbench.record.metric_name import MetricName, metric_name
 from cclbench.record.rows import Row
 from cclbench.units import humanise
+
+_STEP: Final = metric_name("time.step")
+_TOKENS_PER_DEVICE: Final = metric_name("throughput.tokens_per_device")
 
 _TOLD: Final = 0.05
 """Share of the largest part's change from which on a part is told in the sentence."""
@@ -25,11 +29,11 @@ _SMALL: Final = 1.05
 """Factor below which a difference is told in percent."""
 _FINE: Final = 0.02
 """Width of an interval below which it needs more digits."""
-CLIENT: Final = "serving.output_throughput"
-_UNITS: Final[dict[Measure, str]] = {
-    "time.step": "a step",
-    "throughput.tokens_per_device": "tokens per second and device",
-    "serving.output_throughput": "output tokens per second",
+CLIENT: Final = metric_name("serving.output_throughput")
+_UNITS: Final[dict[MetricName, str]] = {
+    _STEP: "a step",
+    _TOKENS_PER_DEVICE: "tokens per second and device",
+    CLIENT: "output tokens per second",
 }
 
 
@@ -83,7 +87,7 @@ def versus(
     )
 
 
-def _incomparable(base: Subject, other: Subject, measure: Measure, reasons: Sequence[str]) -> str | None:
+def _incomparable(base: Subject, other: Subject, measure: MetricName, reasons: Sequence[str]) -> str | None:
     """Why the two cannot be ranked; None where they can."""
     if differs(PHASE, base, other):
         return f"their steps are of another kind ({reasons[0]})"
@@ -103,14 +107,16 @@ def _incomparable(base: Subject, other: Subject, measure: Measure, reasons: Sequ
     return None
 
 
-def _measure(base: Subject, other: Subject, reasons: Sequence[str]) -> Measure:
+def _measure(base: Subject, other: Subject, reasons: Sequence[str]) -> MetricName:
     """Step time for equal work, else tokens; what a client measured of a server has neither."""
-    if all(one.results.value("time.step") is None and one.results.value(CLIENT) for one in (base, other)):
+    if all(one.results.value(_STEP) is None and one.results.value(CLIENT) for one in (base, other)):
         return CLIENT
-    return "throughput.tokens_per_device" if reasons else "time.step"
+    return _TOKENS_PER_DEVICE if reasons else _STEP
 
 
-def ratio_of(base: Subject, other: Subject, metric: str, repeats: Sequence[Captures] = ()) -> Difference:
+def ratio_of(
+    base: Subject, other: Subject, metric: MetricName, repeats: Sequence[Captures] = ()
+) -> Difference:
     """Of a figure that both have, and that single steps or captures have: `time.step`, or a rate."""
     whole = metric.startswith("serving.")  # of all requests of a benchmark
     found = difference(captures_of(base, metric), captures_of(other, metric), repeats, whole=whole)
@@ -119,33 +125,33 @@ def ratio_of(base: Subject, other: Subject, metric: str, repeats: Sequence[Captu
     return found
 
 
-def captures_of(subject: Subject, metric: str) -> Captures:
+def captures_of(subject: Subject, metric: MetricName) -> Captures:
     """Each capture's figures of its closed steps, whose mean is its own; that where it has no steps."""
     return [figures(one, metric) for one in subject.each]
 
 
-def figures(capture: Subject, metric: str) -> Floats:
+def figures(capture: Subject, metric: MetricName) -> Floats:
     """One capture's."""
     steps = np.array(list(capture.results.steps(metric).values()), np.float64)
     if not len(steps):
         return np.array([capture.results.value(metric)], np.float64)
-    if metric == "time.step":
+    if metric == _STEP:
         return steps
     # A rate is work over the mean step: a step that takes longer by a share has a rate less by that share.
     times = 1 / steps
     return np.asarray((2 - times / times.mean()) / times.mean())
 
 
-def _outcome(ratio: Difference, measure: Measure) -> Outcome:
+def _outcome(ratio: Difference, measure: MetricName) -> Outcome:
     if ratio.low is None or ratio.high is None:
         return "undecided"
     if ratio.low <= 1 <= ratio.high:
         return "no difference"
-    return "slower" if (ratio.low > 1) == (measure == "time.step") else "faster"
+    return "slower" if (ratio.low > 1) == (measure == _STEP) else "faster"
 
 
 def _judged(
-    base: Subject, other: Subject, measure: Measure, ratio: Difference, outcome: Outcome, work: Equality
+    base: Subject, other: Subject, measure: MetricName, ratio: Difference, outcome: Outcome, work: Equality
 ) -> str:
     unit = _UNITS[measure]
     if _whole(base):
@@ -162,16 +168,16 @@ def _judged(
         said += ", which can be chance" * (ratio.ratio != 1)
         return f"{said} ({figures}; {interval}). {_to_settle(ratio)}".rstrip()
     assert ratio.low is not None  # noqa: S101 - else undecided
-    if measure == "time.step" and _work_unknown(base, other, work):  # less time need not be more speed
+    if measure == _STEP and _work_unknown(base, other, work):  # less time need not be more speed
         said = _longer(base, other, measure, ratio)
     else:
         said = f"{other.letter} is {_times(ratio)} {outcome} than {base.letter}"
     return f"{said} ({figures}; {_interval(base, other, ratio, inverse=ratio.low < 1)})."
 
 
-def _longer(base: Subject, other: Subject, measure: Measure, ratio: Difference) -> str:
+def _longer(base: Subject, other: Subject, measure: MetricName, ratio: Difference) -> str:
     """`B's step is 1.2 × longer than A's`."""
-    is_time = measure == "time.step"
+    is_time = measure == _STEP
     what = "rate" if not is_time else "trace" if _whole(base) else "step"
     if base.per_call:
         what = f"time per call of {base.per_call[0]}"
@@ -218,7 +224,7 @@ def _whole(subject: Subject) -> bool:
     return subject.window == "trace"
 
 
-def _figure(subject: Subject, measure: Measure) -> str:
+def _figure(subject: Subject, measure: MetricName) -> str:
     row = subject.results.row(measure)
     assert row is not None  # noqa: S101 - it has a ratio
     return stated(row).removesuffix(" /s")
@@ -255,7 +261,7 @@ def differ(ratio: Difference) -> str:
 
 
 def _why(
-    base: Subject, other: Subject, outcome: Outcome, change_ns: int | None, parts: Sequence[Change]
+    base: Subject, other: Subject, outcome: Outcome, change_ns: int | None, parts: Sequence[PartChange]
 ) -> str:
     """The parts that make up the difference of the step times, largest first."""
     if not change_ns:
@@ -273,7 +279,7 @@ def _why(
     return f"{said}: {', '.join(map(_part, told))}."
 
 
-def _part(change: Change) -> str:
+def _part(change: PartChange) -> str:
     most = next((m for m in change.movers if m.dimension in ("category", "collective")), None)
     within = f" ({most.name} {signed(most.change_s)})" if most else ""
     return f"{PARTS[change.part]} {signed(change.change_ns / 1e9)}{within}"

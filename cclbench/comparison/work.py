@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -11,6 +10,12 @@ from cclbench.comparison.comparison import PARTS
 from cclbench.comparison.fingerprint import UNKNOWN, Equality, contradiction
 from cclbench.comparison.subject import Subject
 from cclbench.record.card_agreement import card_contradiction
+from cclbench.record.metric_name import metric_name
+from cclbench.text import letters_and_digits
+
+_TOKENS: Final = metric_name("throughput.tokens")
+_STEP: Final = metric_name("time.step")
+_STEP_PARTS: Final = metric_name("time.step_parts")
 
 _TOKENS_EQUAL: Final = 1e-6
 """Relative difference below which two derived token counts are one."""
@@ -27,7 +32,7 @@ def _field(*paths: str) -> Fact:
 
 def _tokens(subject: Subject) -> int | None:
     """Tokens a step works on, from what the run computed with its card."""
-    rate, step = subject.results.value("throughput.tokens"), subject.results.value("time.step")
+    rate, step = subject.results.value(_TOKENS), subject.results.value(_STEP)
     return None if rate is None or step is None else round(rate * step)
 
 
@@ -176,14 +181,14 @@ def _provenance(subjects: Sequence[Subject]) -> Iterator[str]:
 
 def _untold(subjects: Sequence[Subject]) -> Iterator[str]:
     """Parts of the step that some can tell and others cannot."""
-    whole = [subject for subject in subjects if subject.results.value("time.step_parts") is not None]
+    whole = [subject for subject in subjects if subject.results.value(_STEP_PARTS) is not None]
     for part, into, words in (
         ("idle_host", "idle_other", "how much of the idle time is host-bound"),
         ("exposed_wait", "exposed_unmatched", "how much of the exposed communication is waiting"),
     ):
-        silent = [s for s in whole if s.results.value("time.step_parts", stat=part) is None]
+        silent = [s for s in whole if s.results.value(_STEP_PARTS, stat=part) is None]
         if silent and len(silent) < len(whole):
-            row = silent[0].results.row("time.step_parts", stat=into)
+            row = silent[0].results.row(_STEP_PARTS, stat=into)
             why = f" ({row.reason})" if row and row.reason else ""
             who = f"{_listed([s.letter for s in silent])} cannot tell {words}{why}"
             yield f"{who}: all of it is in {PARTS[into]}"
@@ -191,15 +196,10 @@ def _untold(subjects: Sequence[Subject]) -> Iterator[str]:
 
 def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, str) and isinstance(b, str):
-        return bare(a) == bare(b)
+        return letters_and_digits(a) == letters_and_digits(b)
     if isinstance(a, int) and isinstance(b, int):
         return abs(a - b) <= _TOKENS_EQUAL * max(abs(a), abs(b))
     return bool(a == b)
-
-
-def bare(name: str) -> str:
-    """A name without what only its spelling tells: `Llama-3.1_8B` as `llama318b`."""
-    return re.sub(r"[\W_]", "", name).casefold()
 
 
 def _quoted(value: Any) -> str:

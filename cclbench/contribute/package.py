@@ -32,11 +32,11 @@ from cclbench.errors import CheckFailed, InputError, UsageError
 from cclbench.file_names import path_of
 from cclbench.hardware.calibration import read_calibration
 from cclbench.ingestion import calibration_at
+from cclbench.ingestion.source import Source, SourceFile, find
 from cclbench.record.card_agreement import card_contradiction
 from cclbench.record.manifest import Options
 from cclbench.record.results import Results
 from cclbench.record.rows import Row
-from cclbench.source import Source, SourceFile, find
 from cclbench.text import listed as first_lines
 from cclbench.units import humanise
 

@@ -18,11 +18,11 @@ from cclbench.contribute.record import Comparison, compare, recorded
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import CheckFailed, InputError
 from cclbench.ingestion import ingest
+from cclbench.ingestion.source import Source, find
 from cclbench.record.manifest import Options
 from cclbench.record.rows import Row
 from cclbench.record.store import Store
 from cclbench.scratch import temporary
-from cclbench.source import Source, find
 from cclbench.text import shown
 
 Status = Literal["verified", "changed", "re-record", "not here", "unrecorded", "invalid", "unreadable"]

@@ -27,7 +27,7 @@ from cclbench.replay import nodes as n
 from cclbench.replay.answer import Replay
 from cclbench.replay.graph import Graph
 from cclbench.replay.simulate import simulate
-from cclbench.replay.windows import Window
+from cclbench.replay.windows import RankWindow
 
 Format = Literal["chakra", "astra-sim"]
 PREFIX: Final = "workload"
@@ -139,7 +139,7 @@ def _traces(
     return Written(steps_ns, dict(sorted(roles.items())), said)
 
 
-def _edges(lane: Int64, start: Int64, end: Int64, window: Window) -> tuple[list[int], list[int]]:
+def _edges(lane: Int64, start: Int64, end: Int64, window: RankWindow) -> tuple[list[int], list[int]]:
     """Of each lane the window's node that begins first, and the one that ends last."""
 
     def first(chosen: Int64, key: Int64) -> list[int]:
@@ -151,7 +151,7 @@ def _edges(lane: Int64, start: Int64, end: Int64, window: Window) -> tuple[list[
 
 
 def _steps(
-    own: Sequence[Window], edges: Sequence[tuple[list[int], list[int]]], made: RankTasks
+    own: Sequence[RankWindow], edges: Sequence[tuple[list[int], list[int]]], made: RankTasks
 ) -> list[dict[str, Any]]:
     """The rank's windows in terms of its tasks' ids.
 

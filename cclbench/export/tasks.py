@@ -20,7 +20,7 @@ import numpy as np
 from cclbench.intervals import Int64
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
-from cclbench.replay.simulate import Times
+from cclbench.replay.simulate import NodeTimes
 
 HOST, GAP, LAUNCH, WAIT, BEGIN, REST = "host", "gap", "launch", "wait", "begin", "rest"
 """Roles of tasks that are no node: own time of a thread, of a stream; latencies of a launch and of a return;
@@ -134,7 +134,7 @@ def one_at_a_time(graph: Graph) -> Graph:
 
 
 def rank_tasks(
-    graph: Graph, times: Times, needed: Dependencies, place: int, bounds: Iterable[int], *, chained: bool
+    graph: Graph, times: NodeTimes, needed: Dependencies, place: int, bounds: Iterable[int], *, chained: bool
 ) -> RankTasks:
     """The tasks of the rank at `place` of the graph's ranks.
 
@@ -182,7 +182,7 @@ def rank_tasks(
     return RankTasks(_ordered(tasks), first_of, last_of, clipped)
 
 
-def _chain(graph: Graph, times: Times, own: Int64, pieces: dict[int, list[Task]]) -> None:
+def _chain(graph: Graph, times: NodeTimes, own: Int64, pieces: dict[int, list[Task]]) -> None:
     """Let each matched transfer wait for the one that began before it; a receiving end holds nothing up.
 
     No circle comes of that: nothing begins before what it waits for, see `one_at_a_time`.
@@ -203,7 +203,7 @@ def _added(tasks: list[Task], role: str, start: int, end: int) -> Task:
 
 
 def _pieces(
-    graph: Graph, times: Times, own: Int64, source: Int64, lag: Int64, origin: int
+    graph: Graph, times: NodeTimes, own: Int64, source: Int64, lag: Int64, origin: int
 ) -> tuple[dict[int, list[Task]], int]:
     """Each node as one task or several in a row, cut where others go on before its end."""
     early = np.flatnonzero(lag < 0)

@@ -9,9 +9,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from cclbench.analyzers.products import OF_GENERATION, OF_PRECISION, WITHOUT_TENSOR_CORES
+from cclbench.record.metric_name import metric_name
 
 if TYPE_CHECKING:
     from cclbench.findings.case import Case
+
+_PRODUCT_TIME: Final = metric_name("compute.product_time")
+_COMPILED_SHARE: Final = metric_name("compute.compiled_share")
+_PHASE: Final = metric_name("time.phase")
+_EXPOSED_COPY: Final = metric_name("time.exposed_copy")
 
 _WIDE: Final = ("fp64", "fp32", "tf32")
 """Precisions than which 16 bits are faster."""
@@ -53,12 +59,12 @@ def tf32(case: Case) -> bool | None:
         return False
     if not _times(case, OF_PRECISION):
         return None
-    return case.number("compute.product_time", category=WITHOUT_TENSOR_CORES, stat="fp32") is not None
+    return case.number(_PRODUCT_TIME, category=WITHOUT_TENSOR_CORES, stat="fp32") is not None
 
 
 def eager(case: Case) -> bool | None:
     """Whether no compiler made the kernels."""
-    share = case.number("compute.compiled_share")
+    share = case.number(_COMPILED_SHARE)
     return None if share is None else share < _ENOUGH
 
 
@@ -98,7 +104,7 @@ def nvidia(case: Case) -> bool | None:
 
 def training(case: Case) -> bool | None:
     """Whether steps train: a serving engine's prefill and decode do not."""
-    rows = case.parts("time.phase")
+    rows = case.parts(_PHASE)
     phases = {row.category for row in rows if row.category and row.number}
     if phases & {"backward", "optimizer"}:
         return True
@@ -142,11 +148,11 @@ def fitting(actions: Iterable[str], case: Case) -> list[str]:
 
 def _times(case: Case, category: str) -> dict[str, float]:
     """Seconds of products by what their names tell: each precision, or each generation."""
-    rows = case.parts("compute.product_time")
+    rows = case.parts(_PRODUCT_TIME)
     return {row.stat: row.number for row in rows if row.stat and row.category == category}
 
 
 def _copies(case: Case) -> list[str]:
     """Labels of the copies that are exposed: `h2d pageable`, `d2d`, `memset`."""
-    rows = case.parts("time.exposed_copy")
+    rows = case.parts(_EXPOSED_COPY)
     return [row.category for row in rows if row.category and row.number and row.category != "memset"]

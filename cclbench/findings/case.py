@@ -8,13 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from cclbench.findings.finding import Confidence, Evidence, Found
+from cclbench.findings.finding import Confidence, EvidenceRow, Finding
 from cclbench.machine import Machine, machine_of_entries
+from cclbench.record.metric_name import MetricName, metric_name
 
 if TYPE_CHECKING:
     from cclbench.record.manifest import Manifest
     from cclbench.record.results import Results
     from cclbench.record.rows import Row
+
+_STEP: Final = metric_name("time.step")
 
 
 _MOST: Final = 0.6
@@ -44,7 +47,7 @@ class Case:
     @cached_property
     def windows(self) -> dict[int, float]:
         """Seconds of each rank's step, its mean."""
-        return self.results.ranks("time.step")
+        return self.results.ranks(_STEP)
 
     @cached_property
     def step_s(self) -> float:
@@ -57,19 +60,19 @@ class Case:
         ranks = self.record.ranks
         return bool(ranks) and all(rank.facts.works_on == "host" for rank in ranks)
 
-    def ranks(self, metric: str, **keys: str) -> dict[int, float]:
+    def ranks(self, metric: MetricName, **keys: str) -> dict[int, float]:
         """Each rank's number of a metric, or of the part that the keys name."""
         return self.results.ranks(metric, **keys)
 
-    def number(self, metric: str, **keys: str) -> float | None:
+    def number(self, metric: MetricName, **keys: str) -> float | None:
         """The run's number of it."""
         return self.results.value(metric, **keys)
 
-    def parts(self, metric: str) -> list[Row]:
+    def parts(self, metric: MetricName) -> list[Row]:
         """The run's rows of the metric by group, collective, category and stat that have a number."""
         return self.results.parts(metric, most=sys.maxsize)[0]
 
-    def rows_of_groups(self, metric: str) -> list[Row]:
+    def rows_of_groups(self, metric: MetricName) -> list[Row]:
         """The run's rows of the metric by kind of collective and group."""
         rows = self.parts(metric)
         return [row for row in rows if row.collective and row.group and not row.category and not row.stat]
@@ -79,17 +82,17 @@ class Case:
         names = " ".join((rank.facts.producer or "").lower() for rank in self.record.ranks)
         return next((word for word in ("pytorch", "jax") if word in names), None)
 
-    def row(self, metric: str, **keys: str) -> Row | None:
+    def row(self, metric: MetricName, **keys: str) -> Row | None:
         """The run's row, where it has a number."""
         row = self.results.row(metric, **keys)
         return row if row is not None and row.has_value else None
 
-    def evidence(self, *asked: str | tuple[str, Mapping[str, str]]) -> list[Evidence]:
+    def evidence(self, *asked: MetricName | tuple[MetricName, Mapping[str, str]]) -> list[EvidenceRow]:
         """The run's rows of those metrics, or of the parts that keys name, that have a number."""
         pairs = [(one, {}) if isinstance(one, str) else one for one in asked]
         rows = [row for metric, keys in pairs if (row := self.row(metric, **keys)) is not None]
         return [
-            Evidence(
+            EvidenceRow(
                 metric=row.metric,
                 value=row.number,
                 unit=row.unit,
@@ -114,9 +117,9 @@ class Case:
         no_gain: str | None = None,
         confidence: Confidence = "high",
         ranks: Sequence[int] = (),
-        evidence: Sequence[Evidence] = (),
+        evidence: Sequence[EvidenceRow] = (),
         query: str | None = None,
-    ) -> Found:
+    ) -> Finding:
         """What a finding yields: `lost` are the seconds of a step that it takes each rank, `whatif` the
         settings whose replay says what the step would gain without it; without such, `no_gain` says why.
         `surely` are those of them whose gain is the least, where it is uncertain that all can be had.
@@ -127,7 +130,7 @@ class Case:
             whatif = [f"host[{'+'.join(host_causes)}].time=0"]
         whole = self.step_s
         most = None if lost is None else max(lost.values(), default=0.0)
-        return Found(
+        return Finding(
             name=name,
             claim=claim,
             share=None if most is None or not whole else most / whole,

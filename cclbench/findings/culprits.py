@@ -89,7 +89,7 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True):
         return _QUERY.format(rank=self.rank, kind=self.kind, name=name)
 
 
-class _Rows(NamedTuple):
+class _CulpritRows(NamedTuple):
     """Rows of the host, in the order of `Ranges`; arrays of shape (rows,)."""
 
     ranges: Ranges
@@ -115,7 +115,7 @@ class HostCalls:
         return host_gaps(self._view)
 
     @cached_property
-    def _rows(self) -> _Rows:
+    def _rows(self) -> _CulpritRows:
         names: dict[str, int] = {}
         columns: list[tuple[Int64, ...]] = []
         masks: list[dict[str, Mask]] = []
@@ -138,7 +138,7 @@ class HostCalls:
         found = masks[0] if masks else ()
         causes = {cause: np.concatenate([mask[cause] for mask in masks])[order] for cause in found}
         ranges = Ranges(track[order], start[order], end[order])
-        return _Rows(ranges, kind[order], name[order], list(names), causes)
+        return _CulpritRows(ranges, kind[order], name[order], list(names), causes)
 
     @cached_property
     def _contexts(self) -> _Contexts:
@@ -222,7 +222,7 @@ class HostCalls:
         )
 
 
-def _at(rows: _Rows, calls: Iterable[tuple[Int64, Int64, Int64]]) -> Mask:
+def _at(rows: _CulpritRows, calls: Iterable[tuple[Int64, Int64, Int64]]) -> Mask:
     """The rows of calls given by thread, begin and end."""
     found = np.zeros(len(rows.kind), np.bool_)
     calling = np.isin(rows.kind, [_KINDS.index(word) for word in ("launch", "other")])
@@ -235,7 +235,7 @@ def _at(rows: _Rows, calls: Iterable[tuple[Int64, Int64, Int64]]) -> Mask:
     return found
 
 
-def _by_wait(rows: _Rows, gaps: Intervals, chosen: Mask) -> Int64:
+def _by_wait(rows: _CulpritRows, gaps: Intervals, chosen: Mask) -> Int64:
     """The time of the gaps that begin in each of the chosen rows, ns, shape (rows,)."""
     waits = np.flatnonzero(chosen)
     waits = waits[np.argsort(rows.ranges.start_ns[waits], kind="stable")]
@@ -246,7 +246,7 @@ def _by_wait(rows: _Rows, gaps: Intervals, chosen: Mask) -> Int64:
     return found
 
 
-def _covered(rows: _Rows, gaps: Intervals, chosen: Mask) -> Int64:
+def _covered(rows: _CulpritRows, gaps: Intervals, chosen: Mask) -> Int64:
     """The time of the gaps that each of the chosen rows covers, and none within it, ns, shape (rows,)."""
     own = np.flatnonzero(chosen)
     ranges = rows.ranges.of(chosen)
@@ -271,7 +271,7 @@ class _Context(NamedTuple):
 class _Contexts:
     """The contexts of rows, each made once."""
 
-    def __init__(self, rows: _Rows) -> None:
+    def __init__(self, rows: _CulpritRows) -> None:
         self._rows, self._parents = rows, rows.ranges.parents()
         self._made = {-1: _Context()}
 

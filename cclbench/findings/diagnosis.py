@@ -15,16 +15,19 @@ from cclbench.analyzers.metric import METRICS
 from cclbench.errors import UsageError, near
 from cclbench.findings.advice import fitting
 from cclbench.findings.case import Case
-from cclbench.findings.finding import DOCS, FINDINGS, Finding, Found
+from cclbench.findings.finding import DOCS, FINDINGS, Detector, Finding
 from cclbench.findings.gains import Gains, joined
 from cclbench.findings.kept_gains import Gain
 from cclbench.findings.step_means import profiler_s
 from cclbench.machine import Machine, machine_of
 from cclbench.record.manifest import Manifest
+from cclbench.record.metric_name import metric_name
 from cclbench.record.results import Results
 from cclbench.record.run import Run
 from cclbench.registry import told_to_people
 from cclbench.units import humanise
+
+_STEP: Final = metric_name("time.step")
 
 LEAST_GAIN: Final = 0.01
 """Share of the step below which a gain is not worth a finding."""
@@ -42,7 +45,7 @@ _FEW_STEPS: Final = 3
 """Steps below which what came before the capture may be most of why ranks wait."""
 
 
-def findings(run: Run, results: Results) -> list[Found]:
+def findings(run: Run, results: Results) -> list[Finding]:
     """What is found in a run's results, with gains by its replay; see `ranked`."""
     gains = Gains(run, results.scope)
     found = ranked(results, run.record, gains, machine_of(run))
@@ -50,21 +53,21 @@ def findings(run: Run, results: Results) -> list[Found]:
     return found
 
 
-def ranked(results: Results, record: Manifest, gains: Gains, machine: Machine | None = None) -> list[Found]:
+def ranked(results: Results, record: Manifest, gains: Gains, machine: Machine | None = None) -> list[Finding]:
     """What is found in results, by the middle of what it gains; of what gains about the same by precedence.
 
     A finding that gains less than `LEAST_GAIN` of the step is left out, and so is one of unknown gain that
     takes less.  One that fails to be looked for becomes a warning.
     """
     case = Case(results, record, machine)
-    found: list[Found] = []
+    found: list[Finding] = []
     few = len(results.scope.steps) < _FEW_STEPS
     longer_s = 0.0 if case.on_host else profiler_s(record)
     for name in FINDINGS:
         one = FINDINGS.get(name)
         try:
             with told_to_people():
-                own = list(one.looks(case))
+                own = list(one.detect(case))
         except Exception as error:  # noqa: BLE001 - a stranger's function may raise anything
             warnings.warn(f"finding {name!r} failed: {type(error).__name__}: {error}", stacklevel=2)
             continue
@@ -72,13 +75,13 @@ def ranked(results: Results, record: Manifest, gains: Gains, machine: Machine | 
         named = [_named(item, gains) for item in valued if _counts(item)]
         found += [_completed(one, item, case) for item in named]
     listed = list(_stacked(_ordered(found), gains))
-    step = results.run.get("time.step")
+    step = results.run.get(_STEP)
     return (
         [reword_for_capture(one) for one in listed] if step is not None and step.window == "trace" else listed
     )
 
 
-def reword_for_capture(found: Found) -> Found:
+def reword_for_capture(found: Finding) -> Finding:
     """A finding in a capture without steps, in whose words a step is the capture."""
     claim, no_gain = found.claim, found.no_gain
     for words, instead in _CAPTURE.items():
@@ -87,7 +90,7 @@ def reword_for_capture(found: Found) -> Found:
     return msgspec.structs.replace(found, claim=claim, no_gain=no_gain, window="capture")
 
 
-def _valued(found: Found, gains: Gains, *, few_steps: bool, longer_s: float) -> Found:
+def _valued(found: Finding, gains: Gains, *, few_steps: bool, longer_s: float) -> Finding:
     """With what the replay says that the step would gain without it.
 
     Of what threads take to call and launch, the profiler has its part: where steps are known to be so much
@@ -117,7 +120,7 @@ def _valued(found: Found, gains: Gains, *, few_steps: bool, longer_s: float) -> 
     return msgspec.structs.replace(found, gain_s=gains_s, gain_share=gain.shares[1], **changes)
 
 
-def _named(found: Found, gains: Gains) -> Found:
+def _named(found: Finding, gains: Gains) -> Finding:
     """With the calls that it is about, which its claim and its query then name."""
     if found.worst_rank is None or not found.host_causes:
         return found
@@ -128,7 +131,7 @@ def _named(found: Found, gains: Gains) -> Found:
     return msgspec.structs.replace(found, culprit=calls, claim=claim, query=calls.query())
 
 
-def _stacked(found: Sequence[Found], gains: Gains) -> Iterator[Found]:
+def _stacked(found: Sequence[Finding], gains: Gains) -> Iterator[Finding]:
     """Each with what it gains together with all above it."""
     settings: tuple[str, ...] = ()
     for one in found:
@@ -141,12 +144,12 @@ def _stacked(found: Sequence[Found], gains: Gains) -> Iterator[Found]:
         yield msgspec.structs.replace(one, stacked_s=stacked)
 
 
-def _ordered(found: Sequence[Found]) -> list[Found]:
+def _ordered(found: Sequence[Finding]) -> list[Finding]:
     """By the middle of their gains; of those that gain about the same by precedence, then by what they take.
 
     Two findings of one gap gain the same: the one to which `time.idle_host_by` gives the gap takes more.
     """
-    placed: list[Found] = []
+    placed: list[Finding] = []
     for one in sorted(found, key=lambda one: (-_weight(one), -(one.lost_s or 0.0), one.name)):
         place = len(placed)
         while place and _is_before(one, placed[place - 1]):
@@ -155,7 +158,7 @@ def _ordered(found: Sequence[Found]) -> list[Found]:
     return placed
 
 
-def _is_before(found: Found, other: Found) -> bool:
+def _is_before(found: Finding, other: Finding) -> bool:
     """Whether it stands before another that gains more."""
     if _weight(found) < _ABOUT_THE_SAME * _weight(other):
         return False
@@ -165,19 +168,19 @@ def _is_before(found: Found, other: Found) -> bool:
     return higher > 0 or (higher == 0 and of_gaps and more)
 
 
-def _weight(found: Found) -> float:
+def _weight(found: Finding) -> float:
     """The middle of its gain's bounds, s; of an unknown gain these are nothing and what is lost."""
     return sum(found.gain_s or (0.0, 0.0 if found.confidence == "low" else found.lost_s or 0.0)) / 2
 
 
-def _precedence(found: Found) -> int:
+def _precedence(found: Finding) -> int:
     """What names a cause, or ranks, has a higher one than what says of both less."""
     of_ranks = bool(found.ranks) or found.of_one_rank
     registered = FINDINGS.get(found.name).precedence if found.name in FINDINGS else 0
     return registered + _OF_RANKS * of_ranks
 
 
-def _counts(found: Found) -> bool:
+def _counts(found: Finding) -> bool:
     """Whether it is worth a finding: what holds a host has to take as much as it has to gain.
 
     A host that does anything less hides more of all else that it does; that is no cause.
@@ -188,7 +191,7 @@ def _counts(found: Found) -> bool:
     return least is None or least >= LEAST_GAIN
 
 
-def _completed(one: Finding, found: Found, case: Case) -> Found:
+def _completed(one: Detector, found: Finding, case: Case) -> Finding:
     """With what to try, where that is told, and what process groups rest on where the claim rests on them."""
     on_groups = any(
         METRICS.get(row.metric).rests_on_groups for row in found.evidence if row.metric in METRICS
@@ -203,7 +206,7 @@ class Diagnosis:
     """The findings of one run, ranked."""
 
     run: str
-    findings: list[Found]
+    findings: list[Finding]
     unknown: str | None = None
     """Why nothing can be said of the run's step; None where its time is known."""
 
@@ -219,7 +222,7 @@ def diagnosis(run: Run) -> Diagnosis:
 
 def unknown_step(results: Results) -> str | None:
     """Why the time of a step is not known; None where it is."""
-    step = results.run.get("time.step")
+    step = results.run.get(_STEP)
     if step is not None and step.has_value:
         return None
     return step.reason or step.status if step is not None else "time.step was not computed"
@@ -229,14 +232,14 @@ ANY: Final = "any"
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class GainLimit:
     """The share of the step that a finding, or any, may gain at most for a check to pass."""
 
     name: str
     share: float
 
     @classmethod
-    def of(cls, text: str) -> Limit:
+    def of(cls, text: str) -> GainLimit:
         """Of `host_bound>20%`; `UsageError` for anything else."""
         match = re.fullmatch(r"\s*([a-z_0-9]+)\s*>\s*(\d{1,3}(?:\.\d{1,6})?)\s*%\s*", text)
         if match is None:
@@ -245,7 +248,7 @@ class Limit:
             raise UsageError(f"unknown finding {match[1]!r}", hint=near(match[1], [ANY, *FINDINGS]))
         return cls(match[1], float(match[2]) / 100)
 
-    def broken(self, found: Sequence[Found]) -> Iterator[str]:
+    def broken(self, found: Sequence[Finding]) -> Iterator[str]:
         """What exceeds it: a gain, or where that is not known the time that a finding takes."""
         for one in found:
             known = one.gain_share is not None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from cclbench.analyzers.metric import check_names
 from cclbench.findings.culprits import Culprit
 from cclbench.registry import Registry
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 Confidence = Literal["high", "medium", "low"]
 
 
-class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+class EvidenceRow(msgspec.Struct, frozen=True, kw_only=True):
     """A result row of the run that a claim rests on."""
 
     metric: str
@@ -29,7 +30,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     stat: str | None = None
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that was found in a run.
 
     `lost_s` is the time of a step that it takes, the largest of any rank, and `share` what that is of the
@@ -65,17 +66,17 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """The calls that are most of these on that rank."""
     ranks: list[int] = []
     """The ranks that cause it; empty where no single ones do."""
-    evidence: list[Evidence] = []
+    evidence: list[EvidenceRow] = []
     query: str | None = None
     """SQL that lists the events behind it (`cclbench sql RUN ...`)."""
     try_: list[str] = msgspec.field(default_factory=list, name="try")
     docs: str = ""
 
 
-Looks = Callable[["Case"], "Iterator[Found]"]
+Detect = Callable[["Case"], "Iterator[Finding]"]
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Detector(msgspec.Struct, frozen=True, kw_only=True):
     """A registered finding; every text is shown by `cclbench explain`."""
 
     name: str
@@ -87,7 +88,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What the replay changes for its gain, or why there is none."""
     actions: Mapping[str, Sequence[str]]
     """What to try, by framework; `any` is for all, and `cpu` stands for these where the CPU is the device."""
-    looks: Looks
+    detect: Detect
     precedence: int = 0
     """Of findings that gain about the same the higher is first; one that names ranks has 4 more."""
 
@@ -98,7 +99,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         return [*self.actions.get(framework or "", ()), *self.actions.get("any", ())]
 
 
-FINDINGS: Registry[Finding] = Registry("finding", home="cclbench.findings.causes", group="cclbench.findings")
+FINDINGS: Registry[Detector] = Registry(
+    "finding", home="cclbench.findings.causes", group="cclbench.findings", check=check_names
+)
 DOCS: Final = "reference/findings.md"
 """Page of the documentation's site that explains each."""
 
@@ -111,21 +114,21 @@ def finding(
     gain: str,
     actions: Mapping[str, Sequence[str]],
     precedence: int = 0,
-) -> Callable[[Looks], Looks]:
-    """Register the decorated function as finding `name`; see `Finding`.
+) -> Callable[[Detect], Detect]:
+    """Register the decorated function as finding `name`; see `Detector`.
 
     The function takes a `Case` and yields what it found, `Case.found(...)`, or nothing.
     """
 
-    def register(function: Looks) -> Looks:
-        made = Finding(
+    def register(function: Detect) -> Detect:
+        made = Detector(
             name=name,
             title=title,
             rule=rule,
             gain=gain,
             actions=actions,
             precedence=precedence,
-            looks=function,
+            detect=function,
         )
         FINDINGS.add(name, made, origin=function.__module__)
         return function

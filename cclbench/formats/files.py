@@ -100,7 +100,7 @@ def name_inside(path: Path) -> str | None:
 
 
 @contextmanager
-def replacing(source: Path, target: Path) -> Iterator[Path]:
+def replacing(original: Path, target: Path) -> Iterator[Path]:
     """A new file beside the target that takes its place when all of it is written; a script stays one."""
     try:
         with NamedTemporaryFile(dir=target.parent, prefix=".redacting-", delete=False) as file:
@@ -109,7 +109,7 @@ def replacing(source: Path, target: Path) -> Iterator[Path]:
         raise unwritable(target, error) from None
     try:
         yield scratch
-        scratch.chmod(0o755 if source.stat().st_mode & 0o100 else 0o644)
+        scratch.chmod(0o755 if original.stat().st_mode & 0o100 else 0o644)
         scratch.replace(target)
     except OSError as error:
         raise unwritable(target, error) from None
@@ -118,9 +118,9 @@ def replacing(source: Path, target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def written(source: Path, target: Path, *, as_gzip: bool) -> Iterator[IO[bytes]]:
+def written(original: Path, target: Path, *, as_gzip: bool) -> Iterator[IO[bytes]]:
     """The target open to be written; the same bytes always make the same file."""
-    with replacing(source, target) as scratch, scratch.open("wb") as raw:
+    with replacing(original, target) as scratch, scratch.open("wb") as raw:
         if as_gzip:
             with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as packed:
                 yield packed  # type: ignore[misc]  # it is written to, and nothing else
@@ -131,12 +131,12 @@ def written(source: Path, target: Path, *, as_gzip: bool) -> Iterator[IO[bytes]]
 
 
 @contextmanager
-def output(source: Path, target: Path | None) -> Iterator[Callable[[bytes], object]]:
-    """What writes to the target, compressed where the source is; to nowhere without a target."""
+def output(original: Path, target: Path | None) -> Iterator[Callable[[bytes], object]]:
+    """What writes to the target, compressed where the original is; to nowhere without a target."""
     if target is None:
         yield lambda _: None
     else:
-        with written(source, target, as_gzip=compressed(source)) as file:
+        with written(original, target, as_gzip=compressed(original)) as file:
             yield file.write
 
 
@@ -147,14 +147,14 @@ def uncompressed(path: Path) -> Path:
     return path
 
 
-def copied(source: Path, target: Path) -> None:
+def copied(original: Path, target: Path) -> None:
     """The file as it is."""
-    with written(source, target, as_gzip=False) as file:
+    with written(original, target, as_gzip=False) as file:
         try:
-            with source.open("rb") as original:
-                shutil.copyfileobj(original, file)
+            with original.open("rb") as content:
+                shutil.copyfileobj(content, file)
         except OSError as error:
-            raise unreadable(source, error) from None
+            raise unreadable(original, error) from None
 
 
 def unreadable(path: Path, error: OSError) -> InputError:

@@ -24,12 +24,12 @@ from cclbench.classify import TAXONOMY
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import InputError
 from cclbench.formats import by_precedence
+from cclbench.ingestion.source import Source, SourceFile
 from cclbench.record.inventory import write_manifest
 from cclbench.record.manifest import CardLine, Manifest, Options, StoredFile
 from cclbench.record.run import Run
 from cclbench.record.store import Store
 from cclbench.schema import LAYOUT, VERSION
-from cclbench.source import Source, SourceFile
 from cclbench.text import first_few
 
 if TYPE_CHECKING:

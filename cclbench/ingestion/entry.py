@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.ingestion.part_file import PartRead
+from cclbench.ingestion.source import SourceFile
 from cclbench.normalize.steps import Periods, Window
 from cclbench.record import manifest
 from cclbench.record.facts import TraceFacts, ran_no_kernel
-from cclbench.source import SourceFile
 from cclbench.units import humanise
 
 PURE: Final = 0.9
@@ -87,31 +87,20 @@ def _least_purity(windows: Sequence[Window]) -> float | None:
     return min((w.purity for w in windows if w.purity is not None), default=None)
 
 
-class Collectives:
-    """Counts a rank's rows of `schema.COLLECTIVES`."""
-
-    def __init__(self) -> None:
-        self._count = self._without_group = 0
-        self._sources, self._libraries = Counter[str](), Counter[str]()
-
-    def add(self, rows: pa.Table) -> None:
-        """Some of them."""
-        self._count += len(rows)
-        self._without_group += rows["group"].null_count
-        for name, counts in (("payload_source", self._sources), ("library", self._libraries)):
-            of_words = pc.value_counts(rows[name].cast(pa.string()).drop_null()).to_pylist()
-            counts.update({one["values"]: one["counts"] for one in of_words})
-
-    def entry(self, ungrouped: dict[str, int]) -> manifest.Collectives:
-        """What the manifest says of them; `ungrouped` are those without a group, by reason."""
-        return manifest.Collectives(
-            count=self._count,
-            without_bytes=self._count - self._sources.total(),
-            payload_sources=dict(sorted(self._sources.items())),
-            without_group=self._without_group,
-            ungrouped=dict(sorted(ungrouped.items())),
-            libraries=dict(sorted(self._libraries.items())),
-        )
+def collectives(rows: pa.Table, ungrouped: dict[str, int]) -> manifest.Collectives:
+    """What the manifest says of rows of `schema.COLLECTIVES`; `ungrouped` have no group, by reason."""
+    sources, libraries = (
+        {one["values"]: one["counts"] for one in pc.value_counts(words.drop_null()).to_pylist()}
+        for words in (rows[name].cast(pa.string()) for name in ("payload_source", "library"))
+    )
+    return manifest.Collectives(
+        count=len(rows),
+        without_bytes=len(rows) - sum(sources.values()),
+        payload_sources=dict(sorted(sources.items())),
+        without_group=rows["group"].null_count,
+        ungrouped=dict(sorted(ungrouped.items())),
+        libraries=dict(sorted(libraries.items())),
+    )
 
 
 def notes(

@@ -7,10 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from cclbench.disk_columns import disk_array, release
 from cclbench.formats import Names
 from cclbench.ingestion.host import MODULE, is_module
-from cclbench.ingestion.host_rows import HostRows, Stretch
+from cclbench.ingestion.host_rows import HostRows
 from cclbench.intervals import Index, Int64
 
 _DEEPEST: Final = 64
@@ -26,31 +25,19 @@ class Modules:
 
     def __init__(self, python: HostRows) -> None:
         self.paths: list[str] = []
-        self._names = python.names
         self._codes, self._first = Names(), dict[int, int]()
-        self._of_runs: Index = disk_array(len(python), np.int32)
-
-    def add(self, python: Stretch) -> None:
-        """Name the modules whose runs begin in a stretch; those before it were added in turn."""
-        runs = python.named.where(is_module)
-        place, own = python.at[runs], python.own[runs]
-        ranges = python.ranges.of(runs)
-        around, names = ranges.parents(), python.named.name[runs]
-        found = self._of_runs[place]
-        for run in np.flatnonzero(own)[np.argsort(ranges.start_ns[own], kind="stable")].tolist():
+        runs = python.named.of(python.named.where(is_module))
+        self._names, self._ranges = runs.names, runs.ranges
+        around = runs.ranges.parents()
+        self._of_runs: Index = np.full(len(around), -1, np.int32)
+        for run in np.argsort(runs.ranges.start_ns, kind="stable").tolist():
             parent = int(around[run])
-            found[run] = self._code(int(names[run]), None if parent < 0 else int(found[parent]))
-        self._of_runs[place[own]] = found[own]
+            inside = None if parent < 0 else int(self._of_runs[parent])
+            self._of_runs[run] = self._code(int(runs.name[run]), inside)
 
-    def at(self, python: Stretch, track: Int64, at: Int64) -> Index:
-        """Code of the module that runs on each thread at each instant of a stretch, −1 for none."""
-        runs = python.named.where(is_module)
-        index = python.ranges.of(runs).innermost(track, at)
-        return np.append(self._of_runs[python.at[runs]], np.int32(-1))[index]
-
-    def release(self) -> None:
-        """Let go of what was read."""
-        release(self._of_runs)
+    def at(self, track: Int64, at: Int64) -> Index:
+        """Code of the module that runs on each thread at each instant, −1 for none."""
+        return np.append(self._of_runs, np.int32(-1))[self._ranges.innermost(track, at)]
 
     def _code(self, name: int, parent: int | None) -> int:
         """The code of a module's run, by the number of its name and the code of the run around it."""

@@ -10,14 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cclbench.disk_columns import DiskColumn, disk_array, pieces, release
 from cclbench.ingestion.host_rows import ARGUMENTS, Texts
-from cclbench.ingestion.launched import Launched, RowsByStretch, device_time
+from cclbench.ingestion.launched import device_time
 from cclbench.ingestion.operators import Operators
+from cclbench.ingestion.part import ROW_GROUP
 from cclbench.ingestion.pending import or_none
 from cclbench.intervals import Index, Int64
-from cclbench.normalize.operators import Ids, is_wrapper
-from cclbench.normalize.phases import among
+from cclbench.normalize.operators import is_wrapper
 from cclbench.normalize.steps import Marks
 from cclbench.schema import OPERATORS, PHASES
 
@@ -31,14 +30,15 @@ def operator_rows(found: Operators, rank: int, operator: Int64, steps: Marks) ->
     rows = found.host.calls
     calls = rows.columns
     texts = {
-        "name": Texts(calls["name"], rows.names),
+        "name": Texts(calls["name"], rows.words["name"]),
         "phase": Texts(found.phase, PHASES),
         "module": Texts(found.module, found.modules.paths),
-        "call_site": Texts(found.site, found.host.python.names),
-        "annotation": Texts(found.step, found.host.annotations.names),
+        "call_site": Texts(found.site, found.host.python.words["name"]),
+        "annotation": Texts(found.step, found.host.annotations.words["name"]),
         **{column: Texts(calls[column], rows.words[column]) for column in ARGUMENTS},
     }
-    for here in pieces(len(found), rows, found):
+    for first in range(0, len(found), ROW_GROUP):
+        here = slice(first, first + ROW_GROUP)
         start, sequence, parent = calls["start_ns"][here], calls["sequence"][here], found.parents[here]
         step = or_none(steps.numbers, steps.holding(start)).astype(np.int32)
         columns = {
@@ -58,65 +58,24 @@ def operator_rows(found: Operators, rank: int, operator: Int64, steps: Marks) ->
             name: _used(one.codes[here], one.words, OPERATORS.field(name).type) for name, one in texts.items()
         }
         yield pa.table([columns[name] for name in OPERATORS.names], schema=OPERATORS)
-        release(kernels, busy)
 
 
 def _device_time(found: Operators, operator: Int64) -> tuple[Int64, Int64]:
     """How many device rows each call launched itself, and their union, ns."""
-    if found.launched is None or found.rows is None:
-        return disk_array(len(found), np.int64), _own_time(found)
-    kernels, busy = disk_array(len(found), np.int64), disk_array(len(found), np.int64)
-    several = _add_here(found, found.launched, found.rows, operator, kernels, busy)
-    call = found.index_of(several)
-    several, call = several[call >= 0], call[call >= 0]
-    if len(several):
-        own = np.concatenate(
-            [np.flatnonzero(among(operator[here], several)) + here.start for here in pieces(len(operator))]
-        )
-        starts, ends = found.launched.starts[own], found.launched.ends[own]
-        numbers = np.searchsorted(several, operator[own])
-        kernels[call], busy[call] = device_time(numbers, starts, ends, len(several))
-    return kernels, busy
-
-
-def _add_here(
-    found: Operators, launched: Launched, rows: RowsByStretch, operator: Int64, kernels: Int64, busy: Int64
-) -> Int64:
-    """Count the device rows that were launched in the stretch in which their call begins.
-
-    The ids that others state come back, sorted: calls that launch in several stretches, or unknown ones.
-    """
-    others: DiskColumn[np.int64] = DiskColumn(np.int64)
-    last = int(found.id.max(initial=-1))
-    for number in range(found.host.calls.stretches):
-        calls, own = found.host.calls.stretch(number), rows[number]
-        stated = operator[own]
-        call = Ids(calls.column("id")).index_of(stated)
-        here = (call >= 0) & np.append(calls.own, False)[call]
-        others.append(np.unique(stated[~here & (stated >= 0) & (stated <= last)]))
-        own = own[here]
-        counts = device_time(call[here], launched.starts[own], launched.ends[own], len(calls.at))
-        for column, values in zip((kernels, busy), counts, strict=True):
-            column[calls.at[calls.own]] = values[calls.own]
-        found.host.calls.release()
-        launched.release()
-        release(kernels, busy, operator)
-    return np.unique(others.values())
+    if found.launched is None:
+        return np.zeros(len(found), np.int64), _own_time(found)
+    call = found.index_of(operator)
+    own = call >= 0
+    return device_time(call[own], found.launched.starts[own], found.launched.ends[own], len(found))
 
 
 def _own_time(found: Operators) -> Int64:
     """The time of each call outside of the calls that it makes, 0 of what is around operators, ns."""
-    inside, rows = disk_array(len(found), np.int64), found.host.calls
-    calls = rows.columns
-    for here in pieces(len(found), rows, found):
-        parent = found.parents[here]
-        called = parent >= 0
-        np.add.at(inside, parent[called], (calls["end_ns"][here] - calls["start_ns"][here])[called])
-    wrapper = rows.names.where(is_wrapper)
-    for here in pieces(len(found), rows):
-        own = np.maximum(calls["end_ns"][here] - calls["start_ns"][here] - inside[here], 0)
-        inside[here] = np.where(wrapper[calls["name"][here]], 0, own)
-    return inside
+    rows = found.host.calls
+    lasts = rows.columns["end_ns"] - rows.columns["start_ns"]
+    inside, called = np.zeros(len(found), np.int64), found.parents >= 0
+    np.add.at(inside, found.parents[called], lasts[called])
+    return np.where(rows.named.where(is_wrapper), 0, np.maximum(lasts - inside, 0))
 
 
 def _or_null(values: npt.NDArray[Any], codes: npt.NDArray[np.integer[Any]]) -> pa.Array:

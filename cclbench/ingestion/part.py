@@ -15,6 +15,7 @@ import pyarrow as pa
 from cclbench import classify
 from cclbench.formats import Cut, Part, Rows, trace_reader
 from cclbench.ingestion.part_file import SUFFIX, PartRead, write_part
+from cclbench.ingestion.source import SourceFile
 from cclbench.normalize import steps
 from cclbench.normalize.device_rows import DEVICE_WORK
 from cclbench.normalize.rows import Categories, table
@@ -23,7 +24,6 @@ from cclbench.record.files import EventFile, TableFile, finished
 from cclbench.record.manifest import Options
 from cclbench.registry import told_to_people
 from cclbench.schema import COUNTERS
-from cclbench.source import SourceFile
 
 ROW_GROUP: Final = 1 << 16
 PENDING: Final = ".pending"

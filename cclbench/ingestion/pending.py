@@ -15,27 +15,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench import classify
-from cclbench.disk_columns import DiskColumn, pieces
-from cclbench.disk_order import in_order
 from cclbench.ingestion import plausible
 from cclbench.ingestion.evidence import of_file
 from cclbench.ingestion.launches import Launches
 from cclbench.ingestion.part import ROW_GROUP
 from cclbench.ingestion.part_file import PartRead
 from cclbench.ingestion.plausible import NO_LAUNCH, broken_rules, without_oversized
+from cclbench.ingestion.source import SourceFile
 from cclbench.intervals import Index, Int64, Mask
 from cclbench.normalize import collectives, steps
 from cclbench.record.files import EventFile, TableFile, finished, parquet_file, with_columns
 from cclbench.schema import COUNTERS, EVENTS, KINDS
-from cclbench.source import SourceFile
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pending:
-    """The rows to fill in, in order: times of all, shape (rows,); the rest of the calls, shape (calls,).
-
-    The arrays lie on disk: what is read of them counts as memory until `release`.
-    """
+    """The rows to fill in, in order: times of all, shape (rows,); the rest of the calls, shape (calls,)."""
 
     starts: Int64
     ends: Int64
@@ -69,15 +64,9 @@ class Pending:
     """How many rows begin before their launch, by kind; they stay."""
     unlinked: Mask
     """Which rows state a launch whose time is of another base, shape (rows,)."""
-    columns: tuple[DiskColumn[Any], ...]
 
     def __len__(self) -> int:
         return len(self.starts)
-
-    def release(self) -> None:
-        """Let go of the pages that were read."""
-        for column in self.columns:
-            column.release()
 
 
 _COLUMNS: Final = {
@@ -105,8 +94,8 @@ def _scan(
     """The rows without those whose places in all files are among `repeats`, and those places."""
     columns = ["start_ns", "dur_ns", "track", "device", "correlation", "category", "name"]
     columns += ["kind", "operator"]
-    found: dict[str, DiskColumn[Any]] = {name: DiskColumn(kind) for name, kind in _COLUMNS.items()}
-    identity = DiskColumn(np.uint64)
+    found: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _COLUMNS}
+    identities = [np.empty(0, np.uint64)]
     names: dict[str, int] = {}
     kernels = rows = 0
     set_aside, repeated, left_out_ns = Counter[tuple[str, str]](), Counter[str](), Counter[str]()
@@ -156,33 +145,30 @@ def _scan(
                 }
                 for column, values in of_batch.items():
                     found[column].append(values)
-                identity.append(_identities(batch, codes[word], rows))
+                identities.append(_identities(batch, codes[word], rows))
                 rows += len(batch)
-                launches.release()
                 if kind == "kernel":
                     kernels += len(batch)
                     for row in np.flatnonzero(~kept).tolist():
                         left_out_ns[words[word[row]]] += int(duration[row])
+    arrays: dict[str, npt.NDArray[Any]] = {
+        name: np.concatenate([np.empty(0, kind), *found.pop(name)], dtype=kind)
+        for name, kind in _COLUMNS.items()
+    }
     if by_correlation - {None} == {True}:
-        found["operator"] = _all_alike(-1, len(found["operator"]))
+        arrays["operator"] = np.full(len(arrays["operator"]), -1)
     pending = Pending(
-        **{name: column.values() for name, column in found.items()},
+        **arrays,
         names=list(names),
         set_aside=set_aside,
         repeated=+repeated,
         left_out_ns=left_out_ns,
         early=+early,
-        columns=tuple(found.values()),
     )
-    more = [place[1:][own[1:] == own[:-1]] for own, place in in_order(identity)]
-    return pending, np.sort(np.concatenate(more)) if more else np.zeros(0, np.int64)
-
-
-def _all_alike(value: int, rows: int) -> DiskColumn[np.int64]:
-    column = DiskColumn(np.int64)
-    for here in pieces(rows):
-        column.append(np.full(here.stop - here.start, value))
-    return column
+    identity = np.concatenate(identities)
+    order = np.argsort(identity, kind="stable")
+    again_at = np.flatnonzero(identity[order[1:]] == identity[order[:-1]]) + 1
+    return pending, np.sort(order[again_at])
 
 
 def _identities(batch: pa.RecordBatch, name: Int64, before: int) -> npt.NDArray[np.uint64]:
@@ -217,7 +203,7 @@ def fill_in(
     files: list[Path],
     rank: int,
     found: steps.Marks,
-    step: DiskColumn[np.int32],
+    step: Index,
     pending: Pending,
     origin: Callable[[slice], Mapping[str, pa.Array]],
 ) -> int:
@@ -228,7 +214,7 @@ def fill_in(
     Returns how many rows lost a size that nothing moves in their time.
     """
     done = read = oversized = 0
-    is_call, index = pending.is_call, step.values()
+    is_call = pending.is_call
     key = (rank << collectives.RANK_SHIFT) - 1
     for path in files:
         kind = path.name.partition("-")[0]
@@ -247,9 +233,9 @@ def fill_in(
                 oversized += over
                 here = slice(done, done + len(rows))
                 keys = key + np.cumsum(is_call[here])
-                number = or_none(found.numbers, index[here]).astype(np.int32)
+                number = or_none(found.numbers, step[here]).astype(np.int32)
                 filled = {
-                    "step": pa.array(number, mask=index[here] < 0),
+                    "step": pa.array(number, mask=step[here] < 0),
                     "collective": pa.array(keys, mask=~is_call[here]),
                 }
                 if (unlinked := pending.unlinked[here]).any():
@@ -258,8 +244,6 @@ def fill_in(
                 filled |= origin(here)
                 final.write(with_columns(rows, EVENTS, filled))
                 done, key = done + len(rows), key + int(is_call[here].sum())
-                pending.release()
-                step.release()
     return oversized
 
 

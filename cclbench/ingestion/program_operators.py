@@ -11,7 +11,6 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from cclbench.disk_columns import DiskColumn
 from cclbench.formats import Names
 from cclbench.ingestion.host_rows import Texts
 from cclbench.ingestion.part import ROW_GROUP
@@ -31,12 +30,12 @@ class ProgramOperators:
         """`files` hold the pending rows; calls are numbered from `first`."""
         self._files, self._pending = files, pending
         paths = Names()
-        codes: DiskColumn[np.int32] = DiskColumn(np.int32)
+        codes = [np.empty(0, np.int32)]
         for batch in self._batches("framework_op"):
             words, index = batch["framework_op"].dictionary, batch["framework_op"].indices
             numbers = np.array([*(paths[word] for word in words.to_pylist()), -1], np.int32)
             codes.append(numbers[index.fill_null(-1).to_numpy()])
-        self._code: Index = codes.values()
+        self._code: Index = np.concatenate(codes)
         self._stacks = [name_stack(path) for path in paths]
         self.stated: Mask = self._code >= 0
         """Which rows are calls."""

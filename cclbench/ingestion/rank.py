@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from cclbench.disk_columns import pieces
 from cclbench.errors import InputError
 from cclbench.formats import StatedPayloads, execution_trace_reader
 from cclbench.ingestion import entry
@@ -20,7 +19,7 @@ from cclbench.ingestion.evidence import ListedFiles
 from cclbench.ingestion.launches import Launches, read_launches
 from cclbench.ingestion.part import ROW_GROUP
 from cclbench.ingestion.part_file import PartRead, read_part_file
-from cclbench.ingestion.pending import Pending, fill_in, keep_counters, kinds_in_order, scan
+from cclbench.ingestion.pending import Pending, fill_in, keep_counters, kinds_in_order, or_none, scan
 from cclbench.ingestion.plausible import (
     EARLY,
     OVERSIZED,
@@ -31,14 +30,14 @@ from cclbench.ingestion.plausible import (
 )
 from cclbench.ingestion.rank_collectives import write_collectives
 from cclbench.ingestion.rank_operators import write_operators
-from cclbench.ingestion.rank_steps import OfDevice, find_steps, horizon_of, numbers_of, windows_of
+from cclbench.ingestion.rank_steps import device_rows, find_steps, horizon_of, windows_of
+from cclbench.ingestion.source import SourceFile
 from cclbench.normalize import collectives, execution_traces, steps
 from cclbench.normalize.device_rows import DEVICE_WORK
 from cclbench.record.facts import ProcessGroup, TraceFacts
 from cclbench.record.files import parquet_file, write_table
 from cclbench.record.manifest import RankEntry, Truncation
 from cclbench.schema import group_id
-from cclbench.source import SourceFile
 
 _MOST_AGAIN: Final = 0.1
 """Share of repeated rows above which a trace is taken as joined to itself."""
@@ -128,16 +127,16 @@ def finish_rank(task: RankTask) -> RankDone:
     ranges = [a for p in parts for a in p.annotations if is_plausible_range(a.start_ns, a.end_ns, days)]
     annotated, left_out = steps.marks(ranges, steps.families(task.step_annotation))
     found, step, source = find_steps(parts, pending, launches, annotated, on_device)
-    device_rows = OfDevice(pending, step)
+    of_device = device_rows(pending, step)
     cut = next((p.cut for p in parts if p.cut), None)
     horizon, blind = None, False
     if cut is not None and not cut.rows_whole:
-        horizon = horizon_of(parts, pending, launches, device_rows) if on_device else None
+        horizon = horizon_of(parts, pending, launches, of_device) if on_device else None
         blind = horizon is None
     windows: list[steps.Window] = []
     periods: steps.Periods | None = None
     if facts.works_on is not None and not blind:
-        windows, more, periods = windows_of(facts, (annotated, found, source), device_rows, parts, horizon)
+        windows, more, periods = windows_of(facts, (annotated, found, source), of_device, parts, horizon)
         left_out += more
     write_table(task.folder / "steps" / f"rank={task.rank}.parquet", steps.table(task.rank, windows))
     of_calls, groups, oversized, of_logs = write_collectives(
@@ -153,7 +152,7 @@ def finish_rank(task: RankTask) -> RankDone:
         files,
         launches,
         annotated,
-        numbers_of(found, step),
+        or_none(found.numbers, step),
         task.captures,
         on_device=on_device,
     )
@@ -201,9 +200,7 @@ def _missing(launches: Launches, pending: Pending, of_host: Sequence[Path]) -> i
     What a stream launches while a graph is captured from it does not run.
     """
     ran = np.zeros(len(launches), np.bool_)
-    for here in pieces(len(pending)):
-        launch = pending.launch[here]
-        ran[launch[launch >= 0]] = True
+    ran[pending.launch[pending.launch >= 0]] = True
     if not (ran & launches.of_one).any():
         return 0
     last = launches.start_ns[ran].max()

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from cclbench import classify
-from cclbench.disk_columns import DiskColumn, pieces
 from cclbench.formats import StatedPayloads
 from cclbench.ingestion import entry
 from cclbench.ingestion.evidence import ListedFiles, calls_of
 from cclbench.ingestion.launches import Launches
+from cclbench.ingestion.part import ROW_GROUP
 from cclbench.ingestion.pending import Pending, or_none
 from cclbench.ingestion.plausible import without_oversized
+from cclbench.intervals import Index
 from cclbench.normalize import collectives, steps
 from cclbench.normalize.logged_calls import lacks, place
 from cclbench.record import manifest
@@ -32,7 +33,7 @@ def write_collectives(
     pending: Pending,
     launches: Launches,
     found: steps.Marks,
-    step: DiskColumn[np.int32],
+    step: Index,
     listed: Sequence[ListedFiles] = (),
 ) -> tuple[manifest.Collectives, collectives.Groups, int, list[str]]:
     """The account of the rank's collectives, which are written, and their groups; `listed` complete them.
@@ -51,43 +52,30 @@ def write_collectives(
                 notes.append(note)
     else:
         owner, ungrouped = collectives.on_host(calls, told, facts)
-    counted, groups, oversized = entry.Collectives(), dict[str, tuple[int, ...]](), 0
-    path = folder / "collectives" / f"rank={rank}.parquet"
-    with finished(TableFile(path, COLLECTIVES)) as file:
-        for rows, of_rows in collectives.tables(rank, calls, told, owner, facts):
-            lasted = rows["end_ns"].to_numpy() - rows["start_ns"].to_numpy()
-            rows, over = without_oversized(rows, lasted, "in_bytes", "out_bytes")
-            file.write(rows)
-            counted.add(rows)
-            groups |= of_rows
-            oversized += over
-    return counted.entry(ungrouped), groups, oversized, notes
+    rows, groups = collectives.table(rank, calls, told, owner, facts)
+    lasted = rows["end_ns"].to_numpy() - rows["start_ns"].to_numpy()
+    rows, oversized = without_oversized(rows, lasted, "in_bytes", "out_bytes")
+    with finished(TableFile(folder / "collectives" / f"rank={rank}.parquet", COLLECTIVES)) as file:
+        for first in range(0, len(rows), ROW_GROUP):
+            file.write(rows.slice(first, ROW_GROUP))
+    return entry.collectives(rows, ungrouped), groups, oversized, notes
 
 
 def _calls(
-    facts: TraceFacts, pending: Pending, launches: Launches, found: steps.Marks, step: DiskColumn[np.int32]
+    facts: TraceFacts, pending: Pending, launches: Launches, found: steps.Marks, step: Index
 ) -> collectives.Calls:
     """The rank's communication rows; `step` are indices into the steps found, of all pending rows."""
-    names = ("start_ns", "end_ns", "step", "launch_track", "launch_ns")
-    columns = {name: DiskColumn(np.int64) for name in names}
-    index = step.values()
-    for here in pieces(len(pending), pending, launches, step):
-        at = here.start + np.flatnonzero(pending.is_call[here])
-        launch = pending.launch[at]
-        of_piece = {
-            "start_ns": pending.starts[at],
-            "end_ns": pending.ends[at],
-            "step": or_none(found.numbers, index[at]),
-            "launch_track": or_none(launches.track, launch),
-            "launch_ns": or_none(launches.start_ns, launch),
-        }
-        for name, values in of_piece.items():
-            columns[name].append(values)
+    at = np.flatnonzero(pending.is_call)
+    launch = pending.launch[at]
     unknown = classify.CollectiveName(None, "custom")
     return collectives.Calls(
-        **{name: column.values() for name, column in columns.items()},
         row=pending.call_row,
+        start_ns=pending.starts[at],
+        end_ns=pending.ends[at],
         track=pending.call_track,
+        step=or_none(found.numbers, step[at]),
+        launch_track=or_none(launches.track, launch),
+        launch_ns=or_none(launches.start_ns, launch),
         name=pending.call_name,
         names=[classify.collective(name, facts.vendor) or unknown for name in pending.names],
     )

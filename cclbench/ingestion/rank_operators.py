@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pyarrow as pa
 
-from cclbench.disk_columns import disk_array, pieces, release
 from cclbench.formats import Names
 from cclbench.ingestion.graph_captures import (
     Capture,
@@ -30,11 +29,11 @@ from cclbench.ingestion.operators import Operators
 from cclbench.ingestion.part import ROW_GROUP
 from cclbench.ingestion.pending import Pending, or_none
 from cclbench.ingestion.program_operators import ProgramOperators
+from cclbench.ingestion.source import SourceFile
 from cclbench.intervals import Int64
 from cclbench.normalize import steps
 from cclbench.record.files import TableFile, finished, parquet_file
 from cclbench.schema import OPERATORS, PHASES
-from cclbench.source import SourceFile
 from cclbench.table_schema import WORD
 
 Origin = Callable[[slice], Mapping[str, pa.Array]]
@@ -80,13 +79,11 @@ def write_operators(
     def origin(here: slice) -> dict[str, pa.Array]:
         if not on_device:
             return {}
-        columns = {
+        return {
             "operator": pa.array(operator[here], mask=operator[here] < 0),
             "phase": phase.array(WORD.index_type, here),
             "module": module.array(pa.int32(), here),
         }
-        release(operator, phase.codes, module.codes)
-        return columns
 
     count = 0
     with finished(TableFile(folder / "operators" / f"rank={rank}.parquet", OPERATORS)) as file:
@@ -98,13 +95,8 @@ def write_operators(
 
 def _launched(pending: Pending, launches: Launches) -> Launched:
     """The pending rows by what launched them."""
-    count = len(pending.starts)
-    track, at = disk_array(count, np.int64), disk_array(count, np.int64)
-    launched = Launched(track, at, pending.starts, pending.ends, pending.operator)
-    for here in pieces(count, pending, launches, launched):
-        launch = pending.launch[here]
-        track[here], at[here] = or_none(launches.track, launch), or_none(launches.start_ns, launch)
-    return launched
+    track, at = (or_none(column, pending.launch) for column in (launches.track, launches.start_ns))
+    return Launched(track, at, pending.starts, pending.ends, pending.operator)
 
 
 def _first_known(one: Texts, other: Texts) -> Texts:

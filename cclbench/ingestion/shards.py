@@ -27,6 +27,7 @@ from cclbench.formats import READERS
 from cclbench.ingestion import by_kind, ingest, place_of, versions
 from cclbench.ingestion.part import PartDone, summary
 from cclbench.ingestion.part_file import read_part_file
+from cclbench.ingestion.source import Listed, Source, SourceFile, find, hash_files
 from cclbench.ingestion.traces import Read, read_traces, unnamed
 from cclbench.normalize.steps import families
 from cclbench.out_of_memory import is_out_of_memory
@@ -41,7 +42,6 @@ from cclbench.record.inventory import (
 from cclbench.record.manifest import Options, StoredFile
 from cclbench.record.run import Run
 from cclbench.record.store import Store
-from cclbench.source import Listed, Source, SourceFile, find, hash_files
 from cclbench.text import first_few
 
 SHARD: Final = "shard.json"

@@ -25,13 +25,13 @@ from cclbench.ingestion.evidence import EvidenceDone
 from cclbench.ingestion.groups import Job, StatedGroups
 from cclbench.ingestion.part import PartDone, PartTask, read_parts
 from cclbench.ingestion.rank import RankDone, RankTask, finish_rank, merge_facts
+from cclbench.ingestion.source import Source, SourceFile
 from cclbench.machine import machine_of_entries
 from cclbench.normalize import execution_traces
 from cclbench.normalize.ranks import Member, distinct, groups_of
 from cclbench.record.facts import HOST_DEVICE, ProcessGroup, TraceFacts
 from cclbench.record.inventory import remove_rank, tables_of_rank
 from cclbench.record.manifest import Manifest, Options, RankEntry
-from cclbench.source import Source, SourceFile
 from cclbench.text import first_few
 from cclbench.units import humanise
 

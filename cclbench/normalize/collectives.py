@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,6 @@ import pyarrow as pa
 from cclbench import arrow_functions as pc
 from cclbench import intervals
 from cclbench.classify import CollectiveName, element_bytes, kind_of
-from cclbench.disk_columns import pieces
 from cclbench.formats import Payload, StatedPayloads
 from cclbench.intervals import Int64
 from cclbench.normalize.operators import Ranges
@@ -109,11 +108,10 @@ def _own_entries(calls: Calls, told: StatedPayloads) -> Int64:
 def _at_place(calls: Calls, told: StatedPayloads, entries: Sequence[int] | Int64) -> Int64:
     """For each call the one of these entries that is of its very thread, begin and end; −1 for none."""
     places = {(told.track[i], told.start_ns[i], told.end_ns[i]): int(i) for i in entries}
-    found = np.full(len(calls), -1)
-    for here in pieces(len(calls) if places else 0):
-        rows = (column[here].tolist() for column in (calls.track, calls.start_ns, calls.end_ns))
-        found[here] = [places.get(row, -1) for row in zip(*rows, strict=True)]
-    return found
+    if not places:
+        return np.full(len(calls), -1)
+    rows = (column.tolist() for column in (calls.track, calls.start_ns, calls.end_ns))
+    return np.array([places.get(row, -1) for row in zip(*rows, strict=True)], np.int64)
 
 
 def on_host(calls: Calls, told: StatedPayloads, facts: TraceFacts) -> tuple[Int64, dict[str, int]]:
@@ -211,40 +209,38 @@ Groups = dict[str, tuple[int, ...]]
 """Sorted ranks of each process group, by its id."""
 
 
-def tables(
+def table(
     rank: int, calls: Calls, told: StatedPayloads, owner: Int64, facts: TraceFacts
-) -> Iterator[tuple[pa.Table, Groups]]:
-    """Rows of `schema.COLLECTIVES`, one for each call, in order, and the groups of those, by pieces."""
+) -> tuple[pa.Table, Groups]:
+    """Rows of `schema.COLLECTIVES`, one for each call, in order, and the groups of those."""
     groups = {group.name: group for group in facts.groups}
     only = _only_group(facts)
     payloads = list(told.payloads)
-    for here in pieces(len(calls)):
-        code, seq = (_told(column, owner[here]) for column in (told.code, told.seq))
-        pairs, of_call = np.unique(code * len(calls.names) + calls.name[here], return_inverse=True)
-        described = []
-        for pair in pairs.tolist():
-            payload, name = divmod(pair, len(calls.names))
-            described.append(
-                _row(calls.names[name], payloads[payload] if payload >= 0 else NOTHING, groups, only)
-            )
-        members = {str(row["group"]): ranks for row in described if (ranks := row.pop("members", None))}
-        known = pa.table(
-            {
-                field.name: _column([row.get(field.name) for row in described], field.type)
-                for field in COLLECTIVES
-            }
-        ).take(pa.array(of_call))
-        step = calls.step[here].astype(np.int32)
-        own = {
-            "collective": pa.array((rank << RANK_SHIFT) + np.arange(here.start, here.stop)),
-            "rank": pa.array(np.full(len(of_call), rank, np.int32)),
-            "seq": pa.array(seq, mask=seq < 0),
-            "step": pa.array(step, mask=step < 0),
-            "start_ns": pa.array(calls.start_ns[here]),
-            "end_ns": pa.array(calls.end_ns[here]),
-        }
-        columns = [own.get(name, known[name]) for name in COLLECTIVES.names]
-        yield pa.table(columns, schema=COLLECTIVES), members
+    code, seq = (_told(column, owner) for column in (told.code, told.seq))
+    pairs, of_call = np.unique(code * len(calls.names) + calls.name, return_inverse=True)
+    described = []
+    for pair in pairs.tolist():
+        payload, name = divmod(pair, len(calls.names))
+        described.append(
+            _row(calls.names[name], payloads[payload] if payload >= 0 else NOTHING, groups, only)
+        )
+    members = {str(row["group"]): ranks for row in described if (ranks := row.pop("members", None))}
+    step = calls.step.astype(np.int32)
+    own = {
+        "collective": (rank << RANK_SHIFT) + np.arange(len(calls)),
+        "rank": np.full(len(calls), rank, np.int32),
+        "seq": pa.array(seq, mask=seq < 0),
+        "step": pa.array(step, mask=step < 0),
+        "start_ns": calls.start_ns,
+        "end_ns": calls.end_ns,
+    }
+    columns = [
+        pa.array(own[field.name])
+        if field.name in own
+        else _column([row.get(field.name) for row in described], field.type).take(pa.array(of_call))
+        for field in COLLECTIVES
+    ]
+    return pa.table(columns, schema=COLLECTIVES), members
 
 
 def _told(column: Sequence[int], owner: Int64) -> Int64:

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench import intervals
-from cclbench.disk_columns import on_disk, release, taken
 from cclbench.intervals import Index, Int64, Mask
 
 _WRAPPER: Final = re.compile(r"(?:torch::)?autograd::|[^:]*$")
@@ -123,8 +122,8 @@ class Ids:
     """Ids of calls, in any order: where each stands."""
 
     def __init__(self, ids: Int64) -> None:
-        order = np.argsort(ids, kind="stable").astype(np.int32)
-        self._order, self._sorted = on_disk(order), taken(ids, order)
+        self._order = np.argsort(ids, kind="stable").astype(np.int32)
+        self._sorted = ids[self._order]
 
     def index_of(self, wanted: Int64) -> Index:
         """Index of each id, −1 where it is none, shape of `wanted`."""
@@ -133,7 +132,6 @@ class Ids:
         known = at < len(self._sorted)
         known[known] = self._sorted[at[known]] == wanted[known]
         found[known] = self._order[at[known]]
-        release(self._order, self._sorted)
         return found
 
 

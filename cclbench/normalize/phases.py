@@ -1,15 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the host works for at an instant: forward, loss, backward, optimizer, data; prefill or decode.
-
-A rank's time is taken in stretches, so that memory holds one of them: `Training` is what has to be known of
-all, `Phases` are those of one.
-"""
+"""What the host works for at an instant: forward, loss, backward, optimizer, data; prefill or decode."""
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Final
@@ -17,7 +12,6 @@ from typing import Final
 import numpy as np
 
 from cclbench.classify.serving_steps import serving_phase
-from cclbench.disk_columns import DiskColumn
 from cclbench.intervals import Index, Int64, Mask, begins
 from cclbench.normalize.operators import NO_RANGES, Ranges, joined
 from cclbench.schema import PHASES
@@ -111,11 +105,9 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class HostStretch:
-    """What a rank's host ran in a stretch of its time, and what began before and holds some of that."""
+class HostActivity:
+    """What a rank's host ran."""
 
-    since: int
-    """When it begins, ns."""
     calls: Named
     sequence: Int64
     """Autograd's number of each call, −1 for none, shape (calls,)."""
@@ -123,10 +115,6 @@ class HostStretch:
     """Which calls run a node of the backward graph, shape (calls,)."""
     marks: Sequence[Named]
     """Annotations and modules."""
-
-    def begins_in(self, ranges: Ranges) -> Mask:
-        """Which of its ranges begin in it."""
-        return np.asarray(ranges.start_ns >= self.since)
 
     def marked(self, chosen: Callable[[Named], Mask]) -> Ranges:
         """The chosen marks' ranges."""
@@ -138,102 +126,6 @@ def runs_node(calls: Named) -> Mask:
     return calls.called(_NODE)
 
 
-def _of_engine(one: HostStretch) -> Mask:
-    """Which calls autograd's engine makes, by their names."""
-    return runs_node(one.calls) | one.calls.called(_AFTER_BACKWARD)
-
-
-class Training:
-    """What has to be known of all of a rank's time to tell the phases of a stretch.
-
-    Backward is what autograd's engine runs, or a range of that name holds.  Forward is a module's run outside
-    of it, and lasts from the first to the last op that a backward op names as its own, with no backward or
-    optimizer in between; where no op is named, it is what comes before a backward.  A rank that
-    runs no backward serves: each call is of the phase of the engine's annotation around it, else forward.
-    """
-
-    def __init__(self, stretches: Callable[[], Iterable[HostStretch]]) -> None:
-        """`stretches` gives those of the rank, in order of time, each time it is called."""
-        self.engine_threads, self.numbers = _engine(stretches())
-        self._begun = {phase: DiskColumn(np.int64) for phase in ("backward", "optimizer", "either")}
-        for one in stretches():
-            found = _found(one, self.engine_threads)
-            begun = {phase: found[phase].start_ns for phase in ("backward", "optimizer")}
-            begun = {phase: np.sort(starts[starts >= one.since]) for phase, starts in begun.items()}
-            begun["either"] = np.sort(np.concatenate([*begun.values()]))
-            for phase, starts in begun.items():
-                self._begun[phase].append(starts)
-        self.trains = len(self._begun["either"]) > 0
-        """Whether the rank runs a backward or an optimizer."""
-        self.forward = NO_RANGES
-        """From the first to the last forward op of each run of them on a thread."""
-        for forward in (self._named, self._before) if self.trains else ():
-            if not len(self.forward.track):
-                self.forward = self._runs(stretches(), forward)
-
-    def _runs(self, stretches: Iterable[HostStretch], forward: Callable[[HostStretch], Mask]) -> Ranges:
-        """From the first to the last of `forward` ops between which neither backward nor optimizer begins."""
-        begun = self._begun["either"].values()
-        pieces = [np.empty((4, 0), np.int64)]
-        for one in stretches:
-            found, ranges = _found(one, self.engine_threads), one.calls.ranges
-            elsewhere = one.begins_in(ranges) & ~one.backward_node
-            for phase in ("optimizer", "backward", "data"):
-                elsewhere &= ~found[phase].holding(ranges.track, ranges.start_ns)
-            chosen = ranges.of(elsewhere & forward(one))
-            if len(chosen.track):
-                run = np.searchsorted(begun, chosen.start_ns)
-                first = np.flatnonzero(begins(chosen.track, run))
-                last = np.maximum.reduceat(chosen.end_ns, first)
-                pieces.append(np.array([chosen.track[first], run[first], chosen.start_ns[first], last]))
-        track, run, start, end = np.concatenate(pieces, axis=1)
-        order = np.lexsort((start, run, track))
-        track, run, start, end = track[order], run[order], start[order], end[order]
-        first = np.flatnonzero(begins(track, run))
-        return Ranges(track[first], start[first], np.maximum.reduceat(end, first) if len(end) else end)
-
-    def _named(self, one: HostStretch) -> Mask:
-        """Which calls a backward op names as its own."""
-        return among(one.sequence, self.numbers)
-
-    def _before(self, one: HostStretch) -> Mask:
-        """After which calls a backward begins, before an optimizer does."""
-        until = {
-            phase: np.append(at, _LATEST)[np.searchsorted(at, one.calls.ranges.start_ns)]
-            for phase, at in ((phase, self._begun[phase].values()) for phase in ("backward", "optimizer"))
-        }
-        return np.asarray(until["backward"] < until["optimizer"])
-
-
-def _engine(stretches: Iterable[HostStretch]) -> tuple[Int64, Int64]:
-    """Threads on which autograd's engine alone runs, and the numbers of backward nodes, both sorted.
-
-    All calls of such a thread are the engine's: it also runs what waits for the graph's end.
-    """
-    found: Mapping[str, list[Int64]] = defaultdict(lambda: [np.empty(0, np.int64)])
-    for one in stretches:
-        ranges, numbered = one.calls.ranges, one.sequence >= 0
-        of_engine, own = _of_engine(one), one.begins_in(ranges)
-        outside = own & ~ranges.of(of_engine).holding(ranges.track, ranges.start_ns)
-        found["engine"].append(np.unique(ranges.track[of_engine]))
-        found["others"].append(np.unique(ranges.track[outside & numbered & ~one.backward_node]))
-        found["numbers"].append(np.unique(one.sequence[numbered & one.backward_node]))
-    distinct = {what: np.unique(np.concatenate(values)) for what, values in found.items()}
-    return np.setdiff1d(distinct["engine"], distinct["others"]), distinct["numbers"]
-
-
-def _found(one: HostStretch, engine_threads: Int64) -> dict[str, Ranges]:
-    """The ranges of a stretch that are of the phases which decide what is forward."""
-    calls = one.calls
-    of_engine = _of_engine(one) | among(calls.ranges.track, engine_threads)
-    backward = one.marked(lambda mark: mark.called(_BACKWARD) | mark.where(starts_backward))
-    return {
-        "data": one.marked(lambda mark: mark.where(_loads)),
-        "optimizer": one.marked(lambda mark: mark.called(_OPTIMIZER)),
-        "backward": joined(calls.ranges.of(of_engine), backward)[0],
-    }
-
-
 def among(values: Int64, ordered: Int64) -> Mask:
     """Which values are in the ordered ones, shape of `values`."""
     if not len(ordered):
@@ -242,20 +134,38 @@ def among(values: Int64, ordered: Int64) -> Mask:
 
 
 class Phases:
-    """The phases of one stretch of a rank's host, by thread and time."""
+    """The phases of a rank's host, by thread and time.
 
-    def __init__(self, one: HostStretch, training: Training) -> None:
-        self._found = _found(one, training.engine_threads)
-        calls = one.calls
-        if training.trains:
-            losses = calls.ranges.of(calls.called(f"(?:{_LOSS})$"))
-            self._found["loss"], _ = joined(losses, one.marked(lambda mark: mark.called(_LOSS_RANGE)))
-            forward = one.marked(lambda mark: mark.called(_FORWARD))
-            self._found["forward"], _ = joined(training.forward, forward)
+    Backward is what autograd's engine runs, or a range of that name holds.  Forward is a module's run outside
+    of it, and lasts from the first to the last op that a backward op names as its own, with no backward or
+    optimizer in between; where no op is named, it is what comes before a backward.  A rank that
+    runs no backward serves: each call is of the phase of the engine's annotation around it, else forward.
+    """
+
+    def __init__(self, host: HostActivity) -> None:
+        self._host = host
+        of_engine = runs_node(host.calls) | host.calls.called(_AFTER_BACKWARD)
+        engine_threads = self._engine_threads(of_engine)
+        self.numbers = np.unique(host.sequence[(host.sequence >= 0) & host.backward_node])
+        """Autograd's numbers of nodes of the backward graph, sorted."""
+        ranges = host.calls.ranges
+        of_engine |= among(ranges.track, engine_threads)
+        backward = host.marked(lambda mark: mark.called(_BACKWARD) | mark.where(starts_backward))
+        self._found = {
+            "data": host.marked(lambda mark: mark.where(_loads)),
+            "optimizer": host.marked(lambda mark: mark.called(_OPTIMIZER)),
+            "backward": joined(ranges.of(of_engine), backward)[0],
+        }
+        self._begun = {phase: np.sort(self._found[phase].start_ns) for phase in ("backward", "optimizer")}
+        if any(map(len, self._begun.values())):
+            losses = ranges.of(host.calls.called(f"(?:{_LOSS})$"))
+            self._found["loss"], _ = joined(losses, host.marked(lambda mark: mark.called(_LOSS_RANGE)))
+            forward = host.marked(lambda mark: mark.called(_FORWARD))
+            self._found["forward"], _ = joined(self._forward_runs(), forward)
         else:
             for phase, serves in _SERVING.items():
-                self._found[phase] = one.marked(lambda mark, serves=serves: mark.where(serves))  # type: ignore[misc]
-            self._found["forward"] = calls.ranges
+                self._found[phase] = host.marked(lambda mark, serves=serves: mark.where(serves))  # type: ignore[misc]
+            self._found["forward"] = ranges
 
     def at(self, track: Int64, at: Int64) -> Index:
         """Index in `PHASES` of each thread's phase at each instant, shape of `at`."""
@@ -264,3 +174,36 @@ class Phases:
             ranges = self._found.get(phase, NO_RANGES)
             found[ranges.holding(track, at)] = PHASES.index(phase)
         return found
+
+    def _engine_threads(self, of_engine: Mask) -> Int64:
+        """Threads on which autograd's engine alone runs, sorted.
+
+        All calls of such a thread are the engine's: it also runs what waits for the graph's end.
+        """
+        ranges, sequence = self._host.calls.ranges, self._host.sequence
+        outside = ~ranges.of(of_engine).holding(ranges.track, ranges.start_ns)
+        others = ranges.track[outside & (sequence >= 0) & ~self._host.backward_node]
+        return np.setdiff1d(ranges.track[of_engine], others)
+
+    def _forward_runs(self) -> Ranges:
+        """From the first to the last of forward ops between which neither backward nor optimizer begins."""
+        ranges = self._host.calls.ranges
+        elsewhere = ~self._host.backward_node
+        for phase in ("optimizer", "backward", "data"):
+            elsewhere &= ~self._found[phase].holding(ranges.track, ranges.start_ns)
+        chosen = ranges.of(elsewhere & among(self._host.sequence, self.numbers))
+        if not len(chosen.track):
+            chosen = ranges.of(elsewhere & self._before_backward())
+        run = np.searchsorted(np.sort(np.concatenate([*self._begun.values()])), chosen.start_ns)
+        first = np.flatnonzero(begins(chosen.track, run))
+        ends = np.maximum.reduceat(chosen.end_ns, first) if len(first) else chosen.end_ns
+        return Ranges(chosen.track[first], chosen.start_ns[first], ends)
+
+    def _before_backward(self) -> Mask:
+        """After which calls a backward begins, before an optimizer does."""
+        start = self._host.calls.ranges.start_ns
+        backward, optimizer = (
+            np.append(self._begun[phase], _LATEST)[np.searchsorted(self._begun[phase], start)]
+            for phase in ("backward", "optimizer")
+        )
+        return np.asarray(backward < optimizer)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -233,11 +233,11 @@ class Periods:
 
 
 def device_windows(
-    marks: Marks, rows: Iterable[DeviceRows], horizon: int | None
+    marks: Marks, rows: DeviceRows, horizon: int | None
 ) -> tuple[list[Window], Counter[str], Periods | None]:
     """Device windows, steps left out by reason, and how the closed ones compare with the host's steps.
 
-    `rows` are read several times.  Windows that reach past `horizon`, where a damaged file ends, are left
+    Windows that reach past `horizon`, where a damaged file ends, are left
     out.  No periods where no window is closed.
     """
     left_out: Counter[str] = Counter()
@@ -262,7 +262,7 @@ def device_windows(
     return _with_purity(windows, rows, len(marks.numbers)), +left_out, periods
 
 
-def _with_purity(windows: Mapping[int, Window], rows: Iterable[DeviceRows], steps: int) -> list[Window]:
+def _with_purity(windows: Mapping[int, Window], rows: DeviceRows, steps: int) -> list[Window]:
     """Windows, by their step's index below `steps`, with its own launches' share of |C∪K|."""
     if not windows:
         return []
@@ -277,7 +277,7 @@ def _with_purity(windows: Mapping[int, Window], rows: Iterable[DeviceRows], step
 
 
 def annotation_windows(
-    marks: Marks, horizon: int | None, rows: Iterable[DeviceRows] | None = None
+    marks: Marks, horizon: int | None, rows: DeviceRows | None = None
 ) -> tuple[list[Window], Counter[str]]:
     """The marks' own windows, less those that reach past the horizon.
 

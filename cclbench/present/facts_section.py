@@ -12,6 +12,9 @@ import msgspec
 from cclbench.comparison.subject import Subject
 from cclbench.present.run_summary import facts, summary
 from cclbench.record.manifest import File, Manifest
+from cclbench.record.metric_name import metric_name
+
+_STEP: Final = metric_name("time.step")
 
 MOST_FILES: Final = 300
 MOST_FIELDS: Final = 200
@@ -25,7 +28,7 @@ def facts_section(subject: Subject) -> dict[str, Any]:
     """
     record = subject.stored.record
     files = list(_files(record))
-    step = subject.results.run.get("time.step")
+    step = subject.results.run.get(_STEP)
     found = summary(record, subject.results.scope, step.window if step else None)
     return {
         "subject": subject,

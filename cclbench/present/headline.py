@@ -11,12 +11,21 @@ from markupsafe import Markup
 from cclbench.analyzers.step_parts import PARTS
 from cclbench.comparison.subject import Subject
 from cclbench.findings.diagnosis import findings
-from cclbench.findings.finding import Found
+from cclbench.findings.finding import Finding
 from cclbench.present.logged_calls import summary_of_calls
 from cclbench.present.words import number
+from cclbench.record.metric_name import MetricName, metric_name
 from cclbench.record.results import Results
 from cclbench.text import shortened
 from cclbench.units import humanise
+
+_STEP: Final = metric_name("time.step")
+_STEP_PARTS: Final = metric_name("time.step_parts")
+_GRAPH_ONLY: Final = metric_name("time.graph_only")
+_BUSY: Final = metric_name("compute.busy")
+_CATEGORY_SHARE: Final = metric_name("compute.category_share")
+_DOMINANT_KERNEL: Final = metric_name("compute.dominant_kernel")
+_ROOFLINE_EFFICIENCY: Final = metric_name("compute.roofline_efficiency")
 
 MOST_CAUSES: Final = 3
 _KERNEL: Final = 40
@@ -24,13 +33,13 @@ _KERNEL: Final = 40
 _ALL: Final = 0.995
 """Share of the time from which on all of it is known."""
 _TILES: Final = (
-    ("time.step", "step time"),
-    ("throughput.tokens_per_device", "tokens per device"),
-    ("compute.mfu", "model FLOPs utilisation"),
-    ("overlap.ratio", "communication overlapped"),
-    ("comm.bandwidth_utilization", "of the links' rate"),
-    ("balance.load_imbalance", "load imbalance"),
-    ("time.idle", "idle"),
+    (_STEP, "step time"),
+    (metric_name("throughput.tokens_per_device"), "tokens per device"),
+    (metric_name("compute.mfu"), "model FLOPs utilisation"),
+    (metric_name("overlap.ratio"), "communication overlapped"),
+    (metric_name("comm.bandwidth_utilization"), "of the links' rate"),
+    (metric_name("balance.load_imbalance"), "load imbalance"),
+    (metric_name("time.idle"), "idle"),
 )
 
 
@@ -42,7 +51,7 @@ def tiles(run: Subject) -> list[tuple[str, Markup, str]]:
     rows = [(label, run.results.run.get(metric)) for metric, label in _TILES]
     return [
         (
-            _CAPTURE if row.metric == "time.step" and row.window == "trace" else label,
+            _CAPTURE if row.metric == _STEP and row.window == "trace" else label,
             number(row),
             _below(run, row.metric),
         )
@@ -51,9 +60,9 @@ def tiles(run: Subject) -> list[tuple[str, Markup, str]]:
     ]
 
 
-def _below(run: Subject, metric: str) -> str:
+def _below(run: Subject, metric: MetricName) -> str:
     """What qualifies a tile: how step times vary, how ranks do."""
-    if metric == "time.step":
+    if metric == _STEP:
         steps = len(run.results.steps(metric))
         cv = run.results.value(metric, stat="cv")
         told = [f"{steps} steps", *([f"cv {humanise(cv, '1')}"] if cv is not None else [])]
@@ -67,47 +76,47 @@ def _below(run: Subject, metric: str) -> str:
 
 def story(run: Subject) -> str | None:
     """Where a step goes, in a sentence, else what logs of its calls list; None where the run has neither."""
-    step = run.results.run.get("time.step")
+    step = run.results.run.get(_STEP)
     if step is None or not step.has_value:
         return summary_of_calls(run.results.rows)
     what = "The whole trace takes" if step.window == "trace" else "A step takes"
-    parts = ((run.results.value("time.step_parts", stat=part), words) for part, words in PARTS.items())
+    parts = ((run.results.value(_STEP_PARTS, stat=part), words) for part, words in PARTS.items())
     largest = sorted(((s, words) for s, words in parts if s and step.number), reverse=True)
     shares = [f"{_percent(s / step.number)} {words}" for s, words in largest]
     of = f": on the rank with the longest window {_listed(shares)}" if shares else ""
     return f"{what} {humanise(step.number, 's')}{of}."
 
 
-def causes(run: Subject) -> list[Found]:
+def causes(run: Subject) -> list[Finding]:
     """What is found in the run; nothing in published figures."""
     return [] if run.published else findings(run.stored, run.results)
 
 
-def worth(found: Sequence[Found]) -> list[Found]:
+def worth(found: Sequence[Finding]) -> list[Finding]:
     """The findings that a first screen shows: those that would gain most, else the first of the others."""
     return [one for one in found if _takes_time(one)][:MOST_CAUSES] or list(found[:1])
 
 
-def _takes_time(found: Found) -> bool:
+def _takes_time(found: Finding) -> bool:
     """Whether it gains something, or takes time that is known to be lost."""
     return found.gain_s is not None or (found.lost_s is not None and found.confidence != "low")
 
 
 def busy_with(results: Results) -> str:
     """How busy the device is, with which kernels, and how much of that FLOPs and bytes explain."""
-    graphs, step = results.value("time.graph_only"), results.value("time.step")
+    graphs, step = results.value(_GRAPH_ONLY), results.value(_STEP)
     if graphs and step:
         share = humanise(graphs / step, "1")
         return f"CUDA graphs that were traced whole run in {share} of it: what ran inside is not recorded."
-    busy = results.value("compute.busy")
+    busy = results.value(_BUSY)
     if busy is None:
         return "How busy the device is, is not known."
-    rows, _ = results.parts("compute.category_share")
+    rows, _ = results.parts(_CATEGORY_SHARE)
     shares = sorted(
         ((row.number, row.category) for row in rows if row.category and not row.stat), reverse=True
     )
     listed = [f"{category} {humanise(share, '1')}" for share, category in shares[:3]]
-    kernels, _ = results.parts("compute.dominant_kernel")
+    kernels, _ = results.parts(_DOMINANT_KERNEL)
     named = sorted(((row.number, row.category) for row in kernels if row.category), reverse=True)
     if named:
         listed.append(f"most of one kernel: {shortened(named[0][1], _KERNEL)} {humanise(named[0][0], '1')}")
@@ -118,9 +127,9 @@ def busy_with(results: Results) -> str:
 
 def _explained(results: Results) -> str:
     """Of which share of their time efficiency is known, and how high it is."""
-    roof = results.row("compute.roofline_efficiency")
+    roof = results.row(_ROOFLINE_EFFICIENCY)
     if roof is None or not roof.has_value:
-        why = results.why_not("compute.roofline_efficiency")
+        why = results.why_not(_ROOFLINE_EFFICIENCY)
         return f"How close to the device's limits is not known: {why}."
     reached = f"{humanise(roof.number, '1')} of the roofline"
     if roof.coverage_time is None or roof.coverage_time >= _ALL:

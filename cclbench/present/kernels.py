@@ -12,8 +12,12 @@ from cclbench.analyzers.view.rank_view import RankView
 from cclbench.comparison.subject import Subject
 from cclbench.normalize.steps import SOURCES
 from cclbench.present.charts.chart import together
+from cclbench.record.metric_name import metric_name
 from cclbench.record.run import Run
 from cclbench.units import humanise
+
+_STEP: Final = metric_name("time.step")
+_KERNELS: Final = metric_name("compute.kernel_count")
 
 MOST_ROWS: Final = 300
 MOST_NAMES: Final = 20_000
@@ -37,7 +41,7 @@ _SQL: Final = """
 
 
 @dataclass(frozen=True, slots=True)
-class Time:
+class KernelTime:
     """The calls of one name in a run's windows: how many, their summed time, and of what."""
 
     key: str
@@ -55,7 +59,7 @@ class Kernels:
     """What ran in one run: `kernel`s and graphs or, on a CPU, `op`s, longest first, and what they sum to."""
 
     kind: str
-    times: tuple[Time, ...]
+    times: tuple[KernelTime, ...]
     names: int
     all_ns: int
     windows: int
@@ -68,12 +72,12 @@ class Kernels:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class KernelLine:
     """A name in each run, in the order of the runs; None where it did not run, or is beyond `MOST_NAMES`."""
 
-    first: Time
+    first: KernelTime
     """Of the first run that has it: its name and category."""
-    times: tuple[Time | None, ...]
+    times: tuple[KernelTime | None, ...]
     per_step: tuple[float, ...]
     """Seconds per step and rank; 0 where None."""
     changes: tuple[int | None, ...]
@@ -85,7 +89,7 @@ class KernelTable:
     """The lines of a page, how the rest of them sum up, and which runs have none and why."""
 
     runs: tuple[tuple[Subject, Kernels], ...]
-    lines: tuple[Line, ...]
+    lines: tuple[KernelLine, ...]
     notes: tuple[str, ...]
 
 
@@ -93,10 +97,10 @@ def kernel_table(runs: Sequence[Subject]) -> KernelTable:
     """The names with most time in any of the runs; in a comparison, most time per step and rank."""
     found, notes = [], []
     for run in runs:
-        step = run.results.run.get("time.step")
+        step = run.results.run.get(_STEP)
         kernels = kernels_of(run.stored, step.window if step else "steps")
         if kernels is None:
-            notes.append((run, "no kernels: " + run.results.why_not("compute.kernel_count")))
+            notes.append((run, "no kernels: " + run.results.why_not(_KERNELS)))
         else:
             found.append((run, kernels))
     lines = _lines(found)
@@ -131,7 +135,7 @@ def kernels_of(stored: Run, window: str) -> Kernels | None:
             _SQL.format(name=SHORT_NAME, windows=windows, kinds=kinds, most=MOST_NAMES)
         ).to_pylist()
         if rows:
-            times = tuple(Time(*(row[field.name] for field in fields(Time))) for row in rows)
+            times = tuple(KernelTime(*(row[field.name] for field in fields(KernelTime))) for row in rows)
             whole = (rows[0][key] for key in ("names", "all_ns", "windows", "window_ns"))
             return Kernels(kind, times, *whole)
     return None
@@ -149,8 +153,8 @@ def _policies(stored: Run, window: str) -> dict[tuple[str, bool], list[int]]:
     return found
 
 
-def _lines(found: Sequence[tuple[Subject, Kernels]]) -> list[Line]:
-    by_name: dict[str, list[Time | None]] = {}
+def _lines(found: Sequence[tuple[Subject, Kernels]]) -> list[KernelLine]:
+    by_name: dict[str, list[KernelTime | None]] = {}
     for place, (_, kernels) in enumerate(found):
         for time in kernels.times:
             by_name.setdefault(time.key, [None] * len(found))[place] = time
@@ -163,7 +167,7 @@ def _lines(found: Sequence[tuple[Subject, Kernels]]) -> list[Line]:
             for place, seconds in enumerate(per_step)
             if place
         )
-        lines.append(Line(next(t for t in times if t), tuple(times), per_step, changes))
+        lines.append(KernelLine(next(t for t in times if t), tuple(times), per_step, changes))
     return sorted(lines, key=lambda line: (-max(line.per_step), line.first.name))
 
 

@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cclbench.record.metric_name import metric_name
 from cclbench.record.rows import Row
 from cclbench.schema import TOTAL
 from cclbench.units import humanise
 
 _CALL_COLUMNS: Final = ("group", "kind", "calls", "bytes", "most calls are of")
 _EDGE_COLUMNS: Final = ("from -> to", "sends", "receives", "bytes", "unmatched")
-_COUNT: Final = "comm.count"
-_VOLUME: Final = "comm.volume"
-_EDGES: Final = "comm.edges"
+_COUNT: Final = metric_name("comm.count")
+_VOLUME: Final = metric_name("comm.volume")
+_EDGES: Final = metric_name("comm.edges")
 _UNKNOWN_GROUP: Final = "not known"
 _Part = tuple[str | None, str | None, str | None]
 """Group, kind and size of calls; None of all."""

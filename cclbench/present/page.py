@@ -26,7 +26,10 @@ from cclbench.present.operators import NO_OPERATORS, operator_section
 from cclbench.present.sections import foremost, has_roofline, headline, matched, others, whole_work
 from cclbench.present.table import missing, of_comparison, of_run
 from cclbench.present.words import breakable, called, gained, hover, name, quantity
+from cclbench.record.metric_name import metric_name
 from cclbench.units import humanise
+
+_STEP: Final = metric_name("time.step")
 
 MOST_WORKS: Final = 40
 """Operators, and modules, listed for each difference."""
@@ -110,7 +113,7 @@ def _short(versus: Versus, comparison: Comparison) -> str:
         return versus.outcome
     factor = humanise(max(versus.ratio, 1 / versus.ratio), "ratio")
     judged = [one for one in comparison.subjects if one.letter in (versus.base, versus.other)]
-    if versus.measure == "time.step" and any(map(unknown, judged)):
+    if versus.measure == _STEP and any(map(unknown, judged)):
         return f"{versus.other}'s step is {factor} {'shorter' if versus.outcome == 'faster' else 'longer'}"
-    per = "" if versus.measure == "time.step" else " per token"
+    per = "" if versus.measure == _STEP else " per token"
     return f"{versus.other} is {factor} {versus.outcome}{per}"

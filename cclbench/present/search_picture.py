@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from cclbench.errors import UsageError
 from cclbench.present.charts.palette import light
-from cclbench.replay.search import Found
+from cclbench.replay.search import SearchResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_front(found: Found, *, title: str) -> Figure:
+def draw_front(found: SearchResult, *, title: str) -> Figure:
     """Modelled steps over cost, else devices, hollow as all that is modelled, with their bounds; the front as
     a line.
 

@@ -10,11 +10,11 @@ from typing import Final, Literal
 
 from cclbench.comparison.comparison import (
     PARTS,
-    Change,
     Comparison,
     Figure,
     Line,
     Mover,
+    PartChange,
     Versus,
     WorkChange,
     WorkDifference,
@@ -232,7 +232,7 @@ def most_different(comparison: Comparison) -> list[Line]:
     return sorted(known, key=lambda line: (-distance(line), line.metric))
 
 
-def leading(change: Change, versus: Versus) -> list[Mover]:
+def leading(change: PartChange, versus: Versus) -> list[Mover]:
     """What moved most within a part, told apart by category or by collective: at most three, none small."""
     largest = max((abs(one.change_ns) for one in versus.changes), default=0) / 1e9
     kinds = [m for m in change.movers if m.dimension in ("category", "collective")]

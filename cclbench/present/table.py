@@ -15,6 +15,7 @@ from cclbench.comparison.comparison import Line as Compared
 from cclbench.comparison.subject import Subject
 from cclbench.present.topics import place, topic_of
 from cclbench.present.words import definition, hover, nothing, number, quantity
+from cclbench.record.metric_name import MetricName
 from cclbench.record.rows import Row
 from cclbench.schema import HAS_VALUE
 from cclbench.units import humanise
@@ -23,7 +24,7 @@ _SPANS: Final = ("collective", "category", "group", "stat")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class MetricLine:
     """One metric: its cells, each with where it is from on hover, and its parts behind a triangle."""
 
     metric: str
@@ -36,7 +37,7 @@ class Line:
     """How many parts more there are than listed."""
 
 
-Topic = tuple[str, tuple[Line, ...]]
+Topic = tuple[str, tuple[MetricLine, ...]]
 
 
 def of_run(run: Subject) -> list[Topic]:
@@ -48,7 +49,7 @@ def of_run(run: Subject) -> list[Topic]:
         if row.has_value or parts:
             cells = (number(row), _range(run, metric, row.unit))
             named = tuple((_named(part), number(part)) for part in parts)
-            lines.append(Line(metric, hover(definition(metric)), cells, _tag([row]), named, more))
+            lines.append(MetricLine(metric, hover(definition(metric)), cells, _tag([row]), named, more))
     return _by_topic(lines)
 
 
@@ -63,7 +64,7 @@ def of_comparison(comparison: Comparison) -> list[Topic]:
             continue
         cells = [_figure(line, letter, figure) for letter, figure in zip(letters, figures, strict=True)]
         cells += [_change(line, figures[0], other) for other in figures[1:]]
-        lines.append(Line(line.metric, hover(definition(line.metric)), tuple(cells), _tag(there)))
+        lines.append(MetricLine(line.metric, hover(definition(line.metric)), tuple(cells), _tag(there)))
     return _by_topic(lines)
 
 
@@ -82,7 +83,7 @@ def missing(runs: Sequence[Subject]) -> list[tuple[str, list[tuple[bool, str, st
     return found
 
 
-def _by_topic(lines: Sequence[Line]) -> list[Topic]:
+def _by_topic(lines: Sequence[MetricLine]) -> list[Topic]:
     return [(topic, tuple(own)) for topic, own in groupby(lines, key=lambda line: topic_of(line.metric))]
 
 
@@ -95,7 +96,7 @@ def _named(row: Row) -> str:
     return " · ".join(filter(None, (getattr(row, key) for key in _SPANS)))
 
 
-def _range(run: Subject, metric: str, unit: str) -> Markup:
+def _range(run: Subject, metric: MetricName, unit: str) -> Markup:
     """`least .. most` of a rank, nothing where fewer than two have a number."""
     ranks = run.results.ranks(metric)
     if len(ranks) < 2:

@@ -31,7 +31,7 @@ Windows = Mapping[int, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class TimelineClock:
     """What to subtract from a rank's times: offset + drift·(t − reference), ns."""
 
     offset_ns: float = 0.0
@@ -120,16 +120,16 @@ def timeline(
         origin_ns=origin,
         begin_ns=begin,
         end_ns=end,
-        lanes=tuple(_lanes(views[rank], clocks.get(rank, Clock()), begin, end) for rank in shown),
+        lanes=tuple(_lanes(views[rank], clocks.get(rank, TimelineClock()), begin, end) for rank in shown),
         instances=instances(parts, begin, end, shown),
         hidden=len(wanted) - len(shown),
     )
 
 
-def clocks_of(account: Clocks) -> dict[int, Clock]:
+def clocks_of(account: Clocks) -> dict[int, TimelineClock]:
     """The clocks that the manifest's account corrects, by rank."""
     return {
-        entry.rank: Clock(entry.offset_ns, entry.drift_ppm / 1e6, account.reference_ns)
+        entry.rank: TimelineClock(entry.offset_ns, entry.drift_ppm / 1e6, account.reference_ns)
         for entry in account.ranks
         if entry.applied
     }
@@ -145,7 +145,7 @@ def _windows(view: RankView, *, with_open: bool) -> list[tuple[int | None, int, 
 
 def chosen(
     found: Mapping[int, Sequence[tuple[int | None, int, int]]],
-    clocks: Mapping[int, Clock],
+    clocks: Mapping[int, TimelineClock],
     step: int | None,
 ) -> tuple[int | None, Windows]:
     """The step to draw and its window on the ranks that have it.
@@ -156,7 +156,7 @@ def chosen(
     having: dict[int | None, dict[int, tuple[int, int]]] = {}
     for rank, windows in found.items():
         for number, *ends in windows:
-            begin, end = clocks.get(rank, Clock()).common(np.array(ends, np.int64)).tolist()
+            begin, end = clocks.get(rank, TimelineClock()).common(np.array(ends, np.int64)).tolist()
             having.setdefault(number, {}).setdefault(rank, (begin, end))
     if not having:
         raise UsageError("there is nothing to draw: no rank's trace holds work of a device")
@@ -193,7 +193,7 @@ def busiest(ranks: Sequence[int], waited: Mapping[int, int], most: int) -> list[
     return sorted(by_wait if len(ranks) <= most else by_wait[: most // 2] + by_wait[most // 2 - most :])
 
 
-def _lanes(view: RankView, clock: Clock, begin: int, end: int) -> Lanes:
+def _lanes(view: RankView, clock: TimelineClock, begin: int, end: int) -> Lanes:
     try:
         compute, communication, copies = view.busy
     except NotApplicable:
@@ -215,7 +215,7 @@ def split(communication: Intervals, parts: pa.Table) -> tuple[Intervals, Interva
     return wait, transfer, intervals.subtract(communication, intervals.join(wait, transfer))
 
 
-def shifted(s: Intervals, clock: Clock) -> Intervals:
+def shifted(s: Intervals, clock: TimelineClock) -> Intervals:
     """The set on the common clock."""
     return intervals.union(clock.common(s.starts), clock.common(s.ends))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from cclbench.record.metric_name import metric_names
 from cclbench.record.rows import Row
 
 TOPICS: Final = {
@@ -26,7 +27,7 @@ TOPICS: Final = {
 }
 """The part of a metric's name before the dot, and its heading."""
 
-_FIRST: Final = (
+_FIRST: Final = metric_names(
     "time.step",
     "time.compute_only",
     "time.graph_only",
@@ -39,7 +40,7 @@ _FIRST: Final = (
     "time.idle",
 )
 
-KEY_METRICS: Final = (
+KEY_METRICS: Final = metric_names(
     "serving.ttft",
     "serving.tpot",
     "serving.output_throughput",
@@ -67,7 +68,7 @@ KEY_METRICS: Final = (
 )
 """What a person wants to know of a run, the first that it has."""
 _MOST_KEY_ROWS: Final = 10
-PARTS_FIRST: Final = ("memory.copy_bandwidth",)
+PARTS_FIRST: Final = metric_names("memory.copy_bandwidth")
 """Metrics whose whole hides how unlike its parts are: on screen these stand first."""
 
 

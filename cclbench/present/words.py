@@ -14,7 +14,7 @@ from cclbench.text import printable, shortened
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
-    from cclbench.findings.finding import Found
+    from cclbench.findings.finding import Finding
     from cclbench.operator_table import OperatorRow
 
 LONGEST: Final = 2000
@@ -122,7 +122,7 @@ def called(row: OperatorRow) -> Markup:
     return name(operator) + below
 
 
-def gained(found: Found) -> str:
+def gained(found: Finding) -> str:
     """`gain: 3.2 % to 9.8 % of the step (10.2 ms to 31.1 ms)`, or why it is not known."""
     if found.gain_s is None or found.gain_share is None:
         return f"gain not known: {bounded(found.no_gain)}" if found.no_gain else "no time to gain"

@@ -5,8 +5,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from cclbench.record.metric_name import metric_name
 from cclbench.record.results import Results
 from cclbench.units import humanise
+
+_MODEL_FLOPS_SHARE: Final = metric_name("compute.model_flops_share")
 
 _WITHIN: Final = 1.2
 """Factor by which a card's FLOPs may differ from those that ran: padding, heads, shared embeddings."""
@@ -19,9 +22,8 @@ def card_contradiction(results: Results) -> str | None:
 
     What is recomputed is left out, and where a tenth of the compute time has no FLOPs nothing is said.
     """
-    metric = "compute.model_flops_share"
     share, again, without = (
-        results.value(metric, **({"stat": stat} if stat else {}))
+        results.value(_MODEL_FLOPS_SHARE, **({"stat": stat} if stat else {}))
         for stat in (None, "recomputed", "without_model")
     )
     if share is None or again is None or without is None or without > _SILENT or again >= 1:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -88,6 +88,18 @@ def parquet_file(path: Path, words: Sequence[str] = ()) -> Iterator[pq.ParquetFi
         pq.ParquetFile(source, read_dictionary=list(words), page_checksum_verification=True) as file,
     ):
         yield file
+
+
+def read_columns(paths: Iterable[Path], columns: Sequence[str], schema: pa.Schema) -> pa.Table:
+    """Those columns of files of a schema, one after another, each in one chunk; equal words have one number.
+
+    They are read on this thread: each of Arrow's threads keeps memory.
+    """
+    tables = [pa.schema([schema.field(name) for name in columns]).empty_table()]
+    for path in paths:
+        with parquet_file(path) as file:
+            tables.append(file.read(columns=list(columns), use_threads=False).select(list(columns)))
+    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
 
 
 @contextmanager

@@ -258,7 +258,7 @@ def read(path: Path) -> Manifest:
     raise InputError("was written by another version", where=str(path), hint="ingest the source again")
 
 
-class _SourceOfRun(msgspec.Struct):
+class _Provenance(msgspec.Struct):
     """What of a manifest says how its run was made."""
 
     source: str
@@ -269,11 +269,11 @@ class _SourceOfRun(msgspec.Struct):
 def source_command_at(path: Path) -> str | None:
     """`source_command` of the run of a manifest that need not be sound; None where there is none."""
     with suppress(OSError, UnicodeDecodeError, msgspec.DecodeError):
-        return source_command(msgspec.json.decode(path.read_bytes(), type=_SourceOfRun))
+        return source_command(msgspec.json.decode(path.read_bytes(), type=_Provenance))
     return None
 
 
-def source_command(made: Manifest | _SourceOfRun) -> str:
+def source_command(made: Manifest | _Provenance) -> str:
     """The command that reads the source of a run into the store again."""
     if made.published is not None:
         return shlex.join(["cclbench", "import", made.published.source, made.source])

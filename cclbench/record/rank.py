@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of a run: its entry in the manifest and its tables."""
+"""One rank of a run: its entry in the manifest and its tables, of which columns can be kept once decoded."""
 
 from __future__ import annotations
 
@@ -10,24 +10,42 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from cclbench.errors import UsageError, near
 from cclbench.record.facts import TraceFacts
 from cclbench.record.files import damaged, opened_table, read_table, whole
 from cclbench.record.manifest import RankEntry, StoredFile
-from cclbench.schema import EVENTS, KINDS, TABLES
+from cclbench.schema import EVENTS, KINDS, OPERATORS, TABLES
 
 BATCH_ROWS: Final = 1 << 16
 """Rows of a batch of events at most."""
+MOST_KEPT: Final = 16 << 20
+"""Bytes of columns that a rank keeps for many readers."""
+SMALL_ROWS: Final = 8192
+"""Rows of a file up to which all its columns are read at once: opening it again would take longer."""
+_CELL: Final = 8
+"""Bytes of a value at most: numbers, and codes of words."""
 
 
 class Rank:
-    """One rank of a run: its entry in the manifest and its tables, as analyzers read them."""
+    """One rank of a run: its entry in the manifest and its tables, as analyzers read them.
 
-    def __init__(self, path: Path, entry: RankEntry, clock_residual_ns: float) -> None:
+    Columns of events and operators that were read are kept as long as they fit into `room` bytes, by default
+    none; readers get the same batches either way.
+    """
+
+    def __init__(self, path: Path, entry: RankEntry, clock_residual_ns: float, *, room: int = 0) -> None:
         self.path, self.entry = path, entry
+        self._room = room
+        self._kept: dict[str, dict[str, list[pa.ChunkedArray]]] = {}
+        """By file and column: stretches of `BATCH_ROWS` rows, in the chunks that its dictionaries make."""
         self.clock_residual_ns = clock_residual_ns
         """What the ranks' clocks leave unexplained of the ends of collectives: the worst rank's."""
+
+    def keeping(self) -> Rank:
+        """The same rank for many readers of the same columns."""
+        return Rank(self.path, self.entry, self.clock_residual_ns, room=MOST_KEPT)
 
     @property
     def facts(self) -> TraceFacts:
@@ -63,10 +81,34 @@ class Rank:
 
     def _batches(self, file: StoredFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Those columns of one file."""
-        path = self.path / file.path
+        kept, path = self._kept.setdefault(file.path, {}), self.path / file.path
+        lacking = [name for name in columns if name not in kept]
+        if not lacking or self._keep(file, lacking):
+            schema = pa.schema([EVENTS.field(name) for name in columns])
+            for stretch in zip(*(kept[name] for name in columns), strict=True):
+                yield from pa.Table.from_arrays(stretch, schema=schema).to_batches()
+            return
         with opened_table(path, EVENTS, listed=file) as table:
             for batch in table.iter_batches(BATCH_ROWS, columns=list(columns)):
                 yield whole(batch, EVENTS, path)
+
+    def _keep(self, file: StoredFile, names: Sequence[str]) -> bool:
+        """Whether there is room for those columns of a file, which are then read and kept."""
+        kept, path = self._kept[file.path], self.path / file.path
+        rows = file.rows or 0
+        if rows <= SMALL_ROWS:
+            names = [name for name in EVENTS.names if name not in kept]
+        size = rows * len(names) * _CELL
+        if size > self._room:
+            return False
+        self._room -= size
+        found: dict[str, list[pa.ChunkedArray]] = {name: [] for name in names}
+        with opened_table(path, EVENTS, listed=file) as table:
+            for stretch in _stretches(table, names, path):
+                for name, stretches in found.items():
+                    stretches.append(_contiguous(stretch[name]))
+        kept |= found
+        return True
 
     def collectives(self) -> pa.Table:
         """The rank's rows of `schema.COLLECTIVES`."""
@@ -74,7 +116,18 @@ class Rank:
 
     def operators(self, columns: Sequence[str] | None = None) -> pa.Table:
         """The rank's rows of `schema.OPERATORS`, of all columns or of those."""
-        return self._table("operators", columns)
+        if self._operators is None:
+            return self._table("operators", columns)
+        return self._operators if columns is None else self._operators.select(list(columns))
+
+    @cached_property
+    def _operators(self) -> pa.Table | None:
+        """All columns, where there is room for them."""
+        size = self.entry.operators * len(OPERATORS) * _CELL
+        if size > self._room:
+            return None
+        self._room -= size
+        return self._table("operators")
 
     def steps(self) -> pa.Table:
         """The rank's rows of `schema.STEPS`."""
@@ -95,3 +148,22 @@ def checked_names(noun: str, names: str | Sequence[str], known: Sequence[str]) -
         if name not in known:
             raise UsageError(f"{name!r} is no {noun}", hint=near(name, known))
     return listed
+
+
+def _stretches(file: pq.ParquetFile, columns: Sequence[str], path: Path) -> Iterator[pa.Table]:
+    """The rows in tables of `BATCH_ROWS` each, of which a reader gives the parts between dictionaries."""
+    parts: list[pa.RecordBatch] = []
+    for batch in file.iter_batches(BATCH_ROWS, columns=list(columns)):
+        parts.append(whole(batch, EVENTS, path))
+        if sum(map(len, parts)) == BATCH_ROWS:
+            yield pa.Table.from_batches(parts)
+            parts = []
+    if parts:
+        yield pa.Table.from_batches(parts)
+
+
+def _contiguous(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column in one chunk, as it is read alone; one of words keeps a chunk a dictionary."""
+    if column.num_chunks == 1 or pa.types.is_dictionary(column.type):
+        return column
+    return pa.chunked_array([column.combine_chunks()])

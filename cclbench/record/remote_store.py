@@ -24,8 +24,8 @@ from cclbench.record.files import UNFINISHED, unwritable
 from cclbench.record.inventory import RESULTS_FILE
 from cclbench.record.manifest import MANIFEST
 from cclbench.record.run import Origin, Run
-from cclbench.record.store import Store, default_store, is_name
-from cclbench.remote.url import WEB, Url, check_names, url_of
+from cclbench.record.store import Store, is_name
+from cclbench.remote.url import WEB, Url, check_names
 from cclbench.scratch import scratch, stamp_of, sweep
 
 if TYPE_CHECKING:
@@ -35,13 +35,6 @@ _WHOLE: Final = "whole.json"
 """The stamps of a copy's files when it was whole."""
 _RESULTS_KEPT: Final = "results.json"
 """Of which version the copy's results are."""
-
-
-def store_at(place: str | Path | None = None) -> Store:
-    """The store of that folder or URL; of $CCLBENCH_STORE, else `runs`, where there is none."""
-    place = place or default_store()
-    url = url_of(place)
-    return Store(place) if url is None else RemoteStore(url)
 
 
 def cache_folder() -> Path:

@@ -13,7 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench import arrow_functions as pc
+from cclbench.errors import near
 from cclbench.intervals import Int64
+from cclbench.record.metric_name import DECLARED, MetricName
 from cclbench.record.rows import Row, rows_of, table_of, words_of
 from cclbench.record.stored_rows import IN_MEMORY, StoredRows, joined
 from cclbench.schema import HAS_VALUE, OPEN
@@ -77,27 +79,32 @@ class Results:
             yield self.table.slice(first, rows)
 
     @cached_property
-    def metrics(self) -> list[str]:
+    def metrics(self) -> list[MetricName]:
         """The names of the metrics, in the order in which they first come."""
         return list(self._places)
 
-    def of_metric(self, metric: str) -> pa.Table:
+    def of_metric(self, metric: MetricName) -> pa.Table:
         """The rows of that metric; none where there is no such."""
         places = self._places.get(metric, [(0, 0)])
         return pa.concat_tables(self.table.slice(first, rows) for first, rows in places)
 
     @cached_property
-    def _places(self) -> dict[str, list[tuple[int, int]]]:
+    def _places(self) -> dict[MetricName, list[tuple[int, int]]]:
         """Where each metric's rows lie: the first, and how many from there on."""
         metric = self.table["metric"].dictionary_encode().unify_dictionaries().combine_chunks()
         runs = pc.run_end_encode(metric.indices)
         ends = runs.run_ends.to_pylist()
-        found: dict[str, list[tuple[int, int]]] = {}
+        found: dict[MetricName, list[tuple[int, int]]] = {}
         for name, (first, end) in zip(
             metric.dictionary.take(runs.values).to_pylist(), pairwise([0, *ends]), strict=True
         ):
             found.setdefault(name, []).append((first, end - first))
         return found
+
+    def _check_name(self, metric: MetricName) -> None:
+        """`LookupError` with near names for one that no row has and no module declares: it is misspelt."""
+        if metric not in DECLARED and metric not in self._places:
+            raise LookupError(f"no metric is called {metric!r}; {near(metric, DECLARED)}")
 
     @property
     def in_short(self) -> Results:
@@ -114,8 +121,8 @@ class Results:
         return {(row.metric, *(getattr(row, key) for key in KEYS)): row for row in self.rows}
 
     @cached_property
-    def _by_metric(self) -> dict[str, list[Row]]:
-        found: dict[str, list[Row]] = {}
+    def _by_metric(self) -> dict[MetricName, list[Row]]:
+        found: dict[MetricName, list[Row]] = {}
         for row in self.rows:
             found.setdefault(row.metric, []).append(row)
         return found
@@ -137,41 +144,46 @@ class Results:
         )
 
     @cached_property
-    def run(self) -> dict[str, Row]:
+    def run(self) -> dict[MetricName, Row]:
         """The run's own row of each metric, whatever its status."""
         return {row.metric: row for row in self.rows if not row.narrowed}
 
-    def row(self, metric: str, **keys: str) -> Row | None:
+    def row(self, metric: MetricName, **keys: str) -> Row | None:
         """The run's own row of a metric, or the one that those of `KEYS` narrow it to."""
-        return self._by_key.get((metric, *(keys.get(key) for key in KEYS)))
+        found = self._by_key.get((metric, *(keys.get(key) for key in KEYS)))
+        if found is None:
+            self._check_name(metric)
+        return found
 
-    def value(self, metric: str, **keys: str) -> float | None:
+    def value(self, metric: MetricName, **keys: str) -> float | None:
         """That row's number; None where there is no row or no number."""
         row = self.row(metric, **keys)
         return row.value if row and row.has_value else None
 
-    def why_not(self, metric: str) -> str:
+    def why_not(self, metric: MetricName) -> str:
         """Why the run has no number."""
         row = self.row(metric)
         return (row and row.reason) or f"its results have no {metric}"
 
-    def parts(self, metric: str, most: int = MOST_PARTS) -> tuple[list[Row], int]:
+    def parts(self, metric: MetricName, most: int = MOST_PARTS) -> tuple[list[Row], int]:
         """The run's rows by group, collective, category and stat that have a number, and how many more."""
+        if metric not in self._by_metric:
+            self._check_name(metric)
         found = [row for row in self._by_metric.get(metric, ()) if row.narrowed and row.has_value]
         return found[:most], max(0, len(found) - most)
 
-    def ranks(self, metric: str, **keys: str) -> dict[int, float]:
+    def ranks(self, metric: MetricName, **keys: str) -> dict[int, float]:
         """Each rank's number, by rank, or those that `KEYS` narrow it to; modelled ones are none."""
         told = self._numbers(metric, **keys)
         found = {rank: value for rank, step, value in told if rank is not None and step is None}
         return dict(sorted(found.items()))
 
-    def steps(self, metric: str) -> dict[int, float]:
+    def steps(self, metric: MetricName) -> dict[int, float]:
         """The run's number of each step, by step; modelled ones are none."""
         told = self._numbers(metric)
         return dict(sorted((step, value) for rank, step, value in told if rank is None and step is not None))
 
-    def grid(self, metric: str) -> Grid:
+    def grid(self, metric: MetricName) -> Grid:
         """Each rank's number of each step; modelled ones are none."""
         told = [one for one in self._numbers(metric) if one[0] is not None and one[1] is not None]
         ranks, row = np.unique(np.array([rank for rank, _, _ in told], np.int64), return_inverse=True)
@@ -180,12 +192,13 @@ class Results:
         values[row, column] = [value for _, _, value in told]
         return Grid(ranks, steps, values)
 
-    def _numbers(self, metric: str, **keys: str) -> Sequence[_Number]:
+    def _numbers(self, metric: MetricName, **keys: str) -> Sequence[_Number]:
         """Rank, step and value of the metric's rows that those keys narrow and that have a number.
 
         Modelled ones are left out.
         """
         if metric not in self._read:
+            self._check_name(metric)
             self._read[metric] = _by_keys(self.of_metric(metric))
         return self._read[metric].get(tuple(keys.get(key) for key in KEYS), ())
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from cclbench.record.metric_name import MetricName
 from cclbench.schema import HAS_VALUE, RESULTS
 
 WORDS: Final = tuple(field.name for field in RESULTS if pa.types.is_string(field.type))
@@ -23,7 +24,7 @@ COMPACT: Final = pa.schema(
 class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A row of `schema.RESULTS`, fields in the order of its columns, which say what they are."""
 
-    metric: str
+    metric: MetricName
     value: float | None = None
     unit: str
     status: str

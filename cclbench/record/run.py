@@ -45,6 +45,7 @@ from cclbench.record.rows import WORDS, builtins
 from cclbench.record.stored_rows import ROW_GROUP, rows_at
 from cclbench.schema import EVENTS, EVIDENCE, GROUPS, KINDS, RESULTS, TABLES
 from cclbench.scratch import scratch
+from cclbench.text import html_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -266,7 +267,9 @@ class Run:
         disk_bytes: int | None = None,
         page: tuple[int, int] | None = None,
     ) -> QueryResult:
-        """DuckDB over the tables of `schema`: events, collectives, groups, steps, results, counters, ...
+        """DuckDB over the run's tables (events, collectives, ...) and views (busy, waits, launches, ...).
+
+        Tables are those of `schema`; `cclbench list views` names the views.
 
         `times_as_text` gives dates, times and intervals as text: Python cannot hold all of DuckDB's.  What
         needs more than `memory_bytes` is kept on disk meanwhile, at most `disk_bytes`.  `page` (first row,
@@ -359,6 +362,9 @@ class Run:
             return
         if self.origin is not None:
             self.origin.put_results(self.path / RESULTS_FILE)
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
     def __repr__(self) -> str:
         return f"<Run {self.id}: {len(self.ranks)} ranks, {len(self.figures)} result rows>"

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from decimal import Decimal
 from html import escape
 from pathlib import Path
@@ -18,6 +17,10 @@ from cclbench.record.files import check_table, damaged
 from cclbench.record.inventory import RESULTS_FILE, has_stated_content
 from cclbench.schema import RESULTS, TABLES
 from cclbench.scratch import temporary
+from cclbench.sql import VIEWS, names_in, with_dependencies
+from cclbench.sql.functions import FUNCTIONS
+from cclbench.sql.machine_tables import TABLES as MACHINE_TABLES
+from cclbench.sql.machine_tables import machine_tables
 from cclbench.text import bounded
 from cclbench.units import humanise
 
@@ -101,13 +104,14 @@ def select(
     disk_bytes: int | None = None,
     page: tuple[int, int] | None = None,
 ) -> QueryResult:
-    """The answer to one SELECT of DuckDB's dialect over the tables of a run.
+    """The answer to one SELECT of DuckDB's dialect over the tables and views of a run.
 
-    They are those of `TABLES`; `events` has `rank` as a further column.  It can only read, and only the
-    run's own files.  `times_as_text` gives dates, times and intervals as DuckDB writes them: Python has no
-    infinite ones and none before Christ.  What needs more memory than `memory_bytes`, by default most of the
-    machine's, goes to a temporary folder, at most `disk_bytes`; the answer itself must fit.  `page` (first
-    row, number of rows) has DuckDB compute only what these rows need.
+    Tables are those of `TABLES`, where `events` has `rank` as a further column, and of `MACHINE_TABLES`;
+    views are those of `VIEWS`.  It can only read, and only the run's own files.  `times_as_text` gives dates,
+    times and intervals as DuckDB writes them: Python has no infinite ones and none before Christ.  What needs
+    more memory than `memory_bytes`, by default most of the machine's, goes to a temporary folder, at most
+    `disk_bytes`; the answer itself must fit.  `page` (first row, number of rows) has DuckDB compute only what
+    these rows need.
     """
     import duckdb
 
@@ -143,45 +147,64 @@ def select(
             raise UsageError(f"SQL: {str(error).splitlines()[0]}", where=run.id, hint=hint) from None
         except duckdb.Error as error:
             first = str(error).splitlines()[0]
-            hint = f"the tables are {', '.join(TABLES)}"
+            tables = ", ".join((*TABLES, *MACHINE_TABLES))
+            hint = f"the tables are {tables}; cclbench list views has the views"
             raise UsageError(f"SQL: {first}", where=run.id, hint=hint) from None
 
 
-def _tables_of(query: str) -> Sequence[str]:
-    """The tables of `TABLES` that a query may read: a table is a file of each rank, all of which are opened.
+def _names_to_open(query: str) -> list[str]:
+    """The tables, functions and views that a query may read: a table is a file of each rank, all opened.
 
-    They are those whose names stand in it; all where none does, as where it asks which there are, and where
-    it may put a name together (DuckDB's functions query and query_table).
+    They are those whose names stand in it and what these read, each after what it reads; all where none does,
+    as where it asks which there are, and where it may put a name together (DuckDB's functions query and
+    query_table).
     """
-    text = query.casefold()
-    named = [name for name in TABLES if name in text]
-    return named if named and "query" not in text else list(TABLES)
+    names = names_in(query)
+    everything = not names or "query" in query.casefold()
+    return with_dependencies((*TABLES, *MACHINE_TABLES, *VIEWS) if everything else names)
 
 
 def _open_to(connection: duckdb.DuckDBPyConnection, link: Path, run: Run, query: str) -> None:
-    """Make the tables of the run that a query names views, and nothing else of its reach."""
+    """Make the tables and views that a query names views of the connection, and nothing else of its reach."""
     connection.execute(
         f"SET allowed_directories=[{_quoted(f'{link}/')}]; SET python_enable_replacements=false"
     )
     connection.execute("SET enable_external_access=false; SET lock_configuration=true")
-    for name in _tables_of(query):
-        schema = TABLES[name]
-        files = _result_files(run) if name == "results" else []
-        for file in run.tables.get(name, ()) if name != "results" else ():
-            check_table(run.path / file.path, schema, listed=file)
-            files.append(file.path)
-        if not files:
-            rank = [pa.field("rank", pa.int32())] if name == "events" else []
-            connection.register(name, pa.schema([*schema, *rank]).empty_table())
-            continue
-        columns = ", ".join(map(_identifier, schema.names))
-        # The rank of an event stands in the name of its folder alone.
-        folders = "true, hive_types={'rank': INTEGER}" if name == "events" else "false"
-        listed = ", ".join(_quoted(str(link / file)) for file in files)
-        connection.execute(
-            f"CREATE VIEW {name} AS SELECT {columns}{', rank' if name == 'events' else ''}"  # noqa: S608
-            f" FROM read_parquet([{listed}], hive_partitioning={folders})"
-        )
+    names = _names_to_open(query)
+    of_machine = {} if MACHINE_TABLES.keys().isdisjoint(names) else machine_tables(run.card, run.record.ranks)
+    for name in names:
+        if name in TABLES:
+            _open_table(connection, link, run, name)
+        elif name in MACHINE_TABLES:
+            connection.register(name, of_machine[name])
+        elif name in FUNCTIONS:
+            function = FUNCTIONS[name]
+            connection.create_function(
+                name, function.call, [*function.parameters], function.returns, null_handling="special"
+            )
+        else:
+            connection.execute(f"CREATE VIEW {name} AS {VIEWS.get(name).query}")
+
+
+def _open_table(connection: duckdb.DuckDBPyConnection, link: Path, run: Run, name: str) -> None:
+    """Make one table of `TABLES` a view of the connection, empty where the run has no file of it."""
+    schema = TABLES[name]
+    files = _result_files(run) if name == "results" else []
+    for file in run.tables.get(name, ()) if name != "results" else ():
+        check_table(run.path / file.path, schema, listed=file)
+        files.append(file.path)
+    if not files:
+        rank = [pa.field("rank", pa.int32())] if name == "events" else []
+        connection.register(name, pa.schema([*schema, *rank]).empty_table())
+        return
+    columns = ", ".join(map(_identifier, schema.names))
+    # The rank of an event stands in the name of its folder alone.
+    folders = "true, hive_types={'rank': INTEGER}" if name == "events" else "false"
+    listed = ", ".join(_quoted(str(link / file)) for file in files)
+    connection.execute(
+        f"CREATE VIEW {name} AS SELECT {columns}{', rank' if name == 'events' else ''}"  # noqa: S608
+        f" FROM read_parquet([{listed}], hive_partitioning={folders})"
+    )
 
 
 def _result_files(run: Run) -> list[str]:

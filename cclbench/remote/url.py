@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""URLs as people name sources and stores by them, and the names that the other side gives its objects."""
+"""Where sources and stores lie, as people name them, and the names that the other side gives its objects."""
 
 from __future__ import annotations
 
@@ -56,8 +56,12 @@ class Url:
         return Url(self.scheme, f"{self.path}/{quote(name) if self.scheme in WEB else name}")
 
 
-def url_of(place: str | Path) -> Url | None:
-    """The URL that a SOURCE or a store is named by, None for a path of this machine.
+Location = Path | Url
+"""Where a source or a store lies: on this machine, or elsewhere."""
+
+
+def location_of(place: str | Path) -> Location:
+    """The path or URL that a SOURCE or a store is named by.
 
     Raises `UsageError` for a URL that cannot be used: with credentials in it, chained, without a bucket, or
     made a path of, which takes one of its slashes away.
@@ -67,7 +71,7 @@ def url_of(place: str | Path) -> Url | None:
     if match is None:
         if _COLLAPSED.match(text) and not Path(text.partition("/")[0]).exists():
             raise UsageError(f"{printable(text)} was a URL before it was made a path", hint="give it as text")
-        return None
+        return Path(place)
     scheme, path, query = match[1].lower(), match[2], match[3]
     bare = f"{scheme}://{printable(path.rpartition('@')[2])}"
     user, at, _ = path.partition("/")[0].rpartition("@")

@@ -19,16 +19,25 @@ from cclbench.intervals import Int64
 from cclbench.normalize.host_calls import ASYNCHRONOUS, PINNED, blocks
 from cclbench.replay import nodes as n
 from cclbench.replay.device import Device, device_of, grain, previous_end
-from cclbench.replay.events import Stated, lagged, stated
+from cclbench.replay.events import StatedWaits, lagged, stated
 from cclbench.replay.full_queues import full_queues
-from cclbench.replay.host import Found, Points, Wait, add_boundaries, add_turns, host_nodes, pauses, tracks
-from cclbench.replay.nodes import Edges, Nodes, Part
+from cclbench.replay.host import (
+    Found,
+    HostInstants,
+    Wait,
+    add_boundaries,
+    add_turns,
+    host_nodes,
+    pauses,
+    tracks,
+)
+from cclbench.replay.nodes import Edges, Nodes, RankNodes
 from cclbench.replay.silent_waits import silent_waits
-from cclbench.replay.tables import DIRECTIONS, GraphInput, Rows
+from cclbench.replay.tables import DIRECTIONS, GraphInput, RankRows
 from cclbench.replay.waits import (
     PROMPT_NS,
     TOLERANCE_NS,
-    Issued,
+    DeviceLaunches,
     between_streams,
     held_up,
     other_lane,
@@ -39,7 +48,7 @@ _SAME_INSTANT: Final = 0.05
 """Share of two rows by which they may overlap where one follows the other."""
 
 
-def accelerator(rank: GraphInput) -> Part:
+def accelerator(rank: GraphInput) -> RankNodes:
     """One rank's part of the graph."""
     inferred, traced = Counter[str](), Counter[str]()
     device = device_of(rank)
@@ -47,7 +56,7 @@ def accelerator(rank: GraphInput) -> Part:
     pairs, alone = device.pairs, ~device.fitted
     alone[np.concatenate([pairs.issue, pairs.transfer, pairs.wait])] = False
     inferred["rows without a launch of their own: they keep their measured gaps"] += int(alone.sum())
-    points, edges = Points(), Edges()
+    points, edges = HostInstants(), Edges()
     launched = points.add(tracks(rank.launches), device.submitted)
     points.add(*_first_rows(rank, device.submitted))
     # calls that return when the device has ended something: (device row, point of the return, lag)
@@ -83,7 +92,7 @@ def accelerator(rank: GraphInput) -> Part:
     assumed = Edges()
     for source, target, lag in unseen:
         assumed.add(end_of[source], start_of[target], lag)
-    return Part(nodes, device.rows.categories, device.rows.names, edges, inferred, traced, assumed)
+    return RankNodes(nodes, device.rows.categories, device.rows.names, edges, inferred, traced, assumed)
 
 
 def _first_rows(rank: GraphInput, submitted: Int64) -> tuple[Int64, Int64]:
@@ -98,7 +107,7 @@ def _first_rows(rank: GraphInput, submitted: Int64) -> tuple[Int64, Int64]:
 
 
 def _blocking_copies(
-    rank: GraphInput, device: Device, points: Points, inferred: Counter[str]
+    rank: GraphInput, device: Device, points: HostInstants, inferred: Counter[str]
 ) -> Iterator[Wait]:
     """Copies for which their call waits; see `blocks`."""
     hosted = (device.rows.direction == DIRECTIONS.index("h2d")) | (
@@ -121,8 +130,8 @@ def _blocking_copies(
 def _synchronisations(
     rank: GraphInput,
     device: Device,
-    told: Stated | None,
-    points: Points,
+    told: StatedWaits | None,
+    points: HostInstants,
     inferred: Counter[str],
     traced: Counter[str],
 ) -> Iterator[Wait]:
@@ -166,7 +175,7 @@ def _synchronisations(
         yield source, back[call], lag_ns
 
 
-def _drained(device: Device, waits: Found, points: Points) -> Iterator[tuple[Int64, Int64]]:
+def _drained(device: Device, waits: Found, points: HostInstants) -> Iterator[tuple[Int64, Int64]]:
     """Rows that a thread waited for, and the first collective of each lane that was launched afterwards.
 
     It would follow them without that wait, too: libraries let a collective wait for what computes its input.
@@ -181,7 +190,7 @@ def _drained(device: Device, waits: Found, points: Points) -> Iterator[tuple[Int
             yield source[kept], own[after[kept]]
 
 
-def _turns(rank: GraphInput, points: Points, waits: Found, inferred: Counter[str]) -> Found:
+def _turns(rank: GraphInput, points: HostInstants, waits: Found, inferred: Counter[str]) -> Found:
     """Threads that go on when another pauses: (point of the pause, point of going on, lag)."""
     if len({*tracks(rank.launches).tolist(), *tracks(rank.syncs).tolist()}) < 2:
         return []
@@ -220,7 +229,7 @@ def _work_nodes(rank: GraphInput, device: Device, lanes: int) -> tuple[Nodes, In
 
 
 def _device_waits(
-    rank: GraphInput, device: Device, told: Stated | None, inferred: Counter[str], traced: Counter[str]
+    rank: GraphInput, device: Device, told: StatedWaits | None, inferred: Counter[str], traced: Counter[str]
 ) -> tuple[Found, Found]:
     """Device rows that wait for rows of other lanes: as the trace states its events, else as times show; and
     those of them that no row shows."""
@@ -232,7 +241,9 @@ def _device_waits(
     before = np.where(device.first, -(1 << 60), np.roll(rows.end, 1))
     bound = np.maximum(device.issue + device.latency, before + device.gap)
     bound = np.where(device.fitted, bound, rows.start)
-    issued = Issued(rows.lane.astype(np.int64), device.issue, bound, rows.start, rows.end, rows.row >= 0)
+    issued = DeviceLaunches(
+        rows.lane.astype(np.int64), device.issue, bound, rows.start, rows.end, rows.row >= 0
+    )
     if told is not None and told.source:
         source, target, lag, contradicted = lagged(told, device, bound)
         traced["waits of a stream for an event"] += len(source)
@@ -344,7 +355,7 @@ def _batched(device: Device, inferred: Counter[str]) -> Found:
     return [(source, target, rows.start[target] - rows.end[source])]
 
 
-def _apart(rows: Rows, batch: Int64) -> Int64:
+def _apart(rows: RankRows, batch: Int64) -> Int64:
     """By how much to move rows so that those of different batches never overlap, ns, shape (rows,)."""
     _, of = np.unique(batch, return_inverse=True)
     begin = np.full(int(of.max()) + 1, np.iinfo(np.int64).max)
@@ -354,7 +365,7 @@ def _apart(rows: Rows, batch: Int64) -> Int64:
     return np.asarray((np.append(0, np.cumsum(end - begin + 2 * PROMPT_NS)[:-1]) - begin)[of], np.int64)
 
 
-def _ended_before(rows: Rows) -> Int64:
+def _ended_before(rows: RankRows) -> Int64:
     """What ended last before each row began, −1 for nothing; shape (rows,).
 
     Begins and ends may be taken by different clocks: a row that overlaps another by no more than a small
@@ -378,7 +389,7 @@ def _ended_before(rows: Rows) -> Int64:
     return found
 
 
-def _made_as_one(rows: Rows, source: Int64, target: Int64) -> tuple[Int64, Int64]:
+def _made_as_one(rows: RankRows, source: Int64, target: Int64) -> tuple[Int64, Int64]:
     """The pairs, and those with rows of other lanes that begin and end as a source does."""
     together = np.lexsort((rows.end, rows.start))
     new = intervals.begins(rows.start[together], rows.end[together]) | (rows.row[together] < 0)

@@ -20,7 +20,7 @@ from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay import tables
 from cclbench.replay.answer_rows import NS_PER_S, knee_row, modelled_row, path_rows, predicted_rows
-from cclbench.replay.change import Effect, Subject, named
+from cclbench.replay.change import ChangeSubject, Effect, named
 from cclbench.replay.contention import replayed
 from cclbench.replay.critical_path import Path, critical_path
 from cclbench.replay.graph import Graph, build
@@ -39,7 +39,7 @@ from cclbench.replay.regroup import dimension_in
 from cclbench.replay.relaid import Relaid, scaled
 from cclbench.replay.scenario import Scenario, scenario, split_settings, sweep
 from cclbench.replay.scenario_file import is_scenario_file, read_scenario
-from cclbench.replay.simulate import Times
+from cclbench.replay.simulate import NodeTimes
 from cclbench.replay.stragglers import coordinates
 from cclbench.replay.windows import Pace, step_time, windows
 from cclbench.schema import group_id
@@ -51,7 +51,7 @@ FAITHFUL: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReplayedStep:
     """A replay's mean step, ns, and where its critical path runs."""
 
     step_ns: float
@@ -66,7 +66,7 @@ class Predicted:
     """
 
     scenario: Scenario
-    expected: Outcome | None
+    expected: ReplayedStep | None
     low_ns: float
     high_ns: float
     path: Path
@@ -85,11 +85,11 @@ class Predicted:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ReplayResult:
     """All outcomes, result rows (`figures`, and `rows` as flat dicts), and notes for people."""
 
     measured_ns: float
-    unchanged: Outcome
+    unchanged: ReplayedStep
     predicted: tuple[Predicted, ...]
     figures: tuple[Row, ...]
     notes: tuple[str, ...]
@@ -142,7 +142,7 @@ class Replay:
             raise InputError("has steps of no length: there is nothing to replay", where=run.id)
         self._times = self._begin()
 
-    def _begin(self) -> Times:
+    def _begin(self) -> NodeTimes:
         """Replay the graph unchanged: when its nodes run, and within which steps."""
         times = replayed(self.graph, self.contention)
         self.pace = Pace(self.windows, times.start, times.end)
@@ -152,9 +152,9 @@ class Replay:
         return times
 
     @cached_property
-    def unchanged(self) -> Outcome:
+    def unchanged(self) -> ReplayedStep:
         """The replay in which nothing is changed."""
-        return Outcome(self.pace.step_ns, self._path(self.graph, self._times))
+        return ReplayedStep(self.pace.step_ns, self._path(self.graph, self._times))
 
     def without_doubt(self) -> Replay:
         """The same run without what its graph takes for granted: dependencies that no row shows, and
@@ -221,7 +221,7 @@ class Replay:
         graph, untouched, effects = self.graph, dict[str, str](), list[Effect]()
         wanted = relayout(self.layout, change.changes) if changes_layout(change.changes) else None
         for key, value in sorted(change.changes.items()):
-            subject = Subject(
+            subject = ChangeSubject(
                 graph=graph,
                 since=self.since,
                 placed=self.placed,
@@ -273,7 +273,7 @@ class Replay:
 
     def _relaid(
         self, graph: Graph, found: Ratios, relaid: Relaid, bounded: bool
-    ) -> tuple[Outcome, list[float], tuple[str, ...]]:
+    ) -> tuple[ReplayedStep, list[float], tuple[str, ...]]:
         """Outcome, steps and notes of another layout: replayed at the bounds without and with longer
         waits."""
         ratio = found.high if bounded else found.expected
@@ -287,7 +287,7 @@ class Replay:
             extra = relaid.addition(which, graph, bound, self.pace, self.since)
             steps.append(max(self._paced(changed, times) + extra, 1.0))
         # the last one, the upper bound or what is expected, is shown
-        outcome = Outcome(steps[-1], self._path(changed, times))
+        outcome = ReplayedStep(steps[-1], self._path(changed, times))
         notes = [*relaid.said(graph, self.since, self.window_ns)]
         most = int(late.expected.max())
         if most:
@@ -299,12 +299,12 @@ class Replay:
             notes.append(f"added to the replayed step: {extra / outcome.step_ns:+.1%} of it")
         return outcome, steps, tuple(notes)
 
-    def _outcome(self, graph: Graph, ratio: Float) -> Outcome:
+    def _outcome(self, graph: Graph, ratio: Float) -> ReplayedStep:
         """The replay of a graph whose nodes take so many times as long, shape (nodes,)."""
         graph, times = self._replayed(graph, ratio)
-        return Outcome(self._paced(graph, times), self._path(graph, times))
+        return ReplayedStep(self._paced(graph, times), self._path(graph, times))
 
-    def _replayed(self, graph: Graph, ratio: Float, delay: Int64 | None = None) -> tuple[Graph, Times]:
+    def _replayed(self, graph: Graph, ratio: Float, delay: Int64 | None = None) -> tuple[Graph, NodeTimes]:
         """The graph with those ratios within windows, and what waits longer by those delays; and when its
         nodes run."""
         nodes = graph.nodes
@@ -316,10 +316,10 @@ class Replay:
         graph = replace(graph, nodes=replace(nodes, dur=dur, gap=gap))
         return graph, replayed(graph, self.contention)
 
-    def _paced(self, graph: Graph, times: Times) -> float:
+    def _paced(self, graph: Graph, times: NodeTimes) -> float:
         return self.pace.step(times.start, times.end, {rank.rank for rank in graph.windowed})
 
-    def _path(self, graph: Graph, times: Times) -> Path:
+    def _path(self, graph: Graph, times: NodeTimes) -> Path:
         """The critical path to the end of whichever rank's last window ends last."""
         kept = {rank.rank for rank in graph.windowed}
         counted = [w for w in self.windows if not w.open and w.rank in kept]
@@ -339,7 +339,7 @@ def answer(
     ranks: Sequence[int] | None = None,
     contention: float = 1.0,
     notes: Sequence[str] = (),
-) -> Answer:
+) -> ReplayResult:
     """Replay the run under `sets` together, under each of `scenarios` and `sweeps`.
 
     A scenario is settings with commas, or a file of them.
@@ -366,7 +366,7 @@ def answer(
     ]
     figures = [row.noted(replay.caveat) if row.provenance == "modelled" else row for row in rows]
     said = (*notes, *_notes(replay))
-    return Answer(replay.measured_ns, unchanged, tuple(predicted), tuple(figures), said)
+    return ReplayResult(replay.measured_ns, unchanged, tuple(predicted), tuple(figures), said)
 
 
 def _named(one: str | FilePath) -> tuple[str, Sequence[str]]:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from cclbench.record.metric_name import MetricName
 from cclbench.record.rows import Row
 from cclbench.replay.critical_path import Path
 
 if TYPE_CHECKING:
-    from cclbench.replay.answer import Outcome, Predicted
+    from cclbench.replay.answer import Predicted, ReplayedStep
 
 NS_PER_S: Final = 10**9
 KNEE: Final = 0.05
@@ -19,7 +20,7 @@ KNEE: Final = 0.05
 _VERSION: Final = 1
 
 
-def predicted_rows(one: Predicted, unchanged: Outcome) -> list[Row]:
+def predicted_rows(one: Predicted, unchanged: ReplayedStep) -> list[Row]:
     """The step under a scenario and its gain over the unchanged one, with bounds; its critical path."""
     label = one.scenario.label
     reason = "; ".join(one.basis) or None
@@ -87,7 +88,7 @@ def modelled_row(
     """A result row of a replay, seconds by default; one without a value does not apply."""
     ok = value is not None
     return Row(
-        metric=metric,
+        metric=MetricName(metric),
         value=value,
         unit=unit,
         status="ok" if ok else "not_applicable",

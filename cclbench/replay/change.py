@@ -36,7 +36,7 @@ _LARGEST: Final[dict[str, tuple[float, str]]] = {"bandwidth": (1e14, "100 TB/s")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Subject:
+class ChangeSubject:
     """What a change acts on: the graph, and what else is known of the run.
 
     `since` is how long before each node begins its rank's windows had begun, ns, shape (nodes,), −1 outside
@@ -78,23 +78,23 @@ class Subject:
         return float((nodes.dur[here].sum() + nodes.busy[here].sum()) / max(self.window_ns, 1))
 
 
-class Times(NamedTuple):
+class TimeBounds(NamedTuple):
     """A time with its bounds, ns; `expected` is None where only these are known."""
 
     low: float
     expected: float | None
     high: float
 
-    def repeated(self, count: float) -> Times:
+    def repeated(self, count: float) -> TimeBounds:
         """As often."""
         middle = None if self.expected is None else self.expected * count
-        return Times(self.low * count, middle, self.high * count)
+        return TimeBounds(self.low * count, middle, self.high * count)
 
 
 class Price(Protocol):
     """What a collective takes; `InputError` with what to supply where that is not known."""
 
-    def __call__(self, kind: str, ranks: tuple[int, ...], nbytes: float) -> Times: ...
+    def __call__(self, kind: str, ranks: tuple[int, ...], nbytes: float) -> TimeBounds: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +116,7 @@ class Added:
     """Communication that no node of the graph is: what it is called, and its time in a step."""
 
     what: str
-    time: Times
+    time: TimeBounds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,11 +136,11 @@ class Effect:
     notes: tuple[str, ...] = ()
 
 
-Act = Callable[[Subject, Any], "Graph | Effect | str"]
+Act = Callable[[ChangeSubject, Any], "Graph | Effect | str"]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ReplaySetting:
     """A setting of `cclbench whatif`: `read` makes of KEY=VALUE (as written) and VALUE what `act` takes,
     `UsageError` where it means nothing; `act` gives the changed graph, or why it touches nothing in the run.
     `reads_file`: VALUE is the path of a file.
@@ -160,7 +160,9 @@ SELECTING: Final = re.compile(
     re.DOTALL,
 )
 """Keys that select nodes of a graph by their rank, step, noun and conditions (`replay.selection`)."""
-CHANGES: Registry[Change] = Registry("setting", home="cclbench.replay.changes", group="cclbench.scenarios")
+CHANGES: Registry[ReplaySetting] = Registry(
+    "setting", home="cclbench.replay.changes", group="cclbench.scenarios"
+)
 
 
 def change(
@@ -177,13 +179,13 @@ def change(
     """
 
     def register(act: Act) -> Act:
-        CHANGES.add(key, Change(key, values, definition, read, act, reads_file), origin=act.__module__)
+        CHANGES.add(key, ReplaySetting(key, values, definition, read, act, reads_file), origin=act.__module__)
         return act
 
     return register
 
 
-def named(key: str) -> Change:
+def named(key: str) -> ReplaySetting:
     """The change that a setting's key names, whatever nodes it selects; `UsageError` where there is none."""
     selecting = SELECTING.fullmatch(key)
     return CHANGES.get(key if selecting is None else f"{selecting['noun']}.{selecting['measure']}")

@@ -13,7 +13,7 @@ from cclbench.intervals import Int64
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
 from cclbench.replay.pricing import Float
-from cclbench.replay.simulate import Times, simulate
+from cclbench.replay.simulate import NodeTimes, simulate
 
 _ROUNDS: Final = 6
 _SETTLED_NS: Final = 100
@@ -34,7 +34,7 @@ def shares(graph: Graph, start: Int64, end: Int64) -> Float:
     return share
 
 
-def replayed(graph: Graph, factor: float) -> Times:
+def replayed(graph: Graph, factor: float) -> NodeTimes:
     """A replay of nodes with their durations, where kernels go on at 1 / factor beside communication.
 
     A kernel's work is measured · (1 − share beside · (1 − 1 / factor)), and its new time is that over the

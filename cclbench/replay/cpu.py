@@ -12,12 +12,12 @@ from cclbench.intervals import Int64, Mask
 from cclbench.normalize.cpu_host import RESUMED_NS, Calls, cpu_causes, divide
 from cclbench.normalize.phases import LOADER
 from cclbench.replay import nodes as n
-from cclbench.replay.host import Pauses, Points, Wait, add_boundaries, add_turns, pauses, tracks, within
-from cclbench.replay.nodes import Edges, Nodes, Part
+from cclbench.replay.host import HostInstants, Pauses, Wait, add_boundaries, add_turns, pauses, tracks, within
+from cclbench.replay.nodes import Edges, Nodes, RankNodes
 from cclbench.replay.tables import GraphInput
 
 
-def cpu(rank: GraphInput) -> Part:
+def cpu(rank: GraphInput) -> RankNodes:
     """One rank's part of the graph.
 
     A transfer begins when its thread is free and its call was made; a thread that pauses until promptly
@@ -25,7 +25,7 @@ def cpu(rank: GraphInput) -> Part:
     keeps its measured time: `busy` is that of its operators, `held` the other time by cause.
     """
     inferred: Counter[str] = Counter()
-    points, edges = Points(), Edges()
+    points, edges = HostInstants(), Edges()
     threads = tracks(rank.work)
     calls = np.flatnonzero(_calls_library(rank))
     workers = np.setdiff1d(threads, _callers(rank, calls))
@@ -50,7 +50,7 @@ def cpu(rank: GraphInput) -> Part:
     edges.add(np.concatenate([place[begin] + 1, place[rests]])[source], place[back], lag)
     for pause, go_on, after in handed:
         edges.add(place[pause], place[go_on], after)
-    return Part(whole, rank.work.categories, rank.work.names, edges, inferred)
+    return RankNodes(whole, rank.work.categories, rank.work.names, edges, inferred)
 
 
 def _calls_library(rank: GraphInput) -> Mask:
@@ -111,7 +111,9 @@ def _by_call(whole: Nodes, issue: Int64, arrival: Int64, edges: Edges) -> None:
     edges.add(issue, arrival, lag)
 
 
-def _issues(rank: GraphInput, calls: Int64, by_worker: Mask, points: Points, inferred: Counter[str]) -> Int64:
+def _issues(
+    rank: GraphInput, calls: Int64, by_worker: Mask, points: HostInstants, inferred: Counter[str]
+) -> Int64:
     """The point at which each transfer of the library's threads was asked for, −1 for none.
 
     That is its call's begin where there is one for each, in their order; else that of the last call
@@ -158,7 +160,7 @@ def _awaited(waiting: Pauses, ended: Int64, begun: Int64, inferred: Counter[str]
     return source[at], at, (waiting.end - ended[source])[at]
 
 
-def _lanes(rank: GraphInput, points: Points, begin: Int64) -> tuple[Nodes, Int64]:
+def _lanes(rank: GraphInput, points: HostInstants, begin: Int64) -> tuple[Nodes, Int64]:
     """Points as nodes, those at `begin` followed by their transfer's node; and the node of each point."""
     thread, time, own = points.arrays()
     work = np.full(len(time), -1, np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
-from cclbench.replay.simulate import Times
+from cclbench.replay.simulate import NodeTimes
 
 PLACES = ("host", "compute", "copy", "communication", "latency", "untraced")
 """Time of the host, of the device's work, of transfers; between them: launches, gaps, wake-ups; and before
@@ -28,7 +28,7 @@ class Path:
     ranks: dict[int, int]
 
 
-def critical_path(graph: Graph, times: Times, last: int, begin: int) -> Path:
+def critical_path(graph: Graph, times: NodeTimes, last: int, begin: int) -> Path:
     """The path that ends with node `last`, back to the instant `begin`."""
     return _Walk(graph, times, begin).back_from(last)
 
@@ -36,7 +36,7 @@ def critical_path(graph: Graph, times: Times, last: int, begin: int) -> Path:
 class _Walk:
     """The state of a walk along the path, latest node first."""
 
-    def __init__(self, graph: Graph, times: Times, begin: int) -> None:
+    def __init__(self, graph: Graph, times: NodeTimes, begin: int) -> None:
         self.graph, self.times, self.begin = graph, times, begin
         self.cursor = begin
         self.places: Counter[str] = Counter()

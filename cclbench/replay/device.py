@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.intervals import Int64, Mask, begins
-from cclbench.replay.tables import GraphInput, Rows, joined
+from cclbench.replay.tables import GraphInput, RankRows, joined
 from cclbench.replay.waits import TOLERANCE_NS
 
 OWN_GAP_NS: Final = 10_000
@@ -36,7 +36,7 @@ class Pairs:
     order.  A wait is the instant at which it is over; `waited` is how long it was, ns.
     """
 
-    rows: Rows
+    rows: RankRows
     issue: Int64
     transfer: Int64
     wait: Int64
@@ -96,7 +96,7 @@ def _same(known: Int64, wanted: Int64, word: Int64, time: Int64) -> Int64:
 class Device:
     """The device's rows in order of (lane, start), with their launches; arrays of shape (rows,)."""
 
-    rows: Rows
+    rows: RankRows
     launch: Int64
     """The row of the launch, −1 for none."""
     issue: Int64
@@ -148,7 +148,7 @@ def device_of(rank: GraphInput) -> Device:
     return Device(rows, launch, issue, first, gap, latency, batch, fitted, pairs, submitted, delay, doubt)
 
 
-def _submitted(launches: Rows, rows: Rows, launch: Int64) -> Int64:
+def _submitted(launches: RankRows, rows: RankRows, launch: Int64) -> Int64:
     """When each launch gives its work to the device, ns, shape (launches,).
 
     A call that takes long, and of which nothing runs before it returns, does so at its end: it loads code,
@@ -161,7 +161,7 @@ def _submitted(launches: Rows, rows: Rows, launch: Int64) -> Int64:
     return np.where(late, launches.end, launches.start)
 
 
-def _of_graphs(launch: Int64, launches: Rows) -> Mask:
+def _of_graphs(launch: Int64, launches: RankRows) -> Mask:
     """Rows of CUDA and HIP graphs, and of other launches that gave several rows; shape of `launch`.
 
     Of a graph one row may be all that the profiler kept.
@@ -171,7 +171,7 @@ def _of_graphs(launch: Int64, launches: Rows) -> Mask:
     return np.asarray((launch >= 0) & (graph | (count[of] > 1)))
 
 
-def _launch_of(rows: Rows, launches: Rows) -> Int64:
+def _launch_of(rows: RankRows, launches: RankRows) -> Int64:
     """The launch of each row: the earliest with its correlation, −1 for none."""
     # launches are in order of start, of several the first is found
     found = pc.index_in(pa.array(rows.correlation), pa.array(launches.correlation))
@@ -180,7 +180,7 @@ def _launch_of(rows: Rows, launches: Rows) -> Int64:
     return np.where((launch >= 0) & (rows.correlation >= 0) & (begun <= rows.start), launch, -1)
 
 
-def _first_rows(rows: Rows, batch: Int64) -> Int64:
+def _first_rows(rows: RankRows, batch: Int64) -> Int64:
     """Launches of graphs and programs belong to the first row of each."""
     order = np.lexsort((rows.start, batch))
     heads = order[np.unique(batch[order], return_index=True)[1]]
@@ -190,7 +190,7 @@ def _first_rows(rows: Rows, batch: Int64) -> Int64:
 
 
 def _of_programs(
-    rows: Rows, heads: Mask, latency: Int64, gap: Int64, usual: int | None
+    rows: RankRows, heads: Mask, latency: Int64, gap: Int64, usual: int | None
 ) -> tuple[Int64, Int64]:
     """Latency and gap of the first rows of graphs and programs: one that queued behind earlier work has the
     least latency seen of any, at most the usual one of other launches; one that did not, has its own, and no
@@ -204,14 +204,14 @@ def _of_programs(
     return np.where(heads & queued, least, latency), np.where(heads & ~queued, np.minimum(gap, 0), gap)
 
 
-def previous_end(rows: Rows) -> Int64:
+def previous_end(rows: RankRows) -> Int64:
     """When what ended last before each row's start, on any lane, ended; long ago where nothing did."""
     ends = np.sort(rows.end)
     place = np.searchsorted(ends, rows.start, side="right") - 1
     return np.where(place >= 0, np.append(ends, 0)[place], _LONG_AGO)
 
 
-def _latency(rows: Rows, issue: Int64, fitted: Mask) -> tuple[int, int]:
+def _latency(rows: RankRows, issue: Int64, fitted: Mask) -> tuple[int, int]:
     """From a launch to its row, where the device had nothing left to do: the median, and how far it spreads.
 
     Without such rows the least seen, and what clocks are good for.
@@ -232,7 +232,7 @@ def _spread(errors: Int64) -> int:
     return int(np.quantile(abs(errors), 0.9)) if len(errors) else 0
 
 
-def _usual_gaps(rows: Rows, measured: Int64, queued: Mask) -> Int64:
+def _usual_gaps(rows: RankRows, measured: Int64, queued: Mask) -> Int64:
     """The gap that a stream itself leaves before each row: the mean of its queued rows' up to OWN_GAP_NS.
 
     Longer ones are waits.  By stream, whether another stream's row was running, and kernel, where there are
@@ -253,14 +253,14 @@ def _usual_gaps(rows: Rows, measured: Int64, queued: Mask) -> Int64:
     return np.asarray(np.rint(usual), np.int64)
 
 
-def _has_company(rows: Rows, at: Int64) -> Mask:
+def _has_company(rows: RankRows, at: Int64) -> Mask:
     """Whether a row is running at each time, of a lane that has none then."""
     begun = np.searchsorted(np.sort(rows.start), at, side="left")
     ended = np.searchsorted(np.sort(rows.end), at, side="right")
     return np.asarray(begun > ended)
 
 
-def grain(rows: Rows) -> int:
+def grain(rows: RankRows) -> int:
     """How exact the device's times are: 1 µs where all are whole µs, else 1 ns."""
     origin = int(rows.start[0])
     whole = not ((rows.start - origin) % _US).any() and not ((rows.end - origin) % _US).any()

@@ -24,7 +24,7 @@ Awaited = dict[int, int]
 
 
 @dataclass(slots=True, eq=False)
-class Stated:
+class StatedWaits:
     """What the trace states: pairs of device rows of which the second waits for the first; rows whose stream
     waits for an event that was recorded nobody knows where; what each synchronise call waits for."""
 
@@ -35,9 +35,9 @@ class Stated:
     """By the call's correlation."""
 
 
-def stated(syncs: Syncs, device: Device) -> Stated:
+def stated(syncs: Syncs, device: Device) -> StatedWaits:
     """What a rank's synchronisation rows, in order of time, say of its device's rows."""
-    found, streams = Stated(), _Streams(device)
+    found, streams = StatedWaits(), _Streams(device)
     for at in range(len(syncs.time)):
         time, what = int(syncs.time[at]), int(syncs.what[at])
         place, stream = int(syncs.device[at]), int(syncs.stream[at])
@@ -115,7 +115,7 @@ class _Streams:
                 into[lane] = row
 
 
-def lagged(found: Stated, device: Device, bound: Int64) -> tuple[Int64, Int64, Int64, int]:
+def lagged(found: StatedWaits, device: Device, bound: Int64) -> tuple[Int64, Int64, Int64, int]:
     """The stated waits of streams: source, target, lag; and how many its rows contradict, which are left out.
 
     A wait that visibly holds its row back has the measured lag, at most the usual one; others the usual one.

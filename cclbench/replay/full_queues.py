@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from cclbench.replay.device import Device
-from cclbench.replay.host import Points, Wait, tracks
+from cclbench.replay.host import HostInstants, Wait, tracks
 from cclbench.replay.tables import GraphInput
 
 _FEWEST: Final = 64
@@ -23,7 +23,9 @@ _PROMPT_NS: Final = 100_000
 """A place is taken so soon after the row that had it has ended."""
 
 
-def full_queues(rank: GraphInput, device: Device, points: Points, inferred: Counter[str]) -> Iterator[Wait]:
+def full_queues(
+    rank: GraphInput, device: Device, points: HostInstants, inferred: Counter[str]
+) -> Iterator[Wait]:
     """Such launches as waits: (device row whose end made the place, point of the return, lag in ns).
 
     A queue's length is the most launches of a lane that had not ended when another was made.  A call waited

@@ -24,7 +24,7 @@ from cclbench.normalize.host_calls import (
 from cclbench.normalize.phases import LOADER
 from cclbench.replay import nodes as n
 from cclbench.replay.nodes import Nodes
-from cclbench.replay.tables import GraphInput, Rows, joined
+from cclbench.replay.tables import GraphInput, RankRows, joined
 from cclbench.replay.waits import handed_over, stretches
 
 _AGES: Final = 1 << 60
@@ -35,7 +35,7 @@ Found = list[Wait]
 
 
 @dataclass(slots=True, eq=False)
-class Points:
+class HostInstants:
     """Instants of host threads; each is added with its thread, and has a number.
 
     `own` is the thread's own time up to the point since the one before, where that is not simply what was
@@ -75,7 +75,7 @@ class Pauses:
         return Pauses(self.thread[chosen], self.start[chosen], self.end[chosen])
 
 
-def tracks(rows: Rows) -> Int64:
+def tracks(rows: RankRows) -> Int64:
     """The thread of each host row."""
     return np.asarray(np.array([track for _, track in rows.lanes] or [0], np.int64)[rows.lane], np.int64)
 
@@ -101,7 +101,7 @@ def pauses(rank: GraphInput) -> Pauses:
     return Pauses(*(np.concatenate(column) for column in zip(*found, strict=True)))
 
 
-def add_turns(idle: Pauses, explained: Int64, points: Points, inferred: Counter[str]) -> Found:
+def add_turns(idle: Pauses, explained: Int64, points: HostInstants, inferred: Counter[str]) -> Found:
     """Points and edges of threads that hand over to one another, without pauses whose end is explained.
 
     What lies between the one's pause and the other's resumption is the pausing thread's own time, in which it
@@ -131,7 +131,7 @@ def _turns(idle: Pauses, number: Int64, threads: int) -> Mask:
     return take_turns(active)
 
 
-def add_boundaries(rank: GraphInput, points: Points) -> None:
+def add_boundaries(rank: GraphInput, points: HostInstants) -> None:
     """Points at the bounds of the rank's windows, on the threads whose annotations they are."""
     if rank.policy != "annotation":
         return
@@ -143,7 +143,7 @@ def add_boundaries(rank: GraphInput, points: Points) -> None:
             points.add(np.full(2, known[start, end]), np.array([start, end]))
 
 
-def host_nodes(rank: GraphInput, points: Points) -> tuple[Nodes, Int64]:
+def host_nodes(rank: GraphInput, points: HostInstants) -> tuple[Nodes, Int64]:
     """The points as nodes, each thread a lane, and the node of each point."""
     thread, time, own = points.arrays()
     # a call that waited has returned before what begins at the same time
@@ -194,7 +194,7 @@ def _held(rank: GraphInput, threads: Int64, lane: Int64, since: Int64, until: In
     return found
 
 
-def _cold(rank: GraphInput) -> tuple[Rows, Mask]:
+def _cold(rank: GraphInput) -> tuple[RankRows, Mask]:
     """All calls of the runtime but those that wait, and operators; which of them are cold."""
     rows = joined([rank.launches, rank.runtime])
     launched = pc.index_in(pa.array(rank.launches.correlation), pa.array(rank.work.correlation))
@@ -224,7 +224,7 @@ def _cold(rank: GraphInput) -> tuple[Rows, Mask]:
     return joined([rows, operators]), np.concatenate([cold, cold_rows])
 
 
-def within(rows: Rows, chosen: Mask, threads: Int64, lane: Int64, since: Int64, until: Int64) -> Int64:
+def within(rows: RankRows, chosen: Mask, threads: Int64, lane: Int64, since: Int64, until: Int64) -> Int64:
     """ns in which each lane's thread is in one of those rows, of a stretch of each node, shape (nodes,)."""
     own = tracks(rows)
     found = np.zeros(len(lane), np.int64)

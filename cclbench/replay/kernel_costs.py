@@ -114,7 +114,7 @@ class _Kernels:
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _KernelCall:
     """A call that launched kernels, and what it costs."""
 
     call: Call
@@ -172,7 +172,9 @@ class _Chains(NamedTuple):
     parts: Float64
 
 
-def _in_chains(calls: Sequence[_Call], sequence: Int64, taken: Float64, words: dict[str, int]) -> _Chains:
+def _in_chains(
+    calls: Sequence[_KernelCall], sequence: Int64, taken: Float64, words: dict[str, int]
+) -> _Chains:
     """The chains among calls that take so long, ns; see `chains` for their sequence numbers."""
     found = _Chains(np.full((3, len(calls)), -1, np.int64), np.full((3, len(calls)), np.nan))
     kinds = [*KINDS]
@@ -192,7 +194,7 @@ def _in_chains(calls: Sequence[_Call], sequence: Int64, taken: Float64, words: d
 
 def _calls(
     tables: Rank, operator: Int64, name: Int64, names: Sequence[str]
-) -> tuple[list[_Call], Int64, Int64]:
+) -> tuple[list[_KernelCall], Int64, Int64]:
     """The calls that launched kernels, in the order of threads; the call of each kernel, −1 of none; of each
     call autograd's number, or that of the nearest call that holds it, −1 of none."""
     table = tables.operators(["operator", "parent", "sequence", *_TEXTS])
@@ -219,7 +221,7 @@ def _calls(
     kernels = np.add.reduceat((name[order] + 1) * 0x9E3779B1 % 0x7FFFFFFF, first[:-1])
     alike = codes(kernels, *(code[column][heads] for column in _TEXTS))
     _, example, kind = np.unique(alike, return_index=True, return_inverse=True)
-    found: list[_Call] = []
+    found: list[_KernelCall] = []
     for at in example.tolist():
         own = [
             names[one] for one in dict.fromkeys(name[order[first[at] : first[at + 1]]].tolist()) if one >= 0
@@ -227,9 +229,9 @@ def _calls(
         told = {column: text[column][int(heads[at])].as_py() for column in _TEXTS}
         one = parse(**told, kernels=(*own,))
         try:
-            found.append(_Call(one, cost_of(one)))
+            found.append(_KernelCall(one, cost_of(one)))
         except NoModel:
-            found.append(_Call(one, None))
+            found.append(_KernelCall(one, None))
     return [found[number] for number in kind.tolist()], call, sequence
 
 

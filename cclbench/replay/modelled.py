@@ -14,11 +14,11 @@ from cclbench.hardware.collectives import Refusal, price
 from cclbench.hardware.collectives.cost import Floats
 from cclbench.hardware.collectives.group import Group, group_of
 from cclbench.hardware.system import System
-from cclbench.replay.change import Subject
+from cclbench.replay.change import ChangeSubject
 
 
 def modelled_s(
-    subject: Subject, what: str, kind: str, members: tuple[int, ...], size: ArrayLike, **how: Any
+    subject: ChangeSubject, what: str, kind: str, members: tuple[int, ...], size: ArrayLike, **how: Any
 ) -> Floats:
     """Formula times of collectives of those sizes on the run's named machine, s; `how` as in `price`.
 
@@ -32,7 +32,7 @@ def modelled_s(
     return found.formula_s
 
 
-def modelled_group(subject: Subject, what: str, members: tuple[int, ...]) -> Group:
+def modelled_group(subject: ChangeSubject, what: str, members: tuple[int, ...]) -> Group:
     """The group on the run's named machine; `InputError` as in `modelled_s`."""
     system, devices = _placed(subject, what, members)
     found = group_of(system, devices)
@@ -41,7 +41,7 @@ def modelled_group(subject: Subject, what: str, members: tuple[int, ...]) -> Gro
     return found
 
 
-def _placed(subject: Subject, what: str, members: tuple[int, ...]) -> tuple[System, Sequence[int]]:
+def _placed(subject: ChangeSubject, what: str, members: tuple[int, ...]) -> tuple[System, Sequence[int]]:
     """The run's named machine, and the members as it numbers its devices."""
     named = subject.machine.named_system
     if named.value is None:

@@ -11,7 +11,7 @@ from cclbench.errors import InputError
 from cclbench.intervals import Int64
 from cclbench.machine import Machine
 from cclbench.replay import nodes as n
-from cclbench.replay.change import Times
+from cclbench.replay.change import TimeBounds
 from cclbench.replay.graph import Graph
 from cclbench.replay.other_system import changed
 from cclbench.replay.pricing import hockney_line, on_system, ring_growth
@@ -31,7 +31,7 @@ def price_new(
     kind: str,
     ranks: tuple[int, ...],
     nbytes: float,
-) -> Times:
+) -> TimeBounds:
     """By the catalog's machine; else by the run's own transfers of the kind, or of another ring, in the
     same tier.
 
@@ -45,7 +45,7 @@ def price_new(
             kind, sizes, ranks, machine, system, changed(system, change), library_version, None, uneven=True
         )
         expected, low, high = more
-        return Times(
+        return TimeBounds(
             float(found.low_s[0]) * low * _NS_PER_S,
             float(found.time_s[0]) * expected * _NS_PER_S,
             float(found.high_s[0]) * high * _NS_PER_S,
@@ -56,11 +56,11 @@ def price_new(
         if line is not None:
             alpha, beta, error = line
             middle, off = alpha * delay + beta * nbytes * rate, error * delay
-            return Times(max(middle - off, 0.0), middle, middle + off)
+            return TimeBounds(max(middle - off, 0.0), middle, middle + off)
         nearest = size == size[np.argmin(abs(np.log(size / nbytes)))]
         time = float(np.median(taken[nearest]))
         ends = time * delay, time * rate * nbytes / float(size[nearest][0])
-        return Times(min(ends), None, max(ends))
+        return TimeBounds(min(ends), None, max(ends))
     raise InputError(
         f"{kind} of {len(ranks):,} ranks is not in the run, and no machine is known to price it on",
         hint="give --system ID",

@@ -107,7 +107,7 @@ class Edges:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class RankNodes:
     """One rank's nodes, numbered from 0, the edges among them, and how many are inferred, and traced, why.
 
     `categories` and `names` are what the nodes' codes mean.

@@ -18,7 +18,7 @@ from cclbench.replay.graph import Graph
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Places:
+class StepPlaces:
     """Nodes `at` of kernels, copies and collectives within steps, and the place of each, shape (rows,)."""
 
     at: Int64
@@ -27,14 +27,14 @@ class Places:
     place: Int64
 
 
-def places(graph: Graph) -> Places:
+def places(graph: Graph) -> StepPlaces:
     """The places of all nodes that begin a row of a step."""
     nodes = graph.nodes
     works = np.isin(nodes.kind, (n.COMPUTE, n.COPY, n.ARRIVAL))
     # of a trace that marks no step all is one
     at = np.flatnonzero(works & ((nodes.step >= 0) | (nodes.step[works].max(initial=-1) < 0)))
     rank, step = nodes.rank[at].astype(np.int64), nodes.step[at]
-    return Places(at, rank, step, codes(*place_in_step(graph, at)))
+    return StepPlaces(at, rank, step, codes(*place_in_step(graph, at)))
 
 
 def place_in_step(graph: Graph, at: Int64) -> tuple[Int64, Int64, Int64]:

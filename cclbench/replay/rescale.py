@@ -12,7 +12,7 @@ from cclbench.card import Card
 from cclbench.errors import InputError
 from cclbench.intervals import Mask
 from cclbench.replay import nodes as n
-from cclbench.replay.change import Scale, Subject
+from cclbench.replay.change import ChangeSubject, Scale
 from cclbench.replay.graph import Graph
 from cclbench.replay.layout import Dimension, Relayout
 
@@ -21,19 +21,19 @@ ACTIVATIONS: Final[tuple[Dimension, ...]] = ("tp", "cp", "ep", "pp")
 SAME_LAYOUT: Final = "the run has that layout already"
 
 
-def asked(subject: Subject) -> Relayout:
+def asked(subject: ChangeSubject) -> Relayout:
     """The layouts before and after, of a scenario that changes them."""
     assert subject.relayout is not None  # noqa: S101 - keys of layouts are its settings
     return subject.relayout
 
 
-def computing(subject: Subject) -> Mask:
+def computing(subject: ChangeSubject) -> Mask:
     """Nodes that compute, shape (nodes,): kernels, or of a CPU the gaps that hold operators."""
     nodes = subject.graph.nodes
     return np.asarray((nodes.kind == n.COMPUTE) | (nodes.busy > 0))
 
 
-def working(subject: Subject) -> tuple[Mask, str]:
+def working(subject: ChangeSubject) -> tuple[Mask, str]:
     """Nodes whose work goes with tokens, shape (nodes,), and what they are called: of a CPU the optimizer's
     operators cannot be told from others."""
     chosen = computing(subject)
@@ -42,7 +42,7 @@ def working(subject: Subject) -> tuple[Mask, str]:
     return chosen & ~of_categories(subject, "optimizer"), "kernels without the optimizer,"
 
 
-def of_categories(subject: Subject, *categories: str) -> Mask:
+def of_categories(subject: ChangeSubject, *categories: str) -> Mask:
     """Kernels of those categories, shape (nodes,)."""
     nodes = subject.graph.nodes
     codes = [i for i, name in enumerate(subject.graph.categories) if name in categories]

@@ -14,7 +14,7 @@ from cclbench.hardware.accelerator import PRACTICAL, Accelerator
 from cclbench.intervals import Mask
 from cclbench.operators.chains import KINDS
 from cclbench.replay import nodes as n
-from cclbench.replay.change import Effect, Scale, Subject
+from cclbench.replay.change import ChangeSubject, Effect, Scale
 from cclbench.replay.graph import Graph
 from cclbench.replay.kernel_costs import Costs, Float64
 
@@ -32,24 +32,24 @@ _RECORD: Final = "record operators' shapes (record_shapes=True)"
 _SIXTEEN_BITS: Final = ("bf16", "fp16")
 
 
-def has_roofline(subject: Subject, chosen: Mask) -> Mask:
+def has_roofline(subject: ChangeSubject, chosen: Mask) -> Mask:
     """Which of the chosen kernels have known bytes, shape (nodes,)."""
     return np.asarray(chosen & ~np.isnan(subject.costs.costs.bytes))
 
 
-def without_tensor_cores(subject: Subject, chosen: Mask) -> Mask:
+def without_tensor_cores(subject: ChangeSubject, chosen: Mask) -> Mask:
     """Which of the chosen kernels are products of fp32 that by their names do without, shape (nodes,)."""
     names = [arithmetic(name) for name in subject.graph.names]
     plain = [told.tensor_cores is False and told.precision == "fp32" for told in names]
     return np.asarray(chosen & np.array([*plain, False], np.bool_)[subject.graph.nodes.name])
 
 
-def in_chains(subject: Subject, chosen: Mask) -> Mask:
+def in_chains(subject: ChangeSubject, chosen: Mask) -> Mask:
     """Which of the chosen kernels are part of a chain that one kernel could be, shape (nodes,)."""
     return np.asarray(chosen & (subject.costs.costs.chain[0] >= 0))
 
 
-def at_roofline(subject: Subject, chosen: Mask) -> Effect:
+def at_roofline(subject: ChangeSubject, chosen: Mask) -> Effect:
     """What kernels take that do all that the device can, at the precision that they have.
 
     At least max(FLOPs / fastest rate, bytes / memory bandwidth), at most the same at usual rates (`USUAL` of
@@ -66,7 +66,7 @@ def at_roofline(subject: Subject, chosen: Mask) -> Effect:
     return _shortened(subject, known, low, np.maximum(high, LEAST_KERNEL_NS), note)
 
 
-def as_one_kernel(subject: Subject, chosen: Mask) -> Effect | str:
+def as_one_kernel(subject: ChangeSubject, chosen: Mask) -> Effect | str:
     """What chains of kernels take as one kernel that reads what goes in and writes what comes out, at the
     roofline, and threads but one call for each.  `InputError` where no sizes or no device are known."""
     chained = in_chains(subject, chosen)
@@ -83,7 +83,7 @@ def as_one_kernel(subject: Subject, chosen: Mask) -> Effect | str:
     return replace(found, graph=_without_launches(subject, known & (costs.chain[2] > 0)))
 
 
-def _without_launches(subject: Subject, kernels: Mask) -> Graph:
+def _without_launches(subject: ChangeSubject, kernels: Mask) -> Graph:
     """The graph in which threads take no time in the calls of those kernels, nor from one to the next."""
     nodes = subject.graph.nodes
     launches = np.unique(nodes.feeder[kernels & (nodes.feeder >= 0)])
@@ -109,7 +109,7 @@ def _bounds(device: Accelerator, costs: Costs) -> tuple[Float64, Float64]:
     )
 
 
-def on_tensor_cores(subject: Subject, chosen: Mask) -> Effect | str:
+def on_tensor_cores(subject: ChangeSubject, chosen: Mask) -> Effect | str:
     """What products of fp32 take on tensor cores that they do without, if results may be less exact.
 
     At least what 16-bit types attain, with half the bytes; at most what they take now, with the arithmetic
@@ -144,7 +144,7 @@ def on_tensor_cores(subject: Subject, chosen: Mask) -> Effect | str:
     return _shortened(subject, wanted, low, high, note)
 
 
-def _device(subject: Subject) -> Accelerator:
+def _device(subject: ChangeSubject) -> Accelerator:
     answer = subject.machine.accelerator
     if answer.value is None:
         raise InputError("the least time of kernels needs a device of the catalog", hint=answer.reason)
@@ -153,7 +153,7 @@ def _device(subject: Subject) -> Accelerator:
     return answer.value
 
 
-def _shortened(subject: Subject, known: Mask, low: Float64, high: Float64, note: str) -> Effect:
+def _shortened(subject: ChangeSubject, known: Mask, low: Float64, high: Float64, note: str) -> Effect:
     """The known kernels at bounds alone: nothing says how near to either they come."""
     taken = np.maximum(subject.graph.nodes.dur, 1)
     most = np.where(known, np.minimum(high / taken, 1.0), 1.0)
@@ -161,5 +161,5 @@ def _shortened(subject: Subject, known: Mask, low: Float64, high: Float64, note:
     return Effect(subject.graph, Scale(np.where(known, np.nan, 1.0), least, most), notes=(note,))
 
 
-def _shares(subject: Subject, known: Mask, chosen: Mask) -> str:
+def _shares(subject: ChangeSubject, known: Mask, chosen: Mask) -> str:
     return f"{subject.share(known):.1%} of the step, of {subject.share(chosen):.1%} in such kernels"

@@ -24,7 +24,7 @@ from cclbench.replay.memory import Memory, held, memory_of
 from cclbench.replay.rescale import cuts_sequences
 from cclbench.replay.sampler import EXHAUSTIVE, Point, explore
 from cclbench.replay.scenario import Scenario
-from cclbench.replay.space import Space
+from cclbench.replay.space import SearchSpace
 from cclbench.units import parse_quantity, with_spaced_unit
 
 Goal = Literal["step", "tokens_per_second_per_device"]
@@ -34,7 +34,7 @@ _SUCH: Final = "such as cost<=100, devices<=64 or step<=12ms"
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class SearchLimit:
     """What a scenario must not exceed: `step`, ns, `cost` or `devices`; `text` as it was asked for."""
 
     what: str
@@ -42,7 +42,7 @@ class Limit:
     text: str
 
 
-def limit(text: str) -> Limit:
+def limit(text: str) -> SearchLimit:
     """The limit that `cost<=100` or `step<=12ms` is (a step without a unit is in seconds)."""
     match = _CONSTRAINT.fullmatch(text)
     if match is None:
@@ -55,7 +55,7 @@ def limit(text: str) -> Limit:
             most = float(value)
     except (ValueError, CclbenchError):
         raise UsageError(f"{text!r}: {value!r} is no {what}", hint=_SUCH) from None
-    return Limit(what, most * NS_PER_S if what == "step" else most, text)
+    return SearchLimit(what, most * NS_PER_S if what == "step" else most, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """Trials: `ranked` are the feasible ones, best first, `front` those of them that none beats in both step
     and cost, cheapest first, `infeasible` the others; of `points` in the space."""
 
@@ -170,14 +170,14 @@ class Found:
 
 def search(
     replay: Replay,
-    space: Space,
+    space: SearchSpace,
     *,
     goal: Goal = "step",
-    limits: Sequence[Limit] = (),
+    limits: Sequence[SearchLimit] = (),
     trials: int | None = None,
     seed: int = 0,
     tokens: float | None = None,
-) -> Found:
+) -> SearchResult:
     """Replay all of a space of at most `trials` points, else as many as the sampler chooses; rank them.
 
     By default all of up to EXHAUSTIVE points, else a tenth of them, at least EXHAUSTIVE and at most 2,000.
@@ -201,7 +201,7 @@ def search(
         key=lambda one: (_objective(one, goal), one.cost or 0.0, len(one.scenario.settings)),
     )
     by = attrgetter("cost" if space.cost is not None else "devices")
-    return Found(
+    return SearchResult(
         replay.unchanged.step_ns,
         tuple(ranked),
         tuple(_front(ranked, by)) if space.cost is not None or layouts is not None else (),
@@ -252,7 +252,7 @@ class _Layouts:
 
 
 def _tried(
-    replay: Replay, space: Space, point: Point, limits: Sequence[Limit], layouts: _Layouts | None
+    replay: Replay, space: SearchSpace, point: Point, limits: Sequence[SearchLimit], layouts: _Layouts | None
 ) -> Trial:
     """What comes of a point; one that costs too much is not replayed."""
     change, cost = space.scenario(point), space.cost_of(point)

@@ -27,7 +27,7 @@ from cclbench.errors import UsageError, near
 from cclbench.intervals import Mask
 from cclbench.operators.chains import KINDS
 from cclbench.replay import nodes as n
-from cclbench.replay.change import SELECTING, Subject, factor_of
+from cclbench.replay.change import SELECTING, ChangeSubject, factor_of
 from cclbench.replay.tables import DIRECTIONS
 from cclbench.schema import CATEGORIES, COLLECTIVE_KINDS
 
@@ -62,7 +62,7 @@ class Amount:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class NodeSelection:
     """What a setting acts on; None where it does not narrow.
 
     `words` are categories of kernels, kinds of collectives, directions of copies, or causes of host time.
@@ -77,7 +77,7 @@ class Selection:
     name: re.Pattern[str] | None = None
     chain: str | None = None
 
-    def inside(self, subject: Subject) -> Mask:
+    def inside(self, subject: ChangeSubject) -> Mask:
         """Nodes of the chosen ranks and steps that lie within windows, shape (nodes,)."""
         nodes = subject.graph.nodes
         chosen = subject.since >= 0
@@ -93,7 +93,7 @@ class Selection:
             chosen &= (step >= self.steps.start) & (step < self.steps.stop)
         return np.asarray(chosen)
 
-    def nodes(self, subject: Subject) -> Mask:
+    def nodes(self, subject: ChangeSubject) -> Mask:
         """The kernels, copies or transfers that it selects, shape (nodes,)."""
         graph, nodes = subject.graph, subject.graph.nodes
         kind = {"kernels": n.COMPUTE, "copies": n.COPY, "transfers": n.TRANSFER}[self.noun]
@@ -118,7 +118,7 @@ class Selection:
         return np.asarray(chosen)
 
 
-def selection(key: str) -> Selection:
+def selection(key: str) -> NodeSelection:
     """The selection that a setting's key names; `UsageError` where it names something that there is not."""
     match = SELECTING.fullmatch(key)
     if match is None or match["measure"] not in MEASURES.get(match["noun"], ()):
@@ -130,7 +130,7 @@ def selection(key: str) -> Selection:
         if field in where or not text or len(text) > _LONGEST:
             raise UsageError(f"{key}: {condition!r} is no condition of {noun}", hint=_examples(noun))
         where[field] = text
-    return Selection(
+    return NodeSelection(
         noun=noun,
         measure=MEASURES[noun][MEASURES[noun].index(measure)],
         ranks=None if match["ranks"] is None else _ranges(key, match["ranks"]),
@@ -206,13 +206,13 @@ def _steps(key: str, text: str) -> range:
     return range(int(match[1]), int(match[2] or int(match[1]) + 1))
 
 
-def read_setting(text: str, value: str) -> tuple[Selection, Amount]:
+def read_setting(text: str, value: str) -> tuple[NodeSelection, Amount]:
     """What `rank[3].kernels[gemm].time=x0.5`, of which `value` is the last part, selects and does to it."""
     selected = selection(text[: -len(value)].rstrip().removesuffix("=").rstrip())
     return selected, _amount(selected, text, value)
 
 
-def _amount(selected: Selection, text: str, value: str) -> Amount:
+def _amount(selected: NodeSelection, text: str, value: str) -> Amount:
     if selected.measure == "bandwidth":
         return Amount(factor=1 / factor_of(text, value))
     known = [] if selected.measure == "gap" else list(STATISTICS[selected.noun])

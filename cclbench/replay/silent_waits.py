@@ -10,16 +10,18 @@ import numpy as np
 
 from cclbench.normalize.cpu_host import RESUMED_NS
 from cclbench.replay.device import Device
-from cclbench.replay.host import Found, Points, Wait, pauses, tracks
+from cclbench.replay.host import Found, HostInstants, Wait, pauses, tracks
 from cclbench.replay.tables import GraphInput
 
 
-def silent_waits(rank: GraphInput, device: Device, points: Points, inferred: Counter[str]) -> Found:
+def silent_waits(rank: GraphInput, device: Device, points: HostInstants, inferred: Counter[str]) -> Found:
     """Such waits as (device row, point of the return, lag in ns); the points are added."""
     return [*_step_ends(rank, device, points, inferred), *_programs(rank, device, points, inferred)]
 
 
-def _step_ends(rank: GraphInput, device: Device, points: Points, inferred: Counter[str]) -> Iterator[Wait]:
+def _step_ends(
+    rank: GraphInput, device: Device, points: HostInstants, inferred: Counter[str]
+) -> Iterator[Wait]:
     """Step annotations that all end promptly after the device has: an untraced wait for it."""
     rows = device.rows
     at = np.flatnonzero(rank.annotation & rank.host.named("ProfilerStep#"))
@@ -43,7 +45,9 @@ def _step_ends(rank: GraphInput, device: Device, points: Points, inferred: Count
     yield source, back[call], lag
 
 
-def _programs(rank: GraphInput, device: Device, points: Points, inferred: Counter[str]) -> Iterator[Wait]:
+def _programs(
+    rank: GraphInput, device: Device, points: HostInstants, inferred: Counter[str]
+) -> Iterator[Wait]:
     """Pauses of the host that end promptly after a whole program has."""
     if device.fitted.any() or not (device.launch >= 0).any():
         return

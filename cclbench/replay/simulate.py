@@ -46,7 +46,7 @@ class Pieces:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Times:
+class NodeTimes:
     """A replay: start and end of each node, ns, shape (nodes,)."""
 
     start: Int64
@@ -124,7 +124,7 @@ def _order(source: Int64, target: Int64, fed_by: Int64, at: Int64, rank: npt.NDA
     return np.array(order, np.int64)
 
 
-def simulate(nodes: Nodes, cut: Pieces) -> Times:
+def simulate(nodes: Nodes, cut: Pieces) -> NodeTimes:
     """Start and end of all nodes."""
     step = nodes.gap + nodes.dur
     before = np.cumsum(step)
@@ -135,7 +135,7 @@ def simulate(nodes: Nodes, cut: Pieces) -> Times:
     entry = _entries(nodes, cut, by_lane, by_launch)
     feeding = np.where(cut.fed_by >= 0, entry[cut.fed_by], _NEVER)
     end = np.maximum(entry[cut.piece] + by_lane, feeding[cut.piece] + by_launch)
-    return Times(end - nodes.dur, end, entry, by_lane, launched)
+    return NodeTimes(end - nodes.dur, end, entry, by_lane, launched)
 
 
 def _by_launch(nodes: Nodes, cut: Pieces, by_lane: Int64) -> tuple[Int64, Int64]:

@@ -27,7 +27,7 @@ Costs = Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class SearchSpace:
     """A grid of scenarios: `values` by key, in the order of the file; `cost` of values by key, in `unit`.
 
     `cost` is None where the file states none; a value that it does not name costs nothing.
@@ -67,7 +67,7 @@ class Space:
         return [(key, own[at]) for (key, own), at in zip(self.values.items(), point, strict=True)]
 
 
-def read_space(path: Path) -> Space:
+def read_space(path: Path) -> SearchSpace:
     """The space of a file; `InputError` with file and line where it is none, or a setting means nothing."""
     document = checked(path, "space")
     values = {key: tuple(own) for key, own in document.value["space"].items()}
@@ -79,7 +79,7 @@ def read_space(path: Path) -> Space:
     if any(value != "global" for value in values.get("batch", ())):
         where = f"{document.file}:{document.line(('space', 'batch'))}"
         raise InputError("a search compares the same work: the global batch stays", where=where, hint=FIXED)
-    found = Space(values, document.value.get("cost"), document.value.get("cost_unit", "1"))
+    found = SearchSpace(values, document.value.get("cost"), document.value.get("cost_unit", "1"))
     with located(document, ("space",)):
         found.scenario(tuple(len(own) - 1 for own in values.values()))  # keys that are one, written otherwise
     if found.points > LARGEST:
@@ -89,7 +89,7 @@ def read_space(path: Path) -> Space:
     return found
 
 
-def _check_costs(document: Document, space: Space) -> None:
+def _check_costs(document: Document, space: SearchSpace) -> None:
     for key, own in (space.cost or {}).items():
         known: Mapping[str, object] = space.values
         for place, name, among in [

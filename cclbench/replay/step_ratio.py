@@ -12,7 +12,7 @@ from cclbench.replay.answer import Replay
 from cclbench.replay.scenario import scenario
 
 
-class Ratio(NamedTuple):
+class StepRatio(NamedTuple):
     """New step over the unchanged one, both replayed: expected (None where only its bounds are known), low,
     high, and what they rest on."""
 
@@ -22,7 +22,7 @@ class Ratio(NamedTuple):
     basis: tuple[str, ...]
 
 
-def ratio(run: Run, setting: str) -> Ratio:
+def ratio(run: Run, setting: str) -> StepRatio:
     """The run's ratio under one setting; `InputError` where it cannot be replayed, or has no collectives."""
     replay = Replay(run)
     if not (replay.graph.nodes.kind == n.TRANSFER).any():
@@ -31,7 +31,7 @@ def ratio(run: Run, setting: str) -> Ratio:
     if found.idle is not None:
         raise InputError(found.idle, where=run.id)
     step = found.step_ns
-    return Ratio(
+    return StepRatio(
         None if step is None else step / unchanged,
         found.low_ns / unchanged,
         found.high_ns / unchanged,

@@ -39,7 +39,7 @@ from cclbench.replay import tables
 from cclbench.replay.graph import Graph, build
 from cclbench.replay.simulate import simulate
 from cclbench.replay.typical_work import TypicalWork, roles, transfer_known, typical_work
-from cclbench.replay.windows import Window, lengths, step_time, windows
+from cclbench.replay.windows import RankWindow, lengths, step_time, windows
 
 CAUSES: Final = ("compute", "copy", "uneven stages", "transfer", "launch")
 """What may be as measured in a replay: longer kernels, longer copies, roles with more work, longer transfers,
@@ -146,7 +146,7 @@ def _replays(
 class _Replays:
     """Replays of a graph in which some causes, of some nodes, are as measured and all else is typical."""
 
-    def __init__(self, graph: Graph, found: Sequence[Window], typical: TypicalWork) -> None:
+    def __init__(self, graph: Graph, found: Sequence[RankWindow], typical: TypicalWork) -> None:
         self.graph, self.windows, self.typical = graph, list(found), typical
         self.left = MOST_PIECE_RUNS
         self.measured = self._replayed(graph.nodes.dur, np.zeros(len(graph.nodes), np.int64))

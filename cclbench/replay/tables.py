@@ -52,7 +52,7 @@ _WRAPPER = re.compile(r"(?:torch::)?autograd::|[^:]*$|c10d::|_c10d_functional|gl
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class RankRows:
     """Rows of one kind or several, in order of start; arrays of shape (rows,), −1 for unknown.
 
     `lane` numbers the (device, track) pairs in `lanes`; `name` and `category` are codes into `names`
@@ -78,10 +78,10 @@ class Rows:
     def __len__(self) -> int:
         return len(self.start)
 
-    def at(self, chosen: npt.NDArray[Any]) -> Rows:
+    def at(self, chosen: npt.NDArray[Any]) -> RankRows:
         """Some of the rows, in the order given."""
         arrays = {f: getattr(self, f)[chosen] for f in _ARRAYS}
-        return Rows(**arrays, names=self.names, categories=self.categories, lanes=self.lanes)
+        return RankRows(**arrays, names=self.names, categories=self.categories, lanes=self.lanes)
 
     def named(self, *patterns: str) -> Mask:
         """Rows whose name holds any of the texts, shape (rows,)."""
@@ -96,7 +96,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Calls:
+class RankCollectives:
     """A rank's rows of the collectives table, arrays of shape (calls,); −1 for unknown."""
 
     instance: Int64
@@ -148,22 +148,22 @@ class GraphInput:
 
     rank: int
     on_host: bool
-    work: Rows
-    launches: Rows
-    syncs: Rows
-    runtime: Rows
+    work: RankRows
+    launches: RankRows
+    syncs: RankRows
+    runtime: RankRows
     """Other calls of the runtime that allocate or free memory, or load code."""
     has_python: bool
     """Whether calls of Python are recorded."""
-    host: Rows
+    host: RankRows
     computing: Mask
     """Which rows of `host` are operators at work, no waiting call and no wrapper."""
     annotation: Mask
     """Which rows of `host` are annotations."""
-    calls: Calls
+    calls: RankCollectives
     policy: str
     windows: Bounds
-    marks: Rows
+    marks: RankRows
     """The device's rows of waiting that no call made: of XLA's cores."""
     processors: int | None
     """Of the device (SMs, CUs), where the trace tells."""
@@ -246,7 +246,7 @@ def _rank(files: Rank, rank: int, clock: CommonClock) -> GraphInput:
     )
 
 
-def _runtime(files: Rank, clock: CommonClock, of_call: Mapping[int, int]) -> Rows:
+def _runtime(files: Rank, clock: CommonClock, of_call: Mapping[int, int]) -> RankRows:
     """Calls of the runtime that allocate or free memory, or load code."""
     calls = _read(files, ("other",), clock, of_call, side="host")
     return calls.at(calls.matching(f"^(?:{ALLOCATES.pattern}|{LOADS.pattern})"))
@@ -281,7 +281,7 @@ def _stated(files: Rank, clock: CommonClock) -> Syncs | None:
     return Syncs(*(column[order] for column in found))
 
 
-def _host(files: Rank, clock: CommonClock, of_call: Mapping[int, int]) -> tuple[Rows, Mask]:
+def _host(files: Rank, clock: CommonClock, of_call: Mapping[int, int]) -> tuple[RankRows, Mask]:
     """Operators and host annotations by start, the longest of a start first; and which are annotations."""
     ops = _read(files, ("op",), clock, of_call)
     notes = _read(files, ("annotation",), clock, of_call, side="host")
@@ -305,11 +305,11 @@ def _windows(files: Rank, clock: CommonClock) -> tuple[str, Bounds, Bounds]:
     return "device" if source == "module" else source, bounds(own), bounds(still_open)
 
 
-def _calls(table: pa.Table) -> Calls:
+def _calls(table: pa.Table) -> RankCollectives:
     def numbers(name: str) -> Int64:
         return np.asarray(table[name].fill_null(-1).to_numpy(), np.int64)
 
-    return Calls(
+    return RankCollectives(
         instance=numbers("instance"),
         complete=table["wait_ns"].is_valid().to_numpy(),
         kind=tuple(table["kind"].to_pylist()),
@@ -321,7 +321,7 @@ def _calls(table: pa.Table) -> Calls:
 
 def _read(
     files: Rank, kinds: Sequence[str], clock: CommonClock, of_call: Mapping[int, int], side: str | None = None
-) -> Rows:
+) -> RankRows:
     parts = [
         _batch(batch, kind, clock, of_call, side)
         for kind in kinds
@@ -333,7 +333,7 @@ def _read(
 
 def _batch(
     batch: pa.RecordBatch, kind: str, clock: CommonClock, of_call: Mapping[int, int], side: str | None
-) -> Rows:
+) -> RankRows:
     if side is not None:
         batch = batch.filter(pa.array(_of_side(batch, side)))
     start = batch["start_ns"].to_numpy()
@@ -344,7 +344,7 @@ def _batch(
     devices, device = np.unique(batch["device"].fill_null(-1).to_numpy(), return_inverse=True)
     tracks, track = np.unique(batch["track"].to_numpy(), return_inverse=True)
     pairs, lane = np.unique(device * len(tracks) + track, return_inverse=True)
-    return Rows(
+    return RankRows(
         start=clock.common(start),
         end=clock.common(start + batch["dur_ns"].to_numpy()),
         lane=lane.astype(np.int32),
@@ -370,7 +370,7 @@ def _of_side(batch: pa.RecordBatch, side: str) -> Mask:
     return np.asarray(batch["side"].indices.to_numpy() == (words.index(side) if side in words else -1))
 
 
-def joined(parts: Sequence[Rows]) -> Rows:
+def joined(parts: Sequence[RankRows]) -> RankRows:
     """Rows of several batches, with one vocabulary of names, categories and lanes."""
     names: dict[Any, int] = {}
     categories: dict[Any, int] = {}
@@ -385,7 +385,7 @@ def joined(parts: Sequence[Rows]) -> Rows:
         for f, column in columns.items():
             column.append(coded[f] if f in coded else getattr(p, f))
     arrays = {f: np.concatenate([np.empty(0, kind), *columns[f]]).astype(kind) for f, kind in _ARRAYS.items()}
-    return Rows(**arrays, names=(*names,), categories=(*categories,), lanes=(*lanes,))
+    return RankRows(**arrays, names=(*names,), categories=(*categories,), lanes=(*lanes,))
 
 
 def recoded(codes: Int32 | Int64, words: Sequence[Any], known: dict[Any, int]) -> Int32:

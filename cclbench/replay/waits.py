@@ -65,7 +65,7 @@ def stretches(start: Int64, end: Int64, least: int = IDLE_NS) -> Stretches:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Issued:
+class DeviceLaunches:
     """A device's rows, arrays of shape (rows,): when each was launched, may start at the earliest, ran."""
 
     lane: Int64
@@ -90,7 +90,7 @@ class Waits:
     seen: Mask
 
 
-def between_streams(rows: Issued, doubt: int, grain: int) -> Waits:
+def between_streams(rows: DeviceLaunches, doubt: int, grain: int) -> Waits:
     """Waits of streams for others'.
 
     A row that starts later than its launch and stream explain waited for the row of another stream that
@@ -130,7 +130,7 @@ def between_streams(rows: Issued, doubt: int, grain: int) -> Waits:
     return Waits(source, target, behind, np.concatenate(shown))
 
 
-def _busiest(rows: Issued) -> int:
+def _busiest(rows: DeviceLaunches) -> int:
     """The lane with most time of rows other than collectives, −1 for none."""
     own = ~rows.collective
     if not own.any():
@@ -138,7 +138,7 @@ def _busiest(rows: Issued) -> int:
     return int(np.argmax(np.bincount(rows.lane[own], (rows.end - rows.start)[own])))
 
 
-def _last_given(rows: Issued, waiting: int, other: int) -> tuple[Int64, Int64]:
+def _last_given(rows: DeviceLaunches, waiting: int, other: int) -> tuple[Int64, Int64]:
     """Rows of one lane in order of launch, and for each the row that the other lane had been given last."""
     mine, theirs = (
         at[np.argsort(rows.issue[at], kind="stable")]
@@ -148,7 +148,7 @@ def _last_given(rows: Issued, waiting: int, other: int) -> tuple[Int64, Int64]:
     return mine[place >= 0], theirs[place[place >= 0]]
 
 
-def other_lane(rows: Issued, wanted: Int64, grain: int) -> Int64:
+def other_lane(rows: DeviceLaunches, wanted: Int64, grain: int) -> Int64:
     """For each row, if wanted, the last of another lane that ended promptly before its start; −1 for none."""
     order = np.argsort(rows.end, kind="stable")
     place = np.searchsorted(rows.end[order], rows.start[wanted] + grain, side="right") - 1
@@ -190,7 +190,7 @@ def handed_over(thread: Int64, start: Int64, end: Int64, turns: Mask) -> tuple[I
     return found[resumed], resumed
 
 
-def held_up(rows: Issued, fills: Mask, late: Mask) -> tuple[Int64, Int64, Int64]:
+def held_up(rows: DeviceLaunches, fills: Mask, late: Mask) -> tuple[Int64, Int64, Int64]:
     """Rows (source) that held others (target) up, and how long after their ends those began, a negative lag.
 
     A kernel that starts `late` for no other reason, in the last tenth of a kernel of another stream that was

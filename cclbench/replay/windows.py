@@ -20,7 +20,7 @@ _LEAST_STEPS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Window:
+class RankWindow:
     """A rank's window: the nodes whose earliest start begins it and whose latest end ends it.
 
     It begins and ends as far from those as was measured; a `joined` one ends where the next begins, but not
@@ -41,9 +41,9 @@ class Window:
     open: bool
 
 
-def windows(graph: Graph) -> list[Window]:
+def windows(graph: Graph) -> list[RankWindow]:
     """The windows of all ranks, each rank's in order of time, the open ones last."""
-    found: list[Window] = []
+    found: list[RankWindow] = []
     at = np.flatnonzero(graph.nodes.rank >= 0)
     order = at[np.argsort(graph.nodes.rank[at], kind="stable")]
     owner = graph.nodes.rank[order]
@@ -53,8 +53,8 @@ def windows(graph: Graph) -> list[Window]:
     return found
 
 
-def _of_rank(graph: Graph, rank: Windowed, own: Int64) -> list[Window]:
-    found: list[Window] = []
+def _of_rank(graph: Graph, rank: Windowed, own: Int64) -> list[RankWindow]:
+    found: list[RankWindow] = []
     nodes = graph.nodes
     work = own[nodes.kind[own] != n.HOST]
     listed = [*rank.windows, *rank.open_windows]
@@ -79,14 +79,14 @@ def _of_rank(graph: Graph, rank: Windowed, own: Int64) -> list[Window]:
         joined = i + 1 < len(listed) and listed[i + 1][1] == end and rank.policy == "device"
         still_open = i >= len(rank.windows)
         found.append(
-            Window(
+            RankWindow(
                 rank.rank, step, end - start, openers, members, before, behind, joined, overlap, still_open
             )
         )
     return found
 
 
-def bounds(found: list[Window], start: Int64, end: Int64) -> tuple[Int64, Int64]:
+def bounds(found: list[RankWindow], start: Int64, end: Int64) -> tuple[Int64, Int64]:
     """Begin and end of each window where nodes have those starts and ends, ns, shape (windows,)."""
     begins = [int(start[w.openers].min()) + w.before for w in found]
     done = [int(end[w.members].max()) for w in found]
@@ -97,13 +97,13 @@ def bounds(found: list[Window], start: Int64, end: Int64) -> tuple[Int64, Int64]
     return np.array(begins, np.int64), np.array(ends, np.int64)
 
 
-def lengths(found: list[Window], start: Int64, end: Int64) -> Int64:
+def lengths(found: list[RankWindow], start: Int64, end: Int64) -> Int64:
     """How long each window is in a replay whose nodes have those starts and ends, ns, shape (windows,)."""
     begins, ends = bounds(found, start, end)
     return ends - begins
 
 
-def step_time(found: list[Window], length: Int64) -> float:
+def step_time(found: list[RankWindow], length: Int64) -> float:
     """Mean over steps of the maximum over ranks, ns: what `time.step` is."""
     longest: dict[int | None, int] = {}
     for window, ns in zip(found, length.tolist(), strict=True):
@@ -130,7 +130,7 @@ class Pace:
     makes its windows, and the maximum over ranks, longer.  So changes act on nodes `inside` windows only.
     """
 
-    def __init__(self, found: list[Window], start: Int64, end: Int64) -> None:
+    def __init__(self, found: list[RankWindow], start: Int64, end: Int64) -> None:
         self.windows = found
         begins, self.ends = bounds(found, start, end)
         length = self.ends - begins

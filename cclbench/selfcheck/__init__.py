@@ -26,7 +26,7 @@ from cclbench.selfcheck.agreements import CHECKS, check_agreements
 from cclbench.selfcheck.outcome import Checked, Hedged, Outcome
 from cclbench.selfcheck.reading import Reading
 from cclbench.selfcheck.relations import RELATIONS, check_relations
-from cclbench.source import found_at
+from cclbench.workspace import source_at
 
 _DECISIVE: Final = 0.01
 """Share of the step within which bounds of a gain are as good as one figure."""
@@ -41,7 +41,7 @@ def selfcheck(
     """
     asked = options or Options()
     outcomes = list[Outcome]()
-    with TemporaryDirectory(prefix="cclbench-") as folder, found_at(source) as found:
+    with TemporaryDirectory(prefix="cclbench-") as folder, source_at(source) as found:
         if not found.files:
             raise InputError("holds no traces to check", where=str(source))
         traces = replace(found, evidence=())  # whose times no change of the traces reaches

@@ -13,24 +13,33 @@ from cclbench import api
 from cclbench.errors import CclbenchError
 from cclbench.intervals import Int64
 from cclbench.normalize.device_rows import DEVICE_WORK
+from cclbench.record.metric_name import MetricName, metric_name, metric_names
 from cclbench.record.run import Run
 from cclbench.replay.answer import Replay
 from cclbench.selfcheck.outcome import Outcome, Status
 from cclbench.selfcheck.reading import LISTED, NotApplicableError, Reading
 from cclbench.stragglers import stragglers
 
+_STEP: Final = metric_name("time.step")
+_IDLE: Final = metric_name("time.idle")
+_COMPUTE_ONLY: Final = metric_name("time.compute_only")
+_OVERLAPPED: Final = metric_name("time.overlapped")
+_EXPOSED_COMM: Final = metric_name("time.exposed_comm")
+_EXPOSED_COPY: Final = metric_name("time.exposed_copy")
+_STRAGGLER_SLOWDOWN: Final = metric_name("balance.straggler_slowdown")
+
 _NS_PER_S: Final = 10**9
 _REPLAY: Final = 0.01
 """By what the replay of an unchanged run may differ from its mean step."""
 _PARTS: Final = (
-    "time.compute_only",
-    "time.overlapped",
-    "time.exposed_comm",
-    "time.exposed_copy",
-    "time.idle",
+    _COMPUTE_ONLY,
+    _OVERLAPPED,
+    _EXPOSED_COMM,
+    _EXPOSED_COPY,
+    _IDLE,
 )
-_IDLE: Final = ("time.idle_host", "time.idle_device", "time.idle_unknown")
-_DEVICE: Final = ("time.compute_only", "time.overlapped", "time.exposed_copy")
+_IDLE_PARTS: Final = metric_names("time.idle_host", "time.idle_device", "time.idle_unknown")
+_DEVICE: Final = (_COMPUTE_ONLY, _OVERLAPPED, _EXPOSED_COPY)
 _UNSHARED: Final = ("cv",)
 """Statistics of shares that are none."""
 
@@ -40,7 +49,7 @@ Check = Callable[[Reading], "Iterator[str | None]"]
 """Of each thing that is compared what differs; None where nothing does."""
 
 
-def _times(reading: Reading, metric: str) -> dict[Place, float]:
+def _times(reading: Reading, metric: MetricName) -> dict[Place, float]:
     """A metric's time, in ns, by rank and step; None for all of them."""
     return {
         (row.rank, row.step): row.number * _NS_PER_S
@@ -50,7 +59,7 @@ def _times(reading: Reading, metric: str) -> dict[Place, float]:
     }
 
 
-def _by_window(reading: Reading, metric: str) -> dict[Place, int]:
+def _by_window(reading: Reading, metric: MetricName) -> dict[Place, int]:
     """A metric's time in each window."""
     found = _times(reading, metric)
     return {place: round(ns) for place, ns in found.items() if None not in place}
@@ -58,7 +67,7 @@ def _by_window(reading: Reading, metric: str) -> dict[Place, int]:
 
 def parts_of_steps(reading: Reading) -> Iterator[str | None]:
     """The five parts of a window are its length."""
-    whole = _by_window(reading, "time.step")
+    whole = _by_window(reading, _STEP)
     parts = [_by_window(reading, metric) for metric in _PARTS]
     for place, ns in whole.items():
         if all(place in own for own in parts):
@@ -68,8 +77,8 @@ def parts_of_steps(reading: Reading) -> Iterator[str | None]:
 
 def parts_of_idle_time(reading: Reading) -> Iterator[str | None]:
     """What the host, the device and nobody knows causes is the idle time."""
-    whole = _times(reading, "time.idle")
-    parts = [_times(reading, metric) for metric in _IDLE]
+    whole = _times(reading, _IDLE)
+    parts = [_times(reading, metric) for metric in _IDLE_PARTS]
     for place, ns in whole.items():
         if any(place in own for own in parts):
             total = sum(own.get(place, 0.0) for own in parts)
@@ -82,7 +91,7 @@ def parts_of_idle_time(reading: Reading) -> Iterator[str | None]:
 
 def unions_of_rows(reading: Reading) -> Iterator[str | None]:
     """Times of compute, communication and copies are what a count of the rows at each instant gives."""
-    metrics = ("time.compute_only", "time.overlapped", "time.exposed_comm", "time.exposed_copy")
+    metrics = (_COMPUTE_ONLY, _OVERLAPPED, _EXPOSED_COMM, _EXPOSED_COPY)
     told = {metric: _by_window(reading, metric) for metric in metrics}
     for rank in reading.run.ranks:
         if reading.run.rank(rank).facts.works_on != "device":
@@ -118,10 +127,10 @@ def _counted(run: Run, rank: int) -> dict[tuple[str, int | None], int]:
     computes, communicates, copies = np.cumsum(running, axis=1) > 0
     length = np.diff(edges, append=edges[-1])
     masks = {
-        "time.compute_only": computes & ~communicates,
-        "time.overlapped": computes & communicates,
-        "time.exposed_comm": communicates & ~computes,
-        "time.exposed_copy": copies & ~computes & ~communicates,
+        _COMPUTE_ONLY: computes & ~communicates,
+        _OVERLAPPED: computes & communicates,
+        _EXPOSED_COMM: communicates & ~computes,
+        _EXPOSED_COPY: copies & ~computes & ~communicates,
     }
     first, last = np.searchsorted(edges, begins), np.searchsorted(edges, ends)
     sums = {name: np.concatenate([[0], np.cumsum(np.where(mask, length, 0))]) for name, mask in masks.items()}
@@ -145,14 +154,14 @@ def shares(reading: Reading) -> Iterator[str | None]:
 
 def unchanged_replay(reading: Reading) -> Iterator[str | None]:
     """The replay of a run as it is takes as long as its steps."""
-    step = reading.value("time.step")
+    step = reading.value(_STEP)
     took_s = Replay(reading.run).unchanged.step_ns / _NS_PER_S
     yield None if isclose(took_s, step, rel_tol=_REPLAY) else f"{took_s:.6g} s, the step {step:.6g} s"
 
 
 def gains(reading: Reading) -> Iterator[str | None]:
     """The what-if of a finding's settings lies within its bounds, and no gain exceeds what could be freed."""
-    step = reading.value("time.step")
+    step = reading.value(_STEP)
     for found in reading.findings:
         if found.gain_s is None or found.stacked_s is None:
             yield None if found.no_gain or found.lost_s is None else f"{found.name}: no gain, and no reason"
@@ -186,8 +195,8 @@ def _most(reading: Reading, settings: Sequence[str], step: float) -> float:
 def slowdown(reading: Reading) -> Iterator[str | None]:
     """`stragglers` and `balance.straggler_slowdown` have one answer."""
     (own,) = stragglers([reading.run]).runs
-    computed = api.metrics(reading.run, metrics=["balance.straggler_slowdown"])
-    known = computed.figures.value("balance.straggler_slowdown")
+    computed = api.metrics(reading.run, metrics=[_STRAGGLER_SLOWDOWN])
+    known = computed.figures.value(_STRAGGLER_SLOWDOWN)
     yield None if own.slowdown == known else f"{own.slowdown} by stragglers, {known} by the metric"
 
 

@@ -8,8 +8,9 @@ from typing import Final
 
 from cclbench import api
 from cclbench.findings.diagnosis import diagnosis
-from cclbench.findings.finding import Found
+from cclbench.findings.finding import Finding
 from cclbench.record.facts import TraceFacts
+from cclbench.record.metric_name import MetricName
 from cclbench.record.rows import Row
 from cclbench.record.run import Run
 
@@ -34,7 +35,7 @@ class Reading:
 
     run: Run
     rows: list[Row]
-    findings: list[Found]
+    findings: list[Finding]
 
     @classmethod
     def of(cls, run: Run) -> Reading:
@@ -42,11 +43,11 @@ class Reading:
         computed = api.metrics(run, model=False)
         return cls(computed, list(computed.figures), list(diagnosis(computed).findings))
 
-    def row(self, metric: str) -> Row | None:
+    def row(self, metric: MetricName) -> Row | None:
         """The metric's own row of the whole run."""
         return next((row for row in self.rows if key_of(row) == (metric, *[None] * 6)), None)
 
-    def value(self, metric: str) -> float:
+    def value(self, metric: MetricName) -> float:
         """The metric of the whole run; `NotApplicableError` where there is none."""
         row = self.row(metric)
         if row is None or row.value is None:

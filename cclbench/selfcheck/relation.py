@@ -8,13 +8,13 @@ from functools import partial
 from math import isclose
 from pathlib import Path
 
-from cclbench.findings.finding import Found
+from cclbench.findings.finding import Finding
+from cclbench.ingestion.source import Source
 from cclbench.record.facts import TraceFacts
 from cclbench.record.rows import Row
 from cclbench.selfcheck.changes import Change
 from cclbench.selfcheck.outcome import Outcome
 from cclbench.selfcheck.reading import LISTED, Key, NotApplicableError, Reading, key_of
-from cclbench.source import Source
 
 Place = tuple[Key, float]
 """Where a row has to be found once more, and times what."""
@@ -124,7 +124,7 @@ def _label(key: Key) -> str:
     return " ".join([metric, *narrowed, *filter(None, others)])
 
 
-def _gain(found: Found) -> str:
+def _gain(found: Finding) -> str:
     """A finding by its name, its ranks and its gain."""
     gain = "no gain" if found.gain_s is None else " to ".join(f"{bound:.4g}" for bound in found.gain_s)
     return f"{found.name} {found.ranks or ''} {gain}"

@@ -15,7 +15,9 @@ from cclbench.analyzers.metric import METRICS
 from cclbench.errors import CclbenchError
 from cclbench.formats import READERS, trace_reader
 from cclbench.ingestion import ingest
+from cclbench.ingestion.source import Source, SourceFile
 from cclbench.record.manifest import Options
+from cclbench.record.metric_name import metric_name, metric_names
 from cclbench.record.rows import Row
 from cclbench.record.store import Store
 from cclbench.schema import group_id
@@ -37,16 +39,22 @@ from cclbench.selfcheck.changes import (
 from cclbench.selfcheck.outcome import Outcome
 from cclbench.selfcheck.reading import Key, NotApplicableError, Reading, key_of
 from cclbench.selfcheck.relation import Place, Relation, compare
-from cclbench.source import Source, SourceFile
 
-_WITH_LENGTHS: Final = frozenset(("time.idle_host_by",))
+_WITH_LENGTHS: Final = metric_names("time.idle_host_by")
 """Metrics that a length of time is part of the definition of: from which on a thread pauses."""
+_STEP_PARTS: Final = metric_name("time.step_parts")
+_BY_RANK: Final = metric_names("balance.caused_wait", "balance.kernel_speed", "balance.straggler_rank")
+"""Metrics whose category may be a rank."""
 _OF_OTHERS: Final = (
-    *("balance.", "comm.wait", "comm.transfer", "comm.skew", "comm.algbw", "comm.busbw", "comm.alpha"),
-    *("comm.beta", "comm.bandwidth_utilization", "time.exposed_", "time.step_parts", "overlap.exposed_by"),
-    "overlap.pipeline_bubble",
+    *_BY_RANK,
+    *metric_names("balance.load_imbalance", "balance.straggler_delay", "balance.straggler_slowdown"),
+    *metric_names("comm.algbw", "comm.alpha", "comm.bandwidth_utilization", "comm.beta", "comm.busbw"),
+    *metric_names("comm.skew", "comm.transfer", "comm.wait", "overlap.exposed_by", "overlap.pipeline_bubble"),
+    *metric_names("time.exposed_comm", "time.exposed_copy", "time.exposed_transfer"),
+    *metric_names("time.exposed_unmatched", "time.exposed_wait"),
+    _STEP_PARTS,
 )
-"""Beginnings of the names of metrics that depend on when other ranks arrive."""
+"""Metrics that depend on when other ranks arrive."""
 
 
 def _without_names(files: Sequence[SourceFile]) -> tuple[SourceFile, ...]:
@@ -169,7 +177,7 @@ class RanksMirrored(Relation):
 
     def expected(self, row: Row) -> Place | None:
         """See `Relation`."""
-        if row.metric == "time.step_parts":
+        if row.metric == _STEP_PARTS:
             return None  # of the slowest rank, of equally slow ones the first
         rank = None if row.rank is None else self.last - row.rank
         group = None if row.group is None else self._mirrored.get(row.group, row.group)
@@ -187,9 +195,6 @@ class RanksMirrored(Relation):
             group_id(tuple(ranks)): group_id(tuple(self.last - rank for rank in ranks))
             for ranks in self._groups()
         }
-
-
-_BY_RANK: Final = frozenset(("balance.caused_wait", "balance.kernel_speed", "balance.straggler_rank"))
 
 
 class RankLeftOut(Relation):
@@ -213,7 +218,7 @@ class RankLeftOut(Relation):
 
     def expected(self, row: Row) -> Place | None:
         """See `Relation`."""
-        alone = row.rank in self.left and not row.metric.startswith(_OF_OTHERS)
+        alone = row.rank in self.left and row.metric not in _OF_OTHERS
         return super().expected(row) if alone else None
 
 

@@ -6,9 +6,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from cclbench.record.metric_name import MetricName, metric_name
 from cclbench.selftest.program import Collective, Copy, Kernel, Program
 from cclbench.selftest.simulation import DeviceWork, RankHistory, Simulation
+
+_STEP: Final = metric_name("time.step")
+_COMPUTE_TIME: Final = metric_name("compute.time")
+_EXPOSED_COMM: Final = metric_name("time.exposed_comm")
+_EXPOSED_COPY: Final = metric_name("time.exposed_copy")
+_IDLE: Final = metric_name("time.idle")
+_COMM_WAIT: Final = metric_name("comm.wait")
+_COMM_TRANSFER: Final = metric_name("comm.transfer")
 
 Spans = list[tuple[int, int]]
 
@@ -24,7 +34,7 @@ class Truth:
     step_s: float
     period_s: float
     """The mean step of the rank whose steps are longest: what a job of many steps takes for each."""
-    figures: dict[str, float]
+    figures: dict[MetricName, float]
     """By metric."""
     histories: list[RankHistory]
 
@@ -35,7 +45,7 @@ def simulate(program: Program) -> Truth:
     windows = [_windows(history) for history in histories]
     closed = len(windows[0])
     slowest = [max(own[step][1] - own[step][0] for own in windows) for step in range(closed)]
-    sums: dict[str, int] = {}
+    sums: dict[MetricName, int] = {}
     for history, own in zip(histories, windows, strict=True):
         for metric, ns in _parts(history.device, own):
             sums[metric] = sums.get(metric, 0) + ns
@@ -43,7 +53,7 @@ def simulate(program: Program) -> Truth:
     figures = {metric: ns / count / 1e9 for metric, ns in sums.items()}
     step_s = sum(slowest) / closed / 1e9
     period_s = max(own[-1][1] - own[0][0] for own in windows) / closed / 1e9
-    return Truth(step_s, period_s, {"time.step": step_s, **figures}, histories)
+    return Truth(step_s, period_s, {_STEP: step_s, **figures}, histories)
 
 
 def _windows(history: RankHistory) -> Spans:
@@ -55,7 +65,7 @@ def _windows(history: RankHistory) -> Spans:
     return list(itertools.pairwise(times))
 
 
-def _parts(works: Sequence[DeviceWork], windows: Spans) -> Iterable[tuple[str, int]]:
+def _parts(works: Sequence[DeviceWork], windows: Spans) -> Iterable[tuple[MetricName, int]]:
     compute = _union((w.start_ns, w.end_ns) for w in works if isinstance(w.work, Kernel))
     transfers = _union((w.start_ns, w.end_ns) for w in works if isinstance(w.work, Collective))
     busy = _union(compute + transfers)
@@ -67,12 +77,12 @@ def _parts(works: Sequence[DeviceWork], windows: Spans) -> Iterable[tuple[str, i
             name: _within(spans, window)
             for name, spans in (("c", compute), ("k", transfers), ("b", busy), ("e", everything))
         }
-        yield "compute.time", inside["c"]
-        yield "time.exposed_comm", inside["b"] - inside["c"]
-        yield "time.exposed_copy", inside["e"] - inside["b"]
-        yield "time.idle", window[1] - window[0] - inside["e"]
-        yield "comm.wait", _within(waits, window)
-        yield "comm.transfer", _within(moves, window)
+        yield _COMPUTE_TIME, inside["c"]
+        yield _EXPOSED_COMM, inside["b"] - inside["c"]
+        yield _EXPOSED_COPY, inside["e"] - inside["b"]
+        yield _IDLE, window[1] - window[0] - inside["e"]
+        yield _COMM_WAIT, _within(waits, window)
+        yield _COMM_TRANSFER, _within(moves, window)
 
 
 def _union(spans: Iterable[tuple[int, int]]) -> Spans:

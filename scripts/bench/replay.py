@@ -23,7 +23,6 @@ from types import ModuleType
 import numpy as np
 import pyarrow as pa
 
-from cclbench.api import open_run
 from cclbench.machine import machine_of
 from cclbench.record.facts import TraceFacts
 from cclbench.record.files import EventFile, write_table
@@ -34,6 +33,7 @@ from cclbench.replay import nodes as n
 from cclbench.replay.answer import Replay
 from cclbench.replay.scenario import scenario
 from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, STEPS, group_id
+from cclbench.workspace import open_run
 
 KERNELS_A_COLLECTIVE = 30
 STEPS_OF_RUN = 10

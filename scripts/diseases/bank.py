@@ -50,7 +50,7 @@ from typing import Final
 from scipy.special import stdtrit
 
 import cclbench
-from cclbench.findings.finding import Found
+from cclbench.findings.finding import Finding
 from cclbench.findings.gains import Gains, joined
 
 sys.path.append(str(Path(__file__).resolve().parent))
@@ -119,7 +119,7 @@ class Chance:
         return float(stdtrit(self.freedom, 0.975)) * self.spread * sum(s**2 / n for s, n in steps) ** 0.5
 
 
-def is_right(found: Found, disease: Disease) -> bool:
+def is_right(found: Finding, disease: Disease) -> bool:
     """Whether a finding names the disease, and the rank that has it."""
     ranks = found.ranks or [found.worst_rank]
     return found.name in disease.right and (disease.rank is None or disease.rank in ranks)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cclbench.analyzers import answers
-from cclbench.analyzers.answers import Answer, Answers
+from cclbench.analyzers.answers import Answers, RankAnswers
 from cclbench.analyzers.metric import Coverage, Value
 
 
@@ -30,7 +30,7 @@ def bound(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 def test_all_ranks_values_of_a_metric_come_back() -> None:
     kept = Answers(["a", "b"])
     for rank in (0, 3, 4):
-        kept.add(rank, Answer.of("steps" if rank else "trace", [values(rank), []]))
+        kept.add(rank, RankAnswers.of("steps" if rank else "trace", [values(rank), []]))
     assert kept.policies == {0: "trace", 3: "steps", 4: "steps"}
     found = kept.of("a")
     assert found == {rank: values(rank) for rank in (0, 3, 4)}
@@ -45,7 +45,7 @@ def test_arrays_come_back() -> None:
     kept = Answers(["a", "b"])
     for rank in range(3):
         told = [[Value(value=1.0, detail=[one + rank for one in own])] for own in (arrays, arrays[::-1])]
-        kept.add(rank, Answer.of("steps", told))
+        kept.add(rank, RankAnswers.of("steps", told))
     for rank, own in kept.of("a").items():
         assert [(one.dtype, one.tolist()) for one in own[0].detail] == [  # type: ignore[attr-defined]
             ((one + rank).dtype, (one + rank).tolist()) for one in arrays

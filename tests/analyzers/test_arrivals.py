@@ -23,7 +23,7 @@ from cclbench.analyzers.view.arrivals import (
     matched_in_windows,
 )
 from cclbench.analyzers.view.collectives import Label
-from cclbench.analyzers.view.meetings import Instances, meetings, of_instances, parts_of
+from cclbench.analyzers.view.meetings import CollectiveInstances, meetings, of_instances, parts_of
 from cclbench.analyzers.waiting import mean_over_instances
 from cclbench.schema import COLLECTIVES
 
@@ -231,7 +231,7 @@ def three_ranks() -> dict[int, list[Value]]:
     }
 
 
-def listed(found: Instances) -> list[tuple[int, ...]]:
+def listed(found: CollectiveInstances) -> list[tuple[int, ...]]:
     """Instance's place, rank, arrival, before and step of each row."""
     columns = (found.of, found.rank, found.arrival_ns, found.before, found.step)
     return list(zip(*(column.tolist() for column in columns), strict=True))

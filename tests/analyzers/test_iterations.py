@@ -180,10 +180,10 @@ def test_where_nothing_tells() -> None:
     assert "whole trace" in reason(whole, "serving.iteration")
 
 
-def test_a_real_decode_iteration(test_data: Path, tmp_path: Path) -> None:
+def test_a_real_decode_iteration(test_data: Path, evidence_store: Path) -> None:
     # Of the JSON's own rows: first start to last end of the 558 kernels and copies launched in the
     # annotation `execute_32_context_0(...)_generation_32(...)`, in whose midst is `step[DECODE bs=32]`.
-    run = cclbench.run(test_data / "kineto" / "sglang_decode_mi300x", store=tmp_path)
+    run = cclbench.run(test_data / "kineto" / "sglang_decode_mi300x", store=evidence_store)
     rows = [row for row in run.rows if row["metric"] == "serving.iteration" and row["rank"] is None]
     assert [(row["category"], row["step"], row["value"]) for row in rows] == [
         (None, None, 0.473749943),

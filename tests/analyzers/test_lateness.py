@@ -11,7 +11,7 @@ import pytest
 from hand_made import a_rank, collective, compute, event, rows_of, window
 
 from cclbench.analyzers.view.arrivals import arrivals_of
-from cclbench.analyzers.view.late_cause import Cause, RankWork, late_cause
+from cclbench.analyzers.view.late_cause import LateCause, RankWork, late_cause
 from cclbench.analyzers.view.late_rank import StragglerVerdict, chance, late_rank, trend
 from cclbench.analyzers.view.lateness import Lateness, lateness
 from cclbench.analyzers.view.meetings import meetings
@@ -372,7 +372,7 @@ USUAL = {rank: work(200.0, moe=100) for rank in (0, 1)}
 )
 def test_why_a_rank_is_late(mine: RankWork, excess: str, *, experts: bool, cause: str) -> None:
     found = late_cause(late_by(**{excess: 40.0}), USUAL | {2: mine}, experts=experts)
-    assert found == Cause(cause, 40.0)
+    assert found == LateCause(cause, 40.0)
 
 
 @pytest.mark.parametrize(

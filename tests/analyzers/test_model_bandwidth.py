@@ -118,8 +118,12 @@ def test_a_clients_rates_tell_how_many_sequences_decode_at_once() -> None:
     assert of_client(hardware__count=None).reason == "the workload card lacks hardware.count"
 
 
-def test_a_clients_file_without_a_card_says_which_field_is_needed(test_data: Path, tmp_path: Path) -> None:
-    run = cclbench.run(test_data / "serving_repeats/A0_baseline_rep1.json", store=tmp_path, metrics="mbu")
+def test_a_clients_file_without_a_card_says_which_field_is_needed(
+    test_data: Path, evidence_store: Path
+) -> None:
+    run = cclbench.run(
+        test_data / "serving_repeats/A0_baseline_rep1.json", store=evidence_store, metrics="mbu"
+    )
     assert [row["reason"] for row in run.rows] == ["needs a workload card with workload.precision"]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from hand_made import a_rank, comm, event, window
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cclbench.analyzers.metric import NotApplicable
@@ -138,7 +138,6 @@ def by_a_loop(rows: Sequence[dict[str, Any]], length: int) -> Found:
     }
 
 
-@settings(deadline=None)
 @given(st.lists(ROW, min_size=1, max_size=30), st.integers(2, 5))
 def test_every_sequence_of_any_streams(drawn: list[tuple[str, int, int, int]], length: int) -> None:
     """In windows of 40 ns."""

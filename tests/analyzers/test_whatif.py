@@ -14,9 +14,9 @@ import cclbench
 from cclbench.analyzers.metric import METRICS, Value
 from cclbench.analyzers.rows import Row, run_values
 from cclbench.analyzers.view.run_view import RunView
-from cclbench.api import full_results
 from cclbench.record.rows import builtins
-from cclbench.results import NOT_REPLAYED
+from cclbench.record.selection import Selection
+from cclbench.results import NOT_REPLAYED, full_results
 
 NAME = "whatif.scale_up_bandwidth_x2"
 
@@ -100,7 +100,7 @@ def test_a_report_replays_unless_the_run_is_large(
     traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def shown(store: Path) -> list[object]:
-        found = builtins(full_results(cclbench.run(traces, store=store)))
+        found = builtins(full_results(cclbench.run(traces, store=store), Selection()))
         return [row for row in found if row["metric"] == NAME]
 
     run = cclbench.run(traces, store=tmp_path / "small")

@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cclbench.card import load, schema, upgrade, validate
 from cclbench.errors import CclbenchError
-
-ANY = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
 
 def survives(card: Path) -> None:
@@ -30,7 +28,6 @@ def survives(card: Path) -> None:
         assert all(line.isprintable() for line in said)
 
 
-@ANY
 @given(content=st.binary(max_size=300))
 def test_any_bytes(tmp_path: Path, content: bytes) -> None:
     card = tmp_path / "card.yaml"
@@ -38,7 +35,6 @@ def test_any_bytes(tmp_path: Path, content: bytes) -> None:
     survives(card)
 
 
-@ANY
 @given(text=st.text(alphabet="ab:-[]{}#&*!|>'\"%@`,?~ \n\t\\x0.\u2028\ufeff", max_size=80))
 def test_any_yaml_like_text(tmp_path: Path, text: str) -> None:
     card = tmp_path / "card.yaml"
@@ -80,7 +76,6 @@ V1_NAMES += [
 V1_NAMES += ["pp_mb", "iteration", "epochs", "protocol_selection", "trace_url", "driver_version"]
 
 
-@ANY
 @given(data=st.data(), version=st.sampled_from([1, 2]))
 def test_the_right_keys_with_any_values(tmp_path: Path, data: st.DataObject, version: int) -> None:
     known = st.sampled_from(V2_NAMES + V1_NAMES)

@@ -19,9 +19,9 @@ from cclbench import results
 from cclbench.comparison.build import compare
 from cclbench.comparison.comparison import Comparison
 from cclbench.errors import UsageError
-from cclbench.published.importing import import_ccl_bench
 from cclbench.record.run import Run
 from cclbench.record.store import Store
+from cclbench.studies.published.importing import import_ccl_bench
 
 POINTS = ("tiny-llama-fsdp2-tp2-gloo-cpu", "tiny-llama-fsdp4-gloo-cpu", "tiny-llama-ddp4-gloo-cpu")
 Compared = Callable[..., Comparison]

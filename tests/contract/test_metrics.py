@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from cclbench.analyzers.aliases import ALIASES
 from cclbench.analyzers.metric import METRICS, resolve
 
@@ -66,21 +64,21 @@ def test_changed_definitions_have_a_number_of_their_own() -> None:
     assert {name: METRICS.get(name).version for name in METRICS if METRICS.get(name).version != 1} == VERSIONS
 
 
-@pytest.mark.parametrize("name", list(METRICS))
-def test_a_metric_explains_itself(name: str) -> None:
-    metric = METRICS.get(name)
-    for text in (metric.definition, metric.not_applicable, metric.combined):
-        assert len(text) > 10
-    for sentence in (metric.definition, metric.combined):
-        assert sentence[0] == sentence[0].upper()
-    assert metric.definition.endswith(".")
-    assert metric.formula
-    assert metric.unit in UNITS
-    assert metric.better in ("higher", "lower", None)
-    assert metric.inputs
-    assert metric.version >= 1
-    topic, dot, rest = name.partition(".")
-    assert (topic, bool(dot), bool(rest)) == (metric.topic, True, True)
+def test_metrics_explain_themselves() -> None:
+    for name in METRICS:
+        metric = METRICS.get(name)
+        for text in (metric.definition, metric.not_applicable, metric.combined):
+            assert len(text) > 10, name
+        for sentence in (metric.definition, metric.combined):
+            assert sentence[0] == sentence[0].upper(), name
+        assert metric.definition.endswith("."), name
+        assert metric.formula.strip(), name
+        assert metric.unit in UNITS, name
+        assert metric.better in ("higher", "lower", None), name
+        assert metric.inputs, name
+        assert metric.version >= 1, name
+        topic, dot, rest = name.partition(".")
+        assert (topic, bool(dot), bool(rest)) == (metric.topic, True, True)
 
 
 def test_the_leaderboards_names_are_all_answered() -> None:
@@ -92,31 +90,31 @@ def test_the_leaderboards_names_are_all_answered() -> None:
     assert set(ALIASES) == set(LEADERBOARD)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(f"time.{part}" for part in ("step", "compute_only", "overlapped", "exposed_comm", "exposed_copy")),
-        *(f"time.{part}" for part in ("idle", "idle_host", "idle_device", "idle_unknown")),
-        *(f"throughput.{what}" for what in ("samples", "tokens", "tokens_per_device")),
-        *(f"compute.{what}" for what in ("time", "busy", "mfu", "achieved_flops", "category_share")),
-        *(f"compute.{what}" for what in ("dominant_kernel", "moe_share", "sm_coverage", "occupancy")),
-        *(f"compute.{what}" for what in ("kernel_count", "mean_kernel", "contention", "recompute_share")),
-        *(f"compute.{what}" for what in ("gemm_efficiency", "roofline_efficiency", "model_flops_share")),
-        *(f"time.{what}" for what in ("phase", "module")),
-        *(f"compute.{what}" for what in ("mean_kernel", "contention", "kernel_time", "launch_bound_share")),
-        *(f"launch.{what}" for what in ("call_time", "delay", "short_kernels", "queue_length")),
-        *(f"memory.{what}" for what in ("copy_bandwidth", "copy_time", "transfer_overhead")),
-        *(f"memory.{what}" for what in ("hbm_utilization", "bound_share", "peak_allocated")),
-        *(f"comm.{what}" for what in ("time", "fraction", "count", "volume", "algbw", "busbw")),
-        *(f"comm.{what}" for what in ("wait", "transfer", "skew", "alpha", "beta", "windows")),
-        *(f"time.exposed_{part}" for part in ("wait", "transfer", "unmatched")),
-        *(f"overlap.{what}" for what in ("ratio", "efficiency", "exposed_by", "pipeline_bubble")),
-        *(f"balance.{what}" for what in ("load_imbalance", "straggler_delay", "straggler_rank")),
-        *(f"serving.{what}" for what in ("ttft", "tpot", "itl", "e2e_latency", "goodput", "iteration")),
-        *(f"serving.{what}" for what in ("request_throughput", "output_throughput")),
-        *(f"comm.{what}" for what in ("nic_bytes", "nvlink_bytes")),
-        "data.stall",
-    ],
-)
-def test_the_metrics_promised_are_there(name: str) -> None:
-    assert METRICS.get(name).name == name
+PROMISED = {
+    *(f"time.{part}" for part in ("step", "compute_only", "overlapped", "exposed_comm", "exposed_copy")),
+    *(f"time.{part}" for part in ("idle", "idle_host", "idle_device", "idle_unknown")),
+    *(f"throughput.{what}" for what in ("samples", "tokens", "tokens_per_device")),
+    *(f"compute.{what}" for what in ("time", "busy", "mfu", "achieved_flops", "category_share")),
+    *(f"compute.{what}" for what in ("dominant_kernel", "moe_share", "sm_coverage", "occupancy")),
+    *(f"compute.{what}" for what in ("kernel_count", "mean_kernel", "contention", "recompute_share")),
+    *(f"compute.{what}" for what in ("gemm_efficiency", "roofline_efficiency", "model_flops_share")),
+    *(f"time.{what}" for what in ("phase", "module")),
+    *(f"compute.{what}" for what in ("mean_kernel", "contention", "kernel_time", "launch_bound_share")),
+    *(f"launch.{what}" for what in ("call_time", "delay", "short_kernels", "queue_length")),
+    *(f"memory.{what}" for what in ("copy_bandwidth", "copy_time", "transfer_overhead")),
+    *(f"memory.{what}" for what in ("hbm_utilization", "bound_share", "peak_allocated")),
+    *(f"comm.{what}" for what in ("time", "fraction", "count", "volume", "algbw", "busbw")),
+    *(f"comm.{what}" for what in ("wait", "transfer", "skew", "alpha", "beta", "windows")),
+    *(f"time.exposed_{part}" for part in ("wait", "transfer", "unmatched")),
+    *(f"overlap.{what}" for what in ("ratio", "efficiency", "exposed_by", "pipeline_bubble")),
+    *(f"balance.{what}" for what in ("load_imbalance", "straggler_delay", "straggler_rank")),
+    *(f"serving.{what}" for what in ("ttft", "tpot", "itl", "e2e_latency", "goodput", "iteration")),
+    *(f"serving.{what}" for what in ("request_throughput", "output_throughput")),
+    *(f"comm.{what}" for what in ("nic_bytes", "nvlink_bytes")),
+    "data.stall",
+}
+"""Names that people rely on."""
+
+
+def test_the_metrics_promised_are_there() -> None:
+    assert {name for name in METRICS if METRICS.get(name).name == name} >= PROMISED

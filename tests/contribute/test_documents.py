@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cclbench.contribute.redaction.names import Learner
@@ -50,7 +50,6 @@ trees = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
     max_leaves=8,
 )
-several = settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
 
 
 def redacted(folder: Path, name: str, text: str) -> str:
@@ -73,7 +72,6 @@ def shape(value: Any) -> Any:
     return [shape(item) for item in value] if isinstance(value, list) else None
 
 
-@several
 @given(tree=st.dictionaries(keys, trees, max_size=4), style=st.sampled_from([None, "'", '"', "|", ">"]))
 def test_yaml(tmp_path_factory: pytest.TempPathFactory, tree: dict[str, Any], style: str | None) -> None:
     text = yaml.safe_dump(tree, default_style=style, allow_unicode=True, width=40, sort_keys=False)
@@ -81,13 +79,11 @@ def test_yaml(tmp_path_factory: pytest.TempPathFactory, tree: dict[str, Any], st
     assert shape(yaml.safe_load(redacted(folder, "a.yaml", text))) == shape(before)
 
 
-@several
 @given(tree=st.dictionaries(keys, trees, min_size=1, max_size=4))
 def test_json(tmp_path_factory: pytest.TempPathFactory, tree: dict[str, Any]) -> None:
     json.loads(redacted(tmp_path_factory.mktemp("x"), "a.json", json.dumps(tree)))
 
 
-@several
 @given(rows=st.dictionaries(keys, texts | st.integers() | st.lists(texts, max_size=3), max_size=4))
 def test_toml(tmp_path_factory: pytest.TempPathFactory, rows: dict[str, Any]) -> None:
     lines = [f"{json.dumps(key)} = {json.dumps(value, ensure_ascii=False)}" for key, value in rows.items()]
@@ -96,7 +92,6 @@ def test_toml(tmp_path_factory: pytest.TempPathFactory, rows: dict[str, Any]) ->
     assert shape(tomllib.loads(redacted(tmp_path_factory.mktemp("x"), "a.toml", text))) == shape(before)
 
 
-@several
 @given(rows=st.dictionaries(st.sampled_from(["a", "password", "host", "user"]), texts, max_size=4))
 def test_ini(tmp_path_factory: pytest.TempPathFactory, rows: dict[str, str]) -> None:
     text = "[part]\n" + "".join(f"{key} = {value.replace(chr(10), ' ')}\n" for key, value in rows.items())
@@ -105,7 +100,6 @@ def test_ini(tmp_path_factory: pytest.TempPathFactory, rows: dict[str, str]) -> 
     assert parser.options("part") == list(rows)
 
 
-@several
 @given(rows=st.lists(st.lists(texts, min_size=3, max_size=3), max_size=4))
 def test_csv(tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]]) -> None:
     out = io.StringIO()
@@ -118,7 +112,6 @@ def test_csv(tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]]) ->
     assert parsed[-1] == ["a", "host-1", "device-1"] or rows
 
 
-@several
 @given(words=st.lists(texts, min_size=1, max_size=4))
 def test_shell(tmp_path_factory: pytest.TempPathFactory, words: list[str]) -> None:
     lines = [f"run {shlex.quote(word)} && echo done" for word in words]

@@ -10,7 +10,7 @@ import pytest
 from cclbench.contribute.evidence import evidence_elsewhere
 from cclbench.contribute.place import Place, known
 from cclbench.contribute.verify import verify
-from cclbench.source import find
+from cclbench.ingestion.source import find
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

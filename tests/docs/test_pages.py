@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from packages import install
+from packages import install, path_to
 from page_commands import blocks, here, printed_by
 
 PAGES = {
@@ -25,6 +25,7 @@ PAGES = {
     "add-a-metric.md": 3,
     "add-a-format.md": 1,
     "add-a-machine.md": 2,
+    "add-a-view.md": 3,
     "operators.md": 1,
     "export.md": 2,
     **dict.fromkeys(
@@ -85,7 +86,7 @@ def test_the_page_works_as_it_says(repository: Path, tmp_path: Path, page: str, 
         ("workload_cards", "traces", "scripts") if "traces/tiny-" in text or "workload_cards/" in text else ()
     ):
         shutil.copytree(repository / folder, tmp_path / folder)
-    environment = here(tmp_path) | {"PYTHONPATH": str(tmp_path)}
+    environment = here(tmp_path) | {"PYTHONPATH": path_to(tmp_path)}
     printed: list[str] = []
     ran = 0
     for language, name, block in blocks(text):

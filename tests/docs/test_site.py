@@ -19,6 +19,8 @@ from cclbench.cli import cli
 from cclbench.formats import READERS
 from cclbench.hardware.catalog import entries
 from cclbench.operators.cost import MODELS
+from cclbench.sql import VIEWS
+from cclbench.sql.machine_tables import TABLES as MACHINE_TABLES
 
 
 @pytest.fixture(scope="module")
@@ -69,10 +71,21 @@ def test_every_reader_table_and_entry_is_there(site: ModuleType) -> None:
     assert headings(site.readers(), 2) == list(READERS)
     tables = site.tables()
     own = ["events", "operators", "collectives", "groups", "steps", "results"]
-    assert headings(tables, 2) == [*own, *schema.EVIDENCE]
-    assert tables.count("<tr>") == 1 + sum(len(schema.TABLES[name]) for name in (*own, *schema.EVIDENCE))
+    listed = schema.TABLES | MACHINE_TABLES
+    assert headings(tables, 2) == [*own, *schema.EVIDENCE, *MACHINE_TABLES]
+    assert tables.count("<tr>") == 1 + sum(map(len, listed.values()))
     hardware = [site.PAGES[name]() for name in ("accelerators", "fabrics", "systems")]
     assert [name for page in hardware for name in headings(page, 2)] == list(entries())
+
+
+def test_every_view_is_there_with_its_columns_and_example(site: ModuleType) -> None:
+    page = site.views()
+    assert headings(page, 2) == list(VIEWS)
+    text = unescape(re.sub(r"</?code>|<wbr>", "", page)).replace("`", "")
+    for view in map(VIEWS.get, VIEWS):
+        assert f"```sql\n{view.example}\n```" in page
+        for words in (view.definition, *(column.meaning for column in view.columns)):
+            assert words.replace("`", "") in text
 
 
 def test_every_figure_of_the_catalog_has_its_source(site: ModuleType) -> None:

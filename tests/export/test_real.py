@@ -16,10 +16,10 @@ RUNS = ("tiny-llama-fsdp2-tp2-gloo-cpu", "tiny-jax-dp2-tp4-cpu", "dlrm_8xv100")
 
 @pytest.mark.parametrize("name", RUNS)
 def test_the_step_read_back_is_the_replayed_one(
-    name: str, repository: Path, test_data: Path, tmp_path: Path
+    name: str, repository: Path, test_data: Path, tmp_path: Path, evidence_store: Path
 ) -> None:
     source = test_data / "kineto" / name if name.startswith("dlrm") else repository / "traces" / name
-    run = cclbench.ingest(source, store=tmp_path / "runs")
+    run = cclbench.ingest(source, store=evidence_store)
     made = export(run, tmp_path / "chakra", check=True)
     steps = made.steps_ns
     assert steps["read back"] == steps["replayed"]
@@ -37,11 +37,11 @@ def test_the_step_read_back_is_the_replayed_one(
     [("tiny-jax-dp2-tp4-cpu", 0.01), ("tiny-llama-ddp4-gloo-cpu", 0.12), ("dlrm_8xv100", 0.02)],
 )
 def test_what_astra_sim_gets_is_near(
-    name: str, off: float, repository: Path, test_data: Path, tmp_path: Path
+    name: str, off: float, repository: Path, test_data: Path, tmp_path: Path, evidence_store: Path
 ) -> None:
     source = test_data / "kineto" / name if name.startswith("dlrm") else repository / "traces" / name
     system = None if name.startswith("dlrm") else "dgx-h100"
-    run = cclbench.ingest(source, store=tmp_path / "runs")
+    run = cclbench.ingest(source, store=evidence_store)
     made = export(run, tmp_path / "sim", "astra-sim", system=system, check=True)
     assert made.steps_ns["read back"] == pytest.approx(made.steps_ns["replayed"], rel=off)
     workload = read_folder(tmp_path / "sim")

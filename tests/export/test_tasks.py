@@ -12,7 +12,7 @@ import pytest
 from cclbench.export.tasks import dependencies, one_at_a_time, rank_tasks
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph, Transfers
-from cclbench.replay.simulate import Times, pieces, simulate
+from cclbench.replay.simulate import NodeTimes, pieces, simulate
 from cclbench.replay.tables import Windowed
 
 H0, H1, H2, K0, K1, ARRIVAL, TRANSFER, C, ARRIVAL_1, TRANSFER_1, MEETING = range(11)
@@ -67,13 +67,13 @@ def graph() -> Graph:
 
 
 @pytest.fixture(scope="module")
-def times(graph: Graph) -> Times:
+def times(graph: Graph) -> NodeTimes:
     found = simulate(graph.nodes, graph.cut)
     assert found.end.tolist() == [0, 10, 45, 33, 40, 41, 150, 27, 100, 150, 100]
     return found
 
 
-def made(graph: Graph, times: Times, place: int, *, chained: bool = False) -> list[tuple[object, ...]]:
+def made(graph: Graph, times: NodeTimes, place: int, *, chained: bool = False) -> list[tuple[object, ...]]:
     """Role, begin, end and what each task waits for."""
     found = rank_tasks(graph, times, dependencies(graph), place, (), chained=chained)
     assert [task.id for task in found.tasks] == list(range(len(found.tasks)))
@@ -81,7 +81,7 @@ def made(graph: Graph, times: Times, place: int, *, chained: bool = False) -> li
     return [(t.role, t.start, t.end, sorted(each.id for each in t.after)) for t in found.tasks]
 
 
-def test_lags_are_tasks_and_what_is_overtaken_is_cut(graph: Graph, times: Times) -> None:
+def test_lags_are_tasks_and_what_is_overtaken_is_cut(graph: Graph, times: NodeTimes) -> None:
     assert made(graph, times, 0) == [
         ("host", 0, 0, []),
         ("host", 0, 10, [0]),  # H1 and the thread's time before it
@@ -100,7 +100,7 @@ def test_lags_are_tasks_and_what_is_overtaken_is_cut(graph: Graph, times: Times)
     ]
 
 
-def test_a_rank_that_begins_later_waits_for_its_begin(graph: Graph, times: Times) -> None:
+def test_a_rank_that_begins_later_waits_for_its_begin(graph: Graph, times: NodeTimes) -> None:
     assert made(graph, times, 1) == [("begin", 0, 100, []), ("transfer", 100, 150, [0])]
 
 

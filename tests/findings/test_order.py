@@ -10,7 +10,7 @@ import pytest
 from hand_results import Row, WithoutReplay, by_rank, case, record, results, row
 
 from cclbench.findings.diagnosis import ranked, reword_for_capture, unknown_step
-from cclbench.findings.finding import FINDINGS, Found
+from cclbench.findings.finding import FINDINGS, Finding
 from cclbench.findings.gains import Gain
 from cclbench.present.words import gained
 
@@ -30,7 +30,7 @@ class Written(WithoutReplay):
         return Gain(shares, shares)
 
 
-def said(shares: Mapping[str, tuple[float, float]], *rows: Row) -> list[Found]:
+def said(shares: Mapping[str, tuple[float, float]], *rows: Row) -> list[Finding]:
     return ranked(results([*STEP, *rows]), record({}), Written(shares))
 
 
@@ -120,11 +120,11 @@ def test_why_a_step_is_not_known() -> None:
 def test_one_that_fails_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stranger's function that raises, behind one that has found something."""
 
-    def looks(_: object) -> Iterator[Found]:
+    def looks(_: object) -> Iterator[Finding]:
         raise ZeroDivisionError("by 0")
         yield
 
-    broken = msgspec.structs.replace(FINDINGS.get("uneven_ranks"), looks=looks)
+    broken = msgspec.structs.replace(FINDINGS.get("uneven_ranks"), detect=looks)
     monkeypatch.setattr(FINDINGS, "get", lambda name: broken if name == "uneven_ranks" else get(name))
     get = type(FINDINGS).get.__get__(FINDINGS)
     with pytest.warns(UserWarning, match="'uneven_ranks' failed: ZeroDivisionError: by 0"):
@@ -136,9 +136,9 @@ def test_a_finding_may_have_a_name_that_is_not_registered(monkeypatch: pytest.Mo
     """A stranger's function that is registered under another name than it yields."""
     registered = FINDINGS.get("data_loading")
     renamed = [
-        msgspec.structs.replace(one, name="theirs") for one in registered.looks(case(*STEP, *SLOW_LOADER))
+        msgspec.structs.replace(one, name="theirs") for one in registered.detect(case(*STEP, *SLOW_LOADER))
     ]
-    theirs = msgspec.structs.replace(registered, looks=lambda _: iter(renamed))
+    theirs = msgspec.structs.replace(registered, detect=lambda _: iter(renamed))
     monkeypatch.setattr(FINDINGS, "get", lambda name: theirs if name == "data_loading" else get(name))
     get = type(FINDINGS).get.__get__(FINDINGS)
     found = said({LOADER: (0.2, 0.2), EVEN: (0.1, 0.1)}, *SLOW_LOADER)
@@ -146,7 +146,7 @@ def test_a_finding_may_have_a_name_that_is_not_registered(monkeypatch: pytest.Mo
 
 
 def test_of_a_capture_without_steps_the_words_say_so() -> None:
-    one = Found(
+    one = Finding(
         name="host_bound",
         claim="The device waits: 426 µs of a step of 5.98 ms, 562 calls a step, in some steps more.",
         no_gain="the replay gains less than 1 % of the step without it",

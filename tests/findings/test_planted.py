@@ -11,15 +11,15 @@ from synthetic import write
 from synthetic.diseases import DISEASES, Job, chance, go_together, healthy, sick
 
 import cclbench
-from cclbench.findings.finding import FINDINGS, Found
+from cclbench.findings.finding import FINDINGS, Finding
 from cclbench.selfcheck.agreements import gains
 from cclbench.selfcheck.reading import Reading
 
-Look = Callable[[Job], list[Found]]
+Look = Callable[[Job], list[Finding]]
 PAIRS = [("data loader", "elementwise"), ("more work", "copies"), ("cudaMalloc", "no overlap")]
 
 
-def breaches(run: cclbench.Run, found: Sequence[Found]) -> list[str]:
+def breaches(run: cclbench.Run, found: Sequence[Finding]) -> list[str]:
     """Gains that are not what the replay of their settings says."""
     return [said for said in gains(Reading(run, [*run.figures], [*found])) if said is not None]
 
@@ -28,7 +28,7 @@ def breaches(run: cclbench.Run, found: Sequence[Found]) -> list[str]:
 def look(tmp_path: Path) -> Look:
     """The findings of a simulated job, whose queries list something."""
 
-    def looked(job: Job) -> list[Found]:
+    def looked(job: Job) -> list[Finding]:
         write(job.simulate(), tmp_path / "traces")
         run = cclbench.run(tmp_path / "traces", store=tmp_path / "store")
         found = cclbench.diagnose(run).findings

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from cclbench.findings.diagnosis import _valued
-from cclbench.findings.finding import Found
+from cclbench.findings.finding import Finding
 from cclbench.findings.kept_gains import Gain
 
 
@@ -31,7 +31,7 @@ class Replayed:
 def test_the_profilers_own_time_is_not_sure_to_be_gained(
     causes: list[str], longer_s: float, least_s: float, confidence: str
 ) -> None:
-    found = Found(
+    found = Finding(
         name="x", claim="", confidence="high", because="so", host_causes=causes, whatif=["host.time=0"]
     )
     valued = _valued(found, Replayed(), few_steps=False, longer_s=longer_s)  # type: ignore[arg-type]

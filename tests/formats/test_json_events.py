@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cclbench.errors import InputError
@@ -58,7 +58,6 @@ def written(
     return json.dumps(whole, indent=indent, separators=separators, ensure_ascii=False).encode()
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     events=EVENTS,
     before=OUTER,
@@ -88,7 +87,6 @@ def _same(chunk: bytes, decoded: list[Any]) -> list[Any]:
     return decoded
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     events=EVENTS,
     before=OUTER,

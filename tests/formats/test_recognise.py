@@ -16,7 +16,7 @@ from cclbench.errors import InputError
 from cclbench.formats import FURTHER_BYTES, HEAD_BYTES, READERS, SURE, by_precedence, recognise
 from cclbench.formats.recognition import head_of, recognised
 from cclbench.formats.unread import UnreadFormatError, refuse_unread
-from cclbench.source import find
+from cclbench.ingestion.source import find
 
 FILE = Path("trace.json")
 TOLD_IN_ORDER = [

@@ -27,13 +27,12 @@ def kineto(test_data: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def measure(tmp_path_factory: pytest.TempPathFactory) -> Measure:
+def measure(evidence_store: Path) -> Measure:
     """`measure(source, window)`: all metrics of a source, shared by all tests that ask for them."""
-    store = tmp_path_factory.mktemp("golden") / "store"
 
     @cache
     def run(source: Path, window: str = "steps") -> Run:
-        return cclbench.run(source, store=store, window=window)
+        return cclbench.run(source, store=evidence_store, window=window)
 
     return run
 

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,27 +44,20 @@ FIRST = {
 """docs/findings.md says why, in the same order."""
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("first")
-    yield folder
-    shutil.rmtree(folder)
-
-
 def screen(run: cclbench.Run) -> list[str]:
     """The first screen, line by line."""
     console = Console(width=80, color_system=None, force_terminal=False)
     with console.capture() as page:
-        for part in first_screen(run.record, run.figures, run.window, run.findings):
+        for part in first_screen(run.record, run.figures, run.window, cclbench.diagnose(run).findings):
             console.print(part)
     return page.get().splitlines()
 
 
 @pytest.mark.parametrize("source", FIRST)
-def test_what_is_found_first(source: str, test_data: Path, store: Path) -> None:
-    run = cclbench.run(test_data / source, store=store)
+def test_what_is_found_first(source: str, test_data: Path, evidence_store: Path) -> None:
+    run = cclbench.run(test_data / source, store=evidence_store)
     wanted = FIRST[source]
-    found = [one.name for one in worth(run.findings) if one.lost_s]
+    found = [one.name for one in worth(cclbench.diagnose(run).findings) if one.lost_s]
     assert found[: len(wanted)] == wanted if wanted else found == []
     lines = screen(run)
     assert len(lines) <= 40
@@ -85,8 +76,8 @@ def test_the_page_names_what_stands_first(repository: Path) -> None:
         assert told == names[: len(told)] if names else named == "nothing"
 
 
-def test_a_step_that_is_not_known_is_no_healthy_one(test_data: Path, store: Path) -> None:
-    run = cclbench.run(test_data / "kineto/distributed_info_missing", store=store)
+def test_a_step_that_is_not_known_is_no_healthy_one(test_data: Path, evidence_store: Path) -> None:
+    run = cclbench.run(test_data / "kineto/distributed_info_missing", store=evidence_store)
     told = " ".join(screen(run))
     assert "Nothing can be said of its step" in told
     assert "none of the accelerator's" in told
@@ -94,25 +85,31 @@ def test_a_step_that_is_not_known_is_no_healthy_one(test_data: Path, store: Path
 
 
 @pytest.mark.parametrize("card", ["jax-dp2-tp4-cpu", "llama-fsdp2-tp2-gloo-cpu", "llama-fsdp4-gloo-cpu"])
-def test_the_first_screen_of_a_data_point_fits_too(card: str, repository: Path, store: Path) -> None:
-    assert len(screen(cclbench.run(repository / "workload_cards" / f"tiny-{card}.yaml", store=store))) <= 40
+def test_the_first_screen_of_a_data_point_fits_too(card: str, repository: Path, evidence_store: Path) -> None:
+    assert (
+        len(screen(cclbench.run(repository / "workload_cards" / f"tiny-{card}.yaml", store=evidence_store)))
+        <= 40
+    )
 
 
-def test_in_one_step_of_dlrm_no_rank_is_accused(test_data: Path, store: Path) -> None:
+def test_in_one_step_of_dlrm_no_rank_is_accused(test_data: Path, evidence_store: Path) -> None:
     """Rank 7 is the latest in the one window there is."""
-    found = cclbench.diagnose(test_data / "kineto/dlrm_8xv100", store=store).findings
+    found = cclbench.diagnose(test_data / "kineto/dlrm_8xv100", store=evidence_store).findings
     (uneven,) = [one for one in found if one.name == "uneven_ranks"]
     assert uneven.ranks == []
     assert "no rank stands out: rank 7 is late by 6.47 ms a step" in uneven.claim
     assert "one step does not tell whether it is late again" in uneven.claim
 
 
-def test_a_run_without_its_loader_gains_at_least_what_is_stated(test_data: Path, store: Path) -> None:
+def test_a_run_without_its_loader_gains_at_least_what_is_stated(
+    test_data: Path, evidence_store: Path
+) -> None:
     folder = test_data / "kineto" / "resnet50_2021"
     slow, quick = (
-        cclbench.run(next(folder.glob(f"*num_workers_{workers}_*")), store=store) for workers in (0, 4)
+        cclbench.run(next(folder.glob(f"*num_workers_{workers}_*")), store=evidence_store)
+        for workers in (0, 4)
     )
-    (loading,) = [one for one in slow.findings if one.name == "data_loading"]
+    (loading,) = [one for one in cclbench.diagnose(slow).findings if one.name == "data_loading"]
     least, most = loading.gain_s or (0.0, 0.0)
     steps = [run.figures.value("time.step") or 0.0 for run in (slow, quick)]
     # its operators are faster, too, where no loader shares their cores: that is no part of the trace
@@ -120,8 +117,8 @@ def test_a_run_without_its_loader_gains_at_least_what_is_stated(test_data: Path,
 
 
 @pytest.mark.parametrize("card", ["ddp4", "fsdp2-tp2", "fsdp4", "operators-ddp2"])
-def test_nobody_is_blamed_on_gloo(card: str, repository: Path, store: Path) -> None:
+def test_nobody_is_blamed_on_gloo(card: str, repository: Path, evidence_store: Path) -> None:
     path = repository / "workload_cards" / f"tiny-llama-{card}-gloo-cpu.yaml"
-    found = cclbench.diagnose(path, store=store).findings
+    found = cclbench.diagnose(path, store=evidence_store).findings
     assert found
     assert [one.name for one in found if one.ranks] == []

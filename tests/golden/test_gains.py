@@ -29,8 +29,8 @@ def breaches(run: cclbench.Run) -> list[Outcome]:
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_figures_of_real_traces_agree(source: str, test_data: Path, tmp_path: Path) -> None:
-    assert breaches(cclbench.ingest(test_data / source, store=tmp_path)) == []
+def test_figures_of_real_traces_agree(source: str, test_data: Path, evidence_store: Path) -> None:
+    assert breaches(cclbench.ingest(test_data / source, store=evidence_store)) == []
 
 
 @pytest.mark.parametrize("cause", JOBS)

@@ -13,10 +13,10 @@ METRIC = "comm.transfer"
 
 
 @pytest.fixture(scope="module")
-def alone(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> cclbench.Run:
+def alone(test_data: Path, evidence_store: Path) -> cclbench.Run:
     """Rank 0 of two on a node of eight A100, two closed steps and an open one."""
     source = test_data / "kineto" / "nccl_meta_a100"
-    return cclbench.run(source, store=tmp_path_factory.mktemp("alone"), metrics=(METRIC,))
+    return cclbench.run(source, store=evidence_store, metrics=(METRIC,))
 
 
 def test_a_lone_ranks_transfers_lie_between_nothing_and_what_its_calls_took(alone: cclbench.Run) -> None:

@@ -67,9 +67,9 @@ MISSED = {"sglang_decode_mi300x": {("aten::copy_", "[[32],[32],[]]")}}
     ],
 )
 def test_kernel_time_under_every_operator(
-    test_data: Path, tmp_path: Path, name: str, folder: str, rows: int
+    test_data: Path, evidence_store: Path, name: str, folder: str, rows: int
 ) -> None:
-    run = cclbench.ingest(test_data / folder / name, store=tmp_path)
+    run = cclbench.ingest(test_data / folder / name, store=evidence_store)
     # Memsets of workspaces count with some operators there, and with others not.
     every = [inclusive(run, kinds) for kinds in (("kernel", "copy", "memset"), ("kernel", "copy"))]
     wanted: Counter[Key] = Counter()
@@ -88,10 +88,10 @@ def test_kernel_time_under_every_operator(
 @pytest.mark.parametrize(
     "name", ["ddp_a100", "nccl_meta_a100", "resnet_mi300x", "sampled_2of128", "dlrm_8xv100"]
 )
-def test_phases_sum_to_busy_time(test_data: Path, tmp_path: Path, name: str) -> None:
+def test_phases_sum_to_busy_time(test_data: Path, evidence_store: Path, name: str) -> None:
     """Exactly: parts of each step, in ns, of every rank."""
     run = cclbench.run(
-        test_data / "kineto" / name, store=tmp_path, metrics=["time.phase", "time.idle", "time.step"]
+        test_data / "kineto" / name, store=evidence_store, metrics=["time.phase", "time.idle", "time.step"]
     )
     of_ranks = [
         row for row in run.rows if row["rank"] is not None and row["step"] is None and row["stat"] is None

@@ -46,10 +46,10 @@ def innermost(run: cclbench.Run, track: Any, at: Any) -> Any:
     ],
 )
 def test_the_operator_around_the_launch_is_the_one_that_the_trace_states(
-    test_data: Path, tmp_path: Path, trace: str, stated: int
+    test_data: Path, evidence_store: Path, trace: str, stated: int
 ) -> None:
     """`External id` of a device row, which nesting knows nothing of, names the innermost call each time."""
-    run = cclbench.ingest(test_data / "kineto" / trace, store=tmp_path)
+    run = cclbench.ingest(test_data / "kineto" / trace, store=evidence_store)
     rows = run.sql(QUERY)
     found = innermost(run, rows["track"].to_numpy(), rows["launched_ns"].to_numpy())
     assert np.array_equal(found, rows["operator"].to_numpy())
@@ -88,10 +88,10 @@ def smallest_around(events: list[dict[str, Any]], kernel: dict[str, Any]) -> str
     ],
 )
 def test_shapes_of_kernels_in_traces_that_repeat_the_correlation(
-    test_data: Path, tmp_path: Path, trace: str, kernels: int
+    test_data: Path, evidence_store: Path, trace: str, kernels: int
 ) -> None:
     path = test_data / "kineto" / trace
-    run = cclbench.ingest(path, store=tmp_path)
+    run = cclbench.ingest(path, store=evidence_store)
     query = """
         SELECT k.correlation, o.shapes
         FROM events k LEFT JOIN events o ON o.kind = 'op' AND o.operator = k.operator
@@ -108,8 +108,8 @@ def test_shapes_of_kernels_in_traces_that_repeat_the_correlation(
     assert sum(shapes is not None for shapes in ours.values()) >= 0.98 * kernels
 
 
-def test_a_report_tells_what_the_table_of_operators_does(test_data: Path, tmp_path: Path) -> None:
-    run = cclbench.ingest(test_data / "kineto" / "h100_qwen", store=tmp_path)
+def test_a_report_tells_what_the_table_of_operators_does(test_data: Path, evidence_store: Path) -> None:
+    run = cclbench.ingest(test_data / "kineto" / "h100_qwen", store=evidence_store)
     found, by_op = operator_section(subject_of("", run)), operators(run, "op")
     assert len({row.operator for row in found.rows}) == len(by_op.rows) == 20
     for row in by_op.rows:

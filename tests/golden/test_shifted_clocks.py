@@ -17,9 +17,9 @@ SHIFTED, DRIFTING = 3, 5
 
 
 @pytest.fixture(scope="module")
-def raw(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> cclbench.Run:
+def raw(test_data: Path, evidence_store: Path) -> cclbench.Run:
     """The traces as they are."""
-    return cclbench.run(test_data / "kineto" / "dlrm_8xv100", store=tmp_path_factory.mktemp("raw"))
+    return cclbench.run(test_data / "kineto" / "dlrm_8xv100", store=evidence_store)
 
 
 @pytest.fixture(scope="module")

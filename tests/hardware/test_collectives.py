@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from cclbench.hardware.collectives import Cost, Group, Prediction, Refusal, costs, price_group, schedule
-from cclbench.hardware.collectives.algorithm import Call
 from cclbench.hardware.collectives.cost import BEST, EXPECTED, WORST, Assumed, Pipeline
 from cclbench.hardware.collectives.nccl import constants
 from cclbench.hardware.collectives.price import setting_of
-from cclbench.hardware.collectives.stragglar import stragglar
-from cclbench.hardware.collectives.transport import PROTOCOLS, Range
+from cclbench.hardware.collectives.transport import Range
 from cclbench.hardware.residuals import Kept, Residuals, Setting, using
 from cclbench.schema import COLLECTIVE_KINDS
 
@@ -240,38 +238,11 @@ def test_all_to_all_on_a_ring_is_a_quarter_of_an_all_gather() -> None:
     assert exchange / (gather * 16 / 15) == pytest.approx(1 / 4)
 
 
-def test_stragglar_reproduces_the_published_ratios() -> None:
-    """arXiv 2505.23523: 22 (v1) to 25 % (v2) less time than ring on 8 GPUs, tending to a half."""
-    sizes = np.array([1e15])  # where only rates count
-
-    def saved(ranks: int) -> float:
-        group = one_node(ranks)
-        parts = stragglar(Call("all_reduce", group, constants(None), PLAIN, PROTOCOLS))
-        assert parts is not None
-        return 1 - parts.time_s(sizes)[0] / cost("all_reduce", group, "ring").time_s(sizes)[0]
-
-    assert saved(8) == pytest.approx(1 - (9 / 7) / (14 / 8), abs=1e-6)  # 26.5 %
-    assert 0.22 <= saved(8) <= 0.27
-    assert saved(8) < saved(64) < saved(4096) < 0.5
-    assert saved(4096) == pytest.approx(0.5, abs=0.005)
-
-
 def test_tree_costs_more_than_ring_on_eight_gpus() -> None:
     """Large S: a tree moves S twice where a ring moves it 14/8 times."""
     sizes = np.array([1e12])
     tree, ring = (cost("all_reduce", one_node(8), name).time_s(sizes)[0] for name in ("tree", "ring"))
     assert tree / ring == pytest.approx((2 / 0.92) / (1.75 / 0.965), rel=1e-3)
-
-
-def test_stragglar_that_is_hardly_late_pays_for_the_reduce_scatter() -> None:
-    """Without delay: 6 of 7 chunks more; late by more than that: nothing more."""
-    parts = stragglar(Call("all_reduce", one_node(8), constants(None), PLAIN, PROTOCOLS))
-    assert parts is not None
-    sizes = np.array([7e9])
-    late = parts.time_s(sizes)[0]
-    early = 8.4e-6 + 6 * 3.4e-6 + 6e9 / 96.5e9
-    assert parts.time_s(sizes, 0.0)[0] - late == pytest.approx(early)
-    assert parts.time_s(sizes, early + 1e-3)[0] == late
 
 
 @pytest.mark.parametrize("kind", COLLECTIVE_KINDS)
@@ -367,17 +338,6 @@ def test_nodes_without_nvlink_take_pcies_steps() -> None:
     group = one_node(2, peers="pcie-tree")
     assert cost("all_reduce", group, "ring").alpha_s == pytest.approx(8.4e-6 + 2 * 5.7e-6)
     assert {each.protocol for each in costs("all_reduce", group, PLAIN)} == {"LL", "Simple"}
-
-
-def test_stragglar_can_be_asked_for() -> None:
-    """Priced from the last arrival on; never chosen unasked, as nobody says that a rank is late."""
-    found = price_group("all_reduce", np.array([1e9]), one_node(8), algorithm="stragglar")
-    assert isinstance(found, Prediction)
-    assert found.algorithm == ("stragglar",)
-    unasked = price_group("all_reduce", np.array([1e9]), one_node(8))
-    assert isinstance(unasked, Prediction)
-    assert found.time_s[0] < unasked.time_s[0]
-    assert unasked.algorithm == ("ring",)
 
 
 def test_rings_that_leave_a_mesh_leave_a_link_free() -> None:
@@ -698,24 +658,6 @@ def us(*steps: tuple[float, float, str]) -> tuple[tuple[float, object, str], ...
             (),
             0,
         ),
-        (
-            "all_reduce",
-            one_node(8),
-            ("stragglar", "Simple"),
-            us((9, 6.8, "rounds after the last arrival")),
-            (9 / 7, 96.5e9 / 2, "links of an accelerator"),
-            (),
-            0,
-        ),
-        (
-            "all_reduce",
-            one_node(5),
-            ("stragglar", "Simple"),
-            us((6, 6.8, "rounds after the last arrival")),
-            (6 / 4, 96.5e9 / 2, "links of an accelerator"),
-            (),
-            0,
-        ),
     ],
 )
 def test_terms_of_a_cost(
@@ -841,10 +783,6 @@ def test_a_torus_pays_its_hops() -> None:
 @pytest.mark.parametrize(
     ("kind", "group", "name", "there"),
     [
-        ("all_reduce", one_node(4), "stragglar", True),
-        ("all_reduce", one_node(3), "stragglar", False),
-        ("all_gather", one_node(4), "stragglar", False),
-        ("all_reduce", nodes(2, 4), "stragglar", False),
         ("all_reduce", nodes(4, 2), "hierarchical", True),
         ("all_reduce", nodes(4, 1), "hierarchical", False),
         ("all_reduce", one_node(4), "hierarchical", False),

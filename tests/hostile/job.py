@@ -35,7 +35,7 @@ TEXTS: Final = (
     "$\\frac{1}{0}$ $x_",
     "%s%n {0} {x!r} %(y)d",
     "'; DROP TABLE events; --",
-    "n" * 1_000_000,
+    "n" * 100_000,
 )
 """What pages, terminals, shells, paths, templates, pictures, tables and queries could take for their own."""
 

@@ -21,7 +21,7 @@ from formats.test_memory_snapshot import snapshot
 from hostile import job
 from hostile.test_terminal import assert_clean
 
-from cclbench.cli import COMMANDS, cli, main
+from cclbench.cli import cli, main
 from cclbench.present.terminal.streams import PrintableStream, printable_streams
 from cclbench.text import printable
 
@@ -124,7 +124,7 @@ NOT_CALLED: Final = {"mcp"}
 def commands() -> dict[str, click.Command]:
     """All registered commands by their words."""
     context, found = click.Context(cli), {}
-    for name in COMMANDS:
+    for name in cli.list_commands(context):
         command = cli.get_command(context, name)
         assert command is not None
         within = command.commands if isinstance(command, click.Group) else {}

@@ -129,9 +129,9 @@ def test_captures_alone_are_no_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "kernels"), [("sglang_decode_mi300x", 544), ("vllm_decode_mi300x", 421)])
-def test_real_decode_steps_are_linked(test_data: Path, tmp_path: Path, name: str, kernels: int) -> None:
+def test_real_decode_steps_are_linked(test_data: Path, evidence_store: Path, name: str, kernels: int) -> None:
     """All kernels of each graph, and of all kernels' time at least 95 %."""
-    run = cclbench.ingest(test_data / "graph_replay" / name, store=tmp_path)
+    run = cclbench.ingest(test_data / "graph_replay" / name, store=evidence_store)
     query = "SELECT sum(dur_ns) FILTER (operator IS NOT NULL) / sum(dur_ns), count(operator) FROM events"
     share, linked = run.sql(f"{query} WHERE kind = 'kernel'").to_pylist()[0].values()
     assert share >= 0.95

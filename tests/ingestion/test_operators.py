@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import cclbench
-from cclbench import disk_columns
-from cclbench.ingestion import rank_operators
+from cclbench.ingestion import operator_rows, rank_operators
 from cclbench.normalize.operators import nearest
 
 MAIN, ENGINE = 1, 2
@@ -169,7 +168,7 @@ def test_a_table_in_several_row_groups_has_the_same_rows(
     run: cclbench.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rank_operators, "ROW_GROUP", 5)
-    monkeypatch.setattr(disk_columns, "PIECE", 5)
+    monkeypatch.setattr(operator_rows, "ROW_GROUP", 5)
     (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": STEP}))
     again = cclbench.ingest(tmp_path / "trace.json", store=tmp_path / "store", jobs=1)
     (path,) = (again.path / "operators").iterdir()

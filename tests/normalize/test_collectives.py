@@ -4,26 +4,16 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from cclbench.classify import CollectiveName, element_bytes, kind_of
 from cclbench.formats import Payload, StatedPayloads
 from cclbench.normalize import collectives
-from cclbench.normalize.collectives import Calls, dimension_of
+from cclbench.normalize.collectives import Calls, dimension_of, table
 from cclbench.record.facts import ProcessGroup, TraceFacts
 from cclbench.schema import COLLECTIVES
 
 ALL_REDUCE = CollectiveName("all_reduce", "nccl")
-
-
-def table(*of):
-    """All pieces as one, and the groups of all."""
-    made, groups = [COLLECTIVES.empty_table()], {}
-    for rows, members in collectives.tables(*of):
-        made.append(rows)
-        groups |= members
-    return pa.concat_tables(made), groups
 
 
 def calls(*rows, names=(ALL_REDUCE,)):

@@ -10,10 +10,9 @@ import pytest
 
 from cclbench.normalize.operators import Ranges
 from cclbench.normalize.phases import (
-    HostStretch,
+    HostActivity,
     Named,
     Phases,
-    Training,
     Vocabulary,
     phase_told,
     runs_node,
@@ -43,18 +42,16 @@ def named(calls: list[Call]) -> Named:
     return Named(ranges, np.array([names.index(c.name) for c in calls], np.int32), Vocabulary(names))
 
 
-def whole(calls: list[Call], marks: list[Call]) -> HostStretch:
-    """All of a rank's time as one stretch."""
+def activity(calls: list[Call], marks: list[Call]) -> HostActivity:
     sequence = np.array([call.sequence for call in calls], np.int64)
     node = np.array([call.node for call in calls], np.bool_)
-    return HostStretch(np.iinfo(np.int64).min, named(calls), sequence, node, [named(marks)])
+    return HostActivity(named(calls), sequence, node, [named(marks)])
 
 
 def phases(calls: list[Call], marks: list[Call], instants: list[int], track: int = MAIN) -> list[str]:
     """The thread's phase at each instant."""
     calls, marks = (sorted(some, key=lambda c: (c.track, c.begin, -c.end)) for some in (calls, marks))
-    one = whole(calls, marks)
-    found = Phases(one, Training(lambda: [one]))
+    found = Phases(activity(calls, marks))
     at = np.array(instants, np.int64)
     return [PHASES[i] for i in found.at(np.full(len(at), track), at).tolist()]
 

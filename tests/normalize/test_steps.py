@@ -29,7 +29,7 @@ def times(*values):
 def rows_of(step, starts, ends, kernel=None):
     """Device rows; all are kernels unless `kernel` says which."""
     mask = np.array([True] * len(step) if kernel is None else kernel, np.bool_)
-    return [DeviceRows(times(*step), times(*starts), times(*ends), mask)]
+    return DeviceRows(times(*step), times(*starts), times(*ends), mask)
 
 
 def windows_of(marks, *rows, horizon=None, **more):

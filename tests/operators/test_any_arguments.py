@@ -9,7 +9,7 @@ from itertools import chain, combinations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cclbench.operators.call import Argument, Call, NoModel, Tensor, parse
@@ -71,25 +71,23 @@ OPERATORS = {
 """Names of operators by model."""
 
 
-@pytest.mark.parametrize("model", OPERATORS)
-def test_every_model_has_an_operator_here(model: str) -> None:
-    assert any(re.fullmatch(one, name) for one in MODELS.get(model).patterns for name in OPERATORS[model])
+def test_every_model_has_an_operator_here() -> None:
+    for model, names in OPERATORS.items():
+        patterns = MODELS.get(model).patterns
+        assert any(re.fullmatch(pattern, name) for pattern in patterns for name in names), model
 
 
-@pytest.mark.parametrize("model", OPERATORS)
-@settings(max_examples=10, deadline=None)
-@given(chosen=st.integers(0, 1 << 20), arguments=st.lists(ARGUMENTS, max_size=28).map(tuple), kernel=KERNELS)
-def test_any_arguments_give_a_cost_or_a_reason(
-    model: str, chosen: int, arguments: tuple[Argument, ...], kernel: str
-) -> None:
-    operator = OPERATORS[model][chosen % len(OPERATORS[model])]
-    try:
-        cost = cost_of(Call(operator, arguments, (kernel,)))
-    except NoModel:
-        return
-    assert isinstance(cost, Cost)
-    assert min(cost.flops, cost.read_bytes, cost.written_bytes) >= 0
-    assert all(type(one) is int for one in (cost.flops, cost.read_bytes, cost.written_bytes))
+@given(arguments=st.lists(ARGUMENTS, max_size=28).map(tuple), kernel=KERNELS)
+def test_any_arguments_give_a_cost_or_a_reason(arguments: tuple[Argument, ...], kernel: str) -> None:
+    """Of every operator: the same arguments mean something else to each."""
+    for operator in chain(*OPERATORS.values()):
+        try:
+            cost = cost_of(Call(operator, arguments, (kernel,)))
+        except NoModel:
+            continue
+        assert isinstance(cost, Cost), operator
+        assert min(cost.flops, cost.read_bytes, cost.written_bytes) >= 0, operator
+        assert all(type(one) is int for one in (cost.flops, cost.read_bytes, cost.written_bytes)), operator
 
 
 @given(st.tuples(*[st.none() | st.text() | st.recursive(SCALARS, st.lists).map(json.dumps)] * 4))

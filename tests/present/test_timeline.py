@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,10 @@ from hypothesis import strategies as st
 from typed import rewrite_manifest
 
 import cclbench
-from cclbench.api import open_run
 from cclbench.errors import UsageError
 from cclbench.intervals import Intervals, union
 from cclbench.present.timeline import (
-    Clock,
+    TimelineClock,
     busiest,
     chosen,
     clocks_of,
@@ -35,6 +35,7 @@ from cclbench.present.timeline import (
 from cclbench.record.manifest import Clock as RankClock
 from cclbench.record.manifest import Clocks
 from cclbench.schema import COLLECTIVES
+from cclbench.workspace import open_run
 
 
 def array(*values: int) -> Any:
@@ -71,7 +72,7 @@ def table(*rows: dict[str, Any]) -> pa.Table:
 
 
 def test_a_clock_subtracts_offset_and_drift() -> None:
-    clock = Clock(offset_ns=250.0, drift=20e-6, reference_ns=1_000_000)
+    clock = TimelineClock(offset_ns=250.0, drift=20e-6, reference_ns=1_000_000)
     # 20 ppm of 50 ms, 50,000,000 ns, are 1,000 ns.
     assert clock.common(array(1_000_000, 51_000_000)).tolist() == [999_750, 50_998_750]
     assert pieces(shifted(Intervals(array(1_000_000), array(51_000_000)), clock)) == [(999_750, 50_998_750)]
@@ -81,7 +82,7 @@ def test_only_applied_corrections_are_clocks() -> None:
     account = Clocks(
         7, [RankClock(0, 0.0, 0.0, 0.0, 0.0, False), RankClock(3, 250000.5, 20.0, 0.0, 0.0, True)]
     )
-    assert clocks_of(account) == {3: Clock(250000.5, 2e-05, 7)}
+    assert clocks_of(account) == {3: TimelineClock(250000.5, 2e-05, 7)}
 
 
 def test_wait_transfer_and_unmatched_are_disjoint_and_all_of_the_communication() -> None:
@@ -145,7 +146,7 @@ WINDOWS = {0: [(3, 100, 200), (4, 200, 300)], 1: [(4, 210, 310), (5, 310, 400)]}
 
 def test_the_first_step_that_most_ranks_have() -> None:
     assert chosen(WINDOWS, {}, None) == (4, {0: (200, 300), 1: (210, 310)})
-    assert chosen(WINDOWS, {1: Clock(offset_ns=10.0)}, 5) == (5, {1: (300, 390)})
+    assert chosen(WINDOWS, {1: TimelineClock(offset_ns=10.0)}, 5) == (5, {1: (300, 390)})
 
 
 def test_a_step_that_is_not_there() -> None:
@@ -180,8 +181,8 @@ def test_segments_are_few_and_cover_what_the_set_covers(found: Sequence[tuple[in
 
 
 @pytest.fixture
-def dlrm(test_data: Path, tmp_path: Path) -> Iterator[cclbench.Run]:
-    return cclbench.ingest(test_data / "kineto" / "dlrm_8xv100", store=tmp_path)
+def dlrm(test_data: Path, evidence_store: Path) -> cclbench.Run:
+    return cclbench.ingest(test_data / "kineto" / "dlrm_8xv100", store=evidence_store)
 
 
 def test_dlrm(dlrm: cclbench.Run) -> None:
@@ -223,12 +224,13 @@ def test_narrowed_in_time_and_to_ranks(dlrm: cclbench.Run) -> None:
         timeline(dlrm, ranks=[9])
 
 
-def test_corrections_of_the_manifest_are_applied(dlrm: cclbench.Run) -> None:
+def test_corrections_of_the_manifest_are_applied(dlrm: cclbench.Run, tmp_path: Path) -> None:
     before = timeline(dlrm).lanes[7]
-    path = dlrm.path / "manifest.json"
+    store = shutil.copytree(dlrm.path, tmp_path / dlrm.id).parent
+    path = store / dlrm.id / "manifest.json"
     manifest = json.loads(path.read_text())
     entry = next(entry for entry in manifest["clocks"]["ranks"] if entry["rank"] == 7)
     entry |= {"offset_ns": 250_000.0, "applied": True}
-    rewrite_manifest(dlrm.path, manifest)
-    after = timeline(open_run(dlrm.id, store=dlrm.store)).lanes[7]
+    rewrite_manifest(store / dlrm.id, manifest)
+    after = timeline(open_run(dlrm.id, store=store)).lanes[7]
     assert (before.compute.starts - after.compute.starts == 250_000).all()

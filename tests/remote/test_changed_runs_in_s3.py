@@ -13,7 +13,7 @@ from s3_service import Service
 import cclbench
 from cclbench.cli import main
 from cclbench.record.inventory import OTHER_CONTENT
-from cclbench.record.remote_store import store_at
+from cclbench.workspace import store_at
 
 STORE = "s3://bucket/runs"
 Change = Callable[[Service, str, bytes], None]

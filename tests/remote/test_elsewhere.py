@@ -13,9 +13,10 @@ import pytest
 
 import cclbench
 from cclbench.errors import InputError, UsageError
-from cclbench.record.remote_store import RemoteStore, store_at
+from cclbench.record.remote_store import RemoteStore
 from cclbench.remote import objects
-from cclbench.remote.url import check_names, url_of
+from cclbench.remote.url import check_names, location_of
+from cclbench.workspace import store_at
 
 
 @pytest.fixture(autouse=True)
@@ -33,17 +34,17 @@ def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 
 @pytest.mark.parametrize("place", ["runs", "/a/b", "a:b", "./s3", "c:/x", "rank0.json", "", Path("a/b")])
 def test_a_path_is_no_url(place: str | Path) -> None:
-    assert url_of(place) is None
+    assert location_of(place) == Path(place)
 
 
 def test_a_url_is_shown_without_its_query() -> None:
-    url = url_of("HTTPS://host/a/rank0%20x.json?X-Amz-Signature=secret#secret")
+    url = location_of("HTTPS://host/a/rank0%20x.json?X-Amz-Signature=secret#secret")
     assert url is not None
     assert (str(url), url.name) == ("https://host/a/rank0%20x.json", "rank0 x.json")
     assert url.full.endswith("?X-Amz-Signature=secret#secret")
     assert "secret" not in f"{url!r}{url.parent!r}{url.below('x')!r}"
-    assert str(url_of("s3://bucket/a/b/")) == "s3://bucket/a/b"
-    assert str(url_of("abfs://container@account.dfs.core.windows.net/a")).startswith("abfs://container@")
+    assert str(location_of("s3://bucket/a/b/")) == "s3://bucket/a/b"
+    assert str(location_of("abfs://container@account.dfs.core.windows.net/a")).startswith("abfs://container@")
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ def test_a_url_is_shown_without_its_query() -> None:
 )
 def test_a_url_that_cannot_be_used_is_refused(place: str | Path, words: str) -> None:
     with pytest.raises(UsageError, match=words) as raised:
-        url_of(place)
+        location_of(place)
     assert "secret" not in str(raised.value)
 
 
@@ -72,7 +73,7 @@ def test_a_web_server_keeps_no_store() -> None:
 
 
 def test_long_and_deep_names_are_refused() -> None:
-    url = url_of("s3://bucket/job")
+    url = location_of("s3://bucket/job")
     assert url is not None
     check_names(["a/b.json", "a/c.json", "ä b/é.json"], url)
     for name in ("x" * 256, "a/" * 40 + "b", "/x", "a/./b", "C:/x"):
@@ -186,7 +187,7 @@ def test_a_page_that_changes_is_refused(web: Web, job: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize("kind", ["file", "memory"])
 def test_what_else_fsspec_has_gives_the_same_runs(kind: str, job: Path, tmp_path: Path) -> None:
     root = f"file://{tmp_path}/there" if kind == "file" else f"memory://{tmp_path.name}"
-    store = RemoteStore(url_of(f"{root}/traces/job"))  # type: ignore[arg-type]
+    store = RemoteStore(location_of(f"{root}/traces/job"))  # type: ignore[arg-type]
     store._objects.put(
         [(path, path.relative_to(job).as_posix()) for path in job.rglob("*") if path.is_file()]
     )

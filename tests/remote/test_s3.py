@@ -22,9 +22,10 @@ import cclbench
 from cclbench.cli import main
 from cclbench.comparison.build import compare
 from cclbench.errors import CclbenchError, InputError, UsageError
-from cclbench.record.remote_store import cache_folder, store_at
+from cclbench.record.remote_store import cache_folder
 from cclbench.remote import objects
-from cclbench.remote.url import url_of
+from cclbench.remote.url import location_of
+from cclbench.workspace import store_at
 
 STORE = "s3://bucket/runs"
 
@@ -326,7 +327,7 @@ def test_an_upload_that_fails_leaves_no_run_and_the_next_one_works(s3: Service, 
 def test_a_large_file_is_written_in_parts(s3: Service, tmp_path: Path) -> None:
     content = bytes(range(256)) * (objects.BLOCK * 5 // 2 // 256)
     (tmp_path / "large").write_bytes(content)
-    url = url_of("s3://bucket/x")
+    url = location_of("s3://bucket/x")
     assert url is not None
     s3.fail("503", "partNumber=2", "PUT")
     below = objects.Objects(url)

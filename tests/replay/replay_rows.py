@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from cclbench.replay.graph import Graph, build
-from cclbench.replay.simulate import Times, simulate
-from cclbench.replay.tables import UNTOLD, Calls, GraphInput, Rows, Syncs
+from cclbench.replay.simulate import NodeTimes, simulate
+from cclbench.replay.tables import UNTOLD, GraphInput, RankCollectives, RankRows, Syncs
 
 US = 1_000
 DEVICE, HOST = (0, 7), (-1, 1)
@@ -22,7 +22,7 @@ def item(name: str, start: float, end: float, **more: Any) -> Item:
     return {"name": name, "start": start, "end": end, **more}
 
 
-def rows(items: Sequence[Item], lane: tuple[int, int] = HOST) -> Rows:
+def rows(items: Sequence[Item], lane: tuple[int, int] = HOST) -> RankRows:
     """Rows in order of start, times in µs."""
     items = sorted(items, key=lambda i: (i["start"], -i["end"]))
     names = sorted({i["name"] for i in items})
@@ -32,7 +32,7 @@ def rows(items: Sequence[Item], lane: tuple[int, int] = HOST) -> Rows:
     def column(key: str, default: Any = -1, kind: Any = np.int64) -> Any:
         return np.array([i.get(key, default) for i in items], kind)
 
-    return Rows(
+    return RankRows(
         start=np.array([round(i["start"] * US) for i in items], np.int64),
         end=np.array([round(i["end"] * US) for i in items], np.int64),
         lane=np.array([lanes.index(i.get("lane", lane)) for i in items], np.int32),
@@ -86,7 +86,7 @@ def rank(
         host=host,
         computing=computing & ~annotation,
         annotation=annotation,
-        calls=Calls(
+        calls=RankCollectives(
             instance=np.array(instances, np.int64),
             complete=np.array([i >= 0 for i in instances], np.bool_),
             kind=("all_reduce",) * len(instances),
@@ -110,12 +110,12 @@ def syncs(*told: tuple[int, float, int, int, int, float | None]) -> Syncs:
     return Syncs(*(np.array(column, np.int64) for column in columns))
 
 
-def replayed(*ranks: GraphInput) -> tuple[Graph, Times]:
+def replayed(*ranks: GraphInput) -> tuple[Graph, NodeTimes]:
     """The ranks' graph and its unchanged replay."""
     graph = build(ranks)
     return graph, simulate(graph.nodes, graph.cut)
 
 
-def end_of(graph: Graph, times: Times, number: int) -> float:
+def end_of(graph: Graph, times: NodeTimes, number: int) -> float:
     """When the rank's last node ends, µs."""
     return float(times.end[graph.nodes.rank == number].max() / US)

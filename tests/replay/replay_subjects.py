@@ -9,12 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from replay_rows import item, rank
 
 from cclbench.card import Card
 from cclbench.card.model import card_of
 from cclbench.machine import Machine
-from cclbench.replay.change import Subject, Times
-from cclbench.replay.graph import Graph
+from cclbench.replay import nodes as n
+from cclbench.replay.change import ChangeSubject, TimeBounds
+from cclbench.replay.graph import Graph, build
 from cclbench.replay.kernel_costs import Costs
 from cclbench.replay.layout import DIMENSIONS, Layout, Relayout, relayout
 
@@ -36,10 +38,10 @@ def card(
     return card_of(stated, Path())
 
 
-def price(kind: str, ranks: tuple[int, ...], nbytes: float) -> Times:
+def price(kind: str, ranks: tuple[int, ...], nbytes: float) -> TimeBounds:
     """Of n ranks from 0 on n µs a MB, of a send three times that; a half and twice that at the bounds."""
     ns = 1_000 * len(ranks) * nbytes / 1e6 * (3 if kind == "send_recv" else 1) * (1 + ranks[0])
-    return Times(ns / 2, ns, ns * 2)
+    return TimeBounds(ns / 2, ns, ns * 2)
 
 
 def subject(
@@ -54,10 +56,10 @@ def subject(
     of_card: Card | None = None,
     window_ns: int = 1_000_000,
     costs: Costs | None = None,
-) -> Subject:
+) -> ChangeSubject:
     """All nodes are in a window that began long before, unless `since` says otherwise."""
     wanted: Relayout | None = None if old is None else relayout(old, settings or {})
-    return Subject(
+    return ChangeSubject(
         graph=graph,
         since=np.array(since if since is not None else [1 << 40] * len(graph.nodes), np.int64),
         placed={},
@@ -72,3 +74,28 @@ def subject(
         costs=SimpleNamespace(costs=costs),  # type: ignore[arg-type]
         step=np.zeros(len(graph.nodes), np.int64),
     )
+
+
+def changed(found: Any) -> Graph:
+    assert isinstance(found, Graph), found
+    return found
+
+
+def reduced(*calls: tuple[float, float, int, int], late: float = 0) -> Graph:
+    """All-reduces of two ranks, (begin, end, bytes, step), one behind the other on one stream."""
+    made = []
+    for r in (0, 1):
+        work = [
+            item("nccl", at + (late if r else 0), end, lane=(0, 9), call=i, step=step)
+            for i, (at, end, _, step) in enumerate(calls)
+        ]
+        sizes = [size for *_, size, _ in calls]
+        made.append(rank(r, work=work, instances=[*range(len(calls))], nbytes=sizes, windows=[(0, 0, 900)]))
+    return build(made)
+
+
+def transfers_of(graph: Graph, number: int = 0) -> np.ndarray:
+    return np.flatnonzero((graph.nodes.kind == n.TRANSFER) & (graph.nodes.rank == number))
+
+
+PAIR = {"0-1": (0, 1)}

@@ -18,7 +18,7 @@ from cclbench.card.model import Hardware
 from cclbench.errors import InputError, UsageError
 from cclbench.machine import Machine
 from cclbench.record.run import Run
-from cclbench.replay.answer import Answer, Replay, _faith, answer
+from cclbench.replay.answer import Replay, ReplayResult, _faith, answer
 from cclbench.replay.scenario import scenario
 
 NODE = Machine(Hardware(per_node=2))
@@ -52,7 +52,7 @@ def bound_by_compute(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return stored(folder, *ops, Compute(20_000), link=Link(1_000, 1_000))
 
 
-def step(found: Answer, number: int = 0) -> float:
+def step(found: ReplayResult, number: int = 0) -> float:
     ns = found.predicted[number].step_ns
     assert ns is not None
     return ns

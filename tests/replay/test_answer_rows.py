@@ -10,12 +10,12 @@ import pytest
 
 from cclbench.errors import InputError, UsageError
 from cclbench.record.rows import Row
-from cclbench.replay.answer import Answer, Outcome, Predicted
+from cclbench.replay.answer import Predicted, ReplayedStep, ReplayResult
 from cclbench.replay.answer_rows import knee_row, modelled_row, path_rows, predicted_rows
 from cclbench.replay.critical_path import Path
 from cclbench.replay.memory import Memory
 from cclbench.replay.scenario import Scenario, scenario
-from cclbench.replay.search import Found, Limit, Trial, _front, limit
+from cclbench.replay.search import SearchLimit, SearchResult, Trial, _front, limit
 
 PATH = Path(
     200,
@@ -23,11 +23,11 @@ PATH = Path(
     {("all_reduce", "0-1"): 60, (None, None): 20},
     {1: 150, 0: 50},
 )
-UNCHANGED = Outcome(1_000_000.0, PATH)
+UNCHANGED = ReplayedStep(1_000_000.0, PATH)
 
 
 def predicted(step: float | None, low: float = 400_000, high: float = 600_000, **more: Any) -> Predicted:
-    expected = None if step is None else Outcome(step, PATH)
+    expected = None if step is None else ReplayedStep(step, PATH)
     change = more.pop("change", Scenario("asked", ("kernels.time=x2",)))
     return Predicted(change, expected, low, high, PATH, more.pop("basis", ("by a", "by b")), **more)
 
@@ -138,7 +138,7 @@ def test_a_row_without_a_value_does_not_apply() -> None:
 
 
 def test_one_scenario_is_the_only_one() -> None:
-    one = Answer(1.0, UNCHANGED, (predicted(5),), (), ())
+    one = ReplayResult(1.0, UNCHANGED, (predicted(5),), (), ())
     assert one.only.step_ns == 5
     with pytest.raises(UsageError, match="there are 2 scenarios; a file has one"):
         _ = replace(one, predicted=(predicted(5), predicted(6))).only
@@ -158,10 +158,10 @@ def trial(step: float | None, cost: float | None = None, **more: Any) -> Trial:
     )
 
 
-def found(*ranked: Trial, **more: Any) -> Found:
+def found(*ranked: Trial, **more: Any) -> SearchResult:
     defaults: dict[str, Any] = {"front": (), "infeasible": (), "tokens": None, "devices": None}
     told_of = {**defaults, **more}
-    return Found(
+    return SearchResult(
         2e9,
         ranked,
         told_of["front"],
@@ -255,8 +255,8 @@ def test_the_front_is_cheapest_first_and_none_is_beaten_in_both() -> None:
 
 
 def test_limits_as_people_write_them() -> None:
-    assert limit("cost<=100") == Limit("cost", 100.0, "cost<=100")
-    assert limit(" devices <= 64 ") == Limit("devices", 64.0, " devices <= 64 ")
+    assert limit("cost<=100") == SearchLimit("cost", 100.0, "cost<=100")
+    assert limit(" devices <= 64 ") == SearchLimit("devices", 64.0, " devices <= 64 ")
     assert limit("step<=0.5").most == limit("step<=500ms").most == limit("step <= 500 ms").most == 5e8
     with pytest.raises(UsageError, match="'cost' is not KEY<=VALUE; such as cost<=100"):
         limit("cost")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from replay_rows import Item, item, rank
-from replay_subjects import subject
+from replay_subjects import PAIR, changed, reduced, subject, transfers_of
 
 from cclbench.card.model import Hardware
 from cclbench.errors import InputError, UsageError
@@ -16,17 +16,12 @@ from cclbench.machine import Machine
 from cclbench.replay import nodes as n
 from cclbench.replay.changes.buckets import buckets
 from cclbench.replay.changes.copies import copies_time as copies
-from cclbench.replay.changes.failed_links import failed_links
-from cclbench.replay.changes.fence import fence
 from cclbench.replay.changes.graphs import launches
 from cclbench.replay.changes.host import host
 from cclbench.replay.changes.kernels import kernels, kernels_gap
 from cclbench.replay.changes.overlap import overlap
-from cclbench.replay.changes.oversubscription import oversubscription
-from cclbench.replay.changes.rails import rails
-from cclbench.replay.changes.reconfiguration import reconfiguration
 from cclbench.replay.graph import Graph, build
-from cclbench.replay.selection import Amount, Selection, read_setting
+from cclbench.replay.selection import Amount, NodeSelection, read_setting
 from cclbench.replay.simulate import simulate
 from cclbench.replay.tables import DIRECTIONS
 
@@ -36,11 +31,6 @@ APART, TOGETHER = Machine(Hardware(per_node=1)), Machine(Hardware(per_node=2))
 
 def launch(at: float, corr: int, **more: Any) -> Item:
     return item("cudaLaunchKernel", at, at + 1, corr=corr, **more)
-
-
-def changed(found: Any) -> Graph:
-    assert isinstance(found, Graph), found
-    return found
 
 
 def copied() -> Graph:
@@ -99,7 +89,7 @@ def launched(*at: float, latency: float = 5, on_host: bool = False) -> Graph:
     return graph
 
 
-def asked(text: str) -> tuple[Selection, Amount]:
+def asked(text: str) -> tuple[NodeSelection, Amount]:
     return read_setting(text, text.rpartition("=")[2])
 
 
@@ -283,26 +273,6 @@ def test_overlap_of_nothing() -> None:
         overlap(subject(both), 0.0)
 
 
-def reduced(*calls: tuple[float, float, int, int], late: float = 0) -> Graph:
-    """All-reduces of two ranks, (begin, end, bytes, step), one behind the other on one stream."""
-    made = []
-    for r in (0, 1):
-        work = [
-            item("nccl", at + (late if r else 0), end, lane=COMM, call=i, step=step)
-            for i, (at, end, _, step) in enumerate(calls)
-        ]
-        sizes = [size for *_, size, _ in calls]
-        made.append(rank(r, work=work, instances=[*range(len(calls))], nbytes=sizes, windows=[(0, 0, 900)]))
-    return build(made)
-
-
-def transfers_of(graph: Graph, number: int = 0) -> np.ndarray:
-    return np.flatnonzero((graph.nodes.kind == n.TRANSFER) & (graph.nodes.rank == number))
-
-
-PAIR = {"0-1": (0, 1)}
-
-
 def test_buckets_are_of_successive_collectives_of_a_step() -> None:
     """t = 10 + S µs of S KB: five of 1, 2, 3, 1, 2 KB in a step, three of 3, 4, 1 in the next, in threes.
 
@@ -333,76 +303,6 @@ def test_numbers_of_buckets(text: str, count: int) -> None:
     assert scenario([f"buckets={text}"]).changes == {"buckets": count}
     with pytest.raises(UsageError, match="no number of collectives from 1 to 9,999; such as 2"):
         scenario([f"buckets={text}0000"])
-
-
-def test_a_proxy_drains_the_interface_behind_each_message() -> None:
-    graph = reduced((0, 20, 1_000, 0), (100, 130, 1_000, 0))
-    made = changed(fence(subject(graph, groups=PAIR, machine=APART), 7_000))
-    # a ring of two has two steps
-    assert made.nodes.dur[transfers_of(made)].tolist() == [34_000, 44_000]
-    since = np.where(graph.nodes.start < 50_000, -1, 0)
-    part = changed(fence(subject(graph, groups=PAIR, machine=APART, since=since.tolist()), 7_000))
-    assert part.nodes.dur[transfers_of(part)].tolist() == [20_000, 44_000]
-    for kind, messages in {"send": 1, "recv": 1, "all_to_all": 1, "all_gather": 1, "broadcast": 1}.items():
-        object.__setattr__(graph.transfers, "kind", (kind,) * 4)
-        again = changed(fence(subject(graph, groups=PAIR, machine=APART), 1_000))
-        assert again.nodes.dur[transfers_of(again)].tolist() == [
-            20_000 + messages * 1_000,
-            30_000 + messages * 1_000,
-        ]
-    nothing = "no transfer within the run's windows leaves a node"
-    assert fence(subject(graph, groups=PAIR, machine=TOGETHER), 1) == nothing
-    assert fence(subject(graph, groups=PAIR, machine=APART, since=[-1] * len(since)), 1) == nothing
-
-
-def test_an_all_to_all_sends_a_message_to_each_peer_on_another_node() -> None:
-    """Of three ranks two share a node: the third sends two, and the others wait for it."""
-    made = [
-        rank(r, work=[item("nccl", 0, 20, lane=COMM, call=0)], instances=[0], size=3, windows=[(0, 0, 20)])
-        for r in range(3)
-    ]
-    graph = build(made)
-    object.__setattr__(graph.transfers, "kind", ("all_to_all",) * 3)
-    found = changed(fence(subject(graph, groups={"0-2": (0, 1, 2)}, machine=TOGETHER), 1_000))
-    assert [found.nodes.dur[transfers_of(found, r)].tolist() for r in range(3)] == [[22_000]] * 3
-
-
-@pytest.mark.parametrize(("machine", "leaves"), [(APART, True), (TOGETHER, False)])
-def test_a_group_alone_on_its_nodes_fills_their_interfaces(machine: Machine, leaves: bool) -> None:
-    """Two transfers, one behind the other: each has all of its node's one interface, of which 1/2 is left."""
-    graph = reduced((0, 20, 1_000, 0), (100, 130, 1_000, 0))
-    one = subject(graph, groups=PAIR, machine=machine)
-    if not leaves:
-        nothing = "no transfer within the run's windows leaves a node"
-        assert oversubscription(one, 2.0) == rails(one, 2.0) == nothing
-        assert failed_links(one, (0, 0.5)) == (
-            "no transfer within the run's windows leaves node 0, or comes to it"
-        )
-        return
-    for made in (changed(oversubscription(one, 2.0)), changed(failed_links(one, (1, 0.5)))):
-        assert made.nodes.dur[transfers_of(made)].tolist() == [40_000, 60_000]
-    assert "leaves node 2" in str(failed_links(one, (2, 0.5)))
-    quarter = changed(failed_links(one, (0, 0.75)))
-    assert quarter.nodes.dur[transfers_of(quarter)].tolist() == [80_000, 120_000]
-    assert rails(one, 2.0) == "all transfers between nodes stay on their rails"
-
-
-def test_circuits_are_set_anew_for_each_process_group() -> None:
-    """Two groups in turn, each rank a node: from the end of one's transfer 30 µs to the other's."""
-    graph = reduced((0, 20, 1_000, 0), (25, 45, 1_000, 0), (60, 80, 1_000, 0))
-    object.__setattr__(graph.transfers, "group", ("0-1", "x", "0-1") * 2)
-    groups = {"0-1": (0, 1), "x": (1, 0)}
-    made = changed(reconfiguration(subject(graph, groups=groups, machine=APART), 30_000))
-    times = simulate(made.nodes, made.cut)
-    assert times.end[transfers_of(made)].tolist() == [20_000, 70_000, 120_000]
-    since = np.where(graph.nodes.start < 50_000, -1, 0)
-    late = changed(
-        reconfiguration(subject(graph, groups=groups, machine=APART, since=since.tolist()), 30_000)
-    )
-    assert simulate(late.nodes, late.cut).end[transfers_of(late)].tolist() == [20_000, 45_000, 95_000]
-    same = {"0-1": (0, 1), "x": (0, 1)}
-    alone = "no rank talks to more than one process group between nodes"
-    assert reconfiguration(subject(graph, groups=same, machine=APART), 30_000) == alone
 
 
 def test_gaps_between_kernels_go_where_nothing_else_holds_them_up() -> None:

@@ -155,13 +155,13 @@ def test_a_synchronise_call_waits_for_what_is_stated(
     assert graph.traced == {"synchronise calls": 1}
 
 
-def test_the_fixture_with_traced_events(test_data: Path, tmp_path: Path) -> None:
+def test_the_fixture_with_traced_events(test_data: Path, evidence_store: Path) -> None:
     """Stream 24 waits for what stream 20 ended 18 ms before, which only the traced event tells.
 
     With kernels of 300 times their 123 µs stream 20 ends at 36.9 ms, and then come stream 24's memset, which
     lies 16 µs before its kernel, and that: 73.8 ms, instead of 56 where it need not wait.
     """
-    run = cclbench.ingest(test_data / "kineto" / "cuda_sync_a100", store=tmp_path)
+    run = cclbench.ingest(test_data / "kineto" / "cuda_sync_a100", store=evidence_store)
     found = answer(run, ["kernels.time=x300"])
     assert found.unchanged.step_ns == pytest.approx(found.measured_ns, rel=0.01)
     assert found.predicted[0].step_ns == pytest.approx(2 * 300 * 123_000, rel=0.01)

@@ -9,7 +9,16 @@ import numpy as np
 from replay_rows import Item, item, rank, rows
 
 from cclbench.replay import nodes as n
-from cclbench.replay.host import Pauses, Points, add_boundaries, add_turns, host_nodes, pauses, tracks, within
+from cclbench.replay.host import (
+    HostInstants,
+    Pauses,
+    add_boundaries,
+    add_turns,
+    host_nodes,
+    pauses,
+    tracks,
+    within,
+)
 
 ONE, TWO = (-1, 1), (-1, 2)
 AGES = 1 << 60
@@ -66,16 +75,16 @@ def test_of_a_cpu_s_rank_transfers_are_no_pause() -> None:
 
 
 def test_points_have_numbers() -> None:
-    points = Points()
+    points = HostInstants()
     assert points.add(np.array([1, 2]), ns(5, 6)).tolist() == [0, 1]
     assert points.add(np.array([3]), ns(7), np.array([9])).tolist() == [2]
     assert [column.tolist() for column in points.arrays()] == [[1, 2, 3], [5_000, 6_000, 7_000], [-1, -1, 9]]
-    assert [column.tolist() for column in Points().arrays()] == [[], [], []]
+    assert [column.tolist() for column in HostInstants().arrays()] == [[], [], []]
 
 
 def test_points_become_nodes_of_their_threads() -> None:
     """A call that waited returns before what begins at the same time; gaps are since the point before."""
-    points = Points()
+    points = HostInstants()
     number = points.add(np.array([7, 3, 3, 3]), ns(5, 40, 10, 40), np.array([-1, -1, -1, 4_000]))
     loads = [
         item("enumerate(DataLoader)#x.__next__", 20, 30, lane=(-1, 3)),
@@ -89,12 +98,12 @@ def test_points_become_nodes_of_their_threads() -> None:
     assert place[number].tolist() == [3, 2, 0, 1]
     # the own time of a call that waited is what lies right before its return
     assert made.held.sum(axis=1).tolist() == made.gap.tolist()
-    returned = Points()
+    returned = HostInstants()
     returned.add(np.array([3, 3]), ns(10, 40))
     last = returned.add(np.array([3]), ns(40), np.array([0]))
     made, place = host_nodes(rank(5), returned)
     assert (made.gap.tolist(), place[last].tolist()) == ([0, 0, 0], [1])
-    apart = Points()
+    apart = HostInstants()
     apart.add(np.array([3, 3]), ns(10, 40))
     assert host_nodes(rank(5, notes=loads), apart)[0].held[:, n.HOST_CAUSES.index("loader")].tolist() == [
         0,
@@ -117,21 +126,21 @@ def test_time_within_rows_is_that_of_the_thread() -> None:
 def test_threads_that_hand_over() -> None:
     """Thread 2 pauses at 500; thread 1, which paused from 0 on, goes on at 520: 20 µs of thread 2's own."""
     idle = Pauses(np.array([1, 2]), ns(0, 500), ns(520, 900))
-    points, inferred = Points(), Counter[str]()
+    points, inferred = HostInstants(), Counter[str]()
     ((pause, go_on, lag),) = add_turns(idle, np.empty(0, np.int64), points, inferred)
     thread, time, own = points.arrays()
     assert (thread[pause].tolist(), time[pause].tolist(), own[pause].tolist()) == ([2], [520_000], [-1])
     assert (thread[go_on].tolist(), time[go_on].tolist(), own[go_on].tolist()) == ([1], [520_000], [0])
     assert lag.tolist() == [0]
     assert inferred == {"threads that go on when another pauses": 1}
-    assert add_turns(idle, np.array([0]), Points(), inferred) == []
+    assert add_turns(idle, np.array([0]), HostInstants(), inferred) == []
     assert sum(inferred.values()) == 1
 
 
 def test_times_are_rounded_where_threads_hand_over() -> None:
     """Thread 2 pauses 1 ns after thread 1 goes on, and paused before from 0 to 50."""
     idle = Pauses(np.array([1, 2, 2]), ns(-9, 0, 520.001), ns(520, 50, 900))
-    points = Points()
+    points = HostInstants()
     ((pause, _, lag),) = add_turns(idle, np.empty(0, np.int64), points, Counter())
     thread, time, _ = points.arrays()
     assert (thread[pause].tolist(), time[pause].tolist(), lag.tolist()) == ([2], [520_000], [0])
@@ -148,7 +157,7 @@ def test_a_thread_in_a_call_of_the_runtime_does_not_pause() -> None:
 def test_a_thread_that_goes_on_first_hands_over_where_it_paused() -> None:
     """Thread 2 goes on at 510, for a reason of its own, and thread 1 at 520."""
     idle = Pauses(np.array([1, 2]), ns(0, 500), ns(520, 510))
-    points = Points()
+    points = HostInstants()
     ((pause, _, lag),) = add_turns(idle, np.empty(0, np.int64), points, Counter())
     thread, time, _ = points.arrays()
     assert (thread[pause].tolist(), time[pause].tolist(), lag.tolist()) == ([2], [500_000], [20_000])
@@ -163,7 +172,7 @@ def test_windows_of_annotations_have_points_on_their_threads() -> None:
             policy=policy,
             windows=[(0, 0, 50), (1, 50, 90)],
         )
-        points = Points()
+        points = HostInstants()
         add_boundaries(one, points)
         thread, time, _ = points.arrays()
         return list(zip(thread.tolist(), time.tolist(), strict=True))

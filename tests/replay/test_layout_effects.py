@@ -12,7 +12,7 @@ from replay_subjects import card, degrees, subject
 
 from cclbench.errors import InputError, UsageError
 from cclbench.replay import nodes as n
-from cclbench.replay.change import Effect, Subject, Times
+from cclbench.replay.change import ChangeSubject, Effect, TimeBounds
 from cclbench.replay.changes import tensor_parallel
 from cclbench.replay.changes.batch import batch
 from cclbench.replay.changes.context_parallel import context
@@ -43,7 +43,7 @@ def two() -> Graph:
     return build([rank(r, work=work, launches=launches, instances=[0], windows=[(0, 0, 31)]) for r in (0, 1)])
 
 
-def asked(old: Any, settings: dict[str, Any], graph: Graph | None = None, **more: Any) -> Subject:
+def asked(old: Any, settings: dict[str, Any], graph: Graph | None = None, **more: Any) -> ChangeSubject:
     made = two() if graph is None else graph
     of_card = more.pop("of_card", card(MODEL, BATCH, microbatches=4))
     return subject(made, old=old, settings=settings, of_card=of_card, window_ns=100_000, **more)
@@ -107,7 +107,7 @@ def test_stages_for_the_first_time_send_activations() -> None:
     ns = 6 * 3 * 2 * 1_000 * ELEMENTS * 2 / 1e6
     assert made.hops == 0
     assert [(each.what, each.time) for each in made.added] == [
-        ("6 hops of 2 MB past 4 stages", Times(ns / 2, ns, 2 * ns))
+        ("6 hops of 2 MB past 4 stages", TimeBounds(ns / 2, ns, 2 * ns))
     ]
     cut = effect(pipeline(asked(degrees(cp=2), {"parallelism.pp": 2}), 2))
     assert cut.added[0].what == "2 hops of 1 MB past 2 stages"
@@ -271,7 +271,7 @@ def test_gradients_that_nobody_exchanged_are_added() -> None:
     one = asked(degrees(tp=2, pp=3), {"parallelism.dp": 4})
     made = effect(replicas(one, None))
     assert [(each.what, each.time) for each in made.added] == [
-        ("all-reduce of 1 MB of gradients", Times(0.0, None, 8_000.0))
+        ("all-reduce of 1 MB of gradients", TimeBounds(0.0, None, 8_000.0))
     ]
     assert made.notes[-1].startswith(
         "gradients' all-reduce is not in the trace: bounds are hidden by backward"
@@ -310,7 +310,7 @@ def test_experts_over_more_ranks() -> None:
         experts(asked(degrees(), {"parallelism.ep": 2}), 2)
 
 
-def cut(monkeypatch: pytest.MonkeyPatch, one: Subject, shaped: float = 0.75) -> Effect:
+def cut(monkeypatch: pytest.MonkeyPatch, one: ChangeSubject, shaped: float = 0.75) -> Effect:
     """With a product whose calls are recorded, by 0.6, 0.5 and 0.7."""
     found = CutKernels({"mm": Factor(0.6, 0.5, 0.7)}, Factor(0.55, 0.45, 0.65), shaped)
     monkeypatch.setattr(tensor_parallel, "cut_kernels", lambda *_: found)

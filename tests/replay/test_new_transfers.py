@@ -16,7 +16,7 @@ from cclbench.hardware import catalog
 from cclbench.hardware.collectives import Prediction, price
 from cclbench.machine import Machine
 from cclbench.replay import nodes as n
-from cclbench.replay.change import Added, Effect, Scale, Times
+from cclbench.replay.change import Added, Effect, Scale, TimeBounds
 from cclbench.replay.graph import Graph, build
 from cclbench.replay.layout import relayout
 from cclbench.replay.new_transfers import price_new
@@ -59,7 +59,7 @@ def priced(
     nbytes: float,
     machine: Machine = FOUR,
     groups: Any = GROUPS,
-) -> Times:
+) -> TimeBounds:
     return price_new(graph, scenario(["kernels.time=x2"]), machine, groups, None, kind, ranks, nbytes)
 
 
@@ -198,7 +198,9 @@ def test_what_is_added_to_a_step() -> None:
     start = graph.nodes.start
     pace = Pace(windows(graph), start, graph.nodes.end)
     ones, since = np.ones(len(graph.nodes)), np.zeros(len(graph.nodes), np.int64)
-    plain = relaid(Effect(graph, added=(Added("a", Times(1, 2, 4)), Added("b", Times(10, None, 40)))))
+    plain = relaid(
+        Effect(graph, added=(Added("a", TimeBounds(1, 2, 4)), Added("b", TimeBounds(10, None, 40))))
+    )
     assert [plain.addition(which, graph, ones, pace, since) for which in ("low", "expected", "high")] == [
         11,
         2,

@@ -21,8 +21,8 @@ OURS = (
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_our_data_points(name: str, repository: Path, tmp_path: Path) -> None:
-    run = cclbench.ingest(repository / "traces" / name, store=tmp_path)
+def test_our_data_points(name: str, repository: Path, evidence_store: Path) -> None:
+    run = cclbench.ingest(repository / "traces" / name, store=evidence_store)
     replay = Replay(run)
     assert replay.unchanged.step_ns == pytest.approx(replay.measured_ns, rel=0.01)
     nodes = replay.graph.nodes
@@ -31,8 +31,8 @@ def test_our_data_points(name: str, repository: Path, tmp_path: Path) -> None:
     assert none.step_ns < 0.99 * replay.measured_ns
 
 
-def test_eight_gpus(test_data: Path, tmp_path: Path) -> None:
-    run = cclbench.ingest(test_data / "kineto" / "dlrm_8xv100", store=tmp_path)
+def test_eight_gpus(test_data: Path, evidence_store: Path) -> None:
+    run = cclbench.ingest(test_data / "kineto" / "dlrm_8xv100", store=evidence_store)
     replay = Replay(run)
     assert replay.unchanged.step_ns == pytest.approx(replay.measured_ns, rel=0.01)
     assert int((replay.graph.nodes.kind == n.RENDEZVOUS).sum()) == 8
@@ -54,7 +54,7 @@ def test_eight_gpus(test_data: Path, tmp_path: Path) -> None:
         "xprof/mi300x_8gpu_jax_conv.xplane.pb",
     ],
 )
-def test_fixtures_with_launches(path: str, test_data: Path, tmp_path: Path) -> None:
-    run = cclbench.ingest(test_data / path, store=tmp_path)
+def test_fixtures_with_launches(path: str, test_data: Path, evidence_store: Path) -> None:
+    run = cclbench.ingest(test_data / path, store=evidence_store)
     replay = Replay(run)
     assert replay.unchanged.step_ns == pytest.approx(replay.measured_ns, rel=0.01)

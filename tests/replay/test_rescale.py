@@ -13,7 +13,7 @@ from replay_subjects import card, subject
 
 from cclbench.errors import InputError, UsageError
 from cclbench.replay import nodes as n
-from cclbench.replay.change import Times, amount_of, count_of, factor_of, share_of, time_of, word
+from cclbench.replay.change import TimeBounds, amount_of, count_of, factor_of, share_of, time_of, word
 from cclbench.replay.graph import Graph, build
 from cclbench.replay.rescale import by, computing, cuts_sequences, microbatches, of_categories, sized, working
 
@@ -169,5 +169,5 @@ def test_values_that_mean_nothing_are_quoted(read: Any, value: str, says: str) -
 
 
 def test_a_time_as_often() -> None:
-    assert Times(1.0, 2.0, 4.0).repeated(3) == (3.0, 6.0, 12.0)
-    assert Times(1.0, None, 4.0).repeated(2) == (2.0, None, 8.0)
+    assert TimeBounds(1.0, 2.0, 4.0).repeated(3) == (3.0, 6.0, 12.0)
+    assert TimeBounds(1.0, None, 4.0).repeated(2) == (2.0, None, 8.0)

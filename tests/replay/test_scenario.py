@@ -7,7 +7,7 @@ import pytest
 
 from cclbench.errors import UsageError
 from cclbench.replay.scenario import KEYS, Quantity, scenario, sweep
-from cclbench.replay.selection import Amount, Selection
+from cclbench.replay.selection import Amount, NodeSelection
 
 
 def test_all_keys() -> None:
@@ -30,8 +30,8 @@ def test_all_keys() -> None:
     assert (found.system, found.accelerator) == ("dgx-h200", "nvidia-h200-sxm")
     assert found.algorithm == {"all_reduce": "tree"}
     assert found.changes == {
-        "rank[3].kernels.time": (Selection("kernels", "time", ranks=(range(3, 4),)), Amount(factor=0.9)),
-        "kernels.time": (Selection("kernels", "time"), Amount(factor=0.5)),
+        "rank[3].kernels.time": (NodeSelection("kernels", "time", ranks=(range(3, 4),)), Amount(factor=0.9)),
+        "kernels.time": (NodeSelection("kernels", "time"), Amount(factor=0.5)),
     }
     assert found.needs_system == "scale_out.bandwidth"
     assert scenario(["scale_up.bandwidth=x2"]).needs_system is None

@@ -18,7 +18,7 @@ from cclbench.replay.answer import Replay
 from cclbench.replay.scenario import scenario
 from cclbench.replay.scenario_file import read_scenario, write_scenario
 from cclbench.replay.search import limit, search
-from cclbench.replay.space import Space, read_space
+from cclbench.replay.space import SearchSpace, read_space
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def replay(tmp_path_factory: pytest.TempPathFactory) -> Replay:
     return Replay(run, machine=Machine(Hardware(per_node=2)))
 
 
-SPACE = Space(
+SPACE = SearchSpace(
     {"scale_up.bandwidth": ("x1", "x2", "x4"), "kernels.time": ("unchanged", "x0.5")},
     {"scale_up.bandwidth": {"x2": 10, "x4": 15}, "kernels.time": {"x0.5": 20}},
     "EUR/h",
@@ -64,11 +64,11 @@ def test_the_front_is_what_none_beats_in_both(replay: Replay) -> None:
     steps = [trial.ranked_ns for trial in found.front]
     assert steps == sorted(steps, reverse=True)
     assert found.front[-1] == found.best
-    assert search(replay, Space(SPACE.values)).front == ()
+    assert search(replay, SearchSpace(SPACE.values)).front == ()
 
 
 def test_what_is_refused_or_beyond_a_limit_is_told(replay: Replay) -> None:
-    space = Space(
+    space = SearchSpace(
         {"collective.all_reduce": ("unchanged", "tree"), "copies.bandwidth": ("x1", "x2")},
         {"copies.bandwidth": {"x2": 7}},
     )
@@ -133,7 +133,7 @@ def test_constraints_as_people_write_them() -> None:
 
 def test_a_limit_of_a_cost_that_is_not_stated_is_refused(replay: Replay) -> None:
     with pytest.raises(UsageError, match="states no cost"):
-        search(replay, Space(SPACE.values), limits=[limit("cost<=1")])
+        search(replay, SearchSpace(SPACE.values), limits=[limit("cost<=1")])
 
 
 def test_a_space_is_read_from_its_file(tmp_path: Path) -> None:

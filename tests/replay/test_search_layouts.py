@@ -17,9 +17,9 @@ from cclbench.replay.answer import Replay
 from cclbench.replay.scenario import scenario
 from cclbench.replay.scenario_file import read_scenario, write_scenario
 from cclbench.replay.search import limit, search
-from cclbench.replay.space import Space, read_space
+from cclbench.replay.space import SearchSpace, read_space
 
-SPACE = Space({"parallelism.dp": ("2", "4", "8"), "parallelism.tp": ("2", "4")})
+SPACE = SearchSpace({"parallelism.dp": ("2", "4", "8"), "parallelism.tp": ("2", "4")})
 MODEL = {"parameters": 1_000_000_000, "hidden": 2048, "layers": 2, "heads": 16}
 
 
@@ -72,11 +72,11 @@ def test_devices_are_limited(replay: Replay) -> None:
     assert {trial.devices for trial in found.ranked} == {4, 8}
     assert all("beyond devices<=8" in str(trial.infeasible) for trial in found.infeasible)
     with pytest.raises(UsageError, match="no layouts"):
-        search(replay, Space({"compute": ("x1",)}), limits=[limit("devices<=8")])
+        search(replay, SearchSpace({"compute": ("x1",)}), limits=[limit("devices<=8")])
 
 
 def test_what_makes_no_layout_is_infeasible(replay: Replay) -> None:
-    found = search(replay, Space({"parallelism.dp": ("2", "16"), "parallelism.tp": ("2", "3")}))
+    found = search(replay, SearchSpace({"parallelism.dp": ("2", "16"), "parallelism.tp": ("2", "3")}))
     reasons = {trial.scenario.texts[:2]: str(trial.infeasible) for trial in found.infeasible}
     assert "16 heads cannot be cut among 3" in reasons["parallelism.dp=2", "parallelism.tp=3"]
     assert "4 micro-batches of a rank are 0.5" in reasons["parallelism.dp=16", "parallelism.tp=2"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Software of a run changed: buckets, launches, StragglAR, schedules, proxies; by hand, or simulated."""
+"""Software of a run changed: buckets, launches, schedules; by hand, or simulated."""
 
 from __future__ import annotations
 
@@ -98,38 +98,6 @@ def test_a_graph_does_not_hide_what_the_host_waits_for() -> None:
     assert step(replay, "launches=graph") >= step(replay, "host.time=0")
 
 
-def late_rank(ns: int, world: int = 8) -> Replay:
-    layout = Layout(dp=world, gpus_per_host=8)
-    ops = (Compute(500_000), Collective("all_reduce", "dp", 256 * MIB))
-    network = Network(Link(20_000, 5))
-    truth = simulate(layout, program(*ops, slow={3: 1000 + ns // 500}), network)
-    return on(replayed(truth), "dgx-a100", 8)
-
-
-def test_stragglar_turns_waiting_into_work_as_far_as_the_last_rank_is_late() -> None:
-    """Eight ranks: (n + log2 n - 2) / (n - 1) = 9/7 of S after a rank that is late enough, of a ring 14/8."""
-    enough, none = late_rank(2_000_000), late_rank(0)
-    ring_ns = 20_000 + 5 * 256 * 1024
-    saved = enough.unchanged.step_ns - step(enough, "stragglar=measured")
-    system = catalog.system("dgx-a100")
-    size = np.array([256.0 * MIB])
-    now = price("all_reduce", size, range(8), system)
-    rounds = price("all_reduce", size, range(8), system, algorithm="stragglar")
-    share = 1 - float(rounds.formula_s[0] / now.formula_s[0])  # type: ignore[union-attr]
-    assert saved == pytest.approx(share * ring_ns, rel=1e-3, abs=20)
-    assert 0.22 < share < 0.28
-    assert step(none, "stragglar=measured") == none.unchanged.step_ns
-
-
-def test_stragglar_needs_a_machine_and_four_ranks() -> None:
-    few = replayed(simulated(program(Compute(100_000), Collective("all_reduce", "dp", MIB))))
-    assert "four ranks" in str(few.predict(scenario(["stragglar=measured"])).idle)
-    replay = late_rank(100_000)
-    replay.machine = Machine(Hardware(per_node=8))
-    with pytest.raises(InputError, match="needs a machine"):
-        replay.predict(scenario(["stragglar=measured"]))
-
-
 def test_a_schedule_takes_the_place_of_what_the_library_chose(tmp_path: Path) -> None:
     """Recursive doubling of four ranks, in the ratio of the model's times."""
     path = tmp_path / "steps.yaml"
@@ -151,27 +119,12 @@ def test_a_schedule_takes_the_place_of_what_the_library_chose(tmp_path: Path) ->
         scenario([f"schedule={tmp_path / 'missing.yaml'}"])
 
 
-def test_a_fence_is_paid_for_each_message_to_another_node() -> None:
-    """An all-to-all of four ranks on two nodes sends two messages off each node's rank: 2 x 7 µs."""
-    ops = (Compute(200_000), Collective("all_to_all", "ep", MIB))
-    replay = replayed(simulated(program(*ops), Layout(ep=4, gpus_per_host=2)))
-    more = step(replay, "scale_out.fence=7us") - replay.unchanged.step_ns
-    assert more == pytest.approx(14_000, abs=20)
-    # a ring of four ranks has 2 x 3 steps
-    ops = (Compute(200_000), Collective("all_reduce", "dp", MIB))
-    ring = replayed(simulated(program(*ops), Layout(dp=4, gpus_per_host=2)))
-    assert step(ring, "scale_out.fence=1us") - ring.unchanged.step_ns == pytest.approx(6_000, abs=20)
-    near = replayed(simulated(program(*ops), Layout(dp=4)))
-    assert "crosses scale_out" in str(near.predict(scenario(["scale_out.fence=1us"])).idle)
-
-
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ("buckets=0", "from 1"),
         ("buckets=x2", "from 1"),
         ("launches=none", "'graph'"),
-        ("stragglar=x2", "measured"),
     ],
 )
 def test_values_that_mean_nothing(text: str, says: str) -> None:

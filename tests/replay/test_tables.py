@@ -16,7 +16,7 @@ from cclbench.replay.tables import (
     UNTOLD,
     CommonClock,
     GraphInput,
-    Rows,
+    RankRows,
     joined,
     ranks,
     recoded,
@@ -69,7 +69,7 @@ def read(tmp_path: Path, events: list[dict[str, object]]) -> GraphInput:
     return one
 
 
-def told(rows: Rows) -> list[tuple[str, float, float, int]]:
+def told(rows: RankRows) -> list[tuple[str, float, float, int]]:
     names = [rows.names[code] for code in rows.name.tolist()]
     times = (rows.start / 1_000).tolist(), (rows.end / 1_000).tolist()
     return list(zip(names, *times, rows.correlation.tolist(), strict=True))

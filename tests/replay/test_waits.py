@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cclbench.replay.waits import Issued, between_streams, handed_over, held_up, other_lane, stretches
+from cclbench.replay.waits import DeviceLaunches, between_streams, handed_over, held_up, other_lane, stretches
 
 NO_TURNS = np.zeros((10, 10), np.bool_)
 
@@ -15,14 +15,16 @@ def ns(*values: float) -> np.ndarray:
     return np.array([round(value * 1000) for value in values], np.int64)
 
 
-def issued(*rows: tuple[int, float, float, float, float], collectives: tuple[int, ...] = ()) -> Issued:
+def issued(
+    *rows: tuple[int, float, float, float, float], collectives: tuple[int, ...] = ()
+) -> DeviceLaunches:
     """(lane, issue, bound, start, end); the lanes of collectives."""
     lane, *times = zip(*rows, strict=True)
     issue, bound, start, end = (ns(*column) for column in times)
-    return Issued(np.array(lane), issue, bound, start, end, np.isin(lane, collectives))
+    return DeviceLaunches(np.array(lane), issue, bound, start, end, np.isin(lane, collectives))
 
 
-def found(rows: Issued, doubt: int = 1_000, grain: int = 1) -> list[tuple[int, int, int, bool]]:
+def found(rows: DeviceLaunches, doubt: int = 1_000, grain: int = 1) -> list[tuple[int, int, int, bool]]:
     """Source, target, lag and whether it shows, of each wait."""
     waits = between_streams(rows, doubt, grain)
     columns = waits.source, waits.target, waits.lag, waits.seen
@@ -298,7 +300,9 @@ def test_where_nothing_pauses_nothing_is_handed_over() -> None:
 def holding(*rows: tuple[int, float, float, float], fills: tuple[int, ...] = (0,)) -> list[tuple[int, int]]:
     """What holds the last of the rows up, (lane, bound, start, end), and by how much it began earlier, ns."""
     lane, bound, start, end = zip(*rows, strict=True)
-    made = Issued(np.array(lane), ns(*bound), ns(*bound), ns(*start), ns(*end), np.zeros(len(rows), np.bool_))
+    made = DeviceLaunches(
+        np.array(lane), ns(*bound), ns(*bound), ns(*start), ns(*end), np.zeros(len(rows), np.bool_)
+    )
     number = np.arange(len(rows))
     source, target, lag = held_up(made, np.isin(number, fills), number == len(rows) - 1)
     assert set(target.tolist()) <= {len(rows) - 1}

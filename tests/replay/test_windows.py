@@ -13,7 +13,7 @@ from cclbench.errors import UsageError
 from cclbench.intervals import Int64
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
-from cclbench.replay.simulate import Times, simulate
+from cclbench.replay.simulate import NodeTimes, simulate
 from cclbench.replay.tables import GraphInput
 from cclbench.replay.windows import Pace, bounds, lengths, step_time, windows
 
@@ -30,7 +30,7 @@ def two_steps(number: int, each: float) -> GraphInput:
     return rank(number, work=work, instances=[0], windows=bounds)
 
 
-def paced() -> tuple[Graph, Pace, Times]:
+def paced() -> tuple[Graph, Pace, NodeTimes]:
     graph, times = replayed(two_steps(0, 100), two_steps(1, 150))
     return graph, Pace(windows(graph), times.start, times.end), times
 
@@ -166,7 +166,7 @@ def test_the_step_is_the_longest_rank_s_in_each_step() -> None:
     assert step_time(found, lengths(found, times.start, times.end)) == (15_000 + 20_000) / 2
 
 
-def paced_of(*windows_of: tuple[int, float, float]) -> tuple[Graph, Pace, Times]:
+def paced_of(*windows_of: tuple[int, float, float]) -> tuple[Graph, Pace, NodeTimes]:
     """A rank whose kernels of 10 begin and end with its windows, and at 5, 200 and 300."""
     own = [(a, b, s) for s, a, b in windows_of]
     graph, times = replayed(kernels((1, 2, -1), *own, (200, 201, -1), windows=list(windows_of)))
@@ -287,5 +287,5 @@ def test_what_a_rank_does_while_another_s_first_window_is_open_counts() -> None:
     assert pace.steps(graph, times.start)[at].tolist() == [-1, 0]
 
 
-def _times(made: tuple[Graph, Times]) -> tuple[Int64, Int64]:
+def _times(made: tuple[Graph, NodeTimes]) -> tuple[Int64, Int64]:
     return made[1].start, made[1].end

@@ -22,7 +22,7 @@ from cclbench.selfcheck.relation import Relation, compare
 from cclbench.selfcheck.relations import LaterByADay, TwiceAsLong
 from cclbench.selftest.exam import Item, make
 from cclbench.selftest.traces import write_traces
-from cclbench.source import found_at
+from cclbench.workspace import source_at
 
 SOURCES = [
     *("kineto/cuda_sync_a100", "nsys/synthetic", "graph_replay/sglang_decode_mi300x"),
@@ -62,7 +62,7 @@ def test_simulated_jobs(cause: str, tmp_path: Path) -> None:
 def later(test_data: Path, tmp_path: Path) -> Iterator[Relation]:
     """Of a run whose step is the capture, of 97 µs."""
     source = test_data / "kineto" / "cuda_sync_a100"
-    with found_at(source) as found:
+    with source_at(source) as found:
         yield LaterByADay(found, Reading.of(cclbench.ingest(source, store=tmp_path)))
 
 

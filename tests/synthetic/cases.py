@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 
 import hypothesis
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from synthetic.program import (
@@ -145,13 +145,7 @@ def in_layouts(count: int, seed: int, check: Callable[[Case], None]) -> None:
     """Run the check on so many layouts, the same ones for a seed."""
 
     @hypothesis.seed(seed)
-    @settings(
-        max_examples=count,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
+    @settings(max_examples=count, derandomize=False, database=None, phases=[Phase.generate])
     @given(layouts())
     def checked(case: Case) -> None:
         check(case)

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from synthetic import (
     Await,
@@ -36,9 +36,6 @@ from synthetic.simulation import T0_NS
 
 KIB = 1024
 NETWORK = Network(Link(5_000, 10), {("all_reduce", "tp"): Link(8_000, 1)})
-random_cases = settings(
-    deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
 
 
 def two_ranks(**changes: Any) -> Truth:
@@ -138,7 +135,6 @@ def test_programs_that_cannot_end_or_differ() -> None:
         simulate(Layout(dp=2), Program((Collective("all_reduce", "dp", 1000),)), NETWORK)
 
 
-@settings(random_cases, max_examples=60)
 @given(layouts())
 def test_what_holds_of_any_run(case: Case) -> None:
     truth = case.simulate()
@@ -246,7 +242,7 @@ def test_ends_jitter_within_their_bound() -> None:
     assert 100 < max(early) <= 300
 
 
-@settings(random_cases, max_examples=12)
+@settings(max_examples=12)
 @given(layouts())
 def test_metrics_of_one_rank_at_a_time_equal_the_truth(case: Case) -> None:
     """What a rank's own trace tells is read from the traces exactly."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 from cclbench import intervals
 from cclbench.analyzers.view.columns import codes, places, spans
 from cclbench.analyzers.view.operator_calls import Float64, Kind, OperatorCalls, costs_of, ids_of
-from cclbench.analyzers.view.works import Rows, Works
+from cclbench.analyzers.view.works import WorkRows, Works
 from cclbench.intervals import Index, Int64, begins
 from cclbench.normalize.device_rows import DEVICE_WORK
 from cclbench.operators.call import Call
@@ -78,7 +78,7 @@ def device_works(rank: RankView) -> Works:
         flops=np.where(stated, flops, modelled_flops[kind]),
         bytes=np.where(stated, hbm_bytes, modelled_bytes[kind]),
         stated=stated,
-        rows=Rows(starts, ends, work, name, names),
+        rows=WorkRows(starts, ends, work, name, names),
     )
 
 

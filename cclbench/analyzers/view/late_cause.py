@@ -14,7 +14,7 @@ from cclbench.analyzers.view.arrivals import SPENT
 from cclbench.analyzers.view.kernel_times import Kernel, Totals, kernel_times, longest_kernels, speeds
 from cclbench.analyzers.view.late_rank import StragglerVerdict
 from cclbench.analyzers.view.loading import loading
-from cclbench.analyzers.view.meetings import Instances
+from cclbench.analyzers.view.meetings import CollectiveInstances
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView
@@ -46,7 +46,7 @@ class RankWork:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class LateCause:
     """One of `CAUSES`, and by how much the rank does that longer than the others, ns a step."""
 
     name: str
@@ -70,12 +70,12 @@ def rank_work(rank: RankView) -> RankWork:
     return RankWork(rank.on_host, windows, kernels, held.length / windows)
 
 
-def serves_experts(found: Instances) -> bool:
+def serves_experts(found: CollectiveInstances) -> bool:
     """Whether a collective serves mixtures of experts: an all_to_all, or one of the dimension ep."""
     return any(one.collective == "all_to_all" or one.dimension == "ep" for one in found.labels)
 
 
-def late_cause(late: StragglerVerdict, work: Mapping[int, RankWork], *, experts: bool) -> Cause | None:
+def late_cause(late: StragglerVerdict, work: Mapping[int, RankWork], *, experts: bool) -> LateCause | None:
     """Why the rank is late, None where it does nothing longer; `experts` as `serves_experts` says.
 
     What it does longer most: compute, copies or idling.  Idling, or on a CPU computing, that data loading
@@ -90,13 +90,13 @@ def late_cause(late: StragglerVerdict, work: Mapping[int, RankWork], *, experts:
     others = [own for rank, own in work.items() if rank != late.rank]
     mine = work.get(late.rank)
     if mine is None or not others:
-        return Cause("launch" if most == "idle" else most, excess[most])
+        return LateCause("launch" if most == "idle" else most, excess[most])
     loads = mine.loading_ns - median(own.loading_ns for own in others)
     if most != "copy" and (most == "idle" or mine.on_host) and loads >= _MOSTLY * excess[most]:
-        return Cause("loader", excess[most])
+        return LateCause("loader", excess[most])
     if most == "idle":
-        return Cause("host" if mine.on_host else "launch", excess[most])
-    return Cause(_of_kernels(late.rank, work, experts) if most == "compute" else most, excess[most])
+        return LateCause("host" if mine.on_host else "launch", excess[most])
+    return LateCause(_of_kernels(late.rank, work, experts) if most == "compute" else most, excess[most])
 
 
 def _of_kernels(rank: int, work: Mapping[int, RankWork], experts: bool) -> str:

@@ -18,11 +18,11 @@ from cclbench.intervals import Int64, Mask, begins
 _ROWS: Final = 1 << 17
 """About how many rows are worked on at a time."""
 _COLUMNS: Final = ("rank", "arrival_ns", "before", "spent", "step", "label")
-"""Those of `Instances` whose last axis is its rows."""
+"""Those of `CollectiveInstances` whose last axis is its rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Instances:
+class CollectiveInstances:
     """Instances with all their ranks' arrivals: rows in order of (instance, arrival), shape (rows,).
 
     `first` is the row of each instance's earliest rank, `count` its ranks, shape (instances,); `of` is the
@@ -41,11 +41,11 @@ class Instances:
     count: Int64
     incomplete: int
 
-    def chosen(self, kept: Mask) -> Instances:
+    def chosen(self, kept: Mask) -> CollectiveInstances:
         """Some of the instances, of shape (instances,)."""
         return self._of_rows(np.repeat(kept, self.count), self.count[kept])
 
-    def of_groups(self) -> Instances:
+    def of_groups(self) -> CollectiveInstances:
         """Without sends and receives, in which one side waits by design; not applicable without any left."""
         pairs = [number for number, one in enumerate(self.labels) if one.collective in PAIRS]
         kept = ~np.isin(self.label[self.first], pairs)
@@ -55,7 +55,7 @@ class Instances:
             )
         return self if kept.all() else self.chosen(kept)
 
-    def parts(self) -> Iterator[Instances]:
+    def parts(self) -> Iterator[CollectiveInstances]:
         """The instances, some `_ROWS` rows of them at a time: of 10,000 ranks there are millions."""
         cuts = np.unique(np.searchsorted(self.first, np.arange(0, len(self.rank), _ROWS), side="right")) - 1
         for since, until in pairwise([*cuts.tolist(), len(self.count)]):
@@ -63,7 +63,7 @@ class Instances:
             begin = int(self.first[since])
             yield self._of_rows(slice(begin, begin + int(count.sum())), count)
 
-    def by(self, key: Int64) -> dict[int, Instances]:
+    def by(self, key: Int64) -> dict[int, CollectiveInstances]:
         """The instances of each key, of shape (instances,), in order of the key."""
         order = np.argsort(key, kind="stable")
         count = self.count[order]
@@ -78,7 +78,7 @@ class Instances:
             for one, cut, end in zip(keys.tolist(), cuts.tolist(), ends, strict=True)
         }
 
-    def _of_rows(self, rows: Mask | Int64 | slice, count: Int64) -> Instances:
+    def _of_rows(self, rows: Mask | Int64 | slice, count: Int64) -> CollectiveInstances:
         return replace(
             self,
             **{name: getattr(self, name)[..., rows] for name in _COLUMNS},
@@ -102,7 +102,7 @@ class Instances:
         return np.asarray(self.arrival_ns[self.first])
 
 
-def meetings(ranks: Mapping[int, Sequence[Value]]) -> Instances:
+def meetings(ranks: Mapping[int, Sequence[Value]]) -> CollectiveInstances:
     """The instances that the ranks' `Arrivals` (their first value's detail) make up.
 
     Not applicable where none has all its ranks.
@@ -126,7 +126,7 @@ def meetings(ranks: Mapping[int, Sequence[Value]]) -> Instances:
     if not whole.any():
         raise NotApplicable("no collective has all its ranks among those in view")
     order, count = order[np.repeat(whole, count)], count[whole]
-    return Instances(
+    return CollectiveInstances(
         rank=np.repeat(np.array([*parts], np.int32), sizes)[order],
         label=np.concatenate(numbers)[order],
         **{name: column(name)[..., order] for name in ("arrival_ns", "before", "spent", "step")},
@@ -143,7 +143,9 @@ def parts_of(ranks: Mapping[int, Sequence[Value]]) -> dict[int, Arrivals]:
     return {rank: detail for rank, detail in found if isinstance(detail, Arrivals)}
 
 
-def of_instances(ranks: Mapping[int, Sequence[Value]], found: Instances, value: float, reason: str) -> Value:
+def of_instances(
+    ranks: Mapping[int, Sequence[Value]], found: CollectiveInstances, value: float, reason: str
+) -> Value:
     """A figure over those instances; it leaves out what the ranks do, and instances that lack a rank here."""
     firsts = [values[0] for values in ranks.values()]
     incomplete = {"instances that not all their ranks have in a window": found.incomplete}

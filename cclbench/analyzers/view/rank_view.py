@@ -57,7 +57,7 @@ class Windows:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Parts:
+class WindowParts:
     """The exact partition of each window, int64 ns, shape (windows,): the five sum to `window`."""
 
     window: Int64
@@ -233,22 +233,22 @@ class RankView:
         return self.busy[2]
 
     @cached_property
-    def parts(self) -> Parts:
+    def parts(self) -> WindowParts:
         """The partition of every window into compute, overlap, exposed communication, copy and idle."""
         return self._partition(self.windows)
 
     @cached_property
-    def open_parts(self) -> Parts:
+    def open_parts(self) -> WindowParts:
         """The same of `open_windows`."""
         return self._partition(self.open_windows)
 
-    def _partition(self, windows: Windows) -> Parts:
+    def _partition(self, windows: Windows) -> WindowParts:
         compute, communication, copies = self.busy
         kernels = intervals.join(compute, communication)
         sets = (compute, communication, kernels, intervals.join(kernels, copies))
         c, k, ck, ckm = (intervals.within(own, windows.starts, windows.ends) for own in sets)
         window = windows.ends - windows.starts
-        return Parts(
+        return WindowParts(
             window=window,
             compute_only=ck - k,
             overlapped=c + k - ck,

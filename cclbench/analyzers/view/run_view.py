@@ -18,7 +18,7 @@ from cclbench.machine import Machine, machine_of_ranks
 if TYPE_CHECKING:
     from cclbench.card import Card
     from cclbench.record.run import Run
-    from cclbench.replay.step_ratio import Ratio
+    from cclbench.replay.step_ratio import StepRatio
     from cclbench.replay.stragglers import Slowdown
 
 
@@ -34,7 +34,7 @@ class RunView:
         card: Card | None = None,
         machine: Machine | None = None,
         settings: Mapping[str, Mapping[str, object]] | None = None,
-        replayed: Callable[[str], Ratio] | None = None,
+        replayed: Callable[[str], StepRatio] | None = None,
         slowdown: Callable[[], Slowdown] | None = None,
     ) -> None:
         self.replayed = replayed

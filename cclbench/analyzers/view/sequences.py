@@ -40,7 +40,7 @@ class RankSequences:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Rows:
+class _StreamRows:
     """What a rank's streams ran, stream by stream in order of start; arrays of shape (rows,), times in ns."""
 
     name: Int64
@@ -98,7 +98,7 @@ def merged(tables: Sequence[pa.Table]) -> pa.Table:
     return found.select([*names, *(f"{name}_sum" for name in SUMS)]).rename_columns([*names, *SUMS])
 
 
-def _rows(rank: RankView) -> _Rows:
+def _rows(rank: RankView) -> _StreamRows:
     rank.needs_accelerator("it runs ops, no kernels")
     numbers: dict[str, int] = {}
     empty = np.empty(0, np.int64)
@@ -125,7 +125,7 @@ def _rows(rank: RankView) -> _Rows:
     copy = name == _COPY
     begins = (stream[1:] != stream[:-1]) | (window[1:] != window[:-1]) | copy[1:] | copy[:-1]
     free = previous_ends(ends, stream)
-    return _Rows(
+    return _StreamRows(
         name=name,
         durations=ends - starts,
         gap=np.where(free == SINCE_EVER, 0, np.maximum(starts - free, 0)),

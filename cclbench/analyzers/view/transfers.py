@@ -153,11 +153,11 @@ def rates(timed: Timed, moved: Float64, basis: str | None = None) -> Iterator[Va
     label, known = labels(timed.table)
     exponent = np.searchsorted(4 ** np.arange(32), timed.payload, side="right") - 1
     length = durations(timed.table)
-    sums: dict[_Key, list[_Sum]] = {}
+    sums: dict[_Key, list[_TransferSum]] = {}
     parts, row = np.unique((label * 64 + exponent) * 2 + timed.matched, return_inverse=True)
     for number, part in enumerate(parts.tolist()):
         here = row == number
-        own = _Sum(
+        own = _TransferSum(
             float(moved[here].sum()), int(timed.ns[here].sum()), int(here.sum()), int(length[here].sum())
         )
         pair, matched = divmod(part, 2)
@@ -166,7 +166,7 @@ def rates(timed: Timed, moved: Float64, basis: str | None = None) -> Iterator[Va
         for key in dict.fromkeys(
             [(None, None, None), (kind, None, None), (kind, group, None), (kind, group, size_range(power))]
         ):
-            both = sums.setdefault(key, [_Sum(0, 0, 0, 0)] * 2)
+            both = sums.setdefault(key, [_TransferSum(0, 0, 0, 0)] * 2)
             both[matched] = both[matched] + own
     unknown = _unknown(timed.unknown)
     for (kind, group, size), (whole, transfers) in sums.items():
@@ -189,7 +189,7 @@ def rates(timed: Timed, moved: Float64, basis: str | None = None) -> Iterator[Va
         )
 
 
-class _Sum(NamedTuple):
+class _TransferSum(NamedTuple):
     """What collectives moved in which time, how many they are, and how long they ran, waiting included."""
 
     moved: float
@@ -197,8 +197,8 @@ class _Sum(NamedTuple):
     rows: int
     length: int
 
-    def __add__(self, other: tuple[float, ...]) -> _Sum:  # type: ignore[override]  # sums, not longer tuples
-        return _Sum(*(a + b for a, b in zip(self, other, strict=True)))  # type: ignore[arg-type]
+    def __add__(self, other: tuple[float, ...]) -> _TransferSum:  # type: ignore[override]  # sums, not longer tuples
+        return _TransferSum(*(a + b for a, b in zip(self, other, strict=True)))  # type: ignore[arg-type]
 
 
 def _unknown(table: pa.Table) -> dict[_Key, Coverage]:

@@ -18,7 +18,7 @@ from cclbench.schema import CATEGORIES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class WorkRows:
     """The device rows of the works, arrays of shape (rows,); a CPU has none."""
 
     starts: Int64
@@ -29,7 +29,7 @@ class Rows:
     names: Sequence[str | None]
 
 
-NO_ROWS: Final = Rows(
+NO_ROWS: Final = WorkRows(
     np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32), []
 )
 """Those of a CPU's works."""
@@ -61,7 +61,7 @@ class Works:
     bytes: Float64
     stated: Mask
     """Whether the trace states them."""
-    rows: Rows
+    rows: WorkRows
 
     def __len__(self) -> int:
         return len(self.kind)

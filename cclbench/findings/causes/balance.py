@@ -8,12 +8,22 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from cclbench.findings.case import Case, sum_by_rank
-from cclbench.findings.finding import Found, finding
+from cclbench.findings.finding import Finding, finding
+from cclbench.record.metric_name import metric_name
 from cclbench.units import humanise
 
-_WAIT: Final = "time.exposed_wait"
+_CATEGORY_SHARE: Final = metric_name("compute.category_share")
+_COMM_WAIT: Final = metric_name("comm.wait")
+_PIPELINE_BUBBLE: Final = metric_name("overlap.pipeline_bubble")
+_LOAD_IMBALANCE: Final = metric_name("balance.load_imbalance")
+_MOE_SHARE: Final = metric_name("compute.moe_share")
+_KERNEL_SPEED: Final = metric_name("balance.kernel_speed")
+_COMPUTE_TIME: Final = metric_name("compute.time")
+_CAUSED_WAIT: Final = metric_name("balance.caused_wait")
+_SKEW: Final = metric_name("comm.skew")
+_WAIT: Final = metric_name("time.exposed_wait")
 _PAIRS: Final = ("send", "recv", "send_recv")
-_STRAGGLER: Final = "balance.straggler_rank"
+_STRAGGLER: Final = metric_name("balance.straggler_rank")
 _SLOWER, _APART, _LEAST_RANKS = 0.05, 4, 3
 """A device is slow whose same kernels take so much longer, and so many times what ranks usually differ by."""
 _TOGETHER: Final = 0.5
@@ -67,8 +77,8 @@ def _other_waits(case: Case) -> dict[int, float]:
 
 def _experts(case: Case) -> bool:
     """Whether all_to_all is of experts: the run has kernels of such, or a parallel dimension `ep`."""
-    share = case.number("compute.category_share", category="moe")
-    return bool(share) or case.number("comm.wait", category="ep") is not None
+    share = case.number(_CATEGORY_SHARE, category="moe")
+    return bool(share) or case.number(_COMM_WAIT, category="ep") is not None
 
 
 @finding(
@@ -83,7 +93,7 @@ def _experts(case: Case) -> bool:
         ),
     },
 )
-def pipeline_bubble(case: Case) -> Iterator[Found]:
+def pipeline_bubble(case: Case) -> Iterator[Finding]:
     waits = _waits(case, _PAIRS)
     if any(waits.values()):
         largest, late = max(waits.values()), straggler(case)
@@ -97,9 +107,7 @@ def pipeline_bubble(case: Case) -> Iterator[Found]:
             + behind,
             ranks=[] if late is None else [late.rank],
             confidence="medium",
-            evidence=case.evidence(
-                *[(_WAIT, {"collective": kind}) for kind in _PAIRS], "overlap.pipeline_bubble"
-            ),
+            evidence=case.evidence(*[(_WAIT, {"collective": kind}) for kind in _PAIRS], _PIPELINE_BUBBLE),
             query="SELECT rank, step, kind, start_ns, wait_ns FROM collectives"
             " WHERE kind IN ('send', 'recv', 'send_recv') ORDER BY wait_ns DESC NULLS LAST LIMIT 20",
         )
@@ -118,7 +126,7 @@ def pipeline_bubble(case: Case) -> Iterator[Found]:
         ),
     },
 )
-def expert_imbalance(case: Case) -> Iterator[Found]:
+def expert_imbalance(case: Case) -> Iterator[Finding]:
     waits = _waits(case, ("all_to_all",)) if _experts(case) else {}
     if any(waits.values()):
         late = straggler(case)
@@ -130,12 +138,10 @@ def expert_imbalance(case: Case) -> Iterator[Found]:
             + (f": {late.reason}." if late is not None and busiest else ", another from step to step."),
             ranks=[late.rank] if late is not None and busiest else [],
             lost=waits,
-            whatif=[_EVEN_EXPERTS if case.number("compute.category_share", category="moe") else _EVEN],
+            whatif=[_EVEN_EXPERTS if case.number(_CATEGORY_SHARE, category="moe") else _EVEN],
             confidence="medium",
             because="all_to_all waits for its last rank; how many tokens each expert has is not in the trace",
-            evidence=case.evidence(
-                (_WAIT, {"collective": "all_to_all"}), "balance.load_imbalance", "compute.moe_share"
-            ),
+            evidence=case.evidence((_WAIT, {"collective": "all_to_all"}), _LOAD_IMBALANCE, _MOE_SHARE),
             query=_LATEST,
         )
 
@@ -156,8 +162,8 @@ def expert_imbalance(case: Case) -> Iterator[Found]:
         ),
     },
 )
-def slow_device(case: Case) -> Iterator[Found]:
-    rows = case.parts("balance.kernel_speed")
+def slow_device(case: Case) -> Iterator[Finding]:
+    rows = case.parts(_KERNEL_SPEED)
     ratios = {int(row.category): row.number for row in rows if row.category and not row.stat}
     slow = max(ratios, key=lambda rank: ratios[rank], default=None)
     usual = median(abs(ratio - 1) for ratio in ratios.values()) if ratios else 0.0
@@ -169,7 +175,7 @@ def slow_device(case: Case) -> Iterator[Found]:
     late = straggler(case)
     if (late is None and case.row(_STRAGGLER) is not None) or (late is not None and late.rank != slow):
         return
-    compute, waits = case.ranks("compute.time"), case.ranks(_WAIT)
+    compute, waits = case.ranks(_COMPUTE_TIME), case.ranks(_WAIT)
     lost = {slow: compute.get(slow, 0.0) * (1 - 1 / ratios[slow])}
     if waits and waits.get(slow, 0.0) > min(waits.values()) + lost[slow]:
         return
@@ -184,9 +190,9 @@ def slow_device(case: Case) -> Iterator[Found]:
         " longer alike" + ("" if late is None else f"; {late.reason}"),
         ranks=[slow],
         evidence=case.evidence(
-            "balance.kernel_speed",
-            ("balance.kernel_speed", {"category": str(slow)}),
-            "balance.load_imbalance",
+            _KERNEL_SPEED,
+            (_KERNEL_SPEED, {"category": str(slow)}),
+            _LOAD_IMBALANCE,
         ),
         query="SELECT name, grid_x, rank, count(*) AS kernels, avg(dur_ns) AS mean_ns FROM events"
         " WHERE kind = 'kernel' AND category != 'communication' GROUP BY ALL ORDER BY name, grid_x, rank",
@@ -209,7 +215,7 @@ def slow_device(case: Case) -> Iterator[Found]:
         ),
     },
 )
-def late_rank(case: Case) -> Iterator[Found]:
+def late_rank(case: Case) -> Iterator[Finding]:
     late, waits = straggler(case), _other_waits(case)
     if late is None or not any(waits.values()) or any(slow_device(case)):
         return
@@ -229,9 +235,9 @@ def late_rank(case: Case) -> Iterator[Found]:
             (_STRAGGLER, {"category": rank, "stat": "late_by"}),
             (_STRAGGLER, {"category": rank, "stat": "p_value"}),
             (_STRAGGLER, {"category": rank, "stat": f"excess_{late.cause}"}),
-            ("balance.caused_wait", {"category": rank}),
+            (_CAUSED_WAIT, {"category": rank}),
             _WAIT,
-            "balance.load_imbalance",
+            _LOAD_IMBALANCE,
         ),
         query=_LATEST,
     )
@@ -250,12 +256,12 @@ def late_rank(case: Case) -> Iterator[Found]:
         ),
     },
 )
-def uneven_ranks(case: Case) -> Iterator[Found]:
+def uneven_ranks(case: Case) -> Iterator[Finding]:
     if straggler(case) is not None or any(slow_device(case)):
         return
     waits = _other_waits(case)
     if any(waits.values()):
-        row = case.row("balance.straggler_rank")
+        row = case.row(_STRAGGLER)
         told = row.reason.partition(";")[0] if row is not None and row.reason else "no rank stands out"
         yield case.found(
             "uneven_ranks",
@@ -264,6 +270,6 @@ def uneven_ranks(case: Case) -> Iterator[Found]:
             whatif=[_EVEN, "host.time=median"],
             confidence="medium",
             because="the waits are exact; that it is one and the same rank's fault, the steps do not show",
-            evidence=case.evidence(_WAIT, "balance.straggler_rank", "balance.load_imbalance", "comm.skew"),
+            evidence=case.evidence(_WAIT, _STRAGGLER, _LOAD_IMBALANCE, _SKEW),
             query=_LATEST,
         )

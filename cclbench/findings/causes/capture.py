@@ -8,9 +8,19 @@ from statistics import median
 from typing import Final
 
 from cclbench.findings.case import Case
-from cclbench.findings.finding import Confidence, Found, finding
+from cclbench.findings.finding import Confidence, Finding, finding
 from cclbench.findings.step_means import middle, step_means
+from cclbench.record.metric_name import metric_name
 from cclbench.units import humanise
+
+_STEP: Final = metric_name("time.step")
+_IDLE_HOST_BY: Final = metric_name("time.idle_host_by")
+_IDLE_HOST: Final = metric_name("time.idle_host")
+_EXPOSED_UNMATCHED: Final = metric_name("time.exposed_unmatched")
+_ACHIEVED_FLOPS: Final = metric_name("compute.achieved_flops")
+_BUSY: Final = metric_name("compute.busy")
+_IDLE_UNKNOWN: Final = metric_name("time.idle_unknown")
+_IDLE: Final = metric_name("time.idle")
 
 _LONGER: Final = 1.3
 """How much longer than the others' median first steps take from which on they are warm-up."""
@@ -34,8 +44,8 @@ _UNLINKED: Final = 0.1
         ),
     },
 )
-def warm_up(case: Case) -> Iterator[Found]:
-    steps = list(case.results.steps("time.step").items())
+def warm_up(case: Case) -> Iterator[Finding]:
+    steps = list(case.results.steps(_STEP).items())
     if len(steps) < _LEAST_STEPS:
         return
     usual = median(seconds for _, seconds in steps[1:])
@@ -51,9 +61,7 @@ def warm_up(case: Case) -> Iterator[Found]:
             f" it out with"
             f" --steps {after}:.",
             because="exact step times",
-            evidence=case.evidence(
-                "time.step", ("time.step", {"stat": "p50"}), ("time.step", {"stat": "max"})
-            ),
+            evidence=case.evidence(_STEP, (_STEP, {"stat": "p50"}), (_STEP, {"stat": "max"})),
             query="SELECT rank, step, source, end_ns - start_ns AS ns FROM steps ORDER BY rank, start_ns",
         )
 
@@ -66,8 +74,8 @@ def warm_up(case: Case) -> Iterator[Found]:
     gain="none: the capture does not hold what is waited for",
     actions={"any": ("capture a few steps more, and look at later ones: --steps 1:",)},
 )
-def before_capture(case: Case) -> Iterator[Found]:
-    lost = case.ranks("time.idle_host_by", category="capture")
+def before_capture(case: Case) -> Iterator[Finding]:
+    lost = case.ranks(_IDLE_HOST_BY, category="capture")
     if any(lost.values()):
         most = max(lost, key=lambda rank: lost[rank])
         yield case.found(
@@ -79,7 +87,7 @@ def before_capture(case: Case) -> Iterator[Found]:
             no_gain="what the device did meanwhile was launched before the capture",
             because="the host is in a wait that began before anything of the capture was launched, or the"
             " first row of a stream begins long after its launch",
-            evidence=case.evidence("time.idle_host", ("time.idle_host_by", {"category": "capture"})),
+            evidence=case.evidence(_IDLE_HOST, (_IDLE_HOST_BY, {"category": "capture"})),
             query="SELECT rank, kind, name, start_ns, dur_ns FROM events WHERE kind IN ('launch', 'sync',"
             " 'kernel', 'copy', 'graph') ORDER BY start_ns LIMIT 20",
         )
@@ -92,17 +100,17 @@ def before_capture(case: Case) -> Iterator[Found]:
     gain="none: waiting cannot be told from transfer",
     actions={"any": ("capture all ranks, or all of one replica, and put their files into one folder",)},
 )
-def missing_ranks(case: Case) -> Iterator[Found]:
+def missing_ranks(case: Case) -> Iterator[Finding]:
     ranks = case.record.ranks
     world = max((rank.facts.world_size or 0 for rank in ranks), default=0)
-    unmatched = case.number("time.exposed_unmatched")
+    unmatched = case.number(_EXPOSED_UNMATCHED)
     if 0 < len(ranks) < world and unmatched:
         yield case.found(
             "missing_ranks",
             f"{len(ranks)} of {world} ranks have a trace: of {humanise(unmatched, 's')} exposed communication"
             " nobody can tell how much is waiting.",
             because="the traces state the size of the world",
-            evidence=case.evidence("time.exposed_unmatched"),
+            evidence=case.evidence(_EXPOSED_UNMATCHED),
         )
 
 
@@ -113,7 +121,7 @@ def missing_ranks(case: Case) -> Iterator[Found]:
     gain="none: the step's end is that of its last device event",
     actions={"any": ("capture two steps and more: torch.profiler.schedule(active=5)",)},
 )
-def open_step(case: Case) -> Iterator[Found]:
+def open_step(case: Case) -> Iterator[Finding]:
     scope = case.results.scope
     if scope.open_steps and not scope.steps:
         yield case.found(
@@ -121,7 +129,7 @@ def open_step(case: Case) -> Iterator[Found]:
             "The capture holds one step, which none follows: where it ends, and how steps differ, is"
             " not known.",
             because="the step annotations of the trace",
-            evidence=case.evidence("time.step"),
+            evidence=case.evidence(_STEP),
         )
 
 
@@ -135,13 +143,13 @@ def open_step(case: Case) -> Iterator[Found]:
         "any": ("annotate steps; name their annotation with --step-annotation",),
     },
 )
-def no_steps(case: Case) -> Iterator[Found]:
+def no_steps(case: Case) -> Iterator[Finding]:
     if case.results.scope.windows == ["trace"] and case.record.ranks:
         yield case.found(
             "no_steps",
             "No step is marked in the traces: the figures are of all that was captured.",
             because="no annotation of a known form, no main module's runs, no launches of graphs that repeat",
-            evidence=case.evidence("time.step"),
+            evidence=case.evidence(_STEP),
         )
 
 
@@ -152,10 +160,10 @@ def no_steps(case: Case) -> Iterator[Found]:
     gain="none: how far kernels are from the device's limits is not known",
     actions={"pytorch": ("profile with record_shapes=True, with_stack=True for modules",)},
 )
-def no_shapes(case: Case) -> Iterator[Found]:
+def no_shapes(case: Case) -> Iterator[Finding]:
     linked = any(rank.operators for rank in case.record.ranks)
-    if linked and case.number("compute.achieved_flops") is None and case.number("compute.busy"):
-        why = case.results.why_not("compute.achieved_flops")
+    if linked and case.number(_ACHIEVED_FLOPS) is None and case.number(_BUSY):
+        why = case.results.why_not(_ACHIEVED_FLOPS)
         yield case.found(
             "no_shapes",
             f"How far kernels are from the device's limits is not known: {why}.",
@@ -173,15 +181,15 @@ def no_shapes(case: Case) -> Iterator[Found]:
         "any": ("trace the runtime's calls beside the device (nsys --trace=cuda,nvtx)",),
     },
 )
-def unlinked_launches(case: Case) -> Iterator[Found]:
-    unknown, step = case.number("time.idle_unknown"), case.step_s
+def unlinked_launches(case: Case) -> Iterator[Finding]:
+    unknown, step = case.number(_IDLE_UNKNOWN), case.step_s
     if unknown and step and unknown / step >= _UNLINKED:
         yield case.found(
             "unlinked_launches",
             f"The device is idle for {humanise(unknown, 's')} of a step, and no launch is recorded"
             f" that tells why.",
             because="no launch record is linked to what ends those gaps",
-            evidence=case.evidence("time.idle_unknown", "time.idle"),
+            evidence=case.evidence(_IDLE_UNKNOWN, _IDLE),
         )
 
 
@@ -200,7 +208,7 @@ def unlinked_launches(case: Case) -> Iterator[Found]:
         "any": ("compare runs of the same capture options only",),
     },
 )
-def profiler_overhead(case: Case) -> Iterator[Found]:
+def profiler_overhead(case: Case) -> Iterator[Finding]:
     ranks = step_means(case.record)
     if not ranks or (own := middle(ranks)).overhead < _COSTLY:
         return

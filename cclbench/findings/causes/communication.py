@@ -10,11 +10,24 @@ from typing import Final
 
 from cclbench.findings.case import Case, sum_by_rank
 from cclbench.findings.causes.links import far_below_links, slow_groups
-from cclbench.findings.finding import Confidence, Found, finding
+from cclbench.findings.finding import Confidence, Finding, finding
 from cclbench.findings.groups import describe_groups, shape_of
+from cclbench.record.metric_name import MetricName, metric_name
 from cclbench.units import humanise
 
-_TRANSFER: Final = "time.exposed_transfer"
+_COLLECTIVES: Final = metric_name("comm.count")
+_COMM_TRANSFER: Final = metric_name("comm.transfer")
+_VOLUME: Final = metric_name("comm.volume")
+_ALPHA: Final = metric_name("comm.alpha")
+_BETA: Final = metric_name("comm.beta")
+_BUSBW: Final = metric_name("comm.busbw")
+_SAME_STREAM: Final = metric_name("overlap.same_stream")
+_BANDWIDTH_UTILIZATION: Final = metric_name("comm.bandwidth_utilization")
+_EXPOSED_UNMATCHED: Final = metric_name("time.exposed_unmatched")
+_EXPOSED_BY: Final = metric_name("overlap.exposed_by")
+_EXPOSED_COMM: Final = metric_name("time.exposed_comm")
+_OVERLAP: Final = metric_name("overlap.ratio")
+_TRANSFER: Final = metric_name("time.exposed_transfer")
 _GAIN: Final = (
     "the transfers of those collectives take no time, as if compute hid all of them; at least as if it hid"
     " all of a step but the first and the last, and no all_to_all, whose result is needed at once"
@@ -60,7 +73,7 @@ def _traffic(case: Case) -> list[_Traffic]:
     return sorted(found.values(), key=lambda one: -max(one.exposed.values(), default=0.0))
 
 
-def _amount(case: Case, metric: str, traffic: _Traffic) -> float:
+def _amount(case: Case, metric: MetricName, traffic: _Traffic) -> float:
     """A rank's amount of a metric by kind and group: of all groups alike the mean."""
     keys = [{"collective": traffic.kind, "group": group} for group in traffic.groups]
     values = [value for key in keys if (value := case.number(metric, **key)) is not None]
@@ -71,7 +84,7 @@ def _kinds(traffic: _Traffic) -> str:
     return _CALLS.format(kind=traffic.kind, more="")
 
 
-def _evidence(traffic: _Traffic, *metrics: str) -> list[tuple[str, Mapping[str, str]]]:
+def _evidence(traffic: _Traffic, *metrics: MetricName) -> list[tuple[MetricName, Mapping[str, str]]]:
     keys = {"collective": traffic.kind}
     if len(traffic.groups) == 1:
         keys["group"] = traffic.groups[0]
@@ -93,24 +106,24 @@ def _evidence(traffic: _Traffic, *metrics: str) -> list[tuple[str, Mapping[str, 
         "any": ("send what is ready together in one call",),
     },
 )
-def small_messages(case: Case) -> Iterator[Found]:
+def small_messages(case: Case) -> Iterator[Finding]:
     shapes: dict[tuple[int, ...], list[tuple[_Traffic, float]]] = {}
     for traffic in _traffic(case):
-        calls, transfer = _amount(case, "comm.count", traffic), _amount(case, "comm.transfer", traffic)
+        calls, transfer = _amount(case, _COLLECTIVES, traffic), _amount(case, _COMM_TRANSFER, traffic)
         share = _latency_share(case, traffic, calls, transfer)
         if share is not None:
             shapes.setdefault(traffic.shape, []).append((traffic, share))
     for small in shapes.values():
         calls_of, joined, shares = [], [], []
         for traffic, share in small:
-            calls, volume = (_amount(case, metric, traffic) for metric in ("comm.count", "comm.volume"))
+            calls, volume = (_amount(case, metric, traffic) for metric in (_COLLECTIVES, _VOLUME))
             calls_of.append(
                 f"{calls:,.0f} calls of {traffic.kind} a step move {humanise(volume / calls, 'B')} each,"
                 f" and some {humanise(share, '1')} of their transfer is latency"
             )
             joined += _transfers(traffic, f"x{1 - share:.3f}" if share < 1 else "0")
             shares.append({rank: seconds * share for rank, seconds in traffic.exposed.items()})
-        figures = ("comm.count", "comm.volume", "comm.alpha", "comm.beta", _TRANSFER)
+        figures = (_COLLECTIVES, _VOLUME, _ALPHA, _BETA, _TRANSFER)
         yield case.found(
             "small_messages",
             f"In {describe_groups(small[0][0].groups)} {'; '.join(calls_of)}.",
@@ -136,10 +149,10 @@ def _latency_share(case: Case, traffic: _Traffic, calls: float, transfer_s: floa
     """
     if calls < _MANY or not transfer_s or traffic.kind == "barrier":
         return None
-    size = _amount(case, "comm.volume", traffic) / calls
+    size = _amount(case, _VOLUME, traffic) / calls
     alpha, low, high, beta = (
         _over_groups(case, traffic, metric, stat)
-        for metric, stat in (("alpha", None), ("alpha", "low"), ("alpha", "high"), ("beta", None))
+        for metric, stat in ((_ALPHA, None), (_ALPHA, "low"), (_ALPHA, "high"), (_BETA, None))
     )
     if alpha is not None and (call_s := alpha + (beta or 0.0) * size):
         if (alpha if low is None else low) >= _LATENCY * call_s:
@@ -150,10 +163,10 @@ def _latency_share(case: Case, traffic: _Traffic, calls: float, transfer_s: floa
     return 1 - 1 / calls if 0 < size <= most else None
 
 
-def _over_groups(case: Case, traffic: _Traffic, figure: str, stat: str | None) -> float | None:
+def _over_groups(case: Case, traffic: _Traffic, figure: MetricName, stat: str | None) -> float | None:
     """The median over the groups of a figure of the line through their points; None without any."""
     keys = {"collective": traffic.kind} | ({} if stat is None else {"stat": stat})
-    values = [case.number(f"comm.{figure}", group=group, **keys) for group in traffic.groups]
+    values = [case.number(figure, group=group, **keys) for group in traffic.groups]
     known = [value for value in values if value is not None]
     return median(known) if known else None
 
@@ -173,11 +186,11 @@ def _over_groups(case: Case, traffic: _Traffic, figure: str, stat: str | None) -
         "any": ("overlap it with compute that does not need its result", "move less, or over faster links"),
     },
 )
-def exposed_communication(case: Case) -> Iterator[Found]:
+def exposed_communication(case: Case) -> Iterator[Finding]:
     slow = {*slow_groups(case), *far_below_links(case)}
     shapes: dict[tuple[int, ...], list[_Traffic]] = {}
     for traffic in _traffic(case):
-        transfer, calls = _amount(case, "comm.transfer", traffic), _amount(case, "comm.count", traffic)
+        transfer, calls = _amount(case, _COMM_TRANSFER, traffic), _amount(case, _COLLECTIVES, traffic)
         small = _latency_share(case, traffic, calls, transfer) is not None
         if not small and not any((traffic.kind, group) in slow for group in traffic.groups):
             shapes.setdefault(traffic.shape, []).append(traffic)
@@ -188,7 +201,7 @@ def exposed_communication(case: Case) -> Iterator[Found]:
             continue
         transfer, alone = (
             sum(_amount(case, metric, traffic) for traffic in listed)
-            for metric in ("comm.transfer", _TRANSFER)
+            for metric in (_COMM_TRANSFER, _TRANSFER)
         )
         hidden = max(0.0, 1 - alone / transfer) if transfer else 0.0
         beside = "none of it" if hidden < _HIDDEN else f"{hidden:.0%} more".replace("%", " %")
@@ -208,13 +221,9 @@ def exposed_communication(case: Case) -> Iterator[Found]:
             " what needs its result: at least all calls of a step but the first and the last"
             + _awaited(listed),
             evidence=case.evidence(
-                *[
-                    one
-                    for traffic in listed
-                    for one in _evidence(traffic, _TRANSFER, "comm.transfer", "comm.busbw")
-                ],
-                "overlap.same_stream",
-                "comm.bandwidth_utilization",
+                *[one for traffic in listed for one in _evidence(traffic, _TRANSFER, _COMM_TRANSFER, _BUSBW)],
+                _SAME_STREAM,
+                _BANDWIDTH_UTILIZATION,
             ),
             query=_kinds(listed[0]),
         )
@@ -223,7 +232,7 @@ def exposed_communication(case: Case) -> Iterator[Found]:
 
 def _hidden(case: Case, traffic: _Traffic) -> list[str]:
     """The setting of what compute can surely hide: all calls of a step but the first and the last."""
-    calls = _amount(case, "comm.count", traffic)
+    calls = _amount(case, _COLLECTIVES, traffic)
     if traffic.kind in _AWAITED or calls <= _AT_THE_ENDS:
         return []
     return _transfers(traffic, f"x{_AT_THE_ENDS / calls:.3f}")
@@ -238,15 +247,15 @@ def _awaited(listed: Sequence[_Traffic]) -> str:
 def _on_compute_stream(case: Case) -> bool:
     """Whether nearly all communication kernels are on streams that compute, where programs choose them."""
     xla = any("XLA" in (rank.facts.producer or "") for rank in case.record.ranks)
-    return not xla and (case.number("overlap.same_stream") or 0.0) >= _ON_STREAM and case.framework() != "jax"
+    return not xla and (case.number(_SAME_STREAM) or 0.0) >= _ON_STREAM and case.framework() != "jax"
 
 
-def _unmatched(case: Case) -> Iterator[Found]:
+def _unmatched(case: Case) -> Iterator[Finding]:
     """Exposed communication that may wait or transfer: nobody can tell."""
-    lost = case.ranks("time.exposed_unmatched")
+    lost = case.ranks(_EXPOSED_UNMATCHED)
     if not any(lost.values()):
         return
-    rows = case.parts("overlap.exposed_by")
+    rows = case.parts(_EXPOSED_BY)
     kinds = sorted(
         ((row.number, row.collective) for row in rows if row.collective and not (row.group or row.category)),
         reverse=True,
@@ -262,6 +271,6 @@ def _unmatched(case: Case) -> Iterator[Found]:
         whatif=["transfers.time=0"],
         confidence="medium",
         because="the time is exact; it is not matched across ranks, so that waiting is among it",
-        evidence=case.evidence("time.exposed_unmatched", "time.exposed_comm", "overlap.ratio"),
+        evidence=case.evidence(_EXPOSED_UNMATCHED, _EXPOSED_COMM, _OVERLAP),
         query=_CALLS.replace("WHERE kind = '{kind}'{more} ", ""),
     )

@@ -8,8 +8,23 @@ from typing import Final
 
 from cclbench.findings.case import Case
 from cclbench.findings.causes.balance import straggler
-from cclbench.findings.finding import Found, finding
+from cclbench.findings.finding import Finding, finding
+from cclbench.record.metric_name import metric_name
 from cclbench.units import humanise
+
+_COMPUTE_TIME: Final = metric_name("compute.time")
+_CATEGORY_SHARE: Final = metric_name("compute.category_share")
+_EXPOSED_COMM: Final = metric_name("time.exposed_comm")
+_BOUND_SHARE: Final = metric_name("memory.bound_share")
+_HBM_UTILIZATION: Final = metric_name("memory.hbm_utilization")
+_ROOFLINE_EFFICIENCY: Final = metric_name("compute.roofline_efficiency")
+_CONTENTION: Final = metric_name("compute.contention")
+_ACHIEVED_FLOPS: Final = metric_name("compute.achieved_flops")
+_OVERLAPPED: Final = metric_name("time.overlapped")
+_DRIFT: Final = metric_name("compute.drift")
+_RECOMPUTE_SHARE: Final = metric_name("compute.recompute_share")
+_PEAK_ALLOCATED: Final = metric_name("memory.peak_allocated")
+_PEAK_RESERVED: Final = metric_name("memory.peak_reserved")
 
 _SLOWED: Final = 1.03
 """How much longer kernels take from which on that is no noise."""
@@ -22,7 +37,7 @@ _LEAST_SHARE: Final = 0.15
 
 def shortened_kernels(case: Case, lost: Mapping[int, float]) -> list[str]:
     """The setting that takes so many seconds a step off the time of all kernels."""
-    compute = case.ranks("compute.time")
+    compute = case.ranks(_COMPUTE_TIME)
     whole = sum(compute.get(rank, 0.0) for rank in lost)
     if not whole:
         return []
@@ -48,9 +63,9 @@ def shortened_kernels(case: Case, lost: Mapping[int, float]) -> list[str]:
         ),
     },
 )
-def memory_bound(case: Case) -> Iterator[Found]:
-    shares = [case.ranks("compute.category_share", category=name) for name in _MEMORY_BOUND]
-    compute, exposed = case.ranks("compute.time"), case.ranks("time.exposed_comm")
+def memory_bound(case: Case) -> Iterator[Finding]:
+    shares = [case.ranks(_CATEGORY_SHARE, category=name) for name in _MEMORY_BOUND]
+    compute, exposed = case.ranks(_COMPUTE_TIME), case.ranks(_EXPOSED_COMM)
     lost = {}
     for rank, seconds in compute.items():
         # The shares are of the time in which any kernel runs, communication among them.
@@ -59,7 +74,7 @@ def memory_bound(case: Case) -> Iterator[Found]:
     share = max((own / compute[rank] for rank, own in lost.items() if compute[rank]), default=0.0)
     if share < _LEAST_SHARE:
         return
-    parts = [(case.number("compute.category_share", category=name) or 0.0, name) for name in _MEMORY_BOUND]
+    parts = [(case.number(_CATEGORY_SHARE, category=name) or 0.0, name) for name in _MEMORY_BOUND]
     listed = ", ".join(
         f"{name} {humanise(part, '1')}" for part, name in sorted(parts, reverse=True)[:3] if part
     )
@@ -73,10 +88,10 @@ def memory_bound(case: Case) -> Iterator[Found]:
         confidence="low",
         because="by the kernels' kind; how many of them can be fused away is not in the trace",
         evidence=case.evidence(
-            *[("compute.category_share", {"category": name}) for _, name in parts],
-            "memory.bound_share",
-            "memory.hbm_utilization",
-            "compute.roofline_efficiency",
+            *[(_CATEGORY_SHARE, {"category": name}) for _, name in parts],
+            _BOUND_SHARE,
+            _HBM_UTILIZATION,
+            _ROOFLINE_EFFICIENCY,
         ),
         query="SELECT rank, category, name, count(*) AS kernels, sum(dur_ns) AS ns FROM events WHERE"
         " kind = 'kernel'"
@@ -98,16 +113,13 @@ def memory_bound(case: Case) -> Iterator[Found]:
         "any": ("let communication use fewer of the device's cores and less of its memory's bandwidth",),
     },
 )
-def contention(case: Case) -> Iterator[Found]:
-    row = case.row("compute.contention")
+def contention(case: Case) -> Iterator[Finding]:
+    row = case.row(_CONTENTION)
     if row is None or row.number < _SLOWED or "confounded" in (row.reason or ""):
         return
-    if (
-        case.number("compute.achieved_flops") is None
-        or min(case.ranks("compute.contention").values(), default=0.0) < 1
-    ):
+    if case.number(_ACHIEVED_FLOPS) is None or min(case.ranks(_CONTENTION).values(), default=0.0) < 1:
         return
-    overlapped = case.ranks("time.overlapped")
+    overlapped = case.ranks(_OVERLAPPED)
     lost = {rank: seconds * (1 - 1 / row.number) for rank, seconds in overlapped.items()}
     if any(lost.values()):
         yield case.found(
@@ -119,7 +131,7 @@ def contention(case: Case) -> Iterator[Found]:
             because="the same kernels, grid and shapes are compared; what else differs beside"
             " communication is"
             " not known",
-            evidence=case.evidence("compute.contention", "time.overlapped"),
+            evidence=case.evidence(_CONTENTION, _OVERLAPPED),
             query="SELECT name, rank, count(*) AS kernels, avg(dur_ns) AS mean_ns, min(dur_ns) AS least_ns,"
             " max(dur_ns) AS most_ns FROM events WHERE kind = 'kernel' AND category != 'communication'"
             " GROUP BY ALL HAVING count(*) > 1 ORDER BY most_ns - least_ns DESC LIMIT 20",
@@ -141,13 +153,13 @@ def contention(case: Case) -> Iterator[Found]:
         ),
     },
 )
-def throttling(case: Case) -> Iterator[Found]:
-    apart = case.ranks("compute.drift", stat="later_longer")
-    ratios = {rank: ratio for rank, ratio in case.ranks("compute.drift").items() if apart[rank] >= _APART}
+def throttling(case: Case) -> Iterator[Finding]:
+    apart = case.ranks(_DRIFT, stat="later_longer")
+    ratios = {rank: ratio for rank, ratio in case.ranks(_DRIFT).items() if apart[rank] >= _APART}
     worst = max(ratios, key=lambda rank: ratios[rank], default=None)
     if worst is None or ratios[worst] < _SLOWED:
         return
-    compute = case.ranks("compute.time")
+    compute = case.ranks(_COMPUTE_TIME)
     lost = {
         rank: compute.get(rank, 0.0) * (1 - 1 / ratio) for rank, ratio in ratios.items() if ratio > _SLOWED
     }
@@ -165,7 +177,7 @@ def throttling(case: Case) -> Iterator[Found]:
         confidence="medium",
         because="kernels of one name and grid are compared; work that grows from step to step looks like it",
         ranks=sorted(lost) if alone else (),
-        evidence=case.evidence("compute.drift"),
+        evidence=case.evidence(_DRIFT),
         query="SELECT rank, step, name, grid_x, count(*) AS kernels, avg(dur_ns) AS mean_ns FROM events"
         " WHERE kind = 'kernel' AND category != 'communication' GROUP BY ALL ORDER BY name, grid_x,"
         " rank, step",
@@ -185,8 +197,8 @@ def throttling(case: Case) -> Iterator[Found]:
         ),
     },
 )
-def recompute(case: Case) -> Iterator[Found]:
-    shares, compute = case.ranks("compute.recompute_share"), case.ranks("compute.time")
+def recompute(case: Case) -> Iterator[Finding]:
+    shares, compute = case.ranks(_RECOMPUTE_SHARE), case.ranks(_COMPUTE_TIME)
     lost = {rank: share * compute.get(rank, 0.0) for rank, share in shares.items()}
     if any(lost.values()):
         yield case.found(
@@ -196,9 +208,7 @@ def recompute(case: Case) -> Iterator[Found]:
             lost=lost,
             whatif=shortened_kernels(case, lost),
             because="operators that autograd records anew within a node of the backward graph",
-            evidence=case.evidence(
-                "compute.recompute_share", "memory.peak_allocated", "memory.peak_reserved"
-            ),
+            evidence=case.evidence(_RECOMPUTE_SHARE, _PEAK_ALLOCATED, _PEAK_RESERVED),
             query="SELECT rank, name, module, count(*) AS calls, sum(device_ns) AS ns FROM operators"
             " WHERE recomputed GROUP BY ALL ORDER BY ns DESC LIMIT 20",
         )

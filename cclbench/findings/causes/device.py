@@ -7,10 +7,18 @@ from collections.abc import Iterator
 from typing import Final
 
 from cclbench.findings.case import Case
-from cclbench.findings.finding import Found, finding
+from cclbench.findings.finding import Finding, finding
+from cclbench.record.metric_name import metric_name
 from cclbench.units import humanise
 
-_BANDWIDTH: Final = "memory.copy_bandwidth"
+_EXPOSED_COPY: Final = metric_name("time.exposed_copy")
+_BUSY: Final = metric_name("compute.busy")
+_IDLE_DEVICE: Final = metric_name("time.idle_device")
+_KERNELS: Final = metric_name("compute.kernel_count")
+_FRAGMENTATION: Final = metric_name("memory.fragmentation")
+_PEAK_RESERVED: Final = metric_name("memory.peak_reserved")
+_PEAK_ALLOCATED: Final = metric_name("memory.peak_allocated")
+_BANDWIDTH: Final = metric_name("memory.copy_bandwidth")
 _STALL_S: Final = 10e-6
 """Idle time a kernel from which on it is no gap between kernels one after another."""
 _LEAST_FREE: Final = 0.2
@@ -36,11 +44,11 @@ _LEAST_FREE: Final = 0.2
         ),
     },
 )
-def exposed_copies(case: Case) -> Iterator[Found]:
-    lost = case.ranks("time.exposed_copy")
-    if not any(lost.values()) or case.number("compute.busy") == 0:
+def exposed_copies(case: Case) -> Iterator[Finding]:
+    lost = case.ranks(_EXPOSED_COPY)
+    if not any(lost.values()) or case.number(_BUSY) == 0:
         return
-    rows = case.parts("time.exposed_copy")
+    rows = case.parts(_EXPOSED_COPY)
     parts = sorted((row for row in rows if row.category), key=lambda row: -row.number)
     listed = ", ".join(f"{row.category} {humanise(row.number, 's')}" for row in parts[:3] if row.number)
     pageable = sum(row.number for row in parts if "pageable" in (row.category or ""))
@@ -58,8 +66,8 @@ def exposed_copies(case: Case) -> Iterator[Found]:
         whatif=["copies.time=0"],
         because="an exact part of the step",
         evidence=case.evidence(
-            "time.exposed_copy",
-            *[("time.exposed_copy", {"category": row.category or ""}) for row in parts[:3]],
+            _EXPOSED_COPY,
+            *[(_EXPOSED_COPY, {"category": row.category or ""}) for row in parts[:3]],
             *[(_BANDWIDTH, {"category": way}) for way in directions],
         ),
         query="SELECT rank, name, copy_direction, bytes, start_ns, dur_ns FROM events"
@@ -81,8 +89,8 @@ def exposed_copies(case: Case) -> Iterator[Found]:
         ),
     },
 )
-def device_stalls(case: Case) -> Iterator[Found]:
-    lost, kernels = case.ranks("time.idle_device"), case.number("compute.kernel_count")
+def device_stalls(case: Case) -> Iterator[Finding]:
+    lost, kernels = case.ranks(_IDLE_DEVICE), case.number(_KERNELS)
     if kernels and max(lost.values(), default=0.0) / kernels >= _STALL_S:
         yield case.found(
             "device_stalls",
@@ -92,7 +100,7 @@ def device_stalls(case: Case) -> Iterator[Found]:
             no_gain="what the device waits for is not in the trace",
             confidence="medium",
             because="the gaps are exact; what the device waits for is not in the trace",
-            evidence=case.evidence("time.idle_device", "compute.kernel_count"),
+            evidence=case.evidence(_IDLE_DEVICE, _KERNELS),
             query="SELECT * FROM (SELECT rank, name, start_ns, start_ns - max(start_ns + dur_ns) OVER"
             " (PARTITION BY rank ORDER BY start_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
             " AS gap_ns FROM events"
@@ -111,13 +119,13 @@ def device_stalls(case: Case) -> Iterator[Found]:
         "any": ("keep shapes the same from step to step; allocate long-lived buffers first",),
     },
 )
-def fragmentation(case: Case) -> Iterator[Found]:
-    free = case.number("memory.fragmentation")
+def fragmentation(case: Case) -> Iterator[Finding]:
+    free = case.number(_FRAGMENTATION)
     if free is not None and free >= _LEAST_FREE:
         yield case.found(
             "fragmentation",
             f"{humanise(free, '1')} of the memory that the allocator holds is free at its fullest moment.",
             because="the allocator's own figures; how much of it larger requests could use is not known",
             confidence="medium",
-            evidence=case.evidence("memory.fragmentation", "memory.peak_reserved", "memory.peak_allocated"),
+            evidence=case.evidence(_FRAGMENTATION, _PEAK_RESERVED, _PEAK_ALLOCATED),
         )

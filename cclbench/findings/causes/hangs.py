@@ -8,10 +8,11 @@ from typing import Final
 
 from cclbench.analyzers.unfinished import MISSING, OTHER
 from cclbench.findings.case import Case
-from cclbench.findings.finding import Found, finding
+from cclbench.findings.finding import Finding, finding
+from cclbench.record.metric_name import metric_name
 
-_UNFINISHED: Final = "comm.unfinished"
-_MISSING_CALLS: Final = "comm.missing_calls"
+_UNFINISHED: Final = metric_name("comm.unfinished")
+_MISSING_CALLS: Final = metric_name("comm.missing_calls")
 _CALLS: Final = """SELECT rank, kind, seq, state, bytes FROM timings
 WHERE "group" = '{group}' AND source = 'flight_recorder' ORDER BY seq DESC, rank LIMIT 40"""
 _MADE: Final = """SELECT communicator, rank, count(*) AS calls, max(seq) AS last FROM timings
@@ -32,7 +33,7 @@ WHERE "group" = '{group}' AND kind = '{kind}' GROUP BY ALL ORDER BY communicator
         ),
     },
 )
-def unfinished_collectives(case: Case) -> Iterator[Found]:
+def unfinished_collectives(case: Case) -> Iterator[Finding]:
     rows = case.parts(_UNFINISHED)
     for row in rows:
         if row.stat or not row.group or not row.number:
@@ -68,7 +69,7 @@ def unfinished_collectives(case: Case) -> Iterator[Found]:
         ),
     },
 )
-def missing_calls(case: Case) -> Iterator[Found]:
+def missing_calls(case: Case) -> Iterator[Finding]:
     rows = case.parts(_MISSING_CALLS)
     for row in rows:
         if row.stat or not row.group or not row.collective:

@@ -10,10 +10,22 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from cclbench.findings.case import Case, sum_by_rank
-from cclbench.findings.finding import Found, finding
+from cclbench.findings.finding import Finding, finding
+from cclbench.record.metric_name import MetricName, metric_name
 from cclbench.units import humanise
 
-BY: Final = "time.idle_host_by"
+_IDLE_HOST: Final = metric_name("time.idle_host")
+_DATA_STALL: Final = metric_name("data.stall")
+_PEAK_RESERVED: Final = metric_name("memory.peak_reserved")
+_LAUNCH_DELAY: Final = metric_name("launch.delay")
+_IDLE_DEVICE: Final = metric_name("time.idle_device")
+_KERNELS: Final = metric_name("compute.kernel_count")
+_KERNEL_TIME: Final = metric_name("compute.kernel_time")
+_SHORT_KERNELS: Final = metric_name("launch.short_kernels")
+_LAUNCH_BOUND_SHARE: Final = metric_name("compute.launch_bound_share")
+_MEAN_KERNEL: Final = metric_name("compute.mean_kernel")
+_QUEUE_LENGTH: Final = metric_name("launch.queue_length")
+BY: Final = metric_name("time.idle_host_by")
 _GAIN: Final = "threads that launch take no such time"
 _EXACT: Final = "each gap on the device is told by the launch that ends it and by what its thread did"
 _LOADS_THEN: Final = "; then it loads data, which may not be there any sooner without the wait"
@@ -58,7 +70,7 @@ def _of_step(case: Case, lost: Mapping[int, float]) -> str:
     return f"{humanise(lost[most], 's')} of a step of {humanise(whole, 's')}{where}"
 
 
-def _by(*names: str) -> list[tuple[str, Mapping[str, str]]]:
+def _by(*names: str) -> list[tuple[MetricName, Mapping[str, str]]]:
     return [(BY, {"category": name}) for name in names]
 
 
@@ -81,7 +93,7 @@ def _by(*names: str) -> list[tuple[str, Mapping[str, str]]]:
         ),
     },
 )
-def data_loading(case: Case) -> Iterator[Found]:
+def data_loading(case: Case) -> Iterator[Finding]:
     lost = _held_after_waits(case, "loader")
     if any(lost.values()):
         waits = "Nothing is computed during" if case.on_host else "The device waits for"
@@ -92,7 +104,7 @@ def data_loading(case: Case) -> Iterator[Found]:
             lost=lost,
             host_causes=["loader"],
             because=f"the {thread} is in a loader's or checkpoint's range during the gaps",
-            evidence=case.evidence("time.idle_host", *_by("loader"), "data.stall"),
+            evidence=case.evidence(_IDLE_HOST, *_by("loader"), _DATA_STALL),
             query=_GAPS.format(kinds="'annotation', 'op'", more=" AND name ILIKE '%load%'"),
         )
 
@@ -111,7 +123,7 @@ def data_loading(case: Case) -> Iterator[Found]:
         "any": ("allocate before the steps, and reuse",),
     },
 )
-def device_allocation(case: Case) -> Iterator[Found]:
+def device_allocation(case: Case) -> Iterator[Finding]:
     lost = _held_after_waits(case, "allocation")
     if any(lost.values()):
         yield case.found(
@@ -120,7 +132,7 @@ def device_allocation(case: Case) -> Iterator[Found]:
             lost=lost,
             host_causes=["allocation"],
             because=_EXACT,
-            evidence=case.evidence("time.idle_host", *_by("allocation"), "memory.peak_reserved"),
+            evidence=case.evidence(_IDLE_HOST, *_by("allocation"), _PEAK_RESERVED),
             query=_GAPS.format(
                 kinds="'other'",
                 more=" AND (name ILIKE '%malloc%' OR name ILIKE '%free%' OR name ILIKE '%alloc%')",
@@ -146,7 +158,7 @@ def device_allocation(case: Case) -> Iterator[Found]:
         ),
     },
 )
-def cold_start(case: Case) -> Iterator[Found]:
+def cold_start(case: Case) -> Iterator[Finding]:
     lost = _held_after_waits(case, "cold_start")
     if any(lost.values()):
         yield case.found(
@@ -158,7 +170,7 @@ def cold_start(case: Case) -> Iterator[Found]:
             if case.on_host
             else "calls and operators that take 50 times the usual one, and are the first of their function"
             " and kernel or all lie before the second step",
-            evidence=case.evidence("time.idle_host", *_by("cold_start")),
+            evidence=case.evidence(_IDLE_HOST, *_by("cold_start")),
             query=_BETWEEN_OPERATORS
             if case.on_host
             else "SELECT rank, name, start_ns, dur_ns FROM events WHERE side = 'host' AND kind IN ('launch',"
@@ -182,7 +194,7 @@ def cold_start(case: Case) -> Iterator[Found]:
         "any": ("let the host run ahead of the device: wait once a step at most",),
     },
 )
-def synchronization(case: Case) -> Iterator[Found]:
+def synchronization(case: Case) -> Iterator[Finding]:
     lost = {} if case.on_host else _held(case, "sync")
     if any(lost.values()):
         worst = max(lost, key=lambda rank: lost[rank])
@@ -196,7 +208,7 @@ def synchronization(case: Case) -> Iterator[Found]:
             host_causes=["sync"],
             surely=[] if loading else None,
             because=_EXACT + (_LOADS_THEN if loading else ""),
-            evidence=case.evidence("time.idle_host", *_by("sync"), "launch.delay"),
+            evidence=case.evidence(_IDLE_HOST, *_by("sync"), _LAUNCH_DELAY),
             query=_GAPS.format(kinds="'sync'", more=""),
         )
 
@@ -218,12 +230,12 @@ def synchronization(case: Case) -> Iterator[Found]:
         "any": ("launch fewer, larger kernels: fuse, batch, or replay a graph",),
     },
 )
-def short_kernels(case: Case) -> Iterator[Found]:
+def short_kernels(case: Case) -> Iterator[Finding]:
     if not _short(case):
         return
     lost = _held_after_waits(case, "launch", "operators")
-    between = case.ranks("time.idle_device")
-    kernels, middle = case.number("compute.kernel_count"), case.number("compute.kernel_time")
+    between = case.ranks(_IDLE_DEVICE)
+    kernels, middle = case.number(_KERNELS), case.number(_KERNEL_TIME)
     lost = {rank: own + _launch_gaps(between.get(rank, 0.0), kernels) for rank, own in lost.items()}
     if kernels and middle and any(lost.values()):
         yield case.found(
@@ -237,10 +249,10 @@ def short_kernels(case: Case) -> Iterator[Found]:
             because=_EXACT,
             evidence=case.evidence(
                 *_by("launch", "operators"),
-                "time.idle_device",
-                "launch.short_kernels",
-                "compute.kernel_time",
-                "compute.launch_bound_share",
+                _IDLE_DEVICE,
+                _SHORT_KERNELS,
+                _KERNEL_TIME,
+                _LAUNCH_BOUND_SHARE,
             ),
             query="SELECT rank, name, count(*) AS kernels, sum(dur_ns) AS ns FROM events WHERE kind"
             " = 'kernel'"
@@ -251,8 +263,8 @@ def short_kernels(case: Case) -> Iterator[Found]:
 def _short(case: Case) -> bool:
     """Whether most kernels run shorter than the calls that launch them or than an operator takes its host,
     or the mean one than 10 µs."""
-    short = case.number("launch.short_kernels")
-    mean, middle = case.number("compute.mean_kernel"), case.number("compute.kernel_time")
+    short = case.number(_SHORT_KERNELS)
+    mean, middle = case.number(_MEAN_KERNEL), case.number(_KERNEL_TIME)
     return (
         (short or 0.0) >= 0.5
         or (mean is not None and mean < _SHORT_KERNEL_S)
@@ -323,7 +335,7 @@ def _pauses(case: Case) -> _Pauses | None:
         "any": ("look for what runs in the host's thread in these steps alone",),
     },
 )
-def host_pauses(case: Case) -> Iterator[Found]:
+def host_pauses(case: Case) -> Iterator[Finding]:
     found = _pauses(case)
     if found is not None:
         yield case.found(
@@ -334,7 +346,7 @@ def host_pauses(case: Case) -> Iterator[Found]:
             whatif=["host[python+unrecorded].time=usual"],
             because="idle time of the device in these steps beyond the lower quartile of the rank's steps, as"
             " far as its host is in Python or in what is not recorded",
-            evidence=case.evidence("time.idle_host", *_by("python", "unrecorded"), "launch.delay"),
+            evidence=case.evidence(_IDLE_HOST, *_by("python", "unrecorded"), _LAUNCH_DELAY),
             query=_ELSEWHERE,
         )
 
@@ -364,7 +376,7 @@ def host_pauses(case: Case) -> Iterator[Found]:
         ),
     },
 )
-def host_bound(case: Case) -> Iterator[Found]:
+def host_bound(case: Case) -> Iterator[Finding]:
     causes = [] if _pauses(case) is not None else ["python", "unrecorded"]
     causes += [] if case.on_host or _short(case) else ["operators", "launch"]
     lost = _held_after_waits(case, *causes)
@@ -387,6 +399,6 @@ def host_bound(case: Case) -> Iterator[Found]:
             lost=lost,
             host_causes=causes,
             because=_EXACT_CPU if case.on_host else _EXACT,
-            evidence=case.evidence("time.idle_host", *_by(*causes), "launch.delay", "launch.queue_length"),
+            evidence=case.evidence(_IDLE_HOST, *_by(*causes), _LAUNCH_DELAY, _QUEUE_LENGTH),
             query=_BETWEEN_OPERATORS if case.on_host else _ELSEWHERE,
         )

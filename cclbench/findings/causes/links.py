@@ -10,13 +10,14 @@ from typing import Final, NamedTuple
 
 from cclbench.analyzers.view.transfers import WAITING
 from cclbench.findings.case import Case
-from cclbench.findings.finding import Found, finding
+from cclbench.findings.finding import Finding, finding
 from cclbench.findings.groups import ranks_of_group, shape_of
+from cclbench.record.metric_name import metric_name
 from cclbench.units import humanise
 
-_TRANSFER: Final = "time.exposed_transfer"
-_USED: Final = "comm.bandwidth_utilization"
-_BUS: Final = "comm.busbw"
+_TRANSFER: Final = metric_name("time.exposed_transfer")
+_USED: Final = metric_name("comm.bandwidth_utilization")
+_BUS: Final = metric_name("comm.busbw")
 _SLOW, _SLOW_OF_TWO = 0.75, 0.5
 """Share of its peers' bandwidth below which a group's links are slow, and of a single peer's."""
 _CALLS: Final = """SELECT rank, kind, "group", step, in_bytes, start_ns, end_ns - start_ns AS ns, wait_ns
@@ -88,7 +89,7 @@ def _mebibytes(size: str | None) -> int:
         ),
     },
 )
-def slow_link(case: Case) -> Iterator[Found]:
+def slow_link(case: Case) -> Iterator[Finding]:
     for (kind, group), (rate, usual, peers) in slow_groups(case).items():
         exposed = case.ranks(_TRANSFER, collective=kind, group=group)
         lost = {rank: seconds * (1 - rate / usual) for rank, seconds in exposed.items()}
@@ -102,7 +103,7 @@ def slow_link(case: Case) -> Iterator[Found]:
             because="transfers alone are compared, from the last rank's arrival on, with those of"
             f" {peers} group{'s' * (peers > 1)} like it",
             evidence=case.evidence(
-                ("comm.busbw", {"collective": kind, "group": group}),
+                (_BUS, {"collective": kind, "group": group}),
                 (_TRANSFER, {"collective": kind, "group": group}),
             ),
             query=_CALLS.format(kind=kind, group=group),
@@ -153,7 +154,7 @@ def slow_groups(case: Case) -> dict[tuple[str, str], tuple[float, float, int]]:
         ),
     },
 )
-def slow_network(case: Case) -> Iterator[Found]:
+def slow_network(case: Case) -> Iterator[Finding]:
     beside = slow_groups(case)
     for (kind, group), use in far_below_links(case).items():
         if (kind, group) in beside:

@@ -9,16 +9,20 @@ from typing import Final
 from cclbench.analyzers.products import MISALIGNED, OF_PRECISION, WITHOUT_TENSOR_CORES
 from cclbench.findings.case import Case, sum_by_rank
 from cclbench.findings.causes.compute import shortened_kernels
-from cclbench.findings.finding import Found, finding
+from cclbench.findings.finding import Finding, finding
+from cclbench.record.metric_name import metric_name
 from cclbench.text import shortened
 from cclbench.units import humanise
 
-_TIME: Final = "compute.product_time"
-_PRECISION: Final = "compute.precision_time"
+_GEMM_EFFICIENCY: Final = metric_name("compute.gemm_efficiency")
+_COMPUTE_TIME: Final = metric_name("compute.time")
+_CATEGORY_SHARE: Final = metric_name("compute.category_share")
+_TIME: Final = metric_name("compute.product_time")
+_PRECISION: Final = metric_name("compute.precision_time")
 _WORTH: Final = 0.05
 """Share of the compute time from which on another precision is worth advice."""
-_REACHED: Final = "compute.roofline_efficiency"
-_ABOVE: Final = "compute.above_roofline"
+_REACHED: Final = metric_name("compute.roofline_efficiency")
+_ABOVE: Final = metric_name("compute.above_roofline")
 _NAME: Final = 60
 """Characters of a kernel's name in a claim."""
 _ON_TENSOR_CORES: Final = 7 / 8
@@ -58,7 +62,7 @@ _GAIN: Final = (
         "any": ("if precision allows, compute products in TF32", "compute products in bf16 or fp16"),
     },
 )
-def tensor_cores(case: Case) -> Iterator[Found]:
+def tensor_cores(case: Case) -> Iterator[Finding]:
     lost = case.ranks(_TIME, category=WITHOUT_TENSOR_CORES, stat="fp32")
     if not any(lost.values()):
         return
@@ -83,7 +87,7 @@ def tensor_cores(case: Case) -> Iterator[Found]:
         confidence="medium",
         because="by the kernels' names; whether results may be less exact is not in the trace",
         evidence=case.evidence(
-            (_TIME, {"category": WITHOUT_TENSOR_CORES, "stat": "fp32"}), _TIME, "compute.gemm_efficiency"
+            (_TIME, {"category": WITHOUT_TENSOR_CORES, "stat": "fp32"}), _TIME, _GEMM_EFFICIENCY
         ),
         query=_KERNELS,
     )
@@ -105,8 +109,8 @@ def tensor_cores(case: Case) -> Iterator[Found]:
         "any": ("if precision allows, compute in single precision",),
     },
 )
-def double_precision(case: Case) -> Iterator[Found]:
-    taken, compute = case.ranks(_PRECISION, category="fp64"), case.ranks("compute.time")
+def double_precision(case: Case) -> Iterator[Finding]:
+    taken, compute = case.ranks(_PRECISION, category="fp64"), case.ranks(_COMPUTE_TIME)
     products = {} if case.on_host else case.ranks(_TIME, category=OF_PRECISION, stat="fp64")
     half, most = dict[int, float](), dict[int, float]()
     for rank, seconds in taken.items():
@@ -127,7 +131,7 @@ def double_precision(case: Case) -> Iterator[Found]:
             surely=shortened_kernels(case, half),
             confidence="medium",
             because="by the types of operands; whether results may be less exact is not in the trace",
-            evidence=case.evidence((_PRECISION, {"category": "fp64"}), _PRECISION, "compute.time"),
+            evidence=case.evidence((_PRECISION, {"category": "fp64"}), _PRECISION, _COMPUTE_TIME),
             query="SELECT name, dtypes, count(*) AS calls, sum(device_ns) AS ns FROM operators WHERE dtypes"
             " ILIKE '%double%' GROUP BY ALL ORDER BY ns DESC LIMIT 20",
         )
@@ -146,7 +150,7 @@ def double_precision(case: Case) -> Iterator[Found]:
         ),
     },
 )
-def misaligned_products(case: Case) -> Iterator[Found]:
+def misaligned_products(case: Case) -> Iterator[Finding]:
     rows = case.parts(_TIME)
     precisions = [row.stat for row in rows if row.category == MISALIGNED and row.stat]
     lost = sum_by_rank(case.ranks(_TIME, category=MISALIGNED, stat=one) for one in precisions)
@@ -161,13 +165,13 @@ def misaligned_products(case: Case) -> Iterator[Found]:
             because="by the kernels' names (align1, align2)",
             evidence=case.evidence(
                 *[(_TIME, {"category": MISALIGNED, "stat": one}) for one in precisions],
-                "compute.gemm_efficiency",
+                _GEMM_EFFICIENCY,
             ),
             query=_KERNELS,
         )
 
 
-def _below(case: Case, name: str, category: str, claim: str) -> Iterator[Found]:
+def _below(case: Case, name: str, category: str, claim: str) -> Iterator[Finding]:
     """What kernels of a category take beyond their roofline."""
     lost = case.ranks(_ABOVE, category=category)
     if not any(lost.values()):
@@ -186,10 +190,10 @@ def _below(case: Case, name: str, category: str, claim: str) -> Iterator[Found]:
         confidence="medium",
         because=f"FLOPs and bytes{known} by formula from the recorded sizes; no kernel reaches data sheets",
         evidence=case.evidence(
-            *(["compute.gemm_efficiency"] if category == "gemm" else []),
+            *([_GEMM_EFFICIENCY] if category == "gemm" else []),
             (_REACHED, {"category": category}),
             (_ABOVE, {"category": category}),
-            ("compute.category_share", {"category": category}),
+            (_CATEGORY_SHARE, {"category": category}),
         ),
         query=OPERATORS,
     )
@@ -211,8 +215,8 @@ def _below(case: Case, name: str, category: str, claim: str) -> Iterator[Found]:
         "any": ("make sizes multiples of the tile, and products larger: a larger batch, fused projections",),
     },
 )
-def low_gemm_efficiency(case: Case) -> Iterator[Found]:
-    reached, roof = case.number("compute.gemm_efficiency"), case.number(_REACHED, category="gemm")
+def low_gemm_efficiency(case: Case) -> Iterator[Finding]:
+    reached, roof = case.number(_GEMM_EFFICIENCY), case.number(_REACHED, category="gemm")
     if reached is not None and 0 < reached < _LOW and (roof is None or roof < _LOW):
         bound = "" if roof is None else f", {humanise(roof, '1')} of the roofline"
         claim = f"Matrix products reach {humanise(reached, '1')} of the device's dense peak{bound}."
@@ -236,7 +240,7 @@ def low_gemm_efficiency(case: Case) -> Iterator[Found]:
         ),
     },
 )
-def low_attention_efficiency(case: Case) -> Iterator[Found]:
+def low_attention_efficiency(case: Case) -> Iterator[Finding]:
     yield from _far(case, "low_attention_efficiency", "attention")
 
 
@@ -257,12 +261,12 @@ def low_attention_efficiency(case: Case) -> Iterator[Found]:
         ),
     },
 )
-def below_roofline(case: Case) -> Iterator[Found]:
+def below_roofline(case: Case) -> Iterator[Finding]:
     for category in _OTHER_FAMILIES:
         yield from _far(case, "below_roofline", category)
 
 
-def _far(case: Case, name: str, category: str) -> Iterator[Found]:
+def _far(case: Case, name: str, category: str) -> Iterator[Finding]:
     roof = case.number(_REACHED, category=category)
     if roof is not None and 0 < roof < _FAR:
         claim = f"Kernels of {category} reach {humanise(roof, '1')} of the roofline of their FLOPs and bytes."

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cclbench.findings.case import Case, sum_by_rank
-from cclbench.findings.finding import Found, finding
+from cclbench.findings.finding import Finding, finding
 from cclbench.findings.groups import describe_groups, ranks_of_group
+from cclbench.record.metric_name import metric_name
 from cclbench.units import humanise
 
-_TRANSFER: Final = "time.exposed_transfer"
+_VOLUME: Final = metric_name("comm.volume")
+_TRANSFER: Final = metric_name("time.exposed_transfer")
 _MOST: Final = 1 << 20
 """Ranks of a group that are looked at."""
 
@@ -43,7 +45,7 @@ class _Dimension:
         ),
     },
 )
-def wrong_tier(case: Case) -> Iterator[Found]:
+def wrong_tier(case: Case) -> Iterator[Finding]:
     crossing, inside = _by_tier(case)
     least = min(inside.values(), key=lambda one: one.nbytes, default=None)
     if least is None:
@@ -71,7 +73,7 @@ def wrong_tier(case: Case) -> Iterator[Found]:
             " is not in the trace",
             evidence=case.evidence(
                 *[
-                    ("comm.volume", {"collective": kind, "group": dimension.groups[0]})
+                    (_VOLUME, {"collective": kind, "group": dimension.groups[0]})
                     for dimension in (one, least)
                     for kind in dimension.kinds
                 ]
@@ -84,7 +86,7 @@ def wrong_tier(case: Case) -> Iterator[Found]:
 def _by_tier(case: Case) -> tuple[dict[int, _Dimension], dict[int, _Dimension]]:
     """Groups from node to node, and those within nodes, by their size."""
     moved: dict[str, dict[str, float]] = {}
-    for row in case.rows_of_groups("comm.volume"):
+    for row in case.rows_of_groups(_VOLUME):
         moved.setdefault(row.group or "", {})[row.collective or ""] = row.number
     crossing: dict[int, _Dimension] = {}
     inside: dict[int, _Dimension] = {}

@@ -12,10 +12,12 @@ from typing import Final
 from cclbench.findings.case import Case
 from cclbench.findings.causes.compute import shortened_kernels
 from cclbench.findings.causes.machine import OPERATORS
-from cclbench.findings.finding import Found, finding
+from cclbench.findings.finding import Finding, finding
+from cclbench.record.metric_name import metric_name
 from cclbench.units import humanise
 
-_TIME: Final = "compute.unfused"
+_BOUND_SHARE: Final = metric_name("memory.bound_share")
+_TIME: Final = metric_name("compute.unfused")
 _GAIN: Final = (
     "each chain takes what one kernel takes at the roofline that reads what goes in and writes what comes"
     " out, and the thread that launches one call; where the CPU is the device, as much less time as such a"
@@ -26,12 +28,12 @@ _CALLS: Final = """SELECT name, shapes, count(*) AS calls, sum(device_ns) AS ns 
 WHERE device_ns > 0 GROUP BY ALL ORDER BY ns DESC LIMIT 20"""
 
 
-def _unfused(case: Case, kind: str, what: str) -> Iterator[Found]:
+def _unfused(case: Case, kind: str, what: str) -> Iterator[Finding]:
     """What the kernels of chains of a kind take."""
     taken = case.ranks(_TIME, category=kind)
     if not any(taken.values()):
         return
-    evidence = case.evidence((_TIME, {"category": kind}), _TIME, "memory.bound_share")
+    evidence = case.evidence((_TIME, {"category": kind}), _TIME, _BOUND_SHARE)
     between = "whether anything else needs what lies between is not in the trace"
     if not case.on_host:
         yield case.found(
@@ -76,7 +78,7 @@ def _unfused(case: Case, kind: str, what: str) -> Iterator[Found]:
         "any": ("use a fused attention kernel: the scores then stay on chip",),
     },
 )
-def unfused_attention(case: Case) -> Iterator[Found]:
+def unfused_attention(case: Case) -> Iterator[Finding]:
     yield from _unfused(case, "attention", "Attention's products, scale, mask and softmax, each a kernel,")
 
 
@@ -94,7 +96,7 @@ def unfused_attention(case: Case) -> Iterator[Found]:
         "any": ("use a fused norm, with the residual's addition in it",),
     },
 )
-def unfused_norm(case: Case) -> Iterator[Found]:
+def unfused_norm(case: Case) -> Iterator[Finding]:
     yield from _unfused(case, "norm", "Norms as power, mean, root and products, each a kernel,")
 
 
@@ -111,7 +113,7 @@ def unfused_norm(case: Case) -> Iterator[Found]:
         "any": ("use a fused SwiGLU or GeGLU",),
     },
 )
-def unfused_activation(case: Case) -> Iterator[Found]:
+def unfused_activation(case: Case) -> Iterator[Finding]:
     yield from _unfused(
         case, "activation", "Activations as activation and product, or by their formula, each a kernel,"
     )
@@ -130,7 +132,7 @@ def unfused_activation(case: Case) -> Iterator[Found]:
         "any": ("use a fused rotary embedding",),
     },
 )
-def unfused_rotary(case: Case) -> Iterator[Found]:
+def unfused_rotary(case: Case) -> Iterator[Finding]:
     yield from _unfused(case, "rotary", "Rotary embeddings in five kernels each")
 
 
@@ -146,5 +148,5 @@ def unfused_rotary(case: Case) -> Iterator[Found]:
         "any": ("update all parameters in one pass: a fused optimizer",),
     },
 )
-def unfused_optimizer(case: Case) -> Iterator[Found]:
+def unfused_optimizer(case: Case) -> Iterator[Finding]:
     yield from _unfused(case, "optimizer", "The optimizer's passes over parameters and moments")

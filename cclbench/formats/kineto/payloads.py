@@ -45,14 +45,14 @@ class StatedCollectives:
             return _mark(name, self._path)
         return (_own(name, args, self._path), None) if name.startswith(("nccl:", "gloo:")) else None
 
-    def _metadata(self, a: Args, source: str) -> Payload:
+    def _metadata(self, a: Args, stated_by: str) -> Payload:
         stated = (
-            *(source, a.collective, a.in_size, a.in_elements, a.out_size, a.out_elements, a.dtype),
+            *(stated_by, a.collective, a.in_size, a.in_elements, a.out_size, a.out_elements, a.dtype),
             *(a.group_name, a.group_id, a.group_description, a.group_size, a.group_ranks),
             *(a.first_rank, a.rank_stride, a.src_rank, a.dst_rank),
         )
         if stated not in self._payloads:
-            self._payloads[stated] = _metadata(a, source, self._ranks_of(a))
+            self._payloads[stated] = _metadata(a, stated_by, self._ranks_of(a))
         return self._payloads[stated]
 
     def _ranks_of(self, a: Args) -> tuple[int, ...] | None:
@@ -67,10 +67,10 @@ class StatedCollectives:
         return self._ranks[stated]
 
 
-def _metadata(a: Args, source: str, ranks: tuple[int, ...] | None) -> Payload:
+def _metadata(a: Args, stated_by: str, ranks: tuple[int, ...] | None) -> Payload:
     name = a.group_name if a.group_name is not None else a.group_id
     return Payload(
-        source=source,
+        source=stated_by,
         collective=a.collective,
         in_elements=a.in_size if a.in_elements is None else a.in_elements,
         out_elements=a.out_size if a.out_elements is None else a.out_elements,

@@ -282,10 +282,11 @@ def thread(ids: pa.Array) -> Int64:
     return np.where(filled < 0, -1, filled & 0xFFFFFF)
 
 
-def _copy_name(kind: int, source: int, target: int) -> str:
+def _copy_name(kind: int, src_kind: int, dst_kind: int) -> str:
     """`Memcpy HtoD (Pinned -> Device)`, as PyTorch's profiler writes it."""
     known = range(len(_MEMORIES))
-    way = f" ({_MEMORIES[source]} -> {_MEMORIES[target]})" if source in known and target in known else ""
+    stated = src_kind in known and dst_kind in known
+    way = f" ({_MEMORIES[src_kind]} -> {_MEMORIES[dst_kind]})" if stated else ""
     return f"Memcpy {_COPY_KINDS.get(kind, ('of unknown kind', None))[0]}{way}"
 
 

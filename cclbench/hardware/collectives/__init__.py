@@ -6,7 +6,6 @@ from cclbench.hardware.collectives.cost import Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group, Refusal, group_of
 from cclbench.hardware.collectives.price import Prediction, costs, price, price_group
 from cclbench.hardware.collectives.schedule import Schedule, read_schedule, schedule
-from cclbench.hardware.collectives.stragglar import StragglarCost, stragglar
 
 __all__ = [
     "ALGORITHMS",
@@ -16,7 +15,6 @@ __all__ = [
     "Refusal",
     "Schedule",
     "Steps",
-    "StragglarCost",
     "Traffic",
     "costs",
     "group_of",
@@ -24,5 +22,4 @@ __all__ = [
     "price_group",
     "read_schedule",
     "schedule",
-    "stragglar",
 ]

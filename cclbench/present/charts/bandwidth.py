@@ -13,6 +13,7 @@ from cclbench.comparison.subject import Subject
 from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas, says, section, together
 from cclbench.present.charts.palette import MARKERS, colour, ink, light, marker
 from cclbench.present.charts.svg import drawn
+from cclbench.record.metric_name import metric_name
 from cclbench.record.rows import Row
 from cclbench.units import BINARY_UNITS, humanise
 
@@ -20,12 +21,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_BUSBW: Final = metric_name("comm.busbw")
+_BANDWIDTH_UTILIZATION: Final = metric_name("comm.bandwidth_utilization")
+
 _BUCKET: Final = re.compile(r"(\d{1,4})([KMGTPE]iB|B)-(\d{1,4})([KMGTPE]iB|B)")
 _TICKS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class BandwidthPoint:
     """One kind of collective in one group, of sizes from `low` to `high` bytes, and its row."""
 
     kind: str
@@ -41,7 +45,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Roof:
+class LinkRoof:
     """What the links of these groups carry, bytes/s."""
 
     rate: float
@@ -62,15 +66,15 @@ def bandwidth(runs: Sequence[Subject]) -> Chart:
     for run in runs:
         points = list(points_of(run))
         if not points:
-            known = run.results.value("comm.busbw") is not None or run.results.parts("comm.busbw")[0]
-            why = "no collective's size is told" if known else run.results.why_not("comm.busbw")
+            known = run.results.value(_BUSBW) is not None or run.results.parts(_BUSBW)[0]
+            why = "no collective's size is told" if known else run.results.why_not(_BUSBW)
             missing.append((run, f"no bandwidth: {why}"))
             continue
         found.append((run, points))
         own = roofs_of(run)
         roofs += [(run, roof) for roof in own]
         if not own:
-            missing.append((run, f"no roofline: {run.results.why_not('comm.bandwidth_utilization')}"))
+            missing.append((run, f"no roofline: {run.results.why_not(_BANDWIDTH_UTILIZATION)}"))
     kinds = sorted({point.kind for _, points in found for point in points})
     label = "; ".join(
         says(run, f"up to {humanise(max(p.row.number for p in points), 'B/s')}") for run, points in found
@@ -85,24 +89,24 @@ def bandwidth(runs: Sequence[Subject]) -> Chart:
     return Chart("bandwidth", heading, caption, svg, together(missing), legend=tuple(legend))
 
 
-def points_of(run: Subject) -> Iterator[Point]:
+def points_of(run: Subject) -> Iterator[BandwidthPoint]:
     """The rows of `comm.busbw` that are of one size, one kind and one group."""
-    for row in run.results.parts("comm.busbw", most=2000)[0]:
+    for row in run.results.parts(_BUSBW, most=2000)[0]:
         sizes = _BUCKET.fullmatch(row.category or "")
         if sizes and row.stat is None and row.collective and row.number > 0:
             low, high = (int(sizes[i]) * BINARY_UNITS[sizes[i + 1]] for i in (1, 3))
-            yield Point(row.collective, row.group or "", low, high, row)
+            yield BandwidthPoint(row.collective, row.group or "", low, high, row)
 
 
-def roofs_of(run: Subject) -> list[Roof]:
+def roofs_of(run: Subject) -> list[LinkRoof]:
     """The links' rate of each group: bus bandwidth over its share of that rate; equal rates once."""
     shares = {
         (row.collective, row.group): row
-        for row in run.results.parts("comm.bandwidth_utilization", most=2000)[0]
+        for row in run.results.parts(_BANDWIDTH_UTILIZATION, most=2000)[0]
         if row.group and row.category is None and row.stat is None and row.value
     }
     rates: dict[str, tuple[float, str | None]] = {}
-    for row in run.results.parts("comm.busbw", most=2000)[0]:
+    for row in run.results.parts(_BUSBW, most=2000)[0]:
         share = shares.get((row.collective, row.group or ""))
         if share and row.group and row.category is None and row.stat is None:
             rates[row.group] = (row.number / share.number, share.reason)
@@ -110,12 +114,12 @@ def roofs_of(run: Subject) -> list[Roof]:
     for group, (rate, _) in rates.items():
         by_rate.setdefault(f"{rate:.4g}", []).append(group)
     firsts = ((rates[groups[0]], groups) for groups in by_rate.values())
-    return [Roof(rate, tuple(groups), told) for (rate, told), groups in firsts]
+    return [LinkRoof(rate, tuple(groups), told) for (rate, told), groups in firsts]
 
 
 def _draw(
-    found: Sequence[tuple[Subject, Sequence[Point]]],
-    roofs: Sequence[tuple[Subject, Roof]],
+    found: Sequence[tuple[Subject, Sequence[BandwidthPoint]]],
+    roofs: Sequence[tuple[Subject, LinkRoof]],
     kinds: Sequence[str],
 ) -> tuple[Figure, Titles]:
     figure, axes = canvas(HALF_PX, 330, left=78, right=14, top=18, bottom=46)
@@ -148,7 +152,7 @@ def _draw(
     return figure, titles
 
 
-def _point(axes: Axes, run: Subject, point: Point, kinds: Sequence[str]) -> Any:
+def _point(axes: Axes, run: Subject, point: BandwidthPoint, kinds: Sequence[str]) -> Any:
     own = ink(run.place if run.letter else kinds.index(point.kind))
     shown = point.row.provenance in ("measured", "derived")
     axes.plot(
@@ -171,13 +175,13 @@ def _point(axes: Axes, run: Subject, point: Point, kinds: Sequence[str]) -> Any:
     return mark
 
 
-def _hover_text(run: Subject, point: Point) -> str:
+def _hover_text(run: Subject, point: BandwidthPoint) -> str:
     row = point.row
     text = f"{says(run, point.kind)} in group {point.group}, {row.category}: {humanise(row.number, 'B/s')}"
     return "\n".join(filter(None, [text, f"comm.busbw, {row.provenance}", row.reason]))
 
 
-def _frame(axes: Axes, found: Sequence[tuple[Subject, Sequence[Point]]]) -> None:
+def _frame(axes: Axes, found: Sequence[tuple[Subject, Sequence[BandwidthPoint]]]) -> None:
     low = min(point.low for _, points in found for point in points)
     high = max(point.high for _, points in found for point in points)
     first, last = max(0, round(low).bit_length() - 1), round(high).bit_length() - 1

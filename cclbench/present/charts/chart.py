@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from markupsafe import Markup
 
+from cclbench.analyzers.metric import check_names
 from cclbench.comparison.subject import Subject
 from cclbench.errors import CclbenchError
 from cclbench.present.charts.palette import MARKERS, colour, marker
@@ -57,7 +58,7 @@ class Section:
 
 
 SECTIONS: Final[Registry[Section]] = Registry(
-    "section", home="cclbench.present.charts", group="cclbench.sections"
+    "section", home="cclbench.present.charts", group="cclbench.sections", check=check_names
 )
 
 

@@ -13,12 +13,15 @@ from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas, says, 
 from cclbench.present.charts.palette import SUBJECTS, light
 from cclbench.present.charts.svg import drawn
 from cclbench.present.memory import Curves, curves, heading, peak_rows
+from cclbench.record.metric_name import metric_name
 from cclbench.text import printable
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+_PEAK_ALLOCATED: Final = metric_name("memory.peak_allocated")
 
 MOST_DEVICES: Final = 4
 """Of a page: those with the highest peaks."""
@@ -40,13 +43,13 @@ def memory(runs: Sequence[Subject]) -> Iterator[Chart]:
     """The devices with the highest peaks of each run; a run without any is named with its reason."""
     missing = []
     for run in runs:
-        ranks = run.results.ranks("memory.peak_allocated")
+        ranks = run.results.ranks(_PEAK_ALLOCATED)
         highest = sorted(ranks, key=lambda rank: -ranks[rank])[:MOST_DEVICES]
         found = [one for one in of_run(run.stored, highest) if one.changes]
         found.sort(key=lambda one: -one.peak_allocated)
         most = max(MOST_DEVICES // len(runs), 1)
         if not found:
-            missing.append((run, f"no memory: {run.results.why_not('memory.peak_allocated')}"))
+            missing.append((run, f"no memory: {run.results.why_not(_PEAK_ALLOCATED)}"))
         for place, history in enumerate(found[:most]):
             title = says(run, f"Memory of {printable(heading(history, found))}")
             yield _chart(history, title, f"memory-{run.place}-{place}")

@@ -22,7 +22,7 @@ MOST_POINTS: Final = 150
 _OTHER: Final = "other"
 
 
-class Point(NamedTuple):
+class OperatorPoint(NamedTuple):
     """An operator with its shapes: FLOP a byte, FLOP/s, what its arithmetic is measured against."""
 
     row: OperatorRow
@@ -59,17 +59,19 @@ def operator_roofline(found: OperatorTable) -> Chart:
     return Chart("operator-roofline", heading, caption, svg, tuple(missing), wide=True, legend=legend)
 
 
-def points_of(found: OperatorTable) -> list[Point]:
+def points_of(found: OperatorTable) -> list[OperatorPoint]:
     """The rows that have FLOPs and bytes, most time first."""
     points = [
-        Point(row, row.flops / row.bytes, row.flops_per_s, row.precision or _OTHER)
+        OperatorPoint(row, row.flops / row.bytes, row.flops_per_s, row.precision or _OTHER)
         for row in found.rows
         if row.flops and row.bytes and row.flops_per_s
     ]
     return sorted(points, key=lambda point: -point.row.time_ns)[:MOST_POINTS]
 
 
-def _draw(points: Sequence[Point], precisions: Sequence[str], roof: Roof | None) -> tuple[Figure, Titles]:
+def _draw(
+    points: Sequence[OperatorPoint], precisions: Sequence[str], roof: Roof | None
+) -> tuple[Figure, Titles]:
     figure, axes = canvas(FULL_PX, 400, left=88, right=120, top=14, bottom=46)
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -127,7 +129,7 @@ def _roofs(axes: Axes, roof: Roof, precisions: Sequence[str], titles: dict[str, 
     axes.set_xlim(left, right)
 
 
-def _hover_text(point: Point) -> str:
+def _hover_text(point: OperatorPoint) -> str:
     row = point.row
     operator, shapes = row.parts
     calls = f"{row.calls:,} call{'s'[: row.calls != 1]}"

@@ -12,11 +12,17 @@ from cclbench.comparison.subject import Subject
 from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas, legend, says, section, together
 from cclbench.present.charts.palette import ink, light, marker
 from cclbench.present.charts.svg import drawn
+from cclbench.record.metric_name import metric_name
 from cclbench.record.results import Results
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_OVERLAP: Final = metric_name("overlap.ratio")
+_STEP: Final = metric_name("time.step")
+_OVERLAPPED: Final = metric_name("time.overlapped")
+_COMM_TIME: Final = metric_name("comm.time")
 
 MOST_SINGLE: Final = 1500
 """More steps than these are drawn as an image, without hover text of single ones."""
@@ -38,12 +44,12 @@ def overlap(runs: Sequence[Subject]) -> Chart:
     for run in runs:
         points, silent = points_of(run.results)
         if not points:
-            ratio, step = run.results.value("overlap.ratio"), run.results.value("time.step")
+            ratio, step = run.results.value(_OVERLAP), run.results.value(_STEP)
             if ratio is None:
-                missing.append((run, f"no overlap: {run.results.why_not('overlap.ratio')}"))
+                missing.append((run, f"no overlap: {run.results.why_not(_OVERLAP)}"))
                 continue
             if step is None:
-                missing.append((run, f"no step time: {run.results.why_not('time.step')}"))
+                missing.append((run, f"no step time: {run.results.why_not(_STEP)}"))
                 continue
             points = [(None, ratio, step)]
         found.append((run, points))
@@ -64,8 +70,8 @@ def overlap(runs: Sequence[Subject]) -> Chart:
 
 def points_of(rows: Results) -> tuple[list[Point], int]:
     """The steps that have a point, and how many have none since no rank communicates in them."""
-    step = rows.steps("time.step")
-    hidden, all_ = rows.grid("time.overlapped"), rows.grid("comm.time")
+    step = rows.steps(_STEP)
+    hidden, all_ = rows.grid(_OVERLAPPED), rows.grid(_COMM_TIME)
     if not step or hidden.values.shape != all_.values.shape:
         return [], 0
     known = ~(np.ma.getmaskarray(hidden.values) | np.ma.getmaskarray(all_.values))
@@ -126,6 +132,6 @@ def _hover_text(run: Subject, number: int | None, ratio: float, seconds: float) 
     figures = f"overlap {humanise(ratio, '1')}, step time {humanise(seconds, 's')}"
     if number is not None:
         return f"{says(run, f'step {number}')}: {figures}\nmeasured"
-    rows = [run.results.run[metric] for metric in ("overlap.ratio", "time.step")]
+    rows = [run.results.run[metric] for metric in (_OVERLAP, _STEP)]
     reasons = (f"{row.metric}, {row.provenance}: {row.reason or 'no remark'}" for row in rows)
     return "\n".join([f"{says(run, 'the run')}: {figures}", *reasons])

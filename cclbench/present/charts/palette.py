@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from cclbench.record.metric_name import MetricName, metric_name
+
 # Okabe and Ito's palette, which colour-blind people tell apart (jfly.uni-koeln.de/color), in the light theme
 # darkened until white text on it has a contrast of 4.5; waiting is the pale sibling of transferring.
 COLOURS: Final = {
@@ -46,7 +48,7 @@ class Slice:
     writes `short` and draws `glyphs`, one in Unicode, one in ASCII, of those that have them.
     """
 
-    metric: str
+    metric: MetricName
     label: str
     colour: str
     ink: str
@@ -58,13 +60,13 @@ class Slice:
 
 SLICES: Final = (
     Slice(
-        "time.compute_only",
+        metric_name("time.compute_only"),
         "compute only",
         "compute",
         "on-dark",
         finer=(
             Slice(
-                "time.compute_only",
+                metric_name("time.compute_only"),
                 "compute outside CUDA graphs",
                 "compute",
                 "on-dark",
@@ -72,7 +74,7 @@ SLICES: Final = (
                 glyphs=("█", "#"),
             ),
             Slice(
-                "time.graph_only",
+                metric_name("time.graph_only"),
                 "CUDA graphs, traced whole",
                 "graphs",
                 "on-dark",
@@ -83,15 +85,22 @@ SLICES: Final = (
         short="compute only",
         glyphs=("█", "#"),
     ),
-    Slice("time.overlapped", "overlapped", "overlapped", "on-dark", short="overlapped", glyphs=("▓", "%")),
     Slice(
-        "time.exposed_comm",
+        metric_name("time.overlapped"),
+        "overlapped",
+        "overlapped",
+        "on-dark",
+        short="overlapped",
+        glyphs=("▓", "%"),
+    ),
+    Slice(
+        metric_name("time.exposed_comm"),
         "exposed communication",
         "transfer",
         "on-dark",
         finer=(
             Slice(
-                "time.exposed_transfer",
+                metric_name("time.exposed_transfer"),
                 "exposed transfer",
                 "transfer",
                 "on-dark",
@@ -99,7 +108,7 @@ SLICES: Final = (
                 glyphs=("▒", "="),
             ),
             Slice(
-                "time.exposed_wait",
+                metric_name("time.exposed_wait"),
                 "exposed wait",
                 "wait",
                 "on-pale",
@@ -108,7 +117,7 @@ SLICES: Final = (
                 glyphs=("▚", "~"),
             ),
             Slice(
-                "time.exposed_unmatched",
+                metric_name("time.exposed_unmatched"),
                 "exposed unmatched",
                 "unmatched",
                 "on-dark",
@@ -119,17 +128,36 @@ SLICES: Final = (
         short="exposed comm.",
         glyphs=("▒", "="),
     ),
-    Slice("time.exposed_copy", "exposed copies", "copy", "on-pale", short="exposed copy", glyphs=("░", "-")),
     Slice(
-        "time.idle",
+        metric_name("time.exposed_copy"),
+        "exposed copies",
+        "copy",
+        "on-pale",
+        short="exposed copy",
+        glyphs=("░", "-"),
+    ),
+    Slice(
+        metric_name("time.idle"),
         "idle",
         "idle",
         "on-pale",
         ("////", "idle-hatch"),
         finer=(
-            Slice("time.idle_host", "host-bound idle", "idle-host", "on-dark"),
-            Slice("time.idle_device", "idle, waits on device", "idle", "on-pale", ("////", "idle-hatch")),
-            Slice("time.idle_unknown", "idle, no launch known", "idle", "on-pale", ("....", "idle-hatch")),
+            Slice(metric_name("time.idle_host"), "host-bound idle", "idle-host", "on-dark"),
+            Slice(
+                metric_name("time.idle_device"),
+                "idle, waits on device",
+                "idle",
+                "on-pale",
+                ("////", "idle-hatch"),
+            ),
+            Slice(
+                metric_name("time.idle_unknown"),
+                "idle, no launch known",
+                "idle",
+                "on-pale",
+                ("....", "idle-hatch"),
+            ),
         ),
         short="idle",
         glyphs=("·", "."),

@@ -15,12 +15,15 @@ from cclbench.present.charts.palette import SLICES, Slice, light
 from cclbench.present.charts.svg import drawn, house_style
 from cclbench.present.partition import METRICS, Bar, Seconds, bars_of, by_rank, extremes
 from cclbench.present.picture import check_picture, save_picture
+from cclbench.record.metric_name import metric_name
 from cclbench.record.rows import Row
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+_COMPUTE_ONLY: Final = metric_name("time.compute_only")
 
 MOST_BARS: Final = 64
 _READABLE: Final = 0.035
@@ -49,7 +52,7 @@ def partition(runs: Sequence[Subject]) -> Chart:
     for run in runs:
         bars, hidden = _bars_of(run, len(runs))
         if not bars:
-            missing.append((run, f"no partition: {run.results.why_not('time.compute_only')}"))
+            missing.append((run, f"no partition: {run.results.why_not(_COMPUTE_ONLY)}"))
             continue
         if hidden:
             missing.append((run, hidden))

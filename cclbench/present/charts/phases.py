@@ -10,13 +10,14 @@ from cclbench.comparison.subject import Subject
 from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas
 from cclbench.present.charts.palette import light
 from cclbench.present.charts.svg import drawn
+from cclbench.record.metric_name import metric_name
 from cclbench.schema import PHASES
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_METRIC: Final = "time.phase"
+_METRIC: Final = metric_name("time.phase")
 _COLOURS: Final = {
     "forward": ("compute", "on-dark"),
     "loss": ("copy", "on-pale"),

@@ -27,12 +27,15 @@ from cclbench.present.charts.chart import (
 from cclbench.present.charts.palette import ink, light, marker
 from cclbench.present.charts.svg import drawn
 from cclbench.present.kernels import SHORT_NAME
+from cclbench.record.metric_name import metric_name
 from cclbench.text import printable
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+_BOUND_SHARE: Final = metric_name("memory.bound_share")
 
 MOST_KERNELS: Final = 150
 _KERNELS: Final = f"""
@@ -47,7 +50,7 @@ _KERNELS: Final = f"""
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class KernelWork:
     """The kernels of one name: FLOP and bytes as the trace states them, s of all their calls."""
 
     name: str
@@ -97,17 +100,17 @@ def roofline(runs: Sequence[Subject]) -> Chart:
     return Chart("roofline", heading, caption, svg, together(missing), legend=drawn_runs)
 
 
-def kernels_of(run: Subject) -> tuple[list[Kernel], str]:
+def kernels_of(run: Subject) -> tuple[list[KernelWork], str]:
     """The kernels with most time, and a note of how many more there are, or why there are none."""
     stored = run.stored
     if not stored.ranks:
         return [], "the run has no trace"
     rows = stored.sql(_KERNELS).to_pylist()
     if not rows:
-        if run.results.value("memory.bound_share") is not None:
+        if run.results.value(_BOUND_SHARE) is not None:
             return [], "the trace states no FLOPs of kernels; those of operators are by cost models"
-        return [], run.results.why_not("memory.bound_share")
-    kernels = [Kernel(printable(r["name"]), r["flops"], r["bytes"], r["ns"] / 1e9) for r in rows]
+        return [], run.results.why_not(_BOUND_SHARE)
+    kernels = [KernelWork(printable(r["name"]), r["flops"], r["bytes"], r["ns"] / 1e9) for r in rows]
     more = rows[0]["names"] - len(rows)
     share = 1 - sum(r["ns"] for r in rows) / rows[0]["all_ns"]
     return kernels, f"{more} kernels with {humanise(share, '1')} of the time are not drawn" if more else ""
@@ -130,7 +133,7 @@ def peaks_of(run: Subject) -> tuple[Peaks, list[str]]:
     return (known(peak_flops_per_s), known(hbm_bytes_per_s)), lacking
 
 
-def _draw(found: Sequence[tuple[Subject, Sequence[Kernel], Peaks]]) -> tuple[Figure, Titles]:
+def _draw(found: Sequence[tuple[Subject, Sequence[KernelWork], Peaks]]) -> tuple[Figure, Titles]:
     figure, axes = canvas(HALF_PX, 330, left=88, right=16, top=18, bottom=46)
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -175,7 +178,7 @@ def _roof(axes: Axes, run: Subject, peaks: Peaks, left: float, right: float, tit
     titles[f"roof-{run.place}"] = says(run, f"peaks: {' and '.join(told)}, of the trace or the catalog")
 
 
-def _hover_text(run: Subject, kernel: Kernel) -> str:
+def _hover_text(run: Subject, kernel: KernelWork) -> str:
     return (
         f"{says(run, kernel.name)}\n{humanise(kernel.rate, 'FLOP/s')} at"
         f" {kernel.intensity:.3g} FLOP/B, {humanise(kernel.seconds, 's')} in all\nderived from what the trace"

@@ -14,10 +14,14 @@ from cclbench.intervals import Int64
 from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas, says, section
 from cclbench.present.charts.palette import light
 from cclbench.present.charts.svg import drawn
+from cclbench.record.metric_name import metric_name
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_COMM_WAIT: Final = metric_name("comm.wait")
+_COMPUTE_TIME: Final = metric_name("compute.time")
 
 MOST_COLUMNS: Final = 500
 MOST_ROWS: Final = 256
@@ -32,7 +36,7 @@ Values = np.ma.MaskedArray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lateness:
+class LatenessByStep:
     """How late each rank is in each step, s, shape (ranks, steps); `words` say by which measure."""
 
     ranks: Int64
@@ -59,11 +63,11 @@ def straggler(run: Subject) -> Chart:
     return Chart(key, heading, f"{late.words} {_scale(late)}", svg, tuple(notes), wide=True)
 
 
-def lateness(run: Subject) -> tuple[Lateness | None, str]:
+def lateness(run: Subject) -> tuple[LatenessByStep | None, str]:
     """By how much less than the median rank each waits for others, else by how much longer it computes."""
     if len(run.each) > 1:
         return None, "steps of several captures are no pairs: cclbench report of one of them has its steps"
-    unknown = run.results.why_not("comm.wait")
+    unknown = run.results.why_not(_COMM_WAIT)
     waits = (
         "Per step, how much less than the median rank a rank waits for others in matched collectives"
         " (comm.wait): an orange rank comes late and the others wait for it, a blue one waits for others."
@@ -73,11 +77,11 @@ def lateness(run: Subject) -> tuple[Lateness | None, str]:
         f" the others up. Waiting is not known: {unknown}."
     )
     ranks = 0
-    for metric, sign, words in (("comm.wait", -1, waits), ("compute.time", 1, computes)):
+    for metric, sign, words in ((_COMM_WAIT, -1, waits), (_COMPUTE_TIME, 1, computes)):
         grid = run.results.grid(metric)
         if len(grid.ranks) > 1 and grid.values.count():
             median: Values = np.ma.median(grid.values, axis=0)  # type: ignore[no-untyped-call]
-            return Lateness(grid.ranks, grid.steps, sign * (grid.values - median), words), ""
+            return LatenessByStep(grid.ranks, grid.steps, sign * (grid.values - median), words), ""
         ranks = max(ranks, len(grid.ranks))
     why = "one rank has nobody to be late for" if ranks == 1 else f"no waiting by rank and step: {unknown}"
     return None, why
@@ -88,12 +92,12 @@ def limit_of(values: Values) -> float:
     return float(np.percentile(np.abs(values.compressed()), _CLIP)) or float(np.abs(values).max()) or 1e-9
 
 
-def _scale(late: Lateness) -> str:
+def _scale(late: LatenessByStep) -> str:
     limit, most = limit_of(late.values), float(np.abs(late.values).max())
     return f"Colours end at ±{humanise(limit, 's')}; the largest is {humanise(most, 's')}."
 
 
-def pooled(late: Lateness) -> tuple[Lateness, list[str]]:
+def pooled(late: LatenessByStep) -> tuple[LatenessByStep, list[str]]:
     """As much as a picture holds: of many steps the latest of each block, of many ranks the latest ones."""
     values, ranks, steps, notes = late.values, late.ranks, late.steps, []
     if len(ranks) > MOST_ROWS:
@@ -109,16 +113,16 @@ def pooled(late: Lateness) -> tuple[Lateness, list[str]]:
         )
         values, steps = values[np.arange(len(ranks))[:, None], pick], steps[starts]
         notes.append(f"a column is {block} steps: of each rank the one with the largest magnitude")
-    return Lateness(ranks, steps, values, late.words), notes
+    return LatenessByStep(ranks, steps, values, late.words), notes
 
 
-def _worst(late: Lateness) -> str:
+def _worst(late: LatenessByStep) -> str:
     mean = late.values.mean(axis=1)
     rank = int(mean.argmax())
     return f"latest on average is rank {late.ranks[rank]}, by {humanise(float(mean[rank]), 's')} a step"
 
 
-def _draw(shown: Lateness, whole: Lateness, limit: float) -> tuple[Figure, Titles]:
+def _draw(shown: LatenessByStep, whole: LatenessByStep, limit: float) -> tuple[Figure, Titles]:
     count = len(shown.ranks)
     row = min(max(420 // count, _ROW_PX[0]), _ROW_PX[1])
     figure, axes = canvas(FULL_PX, row * count + 46, left=72, right=14, top=4, bottom=42)
@@ -156,7 +160,7 @@ def _image(values: Values, limit: float) -> np.ndarray[Any, Any]:
     return image
 
 
-def _hover_text(late: Lateness, rank: int) -> str:
+def _hover_text(late: LatenessByStep, rank: int) -> str:
     own = late.values[int(np.searchsorted(late.ranks, rank))]
     most = int(own.argmax())
     return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cclbench.comparison.comparison import PARTS, Change, Versus
+from cclbench.comparison.comparison import PARTS, PartChange, Versus
 from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas
 from cclbench.present.charts.palette import light
 from cclbench.present.charts.svg import drawn
@@ -89,7 +89,7 @@ def _bar(axes: Axes, row: int, begin: int, ns: int, gid: str) -> None:
     bar.set_gid(gid)
 
 
-def _hover_text(versus: Versus, change: Change) -> str:
+def _hover_text(versus: Versus, change: PartChange) -> str:
     return (
         f"{PARTS[change.part]}: {versus.base} {humanise(change.before_s, 's')}, {versus.other}"
         f" {humanise(change.after_s, 's')}; {change.change_ns:+,} ns\nderived from time.step_parts"

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.intervals import Int64
-from cclbench.present.perfetto.instances import Arrows, Latest, Parts
+from cclbench.present.perfetto.instances import Arrows, CollectiveParts, Latest
 from cclbench.present.perfetto.lanes import lanes
 from cclbench.present.perfetto.lines import bytes_of, joined, line, members, micros, quoted, told
 from cclbench.present.perfetto.shown import Shown
@@ -49,7 +49,7 @@ class Events:
         devices = {one.device for one in threads if not one.on_host} - {-1}
         only = f" (device {min(devices)})" if len(devices) == 1 else ""
         self._name("process", {"pid": rank}, f"rank {rank}{only}", rank)
-        parts = Parts.of(shown.tables)
+        parts = CollectiveParts.of(shown.tables)
         self._steps(rank, shown)
         self._waits(rank, shown, parts)
         numbered = [self._thread(rank, one.name(device=not only)) for one in threads]
@@ -81,7 +81,7 @@ class Events:
             begin, end = (shown.clock.common(rows[key].to_numpy()) for key in ("start_ns", "end_ns"))
             self._lanes(rank, f"steps ({source})", begin, end, "step", names, joined(f'"source":"{source}"'))
 
-    def _waits(self, rank: int, shown: Shown, parts: Parts) -> None:
+    def _waits(self, rank: int, shown: Shown, parts: CollectiveParts) -> None:
         """What the rank waits in collectives for the one that arrives last."""
         waits = pc.fill_null(pc.greater(parts.table["wait_ns"], 0), False).to_numpy()
         kept = np.flatnonzero(waits & shown.mask(parts.table))

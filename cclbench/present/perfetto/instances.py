@@ -46,7 +46,7 @@ class Latest:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Parts:
+class CollectiveParts:
     """A rank's parts in collectives, as its rows of events refer to them."""
 
     table: pa.Table
@@ -54,7 +54,7 @@ class Parts:
     """What a row says of its part: members of a JSON object, a row a part."""
 
     @classmethod
-    def of(cls, tables: Rank) -> Parts:
+    def of(cls, tables: Rank) -> CollectiveParts:
         """All parts of a rank."""
         table = tables.collectives()
         columns = {"library": "library", "kind": "collective", "group": "group", "dimension": "dimension"}

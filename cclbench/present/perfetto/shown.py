@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from cclbench.intervals import Int64, Mask
 from cclbench.present.perfetto.lanes import lanes
-from cclbench.present.timeline import Clock
+from cclbench.present.timeline import TimelineClock
 from cclbench.record.rank import Rank
 from cclbench.schema import KINDS
 
@@ -51,14 +51,16 @@ class Shown:
     """
 
     tables: Rank
-    clock: Clock
+    clock: TimelineClock
     first: int | None = None
     last: int | None = None
     begin: int | None = None
     end: int | None = None
 
     @classmethod
-    def of(cls, tables: Rank, clock: Clock, steps: tuple[int | None, int | None] | None) -> Shown | None:
+    def of(
+        cls, tables: Rank, clock: TimelineClock, steps: tuple[int | None, int | None] | None
+    ) -> Shown | None:
         """The rank's rows of those steps; None where it has none of them."""
         if steps is None:
             return cls(tables, clock)

@@ -24,7 +24,7 @@ from cclbench.present.perfetto.events import Events
 from cclbench.present.perfetto.instances import Latest
 from cclbench.present.perfetto.lines import line
 from cclbench.present.perfetto.shown import Shown
-from cclbench.present.timeline import Clock, clocks_of
+from cclbench.present.timeline import TimelineClock, clocks_of
 from cclbench.record.rank import Rank
 from cclbench.record.run import Run
 from cclbench.record.selection import Steps
@@ -36,7 +36,7 @@ SUFFIXES: Final = (".json", ".json.gz")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class TraceSummary:
     """What a file holds."""
 
     slices: int
@@ -59,7 +59,7 @@ def check_trace(path: Path) -> None:
 
 def write_trace(
     run: Run, path: Path, *, ranks: Sequence[int] | None = None, steps: Steps | None = None
-) -> Written:
+) -> TraceSummary:
     """Write the run's events for Perfetto's viewer; gzipped where the path ends in `.gz`.
 
     A process a rank, a thread a stream or host thread (and one more where rows of it cross), lanes for
@@ -69,7 +69,7 @@ def write_trace(
     """
     clocks = clocks_of(run.record.clocks)
     files = {rank: run.rank(rank) for rank in (run.ranks if ranks is None else sorted(set(ranks)))}
-    cut = {rank: Shown.of(one, clocks.get(rank, Clock()), steps) for rank, one in files.items()}
+    cut = {rank: Shown.of(one, clocks.get(rank, TimelineClock()), steps) for rank, one in files.items()}
     shown = {rank: one for rank, one in cut.items() if one is not None}
     earliest = [begin for one in shown.values() if (begin := one.earliest()) is not None]
     if not earliest:
@@ -90,7 +90,7 @@ def write_trace(
             "clocks": msgspec.to_builtins(run.record.clocks),
         }
         file.write(b'\n],"otherData":' + line(**about) + b"}\n")
-    return Written(trace.slices, trace.arrows.drawn, path.stat().st_size)
+    return TraceSummary(trace.slices, trace.arrows.drawn, path.stat().st_size)
 
 
 def _what_there_is(files: dict[int, Rank], steps: Steps | None) -> str:

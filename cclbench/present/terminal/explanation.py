@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A metric or a finding explained on a terminal."""
+"""A metric, a finding or a view explained on a terminal."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from cclbench.analyzers.metric import METRICS, Metric
-from cclbench.findings.finding import FINDINGS, Finding
+from cclbench.analyzers.metric import METRICS, OTHER_NAMES, Metric, resolve
+from cclbench.errors import UsageError, near
+from cclbench.findings.finding import FINDINGS, Detector
 from cclbench.present.terminal.output import labelled
+from cclbench.sql import VIEWS, View
 
 COLUMNS: Final = (
     *("name", "definition", "formula", "unit", "better", "inputs", "combined", "not_applicable", "limits"),
@@ -21,16 +24,69 @@ _UNITS: Final = {"1": "a fraction, shown in %", "count": "a count"}
 _BETTER: Final = {"higher": "higher", "lower": "lower", None: "neither: it describes"}
 
 
+class Explanations(NamedTuple):
+    """What names stand for, a row each."""
+
+    metrics: list[dict[str, Any]]
+    findings: list[dict[str, Any]]
+    views: list[dict[str, Any]]
+
+
+def explanations(names: Sequence[str]) -> Explanations:
+    """The metrics, findings and views that names, globs or words of the field ask for.
+
+    Without a name all metrics.  `UsageError` lists near names of all of them.
+    """
+    findings = [of_finding(FINDINGS.get(name)) for name in names if name in FINDINGS]
+    views = [view_row(VIEWS.get(name)) for name in names if name in VIEWS]
+    metrics: dict[str, Metric] = {}
+    for name in [name for name in names if name not in FINDINGS and name not in VIEWS] if names else ["*"]:
+        try:
+            metrics |= {metric.name: metric for metric, _ in resolve([name])}
+        except UsageError:
+            hint = near(name, [*METRICS, *FINDINGS, *VIEWS], OTHER_NAMES)
+            raise UsageError(f"unknown metric, finding or view {name!r}", hint=hint) from None
+    return Explanations([explanation(metrics[name]) for name in sorted(metrics)], findings, views)
+
+
 def explanation(metric: Metric) -> dict[str, Any]:
     """A metric as a row of `COLUMNS`."""
     return {name: getattr(metric, name) for name in COLUMNS[:-1]} | {"origin": METRICS.origin(metric.name)}
 
 
-def of_finding(finding: Finding) -> dict[str, Any]:
+def of_finding(finding: Detector) -> dict[str, Any]:
     """A finding as a row."""
     told = {name: getattr(finding, name) for name in ("name", "title", "rule", "gain")}
     actions = {framework: list(listed) for framework, listed in finding.actions.items()}
     return told | {"actions": actions, "origin": FINDINGS.origin(finding.name)}
+
+
+def view_row(view: View) -> dict[str, Any]:
+    """A view as a row: columns with type, unit and meaning, and what it reads."""
+    columns = [
+        {"name": column.name, "type": column.type, "unit": column.unit, "meaning": column.meaning}
+        for column in view.columns
+    ]
+    return {
+        "name": view.name,
+        "definition": view.definition,
+        "columns": columns,
+        "example": view.example,
+        "reads": sorted(view.reads),
+        "origin": VIEWS.origin(view.name),
+    }
+
+
+def view_paragraph(row: dict[str, Any]) -> list[RenderableType]:
+    """A view's name, what its rows are, its columns and an example, a line a field."""
+    fields = [("view", row["definition"])]
+    fields += [
+        (column["name"], f"{column['meaning']} ({', '.join(filter(None, (column['type'], column['unit'])))})")
+        for column in row["columns"]
+    ]
+    fields += [("reads", ", ".join(row["reads"])), ("example", row["example"]), ("from", row["origin"])]
+    lines = labelled(((label, Text(text)) for label, text in fields), "dim")
+    return [Text(row["name"], "bold"), Padding(lines, (0, 0, 1, 2))]
 
 
 def paragraph_of_finding(row: dict[str, Any]) -> list[RenderableType]:

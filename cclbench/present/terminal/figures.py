@@ -25,7 +25,7 @@ _NARROWED: Final = ("group", "collective", "category")
 
 
 @dataclass(slots=True)
-class Figure:
+class MetricRows:
     """The rows of one metric, by what they are about."""
 
     metric: str
@@ -40,11 +40,11 @@ class Figure:
         return (self.own is not None and self.own.has_value) or bool(self.parts)
 
 
-def figures(rows: Sequence[Row]) -> list[Figure]:
+def figures(rows: Sequence[Row]) -> list[MetricRows]:
     """Rows grouped by metric, in the order of `TOPICS`; rows of single steps are left to --json."""
-    found: dict[str, Figure] = {}
+    found: dict[str, MetricRows] = {}
     for row in rows:
-        figure = found.setdefault(row.metric, Figure(row.metric))
+        figure = found.setdefault(row.metric, MetricRows(row.metric))
         if row.rank is not None:
             if not row.narrowed and row.has_value:
                 figure.ranks.append(row)
@@ -87,7 +87,7 @@ def key_figures(rows: Sequence[Row]) -> Iterator[Text]:
         yield line
 
 
-def _lines(figure: Figure, verbose: bool) -> Iterator[Text]:
+def _lines(figure: MetricRows, verbose: bool) -> Iterator[Text]:
     own = figure.own if figure.metric not in PARTS_FIRST or not figure.parts else None
     if own is not None and own.has_value:
         yield _line(f"  {figure.metric}", _value(own), _range(figure), origin=_origin(own))
@@ -136,7 +136,7 @@ def _value(row: Row) -> str:
     return ("~" if row.provenance == "modelled" else "") + _number(row)
 
 
-def _range(figure: Figure) -> str:
+def _range(figure: MetricRows) -> str:
     if {"low", "high"} <= figure.stats.keys():
         return f"{_number(figure.stats['low'])} .. {_number(figure.stats['high'])}"
     if len(figure.ranks) < 2:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cclbench.findings.diagnosis import Diagnosis
-from cclbench.findings.finding import Found
+from cclbench.findings.finding import Finding
 from cclbench.present.words import NOTHING, gained
 from cclbench.text import bounded, printable, shortened
 from cclbench.units import humanise
@@ -35,7 +35,7 @@ COLUMNS: Final = (
 )
 
 
-def numbered(found: Sequence[Found]) -> Iterator[RenderableType]:
+def numbered(found: Sequence[Finding]) -> Iterator[RenderableType]:
     """A few findings: claim and gain; of the first one also what to try."""
     table = Table.grid(padding=(0, 1))
     for number, one in enumerate(found, 1):
@@ -68,7 +68,7 @@ def _number(diagnosis: Diagnosis) -> str:
     return NOTHING
 
 
-def _whole(run: str, one: Found) -> RenderableType:
+def _whole(run: str, one: Finding) -> RenderableType:
     lines: list[RenderableType] = [Text(bounded(one.claim), overflow="fold"), Text(gained(one), "italic")]
     lines.append(Text(f"{one.confidence} confidence: {printable(one.because)}", overflow="fold"))
     for row in one.evidence:

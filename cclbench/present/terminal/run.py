@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cclbench.findings.diagnosis import findings, unknown_step
-from cclbench.findings.finding import Found
+from cclbench.findings.finding import Finding
 from cclbench.present.headline import MOST_CAUSES, busy_with, worth
 from cclbench.present.logged_calls import summary_of_calls, tables_of_calls
 from cclbench.present.run_summary import facts, summary
@@ -82,7 +82,7 @@ def document_head(
 
 
 def first_screen(
-    record: Manifest, results: Results, window: str, causes: Sequence[Found], *, unicode: bool = True
+    record: Manifest, results: Results, window: str, causes: Sequence[Finding], *, unicode: bool = True
 ) -> list[RenderableType]:
     """What a person reads first: what the run is, its bars, why it takes that long, the main figures.
 
@@ -125,7 +125,7 @@ def _further(record: Manifest, rows: Sequence[Row], causes: int, shown: int) -> 
 
 
 def _why(
-    causes: Sequence[Found], results: Results, rows: Sequence[Row], most: int = MOST_CAUSES
+    causes: Sequence[Finding], results: Results, rows: Sequence[Row], most: int = MOST_CAUSES
 ) -> Iterator[RenderableType]:
     shown = worth(causes)[:most]
     timed = any(one.lost_s is not None for one in shown)
@@ -163,7 +163,7 @@ def page(
     record: Manifest,
     results: Results,
     window: str,
-    causes: Sequence[Found] = (),
+    causes: Sequence[Finding] = (),
     *,
     verbosity: int = 0,
     unicode: bool = True,

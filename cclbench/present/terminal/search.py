@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cclbench.present.terminal import QUIET, VERBOSE
-from cclbench.replay.search import Found, Trial
+from cclbench.replay.search import SearchResult, Trial
 from cclbench.text import printable
 from cclbench.units import humanise
 
@@ -21,7 +21,7 @@ _REASONS: Final = 5
 _LABEL: Final = 26
 
 
-def page(found: Found, verbosity: int) -> list[RenderableType]:
+def page(found: SearchResult, verbosity: int) -> list[RenderableType]:
     """The best as a table, * those that none beats in both step and cost; the others' number, and why."""
     most = len(found.ranked) if verbosity >= VERBOSE else _SHOWN
     shown = [*found.ranked[:most], *(trial for trial in found.front if trial not in found.ranked[:most])]
@@ -60,7 +60,7 @@ def _time(ns: float) -> str:
     return humanise(ns / 1e9, "s")
 
 
-def _cells(found: Found, trial: Trial, costs: bool) -> list[str]:
+def _cells(found: SearchResult, trial: Trial, costs: bool) -> list[str]:
     low, high = _time(trial.low_ns), _time(trial.high_ns)
     step = trial.step_ns
     cells = [

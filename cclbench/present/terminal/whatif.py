@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cclbench.present.terminal import QUIET
-from cclbench.replay.answer import Answer
+from cclbench.replay.answer import ReplayResult
 from cclbench.replay.critical_path import Path as Route
 from cclbench.text import printable
 from cclbench.units import humanise
@@ -21,7 +21,7 @@ _TOLD: Final = 0.03
 _LABEL: Final = 26
 
 
-def page(found: Answer, verbosity: int) -> list[RenderableType]:
+def page(found: ReplayResult, verbosity: int) -> list[RenderableType]:
     """Steps and speedups as a table, where the critical path runs, and what they rest on."""
 
     def time(ns: float | None) -> str:

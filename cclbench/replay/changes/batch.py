@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from cclbench.errors import InputError, UsageError
-from cclbench.replay.change import Effect, Subject, change
+from cclbench.replay.change import ChangeSubject, Effect, change
 from cclbench.replay.layout import BATCHES, Dimension
 from cclbench.replay.rescale import ACTIVATIONS, asked, by, microbatches, working
 
@@ -23,7 +23,7 @@ def _which(text: str, value: str) -> int:
     " 1 / replicas (optimizer and gradients stay); or, as without this setting, the batch of each rank",
     read=_which,
 )
-def batch(subject: Subject, _: int) -> Effect | str:
+def batch(subject: ChangeSubject, _: int) -> Effect | str:
     """Kernels and transfers of activations times the share of samples, as more or larger micro-batches."""
     wanted, graph = asked(subject), subject.graph
     share = wanted.share

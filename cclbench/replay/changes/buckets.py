@@ -11,7 +11,7 @@ import numpy as np
 from cclbench.errors import InputError, UsageError
 from cclbench.hardware.collectives.cost import Floats
 from cclbench.intervals import Int64, begins
-from cclbench.replay.change import Subject, change
+from cclbench.replay.change import ChangeSubject, change
 from cclbench.replay.graph import Graph
 from cclbench.replay.modelled import modelled_s
 from cclbench.replay.pricing import hockney_line
@@ -36,7 +36,7 @@ def _read(text: str, value: str) -> int:
     " run's own fit α + β·S. Smaller buckets are no setting: when half of one was ready is not in a trace",
     read=_read,
 )
-def buckets(subject: Subject, count: int) -> Graph | str:
+def buckets(subject: ChangeSubject, count: int) -> Graph | str:
     """The graph with those collectives; `InputError` where one is awaited before its bucket is full."""
     graph, nodes = subject.graph, subject.graph.nodes
     # of each node the one that is over when it is
@@ -61,7 +61,7 @@ def buckets(subject: Subject, count: int) -> Graph | str:
 
 
 def _bucketed(
-    subject: Subject, kind: str, group: str, parts: Int64, count: int
+    subject: ChangeSubject, kind: str, group: str, parts: Int64, count: int
 ) -> tuple[Int64, Int64, Floats]:
     """The bucket of each part, the part of its rank that comes last in it, and each bucket's new over old
     time."""
@@ -92,7 +92,7 @@ def _bucketed(
 
 
 def _times(
-    subject: Subject, kind: str, group: str, size: Int64, taken: Int64, together: Floats
+    subject: ChangeSubject, kind: str, group: str, size: Int64, taken: Int64, together: Floats
 ) -> tuple[Floats, Floats]:
     """Modelled times of collectives apart, and of buckets, in one unit."""
     if subject.machine.named_system.value is not None:

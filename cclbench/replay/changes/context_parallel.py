@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from cclbench.errors import InputError
 from cclbench.hardware.collectives.p2p import PAIRS
-from cclbench.replay.change import Effect, Subject, change, count_of
+from cclbench.replay.change import ChangeSubject, Effect, change, count_of
 from cclbench.replay.layout import Dimension
 from cclbench.replay.rescale import SAME_LAYOUT, asked, by, working
 
@@ -18,7 +18,7 @@ from cclbench.replay.rescale import SAME_LAYOUT, asked, by, working
     " turns of 1 / cp",
     read=count_of,
 )
-def context(subject: Subject, _: int) -> Effect | str:
+def context(subject: ChangeSubject, _: int) -> Effect | str:
     """Tokens of a rank go as 1 / cp, and with them flops and bytes of all that is done to each token.
 
     Of causal attention the pairs of a rank go as 1 / cp too, where ranks take parts from both ends.

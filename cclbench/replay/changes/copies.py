@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from cclbench.replay.change import Subject, change
+from cclbench.replay.change import ChangeSubject, change
 from cclbench.replay.changes.kernels import typical
 from cclbench.replay.graph import Graph
-from cclbench.replay.selection import Amount, Selection, read_setting
+from cclbench.replay.selection import Amount, NodeSelection, read_setting
 
 _DEFINITION = "copies of the directions named (h2d, d2h, d2d, p2p; all and memsets without)"
 
@@ -21,12 +21,12 @@ _DEFINITION = "copies of the directions named (h2d, d2h, d2d, p2p; all and memse
     definition=f"{_DEFINITION} take so many times as long; median: as of kernels",
     read=read_setting,
 )
-def copies_time(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | str:
+def copies_time(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> Graph | str:
     """The graph with those durations."""
     return _scaled(subject, setting)
 
 
-def _scaled(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | str:
+def _scaled(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> Graph | str:
     """The graph with those durations."""
     selected, amount = setting
     graph, nodes = subject.graph, subject.graph.nodes
@@ -47,6 +47,6 @@ def _scaled(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | str:
     " latency too, is divided by the factor",
     read=read_setting,
 )
-def copies_bandwidth(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | str:
+def copies_bandwidth(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> Graph | str:
     """The graph with those durations."""
     return _scaled(subject, setting)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from cclbench.replay.change import Added, Effect, Scale, Subject, Times, change, count_of
+from cclbench.replay.change import Added, ChangeSubject, Effect, Scale, TimeBounds, change, count_of
 from cclbench.replay.layout import Layout
 from cclbench.replay.rescale import SAME_LAYOUT, asked, by, of_categories, sized
 
@@ -27,7 +27,7 @@ from cclbench.replay.rescale import SAME_LAYOUT, asked, by, of_categories, sized
     definition="so many more ranks, by as many replicas (parallelism.dp)",
     read=count_of,
 )
-def replicas(subject: Subject, _: object) -> Effect | str:
+def replicas(subject: ChangeSubject, _: object) -> Effect | str:
     """What another number of replicas does, each doing the same: `batch` is a setting of its own.
 
     Gradients that nobody exchanged with one replica are all-reduced once: behind all of backward, or hidden
@@ -73,7 +73,7 @@ def _replicas(layout: Layout) -> str:
     return f"{count:,} {'replica' if count == 1 else 'replicas'} of {layout.model}"
 
 
-def _gradients(subject: Subject) -> Added:
+def _gradients(subject: ChangeSubject) -> Added:
     """One all-reduce of a rank's part of the gradients, as wide as parameters are."""
     new = asked(subject).new
     size = sized(
@@ -85,4 +85,4 @@ def _gradients(subject: Subject) -> Added:
     nbytes = size["model.parameters"] * size["element"] / (new.degrees["tp"] * new.degrees["pp"])
     apart = new.stride("dp")
     time = subject.price("all_reduce", tuple(range(0, new.degrees["dp"] * apart, apart)), nbytes)
-    return Added(f"all-reduce of {nbytes / 1e6:,.4g} MB of gradients", Times(0.0, None, time.high))
+    return Added(f"all-reduce of {nbytes / 1e6:,.4g} MB of gradients", TimeBounds(0.0, None, time.high))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from cclbench.errors import InputError
-from cclbench.replay.change import Effect, Subject, change, count_of
+from cclbench.replay.change import ChangeSubject, Effect, change, count_of
 from cclbench.replay.rescale import SAME_LAYOUT, asked
 
 
@@ -15,7 +15,7 @@ from cclbench.replay.rescale import SAME_LAYOUT, asked
     " (ep - 1) / ep leave it, in groups of that size; a rank's experts have as many tokens together",
     read=count_of,
 )
-def experts(subject: Subject, _: int) -> Effect | str:
+def experts(subject: ChangeSubject, _: int) -> Effect | str:
     """Groups alone change: which tokens go where is another question than how many."""
     wanted = asked(subject)
     old, new = wanted.old.degrees["ep"], wanted.new.degrees["ep"]

@@ -11,7 +11,7 @@ import numpy as np
 
 from cclbench.errors import UsageError
 from cclbench.replay import nodes as n
-from cclbench.replay.change import Effect, Subject, change
+from cclbench.replay.change import ChangeSubject, Effect, change
 from cclbench.replay.changes.data_parallel import replicas
 from cclbench.replay.graph import Graph
 from cclbench.replay.rescale import asked
@@ -43,7 +43,7 @@ def _places(text: str, value: str) -> tuple[tuple[int, int], ...]:
     " it; others go on in smaller groups; batch= says what becomes of its samples",
     read=_ranks,
 )
-def remove(subject: Subject, _: tuple[int, ...]) -> Effect | str:
+def remove(subject: ChangeSubject, _: tuple[int, ...]) -> Effect | str:
     """Nobody waits for what is taken out, and it is in no step."""
     wanted = asked(subject)
     effect = replicas(subject, None)
@@ -79,7 +79,7 @@ def _without(graph: Graph, removed: frozenset[int]) -> Graph:
     " node by node, those of the job being its ranks",
     read=_places,
 )
-def spare(subject: Subject, pairs: tuple[tuple[int, int], ...]) -> Effect | str:
+def spare(subject: ChangeSubject, pairs: tuple[tuple[int, int], ...]) -> Effect | str:
     """Groups alone change: all that the rank takes part in reaches the spare's node."""
     said = first_few([f"rank {rank} at place {place}" for rank, place in pairs], _SHOWN)
     alone = "a spare at another place computes as fast as the rank that it replaces"

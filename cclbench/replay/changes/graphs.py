@@ -10,7 +10,7 @@ import numpy as np
 
 from cclbench.intervals import Int64, Mask, begins
 from cclbench.replay import nodes as n
-from cclbench.replay.change import Subject, change, word
+from cclbench.replay.change import ChangeSubject, change, word
 from cclbench.replay.graph import Graph
 
 _KEPT: Final = [n.HOST_CAUSES.index(cause) for cause in ("cold_start", "allocation", "loader")]
@@ -25,7 +25,7 @@ _KEPT: Final = [n.HOST_CAUSES.index(cause) for cause in ("cold_start", "allocati
     " captured is not checked",
     read=word("graph"),
 )
-def launches(subject: Subject, _: float) -> Graph | str:
+def launches(subject: ChangeSubject, _: float) -> Graph | str:
     """The graph with those gaps."""
     graph, nodes = subject.graph, subject.graph.nodes
     on_host = np.isin(nodes.rank, [rank.rank for rank in graph.windowed if rank.on_host])

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from cclbench.intervals import Int64, Mask
 from cclbench.replay import nodes as n
-from cclbench.replay.change import Subject, change
+from cclbench.replay.change import ChangeSubject, change
 from cclbench.replay.graph import Graph
 from cclbench.replay.places import codes, lower_medians, places, ranks_of
-from cclbench.replay.selection import Amount, Selection, read_setting
+from cclbench.replay.selection import Amount, NodeSelection, read_setting
 from cclbench.replay.simulate import pieces
 
 _PAUSE_NS: Final = 100_000
@@ -35,7 +35,7 @@ _PAUSE_NS: Final = 100_000
     " us",
     read=read_setting,
 )
-def host(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | str:
+def host(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> Graph | str:
     """The graph with those gaps, lags and waits."""
     selected, amount = setting
     graph, nodes = subject.graph, subject.graph.nodes
@@ -86,7 +86,7 @@ def _fed(graph: Graph, of_host: Mask) -> Mask:
     return np.asarray((nodes.feeder >= 0) & of_host[nodes.feeder])
 
 
-def _sooner_begun(subject: Subject, graph: Graph, chosen: Mask, factor: float) -> Graph:
+def _sooner_begun(subject: ChangeSubject, graph: Graph, chosen: Mask, factor: float) -> Graph:
     """The graph whose rows begin sooner after their launch, of each up to its rank's median."""
     nodes = graph.nodes
     usual = np.zeros(len(nodes), np.int64)
@@ -99,7 +99,7 @@ def _sooner_begun(subject: Subject, graph: Graph, chosen: Mask, factor: float) -
     return replace(graph, nodes=replace(nodes, feed_lag=nodes.feed_lag - saved))
 
 
-def _sooner_back(subject: Subject, graph: Graph, of_host: Mask, factor: float) -> Graph:
+def _sooner_back(subject: ChangeSubject, graph: Graph, of_host: Mask, factor: float) -> Graph:
     """The graph whose hosts go on sooner after what they waited for."""
     cut = graph.cut
     head = cut.head[cut.target]
@@ -107,7 +107,7 @@ def _sooner_back(subject: Subject, graph: Graph, of_host: Mask, factor: float) -
     return replace(graph, cut=replace(cut, lag=cut.lag - _share(back, subject.since[head], factor)))
 
 
-def _sooner_handed_over(subject: Subject, graph: Graph, of_cpu: Mask, factor: float) -> Graph:
+def _sooner_handed_over(subject: ChangeSubject, graph: Graph, of_cpu: Mask, factor: float) -> Graph:
     """The graph in which transfers begin sooner after their call, and threads go on sooner after transfers,
     where the CPU is the device."""
     nodes = graph.nodes
@@ -129,7 +129,7 @@ def _without_waits(graph: Graph, of_host: Mask) -> Graph:
     return replace(graph, cut=pieces(nodes, source[kept], target[kept], lag[kept]))
 
 
-def _beyond_usual(subject: Subject, of_host: Mask, held: Int64, *, only_long: bool) -> Int64:
+def _beyond_usual(subject: ChangeSubject, of_host: Mask, held: Int64, *, only_long: bool) -> Int64:
     """How much longer points take than the median at their launch's place, ns, shape (nodes,).
 
     It is the median of a step's ranks; with `only_long`, or of a single rank, that of the rank's steps.

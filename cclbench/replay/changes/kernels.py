@@ -12,7 +12,7 @@ import numpy as np
 from cclbench.errors import InputError
 from cclbench.intervals import Int64, Mask, begins
 from cclbench.replay import nodes as n
-from cclbench.replay.change import Effect, Subject, change
+from cclbench.replay.change import ChangeSubject, Effect, change
 from cclbench.replay.graph import Graph
 from cclbench.replay.places import codes, lower_medians, means, places, ranks_of
 from cclbench.replay.rooflines import (
@@ -23,23 +23,23 @@ from cclbench.replay.rooflines import (
     on_tensor_cores,
     without_tensor_cores,
 )
-from cclbench.replay.selection import Amount, Selection, read_setting
+from cclbench.replay.selection import Amount, NodeSelection, read_setting
 
 _SHORT_GAP_NS: Final = 10_000
 
 
-class Roof(NamedTuple):
+class RoofValue(NamedTuple):
     """A value that bounds times by what the catalog's device can do: what it makes of the chosen kernels, and
     which of them it touches."""
 
-    bound: Callable[[Subject, Mask], Effect | str]
-    touched: Callable[[Subject, Mask], Mask]
+    bound: Callable[[ChangeSubject, Mask], Effect | str]
+    touched: Callable[[ChangeSubject, Mask], Mask]
 
 
-ROOFS: Final[dict[str | None, Roof]] = {
-    "roofline": Roof(at_roofline, has_roofline),
-    "tensor_cores": Roof(on_tensor_cores, without_tensor_cores),
-    "fused": Roof(as_one_kernel, in_chains),
+ROOFS: Final[dict[str | None, RoofValue]] = {
+    "roofline": RoofValue(at_roofline, has_roofline),
+    "tensor_cores": RoofValue(on_tensor_cores, without_tensor_cores),
+    "fused": RoofValue(as_one_kernel, in_chains),
 }
 
 
@@ -55,7 +55,7 @@ ROOFS: Final[dict[str | None, Roof]] = {
     " (attention, norm, activation, rotary, optimizer) would take as one kernel at the roofline",
     read=read_setting,
 )
-def kernels(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | Effect | str:
+def kernels(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> Graph | Effect | str:
     """The graph with those durations, or their bounds."""
     selected, amount = setting
     graph, nodes = subject.graph, subject.graph.nodes
@@ -93,7 +93,7 @@ def kernels(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | Effe
     " less than 10 us and nothing else holds the next one up, is scaled, as where both are one kernel",
     read=read_setting,
 )
-def kernels_gap(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | str:
+def kernels_gap(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> Graph | str:
     """The graph with those gaps."""
     selected, amount = setting
     graph, nodes = subject.graph, subject.graph.nodes
@@ -104,7 +104,7 @@ def kernels_gap(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | 
     return replace(graph, nodes=replace(nodes, gap=gap))
 
 
-def _at_earlier_roofs(subject: Subject, setting: tuple[Selection, Amount]) -> Mask:
+def _at_earlier_roofs(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> Mask:
     """Nodes whose bounds another setting of the scenario gives before this one, shape (nodes,)."""
     found = np.zeros(len(subject.graph.nodes), np.bool_)
     for _, other in sorted(subject.settings.items()):
@@ -115,7 +115,7 @@ def _at_earlier_roofs(subject: Subject, setting: tuple[Selection, Amount]) -> Ma
     return found
 
 
-def typical(subject: Subject, chosen: Mask, dur: Int64, statistic: str) -> Int64:
+def typical(subject: ChangeSubject, chosen: Mask, dur: Int64, statistic: str) -> Int64:
     """What the chosen nodes take where their places take the statistic, and all else as it is; ns.
 
     A rank of a role that has no row at a place takes 0 there: what most ranks do not do is not usual.
@@ -137,7 +137,7 @@ def typical(subject: Subject, chosen: Mask, dur: Int64, statistic: str) -> Int64
     return found
 
 
-def _typical_busy(subject: Subject, chosen: Mask, statistic: str) -> Int64:
+def _typical_busy(subject: ChangeSubject, chosen: Mask, statistic: str) -> Int64:
     """What operators of CPU-only ranks take where those between two collectives of a step take the statistic
     of the ranks, ns, shape (nodes,)."""
     nodes = subject.graph.nodes

@@ -11,7 +11,7 @@ import numpy as np
 from cclbench.errors import InputError
 from cclbench.intervals import Int64
 from cclbench.replay import nodes as n
-from cclbench.replay.change import Subject, change, word
+from cclbench.replay.change import ChangeSubject, change, word
 from cclbench.replay.graph import Graph
 from cclbench.replay.nodes import Nodes
 from cclbench.replay.simulate import pieces
@@ -24,7 +24,7 @@ from cclbench.replay.simulate import pieces
     " kernels launched before it; either of them still overlaps its like, and copies overlap both",
     read=word("off"),
 )
-def overlap(subject: Subject, _: float) -> Graph | str:
+def overlap(subject: ChangeSubject, _: float) -> Graph | str:
     """The graph with those waits; `InputError` where ranks would wait for one another in a circle."""
     graph, nodes = subject.graph, subject.graph.nodes
     if any(rank.on_host for rank in graph.windowed):

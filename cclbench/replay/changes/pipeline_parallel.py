@@ -9,7 +9,7 @@ import numpy as np
 
 from cclbench.errors import InputError
 from cclbench.replay import nodes as n
-from cclbench.replay.change import Added, Effect, Subject, change, count_of
+from cclbench.replay.change import Added, ChangeSubject, Effect, change, count_of
 from cclbench.replay.rescale import SAME_LAYOUT, asked, by, computing, microbatches, sized
 
 
@@ -22,7 +22,7 @@ from cclbench.replay.rescale import SAME_LAYOUT, asked, by, computing, microbatc
     " stage",
     read=count_of,
 )
-def pipeline(subject: Subject, _: int) -> Effect | str:
+def pipeline(subject: ChangeSubject, _: int) -> Effect | str:
     """A step of m micro-batches on p stages takes (m + (p − 1) / v) · t (Narayanan et al. 2021, section 2.2).
 
     t is what a micro-batch takes on a stage, forth and back.  The graph has (m + p − 1) · t of the traced
@@ -75,7 +75,7 @@ def pipeline(subject: Subject, _: int) -> Effect | str:
     )
 
 
-def _hops(subject: Subject, stages: int) -> tuple[Added, ...]:
+def _hops(subject: ChangeSubject, stages: int) -> tuple[Added, ...]:
     """Activations forth and gradients back past each stage, where no stages were traced to do so."""
     wanted = asked(subject)
     if wanted.old.degrees["pp"] > 1 or stages == 1:
@@ -96,7 +96,7 @@ def _hops(subject: Subject, stages: int) -> tuple[Added, ...]:
     " goes with parallelism.pp",
     read=count_of,
 )
-def interleave(subject: Subject, turns: int) -> Effect | str:
+def interleave(subject: ChangeSubject, turns: int) -> Effect | str:
     """`parallelism.pp` has it."""
     if "parallelism.pp" not in subject.settings:
         raise InputError("parallelism.interleave goes with parallelism.pp", hint="set both")

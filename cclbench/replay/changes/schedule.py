@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from cclbench.hardware.collectives.schedule import Schedule, read_schedule
-from cclbench.replay.change import Subject, change
+from cclbench.replay.change import ChangeSubject, change
 from cclbench.replay.graph import Graph
 from cclbench.replay.modelled import modelled_s
 from cclbench.replay.transfers import of_groups
@@ -27,7 +27,7 @@ def _read(_: str, value: str) -> Schedule:
     read=_read,
     reads_file=True,
 )
-def schedule(subject: Subject, plan: Schedule) -> Graph | str:
+def schedule(subject: ChangeSubject, plan: Schedule) -> Graph | str:
     """The graph with those durations."""
     graph, nodes, calls = subject.graph, subject.graph.nodes, subject.graph.transfers
     dur, reached = nodes.dur.copy(), False

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from cclbench.errors import InputError
-from cclbench.replay.change import Added, Effect, Scale, Subject, change, count_of
+from cclbench.replay.change import Added, ChangeSubject, Effect, Scale, change, count_of
 from cclbench.replay.rescale import SAME_LAYOUT, asked, computing, cuts_sequences, microbatches, sized
 from cclbench.replay.sharded_operators import Cutting, Factor, cut_kernels
 
@@ -24,7 +24,7 @@ _ALL_REDUCES: Final = 4
     " as large",
     read=count_of,
 )
-def tensors(subject: Subject, _: int) -> Effect | str:
+def tensors(subject: ChangeSubject, _: int) -> Effect | str:
     """Kernels by `sharded_operators`; gradients 1 / tp; of layers cut for the first time four all-reduces
     each.
 
@@ -57,7 +57,7 @@ def tensors(subject: Subject, _: int) -> Effect | str:
     return Effect(graph, scale, {"dp": old / new}, added=added, notes=notes)
 
 
-def _kernels(subject: Subject, cutting: Cutting) -> tuple[Scale, tuple[str, ...]]:
+def _kernels(subject: ChangeSubject, cutting: Cutting) -> tuple[Scale, tuple[str, ...]]:
     """New over old times of what computes, and what they rest on, with its share of the step."""
     graph = subject.graph
     nodes = graph.nodes
@@ -94,7 +94,7 @@ def _kernels(subject: Subject, cutting: Cutting) -> tuple[Scale, tuple[str, ...]
     return Scale(*arrays), notes
 
 
-def _all_reduces(subject: Subject) -> Added:
+def _all_reduces(subject: ChangeSubject) -> Added:
     wanted = asked(subject)
     new = wanted.new
     what = "the all-reduces of activations, which layers in one piece do not need,"

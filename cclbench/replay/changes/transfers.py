@@ -9,10 +9,10 @@ import numpy as np
 
 from cclbench.intervals import Int64
 from cclbench.replay import nodes as n
-from cclbench.replay.change import Effect, Scale, Subject, change
+from cclbench.replay.change import ChangeSubject, Effect, Scale, change
 from cclbench.replay.graph import Graph
 from cclbench.replay.places import call_kinds, lower_medians
-from cclbench.replay.selection import Amount, Selection, read_setting
+from cclbench.replay.selection import Amount, NodeSelection, read_setting
 
 
 @change(
@@ -23,7 +23,7 @@ from cclbench.replay.selection import Amount, Selection, read_setting
     " told from transfer, the bounds take all and none of it for the transfer",
     read=read_setting,
 )
-def transfers(subject: Subject, setting: tuple[Selection, Amount]) -> Graph | Effect | str:
+def transfers(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> Graph | Effect | str:
     """The graph with those durations."""
     selected, amount = setting
     graph, nodes = subject.graph, subject.graph.nodes

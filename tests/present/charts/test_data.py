@@ -11,7 +11,7 @@ import pytest
 from report_run import by_rank, by_step, results, row, subject
 from typed import PUBLISHED
 
-from cclbench.comparison.comparison import PARTS, Change, Versus
+from cclbench.comparison.comparison import PARTS, PartChange, Versus
 from cclbench.comparison.fingerprint import UNKNOWN
 from cclbench.comparison.subject import Subject
 from cclbench.present.charts import straggler as heat
@@ -20,7 +20,7 @@ from cclbench.present.charts.overlap import overlap
 from cclbench.present.charts.overlap import points_of as steps_of
 from cclbench.present.charts.partition import partition
 from cclbench.present.charts.roofline import roofline
-from cclbench.present.charts.straggler import Lateness, lateness, limit_of, pooled, straggler
+from cclbench.present.charts.straggler import LatenessByStep, lateness, limit_of, pooled, straggler
 from cclbench.present.charts.waterfall import signed, waterfall
 
 Rows = list[dict[str, object]]
@@ -120,7 +120,7 @@ def test_one_rank_is_late_for_nobody(tmp_path: Path) -> None:
 def test_many_steps_keep_the_largest_of_each_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heat, "MOST_COLUMNS", 2)
     values = np.ma.array([[1.0, -5.0, 2.0, 0.5], [0.0, 1.0, -3.0, 4.0]])
-    shown, notes = pooled(Lateness(np.array([0, 1]), np.arange(4), values, ""))
+    shown, notes = pooled(LatenessByStep(np.array([0, 1]), np.arange(4), values, ""))
     assert shown.values.tolist() == [[-5.0, 2.0], [1.0, 4.0]]
     assert shown.steps.tolist() == [0, 2]
     assert notes == ["a column is 2 steps: of each rank the one with the largest magnitude"]
@@ -129,7 +129,7 @@ def test_many_steps_keep_the_largest_of_each_block(monkeypatch: pytest.MonkeyPat
 def test_many_ranks_keep_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heat, "MOST_ROWS", 2)
     values = np.ma.array([[1.0], [-1.0], [3.0]])
-    shown, notes = pooled(Lateness(np.array([4, 5, 6]), np.arange(1), values, ""))
+    shown, notes = pooled(LatenessByStep(np.array([4, 5, 6]), np.arange(1), values, ""))
     assert shown.ranks.tolist() == [4, 6]
     assert notes == ["1 ranks that are least late are not drawn"]
 
@@ -164,7 +164,7 @@ def test_a_modelled_part_is_none_of_a_measured_partition(tmp_path: Path) -> None
 
 def test_the_waterfall_gives_each_part_to_the_nanosecond() -> None:
     moved = {"compute": 7, "exposed_transfer": -3, "idle_host": 1}
-    changes = tuple(Change(part, 0.0, 0.0, moved.get(part, 0)) for part in PARTS)
+    changes = tuple(PartChange(part, 0.0, 0.0, moved.get(part, 0)) for part in PARTS)
     versus = Versus("A", "B", "time.step", **UNTOLD, outcome="undecided", change_ns=5, changes=changes)
     svg = str(waterfall(versus).svg)
     assert "+7 ns" in svg

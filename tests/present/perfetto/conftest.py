@@ -18,13 +18,12 @@ Opened = Callable[[str], cclbench.Run]
 
 
 @pytest.fixture(scope="session")
-def opened(repository: Path, test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Opened:
+def opened(repository: Path, test_data: Path, evidence_store: Path) -> Opened:
     """`opened(name)`: a shipped data point by its id, or a file or folder of the external evidence."""
-    store = tmp_path_factory.mktemp("perfetto") / "store"
 
     @cache
     def run(name: str) -> cclbench.Run:
         card = repository / "workload_cards" / f"{name}.yaml"
-        return cclbench.ingest(card if card.exists() else test_data / name, store=store)
+        return cclbench.ingest(card if card.exists() else test_data / name, store=evidence_store)
 
     return run

@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a SOURCE holds: a card, its trace files, and a fingerprint of them all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from cclbench.errors import InputError, UsageError, near
+from cclbench.file_names import path_of, stored_name
+from cclbench.formats import READERS
+from cclbench.formats.recognition import CARD_SUFFIXES, is_card
+from cclbench.formats.source_files import (
+    CAPTURES,
+    looks_like_a_trace,
+    reader_of,
+    required_reader,
+)
+from cclbench.formats.unread import UnreadFormatError
+from cclbench.scratch import stamp_of
+
+if TYPE_CHECKING:
+    from cclbench.card import Card
+
+_SUFFIX = re.compile(
+    r"(\.pt)?(\.trace)?\.json(\.gz)?$|\.xplane\.pb$|\.(sqlite|txt|log|parquet)$|\.(jsonl|csv)(\.gz)?$"
+)
+
+Listed = tuple[Path, str, str, tuple[int, ...]]
+"""A file whose content is not read yet: path, name within the source, reader, ranks by the card."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One trace file: `name` is its path within the source, as `stored_name` has it."""
+
+    path: Path
+    name: str
+    reader: str
+    bytes: int
+    sha256: str
+    ranks_by_card: tuple[int, ...] = ()
+    stamp: tuple[int, ...] = ()
+    """Inode, size, times of change: as the file was when its hash was taken."""
+
+    def require_unchanged(self) -> None:
+        """`InputError` where the file is another by now than the one whose hash was taken."""
+        try:
+            if stamp_of(self.path.stat()) == self.stamp:
+                return
+            with self.path.open("rb") as file:
+                changed = hashlib.file_digest(file, "sha256").hexdigest() != self.sha256
+        except OSError as error:
+            raise _unreadable(self.path, error) from None
+        if changed:
+            raise InputError("changed while it was read", where=str(self.path), hint="wait for its writer")
+
+
+class _Captured(msgspec.Struct):
+    file: str
+    batch_size: int | None = None
+
+
+_LONGEST_LIST: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Everything a run is made from."""
+
+    path: Path
+    card: Path | None
+    files: tuple[SourceFile, ...]
+    ignored: tuple[str, ...]
+    """Files of a folder that no reader recognises."""
+    beside: tuple[SourceFile, ...] = ()
+    """Execution traces, which tell more of the collectives in `files`."""
+    captures: tuple[SourceFile, ...] = ()
+    """Traces of graphs being captured, which tell the operators of their kernels in `files`."""
+    evidence: tuple[SourceFile, ...] = ()
+    """What is no trace: benchmarks, sweeps, counters, logs."""
+    notes: tuple[str, ...] = ()
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """What those of `ignored` are that are of a known format, by their names."""
+    as_named: Callable[[str], str] = str
+    """Turns a path here into the URL it was brought from."""
+    read_card: Card | None = None
+    """The card's content, where it had to be read for the files that it names."""
+
+    def load_card(self) -> Card | None:
+        """The card's content, None without a card; see `card.load`."""
+        if self.read_card is not None or self.card is None:
+            return self.read_card
+        from cclbench import card
+
+        return card.load(self.card)
+
+    def told(self, path: Path) -> str:
+        """A path of it as people know it."""
+        return self.as_named(stored_name(path))
+
+    @property
+    def name(self) -> str:
+        """What people call it: the card's or folder's name, or the file's without its suffixes."""
+        path = self.card if self.card is not None and self.card == self.path else self.path.resolve()
+        stem = _SUFFIX.sub("", path.name) if path.is_file() else path.name
+        stem = stem.removesuffix(".yaml").removesuffix(".yml")
+        return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip(".-_")[:80] or "run"
+
+    @property
+    def descriptions(self) -> tuple[Path, ...]:
+        """The files that say what others of the source hold."""
+        named = ((file, READERS.get(file.reader).described_by) for file in self.files)
+        return tuple(dict.fromkeys(file.path.with_name(name) for file, name in named if name is not None))
+
+    def require_unchanged(self) -> None:
+        """`InputError` where any file changed since its hash was taken."""
+        for file in (*self.files, *self.beside, *self.captures, *self.evidence):
+            file.require_unchanged()
+
+    def fingerprint(self, *options: object) -> str:
+        """SHA-256 over the names and contents of card and files, and whatever else shapes the run."""
+        digest = hashlib.sha256()
+        for file in (*self.files, *self.beside, *self.captures, *self.evidence):
+            digest.update(f"{file.name}\0{file.sha256}\0{file.ranks_by_card}\0".encode())
+        for path in (*([self.card] if self.card is not None else []), *self.descriptions):
+            digest.update(path.read_bytes())
+        digest.update(repr(options).encode())
+        return digest.hexdigest()
+
+
+_Hashing = Callable[[Sequence[Listed]], list[SourceFile]]
+
+
+def find(
+    source: str | Path,
+    *,
+    elsewhere: Mapping[str, Path] | None = None,
+    hashing: _Hashing | None = None,
+) -> Source:
+    """Look at SOURCE: a card, a folder of traces (with or without a card in it), or one trace.
+
+    `elsewhere` says where files lie that a card names and that are not below its own folder, by the card's
+    path of them; `hashing` has another way than to read all of every file.  Raises `InputError` naming the
+    file that is missing, unreadable or no trace.
+    """
+    if not str(source):
+        raise UsageError("the source's name is empty", hint="name a card, a folder of traces or a trace")
+    path, hashing = Path(source).expanduser(), hashing or hash_files
+    try:
+        path.stat()
+    except FileNotFoundError:
+        raise InputError("no such file or folder", where=str(path), hint=_near_names(path)) from None
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    if path.is_dir():
+        return _of_folder(path, hashing)
+    if not path.is_file():
+        raise InputError("is neither a file nor a folder", where=str(path))
+    if path.suffix.lower() in CARD_SUFFIXES:
+        return _of_card(path, elsewhere or {}, hashing)
+    return _source(path, None, hashing([(path, stored_name(path.name), required_reader(path), ())]))
+
+
+def _unreadable(path: Path, error: OSError | ValueError) -> InputError:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return InputError(f"cannot be read: {reason}", where=str(path)[:200])
+
+
+def _near_names(path: Path) -> str | None:
+    """The nearest names in the folder."""
+    folder = path.parent
+    if not folder.is_dir():
+        return f"there is no {folder} either"
+    try:
+        hint = near(path.name, [e.name for e in folder.iterdir() if not e.name.startswith(".")])
+    except OSError:
+        return None
+    return hint if hint.startswith("did you mean") and len(hint) <= 200 else None
+
+
+def _of_card(path: Path, elsewhere: Mapping[str, Path], hashing: _Hashing) -> Source:
+    from cclbench import card
+
+    loaded = card.load(path)
+    if not loaded.evidence.traces:
+        hint = "add them, or run the folder they lie in"
+        raise InputError("lists no traces under evidence.traces", where=str(path), hint=hint)
+    found = []
+    for trace in loaded.evidence.traces:
+        file = elsewhere.get(trace.path, loaded.root / path_of(trace.path))
+        if not file.is_file():
+            hint = f"fetch it from {trace.url}" if trace.url else f"card: {path}"
+            raise InputError("the card names this trace, and it is missing", where=str(file), hint=hint)
+        found.append((file, trace.path, required_reader(file), trace.ranks))
+    files = hashing(found)
+    for present, trace in zip(files, loaded.evidence.traces, strict=True):
+        if trace.sha256 is not None and trace.sha256 != present.sha256:
+            hint = f"it is not the evidence {path} was written for"
+            raise InputError("its SHA-256 differs from the card's", where=str(present.path), hint=hint)
+    return replace(_source(path, path, files), read_card=loaded)
+
+
+def _of_folder(folder: Path, hashing: _Hashing) -> Source:
+    cards, ignored, unread = list[str](), list[str](), dict[str, UnreadFormatError]()
+    found: list[Listed] = []
+    for path in files_within(folder):
+        name = stored_name(path.relative_to(folder))
+        if path.suffix.lower() in CARD_SUFFIXES:
+            (cards if is_card(path) else ignored).append(name)
+            continue
+        try:
+            reader = reader_of(path, lenient=not looks_like_a_trace(path))
+        except UnreadFormatError as error:
+            reader, unread[name] = None, error
+        if reader:
+            found.append((path, name, reader, ()))
+        else:
+            ignored.append(name)
+    if len(cards) > 1:
+        names = " and ".join(cards[:3]) + (" ..." if len(cards) > 3 else "")
+        raise InputError(
+            f"holds {len(cards)} cards ({names})", where=str(folder), hint="run the one you mean"
+        )
+    if unread and not found:
+        raise next(iter(unread.values()))
+    if not found:
+        what = "none of its files is a trace" if ignored or cards else "the folder is empty"
+        raise InputError(what, where=str(folder), hint=f"readers: {', '.join(READERS)}")
+    source = _source(folder, folder / path_of(cards[0]) if cards else None, hashing(found), tuple(ignored))
+    return replace(source, unread={name: error.what for name, error in unread.items()})
+
+
+def _source(path: Path, card: Path | None, found: list[SourceFile], ignored: tuple[str, ...] = ()) -> Source:
+    """Traces, execution traces beside them, and other evidence."""
+    derived = _derived(found)
+    files, beside, evidence = (
+        tuple(file for file in found if file not in derived and READERS.get(file.reader).reads == reads)
+        for reads in ("trace", "execution_trace", "evidence")
+    )
+    if not files and not evidence:
+        hint = "it has no times; run the folder of the profiler's traces beside which it lies"
+        raise InputError("is an execution trace only", where=str(found[0].path), hint=hint)
+    folders = {
+        folder for folder in {file.path.parent for file in files} if _listed_captures(folder) is not None
+    }
+    captures = tuple(file for file in files if file.path.parent in folders)
+    files = tuple(file for file in files if file not in captures)
+    if captures and not files:
+        hint = "they run nothing; run the folder of the traces in which their graphs are launched"
+        raise InputError("holds captures of graphs only", where=str(path), hint=hint)
+    if captures:
+        ignored = tuple(name for name in ignored if Path(name).name != CAPTURES)
+    notes = [
+        f"{file.name} was derived from the {ending} beside it and was not read"
+        for file, ending in derived.items()
+    ]
+    return Source(path, card, files, ignored, beside, captures, evidence, tuple(notes))
+
+
+def captured_batch(path: Path) -> int | None:
+    """The batch size that a graph was captured for, by the list beside the file; None where that has none."""
+    listed = _listed_captures(path.parent) or []
+    own = [entry for entry in listed if entry.file == path.name]
+    # Files are renamed where they are collected.
+    (entry,) = own or listed if len(own or listed) == 1 else (None,)
+    return entry.batch_size if entry else None
+
+
+def _listed_captures(folder: Path) -> list[_Captured] | None:
+    """What a folder of captures says of them; None where the folder is none."""
+    try:
+        with (folder / CAPTURES).open("rb") as file:
+            return msgspec.json.decode(file.read(_LONGEST_LIST), type=list[_Captured])
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _derived(found: Sequence[SourceFile]) -> dict[SourceFile, str]:
+    """Files that a tool converted from another one in the same folder, and that one's usual ending."""
+    originals = {(file.reader, _stem(file)) for file in found}
+    return {
+        file: READERS.get(original).extensions[0]
+        for file in found
+        if (original := READERS.get(file.reader).derived_from) and (original, _stem(file)) in originals
+    }
+
+
+def _stem(file: SourceFile) -> Path:
+    """A file's path without the ending of its format."""
+    name = file.path.name
+    endings = (ending for ending in READERS.get(file.reader).extensions if name.endswith(ending))
+    return file.path.with_name(name.removesuffix(max(endings, key=len, default="")) or name)
+
+
+def files_within(folder: Path) -> Iterator[Path]:
+    """All files of a folder by name, but those of hidden folders and of runs that a store keeps there."""
+
+    def refuse(error: OSError) -> None:
+        raise _unreadable(Path(error.filename), error) from None
+
+    found = []
+    for place, folders, files in os.walk(folder, onerror=refuse):
+        is_run = "manifest.json" in files and {"events", "steps"} <= set(folders)
+        folders[:] = [] if is_run else [name for name in folders if not name.startswith(".")]
+        found += [] if is_run else [Path(place, name) for name in files]
+    return iter(sorted(path for path in found if path.is_file()))
+
+
+def hash_files(found: Sequence[Listed]) -> list[SourceFile]:
+    """The files with their hashes, each read once; `InputError` where two have the same content."""
+
+    def entry(item: Listed) -> SourceFile:
+        path, name, reader, ranks = item
+        try:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                stat = os.fstat(file.fileno())
+        except OSError as error:
+            raise _unreadable(path, error) from None
+        return SourceFile(path, name, reader, stat.st_size, digest, ranks, stamp_of(stat))
+
+    with ThreadPoolExecutor(4) as pool:
+        files = list(pool.map(entry, found))
+    names: dict[tuple[str, str], str] = {}
+    for file in files:
+        first = names.setdefault((file.reader, file.sha256), file.name)
+        if first != file.name:
+            hint = f"everything would count twice: remove one of {first} and {file.name}"
+            raise InputError(f"has the same content as {first}", where=str(file.path), hint=hint)
+    return files

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions that views call: what the package computes in Python, for SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cclbench.classify import base_name, bus_factor, category
+from cclbench.operators.call import NoModel, parse
+from cclbench.operators.cost import cost_of, model_of
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of SQL: DuckDB's types of its parameters and of its value, NULL in and out as None."""
+
+    call: Callable[..., Any]
+    parameters: tuple[str, ...]
+    returns: str
+
+
+def _family(operator: str | None) -> str | None:
+    """The family of the operator's cost model, None where it has none."""
+    model = model_of(operator or "")
+    return model.family if model else None
+
+
+def _cost(
+    operator: str | None,
+    shapes: str | None,
+    dtypes: str | None,
+    strides: str | None,
+    values: str | None,
+    kernels: list[str | None] | None,
+    annotation: str | None,
+) -> dict[str, Any]:
+    """FLOPs, bytes and precision of a call, or why nothing counts them."""
+    launched = tuple(name or "" for name in kernels or ())
+    try:
+        cost = cost_of(parse(operator or "", shapes, dtypes, strides, values, launched, annotation))
+    except NoModel as reason:
+        return {"flops": None, "bytes": None, "precision": None, "why_not": str(reason)}
+    return {
+        "flops": float(cost.flops),
+        "bytes": float(cost.bytes),
+        "precision": cost.precision,
+        "why_not": None,
+    }
+
+
+FUNCTIONS: Final = {
+    "operator_family": Function(_family, ("VARCHAR",), "VARCHAR"),
+    "operator_cost": Function(
+        _cost,
+        (*("VARCHAR",) * 5, "VARCHAR[]", "VARCHAR"),
+        "STRUCT(flops DOUBLE, bytes DOUBLE, precision VARCHAR, why_not VARCHAR)",
+    ),
+    "kernel_base_name": Function(lambda name: base_name(name or ""), ("VARCHAR",), "VARCHAR"),
+    "name_category": Function(lambda name: category(name or "") or "other", ("VARCHAR",), "VARCHAR"),
+    "bus_factor": Function(
+        lambda kind, ranks: bus_factor(kind or "", ranks) if ranks else None, ("VARCHAR", "INTEGER"), "DOUBLE"
+    ),
+}
+"""By name."""

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CCL-Bench's three claims, re-examined on whatever runs a store holds.
+
+Source: CCL-Bench 1.0, arXiv 2605.06544.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cclbench.comparison.subject import Subject
+from cclbench.errors import InputError, UsageError, near
+from cclbench.record.store import Store
+from cclbench.studies.claims.bandwidth import examine_bandwidth
+from cclbench.studies.claims.claim import UNITS, Claim
+from cclbench.studies.claims.frameworks import examine_frameworks
+from cclbench.studies.claims.overlap import examine_overlap
+from cclbench.workspace import store_at
+
+__all__ = ["CLAIMS", "UNITS", "Claim", "Examined", "examine"]
+
+CLAIMS: Final = {
+    "overlap": examine_overlap,
+    "bandwidth": examine_bandwidth,
+    "frameworks": examine_frameworks,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """The claims, and the runs they were examined on."""
+
+    claims: tuple[Claim, ...]
+    published: int
+    computed: int
+    left_out: Mapping[str, str]
+    """Runs without results, with the reason."""
+
+
+def examine(store: str | Path | None = None, claims: Sequence[str] = ()) -> Examined:
+    """The claims of those names, all where there are none, on the runs of the store.
+
+    Raises `UsageError` where the store holds no results, or for an unknown name.
+    """
+    for name in claims:
+        if name not in CLAIMS:
+            raise UsageError(f"no claim is {name!r}", hint=near(name, CLAIMS))
+    into = store_at(store)
+    runs, left_out = collect(into)
+    if not runs:
+        run, why = next(iter(left_out.items()), ("", ""))
+        what = f"has no results to examine: run {run} {why}" if run else "is empty"
+        raise UsageError(
+            f"{into.place}: the store {what}",
+            hint="bring published ones in: cclbench import ccl-bench benchmark_data.json",
+        )
+    published = sum(run.published for run in runs)
+    return Examined(
+        claims=tuple(CLAIMS[name](runs) for name in dict.fromkeys(claims or CLAIMS)),
+        published=published,
+        computed=len(runs) - published,
+        left_out=left_out,
+    )
+
+
+def collect(store: Store) -> tuple[list[Subject], dict[str, str]]:
+    """The store's runs with results, and by id why others are left out: damaged, or of another version."""
+    found, left_out = [], {}
+    for stored in store.runs():
+        try:
+            results, card = stored.saved_results, stored.card
+            if results is None:
+                left_out[stored.id] = f"has no results yet: cclbench metrics {stored.id}"
+                continue
+            subject = Subject("", stored, results, None if card is None else card.raw)
+            _ = subject.workload  # read here, where a damaged manifest is left out
+            found.append(subject)
+        except InputError as error:
+            left_out[stored.id] = f"is not readable: {error.what}"
+    return found, left_out

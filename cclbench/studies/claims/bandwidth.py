@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claim 2: does doubling the bandwidth inside a node help TPUs more than GPUs?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+from statistics import median
+from typing import Any, Final
+
+from cclbench.comparison.subject import Subject
+from cclbench.record.metric_name import metric_name
+from cclbench.studies.claims.claim import Claim, Line, grouped, note, number, plural, worked
+from cclbench.units import humanise
+
+STATEMENT: Final = "Doubling the bandwidth inside a node shortens steps far more on TPUs than on GPUs."
+_DOUBLED: Final = metric_name("whatif.scale_up_bandwidth_x2")
+_KINDS: Final = ("GPU", "TPU")
+_BASES: Final = ("published", "computed")
+
+
+def examine_bandwidth(runs: Sequence[Subject]) -> Claim:
+    """The share of its step that each run saves at twice the scale-up bandwidth, GPU against TPU.
+
+    Published gains are set against published ones, computed against computed.
+    """
+    rows = [_row(run) for run in runs if run.workload.kind in _KINDS]
+    groups = [(kind, basis) for basis in _BASES for kind in _KINDS]
+    gains = {
+        group: [r["gain"] for r in rows if _group(r) == group and r["gain"] is not None] for group in groups
+    }
+    middle = {group: median(told) if told else None for group, told in gains.items()}
+    both = [
+        tpu > gpu
+        for basis in _BASES
+        if (gpu := middle["GPU", basis]) is not None and (tpu := middle["TPU", basis]) is not None
+    ]
+    told = [_sentence(rows, group, gains[group]) for group in groups if group in set(map(_group, rows))]
+    unseen = [f"the store has no {kind} run" for kind in _KINDS if all(row["kind"] != kind for row in rows)]
+    return Claim(
+        key="bandwidth",
+        statement=STATEMENT,
+        outcome="cannot be examined" if not both else "holds" if all(both) else "not shown",
+        verdict="; ".join([*told, *unseen]),
+        counts={
+            f"{basis}_{kind.lower()}_{name}": value
+            for kind, basis in groups
+            for name, value in (
+                ("runs", sum(_group(row) == (kind, basis) for row in rows)),
+                ("told", len(gains[kind, basis])),
+                ("median", middle[kind, basis]),
+            )
+        },
+        summary=_by_accelerator(rows),
+        rows=sorted(rows, key=lambda row: (row["gain"] is None, -(row["gain"] or 0))),
+        caveats=tuple(_caveats(rows)),
+    )
+
+
+def _group(row: Line) -> tuple[str, str]:
+    return row["kind"], row["basis"]
+
+
+def _row(run: Subject) -> dict[str, Any]:
+    ratio, row = number(run, _DOUBLED), run.results.row(_DOUBLED)
+    low, high = (number(run, _DOUBLED, stat=stat) for stat in ("low", "high"))
+    return {
+        "kind": run.workload.kind,
+        "basis": "published" if run.published else "computed",
+        **worked(run, "accelerator", "devices", "model", "phase", "plan"),
+        "gain": None if ratio is None else 1 - ratio,
+        # The largest gain is the smallest step.
+        "gain_low": None if high is None else 1 - high,
+        "gain_high": None if low is None else 1 - low,
+        "provenance": row.provenance if row else None,
+        "note": note(run, _DOUBLED),
+        "run": run.id,
+    }
+
+
+def _sentence(rows: Sequence[Line], group: tuple[str, str], gains: Sequence[float]) -> str:
+    kind, basis = group
+    of_group = [row for row in rows if _group(row) == group]
+    runs = plural(len(of_group), f"{basis} {kind} run")
+    if not gains:
+        (why, _), *_ = Counter(row["note"] for row in of_group).most_common()
+        return f"none of {runs} tells the gain ({why})"
+    middle, least, most = (humanise(gain, "1") for gain in (median(gains), min(gains), max(gains)))
+    if len(gains) == 1:
+        return f"1 of {runs} tells the gain: {middle}"
+    return f"{len(gains)} of {runs} tell the gain: median {middle}, {least} to {most}"
+
+
+def _by_accelerator(rows: Sequence[Line]) -> list[Line]:
+    keys = ("kind", "accelerator", "phase", "basis")
+    groups = grouped(rows, itemgetter(*keys))
+    found: list[Line] = []
+    for group, members in sorted(groups.items(), key=lambda item: tuple(map(str, item[0]))):
+        gains = [row["gain"] for row in members if row["gain"] is not None]
+        found.append(
+            {
+                **dict(zip(keys, group, strict=True)),
+                "runs": len(members),
+                "told": len(gains),
+                "least": min(gains, default=None),
+                "median": median(gains) if gains else None,
+                "most": max(gains, default=None),
+            }
+        )
+    return found
+
+
+def _caveats(rows: Sequence[Line]) -> Iterator[str]:
+    for why, count in Counter(row["note"] for row in rows if row["gain"] is None).most_common():
+        yield f"no gain of {plural(count, 'run')}: {why}"
+    told = [row for row in rows if row["gain"] is not None]
+    published = [row for row in told if row["provenance"] == "published"]
+    if published:
+        notes = sorted({row["note"] for row in published if row["note"]})
+        yield ": ".join(filter(None, [f"{plural(len(published), 'gain')} as published", "; ".join(notes)]))
+    modelled = sum(row["provenance"] == "modelled" for row in told)
+    if modelled:
+        yield f"{plural(modelled, 'gain')} from a replay of the run's own traces, modelled"
+    gpu, tpu = ({row["model"] for row in told if row["kind"] == kind} for kind in _KINDS)
+    if gpu and tpu and not gpu & tpu:
+        yield "no model is on both sides: the gap may be the models'"
+    if told:
+        yield (
+            "the gain depends on how much of a step is exposed communication inside a node, so on plan, batch"
+            " and model"
+        )

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A claim re-examined, as data; every rendering of it (terminal, Markdown, JSON, picture) comes from here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeVar
+
+from cclbench.comparison.subject import Subject
+from cclbench.record.metric_name import MetricName
+
+Line = Mapping[str, Any]
+T = TypeVar("T")
+
+UNITS: Final = {
+    "step_s": "s",
+    "higher_step_s": "s",
+    "lower_step_s": "s",
+    "higher_overlap": "1",
+    "lower_overlap": "1",
+    "step_ratio": "ratio",
+    "behind": "ratio",
+    "tokens_per_s_per_device": "1/s",
+    "gain": "1",
+    "gain_low": "1",
+    "gain_high": "1",
+    "least": "1",
+    "median": "1",
+    "most": "1",
+}
+"""Units of the columns that have one; the others are words and counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What the paper claims, what the runs of a store say of it, and what to keep in mind."""
+
+    key: Literal["overlap", "bandwidth", "frameworks"]
+    statement: str
+    outcome: Literal["holds", "not shown", "cannot be examined"]
+    verdict: str
+    counts: Mapping[str, float | None]
+    """The figures in the verdict, by name."""
+    summary: Sequence[Line]
+    """The table people read."""
+    rows: Sequence[Line]
+    """What it rests on, whole."""
+    caveats: tuple[str, ...]
+
+
+def grouped(items: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
+    """The items by their key, in the order in which keys occur; those whose key is None are left out."""
+    groups: dict[Any, list[T]] = {}
+    for item in items:
+        if (alike := key(item)) is not None:
+            groups.setdefault(alike, []).append(item)
+    return groups
+
+
+def equal_work(run: Subject) -> tuple[Any, ...] | None:
+    """What is alike where hardware and work are; None where some of it is not known."""
+    return run.hardware and run.workload.work and (*run.hardware, *run.workload.work)
+
+
+def worked(run: Subject, *fields: str) -> dict[str, Any]:
+    """Those fields of the run's `Workload`."""
+    return {field: getattr(run.workload, field) for field in fields}
+
+
+def number(run: Subject, metric: MetricName, **keys: str) -> float | None:
+    """A run's number that is whole; None where there is none, or a partial one."""
+    row = run.results.row(metric, **keys)
+    return row.value if row and row.status == "ok" else None
+
+
+def note(run: Subject, metric: MetricName) -> str | None:
+    """What qualifies the number, or why there is none."""
+    row = run.results.row(metric)
+    return row.reason if row else "not computed"
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 pair`, `57 pairs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

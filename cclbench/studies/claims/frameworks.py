@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claim 3: how far apart are the best configurations of training frameworks?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from cclbench.comparison.subject import Subject
+from cclbench.record.metric_name import metric_name
+from cclbench.studies.claims.claim import Claim, Line, equal_work, grouped, note, number, worked
+from cclbench.units import humanise
+
+STATEMENT: Final = (
+    "The best configuration of one training framework can be 3x slower than another's on equal hardware."
+)
+CLAIMED: Final = 2.5
+"""Gaps from here on round to the claimed 3x."""
+_STEP, _TOKENS = metric_name("time.step"), metric_name("throughput.tokens_per_device")
+
+
+def examine_frameworks(runs: Sequence[Subject]) -> Claim:
+    """Best against best on equal hardware: by step time of any work, by tokens of a model, at equal work."""
+    training = [run for run in runs if run.workload.phase == "training"]
+    told = [run for run in training if run.workload.framework and run.hardware]
+    known = [run for run in told if number(run, _STEP) and number(run, _TOKENS)]
+    any_work = list(_contests(known, "step time, any work", lambda run: run.hardware, _step))
+    one_model = list(_contests(known, "tokens/s/device, one model", _model, _seconds_per_token))
+    equal = list(_contests(known, "step time, equal work", equal_work, _step))
+    widest, model, fair = map(_widest, (any_work, one_model, equal))
+    outcome: Any = "cannot be examined"
+    if fair is not None:
+        outcome = "holds" if fair[-1]["behind"] >= CLAIMED else "not shown"
+    contests = [*any_work, *one_model, *equal]
+    return Claim(
+        key="frameworks",
+        statement=STATEMENT,
+        outcome=outcome,
+        verdict=_verdict(widest, model, fair),
+        counts={
+            "contests_any_work": len(any_work),
+            "contests_equal_work": len(equal),
+            "gap_any_work": None if widest is None else widest[-1]["behind"],
+            "gap_one_model": None if model is None else model[-1]["behind"],
+            "gap_equal_work": None if fair is None else fair[-1]["behind"],
+        },
+        summary=[line for contest in contests for line in contest],
+        rows=[_line(run, None, None) for run in sorted(known, key=lambda run: str(run.hardware))],
+        caveats=tuple(_caveats(any_work, equal, known)),
+    )
+
+
+def _step(run: Subject) -> float:
+    return number(run, _STEP) or 0
+
+
+def _seconds_per_token(run: Subject) -> float:
+    return 1 / (number(run, _TOKENS) or 1)
+
+
+def _model(run: Subject) -> Any:
+    return run.workload.model and (*(run.hardware or ()), run.workload.model.casefold())
+
+
+def _contests(
+    runs: Sequence[Subject],
+    basis: str,
+    key: Callable[[Subject], Any],
+    cost: Callable[[Subject], float],
+) -> Iterator[list[Line]]:
+    """Groups of runs with two frameworks or more: the best run of each framework, best first."""
+    for alike in grouped(sorted(runs, key=cost, reverse=True), key).values():
+        best = {str(run.workload.framework).casefold(): run for run in alike}
+        if len(best) > 1:
+            order = sorted(best.values(), key=cost)
+            yield [_line(run, basis, cost(run) / cost(order[0])) for run in order]
+
+
+def _line(run: Subject, basis: str | None, behind: float | None) -> dict[str, Any]:
+    return {
+        **worked(run, "accelerator", "devices"),
+        **({} if basis is None else {"basis": basis}),
+        **worked(run, "framework", "model", "batch", "sequence_length", "plan"),
+        "step_s": number(run, _STEP),
+        "tokens_per_s_per_device": number(run, _TOKENS),
+        **({} if behind is None else {"behind": behind}),
+        "flags": note(run, _STEP),
+        "run": run.id,
+    }
+
+
+def _widest(contests: Sequence[Sequence[Line]]) -> Sequence[Line] | None:
+    return max(contests, key=lambda lines: float(lines[-1]["behind"]), default=None)
+
+
+def _verdict(widest: Sequence[Line] | None, model: Sequence[Line] | None, fair: Sequence[Line] | None) -> str:
+    if widest is None:
+        return "no two frameworks of the store train on equal hardware, with step time and work known"
+    best, last = widest[0], widest[-1]
+    said = (
+        f"the widest gap in step time is {_times(last)} on {_where(last)} ({_brief(best)} against"
+        f" {_brief(last)})"
+    )
+    unlike = _unlike(best, last)
+    if unlike:
+        said += f", and not like for like: {' and '.join(unlike)} differ"
+    if unlike and model is not None:
+        said += (
+            f". Of one model, tokens per second and device are {_times(model[-1])} apart"
+            f" ({' against '.join(map(_rate, (model[0], model[-1])))})"
+        )
+    if fair is None:
+        return f"{said}. No two frameworks have equal work on equal hardware"
+    return (
+        f"{said}. At equal work the widest gap is {_times(fair[-1])} on {_where(fair[-1])}"
+        f" ({_brief(fair[0])} against {_brief(fair[-1])})"
+    )
+
+
+def _times(line: Line) -> str:
+    return humanise(line["behind"], "ratio")
+
+
+def _rate(line: Line) -> str:
+    return f"{line['framework']} {humanise(line['tokens_per_s_per_device'], '1/s')}"
+
+
+def _where(line: Line) -> str:
+    return f"{line['devices']} {line['accelerator']}"
+
+
+def _brief(line: Line) -> str:
+    return (
+        f"{line['framework']} {humanise(line['step_s'], 's')} with {line['model']}, batch {line['batch']} x"
+        f" {line['sequence_length']}"
+    )
+
+
+_DIFFER: Final = {"model": "model", "batch": "batch size", "sequence_length": "sequence length"}
+
+
+def _unlike(a: Line, b: Line) -> list[str]:
+    return [words for key, words in _DIFFER.items() if str(a[key]).casefold() != str(b[key]).casefold()]
+
+
+def _caveats(
+    any_work: Sequence[Sequence[Line]], equal: Sequence[Sequence[Line]], runs: Sequence[Subject]
+) -> Iterator[str]:
+    if any_work:
+        unlike = sum(bool(_unlike(lines[0], lines[-1])) for lines in any_work)
+        yield (
+            f"{unlike} of {len(any_work)} comparisons of step times are of unequal work; the store has"
+            f" {len(equal)} of equal work"
+        )
+        counted = Counter(str(run.workload.framework) for run in runs)
+        told = ", ".join(f"{framework} {number}" for framework, number in sorted(counted.items()))
+        yield f"the best of few is no tuned best; training runs by framework: {told}"
+    flagged = {line["run"] for contest in (*any_work, *equal) for line in contest if line["flags"]}
+    if flagged:
+        yield f"{len(flagged)} of the best rest on a flagged step time"

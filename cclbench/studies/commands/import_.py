@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench import`: results that others published, as runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cclbench.cli import options
+from cclbench.file_names import stored_name
+
+if TYPE_CHECKING:
+    from cclbench.studies.published import Imported
+
+_COLUMNS = ("run", "row", "name", "numbers", "flagged", "no_number", "card", "new")
+
+
+@click.command()
+@click.argument("publisher", metavar="SOURCE", type=click.Choice(("ccl-bench",)))
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@options.store
+@options.form
+def import_(publisher: str, file: Path, store: Path, form: str) -> None:
+    """Bring published results into the store, to compare with.
+
+    SOURCE is ccl-bench, FILE its leaderboard, benchmark_data.json. Each row becomes a run without
+    traces: numbers in our names and units, marked as published, with what is known to be wrong with
+    each. A row that the store has already stays as it is.
+
+    \b
+    Examples:
+      cclbench import ccl-bench benchmark_data.json
+      cclbench import ccl-bench benchmark_data.json --json
+    """
+    from dataclasses import asdict
+
+    from cclbench.present.terminal.output import emit
+    from cclbench.studies.published import import_ccl_bench
+    from cclbench.studies.published.terminal import page
+
+    found = import_ccl_bench(file, store)
+    flags = _flags(found)
+    rows = [asdict(run) for run in found.runs]
+    emit(
+        form,
+        document={
+            "schema": "import.v1",
+            "source": publisher,
+            "file": stored_name(found.file),
+            "generated_at": found.generated_at,
+            "flags": flags,
+            "unknown_columns": dict(found.unknown_columns),
+            "runs": rows,
+        },
+        rows=rows,
+        columns=_COLUMNS,
+        table=lambda: page(found, flags),
+    )
+
+
+def _flags(found: Imported) -> list[dict[str, Any]]:
+    from cclbench.studies.published.defects import DEFECTS
+
+    return [
+        {
+            "flag": defect.key,
+            "values": found.defects[defect.key],
+            "kept": not defect.no_number,
+            "words": defect.words,
+            "columns": list(defect.columns),
+        }
+        for defect in DEFECTS
+        if found.defects.get(defect.key)
+    ]

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`scale_out.failed_links=0:0.25`: a part of one node's interfaces is gone."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from cclbench.errors import UsageError
+from cclbench.replay.change import ChangeSubject, change
+from cclbench.replay.graph import Graph
+from cclbench.studies.networks.sharing import flows_of, shared
+
+_VALUE = re.compile(r"(\d{1,7}):(0(?:\.\d{1,6})?)")
+
+
+def _read(text: str, value: str) -> tuple[int, float]:
+    match = _VALUE.fullmatch(value)
+    if match is None:
+        raise UsageError(
+            f"{text}: {value!r} is no node and share from 0 to below 1",
+            hint="such as 0:0.25, a quarter of the first node's",
+        )
+    return int(match[1]), float(match[2])
+
+
+@change(
+    "scale_out.failed_links",
+    values="0:0.25",
+    definition="that share of the interfaces of that node (counted from 0) is gone: transfers from it, and to"
+    " it, share the others max-min fairly, whichever accelerators those belong to",
+    read=_read,
+)
+def failed_links(subject: ChangeSubject, value: tuple[int, float]) -> Graph | str:
+    """The graph with those durations."""
+    node, share = value
+    flows = flows_of(subject)
+    if flows is None or not (flows.place == node).any():
+        return f"no transfer within the run's windows leaves node {node}, or comes to it"
+    links = int(flows.place.max()) + 1
+    use = flows.loads(flows.place, links)
+    whole = np.full(2 * links, float(flows.per_node))
+    left = whole.copy()
+    left[2 * node : 2 * node + 2] *= 1 - share
+    return shared(subject.graph, flows, use, whole, left)

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`scale_out.fence=2us`: a proxy that drains the network's interface behind each message."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from cclbench.hardware.collectives.cost import ROUNDS
+from cclbench.hardware.collectives.p2p import PAIRS
+from cclbench.replay.change import ChangeSubject, change, time_of
+from cclbench.replay.graph import Graph
+from cclbench.studies.networks.transfers import between_nodes, peers
+
+
+@change(
+    "scale_out.fence",
+    values="2us",
+    definition="a proxy that orders data and signal waits so long behind each message to another node:"
+    " transfers take messages x fence longer. An all-to-all sends one to each peer on other nodes, a ring"
+    " one for each of its steps, a send one; kernels that send tiles of their own send more, which no"
+    " trace tells",
+    read=time_of,
+)
+def fence(subject: ChangeSubject, cost: int) -> Graph | str:
+    """The graph with those durations."""
+    graph, nodes, calls = subject.graph, subject.graph.nodes, subject.graph.transfers
+    at = between_nodes(subject)
+    at = at[subject.since[at] >= 0]
+    if not len(at):
+        return "no transfer within the run's windows leaves a node"
+    dur = nodes.dur.copy()
+    kinds = [calls.kind[call] or "" for call in nodes.call[at].tolist()]
+    words = list(zip(kinds, peers(subject, at), strict=True))
+    messages = {word: _messages(subject, *word) for word in set(words)}
+    dur[at] += np.array([messages[word] for word in words], np.int64) * cost
+    return replace(graph, nodes=replace(nodes, dur=dur))
+
+
+def _messages(subject: ChangeSubject, kind: str, members: tuple[int, ...]) -> int:
+    """Messages that one rank sends to other nodes in a call, one behind the other."""
+    if kind in PAIRS:
+        return 1
+    if kind == "all_to_all":
+        nodes = [subject.machine.node(rank) for rank in members]
+        return max(len(nodes) - nodes.count(node) for node in nodes)
+    return ROUNDS.get(kind, 1) * (len(members) - 1)

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`scale_out.oversubscription=x4`: a network above the nodes that carries a part of what they can send."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cclbench.replay.change import ChangeSubject, change, factor_of
+from cclbench.replay.graph import Graph
+from cclbench.studies.networks.sharing import flows_of, shared
+
+
+@change(
+    "scale_out.oversubscription",
+    values="x4",
+    definition="a fat tree whose leaf switches hold a node each, and have so many times less bandwidth upward"
+    " than downward: all transfers from a node, and to it, share 1/factor of its interfaces max-min fairly,"
+    " a group that has it to itself as much as its ranks' interfaces carry",
+    read=factor_of,
+)
+def oversubscription(subject: ChangeSubject, factor: float) -> Graph | str:
+    """The graph with those durations."""
+    flows = flows_of(subject)
+    if flows is None:
+        return "no transfer within the run's windows leaves a node"
+    links = int(flows.place.max()) + 1
+    use = flows.loads(flows.place, links)
+    whole = np.full(2 * links, float(flows.per_node))
+    return shared(subject.graph, flows, use, whole, whole / factor)

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transfers between nodes as flows that share links: how long they take where links carry less, or others.
+
+A flow wants the rate that it had while it ran, in units of what one accelerator has of its node's interfaces:
+measured bytes over that rate where the catalog tells it, else all of it.  Flows that load a link at the same
+time share it max-min fairly (`max_min`); what a flow has to move is what it moved so, as measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from cclbench.classify import bus_factor
+from cclbench.errors import InputError
+from cclbench.hardware.collectives.cost import Floats
+from cclbench.hardware.collectives.group import NETWORK_SHARE
+from cclbench.hardware.collectives.p2p import PAIRS
+from cclbench.hardware.system import System
+from cclbench.intervals import Int64
+from cclbench.replay.change import ChangeSubject
+from cclbench.replay.graph import Graph
+from cclbench.replay.simulate import simulate
+from cclbench.studies.networks.fairness import max_min
+from cclbench.studies.networks.transfers import between_nodes, peers
+
+_SETTLED_NS, _SETTLED_SHARE = 2, 1_000_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Flows:
+    """Transfers between nodes, an entry for each instance, shape (flows,); `at` are their nodes, shape
+    (parts,), each of flow `of`, on node `place` of the machine and on the device `local` there.
+
+    `sends` and `takes` say in which direction a part uses its interface.  `demand` is in interfaces.
+    """
+
+    at: Int64
+    of: Int64
+    place: Int64
+    local: Int64
+    sends: npt.NDArray[np.bool_]
+    takes: npt.NDArray[np.bool_]
+    gate: Int64
+    taken: Int64
+    demand: Floats
+    per_node: int
+    """Accelerators, each with one interface or its share of those of the node."""
+
+    def loads(self, link: Int64, links: int) -> Floats:
+        """How many interfaces of a link each flow uses, out and in, shape (flows, 2 · links); `link` is that
+        of each part, −1 for none."""
+        use = np.zeros((len(self.gate), 2 * links))
+        for way, chosen in enumerate((self.sends, self.takes)):
+            there = chosen & (link >= 0)
+            np.add.at(use, (self.of[there], 2 * link[there] + way), 1.0)
+        return use
+
+
+def flows_of(subject: ChangeSubject) -> Flows | None:
+    """The flows within windows; None where no transfer leaves a node."""
+    graph, nodes, calls = subject.graph, subject.graph.nodes, subject.graph.transfers
+    at = between_nodes(subject)
+    gates = graph.gates()
+    seen = np.unique(gates[at[subject.since[at] >= 0]])
+    at = at[np.isin(gates[at], seen)]
+    if not len(at):
+        return None
+    system = subject.machine.system.value
+    ranks = nodes.rank[at].tolist()
+    where = dict(zip(ranks, _places(subject, system, ranks), strict=True))
+    per_node = _held(system) if system else subject.machine.per_node.value
+    place, local = (np.array([where[rank][i] for rank in ranks], np.int64) for i in (0, 1))
+    gate, of = np.unique(gates[at], return_inverse=True)
+    least = np.full(len(gate), np.iinfo(np.int64).max)
+    np.minimum.at(least, of, place)
+    kinds = np.array([calls.kind[call] or "" for call in nodes.call[at].tolist()], np.str_)
+    alone = (np.bincount(of) == 1)[of]
+    # a pair of a pipeline's group may share a node; of half a pair the other half is elsewhere
+    crosses = (np.bincount(of, place != least[of]) > 0)[of] | alone
+    at, of, place, local, kinds = (column[crosses] for column in (at, of, place, local, kinds))
+    if not len(at):
+        return None
+    gate, of = np.unique(gates[at], return_inverse=True)
+    taken = np.zeros(len(gate), np.int64)
+    np.maximum.at(taken, of, nodes.dur[at])
+    demand = np.ones(len(gate))
+    rate = _interface(system)
+    if rate is not None:
+        told_of = zip(nodes.call[at].tolist(), peers(subject, at), strict=True)
+        size = np.array([_sent(subject, call, members) for call, members in told_of], np.float64)
+        moved = np.zeros(len(gate))
+        np.maximum.at(moved, of, size)
+        told = (moved > 0) & (taken > 0)
+        demand[told] = moved[told] / (taken[told] / 1e9) / rate
+    held = int(np.bincount(place).max()) if per_node is None else per_node
+    return Flows(at, of, place, local, kinds != "recv", kinds != "send", gate, taken, demand, held)
+
+
+def _held(system: System) -> int:
+    """Accelerators of a node, or of a scale-up domain of several."""
+    return max(system.domain, system.per_node)
+
+
+def _places(subject: ChangeSubject, system: System | None, ranks: Sequence[int]) -> list[tuple[int, int]]:
+    """Node, or scale-up domain of several, of each rank, and its place there."""
+    placed = None if system is None else subject.machine.numbered_in(system, ranks)
+    if system is not None and placed is not None:
+        return [divmod(one, _held(system)) for one in placed]
+    devices = [subject.machine.device(rank) for rank in ranks]
+    assert None not in devices  # noqa: S101 - the groups' tiers are known
+    return [device for device in devices if device is not None]
+
+
+def _interface(system: System | None) -> float | None:
+    """What an accelerator has of its node's interfaces, B/s."""
+    if system is None or system.scale_out is None or system.scale_out.bytes_per_s is None:
+        return None
+    out = system.scale_out
+    line = out.usable_bytes_per_s or out.bytes_per_s * NETWORK_SHARE  # type: ignore[operator]
+    return line * out.nics / system.per_node
+
+
+def _sent(subject: ChangeSubject, call: int, members: tuple[int, ...]) -> float:
+    """Bytes that pass the interface of one of the call's ranks; 0 of unknown."""
+    calls = subject.graph.transfers
+    kind, size = calls.kind[call], int(calls.bytes[call])
+    if size <= 0 or kind is None:
+        return 0.0
+    if kind in PAIRS:
+        return float(size)
+    places = [place for place, _ in _places(subject, subject.machine.system.value, members)]
+    together = len(members) / len(set(places))
+    if kind == "all_to_all":
+        return size * (len(members) - together) / len(members)
+    return size * bus_factor(kind, len(members)) / together
+
+
+def shared(graph: Graph, flows: Flows, use: Floats, before: Floats, after: Floats) -> Graph:
+    """The graph whose flows share links of capacity `after`, shape (links,), in place of `before`.
+
+    Durations follow from when flows begin, and that from durations: replays are repeated, each right for at
+    least one begin or end more, until no duration changes by more than a millionth of the time of all flows.
+    """
+    begun = simulate(graph.nodes, graph.cut).start[flows.gate]
+    work = _moved(begun, begun + flows.taken, use, before, flows.demand)
+    now = flows.taken
+    settled = max(_SETTLED_NS, int((begun + now).max() - begun.min()) // _SETTLED_SHARE)
+    for _ in range(2 * len(now) + 1):
+        new = np.rint(_ends(begun, work, use, after, flows.demand) - begun).astype(np.int64)
+        if abs(new - now).max() <= settled:
+            return _lasting(graph, flows, new)
+        now = new
+        begun = simulate(_lasting(graph, flows, now).nodes, graph.cut).start[flows.gate]
+    raise InputError("transfers that share links wait for one another in no order that settles")
+
+
+def _lasting(graph: Graph, flows: Flows, taken: Int64) -> Graph:
+    """The graph whose flows take so long, parts in proportion."""
+    dur = graph.nodes.dur.copy()
+    factor = taken / np.maximum(flows.taken, 1)
+    dur[flows.at] = np.rint(dur[flows.at] * factor[flows.of]).astype(np.int64)
+    return replace(graph, nodes=replace(graph.nodes, dur=dur))
+
+
+class _Rates:
+    """Rates of sets of flows that run at the same time."""
+
+    def __init__(self, use: Floats, capacity: Floats, demand: Floats) -> None:
+        self.use, self.capacity, self.demand = use, capacity, demand
+        self.known: dict[tuple[int, ...], Floats] = {}
+
+    def of(self, running: Sequence[int]) -> Floats:
+        key = tuple(running)
+        if key not in self.known:
+            chosen = list(key)
+            self.known[key] = max_min(self.use[chosen], self.capacity, self.demand[chosen])
+        return self.known[key]
+
+
+def _moved(start: Int64, end: Int64, use: Floats, capacity: Floats, demand: Floats) -> Floats:
+    """What each flow moves from start to end at its fair rates, interfaces × ns."""
+    rates, work = _Rates(use, capacity, demand), np.zeros(len(start))
+    running: set[int] = set()
+    edges = sorted(
+        [(at, 1, flow) for flow, at in enumerate(start.tolist())]
+        + [(at, 0, flow) for flow, at in enumerate(end.tolist())]
+    )
+    last = 0
+    for at, begins, flow in edges:
+        if running and at > last:
+            chosen = sorted(running)
+            work[chosen] += rates.of(chosen) * (at - last)
+        last = at
+        if begins and end[flow] > start[flow]:
+            running.add(flow)
+        else:
+            running.discard(flow)
+    return work
+
+
+def _ends(start: Int64, work: Floats, use: Floats, capacity: Floats, demand: Floats) -> Floats:
+    """When flows that begin then have moved so much, ns."""
+    rates, left = _Rates(use, capacity, demand), work.copy()
+    end = start.astype(np.float64)
+    waiting = [flow for flow in np.argsort(start, kind="stable")[::-1].tolist() if work[flow] > 0]
+    running: list[int] = []
+    now = 0.0
+    while waiting or running:
+        if not running:
+            now = float(start[waiting[-1]])
+        while waiting and start[waiting[-1]] <= now:
+            running.append(waiting.pop())
+        running.sort()
+        rate = rates.of(running)
+        lasts = left[running] / rate
+        step = float(lasts.min())
+        if waiting:
+            step = min(step, float(start[waiting[-1]]) - now)
+        left[running] -= rate * step
+        now += step
+        over = lasts <= step * (1 + 1e-12)
+        end[np.array(running)[over]] = now
+        running = [flow for flow, done in zip(running, over.tolist(), strict=True) if not done]
+    return end

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A published row's flat metadata as a workload card, as far as cards have a home for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from cclbench.card import upgrade
+from cclbench.card.fields import put
+from cclbench.errors import CclbenchError
+from cclbench.studies.published.leaderboard import PublishedRow
+from cclbench.text import printable
+
+_HOMES: Final = {
+    "description": "description",
+    "hf_url": "hf_url",
+    "trace_url": "trace_url",
+    **{
+        key: f"workload.model.{key}"
+        for key in ("model_family", "phase", "precision", "moe", "granularity", "epochs", "iteration")
+    },
+    **{
+        key: f"workload.data.{key}" for key in ("batch_size", "seq_len", "input_len", "output_len", "dataset")
+    },
+    "hardware_type": "workload.hardware.xpu_spec.type",
+    "hardware_model": "workload.hardware.xpu_spec.model",
+    "total_count": "workload.hardware.xpu_spec.total_count",
+    "count_per_node": "workload.hardware.xpu_spec.count_per_node",
+    "network_topology": "workload.hardware.network_topo.topology",
+    "driver_version": "workload.hardware.driver_version",
+    "framework": "Model-executor.framework.name",
+    "compiler": "Model-executor.framework.compiler_tool_selection",
+    **{
+        key: f"Model-executor.model_plan_parallelization.{key}"
+        for key in ("tp", "pp", "pp_mb", "dp_replicate", "dp_shard", "ep", "cp")
+    },
+    "comm_library": "Model-executor.communication_library.name",
+    "comm_library_ver": "Model-executor.communication_library.version",
+    "comm_env": "Model-executor.communication_library.env",
+    "protocol_selection": "Model-executor.protocol_selection",
+}
+"""Where CCL-Bench's card has what the leaderboard shows flat."""
+_ABOUT_TRACES: Final = ("workload_name", "trace_types", "metric_traces")
+_SIDES: Final = ("bandwidth_scaleout", "bandwidth_scaleup")
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedCard:
+    """The card's text, None where it would not be valid; what it leaves out or why there is none."""
+
+    text: str | None
+    left_out: tuple[str, ...]
+
+
+def card_of(row: PublishedRow, run: str, folder: Path) -> PublishedCard:
+    """The row's metadata as a card with the id `run`; `folder` is for a file on the way."""
+    path = folder / f"{run}.yaml"
+    # A JSON document is a YAML document.
+    path.write_text(json.dumps(_version_1(row.metadata), ensure_ascii=False, indent=1), "utf-8")
+    try:
+        upgraded = upgrade(path)
+    except CclbenchError as error:
+        return PublishedCard(None, (f"no card: {printable(error.what)}",))
+    finally:
+        path.unlink()
+    said = tuple(f"{p.path}: {p.message}" if p.path else p.message for p in upgraded.warnings)
+    if upgraded.problems:
+        wrong = "; ".join(f"{p.path}: {p.message}" for p in upgraded.problems)
+        return PublishedCard(None, (f"no card, it would be invalid: {wrong}", *said))
+    return PublishedCard(upgraded.text, (*said, *_unknown(row.metadata)))
+
+
+def _version_1(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    card: dict[str, Any] = {"version": 1, "description": metadata["workload_name"]}
+    for key, home in _HOMES.items():
+        if metadata.get(key) not in (None, "", [], {}):
+            put(card, home, metadata[key])
+    sides = [metadata.get(key, "") for key in _SIDES]
+    if any(sides):
+        put(card, "workload.hardware.network_topo.bandwidth_gbps", sides)
+    return card
+
+
+def _unknown(metadata: Mapping[str, Any]) -> Iterator[str]:
+    known = {*_HOMES, *_ABOUT_TRACES, *_SIDES}
+    yield from (f"{printable(key)}: has no home in a card" for key in metadata if key not in known)

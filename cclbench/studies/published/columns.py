@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The columns of CCL-Bench's leaderboard in our names and base SI units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cclbench.analyzers.aliases import ALIASES
+from cclbench.studies.published.leaderboard import PublishedRow
+from cclbench.units import GIB
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """How a published number becomes one of ours: value = offset + factor × number."""
+
+    factor: float = 1.0
+    offset: float = 0.0
+    by_step: bool = True
+    """Whether its tool looks at the steps' annotations where it finds them; else at the whole trace."""
+
+    def value(self, number: float) -> float:
+        """The number in our unit."""
+        return self.offset + self.factor * number
+
+    def window(self, row: PublishedRow) -> str:
+        """The window policy that comes nearest to what its tool does."""
+        return "annotations" if self.by_step and not row.traced_by("nsys") else "trace"
+
+
+_PERCENT: Final = Column(0.01, by_step=False)
+_STEP_PERCENT: Final = Column(0.01)
+_GIB_PER_S: Final = Column(float(GIB), by_step=False)
+_GB: Final = Column(1e9, by_step=False)
+
+COLUMNS: Final[Mapping[str, Column]] = {
+    "avg_step_time": Column(),
+    "ttft": Column(),
+    "tpot": Column(),
+    "mfu": _STEP_PERCENT,
+    "mean_sm_coverage": _PERCENT,
+    "dominant_kernel_concentration": _PERCENT,
+    "moe_fraction": _PERCENT,
+    "average_memory_bandwidth": _GB,
+    "memory_transfer_overhead": _PERCENT,
+    "communication_fraction": _STEP_PERCENT,
+    "total_communication_time": Column(),
+    **{name: _GIB_PER_S for name in ALIASES if name.startswith("bandwidth_utilization_")},
+    "bandwidth_utilization_peertopeer_group_6": _PERCENT,
+    "compute_comm_overlap": _STEP_PERCENT,
+    "load_imbalance_ratio": Column(by_step=False),
+    "straggler": Column(by_step=False),
+    "scale_up_bw_utility": Column(-0.01, 1.0, by_step=False),
+    **{name: _GB for name in ALIASES if name.startswith("collective_vol_")},
+}
+"""By the leaderboard's name.
+
+Bandwidths of collectives are computed with 2**30 bytes under the label GB/s, volumes and memory bandwidth
+with 1e9.  `scale_up_bw_utility` is the percentage saved; ours is the new step over the old.  Sources: the
+file's own `metric_info`, CCL-Bench's metric tools (github.com/cornell-sysphotonics/ccl-bench, tools/)."""

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a leaderboard to the store: a run a row, without traces, every number as published and flagged."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cclbench.file_names import stored_name
+from cclbench.record.published import Published, current_run, write_published_run
+from cclbench.record.rows import Row
+from cclbench.record.run import Run
+from cclbench.record.store import Store
+from cclbench.scratch import temporary
+from cclbench.studies.published.cards import card_of
+from cclbench.studies.published.columns import COLUMNS
+from cclbench.studies.published.defects import defects
+from cclbench.studies.published.leaderboard import Leaderboard, PublishedRow, read_leaderboard
+from cclbench.studies.published.results import SOURCE, result_rows
+from cclbench.workspace import store_at
+
+_LONGEST_NAME: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedRun:
+    """A row in the store."""
+
+    run: str
+    row: int
+    name: str
+    numbers: int
+    """Published numbers that are numbers."""
+    flagged: int
+    """Of these, those with something to know about them."""
+    no_number: int
+    """Published numbers that stand for no data."""
+    card: bool
+    """Whether its metadata makes a valid workload card."""
+    new: bool
+    """Whether it was not in the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import brought in."""
+
+    file: Path
+    generated_at: str | None
+    runs: tuple[ImportedRun, ...]
+    defects: Mapping[str, int]
+    """Values by the key of what is wrong with them."""
+    unknown_columns: Mapping[str, int]
+    """Numbers left out, by the column that answers no metric of ours."""
+
+
+def import_ccl_bench(path: str | Path, store: str | Path | None = None) -> Imported:
+    """Bring CCL-Bench's `benchmark_data.json` into the store as published runs; known rows stay as they are.
+
+    All rows are read before the first is written, and each becomes a run whole or not at all.  Raises
+    `InputError` where the file is not what it should be.
+    """
+    board = read_leaderboard(Path(path))
+    into = store_at(store)
+    with temporary() as folder:
+        runs = tuple(_import_row(row, board, into, folder) for row in board.rows)
+    values = [(row, column) for row in board.rows for column in row.metrics]
+    return Imported(
+        file=board.path,
+        generated_at=board.generated_at,
+        runs=runs,
+        defects=Counter(defect.key for row, column in values for defect in defects(row, column)),
+        unknown_columns=Counter(
+            column for row, column in values if column not in COLUMNS and row.metrics[column] is not None
+        ),
+    )
+
+
+def _import_row(row: PublishedRow, board: Leaderboard, store: Store, scratch: Path) -> ImportedRun:
+    slug = re.sub(r"[^a-z0-9._]+", "-", row.name.lower())[:_LONGEST_NAME].strip("-._")
+    run = "-".join(filter(None, (SOURCE, slug, row.sha256[:8])))
+    kept = current_run(store, run, row.sha256)
+    results = result_rows(row)
+    stored = _write(row, board, store, scratch, run, results) if kept is None else kept
+    of_columns = results[: len(COLUMNS)]
+    told = [result for result in of_columns if result.status == "ok"]
+    given = sum(row.metrics.get(column) is not None for column in COLUMNS)
+    return ImportedRun(
+        run=run,
+        row=row.number,
+        name=row.name,
+        numbers=len(told),
+        flagged=sum(result.reason is not None for result in told),
+        no_number=given - len(told),
+        card=stored.card is not None,
+        new=kept is None,
+    )
+
+
+def _write(
+    row: PublishedRow, board: Leaderboard, store: Store, scratch: Path, run: str, results: list[Row]
+) -> Run:
+    card = card_of(row, run, scratch)
+    published = Published(
+        source=SOURCE,
+        generated_at=board.generated_at,
+        sha256=board.sha256,
+        row=row.number,
+        metadata=dict(row.metadata),
+        left_out_of_card=list(card.left_out),
+    )
+    return write_published_run(
+        store,
+        run,
+        row.sha256,
+        published=published,
+        file=stored_name(board.path),
+        figures=results,
+        card=card.text,
+        description=row.text("description") or None,
+    )

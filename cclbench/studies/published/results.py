@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A published row as rows of `schema.RESULTS`: every column once, and the throughput that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from cclbench.analyzers.aliases import ALIASES
+from cclbench.analyzers.metric import METRICS
+from cclbench.record.metric_name import metric_name
+from cclbench.record.rows import Row
+from cclbench.studies.published.columns import COLUMNS
+from cclbench.studies.published.defects import defects
+from cclbench.studies.published.leaderboard import PublishedRow
+
+_TOKENS: Final = metric_name("throughput.tokens")
+_TOKENS_PER_DEVICE: Final = metric_name("throughput.tokens_per_device")
+
+SOURCE: Final = "ccl-bench"
+
+
+def result_rows(row: PublishedRow) -> list[Row]:
+    """The row's numbers in our names and units, flagged; a missing one is a row with its reason."""
+    return [*(_column(row, column) for column in COLUMNS), *_throughput(row)]
+
+
+def _column(row: PublishedRow, column: str) -> Row:
+    alias, how = ALIASES[column], COLUMNS[column]
+    number, found = row.metrics.get(column), list(defects(row, column))
+    value = None
+    if number is None:
+        why = "its tool gave no number" if column in row.metrics else "no column of this kind of trace"
+        reason: str | None = f"not published: {why}"
+    elif instead := [defect.words for defect in found if defect.no_number]:
+        reason = instead[0]
+    else:
+        value, reason = how.value(number), "; ".join(defect.words for defect in found) or None
+    collective = alias.collectives[-1] if alias.collectives else None
+    return _row(alias.metric, value, reason, window=how.window(row), collective=collective)
+
+
+def _throughput(row: PublishedRow) -> Iterator[Row]:
+    """Tokens per second, which the leaderboard has no column for and its step time and batch tell."""
+    step, devices = row.metrics.get("avg_step_time"), row.count("total_count")
+    batch, length = row.count("batch_size"), row.count("seq_len")
+    per_second = None
+    if row.text("phase") != "training":
+        why = "a step is an engine iteration: nothing says how many tokens it works on"
+    elif not (step and batch and length and devices):
+        why = "not published: step time, batch size, sequence length or number of devices"
+    else:
+        per_second = batch * length / step
+        why = "from the published step time, batch size and sequence length"
+    for metric, share in ((_TOKENS, 1), (_TOKENS_PER_DEVICE, devices or 1)):
+        yield _row(metric, per_second and per_second / share, why)
+
+
+def _row(
+    metric: str,
+    value: float | None,
+    reason: str | None,
+    *,
+    window: str = "annotations",
+    collective: str | None = None,
+) -> Row:
+    known = METRICS.get(metric)
+    return Row(
+        metric=known.name,
+        value=value,
+        unit=known.unit,
+        status="not_applicable" if value is None else "ok",
+        provenance=None if value is None else "published",
+        reason=reason,
+        better=known.better,
+        window=window,
+        version=known.version,
+        source=SOURCE,
+        collective=collective,
+    )

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`stragglar=measured`: all-reduces that work while they wait for the last rank, by measured arrivals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from cclbench.hardware.collectives.algorithm import Call
+from cclbench.hardware.collectives.cost import EXPECTED, Floats
+from cclbench.hardware.collectives.nccl import constants
+from cclbench.hardware.collectives.transport import SIMPLE
+from cclbench.intervals import Int64
+from cclbench.replay.change import ChangeSubject, change, word
+from cclbench.replay.graph import Graph
+from cclbench.replay.modelled import modelled_group, modelled_s
+from cclbench.replay.transfers import of_groups
+from cclbench.studies.stragglar.collective import stragglar as algorithm
+
+
+@change(
+    "stragglar",
+    values="measured",
+    definition="all-reduces of four or more ranks in a node run StragglAR where its formula is faster: the"
+    " ranks but the last reduce-scatter from the last but one's measured arrival on, the rest follows the"
+    " last one's. Times are x formula / formula of what the library would choose; arrivals that other"
+    " settings move do not count anew",
+    read=word("measured"),
+)
+def stragglar(subject: ChangeSubject, _: float) -> Graph | str:
+    """The graph with those durations."""
+    graph, nodes = subject.graph, subject.graph.nodes
+    dur, reached = nodes.dur.copy(), False
+    for (_kind, name), parts in of_groups(subject, "all_reduce").items():
+        ranks = subject.groups[name]
+        if len(ranks) < 4 or subject.machine.tier(ranks).value != "scale_up":
+            continue
+        reached = True
+        dur[parts] = np.rint(dur[parts] * _ratio(subject, ranks, parts)).astype(np.int64)
+    if not reached:
+        return "no node has an all-reduce of four ranks or more"
+    return replace(graph, nodes=replace(nodes, dur=dur))
+
+
+def _ratio(subject: ChangeSubject, ranks: tuple[int, ...], parts: Int64) -> Floats:
+    """New over old time of each part, at most 1."""
+    nodes, calls = subject.graph.nodes, subject.graph.transfers
+    _, one = np.unique(calls.instance[nodes.call[parts]], return_inverse=True)
+    size = np.zeros(int(one.max()) + 1)
+    np.maximum.at(size, one, calls.bytes[nodes.call[parts]])
+    late = _delay_s(nodes.end[parts - 1], one)  # the node before a transfer is its arrival
+    group = modelled_group(subject, "stragglar", ranks)
+    own = algorithm(Call("all_reduce", group, constants(None), EXPECTED, (SIMPLE,)))
+    now = modelled_s(subject, "stragglar", "all_reduce", ranks, size)
+    new = now if own is None else own.late.time_s(size) + np.maximum(own.early.time_s(size) - late, 0.0)
+    return np.minimum(new / now, 1.0)[one]
+
+
+def _delay_s(arrival: Int64, one: Int64) -> Floats:
+    """How much later than the last but one the last of each instance arrives, s."""
+    order = np.lexsort((arrival, one))
+    last = np.append(np.flatnonzero(np.diff(one[order])), len(order) - 1)
+    return np.asarray((arrival[order][last] - arrival[order][last - 1]) / 1e9, np.float64)

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The door: run ids, paths and URLs become stores, sources and runs.
+
+What lies behind a URL is a folder of this machine from here on: nothing below opens one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+
+from cclbench.engine import PROCESSES, Engine, Progress, engine_for
+from cclbench.errors import UsageError
+from cclbench.record.manifest import Options
+from cclbench.record.remote_store import RemoteStore
+from cclbench.record.run import Run
+from cclbench.record.store import Store, default_store
+from cclbench.remote.url import Url, location_of
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from cclbench.ingestion.source import Source
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class WorkspaceOptions(TypedDict, total=False):
+    """The options of `workspace`, which all functions take that open runs."""
+
+    store: str | Path | Store | None
+    allow_truncated: bool
+    step_annotation: str | None
+    inference: bool
+    jobs: int
+    engine: Engine | str
+    client: Client | None
+    progress: Progress | None
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """What runs are opened with: where they are kept, how sources are read, and where the work runs."""
+
+    store: Store
+    reading: Options
+    engine: Engine
+    progress: Progress | None = None
+
+    def ingested(self, place: str | Path) -> Run:
+        """The run of a SOURCE, read into the store unless an unchanged copy is there."""
+        from cclbench.ingestion import ingest  # not loaded for a run that the store has
+
+        with source_at(place, self.progress) as source:
+            return ingest(source, self.store, self.reading, engine=self.engine, progress=self.progress)
+
+    def opened(self, run: str | Path | Run) -> Run:
+        """The run of that id in the store, or of that SOURCE."""
+        if isinstance(run, Run):
+            return run
+        stored = self.store.find(str(run))
+        if stored is None and (Path(run).expanduser().exists() or Path(run).name != str(run)):
+            return self.ingested(run)
+        stored = stored or self.store.get(str(run))
+        if self.reading.allow_truncated or self.reading.step_annotation is not None:
+            raise UsageError(
+                f"run {stored.id} is read already", hint="name its SOURCE to read it in another way"
+            )
+        if stored.inferred and not self.reading.inference:
+            raise UsageError(f"run {stored.id} has inferred process groups", hint="name its SOURCE instead")
+        return stored
+
+
+@contextmanager
+def workspace(
+    *,
+    store: str | Path | Store | None = None,
+    allow_truncated: bool = False,
+    step_annotation: str | None = None,
+    inference: bool = True,
+    jobs: int = 1,
+    engine: Engine | str = PROCESSES,
+    client: Client | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Workspace]:
+    """A workspace; an engine that is made for it is closed at the end.
+
+    `store` is a folder or a URL such as `s3://bucket/runs`, by default $CCLBENCH_STORE, else `runs`.
+    `jobs` processes share the work; more than one needs the usual `if __name__ == "__main__"` guard in a
+    script.  `engine` and `client` put a Dask cluster in their place, see `engine.engine_of`.
+    `allow_truncated` reads the part before the damage of a file that ends early, `step_annotation` is a
+    regular expression of the annotations that delimit steps, `inference` infers process groups that no trace
+    states.
+    """
+    options = Options(allow_truncated, step_annotation, inference)
+    with engine_for(engine, jobs, client) as runs_on:
+        yield Workspace(store_at(store), options, runs_on, progress)
+
+
+def takes_options(function: Function) -> Function:
+    """The function, whose `**options` are shown as those of `workspace` by `help` and notebooks."""
+    shown = signature(function)
+    own = [one for one in shown.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+    options = signature(workspace).parameters.values()
+    function.__signature__ = shown.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+    return function
+
+
+@takes_options
+def open_run(run: str | Path | Run, **options: Unpack[WorkspaceOptions]) -> Run:
+    """The run of that id in the store, or of that SOURCE, ingested on demand."""
+    with workspace(**options) as opened_in:
+        return opened_in.opened(run)
+
+
+def store_at(place: str | Path | Store | None = None) -> Store:
+    """The store of that folder or URL; of $CCLBENCH_STORE, else `runs`, where there is none."""
+    if isinstance(place, Store):
+        return place
+    location = location_of(place or default_store())
+    return RemoteStore(location) if isinstance(location, Url) else Store(location)
+
+
+@contextmanager
+def source_at(
+    place: str | Path, progress: Progress | None = None, *, public: bool = False
+) -> Iterator[Source]:
+    """As `find`; behind a URL lies what is brought here for as long as it is used.
+
+    With `public` a web server is asked over https at a public address alone, redirected or not.
+    """
+    from cclbench.ingestion.source import find
+
+    location = location_of(place)
+    if isinstance(location, Path):
+        yield find(place)
+        return
+    from cclbench.formats import FURTHER_BYTES, HEAD_BYTES
+    from cclbench.formats.source_files import read_by_beginning, read_by_name
+    from cclbench.remote.spool import Selection, spooled
+
+    selection = Selection(read_by_name, read_by_beginning, (HEAD_BYTES, *FURTHER_BYTES))
+    with spooled(location, selection, progress, public=public) as brought:
+        yield replace(find(brought.path), as_named=brought.told)

@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The claims on runs made by hand, and on the published leaderboard."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from subjects import card, row, subject
+
+import cclbench
+from cclbench.comparison.subject import Subject
+from cclbench.errors import UsageError
+from cclbench.record.store import Store
+from cclbench.studies.claims import collect, examine
+from cclbench.studies.claims.bandwidth import examine_bandwidth
+from cclbench.studies.claims.frameworks import examine_frameworks
+from cclbench.studies.claims.overlap import examine_overlap
+from cclbench.studies.published import import_ccl_bench
+
+TOKENS, DOUBLED = "throughput.tokens_per_device", "whatif.scale_up_bandwidth_x2"
+
+
+FIGURES = {"step": "time.step", "overlap": "overlap.ratio", "tokens": TOKENS, "doubled": DOUBLED}
+METADATA = {
+    "model": "model_family",
+    "phase": "phase",
+    "accelerator": "hardware_model",
+    "devices": "total_count",
+    "batch": "batch_size",
+    "sequence_length": "seq_len",
+    "framework": "framework",
+    "fsdp": "dp_shard",
+}
+RAN = {
+    "model": "tiny",
+    "phase": "training",
+    "accelerator": "nvidia_a100",
+    "devices": 4,
+    "batch": 8,
+    "sequence_length": 512,
+    "framework": "torchtitan",
+    "fsdp": 4,
+}
+
+
+def evidence(run: str, *, reason: str | None = None, published: bool = True, **other: Any) -> Subject:
+    """A training run; those of `FIGURES` are its figures, the rest what it ran, by published metadata."""
+    rows = [
+        row(FIGURES[key], value, provenance="published", reason=reason)
+        for key, value in other.items()
+        if key in FIGURES
+    ]
+    if "doubled" in other:
+        rows += [row(DOUBLED, value, stat=stat) for stat, value in other.get("band", {}).items()]
+    ran = RAN | {key: value for key, value in other.items() if key in METADATA}
+    if published:
+        metadata = {METADATA[key]: value for key, value in ran.items() if value is not None}
+        made = subject(run, rows, published={"metadata": metadata}, ranks=0)
+    else:
+        made = subject(run, rows, card_of_run(ran), ranks=4)
+    made.stored.id = run  # type: ignore[misc]
+    return made
+
+
+def card_of_run(ran: dict[str, Any]) -> dict[str, Any]:
+    """The card of a run that was computed here."""
+    return card(
+        workload__model__name=ran["model"],
+        workload__phase=ran["phase"],
+        workload__batch={"global": ran["batch"], "sequence_length": ran["sequence_length"]},
+        hardware__accelerator=ran["accelerator"],
+        hardware__count=ran["devices"],
+        parallelism={"dp_shard": ran["fsdp"]},
+        software={"framework": {"name": ran["framework"]}},
+    )
+
+
+@pytest.fixture(scope="module")
+def published(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of the real leaderboard."""
+    folder = tmp_path_factory.mktemp("claims")
+    import_ccl_bench(test_data / "ccl_bench" / "benchmark_data.json", folder)
+    return folder
+
+
+def test_pairs_are_of_equal_work_on_equal_hardware() -> None:
+    ran: dict[str, Any] = {"step": 1.0, "overlap": 0.5}
+    base = evidence("base", **ran)
+    for key, value in {
+        "model": "other",
+        "phase": "inference",
+        "accelerator": "tpu_v6e",
+        "devices": 8,
+        "batch": 4,
+        "sequence_length": 1024,
+        "published": False,
+    }.items():
+        assert examine_overlap([base, evidence("b", **ran, **{key: value})]).counts["pairs"] == 0
+        if key != "published":
+            assert examine_overlap([base, evidence("b", **ran, **{key: None})]).counts["pairs"] == 0
+    for key, value in {"framework": "other", "fsdp": 2}.items():
+        assert examine_overlap([base, evidence("b", **ran, **{key: value})]).counts["pairs"] == 1
+    assert examine_overlap([base, evidence("b", **ran, model="TINY")]).counts["pairs"] == 1
+
+
+@pytest.mark.parametrize(
+    ("higher", "lower", "outcome"),
+    [
+        ((1.031, 0.5), (1.0, 0.4), "longer"),
+        ((1.03, 0.5), (1.0, 0.4), "same"),
+        ((1.0, 0.5), (1.03, 0.4), "same"),
+        ((1.0, 0.5), (1.031, 0.4), "shorter"),
+        ((2.0, 0.4), (1.0, 0.4), "equal overlap"),
+        ((2.0, 0.001), (1.0, 0.0), "longer"),
+    ],
+)
+def test_whose_step_is_longer(higher: tuple[float, float], lower: tuple[float, float], outcome: str) -> None:
+    runs = [
+        evidence(name, step=step, overlap=overlap)
+        for name, (step, overlap) in (("higher", higher), ("lower", lower))
+    ]
+    for order in (runs, runs[::-1]):
+        (pair,) = examine_overlap(order).rows
+        assert pair["outcome"] == outcome
+        if outcome != "equal overlap":
+            assert (pair["higher_run"], pair["lower_run"]) == ("higher", "lower")
+            assert pair["step_ratio"] == higher[0] / lower[0]
+
+
+def test_runs_without_a_figure_make_no_pair() -> None:
+    claim = examine_overlap(
+        [evidence("a", step=1.0, overlap=0.5), evidence("b", step=2.0), evidence("c", overlap=1.0)]
+    )
+    assert (claim.outcome, claim.counts["pairs"], claim.rows, claim.caveats) == (
+        "cannot be examined",
+        0,
+        [],
+        (),
+    )
+    shorter = examine_overlap([evidence("a", step=1.0, overlap=0.5), evidence("b", step=2.0, overlap=0.4)])
+    assert shorter.outcome == "not shown"
+
+
+def test_caveats_count_without_flagged_values_and_other_spellings() -> None:
+    runs = [
+        evidence("a", step=1.0, overlap=0.1, model="deep-seek"),
+        evidence("b", step=2.0, overlap=0.2, model="deep-seek", reason="sampled"),
+        evidence("c", step=3.0, overlap=0.3, model="deep_seek"),
+        evidence("d", step=4.0, overlap=0.305, model="deep_seek"),
+        # a percentage point exactly, of a model of its own
+        evidence("e", step=1.0, overlap=0.0, model="other"),
+        evidence("f", step=2.0, overlap=0.01, model="other"),
+    ]
+    claim = examine_overlap(runs)
+    assert (claim.counts["pairs"], claim.counts["longer"]) == (3, 3)
+    assert claim.caveats == (
+        "the pairs share runs: 3 pairs of 6 runs",
+        "counting steps that are longer by less too: 3 of 3",
+        "only pairs whose overlaps differ by a percentage point or more: 2 of 2",
+        "only pairs of different parallel plans: 0 of 0",
+        "without pairs that rest on a flagged value: 2 of 2 (sampled)",
+        "models count as equal where their names do; with deep-seek and deep_seek as one model: 7 of 7",
+    )
+
+
+def test_gains_of_gpus_against_tpus() -> None:
+    gpus = [evidence(f"g{n}", doubled=1 - gain) for n, gain in enumerate((0.01, 0.02, 0.09))]
+    tpus, computed = (
+        [
+            evidence(f"t{n}", doubled=1 - gain, accelerator="tpu_v6e", published=published)
+            for n, gain in enumerate((0.1, 0.3))
+        ]
+        for published in (True, False)
+    )
+    claim = examine_bandwidth([*gpus, *tpus])
+    assert claim.outcome == "holds"
+    assert claim.counts["published_gpu_median"] == pytest.approx(0.02)
+    assert claim.counts["published_tpu_median"] == pytest.approx(0.2)
+    apart = examine_bandwidth([*gpus, *computed])
+    assert (apart.outcome, apart.counts["computed_tpu_told"]) == ("cannot be examined", 2)
+    assert (
+        examine_bandwidth([*gpus, evidence("t", doubled=0.99, accelerator="tpu_v6e")]).outcome == "not shown"
+    )
+    lonely = examine_bandwidth([*gpus, evidence("t", accelerator="tpu_v6e")])
+    assert lonely.outcome == "cannot be examined"
+    assert lonely.verdict.endswith("none of 1 published TPU run tells the gain (not computed)")
+    assert examine_bandwidth(gpus).verdict.endswith("the store has no TPU run")
+    cpu = evidence("c", doubled=0.5, accelerator="generic-cpu")
+    assert len(examine_bandwidth([*gpus, cpu, evidence("u", doubled=0.5, accelerator=None)]).rows) == 3
+
+
+def test_what_gains_rest_on() -> None:
+    apart = "no model is on both sides: the gap may be the models'"
+    depends = "the gain depends on how much of a step is exposed communication inside a node, so on plan,"
+    depends += " batch and model"
+    told, by_hand = evidence("a", doubled=0.9), evidence("b", doubled=0.9, reason="by hand")
+    other = evidence("t", doubled=0.8, accelerator="tpu_v6e", model="huge")
+    silent = evidence("s")
+    caveats = examine_bandwidth([told, by_hand, other, silent]).caveats
+    assert caveats == (
+        "no gain of 1 run: not computed",
+        "3 gains as published: by hand",
+        apart,
+        depends,
+    )
+    assert examine_bandwidth([told]).caveats == ("1 gain as published", depends)
+    same = evidence("t", doubled=0.8, accelerator="tpu_v6e")
+    assert apart not in examine_bandwidth([told, same]).caveats
+    assert examine_bandwidth([silent]).caveats == ("no gain of 1 run: not computed",)
+
+
+def test_a_modelled_gain_has_its_band() -> None:
+    run = evidence("r", doubled=0.9, band={"low": 0.8, "high": 0.95})
+    (found,) = examine_bandwidth([run]).rows
+    assert [found[key] for key in ("gain_low", "gain", "gain_high")] == pytest.approx([0.05, 0.1, 0.2])
+
+
+def test_a_gap_that_is_the_batch() -> None:
+    """3.4x the step with 3.4x the batch is the same speed."""
+    runs = [
+        evidence("a", step=1.0, tokens=1024.0, batch=10, framework="swift"),
+        evidence("b", step=2.0, tokens=512.0, batch=10, framework="swift"),
+        evidence("c", step=3.4, tokens=1024.0, batch=34, framework="calm"),
+    ]
+    claim = examine_frameworks(runs)
+    assert claim.outcome == "cannot be examined"
+    assert claim.counts["gap_any_work"] == pytest.approx(3.4)
+    assert claim.counts["gap_one_model"] == 1
+    assert claim.counts["gap_equal_work"] is None
+    assert "3.40× on 4 nvidia_a100" in claim.verdict
+    assert "not like for like: batch size differ" in claim.verdict
+    assert [line["run"] for line in claim.summary[:2]] == ["a", "c"]
+    assert claim.caveats == (
+        "1 of 1 comparisons of step times are of unequal work; the store has 0 of equal work",
+        "the best of few is no tuned best; training runs by framework: calm 1, swift 2",
+    )
+
+
+def test_a_gap_at_equal_work() -> None:
+    def runs_of(other: str) -> list[Subject]:
+        return [
+            evidence("a", step=1.0, tokens=1024.0, framework="swift"),
+            evidence("b", step=2.6, tokens=400.0, framework=other),
+            evidence("c", step=9.0, tokens=100.0, framework=other),
+            evidence("d", step=0.1, tokens=9999.0, framework=other, devices=8),
+        ]
+
+    runs = runs_of("calm")
+    claim = examine_frameworks(runs)
+    assert (claim.outcome, claim.counts["gap_equal_work"]) == ("holds", 2.6)
+    assert "not like for like" not in claim.verdict
+    assert examine_frameworks(runs_of("swift")).outcome == "cannot be examined"
+    near = examine_frameworks([runs[0], evidence("e", step=2.4, tokens=1.0, framework="calm")])
+    assert near.outcome == "not shown"
+
+
+def test_the_published_overlap_claim(published: Path) -> None:
+    (claim,) = examine(published, ["overlap"]).claims
+    assert claim.outcome == "holds"
+    assert claim.counts == {"pairs": 57, "longer": 24, "shorter": 25, "same": 7, "equal_overlap": 1}
+    assert "Widest: llama-3.1-8b on 4 nvidia_a100, fsdp4 80.25 % and 1.44 s against" in claim.verdict
+    widest = max(
+        (row for row in claim.rows if row["outcome"] == "longer"),
+        key=lambda row: row["higher_overlap"] - row["lower_overlap"],
+    )
+    assert (widest["higher_step_s"], widest["lower_step_s"]) == (1.43918, 1.34017)
+    assert claim.caveats[0] == "the pairs share runs: 57 pairs of 26 runs"
+    assert claim.caveats[1].endswith("27 of 57")
+    assert claim.caveats[4].startswith("without pairs that rest on a flagged value: 23 of 56")
+    assert claim.caveats[5].endswith("34 of 81")
+
+
+def test_the_published_bandwidth_claim_lacks_one_side(published: Path) -> None:
+    (claim,) = examine(published, ["bandwidth"]).claims
+    assert claim.outcome == "cannot be examined"
+    assert claim.counts == {
+        "published_gpu_runs": 85,
+        "published_gpu_told": 43,
+        "published_gpu_median": pytest.approx(0.00199816),
+        "published_tpu_runs": 17,
+        "published_tpu_told": 0,
+        "published_tpu_median": None,
+        **{f"computed_{kind}_{name}": 0 for kind in ("gpu", "tpu") for name in ("runs", "told")},
+        "computed_gpu_median": None,
+        "computed_tpu_median": None,
+    }
+
+
+def test_the_published_framework_gap_is_not_like_for_like(published: Path) -> None:
+    (claim,) = examine(published, ["frameworks"]).claims
+    assert claim.outcome == "not shown"
+    # 10.033 s / 3.59666 s, of another model and four times the batch; 10.508 s / 10.033 s at equal work
+    assert claim.counts["gap_any_work"] == pytest.approx(10.033 / 3.59666)
+    assert claim.counts["gap_equal_work"] == pytest.approx(10.508 / 10.033)
+    assert "not like for like: model and batch size differ" in claim.verdict
+
+
+def test_computed_runs_take_part(published: Path, repository: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(published, store)
+    run = cclbench.run(repository / "workload_cards" / "tiny-llama-fsdp2-tp2-gloo-cpu.yaml", store=store)
+    cclbench.ingest(repository / "workload_cards" / "tiny-llama-ddp4-gloo-cpu.yaml", store=store)
+    found = examine(store)
+    assert (found.published, found.computed) == (102, 1)
+    assert [why for why in found.left_out.values() if not why.startswith("has no results yet")] == []
+    assert len(found.left_out) == 1
+    (own,) = (one for one in collect(Store(store))[0] if not one.published)
+    assert (own.id, own.workload.framework, own.workload.devices, own.workload.plan) == (
+        run.id,
+        "pytorch",
+        4,
+        "fsdp2 x tp2",
+    )
+    assert (own.workload.phase, own.workload.kind) == ("training", "CPU")
+    assert own.results.value("time.step") == next(r["value"] for r in run.rows if r["metric"] == "time.step")
+    assert found.claims[0].counts["pairs"] == 57
+
+
+def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cclbench import ccl-bench"):
+        examine(tmp_path / "none")
+
+
+def test_an_unknown_claim_is_named(published: Path) -> None:
+    with pytest.raises(UsageError, match="did you mean overlap"):
+        examine(published, ["overlop"])
+
+
+def test_claims_are_json(published: Path) -> None:
+    from cclbench.studies.claims.forms import document
+
+    told = json.loads(json.dumps(document(examine(published)), allow_nan=False))
+    assert told["schema"] == "claims.v1"
+    assert [len(claim["rows"]) for claim in told["claims"]] == [57, 102, 34]

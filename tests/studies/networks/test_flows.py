@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transfers between nodes as flows: which there are, what they want, how long they take where they share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from replay_rows import item, rank
+from replay_subjects import subject
+
+from cclbench.card.model import Hardware
+from cclbench.errors import InputError
+from cclbench.hardware import catalog
+from cclbench.machine import Machine
+from cclbench.replay import nodes as n
+from cclbench.replay.change import ChangeSubject
+from cclbench.replay.graph import Graph, build
+from cclbench.replay.simulate import simulate
+from cclbench.replay.transfers import of_groups
+from cclbench.studies.networks.sharing import Flows, flows_of, shared
+from cclbench.studies.networks.transfers import between_nodes, peers
+
+COMM = (0, 9)
+Call = tuple[str, str, tuple[int, ...], float, float]
+"""Kind, group, ranks, begin and end of a transfer."""
+
+
+def traced(world: int, *calls: Call, nbytes: Sequence[int] = (), known: Sequence[bool] = ()) -> Graph:
+    """Ranks that take part in those transfers, each on a stream of its own; one behind the other or not."""
+    made, kinds, groups = [], [], []
+    for r in range(world):
+        mine = [i for i, call in enumerate(calls) if r in call[2]]
+        work = [
+            item(f"t{i}", calls[i][3], calls[i][4], lane=(0, 9 + i), call=place)
+            for place, i in enumerate(mine)
+        ]
+        work.append(item("k", 500, 510, lane=(0, 7)))
+        instances = [i if not known or known[i] else -1 for i in mine]
+        size = max((len(calls[i][2]) for i in mine), default=2)
+        sizes = [nbytes[i] if nbytes else 1_000 for i in mine]
+        made.append(rank(r, work=work, instances=instances, nbytes=sizes, size=size, windows=[(0, 0, 510)]))
+        kinds += [calls[i][0] for i in mine]
+        groups += [calls[i][1] for i in mine]
+        object.__setattr__(made[-1].calls, "size", np.array([len(calls[i][2]) for i in mine], np.int64))
+        object.__setattr__(made[-1].calls, "kind", tuple(calls[i][0] for i in mine))
+        object.__setattr__(made[-1].calls, "group", tuple(calls[i][1] for i in mine))
+    return build(made)
+
+
+def on(graph: Graph, groups: Mapping[str, tuple[int, ...]], **hardware: Any) -> ChangeSubject:
+    return subject(graph, groups=groups, machine=Machine(Hardware(**hardware)))
+
+
+def flows(one: ChangeSubject) -> Flows:
+    found = flows_of(one)
+    assert found is not None
+    return found
+
+
+ALL = {"near": (0, 1), "far": (0, 2), "all": (0, 1, 2, 3), "pair": (1, 2)}
+CALLS: tuple[Call, ...] = (
+    ("all_reduce", "near", (0, 1), 0, 10),
+    ("all_reduce", "far", (0, 2), 20, 50),
+    ("all_gather", "all", (0, 1, 2, 3), 60, 100),
+    ("send", "pair", (1,), 110, 130),
+)
+
+
+def test_flows_are_the_transfers_that_leave_a_node() -> None:
+    """Of two nodes of two; a send whose receive is not traced goes elsewhere."""
+    graph = traced(4, *CALLS, known=(True, True, True, False))
+    one = on(graph, ALL, per_node=2)
+    found = flows(one)
+    rank_of = graph.nodes.rank[found.at].tolist()
+    parts = sorted(zip(found.of.tolist(), rank_of, found.place.tolist(), found.local.tolist(), strict=True))
+    by_begin = np.argsort([float(graph.nodes.start[gate]) for gate in found.gate])
+    assert found.taken[by_begin].tolist() == [30_000, 40_000, 20_000]
+    order = {int(flow): place for place, flow in enumerate(by_begin.tolist())}
+    assert sorted((order[flow], r, place, local) for flow, r, place, local in parts) == [
+        *((0, 0, 0, 0), (0, 2, 1, 0)),
+        *((1, 0, 0, 0), (1, 1, 0, 1), (1, 2, 1, 0), (1, 3, 1, 1)),
+        (2, 1, 0, 1),
+    ]
+    sender = order_of(found, order, 2)
+    assert (found.sends[sender].tolist(), found.takes[sender].tolist()) == ([True], [False])
+    assert found.sends[~sender].all()
+    assert found.takes[~sender].all()
+    assert found.demand.tolist() == [1.0] * 3
+    assert found.per_node == 2
+
+
+def order_of(found: Flows, order: Mapping[int, int], flow: int) -> np.ndarray:
+    return np.array([order[one] == flow for one in found.of.tolist()])
+
+
+def test_a_flow_loads_what_it_sends_and_takes() -> None:
+    graph = traced(4, *CALLS, known=(True, True, True, False))
+    found = flows(on(graph, ALL, per_node=2))
+    use = found.loads(found.place, 2)
+    assert sorted(use.tolist()) == [[1, 0, 0, 0], [1, 1, 1, 1], [2, 2, 2, 2]]
+    assert found.loads(np.where(found.place == 1, 0, -1), 1).sum(axis=1).tolist().count(0) == 1
+
+
+def test_only_flows_within_windows_count_in_all_their_parts() -> None:
+    graph = traced(4, *CALLS[:3])
+    one = on(graph, ALL, per_node=2)
+    since = np.where((graph.nodes.rank == 0) & (graph.nodes.start >= 60_000), 0, -1)
+    found = flows(subject(graph, groups=ALL, machine=one.machine, since=since.tolist()))
+    assert found.taken.tolist() == [40_000]
+    assert len(found.at) == 4
+    outside = subject(graph, groups=ALL, machine=one.machine, since=[-1] * len(since))
+    assert flows_of(outside) is None
+    assert flows_of(on(graph, ALL, per_node=4)) is None
+
+
+def test_a_pair_within_a_node_is_no_flow_though_its_group_leaves_it() -> None:
+    calls: tuple[Call, ...] = (("send", "all", (0,), 0, 10), ("recv", "all", (1,), 0, 10))
+    graph = traced(2, *calls)
+    object.__setattr__(graph.transfers, "instance", np.array([0, 0]))
+    made = []
+    for r, kind in enumerate(("send", "recv")):
+        one = rank(r, work=[item("t", 0, 10, lane=COMM, call=0)], instances=[0], windows=[(0, 0, 10)])
+        object.__setattr__(one.calls, "kind", (kind,))
+        object.__setattr__(one.calls, "group", ("all",))
+        made.append(one)
+    graph = build(made)
+    assert flows_of(on(graph, ALL, per_node=2)) is None
+    found = flows(on(graph, ALL, per_node=1))
+    assert sorted(zip(found.place.tolist(), found.sends.tolist(), found.takes.tolist(), strict=True)) == [
+        (0, True, False),
+        (1, False, True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "moved"),
+    [
+        # of a MB: a ring of four on two nodes of two passes 2 · 3/4, over two interfaces
+        ("all_reduce", 1.5 / 2),
+        ("all_gather", 0.75 / 2),
+        # to the two ranks of four that are elsewhere
+        ("all_to_all", 0.5),
+        ("send", 1.0),
+    ],
+)
+def test_a_flow_wants_the_rate_that_it_had(kind: str, moved: float) -> None:
+    """A MB in 100 µs on interfaces of 50 GB/s, of which 8/8 are one accelerator's."""
+    system = catalog.system("dgx-h100")
+    assert system.scale_out is not None
+    calls: tuple[Call, ...] = ((kind, "all", (0, 1, 8, 9), 0, 100),)
+    graph = traced(10, *calls, nbytes=[1_000_000], known=(kind != "send",))
+    found = flows(on(graph, {"all": (0, 1, 8, 9)}, system="dgx-h100"))
+    out = system.scale_out
+    assert out.bytes_per_s is not None
+    line = out.usable_bytes_per_s or out.bytes_per_s * 0.92
+    rate = line * out.nics / system.per_node
+    assert found.demand == pytest.approx(moved * 1e6 / 100e-6 / rate)
+    assert found.per_node == 8
+    assert sorted({*found.place.tolist()}) == [0, 1]
+
+
+def test_a_rate_that_is_not_known_is_all_of_the_interface() -> None:
+    calls: tuple[Call, ...] = (("all_reduce", "all", (0, 8), 0, 100),)
+    for nbytes in (-1, 0):
+        graph = traced(9, *calls, nbytes=[nbytes])
+        assert flows(on(graph, {"all": (0, 8)}, system="dgx-h100")).demand.tolist() == [1.0]
+    graph = traced(9, *calls, nbytes=[1_000])
+    object.__setattr__(graph.transfers, "kind", (None, None))
+    assert flows(on(graph, {"all": (0, 8)}, system="dgx-h100")).demand.tolist() == [1.0]
+
+
+def test_what_is_usable_of_an_interface_is_known_of_some_machines() -> None:
+    """A MB between two nodes of one of them in 100 µs, over what an accelerator can use of its interfaces."""
+    known = [s for s in catalog.systems().values() if s.scale_out and s.scale_out.usable_bytes_per_s]
+    assert known
+    for system in known:
+        far = max(system.domain, system.per_node)
+        calls: tuple[Call, ...] = (("all_reduce", "all", (0, far), 0, 100),)
+        graph = traced(far + 1, *calls, nbytes=[1_000_000])
+        found = flows(on(graph, {"all": (0, far)}, system=system.id))
+        out = system.scale_out
+        assert out is not None
+        assert out.usable_bytes_per_s is not None
+        rate = out.usable_bytes_per_s * out.nics / system.per_node
+        assert found.demand == pytest.approx(1e6 / 100e-6 / rate), system.id
+        assert found.per_node == far
+
+
+def test_transfers_of_a_group_are_told_by_kind() -> None:
+    graph = traced(4, *CALLS, nbytes=[5, 5, 0, 5], known=(True, True, True, False))
+    found = of_groups(on(graph, ALL), "all_reduce", "all_gather", "send")
+    assert {word: graph.nodes.start[at].tolist() for word, at in found.items()} == {
+        ("all_reduce", "near"): [0, 0],
+        ("all_reduce", "far"): [20_000, 20_000],
+    }
+    assert set(of_groups(on(graph, {**ALL, "near": (0,)}), "all_reduce")) == {("all_reduce", "far")}
+    assert not of_groups(on(graph, ALL), "broadcast")
+    since = np.where(graph.nodes.start == 20_000, 0, -1).tolist()
+    inside = of_groups(subject(graph, groups=ALL, since=since), "all_reduce")
+    assert set(inside) == {("all_reduce", "far")}
+
+
+def test_peers_of_a_group_that_nobody_states_are_those_that_met() -> None:
+    graph = traced(4, *CALLS[:3])
+    at = np.flatnonzero((graph.nodes.kind == n.TRANSFER) & (graph.nodes.rank == 0))
+    assert peers(on(graph, ALL), at) == [(0, 1), (0, 2), (0, 1, 2, 3)]
+    assert peers(on(graph, {"far": (0, 2)}), at[1:2]) == [(0, 2)]
+    every = np.flatnonzero(graph.nodes.kind == n.TRANSFER)
+    assert set(peers(on(graph, {}), every)) == {(0, 1), (0, 2), (0, 1, 2, 3)}
+    unmatched = traced(4, *CALLS[:1], known=(False,))
+    with pytest.raises(InputError, match="collectives of unknown group may cross the network or not"):
+        peers(on(unmatched, {}), np.flatnonzero(unmatched.nodes.kind == n.TRANSFER))
+
+
+def test_transfers_between_nodes_are_in_the_order_of_their_data() -> None:
+    graph = traced(4, *CALLS[:3])
+    at = between_nodes(on(graph, ALL, per_node=2))
+    assert list(zip(graph.nodes.rank[at].tolist(), graph.nodes.start[at].tolist(), strict=True)) == [
+        *((0, 20_000), (0, 60_000), (1, 60_000)),
+        *((2, 20_000), (2, 60_000), (3, 60_000)),
+    ]
+    with pytest.raises(InputError, match="which ranks share a node; give --per-node N, or --system ID"):
+        between_nodes(on(graph, ALL))
+    assert not len(between_nodes(on(graph, dict.fromkeys(ALL, (2,)), per_node=2)))
+
+
+def sharing(*spans: tuple[float, float], demand: Sequence[float] = (), after: float = 1.0) -> list[float]:
+    """When flows over one link that carried all of them end, µs, where it carries `after`."""
+    calls: tuple[Call, ...] = tuple(
+        ("all_reduce", f"g{i}", (2 * i, 2 * i + 1), begin, end) for i, (begin, end) in enumerate(spans)
+    )
+    graph = traced(2 * len(spans), *calls)
+    groups = {f"g{i}": (2 * i, 2 * i + 1) for i in range(len(spans))}
+    found = flows(on(graph, groups, per_node=1))
+    wanted = np.array(demand or [1.0] * len(spans))[np.argsort(np.argsort(found.gate))]
+    object.__setattr__(found, "demand", wanted)
+    use = np.ones((len(spans), 1))
+    made = shared(graph, found, use, np.array([100.0]), np.array([after]))
+    times = simulate(made.nodes, made.cut)
+    ends = [0.0] * len(spans)
+    for i, end in zip(found.at.tolist(), times.end[found.at].tolist(), strict=True):
+        ends[int(graph.nodes.rank[i]) // 2] = end / 1_000
+    return ends
+
+
+@pytest.mark.parametrize(
+    ("spans", "after", "ends"),
+    [
+        # alone, and one behind the other
+        ([(0, 100)], 1.0, [100]),
+        ([(0, 100)], 0.5, [200]),
+        ([(0, 100), (100, 150)], 1.0, [100, 150]),
+        # together: a half each
+        ([(0, 100), (0, 100)], 1.0, [200, 200]),
+        ([(0, 100), (0, 100)], 2.0, [100, 100]),
+        # the shorter one has a half until 100; then the longer one all of what is left, 50
+        ([(0, 50), (0, 100)], 1.0, [100, 150]),
+        # one comes at 60: 60 are moved, then 40 at a half until 140; of the other's 100 60 are left then
+        ([(0, 100), (60, 160)], 1.0, [140, 200]),
+    ],
+)
+def test_flows_share_a_link_evenly_while_they_last(
+    spans: list[tuple[float, float]], after: float, ends: list[float]
+) -> None:
+    assert sharing(*spans, after=after) == pytest.approx(ends, abs=0.01)
+
+
+def test_a_flow_that_wants_less_leaves_the_rest_to_others() -> None:
+    """A quarter and a whole of one link: 1/4 and 3/4; the second has moved 75 of 100 when the first ends."""
+    assert sharing((0, 100), (0, 100), demand=(0.25, 1.0)) == pytest.approx([100, 125], abs=0.01)
+
+
+@pytest.mark.parametrize(("lasts", "wanted"), [(0, False), (0.001, True)])
+def test_a_transfer_of_no_length_tells_no_rate(lasts: float, wanted: bool) -> None:
+    calls: tuple[Call, ...] = (("all_reduce", "all", (0, 8), 10, 10 + lasts),)
+    found = flows(on(traced(9, *calls, nbytes=[1_000]), {"all": (0, 8)}, system="dgx-h100"))
+    assert (found.demand[0] > 1) == wanted
+    assert np.isfinite(found.demand).all()
+
+
+def test_where_only_files_tell_nodes_a_node_has_as_many_interfaces_as_take_part() -> None:
+    calls: tuple[Call, ...] = (("all_reduce", "all", (0, 1, 2), 0, 10),)
+    machine = Machine(ranks=(0, 1, 2), captures={0: 0, 1: 0, 2: 1})
+    found = flows(subject(traced(3, *calls), groups={"all": (0, 1, 2)}, machine=machine))
+    assert sorted(zip(found.place.tolist(), found.local.tolist(), strict=True)) == [(0, 0), (0, 1), (1, 0)]
+    assert found.per_node == 2
+
+
+def test_of_two_transfers_at_once_the_one_launched_first_by_any_rank_comes_first() -> None:
+    """Both move from 20 on; rank 0 launches the second stream's at 0, the first's at 1; rank 1 at 6, 5."""
+    made = []
+    for r, launched in enumerate(((1, 0), (5, 6))):
+        launches = [item("cudaLaunchKernel", at, at + 0.1, corr=i) for i, at in enumerate(launched)]
+        work = [item(f"t{i}", 20, 30, lane=(0, 9 + i), call=i, corr=i) for i in (0, 1)]
+        made.append(rank(r, launches=launches, work=work, instances=[0, 1], windows=[(0, 0, 30)]))
+    graph = build(made)
+    at = between_nodes(on(graph, {"0-1": (0, 1)}, per_node=1))
+    assert [graph.names[code] for code in graph.nodes.name[at]] == ["t1", "t0", "t1", "t0"]

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows become runs: every column once, in our units, flagged; again changes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import cclbench
+from cclbench.analyzers.metric import METRICS
+from cclbench.card import load
+from cclbench.errors import InputError
+from cclbench.record.results import Results
+from cclbench.record.rows import builtins
+from cclbench.record.store import Store
+from cclbench.schema import RESULTS
+from cclbench.studies.published import Imported, import_ccl_bench
+from cclbench.studies.published.columns import COLUMNS
+from cclbench.studies.published.leaderboard import PublishedRow
+from cclbench.studies.published.results import result_rows
+
+from .conftest import metadata, published
+
+
+def results_of(row: PublishedRow) -> list[dict[str, Any]]:
+    """The result rows of a published one."""
+    return builtins(result_rows(row))
+
+
+FSDP4 = "ccl-bench-llama3-torchtitan-nccl-4gpu-fsdp_4-b_4-s_512-720d98fa"
+ALONE = "ccl-bench-llama-3.1-8b-torchxla-vllm-tp1-tpu-group-4-"
+
+
+@pytest.fixture(scope="module")
+def imported(board_file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Imported, Store]:
+    """The real leaderboard in a store."""
+    folder = tmp_path_factory.mktemp("published")
+    return import_ccl_bench(board_file, folder), Store(folder)
+
+
+def by_metric(results: Results) -> dict[tuple[str, str | None], dict[str, Any]]:
+    return {(row["metric"], row["collective"]): row for row in builtins(results)}
+
+
+def test_all_rows_and_values_are_there(imported: tuple[Imported, Store]) -> None:
+    found, store = imported
+    assert len(found.runs) == len(store.runs()) == 102
+    assert all(run.new for run in found.runs)
+    tables = [stored.saved_results for stored in store.runs()]
+    assert all(table is not None and len(table) == 25 + 2 for table in tables)
+    rows = pa.concat_tables([results.table.cast(RESULTS) for results in tables if results is not None])
+    assert rows.schema.names == RESULTS.names
+    of_columns = rows.filter(pc.invert(pc.starts_with(rows["metric"], "throughput.")))
+    assert Counter(of_columns["status"].to_pylist()) == {
+        "ok": 1742 - 285,
+        "not_applicable": 2550 - 1742 + 285,
+    }
+    assert set(rows["provenance"].to_pylist()) == {"published", None}
+    assert rows["source"].unique().to_pylist() == ["ccl-bench"]
+    assert sum(run.numbers for run in found.runs) == 1457
+    assert sum(run.no_number for run in found.runs) == 285
+    assert sum(run.flagged for run in found.runs) == 823
+    assert found.unknown_columns == {}
+    missing = rows.filter(pc.equal(rows["status"], "not_applicable"))
+    assert missing["value"].null_count == len(missing)
+    assert missing["reason"].null_count == 0
+    # 35 training rows, of which one has no step time
+    throughput = rows.filter(pc.equal(rows["metric"], "throughput.tokens_per_device"))
+    assert Counter(throughput["status"].to_pylist()) == {"ok": 34, "not_applicable": 68}
+
+
+def test_one_row_in_our_names_and_units(imported: tuple[Imported, Store]) -> None:
+    _, store = imported
+    table = store.get(FSDP4).saved_results
+    assert table is not None
+    rows = by_metric(table)
+    values = {key: row["value"] for key, row in rows.items()}
+    assert values["time.step", None] == 1.43918
+    assert values["overlap.ratio", None] == pytest.approx(0.8024940, abs=1e-7)
+    assert values["whatif.scale_up_bandwidth_x2", None] == pytest.approx(1 - 0.0435171)
+    assert values["comm.volume", None] == pytest.approx(40.1513e9)
+    # 33.3994 GiB/s
+    assert values["comm.busbw", "all_gather"] == pytest.approx(33.3994 * 1024**3, rel=1e-5)
+    assert values["throughput.tokens_per_device", None] == pytest.approx(4 * 512 / 1.43918 / 4)
+    assert values["serving.ttft", None] is None
+    assert rows["serving.ttft", None]["reason"] == "not published: no column of this kind of trace"
+    assert rows["comm.busbw", "all_to_all"]["reason"] == "not published: its tool gave no number"
+    assert rows["time.step", None]["reason"] is None
+    assert rows["time.step", None]["window"] == "annotations"
+    assert rows["comm.busbw", "all_gather"]["reason"].startswith("published in GiB/s under the label GB/s")
+    assert {row["unit"] for row in rows.values()} <= {METRICS.get(name).unit for name in METRICS}
+
+
+def test_several_flags_stand_beside_one_value(imported: tuple[Imported, Store]) -> None:
+    _, store = imported
+    (alone,) = (run for run in store.runs() if run.id.startswith(ALONE))
+    table = alone.saved_results
+    assert table is not None
+    row = by_metric(table)["overlap.ratio", None]
+    assert row["value"] == pytest.approx(0.824935)
+    assert [words.split(",")[0] for words in row["reason"].split("; ")] == [
+        "all chips and the host's threads are merged",
+        "ours is rank by rank",
+        "of one chip",
+    ]
+
+
+def test_zeros_that_stand_for_no_data_are_no_numbers() -> None:
+    rows = {row["metric"]: row for row in results_of(published({"straggler": 0.0, "moe_fraction": 0.0}))}
+    assert (rows["balance.straggler_delay"]["status"], rows["balance.straggler_delay"]["value"]) == (
+        "not_applicable",
+        None,
+    )
+    assert rows["balance.straggler_delay"]["reason"] == "published as 0, which its tool writes for no data"
+    assert rows["compute.moe_share"]["value"] == 0
+
+
+def test_every_column_has_one_row() -> None:
+    rows = results_of(published({}))
+    assert len(rows) == len(COLUMNS) + 2
+    assert len({(row["metric"], row["collective"]) for row in rows}) == len(rows)
+
+
+@pytest.mark.parametrize("lacking", ["batch_size", "seq_len", "total_count"])
+def test_throughput_needs_all_it_is_made_of(lacking: str) -> None:
+    *_, tokens, per_device = results_of(published({"avg_step_time": 2.0}))
+    assert (tokens["value"], per_device["value"]) == (4 * 512 / 2, 4 * 512 / 2 / 4)
+    *_, tokens, per_device = results_of(published({"avg_step_time": 2.0}, **{lacking: ""}))
+    assert tokens["status"] == per_device["status"] == "not_applicable"
+
+
+def test_manifests_keep_the_schema_and_cards_load(imported: tuple[Imported, Store]) -> None:
+    found, store = imported
+    schema = json.loads((files("cclbench") / "schemas" / "manifest.json").read_text())
+    validator = jsonschema.Draft7Validator(schema)
+    for run in store.runs():
+        validator.validate(run.manifest)
+        assert (run.ranks, run.sources, len(run.groups())) == ([], [], 0)
+        path = run.path / "card.yaml"
+        assert path.is_file() == (run.manifest["card"] is not None)
+        if path.is_file():
+            assert load(path).id == run.id
+    assert sum(run.card for run in found.runs) == 94
+    card = load(store.get(FSDP4).path / "card.yaml")
+    assert (card.workload.batch.global_, card.workload.batch.sequence_length) == (4, 512)
+    assert (card.workload.model.family, card.hardware.count, card.parallelism.dp_shard) == (
+        "llama-3.1-8b",
+        4,
+        4,
+    )
+    left_out = store.get(FSDP4).manifest["published"]["left_out_of_card"]
+    assert any("nvidia-a100-sxm-40gb or nvidia-a100-sxm-80gb" in words for words in left_out)
+
+
+def test_importing_again_changes_nothing(imported: tuple[Imported, Store], board_file: Path) -> None:
+    found, store = imported
+    before = {path: path.stat().st_mtime_ns for path in store.folder.rglob("*") if path.is_file()}
+    again = import_ccl_bench(board_file, store.folder)
+    assert not any(run.new for run in again.runs)
+    assert [run.run for run in again.runs] == [run.run for run in found.runs]
+    assert {path: path.stat().st_mtime_ns for path in store.folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_published_run_is_computed_from_nothing_else(imported: tuple[Imported, Store]) -> None:
+    _, store = imported
+    before = store.get(FSDP4).saved_results
+    run = cclbench.metrics(FSDP4, store=store.folder)
+    assert len(run.rows) == 27
+    asked = cclbench.metrics(FSDP4, store=store.folder, metrics=["compute_comm_overlap", "time.*"])
+    assert [row["metric"] for row in asked.rows] == ["overlap.ratio", "time.step"]
+    after = store.get(FSDP4).saved_results
+    assert before is not None
+    assert after is not None
+    assert list(before) == list(after)
+
+
+def row_of(name: str, **other: Any) -> dict[str, Any]:
+    return {"trace": "t", "metadata": metadata(workload_name=name, **other), "metrics": {"mfu": 5.0}}
+
+
+@pytest.mark.parametrize(
+    ("name", "slug"),
+    [
+        ("../../etc/passwd", "etc-passwd"),
+        ("..", ""),
+        ("\x1b[31mred\x1b[0m", "31mred-0m"),
+        ("a/b\\c d", "a-b-c-d"),
+        ("Ünïcødé", "n-c-d"),
+        ("x" * 5000, "x" * 100),
+        ("$(touch gone) `id`", "touch-gone-id"),
+    ],
+)
+def test_names_stay_in_the_store(board_of: Callable[..., Path], tmp_path: Path, name: str, slug: str) -> None:
+    found = import_ccl_bench(board_of(row_of(name)), tmp_path / "store")
+    (run,) = found.runs
+    assert run.run == "-".join(filter(None, ("ccl-bench", slug, run.run[-8:])))
+    assert [path.name for path in (tmp_path / "store").iterdir()] == [run.run]
+    assert Store(tmp_path / "store").get(run.run).manifest["published"]["metadata"]["workload_name"] == name
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"tp": "many"},
+        {"tp": -1},
+        {"batch_size": [1, 2]},
+        {"batch_size": 10**30},
+        {"phase": {"deep": [1]}},
+        {"description": "a: b\n- c\x07\u202e"},
+        {"comm_env": {"A": None, "b c": "1"}},
+        {"hardware_model": "quantum"},
+        {"unheard_of": "x"},
+        {"trace_types": "json"},
+    ],
+    ids=str,
+)
+def test_odd_metadata_breaks_nothing(board_of: Callable[..., Path], tmp_path: Path, other: Any) -> None:
+    found = import_ccl_bench(board_of(row_of("a", **other)), tmp_path / "store")
+    stored = Store(tmp_path / "store").get(found.runs[0].run)
+    if (stored.path / "card.yaml").is_file():
+        load(stored.path / "card.yaml")
+    for key, value in other.items():
+        assert stored.manifest["published"]["metadata"][key] == value
+    assert len(cclbench.metrics(stored.id, store=tmp_path / "store").rows) == 27
+
+
+def test_metadata_without_a_home_is_said(board_of: Callable[..., Path], tmp_path: Path) -> None:
+    found = import_ccl_bench(board_of(row_of("a", colour="red")), tmp_path / "store")
+    stored = Store(tmp_path / "store").get(found.runs[0].run)
+    assert "colour: has no home in a card" in stored.manifest["published"]["left_out_of_card"]
+
+
+def test_unknown_columns_are_counted(board_of: Callable[..., Path], tmp_path: Path) -> None:
+    row = row_of("a")
+    row["metrics"] |= {"beauty": 3.0, "truth": None}
+    assert import_ccl_bench(board_of(row), tmp_path / "store").unknown_columns == {"beauty": 1}
+
+
+def test_nothing_is_written_of_a_file_with_a_bad_row(board_of: Callable[..., Path], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="row 2"):
+        import_ccl_bench(board_of(row_of("a"), row_of("b") | {"metrics": 3}), tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_row_twice_is_one_run(board_of: Callable[..., Path], tmp_path: Path) -> None:
+    found = import_ccl_bench(board_of(row_of("a"), row_of("a")), tmp_path / "store")
+    assert [run.new for run in found.runs] == [True, False]

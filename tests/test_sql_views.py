@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The SQL library: headers, what a query opens, views of other packages, `explain` and `list`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from sql_run import answers, hand_made
+
+from cclbench.cli import cli
+from cclbench.errors import UsageError
+from cclbench.record.run import Run
+from cclbench.sql import VIEWS, parse_view, with_dependencies
+
+HEADER = """-- What its rows are.
+--
+-- Columns:
+--   rank INTEGER: rank
+--   ns BIGINT [ns]: time,
+--     in two lines
+--
+-- Example:
+--   SELECT * FROM longest
+--   ORDER BY rank
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return hand_made(tmp_path_factory.mktemp("views") / "hand")
+
+
+@pytest.mark.parametrize("name", list(VIEWS))
+def test_a_header_has_all_columns_in_order_with_their_types_and_an_example_that_runs(
+    name: str, run: Run
+) -> None:
+    view = VIEWS.get(name)
+    described = answers(run, f"FROM (DESCRIBE FROM {name}) SELECT column_name, column_type")
+    assert described == [(column.name, column.type) for column in view.columns]
+    assert name in view.example
+    assert run.sql(view.example).column_names
+    assert view.definition.endswith(".")
+    assert all(column.unit or not column.name.endswith("_ns") for column in view.columns)
+
+
+def test_a_query_opens_what_it_names_and_what_that_reads(run: Run) -> None:
+    assert with_dependencies(["busy"]) == [
+        "events",
+        "rank_devices",
+        "activity",
+        "steps",
+        "step_windows",
+        "busy",
+    ]
+    names = [name for (name,) in answers(run, "SELECT name FROM (SHOW TABLES)")]
+    assert set(VIEWS) <= set(names)
+    assert answers(run, "WITH busy AS (SELECT 1 AS x) FROM busy") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    "query", ["CREATE VIEW v AS SELECT 1", "DROP VIEW busy", "SELECT * FROM read_text('/etc/passwd')"]
+)
+def test_views_do_not_widen_what_a_query_may_do(query: str, run: Run) -> None:
+    with pytest.raises(UsageError, match="SQL: "):
+        run.sql(query)
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package with views of its own, installed for the length of a test."""
+    folder = tmp_path / "their_views"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("from cclbench.sql import add_views\nadd_views(__name__)\n")
+    entry = metadata.EntryPoint(name="theirs", value="their_views", group="cclbench.views")
+    monkeypatch.setattr(metadata, "entry_points", lambda *, group: [entry] if group == entry.group else [])
+    monkeypatch.syspath_prepend(tmp_path)
+    for field, value in (("_known", dict(VIEWS._known)), ("_origin", dict(VIEWS._origin)), ("broken", {})):
+        monkeypatch.setattr(VIEWS, field, value)
+    monkeypatch.setattr(VIEWS, "_loaded", False)
+    yield folder
+    sys.modules.pop("their_views", None)
+
+
+def test_a_package_adds_a_view_with_one_file(package: Path, run: Run) -> None:
+    query = "SELECT rank, max(dur_ns) AS ns FROM device_rows GROUP BY rank"
+    (package / "longest.sql").write_text(HEADER + query + "\n")
+    assert answers(run, "FROM longest ORDER BY rank") == [(0, 400), (1, 400)]
+    view = VIEWS.get("longest")
+    assert (view.definition, view.query, view.example) == (
+        "What its rows are.",
+        query,
+        "SELECT * FROM longest\nORDER BY rank",
+    )
+    assert [(column.name, column.unit, column.meaning) for column in view.columns] == [
+        ("rank", None, "rank"),
+        ("ns", "ns", "time, in two lines"),
+    ]
+    assert VIEWS.origin("longest") == "their_views"
+
+
+def test_a_package_whose_view_has_no_header_is_a_warning(package: Path) -> None:
+    (package / "longest.sql").write_text("SELECT 1\n")
+    with pytest.warns(UserWarning, match="their_views"):
+        assert "longest" not in list(VIEWS)
+    assert "has no complete header" in VIEWS.broken["theirs"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("events", HEADER + "SELECT 1", "no name for a view"),
+        ("Longest", HEADER + "SELECT 1", "no name for a view"),
+        ("longest", HEADER.replace("Example:", "For example:") + "SELECT 1", "has no complete header"),
+        (
+            "longest",
+            HEADER.replace("rank INTEGER:", "rank:") + "SELECT 1",
+            "'rank: rank' describes no column",
+        ),
+    ],
+)
+def test_a_file_that_is_no_view_says_why(name: str, text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse_view(name, text)
+
+
+def test_views_that_read_one_another_in_a_circle_are_refused(package: Path) -> None:
+    (package / "longest.sql").write_text(HEADER + "FROM shortest\n")
+    (package / "shortest.sql").write_text(HEADER + "FROM longest\n")
+    with pytest.raises(UsageError, match="reads itself: longest <- shortest <- longest"):
+        with_dependencies(["longest"])
+
+
+def test_explain_and_list_show_views() -> None:
+    explained = CliRunner().invoke(cli, ["explain", "busy"]).output
+    assert all(column.name in explained for column in VIEWS.get("busy").columns)
+    listed = CliRunner().invoke(cli, ["list", "views", "--format", "csv"]).output
+    assert all(f"\n{name}," in listed for name in VIEWS)
+    unknown = CliRunner().invoke(cli, ["explain", "bussy"])
+    assert isinstance(unknown.exception, UsageError)
+    assert "did you mean busy" in str(unknown.exception.hint)
