@@ -25,17 +25,6 @@ LITTLE = {
     "cclbench.disk_order": {"_ROWS": 70},
     "cclbench.intervals": {"MOST_PIECES": 50},
     "cclbench.record.rank": {"MOST_KEPT": 0, "SMALL_ROWS": 100},
-    "cclbench.analyzers.launch": {"ROWS_AT_ONCE": 70},
-    "cclbench.analyzers.view.categories": {"_MOST_PIECES": 200},
-    "cclbench.analyzers.view.columns": {"_ROWS": 70},
-    "cclbench.analyzers.view.device_works": {"WORKS_AT_ONCE": 70},
-    "cclbench.analyzers.view.exposed": {"_MOST_PIECES": 50},
-    "cclbench.analyzers.view.host_gaps": {"ROWS_AT_ONCE": 70},
-    "cclbench.analyzers.view.idle": {"ROWS_AT_ONCE": 70},
-    "cclbench.analyzers.view.launches": {"ROWS_AT_ONCE": 70},
-    "cclbench.analyzers.view.operator_calls": {"_ROWS": 70},
-    "cclbench.analyzers.view.rank_view": {"ROWS_AT_ONCE": 70, "_SMALL_ROWS": 0},
-    "cclbench.analyzers.view.works": {"WORKS_AT_ONCE": 70},
 }
 """By module what bounds memory, and how little it is here."""
 
