@@ -156,7 +156,7 @@ def hbm_utilization(rank: RankView) -> Value:
 )
 def bound_share(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator("the trace states no memory traffic of it")
-    pieces, coverage = intervals.Joined(), Coverage(0, 0, 0, 0)
+    pieces, coverage = intervals.GrowingUnion(), Coverage(0, 0, 0, 0)
     for batch in rank.tables.events(("kernel",), ("start_ns", "dur_ns", "category", "flops", "hbm_bytes")):
         batch = batch.filter(pa.array(~is_category(batch, "communication")))
         stated = pc.and_(batch["flops"].is_valid(), batch["hbm_bytes"].is_valid())

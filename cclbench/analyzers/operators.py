@@ -21,7 +21,7 @@ from cclbench.analyzers.view.platform import accelerator, card_field, hbm_bytes_
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, parts_over_ranks, per_step
 from cclbench.analyzers.view.works import Works
-from cclbench.intervals import Intervals, Joined, Mask
+from cclbench.intervals import GrowingUnion, Intervals, Mask
 from cclbench.normalize.operators import is_wrapper
 from cclbench.operators.cost import PRODUCTS
 from cclbench.schema import CATEGORIES, PHASES
@@ -240,7 +240,7 @@ def _device_sets(rank: RankView, column: str) -> dict[str, Intervals]:
     found = {word for batch in rank.tables.events(kinds, (column,)) for word in _words(batch, column)}
     paths = [word.split("/") for word in found if word and column == "module"]
     depth = 1 + next((n for n, at in enumerate(zip_longest(*paths)) if len({*at} - {None}) > 1), 0)
-    pieces: dict[str, Joined] = {}
+    pieces: dict[str, GrowingUnion] = {}
     for batch in rank.tables.events(kinds, ("start_ns", "dur_ns", column)):
         starts, ends = spans(batch)
         numbers, words = codes(batch, column)
@@ -250,7 +250,7 @@ def _device_sets(rank: RankView, column: str) -> dict[str, Intervals]:
         for label, number in place.items():
             own = labelled == number
             if own.any():
-                pieces.setdefault(label, Joined()).add(intervals.union(starts[own], ends[own]))
+                pieces.setdefault(label, GrowingUnion()).add(intervals.union(starts[own], ends[own]))
     sets = {label: parts.whole() for label, parts in sorted(pieces.items())}
     if len(sets) <= _MOST_SETS:
         return sets

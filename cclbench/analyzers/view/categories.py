@@ -14,7 +14,7 @@ from cclbench.analyzers.view.exposed import Shared
 from cclbench.analyzers.view.host_ops import HostOps, host_ops
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.whole_graphs import graph_times
-from cclbench.intervals import Int64, Intervals, Joined
+from cclbench.intervals import GrowingUnion, Int64, Intervals
 
 GRAPHS: Final = "CUDA graphs"
 """Instead of a category: graphs that were traced whole."""
@@ -23,14 +23,14 @@ _OTHER = "other"
 
 def kernels_by_category(rank: RankView) -> dict[str, Intervals]:
     """When a kernel of each category runs, communication among them; what has no category is `other`."""
-    pieces: dict[str, Joined] = {}
+    pieces: dict[str, GrowingUnion] = {}
     for batch in rank.tables.events(("kernel",), ("start_ns", "dur_ns", "category")):
         starts, ends = spans(batch)
         numbers, words = codes(batch, "category")
         for number in np.unique(numbers).tolist():
             here = numbers == number
             own = intervals.union(starts[here], ends[here])
-            pieces.setdefault(words[number] or _OTHER, Joined()).add(own)
+            pieces.setdefault(words[number] or _OTHER, GrowingUnion()).add(own)
     return {name: parts.whole() for name, parts in pieces.items()}
 
 

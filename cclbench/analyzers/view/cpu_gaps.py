@@ -13,7 +13,7 @@ from cclbench import intervals
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.columns import codes, is_category, spans
 from cclbench.analyzers.view.host_gaps import causes_of
-from cclbench.intervals import Intervals, Joined, Mask
+from cclbench.intervals import GrowingUnion, Intervals, Mask
 from cclbench.normalize.cpu_host import RESUMED_NS, Calls, cpu_causes, divide
 from cclbench.normalize.operators import is_wrapper
 
@@ -33,7 +33,7 @@ def cpu_gaps(rank: RankView) -> dict[str, Intervals]:
     Each instant has one cause: one of `normalize.cpu_host.CAUSES`, or `unrecorded`.
     """
     thread = step_thread(rank)
-    ranges = {cause: Joined() for cause in ("loader", "sync", "operators", "python")}
+    ranges = {cause: GrowingUnion() for cause in ("loader", "sync", "operators", "python")}
     empty = np.empty(0, np.int64)
     calls = [(empty, empty, empty)]
     names: dict[str, int] = {}

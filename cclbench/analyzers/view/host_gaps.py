@@ -14,7 +14,7 @@ import pyarrow as pa
 from cclbench import intervals
 from cclbench.analyzers.view.columns import codes, spans
 from cclbench.analyzers.view.launches import correlations_of, device_events
-from cclbench.intervals import Int64, Intervals, Joined, Mask, intersect, join
+from cclbench.intervals import GrowingUnion, Int64, Intervals, Mask, intersect, join
 from cclbench.normalize.host_calls import ALLOCATES, ASYNCHRONOUS, PINNED, blocks, take_turns
 from cclbench.normalize.phases import LOADER
 
@@ -59,7 +59,7 @@ def host_gaps(rank: RankView) -> HostGaps:
     backward pass has drained the queue of autograd's thread.
     """
     late, calls = rank.idle.late, rank.launch_calls
-    found, after = ({cause: Joined() for cause in CAUSES} for _ in range(2))
+    found, after = ({cause: GrowingUnion() for cause in CAUSES} for _ in range(2))
     rows, turns = _in_turns(_rows_by_thread(rank, np.unique(calls.threads)))
     first = _first_of_all(rank)
     thread_of = calls.threads[late.call]
@@ -164,8 +164,8 @@ def _first_of_all(rank: RankView) -> _First:
 
 def _rows_by_thread(rank: RankView, threads: Int64) -> dict[int, _ThreadRows]:
     """When each of the threads does what."""
-    parts: dict[int, dict[str, Joined]] = {
-        thread: {name: Joined() for name in (*_WORK, "sync", "waits")} for thread in threads.tolist()
+    parts: dict[int, dict[str, GrowingUnion]] = {
+        thread: {name: GrowingUnion() for name in (*_WORK, "sync", "waits")} for thread in threads.tolist()
     }
     kinds = ("op", "launch", "sync", "other", "annotation", "python")
     for batch in rank.tables.events(kinds, ("side", "track", "kind", "name", "start_ns", "dur_ns")):
@@ -216,7 +216,7 @@ def _turn_of_each(active: Sequence[Intervals]) -> list[Intervals]:
 
 
 def _add(
-    parts: dict[int, dict[str, Joined]], track: Int64, starts: Int64, ends: Int64, what: dict[str, Mask]
+    parts: dict[int, dict[str, GrowingUnion]], track: Int64, starts: Int64, ends: Int64, what: dict[str, Mask]
 ) -> None:
     for thread in np.intersect1d(list(parts), track).tolist():
         for name, chosen in what.items():

@@ -26,7 +26,7 @@ from cclbench.analyzers.view.launches import LaunchCalls, LaunchedKernels, launc
 from cclbench.analyzers.view.operators import works
 from cclbench.analyzers.view.whole_graphs import UnknownGraphs, whole_graphs
 from cclbench.analyzers.view.works import Works
-from cclbench.intervals import Int64, Intervals, Joined, Mask
+from cclbench.intervals import GrowingUnion, Int64, Intervals, Mask
 from cclbench.machine import Machine, machine_of_ranks
 from cclbench.normalize.steps import choose_windows
 from cclbench.record.facts import TraceFacts
@@ -181,13 +181,13 @@ class RankView:
         return self._busy_host() if self.on_host else self._busy_device()
 
     def _busy_device(self) -> tuple[Intervals, Intervals, Intervals]:
-        compute, communication = Joined(), Joined()
+        compute, communication = GrowingUnion(), GrowingUnion()
         for batch in self.tables.events(("kernel", "graph"), ("start_ns", "dur_ns", "category")):
             starts, ends = spans(batch)
             comm = is_category(batch, "communication")
             compute.add(intervals.union(starts[~comm], ends[~comm]))
             communication.add(intervals.union(starts[comm], ends[comm]))
-        copies = Joined(
+        copies = GrowingUnion(
             intervals.union(*spans(batch))
             for batch in self.tables.events(("copy", "memset"), ("start_ns", "dur_ns"))
         )
@@ -200,17 +200,17 @@ class RankView:
         all but gloo's threads, less the communication calls and transfers on the same thread.
         """
         for_communication: set[int] = set()
-        by_track: dict[int, tuple[Joined, Joined]] = {}
-        transfers = Joined()
+        by_track: dict[int, tuple[GrowingUnion, GrowingUnion]] = {}
+        transfers = GrowingUnion()
         for ops in host_ops(self.tables):
             for_communication.update(np.unique(ops.track[ops.of_library]).tolist())
             transfers.add(intervals.union(ops.starts[ops.transfers], ops.ends[ops.transfers]))
             for track in np.unique(ops.track):
                 here = ops.track == track
-                work, other = by_track.setdefault(int(track), (Joined(), Joined()))
+                work, other = by_track.setdefault(int(track), (GrowingUnion(), GrowingUnion()))
                 for rows, into in ((here & ops.works, work), (here & ops.calls, other)):
                     into.add(intervals.union(ops.starts[rows], ops.ends[rows]))
-        compute = Joined(
+        compute = GrowingUnion(
             intervals.subtract(work.whole(), calls.whole())
             for track, (work, calls) in by_track.items()
             if track not in for_communication

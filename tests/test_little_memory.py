@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank's metrics are the same where everything waits on disk and little is worked on at once."""
+"""A rank's metrics are the same where no columns of its tables are kept."""
 
 from __future__ import annotations
 
@@ -21,9 +21,6 @@ TRACES = (
 )
 DATA_POINTS = ("tiny-llama-operators-ddp2-gloo-cpu", "tiny-jax-dp2-tp4-cpu")
 LITTLE = {
-    "cclbench.disk_columns": {"SMALL_BYTES": 100},
-    "cclbench.disk_order": {"_ROWS": 70},
-    "cclbench.intervals": {"MOST_PIECES": 50},
     "cclbench.record.rank": {"MOST_KEPT": 0, "SMALL_ROWS": 100},
 }
 """By module what bounds memory, and how little it is here."""
