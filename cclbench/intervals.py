@@ -7,7 +7,7 @@ disjoint, non-touching, non-empty pieces; every operation is exact and vectorise
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -77,21 +77,6 @@ def join(*sets: Intervals) -> Intervals:
         np.concatenate([EMPTY.starts, *(s.starts for s in sets)]),
         np.concatenate([EMPTY.ends, *(s.ends for s in sets)]),
     )
-
-
-class GrowingUnion:
-    """The union of sets that come one by one."""
-
-    def __init__(self, parts: Iterable[Intervals] = ()) -> None:
-        self._parts = [*parts]
-
-    def add(self, part: Intervals) -> None:
-        """Add a set."""
-        self._parts.append(part)
-
-    def whole(self) -> Intervals:
-        """All that was added."""
-        return join(*self._parts)
 
 
 def intersect(a: Intervals, b: Intervals) -> Intervals:

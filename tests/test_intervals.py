@@ -163,4 +163,3 @@ def test_the_union_of_sets_is_that_of_their_instants(
 ) -> None:
     sets = [a_set(a), a_set(b), a_set(c)]
     assert holds(intervals.join(*sets)) == instants(a) | instants(b) | instants(c)
-    assert holds(intervals.GrowingUnion(sets).whole()) == instants(a) | instants(b) | instants(c)

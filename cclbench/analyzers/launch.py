@@ -16,7 +16,7 @@ from cclbench.analyzers.view.columns import is_category, spans
 from cclbench.analyzers.view.launches import DeviceEvents, Stream, device_events, kernels_with_calls
 from cclbench.analyzers.view.rank_view import RankView, Windows
 from cclbench.analyzers.view.values import NS_PER_S, distribution, share, spread_over_ranks
-from cclbench.intervals import GrowingUnion, Int64, Intervals
+from cclbench.intervals import Int64, Intervals
 
 QUEUE_LIMIT: Final = 1024
 """Launches that wait on a stream from which on CUDA's next call waits too, unless it is set otherwise."""
@@ -132,14 +132,14 @@ def short_kernels(rank: RankView) -> Iterator[Value]:
 )
 def launch_bound_share(rank: RankView) -> Iterator[Value]:
     launched = rank.launched
-    short_kernels, longer = GrowingUnion(), np.append(launched.longer_than_kernels, False)
+    short_kernels, longer = list[Intervals](), np.append(launched.longer_than_kernels, False)
     for batch, call in kernels_with_calls(rank, launched.calls, "category"):
         short = longer[call]
         starts, ends = spans(batch)
         own = short & ~is_category(batch, "communication")
-        short_kernels.add(intervals.union(starts[own], ends[own]))
+        short_kernels.append(intervals.union(starts[own], ends[own]))
     compute = rank.parts.compute_only + rank.parts.overlapped
-    whole, *steps = share(rank, rank.inside(short_kernels.whole()), compute, of="compute time")
+    whole, *steps = share(rank, rank.inside(intervals.join(*short_kernels)), compute, of="compute time")
     yield replace(whole, left_out=launched.left_out, coverage=launched.coverage)
     yield from steps
 

@@ -156,7 +156,7 @@ def hbm_utilization(rank: RankView) -> Value:
 )
 def bound_share(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator("the trace states no memory traffic of it")
-    pieces, coverage = intervals.GrowingUnion(), Coverage(0, 0, 0, 0)
+    parts, coverage = list[intervals.Intervals](), Coverage(0, 0, 0, 0)
     for batch in rank.tables.events(("kernel",), ("start_ns", "dur_ns", "category", "flops", "hbm_bytes")):
         batch = batch.filter(pa.array(~is_category(batch, "communication")))
         stated = pc.and_(batch["flops"].is_valid(), batch["hbm_bytes"].is_valid())
@@ -165,8 +165,8 @@ def bound_share(rank: RankView) -> Iterator[Value]:
         if len(known):
             ridge = peak_flops_per_s(rank) / hbm_bytes_per_s(rank)
             left = known["flops"].to_numpy() < ridge * known["hbm_bytes"].to_numpy()
-            pieces.add(intervals.union(*spans(known.filter(pa.array(left)))))
-    bound = pieces.whole()
+            parts.append(intervals.union(*spans(known.filter(pa.array(left)))))
+    bound = intervals.join(*parts)
     if not coverage.rows:
         bound, coverage = _derived_bound(rank)
     p = rank.parts

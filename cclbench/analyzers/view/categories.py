@@ -9,12 +9,12 @@ from typing import Final
 import numpy as np
 
 from cclbench import intervals
-from cclbench.analyzers.view.columns import codes, spans
+from cclbench.analyzers.view.columns import codes, event_table, spans
 from cclbench.analyzers.view.exposed import Shared
 from cclbench.analyzers.view.host_ops import HostOps, host_ops
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.whole_graphs import graph_times
-from cclbench.intervals import GrowingUnion, Int64, Intervals
+from cclbench.intervals import Int64, Intervals
 
 GRAPHS: Final = "CUDA graphs"
 """Instead of a category: graphs that were traced whole."""
@@ -23,15 +23,14 @@ _OTHER = "other"
 
 def kernels_by_category(rank: RankView) -> dict[str, Intervals]:
     """When a kernel of each category runs, communication among them; what has no category is `other`."""
-    pieces: dict[str, GrowingUnion] = {}
-    for batch in rank.tables.events(("kernel",), ("start_ns", "dur_ns", "category")):
-        starts, ends = spans(batch)
-        numbers, words = codes(batch, "category")
-        for number in np.unique(numbers).tolist():
-            here = numbers == number
-            own = intervals.union(starts[here], ends[here])
-            pieces.setdefault(words[number] or _OTHER, GrowingUnion()).add(own)
-    return {name: parts.whole() for name, parts in pieces.items()}
+    table = event_table(rank.tables, ("kernel",), ("start_ns", "dur_ns", "category"))
+    starts, ends = spans(table)
+    numbers, words = codes(table, "category")
+    parts: dict[str, list[Intervals]] = {}
+    for number in np.unique(numbers).tolist():
+        here = numbers == number
+        parts.setdefault(words[number] or _OTHER, []).append(intervals.union(starts[here], ends[here]))
+    return {name: intervals.join(*own) for name, own in parts.items()}
 
 
 def compute_by_category(rank: RankView) -> dict[str, Intervals]:

@@ -13,7 +13,7 @@ from cclbench import intervals
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.columns import codes, is_category, spans
 from cclbench.analyzers.view.host_gaps import causes_of
-from cclbench.intervals import GrowingUnion, Intervals, Mask
+from cclbench.intervals import Intervals, Mask
 from cclbench.normalize.cpu_host import RESUMED_NS, Calls, cpu_causes, divide
 from cclbench.normalize.operators import is_wrapper
 
@@ -33,7 +33,7 @@ def cpu_gaps(rank: RankView) -> dict[str, Intervals]:
     Each instant has one cause: one of `normalize.cpu_host.CAUSES`, or `unrecorded`.
     """
     thread = step_thread(rank)
-    ranges = {cause: GrowingUnion() for cause in ("loader", "sync", "operators", "python")}
+    ranges: dict[str, list[Intervals]] = {cause: [] for cause in ("loader", "sync", "operators", "python")}
     empty = np.empty(0, np.int64)
     calls = [(empty, empty, empty)]
     names: dict[str, int] = {}
@@ -48,8 +48,8 @@ def cpu_gaps(rank: RankView) -> dict[str, Intervals]:
         chosen = causes_of(batch) | {"sync": is_op & is_category(batch, "communication")}
         for cause, rows in ranges.items():
             own = chosen[cause] & here
-            rows.add(intervals.union(starts[own], ends[own]))
-    by = {cause: rows.whole() for cause, rows in ranges.items()}
+            rows.append(intervals.union(starts[own], ends[own]))
+    by = {cause: intervals.join(*rows) for cause, rows in ranges.items()}
     if len(by["sync"]) and not len(rank.communication):
         raise NotApplicable(_NO_TRANSFERS)
     w = rank.windows

@@ -14,7 +14,7 @@ import pyarrow as pa
 from cclbench import intervals
 from cclbench.analyzers.view.columns import codes, spans
 from cclbench.analyzers.view.launches import correlations_of, device_events
-from cclbench.intervals import GrowingUnion, Int64, Intervals, Mask, intersect, join
+from cclbench.intervals import Int64, Intervals, Mask, intersect, join
 from cclbench.normalize.host_calls import ALLOCATES, ASYNCHRONOUS, PINNED, blocks, take_turns
 from cclbench.normalize.phases import LOADER
 
@@ -59,7 +59,7 @@ def host_gaps(rank: RankView) -> HostGaps:
     backward pass has drained the queue of autograd's thread.
     """
     late, calls = rank.idle.late, rank.launch_calls
-    found, after = ({cause: GrowingUnion() for cause in CAUSES} for _ in range(2))
+    found, after = (dict[str, list[Intervals]]((cause, []) for cause in CAUSES) for _ in range(2))
     rows, turns = _in_turns(_rows_by_thread(rank, np.unique(calls.threads)))
     first = _first_of_all(rank)
     thread_of = calls.threads[late.call]
@@ -71,21 +71,21 @@ def host_gaps(rank: RankView) -> HostGaps:
         # what begins so much later than its call returned waited for something that is not in the trace
         of_stream = np.isin(call, first.calls)
         for cause, chosen in (("capture", of_stream), ("unrecorded", ~of_stream)):
-            found[cause].add(intervals.union(gaps.ends[chosen], ends[chosen]))
+            found[cause].append(intervals.union(gaps.ends[chosen], ends[chosen]))
         waits = rows[thread].waits
         wait = wait_at_begin(waits.starts, waits.ends, gaps.starts)
         before = gaps.ends <= first.event_ns
         before |= np.append(waits.starts, _NEVER)[wait] <= first.launch_ns
         drained = (wait >= 0) & ~before
-        found["capture"].add(gaps.at(before).union())
+        found["capture"].append(gaps.at(before).union())
         waited = gaps.at(drained)
-        found["sync"].add(waited.union())
+        found["sync"].append(waited.union())
         resumed = waits.ends[wait[drained]].clip(waited.starts, waited.ends)
         for cause, part in _work(waited._replace(starts=resumed), rows[thread]):
-            after[cause].add(part)
+            after[cause].append(part)
         for cause, part in _work(gaps.at((wait < 0) & ~before), rows[thread]):
-            found[cause].add(part)
-    by, after_wait = ({cause: parts.whole() for cause, parts in of.items()} for of in (found, after))
+            found[cause].append(part)
+    by, after_wait = ({cause: join(*parts) for cause, parts in of.items()} for of in (found, after))
     return HostGaps(by, after_wait, turns)
 
 
@@ -164,8 +164,8 @@ def _first_of_all(rank: RankView) -> _First:
 
 def _rows_by_thread(rank: RankView, threads: Int64) -> dict[int, _ThreadRows]:
     """When each of the threads does what."""
-    parts: dict[int, dict[str, GrowingUnion]] = {
-        thread: {name: GrowingUnion() for name in (*_WORK, "sync", "waits")} for thread in threads.tolist()
+    parts: dict[int, dict[str, list[Intervals]]] = {
+        thread: {name: [] for name in (*_WORK, "sync", "waits")} for thread in threads.tolist()
     }
     kinds = ("op", "launch", "sync", "other", "annotation", "python")
     for batch in rank.tables.events(kinds, ("side", "track", "kind", "name", "start_ns", "dur_ns")):
@@ -176,7 +176,7 @@ def _rows_by_thread(rank: RankView, threads: Int64) -> dict[int, _ThreadRows]:
     cold = rank.first_calls
     _add(parts, cold.threads, cold.starts, cold.ends, {"cold_start": np.ones(len(cold), np.bool_)})
     return {
-        thread: _ThreadRows(of.pop("waits").whole(), {name: pieces.whole() for name, pieces in of.items()})
+        thread: _ThreadRows(join(*of.pop("waits")), {name: join(*sets) for name, sets in of.items()})
         for thread, of in parts.items()
     }
 
@@ -216,13 +216,17 @@ def _turn_of_each(active: Sequence[Intervals]) -> list[Intervals]:
 
 
 def _add(
-    parts: dict[int, dict[str, GrowingUnion]], track: Int64, starts: Int64, ends: Int64, what: dict[str, Mask]
+    parts: dict[int, dict[str, list[Intervals]]],
+    track: Int64,
+    starts: Int64,
+    ends: Int64,
+    what: dict[str, Mask],
 ) -> None:
     for thread in np.intersect1d(list(parts), track).tolist():
         for name, chosen in what.items():
             rows = chosen & (track == thread)
             if rows.any():
-                parts[thread][name].add(intervals.union(starts[rows], ends[rows]))
+                parts[thread][name].append(intervals.union(starts[rows], ends[rows]))
 
 
 def causes_of(batch: pa.RecordBatch) -> dict[str, Mask]:

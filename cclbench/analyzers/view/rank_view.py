@@ -17,7 +17,7 @@ from cclbench.analyzers.metric import NotApplicable, Unknown
 from cclbench.analyzers.view import exposed, idle
 from cclbench.analyzers.view.arrivals import Arrivals, Matched, arrivals
 from cclbench.analyzers.view.blurred import Blurred, blurred
-from cclbench.analyzers.view.columns import is_category, spans
+from cclbench.analyzers.view.columns import event_table, is_category, spans
 from cclbench.analyzers.view.exposed import Exposed
 from cclbench.analyzers.view.first_calls import FirstCalls, first_calls
 from cclbench.analyzers.view.host_ops import host_ops
@@ -26,7 +26,7 @@ from cclbench.analyzers.view.launches import LaunchCalls, LaunchedKernels, launc
 from cclbench.analyzers.view.operators import works
 from cclbench.analyzers.view.whole_graphs import UnknownGraphs, whole_graphs
 from cclbench.analyzers.view.works import Works
-from cclbench.intervals import GrowingUnion, Int64, Intervals, Mask
+from cclbench.intervals import Int64, Intervals, Mask
 from cclbench.machine import Machine, machine_of_ranks
 from cclbench.normalize.steps import choose_windows
 from cclbench.record.facts import TraceFacts
@@ -181,17 +181,15 @@ class RankView:
         return self._busy_host() if self.on_host else self._busy_device()
 
     def _busy_device(self) -> tuple[Intervals, Intervals, Intervals]:
-        compute, communication = GrowingUnion(), GrowingUnion()
-        for batch in self.tables.events(("kernel", "graph"), ("start_ns", "dur_ns", "category")):
-            starts, ends = spans(batch)
-            comm = is_category(batch, "communication")
-            compute.add(intervals.union(starts[~comm], ends[~comm]))
-            communication.add(intervals.union(starts[comm], ends[comm]))
-        copies = GrowingUnion(
-            intervals.union(*spans(batch))
-            for batch in self.tables.events(("copy", "memset"), ("start_ns", "dur_ns"))
+        kernels = event_table(self.tables, ("kernel", "graph"), ("start_ns", "dur_ns", "category"))
+        starts, ends = spans(kernels)
+        comm = is_category(kernels, "communication")
+        copies = event_table(self.tables, ("copy", "memset"), ("start_ns", "dur_ns"))
+        return (
+            intervals.union(starts[~comm], ends[~comm]),
+            intervals.union(starts[comm], ends[comm]),
+            intervals.union(*spans(copies)),
         )
-        return compute.whole(), communication.whole(), copies.whole()
 
     def _busy_host(self) -> tuple[Intervals, Intervals, Intervals]:
         """C and K of a CPU-only rank.
@@ -200,22 +198,22 @@ class RankView:
         all but gloo's threads, less the communication calls and transfers on the same thread.
         """
         for_communication: set[int] = set()
-        by_track: dict[int, tuple[GrowingUnion, GrowingUnion]] = {}
-        transfers = GrowingUnion()
+        by_track: dict[int, tuple[list[Intervals], list[Intervals]]] = {}
+        transfers = []
         for ops in host_ops(self.tables):
             for_communication.update(np.unique(ops.track[ops.of_library]).tolist())
-            transfers.add(intervals.union(ops.starts[ops.transfers], ops.ends[ops.transfers]))
+            transfers.append(intervals.union(ops.starts[ops.transfers], ops.ends[ops.transfers]))
             for track in np.unique(ops.track):
                 here = ops.track == track
-                work, other = by_track.setdefault(int(track), (GrowingUnion(), GrowingUnion()))
+                work, other = by_track.setdefault(int(track), ([], []))
                 for rows, into in ((here & ops.works, work), (here & ops.calls, other)):
-                    into.add(intervals.union(ops.starts[rows], ops.ends[rows]))
-        compute = GrowingUnion(
-            intervals.subtract(work.whole(), calls.whole())
+                    into.append(intervals.union(ops.starts[rows], ops.ends[rows]))
+        compute = (
+            intervals.subtract(intervals.join(*work), intervals.join(*calls))
             for track, (work, calls) in by_track.items()
             if track not in for_communication
         )
-        return compute.whole(), transfers.whole(), intervals.EMPTY
+        return intervals.join(*compute), intervals.join(*transfers), intervals.EMPTY
 
     @property
     def compute(self) -> Intervals:
