@@ -15,29 +15,29 @@ from mcp.client import Client
 from cclbench.agents.answers import ANSWER_BYTES, Answer, encode
 from cclbench.errors import UsageError
 
-
-@pytest.mark.parametrize(
-    ("query", "rows", "length"),
-    [
-        ("SELECT e.*, i FROM events e, range(100) t(i) LIMIT 151388", 50, None),
-        ("SELECT repeat('x', 20000000) AS x", 1, 20_000_000),
-        ("SELECT repeat('x', 1000000) AS x FROM range(50)", 50, 1_000_000),
-        ("SELECT range(1000000) AS x", 1, 1_000_000),
-    ],
+LARGE = (
+    ("SELECT e.*, i FROM events e, range(100) t(i) LIMIT 151388", 50, None),
+    ("SELECT repeat('x', 20000000) AS x", 1, 20_000_000),
+    ("SELECT repeat('x', 1000000) AS x FROM range(50)", 50, 1_000_000),
+    ("SELECT range(1000000) AS x", 1, 1_000_000),
 )
-def test_a_large_answer_is_cut_to_its_budget(store: Path, query: str, rows: int, length: int | None) -> None:
+"""Queries, with how many rows an answer has, and how long the text that is cut is."""
+
+
+def test_a_large_answer_is_cut_to_its_budget(store: Path) -> None:
     async def asks(client: Client) -> None:
         run = await first_run(client)
-        with anyio.fail_after(60):
-            text = await text_of(client, "sql", {"run": run, "query": query})
-        assert len(text.encode()) <= ANSWER_BYTES
-        found = json.loads(text)
-        assert len(found["rows"]) == rows
-        assert found["more"] == (length is None)
-        if length is not None:
-            assert found["cut"][-1] == {"row": rows - 1, "at": "x", "length": length, "given": 4000}
-            assert len(found["rows"][0]["x"]) == 4000
-            assert "substr(column, given + 1)" in found["notes"][-1]
+        for query, rows, length in LARGE:
+            with anyio.fail_after(60):
+                text = await text_of(client, "sql", {"run": run, "query": query})
+            assert len(text.encode()) <= ANSWER_BYTES, query
+            found = json.loads(text)
+            assert len(found["rows"]) == rows, query
+            assert found["more"] == (length is None), query
+            if length is not None:
+                assert found["cut"][-1] == {"row": rows - 1, "at": "x", "length": length, "given": 4000}
+                assert len(found["rows"][0]["x"]) == 4000
+                assert "substr(column, given + 1)" in found["notes"][-1]
 
     session(store, asks)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from helpers.mcp_session import Server, answer, first_run, refusal, session
 from mcp.client import Client
 
@@ -84,25 +83,24 @@ def test_an_offset_that_no_page_begins_at_is_refused(store: Path) -> None:
     session(store, asks)
 
 
-@pytest.mark.parametrize(
-    ("tool", "asked", "said"),
-    [
-        ("diagnose", {"run": "nobody"}, "no run"),
-        ("sql", {"run": "{run}", "query": "COPY events TO 'x'"}, "SQL"),
-        ("sql", {"run": "/etc", "query": "SELECT 1"}, "no run"),
-        ("explain", {"name": "time.stepp"}, "time.step"),
-        ("explain", {"name": "x" * 201}, "201 characters"),
-        ("run", {"source": "nowhere"}, "nowhere"),
-        ("run", {"source": "n" * 100_000}, "File name too long"),
-        ("sql", {"run": "n" * 100_000, "query": "SELECT 1"}, "File name too long"),
-    ],
+WRONG = (
+    ("diagnose", {"run": "nobody"}, "no run"),
+    ("sql", {"run": "{run}", "query": "COPY events TO 'x'"}, "SQL"),
+    ("sql", {"run": "/etc", "query": "SELECT 1"}, "no run"),
+    ("explain", {"name": "time.stepp"}, "time.step"),
+    ("explain", {"name": "x" * 201}, "201 characters"),
+    ("run", {"source": "nowhere"}, "nowhere"),
+    ("run", {"source": "n" * 100_000}, "File name too long"),
+    ("sql", {"run": "n" * 100_000, "query": "SELECT 1"}, "File name too long"),
 )
-def test_a_wrong_call_is_the_protocols_error(
-    store: Path, tmp_path: Path, tool: str, asked: dict[str, str], said: str
-) -> None:
+"""Tools, what they are asked, and what they say."""
+
+
+def test_a_wrong_call_is_the_protocols_error(store: Path, tmp_path: Path) -> None:
     async def asks(client: Client) -> None:
         run = await first_run(client)
-        wrong = {key: value.replace("{run}", run) for key, value in asked.items()}
-        assert said in await refusal(client, tool, **wrong)
+        for tool, asked, said in WRONG:
+            wrong = {key: value.replace("{run}", run) for key, value in asked.items()}
+            assert said in await refusal(client, tool, **wrong)
 
     session(Server(store), asks, cwd=tmp_path)

@@ -16,7 +16,7 @@ from helpers.synthetic import Instance, RankTruth, Truth
 
 NS = 10**9
 PARTS = 2
-CASES = 12
+CASES = 8
 """Layouts of each part."""
 
 Key = tuple[str, int | None, str | None, str | None, str | None, str | None]

@@ -23,6 +23,7 @@ from hostile.test_terminal import assert_clean
 
 from cclbench.cli import cli, main
 from cclbench.present.terminal.streams import PrintableStream, printable_streams
+from cclbench.selfcheck import relations
 from cclbench.text import printable
 
 NAME: Final = "n\x1b]52;c;eA==\x07\x9b31m\r\b\u202e\u2066\u2028\u200b\n"
@@ -170,6 +171,10 @@ def test_nothing_but_text_is_printed(
     words: str, say: Any, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     codes = set()
+    # of changes that each read all traces again one of rows and one of times; all are tests/selfcheck's
+    monkeypatch.setattr(
+        "cclbench.selfcheck.relations.RELATIONS", (relations.LaterByADay, relations.TwiceAsLong)
+    )
     if words == "merge":
         say(["ingest", root / "traces" / "hostile", "--shard", "1/1", "--store", root / f"shards{NAME}"])
     before = {"verify": "contribute", "claims": "import"}.get(words)
