@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from cclbench import results
-from cclbench.analyzers.metric import resolve
+from cclbench.analyzers.metric import resolve_metrics
 from cclbench.engine import Engine
 from cclbench.errors import InputError, UsageError
-from cclbench.findings.diagnosis import Diagnosis, diagnosis
+from cclbench.findings.diagnosis import Diagnosis, diagnose_run
 from cclbench.machine import Machine, machine_of
 from cclbench.record.metric_name import metric_name
 from cclbench.record.run import Run
@@ -23,7 +23,7 @@ from cclbench.results import Chosen
 from cclbench.workspace import WorkspaceOptions, store_at, takes_options, workspace
 
 if TYPE_CHECKING:
-    from cclbench.export.folder import Format, Written
+    from cclbench.export.folder import ExportedFolder, Format
     from cclbench.record.store import Store
     from cclbench.replay.answer import ReplayResult
     from cclbench.replay.search import Goal, SearchResult
@@ -77,7 +77,7 @@ def diagnose(
 
     The options are those of `run`, but for `metrics`.
     """
-    return diagnosis(metrics(run, window=window, steps=steps, ranks=ranks, model=model, **options))
+    return diagnose_run(metrics(run, window=window, steps=steps, ranks=ranks, model=model, **options))
 
 
 @takes_options
@@ -101,7 +101,7 @@ def whatif(
     unless `force_system`; `contention` how much longer kernels take beside
     communication (None: the run's own `compute.contention`).
     """
-    from cclbench.replay.answer import answer
+    from cclbench.replay.answer import replay_scenarios
 
     with workspace(**options) as used:
         opened = used.opened(run)
@@ -109,7 +109,7 @@ def whatif(
         factor, notes = (
             (contention, ()) if contention is not None else _contention(opened, ranks, used.engine)
         )
-    return answer(
+    return replay_scenarios(
         opened,
         sets,
         scenarios=scenarios,
@@ -132,7 +132,7 @@ def export(
     ranks: Sequence[int] | None = None,
     check: bool = False,
     **options: Unpack[WorkspaceOptions],
-) -> Written:
+) -> ExportedFolder:
     """Write a run's graph, as `whatif` replays it, for simulators: `chakra` execution traces, or `astra-sim`.
 
     `system` is the catalog's machine where no card says it.  The folder is made whole or not at all; `check`
@@ -170,17 +170,17 @@ def search(
     `force_system` and `per_node` are those of `whatif`.
     """
     from cclbench.replay.answer import Replay
-    from cclbench.replay.search import limit
-    from cclbench.replay.search import search as searched
+    from cclbench.replay.search import parse_limit
+    from cclbench.replay.search import search_space as searched
     from cclbench.replay.space import read_space
 
-    asked, limits = read_space(Path(space)), [limit(text) for text in constraints]
+    asked, limits = read_space(Path(space)), [parse_limit(text) for text in constraints]
     with workspace(**options) as used:
         opened = used.opened(run)
         machine = _machine(opened, system, force_system, per_node)
         tokens = None
         if objective == "tokens_per_second_per_device":
-            chosen = resolve([_TOKENS_PER_DEVICE])
+            chosen = resolve_metrics([_TOKENS_PER_DEVICE])
             rows, _ = results.compute(opened, chosen, Selection(model=False), engine=used.engine)
             row = next(one for one in rows if not one.narrowed)
             if row.value is None:
@@ -213,7 +213,7 @@ def _machine(run: Run, system: str | None, force_system: bool, per_node: int | N
 
 def _contention(run: Run, ranks: Sequence[int] | None, engine: Engine) -> tuple[float, tuple[str, ...]]:
     """The run's `compute.contention`, 1 where it is confounded or there is none, and a note that says so."""
-    chosen = resolve([_CONTENTION])
+    chosen = resolve_metrics([_CONTENTION])
     found, _ = results.compute(run, chosen, Selection(ranks=ranks, model=False), engine=engine)
     row = next(iter(found))
     if row.value is not None and row.value >= 1:
@@ -230,5 +230,5 @@ def _chosen(patterns: str | Sequence[str]) -> tuple[Chosen, bool]:
     `*`, all there is, asks for no replay.
     """
     listed = [patterns] if isinstance(patterns, str) else list(patterns)
-    named = resolve(pattern for pattern in listed if pattern != "*")
-    return resolve(listed), any(metric.replays for metric, _ in named)
+    named = resolve_metrics(pattern for pattern in listed if pattern != "*")
+    return resolve_metrics(listed), any(metric.is_replayed for metric, _ in named)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cclbench.api import diagnose, ingest, metrics, run, runs, search, whatif
-from cclbench.comparison.build import compare, subject_of
+from cclbench.comparison.build import compare_runs, subject_of
 from cclbench.comparison.comparison import Comparison
 from cclbench.record.run import Run
 from cclbench.text import html_of
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Comparison",
     "Run",
-    "compare",
+    "compare_runs",
     "diagnose",
     "ingest",
     "metrics",
@@ -38,13 +38,13 @@ def plot(shown: Run | Comparison) -> Picture:
 
     `UsageError` where none has the parts of its step; metrics of a run are computed on demand.
     """
-    from cclbench.present.charts.partition import picture, picture_of_runs
+    from cclbench.present.charts.partition import partition_picture, picture_of_runs
     from cclbench.present.picture import Picture
 
     if isinstance(shown, Comparison):
         return Picture(picture_of_runs(shown.subjects))
     computed = shown if len(shown.figures) else metrics(shown)
-    return Picture(picture(list(computed.figures.in_short), title=shown.id))
+    return Picture(partition_picture(list(computed.figures.in_short), title=shown.id))
 
 
 def timeline(
@@ -60,7 +60,7 @@ def timeline(
     `UsageError` for a step or a rank that the run lacks.
     """
     from cclbench.present.picture import Picture
-    from cclbench.present.timeline import timeline as timeline_of
+    from cclbench.present.timeline import step_timeline as timeline_of
     from cclbench.present.timeline_picture import draw_timeline, title_of
 
     shown = timeline_of(run, step=step, ranks=ranks, from_ms=from_ms, to_ms=to_ms)

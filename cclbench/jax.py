@@ -21,10 +21,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from cclbench.capture.begun_card import begin_card, check_phase, on_device, variables
-from cclbench.capture.step_times import Phase, StepTimes, write_step_times
+from cclbench.capture.begun_card import begin_card, check_phase, environment_variables, on_device
+from cclbench.capture.step_times import StepPhase, StepTimes, write_step_times
 from cclbench.card import CardFacts
-from cclbench.card.fields import filled
+from cclbench.card.fields import drop_empty
 from cclbench.errors import UsageError
 
 _SETTLE_S: Final = 0.2
@@ -66,7 +66,7 @@ def profile(
     if wait < 0 or active < 1:
         raise UsageError("wait is 0 or more, active is 1 or more")
     check_phase(phase)
-    batch = filled(**{"global": global_batch, "sequence_length": sequence_length})
+    batch = drop_empty(**{"global": global_batch, "sequence_length": sequence_length})
     facts = CardFacts((), phase=phase, batch=batch)
     return Profile(Path(folder), wait, active, stacks, facts, parameters, mesh)
 
@@ -84,12 +84,12 @@ class Profile:
         self._facts, self._parameters, self._mesh = facts, parameters, mesh
         self._step = 0
         self._began = 0.0
-        self._unprofiled: Phase | None = None
+        self._unprofiled: StepPhase | None = None
         self._annotation: Any = None
 
     def __enter__(self) -> Profile:
         if self._wait == 0:
-            self._start()
+            self._start_trace()
         return self
 
     def step(self) -> None:
@@ -98,13 +98,13 @@ class Profile:
         if self._annotation is not None:
             self._annotation.__exit__(None, None, None)
             if self._step < self._wait + self._active:
-                self._annotate()
+                self._annotate_step()
             else:
-                self._stop()
+                self._stop_trace()
         elif self._step == self._wait:
             if self._wait > 1:
-                self._unprofiled = self._timed(self._wait - 1)
-            self._start()
+                self._unprofiled = self._timed_phase(self._wait - 1)
+            self._start_trace()
         elif self._step == 1:
             self._begin_timing()
 
@@ -113,7 +113,7 @@ class Profile:
     ) -> None:
         if self._annotation is not None:
             self._annotation.__exit__(kind, error, trace)
-            self._stop()
+            self._stop_trace()
         elif kind is None and self._step < self._wait:
             warnings.warn(
                 f"no trace in {self._folder}: the job took {self._step} steps, and the trace begins after"
@@ -121,7 +121,7 @@ class Profile:
                 stacklevel=2,
             )
 
-    def _start(self) -> None:
+    def _start_trace(self) -> None:
         import jax
 
         options = jax.profiler.ProfileOptions()
@@ -130,22 +130,22 @@ class Profile:
         digits = len(str(jax.process_count() - 1))  # files in order are ranks in order
         place = self._folder / f"host{jax.process_index():0{digits}d}"
         jax.profiler.start_trace(place, profiler_options=options)
-        self._annotate()
+        self._annotate_step()
         self._begin_timing()
 
-    def _annotate(self) -> None:
+    def _annotate_step(self) -> None:
         import jax
 
         self._annotation = jax.profiler.StepTraceAnnotation("train", step_num=self._step)
         self._annotation.__enter__()
 
-    def _stop(self) -> None:
+    def _stop_trace(self) -> None:
         """Write the trace and what belongs to it."""
         import jax
 
         self._annotation = None
         steps = self._step - self._wait
-        profiled = self._timed(steps) if steps else None
+        profiled = self._timed_phase(steps) if steps else None
         time.sleep(_SETTLE_S)
         jax.profiler.stop_trace()
         if self._unprofiled is not None and profiled is not None:
@@ -157,20 +157,20 @@ class Profile:
                 profiled=profiled,
             )
             write_step_times(times, self._folder)
-            self.overhead = times.overhead
+            self.overhead = times.relative_overhead
         if jax.process_index() == 0:
-            begin_card(self._told(), self._folder)
+            begin_card(self._card_facts(), self._folder)
 
     def _begin_timing(self) -> None:
         _wait_for_all()
         self._began = time.perf_counter()
 
-    def _timed(self, steps: int) -> Phase:
+    def _timed_phase(self, steps: int) -> StepPhase:
         """The steps since `_begin_timing`, with all the work that they gave to the devices."""
         _wait_for_all()
-        return Phase(steps, time.perf_counter() - self._began)
+        return StepPhase(steps, time.perf_counter() - self._began)
 
-    def _told(self) -> CardFacts:
+    def _card_facts(self) -> CardFacts:
         """What the job says of itself."""
         import jax
 
@@ -183,8 +183,8 @@ class Profile:
             framework="jax",
             framework_version=jax.__version__,
             groups=tuple((f"mesh_{name}", tuple(range(size))) for name, size in sizes.items()),
-            model=filled(parameters=sum(one.size for one in weights) or None),
-            environment=variables(*_VARIABLES),
+            model=drop_empty(parameters=sum(one.size for one in weights) or None),
+            environment=environment_variables(*_VARIABLES),
         )
         return on_device(facts, jax.local_devices()[0].device_kind)
 

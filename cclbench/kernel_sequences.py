@@ -13,7 +13,7 @@ import pyarrow as pa
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.per_rank import answer_or_reason, answers_by_rank
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.analyzers.view.sequences import SUMS, RankSequences, merged, rank_sequences
+from cclbench.analyzers.view.sequences import SUMS, RankSequences, merge_sequences, rank_sequences
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.normalize.steps import POLICIES
 from cclbench.record.rank import Rank
@@ -108,7 +108,7 @@ def frequent_sequences(
         progress=progress,
         what="looking for sequences",
     )
-    table = merged([one.table for one in found.values()])
+    table = merge_sequences([one.table for one in found.values()])
     kernel_ns = sum(one.kernel_ns for one in found.values())
     return FrequentSequences(
         run=run.id,

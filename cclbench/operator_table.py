@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from cclbench.analyzers.metric import NotApplicable
-from cclbench.analyzers.view.operator_sums import By, RankSums, Roof, Sums, rank_sums
+from cclbench.analyzers.view.operator_sums import By, DeviceRoof, OperatorSums, RankSums, rank_sums
 from cclbench.analyzers.view.per_rank import answer_or_reason, answers_by_rank
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.engine import SERIAL, Engine, Progress
@@ -105,7 +105,7 @@ class OperatorTable:
     """Of that time, what an operator's call launched."""
     modelled_share: float
     """Of the time in kernels that are not communication, what has FLOPs and bytes."""
-    roof: Roof | None
+    roof: DeviceRoof | None
     """Of the first rank that knows it."""
     rows: tuple[OperatorRow, ...]
     all_rows: int
@@ -195,10 +195,10 @@ def _table(
     sort: str,
     top: int | None,
 ) -> OperatorTable:
-    sums: dict[str, Sums] = {}
+    sums: dict[str, OperatorSums] = {}
     for one in found.values():
         for key, own in one.sums[by].items():
-            sums.setdefault(key, Sums()).add(own)
+            sums.setdefault(key, OperatorSums()).add_sums(own)
     total = sum(one.time_ns for one in found.values())
     rows = sorted((_row(key, own, total) for key, own in sums.items()), key=partial(_place, sort))
     return OperatorTable(
@@ -238,7 +238,7 @@ def _place(sort: str, row: OperatorRow) -> tuple[float, float, str]:
     return -1.0 * (value if value is not None else -np.inf), -row.time_s, row.key
 
 
-def _row(key: str, own: Sums, total: int) -> OperatorRow:
+def _row(key: str, own: OperatorSums, total: int) -> OperatorRow:
     modelled_s = own.modelled_ns / _NS_PER_S
     known = own.modelled_ns > 0
     least = own.roofline_ns / _NS_PER_S if own.rooflined_ns else None

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from cclbench import __version__, analyzers
 from cclbench.analyzers.aliases import Alias
 from cclbench.analyzers.answers import Answers, RankAnswers
-from cclbench.analyzers.metric import METRICS, Metric, NotApplicable, resolve
+from cclbench.analyzers.metric import METRICS, Metric, NotApplicable, resolve_metrics
 from cclbench.analyzers.rows import (
     metric_rows,
     policy_of,
     rank_rows,
     run_values,
-    select,
+    select_alias_rows,
     window_policy,
     with_caveat,
     with_lacking,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from cclbench.card import Card
     from cclbench.replay.step_ratio import StepRatio
-    from cclbench.replay.stragglers import Slowdown
+    from cclbench.replay.stragglers import StragglerSlowdown
 
 Replayed = TypeVar("Replayed")
 Chosen = Sequence[tuple[Metric, Alias | None]]
@@ -96,7 +96,7 @@ def full_results(
     as_stored = run.record.published is not None or _made_by(run, selection) == selection.replay
     if as_stored and (found := run.saved_results) is not None:
         return found
-    return compute(run, resolve(["*"]), selection, engine=engine, progress=progress)[0]
+    return compute(run, resolve_metrics(["*"]), selection, engine=engine, progress=progress)[0]
 
 
 def _feasible(selection: Selection) -> Selection:
@@ -136,7 +136,7 @@ def _stored(run: Run, metrics: Sequence[Metric], selection: Selection) -> tuple[
     results = None if replayed is None else run.saved_results
     if made is None or results is None:
         return None
-    if selection.replay and not replayed and any(metric.replays for metric in metrics):
+    if selection.replay and not replayed and any(metric.is_replayed for metric in metrics):
         results = _with_replays(results, partial(_replayed, run, selection))
         run.save_results(results, made=Made(_key(selection), made.window))
     elif replayed and not selection.replay:
@@ -149,7 +149,7 @@ def _with_replays(results: Results, instead: Callable[[Row], list[Row]]) -> Resu
 
     def rows(metric: MetricName) -> pa.Table:
         former = results.of_metric(metric)
-        replays = METRICS.get(metric).replays
+        replays = METRICS.get(metric).is_replayed
         return table_of(instead(rows_of(former.slice(0, 1))[0])) if replays else former
 
     return Results.joined(map(rows, results.metrics))
@@ -205,7 +205,7 @@ def _computed(
 
     def take(answer: RankAnswers) -> None:
         one, rank = next(coming)
-        answers[one].add(rank, answer)
+        answers[one].add_answer(rank, answer)
 
     size = sum(map(_text_bytes, tasks))
     engine.gather(work, tasks, take, progress=progress, what="computing metrics", size_bytes=size)
@@ -217,7 +217,7 @@ def _computed(
     def rows_by(one: Run, metric: Metric) -> list[Row]:
         found = metric_rows(
             metric,
-            answers[one].of(metric.name) if metric.per_rank is not None else {},
+            answers[one].values_of(metric.name) if metric.per_rank is not None else {},
             answers[one].policies,
             told[one].get(metric.name, ()),
             asked=selection.window,
@@ -245,7 +245,7 @@ def _chosen(results: Results, chosen: Chosen) -> Results:
 
     def rows(metric: MetricName, alias: Alias | None) -> pa.Table:
         own = results.of_metric(metric)
-        return table_of(select(rows_of(own), alias)) if alias else own
+        return table_of(select_alias_rows(rows_of(own), alias)) if alias else own
 
     return Results.joined(rows(metric.name, alias) for metric, alias in chosen)
 
@@ -291,16 +291,16 @@ def _run_view(run: Run, selection: Selection, machine: Machine) -> RunView:
 
 def _ratio(run: Run, selection: Selection, setting: str) -> StepRatio:
     """The run replayed under one setting, for a metric; not applicable where it is not to be."""
-    from cclbench.replay.step_ratio import ratio
+    from cclbench.replay.step_ratio import step_ratio
 
-    return _of_replay(selection, partial(ratio, run, setting))
+    return _of_replay(selection, partial(step_ratio, run, setting))
 
 
-def _slowdown(run: Run, selection: Selection) -> Slowdown:
+def _slowdown(run: Run, selection: Selection) -> StragglerSlowdown:
     """The run replayed without stragglers, for a metric; not applicable where it is not to be."""
-    from cclbench.replay.stragglers import slowdown
+    from cclbench.replay.stragglers import straggler_slowdown
 
-    return _of_replay(selection, partial(slowdown, run))
+    return _of_replay(selection, partial(straggler_slowdown, run))
 
 
 def _of_replay(selection: Selection, replayed: Callable[[], Replayed]) -> Replayed:

@@ -13,8 +13,8 @@ from cclbench.analyzers.metric import NotApplicable, Value
 from cclbench.analyzers.view.arrivals import SPENT, Arrivals, arrivals_of
 from cclbench.analyzers.view.late_cause import LateCause, late_cause, rank_work, serves_experts
 from cclbench.analyzers.view.late_rank import LEAST_SHARE, StragglerVerdict, late_rank
-from cclbench.analyzers.view.lateness import Float, Lateness, lateness
-from cclbench.analyzers.view.meetings import CollectiveInstances, meetings
+from cclbench.analyzers.view.lateness import Float, Lateness, step_lateness
+from cclbench.analyzers.view.meetings import CollectiveInstances, rank_meetings
 from cclbench.analyzers.view.per_rank import Answer, answer_or_reason, answers_by_rank
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.engine import SERIAL, Engine, Progress
@@ -149,10 +149,10 @@ def _of_run(run: Run, steps: Steps | None, engine: Engine, progress: Progress | 
     windows = sum(one.window_ns for value in answers.values() if isinstance(one := value.detail, Arrivals))
     verdict = late_rank(late, windows / (len(answers) * len(late.steps)))
     why = None
-    if verdict.named:
+    if verdict.stands_out:
         why = late_cause(verdict, ask(rank_work)[0], experts=serves_experts(found))
-    words, pattern = verdict.words, verdict.pattern
-    if not verdict.named:
+    words, pattern = verdict.verdict_words, verdict.pattern
+    if not verdict.stands_out:
         words, pattern = _without_one(verdict, late)
     elif why is not None:
         words += f"; it {why.words}, by {humanise(why.excess_ns / _NS_PER_S, 's')} a step"
@@ -169,10 +169,10 @@ def _of_run(run: Run, steps: Steps | None, engine: Engine, progress: Progress | 
         ranks=tuple(_late_ranks(late, verdict, why)),
         rows=tuple(_late_steps(late)),
         late_s=late.late_ns / _NS_PER_S,
-        named=verdict.rank if verdict.named else None,
+        named=verdict.rank if verdict.stands_out else None,
         pattern=pattern,
-        period=verdict.period if verdict.named else None,
-        since=verdict.since if verdict.named else None,
+        period=verdict.period if verdict.stands_out else None,
+        since=verdict.since if verdict.stands_out else None,
         p_value=verdict.p,
         cause=None if why is None else why.name,
         words=words,
@@ -213,8 +213,8 @@ def _lateness(run: Run, answers: Mapping[int, Value]) -> tuple[CollectiveInstanc
         one.clock_residual_ns for value in answers.values() if isinstance(one := value.detail, Arrivals)
     )
     try:
-        found = meetings({rank: [value] for rank, value in answers.items()})
-        return found, lateness(found, residual_ns)
+        found = rank_meetings({rank: [value] for rank, value in answers.items()})
+        return found, step_lateness(found, residual_ns)
     except NotApplicable as none:
         raise UsageError(f"no stragglers: {none}", where=run.id) from None
 
@@ -231,7 +231,7 @@ def _slowdown(run: Run) -> tuple[float | None, str | None]:
 
 def _late_steps(late: Lateness) -> list[LateStep]:
     """Each rank of each step, in order of steps and ranks."""
-    latest = late.latest
+    latest = late.latest_mask
     return [
         LateStep(
             rank=rank,
@@ -247,7 +247,7 @@ def _late_steps(late: Lateness) -> list[LateStep]:
 
 def _late_ranks(late: Lateness, verdict: StragglerVerdict, why: LateCause | None) -> list[LateRank]:
     """Each rank over all steps, the latest on average first."""
-    seconds, latest = late.late_ns / _NS_PER_S, late.latest
+    seconds, latest = late.late_ns / _NS_PER_S, late.latest_mask
     listed = [
         LateRank(
             rank=rank,
@@ -274,15 +274,16 @@ def _most(excess: Float) -> str | None:
 def _without_one(verdict: StragglerVerdict, late: Lateness) -> tuple[str, str]:
     """What is said, and the pattern, where nobody stands out over all steps."""
     if verdict.steps == 1:
-        return verdict.words, "one step"
-    much = late.latest & (late.late_ns > LEAST_SHARE * verdict.step_ns)
+        return verdict.verdict_words, "one step"
+    much = late.latest_mask & (late.late_ns > LEAST_SHARE * verdict.step_ns)
     ranks = Counter({rank: int(times) for rank, times in zip(late.ranks, much.sum(axis=1), strict=True)})
     out = int(much.any(axis=0).sum())
     if sum(times > 0 for times in ranks.values()) < 2:
-        return verdict.words, "none"
+        return verdict.verdict_words, "none"
     most = ", ".join(f"rank {rank} in {times}" for rank, times in ranks.most_common(_LISTED) if times)
     return (
-        f"{verdict.words}; in {out} of {verdict.steps} steps one is late by more than 1 %, and not the same:"
+        f"{verdict.verdict_words}; in {out} of {verdict.steps} steps one is late by more than 1 %,"
+        " and not the same:"
         f" {most}: it moves with the work"
     ), "moving"
 

@@ -11,7 +11,7 @@ from typing import Unpack
 from cclbench.analyzers.swept import own_sweeps
 from cclbench.errors import InputError, UsageError
 from cclbench.formats import READERS
-from cclbench.hardware.matching import Stated, must_fit
+from cclbench.hardware.matching import StatedMachine, must_fit
 from cclbench.hardware.sweep import Sweep, sweeps_of
 from cclbench.hardware.system import System
 from cclbench.ingestion.source import SourceFile
@@ -26,7 +26,7 @@ class SweepsRead:
     sweeps: list[Sweep] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
     caveats: list[str] = field(default_factory=list)
-    stated: list[Stated] = field(default_factory=list)
+    stated: list[StatedMachine] = field(default_factory=list)
     """What each file says of its machine."""
 
     def add(self, sweeps: Iterable[Sweep], left_out: Iterable[tuple[str, int]] = ()) -> None:
@@ -95,12 +95,12 @@ def _of_files(files: Iterable[SourceFile]) -> SweepsRead:
     return found
 
 
-def _stated(name: str, facts: Mapping[str, object], sweeps: Iterable[Sweep]) -> Stated:
+def _stated(name: str, facts: Mapping[str, object], sweeps: Iterable[Sweep]) -> StatedMachine:
     """What a file's header, and its sweeps, say of its machine."""
     told = facts.get("device_name", [])
     devices = told if isinstance(told, list) else [told]
     counts = [-(-each.ranks // each.nodes) for each in sweeps]
-    return Stated(
+    return StatedMachine(
         name,
         devices=tuple(map(str, devices)),
         ranks_a_node=max(counts, default=None),
@@ -116,5 +116,5 @@ def _of_run(run: Run, system: System) -> SweepsRead:
     own, left_out = own_sweeps(run.collectives(), members, system, version, source=run.id)
     devices = {entry.facts.device_name: None for entry in run.record.ranks if entry.facts.device_name}
     if own:
-        must_fit([Stated(run.id, tuple(devices))], system)
+        must_fit([StatedMachine(run.id, tuple(devices))], system)
     return SweepsRead(own, left_out, [f"{run.id}: {run.inferred}"] if run.inferred else [])

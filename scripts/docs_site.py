@@ -25,10 +25,10 @@ from cclbench.cli import cli
 from cclbench.findings.finding import FINDINGS
 from cclbench.formats import READERS
 from cclbench.hardware.catalog import VARIABLE, accelerators, fabrics, systems
-from cclbench.hardware.describe import Entry, figures_of, summary
+from cclbench.hardware.describe import Entry, entry_summary, figures_of
 from cclbench.operators.cost import MODELS
-from cclbench.present.terminal.explanation import explanation
-from cclbench.present.topics import place, topic_of
+from cclbench.present.terminal.explanation import metric_explanation
+from cclbench.present.topics import metric_order, topic_of
 from cclbench.sql import VIEWS
 from cclbench.sql.machine_tables import TABLES as MACHINE_TABLES
 
@@ -67,14 +67,16 @@ def _page(title: str, *parts: str) -> str:
 def metrics() -> str:
     """All of ours, by topic, as `cclbench explain` explains them."""
     found = [
-        explanation(METRICS.get(name)) for name in METRICS if METRICS.origin(name).startswith("cclbench.")
+        metric_explanation(METRICS.get(name))
+        for name in METRICS
+        if METRICS.origin(name).startswith("cclbench.")
     ]
     parts = [
         "What `cclbench explain` prints, for every metric; `cclbench list metrics` has those of plug-ins too."
         " C, K and M are the sets of [Concepts](../concepts.md#how-the-time-divides), W is the window.",
     ]
     for title, rows in groupby(
-        sorted(found, key=lambda row: place(row["name"])), lambda row: topic_of(row["name"])
+        sorted(found, key=lambda row: metric_order(row["name"])), lambda row: topic_of(row["name"])
     ):
         parts.append(f"## {title}")
         for row in rows:
@@ -121,8 +123,8 @@ def operators() -> str:
         parts.append(f"## {family}")
         for model in own:
             names = ("operators", ", ".join(f"<code>{escape(one)}</code>" for one in model.patterns))
-            told = [(key, escape(model.about[key])) for key in ("FLOPs", "Bytes", "Source")]
-            definition = f"<p>{prose(model.about['definition'])}</p>"
+            told = [(key, escape(model.docstring_parts[key])) for key in ("FLOPs", "Bytes", "Source")]
+            definition = f"<p>{prose(model.docstring_parts['definition'])}</p>"
             parts += [f"### {model.name}", definition, facts([names, *told])]
     return _page("Operators", *parts)
 
@@ -206,7 +208,7 @@ def hardware(title: str, entries: Callable[[], Mapping[str, Entry]]) -> str:
             (_code(row["field"]), escape(row["shown"]), escape(row["source"] or ""))
             for row in figures_of(one)
         ]
-        parts += [f"## {one.id}", f"<p>{prose(summary(one))}</p>", facts(rows), _sources(one)]
+        parts += [f"## {one.id}", f"<p>{prose(entry_summary(one))}</p>", facts(rows), _sources(one)]
     return _page(title, *parts)
 
 

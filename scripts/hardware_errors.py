@@ -34,12 +34,12 @@ from unseen_machines import (
     together,
 )
 
-from cclbench.hardware.calibration import Calibration, deviations, left_out_by_nodes, left_out_by_size
+from cclbench.hardware.calibration import Calibration, left_out_by_nodes, left_out_by_size, sweep_deviations
 from cclbench.hardware.catalog import system
-from cclbench.hardware.collectives import Refusal, price
-from cclbench.hardware.deviation import BANDS, Deviation, summary
-from cclbench.hardware.residual_learning import Observed
-from cclbench.hardware.residuals import Residuals, residuals, using
+from cclbench.hardware.collectives import NoPrice, price_collective
+from cclbench.hardware.deviation import BANDS, Deviation, summarise_deviations
+from cclbench.hardware.residual_learning import ObservedSweep
+from cclbench.hardware.residuals import Residuals, current_residuals, replaced_residuals
 from cclbench.hardware.sweep import Sweep
 from cclbench.units import humanise
 
@@ -47,15 +47,15 @@ DRAWS: Final = 20
 """How often so many of a sweep's sizes are drawn."""
 _FEW: Final = 5
 """Sizes of a sweep of which none could be held out."""
-Known = Sequence[tuple[Public, Observed]]
+Known = Sequence[tuple[Public, ObservedSweep]]
 ByNumber = Iterable[tuple[int, Missed]]
 
 
 def row(name: str, found: Sequence[Deviation]) -> str:
     """A line of a table: by size band, then of all: median, 90th percentile, share within the band."""
     cells = []
-    for part in (*([each for each in found if each.band == band] for band in BANDS), found):
-        own = summary(part)
+    for part in (*([each for each in found if each.size_band == band] for band in BANDS), found):
+        own = summarise_deviations(part)
         cells.append("-" if own is None else f"{own.median:.0%} / {own.p90:.0%} / {own.within:.0%}")
     return f"| {name} | " + " | ".join(cells) + " |"
 
@@ -78,7 +78,7 @@ def unseen(known: Known, by: Mapping[str, Residuals]) -> None:
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for number, band in enumerate(BANDS):
         found = together([missed(own, by[own.system], band=number) for own in sweeps])
-        residual = np.concatenate([own.residual[own.band == number] for own in sweeps])
+        residual = np.concatenate([own.residual[own.size_bands == number] for own in sweeps])
         formulas = f"{np.median(np.abs(np.expm1(-residual))):.0%}, {np.median(residual):+.1%}"
         print(
             f"| {band} | {found.count} | {formulas} | {found.median:.0%} | {found.slower:.0%} "
@@ -136,15 +136,15 @@ def alone(title: str, known: Sequence[Public], every: str, by: Mapping[str, Resi
     refused = 0
     rows, total = [], []
     for public in known:
-        with using(by.get(public.system, residuals())):
-            found = deviations(public.sweep, system(public.system))
-        if isinstance(found, Refusal):
+        with replaced_residuals(by.get(public.system, current_residuals())):
+            found = sweep_deviations(public.sweep, system(public.system))
+        if isinstance(found, NoPrice):
             print(f"{public.file}: {found.reason}", file=sys.stderr)
             rows.append(f"| {public.file} |" + " no price |" * (len(BANDS) + 1))
             refused += 1
             continue
-        own = summary(found)
-        slow = f" (**{own.slower:.0f} times slower than predicted**)" if own and own.suspect else ""
+        own = summarise_deviations(found)
+        slow = f" (**{own.slower:.0f} times slower than predicted**)" if own and own.is_suspect else ""
         rows.append(row(public.file + slow, found))
         if MISCONFIGURED not in public.file:
             total += found
@@ -181,15 +181,18 @@ def by_few_sizes(known: Sequence[Public], by: Mapping[str, Residuals]) -> None:
         errors = defaultdict[str, list[tuple[float, float, bool]]](list)
         for public in known:
             sweep, machine = public.sweep, system(public.system)
-            with using(by.get(public.system, residuals())):
+            with replaced_residuals(by.get(public.system, current_residuals())):
                 for chosen in subsets(len(sweep.bytes), how) if len(sweep.bytes) > _FEW else ():
                     rest = part(sweep, (at for at in range(len(sweep.bytes)) if at not in chosen))
                     calibration = Calibration(machine.id, (part(sweep, chosen),))
-                    without, found = deviations(rest, machine), deviations(rest, machine, calibration)
-                    assert not isinstance(without, Refusal)  # noqa: S101  (`usable` have a price)
-                    assert not isinstance(found, Refusal)  # noqa: S101
+                    without, found = (
+                        sweep_deviations(rest, machine),
+                        sweep_deviations(rest, machine, calibration),
+                    )
+                    assert not isinstance(without, NoPrice)  # noqa: S101  (`usable` have a price)
+                    assert not isinstance(found, NoPrice)  # noqa: S101
                     errors[public.machine] += [
-                        (abs(one.error), abs(other.error), other.within)
+                        (abs(one.relative_error), abs(other.relative_error), other.is_within_band)
                         for one, other in zip(without, found, strict=True)
                     ]
         rows = np.array([np.median(own, axis=0) for own in errors.values()])
@@ -205,10 +208,10 @@ def eight(machine: str) -> list[str]:
     for size, name in ((2**24, "16 MiB"), (2**28, "256 MiB"), (2**32, "4 GiB")):
         times = []
         for algorithm in ("ring", "tree", "stragglar"):
-            found = price(
+            found = price_collective(
                 "all_reduce", size, range(8), system(machine), algorithm=algorithm, protocol="Simple"
             )
-            assert not isinstance(found, Refusal)  # noqa: S101  (a defect of the catalog)
+            assert not isinstance(found, NoPrice)  # noqa: S101  (a defect of the catalog)
             times.append(float(found.time_s[0]))
         ring, tree, late = times
         shown = " | ".join(humanise(each, "s") for each in times)
@@ -233,7 +236,7 @@ def main() -> int:
         alone(title, published(half), "**all**", by)
 
     alps = [each.sweep for each in own if each.machine == "alps"]
-    with using(by["alps-gh200"]):
+    with replaced_residuals(by["alps-gh200"]):
         by_nodes = left_out_by_nodes(alps, system("alps-gh200"))
     rows = [row(f"{nodes} nodes left out", found) for nodes, found in by_nodes.items()]
     every = [each for found in by_nodes.values() for each in found]
@@ -241,9 +244,9 @@ def main() -> int:
 
     rows = []
     for public in own:
-        with using(by[public.system]):
+        with replaced_residuals(by[public.system]):
             found = left_out_by_size(public.sweep, system(public.system))
-        if not isinstance(found, Refusal):
+        if not isinstance(found, NoPrice):
             rows.append(row(public.file, found))
     table("Calibrated by the sweep itself, one size left out", rows)
 

@@ -18,8 +18,8 @@ import yaml
 from public_sweeps import usable
 
 import cclbench
-from cclbench.hardware.residual_learning import learned
-from cclbench.hardware.residuals import Swept, Table
+from cclbench.hardware.residual_learning import learn_residuals
+from cclbench.hardware.residuals import ResidualTable, Swept
 
 TARGET = Path(__file__).parents[1] / "cclbench" / "hardware" / "residuals.yaml"
 HEAD = """\
@@ -28,7 +28,7 @@ HEAD = """\
 """
 
 
-def table(folder: Path, date: str) -> Table:
+def table(folder: Path, date: str) -> ResidualTable:
     """The table of the sweeps of that folder and of tests/hardware/published."""
     known = usable(folder)
     sweeps = tuple(
@@ -41,7 +41,7 @@ def table(folder: Path, date: str) -> Table:
         )
         for public, _ in known
     )
-    return Table(date, cclbench.__version__, learned([own for _, own in known]), sweeps)
+    return ResidualTable(date, cclbench.__version__, learn_residuals([own for _, own in known]), sweeps)
 
 
 def main() -> int:

@@ -25,7 +25,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.comparison.interval import difference
+from cclbench.comparison.interval import compare_captures
 
 Floats = npt.NDArray[np.float64]
 
@@ -101,7 +101,7 @@ def judged(cell: Cell, pairs: int) -> Cell:
     for _ in range(pairs):
         base, other = (job(random, cell, *one) for one in zip(cell.captures[:2], cell.steps, strict=True))
         repeats = [job(random, cell, cell.captures[2], 30)] if cell.captures[2] else []
-        found = difference(base, other, repeats)
+        found = compare_captures(base, other, repeats)
         if found.low is None or found.high is None:
             continue
         wrong += not found.low <= 1 <= found.high

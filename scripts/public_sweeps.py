@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from cclbench.formats.nccl_tests import NcclTests
 from cclbench.hardware.catalog import system
-from cclbench.hardware.collectives import Refusal, price
-from cclbench.hardware.residual_learning import Observed, observed
+from cclbench.hardware.collectives import NoPrice, price_collective
+from cclbench.hardware.residual_learning import ObservedSweep, observe_sweep
 from cclbench.hardware.sweep import Sweep, sweeps_of
 
 PUBLISHED = Path(__file__).parents[1] / "tests" / "hardware" / "published"
@@ -78,19 +78,19 @@ def swept(path: Path) -> list[Sweep]:
     return own
 
 
-def usable(folder: Path) -> list[tuple[Public, Observed]]:
+def usable(folder: Path) -> list[tuple[Public, ObservedSweep]]:
     """All sweeps that are learned from, the folder's and the published, beside the formulas."""
     found = []
     for public in [*given(folder), *(each for half in HALVES for each in published(half))]:
         sweep, machine = public.sweep, system(public.system)
-        prediction = price(
+        prediction = price_collective(
             sweep.kind,
-            sweep.sizes,
-            machine.members(sweep.ranks, sweep.nodes),
+            sweep.sizes_bytes,
+            machine.group_members(sweep.ranks, sweep.nodes),
             machine,
             library_version=sweep.library_version,
         )
-        if MISCONFIGURED not in public.file and not isinstance(prediction, Refusal):
-            own = observed(public.file, public.machine, public.system, sweep, prediction)
+        if MISCONFIGURED not in public.file and not isinstance(prediction, NoPrice):
+            own = observe_sweep(public.file, public.machine, public.system, sweep, prediction)
             found.append((public, own))
     return found

@@ -19,32 +19,32 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from cclbench.errors import InputError
-from cclbench.selfcheck import selfcheck
+from cclbench.selfcheck import check_source
 from cclbench.selfcheck.outcome import Checked
-from cclbench.selftest.exam import Item, chosen_causes, items, make
+from cclbench.selftest.exam import ExamItem, chosen_causes, draw_items, simulate_item
 from cclbench.selftest.traces import write_traces
 
 
-def check(source: Path | Item) -> tuple[str, Checked | None]:
+def check(source: Path | ExamItem) -> tuple[str, Checked | None]:
     """The checks of a source or of a simulated job; none of what is no source of traces."""
-    if isinstance(source, Item):
-        job = make(source)
+    if isinstance(source, ExamItem):
+        job = simulate_item(source)
         with TemporaryDirectory() as folder:
             write_traces(job.planted.sick, job.truth.histories, Path(folder) / "traces")
-            return f"{source.cause or source.kind} {source.seed}", selfcheck(Path(folder) / "traces")
+            return f"{source.cause or source.kind} {source.seed}", check_source(Path(folder) / "traces")
     try:
-        return str(source), selfcheck(source)
+        return str(source), check_source(source)
     except InputError:
         return str(source), None
 
 
-def simulated(jobs: int, seed: int) -> list[Item]:
+def simulated(jobs: int, seed: int) -> list[ExamItem]:
     """So many jobs of an exam: causes in turn, and of every 10 one of equal ranks and a healthy one."""
     others = jobs // 10
     causes = chosen_causes(["all"])
-    planted = items(seed, -(-jobs // len(causes)), causes, 0, 0)
+    planted = draw_items(seed, -(-jobs // len(causes)), causes, 0, 0)
     in_turn = sorted(planted, key=lambda item: item.seed % 1000)
-    return [*in_turn[: jobs - 2 * others], *items(seed, 0, (), others, others)]
+    return [*in_turn[: jobs - 2 * others], *draw_items(seed, 0, (), others, others)]
 
 
 def main() -> None:
@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of those")
     parser.add_argument("--processes", type=int, default=2, help="that work side by side")
     asked = parser.parse_args()
-    tasks: list[Path | Item] = [*asked.sources, *simulated(asked.simulated, asked.seed)]
+    tasks: list[Path | ExamItem] = [*asked.sources, *simulated(asked.simulated, asked.seed)]
     holding, broken, figures = Counter[str](), Counter[str](), Counter[str]()
     order = dict[str, None]()
     for name, found in _checked(tasks, asked.processes):
@@ -71,7 +71,7 @@ def main() -> None:
         print(f"| {check_name} | {whole} | {holding[check_name]} | {figures[check_name]:,} |")
 
 
-def _checked(tasks: list[Path | Item], processes: int) -> Iterator[tuple[str, Checked | None]]:
+def _checked(tasks: list[Path | ExamItem], processes: int) -> Iterator[tuple[str, Checked | None]]:
     with ProcessPoolExecutor(processes) as pool:
         yield from pool.map(check, tasks)
 

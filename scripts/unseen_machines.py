@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 from public_sweeps import Public
 
-from cclbench.hardware.calibration import Calibration, deviations
+from cclbench.hardware.calibration import Calibration, sweep_deviations
 from cclbench.hardware.catalog import system
-from cclbench.hardware.collectives.ratio import widths
-from cclbench.hardware.deviation import BANDS, Summary, summary
-from cclbench.hardware.residual_learning import Observed, learned
-from cclbench.hardware.residuals import Floats, Residuals, using
+from cclbench.hardware.collectives.ratio import ratio_half_widths
+from cclbench.hardware.deviation import BANDS, DeviationSummary, summarise_deviations
+from cclbench.hardware.residual_learning import ObservedSweep, learn_residuals
+from cclbench.hardware.residuals import Floats, Residuals, replaced_residuals
 
 NETWORKS = {
     "ib-verbs": "InfiniBand and RoCE",
@@ -73,11 +73,11 @@ def together(parts: Sequence[Missed]) -> Missed:
     )
 
 
-def missed(own: Observed, by: Residuals, *, band: int | None = None) -> Missed:
+def missed(own: ObservedSweep, by: Residuals, *, band: int | None = None) -> Missed:
     """A sweep's rows, of one size band or of all, beside what was learned elsewhere."""
-    chosen = np.full(len(own.sizes), True) if band is None else own.band == band
-    left = own.residual - by.correction(own.setting, own.sizes)
-    low, high = by.spread(own.sizes)
+    chosen = np.full(len(own.sizes), True) if band is None else own.size_bands == band
+    left = own.residual - by.log_correction(own.setting, own.sizes)
+    low, high = by.band_half_widths(own.sizes)
     return Missed(left[chosen], low[chosen], high[chosen])
 
 
@@ -85,13 +85,15 @@ class MostRanks(NamedTuple):
     """A machine's sweep among its most ranks, from the catalog alone and calibrated by `fewer` ranks."""
 
     public: Public
-    beside: Observed
+    beside: ObservedSweep
     fewer: tuple[int, ...]
-    catalog: Summary
-    calibrated: Summary
+    catalog: DeviationSummary
+    calibrated: DeviationSummary
 
 
-def most_ranks(known: Sequence[tuple[Public, Observed]], by: Mapping[str, Residuals]) -> Iterator[MostRanks]:
+def most_ranks(
+    known: Sequence[tuple[Public, ObservedSweep]], by: Mapping[str, Residuals]
+) -> Iterator[MostRanks]:
     """Of every machine with several rank counts; its system left out of what is learned."""
     for machine in dict.fromkeys((public.machine, public.system) for public, _ in known):
         own = [each for each in known if (each[0].machine, each[0].system) == machine]
@@ -101,29 +103,31 @@ def most_ranks(known: Sequence[tuple[Public, Observed]], by: Mapping[str, Residu
         name = machine[1]
         for public, beside in own if fewer else ():
             if public.sweep.ranks == most:
-                with using(by[name]):
+                with replaced_residuals(by[name]):
                     both = [
-                        deviations(public.sweep, system(name), one)
+                        sweep_deviations(public.sweep, system(name), one)
                         for one in (None, Calibration(name, fewer))
                     ]
-                summaries = [found for each in both if isinstance(each, list) and (found := summary(each))]
+                summaries = [
+                    found for each in both if isinstance(each, list) and (found := summarise_deviations(each))
+                ]
                 yield MostRanks(public, beside, ranks, *summaries)
 
 
-def left_out(sweeps: Sequence[Observed]) -> dict[str, Residuals]:
+def left_out(sweeps: Sequence[ObservedSweep]) -> dict[str, Residuals]:
     """By system, what is learned from all sweeps but that system's."""
     systems = dict.fromkeys(own.system for own in sweeps)
-    return {system: learned([own for own in sweeps if own.system != system]) for system in systems}
+    return {system: learn_residuals([own for own in sweeps if own.system != system]) for system in systems}
 
 
-def machine_class(own: Observed) -> str:
+def machine_class(own: ObservedSweep) -> str:
     """Maker of the accelerator, and one node or the software of the network."""
     setting = own.setting
     maker = "AMD" if own.system.startswith("mi") else "NVIDIA"
     return f"{maker}, {NETWORKS[setting.network] if setting.several_nodes else 'one node'}"
 
 
-def between_machines(sweeps: Sequence[Observed]) -> Iterator[tuple[int, Missed]]:
+def between_machines(sweeps: Sequence[ObservedSweep]) -> Iterator[tuple[int, Missed]]:
     """Ratios of the times of two systems at sizes that both measured, by size band; both left out.
 
     Of the same collective on one node, or on several.
@@ -138,26 +142,28 @@ def between_machines(sweeps: Sequence[Observed]) -> Iterator[tuple[int, Missed]]
             if (a.setting.several_nodes, a.setting.kind) == (b.setting.several_nodes, b.setting.kind)
         ]
         if alike:
-            by = learned([own for own in sweeps if own.system not in pair])
+            by = learn_residuals([own for own in sweeps if own.system not in pair])
             for a, b in alike:
                 yield from _ratios(a, b, by)
 
 
-def between_settings(sweeps: Sequence[Observed], by: dict[str, Residuals]) -> Iterator[tuple[int, Missed]]:
+def between_settings(
+    sweeps: Sequence[ObservedSweep], by: dict[str, Residuals]
+) -> Iterator[tuple[int, Missed]]:
     """Ratios of times of one machine, among other ranks or of another collective; its system left out."""
     for a, b in combinations(sweeps, 2):
         if (a.machine, a.setting.several_nodes) == (b.machine, b.setting.several_nodes):
             yield from _ratios(a, b, by[a.system])
 
 
-def _ratios(a: Observed, b: Observed, by: Residuals) -> Iterator[tuple[int, Missed]]:
+def _ratios(a: ObservedSweep, b: ObservedSweep, by: Residuals) -> Iterator[tuple[int, Missed]]:
     both, at, of = np.intersect1d(a.sizes, b.sizes, return_indices=True)
     if not len(both):
         return
     left = a.residual[at] - b.residual[of]
-    left -= by.correction(a.setting, both) - by.correction(b.setting, both)
-    low, high = widths(by, a.setting, both, b.setting, both)
+    left -= by.log_correction(a.setting, both) - by.log_correction(b.setting, both)
+    low, high = ratio_half_widths(by, a.setting, both, b.setting, both)
     for band in range(len(BANDS)):
-        chosen = a.band[at] == band
+        chosen = a.size_bands[at] == band
         if chosen.any():
             yield band, Missed(left[chosen], low[chosen], high[chosen])

@@ -17,7 +17,7 @@ from cclbench.hardware.calibration import (
     read_calibration,
     write_calibration,
 )
-from cclbench.hardware.validation import COLUMNS, validate, validation_rows
+from cclbench.hardware.validation import COLUMNS, validate_sweeps, validation_rows
 from cclbench.sweep_sources import read_sweeps
 
 HEAD = (
@@ -45,9 +45,9 @@ def sweeps(tmp_path: Path) -> list[Path]:
 
 def test_each_sweep_names_its_file_and_rows_in_none_are_counted(sweeps: list[Path]) -> None:
     found = read_sweeps(sweeps, P5)
-    assert [each.name for each in found.sweeps] == ["first.csv", "second.csv"]
+    assert [each.display_name for each in found.sweeps] == ["first.csv", "second.csv"]
     assert [each.library_version for each in found.sweeps] == ["2.19.3"] * 2
-    assert found.sweeps[0].group == "all_reduce, 16 ranks on 2 nodes"
+    assert found.sweeps[0].group_words == "all_reduce, 16 ranks on 2 nodes"
     assert found.sweeps[1].seconds == (120e-6, 600e-6)
     assert found.left_out == {"in place, where out of place is compared": 2}
     assert found.caveats == []
@@ -72,8 +72,8 @@ def test_releases_do_not_merge(sweeps: list[Path], tmp_path: Path) -> None:
 
 
 def test_the_model_beside_them(sweeps: list[Path]) -> None:
-    checked = validate(read_sweeps(sweeps, P5).sweeps, P5)
-    assert [len(each.deviations) for each in checked] == [2, 2]
+    checked = validate_sweeps(read_sweeps(sweeps, P5).sweeps, P5)
+    assert [len(each.size_deviations) for each in checked] == [2, 2]
     rows = validation_rows(checked)
     assert all(tuple(row) == COLUMNS for row in rows)
     of_all = [row for row in rows if row["sizes"] == "all sizes"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cclbench.card import load, root_of
+from cclbench.card import load_card, root_of
 from cclbench.errors import UsageError
 from cclbench.file_names import path_of
 from cclbench.formats.recognition import is_card
@@ -96,7 +96,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 def _named_by(card: Path) -> Iterator[Path]:
     """The files that a card names."""
-    loaded = load(card)
+    loaded = load_card(card)
     yield from (root_of(card) / path_of(trace.path) for trace in loaded.evidence.traces)
     if loaded.hardware.calibration is not None:
         yield card.parent / loaded.hardware.calibration

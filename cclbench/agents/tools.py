@@ -62,7 +62,7 @@ class Tools:
         # A query is to be sent back: a line break in it would come as an escape.
         rows = [
             {**row, "query": row["query"] and row["query"].replace("\n", " ")}
-            for row in api.diagnose(computed).rows()
+            for row in api.diagnose(computed).top_rows()
         ]
         return page(rows, offset, **fields, step_s=computed.figures.value(_STEP))
 
@@ -135,10 +135,10 @@ class Tools:
 
     def compare(self, runs: list[str], offset: int = 0) -> Answer:
         """Compare runs, the first against each other one: who is faster, by how much, and why."""
-        from cclbench.comparison.build import compare
-        from cclbench.comparison.document import document
+        from cclbench.comparison.build import compare_runs
+        from cclbench.comparison.document import comparison_document
 
-        found = document(compare(*(self._stored(run).id for run in runs), store=self._store))
+        found = comparison_document(compare_runs(*(self._stored(run).id for run in runs), store=self._store))
         return page(
             found["lines"],
             offset,

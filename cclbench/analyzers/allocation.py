@@ -35,7 +35,7 @@ _ELSE: Final = (
 )
 
 
-def _histories(rank: RankView) -> list[History]:
+def _device_histories(rank: RankView) -> list[History]:
     """The histories of the rank's own devices over the moments in the windows; not applicable without any."""
     if rank.facts.works_on is None:
         raise Unknown(rank.no_work)
@@ -44,15 +44,15 @@ def _histories(rank: RankView) -> list[History]:
         if (history.device is None) == rank.on_host and history.time_ns is not None:
             inside = rank.in_windows(history.time_ns)
             if inside.any():
-                found.append(history.at(inside))
+                found.append(history.at_moments(inside))
     if not found:
         raise NotApplicable("the trace has no allocator events of the device in the window")
     return found
 
 
-def _largest(rank: RankView, number: Callable[[History], float | None]) -> float:
+def _largest_of_devices(rank: RankView, number: Callable[[History], float | None]) -> float:
     """The largest number of any of the rank's devices; not applicable where the trace tells none."""
-    told = [value for history in _histories(rank) if (value := number(history)) is not None]
+    told = [value for history in _device_histories(rank) if (value := number(history)) is not None]
     if not told:
         raise NotApplicable("the trace does not state what the allocator reserved")
     return max(told)
@@ -71,7 +71,7 @@ def _of_snapshots(run: RunView, number: Callable[[History], float | None]) -> It
         raise NotApplicable("the snapshots do not tell what was reserved")
     worst, most = max(told, key=lambda pair: pair[1])
     coverage = Coverage(len(told), len(run.snapshots))
-    reason = worst.words
+    reason = worst.qualifier_words
     yield Value(value=most, provenance="derived", reason=reason, source=worst.source, coverage=coverage)
     if len(told) > 1:
         several = len({(one.file, one.rank) for one in recorded if one.rank is None}) > 1
@@ -80,8 +80,8 @@ def _of_snapshots(run: RunView, number: Callable[[History], float | None]) -> It
                 value=value,
                 provenance="derived",
                 rank=history.rank,
-                category=history.label(with_file=several),
-                reason=history.words,
+                category=history.device_label(with_file=several),
+                reason=history.qualifier_words,
                 source=history.source,
             )
 
@@ -100,7 +100,7 @@ def _of_snapshots(run: RunView, number: Callable[[History], float | None]) -> It
     combine=max_over_ranks,
 )
 def peak_allocated(rank: RankView) -> Value:
-    return Value(value=max(history.peak_allocated for history in _histories(rank)))
+    return Value(value=max(history.peak_allocated for history in _device_histories(rank)))
 
 
 @from_evidence("memory.peak_allocated")
@@ -123,7 +123,7 @@ def peak_allocated_of_snapshots(run: RunView) -> Iterator[Value]:
     combine=max_over_ranks,
 )
 def peak_reserved(rank: RankView) -> Value:
-    return Value(value=_largest(rank, lambda history: history.peak_reserved))
+    return Value(value=_largest_of_devices(rank, lambda history: history.peak_reserved))
 
 
 @from_evidence("memory.peak_reserved")
@@ -147,7 +147,7 @@ def peak_reserved_of_snapshots(run: RunView) -> Iterator[Value]:
     combine=max_over_ranks,
 )
 def fragmentation(rank: RankView) -> Value:
-    return Value(value=_largest(rank, lambda history: history.fragmentation), provenance="derived")
+    return Value(value=_largest_of_devices(rank, lambda history: history.fragmentation), provenance="derived")
 
 
 @from_evidence("memory.fragmentation")

@@ -40,7 +40,7 @@ class Answers:
         self.policies: dict[int, str] = {}
         """Each rank's window policy."""
 
-    def add(self, rank: int, answer: RankAnswers) -> None:
+    def add_answer(self, rank: int, answer: RankAnswers) -> None:
         """The answer of a further rank."""
         self.policies[rank] = answer.policy
         self._file.seek(0, os.SEEK_END)
@@ -48,10 +48,10 @@ class Answers:
             self._places[name].append(self._file.tell())
             self._file.write(pickled)
 
-    def of(self, metric: str) -> Mapping[int, Sequence[Value]]:
+    def values_of(self, metric: str) -> Mapping[int, Sequence[Value]]:
         """Each rank's values of that metric."""
         found = {}
         for rank, place in zip(self.policies, self._places[metric], strict=True):
             self._file.seek(place)
-            found[rank] = pickle.load(self._file)  # noqa: S301 - what `add` wrote there
+            found[rank] = pickle.load(self._file)  # noqa: S301 - what `add_answer` wrote there
         return found

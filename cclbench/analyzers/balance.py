@@ -20,8 +20,8 @@ from cclbench.analyzers.metric import (
 from cclbench.analyzers.view.arrivals import arrivals_of
 from cclbench.analyzers.view.late_cause import RankWork, late_cause, rank_work, serves_experts
 from cclbench.analyzers.view.late_rank import late_rank
-from cclbench.analyzers.view.lateness import Lateness, lateness
-from cclbench.analyzers.view.meetings import CollectiveInstances, meetings, of_instances, parts_of
+from cclbench.analyzers.view.lateness import Lateness, step_lateness
+from cclbench.analyzers.view.meetings import CollectiveInstances, of_instances, parts_of, rank_meetings
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.values import NS_PER_S
@@ -64,16 +64,16 @@ _MATCHED = (MATCHED, "steps")
 _NONE = "none of the window's collectives is matched across all the ranks of its group"
 
 
-def _lateness(ranks: Mapping[int, Sequence[Value]]) -> tuple[CollectiveInstances, Lateness]:
+def _run_lateness(ranks: Mapping[int, Sequence[Value]]) -> tuple[CollectiveInstances, Lateness]:
     """The run's collectives, and how late ranks are at them; not applicable without any."""
-    found = meetings(ranks)
+    found = rank_meetings(ranks)
     residual_ns = max(part.clock_residual_ns for part in parts_of(ranks).values())
-    return found, lateness(found, residual_ns)
+    return found, step_lateness(found, residual_ns)
 
 
 def waits_over_window(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     """Mean over ranks of |∪ waits| / ΣW."""
-    found, late = _lateness(ranks)
+    found, late = _run_lateness(ranks)
     parts = parts_of(ranks)
     shares = [
         own / parts[rank].window_ns
@@ -103,13 +103,13 @@ def straggler_delay(rank: RankView) -> Value:
 
 def late_more_than_chance(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     """The rank whose lateness chance explains least; it is named where chance does not explain it."""
-    found, steps = _lateness(ranks)
+    found, steps = _run_lateness(ranks)
     parts = parts_of(ranks)
     windows = max(len(steps.steps), 1)
     late = late_rank(steps, sum(part.window_ns for part in parts.values()) / (len(parts) * windows))
     late_by: list[Value] = []
-    reason = late.words
-    if late.named:
+    reason = late.verdict_words
+    if late.stands_out:
         at = partial(Value, category=str(late.rank))
         late_by.append(at(value=late.late_ns / NS_PER_S, stat="late_by", unit="s"))
         for stat, number in (("period", late.period), ("since_step", late.since)):
@@ -128,7 +128,7 @@ def late_more_than_chance(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Valu
     yield of_instances(ranks, found, late.latest / windows, reason)
     yield Value(value=late.p, stat="p_value", category=str(late.rank), provenance="derived")
     yield from late_by
-    for rank, times in zip(steps.ranks, steps.latest.sum(axis=1).tolist(), strict=True):
+    for rank, times in zip(steps.ranks, steps.latest_mask.sum(axis=1).tolist(), strict=True):
         yield Value(value=times / windows, category=str(rank))
 
 

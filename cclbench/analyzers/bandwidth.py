@@ -11,7 +11,14 @@ import numpy as np
 from cclbench.analyzers.metric import GROUPS, Value, metric
 from cclbench.analyzers.view.collectives import LARGE_SIDE
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.analyzers.view.transfers import NONE, TIMES, bus_bytes, rates, timed, transfers_before_durations
+from cclbench.analyzers.view.transfers import (
+    NONE,
+    TIMES,
+    bandwidth_rates,
+    bus_bytes,
+    timed_collectives,
+    transfers_before_durations,
+)
 
 _bandwidth = partial(
     metric,
@@ -31,8 +38,8 @@ _T = f"{TIMES} 1 GB = 1e9 bytes."
     formula="Σ S / Σ t",
 )
 def algbw(rank: RankView) -> Iterator[Value]:
-    chosen = timed(rank)
-    yield from rates(chosen, chosen.payload.astype(np.float64))
+    chosen = timed_collectives(rank)
+    yield from bandwidth_rates(chosen, chosen.payload.astype(np.float64))
 
 
 @_bandwidth(
@@ -43,5 +50,5 @@ def algbw(rank: RankView) -> Iterator[Value]:
     formula="Σ f·S / Σ t",
 )
 def busbw(rank: RankView) -> Iterator[Value]:
-    chosen = timed(rank)
-    yield from rates(chosen, bus_bytes(chosen))
+    chosen = timed_collectives(rank)
+    yield from bandwidth_rates(chosen, bus_bytes(chosen))

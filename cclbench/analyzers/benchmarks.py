@@ -34,7 +34,7 @@ class Benchmark:
     """What its client was asked for, as JSON; None where that is not known, or differs within its file."""
 
     @property
-    def answered(self) -> pa.Table:
+    def answered_requests(self) -> pa.Table:
         """The requests that were answered."""
         return self.requests.filter(pc.fill_null(self.requests["success"], False))
 
@@ -42,10 +42,10 @@ class Benchmark:
     def left_out(self) -> dict[str, int]:
         """How many requests were not, by why."""
         success = self.requests["success"]
-        return {"failed": pc.sum(pc.invert(success)).as_py() or 0, "of unknown outcome": self.unknown}
+        return {"failed": pc.sum(pc.invert(success)).as_py() or 0, "of unknown outcome": self.unknown_count}
 
     @property
-    def unknown(self) -> int:
+    def unknown_count(self) -> int:
         """Requests of which nobody knows whether they were answered."""
         return int(self.requests["success"].null_count)
 
@@ -63,7 +63,7 @@ class Samples:
     provenance: Literal["measured", "derived"] = "measured"
 
 
-def benchmarks(run: RunView) -> list[Benchmark]:
+def run_benchmarks(run: RunView) -> list[Benchmark]:
     """The run's benchmarks, by file and their order in it; the label of one in many has its number."""
     requests, serving = run.table("requests"), run.table("serving")
     keys = {key for table in (requests, serving) for key in zip(*_key_columns(table), strict=True)}
@@ -76,18 +76,18 @@ def benchmarks(run: RunView) -> list[Benchmark]:
                 label=f"{file}#{number + 1}" if files.count(file) > 1 else str(file),
                 requests=_rows_of_file(requests, file, number),
                 stated={(row["figure"], row["stat"]): row["value"] for row in rows},
-                settings=_settings(run.settings.get(file or "", {})),
+                settings=_settings_text(run.settings.get(file or "", {})),
             )
         )
     return found
 
 
-def _settings(told: Mapping[str, object]) -> str | None:
+def _settings_text(told: Mapping[str, object]) -> str | None:
     several = any(isinstance(value, list) for value in told.values())
     return json.dumps(told, sort_keys=True) if told and not several else None
 
 
-def repeated(found: Sequence[Benchmark]) -> list[list[Benchmark]]:
+def repeated_benchmarks(found: Sequence[Benchmark]) -> list[list[Benchmark]]:
     """Benchmarks that repeat one another: called the same but for the last number, of equal settings."""
     series: dict[tuple[str, str], list[Benchmark]] = {}
     for one in found:
@@ -96,7 +96,7 @@ def repeated(found: Sequence[Benchmark]) -> list[list[Benchmark]]:
     return [own for own in series.values() if len(own) > 1]
 
 
-def pooled(parts: Sequence[Benchmark]) -> Benchmark | None:
+def pool_benchmarks(parts: Sequence[Benchmark]) -> Benchmark | None:
     """All requests of several benchmarks as those of one; None where one of them lists none."""
     if not parts or not all(len(one.requests) for one in parts):
         return None
@@ -118,7 +118,7 @@ def ttft_of(answered: pa.Table) -> Samples:
     """Time from sending each request to its first token."""
     known = answered["ttft_ns"].drop_null()
     lacking = len(answered) - len(known)
-    return Samples(_seconds(known), len(known), {"without a time to first token": lacking}, lacking)
+    return Samples(_as_seconds(known), len(known), {"without a time to first token": lacking}, lacking)
 
 
 def itl_of(answered: pa.Table) -> Samples:
@@ -126,7 +126,7 @@ def itl_of(answered: pa.Table) -> Samples:
     lists = answered["itl_ns"]
     lacking = lists.null_count
     return Samples(
-        _seconds(pc.list_flatten(lists)),
+        _as_seconds(pc.list_flatten(lists)),
         len(lists) - lacking,
         {"without a list of gaps": lacking},
         lacking,
@@ -135,11 +135,11 @@ def itl_of(answered: pa.Table) -> Samples:
 
 def e2e_of(answered: pa.Table) -> Samples:
     """Time from sending each request to its last token, as listed, else first token + Σ gaps."""
-    known = _latencies(answered).drop_null()
+    known = _request_latencies(answered).drop_null()
     stated = answered["e2e_ns"].null_count < len(answered)
     lacking = len(answered) - len(known)
     return Samples(
-        _seconds(known),
+        _as_seconds(known),
         len(known),
         {"without a latency": lacking},
         lacking,
@@ -153,7 +153,7 @@ def tpot_of(answered: pa.Table) -> Samples:
     several = answered.filter(pc.greater(tokens, 1))
     whole = pc.fill_null(pc.equal(pc.list_value_length(several["itl_ns"]), 0), False)
     streamed = several.filter(pc.invert(whole))
-    decoding = pc.subtract(_latencies(streamed), streamed["ttft_ns"])
+    decoding = pc.subtract(_request_latencies(streamed), streamed["ttft_ns"])
     each = pc.divide(decoding.cast(pa.float64()), pc.subtract(streamed["output_tokens"], 1))
     known = each.drop_null()
     forward = known.filter(pc.greater_equal(known, 0))
@@ -164,10 +164,10 @@ def tpot_of(answered: pa.Table) -> Samples:
         "with the last token before the first": len(known) - len(forward),
     }
     unknown = len(streamed) - len(forward) + answered["output_tokens"].null_count
-    return Samples(_seconds(forward), len(forward), left_out, unknown, "derived")
+    return Samples(_as_seconds(forward), len(forward), left_out, unknown, "derived")
 
 
-def _latencies(requests: pa.Table) -> pa.ChunkedArray:
+def _request_latencies(requests: pa.Table) -> pa.ChunkedArray:
     """End-to-end ns of each request, null where neither the file nor its gaps tell."""
     gaps = requests["itl_ns"].combine_chunks()
     sums = np.zeros(len(requests), np.int64)
@@ -176,6 +176,6 @@ def _latencies(requests: pa.Table) -> pa.ChunkedArray:
     return pc.coalesce(requests["e2e_ns"], streamed)
 
 
-def _seconds(ns: pa.ChunkedArray) -> Seconds:
+def _as_seconds(ns: pa.ChunkedArray) -> Seconds:
     seconds: Seconds = ns.to_numpy().astype(np.float64) / NS_PER_S
     return seconds

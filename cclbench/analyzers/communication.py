@@ -11,9 +11,14 @@ import pyarrow as pa
 
 from cclbench import arrow_functions as pc
 from cclbench.analyzers.metric import Coverage, Unknown, Value, metric
-from cclbench.analyzers.view.collectives import LARGE_SIDE, durations, group_sizes, payload
+from cclbench.analyzers.view.collectives import (
+    LARGE_SIDE,
+    collective_durations,
+    collective_payloads,
+    group_sizes,
+)
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.analyzers.view.values import per_step, per_step_and_label, share
+from cclbench.analyzers.view.values import per_step, per_step_and_label, share_values
 from cclbench.schema import TOTAL
 
 _INPUTS = ("events", "collectives", "steps")
@@ -46,7 +51,7 @@ def fraction(rank: RankView) -> Iterator[Value]:
     p = rank.parts
     communication = p.overlapped + p.exposed_comm
     whole = p.compute_only + communication
-    yield from share(rank, communication, whole, of="kernel time", blurred=rank.blurred)
+    yield from share_values(rank, communication, whole, of="kernel time", blurred=rank.blurred)
 
 
 @metric(
@@ -78,9 +83,9 @@ def count(rank: RankView) -> Iterator[Value]:
 def volume(rank: RankView) -> Iterator[Value]:
     table = rank.collectives
     table = table.filter(pc.fill_null(pc.not_equal(table["kind"].cast(pa.string()), "barrier"), True))
-    size, known = payload(table)
+    size, known = collective_payloads(table)
     silent = int((~known).sum())
-    coverage = Coverage.of_rows(known, durations(table))
+    coverage = Coverage.of_rows(known, collective_durations(table))
     if len(table) and silent == len(table):
         raise Unknown(f"none of the {silent} collectives in the window states its bytes", coverage)
     yield from per_step_and_label(

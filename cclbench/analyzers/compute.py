@@ -12,18 +12,18 @@ import pyarrow as pa
 from cclbench import intervals
 from cclbench.analyzers.metric import Coverage, Failed, NotApplicable, Value, metric
 from cclbench.analyzers.view.categories import kernels_by_category
-from cclbench.analyzers.view.columns import codes, is_category
+from cclbench.analyzers.view.columns import is_category, word_codes
 from cclbench.analyzers.view.model_flops import flops_per_step
-from cclbench.analyzers.view.platform import accelerator, card_field, peak_flops_per_s
+from cclbench.analyzers.view.platform import card_field, peak_flops_per_s, run_accelerator
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import (
     NS_PER_S,
-    distribution,
     per_step,
     rate_at_slowest_rank,
     rate_per_step,
-    share,
+    share_values,
     spread_over_ranks,
+    time_distribution,
 )
 from cclbench.classify import base_name
 from cclbench.intervals import Int64
@@ -54,7 +54,7 @@ def time(rank: RankView) -> Iterator[Value]:
 )
 def busy(rank: RankView) -> Iterator[Value]:
     p = rank.parts
-    yield from share(rank, p.compute_only + p.overlapped, p.window, of="time")
+    yield from share_values(rank, p.compute_only + p.overlapped, p.window, of="time")
 
 
 @metric(
@@ -110,10 +110,10 @@ def mfu(rank: RankView) -> list[Value]:
     version=3,
 )
 def achieved_flops(rank: RankView) -> Value:
-    return _executed(rank)
+    return _executed_flops(rank)
 
 
-def _executed(rank: RankView) -> Value:
+def _executed_flops(rank: RankView) -> Value:
     flops, coverage = 0.0, Coverage(0, 0, 0, 0)
     for batch, _ in () if rank.on_host else rank.begun(("kernel",), "flops", "category"):
         batch = batch.filter(pa.array(~is_category(batch, "communication")))
@@ -138,11 +138,11 @@ def _derived_flops(rank: RankView) -> Value:
             "no kernel of the trace states its FLOPs, and no operator has a cost model and recorded arguments"
         )
     return Value(
-        value=works.sum(works.flops, counted) * NS_PER_S / rank.windows.total,
+        value=works.sum_amounts(works.flops, counted) * NS_PER_S / rank.windows.total,
         weight=rank.windows.total,
         provenance="derived",
         reason="by formula from the operators' recorded arguments",
-        coverage=works.coverage(works.computes, counted),
+        coverage=works.used_coverage(works.computes, counted),
     )
 
 
@@ -161,7 +161,7 @@ def _derived_flops(rank: RankView) -> Value:
 )
 def hfu(rank: RankView) -> Value:
     peak = peak_flops_per_s(rank)
-    achieved = _executed(rank)
+    achieved = _executed_flops(rank)
     assert achieved.value is not None  # noqa: S101 - else it does not apply
     share_of_peak = achieved.value / peak
     if share_of_peak > 1:
@@ -212,7 +212,7 @@ def dominant_kernel(rank: RankView) -> Iterator[Value]:
     steady = w.ends - w.starts <= 2 * np.median(w.ends - w.starts)
     by_name: dict[str, int] = {}
     for batch, window in rank.kernels("name"):
-        numbers, words = codes(batch, "name")
+        numbers, words = word_codes(batch, "name")
         durations = np.where(steady[window], batch["dur_ns"].to_numpy(), 0)
         # Sums of ns stay far below 2^53, so the floats of bincount are exact.
         sums = np.bincount(numbers, weights=durations, minlength=len(words))
@@ -243,7 +243,7 @@ def moe_share(rank: RankView) -> Iterator[Value]:
         raise NotApplicable("the card says workload.model.moe: false")
     rank.needs_accelerator("it runs ops, no kernels")
     moe = rank.inside(kernels_by_category(rank).get("moe", intervals.EMPTY))
-    yield from share(rank, moe, _kernel_time(rank), of="kernel time")
+    yield from share_values(rank, moe, _kernel_time(rank), of="kernel time")
 
 
 @metric(
@@ -310,7 +310,7 @@ def occupancy(rank: RankView) -> Value:
 def _sm_count(rank: RankView) -> int:
     if rank.facts.sm_count is not None:
         return rank.facts.sm_count
-    device = accelerator(rank)
+    device = run_accelerator(rank)
     if device.sm_count is None:
         raise NotApplicable(f"neither the trace nor the catalog has the multiprocessor count of {device.id}")
     return int(device.sm_count)
@@ -337,7 +337,7 @@ def kernel_count(rank: RankView) -> Iterator[Value]:
 )
 def mean_kernel(rank: RankView) -> Iterator[Value]:
     counts, durations = _counts_and_durations(rank)
-    yield from share(rank, durations, counts * NS_PER_S, of="kernel")
+    yield from share_values(rank, durations, counts * NS_PER_S, of="kernel")
 
 
 @metric(
@@ -353,13 +353,13 @@ def mean_kernel(rank: RankView) -> Iterator[Value]:
 def kernel_time(rank: RankView) -> Iterator[Value]:
     by_category: dict[str, list[Int64]] = {}
     for batch, _ in rank.kernels("category"):
-        numbers, words = codes(batch, "category")
+        numbers, words = word_codes(batch, "category")
         durations = batch["dur_ns"].to_numpy()
         for number in np.unique(numbers).tolist():
             by_category.setdefault(words[number] or "other", []).append(durations[numbers == number])
     own = {name: np.concatenate(parts) for name, parts in sorted(by_category.items())}
     for name, ns in [(None, np.concatenate(list(own.values()))), *own.items()]:
-        for value in distribution(ns):
+        for value in time_distribution(ns):
             yield replace(value, category=name, stat=None if value.stat == "p50" else value.stat)
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from cclbench import arrow_functions as pc
 from cclbench import intervals
 from cclbench.analyzers.metric import NotApplicable, Value, mean_over_ranks, metric
-from cclbench.analyzers.view.columns import codes, is_category, spans
+from cclbench.analyzers.view.columns import is_category, row_spans, word_codes
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.intervals import Int64
 from cclbench.normalize.operators import Ids
@@ -51,7 +51,7 @@ def _over_ranks(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     combine=_over_ranks,
 )
 def contention(rank: RankView) -> Value:
-    kernels = _summed(list(_sums(rank)))
+    kernels = _sum_tables(list(_batch_sums(rank)))
     beside, beside_ns, alone, alone_ns = (kernels[name].to_numpy() for name in _SUMS)
     both = (beside > 0) & (alone > 0)
     if not both.any():
@@ -69,29 +69,29 @@ def contention(rank: RankView) -> Value:
     )
 
 
-def _sums(rank: RankView) -> Iterator[pa.Table]:
+def _batch_sums(rank: RankView) -> Iterator[pa.Table]:
     """Of each batch, number and summed duration of compute kernels beside communication, and alone."""
     shapes = _Shapes(rank)
     for batch, _ in rank.kernels("name", "category", "operator", *_GRID):
         stated = batch["grid_x"].is_valid()
         compute = batch.filter(pc.and_(stated, pa.array(~is_category(batch, "communication"))))
-        starts, ends = spans(compute)
+        starts, ends = row_spans(compute)
         shared, durations = intervals.within(rank.communication, starts, ends), ends - starts
         beside, alone = 2 * shared > durations, shared == 0
         columns = {
             "name": compute["name"],
             **{axis: compute[axis] for axis in _GRID},
-            "shapes": shapes.of(compute["operator"]),
+            "shapes": shapes.codes_of(compute["operator"]),
             "beside": beside.astype(np.int64),
             "beside_ns": np.where(beside, durations, 0),
             "alone": alone.astype(np.int64),
             "alone_ns": np.where(alone, durations, 0),
         }
-        sums = _summed([pa.table(columns).filter(pa.array(beside | alone))])
+        sums = _sum_tables([pa.table(columns).filter(pa.array(beside | alone))])
         yield sums.set_column(0, "name", sums["name"].cast(pa.string()))
 
 
-def _summed(tables: Sequence[pa.Table]) -> pa.Table:
+def _sum_tables(tables: Sequence[pa.Table]) -> pa.Table:
     """The tables as one, with a row a kernel."""
     whole = pa.concat_tables(tables).group_by(list(_KERNEL), use_threads=False)
     sums = whole.aggregate([(name, "sum") for name in _SUMS])
@@ -103,9 +103,9 @@ class _Shapes:
 
     def __init__(self, rank: RankView) -> None:
         self._ids = Ids(rank.operators("operator")["operator"].to_numpy())
-        self._codes, self._words = codes(rank.operators("shapes"), "shapes")
+        self._codes, self._words = word_codes(rank.operators("shapes"), "shapes")
 
-    def of(self, operators: pa.Array) -> Int64:
+    def codes_of(self, operators: pa.Array) -> Int64:
         """Code of each operator's shapes, −1 where they are not recorded, shape of `operators`."""
         at = self._ids.index_of(np.asarray(operators.fill_null(_NO_OPERATOR).to_numpy()))
         code = np.full(len(at), -1, np.int64)

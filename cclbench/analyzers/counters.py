@@ -38,7 +38,7 @@ _DEFINITION: Final = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Moved:
+class MovedBytes:
     """Bytes that one tool counted one way; arrays of shape (intervals,)."""
 
     value: npt.NDArray[np.float64]
@@ -55,12 +55,12 @@ class Moved:
     provenance: Literal["measured", "derived"] = "measured"
 
     @property
-    def total(self) -> float:
+    def total_bytes(self) -> float:
         """Σ bytes."""
         return float(self.value.sum())
 
     @property
-    def words(self) -> str:
+    def basis_words(self) -> str:
         """What the sum is made of."""
         when = "at times nobody states"
         if self.timed.all():
@@ -84,7 +84,7 @@ class Moved:
 )
 def nic_bytes(run: RunView) -> Iterator[Value]:
     """Σ nic_tx_bytes."""
-    return _counted(run, "nic", "NIC")
+    return _counted_bytes(run, "nic", "NIC")
 
 
 @run_metric(
@@ -99,29 +99,31 @@ def nic_bytes(run: RunView) -> Iterator[Value]:
 )
 def nvlink_bytes(run: RunView) -> Iterator[Value]:
     """Σ nvlink_tx_bytes."""
-    return _counted(run, "nvlink", "NVLink")
+    return _counted_bytes(run, "nvlink", "NVLink")
 
 
-def _counted(run: RunView, port: str, noun: str) -> Iterator[Value]:
+def _counted_bytes(run: RunView, port: str, noun: str) -> Iterator[Value]:
     table = with_plain_words(run.table("counters"))
     sources = by_precedence(pc.unique(table["source"]).to_pylist())
     told = {
         source: ways
         for source in sources
-        if "tx" in (ways := _ways(table.filter(pc.equal(table["source"], source)), port))
+        if "tx" in (ways := _moved_by_way(table.filter(pc.equal(table["source"], source)), port))
     }
     if not told:
         raise NotApplicable(_why_none(table, port, noun))
     preferred = next((s for s, ways in told.items() if ways["tx"].provenance == "measured"), next(iter(told)))
     sent = told[preferred]["tx"]
     others = {source: ways["tx"] for source, ways in told.items() if source != preferred}
-    says = [f"{source} says {humanise(moved.total, 'B')}" for source, moved in others.items()]
-    reason = "; ".join([f"by {preferred}: {sent.words}", *says])
-    yield _value(sent, preferred, reason=reason)
+    says = [f"{source} says {humanise(moved.total_bytes, 'B')}" for source, moved in others.items()]
+    reason = "; ".join([f"by {preferred}: {sent.basis_words}", *says])
+    yield _moved_value(sent, preferred, reason=reason)
     for source, moved in others.items():
-        yield _value(moved, source, stat=source, reason=f"{moved.words}; {preferred} is preferred")
+        yield _moved_value(
+            moved, source, stat=source, reason=f"{moved.basis_words}; {preferred} is preferred"
+        )
     for way, moved in told[preferred].items():
-        yield _value(moved, preferred, category=way)
+        yield _moved_value(moved, preferred, category=way)
     yield from _by_rank(sent, preferred)
     yield _per_step(run, sent, preferred)
 
@@ -134,8 +136,8 @@ def with_plain_words(table: pa.Table) -> pa.Table:
     return table
 
 
-def _value(
-    moved: Moved,
+def _moved_value(
+    moved: MovedBytes,
     source: str,
     *,
     category: str | None = None,
@@ -143,7 +145,7 @@ def _value(
     reason: str | None = None,
 ) -> Value:
     return Value(
-        value=moved.total,
+        value=moved.total_bytes,
         category=category,
         stat=stat,
         provenance=moved.provenance,
@@ -154,15 +156,15 @@ def _value(
     )
 
 
-def _by_rank(moved: Moved, source: str) -> Iterator[Value]:
+def _by_rank(moved: MovedBytes, source: str) -> Iterator[Value]:
     for rank in np.unique(moved.rank[moved.rank >= 0]).tolist():
         total = float(moved.value[moved.rank == rank].sum())
         yield Value(value=total, rank=rank, provenance=moved.provenance, source=source)
 
 
-def _per_step(run: RunView, moved: Moved, source: str) -> Value:
+def _per_step(run: RunView, moved: MovedBytes, source: str) -> Value:
     try:
-        lo, hi, steps = _steps(run)
+        lo, hi, steps = _step_span(run)
         inside = moved.timed & (moved.start >= lo) & (moved.end <= hi) & (moved.end > moved.start)
         if not inside.any():
             when = "no interval of the counters lies wholly within the steps"
@@ -197,14 +199,14 @@ def windows_of_steps(run: RunView) -> list[Windows]:
     return found
 
 
-def _steps(run: RunView) -> tuple[int, int, int]:
+def _step_span(run: RunView) -> tuple[int, int, int]:
     """From the first rank's first step to the last rank's last, in ns, and how many steps a rank has."""
     windows = windows_of_steps(run)
     first = min(int(each.starts.min()) for each in windows)
     return first, max(int(each.ends.max()) for each in windows), max(map(len, windows))
 
 
-def _ways(own: pa.Table, port: str) -> dict[str, Moved]:
+def _moved_by_way(own: pa.Table, port: str) -> dict[str, MovedBytes]:
     """Bytes sent and received, where one tool tells them: counts, in a file or between two; else rates."""
     told = {}
     for way in ("tx", "rx"):
@@ -212,20 +214,20 @@ def _ways(own: pa.Table, port: str) -> dict[str, Moved]:
             own.filter(pc.equal(own["counter"], f"{port}_{way}_{suffix}"))
             for suffix in ("bytes", "total", "rate")
         )
-        pairs, left_out = _pairs(totals)
-        single, twice = _single(counted)
+        pairs, left_out = _subtracted_pairs(totals)
+        single, twice = _single_port_rows(counted)
         known = pa.concat_tables([single, pairs])
         unknown = sum(left_out.values())
         if len(known):
-            told[way] = _moved(
+            told[way] = _moved_bytes(
                 known, {**left_out, **twice, "rates, beside counted bytes": len(rates)}, unknown
             )
         elif len(known := held_amounts(rates)):
-            told[way] = replace(_moved(known, left_out, unknown), provenance="derived")
+            told[way] = replace(_moved_bytes(known, left_out, unknown), provenance="derived")
     return told
 
 
-def _single(rows: pa.Table) -> tuple[pa.Table, dict[str, int]]:
+def _single_port_rows(rows: pa.Table) -> tuple[pa.Table, dict[str, int]]:
     """Rows of single ports: of a file that has the same bytes by link and of all links together."""
     keys = pa.table({"file": rows["file"].cast(pa.string()), "port": rows["port"].is_valid()})
     by_port = pc.unique(keys.filter(keys["port"])["file"])
@@ -233,25 +235,25 @@ def _single(rows: pa.Table) -> tuple[pa.Table, dict[str, int]]:
     return rows.filter(pc.invert(twice)), {"intervals of all ports together": pc.sum(twice).as_py() or 0}
 
 
-def _moved(rows: pa.Table, left_out: dict[str, int], unknown: int) -> Moved:
+def _moved_bytes(rows: pa.Table, left_out: dict[str, int], unknown: int) -> MovedBytes:
     timed = pc.and_(rows["start_ns"].is_valid(), rows["end_ns"].is_valid()).to_numpy()
-    return Moved(
+    return MovedBytes(
         value=rows["value"].to_numpy(),
         start=rows["start_ns"].fill_null(0).to_numpy(),
         end=rows["end_ns"].fill_null(0).to_numpy(),
         timed=timed,
         rank=rows["rank"].cast(pa.int64()).fill_null(-1).to_numpy(),
-        ports=len(np.unique(places(rows))),
+        ports=len(np.unique(port_numbers(rows))),
         left_out={why: number for why, number in left_out.items() if number},
         unknown=unknown,
     )
 
 
-def _pairs(rows: pa.Table) -> tuple[pa.Table, dict[str, int]]:
+def _subtracted_pairs(rows: pa.Table) -> tuple[pa.Table, dict[str, int]]:
     """Totals of two files named alike but for `before` and `after`, subtracted port by port."""
     found: dict[tuple[str, int | None, str | None], dict[int, list[dict[str, Any]]]] = {}
     for row in rows.to_pylist():
-        stem, moment = _moment(row["file"] or "")
+        stem, moment = _file_moment(row["file"] or "")
         found.setdefault((stem, row["device"], row["port"]), {}).setdefault(moment, []).append(row)
     pairs, alone, reset = [], 0, 0
     for moments in found.values():
@@ -267,7 +269,7 @@ def _pairs(rows: pa.Table) -> tuple[pa.Table, dict[str, int]]:
     return pa.Table.from_pylist(pairs, schema=rows.schema), left_out
 
 
-def _moment(file: str) -> tuple[str, int]:
+def _file_moment(file: str) -> tuple[str, int]:
     """The file's path without its word for a moment, and which it is: 0 before, 1 after, −1 unclear.
 
     The file's own name says it, or else its folder's.
@@ -281,7 +283,7 @@ def _moment(file: str) -> tuple[str, int]:
 def held_amounts(rows: pa.Table) -> pa.Table:
     """Amounts by rates a second at known instants, each held since the one before: an estimate."""
     rows = rows.filter(rows["end_ns"].is_valid())
-    place, end = places(rows), rows["end_ns"].to_numpy()
+    place, end = port_numbers(rows), rows["end_ns"].to_numpy()
     order = np.lexsort((end, place))
     follows = place[order][1:] == place[order][:-1]
     earlier, later = order[:-1][follows], order[1:][follows]
@@ -292,7 +294,7 @@ def held_amounts(rows: pa.Table) -> pa.Table:
     return samples.set_column(rows.schema.get_field_index("start_ns"), "start_ns", start)
 
 
-def places(rows: pa.Table) -> Int64:
+def port_numbers(rows: pa.Table) -> Int64:
     """A number for each link or port of each GPU of each file, shape (rows,)."""
     keys = [rows[name].cast(pa.string()) for name in ("file", "rank", "device", "port")]
     joined = pc.binary_join_element_wise(*keys, "\n", null_handling="replace", null_replacement="")

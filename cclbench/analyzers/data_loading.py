@@ -11,7 +11,7 @@ import pyarrow as pa
 from cclbench import arrow_functions as pc
 from cclbench import intervals
 from cclbench.analyzers.metric import NotApplicable, Value, metric
-from cclbench.analyzers.view.loading import loading
+from cclbench.analyzers.view.loading import loading_intervals
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.intervals import Int64
 
@@ -31,7 +31,7 @@ from cclbench.intervals import Int64
 )
 def stall(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator("it loads and computes, and one can't be told from the other")
-    ranges = loading(rank)
+    ranges = loading_intervals(rank)
     if not len(ranges.starts):
         raise NotApplicable("nothing in the trace is annotated as loading data or a checkpoint")
     stalled = intervals.subtract(ranges, intervals.join(*rank.busy))

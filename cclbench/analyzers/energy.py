@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from cclbench import arrow_functions as pc
 from cclbench import intervals
-from cclbench.analyzers.counters import held_amounts, places, windows_of_steps, with_plain_words
+from cclbench.analyzers.counters import held_amounts, port_numbers, windows_of_steps, with_plain_words
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, run_metric
 from cclbench.analyzers.view.platform import samples_per_step, tokens_per_sample
 from cclbench.analyzers.view.run_view import RunView
@@ -52,7 +52,7 @@ _energy_metric = partial(
 )
 def energy_of_step(run: RunView) -> Iterator[Value]:
     """Of the steps together, over their number."""
-    joules, steps = _energy(run)
+    joules, steps = _energy_of_steps(run)
     yield replace(joules, value=(joules.value or 0.0) / steps)
 
 
@@ -64,12 +64,12 @@ def energy_of_step(run: RunView) -> Iterator[Value]:
 )
 def energy_of_token(run: RunView) -> Iterator[Value]:
     """Of the steps together, over all their tokens."""
-    joules, steps = _energy(run)
+    joules, steps = _energy_of_steps(run)
     tokens = steps * samples_per_step(run) * tokens_per_sample(run)
     yield replace(joules, value=(joules.value or 0.0) / tokens)
 
 
-def _energy(run: RunView) -> tuple[Value, int]:
+def _energy_of_steps(run: RunView) -> tuple[Value, int]:
     """What all devices take during the ranks' steps, J, and how many steps a rank has."""
     rows, source, counter = _counted_energy(with_plain_words(run.table("counters")))
     windows = windows_of_steps(run)
@@ -80,7 +80,7 @@ def _energy(run: RunView) -> tuple[Value, int]:
     inside = intervals.within(during, starts, ends)
     if not inside.any():
         raise NotApplicable(f"{source} counted at other times than the steps ran, as both state them")
-    counted = len(np.unique(places(rows)[inside > 0]))
+    counted = len(np.unique(port_numbers(rows)[inside > 0]))
     devices = run.machine.count.value or len(run.ranks)
     if counted > devices:
         raise NotApplicable(
@@ -108,13 +108,13 @@ def _counted_energy(rows: pa.Table) -> tuple[pa.Table, str, str]:
     for source in by_precedence(pc.unique(timed["source"]).to_pylist()):
         own = timed.filter(pc.equal(timed["source"], source))
         for counter in _COUNTERS:
-            energies = _energies(own.filter(pc.equal(own["counter"], counter)), counter)
+            energies = _energy_intervals(own.filter(pc.equal(own["counter"], counter)), counter)
             if len(energies):
                 return energies, source, counter
     raise NotApplicable("the counters of power or energy state no times" if len(known) else _NONE)
 
 
-def _energies(rows: pa.Table, counter: str) -> pa.Table:
+def _energy_intervals(rows: pa.Table, counter: str) -> pa.Table:
     """Rows of a counter as energies over intervals, J."""
     lasting = rows.filter(pc.less(rows["start_ns"], rows["end_ns"]))
     if counter == "energy":

@@ -12,7 +12,13 @@ import numpy.typing as npt
 
 from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, metric
 from cclbench.analyzers.view.arrivals import PAIRS, matched_collectives
-from cclbench.analyzers.view.collectives import LARGE_SIDE, UNKNOWN, kinds, labels, payload
+from cclbench.analyzers.view.collectives import (
+    LARGE_SIDE,
+    UNKNOWN,
+    collective_kinds,
+    collective_payloads,
+    label_numbers,
+)
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.intervals import Int64
@@ -41,23 +47,23 @@ class FitPoints:
     payload: Int64
 
 
-def _points(rank: RankView) -> Value:
+def _fit_points(rank: RankView) -> Value:
     """The rank's points: instances it is the last to reach, whose transfer is then its own duration.
 
     Of sends and receives all, since sender and receiver each fit their own kind.
     """
     table, _ = matched_collectives(rank)
-    size, known = payload(table)
+    size, known = collective_payloads(table)
     wait, transfer = table["wait_ns"].to_numpy(), table["transfer_ns"].to_numpy()
-    last = (wait == 0) | np.isin(kinds(table), PAIRS)
+    last = (wait == 0) | np.isin(collective_kinds(table), PAIRS)
     usable = known & (size > 0) & (transfer > 0) & last & table["group"].is_valid().to_numpy()
-    number, found = labels(table)
+    number, found = label_numbers(table)
     keys = [(one.collective or UNKNOWN, one.group or UNKNOWN) for one in found]
     columns = (number, table["instance"].to_numpy(), transfer, size)
     return Value(value=float(usable.sum()), detail=FitPoints(keys, *(column[usable] for column in columns)))
 
 
-def _fits(ranks: Mapping[int, Sequence[Value]], which: int) -> Iterator[Value]:
+def _group_fits(ranks: Mapping[int, Sequence[Value]], which: int) -> Iterator[Value]:
     parts = [value.detail for rank in sorted(ranks) for value in ranks[rank]]
     points = [part for part in parts if isinstance(part, FitPoints)]
     known: dict[Key, int] = {}
@@ -80,7 +86,7 @@ def _fits(ranks: Mapping[int, Sequence[Value]], which: int) -> Iterator[Value]:
         sizes = len(np.unique(size[own]))
         if len(own) < LEAST_POINTS or sizes < LEAST_SIZES:
             continue
-        alpha, beta, r2 = _fit(size[own].astype(np.float64), transfer[own] / NS_PER_S)
+        alpha, beta, r2 = _fit_hockney(size[own].astype(np.float64), transfer[own] / NS_PER_S)
         if alpha[0] < 0 or beta[0] < 0:
             impossible += 1
             continue
@@ -103,7 +109,7 @@ def _fits(ranks: Mapping[int, Sequence[Value]], which: int) -> Iterator[Value]:
         )
 
 
-def _fit(size: Float64, seconds: Float64) -> tuple[Figure, Figure, float | None]:
+def _fit_hockney(size: Float64, seconds: Float64) -> tuple[Figure, Figure, float | None]:
     """α and β of t = α + β·S by least squares with weights 1/t², so that errors count by their share of t.
 
     Timers and noise err in proportion to the time rather than by so many ns, and sizes span decades:
@@ -148,14 +154,14 @@ def t_quantile(freedom: int) -> float:
     return z + sum((term / freedom**power for power, term in enumerate(terms, start=1)), 0.0)
 
 
-def latencies(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
+def fitted_latencies(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     """One fit per kind and group, with a point for each instance, whichever rank tells it."""
-    return _fits(ranks, 0)
+    return _group_fits(ranks, 0)
 
 
 def inverse_bandwidths(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     """One fit per kind and group, with a point for each instance, whichever rank tells it."""
-    return _fits(ranks, 1)
+    return _group_fits(ranks, 1)
 
 
 _MODEL = (
@@ -179,10 +185,10 @@ _fit_metric = partial(
     definition=f"Latency of collectives: what a transfer takes however small.{_MODEL}",
     formula="α of t = α + β·S",
     unit="s",
-    combine=latencies,
+    combine=fitted_latencies,
 )
 def alpha(rank: RankView) -> Value:
-    return _points(rank)
+    return _fit_points(rank)
 
 
 @_fit_metric(
@@ -193,4 +199,4 @@ def alpha(rank: RankView) -> Value:
     combine=inverse_bandwidths,
 )
 def beta(rank: RankView) -> Value:
-    return _points(rank)
+    return _fit_points(rank)

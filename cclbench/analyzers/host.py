@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from cclbench.analyzers.metric import Value, metric
-from cclbench.analyzers.time import linked
+from cclbench.analyzers.time import linked_idle
 from cclbench.analyzers.view.cpu_gaps import cpu_gaps
 from cclbench.analyzers.view.host_gaps import host_gaps
 from cclbench.analyzers.view.rank_view import RankView
@@ -53,7 +53,7 @@ def idle_host_by(rank: RankView) -> Iterator[Value]:
         for cause, held in cpu_gaps(rank).items():
             yield Value(value=seconds(held), category=cause)
         return
-    whole = linked(rank).host
+    whole = linked_idle(rank).host
     yield from per_step(rank, rank.inside(whole))
     gaps = host_gaps(rank)
     for cause, held in gaps.by.items():

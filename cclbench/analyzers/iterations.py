@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cclbench import arrow_functions as pc
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, metric
-from cclbench.analyzers.view.columns import codes, spans
+from cclbench.analyzers.view.columns import row_spans, word_codes
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.classify.serving_steps import is_serving_step, is_vllm_step, serving_phase
@@ -38,10 +38,10 @@ def iteration(rank: RankView) -> Iterator[Value]:
     known = np.array([p is not None for p in phases], np.bool_)
     if not known.any():
         raise NotApplicable(_NOT_TOLD)
-    yield _mean(lengths, known, None)
+    yield _mean_length(lengths, known, None)
     for each in sorted({p for p in phases if p is not None}):
         of_phase = np.array([p == each for p in phases], np.bool_)
-        yield _mean(lengths[of_phase], of_phase[of_phase], each)
+        yield _mean_length(lengths[of_phase], of_phase[of_phase], each)
     for step, length, told in zip(rank.windows.steps, lengths.tolist(), phases, strict=True):
         if told is not None and step is not None:
             yield Value(value=length / NS_PER_S, step=step, category=told)
@@ -54,14 +54,14 @@ def iteration_names(rank: RankView) -> list[str | None]:
     """
     if rank.windows.policy == "trace":
         raise NotApplicable("the window is the whole trace, not an iteration")
-    names, starts, ends = _annotations(rank)
-    first, last = _launches(rank)
+    names, starts, ends = _engine_annotations(rank)
+    first, last = _window_launches(rank)
     held = np.searchsorted(starts, first, side="right") - 1
     within = (held >= 0) & (first <= last) & (last < ends[held])
     return [names[i] if inside else None for i, inside in zip(held, within, strict=True)]
 
 
-def _mean(lengths: Int64, known: Mask, category: str | None) -> Value:
+def _mean_length(lengths: Int64, known: Mask, category: str | None) -> Value:
     used = lengths[known]
     return Value(
         value=int(used.sum()) / len(used) / NS_PER_S,
@@ -72,16 +72,16 @@ def _mean(lengths: Int64, known: Mask, category: str | None) -> Value:
     )
 
 
-def _annotations(rank: RankView) -> tuple[list[str], Int64, Int64]:
+def _engine_annotations(rank: RankView) -> tuple[list[str], Int64, Int64]:
     """Name, start and end of the host's annotations by one engine, in order of their start."""
     found = list[tuple[int, int, str]]()
     for batch in rank.tables.events(("annotation",), ("side", "name", "start_ns", "dur_ns")):
-        name, words = codes(batch, "name")
+        name, words = word_codes(batch, "name")
         engines = np.array([is_serving_step(w or "") for w in words], np.bool_)
         mine = engines[name] & pc.equal(batch["side"].cast(pa.string()), "host").to_numpy(
             zero_copy_only=False
         )
-        begin, end = (edge[mine].tolist() for edge in spans(batch))
+        begin, end = (edge[mine].tolist() for edge in row_spans(batch))
         found += zip(begin, end, (words[code] or "" for code in name[mine]), strict=True)
     # An engine that names its steps in both ways nests them: then vLLM's tell it, as they tell the steps.
     outer = [row for row in found if is_vllm_step(row[2])] or found
@@ -91,7 +91,7 @@ def _annotations(rank: RankView) -> tuple[list[str], Int64, Int64]:
     return list(names), np.array(begins, np.int64), np.array(until, np.int64)
 
 
-def _launches(rank: RankView) -> tuple[Int64, Int64]:
+def _window_launches(rank: RankView) -> tuple[Int64, Int64]:
     """When each window's first and last kernels and graphs were launched; last < first where unknown.
 
     Of shape (windows,).  Windows that are annotations themselves hold their launches by definition.

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, metric
-from cclbench.analyzers.view.kernel_times import kernel_times, longest_kernels, speeds
+from cclbench.analyzers.view.kernel_times import kernel_speeds, kernel_times, longest_kernels
 from cclbench.analyzers.view.rank_view import RankView
 
 LEAST_WINDOWS: Final = 9
@@ -19,7 +19,7 @@ LEAST_WINDOWS: Final = 9
 def slowest_rank_of_same_kernels(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     """The largest rank's ratio; by rank (category) each one's, over kernels that all ranks run."""
     found = {rank: times for rank in sorted(ranks) if isinstance(times := ranks[rank][0].detail, dict)}
-    found_speeds = speeds(found)
+    found_speeds = kernel_speeds(found)
     rows = [sum(number for number, _ in times.values()) for times in found.values()]
     time = [sum(ns for _, ns in times.values()) for times in found.values()]
     coverage = Coverage(found_speeds.rows, sum(rows), found_speeds.ns, sum(time))

@@ -12,10 +12,10 @@ import numpy as np
 
 from cclbench import intervals
 from cclbench.analyzers.metric import Coverage, Unknown, Value, metric
-from cclbench.analyzers.view.columns import is_category, spans
+from cclbench.analyzers.view.columns import is_category, row_spans
 from cclbench.analyzers.view.launches import DeviceEvents, Stream, device_events, kernels_with_calls
 from cclbench.analyzers.view.rank_view import RankView, Windows
-from cclbench.analyzers.view.values import NS_PER_S, distribution, share, spread_over_ranks
+from cclbench.analyzers.view.values import NS_PER_S, share_values, spread_over_ranks, time_distribution
 from cclbench.intervals import Int64, Intervals
 
 QUEUE_LIMIT: Final = 1024
@@ -45,7 +45,7 @@ _launch_metric = partial(metric, not_applicable=_NO_LAUNCH, combine=spread_over_
     better="lower",
 )
 def call_time(rank: RankView) -> Iterator[Value]:
-    window, begun, ended, _ = _calls(rank)
+    window, begun, ended, _ = _launching_calls(rank)
     yield from _times(rank, window, ended - begun, {})
 
 
@@ -60,7 +60,7 @@ def call_time(rank: RankView) -> Iterator[Value]:
     unit="s",
 )
 def delay(rank: RankView) -> Iterator[Value]:
-    window, begun, ended, first = _calls(rank)
+    window, begun, ended, first = _launching_calls(rank)
     used = first >= begun
     early, calls = int((~used).sum()), int(used.sum())
     yield from _times(
@@ -70,7 +70,7 @@ def delay(rank: RankView) -> Iterator[Value]:
     yield Value(value=after_end / (calls * NS_PER_S), stat="after_call", weight=calls)
 
 
-def _calls(rank: RankView) -> tuple[Int64, Int64, Int64, Int64]:
+def _launching_calls(rank: RankView) -> tuple[Int64, Int64, Int64, Int64]:
     """Of calls whose first kernel begins in a window: the window, begin, end, and begin of the kernel."""
     launched = rank.launched
     window = rank.window_of(launched.first)
@@ -87,10 +87,10 @@ def _times(rank: RankView, window: Int64, ns: Int64, left_out: Mapping[str, int]
     sums = np.zeros(len(rank.windows), np.int64)
     np.add.at(sums, window, ns)
     calls = np.bincount(window, minlength=len(sums))
-    whole, *steps = share(rank, sums, calls * NS_PER_S, of="launch")
+    whole, *steps = share_values(rank, sums, calls * NS_PER_S, of="launch")
     yield replace(whole, weight=len(ns), left_out={**launched.left_out, **left_out}, coverage=used)
     yield from steps
-    yield from distribution(ns)
+    yield from time_distribution(ns)
 
 
 @metric(
@@ -112,7 +112,7 @@ def short_kernels(rank: RankView) -> Iterator[Value]:
         known += np.bincount(window[linked], minlength=len(known))
         of_short = longer[call[linked]]
         short += np.bincount(window[linked][of_short], minlength=len(short))
-    whole, *steps = share(rank, short, known, of="launched kernel")
+    whole, *steps = share_values(rank, short, known, of="launched kernel")
     yield replace(whole, left_out=launched.left_out, coverage=launched.coverage)
     yield from steps
 
@@ -135,11 +135,13 @@ def launch_bound_share(rank: RankView) -> Iterator[Value]:
     short_kernels, longer = list[Intervals](), np.append(launched.longer_than_kernels, False)
     for batch, call in kernels_with_calls(rank, launched.calls, "category"):
         short = longer[call]
-        starts, ends = spans(batch)
+        starts, ends = row_spans(batch)
         own = short & ~is_category(batch, "communication")
         short_kernels.append(intervals.union(starts[own], ends[own]))
     compute = rank.parts.compute_only + rank.parts.overlapped
-    whole, *steps = share(rank, rank.inside(intervals.join(*short_kernels)), compute, of="compute time")
+    whole, *steps = share_values(
+        rank, rank.inside(intervals.join(*short_kernels)), compute, of="compute time"
+    )
     yield replace(whole, left_out=launched.left_out, coverage=launched.coverage)
     yield from steps
 
@@ -157,14 +159,14 @@ def launch_bound_share(rank: RankView) -> Iterator[Value]:
 )
 def queue_length(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator("nothing is launched to it")
-    queued, left_out, coverage = _queued(rank)
+    queued, left_out, coverage = _queued_rows(rank)
     w = rank.windows
     streams, blocked = list[Value](), list[Intervals]()
     for number in np.unique(queued.stream).tolist():
         here = queued.stream == number
         length = _Length(queued.starts[here], queued.ends[here], w)
         blocked.append(length.at_least(QUEUE_LIMIT))
-        streams += _of_queue(rank, length, blocked[-1], category=_label(queued.streams, number))
+        streams += _of_queue(rank, length, blocked[-1], category=_stream_label(queued.streams, number))
     length = _Length(queued.starts, queued.ends, w)
     whole, *others = _of_queue(rank, length, intervals.join(*blocked), category=None)
     yield replace(whole, left_out=left_out, coverage=coverage)
@@ -172,10 +174,10 @@ def queue_length(rank: RankView) -> Iterator[Value]:
     yield from streams
 
 
-def _queued(rank: RankView) -> tuple[DeviceEvents, dict[str, int], Coverage]:
+def _queued_rows(rank: RankView) -> tuple[DeviceEvents, dict[str, int], Coverage]:
     """What was launched and runs or waits in a window, since the begin of its call; what is left out."""
     events, calls = device_events(rank.tables), rank.launch_calls
-    call = calls.of(events.correlations)
+    call = calls.indices_of(events.correlations)
     begun = events.starts.copy()
     begun[call >= 0] = calls.starts[call[call >= 0]]
     here = (begun < rank.windows.ends.max()) & (events.ends > rank.windows.starts.min())
@@ -188,7 +190,7 @@ def _queued(rank: RankView) -> tuple[DeviceEvents, dict[str, int], Coverage]:
         "device events without a launch record": int((here & (call < 0)).sum()),
         "that begin before their call": int((here & early).sum()),
     }
-    return replace(events, starts=begun).where(known), left_out, coverage
+    return replace(events, starts=begun).take_events(known), left_out, coverage
 
 
 def _of_queue(
@@ -196,10 +198,10 @@ def _of_queue(
 ) -> Iterator[Value]:
     """Mean length, that of each step where it is the whole rank's, most, and shares of the window."""
     whole = rank.windows.ends - rank.windows.starts
-    mean, *steps = share(rank, length.area_ns, whole, of="time")
+    mean, *steps = share_values(rank, length.area_ns, whole, of="time")
     yield replace(mean, category=category)
     yield from steps if category is None else ()
-    yield Value(value=float(length.longest), stat="max", category=category)
+    yield Value(value=float(length.largest_length), stat="max", category=category)
     for stat, ns in (
         ("empty", whole.sum() - rank.inside(length.at_least(1)).sum()),
         ("blocked", rank.inside(blocked).sum()),
@@ -239,7 +241,7 @@ class _Length:
         return area
 
     @property
-    def longest(self) -> int:
+    def largest_length(self) -> int:
         """The largest length."""
         return int(self._length.max(initial=0, where=self._lasts > 0))
 
@@ -250,7 +252,7 @@ class _Length:
         return Intervals(turns[::2], turns[1::2])
 
 
-def _label(streams: Sequence[Stream], number: int) -> str:
+def _stream_label(streams: Sequence[Stream], number: int) -> str:
     """`stream 7`, or `device 1 stream 7` where the rank has several devices."""
     track, device = streams[number]
     several = len({of for _, of in streams}) > 1

@@ -14,7 +14,7 @@ from cclbench import arrow_functions as pc
 from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, no_value, run_metric
 from cclbench.analyzers.stand_ins import from_evidence
 from cclbench.analyzers.unfinished import MISSING
-from cclbench.analyzers.view.logged_calls import Counted, LoggedCalls
+from cclbench.analyzers.view.logged_calls import CountedCalls, LoggedCalls
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.schema import TOTAL
 from cclbench.text import first_few
@@ -36,7 +36,7 @@ _PARTS: Final[tuple[tuple[str, ...], ...]] = (
 _FIELDS: Final = {"kind": "collective", "group": "group", "size": "category"}
 
 
-def _logged(run: RunView) -> LoggedCalls:
+def _run_logged_calls(run: RunView) -> LoggedCalls:
     if run.logged_calls is None:
         raise NotApplicable(_NONE)
     return run.logged_calls
@@ -45,14 +45,14 @@ def _logged(run: RunView) -> LoggedCalls:
 @from_evidence("comm.count")
 def logged_count(run: RunView) -> Iterator[Value]:
     """Calls that files list, whatever their size."""
-    yield from _of_each(_logged(run), lambda some: some.calls)
+    yield from _of_each(_run_logged_calls(run), lambda some: some.calls)
 
 
 @from_evidence("comm.volume")
 def logged_volume(run: RunView) -> Iterator[Value]:
     """Payload of the calls that files list."""
-    logged = _logged(run)
-    (every,) = logged.by()
+    logged = _run_logged_calls(run)
+    (every,) = logged.counted_by()
     coverage = Coverage(every.sized, every.calls)
     if not every.sized:
         raise Unknown("no call that the files list states its size", coverage)
@@ -60,15 +60,15 @@ def logged_volume(run: RunView) -> Iterator[Value]:
 
 
 def _of_each(
-    logged: LoggedCalls, amount: Callable[[Counted], float], coverage: Coverage | None = None
+    logged: LoggedCalls, amount: Callable[[CountedCalls], float], coverage: Coverage | None = None
 ) -> Iterator[Value]:
     """The mean of ranks and the sum of all, by kind, group and size; then each rank's, by kind and group."""
-    (every,) = logged.by()
+    (every,) = logged.counted_by()
     of_ranks = logged.of_known_rank()
     ranks = len(of_ranks.ranks)
     told = f"all that the files list: {every.calls:,} calls"
     if ranks:
-        (known,) = of_ranks.by()
+        (known,) = of_ranks.counted_by()
         told += f" of {ranks} rank{'s'[: ranks != 1]}"
         if number := logged.communicators:
             told += f" on {number} communicator{'s'[: number != 1]}"
@@ -79,14 +79,14 @@ def _of_each(
     yield Value(value=float(amount(every)), stat=TOTAL, coverage=coverage, source=logged.source)
     for columns in _PARTS:
         about = [_FIELDS[name] for name in columns]
-        for part in logged.by(*columns):
+        for part in logged.counted_by(*columns):
             key = dict(zip(about, part.key, strict=True))
             yield Value(value=float(amount(part)), stat=TOTAL, source=logged.source, **key)
-        for part in of_ranks.by(*columns) if "size" not in columns else ():
+        for part in of_ranks.counted_by(*columns) if "size" not in columns else ():
             key = dict(zip(about, part.key, strict=True))
             yield Value(value=amount(part) / part.ranks, source=logged.source, **key)
     for columns in ((), *_PARTS[:2]):
-        for part in of_ranks.by("rank", *columns):
+        for part in of_ranks.counted_by("rank", *columns):
             rank, *values = part.key
             key = dict(zip([_FIELDS[name] for name in columns], values, strict=True))
             yield Value(value=float(amount(part)), rank=rank, source=logged.source, **key)
@@ -105,7 +105,7 @@ def _of_each(
     not_applicable="no file of the run lists sends and receives of known ranks",
 )
 def edges(run: RunView) -> Iterator[Value]:
-    logged = _logged(run)
+    logged = _run_logged_calls(run)
     pairs: dict[tuple[int, int], dict[int | None, Counter[str]]] = {}
     chosen = logged.table.filter(pc.is_in(logged.table["kind"], pa.array(_PAIRS)))
     known = chosen.filter(pc.and_(chosen["src_rank"].is_valid(), chosen["dst_rank"].is_valid()))
@@ -155,7 +155,7 @@ def _of_pair(pair: str, sizes: Mapping[int | None, Counter[str]], *, both: bool)
             yield Value(
                 value=float(number),
                 collective="send" if calls["send"] > calls["recv"] else "recv",
-                category=f"{pair} {_size(size)}",
+                category=f"{pair} {_size_words(size)}",
                 stat=UNMATCHED,
                 reason=f"{calls['send']:,} of send, {calls['recv']:,} of recv",
             )
@@ -164,12 +164,12 @@ def _of_pair(pair: str, sizes: Mapping[int | None, Counter[str]], *, both: bool)
 def _told_apart(calls: Mapping[int | None, int]) -> dict[str, int]:
     """Calls by the words of their size, those of most calls first; the others together."""
     ordered = sorted(calls.items(), key=lambda one: (-one[1], one[0] or 0))
-    found = {_size(size): number for size, number in ordered[:_MOST_SIZES]}
+    found = {_size_words(size): number for size, number in ordered[:_MOST_SIZES]}
     others = sum(number for _, number in ordered[_MOST_SIZES:])
     return found | ({"other sizes": others} if others else {})
 
 
-def _size(size: int | None) -> str:
+def _size_words(size: int | None) -> str:
     return "unknown size" if size is None else binary_text(size)
 
 
@@ -186,10 +186,10 @@ def _size(size: int | None) -> str:
     not_applicable="the run has no log of the calls of a communicator whose ranks are known",
 )
 def missing_calls(run: RunView) -> Iterator[Value]:
-    logged = _logged(run)
+    logged = _run_logged_calls(run)
     made: dict[tuple[str, str], dict[int, dict[int, int]]] = {}
     late = set[tuple[str, int]]()
-    for one in logged.by("group", "kind", "communicator", "rank", "from_begin"):
+    for one in logged.counted_by("group", "kind", "communicator", "rank", "from_begin"):
         group, kind, communicator, rank, whole = one.key
         if not whole:
             late.add((group, rank))

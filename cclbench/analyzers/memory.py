@@ -13,10 +13,10 @@ import pyarrow as pa
 from cclbench import arrow_functions as pc
 from cclbench import intervals
 from cclbench.analyzers.metric import Coverage, Failed, NotApplicable, Unknown, Value, metric
-from cclbench.analyzers.view.columns import codes, is_category, spans
-from cclbench.analyzers.view.platform import accelerator, hbm_bytes_per_s, peak_flops_per_s
+from cclbench.analyzers.view.columns import is_category, row_spans, word_codes
+from cclbench.analyzers.view.platform import hbm_bytes_per_s, peak_flops_per_s, run_accelerator
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.analyzers.view.values import NS_PER_S, per_step, share
+from cclbench.analyzers.view.values import NS_PER_S, per_step, share_values
 from cclbench.schema import COPY_DIRECTIONS
 
 _NO_COPIES_ON_HOST = "nothing is copied to it"
@@ -42,7 +42,7 @@ def copy_bandwidth(rank: RankView) -> Iterator[Value]:
             lasting["bytes"].is_valid().to_numpy(zero_copy_only=False), lasting["dur_ns"].to_numpy()
         )
         known = lasting.filter(lasting["bytes"].is_valid())
-        numbers, words = codes(known, "copy_direction")
+        numbers, words = word_codes(known, "copy_direction")
         direction = np.array([COPY_DIRECTIONS.index(word) if word else -1 for word in words], np.int64)[
             numbers
         ]
@@ -87,7 +87,7 @@ def copy_time(rank: RankView) -> Iterator[Value]:
 )
 def transfer_overhead(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator(_NO_COPIES_ON_HOST)
-    yield from share(rank, rank.parts.exposed_copy, rank.parts.window, of="time")
+    yield from share_values(rank, rank.parts.exposed_copy, rank.parts.window, of="time")
 
 
 @metric(
@@ -120,8 +120,8 @@ def hbm_utilization(rank: RankView) -> Value:
                 "the trace states no device-memory traffic, and no operator has a cost model and recorded"
                 " arguments"
             )
-        moved = int(works.sum(works.bytes, counted))
-        coverage = works.coverage(works.computes, counted)
+        moved = int(works.sum_amounts(works.bytes, counted))
+        coverage = works.used_coverage(works.computes, counted)
     could = rank.windows.total / NS_PER_S * hbm_bytes_per_s(rank)
     if moved > could:
         raise Failed(f"the trace states {moved / could:.3g} of what the accelerator's memory can carry")
@@ -165,14 +165,14 @@ def bound_share(rank: RankView) -> Iterator[Value]:
         if len(known):
             ridge = peak_flops_per_s(rank) / hbm_bytes_per_s(rank)
             left = known["flops"].to_numpy() < ridge * known["hbm_bytes"].to_numpy()
-            parts.append(intervals.union(*spans(known.filter(pa.array(left)))))
+            parts.append(intervals.union(*row_spans(known.filter(pa.array(left)))))
     bound = intervals.join(*parts)
     if not coverage.rows:
         bound, coverage = _derived_bound(rank)
     p = rank.parts
     bound = intervals.intersect(bound, rank.compute)
     silent = {"kernels of unknown FLOPs or traffic, counted as not bound": coverage.all_rows - coverage.rows}
-    for value in share(rank, rank.inside(bound), p.compute_only + p.overlapped, of="compute time"):
+    for value in share_values(rank, rank.inside(bound), p.compute_only + p.overlapped, of="compute time"):
         if value.step is None:
             value = replace(value, left_out=silent, coverage=coverage)
         yield replace(value, provenance="derived")
@@ -181,7 +181,7 @@ def bound_share(rank: RankView) -> Iterator[Value]:
 def _derived_bound(rank: RankView) -> tuple[intervals.Intervals, Coverage]:
     """When kernels run whose operators' bytes take longer than their FLOPs; and what that rests on."""
     works, memory = rank.works, hbm_bytes_per_s(rank)
-    peaks = accelerator(rank).peak_flops_per_s
+    peaks = run_accelerator(rank).peak_flops_per_s
 
     computing, moving = works.compute_ns(peaks, None), works.bytes / memory * NS_PER_S
     counted = works.computes & ~np.isnan(computing) & ~np.isnan(moving)
@@ -191,5 +191,5 @@ def _derived_bound(rank: RankView) -> tuple[intervals.Intervals, Coverage]:
             " model and recorded arguments"
         )
     with np.errstate(invalid="ignore"):
-        bound = works.when(counted & (computing < moving))
-    return bound, works.coverage(works.computes, counted)
+        bound = works.intervals_of(counted & (computing < moving))
+    return bound, works.used_coverage(works.computes, counted)

@@ -89,7 +89,7 @@ class Coverage:
         )
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether nothing is left out."""
         return self.rows == self.all_rows and self.ns == self.all_ns
 
@@ -139,7 +139,7 @@ class Value:
 
     def __post_init__(self) -> None:
         if self.status in HAS_VALUE and self.coverage is not None:
-            status = "ok" if self.coverage.whole else "partial"
+            status = "ok" if self.coverage.is_complete else "partial"
             object.__setattr__(self, "status", status)
 
     @property
@@ -150,7 +150,7 @@ class Value:
     @property
     def words(self) -> str | None:
         """The reason and what is left out: what a person reads beside the number."""
-        counted = counts(self.left_out)
+        counted = count_words(self.left_out)
         return "; ".join(filter(None, [self.reason, counted and f"left out: {counted}"])) or None
 
     @property
@@ -164,7 +164,7 @@ def no_value(reason: str, **about: Any) -> Value:
     return Value(value=None, status="not_applicable", reason=reason, **about)
 
 
-def counts(of: Mapping[str, int]) -> str:
+def count_words(of: Mapping[str, int]) -> str:
     """`3 in groups of one, 1 of unknown kind`: the counts that are not zero."""
     return ", ".join(f"{number} {why}" for why, number in of.items() if number)
 
@@ -216,7 +216,7 @@ class Metric:
         return tuple(sorted(name for name, alias in ALIASES.items() if alias.metric == self.name))
 
     @property
-    def combined(self) -> str:
+    def combination_words(self) -> str:
         """How ranks are combined, in words."""
         if self.per_rank is None:
             return "It is the run's own: ranks are not combined."
@@ -238,12 +238,12 @@ class Metric:
         return self.graphs if _OF_KERNELS.intersection(self.inputs) else "counted"
 
     @property
-    def replays(self) -> bool:
+    def is_replayed(self) -> bool:
         """Whether it replays the run."""
         return REPLAY in self.inputs
 
     @property
-    def limits(self) -> str | None:
+    def limit_words(self) -> str | None:
         """What its numbers may be wrong by without anyone noticing."""
         return INFERRED if self.rests_on_groups else None
 
@@ -262,7 +262,7 @@ def _by_key(ranks: Mapping[int, Sequence[Value]]) -> dict[Key, list[Value]]:
     return grouped
 
 
-def _merge(values: Sequence[Value], number: float) -> Value:
+def _merge_values(values: Sequence[Value], number: float) -> Value:
     first = values[0]
     reasons = dict.fromkeys(v.reason for v in values if v.reason)
     return Value(
@@ -284,13 +284,13 @@ def mean_over_ranks(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     for values in _by_key(ranks).values():
         weight = sum(v.weight for v in values)
         if weight:
-            yield _merge(values, sum(v.weight * (v.value or 0.0) for v in values) / weight)
+            yield _merge_values(values, sum(v.weight * (v.value or 0.0) for v in values) / weight)
 
 
 def max_over_ranks(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     """The largest value of any rank."""
     for values in _by_key(ranks).values():
-        yield _merge(values, max(v.value or 0.0 for v in values))
+        yield _merge_values(values, max(v.value or 0.0 for v in values))
 
 
 def metric(
@@ -327,7 +327,7 @@ def metric(
         rank_rows=rank_rows,
         graphs=graphs,
     )
-    return _registered(described, "per_rank")
+    return _register_metric(described, "per_rank")
 
 
 def run_metric(
@@ -359,10 +359,10 @@ def run_metric(
         combine=mean_over_ranks,
         rank_rows=False,
     )
-    return _registered(described, "per_run")
+    return _register_metric(described, "per_run")
 
 
-def _registered(described: Callable[..., Metric], computed: str) -> Callable[[Computes], Computes]:
+def _register_metric(described: Callable[..., Metric], computed: str) -> Callable[[Computes], Computes]:
     """Register a metric of that description, with the decorated function as what is `computed`."""
 
     def register(function: Computes) -> Computes:
@@ -380,7 +380,7 @@ def check_names(module: str) -> None:
             raise UsageError(f"{module} reads an unknown metric {name!r}", hint=near(name, METRICS))
 
 
-def resolve(patterns: Iterable[str]) -> list[tuple[Metric, Alias | None]]:
+def resolve_metrics(patterns: Iterable[str]) -> list[tuple[Metric, Alias | None]]:
     """The metrics that names, aliases, globs (`comm.*`) or words of the field ask for, in order, each once.
 
     An alias comes back with the metric it stands for, since it may want a part of it only; a metric

@@ -41,7 +41,7 @@ class Reads(NamedTuple):
     """Key and value of one token of one sequence, in all layers."""
 
     @property
-    def words(self) -> str:
+    def read_words(self) -> str:
         """What is read, for people."""
         weights, cached = (humanise(size, "B") for size in self)
         return f"a device reads {weights} of weights, and {cached} of KV cache for each token in it"
@@ -78,7 +78,7 @@ def mbu(rank: RankView) -> Value:
     decodes = np.array([name is not None and serving_phase(name) == "decode" for name in names], np.bool_)
     if not decodes.any():
         raise NotApplicable("no iteration of the trace is one of decode alone")
-    reads = _reads(rank)
+    reads = _decode_reads(rank)
     tokens = np.array([_tokens_in_context(rank, name or "") for name in names], np.float64)
     used = decodes & ~np.isnan(tokens)
     if not used.any():
@@ -86,10 +86,10 @@ def mbu(rank: RankView) -> Value:
     could = int(lengths[used].sum()) / NS_PER_S * hbm_bytes_per_s(rank)
     read = used.sum() * reads.weights + tokens[used].sum() * reads.of_token
     return Value(
-        value=_possible(float(read / could)),
+        value=_checked_share(float(read / could)),
         weight=could,
         provenance="derived",
-        reason=f"{reads.words}; {ALL_OPEN}" if rank.windows.open else reads.words,
+        reason=f"{reads.read_words}; {ALL_OPEN}" if rank.windows.open else reads.read_words,
         coverage=Coverage.of_rows(used[decodes], lengths[decodes]),
     )
 
@@ -107,19 +107,19 @@ def _of_client(run: RunView, one: Benchmark) -> Value:
         if told.value is None:
             return no_value(f"the client tells no serving.{name}: {told.reason}")
     assert each.value is not None and rate.value is not None  # noqa: S101, PT018 - else there is no value
-    reads = _reads(run)
+    reads = _decode_reads(run)
     replicas = card_field(run, "hardware.count") / card_field(run, "parallelism.tp")
     sequences = rate.value * each.value / replicas
-    read = reads.weights + sequences * _context(run) * reads.of_token
+    read = reads.weights + sequences * _mean_context(run) * reads.of_token
     return Value(
-        value=_possible(read / (each.value * catalog_hbm_bytes_per_s(run))),
+        value=_checked_share(read / (each.value * catalog_hbm_bytes_per_s(run))),
         provenance="derived",
-        reason=f"{reads.words}; {sequences:.3g} sequences decode at once, by the client's rates",
+        reason=f"{reads.read_words}; {sequences:.3g} sequences decode at once, by the client's rates",
         coverage=each.coverage,
     )
 
 
-def _reads(of: Platform) -> Reads:
+def _decode_reads(of: Platform) -> Reads:
     """By the card's model, precision and tensor parallelism; not applicable where the card lacks a field."""
     size = _BYTES[card_field(of, "workload.precision")]
     plan = card_field(of, "parallelism")
@@ -140,16 +140,16 @@ def _tokens_in_context(of: Platform, name: str) -> float:
     lengths, requests = request_lengths(name), batch_size(name)
     if lengths is not None:
         return lengths.keys
-    return np.nan if requests is None else requests * _context(of)
+    return np.nan if requests is None else requests * _mean_context(of)
 
 
-def _context(of: Platform) -> float:
+def _mean_context(of: Platform) -> float:
     """Tokens in a request's context while it is decoded, on average."""
     given, made = (card_field(of, f"workload.batch.{field}_length") for field in ("input", "output"))
     return float(given + made / 2)
 
 
-def _possible(share: float) -> float:
+def _checked_share(share: float) -> float:
     if share > 1:
         raise Failed(f"decode would read {share:.3g} of what memory can deliver: card and evidence disagree")
     return share

@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value
 from cclbench.analyzers.stand_ins import stand_in
-from cclbench.analyzers.view.collectives import group_sizes, kinds
+from cclbench.analyzers.view.collectives import collective_kinds, group_sizes
 from cclbench.analyzers.view.platform import card_field
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.analyzers.view.values import banded
+from cclbench.analyzers.view.values import banded_values
 from cclbench.intervals import Int64
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def volume(rank: RankView) -> Iterator[Value]:
     if not len(rank.collectives):
         return
     parallelism: Parallelism = card_field(rank, "parallelism")
-    _fits(rank, parallelism)
+    _require_data_parallel(rank, parallelism)
     shards, replicas = parallelism.dp_shard, parallelism.dp_replicate
     begun = _by_window(rank, {shards, replicas})
     parameters, precision = (
@@ -53,7 +53,7 @@ def volume(rank: RankView) -> Iterator[Value]:
     )
     if precision not in _ELEMENT:
         raise NotApplicable(f"what type gradients have in {precision} training nobody states")
-    amounts = _exchanged(parameters, _ELEMENT[precision], parallelism, begun)
+    amounts = _exchanged_bytes(parameters, _ELEMENT[precision], parallelism, begun)
     whole = [sum(parts) for parts in zip(*amounts.values(), strict=True)]
     others = len(rank.collectives) - int(sum(begun[kind].sum() for kind in amounts))
     reason = (
@@ -62,13 +62,13 @@ def volume(rank: RankView) -> Iterator[Value]:
     )
     left_out = {"of other kinds or groups": others} if others else {}
     coverage = Coverage(len(rank.collectives) - others, len(rank.collectives))
-    yield from banded(whole, reason=reason, left_out=left_out, coverage=coverage)
-    yield from banded(whole, category="dp", reason=reason)
+    yield from banded_values(whole, reason=reason, left_out=left_out, coverage=coverage)
+    yield from banded_values(whole, category="dp", reason=reason)
     for kind, band in amounts.items():
-        yield from banded(band, collective=kind, reason=reason)
+        yield from banded_values(band, collective=kind, reason=reason)
 
 
-def _fits(rank: RankView, parallelism: Parallelism) -> None:
+def _require_data_parallel(rank: RankView, parallelism: Parallelism) -> None:
     """Not applicable unless this is data-parallel training of one pass a step."""
     if card_field(rank, "workload.phase") != "training":
         raise NotApplicable("what is exchanged per step is known of training only")
@@ -95,14 +95,14 @@ def _by_window(rank: RankView, sizes: set[int]) -> dict[str, Int64]:
     """How many exchanges of each kind begin in each window, in groups of those sizes or of unknown size."""
     table = rank.collectives
     table = table.filter(pa.array(np.isin(group_sizes(table), [0, *sizes - {1}])))
-    kind, window = kinds(table), rank.window_of(table["start_ns"].to_numpy())
+    kind, window = collective_kinds(table), rank.window_of(table["start_ns"].to_numpy())
     return {
         one: np.bincount(window[kind == one], minlength=len(rank.windows)).astype(np.int64)
         for one in _EXCHANGED
     }
 
 
-def _exchanged(
+def _exchanged_bytes(
     parameters: int, element: Band, parallelism: Parallelism, begun: dict[str, Int64]
 ) -> dict[str, Band]:
     """Bytes per step and rank by kind; not applicable where the trace's kinds are not those."""
@@ -117,17 +117,17 @@ def _exchanged(
         raise NotApplicable("the trace gathers or scatters, and the card states no dp_shard")
     own: dict[str, Band] = {}
     if replicas > 1:
-        own["all_reduce"] = _times(element, parameters / shards)
+        own["all_reduce"] = _scale_band(element, parameters / shards)
     if shards > 1:
         gathers = float(begun["all_gather"].sum() / begun["reduce_scatter"].sum())
         if not 1 <= gathers <= 2:
             raise NotApplicable(f"there are {gathers:.3g} all_gathers to a reduce_scatter, not one or two")
-        own["reduce_scatter"] = _times(element, parameters)
-        expected, low, high = _times(element, parameters)
+        own["reduce_scatter"] = _scale_band(element, parameters)
+        expected, low, high = _scale_band(element, parameters)
         own["all_gather"] = expected * gathers, low, 2 * high
     return own
 
 
-def _times(band: Band, factor: float) -> Band:
+def _scale_band(band: Band, factor: float) -> Band:
     expected, low, high = band
     return expected * factor, low * factor, high * factor

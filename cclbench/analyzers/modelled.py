@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.analyzers.metric import Coverage, NotApplicable, Value, counts
+from cclbench.analyzers.metric import Coverage, NotApplicable, Value, count_words
 from cclbench.analyzers.stand_ins import stand_in
 from cclbench.analyzers.view import platform
-from cclbench.analyzers.view.collectives import durations
-from cclbench.analyzers.view.columns import codes
+from cclbench.analyzers.view.collectives import collective_durations
+from cclbench.analyzers.view.columns import word_codes
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.analyzers.view.transfers import Float64, Timed, timed
-from cclbench.analyzers.view.values import NS_PER_S, banded
+from cclbench.analyzers.view.transfers import Float64, TimedCollectives, timed_collectives
+from cclbench.analyzers.view.values import NS_PER_S, banded_values
 from cclbench.hardware.system import System
 from cclbench.units import EIB
 
@@ -37,13 +37,13 @@ def transfer(rank: RankView) -> Iterator[Value]:
     if not len(rank.collectives):
         return
     rank.needs_accelerator("the model prices collectives over accelerators' links")
-    chosen = timed(rank)
-    system, assumed = platform.system(rank)
-    calibration = _calibration(rank)
-    band, lacking, assumptions = _prices(rank, chosen, system, calibration)
+    chosen = timed_collectives(rank)
+    system, assumed = platform.run_system(rank)
+    calibration = _card_calibration(rank)
+    band, lacking, assumptions = _collective_prices(rank, chosen, system, calibration)
     priced = ~np.isnan(band[0])
     if not priced.any():
-        raise NotApplicable(f"none of the window's collectives can be priced: {counts(lacking)}")
+        raise NotApplicable(f"none of the window's collectives can be priced: {count_words(lacking)}")
     ns = chosen.ns[priced]
     faster = ns < band[1, priced]
     if 2 * faster.sum() > len(ns):
@@ -60,17 +60,19 @@ def transfer(rank: RankView) -> Iterator[Value]:
     ]
     reason, left_out = "; ".join(filter(None, held)), {**chosen.left_out, **lacking}
     seconds = np.minimum(band[:, priced], ns) / (NS_PER_S * len(rank.windows))
-    coverage = Coverage.of_rows(priced, durations(chosen.table))
+    coverage = Coverage.of_rows(priced, collective_durations(chosen.table))
     if len(chosen.unknown):
-        coverage += Coverage(0, len(chosen.unknown), 0, int(durations(chosen.unknown).sum()))
-    yield from banded(seconds.sum(axis=1).tolist(), reason=reason, left_out=left_out, coverage=coverage)
+        coverage += Coverage(0, len(chosen.unknown), 0, int(collective_durations(chosen.unknown).sum()))
+    yield from banded_values(
+        seconds.sum(axis=1).tolist(), reason=reason, left_out=left_out, coverage=coverage
+    )
     kinds = chosen.kinds[priced]
     for kind in np.unique(kinds).tolist():
         amounts = seconds[:, kinds == kind].sum(axis=1).tolist()
-        yield from banded(amounts, collective=kind, reason=reason)
+        yield from banded_values(amounts, collective=kind, reason=reason)
 
 
-def _calibration(rank: RankView) -> Calibration | None:
+def _card_calibration(rank: RankView) -> Calibration | None:
     """What was measured of the machine, where the card names it (hardware.calibration)."""
     if rank.card is None or rank.card.hardware.calibration is None:
         return None
@@ -79,14 +81,14 @@ def _calibration(rank: RankView) -> Calibration | None:
     return read_calibration(rank.card.root / OF_RUN)
 
 
-def _prices(
-    rank: RankView, chosen: Timed, system: System, calibration: Calibration | None
+def _collective_prices(
+    rank: RankView, chosen: TimedCollectives, system: System, calibration: Calibration | None
 ) -> tuple[Float64, dict[str, int], set[str]]:
     """Modelled ns of each collective, shape (3, rows): expected, low, high, NaN where none; why how many."""
-    from cclbench.hardware.collectives import Refusal, price
+    from cclbench.hardware.collectives import NoPrice, price_collective
 
     meeting, row = platform.devices_of(rank, chosen.table, system)
-    library, names = codes(chosen.table, "library")
+    library, names = word_codes(chosen.table, "library")
     known = np.isin(library, [i for i, name in enumerate(names) if name in PRICED])
     small = chosen.payload <= _MOST_BYTES
     band = np.full((3, len(row)), np.nan)
@@ -95,7 +97,7 @@ def _prices(
         "of more than 1 EiB": int((known & ~small).sum()),
     }
     assumptions: set[str] = set()
-    priced = calibration.price if calibration else price
+    priced = calibration.price_collective if calibration else price_collective
     kinds, kind = np.unique(chosen.kinds, return_inverse=True)
     usable = known & small
     pairs, pair = np.unique(np.stack([row, kind])[:, usable], axis=1, return_inverse=True)
@@ -105,11 +107,11 @@ def _prices(
         sizes, size = np.unique(chosen.payload[here], return_inverse=True)
         devices, version = meeting[group], rank.facts.library_version
         found = (
-            Refusal(devices)
+            NoPrice(devices)
             if isinstance(devices, str)
             else priced(str(kinds[which]), sizes, devices, system, library_version=version)
         )
-        if isinstance(found, Refusal):
+        if isinstance(found, NoPrice):
             lacking[found.reason] = lacking.get(found.reason, 0) + len(here)
             continue
         band[:, here] = np.stack([found.time_s, found.low_s, found.high_s])[:, size] * NS_PER_S

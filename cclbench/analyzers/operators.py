@@ -12,11 +12,11 @@ import numpy as np
 
 from cclbench import intervals
 from cclbench.analyzers.metric import NotApplicable, Unknown, Value, metric
-from cclbench.analyzers.view.categories import innermost, shares
-from cclbench.analyzers.view.columns import codes, event_table, spans
+from cclbench.analyzers.view.categories import innermost_pieces, window_shares
+from cclbench.analyzers.view.columns import event_table, row_spans, word_codes
 from cclbench.analyzers.view.model_flops import flops_per_step
 from cclbench.analyzers.view.operator_calls import Float64
-from cclbench.analyzers.view.platform import accelerator, card_field, hbm_bytes_per_s
+from cclbench.analyzers.view.platform import card_field, hbm_bytes_per_s, run_accelerator
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, parts_over_ranks, per_step
 from cclbench.analyzers.view.works import Works
@@ -48,10 +48,10 @@ _NO_MODEL: Final = (
     not_applicable=_NO_MODEL,
 )
 def gemm_efficiency(rank: RankView) -> Value:
-    works, device = rank.works, accelerator(rank)
+    works, device = rank.works, run_accelerator(rank)
     products = works.of_family(GEMM) & works.computes
     ideal = works.compute_ns(device.peak_flops_per_s, None)
-    return _efficiency(works, products, ideal, "matrix products")
+    return _roofline_efficiency(works, products, ideal, "matrix products")
 
 
 @metric(
@@ -67,22 +67,24 @@ def gemm_efficiency(rank: RankView) -> Value:
     not_applicable=_NO_MODEL,
 )
 def roofline_efficiency(rank: RankView) -> Iterator[Value]:
-    works, device = rank.works, accelerator(rank)
+    works, device = rank.works, run_accelerator(rank)
     ideal = works.roofline_ns(device.peak_flops_per_s, None, hbm_bytes_per_s(rank))
-    yield _efficiency(works, works.computes, ideal, "operators")
+    yield _roofline_efficiency(works, works.computes, ideal, "operators")
     for code in np.unique(works.category[works.computes & ~np.isnan(ideal)]).tolist():
         own = works.computes & (works.category == code)
-        yield _efficiency(works, own, ideal, "operators", category=CATEGORIES[code])
+        yield _roofline_efficiency(works, own, ideal, "operators", category=CATEGORIES[code])
 
 
-def _efficiency(works: Works, chosen: Mask, ideal: Float64, what: str, category: str | None = None) -> Value:
+def _roofline_efficiency(
+    works: Works, chosen: Mask, ideal: Float64, what: str, category: str | None = None
+) -> Value:
     """Σ ideal / Σ time of the chosen works whose ideal time is known."""
     used = chosen & ~np.isnan(ideal)
-    time = int(works.sum(works.time_ns, used))
+    time = int(works.sum_amounts(works.time_ns, used))
     if not time:
         why = "" if not chosen.any() else f": of {int(chosen.sum())} {what} none has a cost model and a peak"
         raise NotApplicable(f"no {what} in the window whose least time is known{why}")
-    reached = works.sum(ideal, used) / time
+    reached = works.sum_amounts(ideal, used) / time
     if reached > _MOST:
         why = f"{reached:.3g} of the roofline: a formula, an element type or a peak is wrong"
         return Value(value=None, status="failed", reason=why, category=category)
@@ -91,7 +93,7 @@ def _efficiency(works: Works, chosen: Mask, ideal: Float64, what: str, category:
         weight=time,
         provenance="derived",
         reason=_DERIVED,
-        coverage=works.coverage(chosen, used),
+        coverage=works.used_coverage(chosen, used),
         category=category,
     )
 
@@ -108,14 +110,14 @@ def _efficiency(works: Works, chosen: Mask, ideal: Float64, what: str, category:
     not_applicable=_NO_MODEL,
 )
 def above_roofline(rank: RankView) -> Iterator[Value]:
-    works, device = rank.works, accelerator(rank)
+    works, device = rank.works, run_accelerator(rank)
     ideal = works.roofline_ns(device.peak_flops_per_s, None, hbm_bytes_per_s(rank))
     used = works.computes & ~np.isnan(ideal)
     if not used.any():
         raise NotApplicable("no operator in the window has a known least time")
     above = np.where(used, np.maximum(works.time_ns - np.nan_to_num(ideal), 0), 0)
     windows = len(rank.windows) * NS_PER_S
-    coverage = works.coverage(works.computes, used)
+    coverage = works.used_coverage(works.computes, used)
     whole = float(above.sum()) / windows
     yield Value(value=whole, provenance="derived", reason=_DERIVED, coverage=coverage)
     for code in np.unique(works.category[used]).tolist():
@@ -140,7 +142,7 @@ def recompute_share(rank: RankView) -> Value:
     whole = int(rank.inside(rank.compute).sum())
     if not whole:
         raise NotApplicable("there is no compute time in the window")
-    again = intervals.intersect(works.when(works.recomputed & works.computes), rank.compute)
+    again = intervals.intersect(works.intervals_of(works.recomputed & works.computes), rank.compute)
     return Value(value=int(rank.inside(again).sum()) / whole, weight=whole)
 
 
@@ -160,16 +162,16 @@ def recompute_share(rank: RankView) -> Value:
 def model_flops_share(rank: RankView) -> Iterator[Value]:
     needed = flops_per_step(rank)[None] / int(card_field(rank, "hardware.count"))
     works = rank.works
-    products = works.computes & ~np.isnan(works.flops) & np.isin(works.kind, _products(works))
-    ran = works.sum(works.flops, products)
+    products = works.computes & ~np.isnan(works.flops) & np.isin(works.kind, _product_kinds(works))
+    ran = works.sum_amounts(works.flops, products)
     if not ran:
         raise NotApplicable("no matrix product, convolution or attention has recorded arguments")
     if rank.windows.policy == "trace":
         raise NotApplicable("FLOPs per step need steps: the window is the whole trace")
-    again = works.sum(works.flops, products & works.recomputed) / ran
+    again = works.sum_amounts(works.flops, products & works.recomputed) / ran
     silent = works.computes & np.isnan(works.flops)
-    time = int(works.sum(works.time_ns, works.computes))
-    without = int(works.sum(works.time_ns, silent)) / time if time else 0.0
+    time = int(works.sum_amounts(works.time_ns, works.computes))
+    without = int(works.sum_amounts(works.time_ns, silent)) / time if time else 0.0
     yield Value(
         value=needed * len(rank.windows) / ran,
         provenance="derived",
@@ -180,9 +182,9 @@ def model_flops_share(rank: RankView) -> Iterator[Value]:
     yield Value(value=without, stat="without_model", provenance="derived")
 
 
-def _products(works: Works) -> list[int]:
+def _product_kinds(works: Works) -> list[int]:
     """The kinds that a model's FLOPs are of."""
-    return [n for n, kind in enumerate(works.kinds) if kind.family in PRODUCTS]
+    return [n for n, kind in enumerate(works.kinds) if kind.model_family in PRODUCTS]
 
 
 @metric(
@@ -203,7 +205,7 @@ def phase(rank: RankView) -> Iterator[Value]:
     sets = _host_phases(rank) if rank.on_host else _device_sets(rank, "phase")
     if not set(sets) - {"other"}:
         raise NotApplicable("nothing in the trace tells one phase from another")
-    yield from _parts(rank, sets)
+    yield from _set_parts(rank, sets)
 
 
 @metric(
@@ -226,7 +228,7 @@ def module(rank: RankView) -> Iterator[Value]:
         raise NotApplicable(
             "the trace names no modules: with_stack records them in PyTorch, jax.named_scope in JAX"
         )
-    yield from _parts(rank, sets)
+    yield from _set_parts(rank, sets)
 
 
 _MOST_SETS: Final = 60
@@ -236,12 +238,12 @@ _MOST_SETS: Final = 60
 def _device_sets(rank: RankView, column: str) -> dict[str, Intervals]:
     """When device rows run, by a word of theirs."""
     table = event_table(rank.tables, ("kernel", "copy", "memset"), ("start_ns", "dur_ns", column))
-    starts, ends = spans(table)
-    numbers, words = codes(table, column)
+    starts, ends = row_spans(table)
+    numbers, words = word_codes(table, column)
     used = np.unique(numbers).tolist()
     paths = [word.split("/") for number in used if (word := words[number]) and column == "module"]
     depth = 1 + next((n for n, at in enumerate(zip_longest(*paths)) if len({*at} - {None}) > 1), 0)
-    labels = [_label(column, words[number], depth) for number in used]
+    labels = [_module_label(column, words[number], depth) for number in used]
     place = {label: number for number, label in enumerate(sorted(set(labels)))}
     code = np.zeros(len(words), np.int64)
     code[used] = [place[label] for label in labels]
@@ -257,7 +259,7 @@ def _device_sets(rank: RankView, column: str) -> dict[str, Intervals]:
     return {label: sets[label] for label in sorted(first)} | {"others": rest}
 
 
-def _label(column: str, word: str | None, depth: int) -> str:
+def _module_label(column: str, word: str | None, depth: int) -> str:
     if column == "phase":
         return word or "other"
     return "/".join(word.split("/")[:depth]) if word else "none"
@@ -266,14 +268,14 @@ def _label(column: str, word: str | None, depth: int) -> str:
 def _host_phases(rank: RankView) -> dict[str, Intervals]:
     """When a CPU computes, by phase of the innermost call; its transfers are of no phase that is known."""
     table = rank.operators("name", "phase", "track", "start_ns", "end_ns")
-    name, names = codes(table, "name")
+    name, names = word_codes(table, "name")
     works = ~np.array([is_wrapper(word or "") for word in names], np.bool_)[name]
-    phase, words = codes(table, "phase")
+    phase, words = word_codes(table, "phase")
     track, starts, ends = (table[column].to_numpy() for column in ("track", "start_ns", "end_ns"))
     pieces: dict[str, list[Intervals]] = {"other": [rank.communication]}
     for thread in np.unique(track[works]).tolist():
         own = np.flatnonzero(works & (track == thread))
-        begun, ended, call = innermost(starts[own], ends[own])
+        begun, ended, call = innermost_pieces(starts[own], ends[own])
         for code in np.unique(phase[own][call]).tolist():
             here = phase[own][call] == code
             running = intervals.union(begun[here], ended[here])
@@ -281,10 +283,10 @@ def _host_phases(rank: RankView) -> dict[str, Intervals]:
     return {word: intervals.join(*parts) for word, parts in sorted(pieces.items())}
 
 
-def _parts(rank: RankView, sets: dict[str, Intervals]) -> Iterator[Value]:
+def _set_parts(rank: RankView, sets: dict[str, Intervals]) -> Iterator[Value]:
     """Mean time per step of the sets together, and of each its exact part."""
     w = rank.windows
-    shared = shares(sets, w.starts, w.ends)
+    shared = window_shares(sets, w.starts, w.ends)
     yield from per_step(rank, shared.by_window())
     for label, ns in zip(sets, shared.by_label(), strict=True):
         if ns:

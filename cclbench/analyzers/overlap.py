@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench import arrow_functions as pc
-from cclbench.analyzers.metric import GROUPS, NotApplicable, Unknown, Value, counts, metric
-from cclbench.analyzers.view.arrivals import matched
+from cclbench.analyzers.metric import GROUPS, NotApplicable, Unknown, Value, count_words, metric
+from cclbench.analyzers.view.arrivals import matched_rows
 from cclbench.analyzers.view.collectives import UNKNOWN, Label
 from cclbench.analyzers.view.columns import is_category
 from cclbench.analyzers.view.platform import card_field
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.analyzers.view.values import NS_PER_S, by_label, share
+from cclbench.analyzers.view.values import NS_PER_S, by_label, share_values
 
 _COMPUTES: Final = 0.05
 """Share of the compute time from which on a stream computes."""
@@ -35,7 +35,7 @@ _NO_COMMUNICATION = "the rank runs no communication in the window"
 def ratio(rank: RankView) -> Iterator[Value]:
     p = rank.parts
     whole = p.overlapped + p.exposed_comm
-    yield from share(rank, p.overlapped, whole, of="communication", blurred=rank.blurred)
+    yield from share_values(rank, p.overlapped, whole, of="communication", blurred=rank.blurred)
 
 
 @metric(
@@ -50,7 +50,9 @@ def ratio(rank: RankView) -> Iterator[Value]:
 def efficiency(rank: RankView) -> Iterator[Value]:
     p = rank.parts
     shorter = p.overlapped + np.minimum(p.compute_only, p.exposed_comm)
-    yield from share(rank, p.overlapped, shorter, of="compute or no communication", blurred=rank.blurred)
+    yield from share_values(
+        rank, p.overlapped, shorter, of="compute or no communication", blurred=rank.blurred
+    )
 
 
 @metric(
@@ -135,9 +137,9 @@ def pipeline_bubble(rank: RankView) -> Iterator[Value]:
             pc.fill_null(pc.equal(dimension, "pp"), True),
         )
     )
-    found = matched(transfers)
+    found = matched_rows(transfers)
     if len(transfers) and not found.complete.any():
-        why = f"how long the pipeline's transfers wait is unknown: {counts(found.left_out)}"
+        why = f"how long the pipeline's transfers wait is unknown: {count_words(found.left_out)}"
         raise Unknown(why, found.coverage)
     ours = [one.collective in _TRANSFERS and one.dimension in ("pp", None) for one in rank.exposed.labels]
     chosen = np.array(ours, np.bool_)

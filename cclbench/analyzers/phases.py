@@ -11,7 +11,7 @@ import pyarrow as pa
 from cclbench import arrow_functions as pc
 from cclbench.analyzers.metric import GROUPS, NotApplicable, Value, metric
 from cclbench.analyzers.view.collectives import UNKNOWN
-from cclbench.analyzers.view.columns import codes
+from cclbench.analyzers.view.columns import word_codes
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.intervals import Int64, Mask
@@ -34,17 +34,19 @@ def windows(rank: RankView) -> Iterator[Value]:
     table = table.filter(pc.fill_null(pc.not_equal(table["group_size"], 1), True))
     if not table["dimension"].is_valid().to_numpy().any():
         raise NotApplicable("no process group of the window's collectives has a known parallel dimension")
-    dimension, starts, ends, gaps = _phases(table)
-    _, words = codes(table, "dimension")
-    yield from _values(starts, ends, gaps, len(rank.windows), None)
+    dimension, starts, ends, gaps = _communication_phases(table)
+    _, words = word_codes(table, "dimension")
+    yield from _phase_values(starts, ends, gaps, len(rank.windows), None)
     for code in np.unique(dimension).tolist():
         here = dimension == code
-        yield from _values(starts[here], ends[here], gaps[here], len(rank.windows), words[code] or UNKNOWN)
+        yield from _phase_values(
+            starts[here], ends[here], gaps[here], len(rank.windows), words[code] or UNKNOWN
+        )
 
 
-def _phases(table: pa.Table) -> tuple[Int64, Int64, Int64, Int64]:
+def _communication_phases(table: pa.Table) -> tuple[Int64, Int64, Int64, Int64]:
     """Dimension (code), start, end and gap before each phase, −1 before the first; shape (phases,)."""
-    dimension, words = codes(table, "dimension")
+    dimension, words = word_codes(table, "dimension")
     starts, ends = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
     by_name = np.argsort(np.argsort([word or "" for word in words]))
     order = np.lexsort((by_name[dimension], ends, starts))
@@ -56,7 +58,9 @@ def _phases(table: pa.Table) -> tuple[Int64, Int64, Int64, Int64]:
     return dimension[first], starts[first], np.maximum.reduceat(ends, first), gaps
 
 
-def _values(starts: Int64, ends: Int64, gaps: Int64, steps: int, category: str | None) -> Iterator[Value]:
+def _phase_values(
+    starts: Int64, ends: Int64, gaps: Int64, steps: int, category: str | None
+) -> Iterator[Value]:
     yield Value(value=len(starts) / steps, category=category)
     length = float((ends - starts).mean() / NS_PER_S)
     yield Value(value=length, category=category, stat="phase", unit="s", weight=len(starts))

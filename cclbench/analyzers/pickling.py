@@ -20,14 +20,14 @@ def pickled_by_position(kind: type[Slotted]) -> type[Slotted]:
     values = attrgetter(*names)
     _SETTERS[kind] = [getattr(kind, name).__set__ for name in names]
 
-    def reduced(self: Slotted) -> tuple[Any, ...]:
-        return _restored, (kind, *values(self))
+    def reduce_slots(self: Slotted) -> tuple[Any, ...]:
+        return _restore_slots, (kind, *values(self))
 
-    kind.__reduce__ = reduced  # type: ignore[method-assign,assignment]
+    kind.__reduce__ = reduce_slots  # type: ignore[method-assign,assignment]
     return kind
 
 
-def _restored(kind: type[Slotted], *values: Any) -> Slotted:
+def _restore_slots(kind: type[Slotted], *values: Any) -> Slotted:
     found = object.__new__(kind)
     for put, value in zip(_SETTERS[kind], values, strict=True):
         put(found, value)

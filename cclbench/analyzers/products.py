@@ -12,7 +12,7 @@ from cclbench.analyzers.view.kernel_times import kernel_times
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, parts_over_ranks
 from cclbench.classify import base_name
-from cclbench.classify.arithmetic import Arithmetic, arithmetic
+from cclbench.classify.arithmetic import Arithmetic, kernel_arithmetic
 
 PRODUCTS: Final = ("gemm", "convolution")
 """Categories of kernels that are matrix products, or can be."""
@@ -50,7 +50,7 @@ def product_time(rank: RankView) -> Iterator[Value]:
     longest: dict[_Key, tuple[int, str]] = {}
     found = kernel_times(rank)
     for (category, name, *_), ns in zip(found.kernels, found.ns.sum(axis=1).tolist(), strict=True):
-        for key in _keys(arithmetic(name or "")) if category in PRODUCTS else ():
+        for key in _kernel_keys(kernel_arithmetic(name or "")) if category in PRODUCTS else ():
             sums[key] = sums.get(key, 0) + ns
             longest[key] = max(longest.get(key, (0, "")), (ns, name or ""))
     windows = len(rank.windows) * NS_PER_S
@@ -65,7 +65,7 @@ def product_time(rank: RankView) -> Iterator[Value]:
         yield Value(value=ns / windows, category=kind, stat=precision, reason=most)
 
 
-def _keys(told: Arithmetic) -> Iterator[_Key]:
+def _kernel_keys(told: Arithmetic) -> Iterator[_Key]:
     """The rows that a kernel's time is part of."""
     yield None, None
     if told.precision is not None:
@@ -94,8 +94,11 @@ def _keys(told: Arithmetic) -> Iterator[_Key]:
 )
 def precision_time(rank: RankView) -> Iterator[Value]:
     works, windows = rank.works, len(rank.windows) * NS_PER_S
-    precisions = sorted({word for word in works.precision if word is not None})
-    times = {word: works.sum(works.time_ns, works.computes & works.of_precision(word)) for word in precisions}
+    precisions = sorted({word for word in works.kind_precisions if word is not None})
+    times = {
+        word: works.sum_amounts(works.time_ns, works.computes & works.of_precision(word))
+        for word in precisions
+    }
     if not any(times.values()):
         raise NotApplicable("no operator in the window has recorded types: record them with record_shapes")
     yield Value(value=sum(times.values()) / windows)

@@ -50,10 +50,10 @@ def rank_rows(view: RankView, metrics: Sequence[Metric], *, model: bool = False)
     found: dict[str, list[Value]] = {}
     for m in metrics:
         if m.per_rank is not None:
-            found[m.name] = _answer(partial(m.per_rank, view), m)
+            found[m.name] = _metric_values(partial(m.per_rank, view), m)
     for m in metrics:
         if model and m.name in STAND_INS and found[m.name][0].status == "not_applicable":
-            found[m.name] = _modelled(view, m, found[m.name])
+            found[m.name] = _modelled_values(view, m, found[m.name])
     graphs = _whole_graphs(view)
     if graphs is None:
         return found
@@ -76,15 +76,15 @@ def _less_graphs(metric: Metric, values: list[Value], graphs: UnknownGraphs) -> 
     if metric.whole_graphs == "counted" or values[0].status == "failed":
         return values
     if not values[0].has_value:
-        reason = "; ".join(dict.fromkeys(filter(None, (values[0].reason, graphs.reason))))
+        reason = "; ".join(dict.fromkeys(filter(None, (values[0].reason, graphs.unknown_reason))))
         return [replace(values[0], reason=reason, coverage=graphs.coverage)]
     if metric.whole_graphs == "lacking" and graphs.are_most:
-        return [no_value(graphs.reason, coverage=graphs.coverage)]
+        return [no_value(graphs.unknown_reason, coverage=graphs.coverage)]
     unknown = Coverage(0, graphs.launches, 0, graphs.unknown_ns)
     return [
         replace(
             v,
-            reason=f"{v.reason}; {graphs.reason}" if v.reason else graphs.reason,
+            reason=f"{v.reason}; {graphs.unknown_reason}" if v.reason else graphs.unknown_reason,
             coverage=graphs.coverage if v.coverage is None else v.coverage + unknown,
         )
         if v.has_value
@@ -93,10 +93,10 @@ def _less_graphs(metric: Metric, values: list[Value], graphs: UnknownGraphs) -> 
     ]
 
 
-def _modelled(view: RankView, metric: Metric, lacking: list[Value]) -> list[Value]:
+def _modelled_values(view: RankView, metric: Metric, lacking: list[Value]) -> list[Value]:
     """The stand-in's values; what is lacking where it has none, and why it has none."""
     try:
-        values = _listed(STAND_INS[metric.name](view))
+        values = _as_list(STAND_INS[metric.name](view))
     except NotApplicable as why:
         reason = lacking[0].reason
         also = "" if str(why) == reason else f"; not modelled: {why}"
@@ -117,7 +117,7 @@ def run_values(view: RunView, metrics: Sequence[Metric]) -> dict[str, list[Value
     One without an answer is one value that says why.
     """
     functions = {m.name: m.per_run or FROM_EVIDENCE.get(m.name) for m in metrics}
-    return {m.name: _answer(partial(told, view), m) for m in metrics if (told := functions[m.name])}
+    return {m.name: _metric_values(partial(told, view), m) for m in metrics if (told := functions[m.name])}
 
 
 def window_policy(view: RankView, asked: str) -> str:
@@ -128,10 +128,10 @@ def window_policy(view: RankView, asked: str) -> str:
         return asked
 
 
-def _answer(compute: Callable[[], Value | Iterable[Value]], metric: Metric) -> list[Value]:
+def _metric_values(compute: Callable[[], Value | Iterable[Value]], metric: Metric) -> list[Value]:
     try:
         with told_to_people():
-            values = _listed(compute())
+            values = _as_list(compute())
     except Unknown as why:
         return [no_value(str(why), coverage=why.coverage or Coverage(0, 1))]
     except NotApplicable as why:
@@ -146,14 +146,14 @@ def _answer(compute: Callable[[], Value | Iterable[Value]], metric: Metric) -> l
             raise
         reason = printable(f"a defect of the plug-in {origin}: {type(error).__name__}: {error}")
         return [Value(value=None, status="failed", reason=reason[:_LONGEST])]
-    return _finite(values) or [no_value(metric.not_applicable)]
+    return _require_finite(values) or [no_value(metric.not_applicable)]
 
 
-def _listed(given: Value | Iterable[Value]) -> list[Value]:
+def _as_list(given: Value | Iterable[Value]) -> list[Value]:
     return [given] if isinstance(given, Value) else list(given)
 
 
-def _finite(values: list[Value]) -> list[Value]:
+def _require_finite(values: list[Value]) -> list[Value]:
     """The values, or in their place a failure where one is no number."""
     if any(v.has_value and (v.value is None or not math.isfinite(v.value)) for v in values):
         return [Value(value=None, status="failed", reason="the result is not a finite number")]
@@ -179,22 +179,22 @@ def metric_rows(
     own = dict(sorted(ranks.items()))
 
     def of_run(window: str) -> list[Row]:
-        return [_row(metric, v, v.rank, window, v.source or source) for v in _ordered(told)]
+        return [_result_row(metric, v, v.rank, window, v.source or source) for v in _order_values(told)]
 
     if metric.per_run is not None:
         return of_run(max(policies.values(), key=POLICIES.index, default=asked))
     alike = _of_one_policy(own, policies) if "steps" in metric.inputs else own
-    combined = _combined(metric, alike) if own else [NO_TRACE]
+    combined = _combine_ranks(metric, alike) if own else [NO_TRACE]
     if combined[0].status == "not_applicable" and (any(v.has_value for v in told) or (told and not own)):
         return of_run("trace")  # all of a log, or of a recording
     answered = [rank for rank, values in alike.items() if values[0].has_value]
     window = max((policies[rank] for rank in answered or own), key=POLICIES.index, default=asked)
-    rows = [_row(metric, value, None, window, source) for value in _ordered(combined)]
+    rows = [_result_row(metric, value, None, window, source) for value in _order_values(combined)]
     if metric.rank_rows:
         rows += [
-            _row(metric, value, rank, policies[rank], source)
+            _result_row(metric, value, rank, policies[rank], source)
             for rank, values in own.items()
-            for value in _ordered(values)
+            for value in _order_values(values)
         ]
     return rows
 
@@ -221,46 +221,46 @@ def _of_one_policy(
     return found
 
 
-def _combined(metric: Metric, own: Mapping[int, Sequence[Value]]) -> list[Value]:
+def _combine_ranks(metric: Metric, own: Mapping[int, Sequence[Value]]) -> list[Value]:
     """The run's values, qualified by the ranks that have none; a rank that failed fails the run."""
     answered = {rank: values for rank, values in own.items() if values[0].has_value}
     told = {rank: values for rank, values in answered.items() if values[0].provenance != "modelled"}
     answered = told or answered  # what was measured is not averaged with what was modelled
     failed = {rank: values for rank, values in own.items() if values[0].status == "failed"}
     if failed:
-        return [Value(value=None, status="failed", reason=_why(failed, len(own)))]
+        return [Value(value=None, status="failed", reason=_rank_reasons(failed, len(own)))]
     if not answered:
-        return [no_value(_why(own, len(own)))]
+        return [no_value(_rank_reasons(own, len(own)))]
     try:
-        values = _finite(list(metric.combine(answered)))
+        values = _require_finite(list(metric.combine(answered)))
     except NotApplicable as why:
         return [no_value(str(why))]
     if len(answered) == len(own):
         return values
     silent = {rank: values for rank, values in own.items() if rank not in answered}
-    missing = f"{len(silent)} of {len(own)} ranks left out: {_why(silent, len(own))}"
+    missing = f"{len(silent)} of {len(own)} ranks left out: {_rank_reasons(silent, len(own))}"
     unknown = [values[0].coverage for values in silent.values() if values[0].coverage is not None]
     return [
         replace(
             v,
             reason=f"{v.reason}; {missing}" if v.reason else missing,
-            coverage=_less(v.coverage, unknown, len(answered)) if unknown else v.coverage,
+            coverage=_reduced_coverage(v.coverage, unknown, len(answered)) if unknown else v.coverage,
         )
         for v in values
     ]
 
 
-def _less(own: Coverage | None, unknown: Sequence[Coverage], ranks: int) -> Coverage:
+def _reduced_coverage(own: Coverage | None, unknown: Sequence[Coverage], ranks: int) -> Coverage:
     """The coverage of a figure over `ranks` that lacks other ranks' unknown rows.
 
     Rows add up where all count them; otherwise, and where the own rows are all there, ranks are counted.
     """
     if own is not None and all(coverage.ns is not None for coverage in unknown):
         return reduce(add, unknown, own)
-    return own if own is not None and not own.whole else Coverage(ranks, ranks + len(unknown))
+    return own if own is not None and not own.is_complete else Coverage(ranks, ranks + len(unknown))
 
 
-def _why(silent: Mapping[int, Sequence[Value]], of: int) -> str:
+def _rank_reasons(silent: Mapping[int, Sequence[Value]], of: int) -> str:
     """The ranks' reasons, each with its ranks unless it is every rank's."""
     reasons: dict[str, list[int]] = {}
     for rank, values in silent.items():
@@ -271,19 +271,19 @@ def _why(silent: Mapping[int, Sequence[Value]], of: int) -> str:
     )
 
 
-def _ordered(values: Sequence[Value]) -> Iterator[Value]:
+def _order_values(values: Sequence[Value]) -> Iterator[Value]:
     """The value that spans everything first, then statistics, groups, collectives, categories, steps."""
 
-    def place(value: Value) -> tuple[int, bool, int, str, str, str, str]:
+    def order_key(value: Value) -> tuple[int, bool, int, str, str, str, str]:
         narrowed = (value.stat, value.collective, value.group, value.category)
         stat, collective, group, category = (word or "" for word in narrowed)
         of_rank = -1 if value.rank is None else value.rank
         return of_rank, value.step is not None, value.step or 0, stat, collective, group, category
 
-    yield from sorted(values, key=place)
+    yield from sorted(values, key=order_key)
 
 
-def _row(metric: Metric, value: Value, rank: int | None, window: str, source: str | None) -> Row:
+def _result_row(metric: Metric, value: Value, rank: int | None, window: str, source: str | None) -> Row:
     coverage = value.coverage if value.status == "partial" else None
     return Row(
         metric=metric.name,
@@ -308,7 +308,7 @@ def _row(metric: Metric, value: Value, rank: int | None, window: str, source: st
     )
 
 
-def select(rows: Sequence[Row], alias: Alias) -> list[Row]:
+def select_alias_rows(rows: Sequence[Row], alias: Alias) -> list[Row]:
     """The rows of the alias's metric that it asks for; a row that says so where there are none."""
     own = [row for row in rows if row.metric == alias.metric]
     if not alias.collectives or not any(row.has_value for row in own):

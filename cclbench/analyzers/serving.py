@@ -21,11 +21,11 @@ from cclbench.analyzers.benchmarks import (
     Benchmark,
     Samples,
     Seconds,
-    benchmarks,
     e2e_of,
     itl_of,
-    pooled,
-    repeated,
+    pool_benchmarks,
+    repeated_benchmarks,
+    run_benchmarks,
     tpot_of,
     ttft_of,
 )
@@ -59,7 +59,7 @@ _rate_metric = partial(_request_metric, unit="1/s", better="higher")
 
 def of_each_benchmark(run: RunView, values: Callable[[Benchmark], Iterator[Value]]) -> Iterable[Value]:
     """The values of the one benchmark; of several, each one's under its own label."""
-    found = benchmarks(run)
+    found = run_benchmarks(run)
     if not found:
         raise NotApplicable(NO_CLIENT)
     if len(found) == 1:
@@ -71,15 +71,15 @@ def of_each_benchmark(run: RunView, values: Callable[[Benchmark], Iterator[Value
     return [replace(value, source="serving") for value in (no_value(whole), *several)]
 
 
-def _latency(run: RunView, figure: str) -> Iterator[Value]:
+def _latency_values(run: RunView, figure: str) -> Iterator[Value]:
     """The values of each benchmark; of those that repeat one another also of their requests together.
 
     Where all of the run's do, these are the run's own.
     """
     whole, *parts = of_each_benchmark(run, lambda one: latency_values(one, figure))
-    found = benchmarks(run)
-    for repeats in repeated(found):
-        together = pooled(repeats)
+    found = run_benchmarks(run)
+    for repeats in repeated_benchmarks(found):
+        together = pool_benchmarks(repeats)
         if together is None:
             continue
         said = f"of all requests of {len(repeats)} repeats together"
@@ -98,13 +98,13 @@ def _latency(run: RunView, figure: str) -> Iterator[Value]:
 
 def latency_values(one: Benchmark, figure: str) -> Iterator[Value]:
     """Mean and percentiles of the requests' times, else what the file states."""
-    found = LATENCIES[figure](one.answered)
+    found = LATENCIES[figure](one.answered_requests)
     if len(found.values):
         left_out = {**one.left_out, **found.left_out}
-        unknown = found.unknown + one.unknown
+        unknown = found.unknown + one.unknown_count
         coverage = Coverage(found.requests, found.requests + unknown)
-        for stat, value in _statistics(found.values):
-            reason = _differs(value, one.stated.get((figure, stat or "mean")), "s")
+        for stat, value in _latency_statistics(found.values):
+            reason = _difference_words(value, one.stated.get((figure, stat or "mean")), "s")
             yield Value(
                 value=value,
                 stat=stat,
@@ -126,13 +126,13 @@ def latency_values(one: Benchmark, figure: str) -> Iterator[Value]:
             yield no_value(f"the file holds summaries only: {stat} needs {_LISTS}", stat=shown)
 
 
-def _statistics(values: Seconds) -> Iterator[tuple[str | None, float]]:
+def _latency_statistics(values: Seconds) -> Iterator[tuple[str | None, float]]:
     yield None, float(values.mean())
     for percent, value in zip(_PERCENTILES, np.percentile(values, _PERCENTILES).tolist(), strict=True):
         yield f"p{percent}", value
 
 
-def _differs(value: float, stated: float | None, unit: str) -> str | None:
+def _difference_words(value: float, stated: float | None, unit: str) -> str | None:
     if stated is None or abs(value - stated) <= _AGREE * abs(stated):
         return None
     return f"of the requests listed; the file's own summary says {humanise(stated, unit)}"
@@ -142,10 +142,10 @@ def rate_value(one: Benchmark, figure: str, amount: Callable[[pa.Table], int | N
     """Amount of the answered requests / duration; else what the file states."""
     stated, duration = one.stated.get((figure, None)), one.stated.get(("duration", None))
     told = len(one.requests) and not one.requests["success"].null_count
-    total = amount(one.answered) if told else None
+    total = amount(one.answered_requests) if told else None
     if total is not None and duration:
         rate = total / duration
-        return Value(value=rate, provenance="derived", reason=_differs(rate, stated, "1/s"))
+        return Value(value=rate, provenance="derived", reason=_difference_words(rate, stated, "1/s"))
     if stated is None:
         return no_value(f"the file states none, and it needs the duration and {_LISTS}")
     return Value(value=stated, reason=_STATED)
@@ -174,7 +174,7 @@ def _all_tokens(answered: pa.Table) -> int | None:
 )
 def ttft(run: RunView) -> Iterable[Value]:
     """Mean and percentiles of the time to first token."""
-    return _latency(run, "ttft")
+    return _latency_values(run, "ttft")
 
 
 @_latency_metric(
@@ -185,7 +185,7 @@ def ttft(run: RunView) -> Iterable[Value]:
 )
 def tpot(run: RunView) -> Iterable[Value]:
     """Mean and percentiles of the time per output token."""
-    return _latency(run, "tpot")
+    return _latency_values(run, "tpot")
 
 
 @_latency_metric(
@@ -196,7 +196,7 @@ def tpot(run: RunView) -> Iterable[Value]:
 )
 def itl(run: RunView) -> Iterable[Value]:
     """Mean and percentiles of the inter-token latency."""
-    return _latency(run, "itl")
+    return _latency_values(run, "itl")
 
 
 @_latency_metric(
@@ -207,7 +207,7 @@ def itl(run: RunView) -> Iterable[Value]:
 )
 def e2e_latency(run: RunView) -> Iterable[Value]:
     """Mean and percentiles of the end-to-end latency."""
-    return _latency(run, "e2e_latency")
+    return _latency_values(run, "e2e_latency")
 
 
 @_rate_metric(
@@ -230,7 +230,7 @@ def output_throughput(run: RunView) -> Iterable[Value]:
     return of_each_benchmark(run, lambda one: iter([rate_value(one, "output_throughput", output_tokens)]))
 
 
-def _devices(run: RunView) -> int:
+def _device_count(run: RunView) -> int:
     count = run.card and run.card.hardware.count
     if not count:
         raise NotApplicable("needs a workload card with hardware.count")
@@ -238,7 +238,7 @@ def _devices(run: RunView) -> int:
 
 
 def _per_device(run: RunView, figure: str, amount: Callable[[pa.Table], int | None]) -> Iterable[Value]:
-    devices = _devices(run)
+    devices = _device_count(run)
     for value in of_each_benchmark(run, lambda one: iter([rate_value(one, figure, amount)])):
         yield replace(value, value=value.value / devices) if value.value is not None else value
 
@@ -277,10 +277,10 @@ def total_tokens_per_device(run: RunView) -> Iterable[Value]:
 )
 def goodput(run: RunView) -> Iterable[Value]:
     """Requests a second that met their objectives."""
-    return of_each_benchmark(run, _goodput)
+    return of_each_benchmark(run, _goodput_values)
 
 
-def _goodput(one: Benchmark) -> Iterator[Value]:
+def _goodput_values(one: Benchmark) -> Iterator[Value]:
     stated = one.stated.get(("goodput", None))
     if stated is None:
         yield no_value(NO_OBJECTIVES)

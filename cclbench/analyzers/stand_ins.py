@@ -21,7 +21,7 @@ def stand_in(name: str) -> Callable[[PerRank], PerRank]:
     It returns the modelled `Value` with two more of its key and stat `low` and `high`, the same for any part
     it can tell of, and nothing where there is nothing to model; it raises `NotApplicable` where it cannot.
     """
-    return _only(STAND_INS, name, "has two models")
+    return _register_stand_in(STAND_INS, name, "has two models")
 
 
 def from_evidence(name: str) -> Callable[[PerRun], PerRun]:
@@ -29,10 +29,12 @@ def from_evidence(name: str) -> Callable[[PerRun], PerRun]:
 
     It is as a `run_metric`'s: from files other than traces, one `Value` or several.
     """
-    return _only(FROM_EVIDENCE, name, "has two answers from evidence")
+    return _register_stand_in(FROM_EVIDENCE, name, "has two answers from evidence")
 
 
-def _only(answers: dict[str, Computes], name: str, otherwise: str) -> Callable[[Computes], Computes]:
+def _register_stand_in(
+    answers: dict[str, Computes], name: str, otherwise: str
+) -> Callable[[Computes], Computes]:
     def register(function: Computes) -> Computes:
         if name in answers:
             both = f"{answers[name].__module__} and {function.__module__}"

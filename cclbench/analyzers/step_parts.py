@@ -11,12 +11,12 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, metric
-from cclbench.analyzers.time import NO_GRAPHS, UNKNOWN_SPLIT, linked
-from cclbench.analyzers.view.categories import GRAPHS, compute_by_category, shares
-from cclbench.analyzers.view.collectives import UNKNOWN, Label, wider
+from cclbench.analyzers.time import NO_GRAPHS, UNKNOWN_SPLIT, linked_idle
+from cclbench.analyzers.view.categories import GRAPHS, compute_by_category, window_shares
+from cclbench.analyzers.view.collectives import UNKNOWN, Label, sum_by_wider_label
 from cclbench.analyzers.view.exposed import Shared
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.analyzers.view.values import NS_PER_S, labelled
+from cclbench.analyzers.view.values import NS_PER_S, labelled_value
 from cclbench.intervals import Int64
 
 PARTS: Final = {
@@ -40,7 +40,7 @@ _CATCH_ALL: Final = {
 """Where the time of a part is that a trace cannot tell."""
 
 
-class Piece(NamedTuple):
+class StepPiece(NamedTuple):
     """What a stretch of time is of: a part, and within it a collective or a kernel category."""
 
     part: str
@@ -58,7 +58,7 @@ class RankParts:
     steps: tuple[int | None, ...]
     lengths: Int64
     """ns of each window, shape (windows,)."""
-    pieces: tuple[Piece, ...]
+    pieces: tuple[StepPiece, ...]
     piece: Int64
     window: Int64
     crowd: Int64
@@ -70,8 +70,8 @@ class RankParts:
 def of_slowest_rank(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     """Of each step the slowest rank's window (the lowest such rank's); mean over steps of its parts."""
     found = {rank: own for rank, values in ranks.items() if isinstance(own := values[0].detail, RankParts)}
-    slowest = _slowest(found)
-    sums: dict[Piece, Fraction] = {}
+    slowest = _slowest_ranks(found)
+    sums: dict[StepPiece, Fraction] = {}
     steps: dict[int, dict[str, Fraction]] = {}
     chosen = sorted({rank for rank, _ in slowest.values()})
     for rank in chosen:
@@ -84,18 +84,18 @@ def of_slowest_rank(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
         # A rank without step numbers counts with the mean of its windows.
         windows = sorted(numbered) or range(len(own.steps))
         divisor = len(slowest) * (1 if numbered else len(own.steps))
-        for piece, amount in _amounts(own, windows, divisor).items():
+        for piece, amount in _piece_amounts(own, windows, divisor).items():
             sums[piece] = sums.get(piece, Fraction(0)) + amount
         for window, parts in _by_window(own, sorted(numbered)).items():
             steps[numbered[window]] = {p: parts.get(p, Fraction(0)) for p in PARTS if p not in own.untold}
-    yield Value(value=_seconds(sum(sums.values(), Fraction(0))))
-    yield from _parts(sums, [found[rank] for rank in chosen])
+    yield Value(value=_as_seconds(sum(sums.values(), Fraction(0))))
+    yield from _part_values(sums, [found[rank] for rank in chosen])
     for step in sorted(steps):
         for part, ns in steps[step].items():
-            yield Value(value=_seconds(ns), step=step, stat=part)
+            yield Value(value=_as_seconds(ns), step=step, stat=part)
 
 
-def _slowest(ranks: Mapping[int, RankParts]) -> dict[int | None, tuple[int, int | None]]:
+def _slowest_ranks(ranks: Mapping[int, RankParts]) -> dict[int | None, tuple[int, int | None]]:
     """By step the rank that takes longest and its window.
 
     As in `time.step`, a rank whose windows have no numbers counts with their mean, under None.
@@ -113,17 +113,17 @@ def _slowest(ranks: Mapping[int, RankParts]) -> dict[int | None, tuple[int, int 
     return {step: (rank, window) for step, (_, rank, window) in longest.items()}
 
 
-def _amounts(own: RankParts, windows: Sequence[int], divisor: int) -> dict[Piece, Fraction]:
+def _piece_amounts(own: RankParts, windows: Sequence[int], divisor: int) -> dict[StepPiece, Fraction]:
     """Exact ns of each piece over those windows, over `divisor`."""
     rows = np.isin(own.window, windows)
-    sums: dict[Piece, Fraction] = {}
-    for (piece, crowd), amount in _summed(own.ns[rows], own.piece[rows], own.crowd[rows]):
+    sums: dict[StepPiece, Fraction] = {}
+    for (piece, crowd), amount in _sum_alike(own.ns[rows], own.piece[rows], own.crowd[rows]):
         key = own.pieces[piece]
         sums[key] = sums.get(key, Fraction(0)) + Fraction(amount, crowd * divisor)
     return sums
 
 
-def _summed(ns: Int64, *keys: Int64) -> Iterator[tuple[list[int], int]]:
+def _sum_alike(ns: Int64, *keys: Int64) -> Iterator[tuple[list[int], int]]:
     """Sums of `ns` over the rows that are alike in all `keys`, with those; arrays of shape (rows,)."""
     places, place = np.unique(np.stack(keys), axis=1, return_inverse=True)
     sums = np.zeros(places.shape[1], np.int64)
@@ -137,13 +137,13 @@ def _by_window(own: RankParts, windows: Sequence[int]) -> dict[int, dict[str, Fr
     part = np.array([_NUMBER[piece.part] for piece in own.pieces], np.int64)[own.piece[rows]]
     names = list(PARTS)
     found: dict[int, dict[str, Fraction]] = {window: {} for window in windows}
-    for (window, number, crowd), amount in _summed(own.ns[rows], own.window[rows], part, own.crowd[rows]):
+    for (window, number, crowd), amount in _sum_alike(own.ns[rows], own.window[rows], part, own.crowd[rows]):
         name = names[number]
         found[window][name] = found[window].get(name, Fraction(0)) + Fraction(amount, crowd)
     return found
 
 
-def _parts(sums: Mapping[Piece, Fraction], ranks: Sequence[RankParts]) -> Iterator[Value]:
+def _part_values(sums: Mapping[StepPiece, Fraction], ranks: Sequence[RankParts]) -> Iterator[Value]:
     """Each part that any of those ranks can tell, and within it what it is of."""
     for part in PARTS:
         if all(part in one.untold for one in ranks):
@@ -152,17 +152,17 @@ def _parts(sums: Mapping[Piece, Fraction], ranks: Sequence[RankParts]) -> Iterat
         reasons = dict.fromkeys(
             why for one in ranks for lacking, why in one.untold.items() if _CATCH_ALL.get(lacking) == part
         )
-        whole = _seconds(sum(own.values(), Fraction(0)))
+        whole = _as_seconds(sum(own.values(), Fraction(0)))
         yield Value(value=whole, stat=part, reason="; ".join(reasons) or None)
         known = [piece.label for piece in own if piece.label]
-        for label, ns in wider(known, [ns for piece, ns in own.items() if piece.label]).items():
-            yield labelled(label, _seconds(ns), stat=part)
+        for label, ns in sum_by_wider_label(known, [ns for piece, ns in own.items() if piece.label]).items():
+            yield labelled_value(label, _as_seconds(ns), stat=part)
         for piece, ns in own.items():
             if piece.category is not None:
-                yield Value(value=_seconds(ns), stat=part, category=piece.category)
+                yield Value(value=_as_seconds(ns), stat=part, category=piece.category)
 
 
-def _seconds(ns: Fraction) -> float:
+def _as_seconds(ns: Fraction) -> float:
     return float(ns / NS_PER_S)
 
 
@@ -189,12 +189,12 @@ def step_parts(rank: RankView) -> Value:
     w, parts = rank.windows, rank.parts
     untold: dict[str, str] = {}
     shared = [
-        *_compute(rank, untold),
-        *_exposed(rank, untold),
-        ([Piece("exposed_copy")], _whole(parts.exposed_copy)),
-        *_idle(rank, untold),
+        *_compute_pieces(rank, untold),
+        *_exposed_pieces(rank, untold),
+        ([StepPiece("exposed_copy")], _unshared_time(parts.exposed_copy)),
+        *_idle_pieces(rank, untold),
     ]
-    pieces: list[Piece] = []
+    pieces: list[StepPiece] = []
     columns: list[tuple[Int64, Int64, Int64, Int64]] = []
     for named, amounts in shared:
         crowd, piece, window = np.nonzero(amounts.ns)
@@ -206,38 +206,41 @@ def step_parts(rank: RankView) -> Value:
     return Value(value=w.total / (len(w) * NS_PER_S), detail=detail)
 
 
-def _whole(ns: Int64) -> Shared:
+def _unshared_time(ns: Int64) -> Shared:
     """Time of one thing, shape (windows,), that it shares with nothing."""
     return Shared((1,), ns[None, None, :])
 
 
-def _compute(rank: RankView, untold: dict[str, str]) -> Iterator[tuple[list[Piece], Shared]]:
+def _compute_pieces(rank: RankView, untold: dict[str, str]) -> Iterator[tuple[list[StepPiece], Shared]]:
     sets = compute_by_category(rank)
     if GRAPHS not in sets:
         untold["graphs"] = NO_GRAPHS
-    pieces = [Piece("graphs") if name == GRAPHS else Piece("compute", category=name) for name in sets]
-    yield pieces, shares(sets, rank.windows.starts, rank.windows.ends)
+    pieces = [StepPiece("graphs") if name == GRAPHS else StepPiece("compute", category=name) for name in sets]
+    yield pieces, window_shares(sets, rank.windows.starts, rank.windows.ends)
 
 
-def _exposed(rank: RankView, untold: dict[str, str]) -> Iterator[tuple[list[Piece], Shared]]:
+def _exposed_pieces(rank: RankView, untold: dict[str, str]) -> Iterator[tuple[list[StepPiece], Shared]]:
     exposed, whole = rank.exposed, rank.parts.exposed_comm
     sums = np.zeros((len(exposed.wait.crowds), len(whole)), np.int64)
     for part in ("transfer", "wait", "unmatched"):
         shared: Shared = getattr(exposed, part)
-        yield [Piece(f"exposed_{part}", label) for label in exposed.labels], shared
+        yield [StepPiece(f"exposed_{part}", label) for label in exposed.labels], shared
         sums += shared.ns.sum(axis=1)
     # n collectives share each instant of a crowd of n, so its sum is n times its time.
     covered = sums // np.array(exposed.wait.crowds, np.int64)[:, None]
-    yield [Piece("exposed_unmatched", Label(collective=UNKNOWN))], _whole(whole - covered.sum(axis=0))
+    yield (
+        [StepPiece("exposed_unmatched", Label(collective=UNKNOWN))],
+        _unshared_time(whole - covered.sum(axis=0)),
+    )
     if whole.any() and not exposed.any_matched:
         untold |= dict.fromkeys(("exposed_transfer", "exposed_wait"), UNKNOWN_SPLIT)
 
 
-def _idle(rank: RankView, untold: dict[str, str]) -> Iterator[tuple[list[Piece], Shared]]:
+def _idle_pieces(rank: RankView, untold: dict[str, str]) -> Iterator[tuple[list[StepPiece], Shared]]:
     idle = rank.parts.idle
     try:
-        host = rank.inside(linked(rank).host)
+        host = rank.inside(linked_idle(rank).host)
     except NotApplicable as why:
         untold["idle_host"], host = str(why), np.zeros_like(idle)
-    yield [Piece("idle_host")], _whole(host)
-    yield [Piece("idle_other")], _whole(idle - host)
+    yield [StepPiece("idle_host")], _unshared_time(host)
+    yield [StepPiece("idle_other")], _unshared_time(idle - host)

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from cclbench.analyzers.modelled import PRICED
 from cclbench.analyzers.view.arrivals import PAIRS
-from cclbench.analyzers.view.collectives import group_sizes, kinds, payload
-from cclbench.analyzers.view.columns import codes
+from cclbench.analyzers.view.collectives import collective_kinds, collective_payloads, group_sizes
+from cclbench.analyzers.view.columns import word_codes
 from cclbench.hardware.sweep import Sweep, sweeps_of
 from cclbench.hardware.system import System
 
@@ -39,12 +39,12 @@ def own_sweeps(
     _, last = np.unique(instance[order := np.lexsort((wait, instance))], return_index=True)
     table = rows.take(pa.array(order[last]))
 
-    group, names = codes(table, "group")
-    held = [system.nodes(members.get(name or "", ())) for name in names]
-    library, libraries = codes(table, "library")
-    size, known = payload(table)
+    group, names = word_codes(table, "group")
+    held = [system.ranks_by_node(members.get(name or "", ())) for name in names]
+    library, libraries = word_codes(table, "library")
+    size, known = collective_payloads(table)
     unusable = {
-        "of sends and receives, which no sweep is made of": np.isin(kinds(table), PAIRS),
+        "of sends and receives, which no sweep is made of": np.isin(collective_kinds(table), PAIRS),
         "by libraries whose algorithms the model lacks": ~np.isin([word or "" for word in libraries], PRICED)[
             library
         ],
@@ -60,7 +60,7 @@ def own_sweeps(
         kept &= ~out
     timings = pa.table(
         {
-            "kind": pa.array([kind or None for kind in kinds(table).tolist()], pa.string()),
+            "kind": pa.array([kind or None for kind in collective_kinds(table).tolist()], pa.string()),
             "group_size": group_sizes(table),
             "nodes": np.array([len(each) for each in held], np.int64)[group],
             "bytes": size,

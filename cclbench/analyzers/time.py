@@ -11,8 +11,8 @@ import numpy as np
 
 from cclbench import intervals
 from cclbench.analyzers.metric import MATCHED, Coverage, NotApplicable, Unknown, Value, metric
-from cclbench.analyzers.view.arrivals import matched
-from cclbench.analyzers.view.categories import kernels_by_category, shares
+from cclbench.analyzers.view.arrivals import matched_rows
+from cclbench.analyzers.view.categories import kernels_by_category, window_shares
 from cclbench.analyzers.view.copies import exposed_copies
 from cclbench.analyzers.view.exposed import Exposed, Shared
 from cclbench.analyzers.view.idle import Idle
@@ -25,7 +25,7 @@ from cclbench.analyzers.view.values import (
     by_step,
     parts_over_ranks,
     per_step,
-    spread,
+    spread_values,
 )
 from cclbench.analyzers.view.whole_graphs import graph_times
 from cclbench.schema import OPEN
@@ -48,7 +48,7 @@ def slowest_rank_each_step(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Val
     lengths = np.array(list(longest.values()), np.float64)
     reasons = dict.fromkeys(values[0].reason for values in ranks.values() if values[0].reason)
     yield Value(value=float(lengths.mean()), reason="; ".join(reasons) or None)
-    yield from spread(lengths)
+    yield from spread_values(lengths)
     if len(lengths) > 1:
         yield Value(value=float(lengths.std(ddof=1) / lengths.mean()), stat="cv", unit="1")
     for step in sorted(s for s in longest if s is not None):
@@ -145,7 +145,7 @@ _BY = " By kind, by process group, by parallel dimension (category)."
     formula="Σ over instants t in K \\ C of waiting(t) / running(t)",
 )
 def exposed_wait(rank: RankView) -> Iterator[Value]:
-    yield from _shared(rank, _split(rank).wait)
+    yield from _shared_values(rank, _exposed_split(rank).wait)
 
 
 @_split_metric(
@@ -154,7 +154,7 @@ def exposed_wait(rank: RankView) -> Iterator[Value]:
     formula="Σ over instants t in K \\ C of transferring(t) / running(t)",
 )
 def exposed_transfer(rank: RankView) -> Iterator[Value]:
-    yield from _shared(rank, _split(rank).transfer)
+    yield from _shared_values(rank, _exposed_split(rank).transfer)
 
 
 @metric(
@@ -170,7 +170,7 @@ def exposed_unmatched(rank: RankView) -> Iterator[Value]:
     yield from per_step(rank, [ns - wait - transfer for ns, wait, transfer in told])
 
 
-def _split(rank: RankView) -> Exposed:
+def _exposed_split(rank: RankView) -> Exposed:
     """The split, where there is any; none is needed where nothing is exposed."""
     exposed = rank.exposed
     if rank.parts.exposed_comm.any() and not exposed.any_matched:
@@ -183,13 +183,13 @@ def split_coverage(rank: RankView) -> Coverage:
     whole = int(rank.parts.exposed_comm.sum())
     exposed = rank.exposed
     told = sum((sum(part.by_label(), Fraction(0)) for part in (exposed.wait, exposed.transfer)), Fraction(0))
-    rows = matched(rank.collectives).coverage
+    rows = matched_rows(rank.collectives).coverage
     if whole == told:
         return Coverage(rows.all_rows, rows.all_rows, whole, whole)
     return Coverage(rows.rows, rows.all_rows, int(told), whole)
 
 
-def _shared(rank: RankView, shared: Shared) -> Iterator[Value]:
+def _shared_values(rank: RankView, shared: Shared) -> Iterator[Value]:
     yield from per_step(rank, shared.by_window(), coverage=split_coverage(rank))
     per_window = len(rank.windows) * NS_PER_S
     yield from by_label(rank.exposed.labels, [ns / per_window for ns in shared.by_label()])
@@ -208,7 +208,7 @@ def exposed_copy(rank: RankView) -> Iterator[Value]:
     yield from per_step(rank, rank.parts.exposed_copy, of_open=rank.open_parts.exposed_copy)
     w = rank.windows
     alone = exposed_copies(rank)
-    for label, ns in zip(alone, shares(alone, w.starts, w.ends).by_label(), strict=True):
+    for label, ns in zip(alone, window_shares(alone, w.starts, w.ends).by_label(), strict=True):
         if ns:
             yield Value(value=float(ns / Fraction(len(w) * NS_PER_S)), category=label)
 
@@ -222,7 +222,7 @@ def exposed_copy(rank: RankView) -> Iterator[Value]:
 )
 def idle(rank: RankView) -> Iterator[Value]:
     graphs = rank.whole_graphs
-    reason = None if graphs is None else f"between graphs and kernels: {graphs.reason}"
+    reason = None if graphs is None else f"between graphs and kernels: {graphs.unknown_reason}"
     yield from per_step(rank, rank.parts.idle, of_open=rank.open_parts.idle, reason=reason)
 
 
@@ -241,7 +241,7 @@ _GAPS = (
     formula="Σ |gap ∩ W| over gaps with launch start > stream free",
 )
 def idle_host(rank: RankView) -> Iterator[Value]:
-    yield from per_step(rank, rank.inside(linked(rank).host))
+    yield from per_step(rank, rank.inside(linked_idle(rank).host))
 
 
 @_launch_metric(
@@ -251,7 +251,7 @@ def idle_host(rank: RankView) -> Iterator[Value]:
     formula="Σ |gap ∩ W| over gaps with launch start ≤ stream free",
 )
 def idle_device(rank: RankView) -> Iterator[Value]:
-    yield from per_step(rank, rank.inside(linked(rank).device))
+    yield from per_step(rank, rank.inside(linked_idle(rank).device))
 
 
 @_seconds(
@@ -266,7 +266,7 @@ def idle_unknown(rank: RankView) -> Iterator[Value]:
     yield from per_step(rank, rank.inside(rank.idle.unknown))
 
 
-def linked(rank: RankView) -> Idle:
+def linked_idle(rank: RankView) -> Idle:
     """The idle time by cause; not applicable where no launch tells any."""
     if not rank.idle.any_launch:
         raise NotApplicable("no launch in the trace is linked to what it launched: all idle time is unknown")

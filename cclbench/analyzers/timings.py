@@ -38,7 +38,7 @@ class _Sweep:
     """Figures that are printed as 0.00 GB/s."""
 
     @property
-    def words(self) -> str:
+    def group_words(self) -> str:
         """`16 ranks on 2 nodes`, as far as it is known."""
         _, _, ranks, nodes, _ = self.setting
         told = [f"{ranks} ranks" if ranks else "", f"on {nodes} node{'s'[: nodes > 1]}" if nodes else ""]
@@ -63,19 +63,19 @@ def measured_busbw(run: RunView) -> Iterator[Value]:
     rows = with_words(run.table("timings"), "source", benchmarks).to_pylist()
     if not rows:
         raise NotApplicable(_NONE)
-    for kind, sweeps in sorted(_sweeps(rows).items()):
+    for kind, sweeps in sorted(_stated_sweeps(rows).items()):
         if len(sweeps) == 1:
-            yield from _values(kind, sweeps[0])
+            yield from _sweep_values(kind, sweeps[0])
             continue
         reason = f"{len(sweeps)} sweeps: see their rows"
         source = sweeps[0].source if len({sweep.source for sweep in sweeps}) == 1 else None
         yield no_value(reason, collective=kind, source=source)
-        for label, sweep in zip(_labels(sweeps), sweeps, strict=True):
-            for value in _values(kind, sweep):
+        for label, sweep in zip(_sweep_labels(sweeps), sweeps, strict=True):
+            for value in _sweep_values(kind, sweep):
                 yield replace(value, category=", ".join(filter(None, (label, value.category))))
 
 
-def _sweeps(rows: list[dict[str, Any]]) -> dict[str, list[_Sweep]]:
+def _stated_sweeps(rows: list[dict[str, Any]]) -> dict[str, list[_Sweep]]:
     found: dict[str, dict[tuple[Any, ...], _Sweep]] = {}
     for row in rows:
         setting = tuple(row[name] for name in _SETTING)
@@ -89,7 +89,7 @@ def _sweeps(rows: list[dict[str, Any]]) -> dict[str, list[_Sweep]]:
     return {kind: list(of.values()) for kind, of in found.items()}
 
 
-def _labels(sweeps: Sequence[_Sweep]) -> list[str]:
+def _sweep_labels(sweeps: Sequence[_Sweep]) -> list[str]:
     """What tells each from the others: `a.txt`, `16 ranks half`."""
     apart = [len(set(values)) > 1 for values in zip(*(sweep.setting for sweep in sweeps), strict=True)]
     return [
@@ -101,7 +101,7 @@ def _labels(sweeps: Sequence[_Sweep]) -> list[str]:
     ]
 
 
-def _values(kind: str, sweep: _Sweep) -> Iterator[Value]:
+def _sweep_values(kind: str, sweep: _Sweep) -> Iterator[Value]:
     left_out = {"whose stated bandwidth is 0.00 GB/s": sweep.rounded}
     if not sweep.stated:
         why = "the sweep states no bandwidth above 0.00 GB/s"
@@ -121,5 +121,5 @@ def _values(kind: str, sweep: _Sweep) -> Iterator[Value]:
             )
             yield one
             if size == sizes[-1]:
-                reason = "; ".join(filter(None, [f"{sweep.words}, at {binary_text(size)}", repeated]))
+                reason = "; ".join(filter(None, [f"{sweep.group_words}, at {binary_text(size)}", repeated]))
                 yield replace(one, category=None, reason=reason, left_out={} if in_place else left_out)

@@ -61,7 +61,7 @@ def _of_group(
     missing = sorted(rank for rank, row in last.items() if row["seq"] < first)
     others = sorted(rank for rank, row in here.items() if row["kind"] != kind)
     inside = sorted(rank for rank, row in here.items() if row["kind"] == kind and row["state"] in _WAITING)
-    told = [f"{kind} {first}: {_listed(inside)} had not completed it"]
+    told = [f"{kind} {first}: {_list_ranks(inside)} had not completed it"]
     told += [
         f"rank {rank} had not called it (its last is {last[rank]['kind']} {last[rank]['seq']})"
         for rank in missing[:_MOST]
@@ -74,7 +74,7 @@ def _of_group(
             yield Value(value=1.0, category=str(rank), stat=stat, **about)
 
 
-def _listed(ranks: Sequence[int]) -> str:
+def _list_ranks(ranks: Sequence[int]) -> str:
     """`ranks 0, 1, 3`."""
     more = ", ..." if len(ranks) > _MOST else ""
     return f"rank{'s'[: len(ranks) != 1]} {', '.join(map(str, ranks[:_MOST]))}{more}"

@@ -13,7 +13,7 @@ from cclbench.analyzers.view.operator_calls import Float64
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, parts_over_ranks
 from cclbench.operators.call import Call, NoModel
-from cclbench.operators.chains import Chain, chains, fused_cost
+from cclbench.operators.chains import Chain, find_chains, fused_cost
 
 _SCALAR_BYTES: Final = 16
 """Calls that move no more are on single numbers, or views."""
@@ -38,7 +38,7 @@ _READS_SCALAR: Final = ("aten::item",)
 )
 def unfused(rank: RankView) -> Iterator[Value]:
     works = rank.works
-    if not works.linked.any():
+    if not works.is_linked.any():
         raise NotApplicable("no operator's call is seen to launch a kernel in the window")
     calls = [kind.call for kind in works.kinds]
     chosen = np.arange(len(works))
@@ -47,7 +47,7 @@ def unfused(rank: RankView) -> Iterator[Value]:
     sums: dict[str, int] = {}
     fused: dict[str, float] = {}
     sequence = np.asarray(works.sequence[chosen])
-    for chain in chains([calls[kind] for kind in works.kind[chosen].tolist()], sequence):
+    for chain in find_chains([calls[kind] for kind in works.kind[chosen].tolist()], sequence):
         own, forward = chosen[list(chain.calls)], chosen[list(chain.forward)]
         time = int(works.time_ns[own].sum())
         sums[chain.kind] = sums.get(chain.kind, 0) + time

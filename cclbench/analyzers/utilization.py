@@ -9,17 +9,17 @@ from typing import Final
 
 import numpy as np
 
-from cclbench.analyzers.metric import GROUPS, Coverage, Unknown, Value, counts, metric
+from cclbench.analyzers.metric import GROUPS, Coverage, Unknown, Value, count_words, metric
 from cclbench.analyzers.view import platform
-from cclbench.analyzers.view.collectives import LARGE_SIDE, durations
+from cclbench.analyzers.view.collectives import LARGE_SIDE, collective_durations
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.transfers import (
     TIMES,
     Float64,
-    Timed,
+    TimedCollectives,
+    bandwidth_rates,
     bus_bytes,
-    rates,
-    timed,
+    timed_collectives,
     transfers_before_durations,
 )
 from cclbench.hardware.rates import Rate, rate_of
@@ -54,24 +54,26 @@ _ABOVE: Final = (
     combine=transfers_before_durations,
 )
 def bandwidth_utilization(rank: RankView) -> Iterator[Value]:
-    chosen = timed(rank)
+    chosen = timed_collectives(rank)
     rank.needs_accelerator("the catalog has no rate of its links")
-    system, assumed = platform.system(rank)
-    limit, lacking, line = _limits(rank, chosen, system)
+    system, assumed = platform.run_system(rank)
+    limit, lacking, line = _link_limits(rank, chosen, system)
     known = limit > 0
     if not known.any():
-        why = f"no rate is known for the window's collectives: {counts(lacking)}"
-        raise Unknown(why, Coverage.of_rows(known, durations(chosen.table)))
-    chosen = chosen.where(known, lacking)
+        why = f"no rate is known for the window's collectives: {count_words(lacking)}"
+        raise Unknown(why, Coverage.of_rows(known, collective_durations(chosen.table)))
+    chosen = chosen.take_known(known, lacking)
     basis = [assumed] if assumed else []
     if line:
         basis.append(f"over the line rate, since what is usable of {', '.join(sorted(line))} is not known")
-    for value in rates(chosen, bus_bytes(chosen) / limit[known], "; ".join(basis) or None):
+    for value in bandwidth_rates(chosen, bus_bytes(chosen) / limit[known], "; ".join(basis) or None):
         above = value.value is not None and value.value > 1
         yield replace(value, reason="; ".join(filter(None, [value.reason, _ABOVE]))) if above else value
 
 
-def _limits(rank: RankView, chosen: Timed, system: System) -> tuple[Float64, dict[str, int], set[str]]:
+def _link_limits(
+    rank: RankView, chosen: TimedCollectives, system: System
+) -> tuple[Float64, dict[str, int], set[str]]:
     """Each collective's rate B, B/s, 0 where unknown; how many lack one and why; fabrics at line rate."""
     meeting, row = platform.devices_of(rank, chosen.table, system)
     limit = np.zeros(len(meeting))

@@ -13,11 +13,11 @@ import pyarrow as pa
 from cclbench import arrow_functions as pc
 from cclbench import intervals
 from cclbench.analyzers.metric import MATCHED, Value, metric
-from cclbench.analyzers.view.arrivals import Matched, arrivals_of, matched_in_windows, unmatched
-from cclbench.analyzers.view.collectives import Label, labels
-from cclbench.analyzers.view.meetings import CollectiveInstances, meetings, of_instances
+from cclbench.analyzers.view.arrivals import Matched, arrivals_of, matched_in_windows, no_matched_error
+from cclbench.analyzers.view.collectives import Label, label_numbers
+from cclbench.analyzers.view.meetings import CollectiveInstances, of_instances, rank_meetings
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.analyzers.view.values import NS_PER_S, labelled, per_step, spread
+from cclbench.analyzers.view.values import NS_PER_S, labelled_value, per_step, spread_values
 from cclbench.intervals import Int64
 
 _seconds = partial(
@@ -45,13 +45,13 @@ _OF = (
 def wait(rank: RankView) -> Iterator[Value]:
     here, found = matched_in_windows(rank)
     if not here["least_wait_ns"].is_valid().to_numpy().any() and not found.complete.any():
-        raise unmatched(found)
+        raise no_matched_error(found)
     table = rank.all_collectives
     waited = pc.coalesce(table["wait_ns"], table["least_wait_ns"])
     table, bounds = table.filter(waited.is_valid()), here["least_wait_ns"].is_valid().to_numpy().sum()
     starts = table["start_ns"].to_numpy()
     reason = f"a lower bound: {bounds} collectives lack some rank's trace" if bounds else None
-    yield from _unions(rank, table, starts, starts + waited.drop_null().to_numpy(), found, reason)
+    yield from _union_values(rank, table, starts, starts + waited.drop_null().to_numpy(), found, reason)
 
 
 @_seconds(
@@ -64,23 +64,23 @@ def wait(rank: RankView) -> Iterator[Value]:
 def transfer(rank: RankView) -> Iterator[Value]:
     _, found = matched_in_windows(rank)
     if not found.complete.any():
-        raise unmatched(found)
+        raise no_matched_error(found)
     table = rank.all_collectives
     table = table.filter(table["wait_ns"].is_valid())
     latest = table["start_ns"].to_numpy() + table["wait_ns"].to_numpy()
-    yield from _unions(rank, table, latest, table["end_ns"].to_numpy(), found)
+    yield from _union_values(rank, table, latest, table["end_ns"].to_numpy(), found)
 
 
-def _unions(
+def _union_values(
     rank: RankView, table: pa.Table, starts: Int64, ends: Int64, found: Matched, reason: str | None = None
 ) -> Iterator[Value]:
     """|∪ [starts, ends) ∩ W|, mean and by step, and the means of each kind, group and dimension."""
     whole = rank.inside(intervals.union(starts, ends))
     yield from per_step(rank, whole, reason=reason, left_out=found.left_out, coverage=found.coverage)
-    label, known = labels(table)
+    label, known = label_numbers(table)
     holders: dict[Label, list[int]] = {}
     for number, one in enumerate(known):
-        for key in dict.fromkeys(one.wider()):
+        for key in dict.fromkeys(one.wider_labels()):
             holders.setdefault(key, []).append(number)
     sums: dict[Label, int] = {}
     for key, numbers in holders.items():
@@ -88,22 +88,22 @@ def _unions(
         sums[key] = int(rank.inside(intervals.union(starts[here], ends[here])).sum())
     at_once = sum(ns for key, ns in sums.items() if key.group is not None) > whole.sum()
     for key, ns in sums.items():
-        yield labelled(key, ns / (len(whole) * NS_PER_S), reason=AT_ONCE if at_once else None)
+        yield labelled_value(key, ns / (len(whole) * NS_PER_S), reason=AT_ONCE if at_once else None)
 
 
 def mean_over_instances(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     """Mean over instances of latest − earliest arrival; p50, p95 and max; means by kind, group, dimension."""
-    found = meetings(ranks)
+    found = rank_meetings(ranks)
     means = _Means(found.labels)
     parts = []
     for some in found.parts():
         parts.append(some.latest_ns - some.earliest_ns)
-        means.add(some, parts[-1])
+        means.add_instances(some, parts[-1])
     skew = np.concatenate(parts)
     yield of_instances(ranks, found, float(skew.mean() / NS_PER_S), f"{len(skew)} instances")
-    yield from spread(skew / NS_PER_S)
+    yield from spread_values(skew / NS_PER_S)
     for key, mean in means.of_labels():
-        yield labelled(key, mean / NS_PER_S)
+        yield labelled_value(key, mean / NS_PER_S)
 
 
 class _Means:
@@ -111,7 +111,7 @@ class _Means:
 
     def __init__(self, known: Sequence[Label]) -> None:
         """`known` are the labels of rows."""
-        widened = [list(dict.fromkeys(one.wider())) for one in known]
+        widened = [list(dict.fromkeys(one.wider_labels())) for one in known]
         self._keys = {key: n for n, key in enumerate(dict.fromkeys(key for keys in widened for key in keys))}
         self._codes = [
             np.array([self._keys[own[depth]] if depth < len(own) else -1 for own in widened], np.int64)
@@ -120,7 +120,7 @@ class _Means:
         """The codes of each label's wider ones, −1 for no more."""
         self._total, self._count = np.zeros((2, len(self._keys)), np.int64)
 
-    def add(self, found: CollectiveInstances, of_instances: Int64) -> None:
+    def add_instances(self, found: CollectiveInstances, of_instances: Int64) -> None:
         """What further instances have, shape (instances,)."""
         of, instances = found.of, len(of_instances)
         pairs = []

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from cclbench.card import CardFacts, infer
+from cclbench.card import CardFacts, infer_card
 from cclbench.destination import write_whole
 from cclbench.errors import UsageError
 from cclbench.hardware import catalog
@@ -19,7 +19,7 @@ from cclbench.record.facts import HOST_DEVICE
 PHASES: Final = ("training", "inference", "serving")
 
 
-def variables(*prefixes: str) -> dict[str, str]:
+def environment_variables(*prefixes: str) -> dict[str, str]:
     """The variables of the environment whose names begin so and that have a value, by name."""
     return {name: value for name, value in sorted(os.environ.items()) if name.startswith(prefixes) and value}
 
@@ -54,4 +54,4 @@ def begin_card(facts: CardFacts, folder: Path) -> None:
         )
         return
     identity = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name).strip(".-_")[:80] or "capture"
-    write_whole(infer(facts, identity), folder / f"{identity}.yaml")
+    write_whole(infer_card(facts, identity), folder / f"{identity}.yaml")

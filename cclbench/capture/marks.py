@@ -12,7 +12,7 @@ from typing import Final
 MARK: Final = "cclbench::collective "
 
 
-def mark(
+def collective_mark(
     kind: str,
     seq: int,
     group: str,

@@ -20,7 +20,7 @@ _LONGEST_S: Final = 1e9
 _Word = Annotated[str, msgspec.Meta(pattern=r"^[a-z_]{1,40}$")]
 
 
-class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
+class StepPhase(msgspec.Struct, frozen=True, omit_defaults=True):
     """Steps in a row: their number, their seconds together, and each one's where they can be told apart."""
 
     steps: Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
@@ -28,7 +28,7 @@ class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
     each: list[Annotated[float, msgspec.Meta(ge=0, le=_LONGEST_S)]] = []
 
     @classmethod
-    def of(cls, each: Sequence[float]) -> Phase:
+    def of_seconds(cls, each: Sequence[float]) -> StepPhase:
         """Of the seconds of each step."""
         return cls(len(each), sum(each), list(each))
 
@@ -45,11 +45,11 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     rank: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
     profiler: Annotated[str, msgspec.Meta(pattern=r"^[a-z.]{1,40}$")]
     records: Annotated[list[_Word], msgspec.Meta(max_length=16)] = []
-    unprofiled: Phase
-    profiled: Phase
+    unprofiled: StepPhase
+    profiled: StepPhase
 
     @property
-    def overhead(self) -> float:
+    def relative_overhead(self) -> float:
         """By which fraction a profiled step is longer than an unprofiled one; below 0 where it is shorter."""
         return self.profiled.mean_s / self.unprofiled.mean_s - 1
 

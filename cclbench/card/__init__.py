@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workload cards: what ran, on what, and where the evidence lies.
 
-`load` a card, `validate` one, `upgrade` a version 1 card, `infer` a new one from traces.
+`load_card` a card, `validate_card` one, `upgrade_card` a version 1 card, `infer_card` a new one from traces.
 """
 
 from __future__ import annotations
 
 from cclbench.card.evidence import root_of
-from cclbench.card.infer import CardFacts, infer, rooted
-from cclbench.card.json_schema import schema
+from cclbench.card.infer import CardFacts, infer_card, relative_to_root
+from cclbench.card.json_schema import card_schema
 from cclbench.card.model import Card, Trace
-from cclbench.card.upgrade import Upgrade, upgrade
-from cclbench.card.validate import load, validate
+from cclbench.card.upgrade import UpgradedCard, upgrade_card
+from cclbench.card.validate import load_card, validate_card
 from cclbench.diagnostics import Problem
 
 __all__ = [
@@ -19,12 +19,12 @@ __all__ = [
     "CardFacts",
     "Problem",
     "Trace",
-    "Upgrade",
-    "infer",
-    "load",
+    "UpgradedCard",
+    "card_schema",
+    "infer_card",
+    "load_card",
+    "relative_to_root",
     "root_of",
-    "rooted",
-    "schema",
-    "upgrade",
-    "validate",
+    "upgrade_card",
+    "validate_card",
 ]

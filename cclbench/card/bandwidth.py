@@ -16,7 +16,7 @@ _SCALE_UP = {"nvidia_a100": 2400, "nvidia_a100_40gb": 2400, "nvidia_a100_80gb": 
 _SCALE_OUT = {"slingshot": 200}
 
 
-def bandwidths(
+def believable_bandwidths(
     values: Sequence[object], accelerator: str, topology: str
 ) -> tuple[dict[str, str], list[tuple[str, str]]]:
     """Believable bandwidths and the reasons against the others, both by side ("scale_out", "scale_up").
@@ -32,8 +32,8 @@ def bandwidths(
         return {}, [("scale_out", reason), ("scale_up", reason)]
     fabric = next((name for name in _SCALE_OUT if topology.lower().startswith(name)), topology)
     doubts = [
-        *_doubt("scale_up", scale_up, _SCALE_UP.get(accelerator), accelerator),
-        *_doubt("scale_out", scale_out, _SCALE_OUT.get(fabric), fabric),
+        *_bandwidth_doubts("scale_up", scale_up, _SCALE_UP.get(accelerator), accelerator),
+        *_bandwidth_doubts("scale_out", scale_out, _SCALE_OUT.get(fabric), fabric),
     ]
     doubted = {side for side, _ in doubts}
     if "scale_up" in doubted and fabric not in _SCALE_OUT and "scale_out" not in doubted:
@@ -43,7 +43,7 @@ def bandwidths(
     return {side: text for side, text in believed.items() if side not in doubted}, doubts
 
 
-def _doubt(side: str, value: int | None, rate: int | None, name: str) -> Iterator[tuple[str, str]]:
+def _bandwidth_doubts(side: str, value: int | None, rate: int | None, name: str) -> Iterator[tuple[str, str]]:
     label = side.replace("_", "-")
     if value is None:
         yield side, f"has no number for {label}"
@@ -52,11 +52,12 @@ def _doubt(side: str, value: int | None, rate: int | None, name: str) -> Iterato
     elif rate is not None and value != rate:
         yield (
             side,
-            f"has {value} for {label}, but {name} has {rate} Gb/s in one direction{_reading(value, rate)}",
+            f"has {value} for {label}, but {name} has {rate} Gb/s in one direction"
+            f"{_right_reading(value, rate)}",
         )
 
 
-def _reading(value: int, rate: int) -> str:
+def _right_reading(value: int, rate: int) -> str:
     """What other unit or count would make the value right."""
     readings = {
         rate * 2: "with both directions counted",

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cclbench.card.fields import field
+from cclbench.card.fields import card_field
 from cclbench.diagnostics import Path, Problem, dotted
 from cclbench.yaml_file import Document
 
@@ -19,64 +19,71 @@ DEGREES = ("dp_replicate", "dp_shard", "tp", "pp", "cp")
 Finding = tuple[Path, str]
 
 
-def consistency(document: Document) -> list[Problem]:
+def consistency_problems(document: Document) -> list[Problem]:
     """Every contradiction between fields of the card."""
     card = document.value
-    parts = (_nodes, _degrees, _experts, _parameters, _attention, _ranks)
+    parts = (
+        _node_contradictions,
+        _degree_contradictions,
+        _expert_contradictions,
+        _parameter_contradictions,
+        _attention_contradictions,
+        _rank_contradictions,
+    )
     findings = [finding for part in parts for finding in part(card)]
     return [Problem("error", document.file, document.line(p), dotted(p), m) for p, m in findings]
 
 
-def _nodes(card: Mapping[str, Any]) -> Iterator[Finding]:
-    count, per_node = field(card, "hardware", "count"), field(card, "hardware", "per_node")
+def _node_contradictions(card: Mapping[str, Any]) -> Iterator[Finding]:
+    count, per_node = card_field(card, "hardware", "count"), card_field(card, "hardware", "per_node")
     if count and per_node and per_node > count:
         yield (("hardware", "per_node"), f"is {per_node}, more than hardware.count, {count}")
     elif count and per_node and count % per_node:
         yield ("hardware", "per_node"), f"is {per_node}, which does not divide hardware.count, {count}"
 
 
-def _degrees(card: Mapping[str, Any]) -> Iterator[Finding]:
-    count = field(card, "hardware", "count")
-    if not count or field(card, "parallelism", kind=Mapping) is None:
+def _degree_contradictions(card: Mapping[str, Any]) -> Iterator[Finding]:
+    count = card_field(card, "hardware", "count")
+    if not count or card_field(card, "parallelism", kind=Mapping) is None:
         return
-    products = layouts(card)
+    products = layout_products(card)
     if count not in products.values():
         rules = " or ".join(f"{formula} = {product}" for formula, product in products.items())
         yield ("parallelism",), f"{rules}, but hardware.count is {count}; a degree left out is 1"
 
 
-def layouts(card: Mapping[str, Any]) -> dict[str, int]:
+def layout_products(card: Mapping[str, Any]) -> dict[str, int]:
     """Number of accelerators by every formula that the card's framework may use.
 
     PyTorch's meshes, Megatron-LM: the product of all five.  MaxText's mesh has an expert axis of its own
     (ici_expert_parallelism).  vLLM's decode context parallelism and SGLang's context parallelism reuse
     the ranks of tp; so does SGLang's data parallelism with DP attention.
     """
-    degree = {name: field(card, "parallelism", name) or 1 for name in (*DEGREES, "ep")}
+    degree = {name: card_field(card, "parallelism", name) or 1 for name in (*DEGREES, "ep")}
     framework = framework_of(card)
 
-    def product(*names: str) -> tuple[str, int]:
+    def degree_product(*names: str) -> tuple[str, int]:
         return " × ".join(names), math.prod(degree[name] for name in names)
 
     if framework == "maxtext":
-        return dict([product(*DEGREES, "ep")])
-    found = dict([product(*DEGREES)])
+        return dict([degree_product(*DEGREES, "ep")])
+    found = dict([degree_product(*DEGREES)])
     if framework in {"vllm", "sglang"} and degree["cp"] > 1 and degree["tp"] % degree["cp"] == 0:
-        found |= [product("dp_replicate", "dp_shard", "tp", "pp")]
+        found |= [degree_product("dp_replicate", "dp_shard", "tp", "pp")]
     inside = degree["dp_replicate"] * degree["dp_shard"] * degree["cp"]
     if framework == "sglang" and inside > 1 and degree["tp"] % inside == 0:
-        found |= [product("tp", "pp")]
+        found |= [degree_product("tp", "pp")]
     return found
 
 
 def framework_of(card: Mapping[str, Any]) -> str:
     """The framework's name in lower case, without spaces; empty where the card has none."""
-    name: str | None = field(card, "software", "framework", "name", kind=str)
+    name: str | None = card_field(card, "software", "framework", "name", kind=str)
     return (name or "").strip().lower().replace(" ", "-").replace("_", "-")
 
 
-def _experts(card: Mapping[str, Any]) -> Iterator[Finding]:
-    ep = field(card, "parallelism", "ep") or 1
+def _expert_contradictions(card: Mapping[str, Any]) -> Iterator[Finding]:
+    ep = card_field(card, "parallelism", "ep") or 1
     if ep == 1:
         return
     rule, holds = _expert_rule(card, ep)
@@ -86,7 +93,7 @@ def _experts(card: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _expert_rule(card: Mapping[str, Any], ep: int) -> tuple[str, bool]:
     """The framework's rule for ep > 1 in words, and whether it holds."""
-    degree = {name: field(card, "parallelism", name) or 1 for name in DEGREES}
+    degree = {name: card_field(card, "parallelism", name) or 1 for name in DEGREES}
     shard, tp, cp = degree["dp_shard"], degree["tp"], degree["cp"]
     dp = degree["dp_replicate"] * shard
     match framework_of(card):
@@ -106,47 +113,47 @@ def _expert_rule(card: Mapping[str, Any], ep: int) -> tuple[str, bool]:
             return rule, ep in {tp * dp, tp * dp * cp}
         case "sglang":  # tensor parallelism inside an expert is tp / ep
             return f"in SGLang ep divides tp = {tp}", tp % ep == 0
-        case "maxtext":  # an axis of its own: counted by `layouts`
+        case "maxtext":  # an axis of its own: counted by `layout_products`
             return "in MaxText ep multiplies with the other degrees", True
-    count = field(card, "hardware", "count")
+    count = card_field(card, "hardware", "count")
     return f"ep divides hardware.count = {count}", not count or count % ep == 0
 
 
-def _parameters(card: Mapping[str, Any]) -> Iterator[Finding]:
+def _parameter_contradictions(card: Mapping[str, Any]) -> Iterator[Finding]:
     model: Path = ("workload", "model")
 
-    def size(name: str) -> int:
-        return field(card, *model, name) or 0
+    def model_size(name: str) -> int:
+        return card_field(card, *model, name) or 0
 
-    total, embedding = size("parameters"), size("embedding_parameters")
+    total, embedding = model_size("parameters"), model_size("embedding_parameters")
     for part in ("active_parameters", "embedding_parameters"):
-        if size(part) > total > 0:
-            yield (*model, part), f"is {size(part):,}, more than all {total:,} parameters"
-    head = size("vocabulary") * size("hidden")
+        if model_size(part) > total > 0:
+            yield (*model, part), f"is {model_size(part):,}, more than all {total:,} parameters"
+    head = model_size("vocabulary") * model_size("hidden")
     if head > embedding > 0:
         message = f"× hidden = {head:,}, more than the {embedding:,} embedding_parameters"
         yield (*model, "vocabulary"), message
-    used = size("active_parameters") or total
-    untied = field(card, *model, "tied_embeddings", kind=bool) is False
+    used = model_size("active_parameters") or total
+    untied = card_field(card, *model, "tied_embeddings", kind=bool) is False
     if untied and embedding + head > used > 0:
         message = f"is false, but embedding_parameters + vocabulary × hidden = {embedding + head:,}"
         yield (*model, "tied_embeddings"), f"{message}, more than all {used:,} parameters of a token"
 
 
-def _attention(card: Mapping[str, Any]) -> Iterator[Finding]:
-    kind = field(card, "workload", "model", "attention", kind=str)
-    window = field(card, "workload", "model", "attention_window")
+def _attention_contradictions(card: Mapping[str, Any]) -> Iterator[Finding]:
+    kind = card_field(card, "workload", "model", "attention", kind=str)
+    window = card_field(card, "workload", "model", "attention_window")
     if kind == "window" and window is None:
         yield ("workload", "model", "attention"), "is window, but attention_window does not say how long"
     elif kind != "window" and window is not None:
         yield ("workload", "model", "attention_window"), "belongs to attention: window only"
 
 
-def _ranks(card: Mapping[str, Any]) -> Iterator[Finding]:
-    count = field(card, "hardware", "count")
-    traces = field(card, "evidence", "traces", kind=list) or []
+def _rank_contradictions(card: Mapping[str, Any]) -> Iterator[Finding]:
+    count = card_field(card, "hardware", "count")
+    traces = card_field(card, "evidence", "traces", kind=list) or []
     for i, trace in enumerate(traces):
-        ranks = field(trace, "ranks", kind=list) if isinstance(trace, Mapping) else None
+        ranks = card_field(trace, "ranks", kind=list) if isinstance(trace, Mapping) else None
         high = [rank for rank in ranks or [] if isinstance(rank, int) and count and rank >= count]
         if high:
             path: Path = ("evidence", "traces", i, "ranks")

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
 from cclbench.card.consistency import Finding
-from cclbench.card.fields import field
+from cclbench.card.fields import card_field
 from cclbench.diagnostics import Problem, dotted
 from cclbench.file_names import path_of
 from cclbench.yaml_file import Document
@@ -25,30 +25,34 @@ def root_of(card: FilePath) -> FilePath:
     return folder.parent if folder.name == "workload_cards" else folder
 
 
-def evidence(document: Document, root: FilePath, *, contents: bool) -> list[Problem]:
+def evidence_problems(document: Document, root: FilePath, *, contents: bool) -> list[Problem]:
     """Problems of the card's paths; with `contents`, of the files' presence, size and SHA-256 too.
 
     A file that is elsewhere by its `url` may be missing here: that is a warning.
     """
     findings: list[Finding] = []
-    traces = field(document.value, "evidence", "traces", kind=list) or []
+    traces = card_field(document.value, "evidence", "traces", kind=list) or []
     for i, trace in enumerate(traces):
         if isinstance(trace, Mapping):
-            findings += [(("evidence", "traces", i, key), m) for key, m in _file(trace, root, contents)]
-    launch = field(document.value, "evidence", "launch", kind=str)
+            findings += [
+                (("evidence", "traces", i, key), m) for key, m in _file_problems(trace, root, contents)
+            ]
+    launch = card_field(document.value, "evidence", "launch", kind=str)
     if launch is not None:
-        findings += [(("evidence", "launch"), text) for _, text in _file({"path": launch}, root, contents)]
+        findings += [
+            (("evidence", "launch"), text) for _, text in _file_problems({"path": launch}, root, contents)
+        ]
     return [
         Problem("warning" if m == _ELSEWHERE else "error", document.file, document.line(p), dotted(p), m)
         for p, m in findings
     ]
 
 
-def _file(entry: Mapping[str, Any], root: FilePath, contents: bool) -> Iterator[tuple[str, str]]:
-    path = field(entry, "path", kind=str)
+def _file_problems(entry: Mapping[str, Any], root: FilePath, contents: bool) -> Iterator[tuple[str, str]]:
+    path = card_field(entry, "path", kind=str)
     if path is None:
         return
-    if reason := _strays(path, root):
+    if reason := _path_problem(path, root):
         yield "path", reason
     elif "url" in entry and not {"sha256", "bytes"} <= entry.keys():
         yield "url", "needs sha256 and bytes beside it: they say what the file there must be"
@@ -56,12 +60,12 @@ def _file(entry: Mapping[str, Any], root: FilePath, contents: bool) -> Iterator[
         yield "url", _ELSEWHERE
     elif contents:
         try:
-            yield from _contents(entry, root / path_of(path))
+            yield from _content_problems(entry, root / path_of(path))
         except OSError as error:
             yield "path", f"cannot be read: {error.strerror}"
 
 
-def _strays(path: str, root: FilePath) -> str | None:
+def _path_problem(path: str, root: FilePath) -> str | None:
     """Why `path` isn't a path inside `root`, or None."""
     path = path_of(path)
     pure = PurePosixPath(path)
@@ -74,11 +78,11 @@ def _strays(path: str, root: FilePath) -> str | None:
     return None
 
 
-def _contents(entry: Mapping[str, Any], file: FilePath) -> Iterator[tuple[str, str]]:
+def _content_problems(entry: Mapping[str, Any], file: FilePath) -> Iterator[tuple[str, str]]:
     if not file.is_file():
         yield "path", "is a folder; name its files" if file.is_dir() else f"no such file: {file}"
         return
-    size, expected = field(entry, "bytes"), field(entry, "sha256", kind=str)
+    size, expected = card_field(entry, "bytes"), card_field(entry, "sha256", kind=str)
     actual = file.stat().st_size
     if size is not None and size != actual:
         yield "bytes", f"is {size:,}, but the file has {actual:,} bytes"

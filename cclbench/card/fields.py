@@ -9,7 +9,7 @@ from typing import Any
 from cclbench.diagnostics import Path
 
 
-def field(card: Mapping[str, Any], *path: str | int, kind: type | tuple[type, ...] = int) -> Any:
+def card_field(card: Mapping[str, Any], *path: str | int, kind: type | tuple[type, ...] = int) -> Any:
     """The card's value at `path` where it is there and of `kind`, else None."""
     value: Any = card
     for key in path:
@@ -22,7 +22,7 @@ def field(card: Mapping[str, Any], *path: str | int, kind: type | tuple[type, ..
     return value if isinstance(value, kind) and not (kind is int and isinstance(value, bool)) else None
 
 
-def put(card: dict[str, Any], path: str, value: Any) -> None:
+def put_field(card: dict[str, Any], path: str, value: Any) -> None:
     """Set the field at a dotted path."""
     *parents, name = path.split(".")
     for key in parents:
@@ -30,15 +30,15 @@ def put(card: dict[str, Any], path: str, value: Any) -> None:
     card[name] = value
 
 
-def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+def card_leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Path and value of everything that is no mapping, or an empty one."""
     if isinstance(value, Mapping) and value:
         for key, below in value.items():
-            yield from leaves(below, (*path, key))
+            yield from card_leaves(below, (*path, key))
     else:
         yield path, value
 
 
-def filled(**values: Any) -> dict[str, Any]:
+def drop_empty(**values: Any) -> dict[str, Any]:
     """The values that are there: neither None nor empty."""
     return {key: value for key, value in values.items() if value not in (None, {}, [])}

@@ -11,10 +11,10 @@ from typing import Any
 
 from msgspec import structs
 
-from cclbench.card.consistency import layouts
-from cclbench.card.fields import filled
+from cclbench.card.consistency import layout_products
+from cclbench.card.fields import drop_empty
 from cclbench.card.model import Trace
-from cclbench.card.write import render
+from cclbench.card.write import render_card
 from cclbench.errors import UsageError
 from cclbench.file_names import stored_name
 from cclbench.text import shown
@@ -71,7 +71,7 @@ _DECORATION = re.compile(r"^mesh_|_group$|:\d+$")
 _DP_UNKNOWN = "the trace names a group dp of {n} ranks; where it shards (FSDP, ZeRO), dp_shard is {n} instead"
 
 
-def infer(facts: CardFacts, card_id: str | None = None) -> str:
+def infer_card(facts: CardFacts, card_id: str | None = None) -> str:
     """YAML of a version 2 card that holds `facts`, with a comment to fill in for the rest.
 
     `card_id` is the data point's id; without it, the folder under `traces/` gives it.
@@ -79,46 +79,46 @@ def infer(facts: CardFacts, card_id: str | None = None) -> str:
     notes: dict[str, str] = {}
     if facts.accelerator is None and facts.accelerator_name:
         notes["hardware.accelerator"] = f"the trace says {shown(facts.accelerator_name)}"
-    traces = [filled(**{**structs.asdict(trace), "ranks": list(trace.ranks)}) for trace in facts.traces]
+    traces = [drop_empty(**{**structs.asdict(trace), "ranks": list(trace.ranks)}) for trace in facts.traces]
     card = {
         "version": 2,
-        "id": card_id or _folder(facts),
-        "description": _description(facts),
-        "workload": filled(
+        "id": card_id or _data_point_id(facts),
+        "description": _card_description(facts),
+        "workload": drop_empty(
             phase=facts.phase,
             model=facts.model,
             precision=facts.precision,
             batch=facts.batch,
             steps=facts.steps,
         ),
-        "hardware": filled(
+        "hardware": drop_empty(
             accelerator=facts.accelerator, count=facts.world_size, per_node=_per_node(facts, notes)
         ),
-        "software": filled(
-            framework=filled(name=facts.framework, version=facts.framework_version),
-            communication=filled(
+        "software": drop_empty(
+            framework=drop_empty(name=facts.framework, version=facts.framework_version),
+            communication=drop_empty(
                 library=facts.communication_library,
                 version=facts.communication_version,
                 environment=facts.environment,
             ),
         ),
-        "parallelism": _degrees(facts, notes),
-        "evidence": filled(traces=traces),
+        "parallelism": _group_degrees(facts, notes),
+        "evidence": drop_empty(traces=traces),
     }
     notes["description"] = "what the workload is for"
     if facts.steps is not None:
         notes["workload.steps"] = "steps in the traces; the run may have taken more"
-    return render(card, notes)
+    return render_card(card, notes)
 
 
-def _folder(facts: CardFacts) -> str | None:
+def _data_point_id(facts: CardFacts) -> str | None:
     """The `<id>` of `traces/<id>/...`, where all files share it."""
     places = {PurePosixPath(trace.path).parts[:2] for trace in facts.traces}
     place = places.pop() if len(places) == 1 else ()
     return place[1] if len(place) == 2 and place[0] == "traces" else None
 
 
-def _description(facts: CardFacts) -> str:
+def _card_description(facts: CardFacts) -> str:
     ranks = "one rank" if facts.world_size == 1 else f"{facts.world_size or 'an unknown number of'} ranks"
     device = facts.accelerator or facts.accelerator_name or "an unknown accelerator"
     return f"Traces of {ranks} on {device}."
@@ -133,7 +133,7 @@ def _per_node(facts: CardFacts, notes: dict[str, str]) -> int | None:
     return holds
 
 
-def _degrees(facts: CardFacts, notes: dict[str, str]) -> dict[str, int]:
+def _group_degrees(facts: CardFacts, notes: dict[str, str]) -> dict[str, int]:
     """Parallel degrees: sizes of the groups whose description names a dimension.
 
     A dimension whose groups differ in size stays a gap.  One device needs no groups to have degrees of 1.
@@ -151,7 +151,7 @@ def _degrees(facts: CardFacts, notes: dict[str, str]) -> dict[str, int]:
         if "dp_shard" not in degrees and "dp_replicate" not in degrees:
             degrees["dp_replicate"] = n
             notes["parallelism.dp_replicate"] = _DP_UNKNOWN.format(n=n)
-    product = next(iter(layouts({"parallelism": degrees}).values()))
+    product = next(iter(layout_products({"parallelism": degrees}).values()))
     if degrees and facts.world_size is not None and product != facts.world_size:
         notes["parallelism"] = (
             f"the groups that name a dimension account for {product} of {facts.world_size} ranks"
@@ -159,7 +159,7 @@ def _degrees(facts: CardFacts, notes: dict[str, str]) -> dict[str, int]:
     return degrees
 
 
-def rooted(facts: CardFacts, root: Path) -> CardFacts:
+def relative_to_root(facts: CardFacts, root: Path) -> CardFacts:
     """`facts` with the traces' paths relative to `root`, the folder that the card's paths start from.
 
     Raises `UsageError` for a trace outside `root`, which no card there can name.

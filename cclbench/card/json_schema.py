@@ -9,19 +9,19 @@ from typing import Any
 from cclbench import json_schema as by_schema
 
 
-def schema() -> Mapping[str, Any]:
+def card_schema() -> Mapping[str, Any]:
     """The JSON Schema (draft-07) of workload cards, version 2."""
     return by_schema.packaged_schema("card")
 
 
-def misfit(value: object, path: str) -> str | None:
+def value_misfit(value: object, path: str) -> str | None:
     """Why `value` can't stand at the dotted `path` of a card, or None where it can."""
-    return by_schema.misfit(value, home(path))
+    return by_schema.misfit(value, schema_part(path))
 
 
-def home(path: str) -> Mapping[str, Any]:
+def schema_part(path: str) -> Mapping[str, Any]:
     """The part of the schema that describes the dotted `path`."""
-    part = schema()
+    part = card_schema()
     for key in path.split("."):
         part = part["properties"][key]
     return part

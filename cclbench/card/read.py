@@ -8,16 +8,16 @@ from pathlib import Path as FilePath
 from cclbench import yaml_file
 from cclbench.yaml_file import LARGEST_BYTES, Document, scalar
 
-__all__ = ["LARGEST_BYTES", "Document", "parse", "read", "scalar"]
+__all__ = ["LARGEST_BYTES", "Document", "parse_card", "read_card", "scalar"]
 
 _NOUN = "workload card"
 
 
-def read(path: FilePath | str) -> Document:
+def read_card(path: FilePath | str) -> Document:
     """Read the card at `path`; raises `InputError` as `yaml_file.read` does."""
     return yaml_file.read(path, _NOUN)
 
 
-def parse(text: str, file: str) -> Document:
-    """Read a card from `text`; `file` is its name in messages.  Raises `InputError` as `read` does."""
+def parse_card(text: str, file: str) -> Document:
+    """Read a card from `text`; `file` is its name in messages.  Raises `InputError` as `read_card` does."""
     return yaml_file.parse(text, file, _NOUN)

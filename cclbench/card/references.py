@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
-from cclbench.card.fields import field
+from cclbench.card.fields import card_field
 from cclbench.diagnostics import Path, Problem, dotted
 from cclbench.errors import near
 from cclbench.hardware import catalog
@@ -20,25 +20,25 @@ _HOST: Final = "generic-cpu"
 _OWN: Final = f"else describe it in a hardware file that {catalog.VARIABLE} names"
 
 
-def references(document: Document) -> Iterator[Problem]:
+def reference_problems(document: Document) -> Iterator[Problem]:
     """An error for each name that is not in the catalog; a warning for a fabric whose rate the card states.
 
     Fields of the wrong type count as absent here: the schema has named them already.
     """
     card = document.value
     for key in ("accelerator", "system"):
-        name = field(card, "hardware", key, kind=str)
+        name = card_field(card, "hardware", key, kind=str)
         known: Mapping[str, Any] = catalog.accelerators() if key == "accelerator" else catalog.systems()
         if name is not None and name not in known:
             message = f"is {name}, no {key} of the catalog; {near(name, known)}; {_OWN}"
-            yield _problem(document, "error", ("hardware", key), message)
-    if field(card, "hardware", "accelerator", kind=str) != _HOST:
-        yield from _fabrics(document)
+            yield _field_problem(document, "error", ("hardware", key), message)
+    if card_field(card, "hardware", "accelerator", kind=str) != _HOST:
+        yield from _fabric_problems(document)
 
 
 def accelerators_like(name: str) -> list[str]:
     """Ids of the accelerators that have all words of a name: `nvidia_a100` has two."""
-    return [id_ for id_ in catalog.accelerators() if _words(name) <= _words(id_)]
+    return [id_ for id_ in catalog.accelerators() if _name_words(name) <= _name_words(id_)]
 
 
 def fabrics_like(name: str, tier: Tier, accelerator: str | None) -> list[str]:
@@ -52,17 +52,19 @@ def fabrics_like(name: str, tier: Tier, accelerator: str | None) -> list[str]:
     if tier == "scale_up" and accelerator is not None:
         own = [s.scale_up for s in catalog.systems().values() if s.accelerator == accelerator]
         known = {links.fabric.id: links.fabric for links in own if links is not None}
-    words = _words(name)
-    return sorted(id_ for id_, fabric in known.items() if words <= _words(id_) or fabric.topology in words)
+    words = _name_words(name)
+    return sorted(
+        id_ for id_, fabric in known.items() if words <= _name_words(id_) or fabric.topology in words
+    )
 
 
-def _words(name: str) -> set[str]:
+def _name_words(name: str) -> set[str]:
     return set(re.split(r"[^a-z0-9.]+", name.lower()))
 
 
-def _fabrics(document: Document) -> Iterator[Problem]:
+def _fabric_problems(document: Document) -> Iterator[Problem]:
     for tier in ("scale_up", "scale_out"):
-        name = field(document.value, "hardware", tier, "fabric", kind=str)
+        name = card_field(document.value, "hardware", tier, "fabric", kind=str)
         if name is None:
             continue
         known = [id_ for id_, fabric in catalog.fabrics().items() if fabric.tier == tier]
@@ -70,11 +72,13 @@ def _fabrics(document: Document) -> Iterator[Problem]:
             continue
         path: Path = ("hardware", tier, "fabric")
         message = f"is {name}, no {tier} fabric of the catalog; {near(name, known)}"
-        if field(document.value, "hardware", tier, "bandwidth", kind=str) is None:
-            yield _problem(document, "error", path, f"{message}; state its bandwidth, {_OWN}")
+        if card_field(document.value, "hardware", tier, "bandwidth", kind=str) is None:
+            yield _field_problem(document, "error", path, f"{message}; state its bandwidth, {_OWN}")
         else:
-            yield _problem(document, "warning", path, f"{message}; of it the bandwidth alone is known")
+            yield _field_problem(document, "warning", path, f"{message}; of it the bandwidth alone is known")
 
 
-def _problem(document: Document, severity: Literal["error", "warning"], path: Path, message: str) -> Problem:
+def _field_problem(
+    document: Document, severity: Literal["error", "warning"], path: Path, message: str
+) -> Problem:
     return Problem(severity, document.file, document.line(path), dotted(path), message)

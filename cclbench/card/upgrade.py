@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
 
-from cclbench.card.bandwidth import bandwidths
+from cclbench.card.bandwidth import believable_bandwidths
 from cclbench.card.evidence import root_of
-from cclbench.card.fields import field as at
-from cclbench.card.fields import leaves, put
-from cclbench.card.json_schema import home, misfit
-from cclbench.card.read import Document, parse, read
+from cclbench.card.fields import card_field as at
+from cclbench.card.fields import card_leaves, put_field
+from cclbench.card.json_schema import schema_part, value_misfit
+from cclbench.card.read import Document, parse_card, read_card
 from cclbench.card.references import Tier, accelerators_like, fabrics_like
-from cclbench.card.validate import examine
-from cclbench.card.write import render
+from cclbench.card.validate import card_problems
+from cclbench.card.write import render_card
 from cclbench.diagnostics import Path, Problem, check, dotted
 from cclbench.errors import CheckFailed, UsageError
 from cclbench.text import shown
@@ -66,7 +66,7 @@ _NAME_AND_VERSION = re.compile(r"([A-Za-z][A-Za-z_-]*)-v?([0-9]+\.\S+)")
 
 
 @dataclass(frozen=True)
-class Upgrade:
+class UpgradedCard:
     """A version 1 card as version 2.
 
     `text` is its YAML; `warnings` name what the version 1 card says and version 2 doesn't carry over;
@@ -78,27 +78,27 @@ class Upgrade:
     problems: tuple[Problem, ...]
 
 
-def upgrade(path: FilePath | str) -> Upgrade:
+def upgrade_card(path: FilePath | str) -> UpgradedCard:
     """The version 1 card at `path` as version 2.
 
     Raises `InputError` where the file is unreadable or not YAML, `UsageError` where it is version 2
     already, `CheckFailed` where it is no card or names a key twice.
     """
     path = FilePath(path)
-    source = read(path)
+    source = read_card(path)
     check(source.problems)
     version = source.value.get("version")
     if version == 2:
         raise UsageError("is version 2 already; nothing to upgrade", where=source.file)
     if version != 1 and not (version is None and "workload" in source.value):
         raise CheckFailed(f"is no version 1 card: version is {shown(version)}", where=source.file)
-    moved = _Move(source, dict(leaves(source.value)))
-    moved.everything(path)
-    text = render(moved.card, moved.notes)
-    upgraded = parse(text, f"{source.file} (as version 2)")
-    problems = examine(upgraded, root_of(path), contents=False)
+    moved = _Move(source, dict(card_leaves(source.value)))
+    moved.warn_leftovers(path)
+    text = render_card(moved.card, moved.notes)
+    upgraded = parse_card(text, f"{source.file} (as version 2)")
+    problems = card_problems(upgraded, root_of(path), contents=False)
     errors = tuple(problem for problem in problems if problem.severity == "error")
-    return Upgrade(text, tuple(sorted(moved.warnings, key=lambda warning: warning.line or 0)), errors)
+    return UpgradedCard(text, tuple(sorted(moved.warnings, key=lambda warning: warning.line or 0)), errors)
 
 
 @dataclass
@@ -111,186 +111,192 @@ class _Move:
     notes: dict[str, str] = field(default_factory=dict)
     warnings: list[Problem] = field(default_factory=list)
 
-    def everything(self, path: FilePath) -> None:
+    def warn_leftovers(self, path: FilePath) -> None:
         self.left.pop(("version",), None)
         executor = (
             ("Model-executor",) if "Model-executor" in self.source.value else ("workload", "Model-executor")
         )
-        self.identity(path)
-        self.environment((*executor, "communication_library", "env"))
-        self.empties()
+        self.move_identity(path)
+        self.move_environment((*executor, "communication_library", "env"))
+        self.drop_empties()
         for old, new in _MOVES.items():
-            self.move(tuple(old.split(".")), new)
+            self.move_field(tuple(old.split(".")), new)
         for old, new in _SIZES.items():
-            self.move(("workload", "model", old), f"workload.model.{new}")
-            self.move(("workload", "model", "model_arch", old), f"workload.model.{new}")
+            self.move_field(("workload", "model", old), f"workload.model.{new}")
+            self.move_field(("workload", "model", "model_arch", old), f"workload.model.{new}")
         for old, new in _EXECUTOR_MOVES.items():
-            self.move((*executor, *old.split(".")), new)
-        self.batch((*executor, "model_plan_parallelization", "pp_mb"))
-        self.steps()
-        self.accelerator()
-        self.network()
-        self.software(executor)
+            self.move_field((*executor, *old.split(".")), new)
+        self.move_batch((*executor, "model_plan_parallelization", "pp_mb"))
+        self.move_steps()
+        self.move_accelerator()
+        self.move_network()
+        self.move_software(executor)
         for path_left, value in self.left.items():
-            self.warn(path_left, f"{shown(value)} has no home in version 2; left out")
+            self.warn_about(path_left, f"{shown(value)} has no home in version 2; left out")
 
-    def warn(self, path: Path, message: str, *homes: str) -> None:
+    def warn_about(self, path: Path, message: str, *homes: str) -> None:
         """Warn about the version 1 `path`, and note the reason at the `homes` that stay empty."""
         line = self.source.line(path) if path else None
         self.warnings.append(Problem("warning", self.source.file, line, dotted(path), message))
         self.notes |= dict.fromkeys(homes, f"version 1: {dotted(path)} {message.removesuffix('; left out')}")
 
-    def put(self, home_path: str, value: Any, path: Path) -> None:
+    def put_home(self, home_path: str, value: Any, path: Path) -> None:
         """Give `value` its home, or warn why it doesn't fit."""
         there = at(self.card, *home_path.split("."), kind=object)
         if there is not None:
-            self.warn(path, f"{shown(value)} is left out: {home_path} is {shown(there)} already")
-        elif reason := misfit(value, home_path):
-            self.warn(path, f"{reason}; left out", home_path)
+            self.warn_about(path, f"{shown(value)} is left out: {home_path} is {shown(there)} already")
+        elif reason := value_misfit(value, home_path):
+            self.warn_about(path, f"{reason}; left out", home_path)
         else:
-            put(self.card, home_path, value)
+            put_field(self.card, home_path, value)
 
-    def take(self, *path: str) -> Any:
+    def take_first(self, *path: str) -> Any:
         return self.left.pop(path, None)
 
-    def text(self, *path: str) -> str | None:
+    def take_text(self, *path: str) -> str | None:
         """Take a scalar as it was written: `2.10` stays 2.10."""
         if path not in self.left or path not in self.source.texts:
             return None
         del self.left[path]
         return self.source.texts[path].strip()
 
-    def move(self, path: Path, home_path: str) -> None:
+    def move_field(self, path: Path, home_path: str) -> None:
         if path not in self.left:
             return
         value = self.left.pop(path)
-        if home(home_path)["type"] == "string" and path in self.source.texts:
+        if schema_part(home_path)["type"] == "string" and path in self.source.texts:
             value = self.source.texts[path].strip()
-        self.put(home_path, value, path)
+        self.put_home(home_path, value, path)
 
-    def empties(self) -> None:
+    def drop_empties(self) -> None:
         empty = [path for path, value in self.left.items() if _is_empty(value)]
         for path in empty:
             del self.left[path]
         if empty:
             names = ", ".join(map(dotted, empty))
-            self.warn((), f"empty in version 1, so left out: {names}")
+            self.warn_about((), f"empty in version 1, so left out: {names}")
 
-    def identity(self, path: FilePath) -> None:
+    def move_identity(self, path: FilePath) -> None:
         name = path.name
         while name.lower().endswith((".yaml", ".yml")):
             name = name.rpartition(".")[0]
         identity = re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip("._-")
         if identity != name:
-            self.warn((), f"the file's name makes the id {shown(identity)}", "id")
+            self.warn_about((), f"the file's name makes the id {shown(identity)}", "id")
         if identity:
             self.card["id"] = identity
 
-    def environment(self, path: Path) -> None:
+    def move_environment(self, path: Path) -> None:
         """Move the variables of communication; an empty value that was written out is a value."""
         texts = self.source.texts
         home_path = "software.communication.environment"
         found = {
             str(p[-1]): p for p, v in self.left.items() if p[:-1] == path and p in texts and v is not None
         }
-        found = {name: p for name, p in found.items() if misfit({name: ""}, home_path) is None}
+        found = {name: p for name, p in found.items() if value_misfit({name: ""}, home_path) is None}
         for p in found.values():
             del self.left[p]
         if found:
-            self.put(home_path, {name: texts[p] for name, p in found.items()}, path)
+            self.put_home(home_path, {name: texts[p] for name, p in found.items()}, path)
 
-    def batch(self, micro: Path) -> None:
+    def move_batch(self, micro: Path) -> None:
         path, home_path = ("workload", "data", "batch_size"), "workload.batch.global"
-        size, scope = self.take(*path), self.take("workload", "data", "batch_size_scope")
+        size, scope = self.take_first(*path), self.take_first("workload", "data", "batch_size_scope")
         if isinstance(size, list):
-            self.warn(path, f"{shown(size)} is several batch sizes, and a card has one; left out", home_path)
+            self.warn_about(
+                path, f"{shown(size)} is several batch sizes, and a card has one; left out", home_path
+            )
         elif size is not None and scope not in {None, "global"}:
-            self.warn(path, f"{shown(size)} has the scope {shown(scope)}, not global; left out", home_path)
+            self.warn_about(
+                path, f"{shown(size)} has the scope {shown(scope)}, not global; left out", home_path
+            )
         elif size is not None:
-            self.put(home_path, size, path)
+            self.put_home(home_path, size, path)
         if (at(self.card, "parallelism", "pp") or 1) > 1:
-            self.move(micro, "workload.batch.micro")
+            self.move_field(micro, "workload.batch.micro")
         elif micro in self.left:
-            self.warn(
+            self.warn_about(
                 micro, f"{shown(self.left.pop(micro))} is left out: without pipeline stages it says nothing"
             )
 
-    def steps(self) -> None:
+    def move_steps(self) -> None:
         epochs, iterations = ("workload", "model", "epochs"), ("workload", "model", "iteration")
         counts = [self.left.get(epochs), self.left.get(iterations)]
         if all(type(count) is int for count in counts):
-            self.take(*epochs)
-            self.take(*iterations)
-            self.put("workload.steps", math.prod(counts), iterations)
+            self.take_first(*epochs)
+            self.take_first(*iterations)
+            self.put_home("workload.steps", math.prod(counts), iterations)
 
-    def network(self) -> None:
+    def move_network(self) -> None:
         place = ("workload", "hardware", "network_topo")
-        topology = self.text(*place, "topology") or ""
+        topology = self.take_text(*place, "topology") or ""
         if _SCALE_OUT_NAMES.search(topology):
-            self.fabric("scale_out", topology, (*place, "topology"))
+            self.move_fabric("scale_out", topology, (*place, "topology"))
         elif _SCALE_UP_NAMES.search(topology):
-            self.fabric("scale_up", topology, (*place, "topology"))
+            self.move_fabric("scale_up", topology, (*place, "topology"))
         elif topology:
             message = f"{shown(topology)} is neither a known scale-up nor scale-out fabric; left out"
-            self.warn((*place, "topology"), message, "hardware.scale_up.fabric", "hardware.scale_out.fabric")
+            self.warn_about(
+                (*place, "topology"), message, "hardware.scale_up.fabric", "hardware.scale_out.fabric"
+            )
         path = (*place, "bandwidth_gbps")
-        values = self.take(*path)
+        values = self.take_first(*path)
         if values is None:
             return
         values = values if isinstance(values, list) else [values]
         model = self.source.texts.get((*_XPU, "model"), "")
-        believed, doubts = bandwidths(values, model, topology)
+        believed, doubts = believable_bandwidths(values, model, topology)
         for side, quantity in believed.items():
-            self.put(f"hardware.{side}.bandwidth", quantity, path)
+            self.put_home(f"hardware.{side}.bandwidth", quantity, path)
         for reason in dict.fromkeys(reason for _, reason in doubts):
             homes = [f"hardware.{side}.bandwidth" for side, why in doubts if why == reason]
-            self.warn(path, f"{shown(values)} {reason}; left out of {' and '.join(homes)}", *homes)
+            self.warn_about(path, f"{shown(values)} {reason}; left out of {' and '.join(homes)}", *homes)
 
-    def fabric(self, tier: Tier, name: str, path: Path) -> None:
+    def move_fabric(self, tier: Tier, name: str, path: Path) -> None:
         accelerator = at(self.card, "hardware", "accelerator", kind=str)
-        self.reference(f"hardware.{tier}.fabric", name, fabrics_like(name, tier, accelerator), path)
+        self.put_reference(f"hardware.{tier}.fabric", name, fabrics_like(name, tier, accelerator), path)
 
-    def reference(self, home_path: str, name: str, like: list[str], path: Path) -> None:
+    def put_reference(self, home_path: str, name: str, like: list[str], path: Path) -> None:
         """Put the entry of the catalog that a name means, where it can mean one alone."""
         if len(like) == 1:
-            self.put(home_path, like[0], path)
+            self.put_home(home_path, like[0], path)
         else:
             noun = home_path.rpartition(".")[2]
             reason = f"either {' or '.join(like)}" if like else f"no {noun} of the catalog"
-            self.warn(path, f"{shown(name)} is {reason}; left out", home_path)
+            self.warn_about(path, f"{shown(name)} is {reason}; left out", home_path)
 
-    def accelerator(self) -> None:
+    def move_accelerator(self) -> None:
         path = (*_XPU, "model")
-        model = self.text(*path)
+        model = self.take_text(*path)
         if model is not None:
             like = accelerators_like(model)
-            self.reference("hardware.accelerator", model, like, path)
+            self.put_reference("hardware.accelerator", model, like, path)
             if len(like) == 1:
-                self.take(*_XPU, "type")  # the catalog id says it
+                self.take_first(*_XPU, "type")  # the catalog id says it
         count, per_node = at(self.card, "hardware", "count"), self.left.get((*_XPU, "count_per_node"))
         if count and isinstance(per_node, int) and per_node > count:
             reason = f"{per_node} is what a node holds, not what {count} accelerators use of it; left out"
-            self.warn((*_XPU, "count_per_node"), reason, "hardware.per_node")
-            self.take(*_XPU, "count_per_node")
-        self.move((*_XPU, "count_per_node"), "hardware.per_node")
+            self.warn_about((*_XPU, "count_per_node"), reason, "hardware.per_node")
+            self.take_first(*_XPU, "count_per_node")
+        self.move_field((*_XPU, "count_per_node"), "hardware.per_node")
 
-    def software(self, executor: tuple[str, ...]) -> None:
+    def move_software(self, executor: tuple[str, ...]) -> None:
         path = (*executor, "framework", "name")
-        name = self.text(*path)
+        name = self.take_text(*path)
         versioned = _NAME_AND_VERSION.fullmatch(name or "")
         if versioned and at(self.card, "software", "framework", "version", kind=str) is None:
             name = versioned[1]
-            self.put("software.framework.version", versioned[2], path)
+            self.put_home("software.framework.version", versioned[2], path)
         if name is not None:
-            self.put("software.framework.name", name, path)
+            self.put_home("software.framework.name", name, path)
         path = (*executor, "communication_library", "name")
-        library = self.text(*path)
+        library = self.take_text(*path)
         if library is not None:
-            self.put("software.communication.library", library.lower().replace("++", "pp"), path)
+            self.put_home("software.communication.library", library.lower().replace("++", "pp"), path)
         path = (*executor, "protocol_selection")
-        protocols = self.take(*path)
+        protocols = self.take_first(*path)
         if protocols is not None:
-            self.put("software.communication.protocols", protocols, path)
+            self.put_home("software.communication.protocols", protocols, path)
 
 
 def _is_empty(value: Any) -> bool:

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from cclbench.card.consistency import consistency
-from cclbench.card.evidence import evidence, root_of
-from cclbench.card.fields import field
-from cclbench.card.json_schema import schema
+from cclbench.card.consistency import consistency_problems
+from cclbench.card.evidence import evidence_problems, root_of
+from cclbench.card.fields import card_field
+from cclbench.card.json_schema import card_schema
 from cclbench.card.model import Card, card_of
-from cclbench.card.read import Document, read
-from cclbench.card.references import references
+from cclbench.card.read import Document, read_card
+from cclbench.card.references import reference_problems
 from cclbench.diagnostics import Problem, check
 from cclbench.json_schema import departures
 from cclbench.record.metric_name import metric_name
@@ -42,56 +42,56 @@ _NEEDED_BY = {
 }
 
 
-def validate(path: Path | str) -> list[Problem]:
+def validate_card(path: Path | str) -> list[Problem]:
     """Everything wrong with the card at `path`, errors first, then what is still missing.
 
     Raises `InputError` where the file is unreadable or not one YAML mapping.
     """
-    return examine(read(path), root_of(Path(path)), contents=True)
+    return card_problems(read_card(path), root_of(Path(path)), contents=True)
 
 
-def load(path: Path | str) -> Card:
+def load_card(path: Path | str) -> Card:
     """The card at `path`.
 
     The files it names are not opened: readers do that, and name the file that is missing or changed.
     Raises `InputError` where the card is unreadable or not YAML, `CheckFailed` listing every error where
     it is invalid.
     """
-    document, root = read(path), root_of(Path(path))
-    check(examine(document, root, contents=False))
+    document, root = read_card(path), root_of(Path(path))
+    check(card_problems(document, root, contents=False))
     return card_of(document.value, root)
 
 
-def examine(document: Document, root: Path, *, contents: bool) -> list[Problem]:
+def card_problems(document: Document, root: Path, *, contents: bool) -> list[Problem]:
     """Errors, then warnings, of a card already read; `contents` compares the files it names as well."""
-    version = field(document.value, "version")
+    version = card_field(document.value, "version")
     if version == 1:
         hint = "is 1, this is version 2: `cclbench card upgrade` turns the card into it"
         return [Problem("error", document.file, document.line(("version",)), "version", hint)]
     found = [
         *document.problems,
-        *departures(document, schema()),
-        *consistency(document),
-        *references(document),
-        *evidence(document, root, contents=contents),
+        *departures(document, card_schema()),
+        *consistency_problems(document),
+        *reference_problems(document),
+        *evidence_problems(document, root, contents=contents),
     ]
-    return [*sorted(found, key=lambda p: (p.severity != "error", p.line or 0)), *_warnings(document)]
+    return [*sorted(found, key=lambda p: (p.severity != "error", p.line or 0)), *_gap_warnings(document)]
 
 
-def _warnings(document: Document) -> Iterator[Problem]:
+def _gap_warnings(document: Document) -> Iterator[Problem]:
     name = Path(document.file)
-    identity = field(document.value, "id", kind=str)
+    identity = card_field(document.value, "id", kind=str)
     if identity is not None and name.suffix in {".yaml", ".yml"} and identity != name.stem:
         message = f"differs from the file's name, {name.name}"
         yield Problem("warning", document.file, document.line(("id",)), "id", message)
     for path, metrics in _NEEDED_BY.items():
         keys = tuple(path.split("."))
-        if field(document.value, *keys, kind=object) is None and not _spared(document, path):
+        if card_field(document.value, *keys, kind=object) is None and not _is_dispensable(document, path):
             message = f"is not filled in; needed for {metrics}"
             yield Problem("warning", document.file, document.line(keys), path, message)
 
 
-def _spared(document: Document, path: str) -> bool:
+def _is_dispensable(document: Document, path: str) -> bool:
     """Whether the card can do without `path`.
 
     One accelerator needs no degrees, library or node size; the head's size counts where it shares the
@@ -99,8 +99,10 @@ def _spared(document: Document, path: str) -> bool:
     """
     card = document.value
     if path in {"hardware.per_node", "software.communication.library", "parallelism"}:
-        return bool(field(card, "hardware", "count") == 1)
-    model = field(card, "workload", "model", kind=Mapping) or {}
+        return bool(card_field(card, "hardware", "count") == 1)
+    model = card_field(card, "workload", "model", kind=Mapping) or {}
     if path in {"workload.model.vocabulary", "workload.model.hidden"}:
-        return field(card, "workload", "phase", kind=str) != "inference" and not model.get("tied_embeddings")
+        return card_field(card, "workload", "phase", kind=str) != "inference" and not model.get(
+            "tied_embeddings"
+        )
     return path == "workload.model.head_dim" and {"query_key_dim", "value_dim"} <= model.keys()

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cclbench.card.json_schema import schema
+from cclbench.card.json_schema import card_schema
 from cclbench.card.read import scalar
 from cclbench.text import printable, shown
 
@@ -16,17 +16,17 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 _BOOLEANS_ELSEWHERE = {"y", "n", "yes", "no", "on", "off"}  # to readers of YAML 1.1
 
 
-def render(card: Mapping[str, Any], notes: Mapping[str, str] | None = None, *, gaps: bool = True) -> str:
+def render_card(card: Mapping[str, Any], notes: Mapping[str, str] | None = None, *, gaps: bool = True) -> str:
     """The YAML of `card`; with `gaps` what the schema knows and the card lacks is a comment with an example.
 
     Gaps are YAML once their first `# ` is removed: `# layers: 32  # to fill in: number of layers`.  `notes`
     maps dotted paths to what is known about a gap or a value; a note on a value stands above it.
     """
-    lines = _mapping(card, schema(), "", 0, notes or {}, gaps)
+    lines = _mapping_lines(card, card_schema(), "", 0, notes or {}, gaps)
     return "\n".join(lines) + "\n"
 
 
-def _mapping(
+def _mapping_lines(
     values: Mapping[str, Any],
     part: Mapping[str, Any],
     prefix: str,
@@ -38,56 +38,56 @@ def _mapping(
     for key, below in part["properties"].items():
         path, value = prefix + key, values.get(key)
         if value is None or value in ({}, []):
-            yield from (f"{indent}{line}" for line in _gap(key, path, below, notes) if gaps)
+            yield from (f"{indent}{line}" for line in _gap_lines(key, path, below, notes) if gaps)
             continue
         if path in notes:
             yield f"{indent}# to fill in: {printable(notes[path])}"
         if "properties" in below:
             yield f"{indent}{key}:"
-            yield from _mapping(value, below, f"{path}.", depth + 1, notes, gaps)
+            yield from _mapping_lines(value, below, f"{path}.", depth + 1, notes, gaps)
         else:
-            yield from (f"{indent}{line}" for line in _leaf(key, value))
+            yield from (f"{indent}{line}" for line in _leaf_lines(key, value))
 
 
-def _gap(key: str, path: str, part: Mapping[str, Any], notes: Mapping[str, str]) -> Iterator[str]:
+def _gap_lines(key: str, path: str, part: Mapping[str, Any], notes: Mapping[str, str]) -> Iterator[str]:
     """Lines of an entry that is left out, each a comment; what it stands for is behind its first line."""
     if "properties" in part:
         yield f"# {key}:"
         for name, below in part["properties"].items():
-            yield from (f"#   {line[2:]}" for line in _gap(name, f"{path}.{name}", below, notes))
+            yield from (f"#   {line[2:]}" for line in _gap_lines(name, f"{path}.{name}", below, notes))
         return
     note = f"; {printable(notes[path])}" if path in notes else ""
-    first, *more = _leaf(key, part["examples"][0])
+    first, *more = _leaf_lines(key, part["examples"][0])
     yield f"# {first}  # to fill in: {part['title']}{note}"
     yield from (f"# {line}" for line in more)
 
 
-def _leaf(key: str, value: Any) -> Iterator[str]:
+def _leaf_lines(key: str, value: Any) -> Iterator[str]:
     """Lines of one entry: a scalar, a list of scalars, a list of flat mappings, or a free mapping."""
     if isinstance(value, Mapping):
         yield f"{key}:"
-        yield from (f"  {_scalar(name)}: {_scalar(text)}" for name, text in value.items())
+        yield from (f"  {_scalar_text(name)}: {_scalar_text(text)}" for name, text in value.items())
     elif isinstance(value, list) and isinstance(value[0], Mapping):
         yield f"{key}:"
         for item in value:
-            lines = [line for name, text in item.items() for line in _leaf(name, text)]
+            lines = [line for name, text in item.items() for line in _leaf_lines(name, text)]
             yield from (f"{'  - ' if i == 0 else '    '}{line}" for i, line in enumerate(lines))
     elif isinstance(value, list):
-        yield f"{key}: [{', '.join(map(_scalar, value))}]"
-    elif isinstance(value, str) and len(value) > _WIDTH and _foldable(value):
+        yield f"{key}: [{', '.join(map(_scalar_text, value))}]"
+    elif isinstance(value, str) and len(value) > _WIDTH and _is_foldable(value):
         lines = textwrap.wrap(value, _WIDTH, break_long_words=False, break_on_hyphens=False)
         yield f"{key}: >-"
         yield from (f"  {line}" for line in lines)
     else:
-        yield f"{key}: {_scalar(value)}"
+        yield f"{key}: {_scalar_text(value)}"
 
 
-def _foldable(text: str) -> bool:
+def _is_foldable(text: str) -> bool:
     """Whether a folded block gives `text` back: single spaces only, and nothing that needs an escape."""
     return " " in text and text.isprintable() and text == " ".join(text.split())
 
 
-def _scalar(value: Any) -> str:
+def _scalar_text(value: Any) -> str:
     """A scalar so that reading gives it back: plain where every reader agrees, else in double quotes."""
     if not isinstance(value, str):
         return shown(value)
@@ -99,10 +99,10 @@ def _scalar(value: Any) -> str:
         and value.lower() not in _BOOLEANS_ELSEWHERE
         and scalar(value) == value
     )
-    return value if plain else '"' + "".join(map(_escaped, value)) + '"'
+    return value if plain else '"' + "".join(map(_escape_character, value)) + '"'
 
 
-def _escaped(c: str) -> str:
+def _escape_character(c: str) -> str:
     if c in '"\\':
         return f"\\{c}"
     return c if c.isprintable() else f"\\U{ord(c):08X}"

@@ -21,7 +21,7 @@ import re
 from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
-from cclbench.classify.collectives import alternatives
+from cclbench.classify.collectives import alternatives_pattern
 
 LIBRARIES: Final = (
     ("flash-attention", r"\bflash(?:_attn|::|_fwd|_bwd)  ns_?5flash  pytorch_flash  flash_fwd  flash_bwd"),
@@ -116,24 +116,24 @@ class Arithmetic(NamedTuple):
 
 
 @cache
-def _rules() -> tuple[
+def _compiled_rules() -> tuple[
     tuple[tuple[str, re.Pattern[str]], ...],
     tuple[tuple[_Arithmetic, re.Pattern[str]], ...],
     tuple[tuple[str, re.Pattern[str]], ...],
 ]:
     """The tables, compiled when the first name is looked at."""
     return (
-        tuple((word, alternatives(pattern)) for word, pattern in LIBRARIES),
-        tuple((rule, alternatives(rule.pattern)) for rule in ARITHMETIC),
-        tuple((word, alternatives(pattern)) for word, pattern in GENERATIONS),
+        tuple((word, alternatives_pattern(pattern)) for word, pattern in LIBRARIES),
+        tuple((rule, alternatives_pattern(rule.pattern)) for rule in ARITHMETIC),
+        tuple((word, alternatives_pattern(pattern)) for word, pattern in GENERATIONS),
     )
 
 
 @lru_cache(maxsize=1 << 12)
-def arithmetic(name: str) -> Arithmetic:
+def kernel_arithmetic(name: str) -> Arithmetic:
     """Library, precision, tensor cores, alignment and generation of a kernel of products, by its name."""
     text = name[:_REACH].lower()
-    libraries, kinds, generations = _rules()
+    libraries, kinds, generations = _compiled_rules()
     kind = next((rule for rule, pattern in kinds if pattern.search(text)), None)
     stated = _STATED.search(text)
     generation = next((word for word, pattern in generations if pattern.search(text)), None)

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from cclbench.classify.fused import FUSED
-from cclbench.classify.names import subject
+from cclbench.classify.names import rule_subject
 
 
 class CollectiveName(NamedTuple):
@@ -183,7 +183,7 @@ _REDUCE_SCATTER_INSTANCE: Final = re.compile(
 )
 
 
-def alternatives(pattern: str) -> re.Pattern[str]:
+def alternatives_pattern(pattern: str) -> re.Pattern[str]:
     """The regular expression of a rule whose alternatives are separated by white space."""
     return re.compile("|".join(pattern.split()))
 
@@ -198,31 +198,31 @@ class _Compiled(NamedTuple):
 
 
 @cache
-def _compiled() -> _Compiled:
+def _compiled_rules() -> _Compiled:
     """Compiled when the first name is looked at."""
     return _Compiled(
-        alternatives(" ".join(pattern for _, pattern in LIBRARIES)),
-        alternatives(" ".join((NOT_COMMUNICATION, ON_ONE_DEVICE, FUSED))),
-        tuple((library, alternatives(pattern)) for library, pattern in LIBRARIES),
-        tuple((kind, alternatives(pattern)) for kind, pattern in KINDS),
+        alternatives_pattern(" ".join(pattern for _, pattern in LIBRARIES)),
+        alternatives_pattern(" ".join((NOT_COMMUNICATION, ON_ONE_DEVICE, FUSED))),
+        tuple((library, alternatives_pattern(pattern)) for library, pattern in LIBRARIES),
+        tuple((kind, alternatives_pattern(pattern)) for kind, pattern in KINDS),
     )
 
 
-def collective(name: str, vendor: str | None = None) -> CollectiveName | None:
+def collective_name(name: str, vendor: str | None = None) -> CollectiveName | None:
     """Kind and library of a communication kernel or op, or None where the name is no communication.
 
     A kernel that also computes in the same launch (`fused`) is None, too.
     `vendor` is the accelerator's, "nvidia", "amd" or None: RCCL's kernels carry NCCL's names.
     """
-    found = of_subject(subject(name), vendor)
+    found = of_subject(rule_subject(name), vendor)
     if found is not None and _REDUCE_SCATTER_INSTANCE.search(name):
         return found._replace(kind="reduce_scatter")
     return found
 
 
 def of_subject(named: str, vendor: str | None = None) -> CollectiveName | None:
-    """`collective` for a name whose subject is at hand."""
-    rules = _compiled()
+    """`collective_name` for a name whose subject is at hand."""
+    rules = _compiled_rules()
     if not rules.any_library.search(named) or rules.not_communication.search(named):
         return None
     library = next(library for library, pattern in rules.libraries if pattern.search(named))

@@ -34,9 +34,9 @@ _PRECISIONS: Final = (
 )
 
 
-def precision(dtype: str | None) -> str | None:
+def catalog_precision(dtype: str | None) -> str | None:
     """The type as catalogs of accelerators name it (`bf16`, `fp8`), by any of its names; None for others."""
-    name = _plain(dtype or "")
+    name = _plain_dtype(dtype or "")
     return next((word for word, pattern in _PRECISIONS if re.fullmatch(pattern, name)), None)
 
 
@@ -44,9 +44,9 @@ def element_bytes(dtype: str | None) -> int | None:
     """Bytes of an element of that type, by any of its names (`BFloat16`, `c10::Half`, `f32`), or None."""
     if dtype is None:
         return None
-    name = _plain(dtype)
+    name = _plain_dtype(dtype)
     return next((size for size, pattern in _SIZES if re.fullmatch(pattern, name)), None)
 
 
-def _plain(dtype: str) -> str:
+def _plain_dtype(dtype: str) -> str:
     return dtype.lower().removeprefix("c10::").removeprefix("torch.")

@@ -19,9 +19,9 @@ import re
 from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
-from cclbench.classify.collectives import alternatives, of_subject
+from cclbench.classify.collectives import alternatives_pattern, of_subject
 from cclbench.classify.fused import FUSED, FUSED_BY_ARGUMENT
-from cclbench.classify.names import subject
+from cclbench.classify.names import rule_subject
 
 
 class Rule(NamedTuple):
@@ -177,24 +177,28 @@ RULES: Final = (
 
 
 @cache
-def _rules() -> tuple[tuple[str | None, re.Pattern[str], re.Pattern[str] | None], ...]:
+def _compiled_rules() -> tuple[tuple[str | None, re.Pattern[str], re.Pattern[str] | None], ...]:
     """The rules, compiled when the first name is to be classified."""
     return tuple(
-        (rule.category, alternatives(rule.pattern), alternatives(rule.inside) if rule.inside else None)
+        (
+            rule.category,
+            alternatives_pattern(rule.pattern),
+            alternatives_pattern(rule.inside) if rule.inside else None,
+        )
         for rule in RULES
     )
 
 
-def category(name: str) -> str | None:
+def kernel_category(name: str) -> str | None:
     """The category of a kernel or op (`gemm`, `attention`, ..., `communication`), None if unknown."""
-    for word, inside in _candidates(subject(name)):
+    for word, inside in _candidate_rules(rule_subject(name)):
         if inside is None or inside.search(name.lower()):
             return word
     return None
 
 
 @lru_cache(maxsize=1 << 14)
-def _candidates(named: str) -> tuple[tuple[str | None, re.Pattern[str] | None], ...]:
+def _candidate_rules(named: str) -> tuple[tuple[str | None, re.Pattern[str] | None], ...]:
     """The rules that a subject satisfies, up to the first without a second pattern.
 
     Cached because a trace has many times more names than subjects: one for each functor or tile size.
@@ -202,7 +206,7 @@ def _candidates(named: str) -> tuple[tuple[str | None, re.Pattern[str] | None], 
     if of_subject(named):
         return (("communication", None),)
     found: list[tuple[str | None, re.Pattern[str] | None]] = []
-    for word, pattern, inside in _rules():
+    for word, pattern, inside in _compiled_rules():
         if pattern.search(named):
             found.append((word, inside))
             if inside is None:

@@ -27,7 +27,7 @@ _DIGITS: Final = re.compile(r"L?(\d+)")
 _BEFORE_TYPE: Final = re.compile(r"I(?:L[a-z]n?\d+E)*N?K?(?:(S_)|S[0-9A-Z]+_)?")
 
 
-def head(name: str) -> str:
+def qualified_name(name: str) -> str:
     """The qualified name without result type, anonymous namespaces, template and call arguments.
 
     Takes the text before the first `<` or `(`, so it costs one scan: `void a::(anonymous
@@ -46,11 +46,11 @@ def head(name: str) -> str:
 
 def _mangled_head(name: str) -> str:
     """The nested name of an Itanium-mangled symbol, up to its first template argument."""
-    parts, _ = _components(name)
+    parts, _ = _mangled_components(name)
     return "::".join(parts)[:_HEAD_REACH] if parts else name[:_HEAD_REACH]
 
 
-def _components(name: str, at: int | None = None) -> tuple[list[str], int]:
+def _mangled_components(name: str, at: int | None = None) -> tuple[list[str], int]:
     """Components of a mangled name (from `at` on), less anonymous namespaces, and where they end."""
     parts: list[str] = []
     at = (3 if name.startswith("_ZN") else 2) if at is None else at
@@ -79,18 +79,18 @@ def base_name(name: str) -> str:
     if called or kept.startswith("void "):
         kept = kept.rpartition(" ")[2]
     if _LAUNCHER.match(kept):
-        kept = launched(plain) or kept
+        kept = launched_name(plain) or kept
     return kept.replace("\0", ANONYMOUS).replace("\1", " ") or name
 
 
-def subject(name: str) -> str:
+def rule_subject(name: str) -> str:
     """What the rules look at: the head, of a launcher the name of what it launches; lower case."""
-    return (launched(name) or head(name)).lower()
+    return (launched_name(name) or qualified_name(name)).lower()
 
 
-def launched(name: str) -> str | None:
+def launched_name(name: str) -> str | None:
     """What a CUTLASS or CK launcher launches (its first template argument that is a type), else None."""
-    launcher = head(name)
+    launcher = qualified_name(name)
     if not _LAUNCHER.match(launcher):
         return None
     if name.startswith("_Z"):
@@ -101,14 +101,14 @@ def launched(name: str) -> str | None:
 
 
 def _mangled_launched(name: str) -> str | None:
-    """`launched` of an Itanium-mangled symbol: the name after its integer template arguments."""
-    parts, at = _components(name)
+    """`launched_name` of an Itanium-mangled symbol: the name after its integer template arguments."""
+    parts, at = _mangled_components(name)
     outermost = parts[0]
     while _LAUNCHER.match("::".join(parts)):
         before = _BEFORE_TYPE.match(name, at)
         if before is None:
             return None
-        parts, at = _components(name, before.end())
+        parts, at = _mangled_components(name, before.end())
         if before[1]:  # S_ is the first prefix there was: the launcher's outermost namespace
             parts.insert(0, outermost)
     return "::".join(parts)[:_HEAD_REACH] or None

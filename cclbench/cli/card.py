@@ -13,7 +13,7 @@ import click
 from cclbench.cli import options
 from cclbench.errors import CheckFailed, InputError, UsageError
 from cclbench.file_names import stored_name
-from cclbench.present.terminal.streams import say
+from cclbench.present.terminal.streams import say_on_stderr
 
 _output = click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Write to this file, not to stdout."
@@ -39,7 +39,7 @@ def validate(cards: Sequence[Path], as_json: bool) -> None:
     Prints every problem with file, line and key.  Exits with 1 where a card is invalid, with 3 where one
     cannot be read as YAML.
     """
-    from cclbench.card import validate as problems_of
+    from cclbench.card import validate_card as problems_of
     from cclbench.diagnostics import Problem
     from cclbench.text import printable
 
@@ -83,11 +83,11 @@ def upgrade(path: Path, output: Path | None, force: bool, as_json: bool) -> None
     Whatever cannot be carried over is named on stderr and marked as a gap in the new card.  Where the new
     card is not valid, it is written all the same, its problems are listed, and the exit code is 1.
     """
-    from cclbench.card import upgrade as upgraded
+    from cclbench.card import upgrade_card as upgraded
 
     result = upgraded(path)
     for warning in result.warnings:
-        say(f"warning: {warning}")
+        say_on_stderr(f"warning: {warning}")
     if output is not None or not as_json:
         _write(result.text, output, force)
     if as_json:
@@ -110,19 +110,19 @@ def upgrade(path: Path, output: Path | None, force: bool, as_json: bool) -> None
 @options.debug
 def show(path: Path, as_json: bool) -> None:
     """Show what a card says."""
-    from cclbench.card import load
+    from cclbench.card import load_card
 
-    loaded = load(path)
+    loaded = load_card(path)
     if as_json:
         _print_json({"schema": "card.v2", "file": stored_name(path), "card": loaded.raw})
         return
-    from cclbench.present.terminal.card import fields
-    from cclbench.present.terminal.output import console, grid
+    from cclbench.present.terminal.card import card_rows
+    from cclbench.present.terminal.output import grid_table, terminal_console
     from cclbench.text import printable
 
     click.echo("\n".join([loaded.id, *map(printable, loaded.description.strip().splitlines()), ""]))
-    out = console()
-    for part in grid(list(fields(loaded)), ("field", "value")):
+    out = terminal_console()
+    for part in grid_table(list(card_rows(loaded)), ("field", "value")):
         out.print(part)
 
 
@@ -133,7 +133,7 @@ def schema() -> None:
 
     Draft 7; editors use it to complete and check a card.
     """
-    from cclbench.card import schema as card_schema
+    from cclbench.card import card_schema as card_schema
 
     _print_json(card_schema())
 
@@ -153,11 +153,11 @@ def new(traces: Path, output: Path | None, force: bool, store: Path) -> None:
     With -o FILE, the card's id is the file's name, and paths start from the folder that holds
     workload_cards/, or else from FILE's own folder.
     """
-    from cclbench.card import infer, root_of, rooted
+    from cclbench.card import infer_card, relative_to_root, root_of
     from cclbench.card_facts import card_facts
 
-    facts = rooted(card_facts(traces, store=store), root_of(output) if output else Path.cwd())
-    _write(infer(facts, stored_name(output.stem) if output else None), output, force)
+    facts = relative_to_root(card_facts(traces, store=store), root_of(output) if output else Path.cwd())
+    _write(infer_card(facts, stored_name(output.stem) if output else None), output, force)
 
 
 def _print_json(document: Any) -> None:
@@ -179,4 +179,4 @@ def _write(text: str, output: Path | None, force: bool) -> None:
         write_whole(text, output)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", where=str(output)) from error
-    say(f"wrote {output}")
+    say_on_stderr(f"wrote {output}")

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from cclbench.cli import options
-from cclbench.present.terminal.streams import say
+from cclbench.present.terminal.streams import say_on_stderr
 
 _AGAINST: Final = "--against"
 
@@ -85,29 +85,29 @@ def compare(
       cclbench compare run-a run-b run-c -o comparison.html
       cclbench compare main-1f0c pr-77ab --fail-on 'time.step > +5%' --format md
     """
-    from cclbench.comparison.build import compare as build
-    from cclbench.comparison.document import COLUMNS, document, rows
-    from cclbench.comparison.gate import require
-    from cclbench.present.comparison_file import check_file, write
-    from cclbench.present.markdown import markdown
-    from cclbench.present.terminal.comparison import page
-    from cclbench.present.terminal.output import emit, progress, writes_unicode
+    from cclbench.comparison.build import compare_runs as build
+    from cclbench.comparison.document import COLUMNS, comparison_document, flat_rows
+    from cclbench.comparison.gate import require_passed
+    from cclbench.present.comparison_file import check_file, write_comparison
+    from cclbench.present.markdown import comparison_markdown
+    from cclbench.present.terminal.comparison import terminal_page
+    from cclbench.present.terminal.output import emit_answer, progress_bar, writes_unicode
 
     if output is not None:
         check_file(output)
-    with progress(verbosity) as bars:
+    with progress_bar(verbosity) as bars:
         found = build(*runs, against=against, progress=bars, **opening, **wishes)
     if form == "md":
-        click.echo(markdown(found), nl=False)
+        click.echo(comparison_markdown(found), nl=False)
     else:
-        emit(
+        emit_answer(
             form,
-            document=document(found) if form == "json" else {},
-            rows=list(rows(found)),
+            document=comparison_document(found) if form == "json" else {},
+            rows=list(flat_rows(found)),
             columns=COLUMNS,
-            table=lambda: page(found, verbosity=verbosity, unicode=writes_unicode()),
+            table=lambda: terminal_page(found, verbosity=verbosity, unicode=writes_unicode()),
         )
     if output is not None:
-        write(found, output)
-        say(f"wrote {output}")
-    require(found.checks)
+        write_comparison(found, output)
+        say_on_stderr(f"wrote {output}")
+    require_passed(found.checks)

@@ -15,7 +15,7 @@ from cclbench.errors import CheckFailed
 from cclbench.file_names import stored_name
 
 if TYPE_CHECKING:
-    from cclbench.contribute.completion import Gap
+    from cclbench.contribute.completion import CardGap
     from cclbench.contribute.package import Contribution
     from cclbench.engine import Engine
 
@@ -94,14 +94,14 @@ def contribute(
         --outside upload/ --url https://example.org/traces
     """
     from cclbench.contribute.package import PackageOptions
-    from cclbench.contribute.package import contribute as made
+    from cclbench.contribute.package import make_data_point as made
     from cclbench.present.terminal.data_points import contribution_page
-    from cclbench.present.terminal.output import emit, progress
+    from cclbench.present.terminal.output import emit_answer, progress_bar
     from cclbench.record.manifest import Options
 
     reading = Options(allow_truncated=allow_truncated, step_annotation=step_annotation, inference=inference)
     ask = None if no_input or not sys.stdin.isatty() else _ask
-    with progress(verbosity if ask is None else -1) as bars:
+    with progress_bar(verbosity if ask is None else -1) as bars:
         told = made(
             card,
             traces,
@@ -113,7 +113,7 @@ def contribute(
             progress=bars,
         )
     document = _document(told)
-    emit(
+    emit_answer(
         form,
         document=document,
         rows=document["redactions"],
@@ -122,7 +122,7 @@ def contribute(
     )
 
 
-def _ask(gap: Gap) -> Any:
+def _ask(gap: CardGap) -> Any:
     """The contributor's answer on the terminal; None where the field may stay open and nothing is typed."""
     from cclbench.text import printable
 
@@ -138,7 +138,7 @@ def _ask(gap: Gap) -> Any:
             return None
         try:
             if answer:
-                return gap.value(answer)
+                return gap.parse_answer(answer)
         except CheckFailed as error:
             click.echo(f"  {printable(str(error))}", err=True)
 
@@ -147,9 +147,9 @@ def _document(told: Contribution) -> dict[str, Any]:
     return {
         "schema": "contribution.v1",
         "id": told.place.id,
-        "card": stored_name(told.place.card),
-        "calibration": stored_name(told.place.calibration) if told.calibrated else None,
-        "manifest": stored_name(told.place.manifest),
+        "card": stored_name(told.place.card_path),
+        "calibration": stored_name(told.place.calibration_path) if told.calibrated else None,
+        "manifest": stored_name(told.place.manifest_path),
         "files": [{"path": path, "bytes": size} for path, size in told.files],
         "scripts": list(told.scripts),
         "uploads": [{"file": stored_name(path), "url": url} for path, url in told.uploads],

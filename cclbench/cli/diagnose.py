@@ -50,28 +50,28 @@ def diagnose(
     """
     from cclbench.api import metrics
     from cclbench.errors import CheckFailed
-    from cclbench.findings.diagnosis import GainLimit, diagnosis
-    from cclbench.present.terminal.findings import COLUMNS, page
-    from cclbench.present.terminal.output import emit, progress
+    from cclbench.findings.diagnosis import GainLimit, diagnose_run
+    from cclbench.present.terminal.findings import COLUMNS, findings_page
+    from cclbench.present.terminal.output import emit_answer, progress_bar
     from cclbench.present.terminal.run import document_head
 
-    asked = [GainLimit.of(text) for text in limits]
-    with progress(verbosity) as bars:
+    asked = [GainLimit.from_text(text) for text in limits]
+    with progress_bar(verbosity) as bars:
         computed = metrics(run, progress=bars, **opening, **wishes)
-    found = diagnosis(computed)
-    emit(
+    found = diagnose_run(computed)
+    emit_answer(
         form,
         document={
             **document_head(computed.record, computed.figures, computed.window, schema="findings.v1"),
             **({"unknown": found.unknown} if found.unknown else {}),
-            "findings": found.rows(top),
+            "findings": found.top_rows(top),
         },
-        rows=found.rows(top),
+        rows=found.top_rows(top),
         columns=COLUMNS,
-        table=lambda: page(found, top),
+        table=lambda: findings_page(found, top),
     )
     if asked and found.unknown:
         raise CheckFailed(f"nothing can be said of the run's step: {found.unknown}")
-    broken = [told for limit in asked for told in limit.broken(found.findings)]
+    broken = [told for limit in asked for told in limit.broken_limits(found.findings)]
     if broken:
         raise CheckFailed("; ".join(broken))

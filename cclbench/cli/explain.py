@@ -29,12 +29,12 @@ def explain(patterns: tuple[str, ...], form: str) -> None:
     """
     from cclbench.present.terminal.explanation import (
         COLUMNS,
+        explanation_paragraph,
         explanations,
-        paragraph,
         paragraph_of_finding,
         view_paragraph,
     )
-    from cclbench.present.terminal.output import emit
+    from cclbench.present.terminal.output import emit_answer
 
     found = explanations(patterns)
     further = {"findings": found.findings, "views": found.views}
@@ -42,7 +42,7 @@ def explain(patterns: tuple[str, ...], form: str) -> None:
         "findings": ("title", "rule", "gain", "actions"),
         "views": ("columns", "example", "reads"),
     }
-    emit(
+    emit_answer(
         form,
         document={
             "schema": "explain.v1",
@@ -52,7 +52,7 @@ def explain(patterns: tuple[str, ...], form: str) -> None:
         rows=[*found.metrics, *found.findings, *found.views],
         columns=(*COLUMNS, *(column for name, rows in further.items() if rows for column in columns[name])),
         table=lambda: [
-            *(part for row in found.metrics for part in paragraph(row)),
+            *(part for row in found.metrics for part in explanation_paragraph(row)),
             *(part for row in found.findings for part in paragraph_of_finding(row)),
             *(part for row in found.views for part in view_paragraph(row)),
         ],

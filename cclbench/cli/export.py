@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from cclbench.cli import options
-from cclbench.present.terminal.streams import say
+from cclbench.present.terminal.streams import say_on_stderr
 
 
 @click.command()
@@ -57,14 +57,14 @@ def export(
       cclbench export my-job-3f2a91c0 --format astra-sim --system dgx-h100 -o sim
     """
     from cclbench.api import export as written_by
-    from cclbench.present.terminal.output import emit, progress
+    from cclbench.present.terminal.output import emit_answer, progress_bar
 
-    with progress(verbosity) as bars:
+    with progress_bar(verbosity) as bars:
         made = written_by(run, output, check=check, progress=bars, **opening, **wishes)
     if check:
         rows = [{"step": name, "time": f"{ns / 1e6:,.6f} ms"} for name, ns in made.steps_ns.items()]
-        emit("table", document={}, rows=rows, columns=("step", "time"))
+        emit_answer("table", document={}, rows=rows, columns=("step", "time"))
     if verbosity >= 0:
         for note in made.notes:
-            say(f"note: {note}")
-        say(f"wrote {output}")
+            say_on_stderr(f"note: {note}")
+        say_on_stderr(f"wrote {output}")

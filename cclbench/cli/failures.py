@@ -12,7 +12,7 @@ import click
 from cclbench.cli import options
 from cclbench.errors import CclbenchError, InputError
 from cclbench.out_of_memory import is_out_of_memory, out_of_memory
-from cclbench.present.terminal.streams import say
+from cclbench.present.terminal.streams import say_on_stderr
 
 INTERRUPTED: Final = 130
 CLOSED_PIPE: Final = 141
@@ -81,4 +81,4 @@ def warn(message: Warning | str, category: type[Warning], *_: object, **__: obje
     """
     if issubclass(category, RuntimeWarning):
         return
-    say(f"warning: {message}")
+    say_on_stderr(f"warning: {message}")

@@ -44,18 +44,21 @@ def show(entry: str | None, files: tuple[Path, ...], form: str) -> None:
     import msgspec
 
     from cclbench.hardware import catalog
-    from cclbench.hardware.describe import figures_of, summary
+    from cclbench.hardware.describe import entry_summary, figures_of
     from cclbench.present.terminal.hardware import FIGURES, entry_page
-    from cclbench.present.terminal.output import emit
+    from cclbench.present.terminal.output import emit_answer
 
-    with catalog.using(files):
+    with catalog.extended_catalog(files):
         if entry is None:
-            found = [*catalog.entries().values()]
-            rows, columns = [{"id": e.id, "kind": e.kind, "summary": summary(e)} for e in found], _COLUMNS
+            found = [*catalog.catalog_entries().values()]
+            rows, columns = (
+                [{"id": e.id, "kind": e.kind, "summary": entry_summary(e)} for e in found],
+                _COLUMNS,
+            )
         else:
             found = [catalog.entry_of(entry)]
             rows, columns = figures_of(found[0]), FIGURES
-        emit(
+        emit_answer(
             form,
             document={"schema": "hardware.v1", "entries": [msgspec.to_builtins(one) for one in found]},
             rows=rows,

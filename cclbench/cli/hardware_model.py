@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cclbench.cli import options
-from cclbench.present.terminal.streams import say
+from cclbench.present.terminal.streams import say_on_stderr
 
 if TYPE_CHECKING:
     from cclbench.hardware.calibration import Calibration
@@ -77,12 +77,12 @@ def validate(
     from cclbench.errors import CheckFailed, UsageError
     from cclbench.hardware import catalog, validation
     from cclbench.hardware.calibration import must_be_others, read_calibration
-    from cclbench.hardware.collectives import Refusal
+    from cclbench.hardware.collectives import NoPrice
     from cclbench.hardware.prediction import check_transport
     from cclbench.present.model_picture import draw_model
     from cclbench.present.picture import check_picture, save_picture
-    from cclbench.present.terminal.hardware import panels, validation_page
-    from cclbench.present.terminal.output import emit
+    from cclbench.present.terminal.hardware import sweep_panels, validation_page
+    from cclbench.present.terminal.output import emit_answer
 
     if fail_above is not None and not isfinite(fail_above):
         raise UsageError(f"--fail-above {fail_above} is no percentage")
@@ -90,7 +90,7 @@ def validate(
         check_picture(plot)
     if others and calibration is not None:
         raise UsageError("--calibrate and --calibration exclude one another")
-    with catalog.using(files):
+    with catalog.extended_catalog(files):
         system = _stated_by(sources, **reading) if machine is None else catalog.system(machine)
         sweeps = _read(sources, system, **reading)
     check_transport(system, transport)
@@ -103,24 +103,24 @@ def validate(
         given = _read(others, system, **reading)
         by = _fitted(given, system)
         must_be_others(sweeps, given)
-    checked = validation.validate(sweeps, system, by, transport=transport)
+    checked = validation.validate_sweeps(sweeps, system, by, transport=transport)
     rows = validation.validation_rows(checked, by)
-    emit(
+    emit_answer(
         form,
         document={"schema": "validation.v1", "system": system.id, "rows": rows},
         rows=rows,
         columns=validation.COLUMNS,
         table=lambda: validation_page(rows, system),
     )
-    if plot is not None and any(each.deviations for each in checked):
+    if plot is not None and any(each.size_deviations for each in checked):
         basis = "calibrated" if by else "from the catalog alone"
         title = f"{system.id}, model {basis}"
-        save_picture(lambda: draw_model(panels(checked), title=title), plot)
-        say(f"wrote {plot}")
-    refused = [each.found.reason for each in checked if isinstance(each.found, Refusal)]
+        save_picture(lambda: draw_model(sweep_panels(checked), title=title), plot)
+        say_on_stderr(f"wrote {plot}")
+    refused = [each.found.reason for each in checked if isinstance(each.found, NoPrice)]
     if refused and (fail_above is not None or len(refused) == len(checked)):
         raise CheckFailed(f"{len(refused)} of {len(checked)} sweeps cannot be priced: {refused[0]}")
-    worst = max((own.median for each in checked if (own := each.summary) is not None), default=0.0)
+    worst = max((own.median for each in checked if (own := each.deviation_summary) is not None), default=0.0)
     if fail_above is not None and worst > fail_above / 100:
         raise CheckFailed(f"a sweep's median error is {worst:.1%}, above the {fail_above:g} % allowed")
 
@@ -161,18 +161,18 @@ def calibrate(
     from cclbench.errors import InputError
     from cclbench.hardware import catalog, validation
     from cclbench.hardware.calibration import write_calibration
-    from cclbench.hardware.collectives import Refusal
-    from cclbench.present.terminal.hardware import calibration_page, suspicion
-    from cclbench.present.terminal.output import emit
+    from cclbench.hardware.collectives import NoPrice
+    from cclbench.present.terminal.hardware import calibration_page, suspicion_words
+    from cclbench.present.terminal.output import emit_answer
 
-    with catalog.using(files):
+    with catalog.extended_catalog(files):
         system = catalog.system(machine)
     sweeps = _read(sources, system, **reading)
-    for each in validation.validate(sweeps, system):
-        if isinstance(each.found, Refusal):
-            raise InputError(each.found.reason, where=each.sweep.name)
-        if (own := each.summary) is not None and own.suspect:
-            say(f"warning: {each.sweep.name}: {suspicion(own.slower)}")
+    for each in validation.validate_sweeps(sweeps, system):
+        if isinstance(each.found, NoPrice):
+            raise InputError(each.found.reason, where=each.sweep.display_name)
+        if (own := each.deviation_summary) is not None and own.is_suspect:
+            say_on_stderr(f"warning: {each.sweep.display_name}: {suspicion_words(own.slower)}")
     found = _fitted(sweeps, system)
     write_calibration(found, output)
     rows = [
@@ -180,14 +180,14 @@ def calibrate(
         for left_out, errors in (("one size", found.by_size), ("one node count", found.by_nodes))
         for band, own in errors.items()
     ]
-    emit(
+    emit_answer(
         form,
         document={"schema": "calibration.v1", "calibration": msgspec.to_builtins(found), "rows": rows},
         rows=rows,
         columns=_CALIBRATED,
         table=lambda: calibration_page(found, rows),
     )
-    say(f"wrote {output}")
+    say_on_stderr(f"wrote {output}")
 
 
 def _stated_by(sources: tuple[str, ...], **reading: Any) -> System:
@@ -205,7 +205,7 @@ def _read(sources: tuple[str, ...], system: System, **reading: Any) -> list[Swee
     found = read_sweeps(sources, system, **reading)
     notes = [*found.caveats, *(f"not compared: {rows:,} rows {why}" for why, rows in found.left_out.items())]
     for note in notes:
-        say(f"note: {note}")
+        say_on_stderr(f"note: {note}")
     return found.sweeps
 
 
@@ -213,9 +213,9 @@ def _fitted(sweeps: list[Sweep], system: System) -> Calibration:
     """The calibration by sweeps; `InputError` with the reason where none fits."""
     from cclbench.errors import InputError
     from cclbench.hardware.calibration import calibrate
-    from cclbench.hardware.collectives import Refusal
+    from cclbench.hardware.collectives import NoPrice
 
     found = calibrate(sweeps, system)
-    if isinstance(found, Refusal):
+    if isinstance(found, NoPrice):
         raise InputError(found.reason)
     return found

@@ -12,7 +12,7 @@ import click
 from cclbench.cli import options
 
 if TYPE_CHECKING:
-    from cclbench.hardware.collectives import Schedule
+    from cclbench.hardware.collectives import SendSchedule
 
 _MOST_RANKS: Final = 1 << 20
 _MOST_SIZES: Final = 1000
@@ -105,7 +105,7 @@ def predict(
     from cclbench.errors import UsageError, near
     from cclbench.hardware import catalog, prediction
     from cclbench.present.terminal.hardware import prediction_page
-    from cclbench.present.terminal.output import emit
+    from cclbench.present.terminal.output import emit_answer
     from cclbench.schema import COLLECTIVE_KINDS
 
     schedule = None if plan is None else _planned(plan, kind, ranks, **wishes)
@@ -118,10 +118,10 @@ def predict(
     moves = kind != "barrier"
     if moves != (sizes is not None):
         raise UsageError(f"{kind} needs --size, such as 1MiB,64MiB" if moves else "a barrier has no --size")
-    with catalog.using(wishes.pop("files")):
+    with catalog.extended_catalog(wishes.pop("files")):
         system = catalog.system(machine)
-    rows = prediction.predict(kind, sizes, ranks, system, schedule=schedule, **wishes)
-    emit(
+    rows = prediction.predict_rows(kind, sizes, ranks, system, schedule=schedule, **wishes)
+    emit_answer(
         form,
         document={"schema": "prediction.v1", "rows": rows},
         rows=rows,
@@ -139,7 +139,7 @@ def _planned(
     protocol: str | None,
     calibration: Path | None,
     **_: object,
-) -> Schedule:
+) -> SendSchedule:
     """The schedule in a file; `UsageError` where other options contradict it."""
     from cclbench.errors import UsageError
     from cclbench.hardware.collectives import read_schedule

@@ -60,9 +60,9 @@ def ingest(
     """
     options.prepare(wishes["engine"], sources[0])
     from cclbench.api import ingest as read
-    from cclbench.present.terminal.output import progress
+    from cclbench.present.terminal.output import progress_bar
 
-    with progress(verbosity) as bars:
+    with progress_bar(verbosity) as bars:
         if shard is not None:
             shards = [_shard(source, shard, progress=bars, **wishes) for source in sources]
         else:
@@ -75,11 +75,11 @@ def ingest(
 
 def show(runs: Sequence[Run], form: str, verbosity: int) -> None:
     """Print what was found in the runs' sources."""
-    from cclbench.present.terminal.output import emit
+    from cclbench.present.terminal.output import emit_answer
     from cclbench.present.terminal.run import facts_table
     from cclbench.record.results import NOTHING
 
-    emit(
+    emit_answer(
         form,
         document={"schema": "manifest.v1", "runs": [run.manifest for run in runs]},
         rows=[row for run in runs for row in _rows(run.record)],
@@ -110,7 +110,7 @@ def _shard(
 
 
 def _show_shards(shards: Sequence[tuple[Path, Shard]], form: str) -> None:
-    from cclbench.present.terminal.output import emit
+    from cclbench.present.terminal.output import emit_answer
     from cclbench.text import printable
 
     rows = [
@@ -124,7 +124,7 @@ def _show_shards(shards: Sequence[tuple[Path, Shard]], form: str) -> None:
         }
         for folder, shard in shards
     ]
-    emit(
+    emit_answer(
         form,
         document={"schema": "shards.v1", "shards": rows},
         rows=rows,

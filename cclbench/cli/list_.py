@@ -39,18 +39,20 @@ def list_(what: str, store: Path, form: str) -> None:
       cclbench list runs --store /scratch/runs
       cclbench list hardware --json
     """
-    from cclbench.present.terminal.output import emit, grid
+    from cclbench.present.terminal.output import emit_answer, grid_table
     from cclbench.present.terminal.runs import cards_table, runs_table
 
     columns, find = _LISTS[what]
     rows = find(store)
     tables = {"runs": runs_table, "cards": cards_table}
-    emit(
+    emit_answer(
         form,
         document={"schema": "list.v1", "what": what, "rows": rows},
         rows=rows,
         columns=columns,
-        table=lambda: tables[what](rows) if what in tables else grid([_short(row) for row in rows], columns),
+        table=lambda: (
+            tables[what](rows) if what in tables else grid_table([_short(row) for row in rows], columns)
+        ),
     )
 
 
@@ -127,15 +129,15 @@ def _settings(_: Path) -> Rows:
 def _hardware(_: Path) -> Rows:
     import msgspec
 
-    from cclbench.hardware.catalog import entries
-    from cclbench.hardware.describe import summary
+    from cclbench.hardware.catalog import catalog_entries
+    from cclbench.hardware.describe import entry_summary
 
-    return [{**msgspec.to_builtins(one), "summary": summary(one)} for one in entries().values()]
+    return [{**msgspec.to_builtins(one), "summary": entry_summary(one)} for one in catalog_entries().values()]
 
 
 def _runs(store: Path) -> Rows:
     from cclbench.errors import InputError
-    from cclbench.present.run_summary import devices
+    from cclbench.present.run_summary import device_words
     from cclbench.workspace import store_at
 
     rows: Rows = []
@@ -150,7 +152,7 @@ def _runs(store: Path) -> Rows:
             {
                 "run": record.run,
                 "date": str(kept.finished_on(stored) or "") or None,
-                "devices": devices(record),
+                "devices": device_words(record),
                 "ranks": len(record.ranks),
                 "step_s": step,
                 "steps": max((rank.steps.found for rank in record.ranks), default=0),
@@ -163,15 +165,15 @@ def _runs(store: Path) -> Rows:
 
 
 def _cards(_: Path) -> Rows:
-    from cclbench.card.read import read
-    from cclbench.card.validate import validate
+    from cclbench.card.read import read_card
+    from cclbench.card.validate import validate_card
     from cclbench.errors import CclbenchError
 
     rows: Rows = []
     for path in sorted(Path("workload_cards").glob("*.yaml")):
         try:
-            value = read(path).value
-            errors = sum(problem.severity == "error" for problem in validate(path))
+            value = read_card(path).value
+            errors = sum(problem.severity == "error" for problem in validate_card(path))
             state = f"no: {errors} error{'s'[: errors != 1]}" if errors else "yes"
         except CclbenchError as error:
             value, state = {}, f"no: {error.what}"

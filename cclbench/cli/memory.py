@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from cclbench.cli import options
-from cclbench.present.terminal.streams import say
+from cclbench.present.terminal.streams import say_on_stderr
 
 
 @click.command()
@@ -39,25 +39,25 @@ def memory(
       cclbench memory traces/my-job --plot memory.png
       cclbench memory my-job-3f2a91c0 --ranks 0-3 --json
     """
-    from cclbench.present.memory import COLUMNS, document, histories, peak_rows
+    from cclbench.present.memory import COLUMNS, allocator_histories, memory_document, peak_rows
     from cclbench.present.memory_picture import plot_memory
     from cclbench.present.picture import check_picture
     from cclbench.present.terminal.memory import memory_page
-    from cclbench.present.terminal.output import emit
+    from cclbench.present.terminal.output import emit_answer
     from cclbench.workspace import open_run
 
     if plot is not None:
         check_picture(plot)
     opened = open_run(run, **opening)
-    found = histories(opened, ranks)
+    found = allocator_histories(opened, ranks)
     rows = [row for history in found for row in peak_rows(history)]
-    emit(
+    emit_answer(
         form,
-        document=document(opened, found, rows),
+        document=memory_document(opened, found, rows),
         rows=rows,
         columns=COLUMNS,
         table=lambda: memory_page(found, verbosity),
     )
     if plot is not None:
         plot_memory(found, plot, title=f"{opened.id}: memory over time")
-        say(f"wrote {plot}")
+        say_on_stderr(f"wrote {plot}")

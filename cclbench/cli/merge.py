@@ -31,9 +31,9 @@ def merge(shards: tuple[Path, ...], engine: Engine, store: Path, form: str, verb
       cclbench merge runs/my-job-1a2b3c4d.shard-*
     """
     from cclbench.ingestion.shards import merge as merged
-    from cclbench.present.terminal.output import progress
+    from cclbench.present.terminal.output import progress_bar
     from cclbench.workspace import store_at
 
-    with progress(verbosity) as bars:
+    with progress_bar(verbosity) as bars:
         run = merged(shards, store_at(store), engine=engine, progress=bars)
     show([run], form, verbosity)

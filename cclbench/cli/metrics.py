@@ -30,9 +30,9 @@ def metrics(
       cclbench metrics my-job-3f2a91c0 --window annotations --format md
     """
     from cclbench.api import metrics as compute
-    from cclbench.present.terminal.output import progress
-    from cclbench.present.terminal.run import show
+    from cclbench.present.terminal.output import progress_bar
+    from cclbench.present.terminal.run import show_run
 
-    with progress(verbosity) as bars:
+    with progress_bar(verbosity) as bars:
         computed = compute(run, progress=bars, **opening, **wishes)
-    show(computed, form, verbosity, per_rank=per_rank, whole=False)
+    show_run(computed, form, verbosity, per_rank=per_rank, whole=False)

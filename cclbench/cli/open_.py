@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from cclbench.cli import options
-from cclbench.present.terminal.streams import say
+from cclbench.present.terminal.streams import say_on_stderr
 
 
 @click.command("open")
@@ -43,16 +43,16 @@ def open_(run: str, output: Path | None, opening: dict[str, Any], **wishes: Any)
         check_trace(output)
     opened = open_run(run, **opening)
     if output is not None:
-        say(f"wrote {output}: {write_trace(opened, output, **wishes)}")
+        say_on_stderr(f"wrote {output}: {write_trace(opened, output, **wishes)}")
         return
 
-    from cclbench.present.perfetto.serve import serve
+    from cclbench.present.perfetto.serve import serve_file
     from cclbench.scratch import temporary
 
     with temporary() as folder:
         path = folder / "trace.json.gz"
-        say(f"{opened.id}: {write_trace(opened, path, **wishes)}")
-        serve(path, _show)
+        say_on_stderr(f"{opened.id}: {write_trace(opened, path, **wishes)}")
+        serve_file(path, _show)
     click.echo("the viewer has it", err=True)
 
 

@@ -56,12 +56,14 @@ def ops(
       cclbench ops my-job-3f2a91c0 --by module --format xlsx > operators.xlsx
     """
     from cclbench.operator_table import COLUMNS, operators
-    from cclbench.present.terminal.operators import SHOWN, page
-    from cclbench.present.terminal.output import emit, progress
+    from cclbench.present.terminal.operators import SHOWN, operators_page
+    from cclbench.present.terminal.output import emit_answer, progress_bar
     from cclbench.workspace import workspace
 
     if top is None and form == "table" and verbosity < 1:
         top = SHOWN
-    with progress(verbosity) as bars, workspace(progress=bars, **opening) as used:
+    with progress_bar(verbosity) as bars, workspace(progress=bars, **opening) as used:
         found = operators(used.opened(run), top=top, engine=used.engine, progress=bars, **wishes)
-    emit(form, document=found.document, rows=found.table, columns=COLUMNS, table=lambda: page(found))
+    emit_answer(
+        form, document=found.document, rows=found.table, columns=COLUMNS, table=lambda: operators_page(found)
+    )

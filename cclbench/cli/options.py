@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 
 from cclbench.errors import CheckFailed, UsageError
 from cclbench.present.terminal import QUIET, RAW_CSV, VERBOSE
-from cclbench.present.terminal.streams import say
+from cclbench.present.terminal.streams import say_on_stderr
 
 if TYPE_CHECKING:
     from cclbench.engine import Engine
@@ -264,7 +264,7 @@ def _engine(ctx: click.Context, param: click.Parameter, value: str) -> Engine:
 
     jobs, memory_bytes = ctx.params.pop("jobs", None), ctx.params.pop("memory_bytes", None)
     try:
-        return ctx.with_resource(engine_of(value, jobs=jobs, memory_bytes=memory_bytes, tell=say))
+        return ctx.with_resource(engine_of(value, jobs=jobs, memory_bytes=memory_bytes, tell=say_on_stderr))
     except UsageError as error:
         raise click.BadParameter(str(error), ctx, param) from None
 

@@ -10,7 +10,7 @@ import click
 
 from cclbench.cli import options
 from cclbench.errors import UsageError
-from cclbench.present.terminal.streams import say
+from cclbench.present.terminal.streams import say_on_stderr
 
 
 @click.command()
@@ -39,4 +39,4 @@ def remove(runs: tuple[str, ...], yes: bool, store: Path) -> None:
     for run in names:
         if yes or click.confirm(f"remove run {run} from {kept.place}?", err=True):
             kept.remove(run)
-            say(f"removed {run}")
+            say_on_stderr(f"removed {run}")

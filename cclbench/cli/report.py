@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from cclbench.cli import options
-from cclbench.present.terminal.streams import say
+from cclbench.present.terminal.streams import say_on_stderr
 
 
 @click.command()
@@ -33,13 +33,13 @@ def report(run: str, output: Path, opening: dict[str, Any], verbosity: int) -> N
     from cclbench.comparison.build import subject_of
     from cclbench.present.html import check_page, write_page
     from cclbench.present.page import run_page
-    from cclbench.present.terminal.output import progress
+    from cclbench.present.terminal.output import progress_bar
     from cclbench.workspace import workspace
 
     check_page(output)
-    with progress(verbosity) as bars, workspace(progress=bars, **opening) as used:
+    with progress_bar(verbosity) as bars, workspace(progress=bars, **opening) as used:
         subject = subject_of("A", used.opened(run), engine=used.engine, progress=bars)
         text = run_page(subject, engine=used.engine, progress=bars)
     write_page(text, output)
     if verbosity >= 0:
-        say(f"wrote {output}")
+        say_on_stderr(f"wrote {output}")

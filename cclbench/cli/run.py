@@ -36,14 +36,14 @@ def run(source: str, plot: Path | None, form: str, verbosity: int, per_rank: boo
     options.prepare(wishes["engine"], source)
     from cclbench.api import run as compute
     from cclbench.present.picture import check_picture
-    from cclbench.present.terminal.output import progress
-    from cclbench.present.terminal.run import show
+    from cclbench.present.terminal.output import progress_bar
+    from cclbench.present.terminal.run import show_run
 
     if plot is not None:
         check_picture(plot)
-    with progress(verbosity) as bars:
+    with progress_bar(verbosity) as bars:
         computed = compute(source, progress=bars, **wishes)
-    show(computed, form, verbosity, per_rank=per_rank, whole=wishes["metrics"] == ("*",))
+    show_run(computed, form, verbosity, per_rank=per_rank, whole=wishes["metrics"] == ("*",))
     if plot is not None:
         from cclbench.present.charts.partition import plot_partition
         from cclbench.present.run_summary import step_numbers

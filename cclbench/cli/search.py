@@ -75,9 +75,9 @@ def search(
     from cclbench.destination import check_folder
     from cclbench.present.picture import check_picture, save_picture
     from cclbench.present.search_picture import draw_front
-    from cclbench.present.terminal.output import emit
-    from cclbench.present.terminal.run import document
-    from cclbench.present.terminal.search import page
+    from cclbench.present.terminal.output import emit_answer
+    from cclbench.present.terminal.run import run_document
+    from cclbench.present.terminal.search import search_page
     from cclbench.record.results import Results
     from cclbench.replay.scenario_file import write_scenario
     from cclbench.schema import RESULTS
@@ -90,13 +90,13 @@ def search(
     opened = open_run(run, **opening)
     found = searched(opened, space, **wishes)
     if best is not None:
-        write_scenario(found.best.scenario, best)
+        write_scenario(found.best_trial.scenario, best)
     if plot is not None:
         save_picture(lambda: draw_front(found, title=opened.id), plot)
-    emit(
+    emit_answer(
         form,
-        document=document(opened.record, Results.of(found.figures), found.figures[0].window),
+        document=run_document(opened.record, Results.of(found.figures), found.figures[0].window),
         rows=found.rows,
         columns=RESULTS.names,
-        table=lambda: page(found, verbosity),
+        table=lambda: search_page(found, verbosity),
     )

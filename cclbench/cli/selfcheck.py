@@ -36,21 +36,21 @@ def selfcheck(
       cclbench selfcheck traces/my-job
       cclbench selfcheck rank0.json.gz --json
     """
-    from cclbench.present.terminal.output import emit, progress
-    from cclbench.present.terminal.selfcheck import page
+    from cclbench.present.terminal.output import emit_answer, progress_bar
+    from cclbench.present.terminal.selfcheck import selfcheck_page
     from cclbench.record.manifest import Options
-    from cclbench.selfcheck import document, require, selfcheck
+    from cclbench.selfcheck import as_document, check_source, require_passed
     from cclbench.selfcheck.outcome import COLUMNS
 
     wishes = Options(allow_truncated, step_annotation, inference)
-    with progress(verbosity) as bars:
-        found = selfcheck(source, options=wishes, progress=bars)
-    told = document(found)
-    emit(
+    with progress_bar(verbosity) as bars:
+        found = check_source(source, options=wishes, progress=bars)
+    told = as_document(found)
+    emit_answer(
         form,
         document=told,
         rows=told["checks"],
         columns=COLUMNS,
-        table=lambda: page(found, verbosity=verbosity),
+        table=lambda: selfcheck_page(found, verbosity=verbosity),
     )
-    require(found)
+    require_passed(found)

@@ -63,23 +63,23 @@ def selftest(
       cclbench selftest --per-cause 10 --equal 100 --output score.json
     """
     from cclbench.destination import check_folder
-    from cclbench.present.terminal.output import emit, progress
-    from cclbench.present.terminal.selftest import page
-    from cclbench.selftest.exam import chosen_causes, examine, items
+    from cclbench.present.terminal.output import emit_answer, progress_bar
+    from cclbench.present.terminal.selftest import selftest_page
+    from cclbench.selftest.exam import chosen_causes, draw_items, examine_item
     from cclbench.selftest.score import COLUMNS, Score, write_score
 
     if output is not None:
         check_folder(output)
-    exam = items(seed, per_cause, chosen_causes(causes), equal, healthy)
-    with progress(verbosity) as bars:
-        score = Score(seed, engine.map(examine, exam, progress=bars, what="jobs"))
+    exam = draw_items(seed, per_cause, chosen_causes(causes), equal, healthy)
+    with progress_bar(verbosity) as bars:
+        score = Score(seed, engine.map(examine_item, exam, progress=bars, what="jobs"))
     if output is not None:
         write_score(score, output)
-    rows = score.rows()
-    emit(
+    rows = score.cause_rows()
+    emit_answer(
         form,
-        document={**score.document(), "causes": rows},
+        document={**score.as_document(), "causes": rows},
         rows=rows,
         columns=COLUMNS,
-        table=lambda: page(score, verbosity=verbosity),
+        table=lambda: selftest_page(score, verbosity=verbosity),
     )

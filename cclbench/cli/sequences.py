@@ -49,10 +49,12 @@ def sequences(run: str, form: str, verbosity: int, opening: dict[str, Any], **wi
       cclbench sequences my-job-3f2a91c0 --steps 3: --json
     """
     from cclbench.kernel_sequences import COLUMNS, frequent_sequences
-    from cclbench.present.terminal.output import emit, progress
-    from cclbench.present.terminal.sequences import page
+    from cclbench.present.terminal.output import emit_answer, progress_bar
+    from cclbench.present.terminal.sequences import sequences_page
     from cclbench.workspace import workspace
 
-    with progress(verbosity) as bars, workspace(progress=bars, **opening) as used:
+    with progress_bar(verbosity) as bars, workspace(progress=bars, **opening) as used:
         found = frequent_sequences(used.opened(run), engine=used.engine, progress=bars, **wishes)
-    emit(form, document=found.document, rows=found.table, columns=COLUMNS, table=lambda: page(found))
+    emit_answer(
+        form, document=found.document, rows=found.table, columns=COLUMNS, table=lambda: sequences_page(found)
+    )

@@ -33,14 +33,14 @@ def sql(run: str, query: str, memory: int | None, inference: bool, store: Path, 
           WHERE kind = 'kernel' GROUP BY ALL ORDER BY ns DESC LIMIT 10"
       cclbench sql my-job-3f2a91c0 "FROM collectives" --format csv
     """
-    from cclbench.present.terminal.output import emit
+    from cclbench.present.terminal.output import emit_answer
     from cclbench.record.sql import plain_rows
     from cclbench.workspace import open_run
 
     opened = open_run(run, store=store, inference=inference)
     answer = opened.sql(query, times_as_text=True, memory_bytes=memory)
     columns, rows = list(answer.column_names), plain_rows(answer)
-    emit(
+    emit_answer(
         form,
         document={"schema": "sql.v1", "run": opened.id, "columns": columns, "rows": rows},
         rows=rows,

@@ -39,19 +39,19 @@ def stragglers(
       cclbench stragglers monday/ tuesday/ wednesday/
       cclbench stragglers my-job-3f2a91c0 --steps 100: --json
     """
-    from cclbench.present.terminal.output import emit, progress, writes_unicode
-    from cclbench.present.terminal.stragglers import page
+    from cclbench.present.terminal.output import emit_answer, progress_bar, writes_unicode
+    from cclbench.present.terminal.stragglers import stragglers_page
     from cclbench.stragglers import COLUMNS
     from cclbench.stragglers import stragglers as found_in
     from cclbench.workspace import workspace
 
-    with progress(verbosity) as bars, workspace(progress=bars, **opening) as used:
+    with progress_bar(verbosity) as bars, workspace(progress=bars, **opening) as used:
         opened = [used.opened(run) for run in runs]
         found = found_in(opened, steps=steps, engine=used.engine, progress=bars)
-    emit(
+    emit_answer(
         form,
         document=found.document if form == "json" else {},
         rows=found.table,
         columns=COLUMNS,
-        table=lambda: page(found, verbosity=verbosity, unicode=writes_unicode()),
+        table=lambda: stragglers_page(found, verbosity=verbosity, unicode=writes_unicode()),
     )

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from cclbench.cli import options
-from cclbench.present.terminal.streams import say
+from cclbench.present.terminal.streams import say_on_stderr
 
 
 @click.command()
@@ -41,7 +41,7 @@ def timeline(run: str, output: Path, opening: dict[str, Any], **wishes: Any) -> 
       cclbench timeline traces/my-job -o zoom.png --from-ms 12 --to-ms 14.5
     """
     from cclbench.present.picture import check_picture, save_picture
-    from cclbench.present.timeline import timeline as timeline_of
+    from cclbench.present.timeline import step_timeline as timeline_of
     from cclbench.present.timeline_picture import draw_timeline, title_of
     from cclbench.workspace import open_run
 
@@ -49,4 +49,4 @@ def timeline(run: str, output: Path, opening: dict[str, Any], **wishes: Any) -> 
     opened = open_run(run, **opening)
     shown = timeline_of(opened, **wishes)
     save_picture(lambda: draw_timeline(shown, title=title_of(opened, shown)), output)
-    say(f"wrote {output}")
+    say_on_stderr(f"wrote {output}")

@@ -12,10 +12,10 @@ import click
 
 from cclbench.cli import options
 from cclbench.errors import CheckFailed, InputError, UsageError
-from cclbench.present.terminal.streams import say
+from cclbench.present.terminal.streams import say_on_stderr
 
 if TYPE_CHECKING:
-    from cclbench.contribute.place import Place
+    from cclbench.contribute.place import DataPointPlace
     from cclbench.contribute.verify import Verdict
     from cclbench.engine import Engine
 
@@ -88,20 +88,20 @@ def verify(
         _verify_runs(runs, store, engine, form, verbosity)
         return
     from cclbench.contribute.evidence import evidence_elsewhere
-    from cclbench.contribute.verify import record
-    from cclbench.contribute.verify import verify as verified
+    from cclbench.contribute.verify import record_data_point
+    from cclbench.contribute.verify import verify_data_point as verified
     from cclbench.present.terminal.data_points import verification_page
-    from cclbench.present.terminal.output import emit, progress
+    from cclbench.present.terminal.output import emit_answer, progress_bar
 
     places = _chosen(collection, ids, every, changed_since)
-    with progress(verbosity) as bars, evidence_elsewhere(evidence, fetching=fetch) as elsewhere:
+    with progress_bar(verbosity) as bars, evidence_elsewhere(evidence, fetching=fetch) as elsewhere:
         if record_it:
             for place in places:
-                record(place, elsewhere, engine=engine, progress=bars)
-                say(f"recorded {place.manifest}")
+                record_data_point(place, elsewhere, engine=engine, progress=bars)
+                say_on_stderr(f"recorded {place.manifest_path}")
         verdicts = [verified(place, elsewhere, engine=engine, progress=bars) for place in places]
     rows = [_row(verdict) for verdict in verdicts]
-    emit(
+    emit_answer(
         form,
         document={"schema": "verification.v1", "data_points": [_document(v) for v in verdicts]},
         rows=rows,
@@ -115,12 +115,12 @@ def verify(
 
 
 def _verify_runs(names: Sequence[str], store: Path, engine: Engine, form: str, verbosity: int) -> None:
-    from cclbench.present.terminal.output import emit, progress
+    from cclbench.present.terminal.output import emit_answer, progress_bar
     from cclbench.present.terminal.runs import changes_page
     from cclbench.workspace import store_at
 
     kept = store_at(store)
-    with progress(verbosity) as bars:
+    with progress_bar(verbosity) as bars:
         found = [kept.get(name).verified(engine=engine, progress=bars) for name in dict.fromkeys(names)]
     rows = [
         {
@@ -132,7 +132,7 @@ def _verify_runs(names: Sequence[str], store: Path, engine: Engine, form: str, v
         }
         for one in found
     ]
-    emit(
+    emit_answer(
         form,
         document={"schema": "run_verification.v1", "runs": [asdict(one) for one in found]},
         rows=rows,
@@ -148,18 +148,18 @@ def _verify_runs(names: Sequence[str], store: Path, engine: Engine, form: str, v
         )
 
 
-def _chosen(collection: Path, ids: Sequence[str], every: bool, commit: str | None) -> list[Place]:
+def _chosen(collection: Path, ids: Sequence[str], every: bool, commit: str | None) -> list[DataPointPlace]:
     from cclbench.contribute.changed import changed_since
-    from cclbench.contribute.place import existing, known, place
+    from cclbench.contribute.place import existing_place, known_ids, place_of
 
     if (bool(ids), every, commit is not None).count(True) != 1:
         raise UsageError("name data points, or give one of --all and --changed-since COMMIT")
     if ids:
-        return [existing(collection, identity) for identity in dict.fromkeys(ids)]
-    wanted = known(collection) if commit is None else changed_since(collection, commit)
+        return [existing_place(collection, identity) for identity in dict.fromkeys(ids)]
+    wanted = known_ids(collection) if commit is None else changed_since(collection, commit)
     if every and not wanted:
         raise UsageError("holds no workload_cards/ and no traces/", where=str(collection))
-    return [place(collection, identity) for identity in wanted]
+    return [place_of(collection, identity) for identity in wanted]
 
 
 def _document(verdict: Verdict) -> dict[str, Any]:

@@ -94,9 +94,9 @@ def whatif(
     """
     from cclbench.api import whatif as replay
     from cclbench.destination import check_folder
-    from cclbench.present.terminal.output import emit
-    from cclbench.present.terminal.run import document
-    from cclbench.present.terminal.whatif import page
+    from cclbench.present.terminal.output import emit_answer
+    from cclbench.present.terminal.run import run_document
+    from cclbench.present.terminal.whatif import whatif_page
     from cclbench.record.results import Results
     from cclbench.replay.scenario_file import write_scenario
     from cclbench.schema import RESULTS
@@ -107,12 +107,12 @@ def whatif(
     opened = open_run(run, **opening)
     found = replay(opened, *wishes.pop("sets"), **wishes)
     if save is not None:
-        write_scenario(found.only.scenario, save)
+        write_scenario(found.single_outcome.scenario, save)
     window = found.figures[0].window
-    emit(
+    emit_answer(
         form,
-        document=document(opened.record, Results.of(found.figures), window),
+        document=run_document(opened.record, Results.of(found.figures), window),
         rows=found.rows,
         columns=RESULTS.names,
-        table=lambda: page(found, verbosity),
+        table=lambda: whatif_page(found, verbosity),
     )

@@ -9,8 +9,8 @@ from typing import Final
 
 from cclbench.analyzers.step_parts import PARTS
 from cclbench.analyzers.view.values import NS_PER_S
-from cclbench.comparison.comparison import BUSY, IDLE, Dimension, Mover, PartChange
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.comparison import BUSY, IDLE, Dimension, PartChange, PartMover
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.record.metric_name import metric_name
 from cclbench.record.rows import Row
 
@@ -19,7 +19,7 @@ _STEP_PARTS: Final = metric_name("time.step_parts")
 _DIMENSIONS: Final[tuple[Dimension, ...]] = ("category", "collective", "group", "dimension")
 
 
-def change_of_step(base: Subject, other: Subject) -> int | None:
+def change_of_step(base: ComparisonSubject, other: ComparisonSubject) -> int | None:
     """The other's step time less the base's, whole ns; None where either has none."""
     before, after = base.results.value(_STEP), other.results.value(_STEP)
     if before is None or after is None:
@@ -27,7 +27,7 @@ def change_of_step(base: Subject, other: Subject) -> int | None:
     return round((Fraction(after) - Fraction(before)) * NS_PER_S)
 
 
-def changes(base: Subject, other: Subject, change_ns: int) -> tuple[PartChange, ...]:
+def part_changes(base: ComparisonSubject, other: ComparisonSubject, change_ns: int) -> tuple[PartChange, ...]:
     """The parts' shares of `change_ns`, in the order of `PARTS`; nothing where a subject has no parts.
 
     A part that one of the two cannot tell has no time there: it is in its `exposed_unmatched` or
@@ -49,12 +49,12 @@ def changes(base: Subject, other: Subject, change_ns: int) -> tuple[PartChange, 
         for part, pair in spans.items()
     }
     return tuple(
-        PartChange(part, before, after, ns, _movers(base, other, part), untold[part])
-        for (part, (before, after)), ns in zip(known.items(), whole(exact, change_ns), strict=True)
+        PartChange(part, before, after, ns, _part_movers(base, other, part), untold[part])
+        for (part, (before, after)), ns in zip(known.items(), round_to_total(exact, change_ns), strict=True)
     )
 
 
-def whole(exact: Sequence[Fraction], total: int) -> list[int]:
+def round_to_total(exact: Sequence[Fraction], total: int) -> list[int]:
     """Whole numbers near `exact` that sum to `total`: rounded down, the rest to the largest remainders."""
     if not exact:
         return []
@@ -66,29 +66,29 @@ def whole(exact: Sequence[Fraction], total: int) -> list[int]:
     return found
 
 
-def _movers(base: Subject, other: Subject, part: str) -> tuple[Mover, ...]:
+def _part_movers(base: ComparisonSubject, other: ComparisonSubject, part: str) -> tuple[PartMover, ...]:
     """What a part consists of and differs, largest change first."""
-    before, after = _finer(base, part), _finer(other, part)
+    before, after = _finer_seconds(base, part), _finer_seconds(other, part)
     movers = [
-        Mover(dimension, name, before.get((dimension, name), 0.0), after.get((dimension, name), 0.0))
+        PartMover(dimension, name, before.get((dimension, name), 0.0), after.get((dimension, name), 0.0))
         for dimension, name in sorted(before.keys() | after.keys())
     ]
     moved = [mover for mover in movers if mover.change_s]
     return tuple(sorted(moved, key=lambda m: (-abs(m.change_s), _DIMENSIONS.index(m.dimension), m.name)))
 
 
-def _finer(subject: Subject, part: str) -> dict[tuple[Dimension, str], float]:
+def _finer_seconds(subject: ComparisonSubject, part: str) -> dict[tuple[Dimension, str], float]:
     """Seconds of the part by kernel category, collective, group and parallel dimension."""
     found: dict[tuple[Dimension, str], float] = {}
     own = subject.results.row(_STEP_PARTS, stat=part)
     for row in subject.results.rows:
         if row.metric == _STEP_PARTS and row.stat == part and row is not own:
-            place = _place(row, part)
+            place = _mover_place(row, part)
             found[place] = found.get(place, 0.0) + row.number
     return found
 
 
-def _place(row: Row, part: str) -> tuple[Dimension, str]:
+def _mover_place(row: Row, part: str) -> tuple[Dimension, str]:
     if row.group is not None:
         return "group", row.group
     if row.collective is not None:

@@ -25,27 +25,27 @@ def mean_of(captures: Sequence[Results]) -> Results:
     a part of the step, what a capture does not name takes no time in it; where captures differ in which parts
     they can tell, there are none.
     """
-    rows = [{_key(row): row for row in capture if row.step is None} for capture in captures]
+    rows = [{_row_key(row): row for row in capture if row.step is None} for capture in captures]
     keys = dict.fromkeys(key for own in rows for key in own)
-    parts = [{key for key in own if key[0] == _PARTS and not _within(key)} for own in rows]
+    parts = [{key for key in own if key[0] == _PARTS and not _is_within_part(key)} for own in rows]
     if any(own != parts[0] for own in parts):
         keys = {key: None for key in keys if key[0] != _PARTS}
-    return Results.of([_mean(key, [own.get(key) for own in rows]) for key in keys])
+    return Results.of([_mean_row(key, [own.get(key) for own in rows]) for key in keys])
 
 
-def _key(row: Row) -> _Key:
+def _row_key(row: Row) -> _Key:
     return (row.metric, row.rank, *(getattr(row, name) for name in KEYS))
 
 
-def _within(key: _Key) -> bool:
+def _is_within_part(key: _Key) -> bool:
     """Whether it is of something within a part, by collective, group or category."""
     return any(key[3:])
 
 
-def _mean(key: _Key, rows: Sequence[Row | None]) -> Row:
+def _mean_row(key: _Key, rows: Sequence[Row | None]) -> Row:
     known = [row for row in rows if row is not None]
     first = known[0]
-    within = key[0] == _PARTS and _within(key)
+    within = key[0] == _PARTS and _is_within_part(key)
     values = [row.value if row is not None and row.has_value else 0.0 if within else None for row in rows]
     numbers = [value for value in values if value is not None]
     if len(numbers) < len(values):

@@ -9,8 +9,8 @@ from typing import Any, Final, Literal
 
 from cclbench.analyzers.step_parts import PARTS as STEP_PARTS
 from cclbench.comparison.fingerprint import Equality
-from cclbench.comparison.interval import Spread
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.interval import CaptureSpread
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.record.metric_name import MetricName
 from cclbench.text import html_of
 
@@ -24,7 +24,7 @@ Outcome = Literal["faster", "slower", "no difference", "undecided", "not compara
 
 
 @dataclass(frozen=True, slots=True)
-class Mover:
+class PartMover:
     """Something within a part whose time differs: a kernel category, a kind of collective, a group."""
 
     dimension: Dimension
@@ -48,7 +48,7 @@ class PartChange:
     after_s: float
     change_ns: int
     """Whole ns; those of all parts sum to `Versus.change_ns`."""
-    movers: tuple[Mover, ...] = ()
+    movers: tuple[PartMover, ...] = ()
     """Largest change first."""
     untold: tuple[str, ...] = ()
     """Letters of those of the two that cannot tell this part; it has no time there."""
@@ -87,7 +87,7 @@ class Versus:
     low: float | None
     high: float | None
     """95 % interval of the ratio (`interval`); None where either has less than 3 closed steps."""
-    spread: Spread | None
+    spread: CaptureSpread | None
     """By how much captures of one job differ, and what says so; None where `ratio` is."""
     captures_needed: int | None
     """Captures of each from which on a difference of this size is told; None where nothing tells how many."""
@@ -163,7 +163,7 @@ class CardDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class MetricFigure:
     """One subject's value of a metric."""
 
     value: float | None
@@ -184,12 +184,12 @@ class Line:
     metric: str
     unit: str
     better: str | None
-    figures: Mapping[str, Figure]
+    figures: Mapping[str, MetricFigure]
     """By subject's letter."""
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class GateCheck:
     """What an expression of `--fail-on` says of one subject against the first."""
 
     expression: str
@@ -201,7 +201,7 @@ class Check:
     """The figures, or which one is missing or refused and why."""
 
     @property
-    def passed(self) -> bool:
+    def is_passed(self) -> bool:
         """Whether the gate looked and found nothing: neither a failure nor a refusal."""
         return self.outcome == "passed"
 
@@ -210,7 +210,7 @@ class Check:
 class Comparison:
     """The answer of `cclbench compare`."""
 
-    subjects: tuple[Subject, ...]
+    subjects: tuple[ComparisonSubject, ...]
     warnings: tuple[str, ...]
     """What stands at the top: unequal work, differing phases or windows, modelled beside measured."""
     versus: tuple[Versus, ...]
@@ -219,13 +219,13 @@ class Comparison:
     lines: tuple[Line, ...]
     operators: tuple[WorkDifference, ...] = ()
     """Each further subject against the first, of those that both have operators."""
-    checks: tuple[Check, ...] = ()
+    checks: tuple[GateCheck, ...] = ()
     """The regression gate: each expression for each further subject."""
 
     @property
-    def passed(self) -> bool:
+    def is_passed(self) -> bool:
         """Whether every check passed."""
-        return all(check.passed for check in self.checks)
+        return all(check.is_passed for check in self.checks)
 
     def _repr_html_(self) -> str:
         return html_of(self)

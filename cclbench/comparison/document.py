@@ -7,29 +7,29 @@ from collections.abc import Iterator
 from dataclasses import asdict, fields
 from typing import Any, Final
 
-from cclbench.comparison.comparison import Comparison, Figure, Versus
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.comparison import Comparison, MetricFigure, Versus
+from cclbench.comparison.subject import ComparisonSubject
 
-COLUMNS: Final = ("metric", "unit", "better", "subject", *(field.name for field in fields(Figure)))
-"""Columns of `rows`."""
+COLUMNS: Final = ("metric", "unit", "better", "subject", *(field.name for field in fields(MetricFigure)))
+"""Columns of `flat_rows`."""
 
 
-def document(comparison: Comparison) -> dict[str, Any]:
+def comparison_document(comparison: Comparison) -> dict[str, Any]:
     """The comparison.v2 document."""
     return {
         "schema": "comparison.v2",
-        "subjects": [_subject(subject) for subject in comparison.subjects],
+        "subjects": [_subject_document(subject) for subject in comparison.subjects],
         "warnings": list(comparison.warnings),
-        "versus": [_versus(one) for one in comparison.versus],
-        "cards": [_listed(asdict(one)) for one in comparison.cards],
-        "lines": [_listed(asdict(one)) for one in comparison.lines],
-        "operators": [_listed(asdict(one)) for one in comparison.operators],
-        "checks": [{**asdict(one), "passed": one.passed} for one in comparison.checks],
-        "passed": comparison.passed,
+        "versus": [_versus_document(one) for one in comparison.versus],
+        "cards": [_as_lists(asdict(one)) for one in comparison.cards],
+        "lines": [_as_lists(asdict(one)) for one in comparison.lines],
+        "operators": [_as_lists(asdict(one)) for one in comparison.operators],
+        "checks": [{**asdict(one), "passed": one.is_passed} for one in comparison.checks],
+        "passed": comparison.is_passed,
     }
 
 
-def rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
+def flat_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
     """The lines as flat rows, one a metric and subject, with the keys of `COLUMNS`."""
     for line in comparison.lines:
         head = {"metric": line.metric, "unit": line.unit, "better": line.better}
@@ -37,32 +37,32 @@ def rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
             yield {**head, "subject": letter, **asdict(figure)}
 
 
-def _versus(one: Versus) -> dict[str, Any]:
-    found = _listed(asdict(one))
-    return {**found, "spread": one.spread and {**found["spread"], "source": one.spread.source}}
+def _versus_document(one: Versus) -> dict[str, Any]:
+    found = _as_lists(asdict(one))
+    return {**found, "spread": one.spread and {**found["spread"], "source": one.spread.basis_words}}
 
 
-def _subject(subject: Subject) -> dict[str, Any]:
+def _subject_document(subject: ComparisonSubject) -> dict[str, Any]:
     record = subject.stored.record
     return {
         "letter": subject.letter,
         "id": subject.id,
-        "captures": [one.id for one in subject.each],
+        "captures": [one.id for one in subject.each_capture],
         "source": record.source,
         "card": record.card.id if record.card else None,
-        "published": subject.published,
+        "published": subject.is_published,
         "devices": list(subject.devices),
         "device_count": subject.device_count,
         "ranks": subject.ranks,
         "world_size": subject.world_size,
-        "steps": subject.steps,
-        "window": subject.window,
+        "steps": subject.step_count,
+        "window": subject.window_policy,
         "reader": subject.stored.reader,
     }
 
 
-def _listed(value: Any) -> Any:
+def _as_lists(value: Any) -> Any:
     """Tuples as lists, all the way down."""
     if isinstance(value, dict):
-        return {key: _listed(item) for key, item in value.items()}
-    return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: _as_lists(item) for key, item in value.items()}
+    return [_as_lists(item) for item in value] if isinstance(value, list | tuple) else value

@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.operator_table import OperatorTable
 from cclbench.record.metric_name import metric_name
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
-    from cclbench.comparison.operators import Tables
+    from cclbench.comparison.operators import OperatorTables
 
 _VOLUME: Final = metric_name("comm.volume")
 _RECOMPUTE_SHARE: Final = metric_name("compute.recompute_share")
@@ -66,7 +66,7 @@ class Equality:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class WorkUnit:
     """An operator whose calls count the work of two captures without steps, and how many each holds."""
 
     operator: str
@@ -77,7 +77,7 @@ class Unit:
 UNKNOWN: Final = Equality("unknown", "the traces do not record what a step works on")
 
 
-def fingerprint(subject: Subject, tables: Tables | None) -> Fingerprint:
+def work_fingerprint(subject: ComparisonSubject, tables: OperatorTables | None) -> Fingerprint:
     """Of a subject, whose operators are in `tables`, if it has any."""
     ranks = subject.world_size or len(subject.ranks)
     rows = subject.results.rows
@@ -86,7 +86,7 @@ def fingerprint(subject: Subject, tables: Tables | None) -> Fingerprint:
         for row in rows
         if row.metric == _VOLUME and row.collective and row.status == "ok" and not row.group
     }
-    found = Fingerprint(ranks, None, bytes=volume, served=_served(subject))
+    found = Fingerprint(ranks, None, bytes=volume, served=_serving_totals(subject))
     if tables is None or subject.whole_graphs:
         return found
     ops = tables.ops
@@ -94,17 +94,17 @@ def fingerprint(subject: Subject, tables: Tables | None) -> Fingerprint:
     return replace(
         found,
         flops=sum(row.flops or 0.0 for row in ops.rows) / ops.windows if known else None,
-        calls=_calls(ops, with_flops=True),
-        all_calls=_calls(ops),
+        calls=_calls_per_window(ops, with_flops=True),
+        all_calls=_calls_per_window(ops),
         recomputes=bool(subject.results.value(_RECOMPUTE_SHARE)),
     )
 
 
-def _calls(table: OperatorTable, *, with_flops: bool = False) -> dict[str, float]:
+def _calls_per_window(table: OperatorTable, *, with_flops: bool = False) -> dict[str, float]:
     return {row.key: row.calls / table.windows for row in table.rows if row.flops or not with_flops}
 
 
-def _served(subject: Subject) -> dict[str, Any]:
+def _serving_totals(subject: ComparisonSubject) -> dict[str, Any]:
     """Settings and totals of the one benchmark of a serving client."""
     entries = [one for one in subject.stored.record.evidence if one.reader == "serving"]
     if len(entries) != 1:
@@ -118,7 +118,7 @@ def _served(subject: Subject) -> dict[str, Any]:
     return {**entries[0].facts, **totals} if len(totals) == len(_SERVED) else {}
 
 
-def equality(base: Fingerprint, other: Fingerprint) -> Equality:
+def work_equality(base: Fingerprint, other: Fingerprint) -> Equality:
     """Whether the other's work is the base's."""
     if base.served and other.served:
         return _equally_served(base.served, other.served)
@@ -129,15 +129,16 @@ def equality(base: Fingerprint, other: Fingerprint) -> Equality:
             (base.calls, other.calls, "calls of {}"),
             (base.bytes, other.bytes, "bytes of {}"),
         ):
-            multiple = _multiple(before, after)
+            multiple = _is_whole_multiple(before, after)
             if multiple:
                 name = min(before, key=lambda key: before[key])
-                counts = f"{_count(after[name])} against {_count(before[name])} {what.format(name)} a step"
+                calls = what.format(name)
+                counts = f"{_count_words(after[name])} against {_count_words(before[name])} {calls} a step"
                 return Equality("refuted", counts)
     return UNKNOWN
 
 
-def unit_of(base: Fingerprint, other: Fingerprint) -> Unit | None:
+def unit_of(base: Fingerprint, other: Fingerprint) -> WorkUnit | None:
     """The operator with FLOPs that is called least; None where they do not all differ alike.
 
     Of a capture that begins and ends anywhere a call more or less is chance, so that it takes ten of each.
@@ -146,7 +147,7 @@ def unit_of(base: Fingerprint, other: Fingerprint) -> Unit | None:
         return None
     ratios = [other.calls[name] / base.calls[name] for name in base.calls]
     name = min(base.calls, key=lambda name: base.calls[name])
-    found = Unit(name, base.calls[name], other.calls[name])
+    found = WorkUnit(name, base.calls[name], other.calls[name])
     alike = max(ratios) / min(ratios) <= 1 + _OTHER
     return found if alike and min(found.before, found.after) >= _LEAST_CALLS else None
 
@@ -167,7 +168,9 @@ def _equally_served(base: Mapping[str, Any], other: Mapping[str, Any]) -> Equali
     for key in dict.fromkeys((*base, *other)):
         if base.get(key) != other.get(key):
             words = key.replace("_", " ")
-            return Equality("refuted", f"{words} {_said(other.get(key))} against {_said(base.get(key))}")
+            return Equality(
+                "refuted", f"{words} {_value_words(other.get(key))} against {_value_words(base.get(key))}"
+            )
     requests, *tokens = (f"{base[key]:,.0f}" for key in _SERVED)
     return Equality("proved", f"{requests} requests of {tokens[0]} tokens in and {tokens[1]} out, of each")
 
@@ -183,11 +186,11 @@ def _equal_flops(base: Fingerprint, other: Fingerprint) -> Equality:
         return Equality("unknown", f"{figures}, which data may make differ from step to step")
     if base.recomputes != other.recomputes:
         return Equality("unknown", f"{figures}, of which one recomputes its forward pass")
-    counts = _fewest(base, other)
+    counts = _least_called_operator(base, other)
     return Equality("refuted", f"{counts}, {figures}" if counts else figures)
 
 
-def _fewest(base: Fingerprint, other: Fingerprint) -> str | None:
+def _least_called_operator(base: Fingerprint, other: Fingerprint) -> str | None:
     """Of operators whose calls a rank differ as the FLOPs do, the one that is called least."""
     assert base.flops and other.flops  # noqa: S101, PT018 - callers have looked
     ratio = other.flops / base.flops
@@ -199,10 +202,10 @@ def _fewest(base: Fingerprint, other: Fingerprint) -> str | None:
     if not alike:
         return None
     calls, name = min(alike)
-    return f"{_count(other.all_calls[name])} against {_count(calls)} calls of {name}"
+    return f"{_count_words(other.all_calls[name])} against {_count_words(calls)} calls of {name}"
 
 
-def _multiple(before: Mapping[str, float], after: Mapping[str, float]) -> bool:
+def _is_whole_multiple(before: Mapping[str, float], after: Mapping[str, float]) -> bool:
     """Whether all names that both have differ by one whole factor from 2 on."""
     ratios = [after[name] / before[name] for name in before if after.get(name) and before[name]]
     if not ratios or set(before) != set(after):
@@ -212,17 +215,19 @@ def _multiple(before: Mapping[str, float], after: Mapping[str, float]) -> bool:
     return whole > 1 and abs(factor / whole - 1) <= _MULTIPLE and max(ratios) / min(ratios) - 1 <= _MULTIPLE
 
 
-def _count(number: float) -> str:
+def _count_words(number: float) -> str:
     return f"{number:,.0f}" if abs(number - round(number)) < 0.005 * max(number, 1) else f"{number:,.1f}"
 
 
-def _said(value: object) -> str:
+def _value_words(value: object) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return f"{value:,}" if isinstance(value, int) else "unknown" if value is None else str(value)
 
 
-def contradiction(base: Subject, other: Subject, found: Equality, reasons: Sequence[str]) -> str | None:
+def evidence_contradiction(
+    base: ComparisonSubject, other: ComparisonSubject, found: Equality, reasons: Sequence[str]
+) -> str | None:
     """Where cards and evidence say otherwise; None where they agree or either is silent."""
     pair = f"{base.letter} and {other.letter}"
     if found.status == "proved" and reasons:
@@ -231,7 +236,7 @@ def contradiction(base: Subject, other: Subject, found: Equality, reasons: Seque
             f"the cards of {pair} say that their work differs ({differs}), their traces that it is equal"
             f" ({found.reason})"
         )
-    stated = base.workload.work is not None and base.workload.work == other.workload.work
+    stated = base.workload.work_key is not None and base.workload.work_key == other.workload.work_key
     if found.status == "refuted" and not reasons and stated:
         return (
             f"the cards of {pair} say that their work is equal, their traces that it differs: {found.reason}"

@@ -16,13 +16,13 @@ from typing import Final, Literal
 
 from cclbench.analyzers.aliases import ALIASES, SYNONYMS
 from cclbench.analyzers.metric import METRICS, OTHER_NAMES
-from cclbench.comparison.comparison import Check
+from cclbench.comparison.comparison import GateCheck
 from cclbench.comparison.fingerprint import UNKNOWN, Equality
 from cclbench.comparison.interval import Captures
-from cclbench.comparison.lines import selector
-from cclbench.comparison.subject import Subject
-from cclbench.comparison.verdict import differ, ratio_of, stated, too_few
-from cclbench.comparison.work import unequal
+from cclbench.comparison.lines import metric_selector
+from cclbench.comparison.subject import ComparisonSubject
+from cclbench.comparison.verdict import ratio_of, spread_words, stated_figure, too_few
+from cclbench.comparison.work import work_inequalities
 from cclbench.errors import CclbenchError, CheckFailed, UsageError, near
 from cclbench.record.metric_name import MetricName, metric_name
 from cclbench.record.results import KEYS
@@ -73,7 +73,7 @@ class Gate:
     percent: bool
 
 
-def parse(expression: str) -> Gate:
+def parse_gate(expression: str) -> Gate:
     """`METRIC OP VALUE`: fails where the metric is so.
 
     METRIC is a name, an alias or a part: `comm.busbw[collective=all_reduce]`, `time.step[stat=p95]`.  OP is
@@ -81,27 +81,27 @@ def parse(expression: str) -> Gate:
     it is the figure itself: `800 ms`, `100 GB/s`, `0.4`.  Raises `UsageError` that says what is wrong.
     """
     try:
-        return _parsed(expression)
+        return _parse_comparison(expression)
     except CclbenchError as error:
         raise UsageError(f"--fail-on {shown(expression)}: {error.what}", hint=error.hint) from None
 
 
-def _parsed(expression: str) -> Gate:
+def _parse_comparison(expression: str) -> Gate:
     match = _EXPRESSION.fullmatch(expression)
     if match is None:
         raise UsageError("not understood", hint=_EXAMPLE)
     name, part, compared, sign, number, unit = match.groups()
-    metric, keys = _metric(name)
-    keys |= _keys(part)
+    metric, keys = _metric_and_keys(name)
+    keys |= _parse_keys(part)
     percent = unit == "%"
     if percent and not sign:
         hint = f"write +{number}% or -{number}% for a change against A, or a share as a number: 0.4"
         raise UsageError("a percentage needs a sign", hint=hint)
-    value = float(number) / 100 if percent else _value(metric, keys, number, unit)
+    value = float(number) / 100 if percent else _base_value(metric, keys, number, unit)
     return Gate(expression, metric, keys, compared, -value if sign == "-" else value, bool(sign), percent)
 
 
-def _metric(name: str) -> tuple[MetricName, dict[str, str]]:
+def _metric_and_keys(name: str) -> tuple[MetricName, dict[str, str]]:
     if name in METRICS:
         return METRICS.get(name).name, {}
     alias, meant = ALIASES.get(name), SYNONYMS.get(name, ())
@@ -117,7 +117,7 @@ def _metric(name: str) -> tuple[MetricName, dict[str, str]]:
     return METRICS.get(alias.metric).name, ({"collective": alias.collectives[0]} if alias.collectives else {})
 
 
-def _keys(part: str | None) -> dict[str, str]:
+def _parse_keys(part: str | None) -> dict[str, str]:
     keys: dict[str, str] = {}
     for one in re.split(_NEXT_KEY, part) if part else ():
         key, equals, value = (word.strip() for word in one.partition("="))
@@ -128,7 +128,7 @@ def _keys(part: str | None) -> dict[str, str]:
     return keys
 
 
-def _value(metric: str, keys: Mapping[str, str], number: str, unit: str) -> float:
+def _base_value(metric: str, keys: Mapping[str, str], number: str, unit: str) -> float:
     """The number in the metric's base unit; a coefficient of variation has none."""
     base = "1" if keys.get("stat") == "cv" else METRICS.get(metric).unit
     dimension = _DIMENSIONS.get(base)
@@ -140,7 +140,7 @@ def _value(metric: str, keys: Mapping[str, str], number: str, unit: str) -> floa
     return parse_quantity(f"{number} {unit}", dimension)
 
 
-def require(checks: Sequence[Check]) -> None:
+def require_passed(checks: Sequence[GateCheck]) -> None:
     """Raise `CheckFailed` that names the first checks that failed or were refused, where any did.
 
     A refusal is no regression, and is said to be one of a kind of its own.
@@ -155,57 +155,59 @@ def require(checks: Sequence[Check]) -> None:
         raise CheckFailed(". ".join(said))
 
 
-def check(
+def check_gate(
     gate: Gate,
-    base: Subject,
-    other: Subject,
+    base: ComparisonSubject,
+    other: ComparisonSubject,
     work: Equality = UNKNOWN,
     repeats: Sequence[Captures] = (),
-) -> Check:
+) -> GateCheck:
     """What the expression says of a subject against the first; a figure that is missing fails.
 
     `work` is what the traces tell of whether their work is equal, `repeats` are captures of other jobs.
     """
 
-    def judged(outcome: Literal["passed", "failed", "refused"], reason: str) -> Check:
-        return Check(gate.expression, other.letter, outcome, reason)
+    def gate_check(outcome: Literal["passed", "failed", "refused"], reason: str) -> GateCheck:
+        return GateCheck(gate.expression, other.letter, outcome, reason)
 
     holds = _OPERATORS[gate.operator]
-    name = selector(gate.metric, gate.keys)
+    name = metric_selector(gate.metric, gate.keys)
     row, before = (subject.results.row(gate.metric, **gate.keys) for subject in (other, base))
     pairs = [(other, row), *([(base, before)] if gate.against else [])]
     for subject, found in pairs:
         if found is None or not found.has_value:
             why = f": {found.reason}" if found and found.reason else ""
-            return judged("failed", f"{subject.letter} has no {name}{why}")
+            return gate_check("failed", f"{subject.letter} has no {name}{why}")
         if found.status == "partial":
-            return judged("refused", f"{name} of {subject.letter} is partial ({found.reason})")
+            return gate_check("refused", f"{name} of {subject.letter} is partial ({found.reason})")
     assert row is not None  # noqa: S101 - just looked
-    said = f"{name} of {other.letter} is {stated(row)}"
+    said = f"{name} of {other.letter} is {stated_figure(row)}"
     if not gate.against or before is None:
-        return judged("failed" if holds(row.number, gate.number) else "passed", said)
-    said += f", of {base.letter} {stated(before)}"
-    if refusal := _refusal(base, other, before, row, work):
-        return judged("refused", f"{said}, and {refusal}")
+        return gate_check("failed" if holds(row.number, gate.number) else "passed", said)
+    said += f", of {base.letter} {stated_figure(before)}"
+    if refusal := _refusal_reason(base, other, before, row, work):
+        return gate_check("refused", f"{said}, and {refusal}")
     limit = before.number * (1 + gate.number) if gate.percent else before.number + gate.number
     positive = before.number > 0 and row.number > 0
     if positive:
-        said += f": {_percent(row.number / before.number)}"
+        said += f": {_percent_words(row.number / before.number)}"
     if not positive or gate.keys or not _of_steps(gate.metric):
-        return judged("failed" if holds(row.number, limit) else "passed", said)
+        return gate_check("failed" if holds(row.number, limit) else "passed", said)
     ratio = ratio_of(base, other, gate.metric, repeats)
     if ratio.low is None or ratio.high is None:
-        return judged("refused", f"{said}, and there is no interval: {too_few(base, other)}")
-    said += f" (95 % interval {_percent(ratio.low)} to {_percent(ratio.high)}; {differ(ratio)})"
+        return gate_check("refused", f"{said}, and there is no interval: {too_few(base, other)}")
+    said += (
+        f" (95 % interval {_percent_words(ratio.low)} to {_percent_words(ratio.high)}; {spread_words(ratio)})"
+    )
     # The whole interval must lie beyond the limit: of its two ends the one that is nearer to passing.
     decisive = ratio.low if gate.operator.startswith(">") else ratio.high
     beyond = holds(decisive * before.number, limit)
     if not beyond and holds(row.number, limit):
         said += ", which does not lie beyond the limit"
-    return judged("failed" if beyond else "passed", said)
+    return gate_check("failed" if beyond else "passed", said)
 
 
-def _percent(ratio: float) -> str:
+def _percent_words(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.2f} %"
 
 
@@ -214,12 +216,14 @@ def _of_steps(metric: MetricName) -> bool:
     return metric in (_STEP, _MFU) or metric.startswith("throughput.")
 
 
-def _refusal(base: Subject, other: Subject, before: Row, row: Row, work: Equality) -> str | None:
+def _refusal_reason(
+    base: ComparisonSubject, other: ComparisonSubject, before: Row, row: Row, work: Equality
+) -> str | None:
     """Why the two figures cannot be set against each other; None where they can."""
-    if reasons := unequal(base, other, work):
+    if reasons := work_inequalities(base, other, work):
         return f"their work differs ({', '.join(reasons)})"
     for subject, found in ((base, before), (other, row)):
-        if found.window == "trace" and not subject.published:
+        if found.window == "trace" and not subject.is_published:
             return f"the window of {subject.letter} is its whole trace, as long as the capture"
     kinds = [_TAKEN.get(found.provenance or "", found.provenance) for found in (before, row)]
     if kinds[0] != kinds[1]:

@@ -48,7 +48,7 @@ _MOST_CAPTURES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class CaptureSpread:
     """By how much mean steps of captures of one job differ, relative to their mean."""
 
     value: float
@@ -59,7 +59,7 @@ class Spread:
     """Captures of other jobs in the store, beyond the first of each."""
 
     @property
-    def source(self) -> str:
+    def basis_words(self) -> str:
         """What it rests on."""
         own, others = bool(self.repeated), bool(self.stored)
         return (
@@ -68,41 +68,45 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RatioInterval:
     """The ratio of two jobs' mean step times, other / base, and how sure it is."""
 
     ratio: float
     low: float | None
     high: float | None
     """Of the 95 % interval; None where a job has less than `LEAST_STEPS`."""
-    spread: Spread
+    spread: CaptureSpread
     captures_needed: int | None
     """Captures of each, as long as these, that tell a ratio this far from 1; None if more than a hundred."""
 
 
-def difference(
+def compare_captures(
     base: Captures, other: Captures, repeats: Sequence[Captures] = (), *, whole: bool = False
-) -> Difference:
+) -> RatioInterval:
     """Compare two jobs' captures; `repeats` are those of further jobs, each captured more than once.
 
     whole: a capture's one figure is of all of it, as a throughput is, and of no single step.
     """
-    jobs = [_Job(captures) for captures in (base, other)]
+    jobs = [_JobCaptures(captures) for captures in (base, other)]
     ratio = jobs[1].mean / jobs[0].mean
-    steps = _Steps.of(jobs)
-    usual = USUAL if whole or any(job.deviations for job in jobs) else _USUAL_OF_STEPS
-    spreads = _Spreads.after([(job, steps) for job in jobs], [_Job(captures) for captures in repeats], usual)
-    spread = Spread(spreads.median, sum(job.repeated for job in jobs), sum(len(one) - 1 for one in repeats))
+    steps = _StepVariation.of_jobs(jobs)
+    usual = USUAL if whole or any(job.step_deviations for job in jobs) else _USUAL_OF_STEPS
+    spreads = _SpreadDistribution.after_captures(
+        [(job, steps) for job in jobs], [_JobCaptures(captures) for captures in repeats], usual
+    )
+    spread = CaptureSpread(
+        spreads.median_spread, sum(job.extra_captures for job in jobs), sum(len(one) - 1 for one in repeats)
+    )
     distance = abs(float(np.log(ratio)))
-    if not whole and any(job.steps < LEAST_STEPS for job in jobs):
-        return Difference(ratio, None, None, spread, None)
+    if not whole and any(job.step_count < LEAST_STEPS for job in jobs):
+        return RatioInterval(ratio, None, None, spread, None)
     variance, freedom = steps.of_means(jobs)
-    reach = spreads.reach(sum(1 / len(job.captures) for job in jobs), variance, freedom)
-    needed = _captures_needed(distance, spreads.median, variance / 2) if distance else None
-    return Difference(ratio, float(np.exp(-reach) * ratio), float(np.exp(reach) * ratio), spread, needed)
+    reach = spreads.half_width(sum(1 / len(job.captures) for job in jobs), variance, freedom)
+    needed = _captures_needed(distance, spreads.median_spread, variance / 2) if distance else None
+    return RatioInterval(ratio, float(np.exp(-reach) * ratio), float(np.exp(reach) * ratio), spread, needed)
 
 
-class _Job:
+class _JobCaptures:
     """Captures of one job."""
 
     def __init__(self, captures: Captures) -> None:
@@ -111,37 +115,37 @@ class _Job:
         self.mean = float(self.means.mean())
 
     @property
-    def repeated(self) -> int:
+    def extra_captures(self) -> int:
         """Captures beyond the first."""
         return len(self.captures) - 1
 
     @property
-    def steps(self) -> int:
+    def step_count(self) -> int:
         """Of all its captures."""
         return sum(map(len, self.captures))
 
     @cached_property
-    def deviations(self) -> list[Floats]:
+    def step_deviations(self) -> list[Floats]:
         """Steps relative to their capture's mean, less 1, of captures of more than one."""
         return [s / m - 1 for s, m in zip(self.captures, self.means, strict=True) if len(s) > 1]
 
     @property
-    def squares(self) -> float:
+    def sum_of_squares(self) -> float:
         """Of its captures' means around the job's, relative to it, summed."""
         return float(((self.means / self.mean - 1) ** 2).sum())
 
 
 @dataclass(frozen=True)
-class _Steps:
+class _StepVariation:
     """How steps vary within captures: their correlation, and a step's variance over all jobs."""
 
     rho: float
     pooled: float
 
     @classmethod
-    def of(cls, jobs: Sequence[_Job]) -> _Steps:
+    def of_jobs(cls, jobs: Sequence[_JobCaptures]) -> _StepVariation:
         """Lag-1 autocorrelation ρ, its bias −(1+4ρ)/n removed (Kendall 1954), and shrunk; the variance."""
-        within = [d for job in jobs for d in job.deviations]
+        within = [d for job in jobs for d in job.step_deviations]
         power = sum(float(d @ d) for d in within)
         if not power:
             return cls(_PRIOR, 0.0)
@@ -149,23 +153,23 @@ class _Steps:
         found += (1 + 4 * found) * len(within) / sum(map(len, within))
         told = sum(len(d) - 2 for d in within)
         rho = float(np.clip((told * found + _PRIOR_STEPS * _PRIOR) / (told + _PRIOR_STEPS), -_MOST, _MOST))
-        return cls(rho, power / sum(len(d) - _inflation(len(d), rho) for d in within))
+        return cls(rho, power / sum(len(d) - _variance_inflation(len(d), rho) for d in within))
 
-    def of_mean(self, job: _Job, steps: int) -> float:
+    def of_mean(self, job: _JobCaptures, steps: int) -> float:
         """The relative variance of the mean of so many steps of a job."""
         own = 0.0
-        if job.deviations:
-            squares = sum(float(d @ d) for d in job.deviations)
-            own = squares / sum(len(d) - _inflation(len(d), self.rho) for d in job.deviations)
-        return max(own, self.pooled) * _inflation(steps, self.rho) / steps
+        if job.step_deviations:
+            squares = sum(float(d @ d) for d in job.step_deviations)
+            own = squares / sum(len(d) - _variance_inflation(len(d), self.rho) for d in job.step_deviations)
+        return max(own, self.pooled) * _variance_inflation(steps, self.rho) / steps
 
-    def of_means(self, jobs: Sequence[_Job]) -> tuple[float, float]:
+    def of_means(self, jobs: Sequence[_JobCaptures]) -> tuple[float, float]:
         """The variance of the difference of the jobs' means, and its degrees of freedom after Welch."""
         variances, freedoms = [], []
         for job in jobs:
             each = [self.of_mean(job, len(steps)) for steps in job.captures]
             variances.append(sum(each) / len(each) ** 2)
-            told = sum((len(d) - 1) / _inflation(len(d), self.rho) for d in job.deviations)
+            told = sum((len(d) - 1) / _variance_inflation(len(d), self.rho) for d in job.step_deviations)
             freedoms.append(told or np.inf)
         total = sum(variances)
         if not total:
@@ -174,34 +178,39 @@ class _Steps:
         return total, total**2 / lost if lost else np.inf
 
 
-def _inflation(steps: int, rho: float) -> float:
+def _variance_inflation(steps: int, rho: float) -> float:
     """g: by how much correlation inflates the variance of a mean of `steps`; the sum in closed form."""
     return 1 + 2 * (rho / (1 - rho) - rho * (1 - rho**steps) / (steps * (1 - rho) ** 2))
 
 
 @dataclass(frozen=True)
-class _Spreads:
+class _SpreadDistribution:
     """The distribution of τ: how likely each of `_SPREADS` is."""
 
     weights: Floats
 
     @classmethod
-    def after(cls, jobs: Sequence[tuple[_Job, _Steps]], repeats: Sequence[_Job], usual: float) -> _Spreads:
+    def after_captures(
+        cls,
+        jobs: Sequence[tuple[_JobCaptures, _StepVariation]],
+        repeats: Sequence[_JobCaptures],
+        usual: float,
+    ) -> _SpreadDistribution:
         """After all captures: squares of n means around theirs are (τ² + w) times χ² of n − 1."""
         logs = np.log(_SPREADS) - np.log1p((_SPREADS / usual) ** _TAIL)  # per logarithm of τ
-        for job, steps in [*jobs, *((job, _Steps.of([job])) for job in repeats)]:
+        for job, steps in [*jobs, *((job, _StepVariation.of_jobs([job])) for job in repeats)]:
             within = np.mean([steps.of_mean(job, len(one)) for one in job.captures])
             variance = _SPREADS**2 + within
-            logs -= (job.repeated * np.log(variance) + job.squares / variance) / 2
+            logs -= (job.extra_captures * np.log(variance) + job.sum_of_squares / variance) / 2
         weights = np.exp(logs - logs.max())
         return cls(weights / weights.sum())
 
     @property
-    def median(self) -> float:
+    def median_spread(self) -> float:
         """What half of the distribution lies below."""
         return float(_SPREADS[np.searchsorted(np.cumsum(self.weights), 0.5)])
 
-    def reach(self, captures: float, variance: float, freedom: float) -> float:
+    def half_width(self, captures: float, variance: float, freedom: float) -> float:
         """Half the interval's length.
 
         captures: Σ 1 / captures of the jobs; variance: what their steps add, known with that freedom.

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from cclbench.comparison.comparison import CardDifference, Figure, Line
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.comparison import CardDifference, Line, MetricFigure
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.record.metric_name import MetricName
 from cclbench.record.results import KEYS
 
@@ -16,9 +16,9 @@ _NO_CARD_FIELDS: Final = ("version", "id", "description", "evidence", "contribut
 _BAND: Final = ("low", "high")
 
 
-def card_differences(subjects: Sequence[Subject]) -> tuple[CardDifference, ...]:
+def card_differences(subjects: Sequence[ComparisonSubject]) -> tuple[CardDifference, ...]:
     """The fields in which the cards differ, by path; of subjects without a card nothing is said."""
-    cards = {s.letter: dict(flatten(s.card)) for s in subjects if s.card is not None}
+    cards = {s.letter: dict(flatten_card(s.card)) for s in subjects if s.card is not None}
     found = []
     for path in sorted({path for card in cards.values() for path in card}):
         values = [card.get(path) for card in cards.values()]
@@ -29,18 +29,18 @@ def card_differences(subjects: Sequence[Subject]) -> tuple[CardDifference, ...]:
     return tuple(found)
 
 
-def flatten(card: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+def flatten_card(card: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
     """The fields of a card by dotted path, without what tells cards apart."""
     for name, value in card.items():
         if not before and name in _NO_CARD_FIELDS:
             continue
         if isinstance(value, Mapping):
-            yield from flatten(value, f"{before}{name}.")
+            yield from flatten_card(value, f"{before}{name}.")
         else:
             yield f"{before}{name}", value
 
 
-def lines(subjects: Sequence[Subject], metrics: Sequence[MetricName]) -> tuple[Line, ...]:
+def metric_lines(subjects: Sequence[ComparisonSubject], metrics: Sequence[MetricName]) -> tuple[Line, ...]:
     """Each of those metrics across the subjects, the run's own value.
 
     A metric that some subject has in parts only (a kind of collective, a percentile) has a line a part,
@@ -49,13 +49,15 @@ def lines(subjects: Sequence[Subject], metrics: Sequence[MetricName]) -> tuple[L
     found: list[Line] = []
     for metric in metrics:
         if any(s.results.row(metric) is not None for s in subjects):
-            found.append(_line(subjects, metric, {}))
-        parts = {keys for s in subjects if s.results.value(metric) is None for keys in _parts(s, metric)}
-        found += [_line(subjects, metric, dict(keys)) for keys in sorted(parts)]
+            found.append(_metric_line(subjects, metric, {}))
+        parts = {
+            keys for s in subjects if s.results.value(metric) is None for keys in _narrowing_keys(s, metric)
+        }
+        found += [_metric_line(subjects, metric, dict(keys)) for keys in sorted(parts)]
     return tuple(found)
 
 
-def _parts(subject: Subject, metric: MetricName) -> Iterator[tuple[tuple[str, str], ...]]:
+def _narrowing_keys(subject: ComparisonSubject, metric: MetricName) -> Iterator[tuple[tuple[str, str], ...]]:
     """What narrows the numbers that a subject has of a metric; ends of a band are no figures of their own."""
     for row in subject.results.rows:
         keys = tuple((key, value) for key in KEYS if (value := getattr(row, key)) is not None)
@@ -63,29 +65,29 @@ def _parts(subject: Subject, metric: MetricName) -> Iterator[tuple[tuple[str, st
             yield keys
 
 
-def _line(subjects: Sequence[Subject], metric: MetricName, keys: Mapping[str, str]) -> Line:
+def _metric_line(subjects: Sequence[ComparisonSubject], metric: MetricName, keys: Mapping[str, str]) -> Line:
     known = [row for s in subjects if (row := s.results.row(metric, **keys)) is not None]
     first = next((row for row in known if row.has_value), known[0])
     return Line(
-        selector(metric, keys),
+        metric_selector(metric, keys),
         first.unit,
         first.better,
-        {s.letter: figure(s, metric, keys) for s in subjects},
+        {s.letter: subject_figure(s, metric, keys) for s in subjects},
     )
 
 
-def selector(metric: MetricName, keys: Mapping[str, str]) -> str:
+def metric_selector(metric: MetricName, keys: Mapping[str, str]) -> str:
     """`comm.busbw[collective=all_reduce]`: a metric, or a part of it."""
     return metric + (f"[{','.join(f'{key}={value}' for key, value in keys.items())}]" if keys else "")
 
 
-def figure(subject: Subject, metric: MetricName, keys: Mapping[str, str]) -> Figure:
+def subject_figure(subject: ComparisonSubject, metric: MetricName, keys: Mapping[str, str]) -> MetricFigure:
     """The subject's number, or why it has none; a modelled one with its band."""
     row = subject.results.row(metric, **keys)
     if row is None:
-        return Figure(None, "not_applicable", None, "this run has no such figure")
+        return MetricFigure(None, "not_applicable", None, "this run has no such figure")
     low, high = (
         subject.results.value(metric, **{**keys, "stat": end}) if row.provenance == "modelled" else None
         for end in _BAND
     )
-    return Figure(row.value, row.status, row.provenance, row.reason, low, high, row.coverage)
+    return MetricFigure(row.value, row.status, row.provenance, row.reason, low, high, row.coverage)

@@ -12,9 +12,9 @@ from typing import Final
 
 from cclbench.analyzers.view.operator_sums import NO_MODULE
 from cclbench.analyzers.view.values import NS_PER_S
-from cclbench.comparison.attribution import whole
+from cclbench.comparison.attribution import round_to_total
 from cclbench.comparison.comparison import WorkChange, WorkDifference, WorkTime
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import UsageError
 from cclbench.operator_table import (
@@ -28,11 +28,11 @@ _NUMBER: Final = re.compile(r"_\d+$")
 _DIGITS: Final = 12
 """Of FLOPs, sums of floating-point numbers, that are compared."""
 
-Pair = tuple["_Sum | None", "_Sum | None"]
+Pair = tuple["_WorkSum | None", "_WorkSum | None"]
 
 
 @dataclass(slots=True)
-class _Sum:
+class _WorkSum:
     """What the works of one name add up to in one run, over its ranks and steps."""
 
     name: str
@@ -47,7 +47,7 @@ class _Sum:
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class OperatorTables:
     """A run's operators."""
 
     ops: OperatorTable
@@ -55,34 +55,38 @@ class Tables:
     modules: OperatorTable
 
 
-def differences(subjects: Sequence[Subject], tables: Mapping[str, Tables]) -> tuple[WorkDifference, ...]:
+def work_differences(
+    subjects: Sequence[ComparisonSubject], tables: Mapping[str, OperatorTables]
+) -> tuple[WorkDifference, ...]:
     """Each further subject against the first, of those that both have operators in `tables`, by letter."""
     base, *others = subjects
     if base.letter not in tables:
         return ()
     return tuple(
-        difference(base.letter, other.letter, tables[base.letter], tables[other.letter])
+        work_difference(base.letter, other.letter, tables[base.letter], tables[other.letter])
         for other in others
         if other.letter in tables
     )
 
 
 def tables_of(
-    subjects: Sequence[Subject], engine: Engine = SERIAL, progress: Progress | None = None
-) -> dict[str, Tables]:
+    subjects: Sequence[ComparisonSubject], engine: Engine = SERIAL, progress: Progress | None = None
+) -> dict[str, OperatorTables]:
     """The operators of each subject that has some, by letter; of several captures all steps together."""
     found = {}
     for subject in subjects:
-        each = [_tables(one, engine, progress) for one in subject.each]
+        each = [_operator_tables(one, engine, progress) for one in subject.each_capture]
         known = [tables for tables in each if tables is not None]
         if known and len(known) == len(each):
             names = ("ops", "shapes", "modules")
-            joined = {name: _joined([getattr(tables, name) for tables in known]) for name in names}
-            found[subject.letter] = Tables(**joined)
+            joined = {name: _join_tables([getattr(tables, name) for tables in known]) for name in names}
+            found[subject.letter] = OperatorTables(**joined)
     return found
 
 
-def _tables(subject: Subject, engine: Engine, progress: Progress | None) -> Tables | None:
+def _operator_tables(
+    subject: ComparisonSubject, engine: Engine, progress: Progress | None
+) -> OperatorTables | None:
     """None where no rank has work in its windows."""
     if not has_operators(subject.stored):
         return None
@@ -90,16 +94,16 @@ def _tables(subject: Subject, engine: Engine, progress: Progress | None) -> Tabl
         found = operators_by(
             subject.stored,
             ("op", "shape", "module"),
-            window=subject.window or "steps",
+            window=subject.window_policy or "steps",
             engine=engine,
             progress=progress,
         )
     except UsageError:
         return None
-    return Tables(*found) if found[0].windows else None
+    return OperatorTables(*found) if found[0].windows else None
 
 
-def _joined(tables: Sequence[OperatorTable]) -> OperatorTable:
+def _join_tables(tables: Sequence[OperatorTable]) -> OperatorTable:
     """The operators of several captures as of one that has all their steps."""
     first = tables[0]
     if len(tables) == 1:
@@ -136,14 +140,16 @@ def _joined_row(rows: Sequence[OperatorRow], total_ns: int) -> OperatorRow:
     )
 
 
-def difference(base: str, other: str, before: Tables, after: Tables) -> WorkDifference:
+def work_difference(base: str, other: str, before: OperatorTables, after: OperatorTables) -> WorkDifference:
     """How much longer the other's operators take per step and rank, by operator and by module."""
     steps = before.ops.windows, after.ops.windows
     change_ns = round(Fraction(after.ops.time_ns, steps[1]) - Fraction(before.ops.time_ns, steps[0]))
-    ops = _changes(_sums(before.ops), _sums(after.ops), steps, change_ns)
+    ops = _work_changes(_table_sums(before.ops), _table_sums(after.ops), steps, change_ns)
     modules: tuple[WorkChange, ...] = ()
     if all(any(row.key != NO_MODULE for row in one.modules.rows) for one in (before, after)):
-        modules = _changes(_classes(before.modules), _classes(after.modules), steps, change_ns)
+        modules = _work_changes(
+            _module_classes(before.modules), _module_classes(after.modules), steps, change_ns
+        )
     shapes = _by_operator(before.shapes), _by_operator(after.shapes)
     return WorkDifference(
         base=base,
@@ -156,25 +162,25 @@ def difference(base: str, other: str, before: Tables, after: Tables) -> WorkDiff
     )
 
 
-def _sums(found: OperatorTable) -> list[_Sum]:
+def _table_sums(found: OperatorTable) -> list[_WorkSum]:
     """A table's rows."""
-    return [_sum(row.key, row, found.windows) for row in found.rows]
+    return [_row_sum(row.key, row, found.windows) for row in found.rows]
 
 
-def _sum(name: str, row: OperatorRow, steps: int) -> _Sum:
+def _row_sum(name: str, row: OperatorRow, steps: int) -> _WorkSum:
     flops = f"{row.flops / steps:.{_DIGITS}g}" if row.flops and row.modelled_share == 1 else ""
     least_s, gap_s = row.roofline_s or 0.0, row.gap_s or 0.0
     model = (row.family, flops) if row.family and flops else None
-    return _Sum(name, row.calls, row.time_ns, least_s, least_s + gap_s, model)
+    return _WorkSum(name, row.calls, row.time_ns, least_s, least_s + gap_s, model)
 
 
-def _classes(found: OperatorTable) -> list[_Sum]:
+def _module_classes(found: OperatorTable) -> list[_WorkSum]:
     """The rows of a table by module, those that differ in the numbers of modules alone added up."""
-    sums: dict[str, _Sum] = {}
+    sums: dict[str, _WorkSum] = {}
     for row in found.rows:
         name = "/".join(_NUMBER.sub("", part) for part in row.key.split("/"))
-        one = _sum(name, row, found.windows)
-        own = sums.setdefault(name, _Sum(name, 0, 0, 0.0, 0.0, None))
+        one = _row_sum(name, row, found.windows)
+        own = sums.setdefault(name, _WorkSum(name, 0, 0, 0.0, 0.0, None))
         own.calls += one.calls
         own.time_ns += one.time_ns
         own.least_s += one.least_s
@@ -182,32 +188,35 @@ def _classes(found: OperatorTable) -> list[_Sum]:
     return list(sums.values())
 
 
-def _changes(
-    before: Sequence[_Sum], after: Sequence[_Sum], steps: tuple[int, int], change_ns: int
+def _work_changes(
+    before: Sequence[_WorkSum], after: Sequence[_WorkSum], steps: tuple[int, int], change_ns: int
 ) -> tuple[WorkChange, ...]:
     """The shares of `change_ns` in whole ns, largest first; exact until they are rounded."""
-    pairs = _pairs(before, after)
+    pairs = _pair_sums(before, after)
     exact = [
         Fraction(b.time_ns if b else 0, steps[1]) - Fraction(a.time_ns if a else 0, steps[0])
         for a, b in pairs
     ]
-    found = [_change(pair, steps, ns) for pair, ns in zip(pairs, whole(exact, change_ns), strict=True)]
+    found = [
+        _work_change(pair, steps, ns)
+        for pair, ns in zip(pairs, round_to_total(exact, change_ns), strict=True)
+    ]
     return tuple(sorted(found, key=lambda one: (-abs(one.change_ns), one.name)))
 
 
-def _change(pair: Pair, steps: tuple[int, int], change_ns: int) -> WorkChange:
+def _work_change(pair: Pair, steps: tuple[int, int], change_ns: int) -> WorkChange:
     a, b = pair
     names = [one.name for one in pair if one]
     return WorkChange(
         name=names[0],
         also=names[-1] if names[-1] != names[0] else None,
-        before=_time(a, steps[0]),
-        after=_time(b, steps[1]),
+        before=_work_time(a, steps[0]),
+        after=_work_time(b, steps[1]),
         change_ns=change_ns,
     )
 
 
-def _time(one: _Sum | None, steps: int) -> WorkTime | None:
+def _work_time(one: _WorkSum | None, steps: int) -> WorkTime | None:
     if one is None:
         return None
     known = one.known_s > 0
@@ -219,20 +228,20 @@ def _time(one: _Sum | None, steps: int) -> WorkTime | None:
     )
 
 
-def _pairs(before: Sequence[_Sum], after: Sequence[_Sum]) -> list[Pair]:
+def _pair_sums(before: Sequence[_WorkSum], after: Sequence[_WorkSum]) -> list[Pair]:
     """Sums of one name; of the others those that alone have one model's family and FLOPs; the rest alone."""
     theirs = {one.name: one for one in after}
     pairs: list[Pair] = [(one, theirs.pop(one.name)) for one in before if one.name in theirs]
     paired = {one.name for one, _ in pairs if one}
     mine = [one for one in before if one.name not in paired]
-    models, others = _alone(mine), _alone(theirs.values())
+    models, others = _unshared_sums(mine), _unshared_sums(theirs.values())
     for one in mine:
         match = others.get(one.model) if one.model and models.get(one.model) is one else None
         pairs.append((one, theirs.pop(match.name) if match else None))
     return [*pairs, *((None, one) for one in theirs.values())]
 
 
-def _alone(sums: Iterable[_Sum]) -> dict[tuple[str, str], _Sum]:
+def _unshared_sums(sums: Iterable[_WorkSum]) -> dict[tuple[str, str], _WorkSum]:
     """Those that no other shares a model's family and FLOPs with, by them."""
     listed = list(sums)
     counts = Counter(one.model for one in listed)
@@ -241,8 +250,8 @@ def _alone(sums: Iterable[_Sum]) -> dict[tuple[str, str], _Sum]:
 
 def _with_shapes(
     change: WorkChange,
-    before: Mapping[str, Sequence[_Sum]],
-    after: Mapping[str, Sequence[_Sum]],
+    before: Mapping[str, Sequence[_WorkSum]],
+    after: Mapping[str, Sequence[_WorkSum]],
     steps: tuple[int, int],
 ) -> WorkChange:
     """The change with what it is of by shapes, where both call the operator with the same ones."""
@@ -250,13 +259,13 @@ def _with_shapes(
     theirs = after.get(change.also or change.name, ())
     if len(mine) < 2 or {one.name for one in mine} != {one.name for one in theirs}:
         return change
-    return replace(change, shapes=_changes(mine, theirs, steps, change.change_ns))
+    return replace(change, shapes=_work_changes(mine, theirs, steps, change.change_ns))
 
 
-def _by_operator(found: OperatorTable) -> dict[str, list[_Sum]]:
+def _by_operator(found: OperatorTable) -> dict[str, list[_WorkSum]]:
     """The rows of a table by operator and shapes, named by their shapes alone."""
-    sums: dict[str, list[_Sum]] = {}
+    sums: dict[str, list[_WorkSum]] = {}
     for row in found.rows:
         operator, shapes = row.parts
-        sums.setdefault(operator, []).append(_sum(shapes, row, found.windows))
+        sums.setdefault(operator, []).append(_row_sum(shapes, row, found.windows))
     return sums

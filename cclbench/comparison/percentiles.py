@@ -10,11 +10,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from cclbench.analyzers.benchmarks import benchmarks, pooled
+from cclbench.analyzers.benchmarks import pool_benchmarks, run_benchmarks
 from cclbench.analyzers.metric import Value
 from cclbench.analyzers.serving import LATENCIES, latency_values
 from cclbench.analyzers.view.run_view import RunView
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.record.results import Results
 from cclbench.record.rows import Row
 from cclbench.units import humanise
@@ -22,7 +22,7 @@ from cclbench.units import humanise
 _PERCENTILE: Final = re.compile(r"p\d[\d.]*")
 
 
-def with_pooled_percentiles(results: Results, captures: Sequence[Subject]) -> Results:
+def with_pooled_percentiles(results: Results, captures: Sequence[ComparisonSubject]) -> Results:
     """The captures' means, with percentiles of latencies that are those of all captures' requests together.
 
     Where a capture has summaries alone there is none: the row says each capture's.
@@ -30,20 +30,20 @@ def with_pooled_percentiles(results: Results, captures: Sequence[Subject]) -> Re
     figures = {f"serving.{figure}": figure for figure in LATENCIES}
 
     @cache
-    def together(figure: str, category: str | None) -> dict[str | None, Value]:
+    def pooled_values(figure: str, category: str | None) -> dict[str | None, Value]:
         parts = []
         for capture in captures:
-            own = [one for one in benchmarks(RunView(capture.stored)) if category in (None, one.label)]
+            own = [one for one in run_benchmarks(RunView(capture.stored)) if category in (None, one.label)]
             parts += own
-            if pooled(own) is None:
+            if pool_benchmarks(own) is None:
                 return {}
-        whole = pooled(parts)
+        whole = pool_benchmarks(parts)
         return {} if whole is None else {value.stat: value for value in latency_values(whole, figure)}
 
     def of_all_requests(row: Row) -> Row:
         if row.metric not in figures or not _PERCENTILE.fullmatch(row.stat or ""):
             return row
-        value = together(figures[row.metric], row.category).get(row.stat)
+        value = pooled_values(figures[row.metric], row.category).get(row.stat)
         return _by_capture(row, captures) if value is None else _of_value(row, value, len(captures))
 
     return Results.of([of_all_requests(row) for row in results])
@@ -63,7 +63,7 @@ def _of_value(row: Row, value: Value, captures: int) -> Row:
     )
 
 
-def _by_capture(row: Row, captures: Sequence[Subject]) -> Row:
+def _by_capture(row: Row, captures: Sequence[ComparisonSubject]) -> Row:
     keys = {key: word for key in ("stat", "category") if (word := getattr(row, key)) is not None}
     values = [capture.results.value(row.metric, **keys) for capture in captures]
     each = ", ".join("none" if value is None else humanise(value, row.unit) for value in values)

@@ -7,11 +7,11 @@ import json
 import re
 from typing import Final
 
-from cclbench.comparison.fingerprint import fingerprint
+from cclbench.comparison.fingerprint import work_fingerprint
 from cclbench.comparison.interval import Captures, Floats
-from cclbench.comparison.lines import flatten
-from cclbench.comparison.subject import Subject
-from cclbench.comparison.verdict import CLIENT, figures
+from cclbench.comparison.lines import flatten_card
+from cclbench.comparison.subject import ComparisonSubject
+from cclbench.comparison.verdict import CLIENT, capture_figures
 from cclbench.errors import InputError
 from cclbench.record.metric_name import metric_name
 from cclbench.record.store import Store
@@ -25,15 +25,15 @@ _DIGITS: Final = 3
 """Of figures of the work, up to which captures of one job agree."""
 
 
-def repeats_in(store: Store, subjects: tuple[Subject, ...]) -> list[Captures]:
+def repeats_in(store: Store, subjects: tuple[ComparisonSubject, ...]) -> list[Captures]:
     """The captures of each job of the store that was captured more than once, and does a subject's work.
 
     Captures are of one job where their sources are called the same but for the last number (`base-1`,
     `base-2`), and card and work are equal; the work is a subject's where its evidence tells the same, on the
     same system.  The subjects' own captures are not among them.
     """
-    own = {capture.stored.path.resolve() for subject in subjects for capture in subject.each}
-    wanted = {_work(subject.each[0]) for subject in subjects} - {""}
+    own = {capture.stored.path.resolve() for subject in subjects for capture in subject.each_capture}
+    wanted = {_work_text(subject.each_capture[0]) for subject in subjects} - {""}
     jobs: dict[tuple[str, str, str], list[Floats]] = {}
     for run in store.runs() if wanted else ():
         if run.path.resolve() in own:
@@ -42,25 +42,25 @@ def repeats_in(store: Store, subjects: tuple[Subject, ...]) -> list[Captures]:
             results, card = run.saved_results, run.card
             if results is None or run.record.published is not None:
                 continue
-            subject = Subject("", run, results, None if card is None else card.raw)
+            subject = ComparisonSubject("", run, results, None if card is None else card.raw)
             metric = _STEP if results.value(_STEP) is not None else CLIENT
-            row, work = results.row(metric), _work(subject)
+            row, work = results.row(metric), _work_text(subject)
         except InputError:
             continue  # damaged: `list runs` says so
         if row is not None and row.status == "ok" and row.window != "trace" and work in wanted:
             series = _LAST_NUMBER.sub("#", run.record.source)
-            jobs.setdefault((series, _card(subject), work), []).append(figures(subject, metric))
+            jobs.setdefault((series, _card_text(subject), work), []).append(capture_figures(subject, metric))
     return [captures for captures in jobs.values() if len(captures) > 1]
 
 
-def _card(subject: Subject) -> str:
+def _card_text(subject: ComparisonSubject) -> str:
     """What a card says, but for what tells cards apart."""
-    return json.dumps(dict(flatten(subject.card or {})), sort_keys=True, default=str)
+    return json.dumps(dict(flatten_card(subject.card or {})), sort_keys=True, default=str)
 
 
-def _work(subject: Subject) -> str:
+def _work_text(subject: ComparisonSubject) -> str:
     """What a subject works on, and where, by its evidence; empty where nothing tells."""
-    done = fingerprint(subject, None)
+    done = work_fingerprint(subject, None)
     counted: dict[str, float | None] = {
         metric: subject.results.value(metric) for metric in (_KERNELS, _COLLECTIVES)
     }

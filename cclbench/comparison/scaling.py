@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
-from cclbench.comparison.comparison import Figure, Line, Scaling, Versus
+from cclbench.comparison.comparison import Line, MetricFigure, Scaling, Versus
 from cclbench.comparison.fingerprint import Equality
-from cclbench.comparison.interval import Captures, difference
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.interval import Captures, compare_captures
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.verdict import captures_of
 from cclbench.comparison.work import GLOBAL_BATCH, differs_but_in_size
 from cclbench.record.metric_name import metric_name
@@ -20,17 +20,19 @@ METRIC: Final = metric_name("scaling.efficiency")
 _RATE: Final = metric_name("throughput.tokens_per_device")
 
 
-def scaling_of(base: Subject, other: Subject, work: Equality, repeats: Sequence[Captures]) -> Scaling | None:
+def scaling_of(
+    base: ComparisonSubject, other: ComparisonSubject, work: Equality, repeats: Sequence[Captures]
+) -> Scaling | None:
     """The efficiency of the one on more devices; None where they do not do the same at two sizes.
 
     `work` is what the traces tell of whether their work is equal, `repeats` are captures of other jobs.
     """
     fewer, more = sorted((base, other), key=lambda one: one.device_count or 0)
-    kind = _kind(fewer, more, work)
+    kind = _scaling_kind(fewer, more, work)
     rows = [one.results.row(_RATE) for one in (fewer, more)]
     if kind is None or not all(row is not None and row.value and row.status == "ok" for row in rows):
         return None
-    found = difference(captures_of(fewer, _RATE), captures_of(more, _RATE), repeats)
+    found = compare_captures(captures_of(fewer, _RATE), captures_of(more, _RATE), repeats)
     sure = not (fewer.all_open or more.all_open)
     assert fewer.device_count and more.device_count  # noqa: S101, PT018 - of a kind
     return Scaling(
@@ -44,7 +46,9 @@ def scaling_of(base: Subject, other: Subject, work: Equality, repeats: Sequence[
     )
 
 
-def _kind(fewer: Subject, more: Subject, work: Equality) -> Literal["strong", "weak"] | None:
+def _scaling_kind(
+    fewer: ComparisonSubject, more: ComparisonSubject, work: Equality
+) -> Literal["strong", "weak"] | None:
     """strong: the same global batch; weak: the same batch per device."""
     devices, batches = (
         [one.device_count for one in (fewer, more)],
@@ -72,7 +76,7 @@ def with_scaling(lines: Iterable[Line], versus: Sequence[Versus]) -> tuple[Line,
     """The lines, that of the scaling efficiency with what each subject has against the first."""
     found = {one.other: one.scaling for one in versus if one.scaling is not None}
     figures = {
-        letter: Figure(one.efficiency, "ok", "derived", scaling_words(one), one.low, one.high)
+        letter: MetricFigure(one.efficiency, "ok", "derived", scaling_words(one), one.low, one.high)
         for letter, one in found.items()
     }
     return tuple(

@@ -59,20 +59,20 @@ class Workload:
     """Parallel degrees above 1, such as `fsdp2 x tp2`."""
 
     @property
-    def kind(self) -> str | None:
+    def accelerator_kind(self) -> str | None:
         """TPU, CPU or GPU, as far as the accelerator's name tells."""
         name = (self.accelerator or "").lower()
         return None if not name else "TPU" if "tpu" in name else "CPU" if "cpu" in name else "GPU"
 
     @property
-    def work(self) -> tuple[Any, ...] | None:
+    def work_key(self) -> tuple[Any, ...] | None:
         """What has to be equal for a step's work to be equal; None where some of it is not known."""
         parts = (self.model and self.model.casefold(), self.phase, self.batch, self.sequence_length)
         return None if None in parts else parts
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class ComparisonSubject:
     """A run as a comparison sees it."""
 
     letter: str
@@ -82,7 +82,7 @@ class Subject:
     """Rows of a full computation."""
     card: Mapping[str, Any] | None
     """The card's fields; None without a card."""
-    captures: tuple[Subject, ...] = ()
+    captures: tuple[ComparisonSubject, ...] = ()
     """Of several captures of one job each by itself; `results` are their mean, all else is the first's."""
 
     per_call: tuple[str, float] | None = None
@@ -90,12 +90,12 @@ class Subject:
     is elsewhere, and how many there are."""
 
     @property
-    def each(self) -> tuple[Subject, ...]:
+    def each_capture(self) -> tuple[ComparisonSubject, ...]:
         """Each capture by itself, where there are several or one."""
         return self.captures or (self,)
 
     @property
-    def place(self) -> int:
+    def place_among(self) -> int:
         """Its place among the subjects, from 0."""
         return ascii_uppercase.find(self.letter)
 
@@ -105,7 +105,7 @@ class Subject:
         return self.stored.id
 
     @property
-    def published(self) -> bool:
+    def is_published(self) -> bool:
         """Whether its figures are somebody's published ones."""
         return self.stored.record.published is not None
 
@@ -128,30 +128,30 @@ class Subject:
     def devices(self) -> tuple[str, ...]:
         """What its traces call the accelerators; else what its card says; `CPU` where that is the device."""
         known = self.machine.accelerator.value
-        stated = self.field("hardware.accelerator") or (known and known.id)
+        stated = self.card_field("hardware.accelerator") or (known and known.id)
         return self.machine.device_names or ((str(stated),) if stated else ())
 
     @property
     def device_count(self) -> int | None:
         """Accelerators of the job; None where nobody tells how many."""
-        published = self.field("hardware.count") if self.published else None
+        published = self.card_field("hardware.count") if self.is_published else None
         return published if isinstance(published, int) else self.machine.count.value
 
     @property
-    def window(self) -> str | None:
+    def window_policy(self) -> str | None:
         """The window policy that its step time rests on; None without one, or where it is published."""
         row = self.results.row(_STEP)
-        return row.window if row is not None and row.status == "ok" and not self.published else None
+        return row.window if row is not None and row.status == "ok" and not self.is_published else None
 
     @cached_property
-    def steps(self) -> int:
+    def step_count(self) -> int:
         """How many numbered steps its figures are of."""
-        return sum(len(one.results.steps(_STEP)) for one in self.each)
+        return sum(len(one.results.steps(_STEP)) for one in self.each_capture)
 
     @property
     def whole_graphs(self) -> bool:
         """Whether CUDA graphs of it were traced whole, so that nobody knows what ran inside."""
-        return any(rank.rows.get("graph") for one in self.each for rank in one.stored.record.ranks)
+        return any(rank.rows.get("graph") for one in self.each_capture for rank in one.stored.record.ranks)
 
     @property
     def all_open(self) -> bool:
@@ -159,12 +159,12 @@ class Subject:
         row = self.results.row(_STEP)
         return row is not None and (row.reason or "").startswith(ALL_OPEN)
 
-    def field(self, path: str) -> Any:
+    def card_field(self, path: str) -> Any:
         """The card's value at a dotted path, or what was published of it; None without such a field."""
         found: Any = self.card
         for name in path.split("."):
             found = found.get(name) if isinstance(found, Mapping) else None
-        if found is None and self.published and (self.card is None or path in _NO_CARD_HOLDS):
+        if found is None and self.is_published and (self.card is None or path in _NO_CARD_HOLDS):
             return self.published_field(path)
         return found
 
@@ -184,13 +184,13 @@ class Subject:
     @cached_property
     def workload(self) -> Workload:
         """What it ran; of published figures by their metadata, which say more than a card could take over."""
-        if self.published:
+        if self.is_published:
             said: Callable[[str], Any] = self.published_field
             degrees = {key: metadata_count(self.metadata, key) for key in _DEGREES}
             framework = _VERSION.sub("", metadata_text(self.metadata, "framework")) or None
             accelerator, devices = None, said("hardware.count")
         else:
-            said, names = self.field, self.devices
+            said, names = self.card_field, self.devices
             degrees = {key: said(f"parallelism.{key}") for key in _DEGREES}
             framework = said("software.framework.name")
             accelerator, devices = names[0] if len(names) == 1 else None, self.device_count
@@ -202,20 +202,20 @@ class Subject:
             batch=said("workload.batch.global"),
             sequence_length=said("workload.batch.sequence_length"),
             framework=framework,
-            plan=_plan(degrees),
+            plan=_plan_words(degrees),
         )
 
     @property
-    def hardware(self) -> tuple[Any, ...] | None:
+    def hardware_key(self) -> tuple[Any, ...] | None:
         """What has to be equal for hardware to be equal; None where some of it is not known.
 
         Published and computed figures follow different definitions, so they never match.
         """
-        parts = (self.published, self.workload.accelerator, self.workload.devices)
+        parts = (self.is_published, self.workload.accelerator, self.workload.devices)
         return None if None in parts else parts
 
 
-def _plan(degrees: Mapping[str, Any]) -> str | None:
+def _plan_words(degrees: Mapping[str, Any]) -> str | None:
     if all(degree is None for degree in degrees.values()):
         return None
     split = [f"{_DEGREES[key]}{degree}" for key, degree in degrees.items() if degree and degree > 1]

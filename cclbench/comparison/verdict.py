@@ -9,12 +9,12 @@ from typing import Final
 
 import numpy as np
 
-from cclbench.comparison.attribution import change_of_step, changes
+from cclbench.comparison.attribution import change_of_step, part_changes
 from cclbench.comparison.comparison import PARTS, Outcome, PartChange, Versus
 from cclbench.comparison.fingerprint import UNKNOWN, Equality
-from cclbench.comparison.interval import LEAST_STEPS, USUAL, Captures, Difference, Floats, difference
-from cclbench.comparison.subject import Subject
-from cclbench.comparison.work import PHASE, differs, unequal, unknown
+from cclbench.comparison.interval import LEAST_STEPS, USUAL, Captures, Floats, RatioInterval, compare_captures
+from cclbench.comparison.subject import ComparisonSubject
+from cclbench.comparison.work import PHASE, is_different, is_work_unknown, work_inequalities
 from cclbench.record.metric_name import MetricName, metric_name
 from cclbench.record.rows import Row
 from cclbench.units import humanise
@@ -37,23 +37,26 @@ _UNITS: Final[dict[MetricName, str]] = {
 }
 
 
-def versus(
-    base: Subject, other: Subject, work: Equality = UNKNOWN, repeats: Sequence[Captures] = ()
+def judge_subject(
+    base: ComparisonSubject,
+    other: ComparisonSubject,
+    work: Equality = UNKNOWN,
+    repeats: Sequence[Captures] = (),
 ) -> Versus:
     """The verdict on one subject against the first.
 
     `work` is what the traces tell of whether their work is equal, `repeats` are captures of other jobs.
     """
-    reasons = unequal(base, other, work)
-    measure = _measure(base, other, reasons)
-    why_not = _incomparable(base, other, measure, reasons)
+    reasons = work_inequalities(base, other, work)
+    measure = _chosen_measure(base, other, reasons)
+    why_not = _incomparable_reason(base, other, measure, reasons)
     ratio = None if why_not else ratio_of(base, other, measure, repeats)
-    outcome = _outcome(ratio, measure) if ratio else "not comparable"
+    outcome = _ratio_outcome(ratio, measure) if ratio else "not comparable"
     change_ns = change_of_step(base, other)
-    parts = changes(base, other, change_ns) if change_ns is not None else ()
+    parts = part_changes(base, other, change_ns) if change_ns is not None else ()
     pair = f"{other.letter} and {base.letter}"
     words = (
-        _judged(base, other, measure, ratio, outcome, work)
+        _verdict_words(base, other, measure, ratio, outcome, work)
         if ratio
         else f"{pair} are not comparable: {why_not}."
     )
@@ -63,10 +66,10 @@ def versus(
         held = "a step of each is"
         if measure == CLIENT:
             held = "their clients asked for"
-        elif _whole(base):
+        elif _is_whole_trace(base):
             held = "the two traces hold"
         words += f" Whether {held} equal work is unknown."
-    elif ratio and work.status == "proved" and (unknown(base) or unknown(other)):
+    elif ratio and work.status == "proved" and (is_work_unknown(base) or is_work_unknown(other)):
         words += f" Their work is equal: {work.reason}."
     if base.per_call and other.per_call:
         words += f" They hold {other.per_call[1]:,.0f} and {base.per_call[1]:,.0f} such calls."
@@ -81,19 +84,21 @@ def versus(
         captures_needed=ratio.captures_needed if ratio else None,
         outcome=outcome,
         work=work,
-        words=" ".join(filter(None, [words, _why(base, other, outcome, change_ns, parts)])),
+        words=" ".join(filter(None, [words, _parts_words(base, other, outcome, change_ns, parts)])),
         change_ns=change_ns,
         changes=parts,
     )
 
 
-def _incomparable(base: Subject, other: Subject, measure: MetricName, reasons: Sequence[str]) -> str | None:
+def _incomparable_reason(
+    base: ComparisonSubject, other: ComparisonSubject, measure: MetricName, reasons: Sequence[str]
+) -> str | None:
     """Why the two cannot be ranked; None where they can."""
-    if differs(PHASE, base, other):
+    if is_different(PHASE, base, other):
         return f"their steps are of another kind ({reasons[0]})"
-    windows = {base.window, other.window} - {None}
+    windows = {base.window_policy, other.window_policy} - {None}
     if len(windows) > 1 and "trace" in windows:
-        whole = base.letter if base.window == "trace" else other.letter
+        whole = base.letter if base.window_policy == "trace" else other.letter
         return f"the window of {whole} is its whole trace, no step"
     for subject in (base, other):
         row = subject.results.row(measure)
@@ -107,7 +112,7 @@ def _incomparable(base: Subject, other: Subject, measure: MetricName, reasons: S
     return None
 
 
-def _measure(base: Subject, other: Subject, reasons: Sequence[str]) -> MetricName:
+def _chosen_measure(base: ComparisonSubject, other: ComparisonSubject, reasons: Sequence[str]) -> MetricName:
     """Step time for equal work, else tokens; what a client measured of a server has neither."""
     if all(one.results.value(_STEP) is None and one.results.value(CLIENT) for one in (base, other)):
         return CLIENT
@@ -115,22 +120,22 @@ def _measure(base: Subject, other: Subject, reasons: Sequence[str]) -> MetricNam
 
 
 def ratio_of(
-    base: Subject, other: Subject, metric: MetricName, repeats: Sequence[Captures] = ()
-) -> Difference:
+    base: ComparisonSubject, other: ComparisonSubject, metric: MetricName, repeats: Sequence[Captures] = ()
+) -> RatioInterval:
     """Of a figure that both have, and that single steps or captures have: `time.step`, or a rate."""
     whole = metric.startswith("serving.")  # of all requests of a benchmark
-    found = difference(captures_of(base, metric), captures_of(other, metric), repeats, whole=whole)
-    if any(capture.all_open for subject in (base, other) for capture in subject.each):
+    found = compare_captures(captures_of(base, metric), captures_of(other, metric), repeats, whole=whole)
+    if any(capture.all_open for subject in (base, other) for capture in subject.each_capture):
         return replace(found, low=None, high=None, captures_needed=None)  # nobody knows where a step ended
     return found
 
 
-def captures_of(subject: Subject, metric: MetricName) -> Captures:
+def captures_of(subject: ComparisonSubject, metric: MetricName) -> Captures:
     """Each capture's figures of its closed steps, whose mean is its own; that where it has no steps."""
-    return [figures(one, metric) for one in subject.each]
+    return [capture_figures(one, metric) for one in subject.each_capture]
 
 
-def figures(capture: Subject, metric: MetricName) -> Floats:
+def capture_figures(capture: ComparisonSubject, metric: MetricName) -> Floats:
     """One capture's."""
     steps = np.array(list(capture.results.steps(metric).values()), np.float64)
     if not len(steps):
@@ -142,7 +147,7 @@ def figures(capture: Subject, metric: MetricName) -> Floats:
     return np.asarray((2 - times / times.mean()) / times.mean())
 
 
-def _outcome(ratio: Difference, measure: MetricName) -> Outcome:
+def _ratio_outcome(ratio: RatioInterval, measure: MetricName) -> Outcome:
     if ratio.low is None or ratio.high is None:
         return "undecided"
     if ratio.low <= 1 <= ratio.high:
@@ -150,56 +155,63 @@ def _outcome(ratio: Difference, measure: MetricName) -> Outcome:
     return "slower" if (ratio.low > 1) == (measure == _STEP) else "faster"
 
 
-def _judged(
-    base: Subject, other: Subject, measure: MetricName, ratio: Difference, outcome: Outcome, work: Equality
+def _verdict_words(
+    base: ComparisonSubject,
+    other: ComparisonSubject,
+    measure: MetricName,
+    ratio: RatioInterval,
+    outcome: Outcome,
+    work: Equality,
 ) -> str:
     unit = _UNITS[measure]
-    if _whole(base):
+    if _is_whole_trace(base):
         unit = f"a call of {base.per_call[0]}" if base.per_call else "for the whole trace"
-    figures = f"{_figure(other, measure)} against {_figure(base, measure)} {unit}"
+    figures = f"{_figure_words(other, measure)} against {_figure_words(base, measure)} {unit}"
     if outcome == "undecided":
         return (
-            f"{_longer(base, other, measure, ratio)} in these captures ({figures}). Whether it is in others"
-            f" is not known: {too_few(base, other)}."
+            f"{_longer_words(base, other, measure, ratio)} in these captures ({figures})."
+            f" Whether it is in others is not known: {too_few(base, other)}."
         )
     if outcome == "no difference":
-        interval = _interval(base, other, ratio, inverse=ratio.ratio < 1)
-        said = f"{_longer(base, other, measure, ratio)} in these captures"
+        interval = _interval_words(base, other, ratio, inverse=ratio.ratio < 1)
+        said = f"{_longer_words(base, other, measure, ratio)} in these captures"
         said += ", which can be chance" * (ratio.ratio != 1)
         return f"{said} ({figures}; {interval}). {_to_settle(ratio)}".rstrip()
     assert ratio.low is not None  # noqa: S101 - else undecided
     if measure == _STEP and _work_unknown(base, other, work):  # less time need not be more speed
-        said = _longer(base, other, measure, ratio)
+        said = _longer_words(base, other, measure, ratio)
     else:
-        said = f"{other.letter} is {_times(ratio)} {outcome} than {base.letter}"
-    return f"{said} ({figures}; {_interval(base, other, ratio, inverse=ratio.low < 1)})."
+        said = f"{other.letter} is {_factor_words(ratio)} {outcome} than {base.letter}"
+    return f"{said} ({figures}; {_interval_words(base, other, ratio, inverse=ratio.low < 1)})."
 
 
-def _longer(base: Subject, other: Subject, measure: MetricName, ratio: Difference) -> str:
+def _longer_words(
+    base: ComparisonSubject, other: ComparisonSubject, measure: MetricName, ratio: RatioInterval
+) -> str:
     """`B's step is 1.2 × longer than A's`."""
     is_time = measure == _STEP
-    what = "rate" if not is_time else "trace" if _whole(base) else "step"
+    what = "rate" if not is_time else "trace" if _is_whole_trace(base) else "step"
     if base.per_call:
         what = f"time per call of {base.per_call[0]}"
     if ratio.ratio == 1:
         return f"{other.letter}'s {what} is as {'long' if is_time else 'high'} as {base.letter}'s"
     more, less = ("longer", "shorter") if is_time else ("higher", "lower")
-    how = f"{_times(ratio)} {more if ratio.ratio > 1 else less}"
+    how = f"{_factor_words(ratio)} {more if ratio.ratio > 1 else less}"
     return f"{other.letter}'s {what} is {how} than {base.letter}'s"
 
 
-def too_few(base: Subject, other: Subject) -> str:
+def too_few(base: ComparisonSubject, other: ComparisonSubject) -> str:
     """Why so few steps give no interval, and what would."""
-    if _whole(base):
+    if _is_whole_trace(base):
         return "a whole trace is one figure, as long as the capture; mark steps, or capture each three times"
     counts = " and ".join(
-        f"{subject.letter} has {'none but an open one' if subject.all_open else subject.steps}"
+        f"{subject.letter} has {'none but an open one' if subject.all_open else subject.step_count}"
         for subject in (base, other)
     )
     return f"it takes {LEAST_STEPS} closed steps of each, {counts}"
 
 
-def _to_settle(ratio: Difference) -> str:
+def _to_settle(ratio: RatioInterval) -> str:
     """How many captures would tell a difference of that size."""
     if ratio.ratio == 1:
         return ""
@@ -208,41 +220,46 @@ def _to_settle(ratio: Difference) -> str:
     return f"About {ratio.captures_needed} captures of each would tell a difference of that size."
 
 
-def _times(ratio: Difference) -> str:
+def _factor_words(ratio: RatioInterval) -> str:
     """`1.34×`, of a small difference `2.1 %`: by how much the means differ, whichever way."""
     factor = max(ratio.ratio, 1 / ratio.ratio)
     return humanise(factor, "ratio") if factor >= _SMALL else f"{100 * (factor - 1):.2g} %"
 
 
-def _work_unknown(base: Subject, other: Subject, work: Equality) -> bool:
+def _work_unknown(base: ComparisonSubject, other: ComparisonSubject, work: Equality) -> bool:
     """Cards tell the work of a step, and not how many a whole trace holds; traces that of what they hold."""
-    return work.status != "proved" and (unknown(base) or unknown(other) or _whole(base))
-
-
-def _whole(subject: Subject) -> bool:
-    """Whether its window is the whole trace; `_incomparable` has seen that the other's is so too."""
-    return subject.window == "trace"
-
-
-def _figure(subject: Subject, measure: MetricName) -> str:
-    row = subject.results.row(measure)
-    assert row is not None  # noqa: S101 - it has a ratio
-    return stated(row).removesuffix(" /s")
-
-
-def _interval(base: Subject, other: Subject, ratio: Difference, *, inverse: bool) -> str:
-    assert ratio.low is not None and ratio.high is not None  # noqa: S101, PT018 - else undecided
-    low, high = (1 / ratio.high, 1 / ratio.low) if inverse else (ratio.low, ratio.high)
-    digits = 2 if high - low >= _FINE else 4
-    return (
-        f"95 % interval {low:.{digits}f} to {high:.{digits}f} over {_evidence(base, other)}; {differ(ratio)}"
+    return work.status != "proved" and (
+        is_work_unknown(base) or is_work_unknown(other) or _is_whole_trace(base)
     )
 
 
-def _evidence(base: Subject, other: Subject) -> str:
+def _is_whole_trace(subject: ComparisonSubject) -> bool:
+    """Whether its window is the whole trace; `_incomparable_reason` has seen that the other's is so too."""
+    return subject.window_policy == "trace"
+
+
+def _figure_words(subject: ComparisonSubject, measure: MetricName) -> str:
+    row = subject.results.row(measure)
+    assert row is not None  # noqa: S101 - it has a ratio
+    return stated_figure(row).removesuffix(" /s")
+
+
+def _interval_words(
+    base: ComparisonSubject, other: ComparisonSubject, ratio: RatioInterval, *, inverse: bool
+) -> str:
+    assert ratio.low is not None and ratio.high is not None  # noqa: S101, PT018 - else undecided
+    low, high = (1 / ratio.high, 1 / ratio.low) if inverse else (ratio.low, ratio.high)
+    digits = 2 if high - low >= _FINE else 4
+    over = f"{_evidence_words(base, other)}; {spread_words(ratio)}"
+    return f"95 % interval {low:.{digits}f} to {high:.{digits}f} over {over}"
+
+
+def _evidence_words(base: ComparisonSubject, other: ComparisonSubject) -> str:
     """`3 captures of each`, `12 steps each`, of one capture each."""
-    captures = [len(subject.each) for subject in (base, other)]
-    counts, word = (captures, "capture") if max(captures) > 1 else ([base.steps, other.steps], "step")
+    captures = [len(subject.each_capture) for subject in (base, other)]
+    counts, word = (
+        (captures, "capture") if max(captures) > 1 else ([base.step_count, other.step_count], "step")
+    )
     if not max(counts):
         return "one benchmark each"
     if counts[0] == counts[1]:
@@ -250,7 +267,7 @@ def _evidence(base: Subject, other: Subject) -> str:
     return f"{counts[1]} and {counts[0]} {word}s"
 
 
-def differ(ratio: Difference) -> str:
+def spread_words(ratio: RatioInterval) -> str:
     """By how much captures of one job are taken to differ, and what says so."""
     spread = ratio.spread
     if not spread.repeated and not spread.stored:
@@ -260,13 +277,17 @@ def differ(ratio: Difference) -> str:
     return said if spread.repeated else f"{said}, as repeated ones in the store do"
 
 
-def _why(
-    base: Subject, other: Subject, outcome: Outcome, change_ns: int | None, parts: Sequence[PartChange]
+def _parts_words(
+    base: ComparisonSubject,
+    other: ComparisonSubject,
+    outcome: Outcome,
+    change_ns: int | None,
+    parts: Sequence[PartChange],
 ) -> str:
     """The parts that make up the difference of the step times, largest first."""
     if not change_ns:
         return ""
-    of = "The window" if "trace" in (base.window, other.window) else "A step"
+    of = "The window" if "trace" in (base.window_policy, other.window_policy) else "A step"
     lead = f"In the mean {of[0].lower()}{of[1:]}" if outcome in ("no difference", "undecided") else of
     more = "longer" if change_ns > 0 else "shorter"
     said = f"{lead} of {other.letter} is {humanise(abs(change_ns) / 1e9, 's')} {more}"
@@ -276,22 +297,22 @@ def _why(
     told = [part for part in moved if abs(part.change_ns) >= _TOLD * abs(moved[0].change_ns)][:_MOST_TOLD]
     if not told:
         return f"{said}."
-    return f"{said}: {', '.join(map(_part, told))}."
+    return f"{said}: {', '.join(map(_part_words, told))}."
 
 
-def _part(change: PartChange) -> str:
+def _part_words(change: PartChange) -> str:
     most = next((m for m in change.movers if m.dimension in ("category", "collective")), None)
-    within = f" ({most.name} {signed(most.change_s)})" if most else ""
-    return f"{PARTS[change.part]} {signed(change.change_ns / 1e9)}{within}"
+    within = f" ({most.name} {signed_seconds(most.change_s)})" if most else ""
+    return f"{PARTS[change.part]} {signed_seconds(change.change_ns / 1e9)}{within}"
 
 
-def stated(row: Row) -> str:
+def stated_figure(row: Row) -> str:
     """A row's figure in a sentence; one that is neither measured nor derived says what it is."""
     figure = humanise(row.number, row.unit)
     return figure if row.provenance in ("measured", "derived") else f"{row.provenance} {figure}"
 
 
-def signed(seconds: float) -> str:
+def signed_seconds(seconds: float) -> str:
     """`+80.0 ms`, `-1.20 s`, `0 s`."""
     sign = "-" if seconds < 0 else "+" if seconds > 0 else ""
     return f"{sign}{humanise(abs(seconds), 's')}"

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from cclbench.comparison.comparison import PARTS
-from cclbench.comparison.fingerprint import UNKNOWN, Equality, contradiction
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.fingerprint import UNKNOWN, Equality, evidence_contradiction
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.record.card_agreement import card_contradiction
 from cclbench.record.metric_name import metric_name
 from cclbench.text import letters_and_digits
@@ -22,131 +22,139 @@ _TOKENS_EQUAL: Final = 1e-6
 _LISTED: Final = 6
 
 
-Fact = Callable[[Subject], Any]
+Fact = Callable[[ComparisonSubject], Any]
 """Something of a subject that another may differ in; None where it does not tell."""
 
 
-def _field(*paths: str) -> Fact:
-    return lambda subject: next((v for path in paths if (v := subject.field(path)) is not None), None)
+def _card_fact(*paths: str) -> Fact:
+    return lambda subject: next((v for path in paths if (v := subject.card_field(path)) is not None), None)
 
 
-def _tokens(subject: Subject) -> int | None:
+def _tokens_per_step(subject: ComparisonSubject) -> int | None:
     """Tokens a step works on, from what the run computed with its card."""
     rate, step = subject.results.value(_TOKENS), subject.results.value(_STEP)
     return None if rate is None or step is None else round(rate * step)
 
 
 _LENGTHS: Final = ("workload.batch.sequence_length", "workload.batch.input_length")
-PHASE: Final = _field("workload.phase")
-GLOBAL_BATCH: Final = _field("workload.batch.global")
+PHASE: Final = _card_fact("workload.phase")
+GLOBAL_BATCH: Final = _card_fact("workload.batch.global")
 _WORK: Final[Mapping[str, Fact]] = {
     "phase": PHASE,
-    "model": _field("workload.model.name"),
-    "parameters": _field("workload.model.parameters"),
+    "model": _card_fact("workload.model.name"),
+    "parameters": _card_fact("workload.model.parameters"),
     "global batch": GLOBAL_BATCH,
-    "sequence length": _field(*_LENGTHS),
-    "output length": _field("workload.batch.output_length"),
-    "tokens per step": _tokens,
+    "sequence length": _card_fact(*_LENGTHS),
+    "output length": _card_fact("workload.batch.output_length"),
+    "tokens per step": _tokens_per_step,
 }
 """A step of different ones is different work."""
 _SIZES: Final = ("global batch", "tokens per step")
 """Those in which jobs of one kind differ that work on more at once."""
 _SETUP: Final[Mapping[str, Fact]] = {
-    "precision": _field("workload.precision"),
+    "precision": _card_fact("workload.precision"),
     "number of devices": lambda subject: subject.device_count,
-    "window": lambda subject: subject.window,
-    "number of steps": lambda subject: subject.steps or None,
+    "window": lambda subject: subject.window_policy,
+    "number of steps": lambda subject: subject.step_count or None,
     "kind of trace": lambda subject: subject.stored.reader,
 }
 _NEEDED: Final = (("workload.model.name",), ("workload.batch.global",), _LENGTHS)
 """Without any of which a card leaves open whether the work is equal."""
 
 
-def differs(fact: Fact, a: Subject, b: Subject) -> bool:
+def is_different(fact: Fact, a: ComparisonSubject, b: ComparisonSubject) -> bool:
     """Whether both tell the fact, and not the same."""
     one, another = fact(a), fact(b)
-    return one is not None and another is not None and not _equal(one, another)
+    return one is not None and another is not None and not _is_equal(one, another)
 
 
-def unequal(base: Subject, other: Subject, traces: Equality = UNKNOWN) -> list[str]:
+def work_inequalities(
+    base: ComparisonSubject, other: ComparisonSubject, traces: Equality = UNKNOWN
+) -> list[str]:
     """In what the other's work of a step differs: `global batch 32 against 16`.
 
     As far as both cards tell; else as `traces` do.
     """
     found = [
-        f"{label} {_quoted(fact(other))} against {_quoted(fact(base))}"
+        f"{label} {_quote_value(fact(other))} against {_quote_value(fact(base))}"
         for label, fact in _WORK.items()
-        if differs(fact, base, other)
+        if is_different(fact, base, other)
     ]
     return found or [traces.reason] * (traces.status == "refuted")
 
 
-def differs_but_in_size(base: Subject, other: Subject) -> bool:
+def differs_but_in_size(base: ComparisonSubject, other: ComparisonSubject) -> bool:
     """Whether their work differs in more than how many samples a step works on, by their cards."""
-    return any(differs(fact, base, other) for label, fact in _WORK.items() if label not in _SIZES)
+    return any(is_different(fact, base, other) for label, fact in _WORK.items() if label not in _SIZES)
 
 
-def unknown(subject: Subject) -> bool:
+def is_work_unknown(subject: ComparisonSubject) -> bool:
     """Whether nothing says what a step of the subject works on."""
     return all(fact(subject) is None for fact in _WORK.values() if fact is not PHASE)
 
 
-def warnings(subjects: Sequence[Subject], traces: Sequence[Equality] = ()) -> tuple[str, ...]:
+def comparison_warnings(
+    subjects: Sequence[ComparisonSubject], traces: Sequence[Equality] = ()
+) -> tuple[str, ...]:
     """What stands above a comparison, most important first; `traces` of each further subject's work."""
     base, *others = subjects
     pairs = list(zip(others, traces or [UNKNOWN] * len(others), strict=True))
-    told = [contradiction(base, other, found, unequal(base, other)) for other, found in pairs]
+    told = [
+        evidence_contradiction(base, other, found, work_inequalities(base, other)) for other, found in pairs
+    ]
     known = bool(pairs) and all(found.status != "unknown" for _, found in pairs)
     return (
-        *_differences(subjects, _WORK, "the work differs: "),
+        *_fact_differences(subjects, _WORK, "the work differs: "),
         *filter(None, told),
         *(() if known else _unknown_work(subjects)),
-        *(warning for subject in subjects for warning in _captures(subject)),
-        *_differences(subjects, _SETUP, ""),
-        *(warning for subject in subjects for warning in _alone(subject)),
-        *_provenance(subjects),
-        *_untold(subjects),
+        *(warning for subject in subjects for warning in _capture_differences(subject)),
+        *_fact_differences(subjects, _SETUP, ""),
+        *(warning for subject in subjects for warning in _subject_warnings(subject)),
+        *_provenance_warnings(subjects),
+        *_untold_parts(subjects),
     )
 
 
-def _captures(subject: Subject) -> Iterator[str]:
+def _capture_differences(subject: ComparisonSubject) -> Iterator[str]:
     """In what captures of one job differ, which makes them captures of several."""
     of = f"the captures of {subject.letter} differ: "
-    yield from _differences(subject.captures, _WORK, of)
+    yield from _fact_differences(subject.captures, _WORK, of)
     setup = {label: fact for label, fact in _SETUP.items() if label != "number of steps"}
-    yield from _differences(subject.captures, setup, of)
+    yield from _fact_differences(subject.captures, setup, of)
 
 
-def _differences(subjects: Sequence[Subject], facts: Mapping[str, Fact], lead: str) -> Iterator[str]:
+def _fact_differences(
+    subjects: Sequence[ComparisonSubject], facts: Mapping[str, Fact], lead: str
+) -> Iterator[str]:
     for label, fact in facts.items():
         known = {s.letter: value for s in subjects if (value := fact(s)) is not None}
         values = list(known.values())
-        if any(not _equal(values[0], value) for value in values[1:]):
-            told = ", ".join(f"{letter} {_quoted(value)}" for letter, value in known.items())
+        if any(not _is_equal(values[0], value) for value in values[1:]):
+            told = ", ".join(f"{letter} {_quote_value(value)}" for letter, value in known.items())
             yield f"{lead}{label}: {told}"
 
 
-def _unknown_work(subjects: Sequence[Subject]) -> Iterator[str]:
-    without = [subject.letter for subject in subjects if unknown(subject)]
+def _unknown_work(subjects: Sequence[ComparisonSubject]) -> Iterator[str]:
+    without = [subject.letter for subject in subjects if is_work_unknown(subject)]
     if without:
         yield (
-            f"nothing says what a step of {_listed(without)} works on (a workload card would): whether the"
-            " work is equal is unknown"
+            f"nothing says what a step of {_join_words(without)} works on (a workload card would):"
+            " whether the work is equal is unknown"
         )
     for subject in subjects:
-        needed = () if unknown(subject) else _NEEDED
-        lacking = [paths[0] for paths in needed if all(subject.field(path) is None for path in paths)]
+        needed = () if is_work_unknown(subject) else _NEEDED
+        lacking = [paths[0] for paths in needed if all(subject.card_field(path) is None for path in paths)]
         if lacking:
-            yield f"the card of {subject.letter} lacks {_listed(lacking)}: equal work is not certain"
+            yield f"the card of {subject.letter} lacks {_join_words(lacking)}: equal work is not certain"
 
 
-def _alone(subject: Subject) -> Iterator[str]:
+def _subject_warnings(subject: ComparisonSubject) -> Iterator[str]:
     """What weakens one subject's figures by itself."""
     letter = subject.letter
-    if subject.published:
+    if subject.is_published:
         yield f"the figures of {letter} are published ones, not measured here"
         return
-    if subject.window == "trace":
+    if subject.window_policy == "trace":
         yield f"the window of {letter} is its whole trace, no step"
     if subject.whole_graphs:
         yield f"CUDA graphs of {letter} were traced whole: what its device does in them is not known"
@@ -163,7 +171,7 @@ def _alone(subject: Subject) -> Iterator[str]:
         yield f"a trace of {letter} ends early: its figures end before the cut"
 
 
-def _provenance(subjects: Sequence[Subject]) -> Iterator[str]:
+def _provenance_warnings(subjects: Sequence[ComparisonSubject]) -> Iterator[str]:
     """Metrics that are modelled in some subjects and measured in others."""
     sources: dict[str, dict[str, str]] = {}
     for subject in subjects:
@@ -174,12 +182,12 @@ def _provenance(subjects: Sequence[Subject]) -> Iterator[str]:
     for metric, of in sources.items():
         modelled = [letter for letter, provenance in of.items() if provenance == "modelled"]
         if modelled and len(modelled) < len(of):
-            mixed.setdefault(_listed(modelled), []).append(metric)
+            mixed.setdefault(_join_words(modelled), []).append(metric)
     for letters, metrics in mixed.items():
-        yield f"modelled in {letters} and not in the others: {_listed(sorted(metrics))}"
+        yield f"modelled in {letters} and not in the others: {_join_words(sorted(metrics))}"
 
 
-def _untold(subjects: Sequence[Subject]) -> Iterator[str]:
+def _untold_parts(subjects: Sequence[ComparisonSubject]) -> Iterator[str]:
     """Parts of the step that some can tell and others cannot."""
     whole = [subject for subject in subjects if subject.results.value(_STEP_PARTS) is not None]
     for part, into, words in (
@@ -190,11 +198,11 @@ def _untold(subjects: Sequence[Subject]) -> Iterator[str]:
         if silent and len(silent) < len(whole):
             row = silent[0].results.row(_STEP_PARTS, stat=into)
             why = f" ({row.reason})" if row and row.reason else ""
-            who = f"{_listed([s.letter for s in silent])} cannot tell {words}{why}"
+            who = f"{_join_words([s.letter for s in silent])} cannot tell {words}{why}"
             yield f"{who}: all of it is in {PARTS[into]}"
 
 
-def _equal(a: Any, b: Any) -> bool:
+def _is_equal(a: Any, b: Any) -> bool:
     if isinstance(a, str) and isinstance(b, str):
         return letters_and_digits(a) == letters_and_digits(b)
     if isinstance(a, int) and isinstance(b, int):
@@ -202,11 +210,11 @@ def _equal(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def _quoted(value: Any) -> str:
+def _quote_value(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _listed(words: Sequence[str]) -> str:
+def _join_words(words: Sequence[str]) -> str:
     more = len(words) - _LISTED
     shown = list(words[:_LISTED]) + ([f"{more} more"] if more > 0 else [])
     return " and ".join(shown) if len(shown) < 3 else ", ".join(shown)

@@ -37,21 +37,21 @@ def is_archive(path: Path) -> bool:
     return path.name.lower().endswith(_ENDINGS) and path.is_file()
 
 
-def unpack(archive: Path, folder: Path) -> list[Path]:
+def unpack_archive(archive: Path, folder: Path) -> list[Path]:
     """Write the files of `archive` below `folder`, a new one, and return their paths, sorted.
 
     Only plain files are taken, under relative names without `..`; links, devices, sparse and encrypted
     members, names that occur twice, more than `MOST_FILES` files, `MOST_BYTES` bytes or `LARGEST_RATIO`
     times the archive's size raise `InputError`, as damage does.  Permissions are not carried over.
     """
-    members = _zip(archive) if archive.name.lower().endswith(".zip") else _tar(archive)
+    members = _zip_members(archive) if archive.name.lower().endswith(".zip") else _tar_members(archive)
     allowed = min(MOST_BYTES, max(ALWAYS_BYTES, LARGEST_RATIO * archive.stat().st_size))
     written: list[Path] = []
     folder.mkdir(parents=True)
     try:
         for name, content in members:
-            target = folder / _inside(name, archive)
-            allowed -= _write(content, target, allowed, archive)
+            target = folder / _path_inside(name, archive)
+            allowed -= _write_member(content, target, allowed, archive)
             written.append(target)
     except (*_BROKEN, ValueError, OverflowError, RecursionError) as error:  # of headers beyond reason
         raise InputError(f"is damaged: {shown(str(error))}", where=str(archive)) from None
@@ -64,19 +64,19 @@ def unpack(archive: Path, folder: Path) -> list[Path]:
     return sorted(written)
 
 
-def _inside(name: str, archive: Path) -> Path:
+def _path_inside(name: str, archive: Path) -> Path:
     """The member's place below the folder; `InputError` where it would be elsewhere."""
     if why := why_outside(name):
-        raise _refused(archive, name, why)
+        raise _refusal_error(archive, name, why)
     return Path(name)
 
 
-def _refused(archive: Path, name: str, why: str) -> InputError:
+def _refusal_error(archive: Path, name: str, why: str) -> InputError:
     hint = "pack plain files under relative names"
     return InputError(f"holds {shown(name)}, and {why}", where=str(archive), hint=hint)
 
 
-def _write(content: IO[bytes], target: Path, allowed: int, archive: Path) -> int:
+def _write_member(content: IO[bytes], target: Path, allowed: int, archive: Path) -> int:
     """Copy a member, never over another; the bytes it had.  What is declared is not believed."""
     total = 0
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -92,44 +92,44 @@ def _write(content: IO[bytes], target: Path, allowed: int, archive: Path) -> int
                     )
                 file.write(chunk)
     except FileExistsError:
-        raise _refused(archive, target.name, "there are two of that name") from None
+        raise _refusal_error(archive, target.name, "there are two of that name") from None
     return total
 
 
-def _few(members: Iterable[Member], archive: Path) -> Iterator[Member]:
+def _bounded_members(members: Iterable[Member], archive: Path) -> Iterator[Member]:
     for number, member in enumerate(members):
         if number == MOST_FILES:
             raise InputError(f"holds more than {MOST_FILES:,} files and folders", where=str(archive))
         yield member
 
 
-def _zip(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
     with zipfile.ZipFile(archive) as file:
-        for member in _few(file.infolist(), archive):
+        for member in _bounded_members(file.infolist(), archive):
             if not member.filename:
-                raise _refused(archive, "", "it has no name")
+                raise _refusal_error(archive, "", "it has no name")
             if member.is_dir():
                 continue
             kind = stat.S_IFMT(member.external_attr >> 16)
             if kind not in (0, stat.S_IFREG):
-                raise _refused(archive, member.filename, "it is a link or a device")
+                raise _refusal_error(archive, member.filename, "it is a link or a device")
             if member.flag_bits & 0x1:
-                raise _refused(archive, member.filename, "it is encrypted")
+                raise _refusal_error(archive, member.filename, "it is encrypted")
             yield member.filename, file.open(member)
 
 
-def _tar(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+def _tar_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
     opened: Callable[..., Any] = gzip.open if archive.name.lower().endswith("gz") else open
     with (
         opened(archive, "rb") as stream,
         tarfile.open(fileobj=(blocks := _Blocks(stream, archive)), mode="r:") as file,
     ):
-        for member in _few(file, archive):
+        for member in _bounded_members(file, archive):
             if member.isdir():
                 continue
             content = file.extractfile(member) if member.isreg() and not member.issparse() else None
             if content is None:
-                raise _refused(archive, member.name, "it is a link, a device or a sparse file")
+                raise _refusal_error(archive, member.name, "it is a link, a device or a sparse file")
             yield member.name, content
         end = blocks.last  # tarfile takes any oddity for the end
         if not end or (end + stream.read(_LONGEST_PADDING)).strip(b"\0") or stream.read(1):

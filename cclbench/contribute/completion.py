@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from cclbench.card.consistency import layouts
-from cclbench.card.fields import field, leaves, put
-from cclbench.card.infer import CardFacts, infer
-from cclbench.card.json_schema import home, misfit
-from cclbench.card.read import Document, parse, scalar
-from cclbench.card.validate import examine
-from cclbench.card.write import render
+from cclbench.card.consistency import layout_products
+from cclbench.card.fields import card_field, card_leaves, put_field
+from cclbench.card.infer import CardFacts, infer_card
+from cclbench.card.json_schema import schema_part, value_misfit
+from cclbench.card.read import Document, parse_card, scalar
+from cclbench.card.validate import card_problems
+from cclbench.card.write import render_card
 from cclbench.diagnostics import Problem, check
 from cclbench.errors import CheckFailed
 from cclbench.text import shown
@@ -28,7 +28,7 @@ _NOT_LEARNT: Final = ("version", "id", "description", "evidence", "workload.step
 
 
 @dataclass(frozen=True)
-class Gap:
+class CardGap:
     """A field that the card lacks; `path` is its place, `why` who needs it, `choices` all that it may be."""
 
     path: str
@@ -38,18 +38,18 @@ class Gap:
     required: bool
     choices: tuple[str, ...] = ()
 
-    def value(self, answer: str) -> Any:
+    def parse_answer(self, answer: str) -> Any:
         """What the answer means; `CheckFailed` saying why where it does not fit."""
         if self.choices:
             if answer not in self.choices:
                 raise CheckFailed(f"is {shown(answer)}; known: {', '.join(self.choices)}")
             return answer
-        text = self.path == LICENCE or home(self.path)["type"] == "string"
+        text = self.path == LICENCE or schema_part(self.path)["type"] == "string"
         try:
             value = answer if text else scalar(answer)
         except ValueError as error:
             raise CheckFailed(f"is {error}") from None
-        if self.path != LICENCE and (reason := misfit(value, self.path)):
+        if self.path != LICENCE and (reason := value_misfit(value, self.path)):
             raise CheckFailed(reason)
         return value
 
@@ -57,12 +57,12 @@ class Gap:
         return f"{self.path}: {self.title}; {self.why}"
 
 
-Ask = Callable[[Gap], Any]
+Ask = Callable[[CardGap], Any]
 """Asks for a field; None leaves it open."""
 
 
 @dataclass(frozen=True)
-class Learnt:
+class LearntCard:
     """A card with what the traces told: the fields that came from there, and those that contradict them."""
 
     card: Value
@@ -70,11 +70,11 @@ class Learnt:
     contradictions: tuple[str, ...]
 
 
-def draft(document: Document, root: Path) -> Value:
+def draft_card(document: Document, root: Path) -> Value:
     """The card as it was given, without its traces; `CheckFailed` listing what is wrong, gaps apart."""
     wrong = [
         problem
-        for problem in examine(document, root, contents=False)
+        for problem in card_problems(document, root, contents=False)
         if problem.severity == "error"
         and not problem.path.startswith("evidence.traces")
         and not _is_gap(problem, document.value)
@@ -86,43 +86,43 @@ def draft(document: Document, root: Path) -> Value:
     return card
 
 
-def learn(card: Value, facts: CardFacts) -> Learnt:
+def learn_from_traces(card: Value, facts: CardFacts) -> LearntCard:
     """The card with what the traces tell and it does not.
 
     Degrees only where the card has none at all and the traces' account for every rank.
     """
-    told = dict(parse(infer(facts, card["id"]), "the traces").value)
-    if facts.world_size not in layouts(told).values() and not card.get("parallelism"):
+    told = dict(parse_card(infer_card(facts, card["id"]), "the traces").value)
+    if facts.world_size not in layout_products(told).values() and not card.get("parallelism"):
         told.pop("parallelism", None)
     merged = deepcopy(card)
     inferred, contradictions = [], []
-    for keys, value in leaves(told):
+    for keys, value in card_leaves(told):
         path = ".".join(map(str, keys))
         if path.startswith(_NOT_LEARNT):
             continue
-        own = field(card, *keys, kind=object)
+        own = card_field(card, *keys, kind=object)
         if own is not None:
             if own != value:
                 contradictions.append(f"{path}: the card says {shown(own)}, the traces {shown(value)}")
         elif not (path.startswith("parallelism.") and card.get("parallelism")):
-            put(merged, path, value)
+            put_field(merged, path, value)
             inferred.append(f"{path}: {shown(value)}")
-    return Learnt(merged, tuple(inferred), tuple(contradictions))
+    return LearntCard(merged, tuple(inferred), tuple(contradictions))
 
 
-def gaps(card: Value, name: str, root: Path) -> list[Gap]:
+def card_gaps(card: Value, name: str, root: Path) -> list[CardGap]:
     """Fields that the schema or a metric needs and the card lacks; `CheckFailed` for what is wrong with it.
 
     `card` has its traces already.
     """
-    document = parse(render(card, gaps=False), name)
-    problems = examine(document, root, contents=False)
+    document = parse_card(render_card(card, gaps=False), name)
+    problems = card_problems(document, root, contents=False)
     lacking = [problem for problem in problems if _is_gap(problem, card)]
     check([replace(p, line=None) for p in problems if p not in lacking])
-    return [gap for problem in lacking for gap in _gaps(problem, card)]
+    return [gap for problem in lacking for gap in _problem_gaps(problem, card)]
 
 
-def settle(found: Sequence[Gap], ask: Ask | None, card: Value, *, open_ones: bool) -> list[Gap]:
+def settle_gaps(found: Sequence[CardGap], ask: Ask | None, card: Value, *, open_ones: bool) -> list[CardGap]:
     """Put answers into the card, and return the gaps that stay open.
 
     Without anybody to ask, or where a required one is left open, `CheckFailed` lists them; `open_ones`
@@ -134,7 +134,7 @@ def settle(found: Sequence[Gap], ask: Ask | None, card: Value, *, open_ones: boo
         if answer is None:
             left.append(gap)
         else:
-            put(card, gap.path, answer)
+            put_field(card, gap.path, answer)
     missing = [gap for gap in left if gap.required or (ask is None and not open_ones)]
     if missing:
         hint = "fill them in" if any(g.required for g in missing) else "fill them in, or give --allow-gaps"
@@ -144,23 +144,23 @@ def settle(found: Sequence[Gap], ask: Ask | None, card: Value, *, open_ones: boo
 
 
 def _is_gap(problem: Problem, card: Mapping[str, Any]) -> bool:
-    return bool(problem.path) and field(card, *problem.path.split("."), kind=object) is None
+    return bool(problem.path) and card_field(card, *problem.path.split("."), kind=object) is None
 
 
-def _gaps(problem: Problem, card: Value) -> Iterator[Gap]:
+def _problem_gaps(problem: Problem, card: Value) -> Iterator[CardGap]:
     """The gap that a problem names; of a mapping each field that it must or may have."""
-    part = home(problem.path)
+    part = schema_part(problem.path)
     if "properties" not in part:
         required = problem.severity == "error"
         example = shown(part["examples"][0]).strip('"') if part.get("examples") else ""
         choices = tuple(part.get("enum", ()))
         why = "every card has it" if required else problem.message.partition("; ")[2] or problem.message
-        yield Gap(problem.path, part["title"], example, why, required, choices)
+        yield CardGap(problem.path, part["title"], example, why, required, choices)
         return
     for name in part.get("required", part["properties"]):
         below = replace(problem, path=f"{problem.path}.{name}")
         if _is_gap(below, card):
-            yield from _gaps(below, card)
+            yield from _problem_gaps(below, card)
 
 
 def _without_nulls(value: Any) -> Any:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from cclbench.contribute.archive import is_archive, unpack
+from cclbench.contribute.archive import is_archive, unpack_archive
 from cclbench.contribute.manifest import File
-from cclbench.contribute.place import MANIFEST, Place, digest, listed
-from cclbench.contribute.remote import fetch
+from cclbench.contribute.place import MANIFEST, DataPointPlace, file_digest, file_names
+from cclbench.contribute.remote import fetch_file
 from cclbench.engine import Progress
 from cclbench.errors import InputError, UsageError
 from cclbench.scratch import temporary
@@ -35,7 +35,7 @@ class EvidenceElsewhere:
     def __init__(self, folders: Sequence[Path], scratch: Path, fetching: bool) -> None:
         self.folders, self.scratch, self.fetching = folders, scratch, fetching
 
-    def find(self, place: Place, file: File, progress: Progress | None) -> Path | None:
+    def find_file(self, place: DataPointPlace, file: File, progress: Progress | None) -> Path | None:
         """The file, fetched where that is wanted; None where it is not here."""
         for folder in self.folders:
             for path in (folder / place.id / file.path, folder / file.path):
@@ -44,7 +44,7 @@ class EvidenceElsewhere:
         if not self.fetching or file.url is None:
             return None
         target = self.scratch / "fetched" / place.id / file.path
-        fetch(file.url, target, sha256=file.sha256, size=file.bytes, progress=progress)
+        fetch_file(file.url, target, sha256=file.sha256, size=file.bytes, progress=progress)
         return target
 
 
@@ -55,7 +55,7 @@ def evidence_elsewhere(folders: Sequence[Path], *, fetching: bool = False) -> It
         found = []
         for number, path in enumerate(folders):
             if is_archive(path):
-                unpack(path, folder / str(number))
+                unpack_archive(path, folder / str(number))
                 found.append(folder / str(number))
             elif path.is_dir():
                 found.append(path)
@@ -64,29 +64,34 @@ def evidence_elsewhere(folders: Sequence[Path], *, fetching: bool = False) -> It
         yield EvidenceElsewhere(found, folder, fetching)
 
 
-def states(
-    place: Place, files: Sequence[File], elsewhere: EvidenceElsewhere, progress: Progress | None = None
+def file_states(
+    place: DataPointPlace,
+    files: Sequence[File],
+    elsewhere: EvidenceElsewhere,
+    progress: Progress | None = None,
 ) -> list[FileState]:
     """Every file of the manifest, then those of the folder that it does not list."""
-    found = [_state(place, file, elsewhere, progress) for file in files]
-    here = {name for name in listed(place.traces) if name != MANIFEST}
+    found = [_file_state(place, file, elsewhere, progress) for file in files]
+    here = {name for name in file_names(place.traces_folder) if name != MANIFEST}
     extra = sorted(here - {file.path for file in files})
     return [*found, *(FileState(name, "not listed", "the manifest does not list it") for name in extra)]
 
 
-def _state(place: Place, file: File, elsewhere: EvidenceElsewhere, progress: Progress | None) -> FileState:
-    path: Path | None = place.traces / file.path
+def _file_state(
+    place: DataPointPlace, file: File, elsewhere: EvidenceElsewhere, progress: Progress | None
+) -> FileState:
+    path: Path | None = place.traces_folder / file.path
     assert path is not None  # noqa: S101  (for the type checker)
     if not path.is_file():
         if file.url is None:
             return FileState(file.path, "missing", "there is no such file")
         try:
-            path = elsewhere.find(place, file, progress)
+            path = elsewhere.find_file(place, file, progress)
         except InputError as error:
             return FileState(file.path, "not here", str(error))
         if path is None:
             return FileState(file.path, "not here", f"{humanise(file.bytes, 'B')} at {file.url}")
-    sha256, size = digest(path)
+    sha256, size = file_digest(path)
     if size != file.bytes:
         return FileState(file.path, "changed", f"has {size:,} bytes, recorded are {file.bytes:,}", path)
     if sha256 != file.sha256:
@@ -94,6 +99,6 @@ def _state(place: Place, file: File, elsewhere: EvidenceElsewhere, progress: Pro
     return FileState(file.path, "ok", None, path)
 
 
-def named_by_card(place: Place, states: Sequence[FileState]) -> Mapping[str, Path]:
+def named_by_card(place: DataPointPlace, states: Sequence[FileState]) -> Mapping[str, Path]:
     """Where files lie, by the names that the card has for them."""
     return {f"traces/{place.id}/{s.path}": s.where for s in states if s.where is not None}

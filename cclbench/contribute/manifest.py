@@ -12,7 +12,7 @@ import msgspec
 
 from cclbench import json_schema
 from cclbench.contribute.place import is_inside
-from cclbench.contribute.record import Results
+from cclbench.contribute.record import RecordedResults
 from cclbench.errors import InputError
 from cclbench.record.manifest import Options
 from cclbench.text import printable, shown
@@ -32,7 +32,7 @@ class File(msgspec.Struct, frozen=True, omit_defaults=True):
     url: str | None = None
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class DataPointManifest(msgspec.Struct, frozen=True, kw_only=True):
     """`traces/<id>/manifest.json` (`cclbench/schemas/manifest-data-point.json`).
 
     `card` and `calibration` are SHA-256, the latter None where the card names none; `redactions` counts
@@ -48,10 +48,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     files: list[File]
     redactions: dict[str, int] | None
     revealed: list[str] = []
-    results: Results
+    results: RecordedResults
     schema: str = SCHEMA
 
-    def text(self) -> str:
+    def as_text(self) -> str:
         """The file's content: JSON, a file, metric and row a line."""
         order = ("schema", *(name for name in self.__struct_fields__ if name != "schema"))
         plain = msgspec.to_builtins(self)
@@ -62,10 +62,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         for row in plain["results"]["rows"]:
             for name in [name for name, value in row.items() if value is None]:
                 del row[name]
-        return "".join(_lines({name: plain[name] for name in order if name in plain}, "")) + "\n"
+        return "".join(_json_lines({name: plain[name] for name in order if name in plain}, "")) + "\n"
 
 
-def read(path: Path) -> Manifest:
+def read_manifest(path: Path) -> DataPointManifest:
     """The manifest at `path`; `InputError` where it is unreadable or not by the schema."""
     where = printable(str(path))
     try:
@@ -87,8 +87,8 @@ def read(path: Path) -> Manifest:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         first = f"{problems[0].path}: {problems[0].message}" if problems[0].path else problems[0].message
         raise InputError(f"{first}{more}", where=where, hint=_AGAIN)
-    manifest = msgspec.convert(value, Manifest)
-    for reason in _contradictions(manifest):
+    manifest = msgspec.convert(value, DataPointManifest)
+    for reason in _manifest_contradictions(manifest):
         raise InputError(reason, where=where, hint=_AGAIN)
     return manifest
 
@@ -96,7 +96,7 @@ def read(path: Path) -> Manifest:
 _AGAIN = "delete it, and cclbench verify --record writes it anew"
 
 
-def _contradictions(manifest: Manifest) -> Iterator[str]:
+def _manifest_contradictions(manifest: DataPointManifest) -> Iterator[str]:
     names = [file.path for file in manifest.files]
     for name in names:
         if not is_inside(name):
@@ -108,7 +108,7 @@ def _contradictions(manifest: Manifest) -> Iterator[str]:
             yield f"has a row of {shown(row.metric)}, which is not among its metrics"
 
 
-def _lines(value: Any, indent: str) -> Iterator[str]:
+def _json_lines(value: Any, indent: str) -> Iterator[str]:
     """JSON with a line for each object or list that holds no other."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     if not any(isinstance(part, dict | list) for part in parts):
@@ -121,5 +121,5 @@ def _lines(value: Any, indent: str) -> Iterator[str]:
     yield opening
     for i, (key, part) in enumerate(zip(keys, parts, strict=True)):
         yield f"{',' if i else ''}\n{indent} {key}"
-        yield from _lines(part, indent + " ")
+        yield from _json_lines(part, indent + " ")
     yield f"\n{indent}{closing}"

@@ -12,20 +12,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from cclbench.card import CardFacts, validate
-from cclbench.card.fields import filled, put
-from cclbench.card.read import read as read_card
-from cclbench.card.write import render
+from cclbench.card import CardFacts, validate_card
+from cclbench.card.fields import drop_empty, put_field
+from cclbench.card.read import read_card as read_card
+from cclbench.card.write import render_card
 from cclbench.card_facts import card_facts
-from cclbench.contribute.archive import is_archive, unpack
-from cclbench.contribute.completion import LAUNCH, LICENCE, Ask, Gap, Value, draft, gaps, learn, settle
+from cclbench.contribute.archive import is_archive, unpack_archive
+from cclbench.contribute.completion import (
+    LAUNCH,
+    LICENCE,
+    Ask,
+    CardGap,
+    Value,
+    card_gaps,
+    draft_card,
+    learn_from_traces,
+    settle_gaps,
+)
 from cclbench.contribute.evidence import evidence_elsewhere
-from cclbench.contribute.place import Place, digest, listed, place
-from cclbench.contribute.record import differences
-from cclbench.contribute.redacted import Originals, clean, copies
+from cclbench.contribute.place import DataPointPlace, file_digest, file_names, place_of
+from cclbench.contribute.record import row_changes
+from cclbench.contribute.redacted import Originals, redact_copies, require_clean
 from cclbench.contribute.redaction import by_kind
 from cclbench.contribute.staging import put_in_place, scratch_in
-from cclbench.contribute.verify import record, rows_of
+from cclbench.contribute.verify import record_data_point, rows_of
 from cclbench.diagnostics import check
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import CheckFailed, InputError, UsageError
@@ -80,7 +90,7 @@ class Contribution:
     recorded.
     """
 
-    place: Place
+    place: DataPointPlace
     files: tuple[tuple[str, int], ...]
     scripts: tuple[str, ...]
     calibrated: bool
@@ -89,14 +99,14 @@ class Contribution:
     renamed: tuple[tuple[str, str], ...]
     inferred: tuple[str, ...]
     contradictions: tuple[str, ...]
-    gaps: tuple[Gap, ...]
+    gaps: tuple[CardGap, ...]
     redactions: tuple[Redaction, ...]
     revealed: tuple[str, ...]
     rows: int
     recorded: int
 
 
-def contribute(
+def make_data_point(
     card: Path,
     traces: Path,
     scripts: Path,
@@ -114,26 +124,26 @@ def contribute(
     a result; `UsageError` where the data point is there already.
     """
     document = read_card(card)
-    value = draft(document, card.absolute().parent)
-    target = place(collection, value["id"])
-    calibration = _calibration(value, card)
-    _vacant(target, (card, calibration), (traces, scripts), replaced=wishes.replace)
-    programs = _programs(scripts)
+    value = draft_card(document, card.absolute().parent)
+    target = place_of(collection, value["id"])
+    calibration = _calibration_beside(value, card)
+    _require_vacant(target, (card, calibration), (traces, scripts), replaced=wishes.replace)
+    programs = _launch_scripts(scripts)
     if wishes.url is not None and not re.fullmatch(r"https://[^\s/]+(/\S*)?", wishes.url):
         raise UsageError("the URL prefix is no https address", where=wishes.url)
     with scratch_in(collection) as scratch:
         store = scratch / "store"
-        found = find(_unpacked(traces, scratch))
-        for file in _all(found):
+        found = find(_unpack_traces(traces, scratch))
+        for file in _all_files(found):
             if file.bytes > wishes.external:
-                _url(target.id, file.name, wishes)  # refused now, not after all the work
-        facts = _facts(found, store, wishes.reading, engine, progress)
-        learnt = learn(value, facts)
-        launch, licence, left = _settled(learnt.card, found, facts, programs, wishes, document.file, ask)
-        staged = Place(scratch / "new", target.id)
-        files = {file.name: file.path for file in _all(found)}
+                _file_url(target.id, file.name, wishes)  # refused now, not after all the work
+        facts = _facts_of_traces(found, store, wishes.reading, engine, progress)
+        learnt = learn_from_traces(value, facts)
+        launch, licence, left = _settle_card(learnt.card, found, facts, programs, wishes, document.file, ask)
+        staged = DataPointPlace(scratch / "new", target.id)
+        files = {file.name: file.path for file in _all_files(found)}
         originals = Originals(files, programs, card, learnt.card, calibration)
-        made = copies(
+        made = redact_copies(
             originals,
             staged,
             scratch,
@@ -142,18 +152,18 @@ def contribute(
             engine=engine,
             progress=progress,
         )
-        put(made.card, LAUNCH, f"scripts/{target.id}/{made.scripts[launch]}")
-        entries = _entries(found, facts, made.traces, staged, licence, wishes)
-        put(made.card, "evidence.traces", entries)
+        put_field(made.card, LAUNCH, f"scripts/{target.id}/{made.scripts[launch]}")
+        entries = _evidence_entries(found, facts, made.traces, staged, licence, wishes)
+        put_field(made.card, "evidence.traces", entries)
         if calibration is not None:
-            put(made.card, "hardware.calibration", _carried(calibration, staged))
-        staged.card.parent.mkdir(parents=True, exist_ok=True)
-        staged.card.write_text(render(made.card, gaps=False), encoding="utf-8")
-        check(validate(staged.card))
-        clean(staged, made.identities)
-        proved = _proved(found, staged, store, wishes.reading, engine, progress)
+            put_field(made.card, "hardware.calibration", _copied_calibration(calibration, staged))
+        staged.card_path.parent.mkdir(parents=True, exist_ok=True)
+        staged.card_path.write_text(render_card(made.card, gaps=False), encoding="utf-8")
+        check(validate_card(staged.card_path))
+        require_clean(staged, made.identities)
+        proved = _prove_results(found, staged, store, wishes.reading, engine, progress)
         with evidence_elsewhere([]) as nowhere:
-            manifest = record(
+            manifest = record_data_point(
                 staged,
                 nowhere,
                 wishes.reading,
@@ -163,15 +173,15 @@ def contribute(
                 engine=engine,
                 progress=progress,
             )
-        clean(staged, made.identities)
-        uploads = _published(staged, target, entries, wishes)
+        require_clean(staged, made.identities)
+        uploads = _move_into_place(staged, target, entries, wishes)
     return Contribution(
         place=target,
         files=tuple((file.path, file.bytes) for file in manifest.files),
         scripts=tuple(sorted(made.scripts.values())),
         calibrated=calibration is not None,
         uploads=uploads,
-        left_out=(*found.ignored, *(name for name in listed(scripts) if name not in programs)),
+        left_out=(*found.ignored, *(name for name in file_names(scripts) if name not in programs)),
         renamed=tuple((a, b) for a, b in (*made.traces.items(), *made.scripts.items()) if a != b),
         inferred=learnt.inferred,
         contradictions=(*learnt.contradictions, *filter(None, [card_contradiction(Results.of(proved))])),
@@ -183,7 +193,7 @@ def contribute(
     )
 
 
-def _calibration(card: Value, file: Path) -> Path | None:
+def _calibration_beside(card: Value, file: Path) -> Path | None:
     """The calibration beside the card's file, where it names one; `InputError` of another machine's."""
     hardware = card.get("hardware", {})
     if "calibration" not in hardware:
@@ -193,24 +203,26 @@ def _calibration(card: Value, file: Path) -> Path | None:
     return path
 
 
-def _carried(calibration: Path, staged: Place) -> str:
+def _copied_calibration(calibration: Path, staged: DataPointPlace) -> str:
     """The name of the redacted copy; `CheckFailed` where it no longer says what the original does."""
-    if read_calibration(staged.calibration) != read_calibration(calibration):
+    if read_calibration(staged.calibration_path) != read_calibration(calibration):
         hint = "take out of it what looks like a name or a secret"
         raise CheckFailed("redaction would change the calibration", where=str(calibration), hint=hint)
-    return staged.calibration.name
+    return staged.calibration_path.name
 
 
-def _vacant(target: Place, own: Sequence[Path | None], originals: Sequence[Path], *, replaced: bool) -> None:
+def _require_vacant(
+    target: DataPointPlace, own: Sequence[Path | None], originals: Sequence[Path], *, replaced: bool
+) -> None:
     """Refuse to overwrite a data point, but for the contributor's `own` files there, and originals always."""
     for path in originals:
-        for folder in (target.traces, target.scripts):
+        for folder in (target.traces_folder, target.scripts_folder):
             if path.resolve().is_relative_to(folder.resolve()):
                 hint = "move the original elsewhere: the redacted copy goes there"
                 raise UsageError("lies where the data point shall lie", where=str(path), hint=hint)
     there = [
         path
-        for path in (target.traces, target.scripts, target.card, target.calibration)
+        for path in (target.traces_folder, target.scripts_folder, target.card_path, target.calibration_path)
         if path.exists() and not any(file is not None and path.samefile(file) for file in own)
     ]
     if there and not replaced:
@@ -218,11 +230,11 @@ def _vacant(target: Place, own: Sequence[Path | None], originals: Sequence[Path]
         raise UsageError(f"the data point {target.id} is there already", where=str(there[0]), hint=hint)
 
 
-def _programs(scripts: Path) -> dict[str, Path]:
+def _launch_scripts(scripts: Path) -> dict[str, Path]:
     """The scripts by name, without what is hidden; `UsageError` for more than launch scripts have."""
     if not scripts.is_dir():
         raise InputError("is no folder", where=str(scripts), hint="give the folder of the launch scripts")
-    programs = {name: scripts / path_of(name) for name in listed(scripts) if not _hidden(name)}
+    programs = {name: scripts / path_of(name) for name in file_names(scripts) if not _is_hidden(name)}
     if not programs:
         raise UsageError("holds no script", where=str(scripts), hint="give the folder of the launch scripts")
     size = sum(path.stat().st_size for path in programs.values())
@@ -232,18 +244,18 @@ def _programs(scripts: Path) -> dict[str, Path]:
     return programs
 
 
-def _hidden(name: str) -> bool:
+def _is_hidden(name: str) -> bool:
     return any(part.startswith(".") or part == "__pycache__" for part in name.split("/"))
 
 
-def _unpacked(traces: Path, scratch: Path) -> Path:
+def _unpack_traces(traces: Path, scratch: Path) -> Path:
     if not is_archive(traces):
         return traces
-    unpack(traces, scratch / "unpacked")
+    unpack_archive(traces, scratch / "unpacked")
     return scratch / "unpacked"
 
 
-def _facts(
+def _facts_of_traces(
     found: Source, store: Path, reading: Options, engine: Engine, progress: Progress | None
 ) -> CardFacts:
     if not found.files:
@@ -251,7 +263,7 @@ def _facts(
     return card_facts(found.path, reading, store=store, engine=engine, progress=progress)
 
 
-def _settled(
+def _settle_card(
     card: Value,
     found: Source,
     facts: CardFacts,
@@ -259,32 +271,32 @@ def _settled(
     wishes: PackageOptions,
     name: str,
     ask: Ask | None,
-) -> tuple[str, str, list[Gap]]:
+) -> tuple[str, str, list[CardGap]]:
     """Launch script and licence, and the gaps that stay; answers go into the card."""
     evidence = card.setdefault("evidence", {})
     stated = str(evidence.pop("launch", ""))
-    launch = _launch(stated, list(programs))
+    launch = _launch_script(stated, list(programs))
     wanted = []
     if launch is None:
         why = "which of the scripts makes the traces?"
-        wanted.append(Gap(LAUNCH, "launch script", min(programs), why, True, tuple(programs)))
+        wanted.append(CardGap(LAUNCH, "launch script", min(programs), why, True, tuple(programs)))
     if wishes.licence is None:
         why = "nobody may use traces without one"
-        wanted.append(Gap(LICENCE, "licence of the traces (--licence)", "Apache-2.0", why, True))
+        wanted.append(CardGap(LICENCE, "licence of the traces (--licence)", "Apache-2.0", why, True))
     named = enumerate(facts.traces)
-    traces = [filled(path=f"traces/{n}", ranks=list(trace.ranks) or None) for n, trace in named]
+    traces = [drop_empty(path=f"traces/{n}", ranks=list(trace.ranks) or None) for n, trace in named]
     whole = {**card, "evidence": {**evidence, "traces": traces or [{"path": found.name}]}}
-    left = settle([*wanted, *gaps(whole, name, Path())], ask, card, open_ones=wishes.allow_gaps)
-    gaps({**card, "evidence": whole["evidence"]}, name, Path())  # answers may contradict one another
+    left = settle_gaps([*wanted, *card_gaps(whole, name, Path())], ask, card, open_ones=wishes.allow_gaps)
+    card_gaps({**card, "evidence": whole["evidence"]}, name, Path())  # answers may contradict one another
     licence = evidence.pop("traces", {}).get("licence", wishes.licence)
     return evidence.pop("launch", launch), licence, left
 
 
-def _all(found: Source) -> tuple[SourceFile, ...]:
+def _all_files(found: Source) -> tuple[SourceFile, ...]:
     return (*found.files, *found.beside, *found.evidence)
 
 
-def _launch(stated: str, programs: Sequence[str]) -> str | None:
+def _launch_script(stated: str, programs: Sequence[str]) -> str | None:
     """The script that the card names, else the only one or `run.sh`; None where that is not clear."""
     fitting = [name for name in programs if stated == name or stated.endswith(f"/{name}")]
     if stated:
@@ -292,59 +304,67 @@ def _launch(stated: str, programs: Sequence[str]) -> str | None:
     return programs[0] if len(programs) == 1 else "run.sh" if "run.sh" in programs else None
 
 
-def _entries(
+def _evidence_entries(
     found: Source,
     facts: CardFacts,
     names: Mapping[str, str],
-    staged: Place,
+    staged: DataPointPlace,
     licence: str,
     wishes: PackageOptions,
 ) -> list[dict[str, Any]]:
     """The card's evidence: a file each, of which large ones have the URL where they shall be."""
     ranks = {Path(trace.path): list(trace.ranks) for trace in facts.traces}
     entries = []
-    for file in _all(found):
+    for file in _all_files(found):
         name = names[file.name]
-        sha256, size = digest(staged.traces / name)
+        sha256, size = file_digest(staged.traces_folder / name)
         entries.append(
-            filled(
+            drop_empty(
                 path=f"traces/{staged.id}/{name}",
                 format=file.reader,
                 ranks=ranks.get(file.path) or None,
                 sha256=sha256,
                 bytes=size,
                 licence=licence,
-                url=_url(staged.id, name, wishes) if size > wishes.external else None,
+                url=_file_url(staged.id, name, wishes) if size > wishes.external else None,
             )
         )
     return sorted(entries, key=lambda entry: str(entry["path"]))
 
 
-def _url(identity: str, name: str, wishes: PackageOptions) -> str:
+def _file_url(identity: str, name: str, wishes: PackageOptions) -> str:
     if wishes.url is None or wishes.outside is None:
         hint = f"give --outside DIR --url PREFIX (or --external with more than {wishes.external:,} bytes)"
         raise UsageError("is too large to lie in the collection", where=name, hint=hint)
     return f"{wishes.url.rstrip('/')}/{identity}/{quote(name)}"
 
 
-def _proved(
-    found: Source, staged: Place, store: Path, reading: Options, engine: Engine, progress: Progress | None
+def _prove_results(
+    found: Source,
+    staged: DataPointPlace,
+    store: Path,
+    reading: Options,
+    engine: Engine,
+    progress: Progress | None,
 ) -> list[Row]:
     """The result rows, each the same from the redacted copies as from the originals."""
     before = rows_of(
-        replace(found, card=staged.card), store, reading, model=True, engine=engine, progress=progress
+        replace(found, card=staged.card_path), store, reading, model=True, engine=engine, progress=progress
     )
-    after = rows_of(find(staged.card), store, reading, model=True, engine=engine, progress=progress)
-    if changed := differences(before, after):
-        lines = [f"{c.what}: {c.recorded} became {c.computed}" for c in changed]
+    after = rows_of(find(staged.card_path), store, reading, model=True, engine=engine, progress=progress)
+    if changed := row_changes(before, after):
+        lines = [f"{c.figure_name}: {c.recorded} became {c.computed}" for c in changed]
         told = "redaction, or the files' new names, would change results; nothing was contributed:"
         hint = "--reveal KEY keeps the values of a field or variable that is no secret"
         raise CheckFailed([told, *first_lines(lines, _LISTED, "  ")], hint=hint)
     return after
 
 
-def _published(
-    staged: Place, target: Place, entries: Sequence[Mapping[str, Any]], wishes: PackageOptions
+def _move_into_place(
+    staged: DataPointPlace,
+    target: DataPointPlace,
+    entries: Sequence[Mapping[str, Any]],
+    wishes: PackageOptions,
 ) -> tuple[tuple[Path, str], ...]:
     """Move all to where it belongs; what is to be uploaded, and to where."""
     large = [
@@ -352,11 +372,15 @@ def _published(
         for entry in entries
         if "url" in entry
     ]
-    moves = [(staged.traces, target.traces), (staged.scripts, target.scripts), (staged.card, target.card)]
-    if staged.calibration.exists():
-        moves.append((staged.calibration, target.calibration))
-    elif target.calibration.exists():  # of the data point that makes way
-        moves.append((target.calibration, staged.calibration))
+    moves = [
+        (staged.traces_folder, target.traces_folder),
+        (staged.scripts_folder, target.scripts_folder),
+        (staged.card_path, target.card_path),
+    ]
+    if staged.calibration_path.exists():
+        moves.append((staged.calibration_path, target.calibration_path))
+    elif target.calibration_path.exists():  # of the data point that makes way
+        moves.append((target.calibration_path, staged.calibration_path))
     with ExitStack() as stack:
         if large and wishes.outside:
             there = wishes.outside / staged.id
@@ -365,7 +389,7 @@ def _published(
             waiting = stack.enter_context(scratch_in(wishes.outside))
             for name, _ in large:
                 (waiting / "new" / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.move(staged.traces / name, waiting / "new" / name)
+                shutil.move(staged.traces_folder / name, waiting / "new" / name)
             moves.insert(0, (waiting / "new", there))
         put_in_place(moves)
     return tuple((wishes.outside / staged.id / name, url) for name, url in large if wishes.outside)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from cclbench.card.json_schema import misfit
+from cclbench.card.json_schema import value_misfit
 from cclbench.errors import InputError, UsageError, near
 from cclbench.file_names import stored_name
 from cclbench.text import shown
@@ -27,62 +27,62 @@ Redact = Callable[[str], str]
 
 
 @dataclass(frozen=True)
-class Place:
+class DataPointPlace:
     """One data point's files; `collection` is the folder that holds workload_cards/, traces/, scripts/."""
 
     collection: Path
     id: str
 
     @property
-    def card(self) -> Path:
+    def card_path(self) -> Path:
         """The workload card."""
         return self.collection / "workload_cards" / f"{self.id}.yaml"
 
     @property
-    def calibration(self) -> Path:
+    def calibration_path(self) -> Path:
         """What was measured of the machine, where the card names that: beside the card."""
-        return self.card.with_name(f"{self.id}{CALIBRATION}")
+        return self.card_path.with_name(f"{self.id}{CALIBRATION}")
 
     @property
-    def traces(self) -> Path:
+    def traces_folder(self) -> Path:
         """The folder of its traces."""
         return self.collection / "traces" / self.id
 
     @property
-    def scripts(self) -> Path:
+    def scripts_folder(self) -> Path:
         """The folder of the scripts that made them."""
         return self.collection / "scripts" / self.id
 
     @property
-    def manifest(self) -> Path:
+    def manifest_path(self) -> Path:
         """What the evidence was when its results were recorded."""
-        return self.traces / MANIFEST
+        return self.traces_folder / MANIFEST
 
 
-def place(collection: Path, identity: str) -> Place:
+def place_of(collection: Path, identity: str) -> DataPointPlace:
     """Where a data point of that id lies or shall lie; `UsageError` where no card can have such an id."""
-    if reason := misfit(identity, "id"):
+    if reason := value_misfit(identity, "id"):
         raise UsageError(f"the id {reason}")
-    return Place(collection, identity)
+    return DataPointPlace(collection, identity)
 
 
-def known(collection: Path) -> list[str]:
+def known_ids(collection: Path) -> list[str]:
     """Ids of the collection's data points, sorted: of every card, and of every folder of traces."""
     cards = {path.stem for path in (collection / "workload_cards").glob("*.yaml")}
     folders = {path.name for path in (collection / "traces").glob("*") if path.is_dir()}
     return sorted(name for name in cards | folders if not name.startswith("."))
 
 
-def existing(collection: Path, identity: str) -> Place:
+def existing_place(collection: Path, identity: str) -> DataPointPlace:
     """Where that data point lies; `UsageError` with near matches where there is none."""
-    ids = known(collection)
+    ids = known_ids(collection)
     if identity not in ids:
         hint = near(identity, ids) if ids else "it has no workload_cards/ and no traces/"
         raise UsageError(f"no data point {identity!r} in {collection}", hint=hint)
-    return place(collection, identity)
+    return place_of(collection, identity)
 
 
-def listed(folder: Path) -> Iterator[str]:
+def file_names(folder: Path) -> Iterator[str]:
     """Names of all files below a folder, sorted, as a card or manifest has them: see `stored_name`.
 
     Raises `InputError` for a link: what it leads to is not in the folder.
@@ -127,7 +127,7 @@ def is_inside(name: str) -> bool:
     )
 
 
-def digest(path: Path) -> tuple[str, int]:
+def file_digest(path: Path) -> tuple[str, int]:
     """SHA-256 and size of a file; `InputError` where it cannot be read."""
     try:
         with path.open("rb") as file:

@@ -31,7 +31,7 @@ _key: Final[Callable[[Row], tuple[Any, ...]]] = attrgetter(*_KEY)
 _HELD: Final = ("unit", "status", "provenance", "window")
 
 
-class Digest(msgspec.Struct, frozen=True):
+class MetricDigest(msgspec.Struct, frozen=True):
     """A metric's version, how many rows it has in all, and the SHA-256 over them."""
 
     version: int
@@ -42,15 +42,15 @@ class Digest(msgspec.Struct, frozen=True):
         return f"{self.rows} of digest {self.sha256[:12]}"
 
 
-class Results(msgspec.Struct, frozen=True):
+class RecordedResults(msgspec.Struct, frozen=True):
     """Recorded results: digests by metric, and the run's own rows."""
 
-    metrics: dict[str, Digest]
+    metrics: dict[str, MetricDigest]
     rows: list[Row]
 
 
 @dataclass(frozen=True)
-class Change:
+class FigureChange:
     """A recorded figure that came out otherwise; `key` is what it is about, values as a person reads them."""
 
     metric: str
@@ -59,17 +59,17 @@ class Change:
     computed: str
 
     @property
-    def what(self) -> str:
+    def figure_name(self) -> str:
         """The metric, and what of it the figure is about."""
         about = ", ".join(f"{name} {value}" for name, value in self.key.items())
         return f"{self.metric} ({about})" if about else self.metric
 
     def __str__(self) -> str:
-        return f"{self.what}: recorded {self.recorded}, computed {self.computed}"
+        return f"{self.figure_name}: recorded {self.recorded}, computed {self.computed}"
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RecordComparison:
     """How a computation stands to the record.
 
     `rows` recorded rows of the run were compared, of which `exact` have the very value; `outdated` are
@@ -78,28 +78,28 @@ class Comparison:
 
     rows: int
     exact: int
-    changes: tuple[Change, ...]
+    changes: tuple[FigureChange, ...]
     outdated: tuple[str, ...]
     newer: tuple[str, ...]
 
 
-def recorded(rows: Sequence[Row]) -> Results:
+def record_results(rows: Sequence[Row]) -> RecordedResults:
     """The record of result rows; metrics of other people's plug-ins are left out: not everybody has them."""
-    metrics: dict[str, Digest] = {}
+    metrics: dict[str, MetricDigest] = {}
     kept: list[Row] = []
     for metric, own in _by_metric(rows).items():
-        metrics[metric] = Digest(own[0].version, len(own), _digest(own))
+        metrics[metric] = MetricDigest(own[0].version, len(own), _rows_digest(own))
         kept += [row for row in own if row.rank is None]
-    return Results(metrics, kept)
+    return RecordedResults(metrics, kept)
 
 
-def compare(record: Results, rows: Sequence[Row]) -> Comparison:
+def compare_record(record: RecordedResults, rows: Sequence[Row]) -> RecordComparison:
     """Every recorded row beside its computed one."""
     computed = _by_metric(rows)
     before: dict[str, list[Row]] = {metric: [] for metric in record.metrics}
     for row in record.rows:
         before[row.metric].append(row)
-    changes: list[Change] = []
+    changes: list[FigureChange] = []
     outdated = []
     compared = exact = 0
     for metric, digest in record.metrics.items():
@@ -110,35 +110,35 @@ def compare(record: Results, rows: Sequence[Row]) -> Comparison:
         of_run = {_key(row): row for row in own if row.rank is None}
         was = {_key(row): row for row in before[metric]}
         different = [
-            _change(metric, key, was.get(key), of_run.get(key))
+            _figure_change(metric, key, was.get(key), of_run.get(key))
             for key in sorted({*was, *of_run}, key=str)
-            if not _same(was.get(key), of_run.get(key))
+            if not _is_same_value(was.get(key), of_run.get(key))
         ]
         compared += len(was)
         exact += sum(key in of_run and row.value == of_run[key].value for key, row in was.items())
-        now = Digest(digest.version, len(own), _digest(own))
+        now = MetricDigest(digest.version, len(own), _rows_digest(own))
         if not different and now != digest:
-            different = [Change(metric, {"rows": "of single ranks"}, str(digest), str(now))]
+            different = [FigureChange(metric, {"rows": "of single ranks"}, str(digest), str(now))]
         changes += different
     newer = tuple(metric for metric in computed if metric not in record.metrics)
-    return Comparison(compared, exact, tuple(changes), tuple(outdated), newer)
+    return RecordComparison(compared, exact, tuple(changes), tuple(outdated), newer)
 
 
-def differences(before: Sequence[Row], after: Sequence[Row]) -> list[Change]:
+def row_changes(before: Sequence[Row], after: Sequence[Row]) -> list[FigureChange]:
     """Rows that two computations do not have in common, bit for bit; only the reasons' words may differ."""
 
-    def keyed(rows: Sequence[Row]) -> dict[tuple[Any, ...], Row]:
+    def rows_by_key(rows: Sequence[Row]) -> dict[tuple[Any, ...], Row]:
         return {(row.metric, *_key(row)): row for row in rows}
 
-    was, now = keyed(before), keyed(after)
+    was, now = rows_by_key(before), rows_by_key(after)
     return [
-        _change(key[0], key[1:], was.get(key), now.get(key))
+        _figure_change(key[0], key[1:], was.get(key), now.get(key))
         for key in sorted({*was, *now}, key=str)
-        if _bits(was.get(key)) != _bits(now.get(key))
+        if _without_reason(was.get(key)) != _without_reason(now.get(key))
     ]
 
 
-def _bits(row: Row | None) -> Row | None:
+def _without_reason(row: Row | None) -> Row | None:
     return row and msgspec.structs.replace(row, reason=None)
 
 
@@ -151,7 +151,7 @@ def _by_metric(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return found
 
 
-def _digest(rows: Sequence[Row]) -> str:
+def _rows_digest(rows: Sequence[Row]) -> str:
     lines = (
         json.dumps(
             [
@@ -165,7 +165,7 @@ def _digest(rows: Sequence[Row]) -> str:
     return sha256("\n".join(sorted(lines)).encode()).hexdigest()
 
 
-def _same(was: Row | None, now: Row | None) -> bool:
+def _is_same_value(was: Row | None, now: Row | None) -> bool:
     if was is None or now is None or any(getattr(was, column) != getattr(now, column) for column in _HELD):
         return False
     before, after = was.value, now.value
@@ -174,15 +174,15 @@ def _same(was: Row | None, now: Row | None) -> bool:
     return math.isclose(before, after, rel_tol=TOLERANCE, abs_tol=0)
 
 
-def _change(metric: str, key: tuple[Any, ...], was: Row | None, now: Row | None) -> Change:
+def _figure_change(metric: str, key: tuple[Any, ...], was: Row | None, now: Row | None) -> FigureChange:
     both = was is not None and now is not None
     others = [name for name in _HELD if both and getattr(was, name) != getattr(now, name)]
     named = zip(_KEY, key, strict=True)
     about = {column: value for column, value in named if value is not None and column != "source"}
-    return Change(metric, about, _words(was, others), _words(now, others))
+    return FigureChange(metric, about, _value_words(was, others), _value_words(now, others))
 
 
-def _words(row: Row | None, others: Sequence[str]) -> str:
+def _value_words(row: Row | None, others: Sequence[str]) -> str:
     """A row's value with its unit, and what else of it differs."""
     if row is None:
         return "no such row"

@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cclbench.card.read import read
-from cclbench.card.write import render
+from cclbench.card.read import read_card
+from cclbench.card.write import render_card
 from cclbench.contribute import redaction
 from cclbench.contribute.completion import Value
-from cclbench.contribute.place import Place, safe_names
+from cclbench.contribute.place import DataPointPlace, safe_names
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import CheckFailed
 from cclbench.text import listed
@@ -38,7 +38,7 @@ class Originals:
 
 
 @dataclass(frozen=True)
-class Copies:
+class RedactedCopies:
     """The redacted card, the files' new names by their old ones, and what was changed."""
 
     card: Value
@@ -48,16 +48,16 @@ class Copies:
     identities: Identities
 
 
-def copies(
+def redact_copies(
     originals: Originals,
-    staged: Place,
+    staged: DataPointPlace,
     scratch: Path,
     *,
     annotations: bool,
     reveal: Sequence[str] = (),
     engine: Engine = SERIAL,
     progress: Progress | None = None,
-) -> Copies:
+) -> RedactedCopies:
     """Write redacted files to where `staged` has them; the card comes back as its fields.
 
     With `annotations` the texts of annotations are replaced as well; `reveal` names fields and variables
@@ -66,7 +66,7 @@ def copies(
     plain = scratch / "plain" / f"{staged.id}.yaml"
     hidden = scratch / "redacted" / plain.name
     plain.parent.mkdir()
-    plain.write_text(render(originals.card, gaps=False), encoding="utf-8")
+    plain.write_text(render_card(originals.card, gaps=False), encoding="utf-8")
     calibrations = [path for path in (originals.calibration,) if path is not None]
     files = [
         *originals.traces.values(),
@@ -75,35 +75,35 @@ def copies(
         plain,
         *calibrations,
     ]
-    known = redaction.collect(files, reveal)
+    known = redaction.collect_identities(files, reveal)
     traces = safe_names(originals.traces, partial(redaction.redacted_name, known=known))
     scripts = safe_names(originals.scripts, partial(redaction.redacted_name, known=known))
     tasks = [
-        *((path, staged.traces / traces[name]) for name, path in originals.traces.items()),
-        *((path, staged.scripts / scripts[name]) for name, path in originals.scripts.items()),
-        *((path, staged.calibration) for path in calibrations),
+        *((path, staged.traces_folder / traces[name]) for name, path in originals.traces.items()),
+        *((path, staged.scripts_folder / scripts[name]) for name, path in originals.scripts.items()),
+        *((path, staged.calibration_path) for path in calibrations),
         (plain, hidden),
     ]
     found: list[Redaction] = []
-    work = partial(_redact, annotations=annotations, known=known)
+    work = partial(_redact_file, annotations=annotations, known=known)
     for told in engine.map(work, tasks, progress=progress, what="redacting"):
         found += told
-    card: Value = dict(read(hidden).value)
-    return Copies(card, traces, scripts, tuple(found), known)
+    card: Value = dict(read_card(hidden).value)
+    return RedactedCopies(card, traces, scripts, tuple(found), known)
 
 
-def clean(staged: Place, identities: Identities) -> None:
+def require_clean(staged: DataPointPlace, identities: Identities) -> None:
     """Look once more for what should be gone from all that is staged; `CheckFailed` names the places."""
     lines = []
     for path in sorted(path for path in staged.collection.rglob("*") if path.is_file()):
         name = path.relative_to(staged.collection).as_posix()
         shown = redaction.redacted_name(path.name, identities)
         lines += [f"{shown}: its name: {kind}" for kind in redaction.leftovers_in(name, identities)]
-        if path == staged.manifest:  # whose numbers and hashes have no form that means something
+        if path == staged.manifest_path:  # whose numbers and hashes have no form that means something
             text = path.read_text(encoding="utf-8")
             lines += [f"{path.name}: {kind}" for kind in redaction.leftovers_in(text, identities)]
             continue
-        left = redaction.leftovers(path, identities)
+        left = redaction.find_leftovers(path, identities)
         lines += [f"{name}: {one.place}: {one.kind} ({one.count})" for one in left]
     if lines:
         raise CheckFailed(
@@ -114,10 +114,10 @@ def clean(staged: Place, identities: Identities) -> None:
         )
 
 
-def _redact(task: tuple[Path, Path], *, annotations: bool, known: Identities) -> list[Redaction]:
+def _redact_file(task: tuple[Path, Path], *, annotations: bool, known: Identities) -> list[Redaction]:
     source, target = task
     target.parent.mkdir(parents=True, exist_ok=True)
-    told = redaction.redact(source, target, annotations=annotations, known=known)
+    told = redaction.redact_file(source, target, annotations=annotations, known=known)
     if source.stat().st_mode & 0o100 and target.suffix != ".yaml":
         shutil.copymode(source, target)
     return told

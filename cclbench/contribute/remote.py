@@ -13,7 +13,7 @@ from cclbench.remote.web import BadAnswerError, answer, body
 from cclbench.text import printable
 
 
-def fetch(url: str, target: Path, *, sha256: str, size: int, progress: Progress | None = None) -> None:
+def fetch_file(url: str, target: Path, *, sha256: str, size: int, progress: Progress | None = None) -> None:
     """Write what is at `url` to `target`, whole or not at all.
 
     It is asked for without credentials or proxy, from public addresses alone, redirected or not.  Raises
@@ -28,23 +28,23 @@ def fetch(url: str, target: Path, *, sha256: str, size: int, progress: Progress 
             for piece in body(response, size):
                 done += len(piece)
                 if done > size:
-                    raise _refused(url, f"has more than the {size:,} bytes that are recorded")
+                    raise _refusal_error(url, f"has more than the {size:,} bytes that are recorded")
                 sum_.update(piece)
                 file.write(piece)
                 if progress:
                     progress(f"fetching {printable(target.name)}", done, size)
         if done < size:
-            raise _refused(url, f"has {done:,} bytes, recorded are {size:,}")
+            raise _refusal_error(url, f"has {done:,} bytes, recorded are {size:,}")
         if sum_.hexdigest() != sha256:
-            raise _refused(url, f"its SHA-256 is {sum_.hexdigest()}, recorded is {sha256}")
+            raise _refusal_error(url, f"its SHA-256 is {sum_.hexdigest()}, recorded is {sha256}")
         draft.replace(target)
     except BadAnswerError as error:
-        raise _refused(url, str(error)) from None
+        raise _refusal_error(url, str(error)) from None
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise _refused(url, f"cannot be fetched: {error}") from None
+        raise _refusal_error(url, f"cannot be fetched: {error}") from None
     finally:
         draft.unlink(missing_ok=True)
 
 
-def _refused(url: str, why: str) -> InputError:
+def _refusal_error(url: str, why: str) -> InputError:
     return InputError(printable(why), where=printable(url)[:300])

@@ -44,14 +44,14 @@ def put_in_place(moves: Sequence[Move]) -> None:
         for source, target in moves:
             target.parent.mkdir(parents=True, exist_ok=True)
             if target.exists():
-                _rename(target, source.with_name(f"{source.name}.former"), done)
-            _rename(source, target, done)
+                _rename_noting(target, source.with_name(f"{source.name}.former"), done)
+            _rename_noting(source, target, done)
     except BaseException:
         for source, target in reversed(done):
             target.rename(source)
         raise
 
 
-def _rename(source: Path, target: Path, done: list[Move]) -> None:
+def _rename_noting(source: Path, target: Path, done: list[Move]) -> None:
     source.rename(target)
     done.append((source, target))

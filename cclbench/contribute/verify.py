@@ -10,11 +10,11 @@ from typing import Final, Literal
 
 from cclbench import __version__
 from cclbench.api import metrics
-from cclbench.card import Card, load
-from cclbench.contribute.evidence import EvidenceElsewhere, FileState, named_by_card, states
-from cclbench.contribute.manifest import File, Manifest, read
-from cclbench.contribute.place import MANIFEST, Place, digest, listed
-from cclbench.contribute.record import Comparison, compare, recorded
+from cclbench.card import Card, load_card
+from cclbench.contribute.evidence import EvidenceElsewhere, FileState, file_states, named_by_card
+from cclbench.contribute.manifest import DataPointManifest, File, read_manifest
+from cclbench.contribute.place import MANIFEST, DataPointPlace, file_digest, file_names
+from cclbench.contribute.record import RecordComparison, compare_record, record_results
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import CheckFailed, InputError
 from cclbench.ingestion import ingest
@@ -48,7 +48,7 @@ class Verdict:
     status: Status
     reasons: tuple[str, ...] = ()
     files: tuple[FileState, ...] = ()
-    comparison: Comparison | None = None
+    comparison: RecordComparison | None = None
     notes: tuple[str, ...] = field(default=())
 
 
@@ -66,20 +66,24 @@ def rows_of(
     return list(metrics(run, model=model, engine=engine, progress=progress).figures)
 
 
-def verify(
-    place: Place, elsewhere: EvidenceElsewhere, *, engine: Engine = SERIAL, progress: Progress | None = None
+def verify_data_point(
+    place: DataPointPlace,
+    elsewhere: EvidenceElsewhere,
+    *,
+    engine: Engine = SERIAL,
+    progress: Progress | None = None,
 ) -> Verdict:
     """Check the files' hashes, compute the results again and compare them with the recorded ones."""
     try:
-        return _verify(place, elsewhere, engine, progress)
+        return _verify_manifest(place, elsewhere, engine, progress)
     except CheckFailed as error:
         return Verdict(place.id, "invalid", (str(error),))
     except InputError as error:
         return Verdict(place.id, "unreadable", (str(error),))
 
 
-def record(
-    place: Place,
+def record_data_point(
+    place: DataPointPlace,
     elsewhere: EvidenceElsewhere,
     options: Options | None = None,
     *,
@@ -88,72 +92,77 @@ def record(
     store: Path | None = None,
     engine: Engine = SERIAL,
     progress: Progress | None = None,
-) -> Manifest:
+) -> DataPointManifest:
     """Compute the results and write them into the data point's manifest, which need not be there yet.
 
     What an earlier manifest says of files must still hold; its options, redactions and what was revealed
     are kept where none are given.  `store` is where the evidence may be ingested already.  Raises
     `CheckFailed` where a file is not what it was or not here, or the card is invalid.
     """
-    former = read(place.manifest) if place.manifest.exists() else None
-    files = former.files if former else _files(place)
-    seen = states(place, files, elsewhere, progress)
+    former = read_manifest(place.manifest_path) if place.manifest_path.exists() else None
+    files = former.files if former else _evidence_files(place)
+    seen = file_states(place, files, elsewhere, progress)
     if wrong := [f"{state.path}: {state.reason}" for state in seen if state.state != "ok"]:
         raise CheckFailed(["evidence is not what it was:", *wrong[:20]], where=place.id)
     options = options or (former.ingest if former else Options())
-    rows = _computed(place, seen, options, store, engine, progress)
+    rows = _compute_rows(place, seen, options, store, engine, progress)
     kept = former.redactions if former and redactions is None else redactions
-    manifest = Manifest(
+    manifest = DataPointManifest(
         id=place.id,
         cclbench=__version__,
-        card=digest(place.card)[0],
-        calibration=_calibration(place, load(place.card)),
+        card=file_digest(place.card_path)[0],
+        calibration=_calibration_digest(place, load_card(place.card_path)),
         ingest=options,
         files=files,
         redactions=None if kept is None else dict(kept),
         revealed=list(revealed) if revealed is not None else former.revealed if former else [],
-        results=recorded(rows),
+        results=record_results(rows),
     )
-    draft = place.manifest.with_name(f".{MANIFEST}.draft")
+    draft = place.manifest_path.with_name(f".{MANIFEST}.draft")
     try:
-        draft.write_text(manifest.text(), encoding="utf-8")
-        draft.replace(place.manifest)
+        draft.write_text(manifest.as_text(), encoding="utf-8")
+        draft.replace(place.manifest_path)
     except OSError as error:
         draft.unlink(missing_ok=True)
-        raise InputError(f"cannot be written: {error.strerror}", where=str(place.manifest)) from None
+        raise InputError(f"cannot be written: {error.strerror}", where=str(place.manifest_path)) from None
     return manifest
 
 
-def _files(place: Place) -> list[File]:
+def _evidence_files(place: DataPointPlace) -> list[File]:
     """The evidence of a data point without a manifest: what its folder holds, what its card has a URL for."""
-    here = [File(name, *digest(place.traces / name)) for name in listed(place.traces)]
+    here = [File(name, *file_digest(place.traces_folder / name)) for name in file_names(place.traces_folder)]
     outside = [
         File(trace.path.removeprefix(f"traces/{place.id}/"), trace.sha256, trace.bytes, trace.url)
-        for trace in load(place.card).evidence.traces
+        for trace in load_card(place.card_path).evidence.traces
         if trace.url is not None and trace.sha256 is not None and trace.bytes is not None
     ]
     names = {file.path for file in outside}
     return sorted([*outside, *(f for f in here if f.path not in names)], key=lambda file: file.path)
 
 
-def _verify(place: Place, elsewhere: EvidenceElsewhere, engine: Engine, progress: Progress | None) -> Verdict:
-    if not place.card.is_file():
-        return Verdict(place.id, "unrecorded", (f"there is no {place.card}",))
-    if not place.manifest.is_file():
-        return Verdict(place.id, "unrecorded", (f"there is no {place.manifest}",))
-    manifest = read(place.manifest)
-    seen = states(place, manifest.files, elsewhere, progress)
+def _verify_manifest(
+    place: DataPointPlace, elsewhere: EvidenceElsewhere, engine: Engine, progress: Progress | None
+) -> Verdict:
+    if not place.card_path.is_file():
+        return Verdict(place.id, "unrecorded", (f"there is no {place.card_path}",))
+    if not place.manifest_path.is_file():
+        return Verdict(place.id, "unrecorded", (f"there is no {place.manifest_path}",))
+    manifest = read_manifest(place.manifest_path)
+    seen = file_states(place, manifest.files, elsewhere, progress)
     verdict = Verdict(place.id, "verified", files=tuple(seen))
-    if reasons := [*_disagreements(place, manifest), *_wrong(seen, "changed", "missing", "not listed")]:
+    if reasons := [
+        *_manifest_disagreements(place, manifest),
+        *_wrong_files(seen, "changed", "missing", "not listed"),
+    ]:
         return replace(verdict, status="changed", reasons=tuple(reasons))
-    if absent := _wrong(seen, "not here"):
+    if absent := _wrong_files(seen, "not here"):
         return replace(verdict, status="not here", reasons=tuple(absent))
-    rows = _computed(place, seen, manifest.ingest, None, engine, progress)
-    return _judged(verdict, manifest, compare(manifest.results, rows))
+    rows = _compute_rows(place, seen, manifest.ingest, None, engine, progress)
+    return _judge_comparison(verdict, manifest, compare_record(manifest.results, rows))
 
 
-def _computed(
-    place: Place,
+def _compute_rows(
+    place: DataPointPlace,
     seen: Sequence[FileState],
     options: Options,
     store: Path | None,
@@ -162,25 +171,25 @@ def _computed(
 ) -> list[Row]:
     """The result rows of the evidence as it was seen; nothing modelled."""
     with temporary() as folder:
-        source = find(place.card, elsewhere=named_by_card(place, seen))
+        source = find(place.card_path, elsewhere=named_by_card(place, seen))
         return rows_of(source, store or folder, options, model=False, engine=engine, progress=progress)
 
 
-def _wrong(seen: Sequence[FileState], *wanted: str) -> list[str]:
+def _wrong_files(seen: Sequence[FileState], *wanted: str) -> list[str]:
     return [f"{state.path}: {state.reason}" for state in seen if state.state in wanted]
 
 
-def _disagreements(place: Place, manifest: Manifest) -> list[str]:
+def _manifest_disagreements(place: DataPointPlace, manifest: DataPointManifest) -> list[str]:
     """Where manifest, card and folders contradict one another."""
-    card = load(place.card)
+    card = load_card(place.card_path)
     found = [
         f"the {what} is that of {shown(identity)}"
         for what, identity in (("card", card.id), ("manifest", manifest.id))
         if identity != place.id
     ]
-    if digest(place.card)[0] != manifest.card:
+    if file_digest(place.card_path)[0] != manifest.card:
         found.append("the card is not the one that the results were recorded with")
-    if _calibration(place, card) != manifest.calibration:
+    if _calibration_digest(place, card) != manifest.calibration:
         found.append("the calibration is not the one that the results were recorded with")
     files = {f"traces/{place.id}/{file.path}": file for file in manifest.files}
     for trace in card.evidence.traces:
@@ -192,23 +201,23 @@ def _disagreements(place: Place, manifest: Manifest) -> list[str]:
     return found
 
 
-def _calibration(place: Place, card: Card) -> str | None:
+def _calibration_digest(place: DataPointPlace, card: Card) -> str | None:
     """SHA-256 of the calibration beside the card, None where it names none; `InputError` for a link."""
     if card.hardware.calibration is None:
         return None
-    path = place.card.with_name(card.hardware.calibration)
+    path = place.card_path.with_name(card.hardware.calibration)
     if path.is_symlink():
         raise InputError("is a link", where=str(path), hint="put the file itself there")
-    return digest(path)[0]
+    return file_digest(path)[0]
 
 
-def _judged(verdict: Verdict, manifest: Manifest, comparison: Comparison) -> Verdict:
+def _judge_comparison(verdict: Verdict, manifest: DataPointManifest, comparison: RecordComparison) -> Verdict:
     """What the comparison means: values that differ are a change, unless cclbench itself is another."""
     notes = []
     if comparison.newer:
         notes.append(f"not recorded, since newer: {', '.join(comparison.newer)}")
     verdict = replace(verdict, comparison=comparison, notes=tuple(notes))
-    same = _minor(manifest.cclbench) == _minor(__version__)
+    same = _minor_version(manifest.cclbench) == _minor_version(__version__)
     if comparison.changes and same:
         return replace(verdict, status="changed", reasons=tuple(map(str, comparison.changes)))
     if comparison.changes or comparison.outdated:
@@ -218,5 +227,5 @@ def _judged(verdict: Verdict, manifest: Manifest, comparison: Comparison) -> Ver
     return verdict
 
 
-def _minor(version: str) -> list[str]:
+def _minor_version(version: str) -> list[str]:
     return version.split(".")[:2]

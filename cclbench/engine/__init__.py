@@ -62,15 +62,15 @@ class Engine(ABC):
         that all of them take, by which an engine may see that it is not worth to start anything.
         """
 
-        def finished(done: int) -> None:
+        def report_progress(done: int) -> None:
             if progress:
                 progress(what, done, len(tasks))
 
-        if self.pays(len(tasks), size_bytes):
-            self.run(work, tasks, take, finished)
+        if self.is_worthwhile(len(tasks), size_bytes):
+            self.run(work, tasks, take, report_progress)
         else:
-            self.rest(size_bytes)
-            SERIAL.run(work, tasks, take, finished)
+            self.release_memory(size_bytes)
+            SERIAL.run(work, tasks, take, report_progress)
 
     @abstractmethod
     def run(
@@ -82,14 +82,14 @@ class Engine(ABC):
     ) -> None:
         """What `gather` does, here; `finished` is called with how many tasks are."""
 
-    def pays(self, count: int, size_bytes: int | None) -> bool:  # noqa: ARG002 - most have nothing to weigh
+    def is_worthwhile(self, count: int, size_bytes: int | None) -> bool:  # noqa: ARG002 - most have nothing to weigh
         """Whether so many tasks are worth what it starts; they run in this process where not."""
         return True
 
     def prepare(self, size_bytes: int) -> None:  # noqa: B027 - most have nothing to start
         """Begin to start what tasks that read so much text take, beside what this process does meanwhile."""
 
-    def rest(self, size_bytes: int | None) -> None:  # noqa: B027 - most have nothing to give up
+    def release_memory(self, size_bytes: int | None) -> None:  # noqa: B027 - most have nothing to give up
         """Give up, while tasks of so much text run in this process, what they may need, such as memory."""
 
     def map(

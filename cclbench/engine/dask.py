@@ -42,30 +42,32 @@ class Dask(PoolEngine):
         self._where, self._jobs, self._tell = where, jobs, tell
         self._client: Client | None = None
 
-    def start(self) -> tuple[Executor, int]:
+    def start_executor(self) -> tuple[Executor, int]:
         """See `PoolEngine`."""
         try:
-            client = self._connected()
+            client = self._connect_client()
             client.wait_for_workers(1, timeout=_WORKERS_S)
             _require_alike(client)
         except ImportError as error:
             raise UsageError(f"Dask cannot be used: {error}", hint=install_hint("cluster")) from None
         except (OSError, TimeoutError) as error:
-            self._disconnect()
+            self._close_client()
             hint = "start `dask scheduler` and its `dask worker`s, or use --engine processes"
-            raise UsageError(f"no Dask cluster answers: {error}", where=self._name, hint=hint) from None
+            raise UsageError(
+                f"no Dask cluster answers: {error}", where=self._cluster_name, hint=hint
+            ) from None
         except BaseException:
-            self._disconnect()
+            self._close_client()
             raise
         if self._tell and client.dashboard_link:
             self._tell(f"Dask's dashboard: {client.dashboard_link}")
         return client.get_executor(pure=False), sum(client.nthreads().values())
 
     @property
-    def _name(self) -> str:
+    def _cluster_name(self) -> str:
         return self._where if isinstance(self._where, str) else "the Dask cluster"
 
-    def _connected(self) -> Client:
+    def _connect_client(self) -> Client:
         from distributed import Client
 
         if isinstance(self._where, Client):
@@ -83,14 +85,16 @@ class Dask(PoolEngine):
 
     def require_shared(self, *paths: Path) -> None:
         """See `Engine`."""
-        self.begin()
+        self.ensure_executor()
         assert self._client is not None  # noqa: S101 - just begun
-        for worker, missing in self._client.run(_missing, [str(path.absolute()) for path in paths]).items():
+        for worker, missing in self._client.run(
+            _missing_paths, [str(path.absolute()) for path in paths]
+        ).items():
             if missing:
                 hint = "sources and store must be on a file system that all workers share"
                 raise UsageError(f"the worker {worker} does not see {missing[0]}", hint=hint)
 
-    def _disconnect(self) -> None:
+    def _close_client(self) -> None:
         client, self._client = self._client, None
         if client is not None and client is not self._where:
             with suppress(Exception):  # a cluster that is gone already
@@ -98,13 +102,13 @@ class Dask(PoolEngine):
                 if client.cluster is not None:
                     client.cluster.close()
 
-    def stop(self, executor: Executor, *, kill: bool) -> None:  # noqa: ARG002 - workers are not ours to kill
+    def stop_executor(self, executor: Executor, *, kill: bool) -> None:  # noqa: ARG002 - workers are not ours to kill
         """See `PoolEngine`; either way what has not begun is cancelled, and what runs on workers goes on."""
         with suppress(Exception):
             executor.shutdown(wait=False)
-        self._disconnect()
+        self._close_client()
 
-    def explain(self, error: BaseException) -> BaseException:
+    def explain_error(self, error: BaseException) -> BaseException:
         """See `PoolEngine`."""
         from distributed import KilledWorker
         from distributed.comm import CommClosedError
@@ -112,19 +116,19 @@ class Dask(PoolEngine):
         if isinstance(error, KilledWorker):
             hint = "give workers more memory, or look into their logs"
             return CclbenchError(
-                "a task was lost with each worker that tried it", where=self._name, hint=hint
+                "a task was lost with each worker that tried it", where=self._cluster_name, hint=hint
             )
         if isinstance(error, CancelledError | CommClosedError):
             hint = "start it again, then the command"
-            return CclbenchError("the cluster went away while tasks ran", where=self._name, hint=hint)
+            return CclbenchError("the cluster went away while tasks ran", where=self._cluster_name, hint=hint)
         return error
 
 
 def _require_alike(client: Client) -> None:
     """`UsageError` where a worker has other versions than this process: rows would not be the same."""
-    own = _versions()
+    own = _library_versions()
     try:
-        told = client.run(_versions)
+        told = client.run(_library_versions)
     except ModuleNotFoundError as error:
         raise UsageError(f"the workers lack a package: {error}", hint="install cclbench there, too") from None
     for worker, versions in told.items():
@@ -134,7 +138,7 @@ def _require_alike(client: Client) -> None:
                 raise UsageError(words, hint="the same versions give the same rows: install them everywhere")
 
 
-def _versions() -> dict[str, str]:
+def _library_versions() -> dict[str, str]:
     python = ".".join(platform.python_version_tuple()[:2])
     return {
         "cclbench": __version__,
@@ -144,5 +148,5 @@ def _versions() -> dict[str, str]:
     }
 
 
-def _missing(paths: list[str]) -> list[str]:
+def _missing_paths(paths: list[str]) -> list[str]:
     return [path for path in paths if not Path(path).exists()]

@@ -28,18 +28,18 @@ class PoolEngine(Engine):
     """Tasks that are submitted as one, at most, where they are many."""
 
     @abstractmethod
-    def start(self) -> tuple[Executor, int]:
+    def start_executor(self) -> tuple[Executor, int]:
         """A new executor, and how many tasks it does at once."""
 
     @abstractmethod
-    def stop(self, executor: Executor, *, kill: bool) -> None:
+    def stop_executor(self, executor: Executor, *, kill: bool) -> None:
         """End the executor; tasks that run are waited for, or with `kill` ended where that can be done."""
 
     @abstractmethod
-    def explain(self, error: BaseException) -> BaseException:
+    def explain_error(self, error: BaseException) -> BaseException:
         """What to raise in place of an error: another one where it is the executor's own."""
 
-    def submitting(self) -> AbstractContextManager[None]:
+    def while_submitting(self) -> AbstractContextManager[None]:
         """What to be within while tasks are submitted."""
         return nullcontext()
 
@@ -54,27 +54,27 @@ class PoolEngine(Engine):
         if not tasks:
             return
         try:
-            self._run(self.begin(), work, tasks, take, finished)
+            self._run_bundles(self.ensure_executor(), work, tasks, take, finished)
         except BaseException as error:
             # Whoever asked is about to remove what tasks write: none may run on.
-            self._end(kill=not isinstance(error, Exception))
-            explained = self.explain(error)
+            self._end_executor(kill=not isinstance(error, Exception))
+            explained = self.explain_error(error)
             if explained is error:
                 raise
             raise explained from None
 
     @property
-    def begun(self) -> bool:
+    def has_executor(self) -> bool:
         """Whether there is an executor."""
         return self._executor is not None
 
-    def begin(self) -> Executor:
+    def ensure_executor(self) -> Executor:
         """The executor, started where none is."""
         if self._executor is None:
-            self._executor, self._workers = self.start()
+            self._executor, self._workers = self.start_executor()
         return self._executor
 
-    def _run(
+    def _run_bundles(
         self,
         executor: Executor,
         work: Callable[[Task], Result],
@@ -89,9 +89,9 @@ class PoolEngine(Engine):
         running: set[Future[Any]] = set()
         count = 0
         while True:
-            with self.submitting():
+            with self.while_submitting():
                 for bundle in islice(bundles, self._workers * _AHEAD - len(waiting)):
-                    waiting.append(executor.submit(_each, work, bundle))
+                    waiting.append(executor.submit(_run_each, work, bundle))
                     running.add(waiting[-1])
             if not waiting:
                 return
@@ -108,15 +108,15 @@ class PoolEngine(Engine):
                 for result in waiting.popleft().result():
                     take(result)
 
-    def _end(self, *, kill: bool) -> None:
+    def _end_executor(self, *, kill: bool) -> None:
         executor, self._executor = self._executor, None
         if executor is not None:
-            self.stop(executor, kill=kill)
+            self.stop_executor(executor, kill=kill)
 
     def close(self) -> None:
         """See `Engine`."""
-        self._end(kill=False)
+        self._end_executor(kill=False)
 
 
-def _each(work: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]:
+def _run_each(work: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]:
     return [work(task) for task in tasks]

@@ -38,42 +38,42 @@ class Processes(PoolEngine):
     def __init__(self, workers: int, *, as_it_pays: bool = False) -> None:
         self.workers, self.as_it_pays = workers, as_it_pays
 
-    def pays(self, count: int, size_bytes: int | None) -> bool:
+    def is_worthwhile(self, count: int, size_bytes: int | None) -> bool:
         """See `Engine`."""
         small = self.as_it_pays and size_bytes is not None and size_bytes <= SMALL_BYTES
-        return count > 1 and (self.begun or not small)
+        return count > 1 and (self.has_executor or not small)
 
     def prepare(self, size_bytes: int) -> None:
         """See `Engine`: the server that forks processes loads the libraries."""
-        if size_bytes > SMALL_BYTES and not self.begun:
+        if size_bytes > SMALL_BYTES and not self.has_executor:
             _claim_temporary_folder()
-            if _context().get_start_method() == "forkserver":
+            if _process_context().get_start_method() == "forkserver":
                 from multiprocessing import forkserver
 
-                with self.submitting():
+                with self.while_submitting():
                     forkserver.ensure_running()
 
-    def rest(self, size_bytes: int | None) -> None:
+    def release_memory(self, size_bytes: int | None) -> None:
         """See `Engine`: processes that have read much keep their memory until they end."""
         if size_bytes is not None and size_bytes > SMALL_BYTES:
             self.close()
 
-    def start(self) -> tuple[Executor, int]:
+    def start_executor(self) -> tuple[Executor, int]:
         """See `PoolEngine`."""
         _claim_temporary_folder()
         return ProcessPoolExecutor(
-            self.workers, mp_context=_context(), initializer=belong_to_parent
+            self.workers, mp_context=_process_context(), initializer=belong_to_parent
         ), self.workers
 
-    def stop(self, executor: Executor, *, kill: bool) -> None:
+    def stop_executor(self, executor: Executor, *, kill: bool) -> None:
         """See `PoolEngine`."""
-        assert isinstance(executor, ProcessPoolExecutor)  # noqa: S101 - `start` made it
+        assert isinstance(executor, ProcessPoolExecutor)  # noqa: S101 - `start_executor` made it
         if kill:
             for process in list((executor._processes or {}).values()):
                 process.kill()
         executor.shutdown(wait=True, cancel_futures=True)
 
-    def explain(self, error: BaseException) -> BaseException:
+    def explain_error(self, error: BaseException) -> BaseException:
         """See `PoolEngine`."""
         # The pool that broke while tasks are submitted has closed the pipe that would wake it.
         closed = isinstance(error, OSError) and error.args == ("handle is closed",)
@@ -82,7 +82,7 @@ class Processes(PoolEngine):
         hint = "use fewer with --jobs, or give the machine more memory"
         return CclbenchError("a worker process died, most likely for want of memory", hint=hint)
 
-    def submitting(self) -> AbstractContextManager[None]:
+    def while_submitting(self) -> AbstractContextManager[None]:
         """See `PoolEngine`."""
         return _interrupts_later()
 
@@ -94,7 +94,7 @@ def child_process(target: Callable[..., None], *args: object) -> BaseProcess:
     """
     _claim_temporary_folder()
     # A daemon has no children of its own: to kill it leaves none behind.
-    return _context(target.__module__).Process(target=target, args=args, daemon=True)  # type: ignore[attr-defined,no-any-return]
+    return _process_context(target.__module__).Process(target=target, args=args, daemon=True)  # type: ignore[attr-defined,no-any-return]
 
 
 @cache
@@ -112,7 +112,7 @@ def _claim_temporary_folder() -> None:
         tempfile.tempdir = before
 
 
-def _context(*modules: str) -> multiprocessing.context.BaseContext:
+def _process_context(*modules: str) -> multiprocessing.context.BaseContext:
     """Workers forked from a small server process that has the libraries loaded: unlike a fork of this
     process it is safe beside threads (Arrow's, a progress bar's), and starts faster than a new one."""
     if "forkserver" not in multiprocessing.get_all_start_methods():

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from cclbench.errors import InputError
-from cclbench.hardware.collectives import Group, Refusal, group_of
-from cclbench.hardware.collectives.nccl import Constants, constants
+from cclbench.hardware.collectives import Group, NoPrice, group_of
+from cclbench.hardware.collectives.nccl import NcclConstants, nccl_constants
 from cclbench.hardware.collectives.transport import SIMPLE
 from cclbench.hardware.fabric import Fabric
 from cclbench.hardware.system import System
@@ -81,13 +81,15 @@ def machine_files(machine: Machine, run: Run, ranks: Sequence[int] | None) -> Ma
     if placed is None or list(placed) != sorted(placed):
         raise InputError("which ranks share a node is not known", hint="give --per-node N")
     group = group_of(system, placed)
-    if isinstance(group, Refusal):
+    if isinstance(group, NoPrice):
         raise InputError(f"{system.id}: {group.reason}", hint="name another machine: --system ID")
-    dimensions = _dimensions(system, group, run.rank(run.ranks[0]).facts.library_version)
+    dimensions = _network_dimensions(system, group, run.rank(run.ranks[0]).facts.library_version)
     sizes = [each.npus for each in dimensions]
-    settings = {f"{kind}-implementation": [_algorithm(each) for each in dimensions] for kind in _COLLECTIVES}
+    settings = {
+        f"{kind}-implementation": [_dimension_algorithm(each) for each in dimensions] for kind in _COLLECTIVES
+    }
     texts = {
-        "network.yml": _network(system, dimensions),
+        "network.yml": _network_yaml(system, dimensions),
         "system.json": json.dumps(_SETTINGS | settings, indent=1) + "\n",
         "logical_topology.json": json.dumps({"logical-dims": [str(size) for size in sizes]}) + "\n",
         "remote_memory.json": json.dumps({"memory-type": "NO_MEMORY_EXPANSION"}) + "\n",
@@ -112,27 +114,27 @@ def machine_files(machine: Machine, run: Run, ranks: Sequence[int] | None) -> Ma
     return MachineFiles(texts, words)
 
 
-def _algorithm(dimension: Dimension) -> str:
+def _dimension_algorithm(dimension: Dimension) -> str:
     return "direct" if dimension.topology == "FullyConnected" else "ring"
 
 
-def _dimensions(system: System, group: Group, library_version: str | None) -> list[Dimension]:
+def _network_dimensions(system: System, group: Group, library_version: str | None) -> list[Dimension]:
     """The network's dimensions, neighbours in rank first."""
-    table, library = constants(library_version), _NCCL
+    table, library = nccl_constants(library_version), _NCCL
     if system.architecture == "amd":
         table, library = table.of_rccl(), _RCCL
     if group.peers == "pcie-tree":
         table = table.over_pci()
-    found = _inside(system, group, table, library) if group.per_node > 1 else []
-    return found + ([_across(system, group, table)] if group.nodes > 1 else [])
+    found = _dimensions_in_node(system, group, table, library) if group.per_node > 1 else []
+    return found + ([_dimension_across_nodes(system, group, table)] if group.nodes > 1 else [])
 
 
-def _inside(system: System, group: Group, table: Constants, library: str) -> list[Dimension]:
+def _dimensions_in_node(system: System, group: Group, table: NcclConstants, library: str) -> list[Dimension]:
     up = system.scale_up
     assert up is not None  # noqa: S101  (else `group_of` refuses)
     sources = (
-        f"bandwidth: {_cited(system, 'scale_up.bytes_per_s')}",
-        f"share usable: {_cited(up.fabric, 'usable_fraction')}",
+        f"bandwidth: {_cited_source(system, 'scale_up.bytes_per_s')}",
+        f"share usable: {_cited_source(up.fabric, 'usable_fraction')}",
     )
     hop = up.fabric.hop_latency_s
     if group.peers == "torus":
@@ -140,7 +142,7 @@ def _inside(system: System, group: Group, table: Constants, library: str) -> lis
             raise InputError(f"{up.fabric.id}: hop_latency_s is not known")
         if not all(group.rings):
             raise InputError(f"{system.id}: its torus does not close into rings, and ASTRA-sim has no lines")
-        latency = f"latency: {_cited(up.fabric, 'hop_latency_s')}"
+        latency = f"latency: {_cited_source(up.fabric, 'hop_latency_s')}"
         lengths = reversed(group.dims)  # ranks count along the last axis first
         return [Dimension("Ring", size, group.pair_bytes_per_s, hop, (*sources, latency)) for size in lengths]
     switched = group.peers != "mesh"
@@ -151,46 +153,48 @@ def _inside(system: System, group: Group, table: Constants, library: str) -> lis
         hop = step / 2 if switched else step
         latency = f"latency: {library}, {step * 1e6:g} us" + (", half of it for each of two hops" * switched)
     else:
-        latency = f"latency: {_cited(up.fabric, 'hop_latency_s')}"
+        latency = f"latency: {_cited_source(up.fabric, 'hop_latency_s')}"
     rate = group.up_bytes_per_s if switched else group.pair_bytes_per_s
     kind = "Switch" if switched else "FullyConnected"
     return [Dimension(kind, group.per_node, rate, hop, (*sources, latency))]
 
 
-def _across(system: System, group: Group, table: Constants) -> Dimension:
+def _dimension_across_nodes(system: System, group: Group, table: NcclConstants) -> Dimension:
     out = system.scale_out
     assert out is not None  # noqa: S101  (else `group_of` refuses)
     software = 2 * group.out_hop[1]
     step = table.net_s("ring", SIMPLE) + software
     sources = (
-        f"bandwidth: {_cited(system, 'scale_out.bytes_per_s')}",
-        f"interfaces: {_cited(system, 'scale_out.nics')}",
-        f"share usable: {_cited(out.fabric, 'usable_fraction')}",
+        f"bandwidth: {_cited_source(system, 'scale_out.bytes_per_s')}",
+        f"interfaces: {_cited_source(system, 'scale_out.nics')}",
+        f"share usable: {_cited_source(out.fabric, 'usable_fraction')}",
         f"latency: {_NCCL} over the network, and {software * 1e6:g} us of {out.transport},"
         f" {step * 1e6:g} us, half of it for each of two hops",
     )
     return Dimension("Switch", group.nodes, group.nic_bytes_per_s, step / 2, sources)
 
 
-def _cited(entry: System | Fabric, name: str) -> str:
+def _cited_source(entry: System | Fabric, name: str) -> str:
     """The source of a figure, in words."""
     key = entry.cited.get(name)
     source = entry.sources.get(key or "")
     return f"{entry.id}, {name}: {source.title if source else key or 'not cited'}"
 
 
-def _network(system: System, dimensions: list[Dimension]) -> str:
+def _network_yaml(system: System, dimensions: list[Dimension]) -> str:
     """YAML of the analytical network; its GB are of 2^30 bytes."""
 
-    def row(name: str, values: list[str], comment: str) -> str:
+    def yaml_row(name: str, values: list[str], comment: str) -> str:
         return f"{name}: [ {', '.join(values)} ]  # {comment}"
 
     lines = [
         f"# {system.id}",
         *(f"# dimension {at}, {text}" for at, each in enumerate(dimensions) for text in each.sources),
-        row("topology", [each.topology for each in dimensions], "neighbours in rank first"),
-        row("npus_count", [str(each.npus) for each in dimensions], "NPUs"),
-        row("bandwidth", [f"{each.bytes_per_s / _GB:.6g}" for each in dimensions], "2^30 B/s, one direction"),
-        row("latency", [f"{each.latency_s * 1e9:.6g}" for each in dimensions], "ns, of a link"),
+        yaml_row("topology", [each.topology for each in dimensions], "neighbours in rank first"),
+        yaml_row("npus_count", [str(each.npus) for each in dimensions], "NPUs"),
+        yaml_row(
+            "bandwidth", [f"{each.bytes_per_s / _GB:.6g}" for each in dimensions], "2^30 B/s, one direction"
+        ),
+        yaml_row("latency", [f"{each.latency_s * 1e9:.6g}" for each in dimensions], "ns, of a link"),
     ]
     return "\n".join(lines) + "\n"

@@ -60,8 +60,8 @@ def message_class(name: str) -> Any:
 def write_metadata(file: BinaryIO, attributes: Attributes) -> None:
     """The file's first message."""
     message = message_class("GlobalMetadata")(version=VERSION)
-    _add(message, attributes)
-    _write(file, message)
+    _add_attributes(message, attributes)
+    _write_message(file, message)
 
 
 def write_node(
@@ -87,17 +87,17 @@ def write_node(
         start_time_micros=begin_us,
         duration_micros=end // 1000 - begin_us,
     )
-    _add(message, {"start_ns": start, "duration_ns": end - start, **more})
-    _write(file, message)
+    _add_attributes(message, {"start_ns": start, "duration_ns": end - start, **more})
+    _write_message(file, message)
 
 
-def _add(message: Any, attributes: Attributes) -> None:
+def _add_attributes(message: Any, attributes: Attributes) -> None:
     for name, value in attributes.items():
         kinds = {bool: "bool_val", int: "int64_val", float: "double_val", str: "string_val"}
         message.attr.add(name=name, **{_FIELDS.get(name, kinds[type(value)]): value})
 
 
-def _write(file: BinaryIO, message: Any) -> None:
+def _write_message(file: BinaryIO, message: Any) -> None:
     text: bytes = message.SerializeToString()
     left = len(text)
     prefix = bytearray()
@@ -108,18 +108,18 @@ def _write(file: BinaryIO, message: Any) -> None:
     file.write(bytes(prefix) + text)
 
 
-def attributes(message: Any) -> Attributes:
+def message_attributes(message: Any) -> Attributes:
     """A message's attributes by name."""
     return {each.name: getattr(each, each.WhichOneof("value") or "string_val") for each in message.attr}
 
 
-def messages(path: Path) -> Iterator[Any]:
+def read_messages(path: Path) -> Iterator[Any]:
     """The file's GlobalMetadata, then its nodes; `InputError` where it is no such file or ends too early."""
     from google.protobuf.message import DecodeError
 
     name = "GlobalMetadata"
     with path.open("rb") as file:
-        while (length := _length(file, path)) is not None:
+        while (length := _read_length(file, path)) is not None:
             at = file.tell()
             text = file.read(length)
             if len(text) < length:
@@ -131,7 +131,7 @@ def messages(path: Path) -> Iterator[Any]:
             name = "Node"
 
 
-def _length(file: BinaryIO, path: Path) -> int | None:
+def _read_length(file: BinaryIO, path: Path) -> int | None:
     """The length before the next message, None at the end of the file."""
     value = 0
     for place in range(_LONGEST_VARINT):

@@ -41,16 +41,16 @@ def read_folder(folder: Path, *, micros: bool = False) -> Workload:
     """The traces of a folder; with `micros` their durations in whole µs, as readers of Chakra take them."""
     found = Workload()
     for path in sorted(folder.glob("*.et")):
-        stream = chakra.messages(path)
+        stream = chakra.read_messages(path)
         header = next(stream, None)
         if header is None:
             raise InputError("empty file", where=str(path))
-        found.metadata.append(chakra.attributes(header))
+        found.metadata.append(chakra.message_attributes(header))
         first = len(found.after)
         found.first.append(first)
         numbers: dict[int, int] = {}
         for node in stream:
-            says = chakra.attributes(node)
+            says = chakra.message_attributes(node)
             numbers[node.id] = len(found.after)
             found.after.append(list(node.data_deps))
             found.duration.append(node.duration_micros if micros else int(says["duration_ns"]))
@@ -62,7 +62,7 @@ def read_folder(folder: Path, *, micros: bool = False) -> Workload:
     return found
 
 
-def scheduled(workload: Workload) -> Schedule:
+def schedule_workload(workload: Workload) -> Schedule:
     """Each node as soon as all it waits for has ended, parts of one collective when the last one is there."""
     count = len(workload.after)
     followers: dict[int, list[int]] = defaultdict(list)

@@ -18,15 +18,15 @@ from cclbench.engine import Progress
 from cclbench.export import chakra
 from cclbench.export.astra_sim import SIMULATED, MachineFiles, machine_files
 from cclbench.export.chakra import Attributes
-from cclbench.export.check import read_folder, scheduled, step_ns
-from cclbench.export.tasks import BY_CPU, REST, RankTasks, Task, dependencies, one_at_a_time, rank_tasks
+from cclbench.export.check import read_folder, schedule_workload, step_ns
+from cclbench.export.tasks import BY_CPU, REST, RankTasks, Task, graph_dependencies, one_at_a_time, rank_tasks
 from cclbench.intervals import Int64
 from cclbench.machine import Machine
 from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay.answer import Replay
 from cclbench.replay.graph import Graph
-from cclbench.replay.simulate import simulate
+from cclbench.replay.simulate import simulate_nodes
 from cclbench.replay.windows import RankWindow
 
 Format = Literal["chakra", "astra-sim"]
@@ -44,7 +44,7 @@ _TIMES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class ExportedFolder:
     """What was written: tasks by role, notes for people; the step, ns: measured, replayed, read back."""
 
     steps_ns: Mapping[str, float]
@@ -69,7 +69,7 @@ def write_folder(
     ranks: Sequence[int] | None = None,
     check: bool = False,
     progress: Progress | None = None,
-) -> Written:
+) -> ExportedFolder:
     """Write the run's graph for another tool, whole or not at all; `check` replays what was written.
 
     `InputError` where the run cannot be replayed, or ASTRA-sim would need what nobody knows; `UsageError`
@@ -80,40 +80,40 @@ def write_folder(
         beside = machine_files(machine, run, ranks) if simulated else MachineFiles({}, ())
         replay = Replay(run, machine=machine, ranks=ranks)
         groups = {name: number for number, name in enumerate(replay.groups, 1)}
-        made = _traces(run, replay, groups, unfinished, simulated, progress)
+        made = _write_traces(run, replay, groups, unfinished, simulated, progress)
         members = {str(number): list(replay.groups[name]) for name, number in groups.items()}
         texts = {GROUPS: json.dumps(members, indent=1) + "\n", **beside.texts}
-        texts["README.txt"] = _readme(run, form, replay.graph, made, beside)
+        texts["README.txt"] = _readme_text(run, form, replay.graph, made, beside)
         for name, text in texts.items():
             (unfinished / name).write_text(text, encoding="utf-8")
         if check:
             workload = read_folder(unfinished)
-            steps = {**made.steps_ns, "read back": step_ns(workload, scheduled(workload))}
+            steps = {**made.steps_ns, "read back": step_ns(workload, schedule_workload(workload))}
             made = replace(made, steps_ns=steps)
     return made
 
 
-def _traces(
+def _write_traces(
     run: Run,
     replay: Replay,
     groups: Mapping[str, int],
     folder: Path,
     simulated: bool,
     progress: Progress | None,
-) -> Written:
+) -> ExportedFolder:
     graph = one_at_a_time(replay.graph) if simulated else replay.graph
-    times = simulate(graph.nodes, graph.cut)
-    needed = dependencies(graph)
+    times = simulate_nodes(graph.nodes, graph.cut)
+    needed = graph_dependencies(graph)
     roles, notes = Counter[str](), Counter[str]()
     offset = 0
     for place, windowed in enumerate(graph.windowed):
         own = [w for w in replay.windows if w.rank == windowed.rank]
-        edges = [_edges(graph.nodes.lane, times.start, times.end, w) for w in own]
+        edges = [_window_edges(graph.nodes.lane, times.start, times.end, w) for w in own]
         bounds = {node for pair in edges for nodes in pair for node in nodes}
         made = rank_tasks(graph, times, needed, place, bounds, chained=simulated)
-        calls = _calls(run, replay, windowed.rank, offset, groups, simulated, notes)
+        calls = _collective_calls(run, replay, windowed.rank, offset, groups, simulated, notes)
         offset += len(calls)
-        steps = _steps(own, edges, made)
+        steps = _window_tasks(own, edges, made)
         metadata: Attributes = {
             "cclbench_version": __version__,
             "run": run.id,
@@ -136,21 +136,21 @@ def _traces(
     if replay.caveat is not None:
         said = (replay.caveat, *said)
     steps_ns = {"measured": float(replay.measured_ns), "replayed": float(replay.unchanged.step_ns)}
-    return Written(steps_ns, dict(sorted(roles.items())), said)
+    return ExportedFolder(steps_ns, dict(sorted(roles.items())), said)
 
 
-def _edges(lane: Int64, start: Int64, end: Int64, window: RankWindow) -> tuple[list[int], list[int]]:
+def _window_edges(lane: Int64, start: Int64, end: Int64, window: RankWindow) -> tuple[list[int], list[int]]:
     """Of each lane the window's node that begins first, and the one that ends last."""
 
-    def first(chosen: Int64, key: Int64) -> list[int]:
+    def first_of_lanes(chosen: Int64, key: Int64) -> list[int]:
         order = chosen[np.lexsort((key[chosen], lane[chosen]))]
         found: list[int] = order[np.diff(lane[order], prepend=-1) != 0].tolist()
         return found
 
-    return first(window.openers, start), first(window.members, -end)
+    return first_of_lanes(window.openers, start), first_of_lanes(window.members, -end)
 
 
-def _steps(
+def _window_tasks(
     own: Sequence[RankWindow], edges: Sequence[tuple[list[int], list[int]]], made: RankTasks
 ) -> list[dict[str, Any]]:
     """The rank's windows in terms of its tasks' ids.
@@ -181,7 +181,7 @@ def _task_of(tasks: Mapping[int, Task], node: int) -> Task:
     return tasks[node] if node in tasks else tasks[node + 1]
 
 
-def _calls(
+def _collective_calls(
     run: Run,
     replay: Replay,
     rank: int,
@@ -200,7 +200,7 @@ def _calls(
         if transfers.known[call]:
             says["instance"] = int(transfers.instance[call])
         size = _handed_in(kind, row)
-        missing = [*_missing(kind, group, row, groups)]
+        missing = [*_missing_reasons(kind, group, row, groups)]
         if simulated:
             missing += _not_simulated(kind, size, bool(transfers.known[call]))
         if missing:
@@ -228,7 +228,7 @@ def _handed_in(kind: str | None, row: Mapping[str, Any]) -> int | None:
     return found
 
 
-def _missing(
+def _missing_reasons(
     kind: str | None, group: str | None, row: Mapping[str, Any], groups: Mapping[str, int]
 ) -> Iterator[str]:
     """Why a part of a collective can be no communication of Chakra."""
@@ -274,7 +274,7 @@ def _write_rank(
             chakra.write_node(file, task.id, name, kind, after, (task.start, task.end), says)
 
 
-def _readme(run: Run, form: Format, graph: Graph, made: Written, beside: MachineFiles) -> str:
+def _readme_text(run: Run, form: Format, graph: Graph, made: ExportedFolder, beside: MachineFiles) -> str:
     """What the folder holds, for whoever finds it."""
     roles = ", ".join(f"{number:,} {role}" for role, number in made.tasks.items())
     lines = [

@@ -59,14 +59,14 @@ class Dependencies:
 _ROLES: Final = (HOST, GAP, LAUNCH, WAIT)
 
 
-def dependencies(graph: Graph) -> Dependencies:
+def graph_dependencies(graph: Graph) -> Dependencies:
     """The graph's dependencies, rank by rank; a collective's arrival and transfer count as one, its transfer.
 
     The rendezvous of ranks is not among them: a task of a collective says which instance it is of.
     """
     nodes, cut = graph.nodes, graph.cut
     every = np.arange(len(nodes))
-    lane = every[~nodes.first & (nodes.kind != n.TRANSFER)]
+    lane = every[~nodes.first_of_lane & (nodes.kind != n.TRANSFER)]
     fed = every[nodes.feeder >= 0]
     stated = np.flatnonzero(~cut.own)
     stated = stated[
@@ -127,7 +127,7 @@ def one_at_a_time(graph: Graph) -> Graph:
     changed = replace(
         nodes,
         start=start,
-        gap=np.where(nodes.first, nodes.gap, np.maximum(nodes.gap, np.roll(least, 1))),
+        gap=np.where(nodes.first_of_lane, nodes.gap, np.maximum(nodes.gap, np.roll(least, 1))),
         feed_lag=feed_lag,
     )
     return replace(graph, nodes=changed, cut=replace(cut, lag=np.maximum(cut.lag, least[cut.source])))
@@ -148,7 +148,7 @@ def rank_tasks(
     part = slice(int(needed.begin[place]), int(needed.begin[place + 1]))
     source, target, lag = needed.source[part], needed.target[part], needed.lag[part]
     role = needed.role[part]
-    pieces, clipped = _pieces(graph, times, own, source, lag, origin)
+    pieces, clipped = _task_pieces(graph, times, own, source, lag, origin)
     waits: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
     for at, s, ns, code in zip(target.tolist(), source.tolist(), lag.tolist(), role.tolist(), strict=True):
         waits[at].append((s, ns, _ROLES[code]))
@@ -157,7 +157,7 @@ def rank_tasks(
     roots = [node for node in pieces if node not in waits]
     # a transfer begins with its last rank, and is waited for from this rank's arrival on
     met = [int(times.start[node - (nodes.kind[node] == n.TRANSFER)]) - origin for node in roots]
-    begins = {ns: _added(tasks, BEGIN, 0, ns) for ns in sorted(set(met)) if ns > 0}
+    begins = {ns: _append_task(tasks, BEGIN, 0, ns) for ns in sorted(set(met)) if ns > 0}
     for node, ns in zip(roots, met, strict=True):
         pieces[node][0].after += [begins[ns]] if ns > 0 else []
     for node, parts in pieces.items():
@@ -171,18 +171,18 @@ def rank_tasks(
                 first.start -= ns
                 first.after.append(earlier)
             else:
-                delay = _added(tasks, why, earlier.end, earlier.end + ns)
+                delay = _append_task(tasks, why, earlier.end, earlier.end + ns)
                 delay.after.append(earlier)
                 first.after.append(delay)
         tasks += parts
     if chained:
-        _chain(graph, times, own, pieces)
+        _chain_transfers(graph, times, own, pieces)
     first_of = {node: parts[0] for node, parts in pieces.items()}
     last_of = {node: parts[-1] for node, parts in pieces.items()}
-    return RankTasks(_ordered(tasks), first_of, last_of, clipped)
+    return RankTasks(_ordered_tasks(tasks), first_of, last_of, clipped)
 
 
-def _chain(graph: Graph, times: NodeTimes, own: Int64, pieces: dict[int, list[Task]]) -> None:
+def _chain_transfers(graph: Graph, times: NodeTimes, own: Int64, pieces: dict[int, list[Task]]) -> None:
     """Let each matched transfer wait for the one that began before it; a receiving end holds nothing up.
 
     No circle comes of that: nothing begins before what it waits for, see `one_at_a_time`.
@@ -197,12 +197,12 @@ def _chain(graph: Graph, times: NodeTimes, own: Int64, pieces: dict[int, list[Ta
             pieces[later][0].after.append(pieces[earlier][-1])
 
 
-def _added(tasks: list[Task], role: str, start: int, end: int) -> Task:
+def _append_task(tasks: list[Task], role: str, start: int, end: int) -> Task:
     tasks.append(Task(-1, role, start, end))
     return tasks[-1]
 
 
-def _pieces(
+def _task_pieces(
     graph: Graph, times: NodeTimes, own: Int64, source: Int64, lag: Int64, origin: int
 ) -> tuple[dict[int, list[Task]], int]:
     """Each node as one task or several in a row, cut where others go on before its end."""
@@ -232,7 +232,7 @@ def _part_at(parts: Sequence[Task], lag: int) -> Task:
     return next((part for part in parts if part.end >= stop), parts[-1])
 
 
-def _ordered(tasks: list[Task]) -> list[Task]:
+def _ordered_tasks(tasks: list[Task]) -> list[Task]:
     """The tasks in an order that their dependencies allow, of those ready the earliest first; numbered so."""
     followers: dict[int, list[int]] = defaultdict(list)
     number = {id(task): at for at, task in enumerate(tasks)}

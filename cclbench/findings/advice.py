@@ -27,20 +27,20 @@ _ENOUGH: Final = 0.05
 """Share of the products' time, or of compute, from which on something is worth advice, or done already."""
 
 
-def _has(case: Case, word: str) -> bool | None:
+def _has_type(case: Case, word: str) -> bool | None:
     """Whether the device has that type: by the catalog, else by the newest of its kernels."""
     device = case.machine.accelerator.value
     if device is not None:
         return device.peak_flops_per_s.get(word) is not None
-    generations = _times(case, OF_GENERATION)
+    generations = _product_times(case, OF_GENERATION)
     return False if generations and set(generations) <= _BEFORE_BF16 and word != "fp16" else None
 
 
 def sixteen_bits(case: Case, word: str) -> bool | None:
     """Whether products could be of that type and are not: the device has it, and some are wider."""
-    if _has(case, word) is False:
+    if _has_type(case, word) is False:
         return False
-    by_precision = _times(case, OF_PRECISION)
+    by_precision = _product_times(case, OF_PRECISION)
     total = sum(by_precision.values())
     if not total:
         return None
@@ -49,50 +49,50 @@ def sixteen_bits(case: Case, word: str) -> bool | None:
 
 def has_fp8(case: Case) -> bool | None:
     """Whether the device has fp8."""
-    return _has(case, "fp8")
+    return _has_type(case, "fp8")
 
 
-def tf32(case: Case) -> bool | None:
+def is_tf32_unused(case: Case) -> bool | None:
     """Whether products of fp32 could run on tensor cores and do not: PyTorch has the switch for NVIDIA's."""
     device = case.machine.accelerator.value
-    if _has(case, "tf32") is False or (device is not None and device.vendor != "nvidia"):
+    if _has_type(case, "tf32") is False or (device is not None and device.vendor != "nvidia"):
         return False
-    if not _times(case, OF_PRECISION):
+    if not _product_times(case, OF_PRECISION):
         return None
     return case.number(_PRODUCT_TIME, category=WITHOUT_TENSOR_CORES, stat="fp32") is not None
 
 
-def eager(case: Case) -> bool | None:
+def is_eager(case: Case) -> bool | None:
     """Whether no compiler made the kernels."""
     share = case.number(_COMPILED_SHARE)
     return None if share is None else share < _ENOUGH
 
 
-def pageable(case: Case) -> bool | None:
+def has_pageable_copies(case: Case) -> bool | None:
     """Whether copies between host and device, of which none is known to be of pinned memory, are exposed."""
-    labels = _copies(case)
+    labels = _exposed_copies(case)
     hosted = [one for one in labels if one.startswith(("h2d", "d2h"))]
     return any("pinned" not in one for one in hosted) if labels else None
 
 
 def with_host(case: Case) -> bool | None:
     """Whether copies between host and device are exposed."""
-    labels = _copies(case)
+    labels = _exposed_copies(case)
     return any(one.startswith(("h2d", "d2h")) for one in labels) if labels else None
 
 
 def within_device(case: Case) -> bool | None:
     """Whether copies within the device are exposed."""
-    labels = _copies(case)
+    labels = _exposed_copies(case)
     return any(one.startswith("d2d") for one in labels) if labels else None
 
 
-def accelerated(case: Case) -> bool | None:
+def is_accelerated(case: Case) -> bool | None:
     """Whether ranks have a device that is not their CPU."""
     return False if case.on_host else None
 
 
-def nvidia(case: Case) -> bool | None:
+def is_nvidia(case: Case) -> bool | None:
     """Whether the device is NVIDIA's."""
     if case.on_host:
         return False
@@ -102,7 +102,7 @@ def nvidia(case: Case) -> bool | None:
     return "nvidia" in known if known else None
 
 
-def training(case: Case) -> bool | None:
+def is_training(case: Case) -> bool | None:
     """Whether steps train: a serving engine's prefill and decode do not."""
     rows = case.parts(_PHASE)
     phases = {row.category for row in rows if row.category and row.number}
@@ -123,21 +123,21 @@ PRESUPPOSED: Final[Mapping[str, Fact]] = MappingProxyType(
         r"\bbf16\b": lambda case: sixteen_bits(case, "bf16"),
         r"\bfp16\b": lambda case: sixteen_bits(case, "fp16"),
         r"\bfp8\b": has_fp8,
-        r"(?i)tf32": tf32,
-        r"torch\.compile": eager,
+        r"(?i)tf32": is_tf32_unused,
+        r"torch\.compile": is_eager,
         r"(?i)\bgraph(?:s|ed_callables)?\b|reduce-overhead": without_graphs,
-        r"\bpin(?:_memory)?\b|\bpinned\b": pageable,
+        r"\bpin(?:_memory)?\b|\bpinned\b": has_pageable_copies,
         r"within the device": within_device,
         r"between it and the host": with_host,
-        r"CUDA|torch\.cuda|cudnn|reduce-overhead": accelerated,
-        r"NCCL_|NVLink|CUDA_|torch\.backends\.cuda": nvidia,
-        r"DDP|FSDP|optimizer|loss": training,
+        r"CUDA|torch\.cuda|cudnn|reduce-overhead": is_accelerated,
+        r"NCCL_|NVLink|CUDA_|torch\.backends\.cuda": is_nvidia,
+        r"DDP|FSDP|optimizer|loss": is_training,
     }
 )
 """What an action whose text has the pattern presupposes: None of a fact is not known, and refutes nothing."""
 
 
-def fitting(actions: Iterable[str], case: Case) -> list[str]:
+def fitting_actions(actions: Iterable[str], case: Case) -> list[str]:
     """The actions of which the run refutes nothing that they presuppose."""
 
     def is_refuted(text: str) -> bool:
@@ -146,13 +146,13 @@ def fitting(actions: Iterable[str], case: Case) -> list[str]:
     return [text for text in actions if not is_refuted(text)]
 
 
-def _times(case: Case, category: str) -> dict[str, float]:
+def _product_times(case: Case, category: str) -> dict[str, float]:
     """Seconds of products by what their names tell: each precision, or each generation."""
     rows = case.parts(_PRODUCT_TIME)
     return {row.stat: row.number for row in rows if row.stat and row.category == category}
 
 
-def _copies(case: Case) -> list[str]:
+def _exposed_copies(case: Case) -> list[str]:
     """Labels of the copies that are exposed: `h2d pageable`, `d2d`, `memset`."""
     rows = case.parts(_EXPOSED_COPY)
     return [row.category for row in rows if row.category and row.number and row.category != "memset"]

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from cclbench import intervals
-from cclbench.analyzers.view.columns import codes, spans
+from cclbench.analyzers.view.columns import row_spans, word_codes
 from cclbench.analyzers.view.host_gaps import (
     HostGaps,
     blocking_copies,
@@ -64,16 +64,16 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True):
     since: int | None = None
     """The first step that has them, where earlier ones have not."""
 
-    def sentence(self) -> str:
+    def culprit_sentence(self) -> str:
         """`90 % of it: 8 × cudaStreamSynchronize of up to 1.1 ms under aten::item at train.py:88, ...`."""
         under = f" under {self.operator}" if self.operator else f" in {self.module}" if self.module else ""
         at = f" at {self.line.rpartition('/')[2]}" if self.line else ""
         times = f"{self.count:,} × {self.name}" if self.count > 1 else f"one {self.name}"
         length = f"{'up to ' if self.count > 1 else ''}{humanise(self.longest_s, 's')}"
         part = "All" if self.share > _ALL else humanise(self.share, "1")
-        return f"{part} of it: {times} of {length}{under}{at}{self._when()}."
+        return f"{part} of it: {times} of {length}{under}{at}{self._when_words()}."
 
-    def _when(self) -> str:
+    def _when_words(self) -> str:
         if self.of_steps < 2:
             return ""
         since = f" since step {self.since}" if self.since is not None else ""
@@ -83,7 +83,7 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True):
             return ", in every step"
         return f", in {self.steps} of {self.of_steps} steps{since}"
 
-    def query(self) -> str:
+    def calls_query(self) -> str:
         """SQL that lists these calls, and those of the same name elsewhere, the longest first."""
         name = self.name.replace("'", "''")
         return _QUERY.format(rank=self.rank, kind=self.kind, name=name)
@@ -99,7 +99,7 @@ class _CulpritRows(NamedTuple):
     causes: dict[str, Mask]
     """Which rows are what, as `host_gaps.causes_of` tells them apart."""
 
-    def text(self, row: int) -> str:
+    def row_name(self, row: int) -> str:
         """A row's name."""
         return self.names[int(self.name[row])]
 
@@ -111,25 +111,25 @@ class HostCalls:
         self._view = view
 
     @cached_property
-    def _gaps(self) -> HostGaps:
+    def _host_gaps(self) -> HostGaps:
         return host_gaps(self._view)
 
     @cached_property
-    def _rows(self) -> _CulpritRows:
+    def _host_rows(self) -> _CulpritRows:
         names: dict[str, int] = {}
         columns: list[tuple[Int64, ...]] = []
         masks: list[dict[str, Mask]] = []
         read = ("side", "track", "kind", "name", "start_ns", "dur_ns")
         for batch in self._view.tables.events(_KINDS, read):
-            name, words = codes(batch, "name")
-            kind, kinds = codes(batch, "kind")
-            side, sides = codes(batch, "side")
+            name, words = word_codes(batch, "name")
+            kind, kinds = word_codes(batch, "kind")
+            side, sides = word_codes(batch, "side")
             host = np.array([word == "host" for word in sides], np.bool_)[side]
             known = np.array([names.setdefault(word or "", len(names)) for word in words], np.int64)[name]
             number = np.array([_KINDS.index(word) if word in _KINDS else -1 for word in kinds], np.int64)[
                 kind
             ]
-            row = (batch["track"].to_numpy(), *spans(batch), number, known)
+            row = (batch["track"].to_numpy(), *row_spans(batch), number, known)
             columns.append(tuple(one[host] for one in row))
             masks.append({cause: mask[host] for cause, mask in causes_of(batch).items()})
         empty = (np.empty(0, np.int64),) * 5
@@ -141,21 +141,21 @@ class HostCalls:
         return _CulpritRows(ranges, kind[order], name[order], list(names), causes)
 
     @cached_property
-    def _contexts(self) -> _Contexts:
-        return _Contexts(self._rows)
+    def _row_contexts(self) -> _Contexts:
+        return _Contexts(self._host_rows)
 
-    def culprit(self, causes: Sequence[str]) -> Culprit | None:
+    def main_culprit(self, causes: Sequence[str]) -> Culprit | None:
         """What holds the host most in the gaps of those causes of `time.idle_host_by`; None where none does.
 
         Of gaps that a wait began that is the wait; in others each row of the thread that launches counts with
         the time that it, and none within it, covers of them.  A place in the program is named as exactly as
         it still takes a quarter of the time; without line, then without operator, where it takes a tenth.
         """
-        weights, total = self._weights(causes)
+        weights, total = self._held_by_rows(causes)
         held = np.flatnonzero(weights)
         if not len(held):
             return None
-        places = [self._contexts.place(row) for row in held.tolist()]
+        places = [self._row_contexts.row_place(row) for row in held.tolist()]
         for parts, least in _LEAST.items():
             coarse = [place[:parts] for place in places]
             by_place: Counter[tuple[str | None, ...]] = Counter()
@@ -164,39 +164,39 @@ class HostCalls:
             ((most, weight),) = by_place.most_common(1)
             if weight >= least * total:
                 calls = held[np.array([place == most for place in coarse], np.bool_)]
-                return self._culprit(calls, weight / total, most)
+                return self._culprit_of_calls(calls, weight / total, most)
         return None
 
-    def _weights(self, causes: Sequence[str]) -> tuple[Int64, int]:
+    def _held_by_rows(self, causes: Sequence[str]) -> tuple[Int64, int]:
         """What each row holds of the gaps of the causes, ns, shape (rows,); and how long these are."""
-        rows, late = self._rows, self._view.idle.late
+        rows, late = self._host_rows, self._view.idle.late
         threads = self._view.launch_calls.threads[late.call]
         total, weights = 0, np.zeros(len(rows.kind), np.int64)
         for cause in causes:
-            of_cause = self._gaps.by[cause]
+            of_cause = self._host_gaps.by[cause]
             if cause != "sync":
-                of_cause = intervals.join(of_cause, self._gaps.after_wait[cause])
+                of_cause = intervals.join(of_cause, self._host_gaps.after_wait[cause])
             total += of_cause.length
-            chosen = self._chosen(cause)
-            weigh = _by_wait if cause == "sync" else _covered
+            chosen = self._rows_of_cause(cause)
+            weigh = _by_wait if cause == "sync" else _covered_gaps
             for thread in np.unique(threads).tolist():
                 ended = threads == thread
                 own = intervals.union(late.starts[ended], late.ends[ended])
-                here = chosen & np.isin(rows.ranges.track, self._gaps.turns[thread])
+                here = chosen & np.isin(rows.ranges.track, self._host_gaps.turns[thread])
                 weights += weigh(rows, intervals.intersect(of_cause, own), here)
         return weights, total
 
-    def _chosen(self, cause: str) -> Mask:
+    def _rows_of_cause(self, cause: str) -> Mask:
         """Which rows may be what a cause is."""
-        rows = self._rows
+        rows = self._host_rows
         if cause == "cold_start":
             first = self._view.first_calls
-            return _at(rows, [(first.threads, first.starts, first.ends)])
+            return _rows_at(rows, [(first.threads, first.starts, first.ends)])
         found = rows.causes.get("sync" if cause == "capture" else cause, np.zeros(len(rows.kind), np.bool_))
-        return found | _at(rows, blocking_copies(self._view)) if cause in ("sync", "capture") else found
+        return found | _rows_at(rows, blocking_copies(self._view)) if cause in ("sync", "capture") else found
 
-    def _culprit(self, calls: Int64 | Index, share: float, place: tuple[str | None, ...]) -> Culprit:
-        windows, rows = self._view.windows, self._rows
+    def _culprit_of_calls(self, calls: Int64 | Index, share: float, place: tuple[str | None, ...]) -> Culprit:
+        windows, rows = self._view.windows, self._host_rows
         starts, ends = rows.ranges.start_ns[calls], rows.ranges.end_ns[calls]
         # a call that began before a window counts where it holds the device up: at its end
         within = np.searchsorted(windows.starts, ends - 1, side="right") - 1
@@ -222,7 +222,7 @@ class HostCalls:
         )
 
 
-def _at(rows: _CulpritRows, calls: Iterable[tuple[Int64, Int64, Int64]]) -> Mask:
+def _rows_at(rows: _CulpritRows, calls: Iterable[tuple[Int64, Int64, Int64]]) -> Mask:
     """The rows of calls given by thread, begin and end."""
     found = np.zeros(len(rows.kind), np.bool_)
     calling = np.isin(rows.kind, [_KINDS.index(word) for word in ("launch", "other")])
@@ -246,7 +246,7 @@ def _by_wait(rows: _CulpritRows, gaps: Intervals, chosen: Mask) -> Int64:
     return found
 
 
-def _covered(rows: _CulpritRows, gaps: Intervals, chosen: Mask) -> Int64:
+def _covered_gaps(rows: _CulpritRows, gaps: Intervals, chosen: Mask) -> Int64:
     """The time of the gaps that each of the chosen rows covers, and none within it, ns, shape (rows,)."""
     own = np.flatnonzero(chosen)
     ranges = rows.ranges.of(chosen)
@@ -275,23 +275,23 @@ class _Contexts:
         self._rows, self._parents = rows, rows.ranges.parents()
         self._made = {-1: _Context()}
 
-    def place(self, row: int) -> tuple[str | None, ...]:
+    def row_place(self, row: int) -> tuple[str | None, ...]:
         """Name, operator, module and line of a row."""
-        found = self._context(int(self._parents[row]))
-        return self._rows.text(row), found.operator, found.module, found.line or found.library
+        found = self._row_context(int(self._parents[row]))
+        return self._rows.row_name(row), found.operator, found.module, found.line or found.library
 
-    def _context(self, row: int) -> _Context:
+    def _row_context(self, row: int) -> _Context:
         waiting = []
         while row not in self._made:
             waiting.append(row)
             row = int(self._parents[row])
         found = self._made[row]
         for one in reversed(waiting):
-            found = self._made[one] = self._within(one, found)
+            found = self._made[one] = self._within_row(one, found)
         return found
 
-    def _within(self, row: int, around: _Context) -> _Context:
-        name, kind = self._rows.text(row), _KINDS[int(self._rows.kind[row])]
+    def _within_row(self, row: int, around: _Context) -> _Context:
+        name, kind = self._rows.row_name(row), _KINDS[int(self._rows.kind[row])]
         if kind == "op":
             return around._replace(operator=name)
         if kind != "python":

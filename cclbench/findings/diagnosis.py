@@ -13,11 +13,11 @@ import msgspec
 
 from cclbench.analyzers.metric import METRICS
 from cclbench.errors import UsageError, near
-from cclbench.findings.advice import fitting
+from cclbench.findings.advice import fitting_actions
 from cclbench.findings.case import Case
 from cclbench.findings.finding import DOCS, FINDINGS, Detector, Finding
-from cclbench.findings.gains import Gains, joined
-from cclbench.findings.kept_gains import Gain
+from cclbench.findings.gains import ReplayGains, join_settings
+from cclbench.findings.kept_gains import StepGain
 from cclbench.findings.step_means import profiler_s
 from cclbench.machine import Machine, machine_of
 from cclbench.record.manifest import Manifest
@@ -45,15 +45,17 @@ _FEW_STEPS: Final = 3
 """Steps below which what came before the capture may be most of why ranks wait."""
 
 
-def findings(run: Run, results: Results) -> list[Finding]:
-    """What is found in a run's results, with gains by its replay; see `ranked`."""
-    gains = Gains(run, results.scope)
-    found = ranked(results, run.record, gains, machine_of(run))
-    gains.keep()
+def findings_of_run(run: Run, results: Results) -> list[Finding]:
+    """What is found in a run's results, with gains by its replay; see `ranked_findings`."""
+    gains = ReplayGains(run, results.scope)
+    found = ranked_findings(results, run.record, gains, machine_of(run))
+    gains.keep_gains()
     return found
 
 
-def ranked(results: Results, record: Manifest, gains: Gains, machine: Machine | None = None) -> list[Finding]:
+def ranked_findings(
+    results: Results, record: Manifest, gains: ReplayGains, machine: Machine | None = None
+) -> list[Finding]:
     """What is found in results, by the middle of what it gains; of what gains about the same by precedence.
 
     A finding that gains less than `LEAST_GAIN` of the step is left out, and so is one of unknown gain that
@@ -71,10 +73,10 @@ def ranked(results: Results, record: Manifest, gains: Gains, machine: Machine | 
         except Exception as error:  # noqa: BLE001 - a stranger's function may raise anything
             warnings.warn(f"finding {name!r} failed: {type(error).__name__}: {error}", stacklevel=2)
             continue
-        valued = [_valued(item, gains, few_steps=few, longer_s=longer_s) for item in own]
-        named = [_named(item, gains) for item in valued if _counts(item)]
-        found += [_completed(one, item, case) for item in named]
-    listed = list(_stacked(_ordered(found), gains))
+        valued = [_with_gain(item, gains, few_steps=few, longer_s=longer_s) for item in own]
+        named = [_with_culprit(item, gains) for item in valued if _is_worth_it(item)]
+        found += [_with_advice(one, item, case) for item in named]
+    listed = list(_with_stacked_gains(_order_findings(found), gains))
     step = results.run.get(_STEP)
     return (
         [reword_for_capture(one) for one in listed] if step is not None and step.window == "trace" else listed
@@ -90,7 +92,7 @@ def reword_for_capture(found: Finding) -> Finding:
     return msgspec.structs.replace(found, claim=claim, no_gain=no_gain, window="capture")
 
 
-def _valued(found: Finding, gains: Gains, *, few_steps: bool, longer_s: float) -> Finding:
+def _with_gain(found: Finding, gains: ReplayGains, *, few_steps: bool, longer_s: float) -> Finding:
     """With what the replay says that the step would gain without it.
 
     Of what threads take to call and launch, the profiler has its part: where steps are known to be so much
@@ -98,7 +100,7 @@ def _valued(found: Finding, gains: Gains, *, few_steps: bool, longer_s: float) -
     """
     if not found.whatif:
         return found
-    gain = gains.without(found.whatif)
+    gain = gains.gain_without(found.whatif)
     if isinstance(gain, str):
         return msgspec.structs.replace(found, no_gain=gain)
     waits = found.ranks or found.name == "uneven_ranks"
@@ -107,7 +109,7 @@ def _valued(found: Finding, gains: Gains, *, few_steps: bool, longer_s: float) -
         before = "what made ranks late came before the capture's first step, or is not in the trace"
         return msgspec.structs.replace(found, no_gain=f"{why}: {before}")
     least = gain.seconds[0] if found.surely is None else 0.0
-    if found.surely and isinstance(sure := gains.without(found.surely), Gain):
+    if found.surely and isinstance(sure := gains.gain_without(found.surely), StepGain):
         least = min(sure.seconds[0], gain.seconds[0])
     changes: dict[str, Any] = {}
     if longer_s and _PROFILED.intersection(found.host_causes):
@@ -120,37 +122,37 @@ def _valued(found: Finding, gains: Gains, *, few_steps: bool, longer_s: float) -
     return msgspec.structs.replace(found, gain_s=gains_s, gain_share=gain.shares[1], **changes)
 
 
-def _named(found: Finding, gains: Gains) -> Finding:
+def _with_culprit(found: Finding, gains: ReplayGains) -> Finding:
     """With the calls that it is about, which its claim and its query then name."""
     if found.worst_rank is None or not found.host_causes:
         return found
-    calls = gains.culprit(found.host_causes, found.worst_rank)
+    calls = gains.rank_culprit(found.host_causes, found.worst_rank)
     if calls is None:
         return found
-    claim = f"{found.claim} {calls.sentence()}"
-    return msgspec.structs.replace(found, culprit=calls, claim=claim, query=calls.query())
+    claim = f"{found.claim} {calls.culprit_sentence()}"
+    return msgspec.structs.replace(found, culprit=calls, claim=claim, query=calls.calls_query())
 
 
-def _stacked(found: Sequence[Finding], gains: Gains) -> Iterator[Finding]:
+def _with_stacked_gains(found: Sequence[Finding], gains: ReplayGains) -> Iterator[Finding]:
     """Each with what it gains together with all above it."""
     settings: tuple[str, ...] = ()
     for one in found:
         if one.gain_s is None:
             yield one
             continue
-        first, settings = not settings, joined(settings, one.whatif)
-        gain = None if first else gains.without(settings)
-        stacked = one.gain_s if first else gain.seconds if isinstance(gain, Gain) else None
+        first, settings = not settings, join_settings(settings, one.whatif)
+        gain = None if first else gains.gain_without(settings)
+        stacked = one.gain_s if first else gain.seconds if isinstance(gain, StepGain) else None
         yield msgspec.structs.replace(one, stacked_s=stacked)
 
 
-def _ordered(found: Sequence[Finding]) -> list[Finding]:
+def _order_findings(found: Sequence[Finding]) -> list[Finding]:
     """By the middle of their gains; of those that gain about the same by precedence, then by what they take.
 
     Two findings of one gap gain the same: the one to which `time.idle_host_by` gives the gap takes more.
     """
     placed: list[Finding] = []
-    for one in sorted(found, key=lambda one: (-_weight(one), -(one.lost_s or 0.0), one.name)):
+    for one in sorted(found, key=lambda one: (-_gain_weight(one), -(one.lost_s or 0.0), one.name)):
         place = len(placed)
         while place and _is_before(one, placed[place - 1]):
             place -= 1
@@ -160,27 +162,27 @@ def _ordered(found: Sequence[Finding]) -> list[Finding]:
 
 def _is_before(found: Finding, other: Finding) -> bool:
     """Whether it stands before another that gains more."""
-    if _weight(found) < _ABOUT_THE_SAME * _weight(other):
+    if _gain_weight(found) < _ABOUT_THE_SAME * _gain_weight(other):
         return False
-    higher = _precedence(found) - _precedence(other)
+    higher = _naming_precedence(found) - _naming_precedence(other)
     of_gaps = bool(found.host_causes and other.host_causes)
     more = (found.lost_s or 0.0) > _MUCH_MORE * (other.lost_s or 0.0)
     return higher > 0 or (higher == 0 and of_gaps and more)
 
 
-def _weight(found: Finding) -> float:
+def _gain_weight(found: Finding) -> float:
     """The middle of its gain's bounds, s; of an unknown gain these are nothing and what is lost."""
     return sum(found.gain_s or (0.0, 0.0 if found.confidence == "low" else found.lost_s or 0.0)) / 2
 
 
-def _precedence(found: Finding) -> int:
+def _naming_precedence(found: Finding) -> int:
     """What names a cause, or ranks, has a higher one than what says of both less."""
     of_ranks = bool(found.ranks) or found.of_one_rank
     registered = FINDINGS.get(found.name).precedence if found.name in FINDINGS else 0
     return registered + _OF_RANKS * of_ranks
 
 
-def _counts(found: Finding) -> bool:
+def _is_worth_it(found: Finding) -> bool:
     """Whether it is worth a finding: what holds a host has to take as much as it has to gain.
 
     A host that does anything less hides more of all else that it does; that is no cause.
@@ -191,13 +193,13 @@ def _counts(found: Finding) -> bool:
     return least is None or least >= LEAST_GAIN
 
 
-def _completed(one: Detector, found: Finding, case: Case) -> Finding:
+def _with_advice(one: Detector, found: Finding, case: Case) -> Finding:
     """With what to try, where that is told, and what process groups rest on where the claim rests on them."""
     on_groups = any(
         METRICS.get(row.metric).rests_on_groups for row in found.evidence if row.metric in METRICS
     )
     because = "; ".join(filter(None, (found.because, case.record.inferred if on_groups else None)))
-    advice = fitting(one.advice(case.framework(), on_host=case.on_host), case)[:_MOST_ACTIONS]
+    advice = fitting_actions(one.advice(case.framework(), on_host=case.on_host), case)[:_MOST_ACTIONS]
     return msgspec.structs.replace(found, because=because, try_=advice, docs=f"{DOCS}#{one.name}")
 
 
@@ -210,14 +212,14 @@ class Diagnosis:
     unknown: str | None = None
     """Why nothing can be said of the run's step; None where its time is known."""
 
-    def rows(self, top: int | None = None) -> list[dict[str, Any]]:
+    def top_rows(self, top: int | None = None) -> list[dict[str, Any]]:
         """The first `top` findings as plain data."""
         return [msgspec.to_builtins(one) for one in self.findings[:top]]
 
 
-def diagnosis(run: Run) -> Diagnosis:
+def diagnose_run(run: Run) -> Diagnosis:
     """The findings of a run whose metrics are computed."""
-    return Diagnosis(run.id, findings(run, run.figures), unknown_step(run.figures))
+    return Diagnosis(run.id, findings_of_run(run, run.figures), unknown_step(run.figures))
 
 
 def unknown_step(results: Results) -> str | None:
@@ -239,7 +241,7 @@ class GainLimit:
     share: float
 
     @classmethod
-    def of(cls, text: str) -> GainLimit:
+    def from_text(cls, text: str) -> GainLimit:
         """Of `host_bound>20%`; `UsageError` for anything else."""
         match = re.fullmatch(r"\s*([a-z_0-9]+)\s*>\s*(\d{1,3}(?:\.\d{1,6})?)\s*%\s*", text)
         if match is None:
@@ -248,7 +250,7 @@ class GainLimit:
             raise UsageError(f"unknown finding {match[1]!r}", hint=near(match[1], [ANY, *FINDINGS]))
         return cls(match[1], float(match[2]) / 100)
 
-    def broken(self, found: Sequence[Finding]) -> Iterator[str]:
+    def broken_limits(self, found: Sequence[Finding]) -> Iterator[str]:
         """What exceeds it: a gain, or where that is not known the time that a finding takes."""
         for one in found:
             known = one.gain_share is not None

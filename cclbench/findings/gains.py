@@ -11,12 +11,12 @@ from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.errors import CclbenchError, ChangedRunError, InputError
 from cclbench.findings.culprits import Culprit, HostCalls
-from cclbench.findings.kept_gains import Gain, KeptGains
+from cclbench.findings.kept_gains import KeptGains, StepGain
 from cclbench.normalize.steps import SOURCES
 from cclbench.record.results import Scope
 from cclbench.record.run import Run
 from cclbench.replay import PASSING_ROWS
-from cclbench.replay.scenario import key_and_value, scenario
+from cclbench.replay.scenario import key_and_value, parse_scenario
 
 if TYPE_CHECKING:
     from cclbench.replay.answer import Replay
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _NS_PER_S = 10**9
 
 
-class Gains:
+class ReplayGains:
     """Replays of one run, each against the run replayed unchanged.
 
     A gain is bounded by two graphs, with and without what only the times suggest (dependencies that no row
@@ -39,7 +39,7 @@ class Gains:
         self._host_calls: dict[int, HostCalls] = {}
 
     @cached_property
-    def _unreplayable(self) -> str | None:
+    def _unreplayable_reason(self) -> str | None:
         """Why a run's rows are not looked at once more, None where they are."""
         if self._run.record.published is not None:
             return "published figures have no trace to replay"
@@ -49,10 +49,10 @@ class Gains:
         return None
 
     @cached_property
-    def _replays(self) -> Sequence[Replay] | str:
+    def _run_replays(self) -> Sequence[Replay] | str:
         """The run's two graphs; why there is none, if so."""
-        if self._unreplayable:
-            return self._unreplayable
+        if self._unreplayable_reason:
+            return self._unreplayable_reason
         # a stored run's gains are shown without the replay, which takes longer to load than they to read
         from cclbench.replay.answer import FAITHFUL, Replay
 
@@ -69,29 +69,29 @@ class Gains:
         except InputError as error:
             return str(error)
 
-    def without(self, settings: Sequence[str]) -> Gain | str:
+    def gain_without(self, settings: Sequence[str]) -> StepGain | str:
         """What the settings gain together; why that is not known, if so."""
-        found = self._kept.get(settings)
+        found = self._kept.kept_gain(settings)
         if found is None:
-            found = self._replayed(settings)
-            self._kept.add(settings, found)
+            found = self._replay_settings(settings)
+            self._kept.add_gain(settings, found)
         return found
 
-    def culprit(self, causes: Sequence[str], rank: int) -> Culprit | None:
+    def rank_culprit(self, causes: Sequence[str], rank: int) -> Culprit | None:
         """The calls of a rank that are most of those causes of `time.idle_host_by`; None where none is."""
-        if self._unreplayable:
+        if self._unreplayable_reason:
             return None
-        return self._kept.culprit([str(rank), *causes], lambda: self._culprit(causes, rank))
+        return self._kept.kept_culprit([str(rank), *causes], lambda: self._find_culprit(causes, rank))
 
-    def _culprit(self, causes: Sequence[str], rank: int) -> Culprit | None:
+    def _find_culprit(self, causes: Sequence[str], rank: int) -> Culprit | None:
         try:
             if rank not in self._host_calls:
-                self._host_calls[rank] = HostCalls(self._view(rank))
-            return self._host_calls[rank].culprit(causes)
+                self._host_calls[rank] = HostCalls(self._rank_view(rank))
+            return self._host_calls[rank].main_culprit(causes)
         except NotApplicable:
             return None
 
-    def _view(self, rank: int) -> RankView:
+    def _rank_view(self, rank: int) -> RankView:
         """The rank in the windows that the figures are about."""
         scope, tables = self._scope, self._run.rank(rank)
         view = RankView(tables, rank=rank, window=scope.windows[0])
@@ -100,15 +100,15 @@ class Gains:
             view = RankView(tables, rank=rank, window=scope.windows[0], steps=steps)
         return view
 
-    def keep(self) -> None:
+    def keep_gains(self) -> None:
         """Keep beside the run what was replayed."""
-        self._kept.save()
+        self._kept.save_gains()
 
-    def _replayed(self, settings: Sequence[str]) -> Gain | str:
-        replays = self._replays
+    def _replay_settings(self, settings: Sequence[str]) -> StepGain | str:
+        replays = self._run_replays
         if isinstance(replays, str):
             return replays
-        asked = scenario(settings)
+        asked = parse_scenario(settings)
         saved: list[float] = []
         for replay in replays:
             try:
@@ -120,10 +120,10 @@ class Gains:
             saved += [0.0] if isinstance(shares, str) else shares
         least, most = max(min(saved), 0.0), max(*saved, 0.0)
         step_s = replays[0].measured_ns / _NS_PER_S
-        return Gain((least * step_s, most * step_s), (least, most))
+        return StepGain((least * step_s, most * step_s), (least, most))
 
 
-def joined(settings: Sequence[str], more: Sequence[str]) -> tuple[str, ...]:
+def join_settings(settings: Sequence[str], more: Sequence[str]) -> tuple[str, ...]:
     """Settings that act together: of two for one key the first."""
     keys = {key_and_value(text)[0] for text in settings}
     return (*settings, *(text for text in more if key_and_value(text)[0] not in keys))

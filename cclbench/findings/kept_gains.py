@@ -24,18 +24,18 @@ from cclbench.scratch import scratch
 GAINS_FILE: Final = ".gains.json"
 
 
-class Gain(NamedTuple):
+class StepGain(NamedTuple):
     """Seconds that a step would gain at least and at most, and the same as shares of the step."""
 
     seconds: tuple[float, float]
     shares: tuple[float, float]
 
 
-class _Kept(msgspec.Struct):
+class _KeptFile(msgspec.Struct):
     """Gains, or why there is none, and culprits by settings; equal words in `by` promise equal ones."""
 
     by: str
-    gains: dict[str, Gain | str] = {}
+    gains: dict[str, StepGain | str] = {}
     culprits: dict[str, Culprit | None] = {}
 
 
@@ -44,23 +44,23 @@ class KeptGains:
 
     def __init__(self, run: Run, scope: Scope) -> None:
         self._path = run.path / GAINS_FILE
-        by = sha256(repr((_code(), users_own(), run.record.stored, scope)).encode()).hexdigest()
-        self._kept, self._added = _Kept(by), False
+        by = sha256(repr((_package_hash(), users_own(), run.record.stored, scope)).encode()).hexdigest()
+        self._kept, self._added = _KeptFile(by), False
         with suppress(OSError, msgspec.MsgspecError):
-            found = msgspec.json.decode(self._path.read_bytes(), type=_Kept)
+            found = msgspec.json.decode(self._path.read_bytes(), type=_KeptFile)
             if found.by == by:
                 self._kept = found
 
-    def get(self, settings: Sequence[str]) -> Gain | str | None:
+    def kept_gain(self, settings: Sequence[str]) -> StepGain | str | None:
         """What those settings gain, or why that is not known; None where it was not replayed."""
         return self._kept.gains.get("\n".join(settings))
 
-    def add(self, settings: Sequence[str], gain: Gain | str) -> None:
-        """Keep what those settings gain, as soon as `save` is called."""
+    def add_gain(self, settings: Sequence[str], gain: StepGain | str) -> None:
+        """Keep what those settings gain, as soon as `save_gains` is called."""
         self._kept.gains["\n".join(settings)] = gain
         self._added = True
 
-    def culprit(self, settings: Sequence[str], find: Callable[[], Culprit | None]) -> Culprit | None:
+    def kept_culprit(self, settings: Sequence[str], find: Callable[[], Culprit | None]) -> Culprit | None:
         """The calls that those settings are about, found by `find` where it is not known."""
         key = "\n".join(settings)
         if key not in self._kept.culprits:
@@ -68,7 +68,7 @@ class KeptGains:
             self._added = True
         return self._kept.culprits[key]
 
-    def save(self) -> None:
+    def save_gains(self) -> None:
         """Write what was added; a folder that cannot be written keeps none, which costs time only."""
         if not self._added:
             return
@@ -79,6 +79,6 @@ class KeptGains:
 
 
 @cache
-def _code() -> str:
+def _package_hash() -> str:
     """The hash of the package's modules: any of them may change what a replay gains."""
     return code_hash(path for folder in cclbench.__path__ for path in Path(folder).rglob("*.py"))

@@ -23,12 +23,12 @@ class StepMeans(msgspec.Struct, frozen=True, kw_only=True):
     profiled_least_s: float | None = None
 
     @property
-    def overhead(self) -> float:
+    def relative_overhead(self) -> float:
         """By which fraction a profiled step is longer."""
         return self.profiled_step_s / self.unprofiled_step_s - 1
 
     @property
-    def apart(self) -> bool | None:
+    def is_apart(self) -> bool | None:
         """Whether each profiled step is longer than any other; None where single ones are not told."""
         if self.unprofiled_most_s is None or self.profiled_least_s is None:
             return None
@@ -38,10 +38,12 @@ class StepMeans(msgspec.Struct, frozen=True, kw_only=True):
 def step_means(record: Manifest) -> list[StepMeans]:
     """Those of the ranks that have them, by their overhead."""
     files = [file.facts for file in record.evidence if file.reader == "step_times"]
-    return sorted((msgspec.convert(facts, StepMeans) for facts in files), key=lambda one: one.overhead)
+    return sorted(
+        (msgspec.convert(facts, StepMeans) for facts in files), key=lambda one: one.relative_overhead
+    )
 
 
-def middle(ranks: Sequence[StepMeans]) -> StepMeans:
+def middle_rank(ranks: Sequence[StepMeans]) -> StepMeans:
     """The middle one of ranks by their overhead, of two the lower."""
     return ranks[(len(ranks) - 1) // 2]
 
@@ -51,5 +53,5 @@ def profiler_s(record: Manifest) -> float:
     ranks = step_means(record)
     if not ranks:
         return 0.0
-    own = middle(ranks)
+    own = middle_rank(ranks)
     return max(own.profiled_step_s - own.unprofiled_step_s, 0.0)

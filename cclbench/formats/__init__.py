@@ -64,7 +64,7 @@ __all__ = [
     "Trace",
     "by_precedence",
     "execution_trace_reader",
-    "recognise",
+    "recognise_format",
     "several_processes",
     "trace_reader",
 ]
@@ -152,9 +152,9 @@ class Format(Protocol):
         """
         from cclbench.formats.json_text import rewrite_json
         from cclbench.formats.pickled import BEGIN, rewrite_pickle
-        from cclbench.formats.texts import beginning
+        from cclbench.formats.texts import read_beginning
 
-        if beginning(path, 1) == BEGIN:
+        if read_beginning(path, 1) == BEGIN:
             rewrite_pickle(path, target, redactor, withheld=self.withheld)
             return True
         return rewrite_json(
@@ -310,7 +310,7 @@ def by_precedence(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (-known.get(name, -1), name))
 
 
-def recognise(path: Path, head: bytes, among: Iterable[str] | None = None) -> AnyReader | None:
+def recognise_format(path: Path, head: bytes, among: Iterable[str] | None = None) -> AnyReader | None:
     """The reader most confident about the file, None where none is; a tie names both."""
     names = READERS if among is None else among
     votes: Mapping[str, float] = {name: READERS.get(name).sniff(head) for name in names}

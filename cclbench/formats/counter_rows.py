@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from cclbench.errors import InputError
 from cclbench.formats import Evidence
-from cclbench.formats.texts import LONGEST_LINE, number, raw_lines
+from cclbench.formats.texts import LONGEST_LINE, parse_decimal, raw_lines
 from cclbench.schema import COUNTER_UNITS, COUNTERS
 
 MOST_BYTES: Final = 64 << 20
@@ -61,12 +61,12 @@ class CounterRows:
         """The latest period that a counter has a row of: begin and end."""
         self._devices: dict[int, str] = {}
 
-    def lines(self) -> Iterator[str]:
+    def text_lines(self) -> Iterator[str]:
         """The file's lines without their ends; `InputError` where it is no text, or beyond all bounds."""
         for at, raw in raw_lines(self.path, MOST_BYTES):
             self.line = at
             if len(raw) >= LONGEST_LINE:
-                raise self.error(f"more than {LONGEST_LINE} bytes a line")
+                raise self.error_at_line(f"more than {LONGEST_LINE} bytes a line")
             if not raw.endswith((b"\n", *_UNITS)):
                 # Its last number may have lost digits, and nobody could tell.
                 self.left_out[CUT] += 1
@@ -75,37 +75,41 @@ class CounterRows:
             try:
                 line = raw.decode().rstrip("\r\n")
             except UnicodeDecodeError:
-                raise self.error("not text") from None
+                raise self.error_at_line("not text") from None
             yield line
 
     def first_and_all(self) -> tuple[str, Iterator[str]]:
         """The first line that is not blank, and all that are not, the first among them."""
-        lines = (line for line in self.lines() if line.strip())
+        lines = (line for line in self.text_lines() if line.strip())
         first = next(lines, "")
         return first, chain([first] if first else [], lines)
 
-    def error(self, what: str, hint: str | None = None) -> InputError:
+    def error_at_line(self, what: str, hint: str | None = None) -> InputError:
         """The error to raise about the line being read."""
         return InputError(what, where=f"{self.path}: line {self.line}", hint=hint)
 
-    def number(self, text: str) -> Decimal | None:
+    def parse_number(self, text: str) -> Decimal | None:
         """The exact number; None, and counted, where the tool says that it has none."""
         if text in _MISSING or text.startswith("N/A"):
             self.left_out[NO_VALUE] += 1
             return None
-        value = number(text.removeprefix("-"))
+        value = parse_decimal(text.removeprefix("-"))
         if value is None:
-            raise self.error("text where a number belongs", "leave out lines that the tool did not write")
+            raise self.error_at_line(
+                "text where a number belongs", "leave out lines that the tool did not write"
+            )
         if text.startswith("-") or value >= _INT64:
-            raise self.error("a counter below 0 or beyond 2⁶³", "the file is damaged: capture it again")
+            raise self.error_at_line(
+                "a counter below 0 or beyond 2⁶³", "the file is damaged: capture it again"
+            )
         return value
 
-    def device(self, text: str, uuid: str = "") -> int:
+    def device_index(self, text: str, uuid: str = "") -> int:
         """The index of an accelerator; `InputError` where its UUID is not that of the index before."""
         if not re.fullmatch("[0-9]{1,9}", text) or int(text) >= _MOST_DEVICES:
-            raise self.error("no index of a GPU where one belongs")
+            raise self.error_at_line("no index of a GPU where one belongs")
         if uuid and self._devices.setdefault(int(text), uuid) != uuid:
-            raise self.error(
+            raise self.error_at_line(
                 f"GPU {int(text)} is another one than before", "give each host a file of its own"
             )
         return int(text)
@@ -115,16 +119,16 @@ class CounterRows:
         if _NO_ZONE not in self.notes:
             self.notes.append(_NO_ZONE)
 
-    def mark(self, line: str) -> int | None:
+    def time_mark(self, line: str) -> int | None:
         """Nanoseconds since the epoch of a line `# time_ns N`, which capture scripts write; else None."""
         match = _MARK.fullmatch(line)
         if match is None:
             return None
         if int(match[1]) >= _INT64:
-            raise self.error("a time beyond 2⁶³ ns")
+            raise self.error_at_line("a time beyond 2⁶³ ns")
         return int(match[1])
 
-    def add(
+    def add_row(
         self,
         counter: str,
         value: Decimal | int,
@@ -150,7 +154,7 @@ class CounterRows:
         for column, cell in zip(self._columns.values(), row, strict=True):
             column.append(cell)
 
-    def count(
+    def add_cumulative(
         self,
         counter: str,
         value: Decimal | int,
@@ -182,7 +186,7 @@ class CounterRows:
                 self.left_out[AGAIN] += 1
                 return
             self._passed.add(passed)
-        self.add(counter, value - earlier, device=device, port=port, start_ns=start, end_ns=end)
+        self.add_row(counter, value - earlier, device=device, port=port, start_ns=start, end_ns=end)
 
     def evidence(self) -> Evidence:
         """All of it, with a `_total` for each count of bytes that was sampled once."""
@@ -190,7 +194,7 @@ class CounterRows:
         for (counter, device, port), (value, at) in once.items():
             if counter.endswith("_bytes"):
                 total = counter.removesuffix("_bytes") + "_total"
-                self.add(total, value, device=device, port=port, start_ns=at, end_ns=at)
+                self.add_row(total, value, device=device, port=port, start_ns=at, end_ns=at)
             else:
                 self.left_out["counts sampled once: their difference needs a second sample"] += 1
         if once:

@@ -17,7 +17,7 @@ from tempfile import NamedTemporaryFile
 from typing import IO, Final
 
 from cclbench.errors import InputError
-from cclbench.formats.streams import LARGEST_RATIO, compressed, open_bytes
+from cclbench.formats.streams import LARGEST_RATIO, is_compressed, open_bytes
 from cclbench.text import printable
 from cclbench.units import KIB, MIB
 
@@ -28,20 +28,20 @@ _HEADER, _FIXED, _FLAGS, _NAMED, _NAME = 4096, 10, 3, 0x1C, 0x08
 WHOLE: Final = "only a whole file can be redacted: copy or capture it again"
 
 
-def check(path: Path) -> None:
+def require_plain_file(path: Path) -> None:
     """`InputError` where a path is no plain file; links are not followed."""
     if path.is_symlink():
-        raise InputError("is a link", where=shown(path), hint="name the file itself")
+        raise InputError("is a link", where=display_path(path), hint="name the file itself")
     if not path.is_file():
-        raise InputError("no such file", where=shown(path))
+        raise InputError("no such file", where=display_path(path))
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """A path as messages name it."""
     return printable(str(path))
 
 
-def blocks(path: Path) -> Iterator[bytes]:
+def read_blocks(path: Path) -> Iterator[bytes]:
     """The file's (decompressed) bytes; `InputError` where it cannot be read whole or expands absurdly."""
     limit = max(LARGEST_RATIO * path.stat().st_size, _LEAST_LIMIT)
     pieces: list[bytes] = []
@@ -54,19 +54,19 @@ def blocks(path: Path) -> Iterator[bytes]:
                 limit -= len(piece)
                 if limit < 0:
                     what = f"expands more than {LARGEST_RATIO}-fold, like a decompression bomb"
-                    raise InputError(what, where=shown(path))
+                    raise InputError(what, where=display_path(path))
                 if held >= BLOCK:
                     yield b"".join(pieces)
                     pieces, held = [], 0
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"gzip stream is damaged ({error})", where=shown(path), hint=WHOLE) from None
+        raise InputError(f"gzip stream is damaged ({error})", where=display_path(path), hint=WHOLE) from None
     except OSError as error:
-        raise unreadable(path, error) from None
+        raise unreadable_error(path, error) from None
     if pieces:
         yield b"".join(pieces)
 
 
-def unpadded(data: Iterable[bytes]) -> Iterator[bytes]:
+def strip_padding(data: Iterable[bytes]) -> Iterator[bytes]:
     """The blocks without the NULs that fill up the end of the last one."""
     padding = 0
     for block in data:
@@ -77,10 +77,10 @@ def unpadded(data: Iterable[bytes]) -> Iterator[bytes]:
         padding += len(block) - len(text)
 
 
-def head(path: Path, size: int = 64 * KIB) -> bytes:
+def read_head(path: Path, size: int = 64 * KIB) -> bytes:
     """The beginning of the file's (decompressed) bytes."""
     found = b""
-    for block in blocks(path):
+    for block in read_blocks(path):
         found += block
         if len(found) >= size:
             break
@@ -89,7 +89,7 @@ def head(path: Path, size: int = 64 * KIB) -> bytes:
 
 def name_inside(path: Path) -> str | None:
     """The file's name as a gzip header holds it, `*` where it holds more than a name; None without."""
-    if not compressed(path):
+    if not is_compressed(path):
         return None
     with path.open("rb") as file:
         header = file.read(_HEADER)
@@ -100,27 +100,27 @@ def name_inside(path: Path) -> str | None:
 
 
 @contextmanager
-def replacing(original: Path, target: Path) -> Iterator[Path]:
+def replace_atomically(original: Path, target: Path) -> Iterator[Path]:
     """A new file beside the target that takes its place when all of it is written; a script stays one."""
     try:
         with NamedTemporaryFile(dir=target.parent, prefix=".redacting-", delete=False) as file:
             scratch = Path(file.name)
     except OSError as error:
-        raise unwritable(target, error) from None
+        raise unwritable_error(target, error) from None
     try:
         yield scratch
         scratch.chmod(0o755 if original.stat().st_mode & 0o100 else 0o644)
         scratch.replace(target)
     except OSError as error:
-        raise unwritable(target, error) from None
+        raise unwritable_error(target, error) from None
     finally:
         scratch.unlink(missing_ok=True)
 
 
 @contextmanager
-def written(original: Path, target: Path, *, as_gzip: bool) -> Iterator[IO[bytes]]:
+def open_target(original: Path, target: Path, *, as_gzip: bool) -> Iterator[IO[bytes]]:
     """The target open to be written; the same bytes always make the same file."""
-    with replacing(original, target) as scratch, scratch.open("wb") as raw:
+    with replace_atomically(original, target) as scratch, scratch.open("wb") as raw:
         if as_gzip:
             with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as packed:
                 yield packed  # type: ignore[misc]  # it is written to, and nothing else
@@ -136,32 +136,32 @@ def output(original: Path, target: Path | None) -> Iterator[Callable[[bytes], ob
     if target is None:
         yield lambda _: None
     else:
-        with written(original, target, as_gzip=compressed(original)) as file:
+        with open_target(original, target, as_gzip=is_compressed(original)) as file:
             yield file.write
 
 
-def uncompressed(path: Path) -> Path:
+def require_uncompressed(path: Path) -> Path:
     """The path; `InputError` where the file is compressed."""
-    if compressed(path):
-        raise InputError("is compressed", where=shown(path), hint="gunzip it first")
+    if is_compressed(path):
+        raise InputError("is compressed", where=display_path(path), hint="gunzip it first")
     return path
 
 
-def copied(original: Path, target: Path) -> None:
+def copy_file(original: Path, target: Path) -> None:
     """The file as it is."""
-    with written(original, target, as_gzip=False) as file:
+    with open_target(original, target, as_gzip=False) as file:
         try:
             with original.open("rb") as content:
                 shutil.copyfileobj(content, file)
         except OSError as error:
-            raise unreadable(original, error) from None
+            raise unreadable_error(original, error) from None
 
 
-def unreadable(path: Path, error: OSError) -> InputError:
+def unreadable_error(path: Path, error: OSError) -> InputError:
     """The one line about a file that cannot be read."""
-    return InputError(f"cannot be read: {error.strerror or error}", where=shown(path))
+    return InputError(f"cannot be read: {error.strerror or error}", where=display_path(path))
 
 
-def unwritable(path: Path, error: OSError) -> InputError:
+def unwritable_error(path: Path, error: OSError) -> InputError:
     """The one line about a file that cannot be written."""
-    return InputError(f"cannot be written: {error.strerror or error}", where=shown(path))
+    return InputError(f"cannot be written: {error.strerror or error}", where=display_path(path))

@@ -22,7 +22,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from cclbench.errors import InputError
-from cclbench.formats.streams import LARGEST_RATIO, PIECE, compressed, open_bytes, unreadable
+from cclbench.formats.streams import LARGEST_RATIO, PIECE, is_compressed, open_bytes, unreadable_error
 from cclbench.formats.trace import Cut, Part
 
 E = TypeVar("E")
@@ -91,7 +91,7 @@ class JsonEvents(Generic[E]):
         self.outer: dict[str, Any] = {}
         """The other top-level keys: those before the events once iteration begins, all at its end."""
         self.cut: Cut | None = None
-        self.forward = part.inflated is not None or compressed(path)
+        self.forward = part.inflated is not None or is_compressed(path)
         """Whether what stands at the file's end is not known before all else is read."""
         self.end = b""
         """The last bytes read; of a compressed file, once iteration has ended, its last that can be read."""
@@ -100,7 +100,7 @@ class JsonEvents(Generic[E]):
         try:
             self._size = self._source.stat().st_size
         except OSError as error:
-            raise unreadable(path, error) from None
+            raise unreadable_error(path, error) from None
         self._begin = 0 if part.inflated else part.begin or 0
         self._end = self._size if part.inflated or part.end is None else part.end
         self.last = part.end is None if part.inflated else self._end >= self._size
@@ -115,17 +115,17 @@ class JsonEvents(Generic[E]):
 
     def __iter__(self) -> Iterator[tuple[bytes, list[E]]]:
         with open_bytes(self._source) as self._file:
-            yield from self._chunks()
+            yield from self._decode_chunks()
             if self.cut and self.forward and not self._spent:
-                self._skip()
+                self._skip_to_end()
 
-    def inflated(self, folder: Path, size: int) -> Iterator[Part]:
+    def inflated_parts(self, folder: Path, size: int) -> Iterator[Part]:
         """Parts of about `size` bytes, each once it lies in `folder`, cut where an event begins.
 
         What stands before the events stands in each of their files.  Nothing is decoded.
         """
         with open_bytes(self._source) as self._file:
-            block = self._head()
+            block = self._read_head()
             begin, position, last = 0, self._offset, False
             for number in count():
                 path = folder / f"inflated-{number:03d}.json"
@@ -135,7 +135,7 @@ class JsonEvents(Generic[E]):
                     while at is None and not last:
                         out.write(block)
                         position += len(block)
-                        block = self._block()
+                        block = self._next_block()
                         last = not block
                         at = _event_begin(block) if position - begin >= size else None
                     out.write(block[:at])
@@ -146,29 +146,33 @@ class JsonEvents(Generic[E]):
                 yield Part(begin=begin, end=position, inflated=str(path))
                 begin, block = position, block[at:]
 
-    def _skip(self) -> None:
+    def _skip_to_end(self) -> None:
         """Read on to the end behind what is damaged."""
         with suppress(OSError, EOFError, zlib.error):
             while block := self._file.read1(PIECE):
                 self.end = (self.end + block)[-END:]
 
-    def _chunks(self) -> Iterator[tuple[bytes, list[E]]]:
-        buffer = self._head()
+    def _decode_chunks(self) -> Iterator[tuple[bytes, list[E]]]:
+        buffer = self._read_head()
         if self._begin:
             self._file.seek(self._begin)
             self._read = self._offset = self._begin
             buffer = b""
         while True:
-            block = b"" if self.cut else self._block()
+            block = b"" if self.cut else self._next_block()
             buffer += block
             if self._read >= self._end and not self.last:
                 events_left = buffer[: self._end - self._offset]
-                yield from self._rest(events_left.rstrip().removesuffix(b",") + b"]")
+                yield from self._last_chunks(events_left.rstrip().removesuffix(b",") + b"]")
                 return
             try:
                 found = self._whole_events(buffer) if block else None
             except _UNDECODABLE as error:
-                yield from self._salvage(buffer, error) if _ended(error) is None else self._rest(buffer)
+                yield from (
+                    self._salvage_events(buffer, error)
+                    if _value_end(error) is None
+                    else self._last_chunks(buffer)
+                )
                 return
             if found is not None:
                 end, chunk, events = found
@@ -177,17 +181,17 @@ class JsonEvents(Generic[E]):
                 self._offset += end
                 buffer = buffer[end:]
             elif not block:
-                yield from self._rest(buffer)
+                yield from self._last_chunks(buffer)
                 return
             elif len(buffer) > LONGEST_EVENT:
-                raise self._broken(0, f"an event is longer than {LONGEST_EVENT >> 20} MiB")
+                raise self._damage_error(0, f"an event is longer than {LONGEST_EVENT >> 20} MiB")
 
     @property
     def position(self) -> int:
         """The (decompressed) byte at which the chunk at hand begins."""
         return self._offset
 
-    def _block(self) -> bytes:
+    def _next_block(self) -> bytes:
         """The next block, empty at the end of the file or of what gzip can still give."""
         pieces: list[bytes] = []
         damage = None
@@ -199,23 +203,23 @@ class JsonEvents(Generic[E]):
         except (zlib.error, gzip.BadGzipFile) as error:
             damage = f"gzip stream is damaged ({error})"
         except OSError as error:
-            raise unreadable(self.path, error) from None
+            raise unreadable_error(self.path, error) from None
         block = b"".join(pieces)
         self._read += len(block)
         self.end = (self.end + block[-END:])[-END:]
         at = self._read - self._offset
         if damage and not self.allow_truncated:
-            raise self._broken(at, damage)
+            raise self._damage_error(at, damage)
         if damage:
             self._spent = True
             self.cut = Cut(str(self.path), self._read, damage)
         if self._read > max(LARGEST_RATIO * self._size, LONGEST_EVENT):
-            raise self._broken(at, f"expands more than {LARGEST_RATIO}-fold, like a decompression bomb")
+            raise self._damage_error(at, f"expands more than {LARGEST_RATIO}-fold, like a decompression bomb")
         return block
 
-    def _head(self) -> bytes:
+    def _read_head(self) -> bytes:
         """Read up to the first event; keep what stands before as `outer`."""
-        buffer = self._block()
+        buffer = self._next_block()
         text = buffer.lstrip()
         if not text:
             raise InputError(
@@ -229,7 +233,7 @@ class JsonEvents(Generic[E]):
             self._offset = len(buffer) - len(text) + 1
             return text[1:]
         while (start := _EVENTS.search(buffer)) is None:
-            block = self._block()
+            block = self._next_block()
             buffer += block
             if not block or len(buffer) > LONGEST_EVENT:
                 raise InputError(
@@ -241,8 +245,8 @@ class JsonEvents(Generic[E]):
         try:
             self.outer = msgspec.json.decode(head + b"]}", type=dict[str, Any])
         except _UNDECODABLE as error:
-            at, reason = _located(error, len(head))
-            raise self._broken(at, f"{reason} before the events") from None
+            at, reason = _error_location(error, len(head))
+            raise self._damage_error(at, f"{reason} before the events") from None
         del self.outer["traceEvents"]
         self._before = head
         self._offset = len(head)
@@ -257,7 +261,7 @@ class JsonEvents(Generic[E]):
         try:
             return boundary.end(), chunk, self.decoder.decode(chunk)
         except msgspec.DecodeError as error:
-            if not _truncated(error):
+            if not _is_truncation(error):
                 raise
         ends = [end for end in _event_ends(buffer) if _COMMA.match(buffer, end)]
         if not ends:
@@ -265,27 +269,27 @@ class JsonEvents(Generic[E]):
         chunk = b"[" + buffer[: ends[-1]] + b"]"
         return _after_comma(buffer, ends[-1]), chunk, self.decoder.decode(chunk)
 
-    def _rest(self, buffer: bytes) -> Iterator[tuple[bytes, list[E]]]:
+    def _last_chunks(self, buffer: bytes) -> Iterator[tuple[bytes, list[E]]]:
         """The last events, and what follows them."""
         chunk, tail = b"[" + buffer, b""
         try:
             events = self.decoder.decode(chunk)
         except _UNDECODABLE as error:
-            if (end := _ended(error)) is None:
-                yield from self._salvage(buffer, error)
+            if (end := _value_end(error)) is None:
+                yield from self._salvage_events(buffer, error)
                 return
             if not self.last:
-                raise self._broken(end - 1, "the events end before their part of the file") from None
+                raise self._damage_error(end - 1, "the events end before their part of the file") from None
             chunk, tail = chunk[:end], chunk[end:]
             events = self.decoder.decode(chunk)
         self._count += len(events)
         if self.last:
-            self._tail(tail, len(chunk) - 1)
+            self._read_tail(tail, len(chunk) - 1)
         yield chunk, events
 
-    def _tail(self, tail: bytes, at: int) -> None:
+    def _read_tail(self, tail: bytes, at: int) -> None:
         """The other top-level keys; `at` is where in the buffer the array has ended."""
-        while len(tail) <= LONGEST_EVENT and not self.cut and (block := self._block()):
+        while len(tail) <= LONGEST_EVENT and not self.cut and (block := self._next_block()):
             tail += block
         if self._bare:
             fault = None if not tail.strip() else (at, "text follows the array of events")
@@ -295,12 +299,12 @@ class JsonEvents(Generic[E]):
                 fault = None if after.pop("traceEvents") == 0 else (at, "a second traceEvents")
                 self.outer = {**self.outer, **after}
             except _UNDECODABLE as error:
-                byte, reason = _located(error, len(_INSTEAD + tail))
+                byte, reason = _error_location(error, len(_INSTEAD + tail))
                 fault = at + max(byte - len(_INSTEAD), 0), f"{reason} after the events"
         if fault is None:
             return
         if not self.allow_truncated:
-            raise self._broken(*fault)
+            raise self._damage_error(*fault)
         self.cut = Cut(
             str(self.path),
             self._offset + fault[0],
@@ -308,31 +312,31 @@ class JsonEvents(Generic[E]):
             rows_whole=True,
         )
 
-    def _salvage(self, buffer: bytes, error: Exception) -> Iterator[tuple[bytes, list[E]]]:
+    def _salvage_events(self, buffer: bytes, error: Exception) -> Iterator[tuple[bytes, list[E]]]:
         """The events before the first that does not decode, or the error that tells where it is."""
         ends = list(_event_ends(buffer))
-        good = bisect_left(ends, True, key=lambda end: not self._decodes(b"[" + buffer[:end] + b"]"))
+        good = bisect_left(ends, True, key=lambda end: not self._is_decodable(b"[" + buffer[:end] + b"]"))
         whole = ends[good - 1] if good else 0
         self._count += good
-        at, reason = _located(error, len(buffer) + 1)
+        at, reason = _error_location(error, len(buffer) + 1)
         reason = reason if "event" in reason else f"{reason} in an event"
-        if _BYTE.search(str(error)) is None and not (_truncated(error) and good == len(ends)):
+        if _BYTE.search(str(error)) is None and not (_is_truncation(error) and good == len(ends)):
             at = _after_comma(buffer, whole) + 1
         if not self.allow_truncated:
-            raise self._broken(at - 1, reason) from None
+            raise self._damage_error(at - 1, reason) from None
         if good:
             chunk = b"[" + buffer[:whole] + b"]"
             yield chunk, self.decoder.decode(chunk)
         self.cut = self.cut or Cut(str(self.path), self._offset + at - 1, reason)
 
-    def _decodes(self, chunk: bytes) -> bool:
+    def _is_decodable(self, chunk: bytes) -> bool:
         try:
             self.decoder.decode(chunk)
         except _UNDECODABLE:
             return False
         return True
 
-    def _broken(self, at: int, reason: str) -> InputError:
+    def _damage_error(self, at: int, reason: str) -> InputError:
         return InputError(
             f"{reason} (after {self._count:,} whole events)",
             where=f"{self.path}: byte {self._offset + at:,}",
@@ -340,28 +344,28 @@ class JsonEvents(Generic[E]):
         )
 
 
-def _truncated(error: Exception) -> bool:
+def _is_truncation(error: Exception) -> bool:
     return "truncated" in str(error)
 
 
-def _ended(error: Exception) -> int | None:
+def _value_end(error: Exception) -> int | None:
     """Where a JSON value ended that has other text behind it; None where that is not what is wrong."""
     byte = _BYTE.search(str(error)) if "trailing characters" in str(error) else None
     return None if byte is None else int(byte[1]) - 1
 
 
-def _located(error: Exception, length: int) -> tuple[int, str]:
+def _error_location(error: Exception, length: int) -> tuple[int, str]:
     """Byte within a text of that length, and reason, of what made it undecodable."""
     if isinstance(error, UnicodeDecodeError):
         return length, "bytes that are not UTF-8"
     if isinstance(error, RecursionError):
         return length, "too deep nesting"
     message = str(error)
-    if (end := _ended(error)) is not None:
+    if (end := _value_end(error)) is not None:
         return end, "other text"
     if (byte := _BYTE.search(message)) is not None:
         return min(int(byte[1]), length), message[: byte.start()].removeprefix("JSON is malformed: ").strip()
-    return length, "truncated" if _truncated(error) else _INDEX.sub("event", message).replace("`", "'")
+    return length, "truncated" if _is_truncation(error) else _INDEX.sub("event", message).replace("`", "'")
 
 
 def _after_comma(buffer: bytes, end: int) -> int:

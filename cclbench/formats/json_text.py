@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from cclbench.errors import InputError
-from cclbench.formats.files import blocks, head, output, shown, unpadded
+from cclbench.formats.files import display_path, output, read_blocks, read_head, strip_padding
 from cclbench.formats.rewriting import ANNOTATION, ENVIRONMENT, JOB, METADATA, REVEALED, Redactor
 from cclbench.intervals import Int64
 from cclbench.units import MIB
@@ -54,7 +54,7 @@ _PLAIN: Final = _Text(b"", {}, None)
 
 
 class JsonRewriter:
-    """One file's way: `feed` it blocks and write what comes back, then `end`.
+    """One file's way: `feed_block` it blocks and write what comes back, then `finish`.
 
     Events of the `categories` are called by people what they are called; `named` are other texts that
     events may be called and what they become.  Values of the keys in `withheld` become empty, wherever they
@@ -75,8 +75,8 @@ class JsonRewriter:
         self._level, self._emptied = 0, 0
         """How many lists and objects are open; at how many one that is to be empty began, 0 in none."""
         self._redactor, self._where = redactor, where
-        self._categories = frozenset(_packed(category, b"") for category in categories)
-        self._named = {_packed(old, b""): _packed(new, b"") for old, new in (named or {}).items()}
+        self._categories = frozenset(_encode_text(category, b"") for category in categories)
+        self._named = {_encode_text(old, b""): _encode_text(new, b"") for old, new in (named or {}).items()}
         self._left = b""
         self._read = 0
         self._known: dict[bytes, _Text] = {}
@@ -84,11 +84,11 @@ class JsonRewriter:
         self._depth = 0
         self._key = b'""'
 
-    def feed(self, block: bytes) -> bytes:
+    def feed_block(self, block: bytes) -> bytes:
         """What is certain so far; a text or an object's beginning that is cut waits for the next block."""
         data = self._left + block
         pieces = _TEXT.split(data)
-        at, cut = _cut(pieces)
+        at, cut = _cut_position(pieces)
         if at < 0:
             self._left = data
             if len(data) > _LONGEST:
@@ -96,71 +96,71 @@ class JsonRewriter:
             return b""
         rest = pieces[at]
         self._left = b"".join([rest[cut:], *pieces[at + 1 :]])
-        return self._rewritten(data[: len(data) - len(self._left)], [*pieces[:at], rest[:cut]])
+        return self._rewrite_pieces(data[: len(data) - len(self._left)], [*pieces[:at], rest[:cut]])
 
-    def end(self) -> bytes:
+    def finish(self) -> bytes:
         """The rest; `NotJsonError` where the last text has no end."""
         data, self._left = self._left, b""
-        return self._rewritten(data, _TEXT.split(data))
+        return self._rewrite_pieces(data, _TEXT.split(data))
 
-    def _rewritten(self, original: bytes, pieces: list[bytes]) -> bytes:
+    def _rewrite_pieces(self, original: bytes, pieces: list[bytes]) -> bytes:
         if not _BETWEEN.match(b" ".join(pieces[0::2])):
             raise NotJsonError
         if (self._withheld or self._outer is not None) and not self._redactor.learns:
-            self._withhold(pieces)
+            self._empty_withheld(pieces)
         special = {}
         for raw in set(pieces[1::2]) - {b""}:
-            text = self._text(raw)
+            text = self._rewrite_text(raw)
             if text is not _PLAIN:
                 special[raw] = text
         self._read += len(original)
         if not special and self._inside is None and not (self._categories or self._named):
             return b"".join(pieces)
-        self._within(pieces)
+        self._rewrite_container(pieces)
         for i in [i for i in range(1, len(pieces), 2) if pieces[i] in special]:
-            self._place(pieces, i, special.get(pieces[i], _PLAIN))
+            self._replace_text(pieces, i, special.get(pieces[i], _PLAIN))
         if self._categories or self._named:
-            self._annotate(pieces)
+            self._number_annotation(pieces)
         return b"".join(pieces)
 
-    def _withhold(self, pieces: list[bytes]) -> None:
+    def _empty_withheld(self, pieces: list[bytes]) -> None:
         """Empty what is not published, before anything else is looked at."""
         texts = pieces[1::2]
-        keys = {_packed(key, b"") for key in self._withheld}
-        keys |= {raw for raw in set(texts) if b"\\" in raw and _name(raw) in self._withheld}
-        levels = _levels(pieces, self._level)
+        keys = {_encode_text(key, b"") for key in self._withheld}
+        keys |= {raw for raw in set(texts) if b"\\" in raw and _decode_name(raw) in self._withheld}
+        levels = _nesting_levels(pieces, self._level)
         wanted = np.array([raw in keys for raw in texts], np.bool_)
         if self._outer is not None:
             wanted |= levels[:-1] == 1
-        behind = self._drop(pieces, 0)
+        behind = self._drop_contents(pieces, 0)
         for text in np.flatnonzero(wanted).tolist():
             if (at := 2 * text + 1) >= behind:
                 self._level = int(levels[text])
                 self._withhold_value(pieces, at)
-                behind = self._drop(pieces, at + 1)
+                behind = self._drop_contents(pieces, at + 1)
         self._level = int(levels[-1])
 
     def _withhold_value(self, pieces: list[bytes], i: int) -> None:
         """Empty the value of a key that is not published."""
         if _AFTER_COLON.match(pieces[i + 1]) is None:
             return
-        name = _name(pieces[i])
+        name = _decode_name(pieces[i])
         holds = self._withheld.get(name)
         if holds is None and self._outer is not None and self._level == 1 and name not in self._outer:
             holds = METADATA
         if holds is not None and self._redactor.kind_of_field(name) != REVEALED:
-            self._empty(pieces, i + 1, name, holds)
+            self._empty_value(pieces, i + 1, name, holds)
 
-    def _drop(self, pieces: list[bytes], i: int) -> int:
+    def _drop_contents(self, pieces: list[bytes], i: int) -> int:
         """Drop what is in a list or object that is to be empty, from a piece on; where the rest begins."""
         while self._emptied and i < len(pieces):
-            pieces[i] = self._between(pieces[i])
+            pieces[i] = self._kept_between(pieces[i])
             if self._emptied and i + 1 < len(pieces):
                 pieces[i + 1] = b""
             i += 2 if self._emptied else 1
         return i
 
-    def _empty(self, pieces: list[bytes], i: int, name: str, holds: str) -> None:
+    def _empty_value(self, pieces: list[bytes], i: int, name: str, holds: str) -> None:
         """Make the value behind a key's colon empty; what began there is emptied as it comes."""
         scalar = _SCALAR.match(pieces[i])
         if scalar is not None:
@@ -175,7 +175,7 @@ class JsonRewriter:
             pieces[i + 1] = b'""'
             self._redactor.count(name, {holds: 1})
 
-    def _between(self, piece: bytes) -> bytes:
+    def _kept_between(self, piece: bytes) -> bytes:
         """What lies between texts, without what is in a list or object that is to be empty."""
         kept = bytearray()
         for part in re.split(rb"([\[\]{}])", piece):
@@ -190,7 +190,7 @@ class JsonRewriter:
                 kept += part
         return bytes(kept)
 
-    def _text(self, raw: bytes) -> _Text:
+    def _rewrite_text(self, raw: bytes) -> _Text:
         known = self._known.get(raw)
         if known is None:
             known = self._looked_at(raw)
@@ -202,14 +202,14 @@ class JsonRewriter:
     def _looked_at(self, raw: bytes) -> _Text:
         if _NUMBER.fullmatch(raw):
             return _PLAIN
-        text = self._unpacked(raw)
+        text = self._decode_text(raw)
         new, counts = self._redactor.text(text)
         kind = self._redactor.kind_of_field(text)
         if new == text and kind is None:
             return _PLAIN
-        return _Text(raw if new == text else _packed(new, raw), dict(counts), kind)
+        return _Text(raw if new == text else _encode_text(new, raw), dict(counts), kind)
 
-    def _unpacked(self, raw: bytes) -> str:
+    def _decode_text(self, raw: bytes) -> str:
         try:
             return str(json.loads(raw, strict=False)) if b"\\" in raw else raw[1:-1].decode()
         except ValueError:
@@ -219,12 +219,12 @@ class JsonRewriter:
                 hint="what cannot be read cannot be redacted: write the file again",
             ) from None
 
-    def _place(self, pieces: list[bytes], i: int, text: _Text) -> None:
+    def _replace_text(self, pieces: list[bytes], i: int, text: _Text) -> None:
         """Put a text's replacement, and look at its value where it is a telling key."""
         colon = _AFTER_COLON.match(pieces[i + 1])
         if text.counts:
-            field = self._field(pieces, i) if colon is None else "a key"
-            if not self._redactor.keeps(field, text.counts, self._unpacked(pieces[i])):
+            field = self._field_name(pieces, i) if colon is None else "a key"
+            if not self._redactor.keeps(field, text.counts, self._decode_text(pieces[i])):
                 pieces[i] = text.raw
                 self._redactor.count(field, text.counts)
         if text.kind is None or colon is None:
@@ -232,15 +232,15 @@ class JsonRewriter:
         name = json.loads(pieces[i], strict=False)
         if colon[2] is not None and self._inside is None:
             self._inside, self._key, self._depth = text.kind, pieces[i], 0
-            self._within(pieces, i + 1)
+            self._rewrite_container(pieces, i + 1)
         elif colon[1] is not None and text.kind == JOB:
             begin, end = colon.span(1)
             pieces[i + 1] = pieces[i + 1][:begin] + b"null" + pieces[i + 1][end:]
             self._redactor.count(name, {text.kind: 1})
         elif i + 2 < len(pieces) and pieces[i + 1].strip() == b":":
-            self._value(pieces, i + 2, text.kind, name, name)
+            self._rewrite_value(pieces, i + 2, text.kind, name, name)
 
-    def _within(self, pieces: list[bytes], begin: int = 0) -> None:
+    def _rewrite_container(self, pieces: list[bytes], begin: int = 0) -> None:
         """Go through the list or object that a telling key has for a value, to its end or the block's."""
         if self._inside is None:
             return
@@ -251,7 +251,7 @@ class JsonRewriter:
                 if own:
                     key = pieces[i - 1]
                 else:
-                    self._value(pieces, i - 1, kind, _name(key), _name(self._key))
+                    self._rewrite_value(pieces, i - 1, kind, _decode_name(key), _decode_name(self._key))
                     key = self._key if pieces[i - 2].strip()[-1:] != b":" else key
             for mark in re.findall(rb"[\[\]{}]", pieces[i]):
                 self._depth += 1 if mark in b"[{" else -1
@@ -261,23 +261,23 @@ class JsonRewriter:
                 if self._depth > _DEEPEST:
                     raise NotJsonError
 
-    def _value(self, pieces: list[bytes], i: int, kind: str, name: str, place: str) -> None:
+    def _rewrite_value(self, pieces: list[bytes], i: int, kind: str, name: str, place: str) -> None:
         """A value of a telling key; `name` is its own key within an environment."""
-        text = self._unpacked(pieces[i])
+        text = self._decode_text(pieces[i])
         own = name if kind == ENVIRONMENT and name != place else ""
         new, counts = self._redactor.field(kind, text, name=own)
         if new != text:
-            pieces[i] = _packed(new, pieces[i])
+            pieces[i] = _encode_text(new, pieces[i])
             self._redactor.count(place, counts)
 
-    def _field(self, pieces: list[bytes], i: int) -> str:
+    def _field_name(self, pieces: list[bytes], i: int) -> str:
         """The key whose value a text is, or is in."""
         for before in range(i - 1, 0, -2):
             if pieces[before].strip()[:1] == b":":
-                return _name(pieces[before - 1])
+                return _decode_name(pieces[before - 1])
         return "a list"
 
-    def _annotate(self, pieces: list[bytes]) -> None:
+    def _number_annotation(self, pieces: list[bytes]) -> None:
         """Number what people called their ranges: the name of an event whose category is one of theirs."""
         for i in [i for i in range(1, len(pieces) - 2, 2) if pieces[i] == b'"name"']:
             if pieces[i + 1].strip() != b":":
@@ -285,11 +285,11 @@ class JsonRewriter:
             if pieces[i + 2] in self._named:
                 pieces[i + 2] = self._named[pieces[i + 2]]
                 self._redactor.count("name", {ANNOTATION: 1})
-            elif _category(pieces, i) in self._categories:
-                text = self._unpacked(pieces[i + 2])
+            elif _event_category(pieces, i) in self._categories:
+                text = self._decode_text(pieces[i + 2])
                 new, counts = self._redactor.annotation(text)
                 if new != text:
-                    pieces[i + 2] = _packed(new, pieces[i + 2])
+                    pieces[i + 2] = _encode_text(new, pieces[i + 2])
                     self._redactor.count("name", counts)
 
 
@@ -304,29 +304,29 @@ def rewrite_json(
     outer: Collection[str] | None = None,
 ) -> bool:
     """Rewrite a file of JSON, one text or one a line, as `Format.rewrite` does; False where it is none."""
-    if not _BEGINS.match(head(path)):
+    if not _BEGINS.match(read_head(path)):
         return False
     rewriter = JsonRewriter(
-        redactor, shown(path), categories=categories, named=named, withheld=withheld, outer=outer
+        redactor, display_path(path), categories=categories, named=named, withheld=withheld, outer=outer
     )
     try:
         with output(path, target) as write:
-            for block in unpadded(blocks(path)):
-                write(rewriter.feed(block))
-            write(rewriter.end())
+            for block in strip_padding(read_blocks(path)):
+                write(rewriter.feed_block(block))
+            write(rewriter.finish())
     except NotJsonError:  # a log may begin like JSON
         return False
     return True
 
 
-def _levels(pieces: list[bytes], level: int) -> Int64:
+def _nesting_levels(pieces: list[bytes], level: int) -> Int64:
     """How many lists and objects are open at each text and behind all pieces, shape (texts + 1,)."""
     between = np.frombuffer(b"\0".join(pieces[0::2]) + b"\0", np.uint8)
     steps = np.isin(between, _OPENS).astype(np.int64) - np.isin(between, _CLOSES)
     return np.asarray(level + np.cumsum(steps)[between == 0], np.int64)
 
 
-def _cut(pieces: list[bytes]) -> tuple[int, int]:
+def _cut_position(pieces: list[bytes]) -> tuple[int, int]:
     """Where a block may end: before the last object of a list, else behind the last comma."""
     last = pieces[-1].partition(b'"')[0]
     for i in range(len(pieces) - 1, -1, -2):
@@ -340,7 +340,7 @@ def _cut(pieces: list[bytes]) -> tuple[int, int]:
     return -1, 0
 
 
-def _category(pieces: list[bytes], i: int) -> bytes:
+def _event_category(pieces: list[bytes], i: int) -> bytes:
     """The category of the event whose key `name` is at `i`, before or behind it in the same object."""
     for step in (-2, 2):
         at = i
@@ -351,7 +351,7 @@ def _category(pieces: list[bytes], i: int) -> bytes:
     return b""
 
 
-def _packed(text: str, like: bytes) -> bytes:
+def _encode_text(text: str, like: bytes) -> bytes:
     """A text as JSON, in ASCII where the one it replaces was."""
     try:
         return json.dumps(text, ensure_ascii=like.isascii()).encode()
@@ -359,5 +359,5 @@ def _packed(text: str, like: bytes) -> bytes:
         return json.dumps(text).encode()
 
 
-def _name(key: bytes) -> str:
+def _decode_name(key: bytes) -> str:
     return str(json.loads(key, strict=False))

@@ -82,24 +82,24 @@ class LineFacts:
         self._found: dict[str, dict[str, None]] = {}
         self._remote: set[bool] = set()
 
-    def see(self, line: str) -> None:
+    def read_line(self, line: str) -> None:
         """Take what a line tells."""
         if "CCL WARN" in line:
             self.warnings += 1
         for mark, fact, pattern in _RULES:
             if mark in line and (told := pattern.search(line)):
-                self._add(fact, [told[1].strip()])
+                self._add_values(fact, [told[1].strip()])
         if " via " in line and (told := _TRANSPORT.search(line)):
-            self._transport(told[1])
+            self._add_transport(told[1])
         if "NET/IB" in line and (ports := _PORTS.findall(line)):
-            self._add("network_interfaces", [str(len(ports))])
-            self._add("network_link", sorted(set(ports)))
+            self._add_values("network_interfaces", [str(len(ports))])
+            self._add_values("network_link", sorted(set(ports)))
         if "set by environment" in line and (told := _OVERRIDE.search(line)) and told[1] in _OVERRIDES:
-            self._add(told[1], [told[2]])
+            self._add_values(told[1], [told[2]])
         if "CCL version" in line and (told := _LIBRARY.search(line)):
-            self._add("library", ["rccl" if told[1] == "R" or "+hip" in line else "nccl"])
+            self._add_values("library", ["rccl" if told[1] == "R" or "+hip" in line else "nccl"])
 
-    def facts(self) -> dict[str, str | int | float | list[str]]:
+    def collected_facts(self) -> dict[str, str | int | float | list[str]]:
         """By name; a list where lines differ: communicators of several sizes, ranks that disagree."""
         facts: dict[str, str | int | float | list[str]] = {}
         for name, values in self._found.items():
@@ -114,13 +114,13 @@ class LineFacts:
             )
         return facts
 
-    def _transport(self, path: str) -> None:
+    def _add_transport(self, path: str) -> None:
         parts = [part for part in path.split("/") if not _ORDINAL.fullmatch(part)]
-        self._add("transports", ["/".join(parts)])
+        self._add_values("transports", ["/".join(parts)])
         if parts[0] == "NET":
             self._remote.add("GDRDMA" in parts)
 
-    def _add(self, fact: str, values: Iterable[str]) -> None:
+    def _add_values(self, fact: str, values: Iterable[str]) -> None:
         known = self._found.setdefault(fact, {})
         for value in values:
             if len(known) < _MOST_VALUES:

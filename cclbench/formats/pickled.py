@@ -21,9 +21,9 @@ from pickletools import opcodes
 from struct import Struct, error
 from typing import Any, Final
 
-from cclbench.formats.files import output, shown
+from cclbench.formats.files import display_path, output
 from cclbench.formats.rewriting import ENVIRONMENT, JOB, SOURCE_PATH, Redactor
-from cclbench.formats.texts import damaged, whole
+from cclbench.formats.texts import damaged_error, read_whole
 
 _NAMES: Final = {ord(opcode.code): opcode.name for opcode in opcodes}
 _BYTE: Final = Struct("<B")
@@ -75,7 +75,7 @@ def most_containers(size: int) -> int:
     return _FEW + size // _CONTAINER_BYTES
 
 
-def plain(data: bytes, *, unfolded: int | None = None) -> Any:
+def load_plain(data: bytes, *, unfolded: int | None = None) -> Any:
     """What a pickle of plain data holds; `NotPlainError` otherwise, before anything of it has run.
 
     Time and memory are bounded by the bytes: there are `most_containers` of them.  Keys of dictionaries are
@@ -85,7 +85,7 @@ def plain(data: bytes, *, unfolded: int | None = None) -> Any:
     if unfolded is None:
         unfolded = _LEAST_UNFOLDED + _UNFOLDED_SHARE * len(data)
     try:
-        value = _Machine(data).run()
+        value = _Machine(data).run_pickle()
     except NotPlainError:
         raise
     except (ValueError, IndexError, KeyError, OverflowError, error) as why:
@@ -94,11 +94,11 @@ def plain(data: bytes, *, unfolded: int | None = None) -> Any:
     return value
 
 
-def _text(written: bytes) -> str:
+def _decode_text(written: bytes) -> str:
     return written.decode("utf-8", "surrogatepass")
 
 
-def _integer(written: bytes) -> int:
+def _decode_integer(written: bytes) -> int:
     return int.from_bytes(written, "little", signed=True)
 
 
@@ -120,37 +120,37 @@ class _Machine:
         self._containers_left = most_containers(len(data))
         self._runs: dict[bytes, list[Any]] = {}
 
-    def _acts(self) -> dict[int, _Act]:
+    def _instruction_table(self) -> dict[int, _Act]:
         """By the code of the instruction."""
         acts: dict[str, _Act] = {
-            **{name: self._number(Struct(layout)) for name, layout in _NUMBERS.items()},
-            "LONG1": self._sized(_BYTE, _integer),
-            "SHORT_BINUNICODE": self._sized(_BYTE, _text),
-            "BINUNICODE": self._sized(Struct("<I"), _text),
-            "NONE": self._plain(lambda: self._stack.append(None)),
-            "NEWTRUE": self._plain(lambda: self._stack.append(True)),
-            "NEWFALSE": self._plain(lambda: self._stack.append(False)),
-            "EMPTY_DICT": self._plain(lambda: self._hold({})),
-            "EMPTY_LIST": self._plain(lambda: self._hold([])),
-            "EMPTY_TUPLE": self._plain(lambda: self._stack.append(())),
-            **{name: self._kept(layout) for name, layout in _PLACES.items()},
-            "MEMOIZE": self._plain(lambda: self._keep(self._places)),
-            "BINGET": self._again,
-            "LONG_BINGET": self._again,
-            "MARK": self._plain(lambda: self._marks.append(len(self._stack))),
-            "APPEND": self._plain(lambda: self._append(self._top(1))),
-            "APPENDS": self._plain(lambda: self._append(self._since_mark())),
-            "SETITEM": self._plain(lambda: self._set(self._top(2))),
-            "SETITEMS": self._plain(lambda: self._set(self._since_mark())),
-            "TUPLE": self._plain(lambda: self._hold(tuple(self._since_mark()))),
-            **{f"TUPLE{n}": self._plain(partial(self._tuple, n)) for n in (1, 2, 3)},
+            **{name: self._number_operand(Struct(layout)) for name, layout in _NUMBERS.items()},
+            "LONG1": self._sized_operand(_BYTE, _decode_integer),
+            "SHORT_BINUNICODE": self._sized_operand(_BYTE, _decode_text),
+            "BINUNICODE": self._sized_operand(Struct("<I"), _decode_text),
+            "NONE": self._without_operand(lambda: self._stack.append(None)),
+            "NEWTRUE": self._without_operand(lambda: self._stack.append(True)),
+            "NEWFALSE": self._without_operand(lambda: self._stack.append(False)),
+            "EMPTY_DICT": self._without_operand(lambda: self._push_container({})),
+            "EMPTY_LIST": self._without_operand(lambda: self._push_container([])),
+            "EMPTY_TUPLE": self._without_operand(lambda: self._stack.append(())),
+            **{name: self._memo_operand(layout) for name, layout in _PLACES.items()},
+            "MEMOIZE": self._without_operand(lambda: self._store_memo(self._places)),
+            "BINGET": self._push_memo,
+            "LONG_BINGET": self._push_memo,
+            "MARK": self._without_operand(lambda: self._marks.append(len(self._stack))),
+            "APPEND": self._without_operand(lambda: self._append_values(self._pop_values(1))),
+            "APPENDS": self._without_operand(lambda: self._append_values(self._since_mark())),
+            "SETITEM": self._without_operand(lambda: self._set_items(self._pop_values(2))),
+            "SETITEMS": self._without_operand(lambda: self._set_items(self._since_mark())),
+            "TUPLE": self._without_operand(lambda: self._push_container(tuple(self._since_mark()))),
+            **{f"TUPLE{n}": self._without_operand(partial(self._push_tuple, n)) for n in (1, 2, 3)},
             **{name: partial(int.__add__, size) for name, size in _LEFT_OUT.items()},
         }
         return {code: acts[name] for code, name in _NAMES.items() if name in acts}
 
-    def run(self) -> Any:
+    def run_pickle(self) -> Any:
         """The only value left; `NotPlainError` at the first instruction that plain data has no use for."""
-        acts, at, left = self._acts(), 0, _MOST_INSTRUCTIONS
+        acts, at, left = self._instruction_table(), 0, _MOST_INSTRUCTIONS
         while at < len(self._data):
             code = self._data[at]
             if code == _STOP:
@@ -166,37 +166,37 @@ class _Machine:
         raise NotPlainError(_CUT)
 
     @staticmethod
-    def _plain(do: Callable[[], object]) -> _Act:
-        def act(at: int) -> int:
+    def _without_operand(do: Callable[[], object]) -> _Act:
+        def run_act(at: int) -> int:
             do()
             return at
 
-        return act
+        return run_act
 
-    def _number(self, layout: Struct) -> _Act:
-        def act(at: int) -> int:
+    def _number_operand(self, layout: Struct) -> _Act:
+        def run_act(at: int) -> int:
             self._stack += layout.unpack_from(self._data, at)
             return at + layout.size
 
-        return act
+        return run_act
 
-    def _sized(self, layout: Struct, made: Callable[[bytes], Any]) -> _Act:
-        def act(at: int) -> int:
+    def _sized_operand(self, layout: Struct, made: Callable[[bytes], Any]) -> _Act:
+        def run_act(at: int) -> int:
             (size,) = layout.unpack_from(self._data, at)
             begin = at + layout.size
             self._stack.append(made(self._data[begin : begin + size]))
             return int(begin + size)
 
-        return act
+        return run_act
 
-    def _kept(self, layout: Struct) -> _Act:
-        def act(at: int) -> int:
-            self._keep(*layout.unpack_from(self._data, at))
+    def _memo_operand(self, layout: Struct) -> _Act:
+        def run_act(at: int) -> int:
+            self._store_memo(*layout.unpack_from(self._data, at))
             return at + layout.size
 
-        return act
+        return run_act
 
-    def _again(self, at: int) -> int:
+    def _push_memo(self, at: int) -> int:
         """Push what was made before, for this instruction and all such ones that follow it."""
         run = _RUN.match(self._data, at - 1)
         if run is None:
@@ -209,17 +209,17 @@ class _Machine:
         self._stack += found
         return run.end()
 
-    def _hold(self, container: Any) -> None:
+    def _push_container(self, container: Any) -> None:
         """Push a new container."""
         self._containers_left -= 1
         if self._containers_left < 0:
             raise NotPlainError("pickle has more lists and dictionaries than data of its size")
         self._stack.append(container)
 
-    def _tuple(self, length: int) -> None:
-        self._hold(tuple(self._top(length)))
+    def _push_tuple(self, length: int) -> None:
+        self._push_container(tuple(self._pop_values(length)))
 
-    def _keep(self, place: int) -> None:
+    def _store_memo(self, place: int) -> None:
         """Keep what was made last, for instructions of either length."""
         key = _LONG_GET + place.to_bytes(4, "little")
         if key in self._memo:
@@ -232,7 +232,7 @@ class _Machine:
         if place < 1 << 8:
             self._memo[_GET + place.to_bytes(1, "little")] = self._stack[-1]
 
-    def _top(self, count: int) -> list[Any]:
+    def _pop_values(self, count: int) -> list[Any]:
         """The last so many values, taken."""
         if len(self._stack) < count:
             raise IndexError(count)
@@ -246,13 +246,13 @@ class _Machine:
         del self._stack[at:]
         return values
 
-    def _append(self, values: list[Any]) -> None:
+    def _append_values(self, values: list[Any]) -> None:
         top = self._stack[-1]
         if not isinstance(top, list):
             raise NotPlainError("pickle is damaged (items without a list)")
         top += values
 
-    def _set(self, items: list[Any]) -> None:
+    def _set_items(self, items: list[Any]) -> None:
         top = self._stack[-1]
         keys, values = items[::2], items[1::2]
         kinds = set(map(type, keys))
@@ -309,12 +309,12 @@ def rewrite_pickle(
     several times is rewritten and counted once for each key that it is the value of.
     """
     try:
-        data = plain(whole(path, MOST_FILE_BYTES), unfolded=unfolded)
-        new = _Rewriting(redactor, withheld or {}, shortened or {}).of(data, "")
+        data = load_plain(read_whole(path, MOST_FILE_BYTES), unfolded=unfolded)
+        new = _Rewriting(redactor, withheld or {}, shortened or {}).rewrite_value(data, "")
     except NotPlainError as error:
-        raise damaged(Path(shown(path)), str(error)) from None
+        raise damaged_error(Path(display_path(path)), str(error)) from None
     except RecursionError:
-        raise damaged(Path(shown(path)), "is nested too deeply") from None
+        raise damaged_error(Path(display_path(path)), "is nested too deeply") from None
     with output(path, target) as write:
         write(pickle.dumps(new, protocol=_PROTOCOL))
 
@@ -331,19 +331,19 @@ class _Rewriting:
         self._redactor, self._withheld, self._shortened = redactor, withheld, shortened
         self._done: dict[tuple[int, str, str | None, str], Any] = {}
 
-    def of(self, value: Any, place: str, kind: str | None = None, name: str = "") -> Any:
+    def rewrite_value(self, value: Any, place: str, kind: str | None = None, name: str = "") -> Any:
         """The value rewritten; `place` is the key whose value it is in, `kind` what that key says.
 
         `name` is a variable's, within an environment.
         """
         if not isinstance(value, (str, list, tuple, dict)):
-            return self._rewritten(value, place, kind, name)
+            return self._rewrite_new(value, place, kind, name)
         key = (id(value), place, kind, name)
         if key not in self._done:
-            self._done[key] = self._rewritten(value, place, kind, name)
+            self._done[key] = self._rewrite_new(value, place, kind, name)
         return self._done[key]
 
-    def _rewritten(self, value: Any, place: str, kind: str | None, name: str) -> Any:
+    def _rewrite_new(self, value: Any, place: str, kind: str | None, name: str) -> Any:
         new: str | None
         match value:
             case str() if kind is not None:
@@ -353,9 +353,12 @@ class _Rewriting:
             case int() if kind == JOB:
                 new, counts = None, Counter({JOB: 1})
             case list() | tuple():
-                return type(value)(self.of(each, place, kind, name) for each in value)
+                return type(value)(self.rewrite_value(each, place, kind, name) for each in value)
             case dict():
-                return {self.of(key, ""): self._of_key(str(key), held, kind) for key, held in value.items()}
+                return {
+                    self.rewrite_value(key, ""): self._of_key(str(key), held, kind)
+                    for key, held in value.items()
+                }
             case _:
                 return value
         self._redactor.count(place or "a key", counts)
@@ -368,9 +371,9 @@ class _Rewriting:
                 self._redactor.count(key, {self._withheld[key]: 1})
             return type(value)() if isinstance(value, str | list | tuple | dict) else None
         if within is None:
-            new = self.of(value, key, self._redactor.kind_of_field(key))
+            new = self.rewrite_value(value, key, self._redactor.kind_of_field(key))
         else:
-            new = self.of(value, key, within, key if within == ENVIRONMENT else "")
+            new = self.rewrite_value(value, key, within, key if within == ENVIRONMENT else "")
         if key not in self._shortened or not isinstance(new, str):
             return new
         # What the folders tell of people is learnt before they are cut.

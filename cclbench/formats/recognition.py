@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from cclbench.errors import InputError
-from cclbench.formats import FURTHER_BYTES, HEAD_BYTES, READERS, SURE, AnyReader, recognise
+from cclbench.formats import FURTHER_BYTES, HEAD_BYTES, READERS, SURE, AnyReader, recognise_format
 from cclbench.formats.streams import open_bytes
 
 CARD_SUFFIXES: Final = (".yaml", ".yml")
@@ -23,7 +23,7 @@ _PIECE = 1024
 """Bytes at a time where the stream is damaged."""
 
 
-def recognised(path: Path, head: bytes) -> tuple[AnyReader | None, bytes]:
+def recognise_head(path: Path, head: bytes) -> tuple[AnyReader | None, bytes]:
     """The format of a file that begins with `head`, and as much of its beginning as it took to be sure.
 
     What a file beside it says of it goes before what its bytes look like.
@@ -31,7 +31,7 @@ def recognised(path: Path, head: bytes) -> tuple[AnyReader | None, bytes]:
     for named in map(READERS.get, READERS):
         if named.described_by is not None and named.described(path):
             return named, head
-    reader = recognise(path, head)
+    reader = recognise_format(path, head)
     size = HEAD_BYTES
     # Others are asked about no more: a job's log may hold what they know their files by.
     others = [name for name in READERS if READERS.get(name).after_other_text]
@@ -42,7 +42,7 @@ def recognised(path: Path, head: bytes) -> tuple[AnyReader | None, bytes]:
             head, size = head_of(path, more), more
         except zlib.error:  # more of a damaged stream gives nothing; what there is has to do
             return reader, head
-        reader = recognise(path, head, others) or reader
+        reader = recognise_format(path, head, others) or reader
     return reader, head
 
 

@@ -76,7 +76,7 @@ class Redactor(Protocol):
         ...
 
 
-def alternatives(names: Iterable[str]) -> str:
+def alternation_pattern(names: Iterable[str]) -> str:
     """A regular expression for any of the names, the longest first, by their common beginnings."""
     ends = ""
     tree: dict[str, list[str]] = {}
@@ -89,7 +89,7 @@ def alternatives(names: Iterable[str]) -> str:
     for together in tree.values():
         begin = commonprefix(together)  # noqa: RUF071 - texts, not paths
         rest = [name[len(begin) :] for name in together]
-        branches.append(re.escape(begin) + (alternatives(rest) if any(rest) else ""))
+        branches.append(re.escape(begin) + (alternation_pattern(rest) if any(rest) else ""))
     if not branches:
         return ""
     return f"(?:{'|'.join(branches)}){ends}"

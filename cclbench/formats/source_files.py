@@ -9,7 +9,7 @@ from typing import Final
 
 from cclbench.errors import InputError
 from cclbench.formats import READERS
-from cclbench.formats.recognition import CARD_SUFFIXES, head_of, is_card, recognised
+from cclbench.formats.recognition import CARD_SUFFIXES, head_of, is_card, recognise_head
 from cclbench.formats.unread import UnreadFormatError, refuse_unread
 
 CAPTURES: Final = "execution_details.json"
@@ -76,7 +76,7 @@ def reader_of(path: Path, *, lenient: bool = False) -> str | None:
         raise InputError(f"gzip stream is damaged at its beginning ({error})", where=where) from None
     if not head.strip() and not lenient:
         raise InputError("the file is empty", where=str(path), hint="capture the trace again")
-    reader, head = recognised(path, head)
+    reader, head = recognise_head(path, head)
     if reader is None:
         refuse_unread(path, head)
     if reader is None or (lenient and reader.described_by is None and reader.sniff(head) < _LIKELY):

@@ -20,13 +20,13 @@ _GZIP: Final = b"\x1f\x8b"
 _DAMAGE: Final[Any] = (zlib_ng.error, EOFError, gzip.BadGzipFile)
 
 
-def compressed(path: Path) -> bool:
+def is_compressed(path: Path) -> bool:
     """Whether the file is gzip, by its first bytes, not by its name."""
     try:
         with path.open("rb") as file:
             return file.read(2) == _GZIP
     except OSError as error:
-        raise unreadable(path, error) from None
+        raise unreadable_error(path, error) from None
 
 
 class _Inflated(io.RawIOBase):
@@ -63,14 +63,14 @@ class _Inflated(io.RawIOBase):
 
 def open_bytes(path: Path) -> io.BufferedIOBase:
     """The file's (decompressed) bytes."""
-    if compressed(path):
+    if is_compressed(path):
         return io.BufferedReader(_Inflated(path), PIECE)
     try:
         return path.open("rb")
     except OSError as error:
-        raise unreadable(path, error) from None
+        raise unreadable_error(path, error) from None
 
 
-def unreadable(path: Path, error: OSError) -> InputError:
+def unreadable_error(path: Path, error: OSError) -> InputError:
     """The error for a file that cannot be opened."""
     return InputError(f"cannot be read: {error.strerror or error}", where=str(path))

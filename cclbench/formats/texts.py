@@ -22,7 +22,7 @@ _COLOUR = re.compile(rb"\x1b\[[\d;]*[mK]")
 _NUMBER = re.compile(r"\d{1,20}(?:\.\d{1,20})?(?:[eE][+-]?\d{1,2})?", re.ASCII)
 
 
-def damaged(path: Path, what: str, *, line: int | None = None, hint: str | None = None) -> InputError:
+def damaged_error(path: Path, what: str, *, line: int | None = None, hint: str | None = None) -> InputError:
     """The one clear line about a damaged file."""
     where = str(path) if line is None else f"{path}: line {line:,}"
     return InputError(what, where=where, hint=hint or "write it again, or remove it to do without")
@@ -33,32 +33,32 @@ def reason_of(error: msgspec.DecodeError | UnicodeDecodeError | RecursionError) 
     return str(error).replace("`", "'")
 
 
-def bare(text: bytes) -> bytes:
+def strip_decoration(text: bytes) -> bytes:
     """A file's beginning or a line of it without what terminals and editors add: colours, byte order mark."""
     text = text.removeprefix(_ORDER_MARK)
     return _COLOUR.sub(b"", text) if b"\x1b" in text else text
 
 
-def whole(path: Path, most: int, *, hint: str | None = None) -> bytes:
+def read_whole(path: Path, most: int, *, hint: str | None = None) -> bytes:
     """All (decompressed) bytes of a file of at most `most` bytes, without a byte order mark.
 
     `hint` is what helps where it is damaged.
     """
-    limit = _limit(path, most)
-    text = _read(path, limit + 1, hint)
+    limit = _decompressed_limit(path, most)
+    text = _read_bytes(path, limit + 1, hint)
     if len(text) > limit:
         raise _too_large(path, limit, hint)
     return text.removeprefix(_ORDER_MARK)
 
 
-def beginning(path: Path, size: int) -> bytes:
-    """The first `size` (decompressed) bytes of a file, made `bare`."""
-    return bare(_read(path, size))
+def read_beginning(path: Path, size: int) -> bytes:
+    """The first `size` (decompressed) bytes of a file, without decoration (`strip_decoration`)."""
+    return strip_decoration(_read_bytes(path, size))
 
 
 def raw_lines(path: Path, most: int) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines with their ends, made `bare`; of one longer than `LONGEST_LINE` its beginning."""
-    limit = left = _limit(path, most)
+    """Numbered lines with their ends, undecorated; of one longer than `LONGEST_LINE` its beginning."""
+    limit = left = _decompressed_limit(path, most)
     number, inside = 0, False
     try:
         with open_bytes(path) as file:
@@ -68,23 +68,23 @@ def raw_lines(path: Path, most: int) -> Iterator[tuple[int, bytes]]:
                     raise _too_large(path, limit)
                 if not inside:
                     number += 1
-                    yield number, bare(piece)
+                    yield number, strip_decoration(piece)
                 inside = not piece.endswith(b"\n")
     except (EOFError, zlib.error, OSError) as error:
-        raise _unreadable(path, error) from None
+        raise _unreadable_error(path, error) from None
 
 
-def lines(path: Path, most: int) -> Iterator[tuple[int, str]]:
+def numbered_lines(path: Path, most: int) -> Iterator[tuple[int, str]]:
     """The same as texts without their ends, whatever bytes are in them."""
     return ((number, raw.decode(errors="replace").rstrip()) for number, raw in raw_lines(path, most))
 
 
-def number(text: str) -> Decimal | None:
+def parse_decimal(text: str) -> Decimal | None:
     """The number that a text is, exactly as printed; None where it is none."""
     return Decimal(text) if _NUMBER.fullmatch(text) else None
 
 
-def _limit(path: Path, most: int) -> int:
+def _decompressed_limit(path: Path, most: int) -> int:
     """Decompressed bytes read of a file: `most`, or less of one that compresses beyond belief."""
     try:
         return min(max(LARGEST_RATIO * path.stat().st_size, _LEAST_LIMIT), most)
@@ -92,19 +92,21 @@ def _limit(path: Path, most: int) -> int:
         raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from None
 
 
-def _read(path: Path, size: int, hint: str | None = None) -> bytes:
+def _read_bytes(path: Path, size: int, hint: str | None = None) -> bytes:
     try:
         with open_bytes(path) as file:
             return file.read(size)
     except (EOFError, zlib.error, OSError) as error:
-        raise _unreadable(path, error, hint) from None
+        raise _unreadable_error(path, error, hint) from None
 
 
 def _too_large(path: Path, limit: int, hint: str | None = None) -> InputError:
-    return damaged(path, f"is larger than {limit >> 20:,} MiB", hint=hint)
+    return damaged_error(path, f"is larger than {limit >> 20:,} MiB", hint=hint)
 
 
-def _unreadable(path: Path, error: EOFError | zlib.error | OSError, hint: str | None = None) -> InputError:
+def _unreadable_error(
+    path: Path, error: EOFError | zlib.error | OSError, hint: str | None = None
+) -> InputError:
     if isinstance(error, OSError) and error.strerror:
         return InputError(f"cannot be read: {error.strerror}", where=str(path))
-    return damaged(path, f"gzip stream is damaged ({error})", hint=hint)
+    return damaged_error(path, f"gzip stream is damaged ({error})", hint=hint)

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from cclbench.classify import bus_factor
-from cclbench.formats.texts import damaged
+from cclbench.formats.texts import damaged_error
 from cclbench.schema import TIMINGS
 
 MOST_BYTES: Final = 1 << 60
@@ -47,18 +47,18 @@ class Timings:
     def __len__(self) -> int:
         return sum(map(len, self._blocks)) + len(self._rows)
 
-    def add(self, **row: Any) -> None:
+    def add_row(self, **row: Any) -> None:
         """Append a row by the names of its columns; `source` and `file` are ingestion's."""
         self._rows.append(row)
         if len(self._rows) == _BLOCK:
-            self._flush()
+            self._flush_rows()
 
-    def table(self) -> pa.Table:
+    def timing_table(self) -> pa.Table:
         """All rows so far, in order."""
-        self._flush()
+        self._flush_rows()
         return pa.Table.from_batches(self._blocks, TIMINGS).unify_dictionaries()
 
-    def _flush(self) -> None:
+    def _flush_rows(self) -> None:
         rows, arrays = self._rows, []
         named = set[str]().union(*rows)
         for column in TIMINGS:
@@ -69,13 +69,13 @@ class Timings:
             if (seen := self._words.get(column.name)) is not None:
                 seen.update(values)
                 if len(seen) > _MOST_WORDS:
-                    raise damaged(self._path, f"has more than {_MOST_WORDS} kinds of {column.name}")
+                    raise damaged_error(self._path, f"has more than {_MOST_WORDS} kinds of {column.name}")
             arrays.append(pa.array(values, column.type))
         self._blocks.append(pa.record_batch(arrays, schema=TIMINGS))
         rows.clear()
 
 
-def nanoseconds(value: Decimal, *, per_unit: int) -> int | None:
+def exact_nanoseconds(value: Decimal, *, per_unit: int) -> int | None:
     """A time in whole ns, half to even; None where it is negative, not finite or absurd.
 
     `per_unit` is the ns in one of its units: 1,000 where it is in µs.
@@ -86,7 +86,7 @@ def nanoseconds(value: Decimal, *, per_unit: int) -> int | None:
     return int(scaled.to_integral_value()) if scaled <= _MOST_NS else None
 
 
-def believable(gigabytes: Decimal) -> bool:
+def is_believable(gigabytes: Decimal) -> bool:
     """Whether a bandwidth in GB/s is one: not negative, and less than a zettabyte per second."""
     return gigabytes.is_finite() and gigabytes >= 0 and gigabytes.adjusted() < 12
 
@@ -96,7 +96,7 @@ def bytes_per_s(gigabytes: Decimal | None) -> float | None:
     return None if gigabytes is None else float(gigabytes * 10**9)
 
 
-def contradiction(
+def bandwidth_contradiction(
     kind: str | None,
     ranks: int | None,
     size: int,
@@ -113,15 +113,15 @@ def contradiction(
     seconds = time * per_unit / 10**9
     if not seconds:
         return None
-    rate, uncertain = size / seconds / 10**9, _half(time) / time + _EXACT
-    if algbw is not None and abs(algbw - rate) > _half(algbw) + rate * uncertain:
+    rate, uncertain = size / seconds / 10**9, _half_last_digit(time) / time + _EXACT
+    if algbw is not None and abs(algbw - rate) > _half_last_digit(algbw) + rate * uncertain:
         return "algbw"
     if busbw is None or kind not in _COMPARED or ranks is None:
         return None
     bus = Decimal(bus_factor(kind, ranks)) * rate
-    return "busbw" if abs(busbw - bus) > _half(busbw) + bus * uncertain else None
+    return "busbw" if abs(busbw - bus) > _half_last_digit(busbw) + bus * uncertain else None
 
 
-def _half(value: Decimal) -> Decimal:
+def _half_last_digit(value: Decimal) -> Decimal:
     """Half of a finite number's last digit; digits beyond any producer's, the thirtieth, do not matter."""
     return Decimal(5).scaleb(max(int(value.as_tuple().exponent), -30) - 1)

@@ -78,7 +78,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self.codes)
 
-    def take(self, places: Int64) -> Rows:
+    def take_rows(self, places: Int64) -> Rows:
         """The rows at those places, in that order."""
         changes: dict[str, Any] = {}
         for column in fields(self):
@@ -104,7 +104,7 @@ def grid_columns(
     wrong = (sides < 0).any(axis=1) | (np.maximum(sides.max(axis=1), sizes) > _MOST_BLOCKS)
     if wrong.any():
         x, y, z = sides[np.argmax(wrong)]
-        raise impossible(f"grid of {x:g} × {y:g} × {z:g} blocks", where, hint)
+        raise impossible_value(f"grid of {x:g} × {y:g} × {z:g} blocks", where, hint)
     exact = np.asarray(grids, np.int64).reshape(-1, 3)
     columns = (*exact.T, exact.prod(axis=1))
     return {
@@ -157,7 +157,7 @@ class StatedPayloads:
     def __len__(self) -> int:
         return len(self.code)
 
-    def add(
+    def add_payload(
         self,
         payload: Payload,
         *,
@@ -185,7 +185,7 @@ class StatedPayloads:
         for column in (self.start_ns, self.end_ns):
             column.extend([0] * len(row))
 
-    def extend(self, other: StatedPayloads, kernels_before: int) -> None:
+    def extend_with(self, other: StatedPayloads, kernels_before: int) -> None:
         """Append another part's entries, whose kernels are counted from `kernels_before`."""
         own = [self.payloads.setdefault(payload, len(self.payloads)) for payload in other.payloads]
         code, row = (np.asarray(column, np.int64) for column in (other.code, other.row))
@@ -212,11 +212,11 @@ class Part(msgspec.Struct, frozen=True):
     """The file that holds the part's bytes, for as long as it is not read."""
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether it is all that the file has of the member."""
         return self.begin is None and not self.stream
 
-    def remove(self) -> None:
+    def remove_inflated(self) -> None:
         """Delete its bytes where they lie inflated."""
         if self.inflated is not None:
             Path(self.inflated).unlink()
@@ -246,14 +246,14 @@ class Cut(msgspec.Struct, frozen=True):
     """Whether only what follows the rows is damaged."""
 
 
-def amount(value: object) -> int | None:
+def plausible_amount(value: object) -> int | None:
     """A number of things or bytes that a device can have; an absurd one says nothing."""
     if not isinstance(value, int) or isinstance(value, bool):
         return None
     return value if 0 < value < 1 << 48 else None
 
 
-def impossible(what: str, where: object, hint: str = "is the file damaged?") -> InputError:
+def impossible_value(what: str, where: object, hint: str = "is the file damaged?") -> InputError:
     """The error of a value that no file of a program's own can hold."""
     return InputError(f"impossible {what}", where=str(where), hint=hint)
 

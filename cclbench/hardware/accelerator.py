@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from cclbench.hardware.figure import UNVERIFIED, Disagreement, Source
+from cclbench.hardware.figure import UNVERIFIED, Disagreement, FigureSource
 
 # Drivers report binary gigabytes less a reserve where vendors print decimal ones, up to 7.4 % apart.
 _MEMORY_TOLERANCE: Final = 0.1
@@ -25,7 +25,7 @@ class Accelerator(msgspec.Struct, frozen=True):
     anybody measured over many shapes.  `names` are regular expressions for the whole device name, case
     ignored.  `sm_count` are streaming multiprocessors or compute units.  `scale_up_bytes_per_s` is the line
     rate of all its scale-up links together, per direction, B/s.  `cited` names the source of each figure by
-    its dotted field (a key of `sources`, or `unverified`).
+    its dotted field (a key of `sources`, or `unverified_fields`).
     """
 
     id: str
@@ -38,22 +38,22 @@ class Accelerator(msgspec.Struct, frozen=True):
     sm_count: int | None
     scale_up_bytes_per_s: float | None
     attainable_flops_per_s: Mapping[str, float | None] = {}
-    sources: Mapping[str, Source] = {}
+    sources: Mapping[str, FigureSource] = {}
     cited: Mapping[str, str] = {}
     disagreements: tuple[Disagreement, ...] = ()
     notes: str | None = None
 
-    def fastest(self, precision: str) -> float | None:
+    def fastest_flops_per_s(self, precision: str) -> float | None:
         """FLOP/s that no product exceeds: the fastest that anybody measured, else the data sheet's peak."""
         return self.attainable_flops_per_s.get(precision) or self.peak_flops_per_s.get(precision)
 
-    def attainable(self, precision: str) -> float | None:
+    def usable_flops_per_s(self, precision: str) -> float | None:
         """What products of that precision reach in practice, FLOP/s: as measured, or a share of the peak."""
         peak = self.peak_flops_per_s.get(precision)
         return self.attainable_flops_per_s.get(precision) or (None if peak is None else PRACTICAL * peak)
 
     @property
-    def unverified(self) -> tuple[str, ...]:
+    def unverified_fields(self) -> tuple[str, ...]:
         """The dotted fields that no source was found for."""
         return tuple(field for field, source in self.cited.items() if source == UNVERIFIED)
 

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from cclbench.errors import near
 from cclbench.hardware.accelerator import Accelerator
-from cclbench.hardware.entry import problem, refuse
+from cclbench.hardware.entry import field_problem, raise_problems
 from cclbench.hardware.fabric import Fabric
-from cclbench.hardware.figure import figures
+from cclbench.hardware.figure import parse_figures
 from cclbench.units import humanise
 from cclbench.yaml_file import Document
 
@@ -24,10 +24,10 @@ Finding = tuple[tuple[str, ...], str]
 
 def refuse_all(read: Document, found: Iterable[Finding]) -> None:
     """Raise one `InputError` with the lines of what was found in a file, if anything was."""
-    refuse([problem(read, path, why) for path, why in found])
+    raise_problems([field_problem(read, path, why) for path, why in found])
 
 
-def contradictions(
+def tier_contradictions(
     tier: str, part: Mapping[str, Any], used: Fabric, machine: Accelerator | None
 ) -> Iterator[Finding]:
     """What a tier of a system says that its fabric and its accelerator contradict."""
@@ -45,7 +45,7 @@ def contradictions(
     if tier == "scale_up" and machine and machine.scale_up_bytes_per_s:
         others[f"the scale-up rate of {machine.id}"] = machine.scale_up_bytes_per_s
     for words, other in others.items():
-        if rate and (reason := _contradiction(rate, other, words)):
+        if rate and (reason := _rate_contradiction(rate, other, words)):
             yield (tier, "bytes_per_s"), reason
             break
 
@@ -54,18 +54,18 @@ def check_replacement(read: Document, replaced: Fabric | None) -> None:
     """Refuse a fabric under a known one's id that is of the other tier, or whose rate has the wrong unit."""
     if replaced is None or read.value["kind"] != "fabric":
         return
-    given, _ = figures(read.value)
+    given, _ = parse_figures(read.value)
     rate, known = given["link_bytes_per_s"], replaced.link_bytes_per_s
     found: list[Finding] = []
     if given["tier"] != replaced.tier:
         found.append((("tier",), f"is {given['tier']}, but {replaced.id} is a {replaced.tier} fabric"))
     if rate and known and math.isclose(max(rate / known, known / rate), 8, rel_tol=0.02):
-        reason = _contradiction(rate, known, f"{replaced.id} as known")
+        reason = _rate_contradiction(rate, known, f"{replaced.id} as known")
         found.append((("link_bytes_per_s",), reason or ""))
     refuse_all(read, found)
 
 
-def _contradiction(rate: float, other: float, words: str) -> str | None:
+def _rate_contradiction(rate: float, other: float, words: str) -> str | None:
     ratio = max(rate / other, other / rate)
     if ratio <= _APART:
         return None

@@ -4,8 +4,8 @@
 What sweeps tell is the machine's deviation, log(measured / expected) by size: between two sizes it is
 interpolated over log size, and another rank count takes the deviation interpolated over log ranks.  Away from
 what was measured, in ranks or in sizes, and for another collective, the deviation shrinks toward 0 by what
-`residuals` say is kept, so that times return to the model's, and the band grows to that of a machine nobody
-measured.
+`current_residuals` say is kept, so that times return to the model's, and the band grows to that of a
+machine that nobody measured.
 """
 
 from __future__ import annotations
@@ -22,12 +22,18 @@ from numpy.typing import ArrayLike
 from cclbench.classify import bus_factor
 from cclbench.destination import write_whole
 from cclbench.errors import InputError, UsageError
-from cclbench.hardware.collectives import Group, Prediction, Refusal, group_of, price_group
+from cclbench.hardware.collectives import Group, NoPrice, Prediction, group_of, price_group
 from cclbench.hardware.collectives.cost import Floats
 from cclbench.hardware.collectives.price import sizes_of
-from cclbench.hardware.deviation import BANDS, Deviation, Summary, compared, summary
-from cclbench.hardware.residuals import residuals
-from cclbench.hardware.sweep import Sweep, merged
+from cclbench.hardware.deviation import (
+    BANDS,
+    Deviation,
+    DeviationSummary,
+    prediction_deviations,
+    summarise_deviations,
+)
+from cclbench.hardware.residuals import current_residuals
+from cclbench.hardware.sweep import Sweep, merge_sweeps
 from cclbench.hardware.system import System
 from cclbench.units import MIB
 
@@ -73,7 +79,7 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if system.id != self.system:
             raise UsageError(f"the calibration is of {self.system}, not of {system.id}")
 
-    def price(
+    def price_collective(
         self,
         kind: str,
         size: ArrayLike,
@@ -82,23 +88,23 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         *,
         library_version: str | None = None,
         transport: str | None = None,
-    ) -> Prediction | Refusal:
-        """Time of a collective on the calibrated system: see `price`; `UsageError` of another system."""
+    ) -> Prediction | NoPrice:
+        """Time of a collective on the calibrated system (`price_collective`); `UsageError` of another."""
         self.must_be_of(system)
         group = group_of(system, ranks, transport=transport)
-        if isinstance(group, Refusal):
+        if isinstance(group, NoPrice):
             return group
         sizes = sizes_of(kind, size)
         version = library_version or next((own.library_version for own in self.sweeps), None)
         spec = price_group(kind, sizes, group, library_version=version)
-        return spec if isinstance(spec, Refusal) else self._carried(group, system, spec)
+        return spec if isinstance(spec, NoPrice) else self._apply_deviation(group, system, spec)
 
-    def _carried(self, group: Group, system: System, spec: Prediction) -> Prediction:
+    def _apply_deviation(self, group: Group, system: System, spec: Prediction) -> Prediction:
         """`spec` with what the sweeps of its tier tell of the machine's deviation."""
         tier = [
             (own, sweep)
             for sweep in self.sweeps
-            if isinstance(own := _group(sweep, system), Group) and (own.nodes > 1) == (group.nodes > 1)
+            if isinstance(own := _sweep_group(sweep, system), Group) and (own.nodes > 1) == (group.nodes > 1)
             if own.nodes == 1 or own.per_node == group.per_node
         ]
         known = [pair for pair in tier if pair[1].kind == spec.setting.kind] or tier
@@ -106,17 +112,17 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             tiers = "on several nodes" if group.nodes > 1 else "on one node"
             reason = f"no sweep that calibrates is of such a group {tiers}: from the catalog alone"
             return replace(spec, reason="; ".join(filter(None, (reason, spec.reason))))
-        known = [pair for pair in known if _same(*pair, group, spec)] or known
+        known = [pair for pair in known if _is_same_group(*pair, group, spec)] or known
         away = np.min([_octaves_away(sweep, spec.sizes) for _, sweep in known], axis=0)
         deviation, shared, reason = _of_ranks(known, spec)
         times = spec.time_s * np.exp(deviation)
         if (away > 1).any():
             reason += "; away from the sizes measured it returns to the model, less surely with each doubling"
-        learned = residuals()
+        learned = current_residuals()
         # Leaving sizes out has shown what is missed at twice a measured size.
         forgotten = np.sqrt(1 - (shared * learned.kept.at_size(np.maximum(away - 1, 0))) ** 2)
-        missed = _spread(self.by_size, spec.sizes)
-        low, high = (np.hypot(missed, forgotten * width) for width in learned.spread(spec.sizes))
+        missed = _band_half_width(self.by_size, spec.sizes)
+        low, high = (np.hypot(missed, forgotten * width) for width in learned.band_half_widths(spec.sizes))
         algbw = spec.sizes / times
         return replace(
             spec,
@@ -130,48 +136,50 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-def calibrate(sweeps: Sequence[Sweep], system: System) -> Calibration | Refusal:
+def calibrate(sweeps: Sequence[Sweep], system: System) -> Calibration | NoPrice:
     """The calibration of a system by its sweeps, with its leave-one-out errors; why not, where none fits.
 
     Sweeps of one group are merged; `UsageError` where they are of several releases of the library.
     """
-    sweeps = merged(sweeps)
+    sweeps = merge_sweeps(sweeps)
     if not sweeps:
-        return Refusal("there is no sweep to calibrate by")
+        return NoPrice("there is no sweep to calibrate by")
     for sweep in sweeps:
-        found = deviations(sweep, system)
-        if isinstance(found, Refusal):
+        found = sweep_deviations(sweep, system)
+        if isinstance(found, NoPrice):
             return found
-    by_size = [each for sweep in sweeps for each in _deviations(left_out_by_size(sweep, system))]
+    by_size = [each for sweep in sweeps for each in _deviations_or_none(left_out_by_size(sweep, system))]
     by_nodes = [each for found in left_out_by_nodes(sweeps, system).values() for each in found]
-    return Calibration(system.id, tuple(sweeps), by_size=_errors(by_size), by_nodes=_errors(by_nodes))
+    return Calibration(
+        system.id, tuple(sweeps), by_size=_errors_by_band(by_size), by_nodes=_errors_by_band(by_nodes)
+    )
 
 
 def must_be_others(sweeps: Iterable[Sweep], given: Iterable[Sweep]) -> None:
     """`UsageError` where one of the sweeps is among those `given` to the calibration that predicts it."""
-    known = {each.figures for each in given}
+    known = {each.without_origin for each in given}
     for sweep in sweeps:
-        if sweep.figures in known:
+        if sweep.without_origin in known:
             hint = "compare other sweeps; `cclbench hardware calibrate` prints what it misses when left out"
-            raise UsageError(f"{sweep.name} is among what the model is calibrated by", hint=hint)
+            raise UsageError(f"{sweep.display_name} is among what the model is calibrated by", hint=hint)
 
 
-def deviations(
+def sweep_deviations(
     sweep: Sweep, system: System, calibration: Calibration | None = None, *, transport: str | None = None
-) -> list[Deviation] | Refusal:
+) -> list[Deviation] | NoPrice:
     """How far the model is from a sweep, by its specification alone or calibrated by others.
 
     `UsageError` of a calibration of another system.
     """
     if calibration is not None:
         calibration.must_be_of(system)
-    group = _group(sweep, system, transport)
-    if isinstance(group, Refusal):
+    group = _sweep_group(sweep, system, transport)
+    if isinstance(group, NoPrice):
         return group
-    found = price_group(sweep.kind, sweep.sizes, group, library_version=sweep.library_version)
+    found = price_group(sweep.kind, sweep.sizes_bytes, group, library_version=sweep.library_version)
     if isinstance(found, Prediction) and calibration is not None:
-        found = calibration._carried(group, system, found)
-    return found if isinstance(found, Refusal) else compared(sweep, found)
+        found = calibration._apply_deviation(group, system, found)
+    return found if isinstance(found, NoPrice) else prediction_deviations(sweep, found)
 
 
 def left_out_by_nodes(sweeps: Sequence[Sweep], system: System) -> dict[int, list[Deviation]]:
@@ -180,22 +188,22 @@ def left_out_by_nodes(sweeps: Sequence[Sweep], system: System) -> dict[int, list
     found: dict[int, list[Deviation]] = {}
     for nodes in counts if len(counts) > 1 else []:
         others = Calibration(system.id, tuple(sweep for sweep in sweeps if sweep.nodes != nodes))
-        own = [deviations(sweep, system, others) for sweep in sweeps if sweep.nodes == nodes]
-        found[nodes] = [each for one in own for each in _deviations(one)]
+        own = [sweep_deviations(sweep, system, others) for sweep in sweeps if sweep.nodes == nodes]
+        found[nodes] = [each for one in own for each in _deviations_or_none(one)]
     return found
 
 
-def left_out_by_size(sweep: Sweep, system: System) -> list[Deviation] | Refusal:
+def left_out_by_size(sweep: Sweep, system: System) -> list[Deviation] | NoPrice:
     """Deviations of a sweep's sizes, each predicted by the sweep's others; none of a sweep of one size."""
     found: list[Deviation] = []
     several = len(sweep.bytes) > 1
     for at in range(len(sweep.bytes)) if several else ():
-        others = Calibration(system.id, (sweep.without(at),))
+        others = Calibration(system.id, (sweep.without_size(at),))
         one = msgspec.structs.replace(
             sweep, bytes=sweep.bytes[at : at + 1], seconds=sweep.seconds[at : at + 1]
         )
-        own = deviations(one, system, others)
-        if isinstance(own, Refusal):
+        own = sweep_deviations(one, system, others)
+        if isinstance(own, NoPrice):
             return own
         found += own
     return found
@@ -231,17 +239,17 @@ def write_calibration(calibration: Calibration, path: Path) -> None:
     write_whole(f"# Written by `cclbench hardware calibrate`: times in s, sizes in B.\n{text}", path)
 
 
-def _group(sweep: Sweep, system: System, transport: str | None = None) -> Group | Refusal:
+def _sweep_group(sweep: Sweep, system: System, transport: str | None = None) -> Group | NoPrice:
     try:
-        members = system.members(sweep.ranks, sweep.nodes)
+        members = system.group_members(sweep.ranks, sweep.nodes)
     except UsageError:
-        return Refusal(
+        return NoPrice(
             f"{sweep.ranks} ranks on {sweep.nodes} nodes do not fit {system.id} of {system.per_node} a node"
         )
     return group_of(system, members, transport=transport)
 
 
-def _same(own: Group, sweep: Sweep, group: Group, spec: Prediction) -> bool:
+def _is_same_group(own: Group, sweep: Sweep, group: Group, spec: Prediction) -> bool:
     return (own.ranks, own.nodes, sweep.kind) == (group.ranks, group.nodes, spec.setting.kind)
 
 
@@ -251,16 +259,16 @@ def _of_ranks(known: Sequence[tuple[Group, Sweep]], spec: Prediction) -> tuple[F
     Between two rank counts it is interpolated over the log of the ranks; beyond the last it is that one's
     times what is kept so many doublings away, and another collective's times kept.kind.
     """
-    kept, setting = residuals().kept, spec.setting
+    kept, setting = current_residuals().kept, spec.setting
     by_ranks: dict[int, list[Floats]] = {}
     for own, sweep in known:
-        by_ranks.setdefault(own.ranks, []).append(_deviation(sweep, own, spec.sizes))
+        by_ranks.setdefault(own.ranks, []).append(_log_deviation(sweep, own, spec.sizes))
     where = np.log2(sorted(by_ranks))
     means = np.array([np.mean(by_ranks[ranks], axis=0) for ranks in sorted(by_ranks)], np.float64)
     at = np.log2(setting.ranks)
     deviation = np.array([np.interp(at, where, column) for column in means.T], np.float64)
-    shared = float(kept.among(np.abs(where - at).min()))
-    outside = float(kept.among(max(where[0] - at, at - where[-1], 0.0)))
+    shared = float(kept.share_among_ranks(np.abs(where - at).min()))
+    outside = float(kept.share_among_ranks(max(where[0] - at, at - where[-1], 0.0)))
     counts = sorted({(own.ranks, own.nodes) for own, _ in known})
     reason = (
         "measured among " + ", ".join(f"{ranks} ranks on {nodes}" for ranks, nodes in counts) + " node(s)"
@@ -274,24 +282,24 @@ def _of_ranks(known: Sequence[tuple[Group, Sweep]], spec: Prediction) -> tuple[F
     return deviation * outside, shared, reason
 
 
-def _deviation(sweep: Sweep, group: Group, sizes: Floats) -> Floats:
+def _log_deviation(sweep: Sweep, group: Group, sizes: Floats) -> Floats:
     """log(measured / expected) by size, of which a share is kept so many doublings from a measured size."""
-    spec = price_group(sweep.kind, sweep.sizes, group, library_version=sweep.library_version)
-    if isinstance(spec, Refusal):
-        raise UsageError(f"{sweep.name} cannot be priced: {spec.reason}")
+    spec = price_group(sweep.kind, sweep.sizes_bytes, group, library_version=sweep.library_version)
+    if isinstance(spec, NoPrice):
+        raise UsageError(f"{sweep.display_name} cannot be priced: {spec.reason}")
     between = np.interp(
-        np.log(np.maximum(sizes, 1.0)), np.log(sweep.sizes), np.log(sweep.times / spec.time_s)
+        np.log(np.maximum(sizes, 1.0)), np.log(sweep.sizes_bytes), np.log(sweep.times_s / spec.time_s)
     )
-    return np.asarray(between * residuals().kept.at_size(_octaves_away(sweep, sizes)), np.float64)
+    return np.asarray(between * current_residuals().kept.at_size(_octaves_away(sweep, sizes)), np.float64)
 
 
 def _octaves_away(sweep: Sweep, sizes: Floats) -> Floats:
     """Doublings between each size and the nearest that the sweep has."""
-    apart = np.log2(np.maximum(sizes, 1.0))[:, None] - np.log2(sweep.sizes)
+    apart = np.log2(np.maximum(sizes, 1.0))[:, None] - np.log2(sweep.sizes_bytes)
     return np.asarray(np.abs(apart).min(axis=1), np.float64)
 
 
-def _spread(errors: Mapping[str, LeftOut], sizes: Floats) -> Floats:
+def _band_half_width(errors: Mapping[str, LeftOut], sizes: Floats) -> Floats:
     """Half-width of the band by size, in log time: what leaving out missed in nine of ten cases."""
     widths = np.empty(sizes.shape)
     begin = 0.0
@@ -304,10 +312,16 @@ def _spread(errors: Mapping[str, LeftOut], sizes: Floats) -> Floats:
     return widths
 
 
-def _errors(found: Sequence[Deviation]) -> dict[str, LeftOut]:
-    by_band = {name: summary([each for each in found if each.band == name]) for name in BANDS}
-    return {name: LeftOut(own.median, own.p90) for name, own in by_band.items() if isinstance(own, Summary)}
+def _errors_by_band(found: Sequence[Deviation]) -> dict[str, LeftOut]:
+    by_band = {
+        name: summarise_deviations([each for each in found if each.size_band == name]) for name in BANDS
+    }
+    return {
+        name: LeftOut(own.median, own.p90)
+        for name, own in by_band.items()
+        if isinstance(own, DeviationSummary)
+    }
 
 
-def _deviations(found: list[Deviation] | Refusal) -> list[Deviation]:
-    return [] if isinstance(found, Refusal) else found
+def _deviations_or_none(found: list[Deviation] | NoPrice) -> list[Deviation]:
+    return [] if isinstance(found, NoPrice) else found

@@ -23,10 +23,10 @@ import msgspec
 from cclbench import yaml_file
 from cclbench.errors import InputError, UsageError, near
 from cclbench.hardware.accelerator import Accelerator
-from cclbench.hardware.agreement import Finding, check_replacement, contradictions, refuse_all
-from cclbench.hardware.entry import check
+from cclbench.hardware.agreement import Finding, check_replacement, refuse_all, tier_contradictions
+from cclbench.hardware.entry import check_entry
 from cclbench.hardware.fabric import Fabric
-from cclbench.hardware.figure import figures
+from cclbench.hardware.figure import parse_figures
 from cclbench.hardware.system import System
 from cclbench.yaml_file import Document
 
@@ -40,49 +40,49 @@ T = TypeVar("T", Accelerator, Fabric, System)
 
 def accelerators() -> Mapping[str, Accelerator]:
     """All accelerators by id, sorted."""
-    return _accelerators(os.environ.get(VARIABLE, ""))
+    return _load_accelerators(os.environ.get(VARIABLE, ""))
 
 
 def fabrics() -> Mapping[str, Fabric]:
     """All fabrics by id, sorted."""
-    return _fabrics(os.environ.get(VARIABLE, ""))
+    return _load_fabrics(os.environ.get(VARIABLE, ""))
 
 
 def systems() -> Mapping[str, System]:
     """All systems by id, sorted."""
-    return _systems(os.environ.get(VARIABLE, ""))
+    return _load_systems(os.environ.get(VARIABLE, ""))
 
 
 def accelerator(id: str) -> Accelerator:  # noqa: A002 - the catalog's word for it
     """The accelerator of that id; `UsageError` with near matches where there is none."""
-    return _one("accelerator", id, accelerators())
+    return _entry_of_kind("accelerator", id, accelerators())
 
 
 def fabric(id: str) -> Fabric:  # noqa: A002
     """The fabric of that id; `UsageError` with near matches where there is none."""
-    return _one("fabric", id, fabrics())
+    return _entry_of_kind("fabric", id, fabrics())
 
 
 def system(id: str) -> System:  # noqa: A002
     """The system of that id; `UsageError` with near matches where there is none."""
-    return _one("system", id, systems())
+    return _entry_of_kind("system", id, systems())
 
 
-def entries() -> Mapping[str, Accelerator | Fabric | System]:
+def catalog_entries() -> Mapping[str, Accelerator | Fabric | System]:
     """The whole catalog by id: accelerators, then fabrics, then systems."""
     return {**accelerators(), **fabrics(), **systems()}
 
 
 def entry_of(id: str) -> Accelerator | Fabric | System:  # noqa: A002
     """The entry of that id, whatever its kind; `UsageError` with near matches where there is none."""
-    found = entries()
+    found = catalog_entries()
     if id not in found:
         raise UsageError(f"the catalog has no {id!r}", hint=near(id, found))
     return found[id]
 
 
 @contextmanager
-def using(paths: Iterable[Path]) -> Iterator[None]:
+def extended_catalog(paths: Iterable[Path]) -> Iterator[None]:
     """The catalog with these files and folders too, here and in worker processes started meanwhile."""
     before = os.environ.get(VARIABLE)
     parts = [*filter(None, [before]), *map(str, paths)]
@@ -101,7 +101,7 @@ def using(paths: Iterable[Path]) -> Iterator[None]:
 
 def users_own() -> str:
     """SHA-256 over the entries that the user adds; the same words for the same figures."""
-    own = [read.value for read in _users(os.environ.get(VARIABLE, ""))]
+    own = [read.value for read in _user_documents(os.environ.get(VARIABLE, ""))]
     return sha256(repr(own).encode()).hexdigest()
 
 
@@ -116,7 +116,7 @@ def by_device_name(name: str, memory_bytes: int | None = None) -> Accelerator | 
     return named[0] if len(named) == 1 else None
 
 
-def _one(kind: str, name: str, known: Mapping[str, T]) -> T:
+def _entry_of_kind(kind: str, name: str, known: Mapping[str, T]) -> T:
     try:
         return known[name]
     except KeyError:
@@ -124,40 +124,43 @@ def _one(kind: str, name: str, known: Mapping[str, T]) -> T:
 
 
 @cache
-def _accelerators(more: str) -> Mapping[str, Accelerator]:
-    return _entries("accelerator", more, lambda read: _built(read, Accelerator))
+def _load_accelerators(more: str) -> Mapping[str, Accelerator]:
+    return _load_entries("accelerator", more, lambda read: _convert_entry(read, Accelerator))
 
 
 @cache
-def _fabrics(more: str) -> Mapping[str, Fabric]:
-    for read in _users(more) if more else ():
-        check_replacement(read, _fabrics("").get(read.value["id"]))
-    return _entries("fabric", more, lambda read: _built(read, Fabric))
+def _load_fabrics(more: str) -> Mapping[str, Fabric]:
+    for read in _user_documents(more) if more else ():
+        check_replacement(read, _load_fabrics("").get(read.value["id"]))
+    return _load_entries("fabric", more, lambda read: _convert_entry(read, Fabric))
 
 
 @cache
-def _systems(more: str) -> Mapping[str, System]:
-    return _entries("system", more, lambda read: _system(read, more))
+def _load_systems(more: str) -> Mapping[str, System]:
+    return _load_entries("system", more, lambda read: _build_system(read, more))
 
 
-def _entries(kind: str, more: str, build: Callable[[Document], T]) -> Mapping[str, T]:
-    documents = [*_package(kind), *(read for read in _users(more) if read.value["kind"] == kind)]
+def _load_entries(kind: str, more: str, build: Callable[[Document], T]) -> Mapping[str, T]:
+    documents = [
+        *_package_documents(kind),
+        *(read for read in _user_documents(more) if read.value["kind"] == kind),
+    ]
     found = {read.value["id"]: build(read) for read in documents}
     return MappingProxyType(dict(sorted(found.items())))
 
 
 @cache
-def _package(kind: str) -> tuple[Document, ...]:
+def _package_documents(kind: str) -> tuple[Document, ...]:
     """The package's own files of one kind, which tests have checked."""
     return tuple(
         yaml_file.parse(text, name, _NOUN)
-        for name, text in _texts()
+        for name, text in _package_texts()
         if (match := _KIND.search(text)) and match[1] == kind
     )
 
 
 @cache
-def _texts() -> tuple[tuple[str, str], ...]:
+def _package_texts() -> tuple[tuple[str, str], ...]:
     """Names and texts of the package's own files, whatever their kind, by name."""
     folder = files("cclbench.hardware") / "data"
     own = (file for file in folder.iterdir() if file.name.endswith(".yaml"))
@@ -165,12 +168,12 @@ def _texts() -> tuple[tuple[str, str], ...]:
 
 
 @cache
-def _users(more: str) -> tuple[Document, ...]:
+def _user_documents(more: str) -> tuple[Document, ...]:
     found: dict[tuple[str, str], Document] = {}
     for path in (Path(part) for part in more.split(os.pathsep) if part):
         for file in _yaml_files(path) if path.is_dir() else [path]:
             read = yaml_file.read(file, _NOUN)
-            check(read)
+            check_entry(read)
             found[read.value["kind"], read.value["id"]] = read
     return tuple(found.values())
 
@@ -183,18 +186,18 @@ def _yaml_files(folder: Path) -> list[Path]:
     return found
 
 
-def _built(read: Document, as_type: type[T], **resolved: Any) -> T:
-    given, cited = figures(read.value)
+def _convert_entry(read: Document, as_type: type[T], **resolved: Any) -> T:
+    given, cited = parse_figures(read.value)
     try:
         return msgspec.convert({**given, **resolved, "cited": cited}, as_type)
     except msgspec.ValidationError as error:
         raise InputError(f"is no catalog entry: {error}", where=read.file) from None
 
 
-def _system(read: Document, more: str) -> System:
+def _build_system(read: Document, more: str) -> System:
     """A system with its fabrics in place; refused where a reference leads nowhere or rates contradict."""
-    given, _ = figures(read.value)
-    machines, known = _accelerators(more), _fabrics(more)
+    given, _ = parse_figures(read.value)
+    machines, known = _load_accelerators(more), _load_fabrics(more)
     machine = machines.get(given["accelerator"])
     found: list[Finding] = []
     if machine is None:
@@ -207,8 +210,8 @@ def _system(read: Document, more: str) -> System:
         if (used := known.get(part["fabric"])) is None:
             found.append(((tier, "fabric"), f"is no fabric of the catalog; {near(part['fabric'], known)}"))
             continue
-        if read in _users(more):  # the package's agree; a fabric that a user replaced need not
-            found += contradictions(tier, part, used, machine)
+        if read in _user_documents(more):  # the package's agree; a fabric that a user replaced need not
+            found += tier_contradictions(tier, part, used, machine)
         resolved[tier] = {**part, "fabric": used}
     refuse_all(read, found)
-    return _built(read, System, **resolved)
+    return _convert_entry(read, System, **resolved)

@@ -31,22 +31,22 @@ class Deviation:
     high_s: float
 
     @property
-    def error(self) -> float:
+    def relative_error(self) -> float:
         """predicted / measured − 1."""
         return self.predicted_s / self.measured_s - 1
 
     @property
-    def within(self) -> bool:
+    def is_within_band(self) -> bool:
         """Whether the band holds the measured time."""
         return self.low_s <= self.measured_s <= self.high_s
 
     @property
-    def band(self) -> str:
+    def size_band(self) -> str:
         """The size band, of `BANDS`."""
         return next(name for name, end in BANDS.items() if self.size < end)
 
 
-def compared(sweep: Sweep, prediction: Prediction) -> list[Deviation]:
+def prediction_deviations(sweep: Sweep, prediction: Prediction) -> list[Deviation]:
     """Deviations of a prediction for the sweep's own sizes."""
     return [
         Deviation(*row)
@@ -62,7 +62,7 @@ def compared(sweep: Sweep, prediction: Prediction) -> list[Deviation]:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class DeviationSummary:
     """|error|: median and 90th percentile; share within the band; median of measured / predicted."""
 
     count: int
@@ -72,20 +72,20 @@ class Summary:
     slower: float
 
     @property
-    def suspect(self) -> bool:
+    def is_suspect(self) -> bool:
         """Whether the machine did not run as its specification says: far slower, and outside the band."""
         return self.slower > _SUSPECT and self.within < 0.5
 
 
-def summary(deviations: Sequence[Deviation]) -> Summary | None:
+def summarise_deviations(deviations: Sequence[Deviation]) -> DeviationSummary | None:
     """The summary of deviations; None of none."""
     if not deviations:
         return None
-    errors = np.abs([each.error for each in deviations])
-    return Summary(
+    errors = np.abs([each.relative_error for each in deviations])
+    return DeviationSummary(
         len(deviations),
         float(np.median(errors)),
         float(np.quantile(errors, 0.9)),
-        float(np.mean([each.within for each in deviations])),
+        float(np.mean([each.is_within_band for each in deviations])),
         float(np.median([each.measured_s / each.predicted_s for each in deviations])),
     )

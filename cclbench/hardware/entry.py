@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from cclbench.diagnostics import Path, Problem, dotted
 from cclbench.errors import InputError, near
-from cclbench.hardware.figure import UNVERIFIED, figures, leaves
+from cclbench.hardware.figure import UNVERIFIED, parse_figures, written_leaves
 from cclbench.json_schema import departures, packaged_schema
 from cclbench.text import listed, shown
 from cclbench.yaml_file import Document
@@ -29,7 +29,7 @@ _FASTEST_INTERFACE: Final = 2e11
 """Line rate of one network interface that would be 1.6 Tb/s, B/s: twice the fastest in use."""
 
 
-def problems(document: Document) -> list[Problem]:
+def entry_problems(document: Document) -> list[Problem]:
     """Everything wrong with one file, in the order of its lines; references to other entries aside."""
     if document.problems:
         return list(document.problems)
@@ -37,32 +37,34 @@ def problems(document: Document) -> list[Problem]:
     if kind not in KINDS:
         known = f"is {shown(kind)}; {near(str(kind), KINDS)}"
         message = known if "kind" in document.value else f"is missing: {' or '.join(KINDS)}"
-        return [problem(document, ("kind",), message)]
+        return [field_problem(document, ("kind",), message)]
     found = departures(document, packaged_schema("hardware")["definitions"][kind])
     if not found:
-        found = [problem(document, path, message) for path, message in _contradictions(document.value)]
+        found = [
+            field_problem(document, path, message) for path, message in _entry_contradictions(document.value)
+        ]
     return sorted(found, key=lambda each: each.line or 0)
 
 
-def check(document: Document) -> None:
+def check_entry(document: Document) -> None:
     """Raise one `InputError` with file and line of the first problems, if there are any."""
-    refuse(problems(document))
+    raise_problems(entry_problems(document))
 
 
-def refuse(found: list[Problem]) -> None:
+def raise_problems(found: list[Problem]) -> None:
     """Raise one `InputError` that lists the first of the problems, if there are any."""
     if found:
         raise InputError(listed([str(one) for one in found], _MOST_SHOWN))
 
 
-def problem(document: Document, path: Path, message: str) -> Problem:
+def field_problem(document: Document, path: Path, message: str) -> Problem:
     """What is wrong with a field of a file, with its line."""
     return Problem("error", document.file, document.line(path), dotted(path), message)
 
 
-def _contradictions(entry: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+def _entry_contradictions(entry: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
     sources = {*entry.get("sources", {}), UNVERIFIED}
-    for path, text in leaves(entry):
+    for path, text in written_leaves(entry):
         match = _KEY.fullmatch(text)
         if match and match[1] not in sources:
             yield path, f"cites {match[1]!r}, which is not among sources; {near(match[1], sources)}"
@@ -70,29 +72,32 @@ def _contradictions(entry: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
         here = ("disagreements", index)
         if disagreement["source"] not in sources:
             yield (*here, "source"), f"is not among sources; {near(disagreement['source'], sources)}"
-        if disagreement["field"] not in _fields(entry):
-            yield (*here, "field"), f"is no field of the entry; {near(disagreement['field'], _fields(entry))}"
+        if disagreement["field"] not in _dotted_fields(entry):
+            yield (
+                (*here, "field"),
+                f"is no field of the entry; {near(disagreement['field'], _dotted_fields(entry))}",
+            )
     for index, pattern in enumerate(entry.get("names", ())):
         try:
             re.compile(pattern)
         except re.error as error:
             yield ("names", index), f"is no regular expression: {error}"
-    given, _ = figures(entry)
-    yield from _absurd(entry, given)
+    given, _ = parse_figures(entry)
+    yield from _absurd_figures(entry, given)
     up = given.get("scale_up")
     if up and up.get("dims") and math.prod(up["dims"]) != up["domain"]:
         yield ("scale_up", "dims"), f"has {math.prod(up['dims'])} places, but domain is {up['domain']}"
 
 
-def _fields(entry: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+def _dotted_fields(entry: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     for key, value in entry.items():
         yield prefix + key
         if isinstance(value, Mapping):
-            yield from _fields(value, f"{prefix}{key}.")
+            yield from _dotted_fields(value, f"{prefix}{key}.")
 
 
-def _absurd(entry: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
-    for path, text in leaves(entry):
+def _absurd_figures(entry: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+    for path, text in written_leaves(entry):
         value: Any = given
         for key in path:
             value = value[key]

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from cclbench.hardware.figure import Disagreement, Source
+from cclbench.hardware.figure import Disagreement, FigureSource
 
 Topology = Literal["switch", "mesh", "torus", "fat-tree", "dragonfly", "pcie-tree"]
 """How peers are joined."""
@@ -43,17 +43,17 @@ class Fabric(msgspec.Struct, frozen=True):
     in_network_reduction: bool = False
     transports: Mapping[str, Transport] = {}
     links: int | None = None
-    sources: Mapping[str, Source] = {}
+    sources: Mapping[str, FigureSource] = {}
     cited: Mapping[str, str] = {}
     disagreements: tuple[Disagreement, ...] = ()
     notes: str | None = None
 
     @property
-    def transport(self) -> str | None:
+    def default_transport(self) -> str | None:
         """The software that comes with it: the first that is not for any network; None of none."""
         return next((name for name in self.transports if name != _ANY_NETWORK), None)
 
-    def usable(self, bytes_per_s: float | None) -> float | None:
+    def usable_bytes_per_s(self, bytes_per_s: float | None) -> float | None:
         """What large messages attain of a line rate, B/s; None where that or the share is not known."""
         if bytes_per_s is None or self.usable_fraction is None:
             return None

@@ -26,7 +26,7 @@ _DIMENSIONS: Final[tuple[tuple[str, Dimension], ...]] = (
 """What the end of a field's name says of its unit."""
 
 
-class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FigureSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where figures are from; `date` is when it was published or read (`2026-06` or `2026-06-30`)."""
 
     title: str
@@ -42,24 +42,24 @@ class Disagreement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
 
 
-def figures(entry: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+def parse_figures(entry: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """An entry with its figures as numbers in base SI, and the source of each by its dotted field."""
     cited: dict[str, str] = {}
 
-    def numbers(value: Any, path: tuple[str, ...]) -> Any:
+    def convert_numbers(value: Any, path: tuple[str, ...]) -> Any:
         if isinstance(value, Mapping):
-            return {key: numbers(below, (*path, key)) for key, below in value.items()}
+            return {key: convert_numbers(below, (*path, key)) for key, below in value.items()}
         match = _CITED.fullmatch(value) if isinstance(value, str) else None
         if match is None:
             return value
         cited[".".join(path)] = match[2]
-        return _number(match[1], path)
+        return _parse_number(match[1], path)
 
-    given = {key: value if key in _WORDS else numbers(value, (key,)) for key, value in entry.items()}
+    given = {key: value if key in _WORDS else convert_numbers(value, (key,)) for key, value in entry.items()}
     return given, cited
 
 
-def _number(text: str, path: tuple[str, ...]) -> object:
+def _parse_number(text: str, path: tuple[str, ...]) -> object:
     if path[-1] == "dims":
         return tuple(int(side) for side in text.split(" x "))
     for name in reversed(path):
@@ -70,11 +70,13 @@ def _number(text: str, path: tuple[str, ...]) -> object:
     return scalar(text)
 
 
-def leaves(entry: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+def written_leaves(
+    entry: Mapping[str, Any], path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], str]]:
     """Every field of an entry as written that may hold a figure, with its text."""
     for key, value in entry.items():
         if path or key not in _WORDS:
             if isinstance(value, Mapping):
-                yield from leaves(value, (*path, key))
+                yield from written_leaves(value, (*path, key))
             elif isinstance(value, str):
                 yield (*path, key), value

@@ -28,7 +28,7 @@ _BY_TRANSPORT: Final = {"IB": ("ib-verbs",), "AWS Libfabric": ("aws-ofi-nccl", "
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class StatedMachine:
     """What a sweep says of its machine: names of devices, most ranks on a node, words for its network.
 
     `driver` is what the library says that it uses (`IB`, `AWS Libfabric`).
@@ -41,15 +41,15 @@ class Stated:
     driver: str = ""
 
 
-def contradiction(stated: Stated, system: System) -> str | None:
+def system_contradiction(stated: StatedMachine, system: System) -> str | None:
     """Why the sweep cannot be of the system, in words; None where it can, if its ranks have room there."""
     has = catalog.accelerator(system.accelerator)
     for name in stated.devices:
-        known = _accelerators(name)
+        known = _accelerators_named(name)
         if known and has.id not in known:
             return f"it is of {printable(name)}, and {system.id} has {has.id}"
     out = system.scale_out
-    named = _networks(stated.network)
+    named = _networks_named(stated.network)
     if named and (out is None or out.fabric.id not in named):
         network = "no network" if out is None else out.fabric.id
         return f"its network is {' or '.join(named)}, and {system.id} has {network}"
@@ -60,63 +60,63 @@ def contradiction(stated: Stated, system: System) -> str | None:
     return None
 
 
-def must_fit(stated: Iterable[Stated], system: System) -> None:
+def must_fit(stated: Iterable[StatedMachine], system: System) -> None:
     """`UsageError` where one of them cannot be of the system; its hint lists those that it can be of."""
     for one in stated:
-        if why := contradiction(one, system):
-            fits = _fitting([one])
-            hint = f"it fits {_listed(fits)}" if fits else "no machine of the catalog fits"
+        if why := system_contradiction(one, system):
+            fits = _fitting_systems([one])
+            hint = f"it fits {_listed_ids(fits)}" if fits else "no machine of the catalog fits"
             raise UsageError(f"{one.source} is not of {system.id}: {why}", hint=hint)
 
 
-def system_of(stated: Sequence[Stated]) -> System:
+def system_of(stated: Sequence[StatedMachine]) -> System:
     """The one system that all of them can be of; `UsageError` where none or several can."""
-    fits = _fitting(stated)
+    fits = _fitting_systems(stated)
     names = ", ".join(dict.fromkeys(one.source for one in stated))
     if len(fits) == 1:
         return fits[0]
     if not fits:
         raise UsageError(f"{names}: no machine of the catalog fits what is stated", hint="give --system ID")
-    if not any(one.devices or _networks(one.network) or one.driver in _BY_TRANSPORT for one in stated):
+    if not any(one.devices or _networks_named(one.network) or one.driver in _BY_TRANSPORT for one in stated):
         raise UsageError(f"{names}: states neither its devices nor its network", hint="give --system ID")
     raise UsageError(
-        f"{names}: {len(fits)} machines of the catalog fit", hint=f"give --system: {_listed(fits)}"
+        f"{names}: {len(fits)} machines of the catalog fit", hint=f"give --system: {_listed_ids(fits)}"
     )
 
 
-def _fitting(stated: Sequence[Stated]) -> list[System]:
+def _fitting_systems(stated: Sequence[StatedMachine]) -> list[System]:
     """All systems with room for their ranks that none contradicts; none of a device not in the catalog."""
-    if any(not _accelerators(name) for one in stated for name in one.devices):
+    if any(not _accelerators_named(name) for one in stated for name in one.devices):
         return []
     most = max((one.ranks_a_node or 0 for one in stated), default=0)
     return [
         system
         for system in catalog.systems().values()
-        if most <= system.per_node and not any(contradiction(one, system) for one in stated)
+        if most <= system.per_node and not any(system_contradiction(one, system) for one in stated)
     ]
 
 
-def _listed(fits: Iterable[System]) -> str:
+def _listed_ids(fits: Iterable[System]) -> str:
     return ", ".join(system.id for system in fits)
 
 
-def _accelerators(name: str) -> set[str]:
+def _accelerators_named(name: str) -> set[str]:
     """Those of the catalog that a device's name can be of, as drivers print it or people write it."""
     bare = _ASIDE.sub("", name)
     written = {maker + text for maker in _MAKERS for text in (name, bare, bare.replace("-", " "))}
     return {one.id for one in catalog.accelerators().values() if any(map(one.has_name, written))}
 
 
-def _networks(text: str) -> list[str]:
+def _networks_named(text: str) -> list[str]:
     """Networks of the catalog that a text names: one generation, else all of the family."""
     words = [_OTHER_WORDS.get(word, word) for word in _WORD.findall(text.lower())]
     spoken = {*words, *(first + second for first, second in pairwise(words))}
     outside = [fabric for fabric in catalog.fabrics().values() if fabric.tier == "scale_out"]
-    exact = [fabric.id for fabric in outside if spoken & _generation(fabric)]
+    exact = [fabric.id for fabric in outside if spoken & _generation_words(fabric)]
     return exact or [fabric.id for fabric in outside if fabric.id.partition("-")[0] in spoken]
 
 
-def _generation(fabric: Fabric) -> set[str]:
+def _generation_words(fabric: Fabric) -> set[str]:
     """Words that name this network and none of its family: `efav2`, `slingshot11`, `ndr`."""
     last = fabric.id.rpartition("-")[2]
     return {fabric.id.replace("-", ""), *([last] if last.isalpha() else [])}

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from cclbench.errors import InputError, UsageError, near
 from cclbench.hardware.calibration import read_calibration
-from cclbench.hardware.collectives import Refusal, Schedule, price
+from cclbench.hardware.collectives import NoPrice, SendSchedule, price_collective
 from cclbench.hardware.system import System
 
 COLUMNS: Final = (
@@ -18,7 +18,7 @@ COLUMNS: Final = (
 )
 
 
-def predict(
+def predict_rows(
     kind: str,
     sizes: Sequence[int] | None,
     ranks: int,
@@ -30,26 +30,26 @@ def predict(
     transport: str | None = None,
     library_version: str | None = None,
     calibration: Path | None = None,
-    schedule: Schedule | None = None,
+    schedule: SendSchedule | None = None,
 ) -> list[dict[str, Any]]:
     """Rows of `COLUMNS` by size, bytes; None for a barrier, which has none.
 
     The ranks are the first of each of `nodes` nodes, or fill as few as hold them.  `UsageError` for what does
     not go together, `InputError` with the reason, and the field that is missing, where there is no price.
     """
-    members = system.members(ranks, nodes)
+    members = system.group_members(ranks, nodes)
     check_transport(system, transport)
     asked = sizes or [0]
     common = {"library_version": library_version, "transport": transport}
     if calibration is None:
         narrowed = {"algorithm": algorithm, "protocol": protocol}
-        found = price(kind, asked, members, system, **common, **narrowed, plan=schedule)
+        found = price_collective(kind, asked, members, system, **common, **narrowed, plan=schedule)
     elif algorithm or protocol or kind == "barrier":
         what = "barriers" if kind == "barrier" else "one algorithm or protocol"
         raise UsageError(f"a calibration does not tell of {what}", hint="leave out --calibration")
     else:
-        found = read_calibration(calibration).price(kind, asked, members, system, **common)
-    if isinstance(found, Refusal):
+        found = read_calibration(calibration).price_collective(kind, asked, members, system, **common)
+    if isinstance(found, NoPrice):
         field = found.field
         hint = None if field is None else f"state {field} in a hardware file of your own (--hardware)"
         raise InputError(found.reason, hint=hint)
@@ -58,7 +58,7 @@ def predict(
         "system": system.id,
         "collective": kind,
         "ranks": ranks,
-        "nodes": len(system.nodes(members)),
+        "nodes": len(system.ranks_by_node(members)),
         "basis": found.basis,
         "provenance": "modelled",
         "reason": found.reason,

@@ -31,13 +31,15 @@ def rate_of(system: System, ranks: Sequence[int]) -> Rate | str:
     tier = system.tier_of(ranks)
     if tier is None:
         return "a group of one moves nothing"
-    if system.scale_up is None and max(system.nodes(ranks)) > 1:
+    if system.scale_up is None and max(system.ranks_by_node(ranks)) > 1:
         tier = "scale_up"  # some meet in a node, and what joins them there nobody describes
     part: ScaleUp | ScaleOut | None = system.scale_up if tier == "scale_up" else system.scale_out
     if part is None or part.bytes_per_s is None:
         words = "in its scale-up domain" if tier == "scale_up" else "of its network interfaces"
         return f"{system.id} states no rate {words}"
-    shares = _share(part, len(set(ranks))) if isinstance(part, ScaleUp) else _interfaces(system, ranks)
+    shares = (
+        _link_share(part, len(set(ranks))) if isinstance(part, ScaleUp) else _fewest_interfaces(system, ranks)
+    )
     if isinstance(shares, str):
         return shares
     rate = part.usable_bytes_per_s
@@ -46,7 +48,7 @@ def rate_of(system: System, ranks: Sequence[int]) -> Rate | str:
     )
 
 
-def _share(up: ScaleUp, size: int) -> float | str:
+def _link_share(up: ScaleUp, size: int) -> float | str:
     """How much of an accelerator's links leads to the others of a group of `size`."""
     if up.peers == "mesh" and size < up.domain:
         if up.links_per_pair is None:
@@ -54,13 +56,13 @@ def _share(up: ScaleUp, size: int) -> float | str:
         return (size - 1) / (up.domain - 1)
     if up.peers == "torus" and size < up.domain:
         return "which axes of the torus the group fills is not known"
-    if up.peers == "torus" and not up.rings:
+    if up.peers == "torus" and not up.closes_rings:
         return 0.5  # a chip at the end of an axis has half of its links
     return 1.0
 
 
-def _interfaces(system: System, ranks: Sequence[int]) -> int:
+def _fewest_interfaces(system: System, ranks: Sequence[int]) -> int:
     """Interfaces near the group in the domain that has fewest; a domain may be of several nodes."""
-    domain = max(system.domain, system.per_node)
+    domain = max(system.domain_size, system.per_node)
     inside = [list(own) for _, own in groupby(sorted(set(ranks)), lambda rank: rank // domain)]
-    return min(system.rails(own) * len(system.nodes(own)) for own in inside)
+    return min(system.nearest_interfaces(own) * len(system.ranks_by_node(own)) for own in inside)

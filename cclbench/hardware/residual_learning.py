@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cclbench.hardware.collectives.price import Prediction
 from cclbench.hardware.deviation import BANDS
-from cclbench.hardware.residuals import Floats, Kept, Residuals, Setting
+from cclbench.hardware.residuals import Floats, KeptShares, Residuals, ResidualSetting
 from cclbench.hardware.sweep import Sweep
 
 TAIL: Final = 0.1
@@ -39,48 +39,48 @@ _OF_DEVIATIONS: Final = 1.4826
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedSweep:
     """A sweep beside the formulas: log(measured / formula) by size, B; arrays of shape (sizes,)."""
 
     name: str
     machine: str
     system: str
-    setting: Setting
+    setting: ResidualSetting
     sizes: Floats
     residual: Floats
 
     @cached_property
-    def band(self) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+    def size_bands(self) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
         """The number of each size's band, of `BANDS`."""
         return np.searchsorted([*BANDS.values()], self.sizes, side="right")
 
     @cached_property
-    def medians(self) -> tuple[float | None, ...]:
+    def band_medians(self) -> tuple[float | None, ...]:
         """The median residual in each size band, of `BANDS`; None of bands without sizes."""
-        chosen = [self.residual[self.band == band] for band in range(len(BANDS))]
+        chosen = [self.residual[self.size_bands == band] for band in range(len(BANDS))]
         return tuple(float(np.median(own)) if len(own) else None for own in chosen)
 
     @property
-    def unit(self) -> tuple[str, bool, str]:
+    def counted_unit(self) -> tuple[str, bool, str]:
         """What counts once: the machine, whether over several nodes, the collective."""
         return self.machine, self.setting.several_nodes, self.setting.kind
 
 
-def observed(name: str, machine: str, system: str, sweep: Sweep, found: Prediction) -> Observed:
+def observe_sweep(name: str, machine: str, system: str, sweep: Sweep, found: Prediction) -> ObservedSweep:
     """A sweep beside its prediction's formulas."""
-    residual = np.log(sweep.times / found.formula_s)
-    return Observed(name, machine, system, found.setting, sweep.sizes, residual)
+    residual = np.log(sweep.times_s / found.formula_s)
+    return ObservedSweep(name, machine, system, found.setting, sweep.sizes_bytes, residual)
 
 
-def learned(sweeps: Sequence[Observed]) -> Residuals:
+def learn_residuals(sweeps: Sequence[ObservedSweep]) -> Residuals:
     """The table; the spread is that of systems left out one at a time, so that bands are of unseen ones."""
-    centre = _centre(sweeps)
-    low, high = _spread(sweeps)
-    without = Residuals(centre, low, high, Kept((), 0.0, ()))
-    return Residuals(centre, low, high, _kept(sweeps, without))
+    centre = _regime_medians(sweeps)
+    low, high = _left_out_tails(sweeps)
+    without = Residuals(centre, low, high, KeptShares((), 0.0, ()))
+    return Residuals(centre, low, high, _kept_shares(sweeps, without))
 
 
-def shrunk(medians: Floats, counts: NDArray[Any], variances: Floats) -> Floats:
+def shrunk_medians(medians: Floats, counts: NDArray[Any], variances: Floats) -> Floats:
     """Medians of regimes, each shrunk toward 0 by τ² / (τ² + its own variance).
 
     A median of n units with variance s² has the variance v = π/2 · s² / n; what medians scatter beyond
@@ -93,29 +93,31 @@ def shrunk(medians: Floats, counts: NDArray[Any], variances: Floats) -> Floats:
     return np.asarray(medians * between / np.maximum(between + own, 1e-300), np.float64)
 
 
-def _centre(sweeps: Sequence[Observed]) -> dict[str, tuple[float, ...]]:
+def _regime_medians(sweeps: Sequence[ObservedSweep]) -> dict[str, tuple[float, ...]]:
     """Shrunk medians by regime, level after level: each level explains what the wider ones left."""
-    units: dict[tuple[str, bool, str], list[Observed]] = {}
+    units: dict[tuple[str, bool, str], list[ObservedSweep]] = {}
     for sweep in sweeps:
-        units.setdefault(sweep.unit, []).append(sweep)
+        units.setdefault(sweep.counted_unit, []).append(sweep)
     found: dict[str, list[float]] = {}
     for band in range(len(BANDS)):
         known = [
             (own[0], fmean(medians))
             for own in units.values()
-            if (medians := [one for sweep in own if (one := sweep.medians[band]) is not None])
+            if (medians := [one for sweep in own if (one := sweep.band_medians[band]) is not None])
         ]
         for level in range(_LEVELS):
-            known = [(own, left) for own, left in known if len(own.setting.regimes) > level]
-            names = [own.setting.regimes[level] for own, _ in known]
-            figures = _explained([left for _, left in known], names, [own.system for own, _ in known])
+            known = [(own, left) for own, left in known if len(own.setting.regime_names) > level]
+            names = [own.setting.regime_names[level] for own, _ in known]
+            figures = _explained_medians([left for _, left in known], names, [own.system for own, _ in known])
             known = [(own, left - figures[name]) for (own, left), name in zip(known, names, strict=True)]
             for name, figure in figures.items():
                 found.setdefault(name, [0.0] * len(BANDS))[band] = round(figure, 4) + 0.0
     return {name: tuple(figures) for name, figures in found.items() if any(figures)}
 
 
-def _explained(values: Sequence[float], names: Sequence[str], systems: Sequence[str]) -> dict[str, float]:
+def _explained_medians(
+    values: Sequence[float], names: Sequence[str], systems: Sequence[str]
+) -> dict[str, float]:
     """The shrunk median of each regime; its variance is its own units' or that of all, the larger."""
     regimes: dict[str, list[float]] = {name: [] for name in names}
     for value, name in zip(values, names, strict=True):
@@ -128,7 +130,7 @@ def _explained(values: Sequence[float], names: Sequence[str], systems: Sequence[
         for name in regimes
         if len({system for system, own in zip(systems, names, strict=True) if own == name}) >= LEAST_SYSTEMS
     ]
-    figures = shrunk(
+    figures = shrunk_medians(
         np.array([middle[name] for name in several], np.float64),
         np.array([len(regimes[name]) for name in several], np.float64),
         np.array([(_OF_DEVIATIONS * max(median(off[name]), every)) ** 2 for name in several], np.float64),
@@ -136,24 +138,28 @@ def _explained(values: Sequence[float], names: Sequence[str], systems: Sequence[
     return dict.fromkeys(regimes, 0.0) | dict(zip(several, figures.tolist(), strict=True))
 
 
-def _spread(sweeps: Sequence[Observed]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _left_out_tails(sweeps: Sequence[ObservedSweep]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Tails of residuals of systems that were left out, by size band, each unit counted alike.
 
     Of n units, one more is expected beyond the (n + 1)(1 − `TAIL`)-th of them in one case of ten.
     """
     systems = dict.fromkeys(sweep.system for sweep in sweeps)
-    missed: list[tuple[Observed, Floats]] = []
+    missed: list[tuple[ObservedSweep, Floats]] = []
     for system in systems:
         rest = [sweep for sweep in sweeps if sweep.system != system]
-        by = Residuals(_centre(rest), (), (), Kept((), 0.0, ()))
+        by = Residuals(_regime_medians(rest), (), (), KeptShares((), 0.0, ()))
         missed += [
-            (own, own.residual - by.correction(own.setting, own.sizes))
+            (own, own.residual - by.log_correction(own.setting, own.sizes))
             for own in sweeps
             if own.system == system
         ]
     low, high = [], []
     for band in range(len(BANDS)):
-        rows = [(own.unit, miss[own.band == band]) for own, miss in missed if (own.band == band).any()]
+        rows = [
+            (own.counted_unit, miss[own.size_bands == band])
+            for own, miss in missed
+            if (own.size_bands == band).any()
+        ]
         count = {unit: sum(len(miss) for other, miss in rows if other == unit) for unit, _ in rows}
         values = np.concatenate([miss for _, miss in rows])
         weights = np.concatenate([np.full(len(miss), 1 / count[unit]) for unit, miss in rows])
@@ -163,17 +169,17 @@ def _spread(sweeps: Sequence[Observed]) -> tuple[tuple[float, ...], tuple[float,
     return tuple(low), tuple(high)
 
 
-def _kept(sweeps: Sequence[Observed], by: Residuals) -> Kept:
+def _kept_shares(sweeps: Sequence[ObservedSweep], by: Residuals) -> KeptShares:
     """Slopes k with the least Σ |y − k x| over pairs of deviations of one machine, from 0 to 1.
 
     More doublings of the ranks or the size keep no larger share than fewer.
     """
     left = []
     for own in sweeps:
-        deviation = own.residual - by.correction(own.setting, own.sizes)
+        deviation = own.residual - by.log_correction(own.setting, own.sizes)
         left.append((own, dict(zip(own.sizes.tolist(), deviation.tolist(), strict=True))))
 
-    def pairs(alike: Callable[[Observed, Observed], bool], least_machines: int = 1) -> float:
+    def pair_slope(alike: Callable[[ObservedSweep, ObservedSweep], bool], least_machines: int = 1) -> float:
         found = list[tuple[float, float]]()
         machines = set[str]()
         for a, one in left:
@@ -183,28 +189,28 @@ def _kept(sweeps: Sequence[Observed], by: Residuals) -> Kept:
                 if alike(a, b) and (both := one.keys() & other.keys()):
                     found += [(one[size], other[size]) for size in both]
                     machines.add(a.machine)
-        return slope(found) if len(machines) >= least_machines else 0.0
+        return median_slope(found) if len(machines) >= least_machines else 0.0
 
-    def other_kind(a: Observed, b: Observed) -> bool:
+    def other_kind(a: ObservedSweep, b: ObservedSweep) -> bool:
         return a.setting.kind != b.setting.kind and a.setting.ranks == b.setting.ranks
 
-    def apart(octaves: int, a: Observed, b: Observed) -> bool:
+    def are_apart(octaves: int, a: ObservedSweep, b: ObservedSweep) -> bool:
         ratio = a.setting.ranks / b.setting.ranks
         return a.setting.kind == b.setting.kind and ratio in (2.0**octaves, 2.0**-octaves)
 
     ranks = list[float]()
     for octaves in range(1, _MOST_OCTAVES + 1):
-        share = pairs(partial(apart, octaves), _LEAST_MACHINES)
+        share = pair_slope(partial(are_apart, octaves), _LEAST_MACHINES)
         ranks.append(round(min(share, *ranks, 1.0), 3))
     sizes = list[float]()
     for octaves in range(1, _MOST_SIZE_OCTAVES + 1):
         far = 2.0**octaves
         both = [(own[s], own[t]) for _, own in left for s in own for t in (s / far, s * far) if t in own]
-        sizes.append(round(min(slope(both), *sizes, 1.0), 3))
-    return Kept(tuple(ranks), round(pairs(other_kind), 3), tuple(sizes))
+        sizes.append(round(min(median_slope(both), *sizes, 1.0), 3))
+    return KeptShares(tuple(ranks), round(pair_slope(other_kind), 3), tuple(sizes))
 
 
-def slope(pairs: Sequence[tuple[float, float]]) -> float:
+def median_slope(pairs: Sequence[tuple[float, float]]) -> float:
     """k between 0 and 1 with the least Σ |y − k x|: the median of y / x with weights |x|; 0 of no pairs."""
     x, y = np.array(pairs, np.float64).reshape(-1, 2).T
     x, y = x[x != 0], y[x != 0]

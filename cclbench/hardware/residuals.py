@@ -30,7 +30,7 @@ _ALONG_RINGS_AND_TREES: Final = ("all_reduce", "all_gather", "reduce_scatter", "
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ResidualSetting:
     """What a residual depends on besides the size.
 
     `machine` names the system, its fabric and its network software; `network` is that software, or how the
@@ -45,7 +45,7 @@ class Setting:
     swept: bool = True
 
     @property
-    def regimes(self) -> tuple[str, ...]:
+    def regime_names(self) -> tuple[str, ...]:
         """The regimes it is in, from the widest to the narrowest; pairs have formulas of their own."""
         if not self.swept:
             return ()
@@ -59,7 +59,7 @@ class Setting:
         )
 
 
-class Kept(msgspec.Struct, frozen=True):
+class KeptShares(msgspec.Struct, frozen=True):
     """The share of a deviation that is found again: among other ranks, another collective, at other sizes.
 
     `ranks` and `sizes` are the shares at 2, 4, 8, ... times the ranks or the size, or at as many times fewer;
@@ -70,16 +70,16 @@ class Kept(msgspec.Struct, frozen=True):
     kind: float
     sizes: tuple[float, ...]
 
-    def among(self, octaves: ArrayLike) -> Floats:
+    def share_among_ranks(self, octaves: ArrayLike) -> Floats:
         """The share that is found again so many doublings of the ranks away, straight between whole ones."""
-        return _share(self.ranks, octaves)
+        return _interpolated_share(self.ranks, octaves)
 
     def at_size(self, octaves: ArrayLike) -> Floats:
         """The share that is found again so many doublings of the size away, straight between whole ones."""
-        return _share(self.sizes, octaves)
+        return _interpolated_share(self.sizes, octaves)
 
 
-def _share(shares: tuple[float, ...], octaves: ArrayLike) -> Floats:
+def _interpolated_share(shares: tuple[float, ...], octaves: ArrayLike) -> Floats:
     every = (1.0, *shares, 0.0)
     return np.interp(np.abs(np.asarray(octaves, np.float64)), np.arange(len(every)), every)
 
@@ -103,18 +103,20 @@ class Residuals(msgspec.Struct, frozen=True):
     centre: Mapping[str, tuple[float, ...]]
     low: tuple[float, ...]
     high: tuple[float, ...]
-    kept: Kept
+    kept: KeptShares
 
-    def correction(self, setting: Setting, sizes: Floats) -> Floats:
+    def log_correction(self, setting: ResidualSetting, sizes: Floats) -> Floats:
         """The centre by size, log(expected / formula): the sum over the setting's regimes."""
-        known = [self.centre[name] for name in setting.regimes if name in self.centre]
+        known = [self.centre[name] for name in setting.regime_names if name in self.centre]
         return at_sizes(np.sum(known, axis=0) if known else np.zeros(len(KNOTS)), sizes)
 
-    def spread(self, sizes: Floats) -> tuple[Floats, Floats]:
+    def band_half_widths(self, sizes: Floats) -> tuple[Floats, Floats]:
         """Half-widths of the band of one prediction by size, in log time: below and above."""
         return at_sizes(self.low, sizes), at_sizes(self.high, sizes)
 
-    def remembered(self, one: Setting, other: Setting, octaves: Floats | float) -> Floats:
+    def deviation_correlation(
+        self, one: ResidualSetting, other: ResidualSetting, octaves: Floats | float
+    ) -> Floats:
         """Correlation of two deviations whose sizes are so many doublings apart.
 
         0 between machines, and between one node and several of one machine; else
@@ -122,13 +124,13 @@ class Residuals(msgspec.Struct, frozen=True):
         """
         if (one.machine, one.several_nodes) != (other.machine, other.several_nodes):
             return np.zeros(np.shape(octaves))
-        shared = float(self.kept.among(abs(np.log2(one.ranks / other.ranks))))
+        shared = float(self.kept.share_among_ranks(abs(np.log2(one.ranks / other.ranks))))
         if one.kind != other.kind:
             shared *= self.kept.kind
         return np.asarray(shared * self.kept.at_size(octaves), np.float64)
 
 
-class Table(msgspec.Struct, frozen=True):
+class ResidualTable(msgspec.Struct, frozen=True):
     """The file: what was learned, when, by which version, and from which sweeps."""
 
     date: str
@@ -145,19 +147,19 @@ def at_sizes(figures: Any, sizes: Floats) -> Floats:
     return np.interp(np.log2(np.maximum(sizes, 1.0)), np.log2(KNOTS), np.asarray(figures, np.float64))
 
 
-def residual_table() -> Table:
+def residual_table() -> ResidualTable:
     """The table that comes with this version."""
-    return _read()
+    return _read_table()
 
 
-def residuals() -> Residuals:
-    """What was learned: the table's, or what `using` states."""
-    return _USED.get() or _read().residuals
+def current_residuals() -> Residuals:
+    """What was learned: the table's, or what `replaced_residuals` states."""
+    return _USED.get() or _read_table().residuals
 
 
 @contextmanager
-def using(other: Residuals) -> Iterator[None]:
-    """Within it these are `residuals`: how those learned without a machine do on it."""
+def replaced_residuals(other: Residuals) -> Iterator[None]:
+    """Within it these are `current_residuals`: how those learned without a machine do on it."""
     token = _USED.set(other)
     try:
         yield
@@ -166,9 +168,9 @@ def using(other: Residuals) -> Iterator[None]:
 
 
 @cache
-def _read() -> Table:
+def _read_table() -> ResidualTable:
     import yaml  # lazily: most commands price nothing
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     text = files("cclbench.hardware").joinpath("residuals.yaml").read_text("utf-8")
-    return msgspec.convert(yaml.load(text, loader), Table)  # noqa: S506 - both loaders are safe ones
+    return msgspec.convert(yaml.load(text, loader), ResidualTable)  # noqa: S506 - both loaders are safe ones

@@ -49,31 +49,31 @@ class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise InputError(f"{what}: times are not above 0 s and at most 1,000,000 s")
 
     @property
-    def name(self) -> str:
+    def display_name(self) -> str:
         """Where it is from, to people."""
         return "a sweep" if isinstance(self.source, msgspec.UnsetType) else self.source
 
     @property
-    def group(self) -> str:
+    def group_words(self) -> str:
         """The collective and its group, to people."""
-        return among(self.kind, self.ranks, self.nodes)
+        return group_words(self.kind, self.ranks, self.nodes)
 
     @property
-    def figures(self) -> Sweep:
+    def without_origin(self) -> Sweep:
         """The same times, from wherever."""
         return msgspec.structs.replace(self, source=msgspec.UNSET)
 
     @property
-    def sizes(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    def sizes_bytes(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """Sizes, B."""
         return np.array(self.bytes, np.float64)
 
     @property
-    def times(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    def times_s(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """Times, s."""
         return np.array(self.seconds, np.float64)
 
-    def without(self, at: int) -> Sweep:
+    def without_size(self, at: int) -> Sweep:
         """The sweep without its size number `at`."""
         return msgspec.structs.replace(
             self,
@@ -82,7 +82,7 @@ class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-def among(kind: str, ranks: int, nodes: int) -> str:
+def group_words(kind: str, ranks: int, nodes: int) -> str:
     """A collective among so many ranks and nodes, to people."""
     return f"{kind}, {ranks:,} ranks on {nodes:,} node{'s' * (nodes > 1)}"
 
@@ -124,27 +124,28 @@ def sweeps_of(
     return found, left_out
 
 
-def merged(sweeps: Iterable[Sweep]) -> list[Sweep]:
+def merge_sweeps(sweeps: Iterable[Sweep]) -> list[Sweep]:
     """One sweep a group: medians by size where a group was swept again; `UsageError` across releases."""
     groups: dict[tuple[str, int, int], list[Sweep]] = {}
     for sweep in sweeps:
         groups.setdefault((sweep.kind, sweep.ranks, sweep.nodes), []).append(sweep)
-    return [_merged(own) for own in groups.values()]
+    return [_merge_group(own) for own in groups.values()]
 
 
-def _merged(sweeps: list[Sweep]) -> Sweep:
+def _merge_group(sweeps: list[Sweep]) -> Sweep:
     first = sweeps[0]
     times: dict[int, list[float]] = {}
     for sweep in sweeps:
         if sweep.library_version != first.library_version:
             releases = [each.library_version or "unknown" for each in (first, sweep)]
+            both = f"{first.display_name} and {sweep.display_name}"
             raise UsageError(
-                f"{first.name} and {sweep.name} hold {first.group}, of releases {' and '.join(releases)}",
+                f"{both} hold {first.group_words}, of releases {' and '.join(releases)}",
                 hint="a calibration is of one: give one of them",
             )
         for size, seconds in zip(sweep.bytes, sweep.seconds, strict=True):
             times.setdefault(size, []).append(seconds)
     sizes = tuple(sorted(times))
     return msgspec.structs.replace(
-        first.figures, bytes=sizes, seconds=tuple(median(times[size]) for size in sizes)
+        first.without_origin, bytes=sizes, seconds=tuple(median(times[size]) for size in sizes)
     )

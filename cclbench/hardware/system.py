@@ -12,7 +12,7 @@ from msgspec import structs
 
 from cclbench.errors import UsageError
 from cclbench.hardware.fabric import Fabric
-from cclbench.hardware.figure import Disagreement, Source
+from cclbench.hardware.figure import Disagreement, FigureSource
 
 Architecture = Literal["volta", "ampere", "hopper", "blackwell", "amd", "tpu", "trainium"]
 """Generation by which communication libraries choose their tuning tables."""
@@ -41,7 +41,7 @@ class ScaleUp(msgspec.Struct, frozen=True):
     wraps: bool | None = None
     latency_factor: float | None = None
 
-    def on(self, fabric: Fabric) -> ScaleUp:
+    def on_fabric(self, fabric: Fabric) -> ScaleUp:
         """The same accelerators joined by another generation of links: as many as those come with."""
         links, peers = fabric.links, cast(Peers, fabric.topology)
         rate = None if links is None or fabric.link_bytes_per_s is None else links * fabric.link_bytes_per_s
@@ -59,14 +59,14 @@ class ScaleUp(msgspec.Struct, frozen=True):
         )
 
     @property
-    def rings(self) -> bool | None:
+    def closes_rings(self) -> bool | None:
         """Whether the axes of the torus close into rings; None where nobody says."""
         return self.fabric.wraps if self.wraps is None else self.wraps
 
     @property
     def usable_bytes_per_s(self) -> float | None:
         """What large messages attain on all links of one accelerator, one direction, B/s."""
-        return self.fabric.usable(self.bytes_per_s)
+        return self.fabric.usable_bytes_per_s(self.bytes_per_s)
 
     @property
     def in_network_reduction(self) -> bool:
@@ -89,19 +89,19 @@ class ScaleOut(msgspec.Struct, frozen=True):
     transport_latency_s: float | None = None
     hop_latency_s: float | None = None
 
-    def on(self, fabric: Fabric, accelerators: int) -> ScaleOut:
+    def on_fabric(self, fabric: Fabric, accelerators: int) -> ScaleOut:
         """A node of so many accelerators on another network, with its interfaces and its software."""
         return ScaleOut(
             fabric,
             (fabric.links or 0) * accelerators,
             bytes_per_s=fabric.link_bytes_per_s,
-            transport=fabric.transport,
+            transport=fabric.default_transport,
         )
 
     @property
     def usable_bytes_per_s(self) -> float | None:
         """What large messages attain on one interface, one direction, B/s."""
-        return self.fabric.usable(self.bytes_per_s)
+        return self.fabric.usable_bytes_per_s(self.bytes_per_s)
 
     def latency_s(self, transport: str | None = None) -> float | None:
         """Software latency of `transport` (default: the machine's own), s; None where nobody states it."""
@@ -122,13 +122,13 @@ class System(msgspec.Struct, frozen=True):
     scale_out: ScaleOut | None
     architecture: Architecture
     host_cpu: Literal["intel", "amd", "arm"] | None = None
-    sources: Mapping[str, Source] = {}
+    sources: Mapping[str, FigureSource] = {}
     cited: Mapping[str, str] = {}
     disagreements: tuple[Disagreement, ...] = ()
     notes: str | None = None
 
     @property
-    def domain(self) -> int:
+    def domain_size(self) -> int:
         """How many accelerators a scale-up domain holds: one where nothing joins them."""
         return self.scale_up.domain if self.scale_up else 1
 
@@ -136,13 +136,13 @@ class System(msgspec.Struct, frozen=True):
         """The tier that a group spans: within one scale-up domain or across; None for a group of one."""
         if len(set(ranks)) < 2:
             return None
-        return "scale_up" if len({rank // self.domain for rank in ranks}) == 1 else "scale_out"
+        return "scale_up" if len({rank // self.domain_size for rank in ranks}) == 1 else "scale_out"
 
-    def nodes(self, ranks: Sequence[int]) -> tuple[int, ...]:
+    def ranks_by_node(self, ranks: Sequence[int]) -> tuple[int, ...]:
         """How many of the group's ranks each of its nodes holds, by node."""
         return tuple(Counter(rank // self.per_node for rank in sorted(set(ranks))).values())
 
-    def members(self, ranks: int, nodes: int | None = None) -> Sequence[int]:
+    def group_members(self, ranks: int, nodes: int | None = None) -> Sequence[int]:
         """Global ranks of a group: the first of each of `nodes` nodes, or on as few nodes as hold them.
 
         `UsageError` where the nodes cannot hold equal parts of it.
@@ -159,7 +159,7 @@ class System(msgspec.Struct, frozen=True):
             raise UsageError(f"{each:,} ranks a node: {self.id} has {self.per_node}", hint=hint)
         return [node * self.per_node + local for node in range(nodes) for local in range(each)]
 
-    def rails(self, ranks: Sequence[int]) -> int:
+    def nearest_interfaces(self, ranks: Sequence[int]) -> int:
         """Interfaces of a node that the group's accelerators are nearest to, fewest over its nodes.
 
         Accelerators have nics / per_node interfaces each; where there are fewer, neighbours share one.

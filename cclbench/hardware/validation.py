@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cclbench.hardware.calibration import Calibration, deviations
-from cclbench.hardware.collectives import Refusal
-from cclbench.hardware.deviation import BANDS, Deviation, Summary, summary
+from cclbench.hardware.calibration import Calibration, sweep_deviations
+from cclbench.hardware.collectives import NoPrice
+from cclbench.hardware.deviation import BANDS, Deviation, DeviationSummary, summarise_deviations
 from cclbench.hardware.sweep import Sweep
 from cclbench.hardware.system import System
 
@@ -29,41 +29,44 @@ ALL_SIZES: Final = "all sizes"
 
 
 @dataclass(frozen=True, slots=True)
-class Validated:
+class SweepValidation:
     """A sweep beside the model, or why the model has no price."""
 
     sweep: Sweep
-    found: list[Deviation] | Refusal
+    found: list[Deviation] | NoPrice
 
     @property
-    def deviations(self) -> list[Deviation]:
+    def size_deviations(self) -> list[Deviation]:
         """Empty where the model has no price."""
         return self.found if isinstance(self.found, list) else []
 
     @property
-    def summary(self) -> Summary | None:
+    def deviation_summary(self) -> DeviationSummary | None:
         """Of all its sizes; None where the model has no price."""
-        return summary(self.deviations)
+        return summarise_deviations(self.size_deviations)
 
     @property
-    def suspect(self) -> bool:
+    def is_suspect(self) -> bool:
         """Whether the machine did not run as its specification says."""
-        return (found := self.summary) is not None and found.suspect
+        return (found := self.deviation_summary) is not None and found.is_suspect
 
 
-def validate(
+def validate_sweeps(
     sweeps: Iterable[Sweep],
     system: System,
     calibration: Calibration | None = None,
     *,
     transport: str | None = None,
-) -> list[Validated]:
+) -> list[SweepValidation]:
     """Each sweep beside the model, which is the specification's alone or calibrated by other sweeps."""
-    return [Validated(each, deviations(each, system, calibration, transport=transport)) for each in sweeps]
+    return [
+        SweepValidation(each, sweep_deviations(each, system, calibration, transport=transport))
+        for each in sweeps
+    ]
 
 
 def validation_rows(
-    checked: Sequence[Validated], calibration: Calibration | None = None
+    checked: Sequence[SweepValidation], calibration: Calibration | None = None
 ) -> list[dict[str, Any]]:
     """Rows of `COLUMNS` by sweep and size band, then of all sweeps that are not suspect together."""
     blank = dict.fromkeys(COLUMNS) | {"basis": "calibrated" if calibration else "spec"}
@@ -71,29 +74,29 @@ def validation_rows(
     for each in checked:
         sweep = each.sweep
         shared = blank | {
-            "sweep": sweep.name,
+            "sweep": sweep.display_name,
             "collective": sweep.kind,
             "ranks": sweep.ranks,
             "nodes": sweep.nodes,
             "library_version": sweep.library_version,
         }
-        if isinstance(each.found, Refusal):
+        if isinstance(each.found, NoPrice):
             rows.append(shared | {"reason": each.found.reason})
             continue
         if calibration is not None and sweep.kind not in {own.kind for own in calibration.sweeps}:
             shared["reason"] = f"no sweep of {sweep.kind} calibrates it: only fitted parameters count"
-        rows += _by_size(shared | {"suspect": each.suspect}, each.found)
+        rows += _by_size(shared | {"suspect": each.is_suspect}, each.found)
     if len(checked) > 1:
-        sound = [each for each in checked if each.deviations and not each.suspect]
+        sound = [each for each in checked if each.size_deviations and not each.is_suspect]
         left_out = None if len(sound) == len(checked) else "without sweeps that are suspect or have no price"
-        together = [one for each in sound for one in each.deviations]
+        together = [one for each in sound for one in each.size_deviations]
         rows += _by_size(blank | {"reason": left_out}, together)
     return rows
 
 
 def _by_size(shared: dict[str, Any], found: Sequence[Deviation]) -> Iterator[dict[str, Any]]:
     for band in (*BANDS, ALL_SIZES):
-        own = summary([each for each in found if band in (ALL_SIZES, each.band)])
+        own = summarise_deviations([each for each in found if band in (ALL_SIZES, each.size_band)])
         if own is not None:
             yield shared | {
                 "sizes": band,

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from cclbench.engine import Engine
 from cclbench.formats import StatedPayloads
-from cclbench.formats.trace import LATEST_NS, impossible
+from cclbench.formats.trace import LATEST_NS, impossible_value
 from cclbench.ingestion.part import PartDone, PartTask
 from cclbench.ingestion.part_file import SUFFIX, read_part_file, write_part
 from cclbench.record.files import TableFile, finished, parquet_file, with_columns
@@ -78,7 +78,9 @@ def _shift_file(path: Path, target: Path, base_ns: int, source: Path) -> None:
             rows = file.read_row_group(group, use_threads=False)  # each thread of Arrow keeps memory
             start = rows["start_ns"].to_numpy() + base_ns
             if max(-start.min(), start.max()) > LATEST_NS:
-                raise impossible(f"time: {start[np.argmax(abs(start))]} ns with baseTimeNanoseconds", source)
+                raise impossible_value(
+                    f"time: {start[np.argmax(abs(start))]} ns with baseTimeNanoseconds", source
+                )
             final.write(with_columns(rows, EVENTS, {"start_ns": pa.array(start)}))
 
 

@@ -97,8 +97,8 @@ class _PartWriter:
             self._span(rows)
             own = np.array([_communicates_itself(name) for name in rows.names], np.bool_)[rows.codes]
             if own.any():
-                self._put(rows.take(np.flatnonzero(own)), pending=True)
-                rows = rows.take(np.flatnonzero(~own))
+                self._put(rows.take_rows(np.flatnonzero(own)), pending=True)
+                rows = rows.take_rows(np.flatnonzero(~own))
         elif rows.kind == "annotation" and rows.side == "host":
             self._annotate(rows)
         self._put(rows, pending=False)
@@ -180,7 +180,7 @@ def read_parts(task: PartTask) -> list[PartDone]:
     done = []
     for one in task.inflated():
         done.append(read_part(one))
-        one.part.remove()
+        one.part.remove_inflated()
     return done
 
 
@@ -202,5 +202,5 @@ def read_part(task: PartTask) -> PartDone:
 
 def _communicates_itself(name: str) -> bool:
     """Whether a host row is a transfer, not the call that asks for one."""
-    told = classify.collective(name)
+    told = classify.collective_name(name)
     return name.startswith("gloo:") or (told is not None and told.library in ("xla", "mpi"))

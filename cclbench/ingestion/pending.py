@@ -185,7 +185,7 @@ def _identities(batch: pa.RecordBatch, name: Int64, before: int) -> npt.NDArray[
 
 def _by_mpi(name: str) -> bool:
     """Whether the host communicates itself, whatever the device does."""
-    told = classify.collective(name)
+    told = classify.collective_name(name)
     return told is not None and told.library == "mpi"
 
 

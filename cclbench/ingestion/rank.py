@@ -260,7 +260,7 @@ def _read_parts(paths: list[Path]) -> tuple[list[PartRead], StatedPayloads]:
     kernels = 0
     for path in paths:
         part = read_part_file(path)
-        told.extend(part.told, kernels)
+        told.extend_with(part.told, kernels)
         kernels += part.rows["kernel"]
         part.told = StatedPayloads()
         parts.append(part)

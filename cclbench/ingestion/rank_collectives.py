@@ -77,5 +77,5 @@ def _calls(
         launch_track=or_none(launches.track, launch),
         launch_ns=or_none(launches.start_ns, launch),
         name=pending.call_name,
-        names=[classify.collective(name, facts.vendor) or unknown for name in pending.names],
+        names=[classify.collective_name(name, facts.vendor) or unknown for name in pending.names],
     )

@@ -101,7 +101,7 @@ class Source:
             return self.read_card
         from cclbench import card
 
-        return card.load(self.card)
+        return card.load_card(self.card)
 
     def told(self, path: Path) -> str:
         """A path of it as people know it."""
@@ -190,7 +190,7 @@ def _near_names(path: Path) -> str | None:
 def _of_card(path: Path, elsewhere: Mapping[str, Path], hashing: _Hashing) -> Source:
     from cclbench import card
 
-    loaded = card.load(path)
+    loaded = card.load_card(path)
     if not loaded.evidence.traces:
         hint = "add them, or run the folder they lie in"
         raise InputError("lists no traces under evidence.traces", where=str(path), hint=hint)

@@ -71,7 +71,7 @@ def read_traces(
 
         def take(parts: list[PartDone]) -> None:
             key, task = coming.given[next(taken)]
-            task.part.remove()
+            task.part.remove_inflated()
             for part in parts:
                 # Every rank lists the same groups: one copy of each is kept.
                 own = tuple(groups.setdefault(group, group) for group in part.facts.groups)

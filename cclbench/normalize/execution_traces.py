@@ -67,7 +67,9 @@ def place(told: StatedPayloads, trace: ExecutionTrace, facts: TraceFacts) -> tup
             ranks, size = everyone or call.payload.ranks, sizes[call.payload.group_name]
             payload = msgspec.structs.replace(call.payload, ranks=ranks, group_size=size)
             completed[call.payload] = payload
-        told.add(payload, track=told.track[i], start_ns=told.start_ns[i], end_ns=told.end_ns[i], seq=call.seq)
+        told.add_payload(
+            payload, track=told.track[i], start_ns=told.start_ns[i], end_ns=told.end_ns[i], seq=call.seq
+        )
     if not everyone:
         return facts, []
     inferred = f"the execution trace's one process group is of {len(everyone)} ranks: taken as all of the job"

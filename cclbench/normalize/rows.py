@@ -43,7 +43,7 @@ class Categories:
                 continue
             category = (told or {}).get(code)
             if category is None and self._kind in _CLASSIFIED:
-                category = classify.category(name)
+                category = classify.kernel_category(name)
             default = _COPY if self._kind in ("copy", "memset") else _OTHER
             self._codes.append(default if category is None else CATEGORIES.index(category))
             self.unclassified.append(category is None)

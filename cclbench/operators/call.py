@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from cclbench.classify.dtypes import element_bytes, precision
+from cclbench.classify.dtypes import catalog_precision, element_bytes
 
 Scalar: TypeAlias = bool | int | float | str | None
 
@@ -50,7 +50,7 @@ class Tensor:
     @property
     def precision(self) -> str | None:
         """The element type as catalogs of accelerators name it (bf16, fp8, ...), None for other types."""
-        return precision(self.dtype)
+        return catalog_precision(self.dtype)
 
 
 Argument: TypeAlias = "Tensor | tuple[Tensor, ...] | tuple[Scalar, ...] | Scalar"
@@ -93,9 +93,9 @@ class Call:
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """All tensors, those of lists included, in order."""
-        return tuple(self._tensors())
+        return tuple(self._iterate_tensors())
 
-    def _tensors(self) -> Iterator[Tensor]:
+    def _iterate_tensors(self) -> Iterator[Tensor]:
         for argument in self.arguments:
             for one in argument if isinstance(argument, tuple) else (argument,):
                 if isinstance(one, Tensor):
@@ -119,36 +119,36 @@ def parse(
     `shapes` are sizes, or of a list of tensors the sizes of each; `dtypes` names; `strides` like the sizes;
     `values` the texts of those that are no tensors.  What is absent or malformed is not recorded.
     """
-    sizes, types, steps, texts = (_list(text) for text in (shapes, dtypes, strides, values))
+    sizes, types, steps, texts = (_parse_list(text) for text in (shapes, dtypes, strides, values))
     arguments = tuple(
-        _argument(_at(sizes, i), _at(types, i), _at(steps, i), _at(texts, i))
+        _parse_argument(_entry_at(sizes, i), _entry_at(types, i), _entry_at(steps, i), _entry_at(texts, i))
         for i in range(max(map(len, (sizes, types, texts))))
     )
     return Call(name, arguments, kernels, annotation)
 
 
-def _argument(sizes: Any, dtype: Any, strides: Any, text: Any) -> Argument:
+def _parse_argument(sizes: Any, dtype: Any, strides: Any, text: Any) -> Argument:
     listed = isinstance(sizes, list) and any(isinstance(size, list) for size in sizes)
     if listed:
         types = dtype if isinstance(dtype, list) else [""] * len(sizes)
         steps = strides if isinstance(strides, list) else []
-        own = [_tensor(size, _at(types, i), _at(steps, i)) for i, size in enumerate(sizes)]
+        own = [_parse_tensor(size, _entry_at(types, i), _entry_at(steps, i)) for i, size in enumerate(sizes)]
         return tuple(tensor for tensor in own if tensor is not None)
     if isinstance(dtype, str) and dtype not in _NO_TENSOR and element_bytes(dtype) is not None:
-        return _tensor(sizes, dtype, strides)
-    if sizes and (tensor := _tensor(sizes, dtype, strides)) is not None:
+        return _parse_tensor(sizes, dtype, strides)
+    if sizes and (tensor := _parse_tensor(sizes, dtype, strides)) is not None:
         return tensor
-    return _scalar(text)
+    return _parse_scalar(text)
 
 
-def _tensor(sizes: Any, dtype: Any, strides: Any) -> Tensor | None:
+def _parse_tensor(sizes: Any, dtype: Any, strides: Any) -> Tensor | None:
     if not isinstance(sizes, list) or not all(type(size) is int and size >= 0 for size in sizes):
         return None
     steps = isinstance(strides, list) and all(type(step) is int for step in strides)
     return Tensor(tuple(sizes), dtype if isinstance(dtype, str) else "", tuple(strides) if steps else None)
 
 
-def _scalar(text: Any) -> Argument:
+def _parse_scalar(text: Any) -> Argument:
     """`1e-05`, `0.`, `True`, `[1, 1]` as what they say; any other text as it is."""
     if not isinstance(text, str):
         return text if isinstance(text, bool | int | float) else None
@@ -161,7 +161,7 @@ def _scalar(text: Any) -> Argument:
     return said if isinstance(said, bool | int | float) else text
 
 
-def _list(text: str | None) -> list[Any]:
+def _parse_list(text: str | None) -> list[Any]:
     try:
         found = msgspec.json.decode(text) if text else []
     except msgspec.DecodeError:
@@ -169,5 +169,5 @@ def _list(text: str | None) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _at(listed: list[Any], index: int) -> Any:
+def _entry_at(listed: list[Any], index: int) -> Any:
     return listed[index] if index < len(listed) else None

@@ -76,12 +76,12 @@ class _Kind(NamedTuple):
     fits: Callable[[Sequence[Call]], bool] = lambda _: True
 
 
-def _attention(calls: Sequence[Call]) -> Cost:
+def _attention_cost(calls: Sequence[Call]) -> Cost:
     """Both products; queries, keys and values in, what the second product gives out.  Where they were
     converted to fp32 for it, one kernel would take them as they were."""
-    first, last = _products(calls)
+    first, last = _attention_products(calls)
     costs = cost_of(first), cost_of(last)
-    read = sum(one.bytes for one in (*_operands(first), _operands(last)[1]))
+    read = sum(one.bytes for one in (*_product_operands(first), _product_operands(last)[1]))
     found = Cost(
         flops=costs[0].flops + costs[1].flops,
         precision=costs[0].precision,
@@ -103,54 +103,54 @@ def _attention(calls: Sequence[Call]) -> Cost:
     )
 
 
-def _products(calls: Sequence[Call]) -> tuple[Call, Call]:
+def _attention_products(calls: Sequence[Call]) -> tuple[Call, Call]:
     """The products of queries and keys, and of scores and values."""
-    products = [one for one in calls if _letter(one.name) == "B"]
+    products = [one for one in calls if _call_letter(one.name) == "B"]
     return products[0], products[-1]
 
 
 def _has_softmax_of_scores(calls: Sequence[Call]) -> bool:
     """Whether the softmax is of as many elements as the first product gives out, as far as is recorded."""
     try:
-        left, right = _operands(_products(calls)[0])
+        left, right = _product_operands(_attention_products(calls)[0])
         scores = left.elements // left.shape[-1] * right.shape[-1]
-        return any(scores == one.tensor(0).elements for one in calls if _letter(one.name) in "SE")
+        return any(scores == one.tensor(0).elements for one in calls if _call_letter(one.name) in "SE")
     except (NoModel, LookupError, ZeroDivisionError):
         return True
 
 
-def _operands(call: Call) -> tuple[Tensor, Tensor]:
+def _product_operands(call: Call) -> tuple[Tensor, Tensor]:
     """The two factors of a batched product."""
     first = 1 if call.name.endswith("baddbmm") else 0
     return call.tensor(first), call.tensor(first + 1)
 
 
-def _once(calls: Sequence[Call]) -> Cost:
+def _one_pass_cost(calls: Sequence[Call]) -> Cost:
     """Its first operand in, as much out; of a copy what it copies."""
     entry = calls[0].tensor(1 if calls[0].name == "aten::copy_" else 0)
     return Cost(flops=0, precision=None, read_bytes=entry.bytes, written_bytes=entry.bytes)
 
 
-def _rotated(calls: Sequence[Call]) -> Cost:
+def _rotation_cost(calls: Sequence[Call]) -> Cost:
     """What is rotated in, as much out: its first operand, or the halves that are put together last."""
     entry = calls[0].tensor(0)
-    halves = sum(one.elements for one in calls[-1].tensors) if _letter(calls[-1].name) == "k" else 0
+    halves = sum(one.elements for one in calls[-1].tensors) if _call_letter(calls[-1].name) == "k" else 0
     size = entry.bytes * max(entry.elements, halves) // max(entry.elements, 1)
     return Cost(flops=0, precision=None, read_bytes=size, written_bytes=size)
 
 
-def _activated(calls: Sequence[Call]) -> Cost:
+def _activation_cost(calls: Sequence[Call]) -> Cost:
     """Of a gated activation gate and value in, their product out; of GELU by its formula its first operand
     in, as much out.  Whether a sigmoid gates its own argument or another value is not known: another, at
     most.
     """
-    if not {"i", "o"} & {_letter(one.name) for one in calls}:
-        return _once(calls)
+    if not {"i", "o"} & {_call_letter(one.name) for one in calls}:
+        return _one_pass_cost(calls)
     gate = calls[0].tensor(0)
     return Cost(flops=0, precision=None, read_bytes=2 * gate.bytes, written_bytes=gate.bytes)
 
 
-def _update(calls: Sequence[Call]) -> Cost:
+def _update_cost(calls: Sequence[Call]) -> Cost:
     """Parameter, gradient and two moments in, all but the gradient out; addcdiv reads three, writes one."""
     last = next((one for one in reversed(calls) if one.name.rstrip("_").endswith("addcdiv")), None)
     if last is None:
@@ -164,31 +164,35 @@ _BETWEEN: Final = "[^BMFx]*"
 KINDS: Final = {
     "attention": _Kind(
         re.compile(f"(?:c+[mdfw]*)?B{_BETWEEN}(?:S|E{_BETWEEN}d){_BETWEEN}Bc{{0,2}}"),
-        _attention,
+        _attention_cost,
         # the scores once more, and four products for two; queries, keys, values, output and their gradients
         backward=(2.5, 2.0),
         fits=_has_softmax_of_scores,
     ),
-    "norm": _Kind(re.compile("c?(?:pearm|espea(?:rm|qd))(?:mc|cm|m|c)?"), _once, backward=(0.0, 1.5)),
+    "norm": _Kind(
+        re.compile("c?(?:pearm|espea(?:rm|qd))(?:mc|cm|m|c)?"), _one_pass_cost, backward=(0.0, 1.5)
+    ),
     # SwiGLU and GeGLU; GELU by tanh or erf, swish, an operator at a time
-    "activation": _Kind(re.compile("iM?m|mpmamtam|mdgam|m?om"), _activated, backward=(0.0, 5 / 3), apart="M"),
-    "rotary": _Kind(re.compile("mnkma|mmsmmak"), _rotated, backward=(0.0, 1.0)),
-    "optimizer": _Kind(re.compile("m?(?:L|ma)mC(?:q|d|a|m){2,5}V|F{4,}"), _update),
+    "activation": _Kind(
+        re.compile("iM?m|mpmamtam|mdgam|m?om"), _activation_cost, backward=(0.0, 5 / 3), apart="M"
+    ),
+    "rotary": _Kind(re.compile("mnkma|mmsmmak"), _rotation_cost, backward=(0.0, 1.0)),
+    "optimizer": _Kind(re.compile("m?(?:L|ma)mC(?:q|d|a|m){2,5}V|F{4,}"), _update_cost),
 }
 """Kinds of chains, in the order in which they are looked for."""
 
 
-def chains(calls: Sequence[Call], sequence: Int64) -> Iterator[Chain]:
+def find_chains(calls: Sequence[Call], sequence: Int64) -> Iterator[Chain]:
     """The chains among calls in the order of a thread, each call in one at most.
 
     `sequence` is autograd's number of each call, or of the call whose gradient it computes; −1 where there is
     none, shape (calls,).
     """
-    letters: list[str | None] = [_letter(one.name) for one in calls]
+    letters: list[str | None] = [_call_letter(one.name) for one in calls]
     by_number = np.argsort(sequence, kind="stable")
     numbers = sequence[by_number]
 
-    def gradients(forward: tuple[int, ...]) -> tuple[int, ...]:
+    def backward_places(forward: tuple[int, ...]) -> tuple[int, ...]:
         own = sequence[list(forward)]
         own = own[own >= 0]
         if not len(own):
@@ -205,11 +209,11 @@ def chains(calls: Sequence[Call], sequence: Int64) -> Iterator[Chain]:
             own = [calls[at] for at in places]
             if any(letters[at] is None for at in places) or not rule.fits(own):
                 continue
-            if kind == "optimizer" and _LISTS in own[0].name and not _updates(own):
+            if kind == "optimizer" and _LISTS in own[0].name and not _has_update(own):
                 continue
             forward = tuple(at for at in places if (letters[at] or _OTHER) not in rule.apart)
             yield Chain(kind, forward, forward)
-            backward = gradients(forward) if any(rule.backward) else ()
+            backward = backward_places(forward) if any(rule.backward) else ()
             if backward:
                 yield Chain(kind, backward, forward)
             for at in (*forward, *backward):
@@ -235,11 +239,11 @@ def fused_cost(kind: str, forward: Sequence[Call], *, backward: bool = False) ->
     )
 
 
-def _updates(calls: Sequence[Call]) -> bool:
+def _has_update(calls: Sequence[Call]) -> bool:
     return any("addcdiv" in one.name for one in calls)
 
 
-def _letter(name: str) -> str:
+def _call_letter(name: str) -> str:
     if not name.startswith(_NAMESPACE):
         return _OTHER
     plain = name.removeprefix(_NAMESPACE)

@@ -59,7 +59,7 @@ Formula = Callable[[Call], Cost]
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class CostModel:
     """A registered cost model: a formula for all operators whose whole name matches a pattern."""
 
     name: str
@@ -69,7 +69,7 @@ class Model:
     formula: Formula
 
     @property
-    def about(self) -> dict[str, str]:
+    def docstring_parts(self) -> dict[str, str]:
         """What the formula's docstring says: `definition`, and the lines `FLOPs`, `Bytes` and `Source`."""
         text = cleandoc(self.formula.__doc__ or "")
         definition, *lines = re.split(r"^(FLOPs|Bytes|Source): ", text, flags=re.MULTILINE)
@@ -79,7 +79,7 @@ class Model:
 
 PRODUCTS: Final = ("matrix product", "convolution", "attention")
 """Families whose models count all that a call does: what holds such a call is not counted again."""
-MODELS: Registry[Model] = Registry(
+MODELS: Registry[CostModel] = Registry(
     "cost model", home="cclbench.operators.families", group="cclbench.operators"
 )
 
@@ -92,14 +92,14 @@ def cost_model(family: str, *patterns: str) -> Callable[[Formula], Formula]:
 
     def register(formula: Formula) -> Formula:
         name = formula.__name__
-        MODELS.add(name, Model(name, family, patterns, formula), origin=formula.__module__)
+        MODELS.add(name, CostModel(name, family, patterns, formula), origin=formula.__module__)
         return formula
 
     return register
 
 
 @lru_cache(maxsize=1 << 14)
-def model_of(operator: str) -> Model | None:
+def model_of(operator: str) -> CostModel | None:
     """The model of the operator of that name, None where it has none; of several the first by name."""
     return next(
         (

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from cclbench.classify.arithmetic import arithmetic
-from cclbench.classify.dtypes import precision
+from cclbench.classify.arithmetic import kernel_arithmetic
+from cclbench.classify.dtypes import catalog_precision
 from cclbench.operators.call import Call, NoModel, Tensor
 
 _SCALAR_TYPES: Final = {
@@ -30,14 +30,14 @@ _SCALAR_TYPES: Final = {
 """PyTorch's ScalarType, as traces record a dtype argument (c10/core/ScalarType.h)."""
 
 
-def rank(dtype: str) -> int:
+def promotion_rank(dtype: str) -> int:
     """The kind of the type, in the order of PyTorch's promotion: bool 0, integer 1, floating 2, complex 3."""
     name = dtype.lower().removeprefix("c10::")
     if name.startswith("complex") or name in ("c64", "c128"):
         return 3
     if name in ("bool", "pred"):
         return 0
-    return 1 if precision(dtype) in (None, "int8") else 2
+    return 1 if catalog_precision(dtype) in (None, "int8") else 2
 
 
 def stated_type(value: Any, otherwise: str) -> str:
@@ -54,9 +54,11 @@ def promoted_type(tensors: Sequence[Tensor], scalars: Iterable[Any] = ()) -> str
     count only where their kind is higher, and then as the default type of that kind.
     """
     dimensioned = [one for one in tensors if one.shape] or list(tensors)
-    widest = max(dimensioned, key=lambda one: (rank(one.dtype), one.bytes // max(one.elements, 1)))
-    floats = any(rank(one.dtype) == 2 for one in tensors) or any(isinstance(one, float) for one in scalars)
-    if floats and rank(widest.dtype) < 2:
+    widest = max(dimensioned, key=lambda one: (promotion_rank(one.dtype), one.bytes // max(one.elements, 1)))
+    floats = any(promotion_rank(one.dtype) == 2 for one in tensors) or any(
+        isinstance(one, float) for one in scalars
+    )
+    if floats and promotion_rank(widest.dtype) < 2:
         return "float32"
     # Neither of the two floating types of 16 bits holds the other.
     sixteen_bits = {"bf16", "fp16"}
@@ -71,23 +73,25 @@ def vector_precision(dtype: str) -> str | None:
     PyTorch and its like compute on narrower types in float (at::opmath_type); None for integers, `NoModel`
     for complex numbers.
     """
-    if rank(dtype) == 3:
+    if promotion_rank(dtype) == 3:
         raise NoModel("arithmetic on complex numbers is not modelled")
-    if rank(dtype) < 2:
+    if promotion_rank(dtype) < 2:
         return None
-    return "fp64" if precision(dtype) == "fp64" else "fp32"
+    return "fp64" if catalog_precision(dtype) == "fp64" else "fp32"
 
 
 def is_floating(dtype: str) -> bool:
     """Whether its arithmetic is floating-point: what integers take is no FLOP."""
-    return rank(dtype) >= 2
+    return promotion_rank(dtype) >= 2
 
 
 def matrix_precision(call: Call, operand: Tensor) -> str | None:
     """The peak of a matrix product: that of the operand's type, tf32 where a kernel's name says so."""
-    if rank(operand.dtype) == 3:
+    if promotion_rank(operand.dtype) == 3:
         raise NoModel("products of complex numbers are not modelled")
-    if operand.precision == "fp32" and any(arithmetic(one).precision == "tf32" for one in call.kernels):
+    if operand.precision == "fp32" and any(
+        kernel_arithmetic(one).precision == "tf32" for one in call.kernels
+    ):
         return "tf32"
     return operand.precision
 
@@ -105,7 +109,7 @@ def type_in_kernels(call: Call) -> str | None:
     return None
 
 
-def typed(call: Call, tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
+def with_element_types(call: Call, tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
     """The tensors, with the kernel's element type where none is recorded; `NoModel` where neither tells."""
     found = None
     tensors = tuple(tensors)

@@ -33,7 +33,7 @@ class Mask:
     left: int = -1
     right: int = -1
 
-    def pairs(self, queries: int, keys: int) -> int:
+    def count_pairs(self, queries: int, keys: int) -> int:
         """The pairs that it leaves of so many queries and keys."""
         shift = keys - queries if self.from_the_end else 0
         right = 0 if self.causal else self.right

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from cclbench.comparison.comparison import Comparison
-from cclbench.comparison.document import document
+from cclbench.comparison.document import comparison_document
 from cclbench.destination import check_folder, write_whole
 from cclbench.errors import UsageError
-from cclbench.present.markdown import markdown
+from cclbench.present.markdown import comparison_markdown
 from cclbench.text import printable_json
 
 _SUFFIXES: Final = (".html", ".md", ".json")
@@ -24,7 +24,7 @@ def check_file(path: Path) -> None:
     check_folder(path)
 
 
-def write(comparison: Comparison, path: Path) -> None:
+def write_comparison(comparison: Comparison, path: Path) -> None:
     """Write the file, whole or not at all."""
     suffix = path.suffix.lower()
     if suffix == ".html":
@@ -33,7 +33,9 @@ def write(comparison: Comparison, path: Path) -> None:
 
         write_page(comparison_page(comparison), path)
     elif suffix == ".md":
-        write_whole(markdown(comparison), path)
+        write_whole(comparison_markdown(comparison), path)
     else:
-        text = printable_json(json.dumps(document(comparison), indent=2, allow_nan=False, ensure_ascii=False))
+        text = printable_json(
+            json.dumps(comparison_document(comparison), indent=2, allow_nan=False, ensure_ascii=False)
+        )
         write_whole(f"{text}\n", path)

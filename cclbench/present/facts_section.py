@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from cclbench.comparison.subject import Subject
-from cclbench.present.run_summary import facts, summary
+from cclbench.comparison.subject import ComparisonSubject
+from cclbench.present.run_summary import fact_lines, summarise_run
 from cclbench.record.manifest import File, Manifest
 from cclbench.record.metric_name import metric_name
 
@@ -21,44 +21,44 @@ MOST_FIELDS: Final = 200
 _DEEPEST: Final = 8
 
 
-def facts_section(subject: Subject) -> dict[str, Any]:
+def facts_section(subject: ComparisonSubject) -> dict[str, Any]:
     """The facts of a run, as the template takes them; of more files than `MOST_FILES` how many there are.
 
     Files come with the rank they are of, if any, and their names without folders.
     """
     record = subject.stored.record
-    files = list(_files(record))
+    files = list(_source_files(record))
     step = subject.results.run.get(_STEP)
-    found = summary(record, subject.results.scope, step.window if step else None)
+    found = summarise_run(record, subject.results.scope, step.window if step else None)
     return {
         "subject": subject,
-        "found": list(facts(record, found)),
-        "published": _fields(msgspec.to_builtins(record.published) if record.published else {}),
-        "card": _fields(subject.card or {}),
+        "found": list(fact_lines(record, found)),
+        "published": _dotted_fields(msgspec.to_builtins(record.published) if record.published else {}),
+        "card": _dotted_fields(subject.card or {}),
         "files": files[:MOST_FILES],
         "more_files": max(0, len(files) - MOST_FILES),
     }
 
 
-def _fields(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _dotted_fields(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     """A document's fields by dotted path; those beyond `MOST_FIELDS` are counted."""
-    found = list(_flat(document, "", 0))
+    found = list(_flatten_value(document, "", 0))
     more = len(found) - MOST_FIELDS
     return [*found[:MOST_FIELDS], *([("…", f"{more} more fields")] if more > 0 else [])]
 
 
-def _flat(value: Any, path: str, depth: int) -> Iterator[tuple[str, str]]:
+def _flatten_value(value: Any, path: str, depth: int) -> Iterator[tuple[str, str]]:
     if isinstance(value, Mapping) and depth < _DEEPEST:
         for key, inner in value.items():
-            yield from _flat(inner, f"{path}.{key}".removeprefix("."), depth + 1)
+            yield from _flatten_value(inner, f"{path}.{key}".removeprefix("."), depth + 1)
     elif isinstance(value, list | tuple) and depth < _DEEPEST and any(isinstance(v, Mapping) for v in value):
         for place, inner in enumerate(value):
-            yield from _flat(inner, f"{path}[{place}]", depth + 1)
+            yield from _flatten_value(inner, f"{path}[{place}]", depth + 1)
     elif value is not None:
         yield path, ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _files(record: Manifest) -> Iterator[tuple[str, str, File]]:
+def _source_files(record: Manifest) -> Iterator[tuple[str, str, File]]:
     of_ranks = [(str(rank.rank), file) for rank in record.ranks for file in (*rank.files, *rank.beside)]
     for rank, file in (*of_ranks, *(("", file) for file in record.evidence)):
         yield rank, PurePath(file.name).name, file

@@ -9,11 +9,11 @@ from typing import Final
 from markupsafe import Markup
 
 from cclbench.analyzers.step_parts import PARTS
-from cclbench.comparison.subject import Subject
-from cclbench.findings.diagnosis import findings
+from cclbench.comparison.subject import ComparisonSubject
+from cclbench.findings.diagnosis import findings_of_run
 from cclbench.findings.finding import Finding
 from cclbench.present.logged_calls import summary_of_calls
-from cclbench.present.words import number
+from cclbench.present.words import number_markup
 from cclbench.record.metric_name import MetricName, metric_name
 from cclbench.record.results import Results
 from cclbench.text import shortened
@@ -46,21 +46,21 @@ _TILES: Final = (
 _CAPTURE: Final = "whole capture"
 
 
-def tiles(run: Subject) -> list[tuple[str, Markup, str]]:
+def headline_tiles(run: ComparisonSubject) -> list[tuple[str, Markup, str]]:
     """Label, number and what qualifies it: the numbers that the run has, in the order of their weight."""
     rows = [(label, run.results.run.get(metric)) for metric, label in _TILES]
     return [
         (
             _CAPTURE if row.metric == _STEP and row.window == "trace" else label,
-            number(row),
-            _below(run, row.metric),
+            number_markup(row),
+            _tile_qualifier(run, row.metric),
         )
         for label, row in rows
         if row and row.has_value
     ]
 
 
-def _below(run: Subject, metric: MetricName) -> str:
+def _tile_qualifier(run: ComparisonSubject, metric: MetricName) -> str:
     """What qualifies a tile: how step times vary, how ranks do."""
     if metric == _STEP:
         steps = len(run.results.steps(metric))
@@ -74,7 +74,7 @@ def _below(run: Subject, metric: MetricName) -> str:
     return f"{humanise(min(ranks), unit)} .. {humanise(max(ranks), unit)}" if len(ranks) > 1 else ""
 
 
-def story(run: Subject) -> str | None:
+def step_story(run: ComparisonSubject) -> str | None:
     """Where a step goes, in a sentence, else what logs of its calls list; None where the run has neither."""
     step = run.results.run.get(_STEP)
     if step is None or not step.has_value:
@@ -82,17 +82,17 @@ def story(run: Subject) -> str | None:
     what = "The whole trace takes" if step.window == "trace" else "A step takes"
     parts = ((run.results.value(_STEP_PARTS, stat=part), words) for part, words in PARTS.items())
     largest = sorted(((s, words) for s, words in parts if s and step.number), reverse=True)
-    shares = [f"{_percent(s / step.number)} {words}" for s, words in largest]
-    of = f": on the rank with the longest window {_listed(shares)}" if shares else ""
+    shares = [f"{_percent_words(s / step.number)} {words}" for s, words in largest]
+    of = f": on the rank with the longest window {_join_words(shares)}" if shares else ""
     return f"{what} {humanise(step.number, 's')}{of}."
 
 
-def causes(run: Subject) -> list[Finding]:
+def run_findings(run: ComparisonSubject) -> list[Finding]:
     """What is found in the run; nothing in published figures."""
-    return [] if run.published else findings(run.stored, run.results)
+    return [] if run.is_published else findings_of_run(run.stored, run.results)
 
 
-def worth(found: Sequence[Finding]) -> list[Finding]:
+def first_findings(found: Sequence[Finding]) -> list[Finding]:
     """The findings that a first screen shows: those that would gain most, else the first of the others."""
     return [one for one in found if _takes_time(one)][:MOST_CAUSES] or list(found[:1])
 
@@ -122,10 +122,12 @@ def busy_with(results: Results) -> str:
         listed.append(f"most of one kernel: {shortened(named[0][1], _KERNEL)} {humanise(named[0][0], '1')}")
     if not listed:
         return "The device ran no kernel."
-    return f"Kernels compute in {humanise(busy, '1')} of it ({', '.join(listed)}). {_explained(results)}"
+    return (
+        f"Kernels compute in {humanise(busy, '1')} of it ({', '.join(listed)}). {_explained_words(results)}"
+    )
 
 
-def _explained(results: Results) -> str:
+def _explained_words(results: Results) -> str:
     """Of which share of their time efficiency is known, and how high it is."""
     roof = results.row(_ROOFLINE_EFFICIENCY)
     if roof is None or not roof.has_value:
@@ -139,9 +141,9 @@ def _explained(results: Results) -> str:
     return f"{told}; how efficient the rest is, is not measured."
 
 
-def _percent(share: float) -> str:
+def _percent_words(share: float) -> str:
     return "less than 1 %" if share < 0.005 else f"{100 * share:.0f} %"
 
 
-def _listed(words: list[str]) -> str:
+def _join_words(words: list[str]) -> str:
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

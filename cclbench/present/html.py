@@ -15,8 +15,8 @@ from markupsafe import Markup
 from cclbench import __version__
 from cclbench.destination import check_folder, write_whole
 from cclbench.errors import InputError, UsageError
-from cclbench.present.charts.palette import classes, variables
-from cclbench.present.words import bounded
+from cclbench.present.charts.palette import css_classes, css_variables
+from cclbench.present.words import bound_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -31,20 +31,20 @@ def check_page(path: Path) -> None:
     check_folder(path)
 
 
-def page(template: str, context: Mapping[str, Any]) -> str:
+def render_page(template: str, context: Mapping[str, Any]) -> str:
     """The page: every text escaped and bounded, whatever the template does."""
-    style, script = _style(), _file("page.js")
+    style, script = _page_style(), _template_file("page.js")
     policy = (
-        f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)};"
+        f"default-src 'none'; img-src data:; style-src {_csp_hash(style)}; script-src {_csp_hash(script)};"
         " base-uri 'none'; form-action 'none'"
     )
     inlined = {"style": Markup(style), "script": Markup(script), "policy": policy, "version": __version__}  # noqa: S704 - our own files
-    return rendered(template, inlined | dict(context))
+    return render_template(template, inlined | dict(context))
 
 
-def rendered(template: str, context: Mapping[str, Any]) -> str:
+def render_template(template: str, context: Mapping[str, Any]) -> str:
     """A template with its values, each text of theirs escaped and bounded."""
-    return _environment().get_template(template).render(dict(context))
+    return _template_environment().get_template(template).render(dict(context))
 
 
 def write_page(text: str, path: Path) -> None:
@@ -56,32 +56,32 @@ def write_page(text: str, path: Path) -> None:
         raise InputError(f"cannot be written: {error.strerror or error}", where=str(path)) from None
 
 
-def _environment() -> Environment:
+def _template_environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     return Environment(
         loader=PackageLoader("cclbench.present"),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_safe,
+        finalize=_safe_value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
 
 
-def _safe(value: object) -> object:
+def _safe_value(value: object) -> object:
     """What a template writes: markup of ours as it is, any other text without control characters and cut."""
-    return bounded(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return bound_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _style() -> str:
-    dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{variables(1)}}}}}"
-    return f":root{{{variables(0)}}}{dark}{classes()}\n{_file('page.css')}"
+def _page_style() -> str:
+    dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{css_variables(1)}}}}}"
+    return f":root{{{css_variables(0)}}}{dark}{css_classes()}\n{_template_file('page.css')}"
 
 
-def _file(name: str) -> str:
+def _template_file(name: str) -> str:
     return (resources.files("cclbench.present") / "templates" / name).read_text(encoding="utf-8")
 
 
-def _hash(text: str) -> str:
+def _csp_hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(sha256(text.encode()).digest()).decode()}'"

@@ -9,9 +9,9 @@ from typing import Final
 
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.normalize.steps import SOURCES
-from cclbench.present.charts.chart import together
+from cclbench.present.charts.chart import merge_alike
 from cclbench.record.metric_name import metric_name
 from cclbench.record.run import Run
 from cclbench.units import humanise
@@ -55,7 +55,7 @@ class KernelTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernels:
+class RunKernels:
     """What ran in one run: `kernel`s and graphs or, on a CPU, `op`s, longest first, and what they sum to."""
 
     kind: str
@@ -66,7 +66,7 @@ class Kernels:
     window_ns: int
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether `times` has every name."""
         return self.names <= len(self.times)
 
@@ -88,12 +88,12 @@ class KernelLine:
 class KernelTable:
     """The lines of a page, how the rest of them sum up, and which runs have none and why."""
 
-    runs: tuple[tuple[Subject, Kernels], ...]
+    runs: tuple[tuple[ComparisonSubject, RunKernels], ...]
     lines: tuple[KernelLine, ...]
     notes: tuple[str, ...]
 
 
-def kernel_table(runs: Sequence[Subject]) -> KernelTable:
+def kernel_table(runs: Sequence[ComparisonSubject]) -> KernelTable:
     """The names with most time in any of the runs; in a comparison, most time per step and rank."""
     found, notes = [], []
     for run in runs:
@@ -103,7 +103,7 @@ def kernel_table(runs: Sequence[Subject]) -> KernelTable:
             notes.append((run, "no kernels: " + run.results.why_not(_KERNELS)))
         else:
             found.append((run, kernels))
-    lines = _lines(found)
+    lines = _kernel_lines(found)
     shown = lines[:MOST_ROWS]
     for place, (run, kernels) in enumerate(found):
         listed = [time for line in shown if (time := line.times[place])]
@@ -114,15 +114,15 @@ def kernel_table(runs: Sequence[Subject]) -> KernelTable:
             notes.append((run, f"{more} ({humanise(share, '1')} of the summed time) are not listed"))
         if kernels.kind == "op":
             notes.append((run, "operators of the CPU nest: the time of one holds that of those it calls"))
-    return KernelTable(tuple(found), tuple(shown), together(notes))
+    return KernelTable(tuple(found), tuple(shown), merge_alike(notes))
 
 
-def kernels_of(stored: Run, window: str) -> Kernels | None:
+def kernels_of(stored: Run, window: str) -> RunKernels | None:
     """Kernels and graphs, else operators, that begin in the ranks' windows of that policy; None without any.
 
     Each rank's windows are those its metrics are about: of the policy, or of the next one its trace can give.
     """
-    policies = _policies(stored, window)
+    policies = _ranks_by_policy(stored, window)
     if not policies:
         return None
     windows = " OR ".join(
@@ -137,11 +137,11 @@ def kernels_of(stored: Run, window: str) -> Kernels | None:
         if rows:
             times = tuple(KernelTime(*(row[field.name] for field in fields(KernelTime))) for row in rows)
             whole = (rows[0][key] for key in ("names", "all_ns", "windows", "window_ns"))
-            return Kernels(kind, times, *whole)
+            return RunKernels(kind, times, *whole)
     return None
 
 
-def _policies(stored: Run, window: str) -> dict[tuple[str, bool], list[int]]:
+def _ranks_by_policy(stored: Run, window: str) -> dict[tuple[str, bool], list[int]]:
     """Ranks by the policy of their windows and by whether those are open."""
     found: dict[tuple[str, bool], list[int]] = {}
     for rank in stored.ranks:
@@ -153,7 +153,7 @@ def _policies(stored: Run, window: str) -> dict[tuple[str, bool], list[int]]:
     return found
 
 
-def _lines(found: Sequence[tuple[Subject, Kernels]]) -> list[KernelLine]:
+def _kernel_lines(found: Sequence[tuple[ComparisonSubject, RunKernels]]) -> list[KernelLine]:
     by_name: dict[str, list[KernelTime | None]] = {}
     for place, (_, kernels) in enumerate(found):
         for time in kernels.times:
@@ -161,7 +161,7 @@ def _lines(found: Sequence[tuple[Subject, Kernels]]) -> list[KernelLine]:
     lines = []
     for times in by_name.values():
         per_step = tuple(t.ns / k.windows / 1e9 if t else 0.0 for t, (_, k) in zip(times, found, strict=True))
-        known = [t is not None or k.complete for t, (_, k) in zip(times, found, strict=True)]
+        known = [t is not None or k.is_complete for t, (_, k) in zip(times, found, strict=True)]
         changes = tuple(
             round(1e9 * (seconds - per_step[0])) if known[0] and known[place] else None
             for place, seconds in enumerate(per_step)
@@ -171,6 +171,6 @@ def _lines(found: Sequence[tuple[Subject, Kernels]]) -> list[KernelLine]:
     return sorted(lines, key=lambda line: (-max(line.per_step), line.first.name))
 
 
-def absent(kernels: Kernels) -> str:
+def absence_words(kernels: RunKernels) -> str:
     """What it means that a run does not list a name."""
-    return "did not run" if kernels.complete else f"not among the {MOST_NAMES:,} names with most time"
+    return "did not run" if kernels.is_complete else f"not among the {MOST_NAMES:,} names with most time"

@@ -24,10 +24,10 @@ _Part = tuple[str | None, str | None, str | None]
 
 def summary_of_calls(rows: Sequence[Row]) -> str | None:
     """All that was called, in a sentence; None without a log."""
-    calls = _totals(rows, _COUNT).get((None, None, None))
+    calls = _rank_totals(rows, _COUNT).get((None, None, None))
     if calls is None:
         return None
-    carried = _totals(rows, _VOLUME).get((None, None, None))
+    carried = _rank_totals(rows, _VOLUME).get((None, None, None))
     text = f"{humanise(calls, 'count')} calls of collectives and transfers"
     return (
         f"{text} carry {humanise(carried, 'B')}, all ranks together." if carried is not None else f"{text}."
@@ -59,8 +59,8 @@ def tables_of_calls(rows: Sequence[Row], most: int) -> list[CallTable]:
 
 def _call_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
     """Calls of each process group and kind, all ranks together, those that carry most first."""
-    calls, volume = (_with_rest(_totals(rows, metric)) for metric in (_COUNT, _VOLUME))
-    sizes = _totals(rows, _COUNT)
+    calls, volume = (_with_rest(_rank_totals(rows, metric)) for metric in (_COUNT, _VOLUME))
+    sizes = _rank_totals(rows, _COUNT)
     keys = sorted(
         ((group, kind) for group, kind in calls if kind is not None),
         key=lambda key: (-volume.get(key, 0.0), -calls[key], key[0] or "", key[1] or ""),
@@ -74,7 +74,9 @@ def _call_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
                     kind or "",
                     humanise(calls[group, kind], "count"),
                     humanise(volume[group, kind], "B") if (group, kind) in volume else "",
-                    _most({size: n for (g, k, size), n in sizes.items() if size and (g, k) == (group, kind)}),
+                    _common_sizes(
+                        {size: n for (g, k, size), n in sizes.items() if size and (g, k) == (group, kind)}
+                    ),
                 ),
                 strict=True,
             )
@@ -112,7 +114,7 @@ def _edge_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
     ]
 
 
-def _totals(rows: Sequence[Row], metric: str) -> dict[_Part, float]:
+def _rank_totals(rows: Sequence[Row], metric: str) -> dict[_Part, float]:
     """A metric's sums over all ranks."""
     return {
         (row.group, row.collective, row.category): row.number
@@ -130,7 +132,7 @@ def _with_rest(totals: dict[_Part, float]) -> dict[tuple[str | None, str | None]
     return {key: amount for key, amount in found.items() if key[0] is not None or amount}
 
 
-def _most(sizes: dict[str, float]) -> str:
+def _common_sizes(sizes: dict[str, float]) -> str:
     """The range of sizes that most calls are of, and their share."""
     if not sizes:
         return ""

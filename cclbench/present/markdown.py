@@ -15,22 +15,22 @@ from cclbench.text import markdown_table
 _MOST_WORKS: Final = 12
 
 
-def markdown(comparison: Comparison) -> str:
+def comparison_markdown(comparison: Comparison) -> str:
     """Verdicts, checks, warnings, the parts of each difference, cards and metrics; ends with a line break.
 
     What strangers wrote is escaped: it neither formats, nor links, nor mentions anybody.
     """
-    return "\n".join(_lines(comparison)) + "\n"
+    return "\n".join(_markdown_lines(comparison)) + "\n"
 
 
-def _lines(comparison: Comparison) -> Iterator[str]:
+def _markdown_lines(comparison: Comparison) -> Iterator[str]:
     for one in comparison.versus:
         yield f"**{_text(one.words)}**" if one.outcome == "not comparable" else _text(one.words)
         yield ""
     if comparison.checks:
         for check in comparison.checks:
-            mark = check.outcome if check.passed else f"**{check.outcome}**"
-            yield f"- {mark}: {_code(check.expression)}: {_text(check.reason)}"
+            mark = check.outcome if check.is_passed else f"**{check.outcome}**"
+            yield f"- {mark}: {_as_code(check.expression)}: {_text(check.reason)}"
         yield ""
     if comparison.warnings:
         yield from (f"> - {_text(warning)}" for warning in comparison.warnings)
@@ -38,31 +38,35 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     yield from markdown_table(
         ["", "run", "what"],
         [
-            [s.letter, ", ".join(_code(one.id) for one in s.each), _text(sections.headline(s))]
+            [
+                s.letter,
+                ", ".join(_as_code(one.id) for one in s.each_capture),
+                _text(sections.subject_headline(s)),
+            ]
             for s in comparison.subjects
         ],
     )
     for one in comparison.versus:
         if one.changes:
-            yield from ["", *_parts(one)]
+            yield from ["", *_part_lines(one)]
     for difference in comparison.operators:
-        yield from _works(difference)
+        yield from _work_lines(difference)
     if comparison.cards:
         yield from ["", "**Cards**", ""]
         letters = [s.letter for s in comparison.subjects]
         rows = [
-            [_code(field), *(_code(value) if value else "" for value in values)]
+            [_as_code(field), *(_as_code(value) if value else "" for value in values)]
             for field, values in sections.card_rows(comparison)
         ]
         yield from markdown_table(["field", *letters], rows)
     lines = sections.most_different(comparison)
     if lines:
         yield from ["", "<details><summary>Metrics, most different first</summary>", ""]
-        yield from _metrics(comparison, lines)
+        yield from _metric_lines(comparison, lines)
         yield from ["", "</details>"]
 
 
-def _parts(one: Versus) -> Iterator[str]:
+def _part_lines(one: Versus) -> Iterator[str]:
     rows = [
         [f"&nbsp;&nbsp;{_text(row.label)}" if row.mover else row.label, *row.cells]
         for row in sections.part_rows(one)
@@ -71,7 +75,7 @@ def _parts(one: Versus) -> Iterator[str]:
     yield from markdown_table(["part of the step", one.base, one.other, "difference"], rows, numbers=True)
 
 
-def _works(difference: WorkDifference) -> Iterator[str]:
+def _work_lines(difference: WorkDifference) -> Iterator[str]:
     pair = difference.base, difference.other
     yield from ["", f"<details><summary>{sections.WORKS}</summary>"]
     for what, changes in (("operator", difference.operators), ("module", difference.modules)):
@@ -79,7 +83,11 @@ def _works(difference: WorkDifference) -> Iterator[str]:
             continue
         known = sections.has_roofline(changes)
         rows = [
-            [_work(row), *row.cells, *(map(_least, row.roofline, row.reached) if known else ())]
+            [
+                _work_label(row),
+                *row.cells,
+                *(map(_roofline_words, row.roofline, row.reached) if known else ()),
+            ]
             for row in sections.work_rows(changes, _MOST_WORKS)
         ]
         rows.append(
@@ -88,31 +96,31 @@ def _works(difference: WorkDifference) -> Iterator[str]:
         roofs = [f"roofline of {letter} (reached)" for letter in pair if known]
         heads = [what, *pair, "difference", *roofs]
         yield from ["", *markdown_table(heads, rows, numbers=True)]
-    for line in sections.matched(difference):
+    for line in sections.match_notes(difference):
         yield from ["", _text(line)]
     yield from ["", "</details>"]
 
 
-def _least(roofline: str, reached: str) -> str:
+def _roofline_words(roofline: str, reached: str) -> str:
     return f"{roofline} ({reached})" if roofline else ""
 
 
-def _work(row: WorkRow) -> str:
-    label = row.label if row.kind in ("rest", "more shapes") else _code(row.label)
+def _work_label(row: WorkRow) -> str:
+    label = row.label if row.kind in ("rest", "more shapes") else _as_code(row.label)
     return f"&nbsp;&nbsp;{label}" if row.kind.endswith("shapes") else label
 
 
-def _metrics(comparison: Comparison, lines: Sequence[Line]) -> Iterator[str]:
+def _metric_lines(comparison: Comparison, lines: Sequence[Line]) -> Iterator[str]:
     rows = [
-        [_code(metric), *map(_text, figures), *ratios]
+        [_as_code(metric), *map(_text, figures), *ratios]
         for metric, figures, ratios in sections.metric_rows(comparison, lines)
     ]
     heads = ["metric", *(s.letter for s in comparison.subjects), *sections.ratio_titles(comparison)]
     yield from markdown_table(heads, rows, numbers=True)
-    if sections.marked(lines):
+    if sections.has_marks(lines):
         yield from ["", _text(sections.MARKS)]
 
 
-def _code(text: str) -> str:
+def _as_code(text: str) -> str:
     """A name as code: nothing in it formats."""
-    return "`" + sections.safe(text).replace("`", "'").replace("|", "\\|") + "`"
+    return "`" + sections.safe_text(text).replace("`", "'").replace("|", "\\|") + "`"

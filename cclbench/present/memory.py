@@ -27,7 +27,7 @@ _NS_PER_S: Final = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class MemoryLayer:
     """A part of the allocated bytes over time: by call site, `None` for what is not told apart."""
 
     label: str
@@ -35,7 +35,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Curves:
+class MemoryCurves:
     """A device's allocated and reserved bytes, thinned out; arrays of shape (points,).
 
     `at` is in seconds since the first moment, or counts events where `timed` is false.
@@ -45,13 +45,13 @@ class Curves:
     timed: bool
     allocated: Int64
     reserved: Int64 | None
-    layers: tuple[Layer, ...]
+    layers: tuple[MemoryLayer, ...]
     """They sum up to `allocated`; the first is at the bottom."""
     peak_at: float
     peak: int
 
 
-def histories(run: Run, ranks: Sequence[int] | None = None) -> list[History]:
+def allocator_histories(run: Run, ranks: Sequence[int] | None = None) -> list[History]:
     """What is known of the allocators of all ranks or of some; `UsageError` for a rank without anything.
 
     A snapshot that does not say its rank is always among them.
@@ -64,16 +64,16 @@ def histories(run: Run, ranks: Sequence[int] | None = None) -> list[History]:
     return [history for history in found if history.rank is None or history.rank in ranks]
 
 
-def heading(history: History, among: Sequence[History]) -> str:
+def history_heading(history: History, among: Sequence[History]) -> str:
     """`rank 0, device 1`: whose allocator it is, with its file where no rank tells files apart."""
     rank = "" if history.rank is None else f"rank {history.rank}, "
     files = {one.file for one in among if one.rank is None}
-    return rank + history.label(with_file=history.rank is None and len(files) > 1)
+    return rank + history.device_label(with_file=history.rank is None and len(files) > 1)
 
 
-def numbers(history: History) -> dict[str, Any]:
+def device_numbers(history: History) -> dict[str, Any]:
     """A device's numbers as a flat document, None where nothing tells."""
-    end, peak = history.end, history.peak
+    end, peak = history.end, history.peak_moment
     recorded = history.recorded
     return {
         "source": history.source,
@@ -88,7 +88,7 @@ def numbers(history: History) -> dict[str, Any]:
         "end_allocated": int(history.allocated[-1]),
         "end_reserved": None if end is None else end.reserved,
         "end_inactive_share": None if end is None else end.inactive_share,
-        "remark": history.words,
+        "remark": history.qualifier_words,
     }
 
 
@@ -99,12 +99,12 @@ def peak_rows(history: History) -> list[dict[str, Any]]:
     """
     if history.owners is None or not history.recorded or not history.peak_allocated:
         return []
-    older, sites = history.owners.at(history.peak)
-    rows = [_row(history, site, older=False) for _, site in sites]
-    return [*rows, _row(history, older, older=True)]
+    older, sites = history.owners.owners_at(history.peak_moment)
+    rows = [_site_row(history, site, older=False) for _, site in sites]
+    return [*rows, _site_row(history, older, older=True)]
 
 
-def _row(history: History, site: Site, *, older: bool) -> dict[str, Any]:
+def _site_row(history: History, site: Site, *, older: bool) -> dict[str, Any]:
     return {
         "source": history.source,
         "file": history.file,
@@ -118,34 +118,34 @@ def _row(history: History, site: Site, *, older: bool) -> dict[str, Any]:
     }
 
 
-def document(run: Run, found: Sequence[History], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def memory_document(run: Run, found: Sequence[History], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The answer as JSON: numbers by device, and whose the peaks were."""
     return {
         "schema": "memory.v1",
         "run": run.id,
-        "devices": [numbers(history) for history in found],
+        "devices": [device_numbers(history) for history in found],
         "rows": rows,
     }
 
 
-def curves(history: History) -> Curves:
+def memory_curves(history: History) -> MemoryCurves:
     """The history as lines to draw."""
     moments = len(history.allocated)
-    kept = _kept(history.allocated, history.peak)
+    kept = _drawn_moments(history.allocated, history.peak_moment)
     timed = history.time_ns is not None
     at = np.arange(moments) if history.time_ns is None else (history.time_ns - history.time_ns[0]) / _NS_PER_S
-    return Curves(
+    return MemoryCurves(
         at=np.asarray(at[kept], np.float64),
         timed=timed,
         allocated=history.allocated[kept],
         reserved=None if history.reserved is None else history.reserved[kept],
-        layers=tuple(Layer(label, values[kept]) for label, values in _layers(history)),
-        peak_at=float(at[history.peak]),
+        layers=tuple(MemoryLayer(label, values[kept]) for label, values in _memory_layers(history)),
+        peak_at=float(at[history.peak_moment]),
         peak=history.peak_allocated,
     )
 
 
-def _kept(allocated: Int64, peak: int) -> Int64:
+def _drawn_moments(allocated: Int64, peak: int) -> Int64:
     """Indices of the moments that are drawn: of each stretch the first, the least, the most; and the peak."""
     if len(allocated) <= MOST_POINTS:
         return np.arange(len(allocated))
@@ -157,12 +157,12 @@ def _kept(allocated: Int64, peak: int) -> Int64:
     return np.array(sorted(kept), np.int64)
 
 
-def _layers(history: History) -> list[tuple[str, Int64]]:
+def _memory_layers(history: History) -> list[tuple[str, Int64]]:
     """What is older, the call sites that hold most at the peak, and all others together, from the bottom."""
     owners = history.owners
     if owners is None:
         return [("allocated", history.allocated)]
-    _, sites = owners.at(history.peak)
+    _, sites = owners.owners_at(history.peak_moment)
     told = [owner for owner, _ in sites[:_LAYERS]]
     layers = [(OLDER_WORDS, owners.allocated([OLDER]))]
     layers += [(site.call_site or NO_STACK, owners.allocated([owner])) for owner, site in sites[:_LAYERS]]

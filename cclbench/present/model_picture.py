@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cclbench.errors import UsageError
 from cclbench.hardware.deviation import Deviation
-from cclbench.present.charts.palette import light
+from cclbench.present.charts.palette import light_colour
 from cclbench.units import size_text
 
 if TYPE_CHECKING:
@@ -23,28 +23,28 @@ _LEGEND_IN: Final = 0.95
 _MOST_COLUMNS: Final = 3
 _MOST_SIZE_TICKS: Final = 6
 # What lies outside the band differs in colour and in shape.
-_LINE: Final[dict[str, Any]] = {"color": light("compute"), "linewidth": 1.6, "zorder": 2}
-_BAND: Final[dict[str, Any]] = {"color": light("compute"), "alpha": 0.18, "linewidth": 0, "zorder": 1}
+_LINE: Final[dict[str, Any]] = {"color": light_colour("compute"), "linewidth": 1.6, "zorder": 2}
+_BAND: Final[dict[str, Any]] = {"color": light_colour("compute"), "alpha": 0.18, "linewidth": 0, "zorder": 1}
 _MARK: Final[dict[str, Any]] = {"linestyle": "none"}
-_DOT: Final = _MARK | {"marker": "o", "markersize": 4, "color": light("ink"), "zorder": 3}
+_DOT: Final = _MARK | {"marker": "o", "markersize": 4, "color": light_colour("ink"), "zorder": 3}
 _CROSS: Final = _MARK | {
     "marker": "x",
     "markersize": 6,
     "markeredgewidth": 1.8,
-    "color": light("transfer"),
+    "color": light_colour("transfer"),
     "zorder": 4,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
+class SweepPanel:
     """One sweep: its heading (a line or more) and its deviations, sizes rising."""
 
     heading: str
     deviations: Sequence[Deviation]
 
 
-def draw_model(panels: Sequence[Panel], *, title: str) -> Figure:
+def draw_model(panels: Sequence[SweepPanel], *, title: str) -> Figure:
     """Time over size, both logarithmic: band and line are the model, marks are measured.
 
     `UsageError` for no panel, or more than `MOST_PANELS`.
@@ -63,29 +63,29 @@ def draw_model(panels: Sequence[Panel], *, title: str) -> Figure:
         figure = Figure(figsize=(width, lines * _HEIGHT_IN + _LEGEND_IN), layout="constrained")
         for place, panel in enumerate(panels):
             axes = figure.add_subplot(lines, columns, place + 1)
-            _draw(axes, panel)
-            _frame(axes, panel)
+            _draw_panel(axes, panel)
+            _label_axes(axes, panel)
             if place % columns == 0:
                 axes.set_ylabel("time of one collective")
             if place + columns >= len(panels):
                 axes.set_xlabel("size S")
         figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
-        _legend(figure, panels)
+        _add_legend(figure, panels)
     return figure
 
 
-def _draw(axes: Axes, panel: Panel) -> None:
+def _draw_panel(axes: Axes, panel: SweepPanel) -> None:
     sizes = [each.size for each in panel.deviations]
     low, high = ([getattr(each, edge) for each in panel.deviations] for edge in ("low_s", "high_s"))
     axes.fill_between(sizes, low, high, **_BAND)
     axes.plot(sizes, [each.predicted_s for each in panel.deviations], **_LINE)
     for within, style in ((True, _DOT), (False, _CROSS)):
-        own = [each for each in panel.deviations if each.within == within]
+        own = [each for each in panel.deviations if each.is_within_band == within]
         if own:
             axes.plot([each.size for each in own], [each.measured_s for each in own], **style)
 
 
-def _frame(axes: Axes, panel: Panel) -> None:
+def _label_axes(axes: Axes, panel: SweepPanel) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
     axes.set_xscale("log", base=2)
@@ -109,12 +109,12 @@ def _time_text(seconds: float, _: object) -> str:
     return f"{seconds / 1e-9:g} ns"
 
 
-def _legend(figure: Figure, panels: Sequence[Panel]) -> None:
+def _add_legend(figure: Figure, panels: Sequence[SweepPanel]) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     handles: list[Any] = [Line2D([], [], label="model", **_LINE), Patch(label="its band", **_BAND)]
-    marks = {each.within for panel in panels for each in panel.deviations}
+    marks = {each.is_within_band for panel in panels for each in panel.deviations}
     if True in marks:
         handles.append(Line2D([], [], label="measured, within", **_DOT))
     if False in marks:

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import UsageError
 from cclbench.operator_table import OperatorRow, OperatorTable, has_operators, operators_by
 from cclbench.present.charts.chart import Chart
-from cclbench.present.charts.modules import modules
+from cclbench.present.charts.modules import module_chart
 from cclbench.present.charts.operator_roofline import operator_roofline
-from cclbench.present.charts.phases import phases
+from cclbench.present.charts.phases import phase_charts
 from cclbench.text import printable, shortened
 from cclbench.units import humanise
 
@@ -42,31 +42,35 @@ class OperatorSection:
 
 
 def operator_section(
-    run: Subject, *, engine: Engine = SERIAL, progress: Progress | None = None
+    run: ComparisonSubject, *, engine: Engine = SERIAL, progress: Progress | None = None
 ) -> OperatorSection:
     """The section of a run that stands alone."""
     if not has_operators(run.stored):
         return OperatorSection(notes=(NO_OPERATORS,))
     try:
         by_shape, by_module = operators_by(
-            run.stored, ("shape", "module"), window=run.window or "steps", engine=engine, progress=progress
+            run.stored,
+            ("shape", "module"),
+            window=run.window_policy or "steps",
+            engine=engine,
+            progress=progress,
         )
     except UsageError as why:
         return OperatorSection(notes=(str(why),))
-    lacking = "; ".join(costless(by_shape))
+    lacking = "; ".join(costless_lines(by_shape))
     more = by_shape.rows[MOST_ROWS:]
     rest = sum(row.time_ns for row in more) / 1e9
     listed = f"{len(more):,} more rows with {humanise(rest, 's')}: cclbench ops --by shape has all"
     return OperatorSection(
         rows=by_shape.rows[:MOST_ROWS],
         windows=by_shape.windows,
-        told=f"{shares(by_shape)}{f'; without: {lacking}' if lacking else ''}",
-        charts=(operator_roofline(by_shape), modules(by_module), *phases(run)),
+        told=f"{linked_shares(by_shape)}{f'; without: {lacking}' if lacking else ''}",
+        charts=(operator_roofline(by_shape), module_chart(by_module), *phase_charts(run)),
         notes=(*([listed] if more else []), *by_shape.notes),
     )
 
 
-def shares(found: OperatorTable) -> str:
+def linked_shares(found: OperatorTable) -> str:
     """How much of the time is linked to operators, and how much of the compute time has a cost."""
     return (
         f"linked to operators {humanise(found.linked_share, '1')}; of compute time"
@@ -74,7 +78,7 @@ def shares(found: OperatorTable) -> str:
     )
 
 
-def costless(found: OperatorTable) -> Iterator[str]:
+def costless_lines(found: OperatorTable) -> Iterator[str]:
     """`aten::cat, aten::sort: why they have no cost`, a line a reason, those with most time first."""
     reasons: dict[str, list[str]] = {}
     for row in found.rows:

@@ -10,22 +10,36 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from cclbench.comparison.comparison import PARTS, Comparison, Versus
-from cclbench.comparison.subject import Subject
-from cclbench.comparison.work import unknown
+from cclbench.comparison.subject import ComparisonSubject
+from cclbench.comparison.work import is_work_unknown
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.operator_table import has_operators
-from cclbench.present.charts.chart import charts_of, together
-from cclbench.present.charts.palette import colour
-from cclbench.present.charts.waterfall import signed, waterfall
+from cclbench.present.charts.chart import charts_of, merge_alike
+from cclbench.present.charts.palette import colour_name
+from cclbench.present.charts.waterfall import signed_time, waterfall_chart
 from cclbench.present.facts_section import facts_section
-from cclbench.present.headline import causes, story, tiles
-from cclbench.present.html import page
-from cclbench.present.kernels import absent, kernel_table
+from cclbench.present.headline import headline_tiles, run_findings, step_story
+from cclbench.present.html import render_page
+from cclbench.present.kernels import absence_words, kernel_table
 from cclbench.present.logged_calls import tables_of_calls
 from cclbench.present.operators import NO_OPERATORS, operator_section
-from cclbench.present.sections import foremost, has_roofline, headline, matched, others, whole_work
-from cclbench.present.table import missing, of_comparison, of_run
-from cclbench.present.words import breakable, called, gained, hover, name, quantity
+from cclbench.present.sections import (
+    foremost_finding,
+    has_roofline,
+    match_notes,
+    remaining_works,
+    subject_headline,
+    whole_work,
+)
+from cclbench.present.table import missing_metrics, of_comparison, of_run
+from cclbench.present.words import (
+    breakable_name,
+    gain_words,
+    hover_attribute,
+    name_markup,
+    operator_markup,
+    quantity_markup,
+)
 from cclbench.record.metric_name import metric_name
 from cclbench.units import humanise
 
@@ -39,18 +53,18 @@ MOST_MOVERS: Final = 5
 """Listed for each part of the difference."""
 
 
-def run_page(subject: Subject, *, engine: Engine = SERIAL, progress: Progress | None = None) -> str:
+def run_page(subject: ComparisonSubject, *, engine: Engine = SERIAL, progress: Progress | None = None) -> str:
     """The report of one run, as HTML."""
     run = replace(subject, letter="")
     context = {
-        "story": story(run),
-        "causes": causes(run),
-        "tiles": tiles(run),
+        "story": step_story(run),
+        "causes": run_findings(run),
+        "tiles": headline_tiles(run),
         "calls": tables_of_calls(run.results.rows, most=MOST_CALLS) if not run.stored.ranks else [],
         "topics": of_run(run),
         "operators": operator_section(run, engine=engine, progress=progress),
     }
-    return page("run.html", _common([run], f"{run.id}: where the time goes") | context)
+    return render_page("run.html", _common_context([run], f"{run.id}: where the time goes") | context)
 
 
 def comparison_page(comparison: Comparison) -> str:
@@ -58,62 +72,64 @@ def comparison_page(comparison: Comparison) -> str:
     runs = comparison.subjects
     context = {
         "comparison": comparison,
-        "differences": [(one, _short(one, comparison), waterfall(one)) for one in comparison.versus],
+        "differences": [
+            (one, _short_verdict(one, comparison), waterfall_chart(one)) for one in comparison.versus
+        ],
         "parts_of_step": PARTS,
         "most_movers": MOST_MOVERS,
         "most_works": MOST_WORKS,
         "topics": of_comparison(comparison),
-        "lacking": together((run, NO_OPERATORS) for run in runs if not has_operators(run.stored)),
+        "lacking": merge_alike((run, NO_OPERATORS) for run in runs if not has_operators(run.stored)),
     }
     title = " against ".join(run.id for run in runs)
-    return page("comparison.html", _common(runs, title) | context)
+    return render_page("comparison.html", _common_context(runs, title) | context)
 
 
-def _common(runs: Sequence[Subject], title: str) -> dict[str, Any]:
+def _common_context(runs: Sequence[ComparisonSubject], title: str) -> dict[str, Any]:
     return {
         "title": title,
         "runs": runs,
         "charts": charts_of(runs),
         "kernels": kernel_table(runs),
         "facts": [facts_section(run) for run in runs],
-        "missing": missing(runs),
+        "missing": missing_metrics(runs),
         **{each.__name__: each for each in _CALLED},
     }
 
 
-def seconds(value: float, *told: str) -> Markup:
+def seconds_markup(value: float, *told: str) -> Markup:
     """A measured time, with hover text."""
-    return quantity(value, "s", "measured", *told)
+    return quantity_markup(value, "s", "measured", *told)
 
 
 _CALLED: Final = (
-    absent,
-    breakable,
-    called,
-    colour,
-    foremost,
-    gained,
+    absence_words,
+    breakable_name,
+    operator_markup,
+    colour_name,
+    foremost_finding,
+    gain_words,
     has_roofline,
-    headline,
-    hover,
+    subject_headline,
+    hover_attribute,
     humanise,
-    matched,
-    name,
-    others,
-    seconds,
-    signed,
+    match_notes,
+    name_markup,
+    remaining_works,
+    seconds_markup,
+    signed_time,
     whole_work,
 )
 """What templates call."""
 
 
-def _short(versus: Versus, comparison: Comparison) -> str:
+def _short_verdict(versus: Versus, comparison: Comparison) -> str:
     """`B is 1.35× faster`: the verdict in few words; `step is longer` where the work may differ."""
     if versus.ratio is None or versus.outcome not in ("faster", "slower"):
         return versus.outcome
     factor = humanise(max(versus.ratio, 1 / versus.ratio), "ratio")
     judged = [one for one in comparison.subjects if one.letter in (versus.base, versus.other)]
-    if versus.measure == _STEP and any(map(unknown, judged)):
+    if versus.measure == _STEP and any(map(is_work_unknown, judged)):
         return f"{versus.other}'s step is {factor} {'shorter' if versus.outcome == 'faster' else 'longer'}"
     per = "" if versus.measure == _STEP else " per token"
     return f"{versus.other} is {factor} {versus.outcome}{per}"

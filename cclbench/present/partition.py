@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cclbench.present.charts.palette import SLICES, Slice
+from cclbench.present.charts.palette import SLICES, StepSlice
 from cclbench.record.rows import Row
 
 Seconds = Mapping[str, Mapping[int, float]]
@@ -17,14 +17,14 @@ METRICS: Final = tuple(one.metric for whole in SLICES for one in (whole, *whole.
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class PartitionBar:
     """One bar: what it is called and its slices with their seconds."""
 
     name: str
-    slices: tuple[tuple[Slice, float], ...]
+    slices: tuple[tuple[StepSlice, float], ...]
 
     @property
-    def seconds(self) -> float:
+    def total_seconds(self) -> float:
         """The whole window, the sum of its slices."""
         return sum(seconds for _, seconds in self.slices)
 
@@ -38,7 +38,7 @@ def by_rank(rows: Sequence[Row]) -> Seconds:
     return found
 
 
-def bars_of(found: Seconds, *, finer: Callable[[Slice], bool]) -> list[Bar]:
+def bars_of(found: Seconds, *, finer: Callable[[StepSlice], bool]) -> list[PartitionBar]:
     """A bar for each rank that has all five parts, by rank.
 
     A part for which `finer` holds is replaced by what it consists of where all these ranks have that; if one
@@ -51,19 +51,21 @@ def bars_of(found: Seconds, *, finer: Callable[[Slice], bool]) -> list[Bar]:
         for one in (whole.finer if finer(whole) and _is_divided(whole, found, ranks) else [whole])
     ]
     return [
-        Bar(f"rank {rank}", tuple((one, _seconds(one, whole, found, rank)) for one, whole in chosen))
+        PartitionBar(
+            f"rank {rank}", tuple((one, _slice_seconds(one, whole, found, rank)) for one, whole in chosen)
+        )
         for rank in ranks
     ]
 
 
-def _is_divided(whole: Slice, found: Seconds, ranks: Sequence[int]) -> bool:
+def _is_divided(whole: StepSlice, found: Seconds, ranks: Sequence[int]) -> bool:
     told = [found[one.metric] for one in whole.finer if one.metric != whole.metric]
     if len(told) < len(whole.finer):
         return any(rank in own for own in told for rank in ranks)
     return bool(told) and all(set(ranks) <= set(own) for own in told)
 
 
-def _seconds(one: Slice, whole: Slice, found: Seconds, rank: int) -> float:
+def _slice_seconds(one: StepSlice, whole: StepSlice, found: Seconds, rank: int) -> float:
     """A rank's time of a part of `whole`, which is the rest of it if it has its metric."""
     own = found[one.metric].get(rank, 0.0)
     if one is whole or one.metric != whole.metric:
@@ -71,11 +73,11 @@ def _seconds(one: Slice, whole: Slice, found: Seconds, rank: int) -> float:
     return max(own - sum(found[part.metric].get(rank, 0.0) for part in whole.finer if part is not one), 0.0)
 
 
-def extremes(bars: Sequence[Bar], most: int) -> list[Bar]:
+def extreme_bars(bars: Sequence[PartitionBar], most: int) -> list[PartitionBar]:
     """All bars, or where there are more than `most` the longest and the shortest, in their order."""
     if len(bars) <= most:
         return list(bars)
-    longest_first = sorted(bars, key=lambda bar: -bar.seconds)
+    longest_first = sorted(bars, key=lambda bar: -bar.total_seconds)
     short = most // 2
     kept = {bar.name for bar in (*longest_first[: most - short], *longest_first[-short:])}
     return [bar for bar in bars if bar.name in kept]

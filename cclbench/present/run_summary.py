@@ -79,7 +79,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str]
 
 
-def summary(record: Manifest, scope: Scope, window: str | None) -> RunSummary:
+def summarise_run(record: Manifest, scope: Scope, window: str | None) -> RunSummary:
     """What a run is, and what its result rows are about."""
     ranks = record.ranks
     facts = [rank.facts for rank in ranks]
@@ -98,21 +98,21 @@ def summary(record: Manifest, scope: Scope, window: str | None) -> RunSummary:
         world_size=max((f.world_size for f in facts if f.world_size), default=None),
         steps=scope.steps,
         open_steps=scope.open_steps,
-        accelerators=_distinct(f.device_name for f in facts),
-        producers=_distinct(_producer(f) for f in facts),
-        libraries=_libraries(ranks),
+        accelerators=_distinct_words(f.device_name for f in facts),
+        producers=_distinct_words(_producer_words(f) for f in facts),
+        libraries=_library_words(ranks),
         inference=record.inference,
         matching=record.matching,
-        clocks=_clocks(record),
+        clocks=_clock_summary(record),
         unclassified_share=max(shares, default=None),
         truncated=list(cuts.values()),
         evidence=[EvidenceSummary(one.name, one.reader, one.rows, one.facts) for one in record.evidence],
-        notes=_notes(record),
+        notes=_merged_notes(record),
     )
 
 
-def facts(record: Manifest, found: RunSummary, verbose: bool = False) -> Iterator[tuple[str, str]]:
-    """A label and a text a fact, of `found`, the run's `summary`; `verbose` counts each rank's rows."""
+def fact_lines(record: Manifest, found: RunSummary, verbose: bool = False) -> Iterator[tuple[str, str]]:
+    """A label and a text a fact, of `found`, the run's `summarise_run`; `verbose` counts each rank's rows."""
     ranks = record.ranks
     yield "run", f"{found.id}  {found.source}"
     card = found.card
@@ -121,8 +121,8 @@ def facts(record: Manifest, found: RunSummary, verbose: bool = False) -> Iterato
         f"{card.id}  {card.path}" if card else "none: what needs one says which field it lacks",
     )
     if ranks:
-        yield "ranks", _ranks(found)
-        yield "steps", _steps(ranks, found)
+        yield "ranks", _rank_words(found)
+        yield "steps", _step_words(ranks, found)
         yield "device", "; ".join(found.accelerators) or _kind_of_device(ranks)
         yield "traces", "; ".join(found.producers) or "the producer is not named"
     else:
@@ -130,16 +130,16 @@ def facts(record: Manifest, found: RunSummary, verbose: bool = False) -> Iterato
     if found.libraries:
         yield "library", "; ".join(found.libraries)
     if found.matching.rows:
-        yield "matched", _matched(found.matching)
+        yield "matched", _matching_words(found.matching)
     if found.inference is not None:
-        yield "groups", _inferred(found.inference)
+        yield "groups", _inference_words(found.inference)
     if found.clocks is not None:
         yield "clocks", _clocks_told(found.clocks)
     if found.unclassified_share is not None:
-        yield "kernels", _classified(ranks, found.unclassified_share)
+        yield "kernels", _classified_words(ranks, found.unclassified_share)
     if verbose:
         for rank in ranks:
-            yield f"rank {rank.rank}", _counts(rank)
+            yield f"rank {rank.rank}", _count_words(rank)
     for file in found.evidence:
         yield file.reader, _evidence_line(file, verbose)
     for cut in found.truncated:
@@ -151,9 +151,9 @@ def facts(record: Manifest, found: RunSummary, verbose: bool = False) -> Iterato
         yield "note", note
 
 
-def _ranks(found: RunSummary) -> str:
+def _rank_words(found: RunSummary) -> str:
     used, there = found.ranks or found.ranks_found, found.ranks_found
-    text = _ranges(used)
+    text = _range_words(used)
     if len(used) < len(there):
         text += f" (of {len(there)} traced)"
     world = found.world_size
@@ -162,10 +162,10 @@ def _ranks(found: RunSummary) -> str:
     return text
 
 
-def _steps(ranks: Sequence[RankEntry], found: RunSummary) -> str:
+def _step_words(ranks: Sequence[RankEntry], found: RunSummary) -> str:
     if found.windows == ["trace"]:
         return "none used: the figures are of the whole trace"
-    sources = _distinct(_SOURCES.get(rank.steps.source or "") for rank in ranks)
+    sources = _distinct_words(_SOURCES.get(rank.steps.source or "") for rank in ranks)
     text = " or ".join(str(n) for n in sorted({rank.steps.found for rank in ranks}))
     if found.steps:
         used = str(len(found.steps))
@@ -184,7 +184,7 @@ def _steps(ranks: Sequence[RankEntry], found: RunSummary) -> str:
     )
 
 
-def _clocks(record: Manifest) -> ClockSummary | None:
+def _clock_summary(record: Manifest) -> ClockSummary | None:
     """None where no ranks share a collective."""
     ranks = record.clocks.ranks
     if not ranks:
@@ -201,20 +201,20 @@ def _clocks_told(clocks: ClockSummary) -> str:
     left = f"residual up to {humanise(clocks.residual_ns / 1e9, 's')}"
     if not clocks.corrected:
         return f"not corrected, none exceeds its uncertainty; {left}"
-    text = f"corrected on rank {_ranges(clocks.corrected)}"
+    text = f"corrected on rank {_range_words(clocks.corrected)}"
     text += f", offset up to {humanise(clocks.offset_ns / 1e9, 's')}"
     if clocks.drift_ppm:
         text += f", drift up to {clocks.drift_ppm:.3g} ppm"
     return f"{text}; {left}"
 
 
-def _inferred(inference: Inference) -> str:
+def _inference_words(inference: Inference) -> str:
     if inference.group is None:
         return f"not stated, and not inferred: {inference.reason}"
     return f"{inference.group} inferred ({inference.rule}): {inference.reason}"
 
 
-def _matched(matching: Matching) -> str:
+def _matching_words(matching: Matching) -> str:
     text = f"{matching.matched:,} of {matching.rows:,} parts of collectives across ranks"
     text += "".join(f"; {n:,}: {reason}" for reason, n in matching.unmatched.items())
     if matching.partial:
@@ -222,9 +222,9 @@ def _matched(matching: Matching) -> str:
     return text if matching.complete else f"{text}; waiting can't be told from transfer"
 
 
-def devices(record: Manifest) -> str | None:
+def device_words(record: Manifest) -> str | None:
     """The distinct accelerators of the ranks, or which kind of device they have; None without traces."""
-    named = _distinct(rank.facts.device_name for rank in record.ranks)
+    named = _distinct_words(rank.facts.device_name for rank in record.ranks)
     return "; ".join(named) or _kind_of_device(record.ranks) if record.ranks else None
 
 
@@ -237,13 +237,13 @@ def _kind_of_device(ranks: Sequence[RankEntry]) -> str:
     return "an accelerator the traces do not name"
 
 
-def _classified(ranks: Sequence[RankEntry], share: float) -> str:
+def _classified_words(ranks: Sequence[RankEntry], share: float) -> str:
     text = f"{humanise(share, '1')} of their time is of no known category"
-    names = _distinct(name for rank in ranks for name in rank.unclassified.names)
+    names = _distinct_words(name for rank in ranks for name in rank.unclassified.names)
     return text + (f": {', '.join(name[:60] for name in names[:3])}" if share else "")
 
 
-def _counts(rank: RankEntry) -> str:
+def _count_words(rank: RankEntry) -> str:
     files = ", ".join(f"{PurePath(f.name).name} ({humanise(f.bytes, 'B')}, {f.reader})" for f in rank.files)
     rows = ", ".join(f"{count:,} {kind}" for kind, count in rank.rows.items())
     dropped = ", ".join(f"{count:,} {reason}" for reason, count in rank.dropped.items())
@@ -263,11 +263,11 @@ def _evidence_line(file: EvidenceSummary, verbose: bool) -> str:
     return f"{PurePath(file.name).name}: " + "; ".join([*([rows] if rows else []), *facts] or ["no rows"])
 
 
-def _producer(facts: TraceFacts) -> str | None:
+def _producer_words(facts: TraceFacts) -> str | None:
     return " ".join(filter(None, (facts.producer, facts.producer_version))) or None
 
 
-def _libraries(ranks: Sequence[RankEntry]) -> list[str]:
+def _library_words(ranks: Sequence[RankEntry]) -> list[str]:
     """The libraries seen at work, else the backend named; the version is that of the backend."""
     found: list[str | None] = []
     for rank in ranks:
@@ -276,10 +276,10 @@ def _libraries(ranks: Sequence[RankEntry]) -> list[str]:
         named = seen or [backend] if backend else seen
         alone = len(named) == 1
         found += [f"{name} {version}" if version and (alone or name == backend) else name for name in named]
-    return _distinct(found)
+    return _distinct_words(found)
 
 
-def _notes(record: Manifest) -> list[str]:
+def _merged_notes(record: Manifest) -> list[str]:
     """Each note once, with the ranks it is about unless that is all of them.
 
     What ranks say alike but for its numbers is one note, with the range of each.
@@ -298,7 +298,7 @@ def _notes(record: Manifest) -> list[str]:
         ranks = sorted({rank for rank, _ in found})
         ranges = (_range_of(column) for column in zip(*(numbers for _, numbers in found), strict=True))
         note = "".join(word + number for word, number in zip_longest(words, ranges, fillvalue=""))
-        told.append(note if len(ranks) == everywhere else f"rank {_ranges(ranks)}: {note}")
+        told.append(note if len(ranks) == everywhere else f"rank {_range_words(ranks)}: {note}")
     return told
 
 
@@ -308,16 +308,16 @@ def _range_of(numbers: Sequence[str]) -> str:
     return " to ".join(dict.fromkeys((ordered[0], ordered[-1])))
 
 
-def _distinct(words: Iterable[str | None]) -> list[str]:
+def _distinct_words(words: Iterable[str | None]) -> list[str]:
     return list(dict.fromkeys(word for word in words if word))
 
 
 def step_numbers(steps: Sequence[int]) -> str:
     """`step 3`, `steps 3-5`."""
-    return f"step{'s' * (len(steps) > 1)} {_ranges(steps)}"
+    return f"step{'s' * (len(steps) > 1)} {_range_words(steps)}"
 
 
-def _ranges(numbers: Sequence[int]) -> str:
+def _range_words(numbers: Sequence[int]) -> str:
     """`0-3, 6` for 0, 1, 2, 3, 6."""
     runs: list[list[int]] = []
     for number in sorted(numbers):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cclbench.errors import UsageError
-from cclbench.present.charts.palette import light
+from cclbench.present.charts.palette import light_colour
 from cclbench.replay.search import SearchResult
 
 if TYPE_CHECKING:
@@ -36,15 +36,15 @@ def draw_front(found: SearchResult, *, title: str) -> Figure:
             cost,
             [trial.low_ns / 1e6 for trial in trials],
             [trial.high_ns / 1e6 for trial in trials],
-            color=light(colour),
+            color=light_colour(colour),
             alpha=0.5,
         )
-        axes.scatter(cost, step, label=label, facecolors="none", edgecolors=light(colour))
+        axes.scatter(cost, step, label=label, facecolors="none", edgecolors=light_colour(colour))
     axes.step(
         [trial.cost or 0.0 if costs else trial.devices or 0 for trial in found.front],
         [trial.ranked_ns / 1e6 for trial in found.front],
         where="post",
-        color=light("accent"),
+        color=light_colour("accent"),
     )
     if costs:
         axes.set_xlabel("cost" if found.unit == "1" else f"cost, {found.unit}")

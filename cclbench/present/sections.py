@@ -11,18 +11,18 @@ from typing import Final, Literal
 from cclbench.comparison.comparison import (
     PARTS,
     Comparison,
-    Figure,
     Line,
-    Mover,
+    MetricFigure,
     PartChange,
+    PartMover,
     Versus,
     WorkChange,
     WorkDifference,
 )
-from cclbench.comparison.subject import Subject
-from cclbench.comparison.verdict import signed
-from cclbench.present.headline import causes
-from cclbench.present.words import gained
+from cclbench.comparison.subject import ComparisonSubject
+from cclbench.comparison.verdict import signed_seconds
+from cclbench.present.headline import run_findings
+from cclbench.present.words import gain_words
 from cclbench.text import printable, shortened, shown
 from cclbench.units import humanise
 
@@ -37,40 +37,40 @@ _PARTIAL: Final = "†"
 MARKS: Final = "~ modelled   * published   † partial"
 
 
-def headline(subject: Subject) -> str:
+def subject_headline(subject: ComparisonSubject) -> str:
     """What a subject is: devices, ranks, steps, reader."""
     count = subject.device_count
     devices = f"{count} × {', '.join(subject.devices) or 'unknown device'}" if count else "unknown devices"
-    captures = len(subject.each)
+    captures = len(subject.each_capture)
     told = [f"{captures} captures"] * (captures > 1) + [devices]
-    if subject.published:
+    if subject.is_published:
         told.append("published figures")
     else:
-        ranks, steps = len(subject.ranks), subject.steps
+        ranks, steps = len(subject.ranks), subject.step_count
         told.append(f"{ranks} rank{'s' * (ranks != 1)} traced")
         told.append(f"{steps} step{'s' * (steps != 1)}" if steps else "no numbered steps")
         told.append(subject.stored.reader or "no trace")
-    return safe(", ".join(told))
+    return safe_text(", ".join(told))
 
 
-def names(subject: Subject) -> str:
+def capture_names(subject: ComparisonSubject) -> str:
     """The names of a subject's captures."""
-    return ", ".join(safe(one.id) for one in subject.each)
+    return ", ".join(safe_text(one.id) for one in subject.each_capture)
 
 
-def foremost(subject: Subject) -> Iterator[str]:
+def foremost_finding(subject: ComparisonSubject) -> Iterator[str]:
     """The finding that would gain most, and that gain; nothing where none would."""
-    first = next((one for one in causes(subject) if one.gain_s), None)
+    first = next((one for one in run_findings(subject) if one.gain_s), None)
     if first is not None:
-        yield f"{printable(first.claim)} {gained(first).capitalize()}."
+        yield f"{printable(first.claim)} {gain_words(first).capitalize()}."
 
 
-def safe(text: str) -> str:
+def safe_text(text: str) -> str:
     """A stranger's text on one line, without what steers a terminal, cut after 200 characters."""
     return printable(text[:_LONGEST]) + ("…" if len(text) > _LONGEST else "")
 
 
-def cell(figure: Figure, unit: str) -> str:
+def figure_cell(figure: MetricFigure, unit: str) -> str:
     """A figure for a table; modelled, published and partial ones are marked, a missing one is a word."""
     if figure.value is None:
         return "failed" if figure.status == "failed" else "n/a"
@@ -93,21 +93,21 @@ def part_rows(versus: Versus, *, every: bool = False) -> Iterator[TimeRow]:
     for change in versus.changes:
         told = ((versus.base, change.before_s), (versus.other, change.after_s))
         before, after = ("n/a" if letter in change.untold else humanise(s, "s") for letter, s in told)
-        yield TimeRow(PARTS[change.part], (before, after, signed(change.change_ns / 1e9)))
-        for mover in change.movers if every else leading(change, versus):
+        yield TimeRow(PARTS[change.part], (before, after, signed_seconds(change.change_ns / 1e9)))
+        for mover in change.movers if every else leading_movers(change, versus):
             plain = mover.dimension in ("category", "collective")
             label = mover.name if plain else f"{mover.dimension} {mover.name}"
-            yield TimeRow(label, _times(mover.before_s, mover.after_s, mover.change_s), mover=True)
+            yield TimeRow(label, _time_cells(mover.before_s, mover.after_s, mover.change_s), mover=True)
 
 
 def whole_step(versus: Versus) -> tuple[str, str, str]:
     """The sums of the parts, and of their differences."""
     before, after = (sum(getattr(c, when) for c in versus.changes) for when in ("before_s", "after_s"))
-    return _times(before, after, (versus.change_ns or 0) / 1e9)
+    return _time_cells(before, after, (versus.change_ns or 0) / 1e9)
 
 
-def _times(before_s: float, after_s: float, change_s: float) -> tuple[str, str, str]:
-    return humanise(before_s, "s"), humanise(after_s, "s"), signed(change_s)
+def _time_cells(before_s: float, after_s: float, change_s: float) -> tuple[str, str, str]:
+    return humanise(before_s, "s"), humanise(after_s, "s"), signed_seconds(change_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +130,9 @@ def work_rows(changes: Sequence[WorkChange], most: int) -> Iterator[WorkRow]:
         yield work_row(change)
         for one in change.shapes[:MOST_SHAPES]:
             yield replace(work_row(one), kind="shapes")
-        if more := others(change.shapes, MOST_SHAPES):
+        if more := remaining_works(change.shapes, MOST_SHAPES):
             yield replace(more, kind="more shapes")
-    if rest := others(changes, most):
+    if rest := remaining_works(changes, most):
         yield rest
 
 
@@ -144,14 +144,14 @@ def work_row(change: WorkChange) -> WorkRow:
     reached = [side.reached if side else None for side in sides]
     return WorkRow(
         label=f"{change.name} / {change.also}" if change.also else change.name,
-        cells=_times(before, after, change.change_ns / 1e9),
+        cells=_time_cells(before, after, change.change_ns / 1e9),
         change_ns=change.change_ns,
-        roofline=(_known(least[0], "s"), _known(least[1], "s")),
-        reached=(_known(reached[0], "1"), _known(reached[1], "1")),
+        roofline=(_known_cell(least[0], "s"), _known_cell(least[1], "s")),
+        reached=(_known_cell(reached[0], "1"), _known_cell(reached[1], "1")),
     )
 
 
-def _known(value: float | None, unit: str) -> str:
+def _known_cell(value: float | None, unit: str) -> str:
     return "" if value is None else humanise(value, unit)
 
 
@@ -160,7 +160,7 @@ def has_roofline(changes: Sequence[WorkChange]) -> bool:
     return any(side and side.roofline_s is not None for one in changes for side in (one.before, one.after))
 
 
-def others(changes: Sequence[WorkChange], most: int) -> WorkRow | None:
+def remaining_works(changes: Sequence[WorkChange], most: int) -> WorkRow | None:
     """The sum of those behind the first `most`; None where there are none."""
     rest = changes[most:]
     if not rest:
@@ -170,15 +170,15 @@ def others(changes: Sequence[WorkChange], most: int) -> WorkRow | None:
     )
     change_ns = sum(change.change_ns for change in rest)
     label = f"{len(rest):,} other{'s'[: len(rest) != 1]}"
-    return WorkRow(label, _times(before, after, change_ns / 1e9), change_ns, kind="rest")
+    return WorkRow(label, _time_cells(before, after, change_ns / 1e9), change_ns, kind="rest")
 
 
 def whole_work(difference: WorkDifference) -> tuple[str, str, str]:
     """The device time of all works."""
-    return _times(difference.before_s, difference.after_s, difference.change_ns / 1e9)
+    return _time_cells(difference.before_s, difference.after_s, difference.change_ns / 1e9)
 
 
-def matched(difference: WorkDifference) -> list[str]:
+def match_notes(difference: WorkDifference) -> list[str]:
     """`aten::mm of A and aten::linear of B are matched by ...`: what is not matched by its name."""
     return [
         f"{shortened(one.name, _LONGEST)} of {difference.base} and {shortened(one.also, _LONGEST)} of"
@@ -191,8 +191,8 @@ def matched(difference: WorkDifference) -> list[str]:
 def metric_rows(comparison: Comparison, lines: Sequence[Line]) -> Iterator[tuple[str, list[str], list[str]]]:
     """Each line's metric, its figure of each subject, and the ratio of each further one to the first."""
     for line in lines:
-        ratios = (ratio(line, one.base, one.other) for one in comparison.versus)
-        figures = [cell(line.figures[subject.letter], line.unit) for subject in comparison.subjects]
+        ratios = (figure_ratio(line, one.base, one.other) for one in comparison.versus)
+        figures = [figure_cell(line.figures[subject.letter], line.unit) for subject in comparison.subjects]
         yield line.metric, figures, ["" if r is None else humanise(r, "ratio") for r in ratios]
 
 
@@ -208,13 +208,13 @@ def card_rows(comparison: Comparison) -> Iterator[tuple[str, list[str | None]]]:
         yield card.field, [None if value is None else shown(value) for value in values]
 
 
-def marked(lines: Sequence[Line]) -> bool:
+def has_marks(lines: Sequence[Line]) -> bool:
     """Whether any of the lines' figures is marked."""
     figures = [figure for line in lines for figure in line.figures.values()]
     return any(figure.provenance in _MARKS or figure.status == "partial" for figure in figures)
 
 
-def ratio(line: Line, base: str, other: str) -> float | None:
+def figure_ratio(line: Line, base: str, other: str) -> float | None:
     """The other's figure over the base's; None where either is missing, zero or partial."""
     figures = [line.figures[letter] for letter in (base, other)]
     before, after = (figure.value if figure.status == "ok" else None for figure in figures)
@@ -224,15 +224,15 @@ def ratio(line: Line, base: str, other: str) -> float | None:
 def most_different(comparison: Comparison) -> list[Line]:
     """The lines in order of how far any subject is from the first, by ratio; those without a ratio last."""
 
-    def distance(line: Line) -> float:
-        ratios = (ratio(line, one.base, one.other) for one in comparison.versus)
+    def log_distance(line: Line) -> float:
+        ratios = (figure_ratio(line, one.base, one.other) for one in comparison.versus)
         return max((abs(math.log(r)) for r in ratios if r is not None and r > 0), default=-1.0)
 
     known = [line for line in comparison.lines if any(f.value is not None for f in line.figures.values())]
-    return sorted(known, key=lambda line: (-distance(line), line.metric))
+    return sorted(known, key=lambda line: (-log_distance(line), line.metric))
 
 
-def leading(change: PartChange, versus: Versus) -> list[Mover]:
+def leading_movers(change: PartChange, versus: Versus) -> list[PartMover]:
     """What moved most within a part, told apart by category or by collective: at most three, none small."""
     largest = max((abs(one.change_ns) for one in versus.changes), default=0) / 1e9
     kinds = [m for m in change.movers if m.dimension in ("category", "collective")]

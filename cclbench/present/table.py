@@ -10,11 +10,17 @@ from typing import Final
 
 from markupsafe import Markup
 
-from cclbench.comparison.comparison import Comparison, Figure
+from cclbench.comparison.comparison import Comparison, MetricFigure
 from cclbench.comparison.comparison import Line as Compared
-from cclbench.comparison.subject import Subject
-from cclbench.present.topics import place, topic_of
-from cclbench.present.words import definition, hover, nothing, number, quantity
+from cclbench.comparison.subject import ComparisonSubject
+from cclbench.present.topics import metric_order, topic_of
+from cclbench.present.words import (
+    hover_attribute,
+    metric_definition,
+    missing_markup,
+    number_markup,
+    quantity_markup,
+)
 from cclbench.record.metric_name import MetricName
 from cclbench.record.rows import Row
 from cclbench.schema import HAS_VALUE
@@ -40,16 +46,20 @@ class MetricLine:
 Topic = tuple[str, tuple[MetricLine, ...]]
 
 
-def of_run(run: Subject) -> list[Topic]:
+def of_run(run: ComparisonSubject) -> list[Topic]:
     """The metrics that have a number: the run's, the least and the most of its ranks, and the parts."""
     lines = []
-    for metric in sorted(run.results.run, key=place):
+    for metric in sorted(run.results.run, key=metric_order):
         row = run.results.run[metric]
         parts, more = run.results.parts(metric)
         if row.has_value or parts:
-            cells = (number(row), _range(run, metric, row.unit))
-            named = tuple((_named(part), number(part)) for part in parts)
-            lines.append(MetricLine(metric, hover(definition(metric)), cells, _tag([row]), named, more))
+            cells = (number_markup(row), _rank_range(run, metric, row.unit))
+            named = tuple((_span_words(part), number_markup(part)) for part in parts)
+            lines.append(
+                MetricLine(
+                    metric, hover_attribute(metric_definition(metric)), cells, _tag_words([row]), named, more
+                )
+            )
     return _by_topic(lines)
 
 
@@ -57,23 +67,27 @@ def of_comparison(comparison: Comparison) -> list[Topic]:
     """The metrics that any subject has: each subject's number, and each further one's beside the first."""
     letters = [subject.letter for subject in comparison.subjects]
     lines = []
-    for line in sorted(comparison.lines, key=lambda line: place(line.metric)):
+    for line in sorted(comparison.lines, key=lambda line: metric_order(line.metric)):
         figures = [line.figures.get(letter) for letter in letters]
         there = [figure for figure in figures if figure and figure.status in HAS_VALUE]
         if not there:
             continue
-        cells = [_figure(line, letter, figure) for letter, figure in zip(letters, figures, strict=True)]
-        cells += [_change(line, figures[0], other) for other in figures[1:]]
-        lines.append(MetricLine(line.metric, hover(definition(line.metric)), tuple(cells), _tag(there)))
+        cells = [_figure_cell(line, letter, figure) for letter, figure in zip(letters, figures, strict=True)]
+        cells += [_change_cell(line, figures[0], other) for other in figures[1:]]
+        lines.append(
+            MetricLine(
+                line.metric, hover_attribute(metric_definition(line.metric)), tuple(cells), _tag_words(there)
+            )
+        )
     return _by_topic(lines)
 
 
-def missing(runs: Sequence[Subject]) -> list[tuple[str, list[tuple[bool, str, str]]]]:
+def missing_metrics(runs: Sequence[ComparisonSubject]) -> list[tuple[str, list[tuple[bool, str, str]]]]:
     """Of each run what failed, then what does not apply: whether it failed, the metrics, their reason."""
     found = []
     for run in runs:
         why: dict[tuple[str, str], list[str]] = {}
-        for metric in sorted(run.results.run, key=place):
+        for metric in sorted(run.results.run, key=metric_order):
             row = run.results.run[metric]
             if not row.has_value:
                 why.setdefault((row.status, row.reason or "no reason given"), []).append(metric)
@@ -87,16 +101,16 @@ def _by_topic(lines: Sequence[MetricLine]) -> list[Topic]:
     return [(topic, tuple(own)) for topic, own in groupby(lines, key=lambda line: topic_of(line.metric))]
 
 
-def _tag(told: Sequence[Row | Figure]) -> str:
+def _tag_words(told: Sequence[Row | MetricFigure]) -> str:
     tags = (tag for one in told for tag in (one.provenance, "partial" if one.status == "partial" else None))
     return ", ".join(dict.fromkeys(tag for tag in tags if tag and tag != "measured"))
 
 
-def _named(row: Row) -> str:
+def _span_words(row: Row) -> str:
     return " · ".join(filter(None, (getattr(row, key) for key in _SPANS)))
 
 
-def _range(run: Subject, metric: MetricName, unit: str) -> Markup:
+def _rank_range(run: ComparisonSubject, metric: MetricName, unit: str) -> Markup:
     """`least .. most` of a rank, nothing where fewer than two have a number."""
     ranks = run.results.ranks(metric)
     if len(ranks) < 2:
@@ -107,25 +121,29 @@ def _range(run: Subject, metric: MetricName, unit: str) -> Markup:
         for name, r in (("least", least), ("most", most))
     )
     return Markup("<span{}>{} .. {}</span>").format(
-        hover(*told), humanise(ranks[least], unit), humanise(ranks[most], unit)
+        hover_attribute(*told), humanise(ranks[least], unit), humanise(ranks[most], unit)
     )
 
 
-def _figure(line: Compared, letter: str, figure: Figure | None) -> Markup:
+def _figure_cell(line: Compared, letter: str, figure: MetricFigure | None) -> Markup:
     if figure is None:
-        return nothing("–", f"{letter} has no {line.metric}")
+        return missing_markup("–", f"{letter} has no {line.metric}")
     if figure.status not in HAS_VALUE or figure.value is None:
         word = "failed" if figure.status == "failed" else "n/a"
-        return nothing(word, f"{letter}: {line.metric} {figure.status.replace('_', ' ')}", figure.reason)
+        return missing_markup(
+            word, f"{letter}: {line.metric} {figure.status.replace('_', ' ')}", figure.reason
+        )
     told = [f"{letter}: {line.metric} = {figure.value!r} {line.unit}", figure.provenance]
     if figure.coverage is not None:
         told.append(f"partial: {humanise(figure.coverage, '1')} of the rows")
     if figure.low is not None and figure.high is not None:
         told.append(f"between {humanise(figure.low, line.unit)} and {humanise(figure.high, line.unit)}")
-    return quantity(figure.value, line.unit, figure.provenance, *told, definition(line.metric), figure.reason)
+    return quantity_markup(
+        figure.value, line.unit, figure.provenance, *told, metric_definition(line.metric), figure.reason
+    )
 
 
-def _change(line: Compared, base: Figure | None, other: Figure | None) -> Markup:
+def _change_cell(line: Compared, base: MetricFigure | None, other: MetricFigure | None) -> Markup:
     """The other's value beside the base's: `+12.3 %`, coloured where the metric has a better direction."""
     before, after = (figure.value if figure and figure.status == "ok" else None for figure in (base, other))
     if before is None or after is None or before <= 0:
@@ -138,5 +156,5 @@ def _change(line: Compared, base: Figure | None, other: Figure | None) -> Markup
     text = f"{change:+.1%}".replace("%", " %").replace("-", "−") if shown else "0 %"
     if change >= 9:
         text = f"{after / before:,.3g}×"
-    told = hover(f"{after / before!r} times the first", word and f"{line.better} is better: {word}")
+    told = hover_attribute(f"{after / before!r} times the first", word and f"{line.better} is better: {word}")
     return Markup('<span class="{}"{}>{}</span>').format(kind, told, text)

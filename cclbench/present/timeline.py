@@ -38,14 +38,14 @@ class TimelineClock:
     drift: float = 0.0
     reference_ns: int = 0
 
-    def common(self, at: Int64) -> Int64:
+    def on_common_clock(self, at: Int64) -> Int64:
         """Times of the rank on the common clock, int64 ns, shape of `at`."""
         shift = np.rint(self.offset_ns + self.drift * (at - self.reference_ns))
         return np.asarray(at - shift.astype(np.int64))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lanes:
+class RankLanes:
     """One rank's time on the common clock; wait, transfer and unmatched are disjoint, copies beside all.
 
     Compute is outside of CUDA graphs that were traced whole.
@@ -61,7 +61,7 @@ class Lanes:
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class CollectiveInstance:
     """A collective that all ranks of its group have: who came last, and who waited longest for it."""
 
     kind: str
@@ -77,28 +77,28 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Timeline:
+class StepTimeline:
     """What a picture shows: lanes and instances from `begin_ns` to `end_ns`; the step is from `origin_ns`."""
 
     step: int | None
     origin_ns: int
     begin_ns: int
     end_ns: int
-    lanes: tuple[Lanes, ...]
-    instances: tuple[Instance, ...]
+    lanes: tuple[RankLanes, ...]
+    instances: tuple[CollectiveInstance, ...]
     """By longest wait, the longest first."""
     hidden: int
     """Ranks left out because a picture holds no more."""
 
 
-def timeline(
+def step_timeline(
     run: Run,
     *,
     step: int | None = None,
     ranks: Sequence[int] | None = None,
     from_ms: float | None = None,
     to_ms: float | None = None,
-) -> Timeline:
+) -> StepTimeline:
     """The timeline of one step, by default the first that all ranks have whole; without steps of all.
 
     It begins where the step begins on the first rank and ends where it ends on the last; `from_ms` and
@@ -109,19 +109,21 @@ def timeline(
     clocks = clocks_of(run.record.clocks)
     views = {rank: RankView(run.rank(rank), rank=rank) for rank in wanted}
     # An open step is drawn where it is asked for.
-    found = {rank: _windows(view, with_open=step is not None) for rank, view in views.items()}
-    step, windows = chosen(found, clocks, step)
+    found = {rank: _rank_windows(view, with_open=step is not None) for rank, view in views.items()}
+    step, windows = chosen_step(found, clocks, step)
     origin, end = min(begin for begin, _ in windows.values()), max(end for _, end in windows.values())
-    begin, end = _narrowed(origin, end, from_ms, to_ms)
+    begin, end = _narrow_window(origin, end, from_ms, to_ms)
     parts = run.collectives()
-    shown = busiest(wanted, waits(parts, begin, end), MOST_RANKS)
-    return Timeline(
+    shown = least_and_most_waiting(wanted, rank_waits(parts, begin, end), MOST_RANKS)
+    return StepTimeline(
         step=step,
         origin_ns=origin,
         begin_ns=begin,
         end_ns=end,
-        lanes=tuple(_lanes(views[rank], clocks.get(rank, TimelineClock()), begin, end) for rank in shown),
-        instances=instances(parts, begin, end, shown),
+        lanes=tuple(
+            _rank_lanes(views[rank], clocks.get(rank, TimelineClock()), begin, end) for rank in shown
+        ),
+        instances=longest_instances(parts, begin, end, shown),
         hidden=len(wanted) - len(shown),
     )
 
@@ -135,7 +137,7 @@ def clocks_of(account: Clocks) -> dict[int, TimelineClock]:
     }
 
 
-def _windows(view: RankView, *, with_open: bool) -> list[tuple[int | None, int, int]]:
+def _rank_windows(view: RankView, *, with_open: bool) -> list[tuple[int | None, int, int]]:
     try:
         found = [view.windows, view.open_windows] if with_open else [view.windows]
     except NotApplicable:
@@ -143,7 +145,7 @@ def _windows(view: RankView, *, with_open: bool) -> list[tuple[int | None, int, 
     return [window for w in found for window in zip(w.steps, w.starts.tolist(), w.ends.tolist(), strict=True)]
 
 
-def chosen(
+def chosen_step(
     found: Mapping[int, Sequence[tuple[int | None, int, int]]],
     clocks: Mapping[int, TimelineClock],
     step: int | None,
@@ -156,7 +158,7 @@ def chosen(
     having: dict[int | None, dict[int, tuple[int, int]]] = {}
     for rank, windows in found.items():
         for number, *ends in windows:
-            begin, end = clocks.get(rank, TimelineClock()).common(np.array(ends, np.int64)).tolist()
+            begin, end = clocks.get(rank, TimelineClock()).on_common_clock(np.array(ends, np.int64)).tolist()
             having.setdefault(number, {}).setdefault(rank, (begin, end))
     if not having:
         raise UsageError("there is nothing to draw: no rank's trace holds work of a device")
@@ -169,7 +171,7 @@ def chosen(
     return step, having[step]
 
 
-def _narrowed(begin: int, end: int, from_ms: float | None, to_ms: float | None) -> tuple[int, int]:
+def _narrow_window(begin: int, end: int, from_ms: float | None, to_ms: float | None) -> tuple[int, int]:
     length = (end - begin) / 1e6
     first = 0.0 if from_ms is None else from_ms
     last = length if to_ms is None else min(to_ms, length)
@@ -178,7 +180,7 @@ def _narrowed(begin: int, end: int, from_ms: float | None, to_ms: float | None) 
     return begin + round(first * 1e6), begin + round(last * 1e6)
 
 
-def waits(parts: pa.Table, begin: int, end: int) -> dict[int, int]:
+def rank_waits(parts: pa.Table, begin: int, end: int) -> dict[int, int]:
     """Σ wait of each rank's matched collectives that begin in [begin, end), ns."""
     at = parts["arrival_ns"]
     inside = parts.filter(pc.and_(pc.greater_equal(at, begin), pc.less(at, end)))
@@ -187,25 +189,25 @@ def waits(parts: pa.Table, begin: int, end: int) -> dict[int, int]:
     return dict(zip(total["rank"].to_pylist(), waited.to_pylist(), strict=True))
 
 
-def busiest(ranks: Sequence[int], waited: Mapping[int, int], most: int) -> list[int]:
+def least_and_most_waiting(ranks: Sequence[int], waited: Mapping[int, int], most: int) -> list[int]:
     """All ranks, or where there are more than `most` those that wait least and most, ascending."""
     by_wait = sorted(ranks, key=lambda rank: (waited.get(rank, 0), rank))
     return sorted(by_wait if len(ranks) <= most else by_wait[: most // 2] + by_wait[most // 2 - most :])
 
 
-def _lanes(view: RankView, clock: TimelineClock, begin: int, end: int) -> Lanes:
+def _rank_lanes(view: RankView, clock: TimelineClock, begin: int, end: int) -> RankLanes:
     try:
         compute, communication, copies = view.busy
     except NotApplicable:
         compute = communication = copies = intervals.EMPTY
     parts = view.tables.collectives()
-    wait, transfer, unmatched = split(communication, parts)
+    wait, transfer, unmatched = split_communication(communication, parts)
     graphs = graph_times(view)
     sets = (intervals.subtract(compute, graphs), wait, transfer, unmatched, copies, graphs)
-    return Lanes(view.rank, *(cropped(shifted(one, clock), begin, end) for one in sets))
+    return RankLanes(view.rank, *(crop_to_window(shift_to_common(one, clock), begin, end) for one in sets))
 
 
-def split(communication: Intervals, parts: pa.Table) -> tuple[Intervals, Intervals, Intervals]:
+def split_communication(communication: Intervals, parts: pa.Table) -> tuple[Intervals, Intervals, Intervals]:
     """Wait, transfer and unmatched of a rank's communication, disjoint, on its own clock."""
     known = parts.filter(pc.is_valid(parts["wait_ns"]))
     starts, ends = known["start_ns"].to_numpy(), known["end_ns"].to_numpy()
@@ -215,17 +217,19 @@ def split(communication: Intervals, parts: pa.Table) -> tuple[Intervals, Interva
     return wait, transfer, intervals.subtract(communication, intervals.join(wait, transfer))
 
 
-def shifted(s: Intervals, clock: TimelineClock) -> Intervals:
+def shift_to_common(s: Intervals, clock: TimelineClock) -> Intervals:
     """The set on the common clock."""
-    return intervals.union(clock.common(s.starts), clock.common(s.ends))
+    return intervals.union(clock.on_common_clock(s.starts), clock.on_common_clock(s.ends))
 
 
-def cropped(s: Intervals, begin: int, end: int) -> Intervals:
+def crop_to_window(s: Intervals, begin: int, end: int) -> Intervals:
     """X ∩ [begin, end)."""
     return intervals.union(np.clip(s.starts, begin, end), np.clip(s.ends, begin, end))
 
 
-def instances(parts: pa.Table, begin: int, end: int, ranks: Sequence[int]) -> tuple[Instance, ...]:
+def longest_instances(
+    parts: pa.Table, begin: int, end: int, ranks: Sequence[int]
+) -> tuple[CollectiveInstance, ...]:
     """The whole collectives of any of `ranks` whose last rank arrives in [begin, end), longest wait first.
 
     At most `MOST_INSTANCES`.
@@ -247,7 +251,7 @@ def instances(parts: pa.Table, begin: int, end: int, ranks: Sequence[int]) -> tu
         rows = slice(bounds[i], bounds[i + 1])
         one = known.slice(bounds[i], 1).to_pylist()[0]
         found.append(
-            Instance(
+            CollectiveInstance(
                 kind=one["kind"],
                 bytes=max((b for b in (one["in_bytes"], one["out_bytes"]) if b is not None), default=None),
                 dimension=one["dimension"],
@@ -262,7 +266,7 @@ def instances(parts: pa.Table, begin: int, end: int, ranks: Sequence[int]) -> tu
     return tuple(found)
 
 
-def segments(s: Intervals, begin: int, end: int, cells: int) -> tuple[Int64, Int64, Any]:
+def set_segments(s: Intervals, begin: int, end: int, cells: int) -> tuple[Int64, Int64, Any]:
     """The set as at most 3·`cells` pieces: begin and end, ns, and the share of it that is in the set.
 
     [begin, end) is cut into `cells` of equal length.  Pieces at least as long as a cell stay as they are,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from cclbench.intervals import Intervals
-from cclbench.present.charts.palette import light
-from cclbench.present.timeline import Instance, Timeline, segments
+from cclbench.present.charts.palette import light_colour
+from cclbench.present.timeline import CollectiveInstance, StepTimeline, set_segments
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _MEANINGS: Final = {
 }
 """What is drawn, by its name in `Lanes`, which is that of its colour."""
 _DASHED: Final[dict[str, Any]] = {
-    "color": light("on-pale"),
+    "color": light_colour("on-pale"),
     "linewidth": 0.8,
     "linestyle": (0, (3, 2)),
     "zorder": 1.5,
@@ -43,19 +43,19 @@ _LETTER: Final = 1 / 200
 """Width of a label's letter, of the axis."""
 
 
-def title_of(run: Run, shown: Timeline) -> str:
+def title_of(run: Run, shown: StepTimeline) -> str:
     """What is drawn of which run, and whether its process groups are inferred."""
     of = "the whole trace" if shown.step is None else f"step {shown.step}"
     return f"{run.id}: {of}{', process groups inferred' if run.inferred else ''}"
 
 
-def draw_timeline(shown: Timeline, *, title: str) -> Figure:
+def draw_timeline(shown: StepTimeline, *, title: str) -> Figure:
     """Lanes of all ranks; lines where the last rank of a collective arrives, a mark on the longest wait's."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    ranks, drawn = len(shown.lanes), _drawn(shown)
+    ranks, drawn = len(shown.lanes), _lane_contents(shown)
     with mpl.rc_context({"font.size": 9}):
         layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1)
         inches = len(drawn) * _LANE_IN / _FILLED * max(ranks, 2)
@@ -63,14 +63,14 @@ def draw_timeline(shown: Timeline, *, title: str) -> Figure:
         axes = figure.add_subplot()
         for place, lanes in enumerate(shown.lanes):
             for number, lane in enumerate(drawn):
-                low, high = _edges(place, number, len(drawn))
+                low, high = _lane_edges(place, number, len(drawn))
                 for what in lane:
-                    _strip(axes, shown, getattr(lanes, what), (low, high), what)
-        _frame(axes, shown)
-        _labels(axes, shown)
-        _mark(axes, shown)
-        _legend(figure, axes, shown)
-        for text, points, weight in ((title, 60, "bold"), (summary(shown), 44, "normal")):
+                    _draw_strip(axes, shown, getattr(lanes, what), (low, high), what)
+        _label_axes(axes, shown)
+        _draw_labels(axes, shown)
+        _mark_latest(axes, shown)
+        _add_legend(figure, axes, shown)
+        for text, points, weight in ((title, 60, "bold"), (longest_wait_words(shown), 44, "normal")):
             axes.annotate(
                 text,
                 (0, 1),
@@ -82,19 +82,19 @@ def draw_timeline(shown: Timeline, *, title: str) -> Figure:
     return figure
 
 
-def _drawn(shown: Timeline) -> list[tuple[str, ...]]:
+def _lane_contents(shown: StepTimeline) -> list[tuple[str, ...]]:
     """What stands in each lane of a rank, from above; that of copies only where a rank has any."""
     copies = [("copy",)] if any(len(lanes.copy) for lanes in shown.lanes) else []
     return [("compute", "graphs"), ("wait", "unmatched", "transfer"), *copies]
 
 
-def _edges(place: int, number: int, lanes: int) -> tuple[float, float]:
+def _lane_edges(place: int, number: int, lanes: int) -> tuple[float, float]:
     """Upper and lower edge of that lane of the rank at that place, on an axis that points down."""
     upper = place - _FILLED / 2 + number * _FILLED / lanes
     return upper + 0.01, upper + _FILLED / lanes - 0.01
 
 
-def summary(shown: Timeline) -> str:
+def longest_wait_words(shown: StepTimeline) -> str:
     """The longest wait in a sentence, or why none is known."""
     if not shown.instances:
         if not any(len(lanes.unmatched) for lanes in shown.lanes):
@@ -102,43 +102,43 @@ def summary(shown: Timeline) -> str:
             return f"no communication runs {'outside of CUDA graphs' if graphs else 'here'}"
         return "no collective is matched across ranks here: waiting can't be told from transfer"
     worst = shown.instances[0]
-    what = _named(worst, " of")
+    what = _instance_words(worst, " of")
     return (
         f"longest wait: {humanise(worst.longest_wait_ns / 1e9, 's')} of rank {worst.waiting_rank} "
         f"for rank {worst.last_rank}, in {'an' if what[0] in 'aeio' else 'a'} {what}"
     )
 
 
-def _named(instance: Instance, of: str = "") -> str:
+def _instance_words(instance: CollectiveInstance, of: str = "") -> str:
     size = "" if instance.bytes is None else f"{of} {humanise(instance.bytes, 'B')}"
     return f"{instance.kind}{size}" + (f" ({instance.dimension})" if instance.dimension else "")
 
 
-def _ms(shown: Timeline, at: Any) -> Any:
+def _milliseconds_at(shown: StepTimeline, at: Any) -> Any:
     return (at - shown.origin_ns) / 1e6
 
 
-def _strip(axes: Axes, shown: Timeline, s: Intervals, edges: tuple[float, float], what: str) -> None:
+def _draw_strip(axes: Axes, shown: StepTimeline, s: Intervals, edges: tuple[float, float], what: str) -> None:
     """One set as rectangles, paler where a cell is covered in part."""
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import to_rgb
 
-    starts, ends, share = segments(s, shown.begin_ns, shown.end_ns, _CELLS)
+    starts, ends, share = set_segments(s, shown.begin_ns, shown.end_ns, _CELLS)
     if not len(starts):
         return
-    left, right = _ms(shown, starts), _ms(shown, ends)
+    left, right = _milliseconds_at(shown, starts), _milliseconds_at(shown, ends)
     low, high = (np.full(len(left), edge) for edge in edges)
     outline = [left, low, left, high, right, high, right, low]
     corners: Any = np.stack(outline, axis=1).reshape(-1, 4, 2)
     # Blended with the paper, not translucent: what lies beneath would shine through.
-    colours = 1 - share[:, None] * (1 - np.array(to_rgb(light(what))))
+    colours = 1 - share[:, None] * (1 - np.array(to_rgb(light_colour(what))))
     axes.add_collection(PolyCollection(corners, facecolors=colours, linewidths=0, zorder=2), autolim=False)
     if what == "wait":
         wide = right - left > 4 * (shown.end_ns - shown.begin_ns) / 1e6 / _CELLS
         hatched = PolyCollection(
             corners[wide],
             facecolors="none",
-            edgecolors=light("wait-hatch"),
+            edgecolors=light_colour("wait-hatch"),
             linewidths=0,
             hatch="////",
             zorder=2,
@@ -146,11 +146,11 @@ def _strip(axes: Axes, shown: Timeline, s: Intervals, edges: tuple[float, float]
         axes.add_collection(hatched, autolim=False)
 
 
-def _frame(axes: Axes, shown: Timeline) -> None:
+def _label_axes(axes: Axes, shown: StepTimeline) -> None:
     ranks = len(shown.lanes)
     axes.set_yticks(range(ranks), [f"rank {lanes.rank}" for lanes in shown.lanes])
     axes.set_ylim(ranks - 0.5, -0.5)
-    axes.set_xlim(_ms(shown, shown.begin_ns), _ms(shown, shown.end_ns))
+    axes.set_xlim(_milliseconds_at(shown, shown.begin_ns), _milliseconds_at(shown, shown.end_ns))
     start = "the trace's first work" if shown.step is None else f"the start of step {shown.step}"
     more = f" ({shown.hidden} ranks, neither of the longest nor of the least wait, are not shown)"
     axes.set_xlabel(f"ms from {start}" + more * bool(shown.hidden))
@@ -163,13 +163,13 @@ def _frame(axes: Axes, shown: Timeline) -> None:
         axes.spines[side].set_visible(False)
 
 
-def labelled(shown: Timeline) -> list[tuple[Instance, str]]:
+def labelled_instances(shown: StepTimeline) -> list[tuple[CollectiveInstance, str]]:
     """The collectives that take longest and whose names fit above the axis without touching, with these."""
     span = shown.end_ns - shown.begin_ns
     taken: list[tuple[float, float]] = []
     chosen = []
     for instance in sorted(shown.instances, key=lambda m: (-m.busy_ns, m.last_arrival_ns)):
-        name = _named(instance)
+        name = _instance_words(instance)
         middle = (instance.last_arrival_ns - shown.begin_ns) / span
         half = len(name) * _LETTER / 2
         left, right = middle - half, middle + half
@@ -180,11 +180,11 @@ def labelled(shown: Timeline) -> list[tuple[Instance, str]]:
     return chosen
 
 
-def _labels(axes: Axes, shown: Timeline) -> None:
+def _draw_labels(axes: Axes, shown: StepTimeline) -> None:
     """A line from each label down to its ranks, dashed on those, where the last of them arrives."""
     places = {lanes.rank: place for place, lanes in enumerate(shown.lanes)}
-    for instance, name in labelled(shown):
-        at = _ms(shown, instance.last_arrival_ns)
+    for instance, name in labelled_instances(shown):
+        at = _milliseconds_at(shown, instance.last_arrival_ns)
         here = [places[rank] for rank in instance.ranks if rank in places]
         axes.plot([at, at], [-0.5, max(here) + 0.5], color="black", alpha=0.25, linewidth=0.6, zorder=1.5)
         low, high = ([place + end for place in here] for end in (-0.45, 0.45))
@@ -194,19 +194,19 @@ def _labels(axes: Axes, shown: Timeline) -> None:
         )
 
 
-def _mark(axes: Axes, shown: Timeline) -> None:
+def _mark_latest(axes: Axes, shown: StepTimeline) -> None:
     """A triangle where the rank arrives for which another waited longest."""
     if not shown.instances:
         return
     worst = shown.instances[0]
     for place, lanes in enumerate(shown.lanes):
         if lanes.rank == worst.last_rank:
-            at = _ms(shown, worst.last_arrival_ns)
-            middle = sum(_edges(place, 1, len(_drawn(shown)))) / 2
-            axes.plot(at, middle, **_arrow(), clip_on=False, zorder=5)
+            at = _milliseconds_at(shown, worst.last_arrival_ns)
+            middle = sum(_lane_edges(place, 1, len(_lane_contents(shown)))) / 2
+            axes.plot(at, middle, **_arrow_style(), clip_on=False, zorder=5)
 
 
-def _arrow() -> dict[str, Any]:
+def _arrow_style() -> dict[str, Any]:
     """A triangle whose tip, not its middle, is the point."""
     from matplotlib.path import Path as Outline
 
@@ -214,7 +214,7 @@ def _arrow() -> dict[str, Any]:
     return {"marker": tip, "markersize": 13, "color": "black", "markeredgewidth": 0.0, "linestyle": "none"}
 
 
-def _legend(figure: Figure, axes: Axes, shown: Timeline) -> None:
+def _add_legend(figure: Figure, axes: Axes, shown: StepTimeline) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
     from matplotlib.transforms import ScaledTranslation
@@ -222,8 +222,8 @@ def _legend(figure: Figure, axes: Axes, shown: Timeline) -> None:
     there = {what for what in _MEANINGS for lanes in shown.lanes if len(getattr(lanes, what))}
     handles: list[Any] = [
         Patch(
-            facecolor=light(what),
-            edgecolor=light("wait-hatch") if what == "wait" else "none",
+            facecolor=light_colour(what),
+            edgecolor=light_colour("wait-hatch") if what == "wait" else "none",
             linewidth=0,
             hatch="////" if what == "wait" else None,
             label=meaning,
@@ -233,7 +233,7 @@ def _legend(figure: Figure, axes: Axes, shown: Timeline) -> None:
     ]
     if shown.instances:
         dashed = Line2D([], [], label="last rank of a labelled collective arrives", **_DASHED)
-        last = Line2D([], [], **_arrow(), label="the rank waited for longest")
+        last = Line2D([], [], **_arrow_style(), label="the rank waited for longest")
         handles += [dashed, last]
     axes.legend(
         handles=handles,

@@ -84,7 +84,7 @@ def topic_of(metric: str) -> str:
     return TOPICS.get(topic, topic)
 
 
-def place(metric: str) -> tuple[int, int, str]:
+def metric_order(metric: str) -> tuple[int, int, str]:
     """Topics as listed; in time first the whole, then its parts; else by name."""
     topics = list(TOPICS)
     topic = metric.partition(".")[0]

@@ -27,7 +27,7 @@ NOTHING: Final = "no cause was found that would gain 1 % of the time"
 _ALSO: Final = ("rank", "step", "group", "collective", "category", "stat")
 
 
-def bounded(text: str, most: int = LONGEST, *, length: int = 0) -> str:
+def bound_text(text: str, most: int = LONGEST, *, length: int = 0) -> str:
     """`text` without control characters, cut after `most` characters with a note of how many it has.
 
     `length` is that number where `text` is only the beginning.
@@ -37,12 +37,12 @@ def bounded(text: str, most: int = LONGEST, *, length: int = 0) -> str:
     return printable(text[:most]) + cut
 
 
-def name(text: str, length: int = 0) -> Markup:
+def name_markup(text: str, length: int = 0) -> Markup:
     """A name that may be long or run from right to left: isolated, and as hover text as far as kept.
 
     Of one that a table has no room for, its head is cut where it meets its tail.
     """
-    whole = bounded(text, LONGEST_NAME, length=length)
+    whole = bound_text(text, LONGEST_NAME, length=length)
     shown = shortened(printable(text), LONGEST_NAME)
     if len(shown) <= _FITS:
         return Markup('<bdi class="name" title="{}">{}</bdi>').format(whole, shown)
@@ -50,18 +50,18 @@ def name(text: str, length: int = 0) -> Markup:
     return Markup('<bdi class="name" title="{}">{}</bdi>').format(whole, parts)
 
 
-def breakable(metric: str) -> Markup:
+def breakable_name(metric: str) -> Markup:
     """A metric's name that may break behind a dot or an underscore."""
-    return Markup(str(escape(bounded(metric))).replace(".", ".<wbr>").replace("_", "_<wbr>"))  # noqa: S704 - escaped
+    return Markup(str(escape(bound_text(metric))).replace(".", ".<wbr>").replace("_", "_<wbr>"))  # noqa: S704 - escaped
 
 
-def hover(*lines: str | None) -> Markup:
+def hover_attribute(*lines: str | None) -> Markup:
     """A `title` attribute of those lines that say something."""
-    text = "\n".join(bounded(line) for line in lines if line)
+    text = "\n".join(bound_text(line) for line in lines if line)
     return Markup(' title="{}"').format(text)
 
 
-def told(row: Row) -> tuple[str, ...]:
+def known_of_row(row: Row) -> tuple[str, ...]:
     """All that is known of a result row's number: value, provenance, what it is about, definition, reason."""
     about = (
         ", ".join(f"{key} {value}" for key in _ALSO if (value := getattr(row, key)) is not None)
@@ -70,7 +70,7 @@ def told(row: Row) -> tuple[str, ...]:
     exact = "no number" if row.value is None else f"{row.value!r} {row.unit}"
     origin = [row.provenance or row.status.replace("_", " "), f"window: {row.window}"]
     if row.status == "partial":
-        origin.append(partly(row))
+        origin.append(partial_words(row))
     if row.source:
         origin.append(f"source: {row.source}")
     origin.append(f"definition version {row.version}")
@@ -78,54 +78,54 @@ def told(row: Row) -> tuple[str, ...]:
         f"{row.metric} = {exact}",
         about,
         "; ".join(origin),
-        definition(row.metric),
+        metric_definition(row.metric),
         row.reason or "",
     )
 
 
-def partly(row: Row) -> str:
+def partial_words(row: Row) -> str:
     """`partial: 1.4 % of the rows, 12 % of their time`."""
     time = f", {humanise(row.coverage_time, '1')} of their time" if row.coverage_time is not None else ""
     return f"partial: {humanise(row.coverage or 0.0, '1')} of the rows{time}"
 
 
 @cache
-def definition(metric: str) -> str:
+def metric_definition(metric: str) -> str:
     """What a metric is, in its own words (`[stat=p50]` behind its name aside); nothing of an unknown one."""
     known = metric.partition("[")[0]
     return METRICS.get(known).definition if known in METRICS else ""
 
 
-def number(row: Row) -> Markup:
+def number_markup(row: Row) -> Markup:
     """A result row's number with all that is known of it on hover; modelled and published ones are marked."""
     if not row.has_value:
-        return nothing("failed" if row.status == "failed" else "n/a", *told(row))
-    return quantity(row.number, row.unit, row.provenance, *told(row))
+        return missing_markup("failed" if row.status == "failed" else "n/a", *known_of_row(row))
+    return quantity_markup(row.number, row.unit, row.provenance, *known_of_row(row))
 
 
-def nothing(word: str, *lines: str | None) -> Markup:
+def missing_markup(word: str, *lines: str | None) -> Markup:
     """What stands for a missing number, with hover text."""
-    return Markup('<span class="none"{}>{}</span>').format(hover(*lines), word)
+    return Markup('<span class="none"{}>{}</span>').format(hover_attribute(*lines), word)
 
 
-def quantity(value: float, unit: str, provenance: str | None, *lines: str | None) -> Markup:
+def quantity_markup(value: float, unit: str, provenance: str | None, *lines: str | None) -> Markup:
     """A number for people, classed by its provenance, with hover text."""
     marked = provenance if provenance in ("derived", "modelled", "published") else "measured"
     text = ("~" if marked == "modelled" else "") + humanise(value, unit)
-    return Markup('<span class="n {}"{}>{}</span>').format(marked, hover(*lines), text)
+    return Markup('<span class="n {}"{}>{}</span>').format(marked, hover_attribute(*lines), text)
 
 
-def called(row: OperatorRow) -> Markup:
+def operator_markup(row: OperatorRow) -> Markup:
     """The operator of a row by operator and shapes, and below it the shapes."""
     operator, shapes = row.parts
-    below = Markup('<div class="shapes">{}</div>').format(name(shapes)) if shapes else Markup("")
-    return name(operator) + below
+    below = Markup('<div class="shapes">{}</div>').format(name_markup(shapes)) if shapes else Markup("")
+    return name_markup(operator) + below
 
 
-def gained(found: Finding) -> str:
+def gain_words(found: Finding) -> str:
     """`gain: 3.2 % to 9.8 % of the step (10.2 ms to 31.1 ms)`, or why it is not known."""
     if found.gain_s is None or found.gain_share is None:
-        return f"gain not known: {bounded(found.no_gain)}" if found.no_gain else "no time to gain"
+        return f"gain not known: {bound_text(found.no_gain)}" if found.no_gain else "no time to gain"
     least, most = found.gain_s
     of_step = found.gain_share / most if most else 0.0
     if least and humanise(least, "s") == humanise(most, "s"):

@@ -19,7 +19,7 @@ _WIDEST: Final = 60
 """Characters that a column shows at most."""
 
 
-def workbook(
+def workbook_bytes(
     rows: Iterable[Mapping[str, Any]], columns: Sequence[str], cell: Callable[[Any], object]
 ) -> bytes:
     """The rows below a head of those columns; `cell` makes a number or a text of what is neither.
@@ -48,7 +48,7 @@ def workbook(
                 elif isinstance(value, float) or (isinstance(value, int) and abs(value) <= _EXACT):
                     sheet.write_number(number, place, value)
                 else:
-                    sheet.write_string(number, place, _bounded(str(value)))
+                    sheet.write_string(number, place, _bound_text(str(value)))
                 widths[place] = max(widths[place], len(str(value)))
         for place, width in enumerate(widths):
             sheet.set_column(place, place, min(width, _WIDEST) + 2)
@@ -57,6 +57,6 @@ def workbook(
     return written.getvalue()
 
 
-def _bounded(text: str) -> str:
+def _bound_text(text: str) -> str:
     """The text, its end marked where a cell does not hold it."""
     return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"

@@ -176,12 +176,12 @@ class Run:
     @cached_property
     def card(self) -> Card | None:
         """The workload card that came with it; None without one."""
-        from cclbench.card import load
+        from cclbench.card import load_card
 
         # With the calibration that it names.
         beside = [file for file in self.record.stored if "/" not in file.path and file.rows is None]
         require_unchanged(self.path, beside)
-        return load(self.path / _CARD) if any(file.path == _CARD for file in beside) else None
+        return load_card(self.path / _CARD) if any(file.path == _CARD for file in beside) else None
 
     @property
     def sources(self) -> list[Run]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from cclbench.card import load, root_of
+from cclbench.card import load_card, root_of
 from cclbench.engine import Progress
 from cclbench.errors import CclbenchError, InputError
 from cclbench.record.manifest import MANIFEST
@@ -93,7 +93,7 @@ def _place(url: Url, own: Object | None, within: Path) -> Spooled:
 
 def _bring_named(found: Spooled, progress: Progress | None, public: bool) -> None:
     """Bring what a card names; of what is not there its reader says so."""
-    card = load(found.path)
+    card = load_card(found.path)
     root = root_of(found.path)
     names = [(root, trace.path) for trace in card.evidence.traces]
     if card.hardware.calibration is not None:
@@ -165,7 +165,7 @@ def _calibrations(found: Sequence[Object], folder: Path) -> list[Object]:
     named = set()
     for one in found:
         try:
-            card = load(folder / one.name) if one.name.lower().endswith(_CARDS) else None
+            card = load_card(folder / one.name) if one.name.lower().endswith(_CARDS) else None
         except CclbenchError:
             continue  # no card, or one that its reader refuses
         if card is not None and card.hardware.calibration is not None:

@@ -18,8 +18,8 @@ from cclbench import intervals
 from cclbench.intervals import Int64
 from cclbench.normalize.host_calls import ASYNCHRONOUS, PINNED, blocks
 from cclbench.replay import nodes as n
-from cclbench.replay.device import Device, device_of, grain, previous_end
-from cclbench.replay.events import StatedWaits, lagged, stated
+from cclbench.replay.device import Device, clock_grain_ns, device_of, previous_end
+from cclbench.replay.events import StatedWaits, stated_waits, stream_lags
 from cclbench.replay.full_queues import full_queues
 from cclbench.replay.host import (
     Found,
@@ -28,8 +28,8 @@ from cclbench.replay.host import (
     add_boundaries,
     add_turns,
     host_nodes,
-    pauses,
-    tracks,
+    host_threads,
+    thread_pauses,
 )
 from cclbench.replay.nodes import Edges, Nodes, RankNodes
 from cclbench.replay.silent_waits import silent_waits
@@ -48,56 +48,56 @@ _SAME_INSTANT: Final = 0.05
 """Share of two rows by which they may overlap where one follows the other."""
 
 
-def accelerator(rank: GraphInput) -> RankNodes:
+def accelerator_part(rank: GraphInput) -> RankNodes:
     """One rank's part of the graph."""
     inferred, traced = Counter[str](), Counter[str]()
     device = device_of(rank)
-    told = stated(rank.stated, device) if rank.stated is not None else None
+    told = stated_waits(rank.stated, device) if rank.stated is not None else None
     pairs, alone = device.pairs, ~device.fitted
     alone[np.concatenate([pairs.issue, pairs.transfer, pairs.wait])] = False
     inferred["rows without a launch of their own: they keep their measured gaps"] += int(alone.sum())
     points, edges = HostInstants(), Edges()
-    launched = points.add(tracks(rank.launches), device.submitted)
-    points.add(*_first_rows(rank, device.submitted))
+    launched = points.add_instants(host_threads(rank.launches), device.submitted)
+    points.add_instants(*_first_rows(rank, device.submitted))
     # calls that return when the device has ended something: (device row, point of the return, lag)
     waits = [
         *_blocking_copies(rank, device, points, inferred),
-        *_synchronisations(rank, device, told, points, inferred, traced),
+        *_synchronise_waits(rank, device, told, points, inferred, traced),
         *silent_waits(rank, device, points, inferred),
         *full_queues(rank, device, points, inferred),
     ]
-    handed = _turns(rank, points, waits, inferred)
+    handed = _thread_turns(rank, points, waits, inferred)
     add_boundaries(rank, points)
     host, place = host_nodes(rank, points)
     between, unseen = _device_waits(rank, device, told, inferred, traced)
     work, start_of, end_of = _work_nodes(rank, device, int(host.lane.max(initial=-1)) + 1)
-    nodes, start_of, end_of = n.joined([host, work]), start_of + len(host), end_of + len(host)
+    nodes, start_of, end_of = n.join_nodes([host, work]), start_of + len(host), end_of + len(host)
     fed = device.launch >= 0
     nodes.feeder[start_of[fed]] = place[launched[device.launch[fed]]]
     nodes.feed_lag[start_of[fed]] = device.latency[fed]
     nodes.doubt[start_of[fed]] = device.delay[fed]
     for source, target, lag in waits:
-        edges.add(end_of[source], place[target], lag)
-    for source, target in _drained(device, waits, points):
-        edges.add(end_of[source], start_of[target], 0)
+        edges.add_edges(end_of[source], place[target], lag)
+    for source, target in _drained_rows(device, waits, points):
+        edges.add_edges(end_of[source], start_of[target], 0)
     for source, target, lag in handed:
-        edges.add(place[source], place[target], lag)
+        edges.add_edges(place[source], place[target], lag)
     _add_pairs(device, nodes, edges, start_of, end_of)
     traced["asynchronous transfers, from issue to wait"] += len(pairs.wait)
     inferred["transfers that had ended when they were awaited: what shows is the most they took"] += int(
         (nodes.slack > 0).sum()
     )
     for source, target, lag in between:
-        edges.add(end_of[source], start_of[target], lag)
+        edges.add_edges(end_of[source], start_of[target], lag)
     assumed = Edges()
     for source, target, lag in unseen:
-        assumed.add(end_of[source], start_of[target], lag)
+        assumed.add_edges(end_of[source], start_of[target], lag)
     return RankNodes(nodes, device.rows.categories, device.rows.names, edges, inferred, traced, assumed)
 
 
 def _first_rows(rank: GraphInput, submitted: Int64) -> tuple[Int64, Int64]:
     """The threads with rows before their first launch, and when the first begins: from there on they work."""
-    thread = np.concatenate([tracks(rank.launches), tracks(rank.host)])
+    thread = np.concatenate([host_threads(rank.launches), host_threads(rank.host)])
     start = np.concatenate([submitted, rank.host.start])
     row = np.arange(len(thread))
     order = np.lexsort((row, start, thread))
@@ -116,18 +116,23 @@ def _blocking_copies(
     rows = np.flatnonzero(hosted & (device.launch >= 0))
     launch = device.launch[rows]
     returned = rank.launches.end[launch]
-    pinned, at_once = device.rows.matching(PINNED.pattern)[rows], rank.launches.named(ASYNCHRONOUS)[launch]
+    pinned, at_once = (
+        device.rows.rows_matching(PINNED.pattern)[rows],
+        rank.launches.rows_named(ASYNCHRONOUS)[launch],
+    )
     begun, ended = device.rows.start[rows], device.rows.end[rows]
     blocking = blocks(returned, begun, ended, hosted[rows], pinned, at_once)
     blocking &= returned > device.issue[rows]
     rows, launch, returned = rows[blocking], launch[blocking], returned[blocking]
     if len(rows):
-        back = points.add(tracks(rank.launches)[launch], returned, np.zeros(len(rows), np.int64))
+        back = points.add_instants(
+            host_threads(rank.launches)[launch], returned, np.zeros(len(rows), np.int64)
+        )
         inferred["copies that their call waits for"] += len(rows)
         yield rows, back, returned - device.rows.end[rows]
 
 
-def _synchronisations(
+def _synchronise_waits(
     rank: GraphInput,
     device: Device,
     told: StatedWaits | None,
@@ -139,11 +144,11 @@ def _synchronisations(
     calls, rows = rank.syncs, device.rows
     if not len(calls):
         return
-    thread = tracks(calls)
-    points.add(thread, calls.start)
+    thread = host_threads(calls)
+    points.add_instants(thread, calls.start)
     own = calls.end - calls.start
     awaited: list[tuple[int, int, int]] = []
-    whole = calls.named("DeviceSynchronize", "Context Sync", "CtxSynchronize")
+    whole = calls.rows_named("DeviceSynchronize", "Context Sync", "CtxSynchronize")
     order = np.argsort(rows.end, kind="stable")
     ends = rows.end[order]
     for i, (begin, end) in enumerate(zip(calls.start.tolist(), calls.end.tolist(), strict=True)):
@@ -169,18 +174,18 @@ def _synchronisations(
                 given = np.flatnonzero((rows.lane == lane) & (device.issue <= begin))
                 if len(given) and int(given[-1]) != last and rows.end[given[-1]] + lag <= end:
                     awaited.append((int(given[-1]), i, lag))
-    back = points.add(thread, calls.end, own)
+    back = points.add_instants(thread, calls.end, own)
     if awaited:
         source, call, lag_ns = (np.array(column, np.int64) for column in zip(*awaited, strict=True))
         yield source, back[call], lag_ns
 
 
-def _drained(device: Device, waits: Found, points: HostInstants) -> Iterator[tuple[Int64, Int64]]:
+def _drained_rows(device: Device, waits: Found, points: HostInstants) -> Iterator[tuple[Int64, Int64]]:
     """Rows that a thread waited for, and the first collective of each lane that was launched afterwards.
 
     It would follow them without that wait, too: libraries let a collective wait for what computes its input.
     """
-    rows, (_, time, _) = device.rows, points.arrays()
+    rows, (_, time, _) = device.rows, points.as_arrays()
     for lane in np.unique(rows.lane[rows.row >= 0]).tolist():
         own = np.flatnonzero((rows.lane == lane) & (rows.row >= 0) & (device.launch >= 0))
         own = own[np.argsort(device.issue[own], kind="stable")]
@@ -190,12 +195,12 @@ def _drained(device: Device, waits: Found, points: HostInstants) -> Iterator[tup
             yield source[kept], own[after[kept]]
 
 
-def _turns(rank: GraphInput, points: HostInstants, waits: Found, inferred: Counter[str]) -> Found:
+def _thread_turns(rank: GraphInput, points: HostInstants, waits: Found, inferred: Counter[str]) -> Found:
     """Threads that go on when another pauses: (point of the pause, point of going on, lag)."""
-    if len({*tracks(rank.launches).tolist(), *tracks(rank.syncs).tolist()}) < 2:
+    if len({*host_threads(rank.launches).tolist(), *host_threads(rank.syncs).tolist()}) < 2:
         return []
-    idle = pauses(rank)
-    _, time, own = points.arrays()
+    idle = thread_pauses(rank)
+    _, time, own = points.as_arrays()
     explained = np.flatnonzero(np.isin(idle.end, time[own >= 0])) if waits else np.empty(0, np.int64)
     return add_turns(idle, explained, points, inferred)
 
@@ -210,7 +215,7 @@ def _work_nodes(rank: GraphInput, device: Device, lanes: int) -> tuple[Nodes, In
     arrival = called[row] & begins
     kind = np.where(rows.copy[row], n.COPY, n.COMPUTE)
     kind = np.where(arrival, n.ARRIVAL, np.where(begins, kind, n.TRANSFER))
-    made = n.blank(
+    made = n.blank_nodes(
         len(row),
         rank=rank.rank,
         lane=rows.lane[row] + lanes,
@@ -237,7 +242,7 @@ def _device_waits(
     if not len(rows):
         return [], []
     if not device.fitted.any():
-        return _chained(device, inferred), []
+        return _chain_rows(device, inferred), []
     before = np.where(device.first, -(1 << 60), np.roll(rows.end, 1))
     bound = np.maximum(device.issue + device.latency, before + device.gap)
     bound = np.where(device.fitted, bound, rows.start)
@@ -245,23 +250,23 @@ def _device_waits(
         rows.lane.astype(np.int64), device.issue, bound, rows.start, rows.end, rows.row >= 0
     )
     if told is not None and told.source:
-        source, target, lag, contradicted = lagged(told, device, bound)
+        source, target, lag, contradicted = stream_lags(told, device, bound)
         traced["waits of a stream for an event"] += len(source)
         traced["waits for an event that rows contradict, left out"] += contradicted
         late = np.array(sorted(set(told.unknown)), np.int64)
         late = late[rows.start[late] > bound[late] + device.doubt]
-        cause = other_lane(issued, late, grain(rows))[late]
+        cause = other_lane(issued, late, clock_grain_ns(rows))[late]
         late, cause = late[cause >= 0], cause[cause >= 0]
         inferred["waits of a stream for an event whose record is not in the trace"] += len(late)
         found = [(source, target, lag), (cause, late, rows.start[late] - rows.end[cause])]
         unseen = found[1:]
     else:
-        waits = between_streams(issued, device.doubt, grain(rows))
+        waits = between_streams(issued, device.doubt, clock_grain_ns(rows))
         inferred["waits of a stream for another's row"] += int(waits.seen.sum())
         inferred["collectives taken to wait for the kernel launched before them"] += int((~waits.seen).sum())
         found = [(waits.source, waits.target, waits.lag)]
         unseen = [(waits.source[~waits.seen], waits.target[~waits.seen], waits.lag[~waits.seen])]
-    found += _batched(device, inferred)
+    found += _batch_rows(device, inferred)
     explained = bound.copy()
     for source, target, lag in found:
         np.maximum.at(explained, target, rows.end[source] + lag)
@@ -298,13 +303,13 @@ def _add_pairs(device: Device, nodes: Nodes, edges: Edges, start_of: Int64, end_
     """A transfer begins with its issue; what awaits it is over when it is."""
     pairs, rows = device.pairs, device.rows
     begin = rows.start[pairs.transfer] - rows.end[pairs.issue]
-    edges.add(end_of[pairs.issue], start_of[pairs.transfer], begin)
-    edges.add(end_of[pairs.transfer], end_of[pairs.wait], 0)
+    edges.add_edges(end_of[pairs.issue], start_of[pairs.transfer], begin)
+    edges.add_edges(end_of[pairs.transfer], end_of[pairs.wait], 0)
     early = end_of[pairs.transfer[pairs.waited <= TOLERANCE_NS]]
     nodes.slack[early] = nodes.dur[early]
 
 
-def _chained(device: Device, inferred: Counter[str]) -> Found:
+def _chain_rows(device: Device, inferred: Counter[str]) -> Found:
     """Rows without launches of their own follow what ended last before them, whichever lane it ran in.
 
     Of calls that were made as one, with the same begin and end, they follow all.
@@ -323,7 +328,7 @@ def _chained(device: Device, inferred: Counter[str]) -> Found:
     return [(source, target, rows.start[target] - rows.end[source])]
 
 
-def _batched(device: Device, inferred: Counter[str]) -> Found:
+def _batch_rows(device: Device, inferred: Counter[str]) -> Found:
     """Rows that a launch gave among others, as that of a CUDA graph does, in streams of which others have
     launches of their own.
 
@@ -336,8 +341,8 @@ def _batched(device: Device, inferred: Counter[str]) -> Found:
     if not len(own):
         return []
     head = device.launch[own] >= 0
-    apart = rows.at(own)
-    shift = _apart(apart, batch[own])
+    apart = rows.take_rows(own)
+    shift = _separating_shifts(apart, batch[own])
     among = _ended_before(replace(apart, start=apart.start + shift, end=apart.end + shift))
     among = np.where((among >= 0) & (batch[own][among] == batch[own]), own[among], -1)
     first_of = dict(zip(batch[own[head]].tolist(), own[head].tolist(), strict=True))
@@ -355,7 +360,7 @@ def _batched(device: Device, inferred: Counter[str]) -> Found:
     return [(source, target, rows.start[target] - rows.end[source])]
 
 
-def _apart(rows: RankRows, batch: Int64) -> Int64:
+def _separating_shifts(rows: RankRows, batch: Int64) -> Int64:
     """By how much to move rows so that those of different batches never overlap, ns, shape (rows,)."""
     _, of = np.unique(batch, return_inverse=True)
     begin = np.full(int(of.max()) + 1, np.iinfo(np.int64).max)

@@ -20,28 +20,28 @@ from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay import tables
 from cclbench.replay.answer_rows import NS_PER_S, knee_row, modelled_row, path_rows, predicted_rows
-from cclbench.replay.change import ChangeSubject, Effect, named
-from cclbench.replay.contention import replayed
+from cclbench.replay.change import ChangeSubject, LayoutEffect, change_named
+from cclbench.replay.contention import replay_contended
 from cclbench.replay.critical_path import Path, critical_path
-from cclbench.replay.graph import Graph, build
+from cclbench.replay.graph import Graph, build_graph
 from cclbench.replay.kernel_costs import KernelCosts
 from cclbench.replay.layout import (
     Dimension,
     Layout,
+    asked_relayout,
     changes_layout,
     described_groups,
     layout_of,
-    relayout,
 )
 from cclbench.replay.new_transfers import price_new
-from cclbench.replay.pricing import Float, Ratios, ratios
+from cclbench.replay.pricing import Float, TimeRatios, time_ratios
 from cclbench.replay.regroup import dimension_in
-from cclbench.replay.relaid import Relaid, scaled
-from cclbench.replay.scenario import Scenario, scenario, split_settings, sweep
+from cclbench.replay.relaid import RelaidGraph, scale_ratios
+from cclbench.replay.scenario import Scenario, parse_scenario, parse_sweep, split_settings
 from cclbench.replay.scenario_file import is_scenario_file, read_scenario
 from cclbench.replay.simulate import NodeTimes
-from cclbench.replay.stragglers import coordinates
-from cclbench.replay.windows import Pace, step_time, windows
+from cclbench.replay.stragglers import rank_coordinates
+from cclbench.replay.windows import StepPace, rank_windows, step_time
 from cclbench.schema import group_id
 
 DECISIVE: Final = 0.01
@@ -100,7 +100,7 @@ class ReplayResult:
         return builtins(self.figures)
 
     @property
-    def only(self) -> Predicted:
+    def single_outcome(self) -> Predicted:
         """The outcome where there is one scenario; `UsageError` where there are several."""
         if len(self.predicted) > 1:
             raise UsageError(f"there are {len(self.predicted)} scenarios", hint="a file has one: ask for it")
@@ -123,8 +123,8 @@ class Replay:
         steps: Collection[int] | None = None,
         contention: float = 1.0,
     ) -> None:
-        self.graph: Graph = build(tables.ranks(run, ranks))
-        self.windows = [w for w in windows(self.graph) if steps is None or w.open or w.step in steps]
+        self.graph: Graph = build_graph(tables.graph_inputs(run, ranks))
+        self.windows = [w for w in rank_windows(self.graph) if steps is None or w.open or w.step in steps]
         if not self.windows:
             raise InputError("holds no windows of time to replay", where=run.id)
         self.machine = machine_of(run) if machine is None else machine
@@ -133,28 +133,28 @@ class Replay:
         self.caveat = run.inferred
         """What its rows say of process groups that no trace states."""
         self.run = run
-        self.placed = coordinates(run)
+        self.placed = rank_coordinates(run)
         self.groups = {g["group"]: tuple(g["ranks"]) for g in run.groups().to_pylist()}
         self.contention = contention
         self.costs = KernelCosts(run, self.graph)
         self.measured_ns = step_time(self.windows, np.array([w.measured_ns for w in self.windows], np.int64))
         if not self.measured_ns:
             raise InputError("has steps of no length: there is nothing to replay", where=run.id)
-        self._times = self._begin()
+        self._times = self._replay_unchanged()
 
-    def _begin(self) -> NodeTimes:
+    def _replay_unchanged(self) -> NodeTimes:
         """Replay the graph unchanged: when its nodes run, and within which steps."""
-        times = replayed(self.graph, self.contention)
-        self.pace = Pace(self.windows, times.start, times.end)
-        self.since = self.pace.since(self.graph, times.start)
-        self.inside = self.pace.inside(self.graph, self.since)
-        self.step = self.pace.steps(self.graph, times.start)
+        times = replay_contended(self.graph, self.contention)
+        self.pace = StepPace(self.windows, times.start, times.end)
+        self.since = self.pace.time_since_windows(self.graph, times.start)
+        self.inside = self.pace.nodes_in_windows(self.graph, self.since)
+        self.step = self.pace.steps_of_nodes(self.graph, times.start)
         return times
 
     @cached_property
     def unchanged(self) -> ReplayedStep:
         """The replay in which nothing is changed."""
-        return ReplayedStep(self.pace.step_ns, self._path(self.graph, self._times))
+        return ReplayedStep(self.pace.step_ns, self._critical_path(self.graph, self._times))
 
     def without_doubt(self) -> Replay:
         """The same run without what its graph takes for granted: dependencies that no row shows, and
@@ -162,68 +162,70 @@ class Replay:
         other = copy(self)
         other.graph = self.graph.without_doubt()
         other.__dict__.pop("unchanged", None)
-        other._times = other._begin()
+        other._times = other._replay_unchanged()
         return other
 
     def savings(self, change: Scenario) -> list[float] | str:
         """The shares by which steps are shorter under a change of what the ranks do, at the bounds of what is
-        known (`Pace.saved`); why it touches nothing in the run, if so."""
-        graph, found, untouched, relaid = self._priced(change)
+        known (`Pace.saved_shares`); why it touches nothing in the run, if so."""
+        graph, found, untouched, relaid = self._price_change(change)
         if relaid is not None:
             raise UsageError("another layout has no gain: it is other work")
         if len(untouched) == len(change.changes):
             return "; ".join(untouched.values())
         saved: list[float] = []
         for bound in [found.low] if np.array_equal(found.low, found.high) else [found.low, found.high]:
-            _, times = self._replayed(graph, bound)
-            saved += self.pace.saved(times.start, times.end)
+            _, times = self._replay_ratios(graph, bound)
+            saved += self.pace.saved_shares(times.start, times.end)
         return saved
 
-    def _priced(self, change: Scenario) -> tuple[Graph, Ratios, dict[str, str], Relaid | None]:
+    def _price_change(self, change: Scenario) -> tuple[Graph, TimeRatios, dict[str, str], RelaidGraph | None]:
         """The changed graph, its nodes' new over old times, and why settings touch nothing."""
-        graph, untouched, effects, relaid = self._changed(change)
-        found: Ratios = ratios(
+        graph, untouched, effects, relaid = self._change_graph(change)
+        found: TimeRatios = time_ratios(
             self.graph,
             change,
             self.machine,
             self.groups,
             precision=self.precision,
             library_version=self.library_version,
-            regrouped=relaid.regrouped() if relaid else None,
+            regrouped=relaid.regrouped_groups() if relaid else None,
         )
-        found = scaled(found, effects)
+        found = scale_ratios(found, effects)
         return graph, found, untouched, relaid
 
     def predict(self, change: Scenario) -> Predicted:
         """The step under that change."""
-        graph, found, untouched, relaid = self._priced(change)
+        graph, found, untouched, relaid = self._price_change(change)
         said = tuple(f"{key} changes nothing: {why}" for key, why in untouched.items())
         nothing = "; ".join(said) if len(said) == len(change.changes) else None
         bounded = bool(np.isnan(found.expected).any())
         if relaid is None:
             ratio = found.high if bounded else found.expected
-            shown = self._outcome(graph, ratio)
+            shown = self._replay_outcome(graph, ratio)
             others = [bound for bound in (found.low, found.high) if not np.array_equal(bound, ratio)]
-            steps = [shown.step_ns, *(self._paced(*self._replayed(graph, bound)) for bound in others)]
+            steps = [shown.step_ns, *(self._step_ns(*self._replay_ratios(graph, bound)) for bound in others)]
             notes: tuple[str, ...] = ()
         else:
-            bounded = bounded or any(one.time.expected is None for one in relaid.added)
-            shown, steps, notes = self._relaid(graph, found, relaid, bounded)
+            bounded = bounded or any(one.time.expected is None for one in relaid.added_communication)
+            shown, steps, notes = self._replay_relaid(graph, found, relaid, bounded)
         expected = None if bounded else shown
         acts = tuple(
             f"{key}: {setting.definition}"
-            for key, setting in ((key, named(key)) for key in change.changes)
+            for key, setting in ((key, change_named(key)) for key in change.changes)
             if setting.prices is None and key not in untouched
         )
         basis = said if nothing else (*notes, *found.basis, *acts, *said)
         return Predicted(change, expected, min(steps), max(steps), shown.path, basis, nothing)
 
-    def _changed(self, change: Scenario) -> tuple[Graph, dict[str, str], Sequence[Effect], Relaid | None]:
+    def _change_graph(
+        self, change: Scenario
+    ) -> tuple[Graph, dict[str, str], Sequence[LayoutEffect], RelaidGraph | None]:
         """The graph with the scenario's registered changes, in order of keys; why some touch nothing; what
         they do besides; and what becomes of the layout, where it changes."""
-        graph, untouched, effects = self.graph, dict[str, str](), list[Effect]()
-        wanted = relayout(self.layout, change.changes) if changes_layout(change.changes) else None
-        settings = {key: named(key) for key in change.changes}
+        graph, untouched, effects = self.graph, dict[str, str](), list[LayoutEffect]()
+        wanted = asked_relayout(self.layout, change.changes) if changes_layout(change.changes) else None
+        settings = {key: change_named(key) for key in change.changes}
         # what other hardware touches is told of the graph as it is
         for key in sorted(settings, key=lambda key: (settings[key].prices is None, key)):
             subject = ChangeSubject(
@@ -244,12 +246,14 @@ class Replay:
             made = settings[key].act(subject, change.changes[key])
             if isinstance(made, str):
                 untouched[key] = made
-            elif isinstance(made, Effect):
+            elif isinstance(made, LayoutEffect):
                 graph = made.graph
                 effects.append(made)
             else:
                 graph = made
-        relaid = Relaid(wanted, self.groups, self.dimensions, tuple(effects)) if wanted and effects else None
+        relaid = (
+            RelaidGraph(wanted, self.groups, self.dimensions, tuple(effects)) if wanted and effects else None
+        )
         return graph, untouched, effects, relaid
 
     @cached_property
@@ -276,24 +280,24 @@ class Replay:
         """Of all ranks' windows together."""
         return sum(window.measured_ns for window in self.windows if not window.open)
 
-    def _relaid(
-        self, graph: Graph, found: Ratios, relaid: Relaid, bounded: bool
+    def _replay_relaid(
+        self, graph: Graph, found: TimeRatios, relaid: RelaidGraph, bounded: bool
     ) -> tuple[ReplayedStep, list[float], tuple[str, ...]]:
         """Outcome, steps and notes of another layout: replayed at the bounds without and with longer
         waits."""
         ratio = found.high if bounded else found.expected
-        late = relaid.delays(graph, self._replayed(graph, ratio)[1].start, self.inside)
+        late = relaid.meeting_delays(graph, self._replay_ratios(graph, ratio)[1].start, self.inside)
         cases = {"low": (found.low, None), "high": (found.high, late.high)}
         if not bounded:
             cases["expected"] = (found.expected, late.expected)
         steps = []
         for which, (bound, delay) in cases.items():
-            changed, times = self._replayed(graph, bound, delay)
-            extra = relaid.addition(which, graph, bound, self.pace, self.since)
-            steps.append(max(self._paced(changed, times) + extra, 1.0))
+            changed, times = self._replay_ratios(graph, bound, delay)
+            extra = relaid.added_step_ns(which, graph, bound, self.pace, self.since)
+            steps.append(max(self._step_ns(changed, times) + extra, 1.0))
         # the last one, the upper bound or what is expected, is shown
-        outcome = ReplayedStep(steps[-1], self._path(changed, times))
-        notes = [*relaid.said(graph, self.since, self.window_ns)]
+        outcome = ReplayedStep(steps[-1], self._critical_path(changed, times))
+        notes = [*relaid.priced_notes(graph, self.since, self.window_ns)]
         most = int(late.expected.max())
         if most:
             notes.append(
@@ -304,12 +308,14 @@ class Replay:
             notes.append(f"added to the replayed step: {extra / outcome.step_ns:+.1%} of it")
         return outcome, steps, tuple(notes)
 
-    def _outcome(self, graph: Graph, ratio: Float) -> ReplayedStep:
+    def _replay_outcome(self, graph: Graph, ratio: Float) -> ReplayedStep:
         """The replay of a graph whose nodes take so many times as long, shape (nodes,)."""
-        graph, times = self._replayed(graph, ratio)
-        return ReplayedStep(self._paced(graph, times), self._path(graph, times))
+        graph, times = self._replay_ratios(graph, ratio)
+        return ReplayedStep(self._step_ns(graph, times), self._critical_path(graph, times))
 
-    def _replayed(self, graph: Graph, ratio: Float, delay: Int64 | None = None) -> tuple[Graph, NodeTimes]:
+    def _replay_ratios(
+        self, graph: Graph, ratio: Float, delay: Int64 | None = None
+    ) -> tuple[Graph, NodeTimes]:
         """The graph with those ratios within windows, and what waits longer by those delays; and when its
         nodes run."""
         nodes = graph.nodes
@@ -319,12 +325,12 @@ class Replay:
         if delay is not None:
             dur = dur + delay
         graph = replace(graph, nodes=replace(nodes, dur=dur, gap=gap))
-        return graph, replayed(graph, self.contention)
+        return graph, replay_contended(graph, self.contention)
 
-    def _paced(self, graph: Graph, times: NodeTimes) -> float:
-        return self.pace.step(times.start, times.end, {rank.rank for rank in graph.windowed})
+    def _step_ns(self, graph: Graph, times: NodeTimes) -> float:
+        return self.pace.mean_step_ns(times.start, times.end, {rank.rank for rank in graph.windowed})
 
-    def _path(self, graph: Graph, times: NodeTimes) -> Path:
+    def _critical_path(self, graph: Graph, times: NodeTimes) -> Path:
         """The critical path to the end of whichever rank's last window ends last."""
         kept = {rank.rank for rank in graph.windowed}
         counted = [w for w in self.windows if not w.open and w.rank in kept]
@@ -334,7 +340,7 @@ class Replay:
         return critical_path(graph, times, last, begin)
 
 
-def answer(
+def replay_scenarios(
     run: Run,
     sets: Sequence[str] = (),
     *,
@@ -351,10 +357,12 @@ def answer(
 
     What a scenario or a sweep sets comes on top of `sets`; `notes` are the caller's own, before the replay's.
     """
-    wanted = [scenario(sets)] if sets else []
-    named = [_named(one) for one in scenarios]
-    wanted += [scenario([*sets, *texts], f"+ {name}" if sets else name) for name, texts in named]
-    curves = [[(factor, scenario([*sets, text], text)) for factor, text in sweep(one)] for one in sweeps]
+    wanted = [parse_scenario(sets)] if sets else []
+    named = [_named_settings(one) for one in scenarios]
+    wanted += [parse_scenario([*sets, *texts], f"+ {name}" if sets else name) for name, texts in named]
+    curves = [
+        [(factor, parse_scenario([*sets, text], text)) for factor, text in parse_sweep(one)] for one in sweeps
+    ]
     if not wanted and not curves:
         raise UsageError("nothing is changed", hint="--set scale_up.bandwidth=x2, for instance")
     replay = Replay(run, machine=machine, ranks=ranks, contention=contention)
@@ -364,22 +372,22 @@ def answer(
     unchanged = replay.unchanged
     rows = [
         modelled_row("whatif.measured_step", replay.measured_ns / NS_PER_S, provenance="measured"),
-        modelled_row("whatif.replayed_step", unchanged.step_ns / NS_PER_S, reason=_faith(replay)),
+        modelled_row("whatif.replayed_step", unchanged.step_ns / NS_PER_S, reason=_fidelity_note(replay)),
         *path_rows(unchanged.path, None),
         *(row for one in predicted for row in predicted_rows(one, unchanged)),
         *map(knee_row, swept),
     ]
     figures = [row.noted(replay.caveat) if row.provenance == "modelled" else row for row in rows]
-    said = (*notes, *_notes(replay))
+    said = (*notes, *_replay_notes(replay))
     return ReplayResult(replay.measured_ns, unchanged, tuple(predicted), tuple(figures), said)
 
 
-def _named(one: str | FilePath) -> tuple[str, Sequence[str]]:
+def _named_settings(one: str | FilePath) -> tuple[str, Sequence[str]]:
     """What results call a scenario, and its settings."""
     return read_scenario(FilePath(one)) if is_scenario_file(one) else (str(one), split_settings(str(one)))
 
 
-def _faith(replay: Replay) -> str | None:
+def _fidelity_note(replay: Replay) -> str | None:
     off = replay.unchanged.step_ns / replay.measured_ns - 1
     if abs(off) <= FAITHFUL:
         return None
@@ -389,7 +397,7 @@ def _faith(replay: Replay) -> str | None:
     )
 
 
-def _notes(replay: Replay) -> list[str]:
+def _replay_notes(replay: Replay) -> list[str]:
     graph = replay.graph
     notes = [f"traced: {number:,} {what}" for what, number in sorted((+graph.traced).items())]
     notes += [f"inferred from times: {number:,} {what}" for what, number in sorted((+graph.inferred).items())]

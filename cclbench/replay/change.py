@@ -56,7 +56,7 @@ class ChangeSubject:
     relayout: Relayout | None
     dimensions: Mapping[str, Dimension]
     settings: Mapping[str, Any]
-    price: Price
+    price: CollectivePrice
     window_ns: int
     """Of all ranks' windows together."""
     costs: KernelCosts
@@ -65,13 +65,13 @@ class ChangeSubject:
     """The step within which each node begins, −1 outside of all, shape (nodes,)."""
 
     @property
-    def roles(self) -> Int64:
+    def stage_roles(self) -> Int64:
         """By rank the pipeline stage whose ranks do the same work, −1 where there are no stages."""
         stages = self.placed.get("pp", {})
         ranks = int(self.graph.nodes.rank.max(initial=0)) + 1
         return np.array([stages.get(rank, -1) for rank in range(ranks)], np.int64)
 
-    def share(self, chosen: Mask) -> float:
+    def window_share(self, chosen: Mask) -> float:
         """Which share of the ranks' windows those nodes take."""
         here = chosen & (self.since >= 0)
         nodes = self.graph.nodes
@@ -85,13 +85,13 @@ class TimeBounds(NamedTuple):
     expected: float | None
     high: float
 
-    def repeated(self, count: float) -> TimeBounds:
+    def times_count(self, count: float) -> TimeBounds:
         """As often."""
         middle = None if self.expected is None else self.expected * count
         return TimeBounds(self.low * count, middle, self.high * count)
 
 
-class Price(Protocol):
+class CollectivePrice(Protocol):
     """What a collective takes; `InputError` with what to supply where that is not known."""
 
     def __call__(self, kind: str, ranks: tuple[int, ...], nbytes: float) -> TimeBounds: ...
@@ -106,13 +106,13 @@ class Scale:
     high: npt.NDArray[np.float64]
 
     @classmethod
-    def by(cls, factor: npt.NDArray[np.float64]) -> Scale:
+    def by_factor(cls, factor: npt.NDArray[np.float64]) -> Scale:
         """A factor of which there is no doubt."""
         return cls(factor, factor, factor)
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class AddedCommunication:
     """Communication that no node of the graph is: what it is called, and its time in a step."""
 
     what: str
@@ -120,7 +120,7 @@ class Added:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Effect:
+class LayoutEffect:
     """What a change of the layout does, besides what groups are: `scale` of nodes' times; by dimension
     factors on the `payload` of its transfers and on how many they are; what is `added` to a step; `fill`,
     which share of a stage's work filling and draining the pipeline adds; `hops`, how many more transfers
@@ -130,14 +130,14 @@ class Effect:
     scale: Scale | None = None
     payload: Mapping[Dimension | None, float] = field(default_factory=dict)
     repeats: Mapping[Dimension | None, float] = field(default_factory=dict)
-    added: tuple[Added, ...] = ()
+    added: tuple[AddedCommunication, ...] = ()
     fill: float = 0.0
     hops: float = 0.0
     notes: tuple[str, ...] = ()
 
 
 Priced = Literal["transfers", "kernels"]
-Act = Callable[[ChangeSubject, Any], "Graph | Effect | str"]
+Act = Callable[[ChangeSubject, Any], "Graph | LayoutEffect | str"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ def change(
     return register
 
 
-def named(key: str) -> ReplaySetting:
+def change_named(key: str) -> ReplaySetting:
     """The change that a setting's key names, whatever its parameters; `UsageError` where there is none."""
     for one in map(CHANGES.get, CHANGES):
         if one.is_named(key):
@@ -246,12 +246,12 @@ def count_of(text: str, value: str) -> int:
     return int(value)
 
 
-def word(wanted: str) -> Callable[[str, str], float]:
+def read_word(wanted: str) -> Callable[[str, str], float]:
     """Reads that word alone, as 0."""
 
-    def read(text: str, value: str) -> float:
+    def read_value(text: str, value: str) -> float:
         if value != wanted:
             raise UsageError(f"{text}: {value!r} is not {wanted!r}, the only value")
         return 0.0
 
-    return read
+    return read_value

@@ -13,13 +13,13 @@ from cclbench.intervals import Int64
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
 from cclbench.replay.pricing import Float
-from cclbench.replay.simulate import NodeTimes, simulate
+from cclbench.replay.simulate import NodeTimes, simulate_nodes
 
 _ROUNDS: Final = 6
 _SETTLED_NS: Final = 100
 
 
-def shares(graph: Graph, start: Int64, end: Int64) -> Float:
+def communication_shares(graph: Graph, start: Int64, end: Int64) -> Float:
     """The share of each compute node that runs beside communication of its rank, 0 of other nodes."""
     nodes = graph.nodes
     share = np.zeros(len(nodes))
@@ -34,7 +34,7 @@ def shares(graph: Graph, start: Int64, end: Int64) -> Float:
     return share
 
 
-def replayed(graph: Graph, factor: float) -> NodeTimes:
+def replay_contended(graph: Graph, factor: float) -> NodeTimes:
     """A replay of nodes with their durations, where kernels go on at 1 / factor beside communication.
 
     A kernel's work is measured · (1 − share beside · (1 − 1 / factor)), and its new time is that over the
@@ -42,16 +42,18 @@ def replayed(graph: Graph, factor: float) -> NodeTimes:
     """
     nodes, dur = graph.nodes, graph.nodes.dur
     if factor == 1.0:
-        return simulate(nodes, graph.cut)
+        return simulate_nodes(nodes, graph.cut)
     lost = 1 - 1 / factor
-    work = dur * (1 - lost * shares(graph, nodes.start, nodes.end))
+    work = dur * (1 - lost * communication_shares(graph, nodes.start, nodes.end))
     now = dur
     for _ in range(_ROUNDS):
-        times = simulate(replace(nodes, dur=now), graph.cut)
-        new = np.rint(work / (1 - lost * shares(graph, times.start, times.end))).astype(np.int64)
+        times = simulate_nodes(replace(nodes, dur=now), graph.cut)
+        new = np.rint(work / (1 - lost * communication_shares(graph, times.start, times.end))).astype(
+            np.int64
+        )
         new = np.where(nodes.kind == n.COMPUTE, new, dur)
         settled = bool(abs(new - now).max(initial=0) <= _SETTLED_NS)
         now = new
         if settled:
             break
-    return simulate(replace(nodes, dur=now), graph.cut)
+    return simulate_nodes(replace(nodes, dur=now), graph.cut)

@@ -12,12 +12,21 @@ from cclbench.intervals import Int64, Mask
 from cclbench.normalize.cpu_host import RESUMED_NS, Calls, cpu_causes, divide
 from cclbench.normalize.phases import LOADER
 from cclbench.replay import nodes as n
-from cclbench.replay.host import HostInstants, Pauses, Wait, add_boundaries, add_turns, pauses, tracks, within
+from cclbench.replay.host import (
+    HostInstants,
+    HostPauses,
+    Wait,
+    add_boundaries,
+    add_turns,
+    host_threads,
+    thread_pauses,
+    time_within_rows,
+)
 from cclbench.replay.nodes import Edges, Nodes, RankNodes
 from cclbench.replay.tables import GraphInput
 
 
-def cpu(rank: GraphInput) -> RankNodes:
+def cpu_part(rank: GraphInput) -> RankNodes:
     """One rank's part of the graph.
 
     A transfer begins when its thread is free and its call was made; a thread that pauses until promptly
@@ -26,43 +35,43 @@ def cpu(rank: GraphInput) -> RankNodes:
     """
     inferred: Counter[str] = Counter()
     points, edges = HostInstants(), Edges()
-    threads = tracks(rank.work)
+    threads = host_threads(rank.work)
     calls = np.flatnonzero(_calls_library(rank))
-    workers = np.setdiff1d(threads, _callers(rank, calls))
-    idle = pauses(rank)
+    workers = np.setdiff1d(threads, _calling_threads(rank, calls))
+    idle = thread_pauses(rank)
     of_worker = np.isin(idle.thread, workers)
-    asked = _issues(rank, calls, np.isin(threads, workers), points, inferred)
-    begin = points.add(threads, rank.work.start)
-    rests = points.add(idle.thread[of_worker], idle.start[of_worker])
-    waiting = idle.at(~of_worker)
+    asked = _issue_points(rank, calls, np.isin(threads, workers), points, inferred)
+    begin = points.add_instants(threads, rank.work.start)
+    rests = points.add_instants(idle.thread[of_worker], idle.start[of_worker])
+    waiting = idle.take_pauses(~of_worker)
     ended = np.concatenate([rank.work.end, idle.start[of_worker]])
     begun = np.concatenate([rank.work.start, idle.start[of_worker]])
-    source, explained, lag = _awaited(waiting, ended, begun, inferred)
-    points.add(waiting.thread[explained], waiting.start[explained])
+    source, explained, lag = _awaited_transfers(waiting, ended, begun, inferred)
+    points.add_instants(waiting.thread[explained], waiting.start[explained])
     nothing = np.zeros(len(explained), np.int64)
-    back = points.add(waiting.thread[explained], waiting.end[explained], nothing)
+    back = points.add_instants(waiting.thread[explained], waiting.end[explained], nothing)
     handed = add_turns(waiting, explained, points, inferred)
     add_boundaries(rank, points)
-    whole, place = _lanes(rank, points, begin)
-    whole.held[:] = _held(rank, np.unique(points.arrays()[0]), workers, whole)
+    whole, place = _point_lanes(rank, points, begin)
+    whole.held[:] = _thread_time_in_gaps(rank, np.unique(points.as_arrays()[0]), workers, whole)
     known = asked >= 0
     _by_call(whole, place[asked[known]], place[begin[known]], edges)
-    edges.add(np.concatenate([place[begin] + 1, place[rests]])[source], place[back], lag)
+    edges.add_edges(np.concatenate([place[begin] + 1, place[rests]])[source], place[back], lag)
     for pause, go_on, after in handed:
-        edges.add(place[pause], place[go_on], after)
+        edges.add_edges(place[pause], place[go_on], after)
     return RankNodes(whole, rank.work.categories, rank.work.names, edges, inferred)
 
 
 def _calls_library(rank: GraphInput) -> Mask:
     """Which rows of the host are calls of the communication library."""
-    return rank.host.matching("^c10d::")
+    return rank.host.rows_matching("^c10d::")
 
 
-def _held(rank: GraphInput, threads: Int64, workers: Int64, nodes: Nodes) -> Int64:
+def _thread_time_in_gaps(rank: GraphInput, threads: Int64, workers: Int64, nodes: Nodes) -> Int64:
     """What threads but the library's do in their nodes' gaps while they compute nothing, ns, shape
     (nodes, len(HOST_CAUSES)); the threads are those of the lanes."""
-    host, thread_of = rank.host, tracks(rank.host)
-    calls, loads = _calls_library(rank), host.matching(LOADER)
+    host, thread_of = rank.host, host_threads(rank.host)
+    calls, loads = _calls_library(rank), host.rows_matching(LOADER)
     rows = {
         "loader": loads & ~rank.computing,
         "sync": calls,
@@ -93,9 +102,9 @@ def _held(rank: GraphInput, threads: Int64, workers: Int64, nodes: Nodes) -> Int
     return found
 
 
-def _callers(rank: GraphInput, calls: Int64) -> Int64:
+def _calling_threads(rank: GraphInput, calls: Int64) -> Int64:
     """Threads that call the library; where no call is there, the one with most rows."""
-    threads = tracks(rank.host)
+    threads = host_threads(rank.host)
     if len(calls):
         return np.asarray(np.unique(threads[calls]), np.int64)
     found, rows = np.unique(threads, return_counts=True)
@@ -108,10 +117,10 @@ def _by_call(whole: Nodes, issue: Int64, arrival: Int64, edges: Edges) -> None:
     lag = whole.start[arrival] - np.maximum(before, whole.start[issue])
     whole.gap[arrival] = lag
     whole.busy[arrival] = 0
-    edges.add(issue, arrival, lag)
+    edges.add_edges(issue, arrival, lag)
 
 
-def _issues(
+def _issue_points(
     rank: GraphInput, calls: Int64, by_worker: Mask, points: HostInstants, inferred: Counter[str]
 ) -> Int64:
     """The point at which each transfer of the library's threads was asked for, −1 for none.
@@ -124,19 +133,19 @@ def _issues(
     asked = np.full(len(rank.work), -1, np.int64)
     begun, starts = rank.work.start[order], rank.host.start[calls]
     if len(calls) == len(order) and (starts <= begun).all():
-        asked[order] = points.add(tracks(rank.host)[calls], starts)
+        asked[order] = points.add_instants(host_threads(rank.host)[calls], starts)
         inferred["transfers matched with calls by their order"] += len(order)
         return asked
-    callers = _callers(rank, calls)
+    callers = _calling_threads(rank, calls)
     if len(callers) and len(order):
         last = np.searchsorted(starts, begun, side="right") - 1
         at = np.where(last >= 0, np.append(starts, 0)[last], begun)
-        asked[order] = points.add(np.full(len(order), callers[0]), at)
+        asked[order] = points.add_instants(np.full(len(order), callers[0]), at)
         inferred["transfers asked for by the call before them"] += len(order)
     return asked
 
 
-def _awaited(waiting: Pauses, ended: Int64, begun: Int64, inferred: Counter[str]) -> Wait:
+def _awaited_transfers(waiting: HostPauses, ended: Int64, begun: Int64, inferred: Counter[str]) -> Wait:
     """Which of `ended` a pause waited for: (index of `ended`, pause, lag).
 
     That is what ended last in the pause, promptly before its end or in its second half, since a thread may
@@ -160,9 +169,9 @@ def _awaited(waiting: Pauses, ended: Int64, begun: Int64, inferred: Counter[str]
     return source[at], at, (waiting.end - ended[source])[at]
 
 
-def _lanes(rank: GraphInput, points: HostInstants, begin: Int64) -> tuple[Nodes, Int64]:
+def _point_lanes(rank: GraphInput, points: HostInstants, begin: Int64) -> tuple[Nodes, Int64]:
     """Points as nodes, those at `begin` followed by their transfer's node; and the node of each point."""
-    thread, time, own = points.arrays()
+    thread, time, own = points.as_arrays()
     work = np.full(len(time), -1, np.int64)
     work[begin] = np.arange(len(begin))
     order = np.lexsort((np.arange(len(time)), own < 0, time, thread))
@@ -177,7 +186,7 @@ def _lanes(rank: GraphInput, points: HostInstants, begin: Int64) -> tuple[Nodes,
     kind = np.where(of < 0, n.HOST, np.where(begins, n.ARRIVAL, n.TRANSFER))
     told = (rank.work.step, rank.work.category, rank.work.name, rank.work.row)
     step, category, name, call = (np.append(column, -1)[of] for column in told)
-    whole = n.blank(
+    whole = n.blank_nodes(
         len(row),
         rank=rank.rank,
         lane=lane,
@@ -187,7 +196,9 @@ def _lanes(rank: GraphInput, points: HostInstants, begin: Int64) -> tuple[Nodes,
         gap=gap,
         dur=end - start,
         busy=np.where(
-            gap > 0, within(rank.host, rank.computing, np.unique(thread), lane, start - gap, start), 0
+            gap > 0,
+            time_within_rows(rank.host, rank.computing, np.unique(thread), lane, start - gap, start),
+            0,
         ),
         call=call,
         step=step,

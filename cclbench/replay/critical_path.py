@@ -47,7 +47,7 @@ class _Walk:
         end = self.cursor = int(self.times.end[last])
         at: int | None = last
         while at is not None and self.times.end[at] > self.begin:
-            at = self._piece(at)
+            at = self._walk_piece(at)
         length = max(end - self.begin, 0)
         self.places["untraced"] = max(length - sum(self.places.values()), 0)
         return Path(
@@ -57,7 +57,7 @@ class _Walk:
             dict(self.ranks.most_common()),
         )
 
-    def _piece(self, at: int) -> int | None:
+    def _walk_piece(self, at: int) -> int | None:
         """Account for the path's nodes in this node's piece; the node of another piece that it comes from."""
         cut, times = self.graph.cut, self.times
         piece = int(cut.piece[at])
@@ -67,20 +67,20 @@ class _Walk:
         through_launch = launched >= 0 and by_lane < times.end[at]
         if through_launch:
             first = launched
-        self._along(first, at)
+        self._walk_lane(first, at)
         if through_launch:
             feeder = int(self.graph.nodes.feeder[launched])
-            self._between(int(times.end[feeder]), launched)
+            self._account_wait(int(times.end[feeder]), launched)
             return feeder
-        source = self._source(piece)
+        source = self._latest_source(piece)
         if source is not None:
             nodes = self.graph.nodes
             own = nodes.lane[source] == nodes.lane[first] and nodes.kind[first] == n.HOST
             place = "host" if own else "latency"
-            self._between(int(times.end[source]), first, place)
+            self._account_wait(int(times.end[source]), first, place)
         return source
 
-    def _along(self, first: int, last: int) -> None:
+    def _walk_lane(self, first: int, last: int) -> None:
         """The nodes of one lane from `first` to `last`: their durations, and what lies between them.
 
         Each instant counts once: a node up to where the next one begins, since rows of a thread may nest.
@@ -103,7 +103,7 @@ class _Walk:
             self.ranks[int(nodes.rank[last])] += int(own.sum()) + between
         self.cursor = int(start[0])
 
-    def _between(self, end: int, node: int, place: str = "latency") -> None:
+    def _account_wait(self, end: int, node: int, place: str = "latency") -> None:
         """What passes from a cause's end to its effect, at the cursor."""
         ns = max(self.cursor - max(end, self.begin), 0)
         self.places[place] += ns
@@ -111,7 +111,7 @@ class _Walk:
             self.ranks[int(self.graph.nodes.rank[node])] += ns
         self.cursor -= ns
 
-    def _source(self, piece: int) -> int | None:
+    def _latest_source(self, piece: int) -> int | None:
         """What the piece's first node waited for last."""
         cut, times = self.graph.cut, self.times
         terms = slice(int(cut.begin[piece]), int(cut.begin[piece + 1]))

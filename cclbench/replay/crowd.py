@@ -23,7 +23,7 @@ from cclbench.intervals import Int64, Mask, begins
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph, Transfers
 from cclbench.replay.layout import DIMENSIONS, Layout
-from cclbench.replay.regroup import Regrouped
+from cclbench.replay.regroup import RegroupedGroup
 
 Float64 = npt.NDArray[np.float64]
 
@@ -62,11 +62,11 @@ class _Sizes(NamedTuple):
     dimension: Int64
 
 
-def delays(
+def crowd_delays(
     graph: Graph,
     start: Int64,
     inside: Mask,
-    regrouped: Mapping[str | None, Regrouped],
+    regrouped: Mapping[str | None, RegroupedGroup],
     groups: Mapping[str, tuple[int, ...]],
     layouts: tuple[Layout, Layout],
 ) -> Delays:
@@ -80,9 +80,9 @@ def delays(
     at = at[calls.known[nodes.call[at]]]
     instance, meeting = np.unique(calls.instance[nodes.call[at]], return_inverse=True)
     names = {group: i for i, group in enumerate(dict.fromkeys(calls.group))}
-    sizes = _sizes(names, regrouped, groups, layouts)
+    sizes = _group_sizes(names, regrouped, groups, layouts)
     kind, group = (
-        _kinds(calls)[nodes.call[at]],
+        _call_kinds(calls)[nodes.call[at]],
         np.array([names[g] for g in calls.group], np.int64)[nodes.call[at]],
     )
     grows = (sizes.before[group] >= 2) & (sizes.after > sizes.before)[group] & (kind >= 0) & inside[at]
@@ -90,12 +90,14 @@ def delays(
     if not len(at):
         return found
     old = layouts[0]
-    replica = np.array([old.place(rank, "dp") for rank in range(old.world)], np.int64)
+    replica = np.array([old.place_along(rank, "dp") for rank in range(old.world_size)], np.int64)
     rank = nodes.rank[at].astype(np.int64)
-    unit = np.where(sizes.dimension[group] < 0, replica[rank % old.world], rank)
-    mean, squares, freedom = _scatter(meeting, unit, start[at - 1] + nodes.dur[at - 1], len(instance))
+    unit = np.where(sizes.dimension[group] < 0, replica[rank % old.world_size], rank)
+    mean, squares, freedom = _arrival_scatter(meeting, unit, start[at - 1] + nodes.dur[at - 1], len(instance))
     met, row = np.unique(meeting, return_index=True)
-    like = _like(sizes.dimension[group[row]], kind[row], _turn(group[row], nodes.step[at[row]], mean[met]))
+    like = _combination_codes(
+        sizes.dimension[group[row]], kind[row], _meeting_turn(group[row], nodes.step[at[row]], mean[met])
+    )
     degrees = np.maximum(np.bincount(like, freedom[met]), 1)
     spread = np.sqrt(np.bincount(like, squares[met]) / degrees)
     most = spread * (1 + _NINE_TENTHS / np.sqrt(2 * degrees))
@@ -112,9 +114,9 @@ def delays(
     return Delays(found.expected, found.high, len(met))
 
 
-def _sizes(
+def _group_sizes(
     names: Mapping[str | None, int],
-    regrouped: Mapping[str | None, Regrouped],
+    regrouped: Mapping[str | None, RegroupedGroup],
     groups: Mapping[str, tuple[int, ...]],
     layouts: tuple[Layout, Layout],
 ) -> _Sizes:
@@ -133,13 +135,15 @@ def _sizes(
     return found
 
 
-def _kinds(calls: Transfers) -> Int64:
+def _call_kinds(calls: Transfers) -> Int64:
     """A code of each call's kind, −1 of sends and receives, shape (calls,)."""
     codes = {kind: i for i, kind in enumerate(dict.fromkeys(calls.kind))} | dict.fromkeys(_PAIRS, -1)
     return np.array([codes[kind] for kind in calls.kind], np.int64)
 
 
-def _scatter(meeting: Int64, unit: Int64, arrival: Int64, count: int) -> tuple[Float64, Float64, Int64]:
+def _arrival_scatter(
+    meeting: Int64, unit: Int64, arrival: Int64, count: int
+) -> tuple[Float64, Float64, Int64]:
     """Mean, squares about it and degrees of freedom of the arrivals at each meeting, a unit's being its
     last."""
     width = int(unit.max()) + 1
@@ -153,7 +157,7 @@ def _scatter(meeting: Int64, unit: Int64, arrival: Int64, count: int) -> tuple[F
     return mean, squares, np.maximum(number - 1, 0).astype(np.int64)
 
 
-def _turn(group: Int64, step: Int64, time: Float64) -> Int64:
+def _meeting_turn(group: Int64, step: Int64, time: Float64) -> Int64:
     """Which of its group's meetings of a step each is, from 0; shape of `group`."""
     order = np.lexsort((time, step, group))
     new = begins(group[order], step[order])
@@ -163,6 +167,6 @@ def _turn(group: Int64, step: Int64, time: Float64) -> Int64:
     return turn
 
 
-def _like(*columns: Int64) -> Int64:
+def _combination_codes(*columns: Int64) -> Int64:
     """A number for each distinct combination, shape of the columns."""
     return np.unique(np.stack(columns), axis=1, return_inverse=True)[1].ravel()

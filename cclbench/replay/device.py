@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.intervals import Int64, Mask, begins
-from cclbench.replay.tables import GraphInput, RankRows, joined
+from cclbench.replay.tables import GraphInput, RankRows, join_rows
 from cclbench.replay.waits import TOLERANCE_NS
 
 OWN_GAP_NS: Final = 10_000
@@ -29,7 +29,7 @@ _WHOLE_PROGRAMS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pairs:
+class LaunchPairs:
     """A device's rows, those that issue and await transfers included; and the transfers, shape (pairs,).
 
     `issue`, `transfer`, `wait` are rows.  A transfer has a lane of its own, since they come and go in any
@@ -42,15 +42,15 @@ class Pairs:
     wait: Int64
     waited: Int64
 
-    def sorted(self) -> Pairs:
+    def in_lane_order(self) -> LaunchPairs:
         """The same with rows in order of (lane, start)."""
         order = np.lexsort((self.rows.end, self.rows.start, self.rows.lane))
         place = np.argsort(order)
         issue, transfer, wait = (place[of] for of in (self.issue, self.transfer, self.wait))
-        return Pairs(self.rows.at(order), issue, transfer, wait, self.waited)
+        return LaunchPairs(self.rows.take_rows(order), issue, transfer, wait, self.waited)
 
 
-def paired(rank: GraphInput) -> Pairs:
+def launch_pairs(rank: GraphInput) -> LaunchPairs:
     """The rank's rows of work, with what issues and awaits its transfers.
 
     A transfer has the name and the begin of what issued it, and ends with what awaits it; both are rows
@@ -58,15 +58,15 @@ def paired(rank: GraphInput) -> Pairs:
     """
     nothing = np.empty(0, np.int64)
     if not len(rank.marks):
-        return Pairs(rank.work, nothing, nothing, nothing, nothing)
-    both = joined([rank.work, rank.marks])
+        return LaunchPairs(rank.work, nothing, nothing, nothing, nothing)
+    both = join_rows([rank.work, rank.marks])
     work, marks = np.arange(len(rank.work)), np.arange(len(rank.work), len(both))
-    issue = _same(marks, work, both.name.astype(np.int64), both.start)
+    issue = _match_word_and_time(marks, work, both.name.astype(np.int64), both.start)
     transfer, issue = work[issue >= 0], issue[issue >= 0]
     lane = both.lane.astype(np.int64)
     wanted = lane.copy()
     wanted[transfer] = lane[issue]
-    wait = _same(marks, transfer, wanted, both.end)
+    wait = _match_word_and_time(marks, transfer, wanted, both.end)
     known = (wait >= 0) & (lane[transfer] != lane[issue]) & (wait != issue)
     issue, transfer, wait = issue[known], transfer[known], wait[known]
     lane[transfer] = len(both.lanes) + np.arange(len(transfer))
@@ -81,10 +81,10 @@ def paired(rank: GraphInput) -> Pairs:
     kept = np.unique(np.concatenate([work, issue, wait]))
     waited = (both.end - both.start)[wait]
     issue, transfer, wait = (np.searchsorted(kept, of) for of in (issue, transfer, wait))
-    return Pairs(whole.at(kept), issue, transfer, wait, waited)
+    return LaunchPairs(whole.take_rows(kept), issue, transfer, wait, waited)
 
 
-def _same(known: Int64, wanted: Int64, word: Int64, time: Int64) -> Int64:
+def _match_word_and_time(known: Int64, wanted: Int64, word: Int64, time: Int64) -> Int64:
     """For each wanted row the known one of the same word and time, −1 for none; shape of `wanted`."""
     times, number = np.unique(time, return_inverse=True)
     code = word * len(times) + number
@@ -107,7 +107,7 @@ class Device:
     """The launch of the graph or program that the row is part of; −1 for a row with a launch of its own."""
     fitted: Mask
     """Whether latency and gap are fitted, not this row's own."""
-    pairs: Pairs
+    pairs: LaunchPairs
     submitted: Int64
     """When each launch gives its work to the device, ns, shape (launches,)."""
     delay: Int64
@@ -118,7 +118,7 @@ class Device:
 
 def device_of(rank: GraphInput) -> Device:
     """The rank's device, what is fitted included."""
-    pairs = paired(rank).sorted()
+    pairs = launch_pairs(rank).in_lane_order()
     rows = pairs.rows
     launch = _launch_of(rows, rank.launches)
     first = begins(rows.lane)
@@ -126,7 +126,7 @@ def device_of(rank: GraphInput) -> Device:
     measured = rows.start - before
     measured[pairs.wait] -= pairs.waited  # in its lane the issue is before it
     launched, issue = launch >= 0, rows.start.copy()
-    submitted = _submitted(rank.launches, rows, launch)
+    submitted = _submission_times(rank.launches, rows, launch)
     issue[launched] = submitted[launch[launched]]
     of_graph = _of_graphs(launch, rank.launches)
     own_launch = launched & ~of_graph
@@ -135,7 +135,7 @@ def device_of(rank: GraphInput) -> Device:
     launch = np.where(batch >= 0, _first_rows(rows, batch), launch)
     fitted = (launch >= 0) & (batch < 0)
     latency, gap = np.where(launch >= 0, rows.start - issue, 0), measured.copy()
-    usual, doubt = _latency(rows, issue, fitted) if fitted.any() else (None, TOLERANCE_NS)
+    usual, doubt = _launch_latency(rows, issue, fitted) if fitted.any() else (None, TOLERANCE_NS)
     latency, gap = _of_programs(rows, (launch >= 0) & (batch >= 0), latency, gap, usual)
     if usual is not None:
         latency = np.where(fitted, usual, latency)
@@ -143,12 +143,12 @@ def device_of(rank: GraphInput) -> Device:
         queued &= previous_end(rows) <= before  # else it may have waited for another lane's row
         gap = np.where(fitted & ~first & (measured >= 0), _usual_gaps(rows, measured, queued), gap)
         own = queued & (measured <= OWN_GAP_NS)
-        doubt = min(max(doubt, _spread(measured[own] - gap[own])), TOLERANCE_NS)
+        doubt = min(max(doubt, _ninth_decile(measured[own] - gap[own])), TOLERANCE_NS)
     delay = np.zeros_like(gap)
     return Device(rows, launch, issue, first, gap, latency, batch, fitted, pairs, submitted, delay, doubt)
 
 
-def _submitted(launches: RankRows, rows: RankRows, launch: Int64) -> Int64:
+def _submission_times(launches: RankRows, rows: RankRows, launch: Int64) -> Int64:
     """When each launch gives its work to the device, ns, shape (launches,).
 
     A call that takes long, and of which nothing runs before it returns, does so at its end: it loads code,
@@ -167,7 +167,7 @@ def _of_graphs(launch: Int64, launches: RankRows) -> Mask:
     Of a graph one row may be all that the profiler kept.
     """
     _, of, count = np.unique(launch, return_inverse=True, return_counts=True)
-    graph = np.append(launches.named("GraphLaunch"), False)[launch]
+    graph = np.append(launches.rows_named("GraphLaunch"), False)[launch]
     return np.asarray((launch >= 0) & (graph | (count[of] > 1)))
 
 
@@ -211,7 +211,7 @@ def previous_end(rows: RankRows) -> Int64:
     return np.where(place >= 0, np.append(ends, 0)[place], _LONG_AGO)
 
 
-def _latency(rows: RankRows, issue: Int64, fitted: Mask) -> tuple[int, int]:
+def _launch_latency(rows: RankRows, issue: Int64, fitted: Mask) -> tuple[int, int]:
     """From a launch to its row, where the device had nothing left to do: the median, and how far it spreads.
 
     Without such rows the least seen, and what clocks are good for.
@@ -224,10 +224,10 @@ def _latency(rows: RankRows, issue: Int64, fitted: Mask) -> tuple[int, int]:
     if len(idle) < _FEWEST:
         return int(latency.min()), TOLERANCE_NS
     usual = int(np.median(idle))
-    return usual, _spread(idle - usual)
+    return usual, _ninth_decile(idle - usual)
 
 
-def _spread(errors: Int64) -> int:
+def _ninth_decile(errors: Int64) -> int:
     """What nine in ten stay within."""
     return int(np.quantile(abs(errors), 0.9)) if len(errors) else 0
 
@@ -260,7 +260,7 @@ def _has_company(rows: RankRows, at: Int64) -> Mask:
     return np.asarray(begun > ended)
 
 
-def grain(rows: RankRows) -> int:
+def clock_grain_ns(rows: RankRows) -> int:
     """How exact the device's times are: 1 µs where all are whole µs, else 1 ns."""
     origin = int(rows.start[0])
     whole = not ((rows.start - origin) % _US).any() and not ((rows.end - origin) % _US).any()

@@ -15,8 +15,8 @@ from operator import itemgetter
 import numpy as np
 
 from cclbench.intervals import Int64
-from cclbench.replay.device import Device, grain
-from cclbench.replay.tables import CONTEXT_SYNC, EVENT_SYNC, STREAM_SYNC, STREAM_WAIT, UNTOLD, Syncs
+from cclbench.replay.device import Device, clock_grain_ns
+from cclbench.replay.tables import CONTEXT_SYNC, EVENT_SYNC, STREAM_SYNC, STREAM_WAIT, UNTOLD, StatedSyncs
 from cclbench.replay.waits import PROMPT_NS
 
 Awaited = dict[int, int]
@@ -35,7 +35,7 @@ class StatedWaits:
     """By the call's correlation."""
 
 
-def stated(syncs: Syncs, device: Device) -> StatedWaits:
+def stated_waits(syncs: StatedSyncs, device: Device) -> StatedWaits:
     """What a rank's synchronisation rows, in order of time, say of its device's rows."""
     found, streams = StatedWaits(), _Streams(device)
     for at in range(len(syncs.time)):
@@ -44,20 +44,20 @@ def stated(syncs: Syncs, device: Device) -> StatedWaits:
         awaited: Awaited | None = None
         if what in (STREAM_WAIT, EVENT_SYNC):
             if syncs.recorded[at] != UNTOLD:
-                awaited = streams.given((place, int(syncs.event_stream[at])), int(syncs.recorded[at]))
+                awaited = streams.given_until((place, int(syncs.event_stream[at])), int(syncs.recorded[at]))
         elif what == STREAM_SYNC:
-            awaited = streams.given((place, stream), time) if stream >= 0 else None
+            awaited = streams.given_until((place, stream), time) if stream >= 0 else None
         else:
             assert what == CONTEXT_SYNC  # noqa: S101  (the table has no other)
             awaited = {}
             for one in streams.lanes:
                 if one[0] == place:
-                    streams.merge(awaited, streams.given(one, time))
+                    streams.merge_awaited(awaited, streams.given_until(one, time))
         if what != STREAM_WAIT:
             if awaited is not None:
                 found.of_call[int(syncs.call[at])] = awaited
             continue
-        row = streams.wait((place, stream), time, awaited or {})
+        row = streams.wait_for((place, stream), time, awaited or {})
         if row is not None and awaited is None:
             found.unknown.append(row)
         for lane, source in (awaited or {}).items():
@@ -83,7 +83,7 @@ class _Streams:
         self.told: dict[int, list[tuple[int, Awaited]]] = defaultdict(list)
         """When each stream was told to wait, and for what since the row that it had been given last."""
 
-    def given(self, lane: tuple[int, int], time: int) -> Awaited:
+    def given_until(self, lane: tuple[int, int], time: int) -> Awaited:
         """What has to end before all that a stream had been given by then has."""
         number = self.lanes.get(lane)
         if number is None:
@@ -93,10 +93,10 @@ class _Streams:
         since = self.issues[number][last] if last >= 0 else -(1 << 62)
         at = bisect_right(self.told[number], time, key=itemgetter(0)) - 1
         if at >= 0 and self.told[number][at][0] >= since:
-            self.merge(found, self.told[number][at][1])
+            self.merge_awaited(found, self.told[number][at][1])
         return found
 
-    def wait(self, lane: tuple[int, int], time: int, awaited: Awaited) -> int | None:
+    def wait_for(self, lane: tuple[int, int], time: int, awaited: Awaited) -> int | None:
         """Tell a stream to wait; the next row that it is given, None where it is given no more."""
         number = self.lanes.get(lane)
         if number is None:
@@ -104,18 +104,18 @@ class _Streams:
         after = bisect_left(self.issues[number], time)
         whole = dict(awaited)
         if self.told[number] and bisect_left(self.issues[number], self.told[number][-1][0]) == after:
-            self.merge(whole, self.told[number][-1][1])
+            self.merge_awaited(whole, self.told[number][-1][1])
         self.told[number].append((time, whole))
         return self.rows[number][after] if after < len(self.rows[number]) else None
 
-    def merge(self, into: Awaited, more: Awaited) -> None:
+    def merge_awaited(self, into: Awaited, more: Awaited) -> None:
         """Of two rows of a lane the later one is awaited."""
         for lane, row in more.items():
             if lane not in into or self.issue[row] > self.issue[into[lane]]:
                 into[lane] = row
 
 
-def lagged(found: StatedWaits, device: Device, bound: Int64) -> tuple[Int64, Int64, Int64, int]:
+def stream_lags(found: StatedWaits, device: Device, bound: Int64) -> tuple[Int64, Int64, Int64, int]:
     """The stated waits of streams: source, target, lag; and how many its rows contradict, which are left out.
 
     A wait that visibly holds its row back has the measured lag, at most the usual one; others the usual one.
@@ -123,7 +123,7 @@ def lagged(found: StatedWaits, device: Device, bound: Int64) -> tuple[Int64, Int
     rows = device.rows
     source, target = np.array(found.source, np.int64), np.array(found.target, np.int64)
     after = rows.start[target] - rows.end[source]
-    kept = after >= -grain(rows) if len(rows) else after >= 0
+    kept = after >= -clock_grain_ns(rows) if len(rows) else after >= 0
     source, target, after = source[kept], target[kept], after[kept]
     least = np.full(len(rows), PROMPT_NS + 1)
     np.minimum.at(least, target, after)

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from cclbench.replay.device import Device
-from cclbench.replay.host import HostInstants, Wait, tracks
+from cclbench.replay.host import HostInstants, Wait, host_threads
 from cclbench.replay.tables import GraphInput
 
 _FEWEST: Final = 64
@@ -60,4 +60,4 @@ def full_queues(
         inferred["launches that wait for a place in a full queue"] += len(full)
         usual = int(np.median(taken[~long])) if not long.all() else 0
         own_ns = np.full(len(full), usual)
-        yield freed[full], points.add(tracks(calls)[full], calls.end[full], own_ns), lag
+        yield freed[full], points.add_instants(host_threads(calls)[full], calls.end[full], own_ns), lag

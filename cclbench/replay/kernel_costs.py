@@ -16,17 +16,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cclbench.classify.arithmetic import arithmetic
+from cclbench.classify.arithmetic import kernel_arithmetic
 from cclbench.intervals import Int64
 from cclbench.normalize.operators import Ids, ancestors, inherited, nearest
 from cclbench.operators.call import Call, NoModel, parse
-from cclbench.operators.chains import KINDS, chains, fused_cost
+from cclbench.operators.chains import KINDS, find_chains, fused_cost
 from cclbench.operators.cost import PRODUCTS, Cost, cost_of, model_of
 from cclbench.record.rank import Rank
 from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
-from cclbench.replay.places import codes
+from cclbench.replay.places import combination_codes
 from cclbench.replay.tables import clocks_of
 
 Float64 = npt.NDArray[np.float64]
@@ -36,7 +36,7 @@ _NONE: Final = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Costs:
+class NodeCosts:
     """Of each node, shape (nodes,): FLOPs and bytes, NaN where unknown; an index into `precisions`, −1."""
 
     flops: Float64
@@ -50,7 +50,7 @@ class Costs:
     """Of kernels in chains what they have of the chain's cost as one kernel: FLOPs, bytes, and the share of
     the chain's time, NaN where not known, shape (3, nodes)."""
 
-    def of_chains(self) -> Costs:
+    def of_chains(self) -> NodeCosts:
         """The same with what kernels in chains have of their chain's cost as one kernel."""
         inside = self.chain[0] >= 0
         flops, size = (np.where(inside, fused, np.nan) for fused in self.fused[:2])
@@ -73,7 +73,7 @@ class KernelCosts:
         self._run, self._graph = run, graph
 
     @cached_property
-    def costs(self) -> Costs:
+    def node_costs(self) -> NodeCosts:
         """Those of all nodes; of nodes that are no kernels nothing is known."""
         nodes, words = self._graph.nodes, dict[str, int]()
         names = {name: code for code, name in enumerate(self._graph.names)}
@@ -86,8 +86,8 @@ class KernelCosts:
                 continue
             own = np.flatnonzero((nodes.rank == windowed.rank) & (nodes.kind == n.COMPUTE))
             found = _of_rank(self._run.rank(windowed.rank), names, words)
-            at = clocks(windowed.rank).common(found.start)
-            place = _places(
+            at = clocks(windowed.rank).on_common_clock(found.start)
+            place = _first_matching_rows(
                 (nodes.start[own], nodes.end[own], nodes.name[own]), (at, at + found.dur, found.name)
             )
             known = place >= 0
@@ -96,11 +96,11 @@ class KernelCosts:
                 *zip((*chain, *fused), (*found.chain, *found.fused), strict=True),
             ):
                 column[own[known]] = values[place[known]]
-        return Costs(flops, size, precision, (*words,), chain, fused)
+        return NodeCosts(flops, size, precision, (*words,), chain, fused)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Kernels:
+class _RankKernels:
     """A rank's kernels, arrays of shape (kernels,)."""
 
     start: Int64
@@ -121,14 +121,14 @@ class _KernelCall:
     cost: Cost | None
 
 
-def _of_rank(tables: Rank, names: dict[str, int], words: dict[str, int]) -> _Kernels:
+def _of_rank(tables: Rank, names: dict[str, int], words: dict[str, int]) -> _RankKernels:
     """Those of a rank; `names` are the graph's, `words` grow by the precisions that occur."""
     columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _KERNELS if name != "category"}
     for batch in tables.events(("kernel",), _KERNELS):
         told = [word == "communication" for word in batch["category"].dictionary.to_pylist()]
-        computes = ~np.array([*told, False], np.bool_)[_indices(batch["category"])]
+        computes = ~np.array([*told, False], np.bool_)[_dictionary_indices(batch["category"])]
         code = np.array([names.get(word, -1) for word in batch["name"].dictionary.to_pylist()] + [-1])
-        columns["name"].append(code[_indices(batch["name"])][computes])
+        columns["name"].append(code[_dictionary_indices(batch["name"])][computes])
         for column in ("start_ns", "dur_ns"):
             columns[column].append(batch[column].to_numpy()[computes])
         columns["operator"].append(batch["operator"].fill_null(_NONE).to_numpy()[computes])
@@ -140,10 +140,10 @@ def _of_rank(tables: Rank, names: dict[str, int], words: dict[str, int]) -> _Ker
         for parts, kind in zip(columns.values(), (*[np.int64] * 4, np.float64, np.float64), strict=True)
     )
     kernel_names = [*names]
-    own = [arithmetic(kernel_names[code]).precision if code >= 0 else None for code in np.unique(name)]
-    by_name = np.array([_code(word, words) for word in own], np.int64)
+    own = [kernel_arithmetic(kernel_names[code]).precision if code >= 0 else None for code in np.unique(name)]
+    by_name = np.array([_word_code(word, words) for word in own], np.int64)
     precision = by_name[np.searchsorted(np.unique(name), name)] if len(name) else name
-    calls, call, sequence = _calls(tables, operator, name, kernel_names)
+    calls, call, sequence = _launching_calls(tables, operator, name, kernel_names)
     modelled = call >= 0
     chain, fused = np.full((3, len(call)), -1, np.int64), np.full((3, len(call)), np.nan)
     if modelled.any():
@@ -152,7 +152,7 @@ def _of_rank(tables: Rank, names: dict[str, int], words: dict[str, int]) -> _Ker
         told = [(one.cost.flops, one.cost.bytes) if one.cost else (np.nan, np.nan) for one in calls]
         costs = np.array(told, np.float64)
         of_calls = np.array(
-            [_code(one.cost.precision if one.cost else None, words) for one in calls], np.int64
+            [_word_code(one.cost.precision if one.cost else None, words) for one in calls], np.int64
         )
         of_chains = _in_chains(calls, sequence, taken, words)
         chain[:, modelled] = of_chains.kind[:, call[modelled]]
@@ -161,10 +161,10 @@ def _of_rank(tables: Rank, names: dict[str, int], words: dict[str, int]) -> _Ker
         flops[modelled] = np.where(stated, flops[modelled], costs[call[modelled], 0] * share)
         size[modelled] = np.where(stated, size[modelled], costs[call[modelled], 1] * share)
         precision[modelled] = np.where(stated, precision[modelled], of_calls[call[modelled]])
-    return _Kernels(start, dur, name, flops, size, precision, chain, fused)
+    return _RankKernels(start, dur, name, flops, size, precision, chain, fused)
 
 
-class _Chains(NamedTuple):
+class _ChainCodes(NamedTuple):
     """Of calls in chains the kind, the precision as one kernel, −1 of others, and 1 of those that are not the
     first, shape (3, calls); FLOPs, bytes and share of the chain's time, shape (3, calls)."""
 
@@ -174,11 +174,11 @@ class _Chains(NamedTuple):
 
 def _in_chains(
     calls: Sequence[_KernelCall], sequence: Int64, taken: Float64, words: dict[str, int]
-) -> _Chains:
-    """The chains among calls that take so long, ns; see `chains` for their sequence numbers."""
-    found = _Chains(np.full((3, len(calls)), -1, np.int64), np.full((3, len(calls)), np.nan))
+) -> _ChainCodes:
+    """The chains among calls that take so long, ns; see `find_chains` for their sequence numbers."""
+    found = _ChainCodes(np.full((3, len(calls)), -1, np.int64), np.full((3, len(calls)), np.nan))
     kinds = [*KINDS]
-    for chain in chains([one.call for one in calls], sequence):
+    for chain in find_chains([one.call for one in calls], sequence):
         own = np.array(chain.calls, np.int64)
         found.kind[0, own] = kinds.index(chain.kind)
         try:
@@ -187,12 +187,12 @@ def _in_chains(
         except NoModel:
             continue
         share = taken[own] / max(float(taken[own].sum()), 1.0)
-        found.kind[1, own], found.kind[2, own[1:]] = _code(cost.precision, words), 1
+        found.kind[1, own], found.kind[2, own[1:]] = _word_code(cost.precision, words), 1
         found.parts[:, own] = np.array([[cost.flops], [cost.bytes], [1]], np.float64) * share
     return found
 
 
-def _calls(
+def _launching_calls(
     tables: Rank, operator: Int64, name: Int64, names: Sequence[str]
 ) -> tuple[list[_KernelCall], Int64, Int64]:
     """The calls that launched kernels, in the order of threads; the call of each kernel, −1 of none; of each
@@ -201,7 +201,7 @@ def _calls(
     ids = Ids(table["operator"].to_numpy())
     parents = ids.index_of(table["parent"].fill_null(_NONE).to_numpy())
     text = {column: table[column].combine_chunks() for column in _TEXTS}
-    code = {column: _indices(values) for column, values in text.items()}
+    code = {column: _dictionary_indices(values) for column, values in text.items()}
     models = [model_of(word) for word in text["name"].dictionary.to_pylist()]
     has_model = np.array([*(one is not None for one in models), False], np.bool_)
     is_product = np.array([*(one is not None and one.family in PRODUCTS for one in models), False], np.bool_)
@@ -219,7 +219,7 @@ def _calls(
     order = order[np.argsort(call[order], kind="stable")]
     first = np.searchsorted(call[order], np.arange(len(heads) + 1))
     kernels = np.add.reduceat((name[order] + 1) * 0x9E3779B1 % 0x7FFFFFFF, first[:-1])
-    alike = codes(kernels, *(code[column][heads] for column in _TEXTS))
+    alike = combination_codes(kernels, *(code[column][heads] for column in _TEXTS))
     _, example, kind = np.unique(alike, return_index=True, return_inverse=True)
     found: list[_KernelCall] = []
     for at in example.tolist():
@@ -235,18 +235,18 @@ def _calls(
     return [found[number] for number in kind.tolist()], call, sequence
 
 
-def _indices(column: pa.DictionaryArray) -> Int64:
+def _dictionary_indices(column: pa.DictionaryArray) -> Int64:
     """The index of each value in the dictionary, −1 of none."""
     return np.asarray(column.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
 
 
-def _code(word: str | None, words: dict[str, int]) -> int:
+def _word_code(word: str | None, words: dict[str, int]) -> int:
     return -1 if word is None else words.setdefault(word, len(words))
 
 
-def _places(wanted: Sequence[Int64], rows: Sequence[Int64]) -> Int64:
+def _first_matching_rows(wanted: Sequence[Int64], rows: Sequence[Int64]) -> Int64:
     """Which row, of equal ones the first, has the columns of each wanted one; −1 of none."""
-    code = codes(*(np.concatenate(pair) for pair in zip(rows, wanted, strict=True)))
+    code = combination_codes(*(np.concatenate(pair) for pair in zip(rows, wanted, strict=True)))
     count = len(rows[0])
     found = np.full(int(code.max(initial=-1)) + 1, -1, np.int64)
     found[code[:count][::-1]] = np.arange(count)[::-1]

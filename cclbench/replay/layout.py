@@ -33,21 +33,21 @@ class Layout:
     nested: bool = False
 
     @property
-    def world(self) -> int:
+    def world_size(self) -> int:
         """How many ranks there are."""
         return prod(size for name, size in self.degrees.items() if not (self.nested and name == "ep"))
 
     @property
-    def model(self) -> int:
+    def model_size(self) -> int:
         """Ranks that hold one replica of the model."""
-        return self.world // self.degrees["dp"]
+        return self.world_size // self.degrees["dp"]
 
     @property
-    def batches(self) -> int:
+    def batch_groups(self) -> int:
         """Ranks, or groups of them, that each take other samples."""
         return self.degrees["dp"] * (1 if self.nested else self.degrees["ep"])
 
-    def stride(self, dimension: Dimension) -> int:
+    def group_stride(self, dimension: Dimension) -> int:
         """How far apart the ranks of its groups are; experts of replicas are apart as these are."""
         inner: int = 1
         for name, size in self.degrees.items():
@@ -57,9 +57,9 @@ class Layout:
                 inner *= size
         return inner
 
-    def place(self, rank: int, dimension: Dimension) -> int:
+    def place_along(self, rank: int, dimension: Dimension) -> int:
         """The rank's place along the dimension."""
-        return rank // self.stride(dimension) % self.degrees[dimension]
+        return rank // self.group_stride(dimension) % self.degrees[dimension]
 
     def with_degrees(self, **degrees: int) -> Layout:
         """The same order with other degrees."""
@@ -138,16 +138,16 @@ class Relayout:
     removed: frozenset[int] = frozenset()
     places: Mapping[int, int] | None = None
 
-    def growth(self, dimension: Dimension) -> float:
+    def degree_growth(self, dimension: Dimension) -> float:
         """New degree over old one."""
         return self.new.degrees[dimension] / self.old.degrees[dimension]
 
     @property
-    def share(self) -> float:
+    def sample_share(self) -> float:
         """Samples of a replica in a step, new over old."""
-        return self.old.batches / self.new.batches if self.fixed_batch else 1.0
+        return self.old.batch_groups / self.new.batch_groups if self.fixed_batch else 1.0
 
-    def members(self, group: Sequence[int], dimension: Dimension | None) -> tuple[int, ...]:
+    def new_members(self, group: Sequence[int], dimension: Dimension | None) -> tuple[int, ...]:
         """The new members of a traced group: those of the dimension's first group, of a group of all ranks
         all, of any other the same ones.
 
@@ -155,11 +155,11 @@ class Relayout:
         """
         moved = self.places or {}
         old, new = self.old, self.new
-        if dimension is None and len(group) == old.world > 1:
+        if dimension is None and len(group) == old.world_size > 1:
             several = [name for name, size in old.degrees.items() if size > 1]
             if len(several) > 1 or several[0] == "dp":
-                everyone = [rank for rank in range(old.world) if rank not in self.removed]
-                kept = everyone if self.removed else range(new.world)
+                everyone = [rank for rank in range(old.world_size) if rank not in self.removed]
+                kept = everyone if self.removed else range(new.world_size)
                 return tuple(moved.get(rank, rank) for rank in kept)
             dimension = several[0]
         if dimension is None or old == new:
@@ -169,7 +169,7 @@ class Relayout:
             kept = [rank for rank in group if rank not in self.removed]
             return tuple(moved.get(rank, rank) for rank in kept)
         size, degree = len(group), old.degrees[dimension]
-        stride, apart = new.stride(dimension), old.stride(dimension)
+        stride, apart = new.group_stride(dimension), old.group_stride(dimension)
         if size < degree:
             inner = group[1] - group[0] == apart if size > 1 else True
             if inner:
@@ -197,7 +197,7 @@ def changes_layout(settings: Iterable[str]) -> bool:
     return any(key in _KEYS for key in settings)
 
 
-def relayout(old: Layout, settings: Mapping[str, Any]) -> Relayout:
+def asked_relayout(old: Layout, settings: Mapping[str, Any]) -> Relayout:
     """The new layout that settings ask for together; `UsageError` where there is none."""
     asked = [key for key in _DATA if key in settings]
     if len(asked) > 1:
@@ -208,8 +208,8 @@ def relayout(old: Layout, settings: Mapping[str, Any]) -> Relayout:
     new = replace(old, degrees=degrees)
     removed: frozenset[int] = frozenset()
     if "ranks" in settings or "ranks.add" in settings:
-        world = int(settings.get("ranks", 0)) or old.world + int(settings["ranks.add"])
-        each = new.model
+        world = int(settings.get("ranks", 0)) or old.world_size + int(settings["ranks.add"])
+        each = new.model_size
         if world % each:
             raise UsageError(f"{world:,} ranks are no multiple of the {each} that hold a replica ({new})")
         new = new.with_degrees(dp=world // each)
@@ -217,34 +217,34 @@ def relayout(old: Layout, settings: Mapping[str, Any]) -> Relayout:
         removed = _with_replicas(old, settings["ranks.remove"])
         if new != old:
             raise UsageError("ranks.remove takes ranks out of the layout that was traced, no other one")
-        new = old.with_degrees(dp=old.degrees["dp"] - len(removed) // old.model)
-    if new.world > MOST_RANKS:
-        raise UsageError(f"{new.world:,} ranks are more than {MOST_RANKS:,}")
+        new = old.with_degrees(dp=old.degrees["dp"] - len(removed) // old.model_size)
+    if new.world_size > MOST_RANKS:
+        raise UsageError(f"{new.world_size:,} ranks are more than {MOST_RANKS:,}")
     if new.nested and new.degrees["dp"] % new.degrees["ep"]:
         raise UsageError(f"experts over {new.degrees['ep']} ranks do not divide dp {new.degrees['dp']}")
     places = dict(settings.get("ranks.replace", ()))
-    absent = [rank for rank in places if rank >= old.world or rank in removed]
+    absent = [rank for rank in places if rank >= old.world_size or rank in removed]
     if absent:
         raise UsageError(f"the job has no rank {absent[0]} to replace")
-    own = [place for place in places.values() if place < old.world]
+    own = [place for place in places.values() if place < old.world_size]
     if own:
         raise UsageError(
-            f"place {own[0]} is that of a rank of the job", hint=f"spares are from {old.world} on"
+            f"place {own[0]} is that of a rank of the job", hint=f"spares are from {old.world_size} on"
         )
     return Relayout(old, new, BATCHES[int(settings.get("batch", 0))] == "global", removed, places)
 
 
 def _with_replicas(old: Layout, ranks: Sequence[int]) -> frozenset[int]:
     """Those ranks, and all others of the replicas that cannot go on without them."""
-    absent = [rank for rank in ranks if rank >= old.world]
+    absent = [rank for rank in ranks if rank >= old.world_size]
     if absent:
-        raise UsageError(f"the job has no rank {absent[0]}: it has {old.world:,}")
+        raise UsageError(f"the job has no rank {absent[0]}: it has {old.world_size:,}")
     if old.nested:
         raise InputError("ranks.remove: experts are spread over replicas, so that none can go on without it")
-    lost = {old.place(rank, "dp") for rank in ranks}
+    lost = {old.place_along(rank, "dp") for rank in ranks}
     if len(lost) == old.degrees["dp"]:
         raise InputError(
             f"ranks.remove: no replica of the model is left ({old})",
             hint="ranks.replace=RANK:PLACE puts a spare in its place",
         )
-    return frozenset(rank for rank in range(old.world) if old.place(rank, "dp") in lost)
+    return frozenset(rank for rank in range(old.world_size) if old.place_along(rank, "dp") in lost)

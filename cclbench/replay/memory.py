@@ -20,7 +20,7 @@ from cclbench.errors import InputError
 from cclbench.hardware.accelerator import Accelerator
 from cclbench.record.run import Run
 from cclbench.replay.layout import Relayout
-from cclbench.replay.rescale import microbatches, sized
+from cclbench.replay.rescale import card_sizes, microbatch_count
 
 _STATE: Final = {"adam": 8, "adamw": 8}
 """Bytes of an optimizer's state for each parameter."""
@@ -31,7 +31,7 @@ _FIELDS: Final = ("model.parameters", "model.hidden", "model.layers", "batch.mic
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryNeed:
     """Bytes of the fullest device, of what, and what it has."""
 
     parameters: float
@@ -41,18 +41,18 @@ class Memory:
     device: int
 
     @property
-    def bytes(self) -> float:
+    def total_bytes(self) -> float:
         """All together."""
         return self.parameters + self.gradients + self.optimizer + self.activations
 
     @property
-    def fits(self) -> bool:
+    def is_enough(self) -> bool:
         """Whether that is no more than the device has."""
-        return self.bytes <= self.device
+        return self.total_bytes <= self.device
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldState:
     """What a run's trace says of what its ranks hold: optimizer, whether scores are kept, sequences cut,
     whether activations are computed again."""
 
@@ -62,7 +62,7 @@ class Held:
     recomputed: bool
 
 
-def held(run: Run, sequences: bool) -> Held:
+def held_state(run: Run, sequences: bool) -> HeldState:
     """What the first rank's trace shows."""
     files = run.rank(run.ranks[0])
     names: set[str] = set()
@@ -72,12 +72,12 @@ def held(run: Run, sequences: bool) -> Held:
     calls = files.operators()
     fused = any("_scaled_dot_product_" in name or "flash" in name.lower() for name in names)
     again = bool(len(calls)) and any(calls["recomputed"].to_pylist())
-    return Held(steps.pop() if len(steps) == 1 else None, not fused, sequences, again)
+    return HeldState(steps.pop() if len(steps) == 1 else None, not fused, sequences, again)
 
 
-def memory_of(run: Run, known: Held, change: Relayout, accelerator: Accelerator | None) -> Memory:
+def memory_of(run: Run, known: HeldState, change: Relayout, accelerator: Accelerator | None) -> MemoryNeed:
     """What a layout needs; `InputError` with what is not known, where it cannot be examined."""
-    size = sized(run.card, "memory", *_FIELDS, "element")
+    size = card_sizes(run.card, "memory", *_FIELDS, "element")
     card = run.card
     assert card is not None  # noqa: S101 - it has the sizes
     if accelerator is None or accelerator.hbm_bytes is None:
@@ -96,18 +96,18 @@ def memory_of(run: Run, known: Held, change: Relayout, accelerator: Accelerator 
             "heads, whose scores are kept, are not known", hint="a card has to state workload.model.heads"
         )
     new = change.new.degrees
-    own = size["model.parameters"] / (new["tp"] * new["pp"] * _shards(card, change))
+    own = size["model.parameters"] / (new["tp"] * new["pp"] * _state_shards(card, change))
     element = size["element"]
-    count = microbatches(card) or 1
+    count = microbatch_count(card) or 1
     several = count > 1 or new["pp"] > 1
-    batch = size["batch.micro"] * (1 if several else change.share)
+    batch = size["batch.micro"] * (1 if several else change.sample_share)
     length = size["batch.sequence_length"] / new["cp"]
     each = 34 / new["tp"] if known.sequences else 10 + 24 / new["tp"]
     kept = length * batch * size["model.hidden"] * each
     if known.scores:
         kept += 5 * (heads or 0) * length * size["batch.sequence_length"] * batch / new["tp"]
-    layers = size["model.layers"] / new["pp"] * min(new["pp"], max(count * change.share, 1))
-    return Memory(
+    layers = size["model.layers"] / new["pp"] * min(new["pp"], max(count * change.sample_share, 1))
+    return MemoryNeed(
         own * element,
         own * element,
         own * (_STATE[known.optimizer] + (_COPY if element < _COPY else 0)),
@@ -116,7 +116,9 @@ def memory_of(run: Run, known: Held, change: Relayout, accelerator: Accelerator 
     )
 
 
-def _shards(card: Card, change: Relayout) -> float:
+def _state_shards(card: Card, change: Relayout) -> float:
     """Among how many ranks a replica's state is cut: those of `dp_shard`, which grow where no replicas do."""
     told = card.parallelism
-    return told.dp_shard * (change.growth("dp") if told.dp_replicate == 1 and told.dp_shard > 1 else 1.0)
+    return told.dp_shard * (
+        change.degree_growth("dp") if told.dp_replicate == 1 and told.dp_shard > 1 else 1.0
+    )

@@ -13,7 +13,7 @@ from cclbench.machine import Machine
 from cclbench.replay import nodes as n
 from cclbench.replay.change import TimeBounds
 from cclbench.replay.graph import Graph
-from cclbench.replay.other_system import changed
+from cclbench.replay.other_system import changed_system
 from cclbench.replay.pricing import hockney_line, on_system, ring_growth
 from cclbench.replay.scenario import Scenario
 
@@ -42,7 +42,15 @@ def price_new(
     if system is not None:
         sizes = np.array([nbytes])
         found, more = on_system(
-            kind, sizes, ranks, machine, system, changed(system, change), library_version, None, uneven=True
+            kind,
+            sizes,
+            ranks,
+            machine,
+            system,
+            changed_system(system, change),
+            library_version,
+            None,
+            uneven=True,
         )
         expected, low, high = more
         return TimeBounds(
@@ -50,7 +58,7 @@ def price_new(
             float(found.time_s[0]) * expected * _NS_PER_S,
             float(found.high_s[0]) * high * _NS_PER_S,
         )
-    for base, count, size, taken in _measured(graph, machine, groups, kind, ranks):
+    for base, count, size, taken in _measured_transfers(graph, machine, groups, kind, ranks):
         delay, rate = ring_growth(base, count, kind, len(ranks))
         line = hockney_line(size, taken)
         if line is not None:
@@ -67,7 +75,7 @@ def price_new(
     )
 
 
-def _measured(
+def _measured_transfers(
     graph: Graph,
     machine: Machine,
     groups: Mapping[str, tuple[int, ...]],

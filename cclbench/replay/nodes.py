@@ -59,12 +59,12 @@ class Nodes:
         return len(self.rank)
 
     @property
-    def first(self) -> Mask:
+    def first_of_lane(self) -> Mask:
         """Which nodes are the first of their lane."""
         return begins(self.lane)
 
 
-def blank(count: int, **columns: object) -> Nodes:
+def blank_nodes(count: int, **columns: object) -> Nodes:
     """So many nodes with those columns; the others are −1, and times 0."""
     types = {"rank": np.int32, "kind": np.int8, "direction": np.int8}
     zero = ("gap", "dur", "slack", "busy", "held", "doubt", "feed_lag", "start", "end")
@@ -77,7 +77,7 @@ def blank(count: int, **columns: object) -> Nodes:
     return Nodes(**arrays)
 
 
-def joined(parts: Sequence[Nodes]) -> Nodes:
+def join_nodes(parts: Sequence[Nodes]) -> Nodes:
     """Nodes of several parts, one behind the other."""
     return Nodes(**{f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Nodes)})
 
@@ -90,14 +90,14 @@ class Edges:
     target: list[Int64] = field(default_factory=list)
     lag: list[Int64] = field(default_factory=list)
 
-    def add(self, source: npt.ArrayLike, target: npt.ArrayLike, lag: npt.ArrayLike) -> None:
+    def add_edges(self, source: npt.ArrayLike, target: npt.ArrayLike, lag: npt.ArrayLike) -> None:
         """Edges of one shape."""
         sources, targets, lags = np.broadcast_arrays(source, target, lag)
         self.source.append(sources.astype(np.int64).ravel())
         self.target.append(targets.astype(np.int64).ravel())
         self.lag.append(lags.astype(np.int64).ravel())
 
-    def arrays(self, shift: int = 0) -> tuple[Int64, Int64, Int64]:
+    def as_arrays(self, shift: int = 0) -> tuple[Int64, Int64, Int64]:
         """All of them, node numbers moved by `shift`."""
         empty = np.empty(0, np.int64)
         source, target, lag = (

@@ -7,14 +7,14 @@ from msgspec import structs
 
 from cclbench.errors import InputError, UsageError
 from cclbench.hardware import catalog
-from cclbench.hardware.collectives.transport import software
+from cclbench.hardware.collectives.transport import network_software
 from cclbench.hardware.fabric import Fabric
 from cclbench.hardware.system import ScaleOut, ScaleUp, System
 from cclbench.replay.change import Quantity
 from cclbench.replay.scenario import TIERS, Scenario
 
 
-def changed(system: System, change: Scenario) -> System:
+def changed_system(system: System, change: Scenario) -> System:
     """The machine with the scenario's changes."""
     other = change.changes.get("system")
     made = catalog.system(other) if other else system
@@ -27,17 +27,17 @@ def changed(system: System, change: Scenario) -> System:
         if links is None:
             raise InputError(f"has no {tier}", where=made.id)
         if fabric:
-            links = _on(made, links, catalog.fabric(fabric))
+            links = _links_on_fabric(made, links, catalog.fabric(fabric))
         if bandwidth:
-            rate = _new(bandwidth, links.bytes_per_s, f"{made.id}: {tier}.bandwidth")
+            rate = _new_value(bandwidth, links.bytes_per_s, f"{made.id}: {tier}.bandwidth")
             links = structs.replace(links, bytes_per_s=rate)
         if latency:
-            links = _late(made, links, latency)
+            links = _links_with_latency(made, links, latency)
         made = structs.replace(made, **{tier: links})
     return made
 
 
-def _on(system: System, links: ScaleUp | ScaleOut, fabric: Fabric) -> ScaleUp | ScaleOut:
+def _links_on_fabric(system: System, links: ScaleUp | ScaleOut, fabric: Fabric) -> ScaleUp | ScaleOut:
     """Links of another generation in place of those; `UsageError` where their number is not known."""
     if fabric.id == links.fabric.id:
         return links
@@ -48,14 +48,14 @@ def _on(system: System, links: ScaleUp | ScaleOut, fabric: Fabric) -> ScaleUp | 
             f"{fabric.tier}={fabric.id}: the catalog does not tell how many links of it an accelerator has",
             hint=f"{instead}a hardware file that states links",
         )
-    return links.on(fabric) if isinstance(links, ScaleUp) else links.on(fabric, system.per_node)
+    return links.on_fabric(fabric) if isinstance(links, ScaleUp) else links.on_fabric(fabric, system.per_node)
 
 
 def _fabrics_of(system: System) -> list[Fabric]:
     return [part.fabric for part in (system.scale_up, system.scale_out) if part is not None]
 
 
-def _late(system: System, links: ScaleUp | ScaleOut, quantity: Quantity) -> ScaleUp | ScaleOut:
+def _links_with_latency(system: System, links: ScaleUp | ScaleOut, quantity: Quantity) -> ScaleUp | ScaleOut:
     """Links with another latency: of every step inside a node; between nodes what the software adds to a hop.
 
     Inside a node only a torus has one latency, that of its hop, which may be given as a time.  Between nodes
@@ -70,16 +70,19 @@ def _late(system: System, links: ScaleUp | ScaleOut, quantity: Quantity) -> Scal
             raise InputError(f"{system.id}: scale_up.latency {why}", hint="give a factor, such as x0.5")
         fabric = structs.replace(links.fabric, hop_latency_s=quantity.absolute)
         return structs.replace(links, fabric=fabric)
-    what, known = f"{system.id}: scale_out.latency", software(structs.replace(system, scale_out=links), None)
+    what, known = (
+        f"{system.id}: scale_out.latency",
+        network_software(structs.replace(system, scale_out=links), None),
+    )
     if known is None:
         raise InputError(f"{what} cannot be set: what drives its network is not known")
     if known.hop.expected == 0 and quantity.factor not in (None, 1.0):
         why = "is 0 beyond what NCCL counts, so no factor can act on it"
         raise InputError(f"{what} {why}", hint="give a value with its unit")
-    return structs.replace(links, hop_latency_s=_new(quantity, known.hop.expected, what))
+    return structs.replace(links, hop_latency_s=_new_value(quantity, known.hop.expected, what))
 
 
-def _new(quantity: Quantity, old: float | None, what: str) -> float:
+def _new_value(quantity: Quantity, old: float | None, what: str) -> float:
     if quantity.absolute is not None:
         return quantity.absolute
     if old is None:

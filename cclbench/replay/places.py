@@ -27,14 +27,14 @@ class StepPlaces:
     place: Int64
 
 
-def places(graph: Graph) -> StepPlaces:
+def step_places(graph: Graph) -> StepPlaces:
     """The places of all nodes that begin a row of a step."""
     nodes = graph.nodes
     works = np.isin(nodes.kind, (n.COMPUTE, n.COPY, n.ARRIVAL))
     # of a trace that marks no step all is one
     at = np.flatnonzero(works & ((nodes.step >= 0) | (nodes.step[works].max(initial=-1) < 0)))
     rank, step = nodes.rank[at].astype(np.int64), nodes.step[at]
-    return StepPlaces(at, rank, step, codes(*place_in_step(graph, at)))
+    return StepPlaces(at, rank, step, combination_codes(*place_in_step(graph, at)))
 
 
 def place_in_step(graph: Graph, at: Int64) -> tuple[Int64, Int64, Int64]:
@@ -47,7 +47,7 @@ def place_in_step(graph: Graph, at: Int64) -> tuple[Int64, Int64, Int64]:
     launched = np.where(fed, nodes.start[nodes.feeder[at]], nodes.start[at])
     arrives = nodes.kind[at] == n.ARRIVAL
     order = np.lexsort((at, launched, nodes.step[at], nodes.rank[at]))
-    of_step = codes(nodes.rank[at], nodes.step[at])
+    of_step = combination_codes(nodes.rank[at], nodes.step[at])
     calls = np.cumsum(arrives[order]) - arrives[order]
     first = begins(of_step[order])
     segment = np.empty(len(at), np.int64)
@@ -55,17 +55,17 @@ def place_in_step(graph: Graph, at: Int64) -> tuple[Int64, Int64, Int64]:
     name = nodes.name[at] + 1
     name[arrives] = -1 - call_kinds(graph, nodes.call[at[arrives]])
     segment[arrives] = -1
-    return segment, name, occurrence(codes(of_step, segment, name), order)
+    return segment, name, occurrence(combination_codes(of_step, segment, name), order)
 
 
 def call_kinds(graph: Graph, call: Int64) -> Int64:
     """A code of each call's kind, group size and payload."""
     kinds = {kind: code for code, kind in enumerate(dict.fromkeys(graph.transfers.kind))}
     code = np.array([kinds[kind] for kind in graph.transfers.kind], np.int64)
-    return codes(code[call], graph.transfers.size[call], graph.transfers.bytes[call])
+    return combination_codes(code[call], graph.transfers.size[call], graph.transfers.bytes[call])
 
 
-def codes(*columns: npt.NDArray[np.signedinteger]) -> Int64:
+def combination_codes(*columns: npt.NDArray[np.signedinteger]) -> Int64:
     """A number for each distinct combination, from 0, shape of the columns."""
     code = np.zeros(len(columns[0]), np.int64)
     for column in columns:
@@ -91,7 +91,7 @@ def lower_medians(of: Int64, values: Int64, expected: Int64) -> Int64:
     return found
 
 
-def means(of: Int64, values: Int64, expected: Int64) -> Int64:
+def code_means(of: Int64, values: Int64, expected: Int64) -> Int64:
     """The mean of the values of each code, rounded, as it stands beside each row, shape (rows,).
 
     Values that lack to `expected` of a code are 0; what the others have beyond their mean is shared out.

@@ -18,16 +18,16 @@ import numpy.typing as npt
 from cclbench.classify import bus_factor
 from cclbench.errors import InputError
 from cclbench.hardware import catalog
-from cclbench.hardware.collectives import Prediction, Refusal, price
+from cclbench.hardware.collectives import NoPrice, Prediction, price_collective
 from cclbench.hardware.collectives.p2p import PAIRS
-from cclbench.hardware.collectives.ratio import ratio as time_ratio
+from cclbench.hardware.collectives.ratio import time_ratio as time_ratio
 from cclbench.hardware.system import System
 from cclbench.intervals import Int64, Mask
 from cclbench.machine import Machine, Tier
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
-from cclbench.replay.other_system import changed
-from cclbench.replay.regroup import STAYS, Regrouped, evened
+from cclbench.replay.other_system import changed_system
+from cclbench.replay.regroup import STAYS, RegroupedGroup, even_ranks
 from cclbench.replay.scenario import TIERS, Scenario
 
 Float = npt.NDArray[np.float64]
@@ -38,7 +38,7 @@ _LEAST_POINTS, _LEAST_SIZES = 5, 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ratios:
+class TimeRatios:
     """New over old time of each node, shape (nodes,): expected (NaN where only bounds are known), bounds."""
 
     expected: Float
@@ -47,7 +47,7 @@ class Ratios:
     basis: tuple[str, ...]
 
 
-def ratios(
+def time_ratios(
     graph: Graph,
     change: Scenario,
     machine: Machine,
@@ -55,20 +55,20 @@ def ratios(
     *,
     precision: str | None = None,
     library_version: str | None = None,
-    regrouped: Mapping[str | None, Regrouped] | None = None,
-) -> Ratios:
+    regrouped: Mapping[str | None, RegroupedGroup] | None = None,
+) -> TimeRatios:
     """The ratios of all nodes under that change, on that machine; `precision` is that of its kernels, and
     `regrouped` what becomes of the groups in another layout."""
     one = np.ones(len(graph.nodes))
-    found = Ratios(one, one.copy(), one.copy(), ())
+    found = TimeRatios(one, one.copy(), one.copy(), ())
     if change.moves_communication or regrouped:
-        found = _transfers(graph, change, machine, groups, library_version, regrouped or {}, found)
+        found = _price_transfers(graph, change, machine, groups, library_version, regrouped or {}, found)
     if (accelerator := change.changes.get("accelerator")) is not None:
-        found = _accelerator(graph, accelerator, machine, precision, found)
-    return _loose(graph, found)
+        found = _price_kernels(graph, accelerator, machine, precision, found)
+    return _widen_hidden_transfers(graph, found)
 
 
-def _loose(graph: Graph, found: Ratios) -> Ratios:
+def _widen_hidden_transfers(graph: Graph, found: TimeRatios) -> TimeRatios:
     """Transfers that had ended when they were awaited may have taken anything up to what shows."""
     loose = graph.nodes.slack > 0
     if not loose.any():
@@ -78,15 +78,15 @@ def _loose(graph: Graph, found: Ratios) -> Ratios:
     return replace(found, expected=expected, low=low, basis=(*found.basis, why))
 
 
-def _transfers(
+def _price_transfers(
     graph: Graph,
     change: Scenario,
     machine: Machine,
     groups: dict[str, tuple[int, ...]],
     library_version: str | None,
-    regrouped: Mapping[str | None, Regrouped],
-    found: Ratios,
-) -> Ratios:
+    regrouped: Mapping[str | None, RegroupedGroup],
+    found: TimeRatios,
+) -> TimeRatios:
     nodes, calls = graph.nodes, graph.transfers
     at = np.flatnonzero(nodes.kind == n.TRANSFER)
     call = nodes.call[at]
@@ -107,15 +107,15 @@ def _transfers(
         if not change.moves_communication and new == STAYS:
             continue
         if kind is None or members is None:
-            low, high = _unknown(change)
+            low, high = _unknown_bounds(change)
             expected = np.full(len(rows), np.nan)
             lows, highs = np.full(len(rows), low), np.full(len(rows), high)
             refused.add("collectives of unknown kind or group are bracketed")
         else:
             once = np.zeros(len(rows), np.bool_)
             once[np.unique(calls.instance[call[here]], return_index=True)[1]] = True
-            parts = _Parts(kind, members, calls.bytes[call[here]], nodes.dur[rows], once & known, new)
-            expected, lows, highs, basis = _priced(change, machine, library_version, parts)
+            parts = _TransferParts(kind, members, calls.bytes[call[here]], nodes.dur[rows], once & known, new)
+            expected, lows, highs, basis = _price_parts(change, machine, library_version, parts)
             bases.add(basis)
         # a part whose waiting is not told from transfer may be either
         lows, highs = (
@@ -129,7 +129,7 @@ def _transfers(
     return replace(found, basis=(*sorted(bases), *sorted(refused)))
 
 
-def _unknown(change: Scenario) -> tuple[float, float]:
+def _unknown_bounds(change: Scenario) -> tuple[float, float]:
     """Bounds for a transfer of which nothing is known: any tier's factors may act on it, or none."""
     if change.needs_system:
         raise InputError(
@@ -144,7 +144,7 @@ def _unknown(change: Scenario) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Parts:
+class _TransferParts:
     """Ranks' parts in transfers of one kind in one group, arrays of shape (parts,); `once` has one part of
     each instance whose waiting is told from transfer."""
 
@@ -153,11 +153,11 @@ class _Parts:
     size: Int64
     taken: Int64
     once: Mask
-    new: Regrouped
+    new: RegroupedGroup
 
 
-def _priced(
-    change: Scenario, machine: Machine, library_version: str | None, parts: _Parts
+def _price_parts(
+    change: Scenario, machine: Machine, library_version: str | None, parts: _TransferParts
 ) -> tuple[Float, Float, Float, str]:
     """Expected, lowest and highest ratio of one kind's transfers in one group, and what they rest on."""
     kind, members, size = parts.kind, parts.members, parts.size
@@ -186,7 +186,7 @@ def _priced(
     priced = "send_recv" if kind in ("send", "recv") else kind
     sizes, of = np.unique(size, return_inverse=True)
     there = sizes >= 0
-    new_system = changed(system, change)
+    new_system = changed_system(system, change)
     pairs = []
     for priced_on, chosen, ranks, factor in (
         (new_system, algorithm, goes_to, new.payload),
@@ -211,7 +211,7 @@ def _priced(
     by_size *= (np.array(more) / as_before[0])[:, None]
     ratio, low, high = (row[of] for row in by_size)
     if not there.all():
-        least, most = _unknown(change)
+        least, most = _unknown_bounds(change)
         low, high = (np.where(np.isnan(b), edge, b) for b, edge in ((low, least), (high, most)))
     return ratio, low, high, f"times scale as those of {system.id} in the catalog's model"
 
@@ -229,13 +229,15 @@ def on_system(
     uneven: bool,
 ) -> tuple[Prediction, tuple[float, float, float]]:
     """The price on a machine of ranks that are numbered as on `system`; and what, expected and at the
-    bounds, to multiply it by, where nodes may hold unequal parts of the group (`evened`)."""
+    bounds, to multiply it by, where nodes may hold unequal parts of the group (`even_ranks`)."""
     devices = machine.numbered_in(system, ranks)
     assert devices is not None  # noqa: S101 - the group's tier is known
     own = devices if priced_on.per_node == system.per_node else ranks
-    even, more = evened(kind, own, priced_on) if uneven else (own, (1.0, 1.0, 1.0))
-    answer = price(kind, sizes, even, priced_on, library_version=library_version, algorithm=algorithm)
-    if isinstance(answer, Refusal):
+    even, more = even_ranks(kind, own, priced_on) if uneven else (own, (1.0, 1.0, 1.0))
+    answer = price_collective(
+        kind, sizes, even, priced_on, library_version=library_version, algorithm=algorithm
+    )
+    if isinstance(answer, NoPrice):
         raise InputError(
             f"{kind} of {len(ranks)} ranks cannot be priced: {answer.reason}", where=priced_on.id
         )
@@ -250,7 +252,7 @@ def ring_growth(kind: str, ranks: int, new_kind: str, new_ranks: int) -> tuple[f
     return (1.0 if new_kind in PAIRS else new * new_ranks) / steps, new / old
 
 
-def _by_fit(change: Scenario, tier: Tier, parts: _Parts) -> tuple[Float, Float, Float, str]:
+def _by_fit(change: Scenario, tier: Tier, parts: _TransferParts) -> tuple[Float, Float, Float, str]:
     """By factors alone: on α and β of the run's own fit, else on any split that the shortest one allows."""
     new = parts.new
     steps, moves = ring_growth(parts.kind, len(parts.members), parts.kind, len(new.members or parts.members))
@@ -311,7 +313,9 @@ def hockney_line(size: Int64, taken: Int64) -> tuple[float, float, float] | None
     return alpha, beta, float(error)
 
 
-def _accelerator(graph: Graph, new_id: str, machine: Machine, precision: str | None, found: Ratios) -> Ratios:
+def _price_kernels(
+    graph: Graph, new_id: str, machine: Machine, precision: str | None, found: TimeRatios
+) -> TimeRatios:
     """Kernels by what bounds them: arithmetic by peaks, memory by its bandwidth; either way the band."""
     if any(rank.on_host for rank in graph.windowed):
         raise InputError("accelerator: ranks of this run have none, the CPU is the device")

@@ -12,7 +12,7 @@ from cclbench.hardware.system import System
 from cclbench.replay.layout import DIMENSIONS, Dimension, Layout, Relayout
 
 
-class Regrouped(NamedTuple):
+class RegroupedGroup(NamedTuple):
     """A group's new members (empty: the same ones), and factors on its payload and on how often it moves
     it."""
 
@@ -22,7 +22,7 @@ class Regrouped(NamedTuple):
     dimension: Dimension | None = None
 
 
-STAYS = Regrouped()
+STAYS = RegroupedGroup()
 
 
 def dimension_in(layout: Layout, ranks: Sequence[int]) -> Dimension | None:
@@ -33,25 +33,26 @@ def dimension_in(layout: Layout, ranks: Sequence[int]) -> Dimension | None:
     varies = {
         name
         for name in DIMENSIONS
-        if len({layout.place(rank, name) for rank in ranks}) > 1 and not (layout.nested and name == "ep")
+        if len({layout.place_along(rank, name) for rank in ranks}) > 1
+        and not (layout.nested and name == "ep")
     }
     return varies.pop() if len(varies) == 1 else None
 
 
-def regrouped(
+def regroup_all(
     groups: Mapping[str, tuple[int, ...]],
     dimensions: Mapping[str, Dimension],
     change: Relayout,
     payload: Mapping[Dimension | None, float],
     repeats: Mapping[Dimension | None, float],
-) -> dict[str | None, Regrouped]:
+) -> dict[str | None, RegroupedGroup]:
     """Of each group, by its id; `dimensions` are those that traces describe, others follow from the
     layout."""
-    found: dict[str | None, Regrouped] = {}
+    found: dict[str | None, RegroupedGroup] = {}
     for group, ranks in groups.items():
         dimension = dimensions.get(group) or dimension_in(change.old, ranks)
-        members = change.members(ranks, dimension)
-        one = Regrouped(
+        members = change.new_members(ranks, dimension)
+        one = RegroupedGroup(
             () if members == ranks else members,
             payload.get(dimension, 1.0),
             repeats.get(dimension, 1.0),
@@ -62,7 +63,7 @@ def regrouped(
     return found
 
 
-def evened(
+def even_ranks(
     kind: str, ranks: Sequence[int], system: System
 ) -> tuple[Sequence[int], tuple[float, float, float]]:
     """Ranks in equal parts in place of those, and by what to multiply their price: expected, low and high.
@@ -72,10 +73,10 @@ def evened(
     ratio of what a rank moves, n to those.  At best the nodes are as good as one that holds n / k: the low
     bound.
     """
-    parts = Counter(rank // system.domain for rank in ranks)
+    parts = Counter(rank // system.domain_size for rank in ranks)
     fewest, count = min(parts.values()), len(parts)
     if count == 1 or fewest == max(parts.values()):
         return ranks, (1.0, 1.0, 1.0)
-    even = [node * system.domain + place for node in range(count) for place in range(fewest)]
+    even = [node * system.domain_size + place for node in range(count) for place in range(fewest)]
     more = bus_factor(kind, len(ranks)) / bus_factor(kind, len(even))
     return even, (more, min(1.0, more) * fewest * count / len(ranks), more)

@@ -10,19 +10,19 @@ import numpy as np
 
 from cclbench.intervals import Int64, Mask
 from cclbench.replay import nodes as n
-from cclbench.replay.change import Added, Effect
-from cclbench.replay.crowd import Delays, delays
+from cclbench.replay.change import AddedCommunication, LayoutEffect
+from cclbench.replay.crowd import Delays, crowd_delays
 from cclbench.replay.graph import Graph
 from cclbench.replay.layout import Dimension, Relayout
-from cclbench.replay.pricing import Float, Ratios
-from cclbench.replay.regroup import Regrouped, regrouped
-from cclbench.replay.windows import Pace
+from cclbench.replay.pricing import Float, TimeRatios
+from cclbench.replay.regroup import RegroupedGroup, regroup_all
+from cclbench.replay.windows import StepPace
 
 STAGE = ("tp", "cp", "ep")
 """Dimensions whose transfers are part of what a stage does with a micro-batch."""
 
 
-def scaled(found: Ratios, effects: Sequence[Effect]) -> Ratios:
+def scale_ratios(found: TimeRatios, effects: Sequence[LayoutEffect]) -> TimeRatios:
     """Ratios with those of the settings, and what they rest on."""
     for scale in (effect.scale for effect in effects):
         if scale is not None:
@@ -36,15 +36,15 @@ def scaled(found: Ratios, effects: Sequence[Effect]) -> Ratios:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Relaid:
+class RelaidGraph:
     """The effects of settings of the layout, one on top of the other."""
 
     change: Relayout
     groups: Mapping[str, tuple[int, ...]]
     dimensions: Mapping[str, Dimension]
-    effects: tuple[Effect, ...] = ()
+    effects: tuple[LayoutEffect, ...] = ()
 
-    def regrouped(self) -> dict[str | None, Regrouped]:
+    def regrouped_groups(self) -> dict[str | None, RegroupedGroup]:
         """What becomes of groups."""
         payload: dict[Dimension | None, float] = {}
         repeats: dict[Dimension | None, float] = {}
@@ -52,34 +52,34 @@ class Relaid:
             for total, own in ((payload, effect.payload), (repeats, effect.repeats)):
                 for dimension, factor in own.items():
                     total[dimension] = total.get(dimension, 1.0) * factor
-        return regrouped(self.groups, self.dimensions, self.change, payload, repeats)
+        return regroup_all(self.groups, self.dimensions, self.change, payload, repeats)
 
     @property
-    def added(self) -> tuple[Added, ...]:
+    def added_communication(self) -> tuple[AddedCommunication, ...]:
         """Communication that is not in the graph."""
         return tuple(one for effect in self.effects for one in effect.added)
 
     @property
-    def fill(self) -> float:
+    def pipeline_fill_share(self) -> float:
         """Share of a stage's work by which filling and draining its pipeline takes longer."""
         return sum(effect.fill for effect in self.effects)
 
-    def addition(self, which: str, graph: Graph, ratio: Float, pace: Pace, since: Int64) -> float:
+    def added_step_ns(self, which: str, graph: Graph, ratio: Float, pace: StepPace, since: Int64) -> float:
         """What is added to a step, ns: `low`, `expected` or `high`."""
-        total = sum(getattr(one.time, which) or 0.0 for one in self.added)
-        if self.fill:
-            total += self.fill * self._stage(graph, ratio, pace, since)
+        total = sum(getattr(one.time, which) or 0.0 for one in self.added_communication)
+        if self.pipeline_fill_share:
+            total += self.pipeline_fill_share * self._busiest_stage_ns(graph, ratio, pace, since)
         hops = sum(effect.hops for effect in self.effects)
-        return total + (hops * self._hop(graph, ratio, since) if hops else 0.0)
+        return total + (hops * self._stage_hop_ns(graph, ratio, since) if hops else 0.0)
 
-    def _hop(self, graph: Graph, ratio: Float, since: Int64) -> float:
+    def _stage_hop_ns(self, graph: Graph, ratio: Float, since: Int64) -> float:
         """What a transfer between stages takes, the mean, ns."""
         nodes = graph.nodes
         between = [self.dimensions.get(group or "") == "pp" for group in graph.transfers.group]
         hop = (nodes.kind == n.TRANSFER) & np.array([*between, False], np.bool_)[nodes.call] & (since >= 0)
         return float((nodes.dur * ratio)[hop].mean()) if hop.any() else 0.0
 
-    def _stage(self, graph: Graph, ratio: Float, pace: Pace, since: Int64) -> float:
+    def _busiest_stage_ns(self, graph: Graph, ratio: Float, pace: StepPace, since: Int64) -> float:
         """What the busiest stage does in a step, but for its optimizer, its gradients and waiting, ns."""
         nodes = graph.nodes
         of_group = {group: self.dimensions.get(group or "") in STAGE for group in graph.transfers.group}
@@ -93,16 +93,16 @@ class Relaid:
             for rank, (count, _, _) in pace.ranks.items()
         )
 
-    def delays(self, graph: Graph, start: Int64, inside: Mask) -> Delays:
+    def meeting_delays(self, graph: Graph, start: Int64, inside: Mask) -> Delays:
         """By how much longer meetings of groups that grow wait."""
         layouts = self.change.old, self.change.new
-        return delays(graph, start, inside, self.regrouped(), self.groups, layouts)
+        return crowd_delays(graph, start, inside, self.regrouped_groups(), self.groups, layouts)
 
-    def said(self, graph: Graph, since: Int64, window_ns: int) -> tuple[str, ...]:
+    def priced_notes(self, graph: Graph, since: Int64, window_ns: int) -> tuple[str, ...]:
         """Which transfers are priced in other groups, with their share of the windows."""
         nodes, calls = graph.nodes, graph.transfers
         shares: dict[tuple[str, str, int, int], int] = {}
-        found = self.regrouped()
+        found = self.regrouped_groups()
         at = np.flatnonzero((nodes.kind == n.TRANSFER) & (since >= 0))
         words = list(zip(calls.kind, calls.group, strict=True))
         number = {word: i for i, word in enumerate(dict.fromkeys(words))}

@@ -21,22 +21,22 @@ ACTIVATIONS: Final[tuple[Dimension, ...]] = ("tp", "cp", "ep", "pp")
 SAME_LAYOUT: Final = "the run has that layout already"
 
 
-def asked(subject: ChangeSubject) -> Relayout:
+def asked_layouts(subject: ChangeSubject) -> Relayout:
     """The layouts before and after, of a scenario that changes them."""
     assert subject.relayout is not None  # noqa: S101 - keys of layouts are its settings
     return subject.relayout
 
 
-def computing(subject: ChangeSubject) -> Mask:
+def compute_nodes(subject: ChangeSubject) -> Mask:
     """Nodes that compute, shape (nodes,): kernels, or of a CPU the gaps that hold operators."""
     nodes = subject.graph.nodes
     return np.asarray((nodes.kind == n.COMPUTE) | (nodes.busy > 0))
 
 
-def working(subject: ChangeSubject) -> tuple[Mask, str]:
+def token_nodes(subject: ChangeSubject) -> tuple[Mask, str]:
     """Nodes whose work goes with tokens, shape (nodes,), and what they are called: of a CPU the optimizer's
     operators cannot be told from others."""
-    chosen = computing(subject)
+    chosen = compute_nodes(subject)
     if subject.graph.nodes.busy.any():
         return chosen, "operators of the CPU, the optimizer's too,"
     return chosen & ~of_categories(subject, "optimizer"), "kernels without the optimizer,"
@@ -57,14 +57,14 @@ def cuts_sequences(graph: Graph, dimensions: Mapping[str, Dimension]) -> bool:
     )
 
 
-def by(chosen: Mask, factor: float) -> Scale:
+def scale_nodes(chosen: Mask, factor: float) -> Scale:
     """That factor of chosen nodes."""
-    return Scale.by(np.where(chosen, factor, 1.0))
+    return Scale.by_factor(np.where(chosen, factor, 1.0))
 
 
-def sized(card: Card | None, what: str, *fields: str) -> dict[str, float]:
+def card_sizes(card: Card | None, what: str, *fields: str) -> dict[str, float]:
     """Numbers of the card by their places (`model.hidden`); `InputError` with those that it lacks."""
-    found = {field: _field(card, field) for field in fields}
+    found = {field: _integer_field(card, field) for field in fields}
     lacking = [_PLACES.get(field, f"workload.{field}") for field, value in found.items() if not value]
     if lacking:
         raise InputError(f"{what} cannot be sized", hint=f"a card has to state {', '.join(lacking)}")
@@ -76,7 +76,7 @@ _ELEMENTS: Final = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 2}
 """Bytes of an activation where matrix products have that precision (those of fp8 stay in 16 bits)."""
 
 
-def _field(card: Card | None, field: str) -> float | None:
+def _integer_field(card: Card | None, field: str) -> float | None:
     if card is None:
         return None
     if field == "element":
@@ -87,7 +87,7 @@ def _field(card: Card | None, field: str) -> float | None:
     return value if isinstance(value, int) else None
 
 
-def microbatches(card: Card | None) -> int | None:
+def microbatch_count(card: Card | None) -> int | None:
     """Micro-batches of a step on a rank: as the card states them, else global / (replicas x micro-batch)."""
     if card is None:
         return None

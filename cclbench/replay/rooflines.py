@@ -8,15 +8,15 @@ from typing import Final
 
 import numpy as np
 
-from cclbench.classify.arithmetic import arithmetic
+from cclbench.classify.arithmetic import kernel_arithmetic
 from cclbench.errors import InputError
 from cclbench.hardware.accelerator import PRACTICAL, Accelerator
 from cclbench.intervals import Mask
 from cclbench.operators.chains import KINDS
 from cclbench.replay import nodes as n
-from cclbench.replay.change import ChangeSubject, Effect, Scale
+from cclbench.replay.change import ChangeSubject, LayoutEffect, Scale
 from cclbench.replay.graph import Graph
-from cclbench.replay.kernel_costs import Costs, Float64
+from cclbench.replay.kernel_costs import Float64, NodeCosts
 
 USUAL: Final = 0.9
 """Share of the fastest product that anybody measured on a device which well-shaped products reach usually."""
@@ -34,22 +34,22 @@ _SIXTEEN_BITS: Final = ("bf16", "fp16")
 
 def has_roofline(subject: ChangeSubject, chosen: Mask) -> Mask:
     """Which of the chosen kernels have known bytes, shape (nodes,)."""
-    return np.asarray(chosen & ~np.isnan(subject.costs.costs.bytes))
+    return np.asarray(chosen & ~np.isnan(subject.costs.node_costs.bytes))
 
 
 def without_tensor_cores(subject: ChangeSubject, chosen: Mask) -> Mask:
     """Which of the chosen kernels are products of fp32 that by their names do without, shape (nodes,)."""
-    names = [arithmetic(name) for name in subject.graph.names]
+    names = [kernel_arithmetic(name) for name in subject.graph.names]
     plain = [told.tensor_cores is False and told.precision == "fp32" for told in names]
     return np.asarray(chosen & np.array([*plain, False], np.bool_)[subject.graph.nodes.name])
 
 
 def in_chains(subject: ChangeSubject, chosen: Mask) -> Mask:
     """Which of the chosen kernels are part of a chain that one kernel could be, shape (nodes,)."""
-    return np.asarray(chosen & (subject.costs.costs.chain[0] >= 0))
+    return np.asarray(chosen & (subject.costs.node_costs.chain[0] >= 0))
 
 
-def at_roofline(subject: ChangeSubject, chosen: Mask) -> Effect:
+def at_roofline(subject: ChangeSubject, chosen: Mask) -> LayoutEffect:
     """What kernels take that do all that the device can, at the precision that they have.
 
     At least max(FLOPs / fastest rate, bytes / memory bandwidth), at most the same at usual rates (`USUAL` of
@@ -57,29 +57,29 @@ def at_roofline(subject: ChangeSubject, chosen: Mask) -> Effect:
     take.
     `InputError` where no FLOPs or no device are known.
     """
-    device, costs = _device(subject), subject.costs.costs
+    device, costs = _subject_accelerator(subject), subject.costs.node_costs
     known = has_roofline(subject, chosen)
     if not known.any():
         raise InputError("no FLOPs and bytes of such kernels are known", hint=_RECORD)
-    low, high = _bounds(device, costs)
-    note = f"at the roofline: {_shares(subject, known, chosen)}, on {device.id}"
-    return _shortened(subject, known, low, np.maximum(high, LEAST_KERNEL_NS), note)
+    low, high = _roofline_bounds(device, costs)
+    note = f"at the roofline: {_share_words(subject, known, chosen)}, on {device.id}"
+    return _bounded_effect(subject, known, low, np.maximum(high, LEAST_KERNEL_NS), note)
 
 
-def as_one_kernel(subject: ChangeSubject, chosen: Mask) -> Effect | str:
+def as_one_kernel(subject: ChangeSubject, chosen: Mask) -> LayoutEffect | str:
     """What chains of kernels take as one kernel that reads what goes in and writes what comes out, at the
     roofline, and threads but one call for each.  `InputError` where no sizes or no device are known."""
     chained = in_chains(subject, chosen)
     if not chained.any():
         return "no chain of calls that one kernel could be is among them"
-    device, costs = _device(subject), subject.costs.costs.of_chains()
+    device, costs = _subject_accelerator(subject), subject.costs.node_costs.of_chains()
     known = chained & ~np.isnan(costs.bytes)
     if not known.any():
         raise InputError("what such chains read and write is not known", hint=_RECORD)
-    low, high = _bounds(device, costs)
+    low, high = _roofline_bounds(device, costs)
     high = np.where(costs.chain[0] == [*KINDS].index("attention"), high / _ATTENTION, high)
-    note = f"chains as one kernel each: {_shares(subject, known, chained)}, on {device.id}"
-    found = _shortened(subject, known, low, np.maximum(high, LEAST_KERNEL_NS * costs.fused[2]), note)
+    note = f"chains as one kernel each: {_share_words(subject, known, chained)}, on {device.id}"
+    found = _bounded_effect(subject, known, low, np.maximum(high, LEAST_KERNEL_NS * costs.fused[2]), note)
     return replace(found, graph=_without_launches(subject, known & (costs.chain[2] > 0)))
 
 
@@ -98,10 +98,10 @@ def _without_launches(subject: ChangeSubject, kernels: Mask) -> Graph:
     return replace(subject.graph, nodes=replace(nodes, gap=nodes.gap - saved, held=held))
 
 
-def _bounds(device: Accelerator, costs: Costs) -> tuple[Float64, Float64]:
+def _roofline_bounds(device: Accelerator, costs: NodeCosts) -> tuple[Float64, Float64]:
     """The time at the fastest rates, and at usual ones, ns, NaN where bytes are not known."""
-    best = {word: rate for word in costs.precisions if (rate := device.fastest(word))}
-    usual = {word: USUAL * rate for word in best if (rate := device.attainable(word))}
+    best = {word: rate for word in costs.precisions if (rate := device.fastest_flops_per_s(word))}
+    usual = {word: USUAL * rate for word in best if (rate := device.usable_flops_per_s(word))}
     memory = float(device.hbm_bytes_per_s or 0)
     return (
         np.fmax(costs.arithmetic_ns(best), costs.memory_ns(memory)),
@@ -109,7 +109,7 @@ def _bounds(device: Accelerator, costs: Costs) -> tuple[Float64, Float64]:
     )
 
 
-def on_tensor_cores(subject: ChangeSubject, chosen: Mask) -> Effect | str:
+def on_tensor_cores(subject: ChangeSubject, chosen: Mask) -> LayoutEffect | str:
     """What products of fp32 take on tensor cores that they do without, if results may be less exact.
 
     At least what 16-bit types attain, with half the bytes; at most what they take now, with the arithmetic
@@ -117,34 +117,35 @@ def on_tensor_cores(subject: ChangeSubject, chosen: Mask) -> Effect | str:
     known all of their time is taken for arithmetic at its peak or below, so that the peaks' ratios bound it.
     `InputError` where no device is known.
     """
-    device = _device(subject)
+    device = _subject_accelerator(subject)
     now, tf32 = device.peak_flops_per_s.get("fp32"), device.peak_flops_per_s.get("tf32")
     half = next((word for word in _SIXTEEN_BITS if device.peak_flops_per_s.get(word)), None)
     if not now or half is None:
         raise InputError(f"the catalog has no peaks of {device.id} with and without tensor cores")
-    peak = float(device.fastest(half) or 0)
+    peak = float(device.fastest_flops_per_s(half) or 0)
     wanted = without_tensor_cores(subject, chosen)
     if not wanted.any():
         return "no such product is known to do without tensor cores"
-    costs = subject.costs.costs
+    costs = subject.costs.node_costs
     known = wanted & (costs.flops > 0)
     memory = float(device.hbm_bytes_per_s or 0)
     taken = subject.graph.nodes.dur
     low = np.maximum(costs.flops / peak * 1e9, costs.memory_ns(memory) / 2)
-    attained = float(device.attainable("tf32" if tf32 else half) or 0)
+    attained = float(device.usable_flops_per_s("tf32" if tf32 else half) or 0)
     saved = costs.flops * (1 / float(now) - 1 / attained) * 1e9
     high = np.maximum(taken - saved, np.maximum(costs.memory_ns(memory), LEAST_KERNEL_NS))
     low = np.where(known, low, taken * float(now) / peak)
     high = np.where(known, high, taken * float(now) / attained)
     types = f"TF32 (high) to {half} (low)" if tf32 else half
     note = (
-        f"on tensor cores, {types}, if precision allows: {_shares(subject, wanted, wanted)}, on {device.id};"
-        f" by the FLOPs of {_shares(subject, known, wanted)}, else by the ratio of peaks"
+        f"on tensor cores, {types}, if precision allows: {_share_words(subject, wanted, wanted)},"
+        f" on {device.id};"
+        f" by the FLOPs of {_share_words(subject, known, wanted)}, else by the ratio of peaks"
     )
-    return _shortened(subject, wanted, low, high, note)
+    return _bounded_effect(subject, wanted, low, high, note)
 
 
-def _device(subject: ChangeSubject) -> Accelerator:
+def _subject_accelerator(subject: ChangeSubject) -> Accelerator:
     answer = subject.machine.accelerator
     if answer.value is None:
         raise InputError("the least time of kernels needs a device of the catalog", hint=answer.reason)
@@ -153,13 +154,16 @@ def _device(subject: ChangeSubject) -> Accelerator:
     return answer.value
 
 
-def _shortened(subject: ChangeSubject, known: Mask, low: Float64, high: Float64, note: str) -> Effect:
+def _bounded_effect(
+    subject: ChangeSubject, known: Mask, low: Float64, high: Float64, note: str
+) -> LayoutEffect:
     """The known kernels at bounds alone: nothing says how near to either they come."""
     taken = np.maximum(subject.graph.nodes.dur, 1)
     most = np.where(known, np.minimum(high / taken, 1.0), 1.0)
     least = np.where(known, np.minimum(low / taken, most), 1.0)
-    return Effect(subject.graph, Scale(np.where(known, np.nan, 1.0), least, most), notes=(note,))
+    return LayoutEffect(subject.graph, Scale(np.where(known, np.nan, 1.0), least, most), notes=(note,))
 
 
-def _shares(subject: ChangeSubject, known: Mask, chosen: Mask) -> str:
-    return f"{subject.share(known):.1%} of the step, of {subject.share(chosen):.1%} in such kernels"
+def _share_words(subject: ChangeSubject, known: Mask, chosen: Mask) -> str:
+    share = subject.window_share
+    return f"{share(known):.1%} of the step, of {share(chosen):.1%} in such kernels"

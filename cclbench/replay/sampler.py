@@ -24,14 +24,14 @@ EXHAUSTIVE: Final = 500
 _DRAWS: Final = 100
 
 
-def explore(shape: Sequence[int], objective: Objective, most: int, seed: int) -> dict[Point, float]:
+def explore_grid(shape: Sequence[int], objective: Objective, most: int, seed: int) -> dict[Point, float]:
     """The objective at all points of the grid where it has no more than `most`, else at that many at most.
 
     In the order in which they were looked at; the same ones for a seed.
     """
     if prod(shape) <= most:
         return {point: objective(point) for point in product(*map(range, shape))}
-    return _Descent(shape, objective, most, seed).run()
+    return _Descent(shape, objective, most, seed).descend()
 
 
 class _Descent:
@@ -42,20 +42,20 @@ class _Descent:
         self.random = Random(seed)  # noqa: S311 - chance that repeats
         self.found: dict[Point, float] = {}
 
-    def run(self) -> dict[Point, float]:
+    def descend(self) -> dict[Point, float]:
         while len(self.found) < self.most:
-            at = self._start()
-            self._look(at)
+            at = self._random_start()
+            self._evaluate_point(at)
             axes = list(range(len(self.shape)))
             self.random.shuffle(axes)
             tried = turn = 0
             while tried < len(axes) and len(self.found) < self.most:
-                best = self._along(at, axes[turn % len(axes)])
+                best = self._best_of_line(at, axes[turn % len(axes)])
                 tried, at = (1, best) if self.found[best] < self.found[at] else (tried + 1, at)
                 turn += 1
         return self.found
 
-    def _start(self) -> Point:
+    def _random_start(self) -> Point:
         """A point that has not been looked at, as far as chance finds one."""
         for _ in range(_DRAWS):
             point = tuple(self.random.randrange(size) for size in self.shape)
@@ -63,14 +63,14 @@ class _Descent:
                 return point
         return next(p for p in product(*map(range, self.shape)) if p not in self.found)
 
-    def _along(self, at: Point, axis: int) -> Point:
+    def _best_of_line(self, at: Point, axis: int) -> Point:
         """The best point of a line, of those that may still be looked at."""
         line = [(*at[:axis], value, *at[axis + 1 :]) for value in range(self.shape[axis])]
         for point in line:
             if len(self.found) < self.most:
-                self._look(point)
+                self._evaluate_point(point)
         return min(line, key=lambda point: self.found.get(point, inf))
 
-    def _look(self, point: Point) -> None:
+    def _evaluate_point(self, point: Point) -> None:
         if point not in self.found:
             self.found[point] = self.objective(point)

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 
 from cclbench.errors import UsageError
 from cclbench.machine import Tier
-from cclbench.replay.change import CHANGES, Quantity, factor_of, named
+from cclbench.replay.change import CHANGES, Quantity, change_named, factor_of
 
 TIERS: Final[tuple[Tier, ...]] = ("scale_up", "scale_out")
 _SWEEP = re.compile(r"([x×][\d.]+)\.\.([x×][\d.]+)")
@@ -39,7 +39,7 @@ class Scenario:
     @property
     def moves_communication(self) -> bool:
         """Whether transfers take another time."""
-        return any(named(key).prices == "transfers" for key in self.changes)
+        return any(change_named(key).prices == "transfers" for key in self.changes)
 
     def quantity(self, tier: Tier, what: Literal["bandwidth", "latency"]) -> Quantity | None:
         """The new bandwidth or latency of a tier's links; None where it stays."""
@@ -50,19 +50,19 @@ class Scenario:
         """What in it can only be priced on a machine of the catalog, None where factors suffice."""
         for key, value in self.changes.items():
             factor = isinstance(value, Quantity) and value.factor is not None
-            if named(key).prices == "transfers" and not factor:
+            if change_named(key).prices == "transfers" and not factor:
                 return key
         return None
 
 
-def scenario(texts: Sequence[str], label: str | None = None) -> Scenario:
+def parse_scenario(texts: Sequence[str], label: str | None = None) -> Scenario:
     """The scenario of these settings together; `UsageError` for one that means nothing."""
     found = Scenario(label or ", ".join(texts))
     for text in texts:
         key, value = key_and_value(text)
         if not value:
             raise UsageError(f"{text!r} is not KEY=VALUE", hint=f"keys: {', '.join(CHANGES)}")
-        read = named(key).read(f"{key}={value}", value)
+        read = change_named(key).read(f"{key}={value}", value)
         if key in found.changes:
             raise UsageError(f"{key} is set twice", hint="other values may be scenarios of their own")
         found = replace(found, changes=found.changes | {key: read}, texts=(*found.texts, f"{key}={value}"))
@@ -87,7 +87,7 @@ def split_settings(text: str) -> list[str]:
     return found
 
 
-def sweep(text: str) -> Iterator[tuple[float, str]]:
+def parse_sweep(text: str) -> Iterator[tuple[float, str]]:
     """The factors of KEY=xA..xB, each twice the one before, and the setting of each."""
     key, value = key_and_value(text)
     match = _SWEEP.fullmatch(value)

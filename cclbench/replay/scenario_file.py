@@ -13,7 +13,7 @@ from cclbench.destination import write_whole
 from cclbench.diagnostics import Path as Place
 from cclbench.errors import CclbenchError, InputError
 from cclbench.json_schema import departures, packaged_schema
-from cclbench.replay.scenario import Scenario, key_and_value, scenario
+from cclbench.replay.scenario import Scenario, key_and_value, parse_scenario
 from cclbench.text import listed
 from cclbench.yaml_file import Document
 
@@ -31,17 +31,17 @@ def read_scenario(path: Path) -> tuple[str, tuple[str, ...]]:
 
     `InputError` with file and line where it is no such file, or where a setting means nothing.
     """
-    document = checked(path, "scenario")
+    document = read_checked(path, "scenario")
     texts = tuple(f"{key}={value}" for key, value in document.value["set"].items())
     for key, text in zip(document.value["set"], texts, strict=True):
-        with located(document, ("set", key)):
-            scenario([text])
-    with located(document, ("set",)):
-        scenario(texts)
+        with locate_errors(document, ("set", key)):
+            parse_scenario([text])
+    with locate_errors(document, ("set",)):
+        parse_scenario(texts)
     return document.value.get("name", path.stem), texts
 
 
-def checked(path: Path, noun: str) -> Document:
+def read_checked(path: Path, noun: str) -> Document:
     """The file's document, which fits the packaged schema of that name; `InputError` with file and line."""
     document = yaml_file.read(path, noun)
     problems = list(document.problems) or departures(document, packaged_schema(noun))
@@ -51,7 +51,7 @@ def checked(path: Path, noun: str) -> Document:
 
 
 @contextmanager
-def located(document: Document, place: Place) -> Iterator[None]:
+def locate_errors(document: Document, place: Place) -> Iterator[None]:
     """What is wrong with a setting is told with the line of the file that sets it."""
     try:
         yield
@@ -67,14 +67,14 @@ def write_scenario(found: Scenario, path: Path, description: str | None = None) 
         raise InputError(f"{found.label}: sets nothing, so there is no file of it", where=str(path))
     settings = map(key_and_value, found.texts)
     lines = [
-        f"name: {_quoted(found.label)}",
-        *([f"description: {_quoted(description)}"] if description else []),
+        f"name: {_quote_yaml(found.label)}",
+        *([f"description: {_quote_yaml(description)}"] if description else []),
         "set:",
-        *(f"  {_quoted(key)}: {_quoted(value)}" for key, value in settings),
+        *(f"  {_quote_yaml(key)}: {_quote_yaml(value)}" for key, value in settings),
     ]
     write_whole("\n".join(lines) + "\n", path)
 
 
-def _quoted(text: str) -> str:
+def _quote_yaml(text: str) -> str:
     """Text that YAML takes for nothing else."""
     return json.dumps(text, ensure_ascii=False)

@@ -19,10 +19,10 @@ from cclbench.errors import CclbenchError, ChangedRunError, InputError, UsageErr
 from cclbench.record.rows import Row, builtins
 from cclbench.replay.answer import Predicted, Replay
 from cclbench.replay.answer_rows import NS_PER_S, modelled_row
-from cclbench.replay.layout import changes_layout, relayout
-from cclbench.replay.memory import Memory, held, memory_of
+from cclbench.replay.layout import asked_relayout, changes_layout
+from cclbench.replay.memory import MemoryNeed, held_state, memory_of
 from cclbench.replay.rescale import cuts_sequences
-from cclbench.replay.sampler import EXHAUSTIVE, Point, explore
+from cclbench.replay.sampler import EXHAUSTIVE, Point, explore_grid
 from cclbench.replay.scenario import Scenario
 from cclbench.replay.space import SearchSpace
 from cclbench.units import parse_quantity, with_spaced_unit
@@ -42,7 +42,7 @@ class SearchLimit:
     text: str
 
 
-def limit(text: str) -> SearchLimit:
+def parse_limit(text: str) -> SearchLimit:
     """The limit that `cost<=100` or `step<=12ms` is (a step without a unit is in seconds)."""
     match = _CONSTRAINT.fullmatch(text)
     if match is None:
@@ -59,7 +59,7 @@ def limit(text: str) -> SearchLimit:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class SearchTrial:
     """A point that was looked at: its step, bounds, cost and devices, or why it is infeasible.
 
     `memory` is what another layout needs, `unexamined` why that is not known.
@@ -74,7 +74,7 @@ class Trial:
     high_ns: float
     infeasible: str | None
     devices: int | None = None
-    memory: Memory | None = None
+    memory: MemoryNeed | None = None
     unexamined: str | None = None
 
     @property
@@ -89,9 +89,9 @@ class SearchResult:
     and cost, cheapest first, `infeasible` the others; of `points` in the space."""
 
     unchanged_ns: float
-    ranked: tuple[Trial, ...]
-    front: tuple[Trial, ...]
-    infeasible: tuple[Trial, ...]
+    ranked: tuple[SearchTrial, ...]
+    front: tuple[SearchTrial, ...]
+    infeasible: tuple[SearchTrial, ...]
     points: int
     unit: str
     goal: Goal
@@ -111,13 +111,13 @@ class SearchResult:
         return "devices" if self.relaid and all(trial.cost is None for trial in self.ranked) else "cost"
 
     @property
-    def best(self) -> Trial:
+    def best_trial(self) -> SearchTrial:
         """The best; `InputError` where no point is feasible."""
         if not self.ranked:
             raise InputError("no point of the space is feasible", hint=self.infeasible[0].infeasible)
         return self.ranked[0]
 
-    def tokens_of(self, trial: Trial) -> float | None:
+    def tokens_of(self, trial: SearchTrial) -> float | None:
         """Tokens a second and device under a scenario."""
         if self.tokens is None or trial.step_ns is None:
             return None
@@ -128,7 +128,7 @@ class SearchResult:
     def figures(self) -> tuple[Row, ...]:
         """The result rows, best first, then the infeasible ones."""
         unchanged = modelled_row("search.unchanged_step", self.unchanged_ns / NS_PER_S)
-        ranked = [row for n, trial in enumerate(self.ranked, 1) for row in self._rows(trial, n)]
+        ranked = [row for n, trial in enumerate(self.ranked, 1) for row in self._trial_rows(trial, n)]
         refused = [
             modelled_row("search.step", None, category=trial.scenario.label, reason=trial.infeasible)
             for trial in self.infeasible
@@ -140,7 +140,7 @@ class SearchResult:
         """The result rows as flat dicts with the columns of `schema.RESULTS`."""
         return builtins(self.figures)
 
-    def _rows(self, trial: Trial, place: int) -> Iterator[Row]:
+    def _trial_rows(self, trial: SearchTrial, place: int) -> Iterator[Row]:
         row = partial(modelled_row, category=trial.scenario.label)
         basis = "; ".join(trial.predicted.basis) if trial.predicted else ""
         reason = basis or None
@@ -161,14 +161,14 @@ class SearchResult:
         if self.relaid:
             yield row("search.devices", trial.devices, unit="1", provenance="derived")
         if trial.memory is not None:
-            yield row("search.memory", trial.memory.bytes, unit="B")
+            yield row("search.memory", trial.memory.total_bytes, unit="B")
         elif trial.unexamined is not None:
             yield row("search.memory", None, unit="B", reason=trial.unexamined)
         if trial in self.front:
             yield row("search.front", self.front.index(trial) + 1, unit="1", better=None)
 
 
-def search(
+def search_space(
     replay: Replay,
     space: SearchSpace,
     *,
@@ -187,81 +187,85 @@ def search(
     if any(one.what == "devices" for one in limits) and not changes_layout(space.values):
         raise UsageError("the space has no layouts, whose devices a constraint limits")
     if trials is None:
-        trials = min(max(EXHAUSTIVE, space.points // 10), _MOST)
-    tried: dict[Point, Trial] = {}
-    layouts = _Layouts(replay) if changes_layout(space.values) else None
+        trials = min(max(EXHAUSTIVE, space.point_count // 10), _MOST)
+    tried: dict[Point, SearchTrial] = {}
+    layouts = _LayoutMemory(replay) if changes_layout(space.values) else None
 
-    def objective(point: Point) -> float:
-        tried[point] = _tried(replay, space, point, limits, layouts)
-        return _objective(tried[point], goal)
+    def point_objective(point: Point) -> float:
+        tried[point] = _try_point(replay, space, point, limits, layouts)
+        return _trial_objective(tried[point], goal)
 
-    explore(space.shape, objective, trials, seed)
+    explore_grid(space.grid_shape, point_objective, trials, seed)
     ranked = sorted(
         (trial for trial in tried.values() if not trial.infeasible),
-        key=lambda one: (_objective(one, goal), one.cost or 0.0, len(one.scenario.changes)),
+        key=lambda one: (_trial_objective(one, goal), one.cost or 0.0, len(one.scenario.changes)),
     )
     by = attrgetter("cost" if space.cost is not None else "devices")
     return SearchResult(
         replay.unchanged.step_ns,
         tuple(ranked),
-        tuple(_front(ranked, by)) if space.cost is not None or layouts is not None else (),
+        tuple(_pareto_front(ranked, by)) if space.cost is not None or layouts is not None else (),
         tuple(trial for trial in tried.values() if trial.infeasible),
-        space.points,
+        space.point_count,
         space.unit,
         goal,
         tokens,
-        None if layouts is None else replay.layout.world,
+        None if layouts is None else replay.layout.world_size,
     )
 
 
-def _objective(trial: Trial, goal: Goal) -> float:
+def _trial_objective(trial: SearchTrial, goal: Goal) -> float:
     """What is to be least: the step, or that times the devices."""
     per_device = goal == "tokens_per_second_per_device" and trial.devices is not None
     return trial.ranked_ns * (trial.devices or 1) if per_device else trial.ranked_ns
 
 
-class _Layouts:
+class _LayoutMemory:
     """What a run's layouts need of a device's memory."""
 
     def __init__(self, replay: Replay) -> None:
         self.replay = replay
-        self.held = held(replay.run, cuts_sequences(replay.graph, replay.dimensions))
+        self.held = held_state(replay.run, cuts_sequences(replay.graph, replay.dimensions))
 
-    def examined(self, trial: Trial) -> Trial:
+    def examine_memory(self, trial: SearchTrial) -> SearchTrial:
         """With devices and memory; infeasible where that is more than a device has."""
         old = self.replay.layout
         try:
-            wanted = relayout(old, trial.scenario.changes)
+            wanted = asked_relayout(old, trial.scenario.changes)
         except ChangedRunError:
             raise
         except (InputError, UsageError) as error:
             return replace(trial, infeasible=str(error))
-        trial = replace(trial, devices=wanted.new.world)
+        trial = replace(trial, devices=wanted.new.world_size)
         try:
             memory = memory_of(self.replay.run, self.held, wanted, self.replay.machine.accelerator.value)
         except ChangedRunError:
             raise
         except InputError as error:
             return replace(trial, unexamined=f"memory not examined: {error}")
-        if memory.fits:
+        if memory.is_enough:
             return replace(trial, memory=memory)
-        needs = f"needs {memory.bytes / 1e9:.3g} GB of a device's {memory.device / 1e9:.3g}"
+        needs = f"needs {memory.total_bytes / 1e9:.3g} GB of a device's {memory.device / 1e9:.3g}"
         return replace(
             trial, memory=memory, infeasible=f"{needs}, {memory.activations / 1e9:.3g} of them activations"
         )
 
 
-def _tried(
-    replay: Replay, space: SearchSpace, point: Point, limits: Sequence[SearchLimit], layouts: _Layouts | None
-) -> Trial:
+def _try_point(
+    replay: Replay,
+    space: SearchSpace,
+    point: Point,
+    limits: Sequence[SearchLimit],
+    layouts: _LayoutMemory | None,
+) -> SearchTrial:
     """What comes of a point; one that costs too much is not replayed."""
-    change, cost = space.scenario(point), space.cost_of(point)
-    trial = Trial(change, cost, None, None, inf, inf, None)
+    change, cost = space.scenario_at(point), space.cost_of(point)
+    trial = SearchTrial(change, cost, None, None, inf, inf, None)
     for one in limits:
         if one.what == "cost" and cost is not None and cost > one.most:
             return replace(trial, infeasible=f"costs {cost:g} {space.unit}, beyond {one.text}")
     if layouts is not None:
-        trial = layouts.examined(trial)
+        trial = layouts.examine_memory(trial)
         for one in limits:
             if one.what == "devices" and (trial.devices or 0) > one.most:
                 return replace(trial, infeasible=f"has {trial.devices:,} devices, beyond {one.text}")
@@ -285,10 +289,12 @@ def _tried(
     return trial
 
 
-def _front(ranked: Sequence[Trial], by: Callable[[Trial], float | None]) -> list[Trial]:
+def _pareto_front(
+    ranked: Sequence[SearchTrial], by: Callable[[SearchTrial], float | None]
+) -> list[SearchTrial]:
     """Those that no other beats in step or cost (or devices) without being beaten in the other, cheapest
     first."""
-    found: list[Trial] = []
+    found: list[SearchTrial] = []
     # faster ones come first, cheaper ones of the same step before
     for trial in sorted(ranked, key=lambda one: (one.ranked_ns, by(one) or 0.0)):
         if not found or (by(trial) or 0.0) < (by(found[-1]) or 0.0):

@@ -58,7 +58,7 @@ _LONGEST: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Amount:
+class TimeAmount:
     """What becomes of a time: a factor on it, or a statistic that takes its place."""
 
     factor: float | None = None
@@ -81,7 +81,7 @@ class NodeSelection:
     name: re.Pattern[str] | None = None
     chain: str | None = None
 
-    def inside(self, subject: ChangeSubject) -> Mask:
+    def nodes_in_windows(self, subject: ChangeSubject) -> Mask:
         """Nodes of the chosen ranks and steps that lie within windows, shape (nodes,)."""
         nodes = subject.graph.nodes
         chosen = subject.since >= 0
@@ -97,11 +97,11 @@ class NodeSelection:
             chosen &= (step >= self.steps.start) & (step < self.steps.stop)
         return np.asarray(chosen)
 
-    def nodes(self, subject: ChangeSubject) -> Mask:
+    def selected_nodes(self, subject: ChangeSubject) -> Mask:
         """The kernels, copies or transfers that it selects, shape (nodes,)."""
         graph, nodes = subject.graph, subject.graph.nodes
         kind = {"kernels": n.COMPUTE, "copies": n.COPY, "transfers": n.TRANSFER}[self.noun]
-        chosen = self.inside(subject) & (nodes.kind == kind)
+        chosen = self.nodes_in_windows(subject) & (nodes.kind == kind)
         if self.name is not None:
             fits = [self.name.search(name) is not None for name in graph.names]
             chosen &= np.array([*fits, False], np.bool_)[nodes.name]
@@ -109,7 +109,7 @@ class NodeSelection:
             fits = [category in self.words for category in graph.categories]
             chosen &= np.array([*fits, False], np.bool_)[nodes.category]
         if self.chain is not None:
-            chosen &= subject.costs.costs.chain[0] == [*KINDS].index(self.chain)
+            chosen &= subject.costs.node_costs.chain[0] == [*KINDS].index(self.chain)
         if self.noun == "copies" and self.words is not None:
             chosen &= np.isin(nodes.direction, [DIRECTIONS.index(word) for word in self.words])
         if self.noun == "transfers" and (self.words is not None or self.groups is not None):
@@ -122,7 +122,7 @@ class NodeSelection:
         return np.asarray(chosen)
 
 
-def selection(key: str) -> NodeSelection:
+def parse_selection(key: str) -> NodeSelection:
     """The selection that a setting's key names; `UsageError` where it names something that there is not."""
     match = _keys("|".join(MEASURES), "[a-z_]+").fullmatch(key)
     if match is None or match["measure"] not in MEASURES[match["noun"]]:
@@ -130,23 +130,23 @@ def selection(key: str) -> NodeSelection:
     noun, measure = match["noun"], match["measure"]
     where: dict[str, str] = {}
     for condition in [] if match["where"] is None else match["where"].split("&"):
-        field, text = _condition(noun, condition)
+        field, text = _parse_condition(noun, condition)
         if field in where or not text or len(text) > _LONGEST:
-            raise UsageError(f"{key}: {condition!r} is no condition of {noun}", hint=_examples(noun))
+            raise UsageError(f"{key}: {condition!r} is no condition of {noun}", hint=_example_words(noun))
         where[field] = text
     return NodeSelection(
         noun=noun,
         measure=MEASURES[noun][MEASURES[noun].index(measure)],
-        ranks=None if match["ranks"] is None else _ranges(key, match["ranks"]),
-        steps=None if match["steps"] is None else _steps(key, match["steps"]),
-        words=_words(key, noun, where["words"]) if "words" in where else None,
+        ranks=None if match["ranks"] is None else _parse_ranges(key, match["ranks"]),
+        steps=None if match["steps"] is None else _parse_steps(key, match["steps"]),
+        words=_split_words(key, noun, where["words"]) if "words" in where else None,
         groups=tuple(where["group"].split("|")) if "group" in where else None,
-        name=_pattern(key, where["name"]) if "name" in where else None,
-        chain=_chain(key, where["chain"]) if "chain" in where else None,
+        name=_parse_pattern(key, where["name"]) if "name" in where else None,
+        chain=_check_chain(key, where["chain"]) if "chain" in where else None,
     )
 
 
-def _condition(noun: str, text: str) -> tuple[str, str]:
+def _parse_condition(noun: str, text: str) -> tuple[str, str]:
     """The field of a selection that `gemm`, `group=0-3` or `name~sgemm` sets, and to what."""
     if noun == "transfers" and text.startswith("group="):
         return "group", text.removeprefix("group=")
@@ -157,7 +157,7 @@ def _condition(noun: str, text: str) -> tuple[str, str]:
     return "words", text
 
 
-def _words(key: str, noun: str, text: str) -> tuple[str, ...]:
+def _split_words(key: str, noun: str, text: str) -> tuple[str, ...]:
     known = words_of(noun)
     for word in text.split("+"):
         if word not in known:
@@ -175,25 +175,25 @@ def words_of(noun: str) -> Sequence[str]:
     }[noun]
 
 
-def _chain(key: str, text: str) -> str:
+def _check_chain(key: str, text: str) -> str:
     if text not in KINDS:
         raise UsageError(f"{key}: there is no chain {text!r}", hint=near(text, [*KINDS]))
     return text
 
 
-def _pattern(key: str, text: str) -> re.Pattern[str]:
+def _parse_pattern(key: str, text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
         raise UsageError(f"{key}: {text!r} is no regular expression: {error}") from None
 
 
-def _examples(noun: str) -> str:
+def _example_words(noun: str) -> str:
     more = {"transfers": ", group=0-3, name~ncclDevKernel", "host": ""}.get(noun, ", name~sgemm")
     return f"such as {noun}[{words_of(noun)[0]}]{more}; several with &"
 
 
-def _ranges(key: str, text: str) -> tuple[range, ...]:
+def _parse_ranges(key: str, text: str) -> tuple[range, ...]:
     found = []
     for part in text.split("+"):
         match = _RANGE.fullmatch(part)
@@ -203,7 +203,7 @@ def _ranges(key: str, text: str) -> tuple[range, ...]:
     return tuple(found)
 
 
-def _steps(key: str, text: str) -> range:
+def _parse_steps(key: str, text: str) -> range:
     match = re.fullmatch(r"(\d{1,9})(?::(\d{1,9}))?", text)
     if match is None or (match[2] and int(match[2]) <= int(match[1])):
         raise UsageError(f"{key}: {text!r} is no range of steps", hint="such as step[3] or step[3:8]")
@@ -211,7 +211,7 @@ def _steps(key: str, text: str) -> range:
 
 
 def node_change(key: str, *, values: str, definition: str) -> Callable[[Act], Act]:
-    """`change` of NOUN.MEASURE, whose keys select nodes; its values are (`NodeSelection`, `Amount`)."""
+    """`change` of NOUN.MEASURE, whose keys select nodes; its values are (`NodeSelection`, `TimeAmount`)."""
     return change(key, values=values, definition=definition, read=read_setting, keys=_keys(*key.split(".")))
 
 
@@ -219,20 +219,20 @@ def _keys(noun: str, measure: str) -> re.Pattern[str]:
     return re.compile(_KEYS.replace("NOUN", noun).replace("MEASURE", measure), re.DOTALL)
 
 
-def read_setting(text: str, value: str) -> tuple[NodeSelection, Amount]:
+def read_setting(text: str, value: str) -> tuple[NodeSelection, TimeAmount]:
     """What `rank[3].kernels[gemm].time=x0.5`, of which `value` is the last part, selects and does to it."""
-    selected = selection(text[: -len(value)].rstrip().removesuffix("=").rstrip())
-    return selected, _amount(selected, text, value)
+    selected = parse_selection(text[: -len(value)].rstrip().removesuffix("=").rstrip())
+    return selected, _parse_amount(selected, text, value)
 
 
-def _amount(selected: NodeSelection, text: str, value: str) -> Amount:
+def _parse_amount(selected: NodeSelection, text: str, value: str) -> TimeAmount:
     if selected.measure == "bandwidth":
-        return Amount(factor=1 / factor_of(text, value))
+        return TimeAmount(factor=1 / factor_of(text, value))
     known = [] if selected.measure == "gap" else list(STATISTICS[selected.noun])
     if value in known:
-        return Amount(statistic=known[known.index(value)])
+        return TimeAmount(statistic=known[known.index(value)])
     if value in ("0", "x0", "×0"):
-        return Amount(factor=0.0)
+        return TimeAmount(factor=0.0)
     if value[:1] in ("x", "×"):
-        return Amount(factor=factor_of(text, value))
+        return TimeAmount(factor=factor_of(text, value))
     raise UsageError(f"{text}: {value!r} is no time", hint=f"such as {', '.join(['x0.5', '0', *known])}")

@@ -34,7 +34,7 @@ _ATTENTION: Final = "attention"
 _COMMUNICATION: Final = ("c10d::", "_c10d_functional", "gloo:", "nccl:")
 
 
-class Factor(NamedTuple):
+class BoundedFactor(NamedTuple):
     """New over old time: expected, and its bounds."""
 
     expected: float
@@ -43,7 +43,7 @@ class Factor(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Cutting:
+class TensorCutting:
     """How tensors are cut: k, the model's hidden size and the tokens of a micro-batch on a rank where they
     are known, whether sequences are cut too, and the accelerator that roofline times are of."""
 
@@ -54,52 +54,52 @@ class Cutting:
     accelerator: Accelerator | None = None
 
     @property
-    def cut(self) -> Factor:
+    def cut_factor(self) -> BoundedFactor:
         """Of work that is cut."""
-        return Factor(1 / self.k, 1 / self.k, 1 / self.k)
+        return BoundedFactor(1 / self.k, 1 / self.k, 1 / self.k)
 
     @property
-    def either(self) -> Factor:
+    def cut_or_whole_factor(self) -> BoundedFactor:
         """Of work that is cut, or that each rank does in full."""
         if self.sequences:
-            return self.cut
+            return self.cut_factor
         low, high = sorted((1 / self.k, 1.0))
-        return Factor(sqrt(1 / self.k), low, high)
+        return BoundedFactor(sqrt(1 / self.k), low, high)
 
-    def of_category(self, category: str) -> Factor:
+    def of_category(self, category: str) -> BoundedFactor:
         """Of a kernel of which nothing else is known."""
         if category == "normalization" and not self.sequences:
-            return Factor(1.0, 1.0, 1.0)
-        return self.cut if category in CUT else self.either
+            return BoundedFactor(1.0, 1.0, 1.0)
+        return self.cut_factor if category in CUT else self.cut_or_whole_factor
 
     def of_word(
         self, name: str, shapes: str | None, dtypes: str | None, values: str | None, phase: str
-    ) -> Factor | None:
+    ) -> BoundedFactor | None:
         """Of a call as it is recorded; None where its arguments tell nothing."""
         return self.of_call(parse(name, shapes, dtypes, None, values), phase)
 
-    def of_call(self, call: Call, phase: str) -> Factor | None:
+    def of_call(self, call: Call, phase: str) -> BoundedFactor | None:
         """Of a call; None where its arguments tell nothing."""
         if phase == "optimizer":
-            return self.cut
+            return self.cut_factor
         if call.name in _MATRIX:
             return self._of_product(call, _MATRIX[call.name])
         model = model_of(call.name)
         if model is not None and (model.family == _ATTENTION or call.name in ("aten::bmm", "aten::baddbmm")):
-            return self.cut
+            return self.cut_factor
         tensors = [tensor for tensor in call.tensors if tensor.shape]
         if self.sequences or self.hidden is None or not tensors:
-            return self.either if tensors else None
-        return Factor(1.0, 1.0, 1.0) if self.hidden in tensors[0].shape else self.cut
+            return self.cut_or_whole_factor if tensors else None
+        return BoundedFactor(1.0, 1.0, 1.0) if self.hidden in tensors[0].shape else self.cut_factor
 
-    def _of_product(self, call: Call, first: int) -> Factor | None:
+    def _of_product(self, call: Call, first: int) -> BoundedFactor | None:
         try:
             a, b = call.tensor(first), call.tensor(first + 1)
-            old = self._least(cost_of(call))
+            old = self._roofline_s(cost_of(call))
         except NoModel:
             return None
         if len(a.shape) != 2 or len(b.shape) != 2:
-            return self.cut
+            return self.cut_factor
         sizes = (a.shape[0], b.shape[1], a.shape[1])
         open_ = [i for i, size in enumerate(sizes) if size != self.tokens] or [0, 1, 2]
         axes = [i for i in open_ if sizes[i] != self.hidden] or open_
@@ -109,10 +109,10 @@ class Cutting:
             m, n, k = (max(round(size), 1) for size in (m, n, k))
             operands = Tensor((m, k), a.dtype), Tensor((k, n), b.dtype)
             cut = replace(call, name="aten::mm", arguments=operands)
-            found.append(self._least(cost_of(cut)) / old if old else 1 / self.k)
-        return Factor(float(np.exp(np.mean(np.log(found)))), min(found), max(found))
+            found.append(self._roofline_s(cost_of(cut)) / old if old else 1 / self.k)
+        return BoundedFactor(float(np.exp(np.mean(np.log(found)))), min(found), max(found))
 
-    def _least(self, cost: Cost) -> float:
+    def _roofline_s(self, cost: Cost) -> float:
         """Roofline time, s; where no accelerator is known FLOPs alone."""
         if self.accelerator is None or not self.accelerator.hbm_bytes_per_s:
             return float(cost.flops)
@@ -128,25 +128,25 @@ class CutKernels:
     `shaped` is the share of the time whose factor is by recorded arguments.
     """
 
-    by_name: Mapping[str, Factor]
-    together: Factor
+    by_name: Mapping[str, BoundedFactor]
+    together: BoundedFactor
     shaped: float
 
 
-def cut_kernels(run: Run, ranks: Iterable[int], cutting: Cutting) -> CutKernels:
+def cut_kernels(run: Run, ranks: Iterable[int], cutting: TensorCutting) -> CutKernels:
     """Those of some ranks of a run, means weighted by time."""
     names: dict[str, int] = {}
     sums = np.zeros((4, 0))
     whole, shaped = np.zeros(4), 0.0
-    factors: dict[tuple[str | None, ...], Factor | None] = {}
+    factors: dict[tuple[str | None, ...], BoundedFactor | None] = {}
     for rank in ranks:
         table = run.rank(rank).operators()
-        words, word = _words(table)
+        words, word = _call_combinations(table)
         found = [factors.setdefault(one, cutting.of_word(*one)) for one in words]
         taken = np.bincount(word, table["device_ns"].to_numpy(), len(words))
         for one, factor, ns in zip(words, found, taken.tolist(), strict=True):
             if not one[0].startswith(_COMMUNICATION):
-                whole += ns * np.array([1.0, *(factor or cutting.either)])
+                whole += ns * np.array([1.0, *(factor or cutting.cut_or_whole_factor)])
                 shaped += ns if factor is not None and one[1] else 0.0
         known = np.array(
             [[1.0, *factor] if factor else [np.nan] * 4 for factor in found], np.float64
@@ -163,12 +163,16 @@ def cut_kernels(run: Run, ranks: Iterable[int], cutting: Cutting) -> CutKernels:
             for row, column in zip(sums, own_factor[linked].T, strict=True):
                 row += np.bincount(name, weight * column, len(names))
     total = whole[0]
-    together = Factor(*(whole[1:] / total).tolist()) if total else cutting.either
-    by_name = {name: Factor(*(sums[1:, i] / sums[0, i]).tolist()) for name, i in names.items() if sums[0, i]}
+    together = BoundedFactor(*(whole[1:] / total).tolist()) if total else cutting.cut_or_whole_factor
+    by_name = {
+        name: BoundedFactor(*(sums[1:, i] / sums[0, i]).tolist()) for name, i in names.items() if sums[0, i]
+    }
     return CutKernels(by_name, together, shaped / total if total else 0.0)
 
 
-def _words(table: pa.Table) -> tuple[list[tuple[str, str | None, str | None, str | None, str]], Int64]:
+def _call_combinations(
+    table: pa.Table,
+) -> tuple[list[tuple[str, str | None, str | None, str | None, str]], Int64]:
     """Name, sizes, types, values and phase of calls, each combination once; and which each call has."""
     told = table.select(["name", "shapes", "dtypes", "values", "phase"]).combine_chunks()
     code = np.zeros(len(told), np.int64)

@@ -10,13 +10,13 @@ import numpy as np
 
 from cclbench.normalize.cpu_host import RESUMED_NS
 from cclbench.replay.device import Device
-from cclbench.replay.host import Found, HostInstants, Wait, pauses, tracks
+from cclbench.replay.host import Found, HostInstants, Wait, host_threads, thread_pauses
 from cclbench.replay.tables import GraphInput
 
 
 def silent_waits(rank: GraphInput, device: Device, points: HostInstants, inferred: Counter[str]) -> Found:
     """Such waits as (device row, point of the return, lag in ns); the points are added."""
-    return [*_step_ends(rank, device, points, inferred), *_programs(rank, device, points, inferred)]
+    return [*_step_ends(rank, device, points, inferred), *_program_end_waits(rank, device, points, inferred)]
 
 
 def _step_ends(
@@ -24,10 +24,10 @@ def _step_ends(
 ) -> Iterator[Wait]:
     """Step annotations that all end promptly after the device has: an untraced wait for it."""
     rows = device.rows
-    at = np.flatnonzero(rank.annotation & rank.host.named("ProfilerStep#"))
+    at = np.flatnonzero(rank.annotation & rank.host.rows_named("ProfilerStep#"))
     if not len(at) or not len(rows):
         return
-    ends, thread = rank.host.end[at], tracks(rank.host)[at]
+    ends, thread = rank.host.end[at], host_threads(rank.host)[at]
     launches = np.concatenate([rank.launches.end, rank.syncs.end])
     awaited = []
     for i, end in enumerate(ends.tolist()):
@@ -39,13 +39,13 @@ def _step_ends(
         for lane in np.unique(rows.lane[given]).tolist():
             last = int(np.flatnonzero(given & (rows.lane == lane))[-1])
             awaited.append((last, i, end - drained))
-    back = points.add(thread, ends, np.zeros(len(ends), np.int64))
+    back = points.add_instants(thread, ends, np.zeros(len(ends), np.int64))
     source, call, lag = (np.array(column, np.int64) for column in zip(*awaited, strict=True))
     inferred["waits for the device at steps' ends"] += len(ends)
     yield source, back[call], lag
 
 
-def _programs(
+def _program_end_waits(
     rank: GraphInput, device: Device, points: HostInstants, inferred: Counter[str]
 ) -> Iterator[Wait]:
     """Pauses of the host that end promptly after a whole program has."""
@@ -54,12 +54,12 @@ def _programs(
     begins = np.sort(device.rows.start[device.launch >= 0])
     by_end = np.argsort(device.rows.end, kind="stable")
     last = by_end[np.searchsorted(device.rows.end[by_end], np.append(begins[1:], 1 << 61)) - 1]
-    idle = pauses(rank)
+    idle = thread_pauses(rank)
     for row in np.unique(last).tolist():
         end = int(device.rows.end[row])
         hit = np.flatnonzero((idle.start < end) & (idle.end >= end) & (idle.end - end <= RESUMED_NS))
         if len(hit):
-            back = points.add(idle.thread[hit], idle.end[hit], np.zeros(len(hit), np.int64))
-            points.add(idle.thread[hit], idle.start[hit])
+            back = points.add_instants(idle.thread[hit], idle.end[hit], np.zeros(len(hit), np.int64))
+            points.add_instants(idle.thread[hit], idle.start[hit])
             inferred["pauses of the host for a program's end"] += len(hit)
             yield np.full(len(hit), row), back, idle.end[hit] - end

@@ -24,7 +24,7 @@ _NEVER = -(1 << 61)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pieces:
+class GraphPieces:
     """How a graph falls into pieces, whatever its durations.
 
     `piece` is each node's piece, `head` each piece's first node, `fed_by` the host piece that launches a
@@ -59,15 +59,15 @@ class NodeTimes:
     """The node of the same piece whose launch decides a, −1 for none."""
 
 
-def pieces(nodes: Nodes, source: Int64, target: Int64, lag: Int64) -> Pieces:
+def cut_pieces(nodes: Nodes, source: Int64, target: Int64, lag: Int64) -> GraphPieces:
     """Cut the lanes where nodes wait for others, and where another host piece launches them."""
-    first = nodes.first
+    first = nodes.first_of_lane
     heads = first.copy()
     heads[target] = True
     host_piece = np.cumsum(heads) - 1
     fed = nodes.feeder >= 0
     feeder_piece = np.where(fed, host_piece[nodes.feeder], -1)
-    heads |= _changes(feeder_piece, fed, first)
+    heads |= _feeder_changes(feeder_piece, fed, first)
     piece = np.cumsum(heads) - 1
     head = np.flatnonzero(heads)
     fed_by = np.full(len(head), -1, np.int64)
@@ -82,11 +82,11 @@ def pieces(nodes: Nodes, source: Int64, target: Int64, lag: Int64) -> Pieces:
     by_target = np.argsort(terms[1], kind="stable")
     sources, targets, lags = (t[by_target] for t in terms)
     begin = np.searchsorted(targets, np.arange(len(head) + 1))
-    order = _order(piece[sources], targets, fed_by, nodes.start[head], nodes.rank[head])
-    return Pieces(piece, head, fed_by, sources, targets, lags, begin, own[by_target], order)
+    order = _dependency_order(piece[sources], targets, fed_by, nodes.start[head], nodes.rank[head])
+    return GraphPieces(piece, head, fed_by, sources, targets, lags, begin, own[by_target], order)
 
 
-def _changes(feeder_piece: Int64, fed: Mask, first: Mask) -> Mask:
+def _feeder_changes(feeder_piece: Int64, fed: Mask, first: Mask) -> Mask:
     """Nodes that another host piece launches than the launched node before them in the lane, if any."""
     lane: Int64 = np.cumsum(first)
     at = np.flatnonzero(fed)
@@ -95,7 +95,9 @@ def _changes(feeder_piece: Int64, fed: Mask, first: Mask) -> Mask:
     return differs
 
 
-def _order(source: Int64, target: Int64, fed_by: Int64, at: Int64, rank: npt.NDArray[np.int32]) -> Int64:
+def _dependency_order(
+    source: Int64, target: Int64, fed_by: Int64, at: Int64, rank: npt.NDArray[np.int32]
+) -> Int64:
     """Pieces in an order that their dependencies allow, of those ready the earliest first."""
     fed = np.flatnonzero(fed_by >= 0)
     before, behind = np.concatenate([source, fed_by[fed]]), np.concatenate([target, fed])
@@ -124,7 +126,7 @@ def _order(source: Int64, target: Int64, fed_by: Int64, at: Int64, rank: npt.NDA
     return np.array(order, np.int64)
 
 
-def simulate(nodes: Nodes, cut: Pieces) -> NodeTimes:
+def simulate_nodes(nodes: Nodes, cut: GraphPieces) -> NodeTimes:
     """Start and end of all nodes."""
     step = nodes.gap + nodes.dur
     before = np.cumsum(step)
@@ -132,13 +134,13 @@ def simulate(nodes: Nodes, cut: Pieces) -> NodeTimes:
     base = before[cut.head] - nodes.dur[cut.head]
     by_lane = before - base[cut.piece]
     by_launch, launched = _by_launch(nodes, cut, by_lane)
-    entry = _entries(nodes, cut, by_lane, by_launch)
+    entry = _piece_entries(nodes, cut, by_lane, by_launch)
     feeding = np.where(cut.fed_by >= 0, entry[cut.fed_by], _NEVER)
     end = np.maximum(entry[cut.piece] + by_lane, feeding[cut.piece] + by_launch)
     return NodeTimes(end - nodes.dur, end, entry, by_lane, launched)
 
 
-def _by_launch(nodes: Nodes, cut: Pieces, by_lane: Int64) -> tuple[Int64, Int64]:
+def _by_launch(nodes: Nodes, cut: GraphPieces, by_lane: Int64) -> tuple[Int64, Int64]:
     """a of each node (from its host piece's entry to its end), and whose launch decides it."""
     fed = nodes.feeder >= 0
     own = np.full(len(nodes), _NEVER, np.int64)
@@ -155,7 +157,7 @@ def _by_launch(nodes: Nodes, cut: Pieces, by_lane: Int64) -> tuple[Int64, Int64]
     return by_launch, np.where(reached, deciding, -1)
 
 
-def _entries(nodes: Nodes, cut: Pieces, by_lane: Int64, by_launch: Int64) -> Int64:
+def _piece_entries(nodes: Nodes, cut: GraphPieces, by_lane: Int64, by_launch: Int64) -> Int64:
     """When each piece's head may start; one that waits for nothing starts as measured."""
     source_piece = cut.piece[cut.source]
     lag = np.where(cut.own, nodes.gap[cut.head[cut.target]], cut.lag)

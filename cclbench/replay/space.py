@@ -12,8 +12,8 @@ from typing import Final
 from cclbench.errors import InputError, near
 from cclbench.replay.layout import changes_layout
 from cclbench.replay.sampler import Point
-from cclbench.replay.scenario import Scenario, scenario
-from cclbench.replay.scenario_file import checked, located
+from cclbench.replay.scenario import Scenario, parse_scenario
+from cclbench.replay.scenario_file import locate_errors, read_checked
 from cclbench.yaml_file import Document
 
 UNCHANGED: Final = "unchanged"
@@ -38,53 +38,55 @@ class SearchSpace:
     unit: str = "1"
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def grid_shape(self) -> tuple[int, ...]:
         """How many values each key has."""
         return tuple(map(len, self.values.values()))
 
     @property
-    def points(self) -> int:
+    def point_count(self) -> int:
         """How many scenarios there are."""
-        return prod(self.shape)
+        return prod(self.grid_shape)
 
-    def scenario(self, point: Point) -> Scenario:
+    def scenario_at(self, point: Point) -> Scenario:
         """The scenario at that point; one that sets nothing is called `unchanged`, and one of another layout
         says that the global batch stays."""
-        texts = [f"{key}={value}" for key, value in self._chosen(point) if value != UNCHANGED]
-        made = scenario(texts, ", ".join(texts) or UNCHANGED)
+        texts = [f"{key}={value}" for key, value in self._settings_at(point) if value != UNCHANGED]
+        made = parse_scenario(texts, ", ".join(texts) or UNCHANGED)
         if changes_layout(made.changes) and "batch" not in made.changes:
             texts.append(FIXED)
-            made = scenario(texts)
+            made = parse_scenario(texts)
         return made
 
     def cost_of(self, point: Point) -> float | None:
         """What the values of that point cost together."""
         if self.cost is None:
             return None
-        return sum(self.cost.get(key, {}).get(value, 0.0) for key, value in self._chosen(point))
+        return sum(self.cost.get(key, {}).get(value, 0.0) for key, value in self._settings_at(point))
 
-    def _chosen(self, point: Point) -> list[tuple[str, str]]:
+    def _settings_at(self, point: Point) -> list[tuple[str, str]]:
         return [(key, own[at]) for (key, own), at in zip(self.values.items(), point, strict=True)]
 
 
 def read_space(path: Path) -> SearchSpace:
     """The space of a file; `InputError` with file and line where it is none, or a setting means nothing."""
-    document = checked(path, "space")
+    document = read_checked(path, "space")
     values = {key: tuple(own) for key, own in document.value["space"].items()}
     for key, own in values.items():
         for at, value in enumerate(own):
             if value != UNCHANGED:
-                with located(document, ("space", key, at)):
-                    scenario([f"{key}={value}"])
+                with locate_errors(document, ("space", key, at)):
+                    parse_scenario([f"{key}={value}"])
     if any(value != "global" for value in values.get("batch", ())):
         where = f"{document.file}:{document.line(('space', 'batch'))}"
         raise InputError("a search compares the same work: the global batch stays", where=where, hint=FIXED)
     found = SearchSpace(values, document.value.get("cost"), document.value.get("cost_unit", "1"))
-    with located(document, ("space",)):
-        found.scenario(tuple(len(own) - 1 for own in values.values()))  # keys that are one, written otherwise
-    if found.points > LARGEST:
+    with locate_errors(document, ("space",)):
+        found.scenario_at(
+            tuple(len(own) - 1 for own in values.values())
+        )  # keys that are one, written otherwise
+    if found.point_count > LARGEST:
         where = f"{document.file}:{document.line(('space',))}"
-        raise InputError(f"the space has {found.points:,} points, more than {LARGEST:,}", where=where)
+        raise InputError(f"the space has {found.point_count:,} points, more than {LARGEST:,}", where=where)
     _check_costs(document, found)
     return found
 

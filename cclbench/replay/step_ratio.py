@@ -9,7 +9,7 @@ from cclbench.errors import InputError
 from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay.answer import Replay
-from cclbench.replay.scenario import scenario
+from cclbench.replay.scenario import parse_scenario
 
 
 class StepRatio(NamedTuple):
@@ -22,12 +22,12 @@ class StepRatio(NamedTuple):
     basis: tuple[str, ...]
 
 
-def ratio(run: Run, setting: str) -> StepRatio:
+def step_ratio(run: Run, setting: str) -> StepRatio:
     """The run's ratio under one setting; `InputError` where it cannot be replayed, or has no collectives."""
     replay = Replay(run)
     if not (replay.graph.nodes.kind == n.TRANSFER).any():
         raise InputError("no collective is part of the replay", where=run.id)
-    found, unchanged = replay.predict(scenario([setting])), replay.unchanged.step_ns
+    found, unchanged = replay.predict(parse_scenario([setting])), replay.unchanged.step_ns
     if found.idle is not None:
         raise InputError(found.idle, where=run.id)
     step = found.step_ns

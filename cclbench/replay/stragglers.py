@@ -36,10 +36,10 @@ from cclbench.normalize.collectives import dimension_of
 from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay import tables
-from cclbench.replay.graph import Graph, build
-from cclbench.replay.simulate import simulate
-from cclbench.replay.typical_work import TypicalWork, roles, transfer_known, typical_work
-from cclbench.replay.windows import RankWindow, lengths, step_time, windows
+from cclbench.replay.graph import Graph, build_graph
+from cclbench.replay.simulate import simulate_nodes
+from cclbench.replay.typical_work import TypicalWork, rank_roles, transfer_known, typical_work
+from cclbench.replay.windows import RankWindow, rank_windows, step_time, window_lengths
 
 CAUSES: Final = ("compute", "copy", "uneven stages", "transfer", "launch")
 """What may be as measured in a replay: longer kernels, longer copies, roles with more work, longer transfers,
@@ -52,7 +52,7 @@ _MOST_OPERATORS: Final = 4
 """Names of rows of compute that are looked at each."""
 
 
-class Slowdown(NamedTuple):
+class StragglerSlowdown(NamedTuple):
     """A step over that without stragglers, replayed: of the job, and with one part alone as measured.
 
     `ranks` are those of which most of the time is excess, or all; `places` by dimension and place in it.
@@ -74,18 +74,18 @@ class Slowdown(NamedTuple):
     all_transfers: int
 
 
-def slowdown(run: Run) -> Slowdown:
+def straggler_slowdown(run: Run) -> StragglerSlowdown:
     """The run's; `InputError` where there is nothing to compare."""
-    return of_graph(build(tables.ranks(run)), coordinates(run))
+    return of_graph(build_graph(tables.graph_inputs(run)), rank_coordinates(run))
 
 
 def job_slowdown(run: Run) -> float:
     """That of the job alone, without its parts; `InputError` where there is nothing to compare."""
-    replays = _replays(build(tables.ranks(run)), coordinates(run))[0]
+    replays = _typical_replays(build_graph(tables.graph_inputs(run)), rank_coordinates(run))[0]
     return replays.measured / replays.ideal
 
 
-def coordinates(run: Run) -> dict[str, dict[int, int]]:
+def rank_coordinates(run: Run) -> dict[str, dict[int, int]]:
     """By parallel dimension each rank's place in its process group; of several the largest group's."""
     found: dict[str, dict[int, tuple[int, int]]] = {}
     for group in run.groups().to_pylist():
@@ -99,28 +99,28 @@ def coordinates(run: Run) -> dict[str, dict[int, int]]:
     return {dimension: own for dimension, own in placed.items() if len(set(own.values())) > 1}
 
 
-def of_graph(graph: Graph, placed: Mapping[str, Mapping[int, int]]) -> Slowdown:
+def of_graph(graph: Graph, placed: Mapping[str, Mapping[int, int]]) -> StragglerSlowdown:
     """The slowdown of a graph whose ranks stand in those places, by dimension."""
     nodes = graph.nodes
-    replays, ranks, role, known = _replays(graph, placed)
-    causes = {cause: replays.ratio((cause,)) for cause in CAUSES}
+    replays, ranks, role, known = _typical_replays(graph, placed)
+    causes = {cause: replays.step_ratio((cause,)) for cause in CAUSES}
     places: dict[tuple[str, int], float] = {}
     for dimension, of_rank in placed.items():
         at = np.array([of_rank.get(rank, -1) for rank in range(max(ranks) + 1)], np.int64)
         values = sorted({of_rank[rank] for rank in ranks if rank in of_rank})
-        if 1 < len(values) <= _MOST_PLACES and replays.affordable(len(values)):
+        if 1 < len(values) <= _MOST_PLACES and replays.is_affordable(len(values)):
             for place in values:
                 here = (nodes.rank >= 0) & (at[nodes.rank] == place)
-                places[dimension, place] = replays.ratio(CAUSES, here)
-    operators = {graph.names[name]: nodes.name == name for name in replays.longest(_MOST_OPERATORS)}
-    return Slowdown(
+                places[dimension, place] = replays.step_ratio(CAUSES, here)
+    operators = {graph.names[name]: nodes.name == name for name in replays.longest_names(_MOST_OPERATORS)}
+    return StragglerSlowdown(
         replays.measured / replays.ideal,
-        replays.bounds(),
+        replays.slowdown_bounds(),
         replays.measured,
         replays.ideal,
         {cause: ratio for cause, ratio in causes.items() if ratio != 1.0},
-        {name: replays.ratio(("compute", "uneven stages"), here) for name, here in operators.items()},
-        {rank: replays.ratio(CAUSES, nodes.rank == rank) for rank in replays.slowest(ranks)},
+        {name: replays.step_ratio(("compute", "uneven stages"), here) for name, here in operators.items()},
+        {rank: replays.step_ratio(CAUSES, nodes.rank == rank) for rank in replays.slowest_ranks(ranks)},
         places,
         len({int(role[rank]) for rank in ranks}),
         int(known.sum()),
@@ -128,50 +128,50 @@ def of_graph(graph: Graph, placed: Mapping[str, Mapping[int, int]]) -> Slowdown:
     )
 
 
-def _replays(
+def _typical_replays(
     graph: Graph, placed: Mapping[str, Mapping[int, int]]
-) -> tuple[_Replays, list[int], Int64, Mask]:
+) -> tuple[_TypicalReplays, list[int], Int64, Mask]:
     """The replays, the ranks, the role of each, and which parts of collectives are matched."""
-    ranks, role = roles(graph, placed)
+    ranks, role = rank_roles(graph, placed)
     several = graph.nodes.call[graph.nodes.kind == n.TRANSFER]
     known = transfer_known(graph)[several[graph.transfers.size[several] != 1]]
     if not known.any():
         raise InputError("no collective is matched across its ranks: waiting can't be told from transfer")
-    replays = _Replays(graph, windows(graph), typical_work(graph, role, ranks))
+    replays = _TypicalReplays(graph, rank_windows(graph), typical_work(graph, role, ranks))
     if not replays.ideal:
         raise InputError("holds no steps to replay")
     return replays, ranks, role, known
 
 
-class _Replays:
+class _TypicalReplays:
     """Replays of a graph in which some causes, of some nodes, are as measured and all else is typical."""
 
     def __init__(self, graph: Graph, found: Sequence[RankWindow], typical: TypicalWork) -> None:
         self.graph, self.windows, self.typical = graph, list(found), typical
         self.left = MOST_PIECE_RUNS
-        self.measured = self._replayed(graph.nodes.dur, np.zeros(len(graph.nodes), np.int64))
-        self.ideal = min(self.measured, self._replayed(*self._durations(())))
+        self.measured = self._replayed_step(graph.nodes.dur, np.zeros(len(graph.nodes), np.int64))
+        self.ideal = min(self.measured, self._replayed_step(*self._node_durations(())))
 
-    def ratio(self, causes: Sequence[str], where: Mask | None = None) -> float:
+    def step_ratio(self, causes: Sequence[str], where: Mask | None = None) -> float:
         """The step with those causes as measured in the nodes `where`, all by default, over the ideal.
 
         Evening out roles gives some of them more work, so that a part alone may replay shorter than the
         ideal or longer than the measured step: it lies between the two.
         """
-        changed = self._durations(causes, where)
-        if all(map(np.array_equal, changed, self._durations(()))):
+        changed = self._node_durations(causes, where)
+        if all(map(np.array_equal, changed, self._node_durations(()))):
             return 1.0
-        return min(max(self._replayed(*changed), self.ideal), self.measured) / self.ideal
+        return min(max(self._replayed_step(*changed), self.ideal), self.measured) / self.ideal
 
-    def bounds(self) -> tuple[float, float]:
+    def slowdown_bounds(self) -> tuple[float, float]:
         """The job's slowdown with launch delays and without any, the least first."""
         undelayed = self.typical.undelayed
-        measured = self._replayed(self.graph.nodes.dur, undelayed)
-        ideal = min(measured, self._replayed(self._durations(())[0], undelayed))
+        measured = self._replayed_step(self.graph.nodes.dur, undelayed)
+        ideal = min(measured, self._replayed_step(self._node_durations(())[0], undelayed))
         ratios = sorted((self.measured / self.ideal, measured / ideal if ideal else 1.0))
         return ratios[0], ratios[1]
 
-    def _durations(self, causes: Sequence[str], where: Mask | None = None) -> tuple[Int64, Int64]:
+    def _node_durations(self, causes: Sequence[str], where: Mask | None = None) -> tuple[Int64, Int64]:
         """How long nodes take, and how much later than measured they are launched, shape (nodes,)."""
         nodes, typical = self.graph.nodes, self.typical
         here = np.ones(len(nodes), np.bool_) if where is None else where
@@ -185,18 +185,18 @@ class _Replays:
         lead = np.where(kept["launch"], typical.awaited, typical.lead)
         return np.rint(dur).astype(np.int64), lead
 
-    def _replayed(self, dur: Int64, lead: Int64) -> float:
+    def _replayed_step(self, dur: Int64, lead: Int64) -> float:
         nodes, cut = self.graph.nodes, self.graph.cut
         changed = replace(nodes, dur=dur, gap=nodes.gap + lead)
-        times = simulate(changed, replace(cut, lag=cut.lag + lead[cut.head[cut.target]]))
+        times = simulate_nodes(changed, replace(cut, lag=cut.lag + lead[cut.head[cut.target]]))
         self.left -= len(cut.head)
-        return step_time(self.windows, lengths(self.windows, times.start, times.end))
+        return step_time(self.windows, window_lengths(self.windows, times.start, times.end))
 
-    def affordable(self, runs: int) -> bool:
+    def is_affordable(self, runs: int) -> bool:
         """Whether so many further replays are worth their time."""
         return runs * len(self.graph.cut.head) <= self.left
 
-    def slowest(self, ranks: Sequence[int]) -> list[int]:
+    def slowest_ranks(self, ranks: Sequence[int]) -> list[int]:
         """The ranks with most time beyond the typical, all where there is time for all; in their order."""
         nodes = self.graph.nodes
         excess = np.maximum(nodes.dur - self.typical.dur, 0)
@@ -205,11 +205,11 @@ class _Replays:
         most = max(self.left, 0) // max(len(self.graph.cut.head), 1)
         return sorted(sorted(ranks, key=lambda rank: -of_rank[rank])[:most])
 
-    def longest(self, most: int) -> list[int]:
+    def longest_names(self, most: int) -> list[int]:
         """Codes of the names of compute with most time beyond the ideal, as many as there is time for."""
         nodes = self.graph.nodes
         at = np.flatnonzero((nodes.kind == n.COMPUTE) & (nodes.name >= 0))
         ideal = self.typical.dur[at] * self.typical.even[at]
         excess = np.bincount(nodes.name[at], np.maximum(nodes.dur[at] - ideal, 0))
         names = np.argsort(-excess, kind="stable")[:most]
-        return [int(name) for name in names if excess[name] > 0] if self.affordable(most) else []
+        return [int(name) for name in names if excess[name] > 0] if self.is_affordable(most) else []

@@ -78,20 +78,20 @@ class RankRows:
     def __len__(self) -> int:
         return len(self.start)
 
-    def at(self, chosen: npt.NDArray[Any]) -> RankRows:
+    def take_rows(self, chosen: npt.NDArray[Any]) -> RankRows:
         """Some of the rows, in the order given."""
         arrays = {f: getattr(self, f)[chosen] for f in _ARRAYS}
         return RankRows(**arrays, names=self.names, categories=self.categories, lanes=self.lanes)
 
-    def named(self, *patterns: str) -> Mask:
+    def rows_named(self, *patterns: str) -> Mask:
         """Rows whose name holds any of the texts, shape (rows,)."""
-        return self._where(lambda name: any(p in name for p in patterns))
+        return self._where_name(lambda name: any(p in name for p in patterns))
 
-    def matching(self, pattern: str) -> Mask:
+    def rows_matching(self, pattern: str) -> Mask:
         """Rows in whose name the regular expression is found, shape (rows,)."""
-        return self._where(lambda name: re.search(pattern, name) is not None)
+        return self._where_name(lambda name: re.search(pattern, name) is not None)
 
-    def _where(self, fits: Callable[[str], bool]) -> Mask:
+    def _where_name(self, fits: Callable[[str], bool]) -> Mask:
         return np.array([*map(fits, self.names), False], np.bool_)[self.name]
 
 
@@ -108,7 +108,7 @@ class RankCollectives:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Syncs:
+class StatedSyncs:
     """Waits as the trace states them, in order of their calls' time; shape (waits,), −1 for unknown.
 
     `what` is STREAM_WAIT, ...; `call` the calling row's correlation, `stream` the one that waits or is waited
@@ -167,17 +167,17 @@ class GraphInput:
     """The device's rows of waiting that no call made: of XLA's cores."""
     processors: int | None
     """Of the device (SMs, CUs), where the trace tells."""
-    stated: Syncs | None = None
+    stated: StatedSyncs | None = None
     """Waits that the trace states; None where it states none."""
     open_windows: Bounds = ()
 
     @property
-    def windowed(self) -> Windowed:
+    def windowed_rank(self) -> Windowed:
         """What outlives the building of the graph."""
         return Windowed(self.rank, self.on_host, self.policy, self.windows, self.open_windows)
 
 
-def ranks(run: Run, chosen: Sequence[int] | None = None) -> list[GraphInput]:
+def graph_inputs(run: Run, chosen: Sequence[int] | None = None) -> list[GraphInput]:
     """The run's ranks with work, or some of them; times count from the earliest row of all.
 
     `InputError` where a CUDA graph was traced whole: nobody knows what it is made of and waits for.
@@ -187,7 +187,7 @@ def ranks(run: Run, chosen: Sequence[int] | None = None) -> list[GraphInput]:
     if graphs:
         what = f"{graphs:,} CUDA graph launches were traced whole, whose kernels no replay knows"
         raise InputError(f"{what} (nsys: --cuda-graph-trace=node)")
-    return [_rank(run.rank(r), r, clock(r)) for r in wanted]
+    return [_graph_input(run.rank(r), r, clock(r)) for r in wanted]
 
 
 def clocks_of(run: Run) -> Callable[[int], CommonClock]:
@@ -207,52 +207,52 @@ class CommonClock:
         self.drift = entry.drift_ppm / 1e6 if entry else 0.0
         self.reference, self.origin = reference, origin
 
-    def common(self, at: Int64) -> Int64:
+    def on_common_clock(self, at: Int64) -> Int64:
         """Those times of the rank on the common clock, ns since the origin."""
         shift = np.rint(self.offset + self.drift * (at - self.reference)).astype(np.int64)
         return np.asarray(at - shift - self.origin, np.int64)
 
 
-def _rank(files: Rank, rank: int, clock: CommonClock) -> GraphInput:
+def _graph_input(files: Rank, rank: int, clock: CommonClock) -> GraphInput:
     on_host = files.facts.works_on == "host"
     table = files.collectives()
     of_call = {key: i for i, key in enumerate(table["collective"].to_pylist())}
-    host, annotation = _host(files, clock, of_call)
-    work = _read(files, _WORK, clock, of_call)
+    host, annotation = _host_rows(files, clock, of_call)
+    work = _read_rows(files, _WORK, clock, of_call)
     if on_host:
-        work = host.at(host.row >= 0)
-        host, annotation = host.at(host.row < 0), annotation[host.row < 0]
+        work = host.take_rows(host.row >= 0)
+        host, annotation = host.take_rows(host.row < 0), annotation[host.row < 0]
     computing = np.array([*(not _WRAPPER.match(n) for n in host.names), False], np.bool_)[host.name]
-    policy, windows, open_windows = _windows(files, clock)
-    marks = _read(files, ("sync",), clock, of_call, side="device")
+    policy, windows, open_windows = _rank_windows(files, clock)
+    marks = _read_rows(files, ("sync",), clock, of_call, side="device")
     return GraphInput(
         rank=rank,
         on_host=on_host,
         work=work,
-        launches=_read(files, ("launch",), clock, of_call),
-        syncs=_read(files, ("sync",), clock, of_call, side="host"),
-        runtime=_runtime(files, clock, of_call),
+        launches=_read_rows(files, ("launch",), clock, of_call),
+        syncs=_read_rows(files, ("sync",), clock, of_call, side="host"),
+        runtime=_runtime_rows(files, clock, of_call),
         has_python=next(iter(files.events(("python",), ("start_ns",))), None) is not None,
         host=host,
         computing=computing & ~annotation,
         annotation=annotation,
-        calls=_calls(table),
+        calls=_collective_parts(table),
         policy=policy,
         windows=windows,
         open_windows=open_windows,
-        marks=marks.at(np.flatnonzero(marks.correlation < 0)),
+        marks=marks.take_rows(np.flatnonzero(marks.correlation < 0)),
         processors=files.facts.sm_count,
-        stated=_stated(files, clock),
+        stated=_stated_syncs(files, clock),
     )
 
 
-def _runtime(files: Rank, clock: CommonClock, of_call: Mapping[int, int]) -> RankRows:
+def _runtime_rows(files: Rank, clock: CommonClock, of_call: Mapping[int, int]) -> RankRows:
     """Calls of the runtime that allocate or free memory, or load code."""
-    calls = _read(files, ("other",), clock, of_call, side="host")
-    return calls.at(calls.matching(f"^(?:{ALLOCATES.pattern}|{LOADS.pattern})"))
+    calls = _read_rows(files, ("other",), clock, of_call, side="host")
+    return calls.take_rows(calls.rows_matching(f"^(?:{ALLOCATES.pattern}|{LOADS.pattern})"))
 
 
-def _stated(files: Rank, clock: CommonClock) -> Syncs | None:
+def _stated_syncs(files: Rank, clock: CommonClock) -> StatedSyncs | None:
     """The device's synchronisation rows, with the times of the calls that they name."""
     columns = ("name", "start_ns", "device", "track", "correlation", "event_stream", "event_record", "side")
     parts = []
@@ -273,65 +273,65 @@ def _stated(files: Rank, clock: CommonClock) -> Syncs | None:
         told = batch["correlation"].fill_null(-1).to_numpy()
         at = np.minimum(np.searchsorted(calls, told), len(calls) - 1)
         hit = (calls[at] == told) & (told >= 0) & _of_side(batch, "host")
-        begun[at[hit]] = clock.common(batch["start_ns"].to_numpy()[hit])
+        begun[at[hit]] = clock.on_common_clock(batch["start_ns"].to_numpy()[hit])
     asked, recorded = (begun[np.searchsorted(calls, of)] for of in (call, record))
-    time = np.where(asked != UNTOLD, asked, clock.common(start))
+    time = np.where(asked != UNTOLD, asked, clock.on_common_clock(start))
     order = np.argsort(time, kind="stable")
     found = (time, what, device, stream, call, event_stream, recorded)
-    return Syncs(*(column[order] for column in found))
+    return StatedSyncs(*(column[order] for column in found))
 
 
-def _host(files: Rank, clock: CommonClock, of_call: Mapping[int, int]) -> tuple[RankRows, Mask]:
+def _host_rows(files: Rank, clock: CommonClock, of_call: Mapping[int, int]) -> tuple[RankRows, Mask]:
     """Operators and host annotations by start, the longest of a start first; and which are annotations."""
-    ops = _read(files, ("op",), clock, of_call)
-    notes = _read(files, ("annotation",), clock, of_call, side="host")
-    both = joined([ops, notes])
+    ops = _read_rows(files, ("op",), clock, of_call)
+    notes = _read_rows(files, ("annotation",), clock, of_call, side="host")
+    both = join_rows([ops, notes])
     order = np.lexsort((-both.end, both.start))
-    return both.at(order), (np.arange(len(both)) >= len(ops))[order]
+    return both.take_rows(order), (np.arange(len(both)) >= len(ops))[order]
 
 
-def _windows(files: Rank, clock: CommonClock) -> tuple[str, Bounds, Bounds]:
+def _rank_windows(files: Rank, clock: CommonClock) -> tuple[str, Bounds, Bounds]:
     """The rank's windows by the first policy that it has, what `time.step` is about, and open ones."""
     found = choose_windows(files.steps())
     if found is None:
         return "none", (), ()
 
-    def bounds(table: pa.Table) -> Bounds:
-        starts, ends = (clock.common(table[c].to_numpy()).tolist() for c in ("start_ns", "end_ns"))
+    def window_bounds(table: pa.Table) -> Bounds:
+        starts, ends = (clock.on_common_clock(table[c].to_numpy()).tolist() for c in ("start_ns", "end_ns"))
         return tuple(zip(table["step"].to_pylist(), starts, ends, strict=True))
 
     _, own, still_open = found
     source = own["source"][0].as_py()
-    return "device" if source == "module" else source, bounds(own), bounds(still_open)
+    return "device" if source == "module" else source, window_bounds(own), window_bounds(still_open)
 
 
-def _calls(table: pa.Table) -> RankCollectives:
-    def numbers(name: str) -> Int64:
+def _collective_parts(table: pa.Table) -> RankCollectives:
+    def number_column(name: str) -> Int64:
         return np.asarray(table[name].fill_null(-1).to_numpy(), np.int64)
 
     return RankCollectives(
-        instance=numbers("instance"),
+        instance=number_column("instance"),
         complete=table["wait_ns"].is_valid().to_numpy(),
         kind=tuple(table["kind"].to_pylist()),
         group=tuple(table["group"].to_pylist()),
-        size=numbers("group_size"),
-        bytes=np.maximum(numbers("in_bytes"), numbers("out_bytes")),
+        size=number_column("group_size"),
+        bytes=np.maximum(number_column("in_bytes"), number_column("out_bytes")),
     )
 
 
-def _read(
+def _read_rows(
     files: Rank, kinds: Sequence[str], clock: CommonClock, of_call: Mapping[int, int], side: str | None = None
 ) -> RankRows:
     parts = [
-        _batch(batch, kind, clock, of_call, side)
+        _batch_rows(batch, kind, clock, of_call, side)
         for kind in kinds
         for batch in files.events((kind,), (*_COLUMNS, "side"))
     ]
-    whole = joined(parts)
-    return whole.at(np.lexsort((whole.end, whole.start)))
+    whole = join_rows(parts)
+    return whole.take_rows(np.lexsort((whole.end, whole.start)))
 
 
-def _batch(
+def _batch_rows(
     batch: pa.RecordBatch, kind: str, clock: CommonClock, of_call: Mapping[int, int], side: str | None
 ) -> RankRows:
     if side is not None:
@@ -345,8 +345,8 @@ def _batch(
     tracks, track = np.unique(batch["track"].to_numpy(), return_inverse=True)
     pairs, lane = np.unique(device * len(tracks) + track, return_inverse=True)
     return RankRows(
-        start=clock.common(start),
-        end=clock.common(start + batch["dur_ns"].to_numpy()),
+        start=clock.on_common_clock(start),
+        end=clock.on_common_clock(start + batch["dur_ns"].to_numpy()),
         lane=lane.astype(np.int32),
         name=batch["name"].indices.to_numpy(zero_copy_only=False).astype(np.int32),
         category=batch["category"].indices.to_numpy(zero_copy_only=False).astype(np.int32),
@@ -370,7 +370,7 @@ def _of_side(batch: pa.RecordBatch, side: str) -> Mask:
     return np.asarray(batch["side"].indices.to_numpy() == (words.index(side) if side in words else -1))
 
 
-def joined(parts: Sequence[RankRows]) -> RankRows:
+def join_rows(parts: Sequence[RankRows]) -> RankRows:
     """Rows of several batches, with one vocabulary of names, categories and lanes."""
     names: dict[Any, int] = {}
     categories: dict[Any, int] = {}
@@ -378,9 +378,9 @@ def joined(parts: Sequence[RankRows]) -> RankRows:
     columns: dict[str, list[Any]] = {f: [] for f in _ARRAYS}
     for p in parts:
         coded = {
-            "name": recoded(p.name, p.names, names),
-            "category": recoded(p.category, p.categories, categories),
-            "lane": recoded(p.lane, p.lanes, lanes),
+            "name": recode_words(p.name, p.names, names),
+            "category": recode_words(p.category, p.categories, categories),
+            "lane": recode_words(p.lane, p.lanes, lanes),
         }
         for f, column in columns.items():
             column.append(coded[f] if f in coded else getattr(p, f))
@@ -388,7 +388,7 @@ def joined(parts: Sequence[RankRows]) -> RankRows:
     return RankRows(**arrays, names=(*names,), categories=(*categories,), lanes=(*lanes,))
 
 
-def recoded(codes: Int32 | Int64, words: Sequence[Any], known: dict[Any, int]) -> Int32:
+def recode_words(codes: Int32 | Int64, words: Sequence[Any], known: dict[Any, int]) -> Int32:
     """Codes into `words`, −1 for none, as codes into `known`, which grows."""
     table = np.array([*(known.setdefault(word, len(known)) for word in words), -1], np.int32)
     return np.asarray(table[codes], np.int32)

@@ -18,7 +18,7 @@ from cclbench.errors import InputError
 from cclbench.intervals import Int64, Mask, begins, occurrence
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
-from cclbench.replay.places import call_kinds, codes, place_in_step
+from cclbench.replay.places import call_kinds, combination_codes, place_in_step
 
 Float = npt.NDArray[np.float64]
 _Number = TypeVar("_Number", np.int64, np.float64)
@@ -29,7 +29,7 @@ _WAIT_SHARE, _WAIT_NS = 0.001, 100_000
 """Of a step, and at least: how much longer than the call needs a launch delay is that may be a wait."""
 
 
-def roles(graph: Graph, placed: Mapping[str, Mapping[int, int]]) -> tuple[list[int], Int64]:
+def rank_roles(graph: Graph, placed: Mapping[str, Mapping[int, int]]) -> tuple[list[int], Int64]:
     """The ranks, and each one's role by its number; `InputError` where they cannot be compared."""
     nodes = graph.nodes
     ranks: list[int] = np.unique(nodes.rank[nodes.rank >= 0]).tolist()
@@ -65,8 +65,8 @@ def typical_work(graph: Graph, role: Int64, ranks: Sequence[int]) -> TypicalWork
     own_role = role[nodes.rank[at]]
     size = {int(one): sum(int(role[rank]) == one for rank in ranks) for one in np.unique(own_role)}
     in_role = np.array([size[one] for one in own_role.tolist()], np.int64)
-    site = codes(*place_in_step(graph, at))
-    place = codes(own_role, nodes.step[at], site)
+    site = combination_codes(*place_in_step(graph, at))
+    place = combination_codes(own_role, nodes.step[at], site)
     of_role = np.zeros(int(place.max(initial=-1)) + 1, np.int64)
     of_role[place] = in_role
     here = np.bincount(place, minlength=len(of_role))[place]
@@ -75,26 +75,28 @@ def typical_work(graph: Graph, role: Int64, ranks: Sequence[int]) -> TypicalWork
     if total and nodes.dur[at[unshared]].sum() / total > _MOST_UNSHARED:
         share = nodes.dur[at[unshared]].sum() / total
         raise InputError(f"ranks do different work: {share:.0%} of its time has no counterpart on most ranks")
-    profile = _middles(codes(own_role, site), _medians(place, nodes.dur[at], of_role))
+    profile = _medians_by_row(
+        combination_codes(own_role, site), _medians_by_code(place, nodes.dur[at], of_role)
+    )
     usual = _as_the_median_rank(nodes, at, own_role, in_role, profile)
     dur = nodes.dur.astype(np.float64)
     dur[at] = usual
     even = np.ones(len(nodes))
     computes = nodes.kind[at] == n.COMPUTE
-    even[at[computes]] = _evening(own_role[computes], nodes.name[at[computes]], usual[computes], size)
+    even[at[computes]] = _evening_factors(own_role[computes], nodes.name[at[computes]], usual[computes], size)
     transfers = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.step >= 0))
     transfers = transfers[transfer_known(graph)[nodes.call[transfers]]]
     dur[transfers] = _usual_transfers(graph, transfers)
     lead, awaited, undelayed = np.zeros((3, len(nodes)), np.int64)
-    launched, taken = _leads(graph, at)
+    launched, taken = _launch_leads(graph, at)
     steps = [end - start for rank in graph.windowed for _, start, end in rank.windows]
     least = max(_WAIT_SHARE * sum(steps) / max(len(steps), 1), _WAIT_NS)
-    need = np.rint(_needs(site, own_role, nodes.step[at], taken)).astype(np.int64)
+    need = np.rint(_launch_needs(site, own_role, nodes.step[at], taken)).astype(np.int64)
     late = np.maximum(_behind_others(place, nodes.start[launched]), 0) if len(size) == 1 else 0
     counted = np.where(taken - need > least, np.minimum(taken, need + late), taken)
     present = np.maximum(np.bincount(place, minlength=len(of_role)), 1)
     present = np.where(2 * present < of_role, of_role, present)
-    lead[launched] = np.rint(_medians(place, counted, present)).astype(np.int64) - taken
+    lead[launched] = np.rint(_medians_by_code(place, counted, present)).astype(np.int64) - taken
     awaited[launched] = counted - taken
     undelayed[launched] = -np.maximum(taken, 0)
     return TypicalWork(dur, even, lead, awaited, undelayed)
@@ -105,29 +107,29 @@ def _as_the_median_rank(nodes: n.Nodes, at: Int64, role: Int64, in_role: Int64, 
 
     They share that as their `profile`, or as measured where that is 0.  All arrays of shape (rows,).
     """
-    work = codes(role, nodes.step[at], nodes.kind[at], nodes.name[at])
-    own = codes(work, nodes.rank[at])
+    work = combination_codes(role, nodes.step[at], nodes.kind[at], nodes.name[at])
+    own = combination_codes(work, nodes.rank[at])
     taken = np.bincount(own, nodes.dur[at])
     shared = np.bincount(own, profile)
     first = np.zeros(len(taken), np.int64)
     first[own] = np.arange(len(at))
     ranks = np.zeros(int(work.max(initial=-1)) + 1, np.int64)
     ranks[work] = in_role
-    median = _medians(work[first], taken.astype(np.int64), ranks)[own]
+    median = _medians_by_code(work[first], taken.astype(np.int64), ranks)[own]
     shape = np.where(shared[own] > 0, profile, nodes.dur[at])
     whole = np.where(shared > 0, shared, taken)[own]
     return np.asarray(median * shape / np.where(whole > 0, whole, 1.0))
 
 
-def _needs(site: Int64, role: Int64, step: Int64, taken: Int64) -> Float:
+def _launch_needs(site: Int64, role: Int64, step: Int64, taken: Int64) -> Float:
     """How long each call needs to be launched where its rank waits for nobody, ns, shape (rows,).
 
     Of a role the last of its ranks in each step waits for none of them: the median of those over the steps.
     Of a call that several roles make, the least of theirs.
     """
-    _, of, least = _least(codes(site, role, step), taken)
-    middle = _middles(codes(site[of], role[of]), least)
-    number, _, needs = _least(site[of], middle)
+    _, of, least = _least_by_code(combination_codes(site, role, step), taken)
+    middle = _medians_by_row(combination_codes(site[of], role[of]), least)
+    number, _, needs = _least_by_code(site[of], middle)
     found = np.zeros(int(site.max(initial=-1)) + 1)
     found[number] = needs
     return np.asarray(found[site])
@@ -149,7 +151,7 @@ def _behind_others(code: Int64, begin: Int64) -> Int64:
     return behind
 
 
-def _least(code: Int64, values: npt.NDArray[_Number]) -> tuple[Int64, Int64, npt.NDArray[_Number]]:
+def _least_by_code(code: Int64, values: npt.NDArray[_Number]) -> tuple[Int64, Int64, npt.NDArray[_Number]]:
     """The distinct codes, the row with the least value of each, and that value."""
     order = np.lexsort((values, code))
     of = order[begins(code[order])]
@@ -169,12 +171,12 @@ def _usual_transfers(graph: Graph, at: Int64) -> Float:
     nodes = graph.nodes
     kind = call_kinds(graph, nodes.call[at])
     order = np.lexsort((at, nodes.start[at], nodes.step[at], nodes.rank[at]))
-    place = occurrence(codes(nodes.rank[at], nodes.step[at], kind), order)
-    like = codes(kind, np.where(graph.transfers.bytes[nodes.call[at]] >= 0, -1, place))
-    return _medians(like, nodes.dur[at], np.bincount(like))
+    place = occurrence(combination_codes(nodes.rank[at], nodes.step[at], kind), order)
+    like = combination_codes(kind, np.where(graph.transfers.bytes[nodes.call[at]] >= 0, -1, place))
+    return _medians_by_code(like, nodes.dur[at], np.bincount(like))
 
 
-def _evening(role: Int64, name: Int64, usual: Float, size: Mapping[int, int]) -> Float:
+def _evening_factors(role: Int64, name: Int64, usual: Float, size: Mapping[int, int]) -> Float:
     """By what rows are scaled so that their name takes a rank of each role equally long, shape (rows,).
 
     1 of a name that not all roles have: such work cannot be shared out.
@@ -191,7 +193,7 @@ def _evening(role: Int64, name: Int64, usual: Float, size: Mapping[int, int]) ->
     return np.asarray(scale[np.array([roles[one] for one in role.tolist()], np.int64), of_name])
 
 
-def _leads(graph: Graph, at: Int64) -> tuple[Int64, Int64]:
+def _launch_leads(graph: Graph, at: Int64) -> tuple[Int64, Int64]:
     """The node that decides when each of those is launched, and how long after what that waits for; ns.
 
     It is the point of the host that launches it, else the row itself.
@@ -207,7 +209,7 @@ def _leads(graph: Graph, at: Int64) -> tuple[Int64, Int64]:
     return launched, own
 
 
-def _medians(of: Int64, values: npt.NDArray[_Number], count: Int64) -> Float:
+def _medians_by_code(of: Int64, values: npt.NDArray[_Number], count: Int64) -> Float:
     """The median of the values of each code, of which there are `count`; those not there are 0.
 
     `of` and `values` have shape (rows,), `count` (codes,); as does `of` the result.
@@ -223,6 +225,6 @@ def _medians(of: Int64, values: npt.NDArray[_Number], count: Int64) -> Float:
     return np.asarray((low / 2 + high / 2)[of])
 
 
-def _middles(of: Int64, values: npt.NDArray[_Number]) -> Float:
+def _medians_by_row(of: Int64, values: npt.NDArray[_Number]) -> Float:
     """The median of the values of each code, shape (rows,)."""
-    return _medians(of, values, np.zeros(int(of.max(initial=-1)) + 1, np.int64))
+    return _medians_by_code(of, values, np.zeros(int(of.max(initial=-1)) + 1, np.int64))

@@ -34,7 +34,7 @@ _LOOK_AHEAD: Final = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stretches:
+class ThreadStretches:
     """Stretches of a thread in which no row begins or ends; the innermost row around each, −1 for none."""
 
     start: Int64
@@ -42,7 +42,7 @@ class Stretches:
     around: Int64
 
 
-def stretches(start: Int64, end: Int64, least: int = IDLE_NS) -> Stretches:
+def thread_stretches(start: Int64, end: Int64, least: int = IDLE_NS) -> ThreadStretches:
     """Those of at least `least` ns among a thread's rows (which nest), in order of start."""
     rows = np.flatnonzero(end > start)
     n = len(rows)
@@ -61,7 +61,7 @@ def stretches(start: Int64, end: Int64, least: int = IDLE_NS) -> Stretches:
         opened = np.flatnonzero(begins & (depth == level))
         if len(opened):
             around[here] = row[opened[np.searchsorted(opened, at[here]) - 1]]
-    return Stretches(times[at], times[at + 1], around)
+    return ThreadStretches(times[at], times[at + 1], around)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +78,7 @@ class DeviceLaunches:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Waits:
+class RowWaits:
     """Rows (`source`) that others (`target`) waited for, and how long after their end those began, ns.
 
     `seen` are those that some row of the same two streams shows, the others are taken for granted.
@@ -90,7 +90,7 @@ class Waits:
     seen: Mask
 
 
-def between_streams(rows: DeviceLaunches, doubt: int, grain: int) -> Waits:
+def between_streams(rows: DeviceLaunches, doubt: int, grain: int) -> RowWaits:
     """Waits of streams for others'.
 
     A row that starts later than its launch and stream explain waited for the row of another stream that
@@ -106,7 +106,7 @@ def between_streams(rows: DeviceLaunches, doubt: int, grain: int) -> Waits:
     if grain <= _EXACT_NS:
         seen |= abs(lag) <= _EXACT_NS
     seen &= cause >= 0
-    busiest = _busiest(rows)
+    busiest = _busiest_lane(rows)
     pairs = set(zip(rows.lane[seen].tolist(), rows.lane[cause[seen]].tolist(), strict=True))
     pairs |= {(lane, busiest) for lane in np.unique(rows.lane[rows.collective]).tolist() if lane != busiest}
     found: list[tuple[Int64, Int64, Int64]] = []
@@ -127,10 +127,10 @@ def between_streams(rows: DeviceLaunches, doubt: int, grain: int) -> Waits:
     found.append((cause[rest], rest, lag[rest]))
     shown.append(seen[rest])
     source, target, behind = (np.concatenate(column) for column in zip(*found, strict=True))
-    return Waits(source, target, behind, np.concatenate(shown))
+    return RowWaits(source, target, behind, np.concatenate(shown))
 
 
-def _busiest(rows: DeviceLaunches) -> int:
+def _busiest_lane(rows: DeviceLaunches) -> int:
     """The lane with most time of rows other than collectives, −1 for none."""
     own = ~rows.collective
     if not own.any():

@@ -41,7 +41,7 @@ class RankWindow:
     open: bool
 
 
-def windows(graph: Graph) -> list[RankWindow]:
+def rank_windows(graph: Graph) -> list[RankWindow]:
     """The windows of all ranks, each rank's in order of time, the open ones last."""
     found: list[RankWindow] = []
     at = np.flatnonzero(graph.nodes.rank >= 0)
@@ -86,7 +86,7 @@ def _of_rank(graph: Graph, rank: Windowed, own: Int64) -> list[RankWindow]:
     return found
 
 
-def bounds(found: list[RankWindow], start: Int64, end: Int64) -> tuple[Int64, Int64]:
+def window_bounds(found: list[RankWindow], start: Int64, end: Int64) -> tuple[Int64, Int64]:
     """Begin and end of each window where nodes have those starts and ends, ns, shape (windows,)."""
     begins = [int(start[w.openers].min()) + w.before for w in found]
     done = [int(end[w.members].max()) for w in found]
@@ -97,9 +97,9 @@ def bounds(found: list[RankWindow], start: Int64, end: Int64) -> tuple[Int64, In
     return np.array(begins, np.int64), np.array(ends, np.int64)
 
 
-def lengths(found: list[RankWindow], start: Int64, end: Int64) -> Int64:
+def window_lengths(found: list[RankWindow], start: Int64, end: Int64) -> Int64:
     """How long each window is in a replay whose nodes have those starts and ends, ns, shape (windows,)."""
-    begins, ends = bounds(found, start, end)
+    begins, ends = window_bounds(found, start, end)
     return ends - begins
 
 
@@ -113,7 +113,7 @@ def step_time(found: list[RankWindow], length: Int64) -> float:
     return sum(longest.values()) / len(longest) if longest else 0.0
 
 
-def _saved(ranks: Iterable[tuple[int, int, int]]) -> float:
+def _saved_share(ranks: Iterable[tuple[int, int, int]]) -> float:
     """The share by which steps are shorter: of each rank their count, their time, how much later it ends."""
     listed = [*ranks]
     old = max(total / count for count, total, _ in listed)
@@ -121,18 +121,19 @@ def _saved(ranks: Iterable[tuple[int, int, int]]) -> float:
     return 1 - new / old if old > 0 else 0.0
 
 
-class Pace:
+class StepPace:
     """How long steps of changed replays are, by when ranks are done with their windows.
 
     The step is the unchanged replay's, `step_ns`, times the ratio of the longest rank's mean window, new over
     old, where a rank's windows together are as much shorter as its last one ends earlier.  To measure each
     from its own new begin would not do: a rank that is faster begins earlier to wait for the others, which
-    makes its windows, and the maximum over ranks, longer.  So changes act on nodes `inside` windows only.
+    makes its windows, and the maximum over ranks, longer.  So changes act on nodes `nodes_in_windows`
+    windows only.
     """
 
     def __init__(self, found: list[RankWindow], start: Int64, end: Int64) -> None:
         self.windows = found
-        begins, self.ends = bounds(found, start, end)
+        begins, self.ends = window_bounds(found, start, end)
         length = self.ends - begins
         self.step_ns = step_time(found, length)
         closed = [i for i, w in enumerate(found) if not w.open]
@@ -156,14 +157,14 @@ class Pace:
         }
         self.done = {rank: self.ends[each] for rank, each in own.items()}
 
-    def step(self, start: Int64, end: Int64, ranks: Collection[int] | None = None) -> float:
+    def mean_step_ns(self, start: Int64, end: Int64, ranks: Collection[int] | None = None) -> float:
         """The step, of some ranks, of a replay whose nodes have those starts and ends, ns.
 
         `UsageError` where none of them has a window.
         """
         if ranks is not None and not {*ranks} & {*self.ranks}:
             raise UsageError("no rank of the replay is left", hint="choose others with --ranks")
-        later = bounds(self.windows, start, end)[1] - self.ends
+        later = window_bounds(self.windows, start, end)[1] - self.ends
         old = max(total / count for count, total, _ in self.ranks.values())
         new = max(
             (total + int(later[last])) / count
@@ -172,7 +173,7 @@ class Pace:
         )
         return self.step_ns * (max(new, 1.0) / old)
 
-    def saved(self, start: Int64, end: Int64) -> list[float]:
+    def saved_shares(self, start: Int64, end: Int64) -> list[float]:
         """By which share of them steps are shorter in such a replay: all closed ones; of three and more also
         all but the first; and all with the open one that follows them, where every rank has one.
 
@@ -180,19 +181,19 @@ class Pace:
         open step ends is not known, but what is saved until its last row is: a host that runs ahead of its
         device shows only there what it lost before.
         """
-        later = bounds(self.windows, start, end)[1] - self.ends
+        later = window_bounds(self.windows, start, end)[1] - self.ends
         whole = [(count, total, int(later[last])) for count, total, last in self.ranks.values()]
-        found = [_saved(whole)]
+        found = [_saved_share(whole)]
         if min(count for count, *_ in whole) >= _LEAST_STEPS:
             found.append(
-                _saved(
+                _saved_share(
                     (count - 1, int(self.ends[last] - self.ends[first]), int(later[last] - later[first]))
                     for (count, _, last), first in zip(self.ranks.values(), self.firsts.values(), strict=True)
                 )
             )
         if len(self.open) == len(self.ranks):
             found.append(
-                _saved(
+                _saved_share(
                     (count + 1, total + int(self.ends[after] - self.ends[last]), int(later[after]))
                     for (count, total, last), after in zip(
                         self.ranks.values(), map(self.open.__getitem__, self.ranks), strict=True
@@ -201,7 +202,7 @@ class Pace:
             )
         return found
 
-    def since(self, graph: Graph, start: Int64) -> Int64:
+    def time_since_windows(self, graph: Graph, start: Int64) -> Int64:
         """How long before each node begins the windows of its rank had begun, one behind the other without a
         break, ns; −1 of nodes before all windows or between them, shape (nodes,).
 
@@ -221,8 +222,8 @@ class Pace:
             found[own] = np.where(here, start[own] - opened[place], -1)
         return found
 
-    def steps(self, graph: Graph, start: Int64) -> Int64:
-        """The step in whose window each node begins, −1 outside of all, shape (nodes,); see `since`."""
+    def steps_of_nodes(self, graph: Graph, start: Int64) -> Int64:
+        """The step in whose window each node begins, −1 outside of all, shape (nodes,)."""
         nodes = graph.nodes
         found = np.full(len(nodes), -1, np.int64)
         for rank, begun in self.begun.items():
@@ -233,7 +234,7 @@ class Pace:
             found[own] = np.where(here, self.numbers[rank][place], -1)
         return found
 
-    def inside(self, graph: Graph, since: Int64) -> Mask:
+    def nodes_in_windows(self, graph: Graph, since: Int64) -> Mask:
         """Which nodes begin neither before their rank's windows nor between them, by `since`, shape (nodes,).
 
         Of a transfer it is enough that one rank's part does.

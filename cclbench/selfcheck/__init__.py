@@ -24,7 +24,7 @@ from cclbench.record.manifest import Options
 from cclbench.record.store import Store
 from cclbench.selfcheck.agreements import CHECKS, check_agreements
 from cclbench.selfcheck.outcome import Checked, Hedged, Outcome
-from cclbench.selfcheck.reading import Reading
+from cclbench.selfcheck.reading import CheckedReading
 from cclbench.selfcheck.relations import RELATIONS, check_relations
 from cclbench.workspace import source_at
 
@@ -32,7 +32,7 @@ _DECISIVE: Final = 0.01
 """Share of the step within which bounds of a gain are as good as one figure."""
 
 
-def selfcheck(
+def check_source(
     source: str | Path, *, options: Options | None = None, progress: Progress | None = None
 ) -> Checked:
     """Check a SOURCE's traces in all ways; nothing is kept.
@@ -45,16 +45,16 @@ def selfcheck(
         if not found.files:
             raise InputError("holds no traces to check", where=str(source))
         traces = replace(found, evidence=())  # whose times no change of the traces reaches
-        reading = Reading.of(ingest(traces, Store(Path(folder) / "store"), asked))
+        reading = CheckedReading.of_run(ingest(traces, Store(Path(folder) / "store"), asked))
         checks = (check_agreements(reading), check_relations(traces, reading, asked, Path(folder)))
         for outcome in chain(*checks):
             outcomes.append(outcome)
             if progress:
                 progress("checks", len(outcomes), len(CHECKS) + len(RELATIONS))
-        return Checked(outcomes=outcomes, hedged=list(_hedged(reading)))
+        return Checked(outcomes=outcomes, hedged=list(_hedged_gains(reading)))
 
 
-def _hedged(reading: Reading) -> Iterator[Hedged]:
+def _hedged_gains(reading: CheckedReading) -> Iterator[Hedged]:
     for found in reading.findings:
         if found.gain_s is None or not found.gain_share:
             continue
@@ -63,7 +63,7 @@ def _hedged(reading: Reading) -> Iterator[Hedged]:
             yield Hedged(finding=found.name, gain_s=found.gain_s, because=found.because)
 
 
-def require(found: Checked) -> None:
+def require_passed(found: Checked) -> None:
     """`CheckFailed` where a check does not hold."""
     broken = [one.check for one in found.outcomes if one.status == "broken"]
     if broken:
@@ -73,7 +73,7 @@ def require(found: Checked) -> None:
         )
 
 
-def document(found: Checked) -> dict[str, Any]:
+def as_document(found: Checked) -> dict[str, Any]:
     """All of it, as `--json` prints it."""
     return {
         "schema": "selfcheck.v1",

@@ -17,7 +17,7 @@ from cclbench.record.metric_name import MetricName, metric_name, metric_names
 from cclbench.record.run import Run
 from cclbench.replay.answer import Replay
 from cclbench.selfcheck.outcome import Outcome, Status
-from cclbench.selfcheck.reading import LISTED, NotApplicableError, Reading
+from cclbench.selfcheck.reading import LISTED, CheckedReading, NotApplicableError
 from cclbench.stragglers import stragglers
 
 _STEP: Final = metric_name("time.step")
@@ -45,11 +45,11 @@ _UNSHARED: Final = ("cv",)
 
 Place = tuple[int | None, int | None]
 """A rank and a step, None for all of them."""
-Check = Callable[[Reading], "Iterator[str | None]"]
+Check = Callable[[CheckedReading], "Iterator[str | None]"]
 """Of each thing that is compared what differs; None where nothing does."""
 
 
-def _times(reading: Reading, metric: MetricName) -> dict[Place, float]:
+def _metric_times_ns(reading: CheckedReading, metric: MetricName) -> dict[Place, float]:
     """A metric's time, in ns, by rank and step; None for all of them."""
     return {
         (row.rank, row.step): row.number * _NS_PER_S
@@ -59,13 +59,13 @@ def _times(reading: Reading, metric: MetricName) -> dict[Place, float]:
     }
 
 
-def _by_window(reading: Reading, metric: MetricName) -> dict[Place, int]:
+def _by_window(reading: CheckedReading, metric: MetricName) -> dict[Place, int]:
     """A metric's time in each window."""
-    found = _times(reading, metric)
+    found = _metric_times_ns(reading, metric)
     return {place: round(ns) for place, ns in found.items() if None not in place}
 
 
-def parts_of_steps(reading: Reading) -> Iterator[str | None]:
+def parts_of_steps(reading: CheckedReading) -> Iterator[str | None]:
     """The five parts of a window are its length."""
     whole = _by_window(reading, _STEP)
     parts = [_by_window(reading, metric) for metric in _PARTS]
@@ -75,10 +75,10 @@ def parts_of_steps(reading: Reading) -> Iterator[str | None]:
             yield None if total == ns else f"rank {place[0]} step {place[1]}: {total} ns of {ns}"
 
 
-def parts_of_idle_time(reading: Reading) -> Iterator[str | None]:
+def parts_of_idle_time(reading: CheckedReading) -> Iterator[str | None]:
     """What the host, the device and nobody knows causes is the idle time."""
-    whole = _times(reading, _IDLE)
-    parts = [_times(reading, metric) for metric in _IDLE_PARTS]
+    whole = _metric_times_ns(reading, _IDLE)
+    parts = [_metric_times_ns(reading, metric) for metric in _IDLE_PARTS]
     for place, ns in whole.items():
         if any(place in own for own in parts):
             total = sum(own.get(place, 0.0) for own in parts)
@@ -89,14 +89,14 @@ def parts_of_idle_time(reading: Reading) -> Iterator[str | None]:
             )
 
 
-def unions_of_rows(reading: Reading) -> Iterator[str | None]:
+def unions_of_rows(reading: CheckedReading) -> Iterator[str | None]:
     """Times of compute, communication and copies are what a count of the rows at each instant gives."""
     metrics = (_COMPUTE_ONLY, _OVERLAPPED, _EXPOSED_COMM, _EXPOSED_COPY)
     told = {metric: _by_window(reading, metric) for metric in metrics}
     for rank in reading.run.ranks:
         if reading.run.rank(rank).facts.works_on != "device":
             continue
-        counted = _counted(reading.run, rank)
+        counted = _swept_parts_ns(reading.run, rank)
         for metric in metrics:
             for (of, step), ns in told[metric].items():
                 if of == rank and (metric, step) in counted:
@@ -104,7 +104,7 @@ def unions_of_rows(reading: Reading) -> Iterator[str | None]:
                     yield None if own == ns else f"{metric} rank {rank} step {step}: {ns} ns, rows give {own}"
 
 
-def _counted(run: Run, rank: int) -> dict[tuple[str, int | None], int]:
+def _swept_parts_ns(run: Run, rank: int) -> dict[tuple[str, int | None], int]:
     """Parts of each window of a rank by a sweep over the begins and ends of its rows."""
     columns = ["kind", "category", "start_ns", "dur_ns"]
     at, what, change = list[Int64](), list[Int64](), list[Int64]()
@@ -141,7 +141,7 @@ def _counted(run: Run, rank: int) -> dict[tuple[str, int | None], int]:
     }
 
 
-def shares(reading: Reading) -> Iterator[str | None]:
+def shares(reading: CheckedReading) -> Iterator[str | None]:
     """A share lies between 0 and 1."""
     for row in reading.rows:
         if row.unit == "1" and row.has_value and row.stat not in _UNSHARED:
@@ -152,16 +152,16 @@ def shares(reading: Reading) -> Iterator[str | None]:
             )
 
 
-def unchanged_replay(reading: Reading) -> Iterator[str | None]:
+def unchanged_replay(reading: CheckedReading) -> Iterator[str | None]:
     """The replay of a run as it is takes as long as its steps."""
-    step = reading.value(_STEP)
+    step = reading.run_value(_STEP)
     took_s = Replay(reading.run).unchanged.step_ns / _NS_PER_S
     yield None if isclose(took_s, step, rel_tol=_REPLAY) else f"{took_s:.6g} s, the step {step:.6g} s"
 
 
-def gains(reading: Reading) -> Iterator[str | None]:
+def gains(reading: CheckedReading) -> Iterator[str | None]:
     """The what-if of a finding's settings lies within its bounds, and no gain exceeds what could be freed."""
-    step = reading.value(_STEP)
+    step = reading.run_value(_STEP)
     for found in reading.findings:
         if found.gain_s is None or found.stacked_s is None:
             yield None if found.no_gain or found.lost_s is None else f"{found.name}: no gain, and no reason"
@@ -169,17 +169,20 @@ def gains(reading: Reading) -> Iterator[str | None]:
         answer = api.whatif(reading.run, *found.whatif)
         slack = 1e-6 * step
         unchanged = answer.unchanged.step_ns
-        saved = [(1 - ns / unchanged) * step for ns in (answer.only.low_ns, answer.only.high_ns)]
+        saved = [
+            (1 - ns / unchanged) * step
+            for ns in (answer.single_outcome.low_ns, answer.single_outcome.high_ns)
+        ]
         low, high = found.gain_s
         stated = f"{found.name} {low:.4g} to {high:.4g} s"
         within = all(low - slack <= one <= high + slack for one in saved)
         yield None if within else f"{stated}: the what-if gains {min(saved):.4g} to {max(saved):.4g} s"
-        most = _most(reading, found.whatif, step)
+        most = _most_freed(reading, found.whatif, step)
         bounded = 0 <= low <= high <= min(step, most) and found.stacked_s[1] <= step
         yield None if bounded else f"{stated}: at most {min(step, most):.4g} s of a step of {step:.4g} s"
 
 
-def _most(reading: Reading, settings: Sequence[str], step: float) -> float:
+def _most_freed(reading: CheckedReading, settings: Sequence[str], step: float) -> float:
     """What settings free at most: those of the host not what the busiest device computes and copies.
 
     A gain may be that of all steps but the first, which has none of it.
@@ -192,7 +195,7 @@ def _most(reading: Reading, settings: Sequence[str], step: float) -> float:
     return (step - busiest) * steps / (steps - 1) + 0.01 * step
 
 
-def slowdown(reading: Reading) -> Iterator[str | None]:
+def slowdown(reading: CheckedReading) -> Iterator[str | None]:
     """`stragglers` and `balance.straggler_slowdown` have one answer."""
     (own,) = stragglers([reading.run]).runs
     computed = api.metrics(reading.run, metrics=[_STRAGGLER_SLOWDOWN])
@@ -205,7 +208,7 @@ CHECKS: Final[tuple[Check, ...]] = (
 )
 
 
-def check_agreements(reading: Reading) -> Iterator[Outcome]:
+def check_agreements(reading: CheckedReading) -> Iterator[Outcome]:
     """Compare what the run's own figures say of each other."""
     for check in CHECKS:
         name, claim = check.__name__.replace("_", " "), (check.__doc__ or "").strip(".")

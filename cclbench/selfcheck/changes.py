@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces changed while they are read: the rows of any reader pass through a `Change` on their way."""
+"""Traces changed while they are read: the rows of any reader pass through a `TraceChange` on their way."""
 
 from __future__ import annotations
 
@@ -28,43 +28,43 @@ _TRACK: Final = 1 << 40
 _PER_SECOND: Final = ("B/s", "W")
 
 
-class Change:
+class TraceChange:
     """What happens to a trace on its way from the reader: nothing, where a method is not overridden."""
 
-    def members(self, members: list[str]) -> list[str]:
+    def members_read(self, members: list[str]) -> list[str]:
         """Those of a file's members that are read."""
         return members
 
-    def rows(self, rows: Rows) -> Iterator[Rows]:
+    def change_rows(self, rows: Rows) -> Iterator[Rows]:
         """A batch, or several in its place."""
         yield rows
 
-    def added(self, seen: Mapping[str, Rows], span_ns: tuple[int, int]) -> Iterator[Rows]:
+    def added_rows(self, seen: Mapping[str, Rows], span_ns: tuple[int, int]) -> Iterator[Rows]:
         """Rows behind all others: `seen` has a batch of each kind, `span_ns` is when the device works."""
         del seen, span_ns
         return iter(())
 
-    def samples(self, table: pa.Table) -> pa.Table:
+    def change_samples(self, table: pa.Table) -> pa.Table:
         """A batch of `schema.COUNTERS`."""
         return table
 
-    def facts(self, facts: TraceFacts) -> TraceFacts:
+    def change_facts(self, facts: TraceFacts) -> TraceFacts:
         """What the trace says of itself."""
         return facts
 
-    def payload(self, payload: Payload) -> Payload:
+    def change_payload(self, payload: Payload) -> Payload:
         """What it says of a collective's payload."""
         return payload
 
-    def ordinals(self, row: Int64) -> Int64:
+    def change_ordinals(self, row: Int64) -> Int64:
         """Where kernels come to stand, of their ordinals before."""
         return row
 
-    def time(self, ns: Int64) -> Int64:
+    def change_time(self, ns: Int64) -> Int64:
         """Instants, before what the trace's end adds to them."""
         return ns
 
-    def base(self, ns: int) -> int:
+    def change_base(self, ns: int) -> int:
         """What the trace's end adds to all instants."""
         return ns
 
@@ -74,7 +74,7 @@ class ChangedReader:
     """A reader whose traces pass through a change, a new one for each; all of a member is one part."""
 
     reader: Reader
-    change: Callable[[Path], Change]
+    change: Callable[[Path], TraceChange]
     """Of a file."""
 
     def __getattr__(self, name: str) -> Any:
@@ -83,7 +83,7 @@ class ChangedReader:
     def parts(self, path: Path) -> list[Part]:
         """The members of a file, each whole."""
         members = dict.fromkeys(part.member for part in self.reader.parts(path))
-        return [Part(member) for member in self.change(path).members(list(members))]
+        return [Part(member) for member in self.change(path).members_read(list(members))]
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool) -> Trace:
         """The reader's trace, changed."""
@@ -94,43 +94,43 @@ class ChangedReader:
         return changed
 
 
-def _change_batches(trace: Trace, changed: Trace, change: Change) -> Iterator[Rows | pa.Table]:
+def _change_batches(trace: Trace, changed: Trace, change: TraceChange) -> Iterator[Rows | pa.Table]:
     """The batches; what is complete behind them is set in `changed` then."""
     seen: dict[str, Rows] = {}
     first, last = list[int](), list[int]()
     for batch in trace.batches:
         if not isinstance(batch, Rows):
-            yield change.samples(batch)
+            yield change.change_samples(batch)
             continue
-        yield from change.rows(batch)
+        yield from change.change_rows(batch)
         seen.setdefault(batch.kind, batch)
         if batch.side == "device" and batch.kind in DEVICE_WORK and len(batch):
             first.append(int(batch.start_ns.min()))
             last.append(int((batch.start_ns + batch.dur_ns).max()))
     if first:
-        yield from change.added(seen, (min(first), max(last)))
+        yield from change.added_rows(seen, (min(first), max(last)))
     for field in fields(Trace):
         if field.name != "batches":
             setattr(changed, field.name, getattr(trace, field.name))
-    changed.facts = change.facts(trace.facts)
+    changed.facts = change.change_facts(trace.facts)
     changed.told = _change_payloads(trace.told, change)
-    changed.base_ns = None if trace.base_ns is None else change.base(trace.base_ns)
+    changed.base_ns = None if trace.base_ns is None else change.change_base(trace.base_ns)
     changed.device_steps = [_change_step(step, change) for step in trace.device_steps]
 
 
-def _change_payloads(told: StatedPayloads, change: Change) -> StatedPayloads:
+def _change_payloads(told: StatedPayloads, change: TraceChange) -> StatedPayloads:
     """What is told of collectives: entries of kernels at their new ordinals, those of calls at new times."""
     found = StatedPayloads()
-    payloads = [change.payload(payload) for payload in told.payloads]
+    payloads = [change.change_payload(payload) for payload in told.payloads]
     row, track, start, end, seq, code = (
         np.asarray(getattr(told, name), np.int64)
         for name in ("row", "track", "start_ns", "end_ns", "seq", "code")
     )
     of_kernel = row >= 0
-    row = np.where(of_kernel, change.ordinals(np.maximum(row, 0)), row)
-    start, end = (np.where(of_kernel, at, change.time(at)) for at in (start, end))
+    row = np.where(of_kernel, change.change_ordinals(np.maximum(row, 0)), row)
+    start, end = (np.where(of_kernel, at, change.change_time(at)) for at in (start, end))
     for i in range(len(code)):
-        found.add(
+        found.add_payload(
             payloads[code[i]],
             row=int(row[i]),
             track=int(track[i]),
@@ -141,30 +141,30 @@ def _change_payloads(told: StatedPayloads, change: Change) -> StatedPayloads:
     return found
 
 
-def _change_step(step: DeviceStep, change: Change) -> DeviceStep:
-    start, end = change.time(np.array([step.start_ns, step.end_ns], np.int64)).tolist()
+def _change_step(step: DeviceStep, change: TraceChange) -> DeviceStep:
+    start, end = change.change_time(np.array([step.start_ns, step.end_ns], np.int64)).tolist()
     return msgspec.structs.replace(step, start_ns=start, end_ns=end)
 
 
-class Later(Change):
+class Later(TraceChange):
     """All instants a day and some later."""
 
     by_ns: Final = DAY_NS + 123_456_789
 
-    def time(self, ns: Int64) -> Int64:
-        """See `Change`."""
+    def change_time(self, ns: Int64) -> Int64:
+        """See `TraceChange`."""
         return ns + self.by_ns
 
-    def rows(self, rows: Rows) -> Iterator[Rows]:
-        """See `Change`."""
-        yield replace(rows, start_ns=self.time(rows.start_ns))
+    def change_rows(self, rows: Rows) -> Iterator[Rows]:
+        """See `TraceChange`."""
+        yield replace(rows, start_ns=self.change_time(rows.start_ns))
 
-    def samples(self, table: pa.Table) -> pa.Table:
-        """See `Change`."""
-        return _with_times(table, self.time)
+    def change_samples(self, table: pa.Table) -> pa.Table:
+        """See `TraceChange`."""
+        return _with_times(table, self.change_time)
 
 
-class Slower(Change):
+class Slower(TraceChange):
     """All times twice as long, from an instant on that all ranks share."""
 
     factor: Final = 2
@@ -172,21 +172,21 @@ class Slower(Change):
     def __init__(self, origin_ns: int) -> None:
         self._origin_ns = origin_ns
 
-    def time(self, ns: Int64) -> Int64:
-        """See `Change`."""
+    def change_time(self, ns: Int64) -> Int64:
+        """See `TraceChange`."""
         return ns * self.factor
 
-    def base(self, ns: int) -> int:
-        """See `Change`."""
+    def change_base(self, ns: int) -> int:
+        """See `TraceChange`."""
         return ns * self.factor - self._origin_ns * (self.factor - 1)
 
-    def rows(self, rows: Rows) -> Iterator[Rows]:
-        """See `Change`."""
+    def change_rows(self, rows: Rows) -> Iterator[Rows]:
+        """See `TraceChange`."""
         yield replace(rows, start_ns=rows.start_ns * self.factor, dur_ns=rows.dur_ns * self.factor)
 
-    def samples(self, table: pa.Table) -> pa.Table:
-        """See `Change`; what is counted is the same, rates are lower."""
-        table = _with_times(table, self.time)
+    def change_samples(self, table: pa.Table) -> pa.Table:
+        """See `TraceChange`; what is counted is the same, rates are lower."""
+        table = _with_times(table, self.change_time)
         rate = pc.is_in(table["unit"].cast(pa.string()), pa.array(_PER_SECOND))
         value = pc.if_else(pc.fill_null(rate, False), pc.divide(table["value"], self.factor), table["value"])
         return table.set_column(table.column_names.index("value"), table.schema.field("value"), value)
@@ -200,77 +200,77 @@ def _with_times(table: pa.Table, time: Callable[[Int64], Int64]) -> pa.Table:
     return table
 
 
-class Reordered(Change):
+class Reordered(TraceChange):
     """The rows of each batch from the last to the first."""
 
     def __init__(self) -> None:
         self._kernels = 0
         self._first, self._length = [0], [0]
 
-    def rows(self, rows: Rows) -> Iterator[Rows]:
-        """See `Change`."""
+    def change_rows(self, rows: Rows) -> Iterator[Rows]:
+        """See `TraceChange`."""
         if rows.kind == "kernel":
             self._first.append(self._kernels)
             self._length.append(len(rows))
             self._kernels += len(rows)
-        yield rows.take(np.arange(len(rows), dtype=np.int64)[::-1])
+        yield rows.take_rows(np.arange(len(rows), dtype=np.int64)[::-1])
 
-    def ordinals(self, row: Int64) -> Int64:
-        """See `Change`."""
+    def change_ordinals(self, row: Int64) -> Int64:
+        """See `TraceChange`."""
         first, length = (np.array(one, np.int64) for one in (self._first, self._length))
         batch = np.searchsorted(first, row, side="right") - 1
         return 2 * first[batch] + length[batch] - 1 - row
 
 
-class Rebatched(Change):
+class Rebatched(TraceChange):
     """Batches of another size."""
 
-    def rows(self, rows: Rows) -> Iterator[Rows]:
-        """See `Change`."""
+    def change_rows(self, rows: Rows) -> Iterator[Rows]:
+        """See `TraceChange`."""
         for begin in range(0, len(rows), _ROWS_AT_ONCE):
-            yield rows.take(np.arange(begin, min(begin + _ROWS_AT_ONCE, len(rows)), dtype=np.int64))
+            yield rows.take_rows(np.arange(begin, min(begin + _ROWS_AT_ONCE, len(rows)), dtype=np.int64))
 
 
-class Repeated(Change):
+class Repeated(TraceChange):
     """Some device rows twice, as where an exporter writes a buffer again."""
 
     def __init__(self) -> None:
         self._more: list[tuple[int, int]] = [(0, 0)]
         self._kernels = 0
 
-    def rows(self, rows: Rows) -> Iterator[Rows]:
-        """See `Change`."""
+    def change_rows(self, rows: Rows) -> Iterator[Rows]:
+        """See `TraceChange`."""
         yield rows
         again = np.arange(_EVERY - 1, len(rows), _EVERY, dtype=np.int64)
         if rows.side == "device" and rows.kind in DEVICE_WORK and len(again):
-            yield rows.take(again)
+            yield rows.take_rows(again)
             if rows.kind == "kernel":
                 self._kernels += len(rows)
                 self._more.append((self._kernels, self._more[-1][1] + len(again)))
 
-    def ordinals(self, row: Int64) -> Int64:
-        """See `Change`: behind those that were repeated before."""
+    def change_ordinals(self, row: Int64) -> Int64:
+        """See `TraceChange`: behind those that were repeated before."""
         begins, more = (np.array(column, np.int64) for column in zip(*self._more, strict=True))
         return row + more[np.searchsorted(begins, row, side="right") - 1]
 
 
-class IdleStream(Change):
+class IdleStream(TraceChange):
     """A stream on which the device waits for all of the capture and does nothing."""
 
-    def added(self, seen: Mapping[str, Rows], span_ns: tuple[int, int]) -> Iterator[Rows]:
-        """See `Change`."""
-        yield _row("sync", "device", "Stream Wait Event", seen, *span_ns)
+    def added_rows(self, seen: Mapping[str, Rows], span_ns: tuple[int, int]) -> Iterator[Rows]:
+        """See `TraceChange`."""
+        yield _one_row("sync", "device", "Stream Wait Event", seen, *span_ns)
 
 
-class OtherThread(Change):
+class OtherThread(TraceChange):
     """A thread that runs one operator for all of the capture and launches nothing, as of another library."""
 
-    def added(self, seen: Mapping[str, Rows], span_ns: tuple[int, int]) -> Iterator[Rows]:
-        """See `Change`."""
-        yield _row("op", "host", "another_library::wait", seen, *span_ns)
+    def added_rows(self, seen: Mapping[str, Rows], span_ns: tuple[int, int]) -> Iterator[Rows]:
+        """See `TraceChange`."""
+        yield _one_row("op", "host", "another_library::wait", seen, *span_ns)
 
 
-def _row(kind: str, side: str, name: str, seen: Mapping[str, Rows], begin: int, end: int) -> Rows:
+def _one_row(kind: str, side: str, name: str, seen: Mapping[str, Rows], begin: int, end: int) -> Rows:
     names = seen[kind].names if kind in seen else Names()
     return Rows(
         kind=kind,
@@ -283,71 +283,73 @@ def _row(kind: str, side: str, name: str, seen: Mapping[str, Rows], begin: int, 
     )
 
 
-class DoubledGroups(Change):
+class DoubledGroups(TraceChange):
     """Process groups listed again under other names."""
 
-    def facts(self, facts: TraceFacts) -> TraceFacts:
-        """See `Change`."""
+    def change_facts(self, facts: TraceFacts) -> TraceFacts:
+        """See `TraceChange`."""
         again = (msgspec.structs.replace(one, name=f"{one.name} again") for one in facts.groups)
         return msgspec.structs.replace(facts, groups=(*facts.groups, *again))
 
 
-class MirroredRanks(Change):
+class MirroredRanks(TraceChange):
     """Ranks numbered from the last to the first, of `world`; `rank_of` a trace by its facts."""
 
     def __init__(self, rank_of: Callable[[TraceFacts], int], world: int) -> None:
         self._rank_of, self._last = rank_of, world - 1
 
-    def facts(self, facts: TraceFacts) -> TraceFacts:
-        """See `Change`."""
-        groups = tuple(msgspec.structs.replace(one, ranks=self._all(one.ranks)) for one in facts.groups)
+    def change_facts(self, facts: TraceFacts) -> TraceFacts:
+        """See `TraceChange`."""
+        groups = tuple(
+            msgspec.structs.replace(one, ranks=self._mirror_ranks(one.ranks)) for one in facts.groups
+        )
         return with_rank(msgspec.structs.replace(facts, groups=groups), self._last - self._rank_of(facts))
 
-    def payload(self, payload: Payload) -> Payload:
-        """See `Change`."""
+    def change_payload(self, payload: Payload) -> Payload:
+        """See `TraceChange`."""
         source, target = (
             None if rank is None else self._last - rank for rank in (payload.src_rank, payload.dst_rank)
         )
         return msgspec.structs.replace(
-            payload, ranks=self._all(payload.ranks), src_rank=source, dst_rank=target
+            payload, ranks=self._mirror_ranks(payload.ranks), src_rank=source, dst_rank=target
         )
 
-    def _all(self, ranks: Sequence[int] | None) -> tuple[int, ...] | None:
+    def _mirror_ranks(self, ranks: Sequence[int] | None) -> tuple[int, ...] | None:
         return None if ranks is None else tuple(sorted(self._last - rank for rank in ranks))
 
 
-class OwnRank(Change):
+class OwnRank(TraceChange):
     """A trace that states the rank that it has without it, too."""
 
     def __init__(self, rank_of: Callable[[TraceFacts], int]) -> None:
         self._rank_of = rank_of
 
-    def facts(self, facts: TraceFacts) -> TraceFacts:
-        """See `Change`."""
+    def change_facts(self, facts: TraceFacts) -> TraceFacts:
+        """See `TraceChange`."""
         return with_rank(facts, self._rank_of(facts))
 
 
-class OneMemset(Change):
+class OneMemset(TraceChange):
     """Of all rows one that sets memory, as of a device that does nothing else."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
 
-    def members(self, members: list[str]) -> list[str]:
-        """See `Change`: of several the first."""
+    def members_read(self, members: list[str]) -> list[str]:
+        """See `TraceChange`: of several the first."""
         return members[:1]
 
-    def rows(self, rows: Rows) -> Iterator[Rows]:
-        """See `Change`."""
+    def change_rows(self, rows: Rows) -> Iterator[Rows]:
+        """See `TraceChange`."""
         del rows
         return iter(())
 
-    def added(self, seen: Mapping[str, Rows], span_ns: tuple[int, int]) -> Iterator[Rows]:
-        """See `Change`."""
-        yield _row("memset", "device", "Memset (Device)", seen, span_ns[0], span_ns[0] + 1000)
+    def added_rows(self, seen: Mapping[str, Rows], span_ns: tuple[int, int]) -> Iterator[Rows]:
+        """See `TraceChange`."""
+        yield _one_row("memset", "device", "Memset (Device)", seen, span_ns[0], span_ns[0] + 1000)
 
-    def facts(self, facts: TraceFacts) -> TraceFacts:
-        """See `Change`."""
+    def change_facts(self, facts: TraceFacts) -> TraceFacts:
+        """See `TraceChange`."""
         return with_rank(msgspec.structs.replace(facts, communicators=(), whole_graphs=None), self._rank)
 
 

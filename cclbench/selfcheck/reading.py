@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cclbench import api
-from cclbench.findings.diagnosis import diagnosis
+from cclbench.findings.diagnosis import diagnose_run
 from cclbench.findings.finding import Finding
 from cclbench.record.facts import TraceFacts
 from cclbench.record.metric_name import MetricName
@@ -30,7 +30,7 @@ def key_of(row: Row) -> Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class CheckedReading:
     """A run, its figures, and what is found in it."""
 
     run: Run
@@ -38,18 +38,18 @@ class Reading:
     findings: list[Finding]
 
     @classmethod
-    def of(cls, run: Run) -> Reading:
+    def of_run(cls, run: Run) -> CheckedReading:
         """Compute all that is measured or derived."""
         computed = api.metrics(run, model=False)
-        return cls(computed, list(computed.figures), list(diagnosis(computed).findings))
+        return cls(computed, list(computed.figures), list(diagnose_run(computed).findings))
 
-    def row(self, metric: MetricName) -> Row | None:
+    def run_row(self, metric: MetricName) -> Row | None:
         """The metric's own row of the whole run."""
         return next((row for row in self.rows if key_of(row) == (metric, *[None] * 6)), None)
 
-    def value(self, metric: MetricName) -> float:
+    def run_value(self, metric: MetricName) -> float:
         """The metric of the whole run; `NotApplicableError` where there is none."""
-        row = self.row(metric)
+        row = self.run_row(metric)
         if row is None or row.value is None:
             raise NotApplicableError(f"{metric} has no value" + (f": {row.reason}" if row else ""))
         return row.value

@@ -12,9 +12,9 @@ from cclbench.findings.finding import Finding
 from cclbench.ingestion.source import Source
 from cclbench.record.facts import TraceFacts
 from cclbench.record.rows import Row
-from cclbench.selfcheck.changes import Change
+from cclbench.selfcheck.changes import TraceChange
 from cclbench.selfcheck.outcome import Outcome
-from cclbench.selfcheck.reading import LISTED, Key, NotApplicableError, Reading, key_of
+from cclbench.selfcheck.reading import LISTED, CheckedReading, Key, NotApplicableError, key_of
 
 Place = tuple[Key, float]
 """Where a row has to be found once more, and times what."""
@@ -33,20 +33,20 @@ class Relation:
     """Whether the same is found, with the same gains."""
     on_device = False
     """Whether it says nothing of runs whose device is the CPU."""
-    kind: Callable[[], Change] = Change
+    kind: Callable[[], TraceChange] = TraceChange
     """What happens to each trace."""
 
-    def __init__(self, source: Source, reading: Reading) -> None:
+    def __init__(self, source: Source, reading: CheckedReading) -> None:
         self.source, self.reading = source, reading
 
-    def changed(self, folder: Path) -> Source:
+    def changed_source(self, folder: Path) -> Source:
         """The files to be read, further ones of which may lie in the folder."""
         del folder
         if self.on_device and any(one.facts.works_on == "host" for one in self.reading.run.record.ranks):
             raise NotApplicableError("threads are the devices of this run")
         return self.source
 
-    def change(self, path: Path) -> Change:
+    def change_of(self, path: Path) -> TraceChange:
         """What happens to the trace of a file, or of one of its members."""
         del path
         return self.kind()
@@ -68,28 +68,30 @@ class Relation:
         name = next(file.name for file in self.source.files if file.path == path)
         return partial(self.reading.rank_of, name)
 
-    def expected(self, row: Row) -> Place | None:
+    def expected_place(self, row: Row) -> Place | None:
         """Of a row of the run; None for one of which nothing is known."""
         return key_of(row), 1.0
 
 
-def compare(relation: Relation, again: Reading) -> Outcome:
+def compare_readings(relation: Relation, again: CheckedReading) -> Outcome:
     """Each row of the run, and each finding, with what has become of it."""
     found = {key_of(row): row for row in again.rows}
     differences, compared, placed = list[str](), 0, set[Key]()
     for row in relation.reading.rows:
-        if (place := relation.expected(row)) is None:
+        if (place := relation.expected_place(row)) is None:
             continue
         key, factor = place
         compared += 1
         placed.add(key)
-        if (said := _difference(row, factor, found.get(key), relation)) is not None:
-            differences.append(f"{_label(key)}: {said}")
+        if (said := _row_difference(row, factor, found.get(key), relation)) is not None:
+            differences.append(f"{_row_label(key)}: {said}")
     if compared == len(relation.reading.rows):
         more = [key for key in found if key not in placed and not relation.is_new(key)]
-        differences += [f"{_label(key)}: only then" for key in more]
+        differences += [f"{_row_label(key)}: only then" for key in more]
     if relation.keeps_findings:
-        own, others = ([_gain(one) for one in reading.findings] for reading in (relation.reading, again))
+        own, others = (
+            [_gain_words(one) for one in reading.findings] for reading in (relation.reading, again)
+        )
         compared += len(own)
         differences += [f"finding {one}: not found any more" for one in own if one not in others]
         differences += [f"finding {one}: only then" for one in others if one not in own]
@@ -103,7 +105,7 @@ def compare(relation: Relation, again: Reading) -> Outcome:
     )
 
 
-def _difference(row: Row, factor: float, other: Row | None, relation: Relation) -> str | None:
+def _row_difference(row: Row, factor: float, other: Row | None, relation: Relation) -> str | None:
     """How a row differs from what it has to be; None where it does not."""
     if other is None:
         return "no such row then"
@@ -117,14 +119,14 @@ def _difference(row: Row, factor: float, other: Row | None, relation: Relation) 
     return f"{other.value:.12g} where {expected:.12g} {row.unit} has to be"
 
 
-def _label(key: Key) -> str:
+def _row_label(key: Key) -> str:
     """A row by what narrows it."""
     metric, rank, step, *others = key
     narrowed = [f"rank {rank}"] * (rank is not None) + [f"step {step}"] * (step is not None)
     return " ".join([metric, *narrowed, *filter(None, others)])
 
 
-def _gain(found: Finding) -> str:
+def _gain_words(found: Finding) -> str:
     """A finding by its name, its ranks and its gain."""
     gain = "no gain" if found.gain_s is None else " to ".join(f"{bound:.4g}" for bound in found.gain_s)
     return f"{found.name} {found.ranks or ''} {gain}"

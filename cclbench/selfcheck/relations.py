@@ -22,7 +22,6 @@ from cclbench.record.rows import Row
 from cclbench.record.store import Store
 from cclbench.schema import group_id
 from cclbench.selfcheck.changes import (
-    Change,
     ChangedReader,
     DoubledGroups,
     IdleStream,
@@ -35,10 +34,11 @@ from cclbench.selfcheck.changes import (
     Reordered,
     Repeated,
     Slower,
+    TraceChange,
 )
 from cclbench.selfcheck.outcome import Outcome
-from cclbench.selfcheck.reading import Key, NotApplicableError, Reading, key_of
-from cclbench.selfcheck.relation import Place, Relation, compare
+from cclbench.selfcheck.reading import CheckedReading, Key, NotApplicableError, key_of
+from cclbench.selfcheck.relation import Place, Relation, compare_readings
 
 _WITH_LENGTHS: Final = metric_names("time.idle_host_by")
 """Metrics that a length of time is part of the definition of: from which on a thread pauses."""
@@ -79,12 +79,12 @@ class TwiceAsLong(Relation):
     absolute = 1e-7
     keeps_findings = False
 
-    def changed(self, folder: Path) -> Source:
+    def changed_source(self, folder: Path) -> Source:
         """See `Relation`."""
         self.kind = partial(Slower, self.begin_ns())
-        return super().changed(folder)
+        return super().changed_source(folder)
 
-    def expected(self, row: Row) -> Place | None:
+    def expected_place(self, row: Row) -> Place | None:
         """See `Relation`."""
         if row.metric in _WITH_LENGTHS or any(
             one.startswith("catalog:") for one in METRICS.get(row.metric).inputs
@@ -143,11 +143,11 @@ class GroupsDoubled(Relation):
     claim = "a group of the same ranks under another name is the same group"
     kind = DoubledGroups
 
-    def changed(self, folder: Path) -> Source:
+    def changed_source(self, folder: Path) -> Source:
         """See `Relation`."""
         if "stated" not in self.reading.run.groups()["source"].to_pylist():
             raise NotApplicableError("the traces list no process groups")
-        return super().changed(folder)
+        return super().changed_source(folder)
 
 
 class RanksMirrored(Relation):
@@ -159,41 +159,41 @@ class RanksMirrored(Relation):
     absolute = 1e-8
     keeps_findings = False
 
-    def changed(self, folder: Path) -> Source:
+    def changed_source(self, folder: Path) -> Source:
         """See `Relation`."""
         ranks = self.reading.run.ranks
         if len(ranks) < 2:
             raise NotApplicableError("the run has one rank")
-        self.last = max([*ranks, *(rank for own in self._groups() for rank in own)])
+        self.last = max([*ranks, *(rank for own in self._rank_groups() for rank in own)])
         files = [
             replace(file, ranks_by_card=tuple(self.last - rank for rank in file.ranks_by_card))
             for file in self.source.files
         ]
-        return replace(super().changed(folder), files=_without_names(files))
+        return replace(super().changed_source(folder), files=_without_names(files))
 
-    def change(self, path: Path) -> Change:
+    def change_of(self, path: Path) -> TraceChange:
         """See `Relation`."""
         return MirroredRanks(self.rank_of(path), self.last + 1)
 
-    def expected(self, row: Row) -> Place | None:
+    def expected_place(self, row: Row) -> Place | None:
         """See `Relation`."""
         if row.metric == _STEP_PARTS:
             return None  # of the slowest rank, of equally slow ones the first
         rank = None if row.rank is None else self.last - row.rank
-        group = None if row.group is None else self._mirrored.get(row.group, row.group)
+        group = None if row.group is None else self._mirrored_group_ids.get(row.group, row.group)
         category = row.category
         if row.metric in _BY_RANK and category is not None and category.isdecimal():
             category = str(self.last - int(category))
         return (row.metric, rank, row.step, group, row.collective, category, row.stat), 1.0
 
-    def _groups(self) -> list[list[int]]:
+    def _rank_groups(self) -> list[list[int]]:
         return list(self.reading.run.groups()["ranks"].to_pylist())
 
     @cached_property
-    def _mirrored(self) -> dict[str, str]:
+    def _mirrored_group_ids(self) -> dict[str, str]:
         return {
             group_id(tuple(ranks)): group_id(tuple(self.last - rank for rank in ranks))
-            for ranks in self._groups()
+            for ranks in self._rank_groups()
         }
 
 
@@ -204,7 +204,7 @@ class RankLeftOut(Relation):
     claim = "a rank's own figures do not need the other ranks"
     keeps_findings = False
 
-    def changed(self, folder: Path) -> Source:
+    def changed_source(self, folder: Path) -> Source:
         """See `Relation`."""
         files = self.source.files
         if len(files) < 2 or len({file.reader for file in files}) > 1 or self.source.card is not None:
@@ -214,12 +214,12 @@ class RankLeftOut(Relation):
             for entry in self.reading.run.record.ranks
             if files[-1].name not in {own.name for own in entry.files}
         }
-        return replace(super().changed(folder), files=files[:-1])
+        return replace(super().changed_source(folder), files=files[:-1])
 
-    def expected(self, row: Row) -> Place | None:
+    def expected_place(self, row: Row) -> Place | None:
         """See `Relation`."""
         alone = row.rank in self.left and row.metric not in _OF_OTHERS
-        return super().expected(row) if alone else None
+        return super().expected_place(row) if alone else None
 
 
 class MemsetAdded(Relation):
@@ -229,9 +229,9 @@ class MemsetAdded(Relation):
     claim = "a device without a kernel is no rank"
     on_device = True
 
-    def changed(self, folder: Path) -> Source:
+    def changed_source(self, folder: Path) -> Source:
         """See `Relation`."""
-        source = super().changed(folder)
+        source = super().changed_source(folder)
         self.begin_ns()
         if self.source.card is not None:
             raise NotApplicableError("the card lists the files")
@@ -246,7 +246,7 @@ class MemsetAdded(Relation):
         files = (*source.files, replace(first, path=self.alone))
         return replace(source, files=_without_names(files))
 
-    def change(self, path: Path) -> Change:
+    def change_of(self, path: Path) -> TraceChange:
         """See `Relation`."""
         if path == self.alone:
             return OneMemset(self.rank)
@@ -263,13 +263,15 @@ RELATIONS: Final[tuple[type[Relation], ...]] = (
 )
 
 
-def check_relations(source: Source, reading: Reading, options: Options, folder: Path) -> Iterator[Outcome]:
+def check_relations(
+    source: Source, reading: CheckedReading, options: Options, folder: Path
+) -> Iterator[Outcome]:
     """Read the source once more for each relation, in the folder, and compare."""
     for kind in RELATIONS:
         relation = kind(source, reading)
         with TemporaryDirectory(dir=folder) as own:
             try:
-                again = _read(relation, options, Path(own))
+                again = _read_changed(relation, options, Path(own))
             except NotApplicableError as error:
                 yield Outcome(check=kind.name, claim=kind.claim, status="not_applicable", reason=str(error))
             except CclbenchError as error:
@@ -278,14 +280,14 @@ def check_relations(source: Source, reading: Reading, options: Options, folder: 
                     check=kind.name, claim=kind.claim, status="broken", differing=1, differences=said
                 )
             else:
-                yield compare(relation, again)
+                yield compare_readings(relation, again)
 
 
-def _read(relation: Relation, options: Options, folder: Path) -> Reading:
-    source = relation.changed(folder)
+def _read_changed(relation: Relation, options: Options, folder: Path) -> CheckedReading:
+    source = relation.changed_source(folder)
     with ExitStack() as stack:
         for name in {file.reader for file in source.files}:
-            changed = ChangedReader(trace_reader(name), relation.change)
+            changed = ChangedReader(trace_reader(name), relation.change_of)
             stack.enter_context(READERS.replaced(name, changed))
         run = ingest(source, Store(folder / "store"), options)
-    return Reading.of(run)
+    return CheckedReading.of_run(run)

@@ -14,10 +14,10 @@ import msgspec
 from cclbench.errors import UsageError, near
 from cclbench.selftest import causes as _causes
 from cclbench.selftest.job import LAWS, Job
-from cclbench.selftest.jobs import build, draw_job, hide_transfers
-from cclbench.selftest.planting import CAUSES, Cause, Planted, Subject
+from cclbench.selftest.jobs import build_program, draw_job, hide_transfers
+from cclbench.selftest.planting import CAUSES, HealthyJob, Planted, PlantedCause
 from cclbench.selftest.traces import write_traces
-from cclbench.selftest.truth import Truth, simulate
+from cclbench.selftest.truth import Truth, simulate_truth
 
 assert _causes.__all__  # noqa: S101  (importing it registers the causes)
 
@@ -29,7 +29,7 @@ _PILOTS: Final = 9
 _DEVELOPMENT_SEED: Final = 0
 
 
-class Item(msgspec.Struct, frozen=True):
+class ExamItem(msgspec.Struct, frozen=True):
     """One job of an exam."""
 
     kind: Kind
@@ -37,10 +37,10 @@ class Item(msgspec.Struct, frozen=True):
     seed: int
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class ExamOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What was true of a job, and what was said of it."""
 
-    item: Item
+    item: ExamItem
     layout: str
     ranks: int
     step_s: float
@@ -63,7 +63,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class SimulatedItem:
     """A simulated job, what is true of it, its cause, and the share of the mean step that the cause costs."""
 
     job: Job
@@ -100,27 +100,27 @@ def chosen_causes(asked: Sequence[str]) -> list[str]:
     return sorted(names)
 
 
-def items(seed: int, jobs: int, causes: Sequence[str], equal: int, healthy: int) -> list[Item]:
+def draw_items(seed: int, jobs: int, causes: Sequence[str], equal: int, healthy: int) -> list[ExamItem]:
     """The jobs of an exam: `jobs` of each cause, and so many of equal ranks and healthy ones."""
-    listed: list[Item] = []
+    listed: list[ExamItem] = []
     for name in sorted(causes):
         number = sorted(CAUSES).index(name)
-        listed += [Item("planted", name, seed * 1_000_000 + number * 1_000 + job) for job in range(jobs)]
-    listed += [Item("equal", None, seed * 1_000_000 + 900_000 + job) for job in range(equal)]
-    listed += [Item("healthy", None, seed * 1_000_000 + 950_000 + job) for job in range(healthy)]
+        listed += [ExamItem("planted", name, seed * 1_000_000 + number * 1_000 + job) for job in range(jobs)]
+    listed += [ExamItem("equal", None, seed * 1_000_000 + 900_000 + job) for job in range(equal)]
+    listed += [ExamItem("healthy", None, seed * 1_000_000 + 950_000 + job) for job in range(healthy)]
     return listed
 
 
-def examine(item: Item) -> Outcome:
+def examine_item(item: ExamItem) -> ExamOutcome:
     """Simulate a job, write its traces, diagnose them as anybody would, and compare."""
     from cclbench.api import run
-    from cclbench.findings.diagnosis import diagnosis
+    from cclbench.findings.diagnosis import diagnose_run
 
-    made = make(item)
+    made = simulate_item(item)
     with TemporaryDirectory(prefix="cclbench-selftest-") as folder:
         write_traces(made.planted.sick, made.truth.histories, Path(folder, "traces"))
         computed = run(str(Path(folder, "traces")), store=Path(folder, "store"))
-        findings = diagnosis(computed).findings
+        findings = diagnose_run(computed).findings
         figures = {metric: computed.figures.value(metric) for metric in made.truth.figures}
     step_s = made.truth.step_s
     found = [
@@ -132,14 +132,14 @@ def examine(item: Item) -> Outcome:
         )
         for one in findings
     ]
-    outcome = Outcome(
+    outcome = ExamOutcome(
         item=item,
         layout=made.job.layout,
-        ranks=made.job.ranks,
+        ranks=made.job.rank_count,
         step_s=step_s,
         true_gain_share=made.gain,
         largest_gain=max((one[2] or 0.0 for one in found), default=0.0),
-        accused=sorted({rank for *_, ranks in found if len(ranks) < made.job.ranks for rank in ranks}),
+        accused=sorted({rank for *_, ranks in found if len(ranks) < made.job.rank_count for rank in ranks}),
         found=found,
         errors={
             metric: (said - made.truth.figures[metric]) / step_s
@@ -148,10 +148,10 @@ def examine(item: Item) -> Outcome:
         },
         absent=[metric for metric, said in figures.items() if said is None],
     )
-    return outcome if item.cause is None else _scored(outcome, CAUSES[item.cause], made)
+    return outcome if item.cause is None else _score_outcome(outcome, CAUSES[item.cause], made)
 
 
-def _scored(outcome: Outcome, cause: Cause, made: Made) -> Outcome:
+def _score_outcome(outcome: ExamOutcome, cause: PlantedCause, made: SimulatedItem) -> ExamOutcome:
     right = None
     for place, (name, least, most, ranks) in enumerate(outcome.found, 1):
         if name in cause.findings or (name in cause.rank_findings and frozenset(ranks) == made.planted.ranks):
@@ -170,13 +170,13 @@ def _scored(outcome: Outcome, cause: Cause, made: Made) -> Outcome:
     )
 
 
-def make(item: Item) -> Made:
+def simulate_item(item: ExamItem) -> SimulatedItem:
     """The job of an item: simulated, with and without its cause."""
     import numpy as np
 
     random = np.random.default_rng([item.seed, 3])
     if item.kind == "equal":
-        return _make_unplanted(_equal(random, item.seed))
+        return _make_unplanted(_equal_job(random, item.seed))
     if item.cause is None:
         return _make_unplanted(hide_transfers(draw_job(random, item.seed)))
     cause = CAUSES[item.cause]
@@ -184,26 +184,34 @@ def make(item: Item) -> Made:
     if cause.steps is not None:
         job = replace(job, steps=cause.steps)
     job = hide_transfers(job)
-    program = build(job)
-    healthy = simulate(program)
+    program = build_program(job)
+    healthy = simulate_truth(program)
     target = float(random.uniform(_LEAST, _MOST))
-    subject = Subject(job, program, healthy.step_s * 1e9, 0.2, item.seed)
-    return _planted(cause, subject, healthy, target)
+    subject = HealthyJob(job, program, healthy.step_s * 1e9, 0.2, item.seed)
+    return _plant_to_target(cause, subject, healthy, target)
 
 
-def _planted(cause: Cause, subject: Subject, healthy: Truth, target: float) -> Made:
+def _plant_to_target(
+    cause: PlantedCause, subject: HealthyJob, healthy: Truth, target: float
+) -> SimulatedItem:
     """The cause at the strength at which it costs `target` of the step, or as near as some pilots come."""
-    best: Made | None = None
+    best: SimulatedItem | None = None
     low, high, strength = 0.0, None, subject.strength
     for _ in range(1 if cause.fixed else _PILOTS):
         planted = cause.plant(replace(subject, strength=strength))
-        truth = simulate(planted.sick)
+        truth = simulate_truth(planted.sick)
         if planted.cured is None:
-            return Made(subject.job, truth, planted, None)
-        cured_s = healthy.period_s if planted.cured is subject.program else simulate(planted.cured).period_s
+            return SimulatedItem(subject.job, truth, planted, None)
+        cured_s = (
+            healthy.period_s if planted.cured is subject.program else simulate_truth(planted.cured).period_s
+        )
         gain = 1 - cured_s / truth.period_s
-        if best is None or best.gain is None or _miss(gain, target) < _miss(best.gain, target):
-            best = Made(subject.job, truth, planted, gain)
+        if (
+            best is None
+            or best.gain is None
+            or _distance_to_target(gain, target) < _distance_to_target(best.gain, target)
+        ):
+            best = SimulatedItem(subject.job, truth, planted, gain)
         if abs(gain - target) < 0.15 * target:
             break
         if gain < target:
@@ -215,17 +223,17 @@ def _planted(cause: Cause, subject: Subject, healthy: Truth, target: float) -> M
     return best
 
 
-def _miss(gain: float, target: float) -> float:
+def _distance_to_target(gain: float, target: float) -> float:
     """How far a gain is from the target; what costs next to nothing is no planted cause."""
     return abs(gain - target) + (1.0 if gain < _LEAST / 2 else 0.0)
 
 
-def _make_unplanted(job: Job) -> Made:
-    program = build(job)
-    return Made(job, simulate(program), Planted(program, None), None)
+def _make_unplanted(job: Job) -> SimulatedItem:
+    program = build_program(job)
+    return SimulatedItem(job, simulate_truth(program), Planted(program, None), None)
 
 
-def _equal(random: object, seed: int) -> Job:
+def _equal_job(random: object, seed: int) -> Job:
     import numpy as np
 
     assert isinstance(random, np.random.Generator)  # noqa: S101

@@ -50,19 +50,19 @@ class Job:
     sync_events: bool = False
 
     @property
-    def ranks(self) -> int:
+    def rank_count(self) -> int:
         """How many."""
         return self.inner * self.outer
 
 
 def process_groups(job: Job) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
     """Name, description and ranks of each: all ranks, then those of the inner and the outer dimension."""
-    world = tuple(range(job.ranks))
+    world = tuple(range(job.rank_count))
     groups = [("0", "default_pg", world)]
     if job.inner > 1:
         groups += [
             (f"inner{first}", f"mesh_{job.layout}", world[first : first + job.inner])
-            for first in range(0, job.ranks, job.inner)
+            for first in range(0, job.rank_count, job.inner)
         ]
         if job.outer > 1:
             groups += [(f"outer{i}", "mesh_dp", world[i :: job.inner]) for i in range(job.inner)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from cclbench.selftest.job import DEVICES, LAWS, LAYOUTS, Job, process_groups
 from cclbench.selftest.program import Call, Collective, Instruction, Kernel, Program, Step, edit_steps
 from cclbench.selftest.schedules import RankSchedule
-from cclbench.selftest.truth import simulate
+from cclbench.selftest.truth import simulate_truth
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,9 +53,9 @@ def draw_job(random: Random, seed: int, layouts: Sequence[str] = LAYOUTS) -> Job
 def hide_transfers(job: Job) -> Job:
     """The job with links so fast, and layers so wide, that a step gains less than 0.6 % without transfers."""
     for _ in range(_WIDENINGS):
-        program = build(replace(job, steps=3))
+        program = build_program(replace(job, steps=3))
         without = scale_transfers(program, 0.0, lambda *_: True)
-        if simulate(without).step_s > 0.994 * simulate(program).step_s:
+        if simulate_truth(without).step_s > 0.994 * simulate_truth(program).step_s:
             break
         job = replace(
             job,
@@ -80,23 +80,25 @@ def work_factors(law: str, spread: float, steps: int, random: Random) -> Sequenc
     return [float(one) for one in np.exp(spread * normal - spread**2 / 2)]
 
 
-def build(job: Job) -> Program:
+def build_program(job: Job) -> Program:
     """The program of a job, with its random numbers drawn."""
     import numpy as np
 
     steps = []
-    for rank in range(job.ranks):
+    for rank in range(job.rank_count):
         random = np.random.default_rng([job.seed, rank])
         factors = work_factors(job.law, job.spread, job.steps, random)
         rank_builder = RankSchedule(job, rank)
-        plain = tuple(rank_builder.step())
+        plain = tuple(rank_builder.step_instructions())
         steps.append(
             tuple(
-                _jittered(plain, float(factor), random, number * rank_builder.sequence)
+                _jitter_step(plain, float(factor), random, number * rank_builder.sequence)
                 for number, factor in enumerate(factors)
             )
         )
-    offsets = np.random.default_rng([job.seed, 1_000]).integers(-job.clock_ns, job.clock_ns + 1, job.ranks)
+    offsets = np.random.default_rng([job.seed, 1_000]).integers(
+        -job.clock_ns, job.clock_ns + 1, job.rank_count
+    )
     return Program(
         tuple(steps),
         process_groups(job),
@@ -109,7 +111,7 @@ def build(job: Job) -> Program:
 def scale_transfers(program: Program, factor: float, only: Callable[[int, int, Collective], bool]) -> Program:
     """The program with transfers of some ranks and steps that take `factor` of their time."""
 
-    def scale(rank: int, step: int, instruction: Instruction) -> tuple[Instruction, ...]:
+    def scale_instruction(rank: int, step: int, instruction: Instruction) -> tuple[Instruction, ...]:
         if not isinstance(instruction, Call):
             return (instruction,)
         works = tuple(
@@ -120,11 +122,11 @@ def scale_transfers(program: Program, factor: float, only: Callable[[int, int, C
         )
         return (replace(instruction, works=works),)
 
-    return replace(program, steps=edit_steps(program.steps, scale))
+    return replace(program, steps=edit_steps(program.steps, scale_instruction))
 
 
-def _jittered(step: Step, factor: float, random: Random, sequence: int) -> Step:
-    def jitter(instruction: Instruction) -> Instruction:
+def _jitter_step(step: Step, factor: float, random: Random, sequence: int) -> Step:
+    def jitter_instruction(instruction: Instruction) -> Instruction:
         if not isinstance(instruction, Call):
             return instruction
         host = random.lognormal(0.0, 0.25)
@@ -143,4 +145,4 @@ def _jittered(step: Step, factor: float, random: Random, sequence: int) -> Step:
             launch_ns=round(instruction.launch_ns * random.lognormal(0.0, 0.1)),
         )
 
-    return tuple(jitter(instruction) for instruction in step)
+    return tuple(jitter_instruction(instruction) for instruction in step)

@@ -26,43 +26,43 @@ class RankOperators:
                 ((g[0], g[2]) for g in groups[1:] if g[0].startswith("outer") and rank in g[2]), ("", (rank,))
             )
 
-    def attention(self, layer: int, tokens: int) -> Iterator[Call]:
+    def attention_calls(self, layer: int, tokens: int) -> Iterator[Call]:
         """Norm, QKV, attention, output projection, residual."""
-        hidden, width = self.job.hidden, self.width
-        yield self.norm(layer, tokens)
-        yield self.product(layer, tokens, hidden, 3 * width)
-        yield self.flash(layer, tokens, width, "forward")
-        yield self.product(layer, tokens, width, hidden)
-        yield self.elementwise("aten::add", "CUDAFunctor_add", layer, tokens, hidden, 3)
+        hidden, width = self.job.hidden, self.layer_width
+        yield self.norm_call(layer, tokens)
+        yield self.product_call(layer, tokens, hidden, 3 * width)
+        yield self.flash_attention(layer, tokens, width, "forward")
+        yield self.product_call(layer, tokens, width, hidden)
+        yield self.elementwise_call("aten::add", "CUDAFunctor_add", layer, tokens, hidden, 3)
 
-    def mlp(self, layer: int, tokens: int) -> Iterator[Call]:
+    def mlp_calls(self, layer: int, tokens: int) -> Iterator[Call]:
         """Norm, up, activation, down, residual; grouped products where there are experts."""
-        hidden, width = self.job.hidden, 4 * self.width
-        yield self.norm(layer, tokens)
-        yield self.product(layer, tokens, hidden, width, expert=True)
-        yield self.elementwise("aten::gelu", "GeluCUDAKernelImpl", layer, tokens, width, 2)
-        yield self.product(layer, tokens, width, hidden, expert=True)
-        yield self.elementwise("aten::add", "CUDAFunctor_add", layer, tokens, hidden, 3)
+        hidden, width = self.job.hidden, 4 * self.layer_width
+        yield self.norm_call(layer, tokens)
+        yield self.product_call(layer, tokens, hidden, width, expert=True)
+        yield self.elementwise_call("aten::gelu", "GeluCUDAKernelImpl", layer, tokens, width, 2)
+        yield self.product_call(layer, tokens, width, hidden, expert=True)
+        yield self.elementwise_call("aten::add", "CUDAFunctor_add", layer, tokens, hidden, 3)
 
     def mlp_backward(self, layer: int, tokens: int) -> Iterator[Call]:
-        """Gradients of `mlp`."""
-        hidden, width = self.job.hidden, 4 * self.width
+        """Gradients of `mlp_calls`."""
+        hidden, width = self.job.hidden, 4 * self.layer_width
         yield from self.products_backward(layer, tokens, width, hidden, expert=True)
-        yield self.elementwise(
+        yield self.elementwise_call(
             "aten::gelu_backward", "GeluBackwardCUDAKernelImpl", layer, tokens, width, 3, "Gelu"
         )
         yield from self.products_backward(layer, tokens, hidden, width, expert=True)
-        yield self.norm(layer, tokens, "backward")
+        yield self.norm_call(layer, tokens, "backward")
 
     def attention_backward(self, layer: int, tokens: int) -> Iterator[Call]:
-        """Gradients of `attention`."""
-        yield from self.products_backward(layer, tokens, self.width, self.job.hidden)
-        yield self.flash(layer, tokens, self.width, "backward")
-        yield from self.products_backward(layer, tokens, self.job.hidden, 3 * self.width)
-        yield self.norm(layer, tokens, "backward")
+        """Gradients of `attention_calls`."""
+        yield from self.products_backward(layer, tokens, self.layer_width, self.job.hidden)
+        yield self.flash_attention(layer, tokens, self.layer_width, "backward")
+        yield from self.products_backward(layer, tokens, self.job.hidden, 3 * self.layer_width)
+        yield self.norm_call(layer, tokens, "backward")
 
     @property
-    def width(self) -> int:
+    def layer_width(self) -> int:
         """Of a rank's part of a layer."""
         return self.job.hidden // (self.job.inner if self.job.layout == "tp" else 1)
 
@@ -74,12 +74,12 @@ class RankOperators:
         """Duration of a kernel that moves bytes."""
         return round(size / (DEVICES[self.job.device][1] * 0.88) * 1e9) + 1_500
 
-    def numbered(self) -> int:
+    def next_sequence(self) -> int:
         """The next operator of the forward pass that autograd records."""
         self.sequence += 1
         return self.sequence
 
-    def product(self, layer: int, m: int, k: int, n: int, *, expert: bool = False) -> Call:
+    def product_call(self, layer: int, m: int, k: int, n: int, *, expert: bool = False) -> Call:
         """A matrix product of the forward pass."""
         experts = expert and self.job.layout == "ep"
         dims = ((m, k), (8, k, n)) if experts else ((m, k), (k, n))
@@ -90,7 +90,7 @@ class RankOperators:
             dims=dims,
             family="expert" if experts else "gemm",
             layer=layer,
-            sequence=self.numbered(),
+            sequence=self.next_sequence(),
         )
 
     def product_name(self, experts: bool, form: str) -> str:
@@ -121,7 +121,7 @@ class RankOperators:
                 sequence=number,
             )
 
-    def flash(self, layer: int, tokens: int, width: int, phase: str) -> Call:
+    def flash_attention(self, layer: int, tokens: int, width: int, phase: str) -> Call:
         """Fused causal attention over sequences of 2,048."""
         heads, sequence = max(1, width // 128), 2048
         shape = (max(1, tokens // sequence), heads, sequence, 128)
@@ -142,10 +142,10 @@ class RankOperators:
             phase=phase,
             layer=layer,
             node="ScaledDotProductFlashAttentionBackward0" if backward else None,
-            sequence=self.sequence if backward else self.numbered(),
+            sequence=self.sequence if backward else self.next_sequence(),
         )
 
-    def norm(self, layer: int, tokens: int, phase: str = "forward") -> Call:
+    def norm_call(self, layer: int, tokens: int, phase: str = "forward") -> Call:
         """Layer norm or its gradient."""
         backward, hidden = phase == "backward", self.job.hidden
         name = "layer_norm_grad_input_kernel" if backward else "vectorized_layer_norm_kernel"
@@ -163,10 +163,10 @@ class RankOperators:
             phase=phase,
             layer=layer,
             node="NativeLayerNormBackward0" if backward else None,
-            sequence=self.sequence if backward else self.numbered(),
+            sequence=self.sequence if backward else self.next_sequence(),
         )
 
-    def elementwise(
+    def elementwise_call(
         self, op: str, functor: str, layer: int, tokens: int, width: int, operands: int, node: str = ""
     ) -> Call:
         """A kernel that reads and writes `operands` matrices in all."""
@@ -185,16 +185,16 @@ class RankOperators:
             phase="backward" if node else "forward",
             layer=layer,
             node=f"{node}Backward0" if node else None,
-            sequence=self.sequence if node else self.numbered(),
+            sequence=self.sequence if node else self.next_sequence(),
         )
 
-    def loss(self) -> Iterator[Call]:
+    def loss_calls(self) -> Iterator[Call]:
         """The loss and its gradient."""
         tokens, hidden = self.job.tokens, self.job.hidden
-        yield self.elementwise("aten::sub", "CUDAFunctor_sub", -1, tokens, hidden, 3)
-        yield self.elementwise("aten::mul", "CUDAFunctor_mul", -1, tokens, hidden, 3, "Sub")
+        yield self.elementwise_call("aten::sub", "CUDAFunctor_sub", -1, tokens, hidden, 3)
+        yield self.elementwise_call("aten::mul", "CUDAFunctor_mul", -1, tokens, hidden, 3, "Sub")
 
-    def optimizer(self) -> Iterator[Call]:
+    def optimizer_calls(self) -> Iterator[Call]:
         """Fused AdamW over this rank's weights."""
         job = self.job
         shards = {"fsdp": job.outer, "tp": job.inner, "pp": job.inner}.get(job.layout, 1)
@@ -219,7 +219,7 @@ class RankOperators:
         )
         return self.job.latency_ns + round(size * factor / self.job.bus_bytes_per_s * 1e9)
 
-    def meet(
+    def collective_call(
         self, kind: str, group: tuple[str, tuple[int, ...]], elements: int, stream: int, **call: object
     ) -> Call:
         """The call of a collective of bf16 elements."""
@@ -235,23 +235,23 @@ class RankOperators:
         )
         return replace(Call("record_param_comms", (work,), operator_ns=12_000, family="collective"), **call)  # type: ignore[arg-type]
 
-    def gather(self, layer: int, weights: int, phase: str) -> Call:
+    def gather_weights(self, layer: int, weights: int, phase: str) -> Call:
         """All ranks' parts of a layer's weights."""
-        return self.meet(
+        return self.collective_call(
             "all_gather", self.data, weights, GATHER, layer=layer, phase=phase, event=f"gather{layer}"
         )
 
-    def reduce(self, layer: int, kind: str, elements: int) -> Iterator[Instruction]:
+    def reduce_gradients(self, layer: int, kind: str, elements: int) -> Iterator[Instruction]:
         """Gradients of what has been computed so far."""
         if len(self.data[1]) > 1:
             yield StreamWait(REDUCE, COMPUTE, phase="backward")
-            yield self.meet(kind, self.data, elements, REDUCE, layer=layer, phase="backward")
+            yield self.collective_call(kind, self.data, elements, REDUCE, layer=layer, phase="backward")
 
-    def exchange(self, layer: int, tokens: int, half: str, phase: str) -> Iterator[Instruction]:
+    def exchange_activations(self, layer: int, tokens: int, half: str, phase: str) -> Iterator[Instruction]:
         """What a half's layer part needs of the group: a sum (tensor), or its tokens (experts)."""
         kind = "all_reduce" if self.job.layout == "tp" else "all_to_all"
         yield StreamWait(EXCHANGE, COMPUTE, phase=phase)
-        yield self.meet(
+        yield self.collective_call(
             kind,
             self.inner,
             tokens * self.job.hidden,
@@ -261,9 +261,11 @@ class RankOperators:
             event=f"half{half}",
         )
 
-    def transfer(self, kind: str, peer: int, stream: int, phase: str) -> Call:
+    def stage_transfer(self, kind: str, peer: int, stream: int, phase: str) -> Call:
         """Activations or gradients of a micro-batch, between stages."""
-        call = self.meet(kind, self.inner, self.job.tokens // 2 * self.job.hidden, stream, phase=phase)
+        call = self.collective_call(
+            kind, self.inner, self.job.tokens // 2 * self.job.hidden, stream, phase=phase
+        )
         (work,) = call.works
         assert isinstance(work, Collective)  # noqa: S101
         return replace(call, works=(replace(work, peer=peer),))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class HealthyJob:
     """A healthy job, and how strongly to plant a cause in it."""
 
     job: Job
@@ -34,51 +34,51 @@ class Subject:
     seed: int
 
     @property
-    def random(self) -> np.random.Generator:
+    def random_numbers(self) -> np.random.Generator:
         """The cause's random numbers, the same at every strength."""
         import numpy as np
 
         return np.random.default_rng([self.seed, 7])
 
     @property
-    def victim(self) -> int:
+    def victim_rank(self) -> int:
         """The rank that has it, where one has."""
-        return int(self.random.integers(self.program.ranks))
+        return int(self.random_numbers.integers(self.program.rank_count))
 
     @property
-    def stage(self) -> frozenset[int]:
+    def victim_stage(self) -> frozenset[int]:
         """The ranks of the pipeline stage that has it, where one has."""
         inner = self.job.inner
-        return frozenset(range(self.victim % inner, self.program.ranks, inner))
+        return frozenset(range(self.victim_rank % inner, self.program.rank_count, inner))
 
-    def edit(self, change: Edit) -> Planted:
+    def edit_program(self, change: Edit) -> Planted:
         """The program with each instruction replaced."""
         return Planted(replace(self.program, steps=edit_steps(self.program.steps, change)), self.program)
 
     def scale_kernels(self, factor: Callable[[int, int, Call], float], **changes: object) -> Planted:
         """Kernels that take `factor` (rank, step, call) of their time."""
 
-        def change(rank: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
+        def scale_instruction(rank: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
             if not isinstance(instruction, Call) or (by := factor(rank, step, instruction)) == 1.0:
                 return (instruction,)
-            return (replace(stretch(instruction, by), **changes),)  # type: ignore[arg-type]
+            return (replace(stretch_kernels(instruction, by), **changes),)  # type: ignore[arg-type]
 
-        return self.edit(change)
+        return self.edit_program(scale_instruction)
 
-    def insert(
+    def insert_beside_calls(
         self,
         after: Callable[[int, int, Call], Sequence[Instruction]],
         first: bool = False,
     ) -> Planted:
         """The program with instructions behind (or before) its calls."""
 
-        def change(rank: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
+        def insert_instructions(rank: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
             if not isinstance(instruction, Call):
                 return (instruction,)
             more = after(rank, step, instruction)
             return (*more, instruction) if first else (instruction, *more)
 
-        return self.edit(change)
+        return self.edit_program(insert_instructions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +92,11 @@ class Planted:
     """The ranks that have the cause, where single ones do."""
 
 
-Plant = Callable[[Subject], Planted]
+Plant = Callable[[HealthyJob], Planted]
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class PlantedCause:
     """A cause: how to plant it, and the names of the findings that are right."""
 
     name: str
@@ -110,7 +110,7 @@ class Cause:
     """Its strength is not chosen by what it costs."""
 
 
-CAUSES: Final[dict[str, Cause]] = {}
+CAUSES: Final[dict[str, PlantedCause]] = {}
 
 
 def cause(
@@ -124,13 +124,13 @@ def cause(
 
     def register(plant: Plant) -> Plant:
         name = plant.__name__
-        CAUSES[name] = Cause(name, plant, findings, ranks, layouts, steps, fixed)
+        CAUSES[name] = PlantedCause(name, plant, findings, ranks, layouts, steps, fixed)
         return plant
 
     return register
 
 
-def stretch(call: Call, factor: float) -> Call:
+def stretch_kernels(call: Call, factor: float) -> Call:
     """The call with kernels that take `factor` of their time."""
     works = tuple(
         replace(work, ns=max(1_000, round(work.ns * factor))) if isinstance(work, Kernel) else work
@@ -139,11 +139,11 @@ def stretch(call: Call, factor: float) -> Call:
     return replace(call, works=works)
 
 
-def lengthen(call: Call, factor: float) -> Call:
+def lengthen_rows(call: Call, factor: float) -> Call:
     """The call with `factor` as many rows: longer kernels, larger grids, other shapes."""
     works = tuple(
         replace(work, grid=max(1, round(work.grid * factor))) if isinstance(work, Kernel) else work
-        for work in stretch(call, factor).works
+        for work in stretch_kernels(call, factor).works
     )
     if not call.dims:
         return replace(call, works=works)

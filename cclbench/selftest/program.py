@@ -78,7 +78,7 @@ class Call:
     """Recorded behind the last work."""
 
 
-def item(phase: str) -> Call:
+def item_call(phase: str) -> Call:
     """`.item()` of a tensor on the device."""
     copy = Copy("DtoH", 4, 1_500, pinned=False)
     return Call("aten::_local_scalar_dense", (copy,), family="item", phase=phase, blocks=True)
@@ -153,7 +153,7 @@ class Program:
     """The traces hold the profiler's rows of event waits."""
 
     @property
-    def ranks(self) -> int:
+    def rank_count(self) -> int:
         """How many."""
         return len(self.steps)
 

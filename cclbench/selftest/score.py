@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from cclbench.destination import replacing
-from cclbench.selftest.exam import Outcome
+from cclbench.selftest.exam import ExamOutcome
 
 COLUMNS: Final = (
     "cause",
@@ -35,16 +35,16 @@ class Score:
     """What an exam's outcomes add up to."""
 
     seed: int
-    outcomes: list[Outcome]
+    outcomes: list[ExamOutcome]
 
-    def rows(self) -> list[dict[str, Any]]:
+    def cause_rows(self) -> list[dict[str, Any]]:
         """A row for each cause, and one for all."""
         names = sorted({one.item.cause for one in self.outcomes if one.item.cause is not None})
-        rows = [_row(name, [one for one in self.outcomes if one.item.cause == name]) for name in names]
+        rows = [_cause_row(name, [one for one in self.outcomes if one.item.cause == name]) for name in names]
         planted = [one for one in self.outcomes if one.item.cause is not None]
-        return [*rows, {**_row("all", planted), "expected": None}] if planted else rows
+        return [*rows, {**_cause_row("all", planted), "expected": None}] if planted else rows
 
-    def unplanted(self) -> dict[str, Any]:
+    def unplanted_scores(self) -> dict[str, Any]:
         """Of jobs of equal ranks how many have a rank accused; of healthy ones the largest gain stated."""
         equal = [one for one in self.outcomes if one.item.kind == "equal"]
         healthy = [one for one in self.outcomes if one.item.kind == "healthy"]
@@ -56,7 +56,7 @@ class Score:
             "healthy_largest_gain": max((one.largest_gain for one in healthy), default=None),
         }
 
-    def metrics(self) -> list[dict[str, Any]]:
+    def metric_errors(self) -> list[dict[str, Any]]:
         """By metric: how far it is from the truth at most, as a share of the step."""
         names = dict.fromkeys(name for one in self.outcomes for name in (*one.errors, *one.absent))
         rows = []
@@ -74,19 +74,19 @@ class Score:
             )
         return rows
 
-    def document(self) -> dict[str, Any]:
+    def as_document(self) -> dict[str, Any]:
         """The selftest.v1 document."""
         return {
             "schema": "selftest.v1",
             "seed": self.seed,
-            "causes": self.rows(),
-            "unplanted": self.unplanted(),
-            "metrics": self.metrics(),
+            "causes": self.cause_rows(),
+            "unplanted": self.unplanted_scores(),
+            "metrics": self.metric_errors(),
             "jobs": [msgspec.to_builtins(one) for one in self.outcomes],
         }
 
 
-def _row(name: str, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def _cause_row(name: str, outcomes: Sequence[ExamOutcome]) -> dict[str, Any]:
     widths = [
         stated[1] / stated[0] if stated[0] > 0 else float("inf")
         for one in outcomes
@@ -110,4 +110,4 @@ def _row(name: str, outcomes: Sequence[Outcome]) -> dict[str, Any]:
 def write_score(score: Score, path: Path) -> None:
     """Write the selftest.v1 document."""
     with replacing(path) as file:
-        file.write_text(json.dumps(score.document(), indent=1) + "\n", encoding="utf-8")
+        file.write_text(json.dumps(score.as_document(), indent=1) + "\n", encoding="utf-8")

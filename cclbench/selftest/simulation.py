@@ -87,7 +87,7 @@ class RankHistory:
     """Waits of streams: when, the stream, the work waited for."""
 
 
-class _Rank:
+class _SimulatedRank:
     """A host and its device."""
 
     def __init__(self, simulation: Simulation, rank: int) -> None:
@@ -105,7 +105,7 @@ class _Rank:
         self.batches_ns: list[int] = []
         self.workers_ns = 0
 
-    def launch(self, work: Work, step: int, end_ns: int) -> DeviceWork:
+    def launch_work(self, work: Work, step: int, end_ns: int) -> DeviceWork:
         """Put work into its stream's queue."""
         self.correlation += 1
         item = DeviceWork(
@@ -120,10 +120,10 @@ class _Rank:
         self.last[work.stream] = item
         self.history.device.append(item)
         self.pending.append(item)
-        self.simulation.at(end_ns, lambda: self.advance(work.stream))
+        self.simulation.act_at(end_ns, lambda: self.start_next(work.stream))
         return item
 
-    def advance(self, stream: int) -> None:
+    def start_next(self, stream: int) -> None:
         """Start the first work of a stream's queue, if it can."""
         queue = self.queues.get(stream)
         if not queue or queue[0].start_ns >= 0:
@@ -131,52 +131,54 @@ class _Rank:
         item, now = queue[0], self.simulation.now
         for other in item.after:
             if other.end_ns < 0:
-                other.waiters.append(lambda: self.advance(stream))
+                other.waiters.append(lambda: self.start_next(stream))
                 return
         earliest = max(item.ready_ns, self.free_ns.get(stream, 0))
         if earliest > now:
-            self.simulation.at(earliest, lambda: self.advance(stream))
+            self.simulation.act_at(earliest, lambda: self.start_next(stream))
             return
         item.start_ns = now
         work = item.work
         if isinstance(work, Collective):
             self._change_resident(1)
-            self.simulation.arrive(item)
+            self.simulation.arrive_at_collective(item)
         elif isinstance(work, Copy):
-            self.simulation.at(now + work.ns, lambda: self.finish(item))
+            self.simulation.act_at(now + work.ns, lambda: self.finish_work(item))
         else:
             item.remaining_ns, item.updated_ns = float(work.ns), now
             self.running.append(item)
-            self.schedule(item)
+            self.schedule_end(item)
 
-    def rate(self) -> float:
+    def kernel_rate(self) -> float:
         """Of compute kernels: below 1 beside communication."""
         return 1.0 / self.simulation.program.contention if self.communicating else 1.0
 
-    def schedule(self, item: DeviceWork) -> None:
+    def schedule_end(self, item: DeviceWork) -> None:
         """Plan the end of a kernel at the present rate."""
         item.generation += 1
         generation = item.generation
 
-        def end() -> None:
+        def end_kernel() -> None:
             if item.generation == generation:
                 self.running.remove(item)
-                self.finish(item)
+                self.finish_work(item)
 
-        self.simulation.at(self.simulation.now + max(1, round(item.remaining_ns / self.rate())), end)
+        self.simulation.act_at(
+            self.simulation.now + max(1, round(item.remaining_ns / self.kernel_rate())), end_kernel
+        )
 
     def _change_resident(self, change: int) -> None:
         """Communication starts or ends on the device: kernels go on at another rate."""
-        now, rate = self.simulation.now, self.rate()
+        now, rate = self.simulation.now, self.kernel_rate()
         for item in self.running:
             item.remaining_ns -= (now - item.updated_ns) * rate
             item.updated_ns = now
         self.communicating += change
-        if self.rate() != rate:
+        if self.kernel_rate() != rate:
             for item in self.running:
-                self.schedule(item)
+                self.schedule_end(item)
 
-    def finish(self, item: DeviceWork) -> None:
+    def finish_work(self, item: DeviceWork) -> None:
         """Work has ended: what waited for it goes on."""
         now = self.simulation.now
         item.end_ns = now
@@ -185,12 +187,12 @@ class _Rank:
         if isinstance(item.work, Collective):
             self._change_resident(-1)
         self.free_ns[stream] = now + STREAM_GAP_NS
-        self.simulation.at(now + STREAM_GAP_NS, lambda: self.advance(stream))
+        self.simulation.act_at(now + STREAM_GAP_NS, lambda: self.start_next(stream))
         for wake in item.waiters:
             wake()
         item.waiters.clear()
 
-    def unfinished(self, stream: int | None) -> DeviceWork | None:
+    def first_unfinished(self, stream: int | None) -> DeviceWork | None:
         """The first work that has not ended, of one stream or of all."""
         for item in (
             self.last.values() if stream is None else [self.last[stream]] if stream in self.last else []
@@ -205,7 +207,7 @@ Waiting = Iterator[int | DeviceWork]
 
 
 class Simulation:
-    """All ranks on one clock; `run` gives each one's history."""
+    """All ranks on one clock; `simulate_ranks` gives each one's history."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -214,13 +216,13 @@ class Simulation:
         self._count = 0
         self._met: dict[tuple[object, ...], list[DeviceWork]] = {}
         self._calls: dict[tuple[object, ...], int] = {}
-        self._ranks = [_Rank(self, rank) for rank in range(program.ranks)]
+        self._ranks = [_SimulatedRank(self, rank) for rank in range(program.rank_count)]
 
-    def run(self) -> list[RankHistory]:
+    def simulate_ranks(self) -> list[RankHistory]:
         """Simulate to the end."""
         for rank in self._ranks:
-            host = self._host(rank)
-            self.at(0, lambda host=host: self._go_on(host))  # type: ignore[misc]
+            host = self._run_host(rank)
+            self.act_at(0, lambda host=host: self._go_on(host))  # type: ignore[misc]
         while self._heap:
             self.now, _, act = heapq.heappop(self._heap)
             act()
@@ -228,12 +230,12 @@ class Simulation:
         assert not unfinished, f"deadlock at {unfinished[0]}"  # noqa: S101  (a defect of a program)
         return [rank.history for rank in self._ranks]
 
-    def at(self, time_ns: int, act: Callable[[], None]) -> None:
+    def act_at(self, time_ns: int, act: Callable[[], None]) -> None:
         """Do something at a time."""
         self._count += 1
         heapq.heappush(self._heap, (max(time_ns, self.now), self._count, act))
 
-    def arrive(self, item: DeviceWork) -> None:
+    def arrive_at_collective(self, item: DeviceWork) -> None:
         """A rank starts its part of a collective; the last one to start it sets its end."""
         work = item.work
         assert isinstance(work, Collective)  # noqa: S101
@@ -248,23 +250,23 @@ class Simulation:
         longest = max(part.work.ns for part in met)
         for part in met:
             part.arrived_ns = self.now
-            self.at(self.now + longest, lambda part=part: self._ranks[part.rank].finish(part))  # type: ignore[misc]
+            self.act_at(self.now + longest, lambda part=part: self._ranks[part.rank].finish_work(part))  # type: ignore[misc]
 
     def _go_on(self, host: Waiting) -> None:
         for needed in host:
             if isinstance(needed, int):
                 if needed > self.now:
-                    self.at(needed, lambda: self._go_on(host))
+                    self.act_at(needed, lambda: self._go_on(host))
                     return
             elif needed.end_ns < 0:
                 needed.waiters.append(lambda: self._go_on(host))
                 return
 
-    def _drain(self, rank: _Rank, stream: int | None) -> Waiting:
-        while (item := rank.unfinished(stream)) is not None:
+    def _drain_stream(self, rank: _SimulatedRank, stream: int | None) -> Waiting:
+        while (item := rank.first_unfinished(stream)) is not None:
             yield item
 
-    def _host(self, rank: _Rank) -> Waiting:  # noqa: C901  (one case an instruction)
+    def _run_host(self, rank: _SimulatedRank) -> Waiting:  # noqa: C901  (one case an instruction)
         rows = rank.history.host
         for number, step in enumerate(self.program.steps[rank.rank]):
             begin = self.now
@@ -273,9 +275,9 @@ class Simulation:
                 start = self.now
                 match instruction:
                     case Call():
-                        yield from self._call(rank, number, instruction, thread)
+                        yield from self._run_call(rank, number, instruction, thread)
                     case Synchronize(call, stream):
-                        yield from self._drain(rank, stream)
+                        yield from self._drain_stream(rank, stream)
                         yield self.now + (RETURN_NS if self.now > start else CALL_NS)
                         rows.append(HostRow("runtime", call, thread, start, self.now))
                     case StreamWait(stream, on, event):
@@ -292,22 +294,22 @@ class Simulation:
                         if op is not None:
                             rows.append(HostRow("op", op, thread, start + 500, self.now - 500))
                     case Batch():
-                        yield self._ready(rank, instruction)
+                        yield self._batch_ready_ns(rank, instruction)
                         name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
                         rows.append(HostRow("annotation", name, thread, start, self.now))
                     case Runtime(name, ns, drains):
                         if drains:
-                            yield from self._drain(rank, None)
+                            yield from self._drain_stream(rank, None)
                         yield self.now + ns
                         rows.append(HostRow("runtime", name, thread, start, self.now))
             rows.append(HostRow("annotation", f"ProfilerStep#{number + 10}", MAIN, begin, self.now))
             yield self.now + 2_000
         start = self.now
-        yield from self._drain(rank, None)
+        yield from self._drain_stream(rank, None)
         yield self.now + RETURN_NS
         rows.append(HostRow("runtime", "cudaDeviceSynchronize", MAIN, start, self.now))
 
-    def _ready(self, rank: _Rank, batch: Batch) -> int:
+    def _batch_ready_ns(self, rank: _SimulatedRank, batch: Batch) -> int:
         """When the loader gives its next batch; workers begin one when a place for it is free."""
         taken = rank.batches_ns
         if taken:
@@ -317,7 +319,7 @@ class Simulation:
         taken.append(ready)
         return ready
 
-    def _call(self, rank: _Rank, number: int, call: Call, thread: int) -> Waiting:
+    def _run_call(self, rank: _SimulatedRank, number: int, call: Call, thread: int) -> Waiting:
         rows = rank.history.host
         yield self.now + call.python_ns
         begin = self.now
@@ -329,9 +331,9 @@ class Simulation:
             if len(rank.pending) >= QUEUE_DEPTH:
                 yield rank.pending[0]
             yield self.now + call.launch_ns
-            item = rank.launch(work, number, self.now)
+            item = rank.launch_work(work, number, self.now)
             if call.blocks and isinstance(work, Copy) and not work.pinned:
-                yield from self._drain(rank, work.stream)
+                yield from self._drain_stream(rank, work.stream)
                 yield self.now + RETURN_NS
             name = {Kernel: "cudaLaunchKernel", Copy: "cudaMemcpyAsync"}.get(
                 type(work), "cudaLaunchKernelExC"
@@ -339,7 +341,7 @@ class Simulation:
             rows.append(HostRow("runtime", name, thread, start, self.now, call, item))
             if call.blocks:
                 start = self.now
-                yield from self._drain(rank, work.stream)
+                yield from self._drain_stream(rank, work.stream)
                 yield self.now + (RETURN_NS if self.now > start else CALL_NS)
                 rows.append(HostRow("runtime", "cudaStreamSynchronize", thread, start, self.now))
         if call.event is not None and call.works:

@@ -33,12 +33,12 @@ def write_traces(program: Program, histories: Sequence[RankHistory], folder: Pat
     """Write `rank<N>.pt.trace.json` for each rank."""
     folder.mkdir(parents=True, exist_ok=True)
     for rank, history in enumerate(histories):
-        document = _document(program, rank, history)
+        document = _trace_document(program, rank, history)
         text = json.dumps(document, separators=(",", ":"))
         (folder / f"rank{rank}.pt.trace.json").write_text(text, encoding="utf-8")
 
 
-def _document(program: Program, rank: int, history: RankHistory) -> dict[str, Any]:
+def _trace_document(program: Program, rank: int, history: RankHistory) -> dict[str, Any]:
     device = rank % 8
     configurations = [
         {
@@ -58,24 +58,24 @@ def _document(program: Program, rank: int, history: RankHistory) -> dict[str, An
         "distributedInfo": {
             "backend": "nccl",
             "rank": rank,
-            "world_size": program.ranks,
+            "world_size": program.rank_count,
             "pg_count": len(configurations),
             "pg_config": configurations,
             "nccl_version": "2.21.5",
         },
-        "traceEvents": list(_events(program, rank, history, device, shift_ns)),
+        "traceEvents": list(_trace_events(program, rank, history, device, shift_ns)),
         "traceName": f"rank{rank}.pt.trace.json",
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": 1_700_000_000_000_000_000,
     }
 
 
-def _events(
+def _trace_events(
     program: Program, rank: int, history: RankHistory, device: int, shift_ns: int
 ) -> Iterator[dict[str, Any]]:
     process = _PID + rank
 
-    def event(
+    def trace_event(
         category: str, name: str, pid: int, tid: int, span: tuple[int, int], **args: Any
     ) -> dict[str, Any]:
         start, end = span
@@ -93,12 +93,12 @@ def _events(
     for pid, name in ((process, "python"), (device, "python")):
         yield {"name": "process_name", "ph": "M", "ts": 0, "pid": pid, "tid": 0, "args": {"name": name}}
     for number, row in enumerate(history.host):
-        yield from _host_events(program, process, number, row, event)
+        yield from _host_events(program, process, number, row, trace_event)
     for item in history.device:
-        yield _device_event(program, device, item, event)
+        yield _device_event(program, device, item, trace_event)
     if program.sync_events:
         for at, stream, awaited in history.waits:
-            yield event(
+            yield trace_event(
                 "cuda_sync",
                 "Stream Wait Event",
                 device,

@@ -39,15 +39,15 @@ class Truth:
     histories: list[RankHistory]
 
 
-def simulate(program: Program) -> Truth:
+def simulate_truth(program: Program) -> Truth:
     """Run a program and measure it."""
-    histories = Simulation(program).run()
-    windows = [_windows(history) for history in histories]
+    histories = Simulation(program).simulate_ranks()
+    windows = [_step_windows(history) for history in histories]
     closed = len(windows[0])
     slowest = [max(own[step][1] - own[step][0] for own in windows) for step in range(closed)]
     sums: dict[MetricName, int] = {}
     for history, own in zip(histories, windows, strict=True):
-        for metric, ns in _parts(history.device, own):
+        for metric, ns in _window_parts(history.device, own):
             sums[metric] = sums.get(metric, 0) + ns
     count = closed * len(histories)
     figures = {metric: ns / count / 1e9 for metric, ns in sums.items()}
@@ -56,7 +56,7 @@ def simulate(program: Program) -> Truth:
     return Truth(step_s, period_s, {_STEP: step_s, **figures}, histories)
 
 
-def _windows(history: RankHistory) -> Spans:
+def _step_windows(history: RankHistory) -> Spans:
     begins: dict[int, int] = {}
     for item in history.device:
         if not isinstance(item.work, Copy):
@@ -65,27 +65,27 @@ def _windows(history: RankHistory) -> Spans:
     return list(itertools.pairwise(times))
 
 
-def _parts(works: Sequence[DeviceWork], windows: Spans) -> Iterable[tuple[MetricName, int]]:
-    compute = _union((w.start_ns, w.end_ns) for w in works if isinstance(w.work, Kernel))
-    transfers = _union((w.start_ns, w.end_ns) for w in works if isinstance(w.work, Collective))
-    busy = _union(compute + transfers)
-    everything = _union((w.start_ns, w.end_ns) for w in works)
-    waits = _union((w.start_ns, w.arrived_ns) for w in works if isinstance(w.work, Collective))
-    moves = _union((w.arrived_ns, w.end_ns) for w in works if isinstance(w.work, Collective))
+def _window_parts(works: Sequence[DeviceWork], windows: Spans) -> Iterable[tuple[MetricName, int]]:
+    compute = _span_union((w.start_ns, w.end_ns) for w in works if isinstance(w.work, Kernel))
+    transfers = _span_union((w.start_ns, w.end_ns) for w in works if isinstance(w.work, Collective))
+    busy = _span_union(compute + transfers)
+    everything = _span_union((w.start_ns, w.end_ns) for w in works)
+    waits = _span_union((w.start_ns, w.arrived_ns) for w in works if isinstance(w.work, Collective))
+    moves = _span_union((w.arrived_ns, w.end_ns) for w in works if isinstance(w.work, Collective))
     for window in windows:
         inside = {
-            name: _within(spans, window)
+            name: _length_within(spans, window)
             for name, spans in (("c", compute), ("k", transfers), ("b", busy), ("e", everything))
         }
         yield _COMPUTE_TIME, inside["c"]
         yield _EXPOSED_COMM, inside["b"] - inside["c"]
         yield _EXPOSED_COPY, inside["e"] - inside["b"]
         yield _IDLE, window[1] - window[0] - inside["e"]
-        yield _COMM_WAIT, _within(waits, window)
-        yield _COMM_TRANSFER, _within(moves, window)
+        yield _COMM_WAIT, _length_within(waits, window)
+        yield _COMM_TRANSFER, _length_within(moves, window)
 
 
-def _union(spans: Iterable[tuple[int, int]]) -> Spans:
+def _span_union(spans: Iterable[tuple[int, int]]) -> Spans:
     merged: Spans = []
     for start, end in sorted(spans):
         if merged and start <= merged[-1][1]:
@@ -95,5 +95,5 @@ def _union(spans: Iterable[tuple[int, int]]) -> Spans:
     return merged
 
 
-def _within(spans: Spans, window: tuple[int, int]) -> int:
+def _length_within(spans: Spans, window: tuple[int, int]) -> int:
     return sum(max(0, min(end, window[1]) - max(start, window[0])) for start, end in spans)

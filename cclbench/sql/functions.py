@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cclbench.classify import base_name, bus_factor, category
+from cclbench.classify import base_name, bus_factor, kernel_category
 from cclbench.operators.call import NoModel, parse
 from cclbench.operators.cost import cost_of, model_of
 
@@ -58,7 +58,7 @@ FUNCTIONS: Final = {
         "STRUCT(flops DOUBLE, bytes DOUBLE, precision VARCHAR, why_not VARCHAR)",
     ),
     "kernel_base_name": Function(lambda name: base_name(name or ""), ("VARCHAR",), "VARCHAR"),
-    "name_category": Function(lambda name: category(name or "") or "other", ("VARCHAR",), "VARCHAR"),
+    "name_category": Function(lambda name: kernel_category(name or "") or "other", ("VARCHAR",), "VARCHAR"),
     "bus_factor": Function(
         lambda kind, ranks: bus_factor(kind or "", ranks) if ranks else None, ("VARCHAR", "INTEGER"), "DOUBLE"
     ),

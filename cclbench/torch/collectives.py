@@ -55,7 +55,7 @@ import torch
 import torch.distributed as dist
 from torch.profiler import record_function
 
-from cclbench.capture.marks import mark
+from cclbench.capture.marks import collective_mark
 
 KINDS = {
     "allreduce_": "all_reduce",
@@ -95,11 +95,11 @@ class _Group:
     threads: set[int] = field(default_factory=set)
 
     @classmethod
-    def of(cls, process_group: dist.ProcessGroup) -> _Group:
+    def from_process_group(cls, process_group: dist.ProcessGroup) -> _Group:
         ranks = dist.get_process_group_ranks(process_group)
         return cls(process_group.group_name, ranks, process_group.group_desc)
 
-    def annotation(self, operator: str, arguments: dict[str, Any]) -> str:
+    def next_annotation(self, operator: str, arguments: dict[str, Any]) -> str:
         """Name of the annotation of this group's next call of a c10d operator."""
         kind, counter, peer = KINDS[operator], "collective", None
         if kind in ("send", "recv"):
@@ -108,14 +108,14 @@ class _Group:
         seq = self.calls[counter]
         self.calls[counter] += 1
         inputs, outputs = (
-            [t for name, value in arguments.items() if name.startswith(side) for t in _tensors(value)]
+            [t for name, value in arguments.items() if name.startswith(side) for t in _iterate_tensors(value)]
             for side in (("input", "tensor"), ("output", "tensor"))
         )
         payload = None
         if kind != "barrier":
             dtype = str((inputs + outputs)[0].dtype).removeprefix("torch.")
-            payload = _bytes(inputs), _bytes(outputs), dtype
-        return mark(
+            payload = _total_bytes(inputs), _total_bytes(outputs), dtype
+        return collective_mark(
             kind,
             seq,
             self.name,
@@ -131,25 +131,25 @@ class _Group:
         """Note the thread that completes a call: a worker of this group, unless the caller was too late."""
         caller = threading.get_native_id()
 
-        def note(_: object) -> None:
+        def note_thread(_: object) -> None:
             if (worker := threading.get_native_id()) != caller:
                 self.threads.add(worker)
 
         try:
-            work.get_future().then(note)
+            work.get_future().then(note_thread)
         except RuntimeError:  # no future: gloo composes a reduce-scatter of other work
             return
 
 
-def _tensors(value: object) -> Iterator[torch.Tensor]:
+def _iterate_tensors(value: object) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, list | tuple):
         for element in value:
-            yield from _tensors(element)
+            yield from _iterate_tensors(element)
 
 
-def _bytes(tensors: list[torch.Tensor]) -> int:
+def _total_bytes(tensors: list[torch.Tensor]) -> int:
     return sum(t.numel() * t.element_size() for t in tensors)
 
 
@@ -161,17 +161,17 @@ def annotate_collectives() -> None:
     """
     groups: dict[str, _Group] = {}
 
-    def annotated(name: str) -> Callable[..., Any]:
+    def annotated_kernel(name: str) -> Callable[..., Any]:
         operator = getattr(torch.ops.c10d, name).default
         names = [argument.name for argument in operator._schema.arguments]
 
-        def kernel(keys: torch._C.DispatchKeySet, *values: Any) -> Any:
+        def run_annotated(keys: torch._C.DispatchKeySet, *values: Any) -> Any:
             arguments = dict(zip(names, values, strict=False))
             process_group = dist.ProcessGroup.unbox(arguments["process_group"])
             if process_group.group_name not in groups:
-                groups[process_group.group_name] = _Group.of(process_group)
+                groups[process_group.group_name] = _Group.from_process_group(process_group)
             group = groups[process_group.group_name]
-            with record_function(group.annotation(name, arguments)):
+            with record_function(group.next_annotation(name, arguments)):
                 result = operator.redispatch(keys.remove(torch._C.DispatchKey.BackendSelect), *values)
             # A callback would lengthen a row that is being recorded.
             if sum(group.calls.values()) <= LEARN_THREADS_FROM and not torch.autograd._profiler_enabled():
@@ -179,8 +179,8 @@ def annotate_collectives() -> None:
                 group.learn_thread(dist.Work.unbox(work))
             return result
 
-        return kernel
+        return run_annotated
 
     for name in KINDS:
         # BackendSelect is the last key before the backend's own, and unlike Autograd it is never masked.
-        _LIBRARY.impl(name, annotated(name), "BackendSelect", with_keyset=True)
+        _LIBRARY.impl(name, annotated_kernel(name), "BackendSelect", with_keyset=True)

@@ -12,9 +12,9 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
-from cclbench.capture.begun_card import check_phase, on_device, variables
+from cclbench.capture.begun_card import check_phase, environment_variables, on_device
 from cclbench.card import CardFacts
-from cclbench.card.fields import filled
+from cclbench.card.fields import drop_empty
 
 _VARIABLES: Final = ("NCCL_", "TORCH_NCCL_", "GLOO_")
 _CONFIGURED: Final = {
@@ -50,7 +50,7 @@ def rank_and_world() -> tuple[int, int]:
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def backend() -> str | None:
+def default_backend() -> str | None:
     """The backend of the default process group; None without one."""
     return dist.get_backend() if dist.is_available() and dist.is_initialized() else None
 
@@ -68,10 +68,10 @@ class Job:
     def __post_init__(self) -> None:
         check_phase(self.phase)
 
-    def facts(self, *, trained: bool) -> CardFacts:
+    def card_facts(self, *, trained: bool) -> CardFacts:
         """All that its card can hold; `trained` says whether an optimizer took a step."""
         per_node = os.environ.get("LOCAL_WORLD_SIZE")
-        library, version = _library()
+        library, version = _collective_library()
         facts = CardFacts(
             (),
             world_size=rank_and_world()[1],
@@ -80,11 +80,11 @@ class Job:
             framework_version=str(torch.__version__),
             communication_library=library,
             communication_version=version,
-            groups=tuple(self._groups()),
+            groups=tuple(self._dimension_groups()),
             phase=self.phase or ("training" if trained else None),
-            model={} if self.model is None else self._model(),
-            batch=filled(**{"global": self.global_batch, "sequence_length": self.sequence_length}),
-            environment=variables(*_VARIABLES),
+            model={} if self.model is None else self._model_facts(),
+            batch=drop_empty(**{"global": self.global_batch, "sequence_length": self.sequence_length}),
+            environment=environment_variables(*_VARIABLES),
         )
         return self._with_device(facts)
 
@@ -95,11 +95,11 @@ class Job:
         if kind == "cuda":
             device = torch.cuda.get_device_properties(torch.cuda.current_device())
             return on_device(facts, device.name, device.total_memory)
-        return on_device(facts, "CPU") if kind == "cpu" or backend() == "gloo" else facts
+        return on_device(facts, "CPU") if kind == "cpu" or default_backend() == "gloo" else facts
 
-    def _model(self) -> dict[str, Any]:
+    def _model_facts(self) -> dict[str, Any]:
         """Name and sizes of the model."""
-        model = _unwrapped(self.model)
+        model = _unwrap_model(self.model)
         config = getattr(model, "config", None)
         known = {}
         if config is not None and not getattr(config, "is_encoder_decoder", False):
@@ -109,9 +109,11 @@ class Job:
         told = {key: value for key, value in known.items() if isinstance(value, int)}
         name = str(getattr(config, "_name_or_path", ""))
         published = _PUBLISHED.fullmatch(name) is not None and not os.path.exists(name)
-        return filled(name=name if published else _class_name(model), parameters=self._parameters(), **told)
+        return drop_empty(
+            name=name if published else _class_name(model), parameters=self._parameter_count(), **told
+        )
 
-    def _parameters(self) -> int | None:
+    def _parameter_count(self) -> int | None:
         """All parameters of the model; None where this rank may hold a part of them."""
         names = tuple(getattr(self.mesh, "mesh_dim_names", None) or ())
         parameters = list(self.model.parameters())
@@ -120,10 +122,12 @@ class Job:
         # The size of a DTensor is that of all its shards.
         return None if in_parts or flat or "pp" in names else sum(one.numel() for one in parameters) or None
 
-    def _groups(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+    def _dimension_groups(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Process groups that name a dimension: those of the mesh, and of DistributedDataParallel."""
-        replicated = getattr(self.model, "process_group", None) if _is(self.model, _REPLICATED) else None
-        sharded = _is(self.model, _SHARDED)
+        replicated = (
+            getattr(self.model, "process_group", None) if _is_named(self.model, _REPLICATED) else None
+        )
+        sharded = _is_named(self.model, _SHARDED)
         names = tuple(getattr(self.mesh, "mesh_dim_names", None) or ())
         for name in names:
             ranks = tuple(dist.get_process_group_ranks(self.mesh.get_group(name)))
@@ -133,11 +137,11 @@ class Job:
             yield "dp_replicate", tuple(dist.get_process_group_ranks(replicated))
 
 
-def _is(model: Any, name: str) -> bool:
+def _is_named(model: Any, name: str) -> bool:
     return any(base.__name__ == name for base in type(model).__mro__)
 
 
-def _unwrapped(model: Any) -> Any:
+def _unwrap_model(model: Any) -> Any:
     """The module as its author has it, out of DistributedDataParallel, torch.compile and their like."""
     while (inside := _WRAPPERS.get(type(model).__name__)) is not None:
         model = getattr(model, inside)
@@ -150,9 +154,9 @@ def _class_name(model: Any) -> str:
     return bases[-1].__name__ if bases[0].__name__ == _SHARDED else type(model).__name__
 
 
-def _library() -> tuple[str | None, str | None]:
+def _collective_library() -> tuple[str | None, str | None]:
     """The library that moves the default group's bytes, as cards call it, and its version."""
-    name = backend()
+    name = default_backend()
     if name == "nccl":
         version = ".".join(map(str, torch.cuda.nccl.version()))
         return ("rccl" if torch.version.hip else "nccl"), version

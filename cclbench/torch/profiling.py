@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import torch
 
-from cclbench.capture.step_times import Phase, StepTimes, write_step_times
+from cclbench.capture.step_times import StepPhase, StepTimes, write_step_times
 from cclbench.errors import UsageError
-from cclbench.torch.job import Job, backend, rank_and_world
+from cclbench.torch.job import Job, default_backend, rank_and_world
 from cclbench.torch.writing import TraceHandler
 
 _MOST_TIMED: Final = 100
@@ -27,7 +27,7 @@ _MOST_ALLOCATIONS: Final = 1_000_000
 """Events of CUDA's allocator that a snapshot keeps."""
 
 Mark = Any
-"""A moment, taken by `_Clock.mark`."""
+"""A moment, taken by `_Clock.mark_now`."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Recording:
     execution_trace: bool
 
     @property
-    def words(self) -> list[str]:
+    def enabled_names(self) -> list[str]:
         """The names of those that are on."""
         return [one.name for one in fields(self) if getattr(self, one.name)]
 
@@ -51,13 +51,13 @@ def has_cuda() -> bool:
     return bool(torch.cuda.is_available())
 
 
-class _Clock:
+class _StepClock:
     """Times steps where they run: on the GPU by events in its stream, which wait for nothing, else here."""
 
     def __init__(self) -> None:
         self.on_gpu = torch.cuda.is_initialized()
 
-    def mark(self) -> Mark:
+    def mark_now(self) -> Mark:
         """Now, behind all work that was given to the device."""
         if not self.on_gpu:
             return time.perf_counter()
@@ -65,7 +65,7 @@ class _Clock:
         event.record()
         return event
 
-    def seconds(self, begin: Mark, end: Mark) -> float:
+    def seconds_between(self, begin: Mark, end: Mark) -> float:
         """Between two marks, once the device is done."""
         if not self.on_gpu:
             return float(end - begin)
@@ -73,7 +73,7 @@ class _Clock:
         return float(begin.elapsed_time(end)) / 1e3
 
     @property
-    def holds(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether it is this job's: not where work went to a device whose time it does not tell."""
         known = torch.cuda.is_initialized() == self.on_gpu
         other = getattr(torch, "accelerator", None)
@@ -100,15 +100,15 @@ class Profile:
         self._is_written = False
 
     @cached_property
-    def _clock(self) -> _Clock:
+    def _step_clock(self) -> _StepClock:
         """Chosen when the first step is over that is not timed: by then the job uses its device."""
-        return _Clock()
+        return _StepClock()
 
     def __enter__(self) -> Profile:
         rank, world = rank_and_world()
         self._folder.mkdir(parents=True, exist_ok=True)
         _refuse_other_ranks(self._folder, world)
-        if backend() == "gloo":
+        if default_backend() == "gloo":
             from cclbench.torch.collectives import annotate_collectives
 
             annotate_collectives()
@@ -121,31 +121,31 @@ class Profile:
             schedule=torch.profiler.schedule(
                 wait=self._wait, warmup=self._warmup, active=self._active, repeat=1
             ),
-            on_trace_ready=self._ready,
+            on_trace_ready=self._trace_ready,
             record_shapes=self._recording.shapes,
             with_stack=self._recording.stacks,
             profile_memory=self._recording.memory,
             **options,
         )
         self._profiler.__enter__()
-        self._begin()
+        self._begin_step()
         return self
 
     def step(self) -> None:
         """The end of a step of the job."""
         times = self._times_of(self._step)
         if times is not None:
-            times((self._began, self._clock.mark()))
+            times((self._began, self._step_clock.mark_now()))
         self._step += 1
         self._profiler.step()
-        self._begin()
+        self._begin_step()
 
-    def _begin(self) -> None:
+    def _begin_step(self) -> None:
         """The begin of a step."""
         if self._recording.memory_snapshot and self._step == self._wait:
             torch.cuda.memory._record_memory_history(max_entries=_MOST_ALLOCATIONS)
         if self._times_of(self._step) is not None:
-            self._began = self._clock.mark()
+            self._began = self._step_clock.mark_now()
 
     def _times_of(self, step: int) -> Callable[[tuple[Mark, Mark]], None] | None:
         """Where the times of a step go: the first one's nowhere, nor those of the warm-up."""
@@ -154,23 +154,23 @@ class Profile:
             return self._profiled.append
         return self._unprofiled.append if 0 < step < self._wait else None
 
-    def _ready(self, profiler: Any) -> None:
+    def _trace_ready(self, profiler: Any) -> None:
         self._is_written = True
         self._write(profiler)
         rank, _ = rank_and_world()
         if self._recording.memory_snapshot:
             torch.cuda.memory._dump_snapshot(str(self._folder / f"rank{rank}_memory_snapshot.pickle"))
-        if self._unprofiled and self._profiled and self._clock.holds:
-            seconds = self._clock.seconds
+        if self._unprofiled and self._profiled and self._step_clock.is_valid:
+            seconds = self._step_clock.seconds_between
             times = StepTimes(
                 rank=rank,
                 profiler="torch.profiler",
-                records=self._recording.words,
-                unprofiled=Phase.of([seconds(*step) for step in self._unprofiled]),
-                profiled=Phase.of([seconds(*step) for step in self._profiled]),
+                records=self._recording.enabled_names,
+                unprofiled=StepPhase.of_seconds([seconds(*step) for step in self._unprofiled]),
+                profiled=StepPhase.of_seconds([seconds(*step) for step in self._profiled]),
             )
             write_step_times(times, self._folder)
-            self.overhead = times.overhead
+            self.overhead = times.relative_overhead
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -37,4 +37,4 @@ class TraceHandler:
         with replacing(folder / f"rank{rank}_trace.json.gz") as unfinished:
             profiler.export_chrome_trace(str(unfinished))
         if rank == 0:
-            begin_card(self._job.facts(trained=self._trained), folder)
+            begin_card(self._job.card_facts(trained=self._trained), folder)

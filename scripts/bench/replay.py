@@ -31,7 +31,7 @@ from cclbench.record.manifest import File, Manifest, RankEntry
 from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay.answer import Replay
-from cclbench.replay.scenario import scenario
+from cclbench.replay.scenario import parse_scenario
 from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, STEPS, group_id
 from cclbench.workspace import open_run
 
@@ -78,7 +78,7 @@ def faithful(sources: list[str], store: str | None) -> None:
         run = open_run(source, store=store)
         replay = Replay(run)
         nodes, off = replay.graph.nodes, replay.unchanged.step_ns / replay.measured_ns - 1
-        none = replay._outcome(replay.graph, np.where(nodes.kind == n.TRANSFER, 0.0, 1.0))
+        none = replay._replay_outcome(replay.graph, np.where(nodes.kind == n.TRANSFER, 0.0, 1.0))
         met, measured = int((nodes.kind == n.RENDEZVOUS).sum()), replay.measured_ns / 1e6
         print(
             f"| {run.id} | {len(replay.graph.windowed)} | {len(nodes):,} | {met:,} | {measured:.3f}"
@@ -144,7 +144,7 @@ def fast(ranks: int, events: int) -> None:
         begin = time.perf_counter()
         replay = Replay(made, machine=machine_of(made, per_node=ranks))
         built = time.perf_counter()
-        found = replay.predict(scenario(["scale_up.bandwidth=x2"]))
+        found = replay.predict(parse_scenario(["scale_up.bandwidth=x2"]))
         done = time.perf_counter()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     pieces = len(replay.graph.cut.head)

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.present.html import write_page
 from cclbench.present.page import run_page
 from cclbench.record.facts import TraceFacts
@@ -76,7 +76,7 @@ def loaded(page: Path) -> None:
         browser.close()
 
 
-def make(path: Path, ranks: int, steps: int, kernels: int) -> Subject:
+def make(path: Path, ranks: int, steps: int, kernels: int) -> ComparisonSubject:
     """A run on disk and its result rows."""
     random = np.random.default_rng(1)
     durations = random.integers(5_000, 60_000, (ranks, steps, kernels))
@@ -88,7 +88,7 @@ def make(path: Path, ranks: int, steps: int, kernels: int) -> Subject:
         _write(path, rank, random, durations[rank], begin, step_ns)
     write_table(path / "groups.parquet", GROUPS.empty_table())
     write_manifest(_manifest(ranks, steps), path)
-    return Subject("A", Run(path), Results(_results(work, step_ns)), None)
+    return ComparisonSubject("A", Run(path), Results(_results(work, step_ns)), None)
 
 
 def _write(

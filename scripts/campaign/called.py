@@ -29,7 +29,7 @@ def call(words: list[str]) -> tuple[int, BaseException | None, str]:
     try:
         with redirect_stdout(io.StringIO()), redirect_stderr(errors):
             if words[0] == "unpack":
-                archive.unpack(Path(words[1]), Path(words[2]))
+                archive.unpack_archive(Path(words[1]), Path(words[2]))
                 return 0, None, ""
             code = cclbench.cli.main(words)
         return code, raised[0] if raised else None, errors.getvalue()

@@ -193,7 +193,7 @@ def xplane(folder: Path, values: list[Planted]) -> str:
     for text in dict.fromkeys(texts(values)):
         told.described(text, note=text)
     variables = "\0".join(f"{key}={value}" for key, value in environment(values).items())
-    told._say(told.message.stats, {"environment": variables})
+    told._note_replacement(told.message.stats, {"environment": variables})
     unknown = files.varint(100 << 3 | 2) + files.varint(len(hidden(values))) + hidden(values)
     message = proto.message_class().FromString(told.message.SerializeToString() + unknown)
     told.message = message
@@ -330,10 +330,10 @@ def one_by_one(chosen: list[SecretClass], seed: int) -> tuple[Counter[str], Coun
                     files = [Path(folder, name), Path(folder, "echoes.txt")]
                     files[0].write_text(text, encoding="utf-8")
                     files[1].write_text("\n".join(echoes(secret)) + "\n", encoding="utf-8")
-                    known, target = redaction.collect(files), Path(folder, "redacted")
+                    known, target = redaction.collect_identities(files), Path(folder, "redacted")
                     target.mkdir()
                     for path in files:
-                        redaction.redact(path, target / path.name, known=known)
+                        redaction.redact_file(path, target / path.name, known=known)
                     planted[one.name] += 1
                     faults += [f"{one.name}: {why}" for why in unreadable(target)]
                     if found_in(target, [secret]):
@@ -345,12 +345,12 @@ def one_by_one(chosen: list[SecretClass], seed: int) -> tuple[Counter[str], Coun
 
 def replaced_in(paths: list[Path]) -> Counter[str]:
     """What redaction replaces in texts that hold no secret, by file and rule."""
-    known = redaction.collect(paths)
+    known = redaction.collect_identities(paths)
     with tempfile.TemporaryDirectory() as folder:
         changes = (
             change
             for path in paths
-            for change in redaction.redact(path, Path(folder, path.name), known=known)
+            for change in redaction.redact_file(path, Path(folder, path.name), known=known)
         )
         return Counter(f"{change.file}: {change.place}: {change.rule}" for change in changes)
 

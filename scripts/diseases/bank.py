@@ -51,7 +51,7 @@ from scipy.special import stdtrit
 
 import cclbench
 from cclbench.findings.finding import Finding
-from cclbench.findings.gains import Gains, joined
+from cclbench.findings.gains import ReplayGains, join_settings
 
 sys.path.append(str(Path(__file__).resolve().parent))
 import gpu_job
@@ -87,10 +87,10 @@ class Capture:
         valued = [one for one in right if one.gain_s is not None]
         if len(valued) < 2:
             return valued[0].gain_s if valued else None
-        gains = Gains(run, run.figures.scope)
+        gains = ReplayGains(run, run.figures.scope)
         surely = [one.whatif if one.surely is None else one.surely for one in valued]
         least, most = (
-            gains.without(reduce(joined, settings, ()))
+            gains.gain_without(reduce(join_settings, settings, ()))
             for settings in (surely, [one.whatif for one in valued])
         )
         if isinstance(least, str) or isinstance(most, str):

@@ -53,13 +53,13 @@ def test_a_snapshot_by_hand(tmp_path: Path) -> None:
     assert history.reserved.tolist() == [4000, 4000, 8192, 8192, 8192, 8192, 8192, 8192]
     assert history.time_ns is not None
     assert history.time_ns.tolist() == [1000, 1000, 2000, 2000, 3000, 3000, 4000, 4000]
-    assert (history.peak, history.contradictions, history.words) == (3, 0, None)
+    assert (history.peak_moment, history.contradictions, history.qualifier_words) == (3, 0, None)
 
 
 def test_all_of_the_peak_is_a_call_sites_or_older_than_the_recording(tmp_path: Path) -> None:
     (history,) = of_run(measured(tmp_path, a=snapshot()))
     assert history.owners is not None
-    older, sites = history.owners.at(history.peak)
+    older, sites = history.owners.owners_at(history.peak_moment)
     assert older == Site(None, 150, 2)
     assert [site for _, site in sites] == [
         Site("forward model.py:7", 300, 1),
@@ -137,7 +137,7 @@ def test_a_device_without_events_beside_one_with_some_did_not_change(tmp_path: P
         "device 0": 900,
         "device 1": 5000,
     }
-    assert [history.changes for history in of_run(run)] == [True, False]
+    assert [history.has_changes for history in of_run(run)] == [True, False]
 
 
 def test_a_snapshot_without_a_history_beside_another_leaves_the_peak_partial(tmp_path: Path) -> None:
@@ -175,8 +175,8 @@ def test_a_recording_that_ended_before_the_snapshot_says_so(tmp_path: Path) -> N
     history = history_of(tmp_path, event("alloc", 4608, 100), blocks=[block(4096, 512)])
     assert history.allocated.tolist() == [512, 612]
     assert history.contradictions == 1
-    assert history.words is not None
-    assert history.words.startswith("1 blocks contradict the events")
+    assert history.qualifier_words is not None
+    assert history.qualifier_words.startswith("1 blocks contradict the events")
 
 
 def test_lost_events_count_as_contradictions(tmp_path: Path) -> None:

@@ -38,15 +38,15 @@ def test_bytes_over_time_of_all_and_of_some_owners() -> None:
 
 
 def test_what_is_held_at_a_moment_with_most_bytes_first() -> None:
-    assert OWNERS.at(0) == (Site(None, 70, 2), [])
-    older, others = OWNERS.at(4)
+    assert OWNERS.owners_at(0) == (Site(None, 70, 2), [])
+    older, others = OWNERS.owners_at(4)
     assert older == Site(None, 70, 2)
     assert others == [(1, Site("a.py:1", 130, 2)), (2, Site(None, 30, 1)), (3, Site("c.py:3", 5, 1))]
 
 
 def test_of_equal_bytes_the_site_without_a_stack_comes_first() -> None:
     """At the end both hold 30 B, and owner 3 nothing any more."""
-    older, others = OWNERS.at(7)
+    older, others = OWNERS.owners_at(7)
     assert older == Site(None, 20, 1)
     assert others == [(2, Site(None, 30, 1)), (1, Site("a.py:1", 30, 1))]
 
@@ -66,7 +66,7 @@ def a_history(**changes: Any) -> History:
 
 def test_the_peak_is_the_first_moment_of_most_bytes() -> None:
     history = a_history()
-    assert (history.peak, history.peak_allocated, history.peak_reserved) == (1, 40, 100)
+    assert (history.peak_moment, history.peak_allocated, history.peak_reserved) == (1, 40, 100)
     assert history.fragmentation == 1 - 40 / 80
 
 
@@ -89,12 +89,12 @@ def test_a_byte_reserved_at_the_peak_is_enough_for_fragmentation() -> None:
     ],
 )
 def test_there_is_a_curve_where_two_moments_were_recorded(changes: dict[str, Any], *, expected: bool) -> None:
-    assert a_history(**changes).changes is expected
+    assert a_history(**changes).has_changes is expected
 
 
 def test_contradictions_are_told_in_words() -> None:
-    assert a_history().words is None
-    assert a_history(contradictions=1234).words == (
+    assert a_history().qualifier_words is None
+    assert a_history(contradictions=1234).qualifier_words == (
         "1,234 blocks contradict the events: some were not recorded, or memory changed between the last event"
         " and the snapshot"
     )
@@ -113,12 +113,12 @@ def test_the_label_names_the_device_and_on_request_the_file(
     changes: dict[str, Any], plain: str, with_file: str
 ) -> None:
     history = a_history(**changes)
-    assert (history.label(), history.label(with_file=True)) == (plain, with_file)
+    assert (history.device_label(), history.device_label(with_file=True)) == (plain, with_file)
 
 
 def test_a_history_at_some_moments_keeps_what_is_known() -> None:
     chosen = np.array([True, False, True, False])
-    some = a_history(contradictions=3).at(chosen)
+    some = a_history(contradictions=3).at_moments(chosen)
     assert some.time_ns is not None
     assert some.reserved is not None
     assert [column.tolist() for column in (some.time_ns, some.allocated, some.reserved)] == [
@@ -127,7 +127,7 @@ def test_a_history_at_some_moments_keeps_what_is_known() -> None:
         [50, 100],
     ]
     assert (some.rank, some.device, some.contradictions) == (0, 1, 3)
-    untold = a_history(time_ns=None, reserved=None).at(chosen)
+    untold = a_history(time_ns=None, reserved=None).at_moments(chosen)
     assert (untold.time_ns, untold.reserved) == (None, None)
 
 

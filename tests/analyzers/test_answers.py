@@ -30,13 +30,13 @@ def bound(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 def test_all_ranks_values_of_a_metric_come_back() -> None:
     kept = Answers(["a", "b"])
     for rank in (0, 3, 4):
-        kept.add(rank, RankAnswers.of("steps" if rank else "trace", [values(rank), []]))
+        kept.add_answer(rank, RankAnswers.of("steps" if rank else "trace", [values(rank), []]))
     assert kept.policies == {0: "trace", 3: "steps", 4: "steps"}
-    found = kept.of("a")
+    found = kept.values_of("a")
     assert found == {rank: values(rank) for rank in (0, 3, 4)}
     assert [len(own[0].detail) for own in found.values()] == [1, 4, 5]  # type: ignore[arg-type]
-    assert kept.of("b") == {0: [], 3: [], 4: []}
-    assert kept.of("a") == found
+    assert kept.values_of("b") == {0: [], 3: [], 4: []}
+    assert kept.values_of("a") == found
 
 
 def test_arrays_come_back() -> None:
@@ -45,15 +45,15 @@ def test_arrays_come_back() -> None:
     kept = Answers(["a", "b"])
     for rank in range(3):
         told = [[Value(value=1.0, detail=[one + rank for one in own])] for own in (arrays, arrays[::-1])]
-        kept.add(rank, RankAnswers.of("steps", told))
-    for rank, own in kept.of("a").items():
+        kept.add_answer(rank, RankAnswers.of("steps", told))
+    for rank, own in kept.values_of("a").items():
         assert [(one.dtype, one.tolist()) for one in own[0].detail] == [  # type: ignore[attr-defined]
             ((one + rank).dtype, (one + rank).tolist()) for one in arrays
         ]
 
 
 def test_without_ranks_nobody_answers() -> None:
-    assert Answers(["a"]).of("a") == {}
+    assert Answers(["a"]).values_of("a") == {}
 
 
 @pytest.mark.parametrize("told", [*values(2), Coverage(1, 2, 3, 4), Value(value=None, status="failed")])

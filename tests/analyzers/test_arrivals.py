@@ -18,12 +18,12 @@ from cclbench.analyzers.view.arrivals import (
     UNKNOWN_BEFORE,
     Arrivals,
     arrivals_of,
-    matched,
     matched_collectives,
     matched_in_windows,
+    matched_rows,
 )
 from cclbench.analyzers.view.collectives import Label
-from cclbench.analyzers.view.meetings import CollectiveInstances, meetings, of_instances, parts_of
+from cclbench.analyzers.view.meetings import CollectiveInstances, of_instances, parts_of, rank_meetings
 from cclbench.analyzers.waiting import mean_over_instances
 from cclbench.schema import COLLECTIVES
 
@@ -40,7 +40,7 @@ def table(*rows: dict[str, Any]) -> pa.Table:
 
 
 def test_what_is_not_complete_is_counted_by_the_first_reason_that_holds() -> None:
-    found = matched(
+    found = matched_rows(
         table(
             collective("all_reduce", 0, 1, wait_ns=0, instance=1, **PAIR),
             collective("all_reduce", 10, 12, instance=2, **ALONE),
@@ -65,7 +65,7 @@ def test_what_is_not_complete_is_counted_by_the_first_reason_that_holds() -> Non
 
 
 def test_reasons_that_do_not_occur_are_not_listed() -> None:
-    assert matched(table(collective("all_reduce", 0, 1, wait_ns=0, instance=1, **PAIR))).left_out == {}
+    assert matched_rows(table(collective("all_reduce", 0, 1, wait_ns=0, instance=1, **PAIR))).left_out == {}
 
 
 def test_matched_collectives_are_those_of_the_window_that_are_complete() -> None:
@@ -238,7 +238,7 @@ def listed(found: CollectiveInstances) -> list[tuple[int, ...]]:
 
 
 def test_instances_are_those_that_all_their_ranks_tell_of() -> None:
-    found = meetings(three_ranks())
+    found = rank_meetings(three_ranks())
     assert listed(found) == [
         (0, 4, 50, -1, 0),
         (0, 1, 60, -1, 0),
@@ -259,27 +259,27 @@ def test_instances_are_those_that_all_their_ranks_tell_of() -> None:
 
 @pytest.mark.parametrize("number", [0, 1, 5])
 def test_an_instance_of_any_number_is_one(number: int) -> None:
-    found = meetings({rank: [part([number], [rank], [REDUCE])] for rank in (0, 1)})
+    found = rank_meetings({rank: [part([number], [rank], [REDUCE])] for rank in (0, 1)})
     assert (found.first.tolist(), found.count.tolist()) == ([0], [2])
 
 
 def test_without_a_whole_instance_there_is_a_reason() -> None:
     with pytest.raises(NotApplicable, match="no collective has all its ranks among those in view"):
-        meetings({0: [part([1], [5], [REDUCE])], 1: [part([2], [5], [REDUCE])]})
+        rank_meetings({0: [part([1], [5], [REDUCE])], 1: [part([2], [5], [REDUCE])]})
 
 
 def test_instances_of_groups_are_without_sends_and_receives() -> None:
-    found = meetings(three_ranks()).of_groups()
+    found = rank_meetings(three_ranks()).of_groups()
     assert [row[:3] for row in listed(found)] == [(0, 4, 50), (0, 1, 60), (1, 3, 70), (1, 1, 80), (1, 4, 90)]
     assert (found.first.tolist(), found.count.tolist()) == ([0, 2], [2, 3])
     assert found.spent.shape == (4, 5)
     sends = {rank: [part([7], [rank], [SEND])] for rank in (3, 4)}
     with pytest.raises(NotApplicable, match="all matched collectives are sends and receives"):
-        meetings(sends).of_groups()
+        rank_meetings(sends).of_groups()
 
 
 def test_chosen_instances_keep_their_rows() -> None:
-    found = meetings(three_ranks()).chosen(np.array([True, False, True]))
+    found = rank_meetings(three_ranks()).chosen(np.array([True, False, True]))
     assert [row[:3] for row in listed(found)] == [(0, 4, 50), (0, 1, 60), (1, 3, 290), (1, 4, 300)]
     assert [found.labels[n] for n in found.label] == [REDUCE] * 2 + [SEND] * 2
     assert found.spent[0].tolist() == [50, 60, 290, 300]
@@ -287,7 +287,7 @@ def test_chosen_instances_keep_their_rows() -> None:
 
 
 def test_instances_by_key_are_in_order_of_the_key() -> None:
-    found = meetings(three_ranks())
+    found = rank_meetings(three_ranks())
     parts = found.by(np.array([8, 3, 8]))
     assert list(parts) == [3, 8]
     assert [row[:3] for row in listed(parts[3])] == [(0, 3, 70), (0, 1, 80), (0, 4, 90)]
@@ -313,7 +313,7 @@ def test_parts_are_the_first_values_details_in_order_of_rank() -> None:
 
 def test_a_figure_over_instances_leaves_out_what_its_ranks_do_and_instances_that_lack_one() -> None:
     ranks = three_ranks()
-    value = of_instances(ranks, meetings(ranks), 1.5, "so")
+    value = of_instances(ranks, rank_meetings(ranks), 1.5, "so")
     assert (value.value, value.reason) == (1.5, "so")
     assert value.left_out == {"a": 3, "instances that not all their ranks have in a window": 1}
     assert value.coverage == Coverage(3 + 3 + 2, 15, 3, 6)
@@ -344,5 +344,5 @@ def test_what_is_told_of_some_instances_at_a_time_is_told_of_all(combine, monkey
     whole = [told(seed) for seed in range(40)]
     assert sum(isinstance(one, list) for one in whole) > 30
     monkeypatch.setattr("cclbench.analyzers.view.meetings._ROWS", 4)
-    assert len(list(meetings(random_ranks(0)).parts())) > 3
+    assert len(list(rank_meetings(random_ranks(0)).parts())) > 3
     assert [told(seed) for seed in range(40)] == whole

@@ -13,7 +13,7 @@ from cclbench.analyzers.metric import METRICS, Coverage, Value
 from cclbench.analyzers.rows import run_values
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
-from cclbench.replay.stragglers import Slowdown
+from cclbench.replay.stragglers import StragglerSlowdown
 
 LOAD, DELAY, SLOWDOWN = (
     f"balance.{name}" for name in ("load_imbalance", "straggler_delay", "straggler_slowdown")
@@ -91,12 +91,12 @@ class NoTables:
         raise AssertionError(name)
 
 
-def slowed(found: Slowdown | None, ranks: int = 2) -> list[Value]:
+def slowed(found: StragglerSlowdown | None, ranks: int = 2) -> list[Value]:
     view = RunView(NoTables(), ranks=range(ranks), slowdown=None if found is None else lambda: found)  # type: ignore[arg-type]
     return run_values(view, [METRICS.get(SLOWDOWN)])[SLOWDOWN]
 
 
-FOUND = Slowdown(
+FOUND = StragglerSlowdown(
     job=1.25,
     bounds=(1.25, 1.5),
     step_ns=5e6,

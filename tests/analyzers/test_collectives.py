@@ -12,12 +12,12 @@ from helpers.hand_made import collective
 
 from cclbench.analyzers.view.collectives import (
     Label,
-    durations,
+    collective_durations,
+    collective_kinds,
+    collective_payloads,
     group_sizes,
-    kinds,
-    labels,
-    payload,
-    wider,
+    label_numbers,
+    sum_by_wider_label,
 )
 from cclbench.schema import COLLECTIVES
 
@@ -60,31 +60,31 @@ def test_payload_is_the_larger_side_where_that_is_known(
 ) -> None:
     row = collective(kind, 0, 1, in_bytes=sides[0], out_bytes=sides[1], group_size=ranks)
     other = collective("all_reduce", 0, 1, in_bytes=1, group_size=2)
-    size, known = payload(table(other, row))
+    size, known = collective_payloads(table(other, row))
     assert (size.tolist(), known.tolist()) == ([1, expected[0]], [True, expected[1]])
 
 
 def test_kinds_sizes_and_durations_of_rows() -> None:
     rows = table(collective("send", 5, 9, group_size=3), collective(None, 9, 9), collective("recv", 2, 9))
-    assert kinds(rows).tolist() == ["send", "", "recv"]
+    assert collective_kinds(rows).tolist() == ["send", "", "recv"]
     assert group_sizes(rows).tolist() == [3, 0, 0]
-    assert durations(rows).tolist() == [4, 0, 7]
+    assert collective_durations(rows).tolist() == [4, 0, 7]
 
 
 def test_a_collective_counts_under_its_kind_its_kind_and_group_and_its_dimension() -> None:
-    assert list(Label("send", "0-1", "pp").wider()) == [
+    assert list(Label("send", "0-1", "pp").wider_labels()) == [
         Label("send"),
         Label("send", "0-1"),
         Label(dimension="pp"),
     ]
-    assert list(Label("send").wider()) == [Label("send")]
-    assert list(Label("send", "0-1").wider()) == [Label("send"), Label("send", "0-1")]
-    assert list(Label("send", None, "pp").wider()) == [Label("send"), Label(dimension="pp")]
+    assert list(Label("send").wider_labels()) == [Label("send")]
+    assert list(Label("send", "0-1").wider_labels()) == [Label("send"), Label("send", "0-1")]
+    assert list(Label("send", None, "pp").wider_labels()) == [Label("send"), Label(dimension="pp")]
 
 
 def test_amounts_add_up_under_every_label() -> None:
     known = [Label("send", "0-1", "pp"), Label("send", "2-3", "pp"), Label("recv", "0-1")]
-    assert wider(known, [Fraction(1, 3), Fraction(2), Fraction(4)]) == {
+    assert sum_by_wider_label(known, [Fraction(1, 3), Fraction(2), Fraction(4)]) == {
         Label("send"): Fraction(7, 3),
         Label("send", "0-1"): Fraction(1, 3),
         Label("send", "2-3"): 2,
@@ -106,7 +106,7 @@ def test_labels_are_sorted_by_kind_group_and_dimension_and_unknown_kinds_are_nam
         ("send", "0-1", None),
         ("send", "0-1", "pp"),
     ]
-    number, found = labels(table(*(collective(k, 0, 1, group=g, dimension=d) for k, g, d in told)))
+    number, found = label_numbers(table(*(collective(k, 0, 1, group=g, dimension=d) for k, g, d in told)))
     assert found == [
         Label("all_reduce", "9", "tp"),
         Label("send", None, "zz"),

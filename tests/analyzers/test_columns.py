@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cclbench.analyzers.view.columns import codes, is_category, spans
+from cclbench.analyzers.view.columns import is_category, row_spans, word_codes
 from cclbench.intervals import begins
 
 WORDS = pa.dictionary(pa.int32(), pa.string())
@@ -28,7 +28,7 @@ def test_where_values_begin_anew(values: list[int], expected: list[bool]) -> Non
 
 def test_a_span_is_from_its_start_for_its_duration() -> None:
     batch = pa.RecordBatch.from_pydict({"start_ns": [5, 9], "dur_ns": [2, 0]})
-    starts, ends = spans(batch)
+    starts, ends = row_spans(batch)
     assert (starts.tolist(), ends.tolist()) == ([5, 9], [7, 9])
 
 
@@ -36,7 +36,7 @@ def test_words_of_chunks_that_number_them_differently() -> None:
     """And a word that no row has, which the dictionary names nevertheless."""
     first = pa.DictionaryArray.from_arrays(pa.array([1, None], pa.int32()), ["unused", "b"])
     chunks = pa.chunked_array([first, pa.array(["a", "b"], WORDS)])
-    numbers, words = codes(pa.table({"category": chunks}), "category")
+    numbers, words = word_codes(pa.table({"category": chunks}), "category")
     assert [words[n] for n in numbers] == ["b", None, "a", "b"]
     assert words[-1] is None
     table = pa.table({"category": chunks})
@@ -46,6 +46,6 @@ def test_words_of_chunks_that_number_them_differently() -> None:
 
 def test_a_batch_without_words_has_rows_of_none() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([None, None], WORDS)], ["category"])
-    numbers, words = codes(batch, "category")
+    numbers, words = word_codes(batch, "category")
     assert (numbers.tolist(), words) == ([0, 0], [None])
     assert is_category(batch, "a").tolist() == [False, False]

@@ -12,7 +12,7 @@ from helpers.hand_made import a_rank, card, compute, reason, rows_of, window
 
 import cclbench
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.card.json_schema import misfit
+from cclbench.card.json_schema import value_misfit
 from cclbench.card.model import Card
 
 S = 10**9
@@ -52,7 +52,7 @@ def test_without_a_price_there_is_no_cost() -> None:
 
 @pytest.mark.parametrize(("price", "fits"), [(2, True), (2.49, True), (0, False), (float("nan"), False)])
 def test_a_price_is_a_finite_number_above_zero(price: float, fits: bool) -> None:
-    assert (misfit(price, PRICE) is None) == fits
+    assert (value_misfit(price, PRICE) is None) == fits
 
 
 def test_a_served_token_by_the_clients_rate(test_data: Path, tmp_path: Path) -> None:

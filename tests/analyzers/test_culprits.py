@@ -38,7 +38,7 @@ def steps(*rows: dict[str, Any], count: int = 4) -> RankView:
 
 
 def found(rank: RankView, *causes: str) -> Culprit:
-    calls = HostCalls(rank).culprit(causes)
+    calls = HostCalls(rank).main_culprit(causes)
     assert calls is not None
     return calls
 
@@ -68,7 +68,7 @@ def test_a_wait_is_named_by_operator_and_line_outside_of_libraries() -> None:
         steps=1,
         of_steps=4,
     )
-    assert calls.sentence() == (
+    assert calls.culprit_sentence() == (
         "All of it: one cudaStreamSynchronize of 70.0 µs under aten::_local_scalar_dense at train.py:88,"
         " in 1 of 4 steps."
     )
@@ -86,7 +86,7 @@ def test_a_wait_is_named_by_operator_and_line_outside_of_libraries() -> None:
 def test_steps_and_their_period(where: tuple[int, ...], when: str) -> None:
     waits = [host("sync", 300 * n + 40, 300 * n + 110, "cudaDeviceSynchronize") for n in where]
     calls = found(steps(*waits, count=4 if len(where) == 4 else 6), "sync")
-    assert calls.sentence().endswith(f"{len(where)} × cudaDeviceSynchronize of up to 70.0 µs{when}.")
+    assert calls.culprit_sentence().endswith(f"{len(where)} × cudaDeviceSynchronize of up to 70.0 µs{when}.")
 
 
 def test_a_call_counts_in_the_step_in_which_it_ends() -> None:
@@ -99,13 +99,13 @@ def test_a_call_counts_in_the_step_in_which_it_ends() -> None:
         "sync",
     )
     assert (calls.steps, calls.since) == (1, None)
-    assert calls.sentence().endswith("one cudaDeviceSynchronize of 170 µs, in 1 of 4 steps.")
+    assert calls.culprit_sentence().endswith("one cudaDeviceSynchronize of 170 µs, in 1 of 4 steps.")
 
 
 def test_one_call_is_not_since_a_step() -> None:
     calls = found(steps(host("sync", 640, 710, "cudaDeviceSynchronize")), "sync")
     assert (calls.steps, calls.since) == (1, None)
-    assert calls.sentence().endswith("one cudaDeviceSynchronize of 70.0 µs, in 1 of 4 steps.")
+    assert calls.culprit_sentence().endswith("one cudaDeviceSynchronize of 70.0 µs, in 1 of 4 steps.")
 
 
 def test_a_row_counts_with_what_no_row_within_it_covers() -> None:
@@ -143,7 +143,7 @@ def test_a_first_call_is_named_among_others_of_its_function() -> None:
             | {"name": "odd" if number == 3 else "usual"},
         ]
         at += length + 100
-    calls = HostCalls(a_rank(rows, [window(0, at * US)])).culprit(["cold_start"])
+    calls = HostCalls(a_rank(rows, [window(0, at * US)])).main_culprit(["cold_start"])
     assert calls is not None
     assert (calls.name, calls.kind, calls.operator) == ("cudaLaunchKernel", "launch", "aten::first")
     assert (calls.count, calls.total_s) == (1, 5e-3)
@@ -164,8 +164,8 @@ def test_what_a_thread_does_behind_a_wait_counts_where_it_is_asked_for() -> None
 
 def test_rows_of_a_thread_that_launches_nothing_hold_nothing() -> None:
     rank = steps(host("python", 100, 180, "queue.py(1): get", OTHER), count=1)
-    assert HostCalls(rank).culprit(["python"]) is None
-    assert HostCalls(rank).culprit(["unrecorded"]) is None
+    assert HostCalls(rank).main_culprit(["python"]) is None
+    assert HostCalls(rank).main_culprit(["unrecorded"]) is None
 
 
 def test_operators_of_a_thread_that_launches_nothing_hold_nothing() -> None:
@@ -175,4 +175,4 @@ def test_operators_of_a_thread_that_launches_nothing_hold_nothing() -> None:
 
 def test_names_are_quoted_in_sql() -> None:
     rank = steps(host("op", 100, 180, "it's"), count=1)
-    assert "name = 'it''s'" in found(rank, "operators").query()
+    assert "name = 'it''s'" in found(rank, "operators").calls_query()

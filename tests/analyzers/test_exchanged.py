@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 from helpers.hand_made import collective
 
-from cclbench.analyzers.view.exchanged import Exchanged, exchanged
+from cclbench.analyzers.view.exchanged import ExchangedBytes, exchanged_bytes
 from cclbench.schema import COLLECTIVES
 
 GROUPS = {"0-2": (0, 1, 2), "0-1": (0, 1)}
 
 
-def found(*ranks: list[dict[str, Any]]) -> Exchanged:
+def found(*ranks: list[dict[str, Any]]) -> ExchangedBytes:
     tables = {
         rank: pa.Table.from_pylist(
             [{"collective": i, "rank": rank, "library": "nccl", **row} for i, row in enumerate(rows)],
@@ -24,7 +24,7 @@ def found(*ranks: list[dict[str, Any]]) -> Exchanged:
         )
         for rank, rows in enumerate(ranks)
     }
-    return exchanged(tables, GROUPS)
+    return exchanged_bytes(tables, GROUPS)
 
 
 def call(kind: str, nbytes: int | None, group: str | None = None, **more: Any) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def test_collectives_are_spread_over_their_group() -> None:
     told = found(rows, rows, rows[:1])
     assert told.sent_bytes.tolist() == [[0, 250, 200], [250, 0, 200], [200, 200, 0]]
     # only the all-reduce's transfer is known: 200 bytes in 40 ns
-    np.testing.assert_allclose(told.rates[0, 1:], 200 / 40e-9)
+    np.testing.assert_allclose(told.pair_rates[0, 1:], 200 / 40e-9)
     assert told.left_out == {}
 
 
@@ -51,7 +51,7 @@ def test_sends_go_where_they_went_and_once() -> None:
     # nobody has rank 2's trace: what is received from it counts
     lone = found([], [call("recv", 8, src_rank=2, dst_rank=1)])
     assert lone.sent_bytes[2].tolist() == [0, 8, 0]
-    assert np.isnan(lone.rates).all()
+    assert np.isnan(lone.pair_rates).all()
 
 
 def test_what_is_not_told_is_counted() -> None:
@@ -84,17 +84,17 @@ def test_only_calls_whose_transfer_is_known_are_timed() -> None:
     assert told.sent_bytes[0, 1] == (100 + 40 + 7) / 2
     assert told.timed_bytes[0, 1] == 70
     assert told.seconds[0, 1] == pytest.approx(40e-9)
-    assert told.rates[0, 1] == pytest.approx(70 / 40e-9)
-    assert np.isnan(told.rates[1, 0])
+    assert told.pair_rates[0, 1] == pytest.approx(70 / 40e-9)
+    assert np.isnan(told.pair_rates[1, 0])
 
 
 def test_a_transfer_of_no_time_is_known_and_has_no_rate() -> None:
     rows = [call("all_to_all", 100, "0-1", transfer_ns=0)]
     told = found(rows)
     assert (told.timed_bytes[0, 1], told.seconds[0, 1]) == (50, 0)
-    assert np.isnan(told.rates[0, 1])
+    assert np.isnan(told.pair_rates[0, 1])
     more = found([*rows, call("all_to_all", 60, "0-1", transfer_ns=20)])
-    assert more.rates[0, 1] == pytest.approx(80 / 20e-9)
+    assert more.pair_rates[0, 1] == pytest.approx(80 / 20e-9)
 
 
 def test_several_groups_and_kinds_of_a_rank_add_up() -> None:
@@ -113,7 +113,7 @@ def test_ranks_are_those_of_traces_and_of_groups_in_order() -> None:
         return pa.Table.from_pylist([given | row for row in rows], schema=COLLECTIVES)
 
     sends = of(call("send", 6, src_rank=9, dst_rank=2), call("send", 8, src_rank=9, dst_rank=4))
-    told = exchanged({9: sends, 4: of()}, {"2,4": (2, 4)})
+    told = exchanged_bytes({9: sends, 4: of()}, {"2,4": (2, 4)})
     assert told.ranks.tolist() == [2, 4, 9]
     assert told.sent_bytes.tolist() == [[0, 0, 0], [0, 0, 0], [6, 8, 0]]
 
@@ -127,7 +127,7 @@ def test_a_receive_counts_where_its_source_has_no_trace() -> None:
     ]
     told = found(pair, [call("recv", 9, src_rank=2, dst_rank=1)])
     assert told.sent_bytes.tolist() == [[0, 0, 0], [0, 0, 0], [15, 9, 0]]
-    assert told.rates[2, 0] == pytest.approx(15 / 20e-9)
+    assert told.pair_rates[2, 0] == pytest.approx(15 / 20e-9)
 
 
 def test_what_a_rank_sends_to_itself_is_no_exchange() -> None:
@@ -171,4 +171,4 @@ def test_a_group_of_one_rank_exchanges_nothing() -> None:
         [{"collective": 0, "rank": 0, "library": "nccl", **call("all_reduce", 8)} | {"group": "0"}],
         schema=COLLECTIVES,
     )
-    assert exchanged({0: table}, {"0": (0,)}).sent_bytes.tolist() == [[0]]
+    assert exchanged_bytes({0: table}, {"0": (0,)}).sent_bytes.tolist() == [[0]]

@@ -11,7 +11,7 @@ import pyarrow as pa
 from helpers.hand_made import collective
 
 from cclbench.analyzers.view.collectives import Label
-from cclbench.analyzers.view.exposed import Exposed, Shared, split
+from cclbench.analyzers.view.exposed import Exposed, Shared, split_exposed
 from cclbench.intervals import union
 from cclbench.schema import COLLECTIVES
 
@@ -23,7 +23,7 @@ def exposed(
     told = [given | {"collective": n, "rank": 0, "library": "nccl"} | row for n, row in enumerate(calls)]
     table = pa.Table.from_pylist(told, schema=COLLECTIVES)
     pieces, edges = (np.array(spans, np.int64).reshape(-1, 2).T for spans in (alone, windows))
-    return split(table, union(*pieces), *edges)
+    return split_exposed(table, union(*pieces), *edges)
 
 
 def by_window(found: Exposed) -> dict[str, list[Fraction]]:

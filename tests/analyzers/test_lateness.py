@@ -12,9 +12,14 @@ from helpers.hand_made import a_rank, collective, compute, event, rows_of, windo
 
 from cclbench.analyzers.view.arrivals import arrivals_of
 from cclbench.analyzers.view.late_cause import LateCause, RankWork, late_cause
-from cclbench.analyzers.view.late_rank import StragglerVerdict, chance, late_rank, trend
-from cclbench.analyzers.view.lateness import Lateness, lateness
-from cclbench.analyzers.view.meetings import meetings
+from cclbench.analyzers.view.late_rank import (
+    StragglerVerdict,
+    chance_of_lateness,
+    late_rank,
+    trend_probability,
+)
+from cclbench.analyzers.view.lateness import Lateness, step_lateness
+from cclbench.analyzers.view.meetings import rank_meetings
 from cclbench.analyzers.view.rank_view import RankView
 
 NS = 1e-9
@@ -69,7 +74,7 @@ def together(*late: int) -> list[Call]:
 
 
 def late_of(ranks: list[RankView], residual: float = 0.0) -> Lateness:
-    return lateness(meetings({rank.rank: [arrivals_of(rank)] for rank in ranks}), residual)
+    return step_lateness(rank_meetings({rank.rank: [arrivals_of(rank)] for rank in ranks}), residual)
 
 
 def test_lateness_is_after_the_median_of_the_others() -> None:
@@ -79,7 +84,7 @@ def test_lateness_is_after_the_median_of_the_others() -> None:
     assert (found.ranks, found.steps, found.across) == ((0, 1, 2, 3), (0, 1), 0)
     # from the median arrival, 20, those that wait wait until 70
     assert found.waited_ns.tolist() == [[50, 0], [50, 0], [40, 0], [0, 0]]
-    assert found.latest.tolist() == [[False] * 2, [False] * 2, [False] * 2, [True, False]]
+    assert found.latest_mask.tolist() == [[False] * 2, [False] * 2, [False] * 2, [True, False]]
 
 
 def test_lateness_is_exact_at_instants_since_the_epoch() -> None:
@@ -239,7 +244,7 @@ def test_of_equal_ranks_hardly_any_is_named(law: str) -> None:
     random = np.random.default_rng(20)
     sizes = [(ranks, steps) for ranks in (4, 8, 16, 64) for steps in (6, 12, 30, 60)]
     named = sum(
-        chance(behind(drawn(law, ranks, steps, random))).min() * ranks < 0.01
+        chance_of_lateness(behind(drawn(law, ranks, steps, random))).min() * ranks < 0.01
         for ranks, steps in sizes
         for _ in range(20)
     )
@@ -252,14 +257,14 @@ def test_a_rank_that_is_late_by_more_than_others_vary_is_found() -> None:
     for _ in range(20):
         work = random.normal(size=(8, 12))
         work[3] += 4
-        p = chance(behind(work))
+        p = chance_of_lateness(behind(work))
         assert (int(p.argmin()), p[3] * 8 < 0.01) == (3, True)
 
 
 def test_a_rank_that_is_late_in_every_tenth_step_only_is_found() -> None:
     work = np.random.default_rng(22).normal(size=(8, 60))
     work[5, 4::10] += 20
-    assert chance(behind(work))[5] * 8 < 0.01
+    assert chance_of_lateness(behind(work))[5] * 8 < 0.01
 
 
 def alike(rho: float, size: tuple[int, int], seed: int) -> Float:
@@ -276,14 +281,16 @@ def test_a_rank_that_stands_apart_is_found_in_few_steps(since: int) -> None:
     for seed in range(20):
         work = alike(0.6, (8, 7 + since), seed)
         work[2, since:] += 30
-        p = chance(behind(work))
+        p = chance_of_lateness(behind(work))
         assert (int(p.argmin()), p[2] * 8 < 0.01) == (2, True)
 
 
 def test_steps_that_are_alike_make_no_rank_stand_apart() -> None:
     """Of equal ranks whose work is alike from step to step few are named, in few steps as in many."""
     for size in ((4, 5), (8, 6), (8, 12)):
-        named = sum(chance(behind(alike(0.6, size, seed))).min() * size[0] < 0.01 for seed in range(200))
+        named = sum(
+            chance_of_lateness(behind(alike(0.6, size, seed))).min() * size[0] < 0.01 for seed in range(200)
+        )
         assert named <= 10, size
 
 
@@ -292,13 +299,13 @@ def test_few_steps_are_never_enough(ranks: int, steps: int) -> None:
     """The latest in all of them: twice ranks^(1 − steps) is not below 0.01, or nearly."""
     late = np.zeros((ranks, steps))
     late[0] = 1e6
-    assert chance(late)[0] * ranks >= min(1.0, 2 * float(ranks) ** (1 - steps)) * (1 - 1e-9)
-    assert chance(late)[0] * ranks > 0.01
+    assert chance_of_lateness(late)[0] * ranks >= min(1.0, 2 * float(ranks) ** (1 - steps)) * (1 - 1e-9)
+    assert chance_of_lateness(late)[0] * ranks > 0.01
 
 
 def test_nobody_late_is_chance_and_so_is_one_rank_alone() -> None:
-    assert chance(np.zeros((4, 10))).tolist() == [1.0] * 4
-    assert chance(np.ones((1, 10))).tolist() == [1.0]
+    assert chance_of_lateness(np.zeros((4, 10))).tolist() == [1.0] * 4
+    assert chance_of_lateness(np.ones((1, 10))).tolist() == [1.0]
 
 
 def verdict(late: Float) -> StragglerVerdict:
@@ -329,8 +336,8 @@ def test_how_often_and_when_a_rank_is_late() -> None:
         (seldom, "intermittent", " of 40 steps"),
     ):
         found = verdict(own)
-        assert (found.named, found.rank, found.pattern) == (True, 1, pattern)
-        assert found.often.endswith(words)
+        assert (found.stands_out, found.rank, found.pattern) == (True, 1, pattern)
+        assert found.pattern_words.endswith(words)
     assert (verdict(since).since, verdict(periodic).period) == (115, 5)
     drifting = late.copy()
     drifting[1] += np.arange(40) * 5 + 5
@@ -399,8 +406,8 @@ def test_what_a_rank_does_no_longer_than_others_is_no_cause() -> None:
 
 def test_trends() -> None:
     rising, level = np.arange(32.0), np.tile([1.0, 0.0], 16)
-    assert trend(rising) == trend(-rising) == pytest.approx(1.5e-7, rel=0.5)
-    assert trend(level) == trend(np.zeros(32)) == 1.0
-    assert trend(rising[:15]) is None
+    assert trend_probability(rising) == trend_probability(-rising) == pytest.approx(1.5e-7, rel=0.5)
+    assert trend_probability(level) == trend_probability(np.zeros(32)) == 1.0
+    assert trend_probability(rising[:15]) is None
     noise = np.random.default_rng(0).normal(size=(2_000, 40))
-    assert sum((trend(one) or 0) < 0.01 for one in noise) <= 2 * 0.01 * len(noise)
+    assert sum((trend_probability(one) or 0) < 0.01 for one in noise) <= 2 * 0.01 * len(noise)

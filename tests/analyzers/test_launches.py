@@ -47,25 +47,25 @@ def test_of_calls_of_one_correlation_the_earliest_launched_and_of_those_the_long
     calls = launch_calls(a_rank(rows).tables)
     assert listed(calls) == [(-1, 5, 6, 1), (3, 10, 12, 4), (9, 20, 29, 3)]
     assert len(calls) == 3
-    assert listed(calls.where(np.array([2, 0]))) == [(9, 20, 29, 3), (-1, 5, 6, 1)]
+    assert listed(calls.take_calls(np.array([2, 0]))) == [(9, 20, 29, 3), (-1, 5, 6, 1)]
 
 
 def test_a_rank_without_launches_has_no_calls() -> None:
     calls = launch_calls(a_rank([call(0, 1, None)]).tables)
     assert len(calls) == 0
-    assert calls.of(np.array([0, 5])).tolist() == [-1, -1]
+    assert calls.indices_of(np.array([0, 5])).tolist() == [-1, -1]
 
 
 def test_the_call_of_a_correlation() -> None:
     calls = launch_calls(a_rank([call(0, 1, 4), call(0, 1, 8)]).tables)
     absent = np.iinfo(np.int64).min
-    assert calls.of(np.array([3, 4, 5, 8, 9, absent])).tolist() == [-1, 0, -1, 1, -1, -1]
+    assert calls.indices_of(np.array([3, 4, 5, 8, 9, absent])).tolist() == [-1, 0, -1, 1, -1, -1]
 
 
 def test_a_row_without_a_correlation_is_that_of_no_call() -> None:
     batch = pa.RecordBatch.from_pydict({"correlation": pa.array([4, None], pa.int64())})
     calls = launch_calls(a_rank([call(0, 1, 4)]).tables)
-    assert calls.of(correlations_of(batch)).tolist() == [0, -1]
+    assert calls.indices_of(correlations_of(batch)).tolist() == [0, -1]
 
 
 def test_device_events_are_on_streams_in_order_of_track_and_device() -> None:
@@ -84,7 +84,7 @@ def test_device_events_are_on_streams_in_order_of_track_and_device() -> None:
     assert (found.starts.tolist(), found.ends.tolist()) == ([0, 3, 12, 20, 30], [10, 4, 15, 21, 31])
     absent = np.iinfo(np.int64).min
     assert found.correlations.tolist() == [5, absent, absent, 6, absent]
-    some = found.where(found.starts > 3)
+    some = found.take_events(found.starts > 3)
     columns = (some.starts, some.ends, some.stream, some.correlations)
     assert [column.tolist() for column in columns] == [
         [12, 20, 30],

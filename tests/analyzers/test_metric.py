@@ -19,7 +19,7 @@ from cclbench.analyzers.metric import (
     mean_over_ranks,
     metric,
     no_value,
-    resolve,
+    resolve_metrics,
     run_metric,
     total_coverage,
     total_left_out,
@@ -72,7 +72,7 @@ def test_coverages_add_up_and_have_time_where_both_have(
 def test_a_coverage_is_a_share_of_rows_and_of_time(
     coverage: Coverage, whole: bool, by_count: float, by_time: float | None
 ) -> None:
-    assert (coverage.whole, coverage.by_count, coverage.by_time) == (whole, by_count, by_time)
+    assert (coverage.is_complete, coverage.by_count, coverage.by_time) == (whole, by_count, by_time)
 
 
 def test_a_number_is_partial_by_its_coverage_and_what_is_no_number_stays_so() -> None:
@@ -142,7 +142,11 @@ def test_ranks_are_combined_by_what_their_values_are_about_steps_aside() -> None
 
 def test_a_metric_says_what_it_rests_on() -> None:
     said = {
-        name: (METRICS.get(name).rests_on_groups, METRICS.get(name).replays, METRICS.get(name).limits)
+        name: (
+            METRICS.get(name).rests_on_groups,
+            METRICS.get(name).is_replayed,
+            METRICS.get(name).limit_words,
+        )
         for name in ("comm.busbw", "comm.wait", "balance.straggler_slowdown", "time.idle")
     }
     assert said == {
@@ -154,8 +158,8 @@ def test_a_metric_says_what_it_rests_on() -> None:
 
 
 def test_a_metric_says_how_ranks_are_combined_and_what_else_asks_for_it() -> None:
-    assert METRICS.get("memory.growth").combined == "The largest value of any rank."
-    assert METRICS.get("comm.nic_bytes").combined == "It is the run's own: ranks are not combined."
+    assert METRICS.get("memory.growth").combination_words == "The largest value of any rank."
+    assert METRICS.get("comm.nic_bytes").combination_words == "It is the run's own: ranks are not combined."
     assert METRICS.get("comm.volume").topic == "comm"
     assert METRICS.get("comm.volume").aliases == (
         "collective_vol_allgather_gb",
@@ -202,7 +206,7 @@ def test_an_alias_stands_for_a_metric_or_its_part_of_the_kinds_in_its_name(name:
 
 
 def test_parts_of_metrics_come_beside_other_metrics_in_order_of_names() -> None:
-    found = resolve(["time.step", "collective_vol_all*", "mfu", "balance.straggler_*"])
+    found = resolve_metrics(["time.step", "collective_vol_all*", "mfu", "balance.straggler_*"])
     assert [(one.name, alias and alias.collectives) for one, alias in found] == [
         ("balance.straggler_delay", None),
         ("balance.straggler_rank", None),
@@ -213,12 +217,15 @@ def test_parts_of_metrics_come_beside_other_metrics_in_order_of_names() -> None:
         ("compute.mfu", None),
         ("time.step", None),
     ]
-    assert resolve(["collective_vol_*"])[0][1] is None
+    assert resolve_metrics(["collective_vol_*"])[0][1] is None
     assert Alias("comm.volume").collectives == ()
 
 
 def test_a_word_of_the_field_asks_for_all_metrics_that_it_may_mean() -> None:
-    assert [one.name for one, _ in resolve(["Bubble"])] == ["overlap.bubble_ideal", "overlap.pipeline_bubble"]
-    assert [one.name for one, _ in resolve(["hfu", "mfu"])] == ["compute.hfu", "compute.mfu"]
+    assert [one.name for one, _ in resolve_metrics(["Bubble"])] == [
+        "overlap.bubble_ideal",
+        "overlap.pipeline_bubble",
+    ]
+    assert [one.name for one, _ in resolve_metrics(["hfu", "mfu"])] == ["compute.hfu", "compute.mfu"]
     with pytest.raises(UsageError, match="or occupancy"):
-        resolve(["ocupancy"])
+        resolve_metrics(["ocupancy"])

@@ -11,7 +11,7 @@ import pytest
 from helpers.hand_made import a_rank, card, comm, compute, event, window
 
 from cclbench.analyzers.view.device_works import NO_CALLS, NOT_LINKED
-from cclbench.analyzers.view.operator_sums import BY, Sums, rank_sums
+from cclbench.analyzers.view.operator_sums import BY, OperatorSums, rank_sums
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.errors import UsageError
 
@@ -80,10 +80,10 @@ def test_works_are_calls_in_order_and_then_what_none_launched() -> None:
     assert works.time_ns.tolist() == [9000, 1000, 1000, 500, 4000, 10, 300, 100]
     assert works.kernels.tolist() == [2, 1, 1, 1, 1, 1, 1, 1]
     # A transfer stays its own caller's, though a model counts what holds that.
-    assert works.communicates.tolist() == [False, True, *[False] * 6]
+    assert works.is_communication.tolist() == [False, True, *[False] * 6]
     assert works.computes.tolist() == [True, False, True, True, True, True, True, False]
-    assert works.linked.tolist() == [*[True] * 6, False, False]
-    assert works.modelled.tolist() == [True, False, True, False, True, False, False, False]
+    assert works.is_linked.tolist() == [*[True] * 6, False, False]
+    assert works.has_cost.tolist() == [True, False, True, False, True, False, False, False]
     assert works.recomputed.tolist() == [False, False, True, *[False] * 5]
     assert works.of_family("matrix product").tolist() == [True, False, False, False, True, *[False] * 3]
     assert not works.stated.any()
@@ -152,7 +152,7 @@ def test_why_a_work_has_no_cost() -> None:
 
 def test_rows_of_works_and_when_they_run() -> None:
     works = a_step().works
-    chosen = works.when(works.of_family("matrix product"))
+    chosen = works.intervals_of(works.of_family("matrix product"))
     assert (chosen.starts.tolist(), chosen.ends.tolist()) == ([0, 13_000], [9000, 17_000])
 
 
@@ -161,7 +161,7 @@ def test_the_least_time_is_the_larger_of_arithmetics_and_memorys() -> None:
     peaks = {"bf16": 1e12, "fp32": 1e11}
     arithmetic = works.compute_ns(peaks, None)
     least = works.roofline_ns(peaks, None, 1e11)
-    known = works.modelled
+    known = works.has_cost
     assert arithmetic[known] == pytest.approx([2000, 100, 2000], rel=1e-12)
     assert least[known] == pytest.approx([2000, 600, 2000], rel=1e-12)
     assert np.isnan(arithmetic[~known]).all()
@@ -207,7 +207,7 @@ def test_stated_figures_of_a_works_rows_add_up_where_all_have_them() -> None:
 def test_sums_by_operator() -> None:
     found = rank_sums(a_step(), ("op",)).sums["op"]
     mm, add = found.pop("aten::mm"), found.pop("aten::add")
-    assert mm == Sums(
+    assert mm == OperatorSums(
         calls=2,
         time_ns=13_000,
         modelled_ns=13_000,
@@ -221,7 +221,7 @@ def test_sums_by_operator() -> None:
         families=frozenset({"matrix product"}),
         precisions=frozenset({"bf16"}),
     )
-    assert add == Sums(
+    assert add == OperatorSums(
         calls=1,
         time_ns=1000,
         modelled_ns=1000,
@@ -322,7 +322,7 @@ def test_without_a_peak_of_the_cards_precision_stated_flops_have_the_memorys_tim
 
 
 def test_ranks_add_up() -> None:
-    one = Sums(
+    one = OperatorSums(
         calls=1,
         time_ns=2,
         modelled_ns=3,
@@ -336,14 +336,18 @@ def test_ranks_add_up() -> None:
         families=frozenset("x"),
         precisions=frozenset("p"),
     )
-    one.add(
-        Sums(10, 20, 30, 40.0, 50.0, 60, 70.0, 80, 90, frozenset("b"), frozenset("x"), frozenset("q"), "so")
+    one.add_sums(
+        OperatorSums(
+            10, 20, 30, 40.0, 50.0, 60, 70.0, 80, 90, frozenset("b"), frozenset("x"), frozenset("q"), "so"
+        )
     )
     sets = frozenset("ab"), frozenset("x"), frozenset("pq")
-    assert one == Sums(11, 22, 33, 44.0, 55.0, 66, 77.0, 88, 99, *sets, "so")
-    one.add(Sums(why_not="else"))
+    assert one == OperatorSums(11, 22, 33, 44.0, 55.0, 66, 77.0, 88, 99, *sets, "so")
+    one.add_sums(OperatorSums(why_not="else"))
     assert one.why_not == "so"
-    assert Sums() == Sums(0, 0, 0, 0.0, 0.0, 0, 0.0, 0, 0, frozenset(), frozenset(), frozenset(), None)
+    assert OperatorSums() == OperatorSums(
+        0, 0, 0, 0.0, 0.0, 0, 0.0, 0, 0, frozenset(), frozenset(), frozenset(), None
+    )
 
 
 def test_kinds_are_told_apart_by_all_that_a_call_is_called_with() -> None:

@@ -73,7 +73,7 @@ def test_the_works_of_a_rank() -> None:
         ("nccl", 10_000),
         ("copy", 1_000),
     ]
-    assert works.linked.tolist() == [True, True, True, False, False, False]
+    assert works.is_linked.tolist() == [True, True, True, False, False, False]
     assert works.modelled.tolist() == [True, True, False, False, False, False]
     assert works.flops[:2].tolist() == [2e9, 2e6]
     assert works.bytes[:2].tolist() == [6e6, 12e6]

@@ -45,7 +45,7 @@ def chip(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def test_the_peak_is_that_of_the_cards_precision(chip: SimpleNamespace) -> None:
-    assert platform.accelerator(a_rank(card=card())) is chip
+    assert platform.run_accelerator(a_rank(card=card())) is chip
     assert platform.peak_flops_per_s(a_rank(card=card())) == 1e12
     other = a_rank(card=card(workload__precision="fp8"))
     assert why(platform.peak_flops_per_s, other) == "the catalog has no dense fp8 peak of chip"
@@ -53,7 +53,7 @@ def test_the_peak_is_that_of_the_cards_precision(chip: SimpleNamespace) -> None:
     assert why(platform.peak_flops_per_s, on_cpu) == (
         "the CPU is the device here: the catalog has no peak for it"
     )
-    assert why(platform.accelerator, a_rank()) == (
+    assert why(platform.run_accelerator, a_rank()) == (
         "neither the card (hardware.accelerator) nor the trace names the accelerator"
     )
 
@@ -68,9 +68,9 @@ def test_memory_is_as_fast_as_the_trace_states_else_as_the_catalog(chip: SimpleN
 def test_the_system_and_what_it_rests_on() -> None:
     rank = a_rank()
     rank.machine = SimpleNamespace(system=Answer("a system", "assumption", "links as of others"))
-    assert platform.system(rank) == ("a system", "links as of others")
+    assert platform.run_system(rank) == ("a system", "links as of others")
     rank.machine = SimpleNamespace(system=Answer(None, reason="nobody knows"))
-    assert why(platform.system, rank) == "nobody knows"
+    assert why(platform.run_system, rank) == "nobody knows"
 
 
 GENERATES = "a step of {} that generates is a prefill or a decode, and the card cannot say which"

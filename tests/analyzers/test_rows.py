@@ -22,9 +22,9 @@ from cclbench.analyzers.metric import (
     Value,
     mean_over_ranks,
     no_value,
-    resolve,
+    resolve_metrics,
 )
-from cclbench.analyzers.rows import metric_rows, rank_rows, run_values, select, window_policy
+from cclbench.analyzers.rows import metric_rows, rank_rows, run_values, select_alias_rows, window_policy
 from cclbench.analyzers.stand_ins import STAND_INS
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.errors import UsageError
@@ -196,7 +196,7 @@ def test_values_cross_process_boundaries() -> None:
 
 
 def test_a_glob_an_alias_and_a_misspelling() -> None:
-    assert [metric.name for metric, _ in resolve(["overlap.*"])] == [
+    assert [metric.name for metric, _ in resolve_metrics(["overlap.*"])] == [
         "overlap.bubble_ideal",
         "overlap.efficiency",
         "overlap.exposed_by",
@@ -204,34 +204,34 @@ def test_a_glob_an_alias_and_a_misspelling() -> None:
         "overlap.ratio",
         "overlap.same_stream",
     ]
-    (pair,) = resolve(["bandwidth_utilization_allgather_group_6"])
+    (pair,) = resolve_metrics(["bandwidth_utilization_allgather_group_6"])
     assert (pair[0].name, pair[1].collectives) == ("comm.busbw", ("all_gather",))
-    assert [(m.name, a) for m, a in resolve(["mfu", "compute.mfu"])] == [("compute.mfu", None)]
-    assert [(m.name, a) for m, a in resolve(["comm.busbw", "bandwidth_utilization_*"])] == [
+    assert [(m.name, a) for m, a in resolve_metrics(["mfu", "compute.mfu"])] == [("compute.mfu", None)]
+    assert [(m.name, a) for m, a in resolve_metrics(["comm.busbw", "bandwidth_utilization_*"])] == [
         ("comm.busbw", None)
     ]
-    assert len(resolve(["bandwidth_utilization_*"])) == 5
+    assert len(resolve_metrics(["bandwidth_utilization_*"])) == 5
     with pytest.raises(UsageError, match=r"unknown metric 'time.stepp'; did you mean time.step"):
-        resolve(["time.stepp"])
+        resolve_metrics(["time.stepp"])
 
 
 def test_an_alias_selects_its_kind_or_says_that_there_is_none() -> None:
     calls = [collective("all_gather", 0, 100, in_bytes=500, out_bytes=1000, group="0-1", group_size=2)]
     rows = rows_of("comm.busbw", a_rank([comm(0, 100)], [window(0, 100)], calls))
-    ((_, gather),) = resolve(["bandwidth_utilization_allgather_group_6"])
-    kept = builtins(select(figures(rows), gather))
+    ((_, gather),) = resolve_metrics(["bandwidth_utilization_allgather_group_6"])
+    kept = builtins(select_alias_rows(figures(rows), gather))
     assert (kept[0]["value"], kept[0]["group"], kept[0]["rank"]) == (pytest.approx(500 / 100e-9), None, None)
     assert {row["collective"] for row in kept} == {"all_gather"}
-    ((_, peers),) = resolve(["bandwidth_utilization_peertopeer_group_6"])
-    (nothing,) = builtins(select(figures(rows), peers))
+    ((_, peers),) = resolve_metrics(["bandwidth_utilization_peertopeer_group_6"])
+    (nothing,) = builtins(select_alias_rows(figures(rows), peers))
     assert (nothing["value"], nothing["status"]) == (None, "not_applicable")
     assert nothing["reason"] == "send or recv or send_recv: no such collective of known size in the window"
     assert (nothing["rank"], nothing["collective"], nothing["provenance"]) == (None, None, None)
-    ((_, reduce),) = resolve(["bandwidth_utilization_allreduce_group_6"])
-    (nothing,) = builtins(select(figures(rows), reduce))
+    ((_, reduce),) = resolve_metrics(["bandwidth_utilization_allreduce_group_6"])
+    (nothing,) = builtins(select_alias_rows(figures(rows), reduce))
     assert (nothing["rank"], nothing["collective"]) == (None, "all_reduce")
     silent = rows_of("comm.busbw", a_rank([event("copy", 0, 9)], [window(0, 9)]))
-    assert builtins(select(figures(silent), gather)) == silent
+    assert builtins(select_alias_rows(figures(silent), gather)) == silent
 
 
 @pytest.mark.parametrize("number", [math.inf, math.nan])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.analyzers.view.sequences import SUMS, merged, rank_sequences
+from cclbench.analyzers.view.sequences import SUMS, merge_sequences, rank_sequences
 
 Found = dict[tuple[str, ...], tuple[int, int, int]]
 
@@ -99,7 +99,10 @@ def test_ranks_add_up() -> None:
     rows = [kernel("a", 0, 10), kernel("b", 15, 20)]
     one = rank_sequences(a_rank(rows, [window(0, 100)]), 2)
     other = rank_sequences(a_rank([*rows, kernel("c", 30, 31)], [window(0, 100)], rank=1), 2)
-    assert found(merged([one.table, other.table]), 2) == {("a", "b"): (2, 30, 10), ("b", "c"): (1, 6, 10)}
+    assert found(merge_sequences([one.table, other.table]), 2) == {
+        ("a", "b"): (2, 30, 10),
+        ("b", "c"): (1, 6, 10),
+    }
 
 
 def test_without_kernels_there_are_none_and_a_reason() -> None:

@@ -77,7 +77,7 @@ def test_a_block_counts_what_the_program_asked_for_where_that_is_told() -> None:
     assert history.allocated.tolist() == [812, 812]
     assert history.end == Blocks(reserved=512 + 512 + 2048 + 64, inactive=2048)
     assert history.owners is not None
-    assert history.owners.at(1) == (Site(None, 812, 2), [])
+    assert history.owners.owners_at(1) == (Site(None, 812, 2), [])
 
 
 def test_bytes_are_their_call_sites() -> None:
@@ -95,10 +95,10 @@ def test_bytes_are_their_call_sites() -> None:
     owners = history.owners
     assert owners is not None
     assert owners.call_sites == (None, "a", "b", None)
-    older, sites = owners.at(3)
+    older, sites = owners.owners_at(3)
     assert older == Site(None, 7, 1)
     assert sites == [(1, Site("a", 40, 2)), (2, Site("b", 20, 1))]
-    older, sites = owners.at(7)
+    older, sites = owners.owners_at(7)
     assert older == Site(None, 0, 0)
     assert sites == [(2, Site("b", 25, 2)), (3, Site(None, 1, 1))]
     assert history.allocated.tolist() == [7, 17, 37, 67, 62, 63, 33, 26]

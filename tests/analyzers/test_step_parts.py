@@ -223,7 +223,9 @@ SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12)
 def test_the_innermost_at_each_instant_is_what_began_last(spans: list[tuple[int, int]]) -> None:
     starts, ends = (np.array([span[n] for span in spans], np.int64) for n in (0, 1))
     found = dict.fromkeys(range(40))
-    for start, end, index in zip(*(a.tolist() for a in categories.innermost(starts, ends)), strict=True):
+    for start, end, index in zip(
+        *(a.tolist() for a in categories.innermost_pieces(starts, ends)), strict=True
+    ):
         assert start < end
         for instant in range(start, end):
             assert found[instant] is None
@@ -254,7 +256,7 @@ def test_shares_are_exact(sets: list[list[tuple[int, int]]]) -> None:
         )
         for own in instants
     ]
-    shared = categories.shares(pieces, *edges)
+    shared = categories.window_shares(pieces, *edges)
     assert (shared.by_label() or [Fraction(0)] * len(sets)) == expected
     assert sum(shared.by_window()) == sum(expected)
 

@@ -11,7 +11,13 @@ from helpers.hand_made import a_rank, collective, window
 
 from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.analyzers.view.transfers import Timed, bus_bytes, rates, timed, transfers_before_durations
+from cclbench.analyzers.view.transfers import (
+    TimedCollectives,
+    bandwidth_rates,
+    bus_bytes,
+    timed_collectives,
+    transfers_before_durations,
+)
 
 PAIR = {"group": "0-1", "group_size": 2}
 FOUR = {"group": "0-3", "group_size": 4}
@@ -52,7 +58,7 @@ USELESS = [
 
 
 def test_a_bandwidth_takes_kind_bytes_group_and_duration() -> None:
-    found = timed(rank(call("barrier", 0, 5), *USELESS[:4], *USED, *USELESS[4:]))
+    found = timed_collectives(rank(call("barrier", 0, 5), *USELESS[:4], *USED, *USELESS[4:]))
     assert found.payload.tolist() == [1000, 100, 1]
     assert found.ns.tolist() == [20, 40, 1]
     assert found.matched.tolist() == [True, False, True]
@@ -64,23 +70,25 @@ def test_a_bandwidth_takes_kind_bytes_group_and_duration() -> None:
 
 
 def test_nothing_left_out_is_not_listed() -> None:
-    found = timed(rank(*USED))
+    found = timed_collectives(rank(*USED))
     assert (found.left_out, len(found.unknown)) == ({}, 0)
 
 
 def test_without_a_usable_collective_there_is_a_reason() -> None:
     with pytest.raises(NotApplicable, match="there are no collectives in the window"):
-        timed(rank(call("barrier", 0, 5)))
+        timed_collectives(rank(call("barrier", 0, 5)))
     with pytest.raises(Unknown, match="of the window's collectives: 2 of unknown kind, bytes or") as unknown:
-        timed(rank(USELESS[0], USELESS[2], USELESS[3]))
+        timed_collectives(rank(USELESS[0], USELESS[2], USELESS[3]))
     assert unknown.value.coverage == Coverage(0, 2, 0, 7 + 9)
     with pytest.raises(NotApplicable, match="of the window's collectives: 1 in groups of one") as alone:
-        timed(rank(USELESS[2]))
+        timed_collectives(rank(USELESS[2]))
     assert not isinstance(alone.value, Unknown)
 
 
 def test_what_is_narrowed_away_is_unknown_from_then_on() -> None:
-    found = timed(rank(USELESS[0], *USED)).where(np.array([True, False, True]), {"for the test": 1})
+    found = timed_collectives(rank(USELESS[0], *USED)).take_known(
+        np.array([True, False, True]), {"for the test": 1}
+    )
     assert (found.payload.tolist(), found.ns.tolist()) == ([1000, 1], [20, 1])
     assert (found.matched.tolist(), found.ranks.tolist()) == ([True, True], [2, 2])
     assert found.kinds.tolist() == ["all_reduce", "all_reduce"]
@@ -98,12 +106,12 @@ def test_bus_bytes_are_payload_times_the_kinds_factor() -> None:
         call("all_reduce", 60, 70, 400, **FOUR),
         call("broadcast", 80, 90, 400, **FOUR),
     ]
-    assert bus_bytes(timed(rank(*calls))).tolist() == [300, 400, 200, 600, 400]
+    assert bus_bytes(timed_collectives(rank(*calls))).tolist() == [300, 400, 200, 600, 400]
 
 
-def sums(found: Timed, **more: Any) -> dict[tuple[str | None, ...], Value]:
+def sums(found: TimedCollectives, **more: Any) -> dict[tuple[str | None, ...], Value]:
     moved = found.payload.astype(np.float64)
-    return {(v.collective, v.group, v.category): v for v in rates(found, moved, **more)}
+    return {(v.collective, v.group, v.category): v for v in bandwidth_rates(found, moved, **more)}
 
 
 def test_rates_of_all_by_kind_group_and_size() -> None:
@@ -118,7 +126,7 @@ def test_rates_of_all_by_kind_group_and_size() -> None:
         call("reduce", 600, 613, None),
         call("broadcast", 700, 701, group_size=1),
     ]
-    found = sums(timed(rank(*calls)))
+    found = sums(timed_collectives(rank(*calls)))
     everything = found.pop((None, None, None))
     assert everything.value == pytest.approx(3300 / 90e-9)
     assert everything.weight == 90
@@ -148,7 +156,7 @@ def test_rates_of_all_by_kind_group_and_size() -> None:
 
 
 def test_what_every_figure_rests_on_stands_before_what_this_one_does() -> None:
-    found = sums(timed(rank(*USED)), basis="so to say")
+    found = sums(timed_collectives(rank(*USED)), basis="so to say")
     assert found["all_gather", None, None].reason == f"so to say; {WAITING}"
     assert found["all_reduce", None, None].reason == "so to say"
 
@@ -168,7 +176,11 @@ def test_what_every_figure_rests_on_stands_before_what_this_one_does() -> None:
 )
 def test_ranges_of_sizes_are_powers_of_four(size: int, words: str) -> None:
     others = [call("all_gather", 0, 1, 16), call("broadcast", 0, 1, 16)]
-    ranges = [key[2] for key in sums(timed(rank(*others, call("reduce", 0, 1, size)))) if key[0] == "reduce"]
+    ranges = [
+        key[2]
+        for key in sums(timed_collectives(rank(*others, call("reduce", 0, 1, size))))
+        if key[0] == "reduce"
+    ]
     assert ranges == [None, None, words]
 
 
@@ -179,7 +191,7 @@ def test_over_ranks_those_with_transfers_stand_for_all() -> None:
         1: rank(call("all_reduce", 0, 500, 1000), call("broadcast", 600, 610, 50), number=1),
         2: rank(call("all_reduce", 0, 70, 500, transfer_ns=30), call("all_reduce", 80, 89, 5), number=2),
     }
-    told = {number: [*sums(timed(view)).values()] for number, view in ranks.items()}
+    told = {number: [*sums(timed_collectives(view)).values()] for number, view in ranks.items()}
     every = list(transfers_before_durations(told))
     found = {(v.collective, v.group): v for v in every if v.category is None}
     reduce = found["all_reduce", "0-1"]

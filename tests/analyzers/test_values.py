@@ -12,27 +12,27 @@ import pytest
 from helpers.hand_made import a_rank, collective, window
 
 from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, no_value
-from cclbench.analyzers.view.blurred import Blurred
+from cclbench.analyzers.view.blurred import AmbiguousKernels
 from cclbench.analyzers.view.collectives import Label
 from cclbench.analyzers.view.values import (
     OPEN_WINDOW,
-    banded,
+    banded_values,
     by_label,
     by_step,
-    distribution,
-    labelled,
+    labelled_value,
     parts_over_ranks,
     per_step,
     per_step_and_label,
     rate_at_slowest_rank,
     rate_per_step,
-    share,
-    spread,
+    share_values,
     spread_over_ranks,
+    spread_values,
+    time_distribution,
 )
 from cclbench.schema import COLLECTIVES
 
-BLURRED = Blurred(Coverage(1, 2, 3, 4), "it is blurred")
+BLURRED = AmbiguousKernels(Coverage(1, 2, 3, 4), "it is blurred")
 PAIR = {"group": "0-1", "group_size": 2}
 
 
@@ -52,22 +52,22 @@ def told(found: Any) -> dict[tuple[Any, Any], Any]:
 
 def test_percentiles_take_twenty_values() -> None:
     """Of 1 to 20: 10.5, and position 0.95 · 19 = 18.05 of the sorted values; of fewer no 95th."""
-    assert told(spread(np.arange(20, 0, -1.0))) == {
+    assert told(spread_values(np.arange(20, 0, -1.0))) == {
         (None, "p50"): 10.5,
         (None, "p95"): pytest.approx(19.05),
         (None, "max"): 20,
     }
-    p50, p95, most = spread(np.arange(1.0, 20))
+    p50, p95, most = spread_values(np.arange(1.0, 20))
     assert (p50.value, p95.value, most.value) == (10, None, 19)
     assert p95.reason == "a 95th percentile takes 20 values, there are 19: see the maximum"
     assert p95.stat == "p95"
 
 
 def test_a_distribution_is_in_seconds_and_weighs_as_many_as_it_has() -> None:
-    p50, p95, most = distribution(ns(4_000_000_000, 1_000_000_000, 2_000_000_000))
+    p50, p95, most = time_distribution(ns(4_000_000_000, 1_000_000_000, 2_000_000_000))
     assert (p50.value, p95.value, most.value) == (2, None, 4)
     assert (p50.weight, p95.weight, most.weight) == (3, 3, 3)
-    assert list(distribution(ns())) == []
+    assert list(time_distribution(ns())) == []
 
 
 def test_over_ranks_percentiles_are_means_and_the_largest_is_the_largest() -> None:
@@ -158,7 +158,7 @@ def test_amounts_of_collectives_by_step_and_by_label() -> None:
 
 
 def test_a_label_is_kind_group_and_dimension() -> None:
-    value = labelled(Label("send", "0-1", "pp"), 2.5, reason="so")
+    value = labelled_value(Label("send", "0-1", "pp"), 2.5, reason="so")
     assert (value.value, value.collective, value.group, value.category) == (2.5, "send", "0-1", "pp")
     assert value.reason == "so"
     (only,) = by_label([Label("send")], [Fraction(1, 4)])
@@ -166,26 +166,26 @@ def test_a_label_is_kind_group_and_dimension() -> None:
 
 
 def test_a_band_has_its_middle_first_and_what_is_about_it_there() -> None:
-    middle, low, high = banded((2.0, 1.0, 4.0), collective="send", category="x", reason="so")
+    middle, low, high = banded_values((2.0, 1.0, 4.0), collective="send", category="x", reason="so")
     assert [(v.value, v.stat) for v in (middle, low, high)] == [(2, None), (1, "low"), (4, "high")]
     assert [v.reason for v in (middle, low, high)] == ["so", None, None]
     assert {(v.collective, v.category) for v in (middle, low, high)} == {("send", "x")}
 
 
 def test_a_share_is_of_sums_and_of_each_step_that_has_any() -> None:
-    whole, *steps = share(three_steps(), ns(2, 1, 3), ns(4, 0, 8), of="time")
+    whole, *steps = share_values(three_steps(), ns(2, 1, 3), ns(4, 0, 8), of="time")
     assert (whole.value, whole.weight, whole.reason, whole.coverage) == (0.5, 12, None, None)
     assert [(v.step, v.value) for v in steps] == [(4, 0.5)]
-    rough, *_ = share(three_steps(), ns(2, 1, 3), ns(4, 0, 8), of="time", blurred=BLURRED)
+    rough, *_ = share_values(three_steps(), ns(2, 1, 3), ns(4, 0, 8), of="time", blurred=BLURRED)
     assert (rough.reason, rough.coverage) == ("it is blurred", BLURRED.coverage)
 
 
 def test_a_share_of_nothing_has_a_reason() -> None:
     with pytest.raises(Unknown, match="no time is known of in the window: it is blurred") as unknown:
-        list(share(three_steps(), ns(0, 0, 0), ns(0, 0, 0), of="time", blurred=BLURRED))
+        list(share_values(three_steps(), ns(0, 0, 0), ns(0, 0, 0), of="time", blurred=BLURRED))
     assert unknown.value.coverage == BLURRED.coverage
     with pytest.raises(NotApplicable, match="there is no time in the window") as none:
-        list(share(three_steps(), ns(0, 0, 0), ns(0, 0, 0), of="time"))
+        list(share_values(three_steps(), ns(0, 0, 0), ns(0, 0, 0), of="time"))
     assert not isinstance(none.value, Unknown)
 
 

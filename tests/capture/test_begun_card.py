@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cclbench.capture.begun_card import begin_card, check_phase, on_device, variables
-from cclbench.card import CardFacts, load, validate
+from cclbench.capture.begun_card import begin_card, check_phase, environment_variables, on_device
+from cclbench.card import CardFacts, load_card, validate_card
 from cclbench.errors import UsageError
 
 FACTS = CardFacts(
@@ -34,8 +34,8 @@ def test_the_card_says_what_the_job_says(tmp_path: Path) -> None:
     begin_card(on_device(FACTS, "NVIDIA H100 80GB HBM3", 85_045_870_592), folder)
     (path,) = folder.iterdir()
     assert path.name == "my-job.yaml"
-    assert [problem for problem in validate(path) if problem.severity == "error"] == []
-    card = load(path)
+    assert [problem for problem in validate_card(path) if problem.severity == "error"] == []
+    card = load_card(path)
     assert (card.id, card.workload.phase, card.workload.batch.global_) == ("my-job", "training", 32)
     assert (card.hardware.accelerator, card.hardware.count, card.hardware.per_node) == (
         "nvidia-h100-sxm",
@@ -45,14 +45,14 @@ def test_the_card_says_what_the_job_says(tmp_path: Path) -> None:
     assert (card.parallelism.dp_shard, card.parallelism.tp, card.parallelism.pp) == (4, 2, 1)
     assert card.software.communication.environment == {"NCCL_ALGO": "Ring"}
     assert "parallelism.pp" not in card.raw
-    missing = {problem.path for problem in validate(path)}
+    missing = {problem.path for problem in validate_card(path)}
     assert {"workload.precision", "workload.model.layers", "evidence.traces"} <= missing
 
 
 def test_a_device_that_the_catalog_does_not_know_is_a_gap_with_its_name(tmp_path: Path) -> None:
     begin_card(on_device(FACTS, "Abacus 3000"), tmp_path)
     (path,) = tmp_path.iterdir()
-    assert load(path).hardware.accelerator is None
+    assert load_card(path).hardware.accelerator is None
     assert 'the trace says "Abacus 3000"' in path.read_text()
 
 
@@ -80,6 +80,6 @@ def test_variables_are_those_of_the_library(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("NCCL_ALGO", "Tree")
     monkeypatch.setenv("NCCL_PROTO", "")
     monkeypatch.setenv("MY_NCCL_ALGO", "Ring")
-    found = variables("NCCL_", "TORCH_NCCL_")
+    found = environment_variables("NCCL_", "TORCH_NCCL_")
     assert found["NCCL_ALGO"] == "Tree"
     assert not {"NCCL_PROTO", "MY_NCCL_ALGO"} & set(found)

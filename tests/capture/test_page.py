@@ -11,7 +11,7 @@ import pytest
 from helpers.page_commands import blocks
 
 import cclbench
-from cclbench.card import load
+from cclbench.card import load_card
 from cclbench.record.run import Run
 
 Ran = Callable[..., str]
@@ -147,7 +147,7 @@ def test_the_example_of_pytorch(run_program: Ran, on_page: Callable[[str], str],
     }
     told = json.loads((folder / "rank0_step_times.json").read_text())
     assert (told["unprofiled"]["steps"], told["profiled"]["steps"]) == (4, 5)
-    card = load(folder / "my-job.yaml")
+    card = load_card(folder / "my-job.yaml")
     assert (card.workload.phase, card.workload.model.name, card.workload.model.parameters) == (
         "training",
         "Sequential",
@@ -162,7 +162,7 @@ def test_the_example_of_pytorch(run_program: Ran, on_page: Callable[[str], str],
 
 def test_a_profiler_of_ones_own(run_program: Ran, on_page: Callable[[str], str], tmp_path: Path) -> None:
     run_program(on_page("own_profiler.py"), needs=("torch",))
-    assert load(tmp_path / "traces/own/own.yaml").workload.phase == "inference"
+    assert load_card(tmp_path / "traces/own/own.yaml").workload.phase == "inference"
     assert steps(captured(tmp_path, "traces/own")) == [4, 5, 6]
 
 
@@ -177,7 +177,7 @@ def test_ranks_of_gloo_are_told_with_their_groups(run_program: Ran, tmp_path: Pa
     assert run.record.matching.complete == 3
     assert [file.facts["rank"] for file in run.record.evidence] == [0, 1]
     assert all(entry.beside for entry in run.record.ranks)
-    card = load(tmp_path / "traces/job/job.yaml")
+    card = load_card(tmp_path / "traces/job/job.yaml")
     assert (card.parallelism.dp_replicate, card.hardware.count, card.hardware.per_node) == (2, 2, 2)
     assert card.workload.model.parameters == 2 * (64 * 64 + 64)
     assert card.software.communication.library == "gloo"
@@ -193,7 +193,7 @@ def test_a_models_size_is_told_where_it_is_sure(run_program: Ran) -> None:
 def test_the_callback_of_trainer(run_program: Ran, on_page: Callable[[str], str], tmp_path: Path) -> None:
     on_page("trainer_capture.py")
     run_program(TRAINER, needs=("torch", "transformers", "accelerate"))
-    card = load(tmp_path / "traces/finetune/finetune.yaml")
+    card = load_card(tmp_path / "traces/finetune/finetune.yaml")
     model, batch = card.workload.model, card.workload.batch
     assert (model.name, model.layers, model.heads, model.hidden) == ("LlamaForCausalLM", 2, 4, 32)
     assert (model.head_dim, model.vocabulary, model.tied_embeddings) == (8, 64, False)
@@ -204,7 +204,7 @@ def test_the_callback_of_trainer(run_program: Ran, on_page: Callable[[str], str]
 def test_the_callback_of_lightning(run_program: Ran, on_page: Callable[[str], str], tmp_path: Path) -> None:
     on_page("lightning_capture.py")
     run_program(LIGHTNING, needs=("torch", "lightning"))
-    assert load(tmp_path / "traces/fit/fit.yaml").workload.model.parameters == 32 * 32 + 32
+    assert load_card(tmp_path / "traces/fit/fit.yaml").workload.model.parameters == 32 * 32 + 32
     assert steps(captured(tmp_path, "traces/fit")) == [4, 5, 6]
 
 
@@ -215,6 +215,6 @@ def test_the_example_of_jax(run_program: Ran, on_page: Callable[[str], str], tmp
     assert profile.relative_to(folder).parts[0] == "host0"
     told = json.loads((folder / "rank0_step_times.json").read_text())
     assert (told["unprofiled"]["steps"], told["profiled"]["steps"]) == (4, 5)
-    card = load(folder / "my-jax-job.yaml")
+    card = load_card(folder / "my-jax-job.yaml")
     assert (card.workload.model.parameters, card.hardware.accelerator) == (65536, "generic-cpu")
     assert len(steps(captured(tmp_path, "traces/my-jax-job"))) == 5

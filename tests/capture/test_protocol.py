@@ -16,7 +16,7 @@ import pytest
 
 import cclbench.jax
 import cclbench.torch
-from cclbench.card import load
+from cclbench.card import load_card
 from cclbench.errors import UsageError
 
 Ran = Callable[..., str]
@@ -57,7 +57,7 @@ def test_the_gpus_own_clock_times_the_steps(run_program: Ran, tmp_path: Path) ->
     # The first step is left out, and so are those that warm up.
     assert told["unprofiled"] == {"steps": 2, "seconds": 4.0, "each": [1.0, 3.0]}
     assert told["profiled"] == {"steps": 2, "seconds": 5.0, "each": [2.5, 2.5]}
-    card = load(tmp_path / "job" / "job.yaml")
+    card = load_card(tmp_path / "job" / "job.yaml")
     assert (card.workload.phase, card.hardware.accelerator) == ("training", "nvidia-h100-sxm")
 
 
@@ -83,7 +83,7 @@ def test_each_rank_writes_its_own_and_the_first_begins_the_card(run_program: Ran
         own = {f"rank{rank}_trace.json.gz", f"rank{rank}_step_times.json"}
         assert own <= {path.name for path in (tmp_path / "job").iterdir()}
         assert (tmp_path / "job" / "job.yaml").exists() == (rank == "0")
-    assert load(tmp_path / "job" / "job.yaml").hardware.per_node == 2
+    assert load_card(tmp_path / "job" / "job.yaml").hardware.per_node == 2
 
 
 def test_traces_of_ranks_that_the_job_has_not_are_of_another_job(run_program: Ran, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ with torch.profiler.profile(schedule=schedule, on_trace_ready=handler) as profil
         "traces/job/job.yaml",
         "traces/job/rank0_trace.json.gz",
     ], printed
-    assert load(tmp_path / "traces/job/job.yaml").workload.phase == "inference"
+    assert load_card(tmp_path / "traces/job/job.yaml").workload.phase == "inference"
 
 
 JAX = """

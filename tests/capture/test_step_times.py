@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import cclbench
-from cclbench.capture.marks import mark
-from cclbench.capture.step_times import Phase, StepTimes, write_step_times
+from cclbench.capture.marks import collective_mark
+from cclbench.capture.step_times import StepPhase, StepTimes, write_step_times
 from cclbench.errors import InputError
-from cclbench.formats import recognise
+from cclbench.formats import recognise_format
 from cclbench.formats.kineto.events import Args
 from cclbench.formats.kineto.payloads import StatedCollectives
 from cclbench.formats.step_times import StepTimesFile
@@ -21,21 +21,21 @@ TIMES = StepTimes(
     rank=3,
     profiler="torch.profiler",
     records=["shapes"],
-    unprofiled=Phase.of([1.0, 3.0]),
-    profiled=Phase(4, 9.0),
+    unprofiled=StepPhase.of_seconds([1.0, 3.0]),
+    profiled=StepPhase(4, 9.0),
 )
 
 
 def test_the_overhead_is_the_ratio_of_means() -> None:
     assert (TIMES.unprofiled.mean_s, TIMES.profiled.mean_s) == (2.0, 2.25)
-    assert TIMES.overhead == 0.125
+    assert TIMES.relative_overhead == 0.125
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     write_step_times(TIMES, tmp_path)
     (path,) = tmp_path.iterdir()
     assert path.name == "rank3_step_times.json"
-    reader = recognise(path, path.read_bytes())
+    reader = recognise_format(path, path.read_bytes())
     assert reader is not None
     assert reader.name == "step_times"
     assert StepTimesFile().read(path).facts == {
@@ -82,7 +82,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path, change: dict[str, object]) ->
 
 
 def test_the_mark_of_a_collective_is_read_as_it_is_written(tmp_path: Path) -> None:
-    written = mark(
+    written = collective_mark(
         "reduce_scatter",
         12,
         "2",
@@ -91,7 +91,7 @@ def test_the_mark_of_a_collective_is_read_as_it_is_written(tmp_path: Path) -> No
         payload=(1_508_352, 754_176, "float32"),
         threads={4452, 4450},
     )
-    told = StatedCollectives(tmp_path).payload(written, Args())
+    told = StatedCollectives(tmp_path).stated_payload(written, Args())
     assert told is not None
     read, seq = told
     assert seq == 12
@@ -102,10 +102,12 @@ def test_the_mark_of_a_collective_is_read_as_it_is_written(tmp_path: Path) -> No
 
 def test_the_mark_of_a_barrier_has_no_bytes_and_that_of_a_receipt_its_sender(tmp_path: Path) -> None:
     stated = StatedCollectives(tmp_path)
-    barrier = stated.payload(mark("barrier", 0, "0", ranks=[0, 1], description="all"), Args())
+    barrier = stated.stated_payload(
+        collective_mark("barrier", 0, "0", ranks=[0, 1], description="all"), Args()
+    )
     assert barrier is not None
     assert (barrier[0].in_bytes, barrier[0].dtype, barrier[0].threads) == (None, None, ())
-    written = mark("recv", 5, "0", ranks=[4, 7], description="pp", peer=7, payload=(0, 8, "int64"))
-    receipt = stated.payload(written, Args())
+    written = collective_mark("recv", 5, "0", ranks=[4, 7], description="pp", peer=7, payload=(0, 8, "int64"))
+    receipt = stated.stated_payload(written, Args())
     assert receipt is not None
     assert (receipt[0].src_rank, receipt[0].dst_rank, receipt[1]) == (7, None, 5)

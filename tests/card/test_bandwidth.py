@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from cclbench.card.bandwidth import bandwidths
+from cclbench.card.bandwidth import believable_bandwidths
 
 BOTH = {"scale_out": "200 Gb/s", "scale_up": "2400 Gb/s"}
 
@@ -46,7 +46,7 @@ BOTH = {"scale_out": "200 Gb/s", "scale_up": "2400 Gb/s"}
 def test_a_pair_is_believed_or_doubted_side_by_side(
     values: list[object], accelerator: str, topology: str, believed: dict[str, str], doubt: str | None
 ) -> None:
-    found, doubts = bandwidths(values, accelerator, topology)
+    found, doubts = believable_bandwidths(values, accelerator, topology)
     assert found == believed
     assert {side for side, _ in doubts} == {"scale_out", "scale_up"} - set(believed)
     assert doubt is None or any(doubt in reason for _, reason in doubts)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft7Validator
 
-from cclbench.card import load, schema, validate
-from cclbench.card.json_schema import misfit
+from cclbench.card import card_schema, load_card, validate_card
+from cclbench.card.json_schema import value_misfit
 from cclbench.errors import CheckFailed
 
 
@@ -26,12 +26,12 @@ def parts(part: Mapping[str, Any], name: str = "card") -> Iterator[tuple[str, Ma
         yield from parts(part["additionalProperties"], f"{name}.*")
 
 
-PARTS = dict(parts(schema()))
+PARTS = dict(parts(card_schema()))
 
 
 def test_the_schema_is_valid_draft_07() -> None:
-    Draft7Validator.check_schema(dict(schema()))
-    assert schema()["$schema"] == "http://json-schema.org/draft-07/schema#"
+    Draft7Validator.check_schema(dict(card_schema()))
+    assert card_schema()["$schema"] == "http://json-schema.org/draft-07/schema#"
 
 
 def test_every_part_helps_an_editor() -> None:
@@ -47,7 +47,7 @@ def test_every_part_helps_an_editor() -> None:
 
 
 def fits(example: object, name: str) -> bool:
-    return misfit(example, name.removeprefix("card.")) is None
+    return value_misfit(example, name.removeprefix("card.")) is None
 
 
 def test_every_number_has_its_unit_in_words() -> None:
@@ -57,7 +57,7 @@ def test_every_number_has_its_unit_in_words() -> None:
 
 
 def test_a_complete_card_has_no_problem(complete: Path) -> None:
-    assert validate(complete) == []
+    assert validate_card(complete) == []
 
 
 Change = Callable[[str, str], Path]
@@ -122,7 +122,7 @@ def test_a_departure_is_named_with_line_path_and_remedy(
     changed: Change, old: str, new: str, expected: str
 ) -> None:
     card = changed(old, new)
-    errors = [str(problem) for problem in validate(card) if problem.severity == "error"]
+    errors = [str(problem) for problem in validate_card(card) if problem.severity == "error"]
     assert any(expected in error for error in errors), errors
     assert all(error.startswith(f"{card}:") for error in errors)
 
@@ -132,7 +132,7 @@ def test_all_problems_come_at_once_in_the_order_of_the_file(changed: Change) -> 
         "  precision: bf16\n", "  precision: bf61\n  presicion: bf16\n  phase: serving\n  steps: x\n"
     )
     with pytest.raises(CheckFailed) as caught:
-        load(card)
+        load_card(card)
     assert [line.removeprefix(f"{card}:").split(": ")[0:2] for line in str(caught.value).splitlines()] == [
         ["8", "workload.precision"],
         ["9", "workload.presicion"],
@@ -142,12 +142,12 @@ def test_all_problems_come_at_once_in_the_order_of_the_file(changed: Change) -> 
 
 
 def test_a_version_1_card_is_sent_to_upgrade(changed: Change) -> None:
-    (problem,) = validate(changed("version: 2\n", "version: 1\n"))
+    (problem,) = validate_card(changed("version: 2\n", "version: 1\n"))
     assert "cclbench card upgrade" in problem.message
 
 
 def test_hostile_keys_are_printed_safely(changed: Change) -> None:
     card = changed("id: tiny\n", 'id: tiny\n"\\u202Eevil\\u0007": 1\n')
-    errors = [str(problem) for problem in validate(card)]
+    errors = [str(problem) for problem in validate_card(card)]
     assert any("\\u202eevil\\x07: unknown key" in error for error in errors)
     assert all(error.isprintable() for error in errors)

@@ -8,15 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from cclbench.card import validate
-from cclbench.card.consistency import consistency, layouts
-from cclbench.card.read import parse
+from cclbench.card import validate_card
+from cclbench.card.consistency import consistency_problems, layout_products
+from cclbench.card.read import parse_card
 
 Change = Callable[[str, str], Path]
 
 
 def found(text: str) -> list[str]:
-    return [f"{problem.path}: {problem.message}" for problem in consistency(parse(text, "x.yaml"))]
+    return [
+        f"{problem.path}: {problem.message}" for problem in consistency_problems(parse_card(text, "x.yaml"))
+    ]
 
 
 def parallel(framework: str, count: int, **degrees: int) -> list[str]:
@@ -86,7 +88,7 @@ def test_every_way_to_count_the_devices_is_offered() -> None:
         "software": {"framework": {"name": "sglang"}},
         "parallelism": {"tp": 8, "dp_replicate": 2, "cp": 2},
     }
-    assert set(layouts(card).values()) == {32, 16, 8}
+    assert set(layout_products(card).values()) == {32, 16, 8}
 
 
 def test_without_degrees_or_count_nothing_can_contradict() -> None:
@@ -145,7 +147,7 @@ def test_the_heads_size_and_the_window_agree_with_the_rest(model: str, expected:
 
 
 def test_ranks_of_the_evidence_are_within_the_count(changed: Change) -> None:
-    (problem,) = validate(changed("ranks: [0]", "ranks: [0, 16]"))
+    (problem,) = validate_card(changed("ranks: [0]", "ranks: [0, 16]"))
     assert (problem.line, problem.path) == (32, "evidence.traces[0].ranks")
     assert "rank 16" in problem.message
 

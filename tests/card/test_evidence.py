@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from cclbench.card import load, root_of, validate
+from cclbench.card import load_card, root_of, validate_card
 from cclbench.errors import CheckFailed
 
 Change = Callable[[str, str], Path]
 
 
 def messages(card: Path) -> list[str]:
-    return [f"{problem.path}: {problem.message}" for problem in validate(card)]
+    return [f"{problem.path}: {problem.message}" for problem in validate_card(card)]
 
 
 def test_a_missing_file_is_named_and_does_not_keep_the_card_from_loading(complete: Path) -> None:
     trace = complete.parent.parent / "traces/tiny/rank0.json"
     trace.unlink()
     assert messages(complete) == [f"evidence.traces[0].path: no such file: {trace}"]
-    assert load(complete).evidence.traces[0].path == "traces/tiny/rank0.json"
+    assert load_card(complete).evidence.traces[0].path == "traces/tiny/rank0.json"
 
 
 def test_a_changed_file_is_told_by_its_hash(complete: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_missing_launch_script_is_named(changed: Change) -> None:
 def test_a_path_that_leads_out_is_refused_on_load(changed: Change, path: str) -> None:
     card = changed("path: traces/tiny/rank0.json", f"path: {path}")
     with pytest.raises(CheckFailed, match=r"evidence\.traces\[0\]\.path: (must|contains)"):
-        load(card)
+        load_card(card)
 
 
 def test_a_link_that_leads_out_is_refused(complete: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -82,7 +82,7 @@ def test_a_file_that_is_elsewhere_may_be_missing_here(changed: Change) -> None:
     )
     assert messages(card) == []  # it is here as well, and is what the card says
     (card.parent.parent / "traces/tiny/rank0.json").unlink()
-    (problem,) = validate(card)
+    (problem,) = validate_card(card)
     assert (problem.severity, problem.path) == ("warning", "evidence.traces[0].url")
     assert "not here" in problem.message
 

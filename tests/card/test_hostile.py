@@ -12,13 +12,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cclbench.card import load, schema, upgrade, validate
+from cclbench.card import card_schema, load_card, upgrade_card, validate_card
 from cclbench.errors import CclbenchError
 
 
 def survives(card: Path) -> None:
     """All three readers answer, in messages that no terminal obeys."""
-    for reader in (load, validate, upgrade):
+    for reader in (load_card, validate_card, upgrade_card):
         try:
             result: Any = reader(card)
         except CclbenchError as error:
@@ -54,7 +54,7 @@ def names(part: Any) -> set[str]:
     return found.union(*(names(below) for below in part.get("properties", {}).values())) if found else found
 
 
-V2_NAMES = sorted(names(schema()))
+V2_NAMES = sorted(names(card_schema()))
 V1_NAMES = [
     "Model-executor",
     "model",

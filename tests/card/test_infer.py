@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from cclbench.card import CardFacts, Trace, infer, load, rooted, validate
-from cclbench.card.read import parse
+from cclbench.card import CardFacts, Trace, infer_card, load_card, relative_to_root, validate_card
+from cclbench.card.read import parse_card
 from cclbench.errors import UsageError
 
 ONE = Trace("traces/tiny/rank0.json.gz", "kineto", (0,), "0" * 64, 10)
@@ -40,14 +40,14 @@ FULL = CardFacts(
 
 def degrees(*groups: tuple[str, int], world_size: int | None = None) -> dict[str, Any]:
     members = tuple((description, tuple(range(size))) for description, size in groups)
-    text = infer(CardFacts(traces=(ONE,), groups=members, world_size=world_size))
-    return dict(parse(text, "x.yaml").value.get("parallelism", {}))
+    text = infer_card(CardFacts(traces=(ONE,), groups=members, world_size=world_size))
+    return dict(parse_card(text, "x.yaml").value.get("parallelism", {}))
 
 
 def test_everything_that_traces_hold_is_in_the_card(tmp_path: Path) -> None:
     card = tmp_path / "tiny.yaml"
-    card.write_text(infer(FULL))
-    loaded = load(card)
+    card.write_text(infer_card(FULL))
+    loaded = load_card(card)
     assert loaded.id == "tiny"
     assert loaded.workload.phase == "training"
     assert (loaded.workload.precision, loaded.workload.steps) == ("bf16", 3)
@@ -67,7 +67,7 @@ def test_everything_that_traces_hold_is_in_the_card(tmp_path: Path) -> None:
 
 
 def test_the_rest_is_marked(tmp_path: Path) -> None:
-    text = infer(FULL)
+    text = infer_card(FULL)
     for gap in (
         "  #   name: Llama",
         "  #   global: 32",
@@ -79,14 +79,14 @@ def test_the_rest_is_marked(tmp_path: Path) -> None:
     card = tmp_path / "tiny.yaml"
     card.write_text(text)
     assert {"workload.model.parameters", "workload.batch.global"} <= {
-        problem.path for problem in validate(card)
+        problem.path for problem in validate_card(card)
     }
 
 
 def test_a_bare_trace_makes_a_card_that_says_what_it_lacks(tmp_path: Path) -> None:
     card = tmp_path / "bare.yaml"
-    card.write_text(infer(CardFacts(traces=(structs.replace(ONE, path="rank0.json.gz"),))))
-    errors = [problem.path for problem in validate(card) if problem.severity == "error"]
+    card.write_text(infer_card(CardFacts(traces=(structs.replace(ONE, path="rank0.json.gz"),))))
+    errors = [problem.path for problem in validate_card(card) if problem.severity == "error"]
     assert {"id", "workload"} <= set(errors)
     lines = card.read_text().splitlines()
     assert any(line.startswith("# id: ") for line in lines)
@@ -94,11 +94,11 @@ def test_a_bare_trace_makes_a_card_that_says_what_it_lacks(tmp_path: Path) -> No
 
 
 def test_a_given_id_wins() -> None:
-    assert parse(infer(FULL, "mine"), "x.yaml").value["id"] == "mine"
+    assert parse_card(infer_card(FULL, "mine"), "x.yaml").value["id"] == "mine"
 
 
 def test_an_unknown_accelerator_is_left_to_the_reader_with_the_traces_word() -> None:
-    text = infer(replace(FULL, accelerator=None))
+    text = infer_card(replace(FULL, accelerator=None))
     (gap,) = [line for line in text.splitlines() if line.startswith("  # accelerator: ")]
     assert gap.endswith('; the trace says "NVIDIA H100 80GB HBM3"')
 
@@ -126,19 +126,19 @@ def test_groups_name_their_dimension(groups: list[tuple[str, int]], expected: di
 
 @pytest.mark.parametrize(("holds", "ranks", "written"), [(8, 16, 8), (8, 8, 8), (8, 2, None), (8, 12, None)])
 def test_a_node_that_is_not_filled_is_left_to_the_reader(holds: int, ranks: int, written: int | None) -> None:
-    text = infer(replace(FULL, per_node=holds, world_size=ranks))
-    assert parse(text, "x.yaml").value["hardware"].get("per_node") == written
+    text = infer_card(replace(FULL, per_node=holds, world_size=ranks))
+    assert parse_card(text, "x.yaml").value["hardware"].get("per_node") == written
     assert ("a node holds 8" in text) == (written is None)
 
 
 def test_a_group_named_dp_alone_asks_whether_it_shards() -> None:
-    text = infer(replace(FULL, groups=(("mesh_dp", (0, 2)), ("mesh_tp", (0, 1)))))
+    text = infer_card(replace(FULL, groups=(("mesh_dp", (0, 2)), ("mesh_tp", (0, 1)))))
     lines = text.splitlines()
     assert "where it shards" in lines[lines.index("  dp_replicate: 2") - 1]
 
 
 def test_groups_that_do_not_make_up_the_world_say_so() -> None:
-    text = infer(replace(FULL, groups=(("mesh_tp", (0, 1)),)))
+    text = infer_card(replace(FULL, groups=(("mesh_tp", (0, 1)),)))
     lines = text.splitlines()
     assert "account for 2 of 4 ranks" in lines[lines.index("parallelism:") - 1]
 
@@ -147,12 +147,12 @@ def test_names_from_a_trace_cannot_break_the_card() -> None:
     facts = replace(
         FULL, accelerator=None, accelerator_name='x"\n- y: #', framework="a: b\n#", framework_version="1.0"
     )
-    document = parse(infer(facts), "x.yaml")
+    document = parse_card(infer_card(facts), "x.yaml")
     assert document.value["software"]["framework"] == {"name": "a: b\n#", "version": "1.0"}
 
 
 def test_paths_are_made_relative_to_the_cards_root(tmp_path: Path) -> None:
     facts = CardFacts(traces=(structs.replace(ONE, path=str(tmp_path / "traces/tiny/rank0.json.gz")),))
-    assert rooted(facts, tmp_path).traces[0].path == "traces/tiny/rank0.json.gz"
+    assert relative_to_root(facts, tmp_path).traces[0].path == "traces/tiny/rank0.json.gz"
     with pytest.raises(UsageError, match="is outside"):
-        rooted(facts, tmp_path / "elsewhere")
+        relative_to_root(facts, tmp_path / "elsewhere")

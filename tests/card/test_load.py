@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cclbench.card import load, validate
+from cclbench.card import load_card, validate_card
 from cclbench.errors import CheckFailed, InputError
 from cclbench.yaml_file import parse
 
 
 def test_every_part_is_an_attribute(complete: Path) -> None:
-    card = load(complete)
+    card = load_card(complete)
     assert card.id == "tiny"
     assert card.workload.phase == "training"
     assert card.workload.model.active_parameters == 400
@@ -34,7 +34,7 @@ def test_every_part_is_an_attribute(complete: Path) -> None:
 def test_what_is_left_out_is_none(tmp_path: Path) -> None:
     bare = tmp_path / "bare.yaml"
     bare.write_text("version: 2\nid: bare\ndescription: x\nworkload: {phase: inference}\n")
-    card = load(bare)
+    card = load_card(bare)
     assert card.workload.batch.global_ is None
     assert card.workload.model.parameters is None
     assert card.hardware.accelerator is None
@@ -45,7 +45,7 @@ def test_what_is_left_out_is_none(tmp_path: Path) -> None:
 
 
 def test_a_card_does_not_change(complete: Path) -> None:
-    card = load(complete)
+    card = load_card(complete)
     with pytest.raises(AttributeError):
         card.id = "other"  # type: ignore[misc]
     with pytest.raises(AttributeError):
@@ -57,7 +57,7 @@ def test_a_count_is_written_out(tmp_path: Path, number: str) -> None:
     card = tmp_path / "big.yaml"
     card.write_text(f"version: 2\nid: big\ndescription: x\nworkload: {{phase: training, steps: {number}}}\n")
     with pytest.raises(CheckFailed, match=r"workload\.steps: .* must be a whole number, written out"):
-        load(card)
+        load_card(card)
 
 
 def test_an_incomplete_card_is_valid_and_says_what_is_missing(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_an_incomplete_card_is_valid_and_says_what_is_missing(tmp_path: Path) ->
     bare.write_text(
         "version: 2\nid: bare\ndescription: x\nworkload: {phase: inference}\nhardware:\n  count: 8\n"
     )
-    problems = {problem.path: problem for problem in validate(bare)}
+    problems = {problem.path: problem for problem in validate_card(bare)}
     assert {problem.severity for problem in problems.values()} == {"warning"}
     assert problems["hardware.accelerator"].line == 5
     assert "compute.mfu" in problems["hardware.accelerator"].message
@@ -99,8 +99,8 @@ def test_a_card_of_before_loads_and_says_what_is_missing_for_the_head(
 ) -> None:
     card = tmp_path / "old.yaml"
     card.write_text(OLD.replace(old, new, 1))
-    assert load(card).workload.model.layers == 2
-    of_model = [p for p in validate(card) if p.path.startswith("workload.model.")]
+    assert load_card(card).workload.model.layers == 2
+    of_model = [p for p in validate_card(card) if p.path.startswith("workload.model.")]
     assert {p.path.rpartition(".")[2] for p in of_model} == missing
     assert all("compute.mfu" in p.message and p.severity == "warning" for p in of_model)
 
@@ -110,14 +110,14 @@ def test_one_accelerator_needs_no_degrees(tmp_path: Path) -> None:
     bare.write_text(
         "version: 2\nid: bare\ndescription: x\nworkload: {phase: inference}\nhardware: {count: 1}\n"
     )
-    paths = {problem.path for problem in validate(bare)}
+    paths = {problem.path for problem in validate_card(bare)}
     assert "workload.precision" in paths
     assert not paths & {"parallelism", "hardware.per_node", "software.communication.library"}
 
 
 def test_an_id_that_is_not_the_files_name_is_a_warning(complete: Path) -> None:
     other = complete.rename(complete.with_name("other.yaml"))
-    (problem,) = validate(other)
+    (problem,) = validate_card(other)
     assert (problem.severity, problem.line, problem.path) == ("warning", 2, "id")
 
 
@@ -125,12 +125,12 @@ def test_a_repeated_key_makes_a_card_invalid(complete: Path) -> None:
     with complete.open("a") as stream:
         stream.write("id: tiny\n")
     with pytest.raises(CheckFailed, match="id: is there twice, first in line 2"):
-        load(complete)
+        load_card(complete)
 
 
 def test_what_is_not_yaml_is_input_that_cannot_be_read(complete: Path) -> None:
     complete.write_text("version: 2\n  id: x\n")
-    for read in (load, validate):
+    for read in (load_card, validate_card):
         with pytest.raises(InputError, match=r"tiny\.yaml:2:5: is not valid YAML"):
             read(complete)
 

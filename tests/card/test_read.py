@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cclbench.card.read import parse, read, scalar
+from cclbench.card.read import parse_card, read_card, scalar
 from cclbench.errors import InputError
 
 
@@ -59,12 +59,12 @@ def test_not_a_number_is_a_float() -> None:
 
 
 def test_quotes_make_text() -> None:
-    document = parse("a: 'true'\nb: \"12\"\nc: |\n  7\n", "x.yaml")
+    document = parse_card("a: 'true'\nb: \"12\"\nc: |\n  7\n", "x.yaml")
     assert document.value == {"a": "true", "b": "12", "c": "7\n"}
 
 
 def test_lines_and_texts_are_remembered() -> None:
-    document = parse("# card\na:\n  b: 2.10\n  c:\n    - x\n    - y: 0x10\n", "x.yaml")
+    document = parse_card("# card\na:\n  b: 2.10\n  c:\n    - x\n    - y: 0x10\n", "x.yaml")
     assert document.value == {"a": {"b": 2.1, "c": ["x", {"y": 16}]}}
     assert document.line(("a", "b")) == 3
     assert document.line(("a", "c", 1, "y")) == 6
@@ -74,7 +74,7 @@ def test_lines_and_texts_are_remembered() -> None:
 
 
 def test_a_repeated_key_is_a_problem_and_the_rest_is_still_read() -> None:
-    document = parse("a: 1\nb:\n  c: 1\n  c: 2\na: 3\nd: 4\n", "x.yaml")
+    document = parse_card("a: 1\nb:\n  c: 1\n  c: 2\na: 3\nd: 4\n", "x.yaml")
     assert [str(problem) for problem in document.problems] == [
         "x.yaml:4: b.c: is there twice, first in line 3",
         "x.yaml:5: a: is there twice, first in line 1",
@@ -84,20 +84,20 @@ def test_a_repeated_key_is_a_problem_and_the_rest_is_still_read() -> None:
 
 @pytest.mark.parametrize("key", ["1", "true", "~", "[a, b]", "{a: b}", "1.5"])
 def test_a_key_that_is_no_text_is_a_problem(key: str) -> None:
-    (problem,) = parse(f"a: 0\n? {key}\n: 1\n", "x.yaml").problems
+    (problem,) = parse_card(f"a: 0\n? {key}\n: 1\n", "x.yaml").problems
     assert problem.line == 2
     assert "not text" in problem.message
 
 
 def test_a_question_mark_is_a_key_like_any_other() -> None:
-    document = parse('"?": 1\na: 2\n', "x.yaml")
+    document = parse_card('"?": 1\na: 2\n', "x.yaml")
     assert document.value == {"?": 1, "a": 2}
     assert document.line(("?",)) == 1
 
 
 @pytest.mark.parametrize("escape", [r"\e[31m", r"\a", r"\x9b", r"\uD800", r"\r", r"\0"])
 def test_control_characters_in_a_value_are_a_problem(escape: str) -> None:
-    (problem,) = parse(f'a: "x{escape}y"\n', "x.yaml").problems
+    (problem,) = parse_card(f'a: "x{escape}y"\n', "x.yaml").problems
     assert (problem.line, problem.path) == (1, "a")
     assert str(problem).isprintable()
 
@@ -137,7 +137,7 @@ def test_control_characters_in_a_value_are_a_problem(escape: str) -> None:
 )
 def test_what_is_no_card_is_refused_with_line_and_reason(text: str, line: int | None, reason: str) -> None:
     with pytest.raises(InputError) as caught:
-        parse(text, "x.yaml")
+        parse_card(text, "x.yaml")
     message = str(caught.value)
     assert reason in message
     assert message.startswith("x.yaml:" if line is None else f"x.yaml:{line}:")
@@ -148,23 +148,23 @@ def test_a_byte_that_is_no_utf_8_is_named(tmp_path: Path) -> None:
     card = tmp_path / "card.yaml"
     card.write_bytes(b"a: 1\nb: caf\xe9\n")
     with pytest.raises(InputError, match=r"card\.yaml:2: is not UTF-8 at byte 11"):
-        read(card)
+        read_card(card)
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
     card = tmp_path / "card.yaml"
     card.write_bytes(b"\xef\xbb\xbfa: 1\n")
-    assert read(card).value == {"a": 1}
+    assert read_card(card).value == {"a": 1}
 
 
 def test_a_file_over_one_megabyte_is_refused_unread(tmp_path: Path) -> None:
     card = tmp_path / "card.yaml"
     card.write_text("a: " + "x" * 1_000_000)
     with pytest.raises(InputError, match="over 1 MB"):
-        read(card)
+        read_card(card)
 
 
 @pytest.mark.parametrize("name", ["missing.yaml", ".", "missing/card.yaml", "nul\0.yaml", "n" * 300])
 def test_what_is_no_file_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError):
-        read(tmp_path / name)
+        read_card(tmp_path / name)

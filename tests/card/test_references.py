@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cclbench.card import validate
+from cclbench.card import validate_card
 from cclbench.card.references import accelerators_like, fabrics_like
 from cclbench.hardware import catalog
 
@@ -18,7 +18,7 @@ OUT = "fabric: infiniband-ndr, bandwidth: 400 Gb/s, "
 
 
 def found(card: Path, severity: str = "error") -> list[tuple[str, str]]:
-    return [(p.path, p.message.partition(";")[2]) for p in validate(card) if p.severity == severity]
+    return [(p.path, p.message.partition(";")[2]) for p in validate_card(card) if p.severity == severity]
 
 
 @pytest.mark.parametrize(

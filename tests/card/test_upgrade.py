@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cclbench.card import Upgrade, upgrade
-from cclbench.card.read import parse
+from cclbench.card import UpgradedCard, upgrade_card
+from cclbench.card.read import parse_card
 from cclbench.errors import CheckFailed, InputError, UsageError
 
 V1 = """\
@@ -65,14 +65,14 @@ metric_source:
 """
 
 
-def upgraded(tmp_path: Path, text: str, name: str = "tiny-run.yaml") -> tuple[dict[str, Any], Upgrade]:
+def upgraded(tmp_path: Path, text: str, name: str = "tiny-run.yaml") -> tuple[dict[str, Any], UpgradedCard]:
     card = tmp_path / name
     card.write_text(text)
-    result = upgrade(card)
-    return dict(parse(result.text, "x.yaml").value), result
+    result = upgrade_card(card)
+    return dict(parse_card(result.text, "x.yaml").value), result
 
 
-def warned(result: Upgrade) -> dict[str, str]:
+def warned(result: UpgradedCard) -> dict[str, str]:
     return {warning.path: warning.message for warning in result.warnings}
 
 
@@ -225,7 +225,7 @@ def test_the_id_comes_from_the_files_name(tmp_path: Path, name: str, identity: s
 
 def test_a_version_2_card_is_version_2_already(complete: Path) -> None:
     with pytest.raises(UsageError, match="version 2 already"):
-        upgrade(complete)
+        upgrade_card(complete)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cclbench.card import upgrade
-from cclbench.card.read import parse
+from cclbench.card import upgrade_card
+from cclbench.card.read import parse_card
 from cclbench.errors import InputError
 
 # Lines and reasons by PyYAML's own safe_load on the same files.
@@ -44,7 +44,7 @@ def test_the_broken_ones_name_line_and_reason(test_data: Path) -> None:
             continue
         found += 1
         with pytest.raises(InputError) as caught:
-            upgrade(path)
+            upgrade_card(path)
         line, reason = place
         assert f"{path}{line}" in str(caught.value)
         assert reason in str(caught.value)
@@ -73,7 +73,7 @@ def test_each_upgrades_or_is_refused_for_exactly_its_faults(wild: Mapping[Path, 
             expected.add("description")
         if not count_matches(card):
             expected.add("parallelism")
-        faults = {problem.path for problem in upgrade(path).problems}
+        faults = {problem.path for problem in upgrade_card(path).problems}
         assert faults - {"parallelism.ep"} == expected, path.name
         outcomes["refused" if faults else "valid"] += 1
     assert outcomes == {"valid": 54, "refused": 16}
@@ -91,8 +91,8 @@ def test_no_field_is_lost_in_silence(wild: Mapping[Path, dict[str, Any]]) -> Non
     """Every value of every card is in the new card, or its path is in a warning."""
     checked = 0
     for path, card in wild.items():
-        result = upgrade(path)
-        text = repr(parse(result.text, "x.yaml").value).lower()
+        result = upgrade_card(path)
+        text = repr(parse_card(result.text, "x.yaml").value).lower()
         told = {warning.path for warning in result.warnings}
         for warning in result.warnings:
             if warning.path == "":
@@ -123,8 +123,8 @@ def test_no_bandwidth_is_guessed(wild: Mapping[Path, dict[str, Any]]) -> None:
         topology = card["workload"].get("hardware", {}).get("network_topo")
         if topology is None:
             continue
-        result = upgrade(path)
-        hardware = parse(result.text, "x.yaml").value.get("hardware", {})
+        result = upgrade_card(path)
+        hardware = parse_card(result.text, "x.yaml").value.get("hardware", {})
         sides = [hardware.get(side, {}).get("bandwidth", "gap") for side in ("scale_out", "scale_up")]
         taken[str(topology["bandwidth_gbps"]), " ".join(sides)] += 1
         reported = any(warning.path.endswith("bandwidth_gbps") for warning in result.warnings)

@@ -12,9 +12,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cclbench.card.json_schema import schema
-from cclbench.card.read import parse
-from cclbench.card.write import render
+from cclbench.card.json_schema import card_schema
+from cclbench.card.read import parse_card
+from cclbench.card.write import render_card
 
 texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=200)
 
@@ -53,7 +53,7 @@ def safe(environment: dict[str, str]) -> bool:
 
 @given(card=cards())
 def test_a_written_card_reads_back(card: dict[str, Any]) -> None:
-    document = parse(render(card), "x.yaml")
+    document = parse_card(render_card(card), "x.yaml")
     assert document.value == card
     assert document.problems == ()
 
@@ -61,7 +61,7 @@ def test_a_written_card_reads_back(card: dict[str, Any]) -> None:
 @given(card=cards())
 def test_other_readers_agree_on_every_text(card: dict[str, Any]) -> None:
     # YAML 1.1 turns yes, 12:30 and dates into something else unless they are quoted.
-    assert yaml.safe_load(render(card)) == card
+    assert yaml.safe_load(render_card(card)) == card
 
 
 @pytest.mark.parametrize(
@@ -86,22 +86,24 @@ def test_other_readers_agree_on_every_text(card: dict[str, Any]) -> None:
     ],
 )
 def test_a_word_that_could_be_read_otherwise_is_quoted(word: str) -> None:
-    text = render({"version": 2, "id": word})
+    text = render_card({"version": 2, "id": word})
     assert f'id: "{word}"' in text or word == ""
     assert word == "" or yaml.safe_load(text)["id"] == word
 
 
 def test_a_long_description_is_folded_within_a_hundred_columns() -> None:
     description = "words of a sentence " * 20
-    text = render({"version": 2, "id": "x", "description": description.strip()})
+    text = render_card({"version": 2, "id": "x", "description": description.strip()})
     lines = text.split("workload")[0].splitlines()
     assert "description: >-" in lines
     assert max(map(len, lines)) <= 102
-    assert parse(text, "x").value["description"] == description.strip()
+    assert parse_card(text, "x").value["description"] == description.strip()
 
 
 def test_what_is_missing_is_marked_where_it_belongs() -> None:
-    text = render({"version": 2, "id": "x", "hardware": {"count": 8}}, {"hardware.system": "maybe a dgx"})
+    text = render_card(
+        {"version": 2, "id": "x", "hardware": {"count": 8}}, {"hardware.system": "maybe a dgx"}
+    )
     lines = text.splitlines()
     at = lines.index("hardware:")
     told = "# to fill in: catalog id of the accelerator"
@@ -114,10 +116,10 @@ def test_what_is_missing_is_marked_where_it_belongs() -> None:
 
 @given(card=cards())
 def test_every_gap_is_valid_once_it_is_uncommented(card: dict[str, Any]) -> None:
-    text = re.sub(r"^( *)# (?=( *)(?:\w+:|- ))", r"\1", render(card), flags=re.MULTILINE)
-    filled = parse(text, "x.yaml")
+    text = re.sub(r"^( *)# (?=( *)(?:\w+:|- ))", r"\1", render_card(card), flags=re.MULTILINE)
+    filled = parse_card(text, "x.yaml")
     assert filled.problems == ()
-    assert missing(schema(), filled.value) == []
+    assert missing(card_schema(), filled.value) == []
     assert not any(value in (None, {}, []) for value in leaves_of(filled.value) if value != "")
 
 
@@ -142,11 +144,11 @@ def leaves_of(value: Any) -> Iterator[Any]:
 
 
 def test_a_note_on_a_value_stands_above_it() -> None:
-    lines = render({"version": 2, "id": "x"}, {"id": "choose\na name \x1b[31m"}).splitlines()
+    lines = render_card({"version": 2, "id": "x"}, {"id": "choose\na name \x1b[31m"}).splitlines()
     assert lines[lines.index("id: x") - 1].startswith("# to fill in: choose")
     assert "\x1b" not in "".join(lines)
 
 
 def test_a_card_can_be_written_without_its_gaps() -> None:
-    text = render({"version": 2, "id": "x", "workload": {"phase": "training"}}, gaps=False)
+    text = render_card({"version": 2, "id": "x", "workload": {"phase": "training"}}, gaps=False)
     assert text == "version: 2\nid: x\nworkload:\n  phase: training\n"

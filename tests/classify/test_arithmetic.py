@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cclbench.classify import category
-from cclbench.classify.arithmetic import arithmetic
+from cclbench.classify import kernel_category
+from cclbench.classify.arithmetic import kernel_arithmetic
 
 NAMES = [
     # cuBLAS: generation, storage, accumulator and instruction shape
@@ -103,7 +103,7 @@ NAMES = [
 
 @pytest.mark.parametrize(("name", "told"), NAMES)
 def test_what_a_name_tells(name: str, told: tuple[object, ...]) -> None:
-    assert tuple(arithmetic(name)) == told
+    assert tuple(kernel_arithmetic(name)) == told
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_most_names_of_real_products_tell_their_arithmetic(
     text = gzip.decompress(path.read_bytes()).decode()
     pattern = r'"cat": *"[kK]ernel",\s*"name": *"((?:[^"\\]|\\.)*)"'
     names = set(re.findall(pattern, text))
-    products = [name for name in names if category(name) in ("gemm", "convolution")]
-    known = [name for name in products if arithmetic(name).tensor_cores is not None]
+    products = [name for name in names if kernel_category(name) in ("gemm", "convolution")]
+    known = [name for name in products if kernel_arithmetic(name).tensor_cores is not None]
     assert len(products) > 10
     assert len(known) >= least * len(products)

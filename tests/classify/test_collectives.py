@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from cclbench.classify import CollectiveName, bus_factor, category, collective
+from cclbench.classify import CollectiveName, bus_factor, collective_name, kernel_category
 
 AT = "at::native::"
 ARGS = "ncclDevKernelArgsStorage<4096ul>"
@@ -188,14 +188,14 @@ LOOKALIKES = [
 
 @pytest.mark.parametrize(("name", "kind", "library"), COMMUNICATION)
 def test_communication_is_told_with_kind_and_library(name: str, kind: str | None, library: str) -> None:
-    assert collective(name) == CollectiveName(kind, library)
-    assert category(name) == "communication"
+    assert collective_name(name) == CollectiveName(kind, library)
+    assert kernel_category(name) == "communication"
 
 
 @pytest.mark.parametrize("name", LOOKALIKES)
 def test_lookalikes_are_not_communication(name: str) -> None:
-    assert collective(name) is None
-    assert category(name) != "communication"
+    assert collective_name(name) is None
+    assert kernel_category(name) != "communication"
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_lookalikes_are_not_communication(name: str) -> None:
     ],
 )
 def test_rccl_has_nccls_names_and_the_vendor_decides(name: str, vendor: str | None, library: str) -> None:
-    found = collective(name, vendor)
+    found = collective_name(name, vendor)
     assert found is not None
     assert found.library == library
 
@@ -235,4 +235,4 @@ def test_bus_factor_of_eight_ranks(kind: str, factor: float) -> None:
     ],
 )
 def test_an_instance_of_an_all_reduce_kernel_that_reduces_and_scatters(name: str, kind: str) -> None:
-    assert collective(f"void (anonymous namespace)::{name}(float**)") == CollectiveName(kind, "custom")
+    assert collective_name(f"void (anonymous namespace)::{name}(float**)") == CollectiveName(kind, "custom")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cclbench.classify import CollectiveName, category, collective
+from cclbench.classify import CollectiveName, collective_name, kernel_category
 from cclbench.schema import CATEGORIES
 
 TABLE = Path(__file__).with_name("kernel_names.yaml")
@@ -26,11 +26,11 @@ LISTED = [
 def test_a_kernel_is_what_its_source_says(name: str, expected: str, source: str) -> None:
     library, _, kind = expected.partition("/")
     if kind:
-        assert collective(name) == CollectiveName(None if kind == "-" else kind, library), source
-        assert category(name) == "communication"
+        assert collective_name(name) == CollectiveName(None if kind == "-" else kind, library), source
+        assert kernel_category(name) == "communication"
     else:
-        assert collective(name) is None, source
-        assert category(name) == (None if expected == "unknown" else expected), source
+        assert collective_name(name) is None, source
+        assert kernel_category(name) == (None if expected == "unknown" else expected), source
 
 
 def test_the_table_covers_libraries_and_lists_each_name_once() -> None:

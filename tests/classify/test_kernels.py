@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from cclbench.classify import category, collective
+from cclbench.classify import collective_name, kernel_category
 
 AT = "at::native::"
 
@@ -167,8 +167,8 @@ COMPUTE = [
 
 @pytest.mark.parametrize(("name", "expected"), COMPUTE)
 def test_compute_is_told_by_category(name: str, expected: str) -> None:
-    assert category(name) == expected
-    assert collective(name) is None
+    assert kernel_category(name) == expected
+    assert collective_name(name) is None
 
 
 @pytest.mark.parametrize(
@@ -185,4 +185,4 @@ def test_compute_is_told_by_category(name: str, expected: str) -> None:
     ],
 )
 def test_the_unknown_stays_unclassified(name: str) -> None:
-    assert category(name) is None
+    assert kernel_category(name) is None

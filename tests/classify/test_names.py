@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cclbench.classify import base_name, category, collective
-from cclbench.classify.names import subject
+from cclbench.classify import base_name, collective_name, kernel_category
+from cclbench.classify.names import rule_subject
 
 AT = "at::native::"
 
@@ -102,14 +102,14 @@ def test_base_name(name: str, expected: str) -> None:
     ],
 )
 def test_what_a_launcher_launches_decides_mangled_or_cut(name: str, expected: str | None) -> None:
-    assert category(name) == expected
-    assert collective(name) is None
+    assert kernel_category(name) == expected
+    assert collective_name(name) is None
 
 
 @pytest.mark.parametrize(("before", "expected"), [(1020, "gemm"), (1021, None)])
 def test_a_name_is_read_as_far_as_real_ones_reach(before: int, expected: str | None) -> None:
     """1,024 characters of a name tell what it is, and 8,192 stand for it."""
-    assert category("x" * before + "gemm") == expected
+    assert kernel_category("x" * before + "gemm") == expected
     assert len(base_name("x" * 8192)) == len(base_name("x" * 8193)) == 8192
 
 
@@ -150,7 +150,7 @@ def test_a_name_is_read_as_far_as_real_ones_reach(before: int, expected: str | N
     ],
 )
 def test_what_the_rules_look_at(name: str, expected: str) -> None:
-    assert subject(name) == expected
+    assert rule_subject(name) == expected
 
 
 @pytest.mark.parametrize(
@@ -184,8 +184,8 @@ def test_brackets_are_matched_with_their_own_kind(name: str, expected: str) -> N
 @given(st.text(alphabet=st.sampled_from("ab_:<>(){}[] .Z0123456789~,&*-=!") | st.characters(), max_size=200))
 def test_any_text_has_a_base_name_and_no_text_breaks_the_rules(name: str) -> None:
     assert bool(base_name(name)) == bool(name)
-    found = collective(name)
-    assert (found is not None) == (category(name) == "communication")
+    found = collective_name(name)
+    assert (found is not None) == (kernel_category(name) == "communication")
 
 
 @pytest.mark.parametrize(
@@ -194,5 +194,5 @@ def test_any_text_has_a_base_name_and_no_text_breaks_the_rules(name: str) -> Non
 def test_names_of_a_megabyte_take_no_time(pattern: str) -> None:
     name = pattern * (1_000_000 // len(pattern))
     begin = time.perf_counter()
-    base_name(name), collective(name), category(name)
+    base_name(name), collective_name(name), kernel_category(name)
     assert time.perf_counter() - begin < 2

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cclbench.classify import category
+from cclbench.classify import kernel_category
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -34,7 +34,7 @@ def test_communication_time_of_real_traces(test_data: Path) -> None:
     assert len(expected) >= 19
     measured = {}
     for name in expected:
-        rows = [row for row in _rows(paths[name]) if category(row["name"]) == "communication"]
+        rows = [row for row in _rows(paths[name]) if kernel_category(row["name"]) == "communication"]
         begin = min((row["ts"] for row in rows), default=0)
         spans = [(round((row["ts"] - begin) * 1000), round(row["dur"] * 1000)) for row in rows]
         measured[name] = _union_ns([(start, start + length) for start, length in spans])
@@ -47,7 +47,7 @@ def test_kernel_time_of_real_traces_is_classified(test_data: Path) -> None:
     for path in sorted((test_data / "kineto").glob("*/*.json.gz")):
         rows = _rows(path)
         total = sum(row["dur"] for row in rows)
-        unknown = sum(row["dur"] for row in rows if category(row["name"]) is None)
+        unknown = sum(row["dur"] for row in rows if kernel_category(row["name"]) is None)
         if total:
             unclassified[path.name] = unknown / total
     assert len(unclassified) >= 19

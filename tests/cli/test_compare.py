@@ -13,10 +13,10 @@ import jsonschema
 import pytest
 from rich.console import Console
 
-from cclbench.comparison.build import compare
+from cclbench.comparison.build import compare_runs
 from cclbench.comparison.comparison import Comparison
-from cclbench.present.markdown import markdown
-from cclbench.present.terminal.comparison import page
+from cclbench.present.markdown import comparison_markdown
+from cclbench.present.terminal.comparison import terminal_page
 
 Call = Callable[..., Any]
 HOSTILE = "\x1b[31m<script>alert(1)</script>|`x`](http://evil) @team \u202egnp ../../$(rm -rf /)"
@@ -39,7 +39,7 @@ def second(tmp_path: Path, document: dict[str, Any]) -> Path:
 def text_of(comparison: Comparison, **options: Any) -> str:
     console = Console(width=80, highlight=False, markup=False, emoji=False, color_system=None)
     with console.capture() as captured:
-        for part in page(comparison, **options):
+        for part in terminal_page(comparison, **options):
             console.print(part)
     return captured.get()
 
@@ -66,7 +66,7 @@ def test_the_page_fits_80_columns_and_says_who_and_why(call: Call, trace: Path, 
 def test_the_glyphs_have_an_ascii_form_and_quiet_is_the_verdict(
     trace: Path, second: Path, tmp_path: Path
 ) -> None:
-    found = compare(trace, second, store=tmp_path / "store")
+    found = compare_runs(trace, second, store=tmp_path / "store")
     plain = text_of(found, unicode=False)
     assert re.search(r"  compute .* -+$", plain, re.MULTILINE)
     assert " ".join(text_of(found, verbosity=-1).split()) == found.versus[0].words
@@ -172,7 +172,7 @@ def hostile(trace: Path, tmp_path: Path, document: dict[str, Any]) -> Comparison
         }
         cards.append(tmp_path / name / "workload_cards" / f"{name}.yaml")
         cards[-1].write_text(json.dumps(card))
-    return compare(*cards, store=tmp_path / "store", fail_on=["time.step > +5%"])
+    return compare_runs(*cards, store=tmp_path / "store", fail_on=["time.step > +5%"])
 
 
 def test_hostile_names_leave_the_terminal_clean(hostile: Comparison) -> None:
@@ -184,7 +184,7 @@ def test_hostile_names_leave_the_terminal_clean(hostile: Comparison) -> None:
 
 
 def test_hostile_names_stay_text_in_markdown(hostile: Comparison) -> None:
-    text = markdown(hostile)
+    text = comparison_markdown(hostile)
     assert len(text) < 40_000
     assert "\x1b" not in text
     assert "\u202e" not in text

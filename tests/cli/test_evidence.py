@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cclbench.formats import READERS, recognise
+from cclbench.formats import READERS, recognise_format
 
 GLOO = Path(__file__).parents[2] / "traces" / "tiny-llama-ddp4-gloo-cpu"
 SYS = "/sys/class/infiniband"
@@ -197,7 +197,7 @@ def told(call: Callable[..., Any]) -> Callable[..., dict[tuple[Any, ...], dict[s
 @pytest.mark.parametrize("name", FILES)
 def test_each_file_is_one_readers_alone(name: str) -> None:
     reader, text = FILES[name]
-    found = recognise(Path(name), text)
+    found = recognise_format(Path(name), text)
     assert found is not None
     assert found.name == reader
     sure = [each for each in READERS if READERS.get(each).sniff(text) > 0]

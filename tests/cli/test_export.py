@@ -62,15 +62,15 @@ def test_collectives_have_type_group_and_bytes(
     assert steps["read"] == steps["replayed"]
     groups = json.loads((folder / "comm_groups.json").read_text())
     assert sorted(each for each in groups.values() if len(each) == 2) == [[0, 1], [0, 2], [1, 3], [2, 3]]
-    header, *nodes = chakra.messages(folder / "workload.3.et")
-    says = chakra.attributes(header)
+    header, *nodes = chakra.read_messages(folder / "workload.3.et")
+    says = chakra.message_attributes(header)
     assert (says["rank"], says["ranks"]) == (3, "[0, 1, 2, 3]")
     assert str(says["run"]).startswith("traces-")
     parts = [
         (found["comm_type"], groups[str(found["pg_name"])], found["comm_size"], found["is_cpu_op"])
         for node in nodes
         if node.type == chakra.COLLECTIVE
-        for found in [chakra.attributes(node)]
+        for found in [chakra.message_attributes(node)]
     ]
     mib = 1 << 20
     step = [
@@ -197,8 +197,8 @@ def test_inferred_groups_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert code == 0
     assert "note: process groups are inferred" in err
     assert "process groups are inferred" in (tmp_path / "et" / "README.txt").read_text()
-    header = next(chakra.messages(tmp_path / "et" / "workload.0.et"))
-    assert "process groups are inferred" in str(chakra.attributes(header)["caveat"])
+    header = next(chakra.read_messages(tmp_path / "et" / "workload.0.et"))
+    assert "process groups are inferred" in str(chakra.message_attributes(header)["caveat"])
 
 
 def test_some_ranks_alone(
@@ -210,8 +210,8 @@ def test_some_ranks_alone(
     )
     assert code == 0
     assert [path.name for path in folder.glob("*.et")] == ["workload.2.et"]
-    _, *nodes = chakra.messages(folder / "workload.2.et")
-    assert not [node for node in nodes if "instance" in chakra.attributes(node)]
+    _, *nodes = chakra.read_messages(folder / "workload.2.et")
+    assert not [node for node in nodes if "instance" in chakra.message_attributes(node)]
 
 
 def test_a_send_and_its_receive_have_peers_and_one_tag(
@@ -227,8 +227,8 @@ def test_a_send_and_its_receive_have_peers_and_one_tag(
     assert code == 0
     ends = {}
     for rank, kind in ((0, chakra.SEND), (1, chakra.RECV)):
-        _, *nodes = chakra.messages(tmp_path / "et" / f"workload.{rank}.et")
-        ends[rank] = [chakra.attributes(node) for node in nodes if node.type == kind]
+        _, *nodes = chakra.read_messages(tmp_path / "et" / f"workload.{rank}.et")
+        ends[rank] = [chakra.message_attributes(node) for node in nodes if node.type == kind]
         assert [(e["comm_src"], e["comm_dst"], e["comm_size"]) for e in ends[rank]] == [(0, 1, 1 << 16)] * 2
     assert [e["comm_tag"] for e in ends[0]] == [e["comm_tag"] for e in ends[1]]
     assert len({e["comm_tag"] for e in ends[0]}) == 2

@@ -114,9 +114,9 @@ def test_json_of_a_hand_made_run_follows_the_schema(
     ],
 )
 def test_the_schema_refuses_a_row_that_is_wrong(fake_run: Any, metric: str, change: dict[str, Any]) -> None:
-    from cclbench.present.terminal.run import document
+    from cclbench.present.terminal.run import run_document
 
-    made = document(fake_run.record, fake_run.figures, "steps")
+    made = run_document(fake_run.record, fake_run.figures, "steps")
     for row in made["results"]:
         row |= change if row["metric"] == metric else {}
     assert not schema("result").is_valid(made)

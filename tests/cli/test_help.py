@@ -11,7 +11,7 @@ import click
 
 from cclbench.analyzers.metric import METRICS
 from cclbench.cli import COMMANDS, cli
-from cclbench.replay.scenario import scenario
+from cclbench.replay.scenario import parse_scenario
 
 
 def commands(
@@ -95,7 +95,7 @@ def test_the_settings_in_the_help_can_be_set() -> None:
     named = re.findall(r"[\w.\[\]]+=[\w.:]+", keys)
     assert len(named) >= 10
     for text in named:
-        scenario([text])
+        parse_scenario([text])
 
 
 def test_explain_without_a_metric_explains_all(call: Callable[..., Any]) -> None:
@@ -105,7 +105,13 @@ def test_explain_without_a_metric_explains_all(call: Callable[..., Any]) -> None
         end = min((other for other in begins.values() if other > begin), default=len(shown))
         explained = "".join("".join(shown[begin:end]).split())
         metric = METRICS.get(name)
-        texts = (metric.definition, metric.formula, metric.not_applicable, metric.combined, *metric.aliases)
+        texts = (
+            metric.definition,
+            metric.formula,
+            metric.not_applicable,
+            metric.combination_words,
+            *metric.aliases,
+        )
         assert [text for text in texts if "".join(text.split()) not in explained] == [], name
     answer = call("explain", name)
     assert (answer.code, answer.out.splitlines()) == (0, shown[begin:])

@@ -53,7 +53,7 @@ def test_the_page_fetches_the_trace(call: Call, trace: Path, monkeypatch: pytest
         return True
 
     monkeypatch.setattr(webbrowser, "open", browser)
-    monkeypatch.setattr(serve.serve, "__kwdefaults__", {"port": 0})
+    monkeypatch.setattr(serve.serve_file, "__kwdefaults__", {"port": 0})
     answer = call("open", trace, "--steps", "1:")
     assert answer.code == 0
     assert answer.out == ""

@@ -10,7 +10,7 @@ import pytest
 from helpers.typed import figures, record
 from rich.console import Console
 
-from cclbench.present.run_summary import summary
+from cclbench.present.run_summary import summarise_run
 from cclbench.present.terminal import run as answer
 from cclbench.record.results import Results
 
@@ -27,11 +27,11 @@ def text_of(parts: Any, *, width: int = 80) -> str:
 
 
 def page(manifest: dict[str, Any], rows: list[Row], window: str, **options: Any) -> Any:
-    return answer.page(record(manifest), Results.of(figures(rows)), window, **options)
+    return answer.run_page(record(manifest), Results.of(figures(rows)), window, **options)
 
 
 def chart(rows: list[Row], **options: Any) -> Any:
-    return answer.chart(figures(rows), **options)
+    return answer.bar_chart(figures(rows), **options)
 
 
 @pytest.fixture
@@ -244,7 +244,7 @@ def test_names_do_not_steer_the_terminal(manifest: dict[str, Any], row: Callable
 
 
 def test_summary_names_what_entered_the_figures(manifest: dict[str, Any], rows: list[Row]) -> None:
-    found = summary(record(manifest), Results.of(figures(rows)).scope, "steps")
+    found = summarise_run(record(manifest), Results.of(figures(rows)).scope, "steps")
     assert (found.ranks, found.ranks_found, found.world_size) == ([0, 1], [0, 1], 4)
     assert found.steps == [3, 4, 5]
     assert (found.window, found.windows) == ("steps", ["steps"])
@@ -262,7 +262,7 @@ def test_what_ranks_say_alike_but_for_its_numbers_is_one_note(
         entry(1, notes=["stream 7 lost 900 of 5,000 rows", "stream 13 lost 8 of 5,000 rows", "sm_90 only"]),
         entry(2, notes=["odd", "sm_80 only"]),
     ]
-    found = summary(record(manifest), Results.of(figures(rows)).scope, "steps")
+    found = summarise_run(record(manifest), Results.of(figures(rows)).scope, "steps")
     assert found.notes == [
         "rank 0-1: stream 7 to 13 lost 8 to 1,200 of 5,000 rows",
         "rank 0, 2: odd",

@@ -10,7 +10,7 @@ from helpers.compared_subjects import parts_of, row, subject
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cclbench.comparison.attribution import change_of_step, changes, whole
+from cclbench.comparison.attribution import change_of_step, part_changes, round_to_total
 
 
 @pytest.mark.parametrize(
@@ -25,13 +25,13 @@ from cclbench.comparison.attribution import change_of_step, changes, whole
     ],
 )
 def test_whole_numbers_by_largest_remainder(exact: list[str], total: int, expected: list[int]) -> None:
-    assert whole([Fraction(number) for number in exact], total) == expected
+    assert round_to_total([Fraction(number) for number in exact], total) == expected
 
 
 @given(st.lists(st.fractions(min_value=-1000, max_value=1000), min_size=1, max_size=7))
 def test_they_sum_and_each_is_near(exact: list[Fraction]) -> None:
     total = round(sum(exact))
-    found = whole(exact, total)
+    found = round_to_total(exact, total)
     assert sum(found) == total
     assert all(abs(n - number) <= 1 for n, number in zip(found, exact, strict=True))
 
@@ -51,7 +51,7 @@ def test_a_difference_by_part_and_what_moved() -> None:
     )
     change_ns = change_of_step(base, other)
     assert change_ns == 0
-    compute, host, idle = changes(base, other, change_ns)
+    compute, host, idle = part_changes(base, other, change_ns)
     assert [(c.part, c.change_ns) for c in (compute, host, idle)] == [
         ("compute", 50_000_000),
         ("idle_host", 20_000_000),
@@ -63,7 +63,7 @@ def test_a_difference_by_part_and_what_moved() -> None:
         ("category", "gemm", 0.3, 0.25),
     ]
     assert (host.untold, idle.untold) == (("A",), ())
-    compute, host, idle = changes(other, base, 0)
+    compute, host, idle = part_changes(other, base, 0)
     assert [c.change_ns for c in (compute, host, idle)] == [-50_000_000, -20_000_000, 70_000_000]
     assert (host.before_s, host.after_s, host.untold) == (0.02, 0.0, ("A",))
     assert [(m.name, m.before_s, m.after_s) for m in compute.movers] == [
@@ -81,7 +81,7 @@ def test_graphs_of_one_of_the_two_stand_for_its_unknown_busy_time(other_first: b
     base, other = (graphs, eager) if other_first else (eager, graphs)
     change_ns = change_of_step(base, other)
     assert change_ns is not None
-    found = changes(base, other, change_ns)
+    found = part_changes(base, other, change_ns)
     sign = -1 if other_first else 1
     assert [(one.part, sign * one.change_ns) for one in found] == [
         ("busy", -150_000_000),  # 0.1 + 0.5 against 0.6 + 0.1 + 0.05
@@ -89,7 +89,7 @@ def test_graphs_of_one_of_the_two_stand_for_its_unknown_busy_time(other_first: b
         ("idle_other", 50_000_000),
     ]
     assert [one.movers for one in found] == [(), (), ()]
-    assert [one.part for one in changes(graphs, graphs, 0)] == [
+    assert [one.part for one in part_changes(graphs, graphs, 0)] == [
         "compute",
         "graphs",
         "idle_host",
@@ -102,7 +102,8 @@ def test_a_part_without_time_is_told_all_the_same() -> None:
     base = subject("A", parts_of(compute=1.0, exposed_wait=0.0, exposed_copy=0.5))
     other = subject("B", parts_of(compute=1.0, exposed_wait=0.0, exposed_copy=0.0))
     assert [
-        (c.part, c.before_s, c.after_s, c.change_ns, c.untold) for c in changes(base, other, -500_000_000)
+        (c.part, c.before_s, c.after_s, c.change_ns, c.untold)
+        for c in part_changes(base, other, -500_000_000)
     ] == [
         ("compute", 1.0, 1.0, 0, ()),
         ("exposed_wait", 0.0, 0.0, 0, ()),
@@ -115,7 +116,7 @@ def test_rows_of_one_place_add_up() -> None:
     rows = parts_of(compute=0.5)
     rows += [row("time.step_parts", s, stat="compute", category="gemm") for s in (0.1, 0.2)]
     rows += [row("time.step_parts", 0.2, stat="exposed_wait", category="gemm")]
-    (compute,) = changes(subject("A", parts_of(compute=0.5)), subject("B", rows), 0)
+    (compute,) = part_changes(subject("A", parts_of(compute=0.5)), subject("B", rows), 0)
     assert [(m.name, m.before_s, round(m.after_s, 9)) for m in compute.movers] == [("gemm", 0.0, 0.3)]
 
 
@@ -123,7 +124,7 @@ def test_what_moves_most_comes_first_whether_it_rises_or_falls() -> None:
     before = parts_of(compute=0.7, compute__gemm=0.4, compute__copy=0.2, compute__moe=0.1)
     after = parts_of(compute=0.55, compute__gemm=0.1, compute__copy=0.15, compute__moe=0.3)
     base, other = subject("A", before), subject("B", after)
-    (compute,) = changes(base, other, change_of_step(base, other) or 0)
+    (compute,) = part_changes(base, other, change_of_step(base, other) or 0)
     assert [(m.name, round(m.change_s, 9)) for m in compute.movers] == [
         ("gemm", -0.3),
         ("moe", 0.2),
@@ -142,7 +143,7 @@ def test_movers_are_told_apart_by_collective_group_and_dimension() -> None:
         return [*found, row("time.step_parts", gather, stat="exposed_wait", category="dp")]
 
     base, other = subject("A", rows(0.1, 0.2)), subject("B", rows(0.4, 0.2))
-    (wait,) = changes(base, other, change_of_step(base, other) or 0)
+    (wait,) = part_changes(base, other, change_of_step(base, other) or 0)
     assert [(m.dimension, m.name, round(m.change_s, 9)) for m in wait.movers] == [
         ("collective", "all_gather", 0.3),
         ("group", "0-1", 0.3),
@@ -153,5 +154,5 @@ def test_movers_are_told_apart_by_collective_group_and_dimension() -> None:
 def test_without_parts_there_is_a_difference_and_no_attribution() -> None:
     base, other = subject("A", parts_of(compute=1.0)), subject("B", [row("time.step", 1.5)])
     assert change_of_step(base, other) == 500_000_000
-    assert changes(base, other, 500_000_000) == ()
+    assert part_changes(base, other, 500_000_000) == ()
     assert change_of_step(base, subject("C", [row("time.step", None)])) is None

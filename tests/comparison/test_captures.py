@@ -8,34 +8,36 @@ from typing import Any
 import pytest
 from helpers.compared_subjects import parts_of, row, steps_of, subject
 
-from cclbench.comparison.attribution import change_of_step, changes
+from cclbench.comparison.attribution import change_of_step, part_changes
 from cclbench.comparison.captures import mean_of
-from cclbench.comparison.subject import Subject
-from cclbench.comparison.verdict import captures_of, ratio_of, versus
-from cclbench.comparison.work import warnings
-from cclbench.present.charts.straggler import lateness
+from cclbench.comparison.subject import ComparisonSubject
+from cclbench.comparison.verdict import captures_of, judge_subject, ratio_of
+from cclbench.comparison.work import comparison_warnings
+from cclbench.present.charts.straggler import rank_lateness
 
 
-def job(letter: str, *captures: list[dict[str, Any]], **facts: Any) -> Subject:
+def job(letter: str, *captures: list[dict[str, Any]], **facts: Any) -> ComparisonSubject:
     each = tuple(subject(f"{letter}{n}", rows, **facts) for n, rows in enumerate(captures, 1))
-    return Subject(letter, each[0].stored, mean_of([one.results for one in each]), each[0].card, each)
+    return ComparisonSubject(
+        letter, each[0].stored, mean_of([one.results for one in each]), each[0].card, each
+    )
 
 
 def test_each_capture_has_the_same_weight() -> None:
     """Two steps of 1 s and a capture of six of 4 s: 2.5 s, not 3.25."""
     found = job("A", steps_of("time.step", [1.0, 1.0]), steps_of("time.step", [4.0] * 6))
     assert found.results.value("time.step") == 2.5
-    assert found.steps == 8
+    assert found.step_count == 8
     assert [len(one) for one in captures_of(found, "time.step")] == [2, 6]
 
 
 def test_the_printed_ratio_is_that_of_the_interval() -> None:
     a = job("A", steps_of("time.step", [1.0, 1.1, 1.2]), steps_of("time.step", [1.3, 1.2, 1.1]))
     b = job("B", steps_of("time.step", [1.6, 1.5, 1.9]), steps_of("time.step", [1.7, 1.7, 1.6, 1.5]))
-    found = versus(a, b)
+    found = judge_subject(a, b)
     assert found.ratio == pytest.approx(b.results.value("time.step") / a.results.value("time.step"))
     assert found.low < found.ratio < found.high
-    assert (found.spread.source, found.spread.repeated) == ("captures", 2)
+    assert (found.spread.basis_words, found.spread.repeated) == ("captures", 2)
 
 
 def test_a_rate_is_of_the_mean_step_and_its_interval_too() -> None:
@@ -69,7 +71,7 @@ def test_parts_sum_to_the_mean_step_where_one_capture_names_what_another_lacks()
     more = parts_of(compute=3.0, compute__gemm=3.0, idle_host=1.0)
     b = job("B", more, parts_of(compute=3.0, idle_host=0.0))
     change_ns = change_of_step(a, b)
-    found = changes(a, b, change_ns)
+    found = part_changes(a, b, change_ns)
     assert sum(one.change_ns for one in found) == change_ns == 1_500_000_000
     compute = next(one for one in found if one.part == "compute")
     assert (compute.before_s, compute.after_s) == (1.5, 3.0)
@@ -86,8 +88,8 @@ def test_captures_of_several_jobs_are_warned_of() -> None:
     one, other = (
         subject(name, [row("time.step", 1.0)], world=world) for name, world in (("A1", 4), ("A2", 8))
     )
-    both = Subject("A", one.stored, mean_of([one.results, other.results]), None, (one, other))
-    told = warnings([both, subject("B", [row("time.step", 1.0)])])
+    both = ComparisonSubject("A", one.stored, mean_of([one.results, other.results]), None, (one, other))
+    told = comparison_warnings([both, subject("B", [row("time.step", 1.0)])])
     assert "the captures of A differ: number of devices: A1 4, A2 8" in told
 
 
@@ -96,7 +98,7 @@ def test_ranks_are_averaged_and_steps_are_no_pairs() -> None:
     found = job("A", *([*own, row("comm.wait", 9.0, rank=0, step=1)] for own in ranks))
     assert found.results.ranks("comm.wait") == {0: 2.0, 1: 4.0}
     assert not found.results.grid("comm.wait").values.count()
-    assert lateness(found) == (
+    assert rank_lateness(found) == (
         None,
         "steps of several captures are no pairs: cclbench report of one of them has its steps",
     )

@@ -10,9 +10,9 @@ import pytest
 from helpers.compared_subjects import card, row, steps_of, subject
 
 from cclbench.comparison import gate
-from cclbench.comparison.fingerprint import Fingerprint, contradiction, equality
-from cclbench.comparison.verdict import versus
-from cclbench.comparison.work import warnings
+from cclbench.comparison.fingerprint import Fingerprint, evidence_contradiction, work_equality
+from cclbench.comparison.verdict import judge_subject
+from cclbench.comparison.work import comparison_warnings
 from cclbench.record.card_agreement import card_contradiction
 from cclbench.record.results import Results
 
@@ -30,22 +30,22 @@ def scaled(factor: float, **changes: Any) -> Fingerprint:
 def test_equal_flops_are_equal_work_however_it_is_split() -> None:
     """Sharded over twice as many ranks, with other collectives, and half the calls of each rank."""
     other = Fingerprint(8, 0.5e12, {"aten::mm": 48.0}, {"aten::mm": 48.0}, {"all_gather": 1e9})
-    assert equality(BASE, other).status == "proved"
-    assert equality(BASE, other).reason == "4.00 TFLOP a step of each"
+    assert work_equality(BASE, other).status == "proved"
+    assert work_equality(BASE, other).reason == "4.00 TFLOP a step of each"
 
 
 def test_twice_the_micro_batches_are_refuted_with_both_counts() -> None:
-    found = equality(BASE, scaled(2.0))
+    found = work_equality(BASE, scaled(2.0))
     assert found.status == "refuted"
     assert found.reason == "4 against 2 calls of aten::embedding, 8.00 TFLOP against 4.00 TFLOP a step"
 
 
 def test_as_many_calls_of_half_the_size_are_told_by_their_flops() -> None:
-    assert equality(BASE, replace(scaled(2.0), flops=1e12)).status == "proved"
+    assert work_equality(BASE, replace(scaled(2.0), flops=1e12)).status == "proved"
 
 
 def test_between_equal_and_other_nothing_is_said() -> None:
-    found = equality(BASE, replace(BASE, flops=1.03e12))
+    found = work_equality(BASE, replace(BASE, flops=1.03e12))
     assert found.status == "unknown"
     assert (
         found.reason == "4.12 TFLOP against 4.00 TFLOP a step, which data may make differ from step to step"
@@ -53,7 +53,7 @@ def test_between_equal_and_other_nothing_is_said() -> None:
 
 
 def test_recomputation_is_no_other_work() -> None:
-    found = equality(BASE, replace(BASE, flops=1.33e12, recomputes=True))
+    found = work_equality(BASE, replace(BASE, flops=1.33e12, recomputes=True))
     assert found.status == "unknown"
     assert "one recomputes its forward pass" in found.reason
 
@@ -63,60 +63,62 @@ def test_recomputation_is_no_other_work() -> None:
 )
 def test_without_shapes_a_multiple_tells(factor: float, status: str) -> None:
     one, other = replace(BASE, flops=None), replace(scaled(factor), flops=None)
-    assert equality(one, other).status == status
-    assert equality(one, replace(other, ranks=8)).status == "unknown"
+    assert work_equality(one, other).status == status
+    assert work_equality(one, replace(other, ranks=8)).status == "unknown"
 
 
 def test_one_operator_that_is_fused_is_no_multiple() -> None:
     fused = replace(BASE, flops=None, calls={**CALLS, "aten::mm": 48.0}, bytes={})
-    assert equality(replace(BASE, flops=None), fused).status == "unknown"
+    assert work_equality(replace(BASE, flops=None), fused).status == "unknown"
 
 
 def test_collectives_alone_tell_a_multiple() -> None:
     one = Fingerprint(4, None, bytes={"all_reduce": 4e8, "all_gather": 1e8})
     twice = Fingerprint(4, None, bytes={"all_reduce": 8e8, "all_gather": 2e8})
-    assert equality(one, twice).reason == "200,000,000 against 100,000,000 bytes of all_gather a step"
-    assert equality(one, one).status == "unknown"
+    assert work_equality(one, twice).reason == "200,000,000 against 100,000,000 bytes of all_gather a step"
+    assert work_equality(one, one).status == "unknown"
 
 
 def test_a_client_asks_and_gets_the_same() -> None:
     served = {"max_concurrency": 16, "completed": 2000.0, "input_tokens": 1e6, "output_tokens": 2e5}
     one = Fingerprint(0, None, served=served)
-    assert equality(one, one).status == "proved"
-    found = equality(one, Fingerprint(0, None, served={**served, "max_concurrency": 32}))
+    assert work_equality(one, one).status == "proved"
+    found = work_equality(one, Fingerprint(0, None, served={**served, "max_concurrency": 32}))
     assert (found.status, found.reason) == ("refuted", "max concurrency 32 against 16")
 
 
 def test_a_gate_refuses_refuted_work_with_both_counts() -> None:
     a, b = subject("A", steps_of("time.step", [1.0] * 9)), subject("B", steps_of("time.step", [2.0] * 9))
-    expression, other = gate.parse("time.step > +5%"), equality(BASE, scaled(2.0))
-    assert gate.check(expression, a, b).outcome == "failed"
-    refused = gate.check(expression, a, b, other)
+    expression, other = gate.parse_gate("time.step > +5%"), work_equality(BASE, scaled(2.0))
+    assert gate.check_gate(expression, a, b).outcome == "failed"
+    refused = gate.check_gate(expression, a, b, other)
     assert refused.outcome == "refused"
     assert "4 against 2 calls of aten::embedding" in refused.reason
-    found = versus(a, b, other)
+    found = judge_subject(a, b, other)
     assert (found.outcome, found.work) == ("not comparable", other)
 
 
 def test_proved_work_needs_no_card() -> None:
     a, b = subject("A", steps_of("time.step", [1.0] * 9)), subject("B", steps_of("time.step", [2.0] * 9))
-    found = versus(a, b, equality(BASE, BASE))
+    found = judge_subject(a, b, work_equality(BASE, BASE))
     assert found.words.startswith("B is 2.00× slower than A (")
     assert "Their work is equal: 4.00 TFLOP a step of each." in found.words
-    assert not any("nothing says" in told for told in warnings([a, b], [equality(BASE, BASE)]))
+    assert not any(
+        "nothing says" in told for told in comparison_warnings([a, b], [work_equality(BASE, BASE)])
+    )
 
 
 def test_cards_and_traces_that_contradict_one_another_are_told() -> None:
     a, b = (subject(letter, [row("time.step", 1.0)], card()) for letter in "AB")
-    (told, *_) = warnings([a, b], [equality(BASE, scaled(2.0))])
+    (told, *_) = comparison_warnings([a, b], [work_equality(BASE, scaled(2.0))])
     assert told.startswith(
         "the cards of A and B say that their work is equal, their traces that it differs: 4"
     )
     half = subject("B", [row("time.step", 1.0)], card(workload__batch__global=8))
-    said = contradiction(a, half, equality(BASE, BASE), ["global batch 8 against 16"])
+    said = evidence_contradiction(a, half, work_equality(BASE, BASE), ["global batch 8 against 16"])
     assert said is not None
     assert "their traces that it is equal (4.00 TFLOP a step of each)" in said
-    assert contradiction(a, b, equality(BASE, BASE), []) is None
+    assert evidence_contradiction(a, b, work_equality(BASE, BASE), []) is None
 
 
 def shares(share: float, again: float = 0.0, without: float = 0.02) -> Results:

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from helpers.compared_subjects import STEADY, captured, card, row, steps_of, subject
 
-from cclbench.comparison.comparison import Check
+from cclbench.comparison.comparison import GateCheck
 from cclbench.comparison.fingerprint import Equality
-from cclbench.comparison.gate import check, parse, require
-from cclbench.comparison.interval import USUAL, Captures, Difference, difference
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.gate import check_gate, parse_gate, require_passed
+from cclbench.comparison.interval import USUAL, Captures, RatioInterval, compare_captures
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.errors import CheckFailed, UsageError
 
 BASE = subject(
@@ -44,9 +44,9 @@ OTHER = subject(
 )
 
 
-def between(base: Sequence[float], other: Sequence[float]) -> Difference:
+def between(base: Sequence[float], other: Sequence[float]) -> RatioInterval:
     """The interval of the steps of one capture each."""
-    return difference([np.array(base)], [np.array(other)])
+    return compare_captures([np.array(base)], [np.array(other)])
 
 
 @pytest.mark.parametrize(
@@ -81,21 +81,21 @@ def between(base: Sequence[float], other: Sequence[float]) -> Difference:
     ],
 )
 def test_an_expression_that_holds_fails(expression: str, passed: bool) -> None:
-    found = check(parse(expression), BASE, OTHER)
-    assert (found.expression, found.other, found.passed) == (expression, "B", passed), found.reason
+    found = check_gate(parse_gate(expression), BASE, OTHER)
+    assert (found.expression, found.other, found.is_passed) == (expression, "B", passed), found.reason
 
 
 def test_the_reason_has_the_figures() -> None:
-    found = check(parse("time.step > +2%"), BASE, OTHER)
+    found = check_gate(parse_gate("time.step > +2%"), BASE, OTHER)
     sure = between([1.0] * 3, [1.5] * 3)
     assert found.reason == (
         "time.step of B is 1.50 s, of A 1.00 s: +50.00 % (95 % interval"
         f" {100 * (sure.low - 1):+.2f} % to {100 * (sure.high - 1):+.2f} %; captures of one job are taken to"
         f" differ by up to {100 * USUAL:g} %, since none is repeated)"
     )
-    found = check(parse("overlap.ratio < -3%"), BASE, OTHER)
+    found = check_gate(parse_gate("overlap.ratio < -3%"), BASE, OTHER)
     assert found.reason == "overlap.ratio of B is 48.0 %, of A 50.0 %: -4.00 %"
-    found = check(parse("comm.algbw < 1 Mb/s"), BASE, OTHER)
+    found = check_gate(parse_gate("comm.algbw < 1 Mb/s"), BASE, OTHER)
     assert found.reason == "comm.algbw of B is modelled 1.00 GB/s"
 
 
@@ -109,14 +109,14 @@ def test_the_reason_has_the_figures() -> None:
     ],
 )
 def test_a_missing_figure_fails(expression: str, reason: str) -> None:
-    found = check(parse(expression), BASE, OTHER)
-    assert (found.passed, found.reason) == (False, reason)
+    found = check_gate(parse_gate(expression), BASE, OTHER)
+    assert (found.is_passed, found.reason) == (False, reason)
 
 
 def test_a_check_names_the_other_subject() -> None:
     third = subject("C", steps_of("time.step", [0.9] * 3))
-    found = [check(parse("time.step > +1%"), BASE, other) for other in (OTHER, third)]
-    assert [(one.other, one.passed) for one in found] == [("B", False), ("C", True)]
+    found = [check_gate(parse_gate("time.step > +1%"), BASE, other) for other in (OTHER, third)]
+    assert [(one.other, one.is_passed) for one in found] == [("B", False), ("C", True)]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_check_names_the_other_subject() -> None:
 )
 def test_a_wrong_expression_says_what_is_wrong(expression: str, says: str) -> None:
     with pytest.raises(UsageError) as caught:
-        parse(expression)
+        parse_gate(expression)
     assert says in str(caught.value)
     assert len(str(caught.value)) < 700
 
@@ -157,9 +157,9 @@ NOISY = [1.0, 1.1, 0.9, 1.05, 0.95]
 
 
 def outcome(
-    expression: str, base: Subject, other: Subject, repeats: Sequence[Captures] = ()
+    expression: str, base: ComparisonSubject, other: ComparisonSubject, repeats: Sequence[Captures] = ()
 ) -> tuple[str, str]:
-    found = check(parse(expression), base, other, repeats=repeats)
+    found = check_gate(parse_gate(expression), base, other, repeats=repeats)
     return found.outcome, found.reason
 
 
@@ -234,11 +234,11 @@ def test_unequal_work_is_refused() -> None:
 
 def test_work_that_the_traces_refute_is_refused() -> None:
     refuted = Equality("refuted", "8 against 4 calls of aten::mm")
-    found = check(parse("time.step > +5%"), BASE, OTHER, refuted)
+    found = check_gate(parse_gate("time.step > +5%"), BASE, OTHER, refuted)
     assert found.outcome == "refused"
     assert found.reason.endswith("and their work differs (8 against 4 calls of aten::mm)")
-    assert check(parse("time.step > +5%"), BASE, OTHER, Equality("proved", "x")).outcome == "failed"
-    assert check(parse("time.step > 800 ms"), BASE, OTHER, refuted).outcome == "failed"
+    assert check_gate(parse_gate("time.step > +5%"), BASE, OTHER, Equality("proved", "x")).outcome == "failed"
+    assert check_gate(parse_gate("time.step > 800 ms"), BASE, OTHER, refuted).outcome == "failed"
 
 
 def test_captures_that_are_known_to_differ_less_tell_less() -> None:
@@ -340,8 +340,8 @@ def test_an_interval_at_the_limit_is_beyond_it_by_the_operator() -> None:
             (compared, change + inward, "failed"),
             (f"{compared}=", change - inward, "passed"),
         ):
-            gate = replace(parse(f"time.step {operator} +1 s"), number=number)
-            assert check(gate, one, another).outcome == says
+            gate = replace(parse_gate(f"time.step {operator} +1 s"), number=number)
+            assert check_gate(gate, one, another).outcome == says
 
 
 @pytest.mark.parametrize("metric", ["compute.mfu", "throughput.samples"])
@@ -373,36 +373,39 @@ def test_the_window_of_either_may_be_a_whole_trace() -> None:
 @pytest.mark.parametrize(("failures", "more"), [(3, ""), (4, "; and 1 more")])
 def test_three_checks_are_named(failures: int, more: str) -> None:
     with pytest.raises(CheckFailed) as caught:
-        require([Check(f"m{n}.x > 1", "B", "failed", "why") for n in range(failures)])
+        require_passed([GateCheck(f"m{n}.x > 1", "B", "failed", "why") for n in range(failures)])
     assert caught.value.what == (
         f"{failures} of {failures} checks failed: m0.x > 1: why; m1.x > 1: why; m2.x > 1: why{more}"
     )
 
 
 def test_what_an_expression_says() -> None:
-    found = parse("time.step[stat=p95]<=-2.5%")
+    found = parse_gate("time.step[stat=p95]<=-2.5%")
     assert (found.metric, dict(found.keys), found.operator) == ("time.step", {"stat": "p95"}, "<=")
     assert (found.number, found.against, found.percent) == (-0.025, True, True)
-    plain = parse("time.step >= 20 ms")
+    plain = parse_gate("time.step >= 20 ms")
     assert (plain.number, plain.against, plain.percent) == (0.02, False, False)
-    assert parse("time.step > +20 ms").against
-    assert parse("bandwidth_utilization_allreduce_group_6 > 1 GB/s").keys == {"collective": "all_reduce"}
+    assert parse_gate("time.step > +20 ms").against
+    assert parse_gate("bandwidth_utilization_allreduce_group_6 > 1 GB/s").keys == {"collective": "all_reduce"}
 
 
 def test_failed_checks_are_an_error_that_names_them() -> None:
-    failed = [Check(f"m{n}.x > 1", "B", "failed", f"why {n}") for n in range(5)]
-    require([Check("a.b > 1", "B", "passed", "fine")])
+    failed = [GateCheck(f"m{n}.x > 1", "B", "failed", f"why {n}") for n in range(5)]
+    require_passed([GateCheck("a.b > 1", "B", "passed", "fine")])
     with pytest.raises(CheckFailed, match=r"^5 of 5 checks failed: m0.x > 1: why 0; .*; and 2 more$"):
-        require(failed)
+        require_passed(failed)
 
 
 def test_refused_checks_are_said_apart_from_failed_ones() -> None:
-    failed, refused = Check("a.b > 1", "B", "failed", "why"), Check("c.d > +1%", "B", "refused", "how")
+    failed, refused = (
+        GateCheck("a.b > 1", "B", "failed", "why"),
+        GateCheck("c.d > +1%", "B", "refused", "how"),
+    )
     with pytest.raises(CheckFailed) as caught:
-        require([refused])
+        require_passed([refused])
     assert caught.value.what == "1 of 1 checks cannot be made: c.d > +1%: how"
     with pytest.raises(CheckFailed) as caught:
-        require([failed, refused])
+        require_passed([failed, refused])
     assert caught.value.what == (
         "1 of 2 checks failed: a.b > 1: why. 1 of 2 checks cannot be made: c.d > +1%: how"
     )

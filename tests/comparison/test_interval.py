@@ -15,7 +15,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import ndtr, ndtri, stdtrit
 
-from cclbench.comparison.interval import LEAST_STEPS, USUAL, difference
+from cclbench.comparison.interval import LEAST_STEPS, USUAL, compare_captures
 
 Floats = np.ndarray
 
@@ -40,11 +40,11 @@ def reach_of(found) -> float:
 
 
 def test_one_capture_each_without_noise_has_the_prior_alone() -> None:
-    found = difference([np.full(3, 2.0)], [np.full(4, 3.0)])
+    found = compare_captures([np.full(3, 2.0)], [np.full(4, 3.0)])
     assert found.ratio == pytest.approx(1.5)
     assert math.log(found.ratio / found.low) == pytest.approx(reach_of(found))
     assert beyond(reach_of(found), 2, 0) == pytest.approx(0.05, abs=0.001)
-    assert (found.spread.source, found.spread.repeated, found.spread.stored) == ("prior", 0, 0)
+    assert (found.spread.basis_words, found.spread.repeated, found.spread.stored) == ("prior", 0, 0)
 
 
 def test_steps_add_what_their_mean_varies_by() -> None:
@@ -56,7 +56,7 @@ def test_steps_add_what_their_mean_varies_by() -> None:
     """
     a = 0.1
     steps = np.array([1 - a, 1, 1 + a])
-    found = difference([steps], [1.2 * steps])
+    found = compare_captures([steps], [1.2 * steps])
     factor = stdtrit(4 / (59 / 27), 0.975) / ndtri(0.975)
     assert beyond(reach_of(found), 2, 2 * 59 / 33 * a**2 * factor**2) == pytest.approx(0.05, abs=0.001)
 
@@ -65,30 +65,30 @@ def test_repeated_captures_tell_the_spread() -> None:
     """Means that differ by 2b: squares 2b² around theirs, of each job, with one degree of freedom."""
     b = 0.01
     captures = [np.full(5, 1 - b), np.full(5, 1 + b)]
-    found = difference(captures, [1.1 * one for one in captures])
+    found = compare_captures(captures, [1.1 * one for one in captures])
 
     def likelihood(tau: float) -> float:
         return math.exp(-2 * b**2 / tau**2) / tau**2
 
     assert beyond(reach_of(found), 1, 0, likelihood) == pytest.approx(0.05, abs=0.001)
-    assert (found.spread.source, found.spread.repeated) == ("captures", 2)
+    assert (found.spread.basis_words, found.spread.repeated) == ("captures", 2)
     assert found.spread.value == pytest.approx(0.016, abs=0.006)
 
 
 def test_captures_of_another_job_tell_it_too() -> None:
-    alone = difference([np.full(5, 1.0)], [np.full(5, 1.05)])
-    stored = difference(
+    alone = compare_captures([np.full(5, 1.0)], [np.full(5, 1.05)])
+    stored = compare_captures(
         [np.full(5, 1.0)], [np.full(5, 1.05)], [[np.full(5, 3 * m) for m in (0.999, 1.0, 1.001)]]
     )
     assert alone.low < 1 < stored.low
-    assert (stored.spread.source, stored.spread.stored) == ("store", 2)
-    both = difference([np.full(5, 1.0)] * 2, [np.full(5, 1.05)], [[np.full(5, 2.0)] * 2])
-    assert both.spread.source == "captures and store"
+    assert (stored.spread.basis_words, stored.spread.stored) == ("store", 2)
+    both = compare_captures([np.full(5, 1.0)] * 2, [np.full(5, 1.05)], [[np.full(5, 2.0)] * 2])
+    assert both.spread.basis_words == "captures and store"
 
 
 def test_the_ratio_is_of_the_mean_of_the_captures_means() -> None:
     """Of unequal lengths, too: 2 and 4 are 3, of which 4 are 4/3."""
-    found = difference([np.full(9, 2.0), np.full(3, 4.0)], [np.full(5, 4.0)])
+    found = compare_captures([np.full(9, 2.0), np.full(3, 4.0)], [np.full(5, 4.0)])
     assert found.ratio == pytest.approx(4 / 3)
     assert found.low < 4 / 3 < found.high
 
@@ -97,8 +97,8 @@ def test_a_few_steps_do_not_tell_that_there_is_no_long_one() -> None:
     """Three equal steps against thirty of which one is long: the first job's may vary as much."""
     long = np.ones(30)
     long[17] = 2
-    calm = difference([np.ones(30)], [np.ones(30)])
-    found = difference([np.ones(3)], [long])
+    calm = compare_captures([np.ones(30)], [np.ones(30)])
+    found = compare_captures([np.ones(3)], [long])
     assert found.low < 1 < found.high
     assert reach_of(found) > 2 * reach_of(calm)
 
@@ -106,16 +106,16 @@ def test_a_few_steps_do_not_tell_that_there_is_no_long_one() -> None:
 def test_jobs_swap_to_the_inverse() -> None:
     random = np.random.default_rng(3)
     a, b = ([np.exp(0.05 * random.standard_normal(n)) for n in steps] for steps in ((12, 5), (7, 9)))
-    there, back = difference(a, b), difference(b, a)
+    there, back = compare_captures(a, b), compare_captures(b, a)
     assert (there.low, there.high) == pytest.approx((1 / back.high, 1 / back.low))
-    scaled = difference([10 * one for one in a], [10 * one for one in b])
+    scaled = compare_captures([10 * one for one in a], [10 * one for one in b])
     assert (scaled.low, scaled.high) == pytest.approx((there.low, there.high))
 
 
 @pytest.mark.parametrize("steps", [(1, 30), (2, 2), (30, 2), (2, 3)])
 def test_below_three_steps_of_either_there_is_no_interval(steps: tuple[int, int]) -> None:
     random = np.random.default_rng(0)
-    found = difference(*([np.exp(0.05 * random.standard_normal(n))] for n in steps))
+    found = compare_captures(*([np.exp(0.05 * random.standard_normal(n))] for n in steps))
     assert (found.low, found.high, found.captures_needed) == (None, None, None)
     assert found.ratio > 0
     assert LEAST_STEPS == 3
@@ -123,9 +123,9 @@ def test_below_three_steps_of_either_there_is_no_interval(steps: tuple[int, int]
 
 def test_three_captures_of_one_step_have_an_interval_and_so_has_a_figure_of_a_whole_capture() -> None:
     single = [np.array([value]) for value in (1.0, 1.02, 0.98)]
-    found = difference(single, [1.5 * one for one in single])
+    found = compare_captures(single, [1.5 * one for one in single])
     assert 1 < found.low < 1.5 < found.high
-    whole = difference([np.array([1.0])], [np.array([1.05])], whole=True)
+    whole = compare_captures([np.array([1.0])], [np.array([1.05])], whole=True)
     assert whole.low < 1 < whole.high < 1.25
 
 
@@ -133,13 +133,13 @@ def test_correlated_steps_widen_the_interval() -> None:
     """The same values in another order: neighbours alike, or every other one."""
     values = np.array([1.0, 1.1, 1.2, 1.3, 1.4, 1.5] * 4)
     slow = np.sort(values)
-    assert reach_of(difference([slow], [slow])) > 1.5 * reach_of(difference([values], [values]))
+    assert reach_of(compare_captures([slow], [slow])) > 1.5 * reach_of(compare_captures([values], [values]))
 
 
 @pytest.mark.parametrize("distance", [0.5, 0.1, 0.03])
 def test_the_captures_needed_are_the_fewest_whose_interval_does_not_reach_so_far(distance: float) -> None:
     captures = [np.full(5, value) for value in (0.99, 1.0, 1.01)]
-    found = difference(captures, [math.exp(distance) * one for one in captures])
+    found = compare_captures(captures, [math.exp(distance) * one for one in captures])
     needed = found.captures_needed
 
     def reach(n: int) -> float:
@@ -150,8 +150,8 @@ def test_the_captures_needed_are_the_fewest_whose_interval_does_not_reach_so_far
 
 
 def test_more_than_a_hundred_captures_are_no_advice() -> None:
-    assert difference([np.ones(5)], [np.full(5, 1.001)]).captures_needed is None
-    assert difference([np.ones(5)], [np.ones(5)]).captures_needed is None
+    assert compare_captures([np.ones(5)], [np.full(5, 1.001)]).captures_needed is None
+    assert compare_captures([np.ones(5)], [np.ones(5)]).captures_needed is None
 
 
 @pytest.fixture(scope="module")

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from helpers.compared_subjects import card, row, subject
 
-from cclbench.comparison.comparison import CardDifference, Comparison, Figure, Versus
+from cclbench.comparison.comparison import CardDifference, Comparison, MetricFigure, Versus
 from cclbench.comparison.fingerprint import UNKNOWN
-from cclbench.comparison.lines import card_differences, lines
-from cclbench.comparison.subject import Subject
-from cclbench.present.sections import cell, most_different
+from cclbench.comparison.lines import card_differences, metric_lines
+from cclbench.comparison.subject import ComparisonSubject
+from cclbench.present.sections import figure_cell, most_different
 
 
 def test_cards_differ_by_path() -> None:
@@ -42,22 +42,22 @@ def test_a_line_has_every_subjects_figure_or_its_reason() -> None:
             row("time.step", 2.5, stat="high", provenance="modelled"),
         ],
     )
-    mfu, step = lines([base, other], ["compute.mfu", "time.step"])
+    mfu, step = metric_lines([base, other], ["compute.mfu", "time.step"])
     assert (step.metric, step.unit) == ("time.step", "s")
     assert step.figures == {
-        "A": Figure(1.0, "ok", "measured", None),
-        "B": Figure(2.0, "ok", "modelled", None, 1.5, 2.5),
+        "A": MetricFigure(1.0, "ok", "measured", None),
+        "B": MetricFigure(2.0, "ok", "modelled", None, 1.5, 2.5),
     }
     assert mfu.figures == {
-        "A": Figure(None, "not_applicable", None, "no card"),
-        "B": Figure(None, "not_applicable", None, "this run has no such figure"),
+        "A": MetricFigure(None, "not_applicable", None, "no card"),
+        "B": MetricFigure(None, "not_applicable", None, "this run has no such figure"),
     }
 
 
 def test_what_is_only_there_in_parts_has_a_line_a_part() -> None:
     base = subject("A", [row("serving.ttft", 0.2, stat="p50"), row("serving.ttft", 0.1, stat="low")])
     other = subject("B", [row("serving.ttft", 0.3), row("serving.ttft", 0.25, stat="p50")])
-    whole, part = lines([base, other], ["serving.ttft"])
+    whole, part = metric_lines([base, other], ["serving.ttft"])
     assert (whole.metric, whole.figures["B"].value) == ("serving.ttft", 0.3)
     assert part.metric == "serving.ttft[stat=p50]"
     assert [figure.value for figure in part.figures.values()] == [0.2, 0.25]
@@ -78,26 +78,26 @@ def test_only_differences_at_the_top_are_left_out_by_name() -> None:
 def test_a_metric_that_nobody_has_has_no_line_and_one_without_a_number_its_unit() -> None:
     base = subject("A", [row("comm.busbw", None, "B/s", reason="no calls")])
     other = subject("B", [row("comm.busbw", 5.0, "GB/s", better="higher", coverage=0.5)])
-    assert lines([base], ["time.step"]) == ()
-    (line,) = lines([base, other], ["time.step", "comm.busbw"])
+    assert metric_lines([base], ["time.step"]) == ()
+    (line,) = metric_lines([base, other], ["time.step", "comm.busbw"])
     assert (line.metric, line.unit, line.better) == ("comm.busbw", "GB/s", "higher")
     assert line.figures["B"].coverage == 0.5
-    (alone,) = lines([base], ["comm.busbw"])
+    (alone,) = metric_lines([base], ["comm.busbw"])
     assert (alone.unit, alone.figures["A"].reason) == ("B/s", "no calls")
     neither = subject("B", [row("comm.busbw", None, "1/s")])
-    assert [line.unit for line in lines([base, neither], ["comm.busbw"])] == ["B/s"]
+    assert [line.unit for line in metric_lines([base, neither], ["comm.busbw"])] == ["B/s"]
 
 
 def test_parts_of_several_keys_stand_in_order_and_only_where_a_whole_is_missing() -> None:
-    def made(letter: str, *, whole: bool) -> Subject:
+    def made(letter: str, *, whole: bool) -> ComparisonSubject:
         rows = [row("comm.busbw", 1.0, "B/s", collective=kind) for kind in ("all_reduce", "all_gather")]
         rows += [row("comm.busbw", 2.0, "B/s", collective="all_gather", group="0-1")]
         rows += [row("comm.busbw", None, "B/s", collective="broadcast")]
         rows += [row("comm.busbw", 3.0, "B/s", stat=stat) for stat in ("low", "high")]
         return subject(letter, [*rows, *([row("comm.busbw", 4.0, "B/s")] if whole else [])])
 
-    assert [line.metric for line in lines([made("A", whole=True)], ["comm.busbw"])] == ["comm.busbw"]
-    found = lines([made("A", whole=True), made("B", whole=False)], ["comm.busbw"])
+    assert [line.metric for line in metric_lines([made("A", whole=True)], ["comm.busbw"])] == ["comm.busbw"]
+    found = metric_lines([made("A", whole=True), made("B", whole=False)], ["comm.busbw"])
     assert [line.metric for line in found] == [
         "comm.busbw",
         "comm.busbw[collective=all_gather]",
@@ -109,8 +109,8 @@ def test_parts_of_several_keys_stand_in_order_and_only_where_a_whole_is_missing(
 
 def test_a_measured_figure_has_no_band() -> None:
     rows = [row("time.step", 1.0), row("time.step", 0.5, stat="low"), row("time.step", 2.0, stat="high")]
-    (line,) = lines([subject("A", rows)], ["time.step"])
-    assert line.figures["A"] == Figure(1.0, "ok", "measured", None)
+    (line,) = metric_lines([subject("A", rows)], ["time.step"])
+    assert line.figures["A"] == MetricFigure(1.0, "ok", "measured", None)
 
 
 def test_the_most_different_lines_come_first_and_those_without_any_number_not_at_all() -> None:
@@ -126,13 +126,13 @@ def test_the_most_different_lines_come_first_and_those_without_any_number_not_at
     )
     nothing = dict.fromkeys(("ratio", "low", "high", "spread", "captures_needed", "change_ns"))
     against = Versus("A", "B", "time.step", outcome="not comparable", work=UNKNOWN, words="", **nothing)
-    found = Comparison((base, other), (), (against,), (), lines([base, other], list(rows)))
+    found = Comparison((base, other), (), (against,), (), metric_lines([base, other], list(rows)))
     assert [line.metric for line in most_different(found)] == ["time.idle", "time.step", "comm.skew"]
 
 
 def test_what_is_not_measured_is_marked() -> None:
-    assert cell(Figure(0.1, "ok", "measured", None), "s") == "100 ms"
-    assert cell(Figure(0.1, "ok", "modelled", None), "s") == "~100 ms"
-    assert cell(Figure(0.1, "ok", "published", None), "s") == "*100 ms"
-    assert cell(Figure(None, "not_applicable", None, "why"), "s") == "n/a"
-    assert cell(Figure(None, "failed", None, "why"), "s") == "failed"
+    assert figure_cell(MetricFigure(0.1, "ok", "measured", None), "s") == "100 ms"
+    assert figure_cell(MetricFigure(0.1, "ok", "modelled", None), "s") == "~100 ms"
+    assert figure_cell(MetricFigure(0.1, "ok", "published", None), "s") == "*100 ms"
+    assert figure_cell(MetricFigure(None, "not_applicable", None, "why"), "s") == "n/a"
+    assert figure_cell(MetricFigure(None, "failed", None, "why"), "s") == "failed"

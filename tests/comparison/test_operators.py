@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import cclbench
 import cclbench.comparison.operators as comparison_operators
 from cclbench.analyzers.view.operator_sums import NO_MODULE, By
-from cclbench.comparison.build import compare
+from cclbench.comparison.build import compare_runs
 from cclbench.comparison.comparison import WorkChange
-from cclbench.comparison.operators import Tables, difference, differences, tables_of
+from cclbench.comparison.operators import OperatorTables, tables_of, work_difference, work_differences
 from cclbench.errors import UsageError
 from cclbench.operator_table import OperatorRow, OperatorTable, operators
 
@@ -61,10 +61,10 @@ def tables(
     steps: int = 1,
     shapes: Sequence[OperatorRow] = (),
     modules: Sequence[OperatorRow] = (),
-) -> Tables:
+) -> OperatorTables:
     """A run's operators; without modules none of them names one."""
     silent = a_row("none", sum(row.time_ns for row in ops))
-    return Tables(
+    return OperatorTables(
         a_table("op", ops, steps),
         a_table("shape", shapes or ops, steps),
         a_table("module", modules or [silent], steps),
@@ -83,7 +83,7 @@ def test_a_difference_by_operator() -> None:
     """
     before = tables([a_row("mm", 100), a_row("add", 20)], 3)
     after = tables([a_row("mm", 90), a_row("relu", 10)], 2)
-    found = difference("A", "B", before, after)
+    found = work_difference("A", "B", before, after)
     assert (found.before_s, found.after_s) == (pytest.approx(40e-9), pytest.approx(50e-9))
     assert found.change_ns == 10
     assert told(found.operators) == [("mm", 12), ("add", -7), ("relu", 5)]
@@ -98,7 +98,7 @@ def test_the_roofline_is_that_of_each_machine() -> None:
     """mm takes 40 of 100 ns at least on A; of B's 60 ns in two steps 45 are known, of them 9."""
     before = tables([a_row("mm", 100, roofline_s=40e-9, gap_s=60e-9)])
     after = tables([a_row("mm", 60, roofline_s=9e-9, gap_s=36e-9)], 2)
-    (mm,) = difference("A", "B", before, after).operators
+    (mm,) = work_difference("A", "B", before, after).operators
     assert mm.before is not None
     assert mm.after is not None
     assert (mm.before.roofline_s, mm.before.reached) == (pytest.approx(40e-9), pytest.approx(0.4))
@@ -119,7 +119,7 @@ def test_other_names_are_matched_by_model_and_flops() -> None:
         ],
         2,
     )
-    found = difference("A", "B", before, after)
+    found = work_difference("A", "B", before, after)
     assert [(one.name, one.also) for one in found.operators] == [
         ("cudnn", "miopen"),
         ("x", None),
@@ -134,7 +134,7 @@ def test_other_names_are_matched_by_model_and_flops() -> None:
 )
 def test_what_differs_stands_alone(other: dict[str, Any]) -> None:
     before, after = tables([a_row("a", 5, **CONVOLUTION)]), tables([a_row("b", 5, **(CONVOLUTION | other))])
-    assert told(difference("A", "B", before, after).operators) == [("a", -5), ("b", 5)]
+    assert told(work_difference("A", "B", before, after).operators) == [("a", -5), ("b", 5)]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_what_differs_stands_alone(other: dict[str, Any]) -> None:
 def test_flops_are_compared_by_twelve_digits(flops: float, matched: bool) -> None:
     before = tables([a_row("cudnn", 50, **CONVOLUTION)])
     after = tables([a_row("miopen", 60, family="convolution", flops=flops)])
-    found = difference("A", "B", before, after).operators
+    found = work_difference("A", "B", before, after).operators
     assert [(one.name, one.also) for one in found] == (
         [("cudnn", "miopen")] if matched else [("miopen", None), ("cudnn", None)]
     )
@@ -152,7 +152,7 @@ def test_flops_are_compared_by_twelve_digits(flops: float, matched: bool) -> Non
 def test_what_several_of_the_base_share_is_nobodys_match() -> None:
     before = tables([a_row("a", 5, **CONVOLUTION), a_row("b", 4, **CONVOLUTION)])
     after = tables([a_row("c", 3, **CONVOLUTION)])
-    found = difference("A", "B", before, after).operators
+    found = work_difference("A", "B", before, after).operators
     assert [(one.name, one.also, one.change_ns) for one in found] == [
         ("a", None, -5),
         ("b", None, -4),
@@ -163,7 +163,7 @@ def test_what_several_of_the_base_share_is_nobodys_match() -> None:
 def test_an_operator_of_one_name_is_not_matched_by_its_model_too() -> None:
     before = tables([a_row("mm", 5, **CONVOLUTION), a_row("x", 7)])
     after = tables([a_row("mm", 6, **CONVOLUTION), a_row("y", 3, **CONVOLUTION)])
-    found = difference("A", "B", before, after).operators
+    found = work_difference("A", "B", before, after).operators
     assert [(one.name, one.also, one.change_ns) for one in found] == [
         ("x", None, -7),
         ("y", None, 3),
@@ -174,7 +174,7 @@ def test_an_operator_of_one_name_is_not_matched_by_its_model_too() -> None:
 def test_a_roofline_is_known_where_some_time_is() -> None:
     """Of y the least time is 0 of 10 ns; of z nothing is known; calls are per step."""
     rows = [a_row("y", 20, roofline_s=0.0, gap_s=20e-9, calls=6), a_row("z", 10)]
-    y, z = difference("A", "B", tables(rows, 2), tables(rows, 2)).operators
+    y, z = work_difference("A", "B", tables(rows, 2), tables(rows, 2)).operators
     assert y.before is not None
     assert z.before is not None
     assert (y.before.roofline_s, y.before.reached, y.before.calls) == (0.0, 0.0, 3.0)
@@ -184,7 +184,7 @@ def test_a_roofline_is_known_where_some_time_is() -> None:
 def test_what_differs_as_much_is_in_order_of_names() -> None:
     before = tables([a_row("b", 10), a_row("a", 30), a_row("c", 5)])
     after = tables([a_row("b", 20), a_row("a", 20), a_row("c", 20)])
-    assert told(difference("A", "B", before, after).operators) == [("c", 15), ("a", -10), ("b", 10)]
+    assert told(work_difference("A", "B", before, after).operators) == [("c", 15), ("a", -10), ("b", 10)]
 
 
 def test_modules_need_names_in_both_runs() -> None:
@@ -192,9 +192,9 @@ def test_modules_need_names_in_both_runs() -> None:
     named = tables(ops, modules=[a_row("Net_0", 40)])
     part = tables(ops, modules=[a_row("Net_0", 30), a_row(NO_MODULE, 10)])
     silent = tables(ops, modules=[a_row(NO_MODULE, 40)])
-    assert difference("A", "B", named, silent).modules == ()
-    assert difference("A", "B", silent, named).modules == ()
-    assert told(difference("A", "B", named, part).modules) == [("Net", -10), (NO_MODULE, 10)]
+    assert work_difference("A", "B", named, silent).modules == ()
+    assert work_difference("A", "B", silent, named).modules == ()
+    assert told(work_difference("A", "B", named, part).modules) == [("Net", -10), (NO_MODULE, 10)]
 
 
 def test_modules_of_one_class_add_up_their_rooflines() -> None:
@@ -204,7 +204,7 @@ def test_modules_of_one_class_add_up_their_rooflines() -> None:
         a_row("Net_0/Layer_1b", 5),
     ]
     run = tables([a_row("mm", 45)], modules=modules)
-    found = {one.name: one.before for one in difference("A", "B", run, run).modules}
+    found = {one.name: one.before for one in work_difference("A", "B", run, run).modules}
     assert set(found) == {"Net/Layer", "Net/Layer_1b"}
     layer = found["Net/Layer"]
     assert layer is not None
@@ -215,7 +215,7 @@ def test_modules_of_one_class_add_up_their_rooflines() -> None:
 def test_one_shape_alone_says_nothing_more() -> None:
     shapes = [a_row("mm([2,2])", 30)]
     before, after = tables([a_row("mm", 30)], shapes=shapes), tables([a_row("mm", 35)], shapes=shapes)
-    assert difference("A", "B", before, after).operators[0].shapes == ()
+    assert work_difference("A", "B", before, after).operators[0].shapes == ()
 
 
 def test_shapes_of_an_operator_that_the_other_calls_otherwise() -> None:
@@ -225,7 +225,7 @@ def test_shapes_of_an_operator_that_the_other_calls_otherwise() -> None:
     ]
     before = tables([a_row("cudnn", 10, **CONVOLUTION)], shapes=shapes[0])
     after = tables([a_row("miopen", 11, **CONVOLUTION)], shapes=shapes[1])
-    (found,) = difference("A", "B", before, after).operators
+    (found,) = work_difference("A", "B", before, after).operators
     assert told(found.shapes) == [("[2]", 1), ("[4]", 0)]
 
 
@@ -246,7 +246,7 @@ def with_operators(
 
     monkeypatch.setattr(comparison_operators, "has_operators", lambda stored: stored.id in ids)
     monkeypatch.setattr(comparison_operators, "operators_by", found)
-    return [(one.base, one.other, one.change_ns) for one in differences(subjects, tables_of(subjects))]
+    return [(one.base, one.other, one.change_ns) for one in work_differences(subjects, tables_of(subjects))]
 
 
 def test_each_run_that_has_operators_is_set_against_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +280,7 @@ def test_operators_are_those_of_the_windows_of_the_step_time(
     monkeypatch.setattr(comparison_operators, "operators_by", found)
     rows = [row("time.step", 1.0, window=window)] if window else []
     subjects = [subject(letter, rows) for letter in "AB"]
-    assert len(differences(subjects, tables_of(subjects))) == 1
+    assert len(work_differences(subjects, tables_of(subjects))) == 1
     assert seen == [asked, asked]
 
 
@@ -309,7 +309,7 @@ def test_operators_of_several_captures_are_those_of_all_their_steps(
     if lacking:
         assert known == {}
         return
-    (change, add) = difference("A", "B", once, known["A"]).operators[::-1]
+    (change, add) = work_difference("A", "B", once, known["A"]).operators[::-1]
     assert told([change, add]) == [("mm", 0), ("add", 10)]
     assert change.after is not None
     assert (change.after.calls, change.after.roofline_s) == (pytest.approx(2 / 3), pytest.approx(10e-9))
@@ -321,12 +321,12 @@ def test_operators_of_several_captures_are_those_of_all_their_steps(
 @pytest.mark.parametrize("lacking", [{"family": None}, {"flops": None}])
 def test_works_without_a_model_are_not_matched(lacking: dict[str, Any]) -> None:
     before, after = (tables([a_row(name, 5, **(CONVOLUTION | lacking))]) for name in ("a", "b"))
-    assert told(difference("A", "B", before, after).operators) == [("a", -5), ("b", 5)]
+    assert told(work_difference("A", "B", before, after).operators) == [("a", -5), ("b", 5)]
 
 
 def test_a_work_at_its_roofline_has_no_gap() -> None:
     run = tables([a_row("mm", 10, roofline_s=10e-9, gap_s=0.0)])
-    (mm,) = difference("A", "B", run, run).operators
+    (mm,) = work_difference("A", "B", run, run).operators
     assert mm.before is not None
     assert (mm.before.roofline_s, mm.before.reached) == (10e-9, 1.0)
 
@@ -337,10 +337,10 @@ def test_shapes_are_told_where_they_are_equal() -> None:
         [a_row("mm([4,4])", 75), a_row("mm([2,2])", 20)],
     )
     before = tables([a_row("mm", 100)], shapes=shapes[0])
-    found = difference("A", "B", before, tables([a_row("mm", 95)], shapes=shapes[1]))
+    found = work_difference("A", "B", before, tables([a_row("mm", 95)], shapes=shapes[1]))
     assert told(found.operators[0].shapes) == [("[2,2]", -10), ("[4,4]", 5)]
     other = tables([a_row("mm", 95)], shapes=[a_row("mm([4,4])", 75), a_row("mm([3,3])", 20)])
-    assert difference("A", "B", before, other).operators[0].shapes == ()
+    assert work_difference("A", "B", before, other).operators[0].shapes == ()
 
 
 def test_modules_of_one_class_are_one() -> None:
@@ -348,7 +348,7 @@ def test_modules_of_one_class_are_one() -> None:
     ops = [a_row("mm", 40)], [a_row("mm", 25)]
     before = tables(ops[0], modules=[a_row("Net_0/Layer_0", 10, calls=2), a_row("Net_0/Layer_1", 30)])
     after = tables(ops[1], modules=[a_row("Net_3/Layer_0", 25)])
-    (layer,) = difference("A", "B", before, after).modules
+    (layer,) = work_difference("A", "B", before, after).modules
     assert (layer.name, layer.change_ns) == ("Net/Layer", -15)
     assert layer.before is not None
     assert (layer.before.time_s, layer.before.calls) == (pytest.approx(40e-9), 3)
@@ -372,7 +372,7 @@ def test_they_sum_whatever_the_steps(one: Any, another: Any) -> None:
             for part in (0, 1)
         ]
         made.append(tables(ops, steps, shapes))
-    found = difference("A", "B", *made)
+    found = work_difference("A", "B", *made)
     whole = [Fraction(side.ops.time_ns, side.ops.windows) for side in made]
     assert found.change_ns == round(whole[1] - whole[0])
     assert sum(change.change_ns for change in found.operators) == found.change_ns
@@ -392,7 +392,7 @@ def test_they_sum_whatever_the_steps(one: Any, another: Any) -> None:
 def test_real_runs_sum_to_their_tables(test_data: Path, tmp_path: Path) -> None:
     """One rank of an H100 in one step, one of an MI300X in two."""
     paths = [test_data / "kineto" / name for name in ("h100_qwen", "resnet_mi300x")]
-    (found,) = compare(*paths, store=tmp_path).operators
+    (found,) = compare_runs(*paths, store=tmp_path).operators
     totals = []
     for path in paths:
         table = operators(cclbench.ingest(path, store=tmp_path), "op")

@@ -10,18 +10,18 @@ import pytest
 from helpers.compared_subjects import STEADY, card, row, steps_of, subject
 
 from cclbench.comparison.fingerprint import UNKNOWN, Equality
-from cclbench.comparison.interval import difference
-from cclbench.comparison.lines import lines
+from cclbench.comparison.interval import compare_captures
+from cclbench.comparison.lines import metric_lines
 from cclbench.comparison.scaling import METRIC, scaling_of, scaling_words, with_scaling
-from cclbench.comparison.subject import Subject
-from cclbench.comparison.verdict import captures_of, versus
+from cclbench.comparison.subject import ComparisonSubject
+from cclbench.comparison.verdict import captures_of, judge_subject
 
 RATE = "throughput.tokens_per_device"
 REFUTED = Equality("refuted", "4 against 2 calls")
 PROVED = Equality("proved", "1.00 TFLOP a step of each")
 
 
-def a_run(letter: str, devices: int, batch: int, rates: list[float], **changes: Any) -> Subject:
+def a_run(letter: str, devices: int, batch: int, rates: list[float], **changes: Any) -> ComparisonSubject:
     """A run of that global batch on so many devices, with the rates of its steps."""
     told = card(hardware__count=devices, workload__batch__global=batch, **changes)
     rows = [*steps_of(RATE, rates, "1/s"), row(METRIC, None, "1")]
@@ -36,7 +36,7 @@ WEAK = a_run("B", 4, 32, [95.0, 96.0, 94.0])
 def test_strong_scaling_with_the_interval_of_the_ratio() -> None:
     found = scaling_of(FEW, STRONG, UNKNOWN, STEADY)
     assert found is not None
-    expected = difference(captures_of(FEW, RATE), captures_of(STRONG, RATE), STEADY)
+    expected = compare_captures(captures_of(FEW, RATE), captures_of(STRONG, RATE), STEADY)
     assert (found.kind, found.fewer, found.more, found.devices) == ("strong", "A", "B", (2, 4))
     assert found.efficiency == pytest.approx(0.8, rel=1e-3)
     assert (found.low, found.high) == (expected.low, expected.high)
@@ -65,7 +65,7 @@ def test_weak_scaling_whichever_run_comes_first() -> None:
         (subject("B", [], card(), ranks=4), UNKNOWN),
     ],
 )
-def test_other_work_or_no_rate_is_no_scaling(other: Subject, work: Equality) -> None:
+def test_other_work_or_no_rate_is_no_scaling(other: ComparisonSubject, work: Equality) -> None:
     assert scaling_of(FEW, other, work, ()) is None
 
 
@@ -79,6 +79,6 @@ def test_two_steps_have_an_efficiency_without_an_interval() -> None:
 def test_the_line_of_the_metric_has_the_figure_of_the_other() -> None:
     scaling = scaling_of(FEW, STRONG, UNKNOWN, ())
     assert scaling is not None
-    verdict = replace(versus(FEW, STRONG), scaling=scaling)
-    (line,) = with_scaling(lines((FEW, STRONG), [METRIC]), [verdict])
+    verdict = replace(judge_subject(FEW, STRONG), scaling=scaling)
+    (line,) = with_scaling(metric_lines((FEW, STRONG), [METRIC]), [verdict])
     assert (line.figures["A"].value, line.figures["B"].value) == (None, scaling.efficiency)

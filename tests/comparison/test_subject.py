@@ -9,7 +9,7 @@ import pytest
 from helpers.compared_subjects import card, row, steps_of, subject
 
 from cclbench.analyzers.view.values import ALL_OPEN
-from cclbench.comparison.subject import Subject, Workload
+from cclbench.comparison.subject import ComparisonSubject, Workload
 
 STEP = [row("time.step", 1.0)]
 
@@ -92,7 +92,7 @@ METADATA = {
 }
 
 
-def published(of: dict[str, Any] | None = None) -> Subject:
+def published(of: dict[str, Any] | None = None) -> ComparisonSubject:
     return subject("B", STEP, of, published={"metadata": METADATA})
 
 
@@ -101,7 +101,7 @@ def test_published_metadata_tell_what_ran() -> None:
     assert (found.model, found.phase, found.accelerator) == ("tiny-llama", "training", "nvidia_a100")
     assert (found.devices, found.batch, found.sequence_length) == (8, 64, 1024)
     assert (found.framework, found.plan) == ("torchtitan", "dp2 x tp4")
-    assert published().field("workload.precision") is None
+    assert published().card_field("workload.precision") is None
     assert published().published_field("software.framework.name") is None
     assert published().device_count == 8
 
@@ -111,11 +111,11 @@ def test_a_card_made_of_published_metadata_lacks_names_alone() -> None:
         workload__model__name=None, hardware__accelerator=None, workload__precision=None, hardware__count=None
     )
     made = published(lacking)
-    assert (made.field("workload.model.name"), made.field("hardware.accelerator")) == (
+    assert (made.card_field("workload.model.name"), made.card_field("hardware.accelerator")) == (
         "tiny-llama",
         "nvidia_a100",
     )
-    assert made.field("hardware.count") is None
+    assert made.card_field("hardware.count") is None
     assert subject("A", STEP, lacking).field("workload.model.name") is None
 
 
@@ -140,14 +140,14 @@ def test_a_card_tells_what_ran_and_the_trace_the_device() -> None:
     [("google-tpu-v5e", "TPU"), ("CPU", "CPU"), ("nvidia_a100", "GPU"), ("", None), (None, None)],
 )
 def test_the_kind_of_a_device_is_in_its_name(accelerator: str | None, kind: str | None) -> None:
-    assert workload(accelerator=accelerator).kind == kind
+    assert workload(accelerator=accelerator).accelerator_kind == kind
 
 
 def test_work_is_equal_where_model_phase_batch_and_length_are() -> None:
-    assert workload().work == ("tiny-llama", "training", 16, 128)
-    assert workload(model="TINY-LLAMA", devices=8, plan="tp2").work == workload().work
+    assert workload().work_key == ("tiny-llama", "training", 16, 128)
+    assert workload(model="TINY-LLAMA", devices=8, plan="tp2").work_key == workload().work_key
     for name in ("model", "phase", "batch", "sequence_length"):
-        assert workload(**{name: None}).work is None
+        assert workload(**{name: None}).work_key is None
 
 
 def test_published_hardware_is_never_that_of_a_run_here() -> None:

@@ -13,18 +13,18 @@ from helpers.compared_subjects import STEADY, captured, card, parts_of, row, ste
 from cclbench.analyzers.view.values import ALL_OPEN
 from cclbench.comparison.comparison import Versus
 from cclbench.comparison.fingerprint import Equality
-from cclbench.comparison.interval import USUAL, Captures, Difference, difference
-from cclbench.comparison.subject import Subject
-from cclbench.comparison.verdict import CLIENT, signed, versus
+from cclbench.comparison.interval import USUAL, Captures, RatioInterval, compare_captures
+from cclbench.comparison.subject import ComparisonSubject
+from cclbench.comparison.verdict import CLIENT, judge_subject, signed_seconds
 
 TOKENS = "throughput.tokens_per_device"
 ONCE = f"captures of one job are taken to differ by up to {100 * USUAL:g} %, since none is repeated"
 """Of two captures, where no other job was captured more often."""
 
 
-def between(base: Sequence[float], other: Sequence[float]) -> Difference:
+def between(base: Sequence[float], other: Sequence[float]) -> RatioInterval:
     """The interval of the steps of one capture each."""
-    return difference([np.array(base)], [np.array(other)])
+    return compare_captures([np.array(base)], [np.array(other)])
 
 
 def test_slower_with_an_interval_and_the_reason() -> None:
@@ -41,7 +41,7 @@ def test_slower_with_an_interval_and_the_reason() -> None:
         ],
         card(),
     )
-    found = versus(base, other)
+    found = judge_subject(base, other)
     assert (found.measure, found.outcome) == ("time.step", "slower")
     expected = between([1.0, 1.01, 0.99], [1.4, 1.41, 1.39])
     assert (found.ratio, found.low, found.high) == pytest.approx((1.4, expected.low, expected.high))
@@ -56,7 +56,7 @@ def test_slower_with_an_interval_and_the_reason() -> None:
 
 
 def test_faster_is_told_the_other_way_round() -> None:
-    found = versus(
+    found = judge_subject(
         subject("A", steps_of("time.step", [2.0, 2.02, 1.98]), card()),
         subject("B", steps_of("time.step", [0.9, 0.91, 0.89]), card()),
     )
@@ -68,7 +68,7 @@ def test_faster_is_told_the_other_way_round() -> None:
 
 
 def test_an_interval_that_holds_one_is_no_difference_and_says_how_many_captures_would_tell() -> None:
-    found = versus(
+    found = judge_subject(
         subject("A", steps_of("time.step", [1.0, 1.1, 0.9, 1.0]), card()),
         subject("B", steps_of("time.step", [1.05, 1.2, 0.9, 1.05]), card()),
     )
@@ -84,7 +84,7 @@ def test_an_interval_that_holds_one_is_no_difference_and_says_how_many_captures_
     assert f"). About {needed} captures of each would tell a difference of that size. In the" in found.words
     assert "In the mean a step of B is 50.0 ms longer." in found.words
     assert 2 < needed == expected.captures_needed < 100
-    back = versus(
+    back = judge_subject(
         subject("A", steps_of("time.step", [1.05, 1.2, 0.9, 1.05]), card()),
         subject("B", steps_of("time.step", [1.0, 1.1, 0.9, 1.0]), card()),
     )
@@ -96,7 +96,7 @@ def test_an_interval_that_holds_one_is_no_difference_and_says_how_many_captures_
 
 def test_a_run_is_not_different_from_itself() -> None:
     own = subject("A", steps_of("time.step", [1.0, 1.1, 0.9, 1.0]), card())
-    found = versus(own, own)
+    found = judge_subject(own, own)
     assert (found.outcome, found.ratio, found.captures_needed) == ("no difference", 1.0, None)
     assert found.words.startswith("A's step is as long as A's in these captures (1.00 s against")
     assert "chance" not in found.words
@@ -105,7 +105,7 @@ def test_a_run_is_not_different_from_itself() -> None:
 
 def test_a_few_long_steps_move_the_mean_and_widen_its_interval() -> None:
     """By one step of 200 s the mean is 7.6 times as long; whether such steps are usual, nobody knows."""
-    found = versus(
+    found = judge_subject(
         subject("A", steps_of("time.step", [1.0, 1.001, 0.999] * 10), card()),
         subject("B", steps_of("time.step", [*[1.0, 1.001, 0.999] * 9, 1.0, 1.001, 200.0]), card()),
     )
@@ -113,7 +113,7 @@ def test_a_few_long_steps_move_the_mean_and_widen_its_interval() -> None:
     assert found.ratio == pytest.approx(229.001 / 30)
     assert found.low < 1 < found.ratio < found.high
     assert "7.63× longer than A's in these captures, which can be chance (7.63 s against" in found.words
-    without = versus(
+    without = judge_subject(
         subject("A", steps_of("time.step", [1.0, 1.001, 0.999] * 10), card()),
         subject("B", steps_of("time.step", [7.0, 7.001, 6.999] * 10), card()),
     )
@@ -132,7 +132,7 @@ def test_a_few_long_steps_move_the_mean_and_widen_its_interval() -> None:
 def test_below_three_steps_the_estimate_is_told_and_then_the_doubt(
     before: list[float], after: list[float], estimate: str, doubt: str
 ) -> None:
-    found = versus(
+    found = judge_subject(
         subject("A", steps_of("time.step", before), card()),
         subject("B", steps_of("time.step", after), card()),
     )
@@ -153,19 +153,21 @@ def test_whole_traces_have_lengths_and_no_verdict() -> None:
         subject(letter, [r | {"window": "trace"} for r in parts_of(compute=s)], card())
         for letter, s in (("A", 1.0), ("B", 1.5))
     )
-    assert versus(base, other).words == (
+    assert judge_subject(base, other).words == (
         "B's trace is 1.50× longer than A's in these captures (1.50 s against 1.00 s for the whole trace)."
         " Whether it is in others is not known: a whole trace is one figure, as long as the capture; mark"
         " steps, or capture each three times. Whether the two traces hold equal work is unknown. In the mean"
         " the window of B is 500 ms longer: compute +500 ms."
     )
-    assert "equal work" not in versus(base, other, Equality("proved", "1.00 TFLOP a step of each")).words
+    assert (
+        "equal work" not in judge_subject(base, other, Equality("proved", "1.00 TFLOP a step of each")).words
+    )
 
 
 def test_a_partial_figure_is_not_ranked() -> None:
     whole = subject("A", steps_of("time.step", [1.0] * 3), card())
     lacking = row("time.step", 2.0, status="partial", coverage=0.5, reason="1 of 2 ranks left out: no rows")
-    found = versus(whole, subject("B", [lacking], card()))
+    found = judge_subject(whole, subject("B", [lacking], card()))
     assert found.outcome == "not comparable"
     assert "time.step of B is partial (1 of 2 ranks left out: no rows)" in found.words
 
@@ -177,7 +179,7 @@ def test_unequal_work_is_ranked_by_tokens_per_second_and_device() -> None:
         [*steps_of("time.step", [1.5] * 3), *steps_of(TOKENS, [1024.0] * 3, "1/s")],
         card(workload__batch__global=32),
     )
-    found = versus(small, large)
+    found = judge_subject(small, large)
     assert (found.measure, found.outcome, found.ratio) == (TOKENS, "faster", 2.0)
     expected = between([512.0] * 3, [1024.0] * 3)
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
@@ -185,7 +187,7 @@ def test_unequal_work_is_ranked_by_tokens_per_second_and_device() -> None:
     assert "(1,024 against 512 tokens per second and device;" in found.words
     assert "They are ranked so since their work differs: global batch 32 against 16." in found.words
     assert "A step of B is 500 ms longer" in found.words
-    back = versus(large, small)
+    back = judge_subject(large, small)
     assert (back.outcome, back.ratio) == ("slower", 0.5)
     assert (back.low, back.high) == pytest.approx((1 / found.high, 1 / found.low))
     assert back.words.startswith("A is 2.00× slower than B")
@@ -201,7 +203,7 @@ def test_the_interval_of_a_rate_is_that_of_its_inverse() -> None:
         )
         for letter, values, length in zip("AB", rates, (128, 256), strict=True)
     )
-    found = versus(base, other)
+    found = judge_subject(base, other)
     costs = between(*(1 / np.array(values) for values in rates))
     assert found.ratio == pytest.approx(1 / costs.ratio)
     assert (found.low, found.high) == pytest.approx((1 / costs.high, 1 / costs.low))
@@ -234,7 +236,7 @@ def test_the_interval_of_a_rate_is_that_of_its_inverse() -> None:
     ],
 )
 def test_what_cannot_be_ranked_says_why(base: object, other: object, says: str) -> None:
-    found = versus(base, other)  # type: ignore[arg-type]
+    found = judge_subject(base, other)  # type: ignore[arg-type]
     assert (found.outcome, found.ratio, found.low, found.high) == ("not comparable", None, None, None)
     assert says in found.words
     if found.change_ns is not None:
@@ -242,7 +244,7 @@ def test_what_cannot_be_ranked_says_why(base: object, other: object, says: str) 
 
 
 def test_steps_of_unknown_work_are_longer_or_shorter_and_not_slower_or_faster() -> None:
-    found = versus(
+    found = judge_subject(
         subject("A", steps_of("time.step", [1.0] * 3)), subject("B", steps_of("time.step", [3.0] * 3), card())
     )
     assert found.words.startswith("B's step is 3.00× longer than A's (3.00 s against 1.00 s a step;")
@@ -251,10 +253,10 @@ def test_steps_of_unknown_work_are_longer_or_shorter_and_not_slower_or_faster() 
 
 def test_the_work_of_either_may_be_unknown() -> None:
     base = subject("A", steps_of("time.step", [3.0] * 3), card())
-    found = versus(base, subject("B", steps_of("time.step", [1.0] * 3)))
+    found = judge_subject(base, subject("B", steps_of("time.step", [1.0] * 3)))
     assert found.words.startswith("B's step is 3.00× shorter than A's (1.00 s against 3.00 s a step;")
     assert "Whether a step of each is equal work is unknown." in found.words
-    known = versus(base, subject("B", steps_of("time.step", [1.0] * 3), card()))
+    known = judge_subject(base, subject("B", steps_of("time.step", [1.0] * 3), card()))
     assert "unknown" not in known.words
 
 
@@ -262,7 +264,7 @@ def test_parts_are_told_by_how_much_they_change_either_way() -> None:
     """Compute falls by 400 ms, waiting rises by 100 ms, copies fall by 50 ms; 15 ms are too few to tell."""
     before = parts_of(compute=0.8, exposed_wait=0.1, exposed_copy=0.1, idle_host=0.1)
     after = parts_of(compute=0.4, exposed_wait=0.2, exposed_copy=0.05, idle_host=0.115)
-    found = versus(subject("A", before, card()), subject("B", after, card()))
+    found = judge_subject(subject("A", before, card()), subject("B", after, card()))
     assert found.words.endswith(
         "a step of B is 335 ms shorter: compute -400 ms, exposed wait +100 ms, exposed copies -50.0 ms."
     )
@@ -270,7 +272,7 @@ def test_parts_are_told_by_how_much_they_change_either_way() -> None:
 
 def of_steps(before: list[float], after: list[float], repeats: Sequence[Captures] = ()) -> Versus:
     """B against A, of steps of equal work; `repeats` are captures of other jobs."""
-    return versus(
+    return judge_subject(
         subject("A", steps_of("time.step", before), card()),
         subject("B", steps_of("time.step", after), card()),
         repeats=repeats,
@@ -280,13 +282,13 @@ def of_steps(before: list[float], after: list[float], repeats: Sequence[Captures
 def test_four_parts_are_told_and_those_of_a_twentieth_of_the_largest() -> None:
     before = parts_of(compute=0.5, exposed_wait=0.5, exposed_copy=0.5, idle_host=0.5, idle_other=0.5)
     after = parts_of(compute=0.9, exposed_wait=0.8, exposed_copy=0.7, idle_host=0.6, idle_other=0.55)
-    found = versus(subject("A", before, card()), subject("B", after, card()))
+    found = judge_subject(subject("A", before, card()), subject("B", after, card()))
     assert found.words.endswith(
         ": compute +400 ms, exposed wait +300 ms, exposed copies +200 ms, host-bound idle +100 ms."
     )
     for idle, told in ((0.52, ", other idle +20.0 ms."), (0.5199, "compute +400 ms.")):
         after = parts_of(compute=0.9, idle_other=idle)
-        found = versus(subject("A", parts_of(compute=0.5, idle_other=0.5)), subject("B", after))
+        found = judge_subject(subject("A", parts_of(compute=0.5, idle_other=0.5)), subject("B", after))
         assert found.words.endswith(told)
 
 
@@ -295,17 +297,17 @@ def test_four_parts_are_told_and_those_of_a_twentieth_of_the_largest() -> None:
 )
 def test_a_nanosecond_is_told(after: float, says: str) -> None:
     before, after_ = parts_of(compute=0.5, idle_host=0.25), parts_of(compute=0.5 + after, idle_host=0.25)
-    found = versus(subject("A", before, card()), subject("B", after_, card()))
+    found = judge_subject(subject("A", before, card()), subject("B", after_, card()))
     assert found.words.endswith(f"In the mean a step of B is 1.00 ns {says}")
 
 
 def test_a_difference_without_parts_is_told_without_them() -> None:
-    found = versus(
+    found = judge_subject(
         subject("A", [row("time.step", 1.0)], card()), subject("B", [row("time.step", 1.2)], card())
     )
     assert found.words.endswith("In the mean a step of B is 200 ms longer.")
     assert (found.outcome, found.ratio, found.low, found.captures_needed) == ("undecided", 1.2, None, None)
-    found = versus(
+    found = judge_subject(
         subject("A", [row("time.step", 1.0)], card()), subject("B", [row("time.step", 1.0)], card())
     )
     assert found.words == (
@@ -373,7 +375,7 @@ def test_runs_without_spread_that_are_equal_are_no_different() -> None:
 
 def test_an_open_step_alone_is_said_to_be_one() -> None:
     reason = f"{ALL_OPEN}: it ends with its last device event"
-    found = versus(
+    found = judge_subject(
         subject("A", [row("time.step", 1.0, reason=reason)], card()),
         subject("B", steps_of("time.step", [1.5] * 2), card()),
     )
@@ -382,24 +384,24 @@ def test_an_open_step_alone_is_said_to_be_one() -> None:
 
 def test_the_window_that_is_a_whole_trace_is_named() -> None:
     whole = [r | {"window": "trace"} for r in parts_of(compute=1.0)]
-    found = versus(subject("A", parts_of(compute=2.0)), subject("B", whole))
+    found = judge_subject(subject("A", parts_of(compute=2.0)), subject("B", whole))
     assert found.words == (
         "B and A are not comparable: the window of B is its whole trace, no step. The window of B is 1.00 s"
         " shorter: compute -1.00 s."
     )
     annotated = [r | {"window": "annotations"} for r in steps_of("time.step", [1.5] * 3)]
-    found = versus(subject("A", steps_of("time.step", [1.0] * 3)), subject("B", annotated))
+    found = judge_subject(subject("A", steps_of("time.step", [1.0] * 3)), subject("B", annotated))
     assert found.outcome == "slower"
 
 
 @pytest.mark.parametrize("lacking", ["A", "B"])
 def test_unequal_work_without_tokens_says_which_run_lacks_them_and_why(lacking: str) -> None:
-    def made(letter: str, batch: int) -> Subject:
+    def made(letter: str, batch: int) -> ComparisonSubject:
         value, why = (None, "no card") if letter == lacking else (512.0, None)
         rows = [*parts_of(compute=1.0), row(TOKENS, value, "1/s", reason=why)]
         return subject(letter, rows, card(workload__batch__global=batch))
 
-    found = versus(made("A", 16), made("B", 32))
+    found = judge_subject(made("A", 16), made("B", 32))
     assert found.words == (
         "B and A are not comparable: their work differs (global batch 32 against 16) and"
         f" {lacking} has no {TOKENS} (no card)."
@@ -408,7 +410,9 @@ def test_unequal_work_without_tokens_says_which_run_lacks_them_and_why(lacking: 
 
 def test_a_partial_base_is_not_ranked() -> None:
     lacking = row("time.step", 2.0, status="partial", coverage=0.5, reason="1 of 2 ranks left out")
-    found = versus(subject("A", [lacking], card()), subject("B", steps_of("time.step", [1.0] * 3), card()))
+    found = judge_subject(
+        subject("A", [lacking], card()), subject("B", steps_of("time.step", [1.0] * 3), card())
+    )
     assert found.words.startswith(
         "B and A are not comparable: time.step of A is partial (1 of 2 ranks left out)."
     )
@@ -417,17 +421,19 @@ def test_a_partial_base_is_not_ranked() -> None:
 def test_what_moved_most_within_a_part_is_told_of_categories_and_collectives() -> None:
     """A group or a dimension is none of the two."""
 
-    def made(letter: str, gather: float) -> Subject:
+    def made(letter: str, gather: float) -> ComparisonSubject:
         rows = parts_of(exposed_wait=1.0 + gather, exposed_wait__all_gather=gather)
         rows.append(row("time.step_parts", 2 * gather, stat="exposed_wait", group="0-1"))
         return subject(letter, rows, card())
 
-    assert versus(made("A", 0.1), made("B", 0.3)).words.endswith("exposed wait +200 ms (all_gather +200 ms).")
+    assert judge_subject(made("A", 0.1), made("B", 0.3)).words.endswith(
+        "exposed wait +200 ms (all_gather +200 ms)."
+    )
 
 
 def test_a_published_figure_says_so() -> None:
     figure = row("time.step", 2.0, provenance="published")
-    found = versus(
+    found = judge_subject(
         subject("A", parts_of(compute=1.0), card()), subject("B", [figure], card(), published={"source": "x"})
     )
     assert (found.outcome, found.changes, found.change_ns) == ("undecided", (), 1_000_000_000)
@@ -436,7 +442,7 @@ def test_a_published_figure_says_so() -> None:
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.08, "+80.0 ms"), (-1.2, "-1.20 s"), (0.0, "0 s")])
 def test_a_change_has_its_sign(seconds: float, text: str) -> None:
-    assert signed(seconds) == text
+    assert signed_seconds(seconds) == text
 
 
 def test_a_small_difference_is_told_in_percent() -> None:
@@ -447,38 +453,40 @@ def test_a_small_difference_is_told_in_percent() -> None:
 def test_what_captures_of_one_job_differ_by_decides_and_is_said() -> None:
     """2.1 % of one capture each: chance by the prior, a difference on a system as steady as the store's."""
     once = of_steps([1.0] * 3, [1.021] * 3)
-    assert (once.outcome, once.spread and once.spread.source) == ("no difference", "prior")
+    assert (once.outcome, once.spread and once.spread.basis_words) == ("no difference", "prior")
     assert f"over 3 steps of each; {ONCE})." in once.words
     stored = of_steps([1.0] * 3, [1.021] * 3, STEADY)
-    assert (stored.outcome, stored.spread and stored.spread.source) == ("slower", "store")
+    assert (stored.outcome, stored.spread and stored.spread.basis_words) == ("slower", "store")
     some = f"captures of one job differ by some {100 * stored.spread.value:.2g} %"
     assert f"over 3 steps of each; {some}, as repeated ones in the store do)." in stored.words
     assert stored.spread.value < 0.001 < 0.01 < once.spread.value
 
 
-def job(letter: str, *steps: float) -> Subject:
+def job(letter: str, *steps: float) -> ComparisonSubject:
     """Captures of three such steps each, of one job."""
     return captured(*(subject(letter, steps_of("time.step", [s] * 3), card()) for s in steps))
 
 
 def test_of_several_captures_their_number_is_the_evidence() -> None:
-    found = versus(job("A", 1.0, 1.001, 0.999), job("B", 1.021, 1.022, 1.02))
-    assert (found.outcome, found.spread.source, found.spread.repeated) == ("slower", "captures", 4)
+    found = judge_subject(job("A", 1.0, 1.001, 0.999), job("B", 1.021, 1.022, 1.02))
+    assert (found.outcome, found.spread.basis_words, found.spread.repeated) == ("slower", "captures", 4)
     assert found.ratio == pytest.approx(1.021)
     some = f"captures of one job differ by some {100 * found.spread.value:.2g} %"
     assert f" over 3 captures of each; {some})." in found.words
-    unlike = versus(job("A", 1.0, 1.3), job("B", 1.0, 1.1, 1.5))
+    unlike = judge_subject(job("A", 1.0, 1.3), job("B", 1.0, 1.1, 1.5))
     assert unlike.outcome == "no difference"
     assert "over 3 and 2 captures; captures of one job differ by some" in unlike.words
-    both = versus(job("A", 1.0, 1.001, 0.999), job("B", 1.021), repeats=STEADY)
-    assert both.spread.source == "captures and store"
+    both = judge_subject(job("A", 1.0, 1.001, 0.999), job("B", 1.021), repeats=STEADY)
+    assert both.spread.basis_words == "captures and store"
     assert "over 1 and 3 captures; captures of one job differ by some" in both.words
     assert "of the store" not in both.words
 
 
 def test_proved_work_is_slower_or_faster_though_no_card_tells() -> None:
     proved = Equality("proved", "1.00 TFLOP a step of each")
-    found = versus(*(subject(x, steps_of("time.step", [s] * 3)) for x, s in (("A", 1.0), ("B", 3.0))), proved)
+    found = judge_subject(
+        *(subject(x, steps_of("time.step", [s] * 3)) for x, s in (("A", 1.0), ("B", 3.0))), proved
+    )
     assert found.work == proved
     assert found.words.startswith("B is 3.00× slower than A (3.00 s against 1.00 s a step;")
     assert found.words.endswith(
@@ -489,10 +497,10 @@ def test_proved_work_is_slower_or_faster_though_no_card_tells() -> None:
 def test_refuted_work_is_ranked_by_tokens_or_not_at_all() -> None:
     refuted = Equality("refuted", "8 against 4 calls of aten::mm")
     rows = [[*steps_of("time.step", [s] * 3), *steps_of(TOKENS, [512.0 * s] * 3, "1/s")] for s in (1.0, 2.0)]
-    found = versus(*(subject(x, own) for x, own in zip("AB", rows, strict=True)), refuted)
+    found = judge_subject(*(subject(x, own) for x, own in zip("AB", rows, strict=True)), refuted)
     assert (found.measure, found.outcome, found.work) == (TOKENS, "faster", refuted)
     assert "since their work differs: 8 against 4 calls of aten::mm." in found.words
-    found = versus(*(subject(x, own[:4]) for x, own in zip("AB", rows, strict=True)), refuted)
+    found = judge_subject(*(subject(x, own[:4]) for x, own in zip("AB", rows, strict=True)), refuted)
     assert found.outcome == "not comparable"
     assert found.words.startswith(
         "B and A are not comparable: their work differs (8 against 4 calls of aten::mm) and A has no"
@@ -504,13 +512,13 @@ def test_rates_of_few_steps_are_higher_or_lower() -> None:
     rows = [[row("time.step", 1.0), *steps_of(TOKENS, [rate], "1/s")] for rate in (512.0, 1024.0)]
     cards = card(), card(workload__batch__global=32)
     base, other = (subject(x, own, c) for x, own, c in zip("AB", rows, cards, strict=True))
-    assert versus(base, other).words.startswith(
+    assert judge_subject(base, other).words.startswith(
         "B's rate is 2.00× higher than A's in these captures (1,024 against 512 tokens per second and device)"
     )
-    assert versus(other, base).words.startswith("A's rate is 2.00× lower than B's in these captures (")
+    assert judge_subject(other, base).words.startswith("A's rate is 2.00× lower than B's in these captures (")
 
 
-def served(letter: str, *rates: float) -> Subject:
+def served(letter: str, *rates: float) -> ComparisonSubject:
     """Benchmarks of one server, as its client measured them: no trace, no step."""
     return captured(*(subject(letter, [row(CLIENT, rate, "1/s")]) for rate in rates))
 
@@ -518,15 +526,15 @@ def served(letter: str, *rates: float) -> Subject:
 def test_servers_are_compared_by_what_their_client_measured() -> None:
     """A benchmark's one figure is of all its requests, and has an interval though it has no steps."""
     proved = Equality("proved", "80 requests of 8,000 tokens in and 4,000 out, of each")
-    found = versus(served("A", 1000.0), served("B", 1500.0), proved)
+    found = judge_subject(served("A", 1000.0), served("B", 1500.0), proved)
     assert (found.measure, found.outcome, found.ratio) == (CLIENT, "faster", 1.5)
     assert found.words == (
         "B is 1.50× faster than A (1,500 against 1,000 output tokens per second; 95 % interval"
         f" {found.low:.2f} to {found.high:.2f} over one benchmark each; {ONCE}). Their work is equal: 80"
         " requests of 8,000 tokens in and 4,000 out, of each."
     )
-    less = versus(served("A", 1500.0, 1510.0), served("B", 1000.0, 1005.0), proved)
+    less = judge_subject(served("A", 1500.0, 1510.0), served("B", 1000.0, 1005.0), proved)
     assert less.outcome == "slower"
     assert "over 2 captures of each;" in less.words
-    lacking = versus(served("A", 1000.0), subject("B", [row("time.step", 1.0)]))
+    lacking = judge_subject(served("A", 1000.0), subject("B", [row("time.step", 1.0)]))
     assert (lacking.measure, lacking.outcome) == ("time.step", "not comparable")

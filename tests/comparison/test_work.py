@@ -7,20 +7,20 @@ import pytest
 from helpers.compared_subjects import card, parts_of, row, steps_of, subject
 
 from cclbench.analyzers.view.values import ALL_OPEN
-from cclbench.comparison.subject import Subject
-from cclbench.comparison.work import unequal, unknown, warnings
+from cclbench.comparison.subject import ComparisonSubject
+from cclbench.comparison.work import comparison_warnings, is_work_unknown, work_inequalities
 
 STEP = [row("time.step", 1.0)]
 
 
-def two(**changes: object) -> tuple[Subject, Subject]:
+def two(**changes: object) -> tuple[ComparisonSubject, ComparisonSubject]:
     return subject("A", STEP, card()), subject("B", STEP, card(**changes))
 
 
 def test_equal_work_says_nothing() -> None:
     pair = two(parallelism__tp=4, workload__model__name="Tiny_Llama", hardware__accelerator="nvidia-a100")
-    assert unequal(*pair) == []
-    assert warnings(pair) == ()
+    assert work_inequalities(*pair) == []
+    assert comparison_warnings(pair) == ()
 
 
 @pytest.mark.parametrize(
@@ -35,14 +35,14 @@ def test_equal_work_says_nothing() -> None:
 )
 def test_unequal_work_is_a_warning_at_the_top(changes: dict, says: str) -> None:
     pair = two(**changes)
-    assert warnings(pair)[0] == f"the work differs: {says}"
-    assert len(unequal(*pair)) == 1
+    assert comparison_warnings(pair)[0] == f"the work differs: {says}"
+    assert len(work_inequalities(*pair)) == 1
 
 
 def test_tokens_per_step_are_compared_though_no_card_field_differs() -> None:
     rows = [[*STEP, row("throughput.tokens", rate, "1/s")] for rate in (2048.0, 1024.0)]
     pair = tuple(subject(letter, own, card()) for letter, own in zip("AB", rows, strict=True))
-    assert unequal(*pair) == ["tokens per step 1,024 against 2,048"]
+    assert work_inequalities(*pair) == ["tokens per step 1,024 against 2,048"]
 
 
 @pytest.mark.parametrize(
@@ -54,16 +54,16 @@ def test_counts_that_differ_by_a_millionth_are_one(one: int, other: int, same: b
         subject("A", STEP, card(workload__model__parameters=one)),
         subject("B", STEP, card(workload__model__parameters=other)),
     )
-    assert (unequal(*pair) == []) == same
-    assert (warnings(pair) == ()) == same
+    assert (work_inequalities(*pair) == []) == same
+    assert (comparison_warnings(pair) == ()) == same
 
 
 def test_the_phase_alone_does_not_tell_the_work() -> None:
     phase = {"version": 2, "id": "x", "workload": {"phase": "training"}}
-    assert unknown(subject("A", STEP, phase))
-    assert not unknown(subject("A", STEP, phase | {"workload": {"model": {"name": "x"}}}))
+    assert is_work_unknown(subject("A", STEP, phase))
+    assert not is_work_unknown(subject("A", STEP, phase | {"workload": {"model": {"name": "x"}}}))
     tokens = [*STEP, row("throughput.tokens", 10.0, "1/s")]
-    assert not unknown(subject("A", tokens, phase))
+    assert not is_work_unknown(subject("A", tokens, phase))
 
 
 @pytest.mark.parametrize(
@@ -75,24 +75,24 @@ def test_the_phase_alone_does_not_tell_the_work() -> None:
 )
 def test_six_are_listed_by_name(letters: str, named: str) -> None:
     silent = [subject(letter, STEP) for letter in letters]
-    (first,) = warnings([*silent, subject("Z", STEP, card())])
+    (first,) = comparison_warnings([*silent, subject("Z", STEP, card())])
     assert first.startswith(f"nothing says what a step of {named} works on")
 
 
 def test_precision_and_the_number_of_devices_are_no_other_work() -> None:
     pair = two(workload__precision="fp8", hardware__count=8)
-    assert unequal(*pair) == []
-    assert warnings(pair) == ("precision: A bf16, B fp8", "number of devices: A 4, B 8")
+    assert work_inequalities(*pair) == []
+    assert comparison_warnings(pair) == ("precision: A bf16, B fp8", "number of devices: A 4, B 8")
 
 
 def test_without_a_card_the_work_is_unknown() -> None:
     pair = subject("A", STEP), subject("B", STEP, card())
-    assert unequal(*pair) == []
-    assert (unknown(pair[0]), unknown(pair[1])) == (True, False)
-    (first,) = warnings(pair)
+    assert work_inequalities(*pair) == []
+    assert (is_work_unknown(pair[0]), is_work_unknown(pair[1])) == (True, False)
+    (first,) = comparison_warnings(pair)
     assert first.startswith("nothing says what a step of A works on (a workload card would)")
     lacking = two(workload__batch__global=None, workload__batch__sequence_length=None)
-    (first,) = warnings(lacking)
+    (first,) = comparison_warnings(lacking)
     assert first == (
         "the card of B lacks workload.batch.global and workload.batch.sequence_length:"
         " equal work is not certain"
@@ -101,7 +101,7 @@ def test_without_a_card_the_work_is_unknown() -> None:
 
 def test_a_request_of_inference_has_an_input_length() -> None:
     made = card(workload__batch__sequence_length=None, workload__batch__input_length=128)
-    assert warnings((subject("A", STEP, card()), subject("B", STEP, made))) == ()
+    assert comparison_warnings((subject("A", STEP, card()), subject("B", STEP, made))) == ()
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,9 @@ def test_a_request_of_inference_has_an_input_length() -> None:
         ),
     ],
 )
-def test_what_weakens_a_comparison_is_said(other: Subject, says: str) -> None:
+def test_what_weakens_a_comparison_is_said(other: ComparisonSubject, says: str) -> None:
     base = subject("A", steps_of("time.step", [1.0]), card())
-    assert any(warning.startswith(says) for warning in warnings((base, other)))
+    assert any(warning.startswith(says) for warning in comparison_warnings((base, other)))
 
 
 def test_a_modelled_figure_beside_a_measured_one_is_named() -> None:
@@ -134,14 +134,14 @@ def test_a_modelled_figure_beside_a_measured_one_is_named() -> None:
         [*STEP, row("comm.busbw", 2e9, "B/s", provenance="modelled"), row("comm.volume", 1.0, "B")],
         card(),
     )
-    assert warnings((measured, modelled)) == ("modelled in B and not in the others: comm.busbw",)
-    assert warnings((modelled, modelled)) == ()
+    assert comparison_warnings((measured, modelled)) == ("modelled in B and not in the others: comm.busbw",)
+    assert comparison_warnings((modelled, modelled)) == ()
 
 
 def test_modelled_figures_are_named_by_who_has_them() -> None:
     """Ends of a band and figures without a number are none; metrics stand in order of their names."""
 
-    def made(letter: str, *modelled: str) -> Subject:
+    def made(letter: str, *modelled: str) -> ComparisonSubject:
         rows = [
             row(m, 1.0, "B/s", provenance="modelled" if m in modelled else "measured")
             for m in ("comm.volume", "comm.busbw", "comm.algbw")
@@ -152,7 +152,7 @@ def test_modelled_figures_are_named_by_who_has_them() -> None:
         return subject(letter, [*STEP, *rows], card())
 
     three = made("A"), made("B", "comm.volume", "comm.busbw"), made("C", "comm.algbw")
-    assert warnings(three) == (
+    assert comparison_warnings(three) == (
         "modelled in B and not in the others: comm.busbw and comm.volume",
         "modelled in C and not in the others: comm.algbw",
     )
@@ -162,26 +162,26 @@ def test_how_much_waiting_is_may_be_untold_too() -> None:
     told = subject("A", parts_of(compute=1.0, exposed_wait=0.1, exposed_unmatched=0.1), card())
     silent = subject("B", parts_of(compute=1.0, exposed_unmatched=0.2), card())
     without = subject("C", STEP, card())
-    assert [w for w in warnings((told, silent, without)) if "cannot tell" in w] == [
+    assert [w for w in comparison_warnings((told, silent, without)) if "cannot tell" in w] == [
         "B cannot tell how much of the exposed communication is waiting: all of it is in exposed unmatched"
     ]
-    assert not any("cannot tell" in w for w in warnings((silent, silent, without)))
+    assert not any("cannot tell" in w for w in comparison_warnings((silent, silent, without)))
 
 
 def test_a_lone_open_step_and_a_cut_weaken_each_run_by_itself() -> None:
     open_step = subject("B", [row("time.step", 1.0, reason=f"{ALL_OPEN}: whatever")], card(), truncated=True)
-    assert warnings((open_step,)) == (
+    assert comparison_warnings((open_step,)) == (
         "the only step of B is open: it ends with its last device event, since no step follows",
         "a trace of B ends early: its figures end before the cut",
     )
-    assert warnings((subject("A", STEP, card(), ranks=3, world=3),)) == ()
+    assert comparison_warnings((subject("A", STEP, card(), ranks=3, world=3),)) == ()
 
 
 def test_parts_that_only_some_can_tell_are_said_with_the_reason() -> None:
     told = subject("A", parts_of(compute=1.0, idle_host=0.1, idle_other=0.1), card())
     rows = parts_of(compute=1.0, idle_other=0.2)
     rows[-1]["reason"] = "the CPU is the device"
-    (warning,) = warnings((told, subject("B", rows, card())))
+    (warning,) = comparison_warnings((told, subject("B", rows, card())))
     assert warning == (
         "B cannot tell how much of the idle time is host-bound (the CPU is the device):"
         " all of it is in other idle"
@@ -192,7 +192,7 @@ def test_three_subjects_stand_in_one_line() -> None:
     three = [
         subject(x, STEP, card(workload__batch__global=n)) for x, n in zip("ABC", (8, 8, 16), strict=True)
     ]
-    assert warnings(three) == ("the work differs: global batch: A 8, B 8, C 16",)
+    assert comparison_warnings(three) == ("the work differs: global batch: A 8, B 8, C 16",)
 
 
 def test_published_metadata_stand_in_where_a_card_is_silent() -> None:
@@ -208,7 +208,7 @@ def test_published_metadata_stand_in_where_a_card_is_silent() -> None:
     bare, base = subject("B", STEP, published=told["published"]), subject("A", STEP, card())
     assert bare.devices == ("nvidia_a100",)
     assert bare.device_count == 4
-    assert unequal(base, bare) == ["global batch 64 against 16"]
+    assert work_inequalities(base, bare) == ["global batch 64 against 16"]
     assert bare.field("workload.batch.sequence_length") is None  # a text is no count
     with_card = subject("B", STEP, card(workload__batch__global=None), published=told["published"])
     assert with_card.field("workload.batch.global") is None  # the card has judged that field

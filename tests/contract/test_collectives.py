@@ -16,12 +16,12 @@ import pytest
 from helpers.packages import with_module
 
 from cclbench.hardware.catalog import systems
-from cclbench.hardware.collectives import ALGORITHMS, Refusal, group_of
-from cclbench.hardware.collectives.algorithm import Call
+from cclbench.hardware.collectives import ALGORITHMS, NoPrice, group_of
+from cclbench.hardware.collectives.algorithm import CollectiveCall
 from cclbench.hardware.collectives.cost import BEST, EXPECTED, WORST
-from cclbench.hardware.collectives.nccl import constants
+from cclbench.hardware.collectives.nccl import nccl_constants
 from cclbench.hardware.collectives.transport import PROTOCOLS
-from cclbench.hardware.residuals import Setting, residuals
+from cclbench.hardware.residuals import ResidualSetting, current_residuals
 from cclbench.schema import COLLECTIVE_KINDS
 
 SIZES = np.array([1.0, 1e3, 1e6, 1e9, 1e12])
@@ -29,10 +29,10 @@ GROUPS = [
     found
     for system in systems().values()
     for ranks in (2, system.per_node, 2 * system.per_node)
-    if not isinstance(found := group_of(system, range(ranks)), Refusal)
+    if not isinstance(found := group_of(system, range(ranks)), NoPrice)
 ]
 
-NODE = Setting("dgx-h100 nvlink4", False, "switch", "broadcast", 8)
+NODE = ResidualSetting("dgx-h100 nvlink4", False, "switch", "broadcast", 8)
 
 STAR = '''
 """Broadcast in one step from the root to everyone."""
@@ -55,9 +55,11 @@ def test_what_an_algorithm_costs_is_under_its_name_and_rises_with_size(name: str
     for group in GROUPS:
         for kind in COLLECTIVE_KINDS:
             for assumed in (BEST, EXPECTED, WORST):
-                if not algorithm.applies(group, asked=True):
+                if not algorithm.applies_to(group, asked=True):
                     continue
-                for cost in algorithm.costs(Call(kind, group, constants(None), assumed, PROTOCOLS)):
+                for cost in algorithm.costs(
+                    CollectiveCall(kind, group, nccl_constants(None), assumed, PROTOCOLS)
+                ):
                     times = cost.time_s(SIZES)
                     assert cost.algorithm == name
                     assert np.isfinite(times).all()
@@ -88,7 +90,7 @@ def predicted(environment: Mapping[str, str], *options: str) -> dict[str, Any]:
 def test_an_algorithm_from_outside_is_priced(outside: Mapping[str, str], options: tuple[str, ...]) -> None:
     row = predicted(outside, *options)
     assert (row["algorithm"], row["protocol"]) == ("star", "Simple")
-    learned = 1.0 if options else np.exp(residuals().correction(NODE, np.array([1e6]))[0])
+    learned = 1.0 if options else np.exp(current_residuals().log_correction(NODE, np.array([1e6]))[0])
     assert row["time_s"] == pytest.approx(learned * (1e-6 + 1e6 / 1e12))
     assert row["low_s"] <= row["time_s"] <= row["high_s"]
 

@@ -66,8 +66,8 @@ def test_a_model_that_does_not_load_leaves_ours(tmp_path: Path) -> None:
 def test_models_explain_themselves() -> None:
     for name in MODELS:
         model = MODELS.get(name)
-        assert list(model.about) == ["definition", "FLOPs", "Bytes", "Source"], name
-        assert all(model.about.values()), name
-        assert model.about["definition"].endswith("."), name
+        assert list(model.docstring_parts) == ["definition", "FLOPs", "Bytes", "Source"], name
+        assert all(model.docstring_parts.values()), name
+        assert model.docstring_parts["definition"].endswith("."), name
         for pattern in model.patterns:
             re.compile(pattern)

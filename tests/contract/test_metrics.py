@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from cclbench.analyzers.aliases import ALIASES
-from cclbench.analyzers.metric import METRICS, resolve
+from cclbench.analyzers.metric import METRICS, resolve_metrics
 
 LEADERBOARD = {
     "avg_step_time": "time.step",
@@ -67,9 +67,9 @@ def test_changed_definitions_have_a_number_of_their_own() -> None:
 def test_metrics_explain_themselves() -> None:
     for name in METRICS:
         metric = METRICS.get(name)
-        for text in (metric.definition, metric.not_applicable, metric.combined):
+        for text in (metric.definition, metric.not_applicable, metric.combination_words):
             assert len(text) > 10, name
-        for sentence in (metric.definition, metric.combined):
+        for sentence in (metric.definition, metric.combination_words):
             assert sentence[0] == sentence[0].upper(), name
         assert metric.definition.endswith("."), name
         assert metric.formula.strip(), name
@@ -84,7 +84,7 @@ def test_metrics_explain_themselves() -> None:
 def test_the_leaderboards_names_are_all_answered() -> None:
     assert len(LEADERBOARD) == 25
     for alias, metric in LEADERBOARD.items():
-        ((found, _),) = resolve([alias])
+        ((found, _),) = resolve_metrics([alias])
         assert found.name == metric
         assert alias in found.aliases
     assert set(ALIASES) == set(LEADERBOARD)

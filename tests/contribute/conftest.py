@@ -15,7 +15,7 @@ import pytest
 from helpers import trees
 
 from cclbench.contribute import redaction
-from cclbench.contribute.package import PackageOptions, contribute
+from cclbench.contribute.package import PackageOptions, make_data_point
 
 SECRET = b"ada-lovelace"
 """What the stand-in for redaction takes for an identity."""
@@ -183,7 +183,7 @@ def contributed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for function in (collect, redact, leftovers, leftovers_in, redacted_name):
             patch.setattr(redaction, function.__name__, function)
         wishes = PackageOptions(licence="Apache-2.0")
-        contribute(made.card, made.traces, made.scripts, made.collection, wishes)
+        make_data_point(made.card, made.traces, made.scripts, made.collection, wishes)
     return made.collection
 
 

@@ -16,7 +16,7 @@ import pytest
 from helpers.trees import files as tree
 
 from cclbench.contribute import archive
-from cclbench.contribute.archive import is_archive, unpack
+from cclbench.contribute.archive import is_archive, unpack_archive
 from cclbench.errors import InputError
 
 FILES = {"rank0.json": b'{"a": 1}', "sub/rank1.json": b"x" * 300_000}
@@ -62,7 +62,7 @@ def test_an_archive_gives_its_files(tmp_path: Path, name: str) -> None:
     else:
         tar(path, plain(FILES), "w" if name.endswith(".tar") else "w:gz")
     assert is_archive(path)
-    assert unpack(path, tmp_path / "out") == [tmp_path / "out" / n for n in sorted(FILES)]
+    assert unpack_archive(path, tmp_path / "out") == [tmp_path / "out" / n for n in sorted(FILES)]
     assert tree(tmp_path / "out") == FILES
 
 
@@ -80,7 +80,7 @@ def test_permissions_are_not_carried_over(tmp_path: Path) -> None:
         member.mode = 0o6777
         file.addfile(member, io.BytesIO())
 
-    (path,) = unpack(tar(tmp_path / "a.tgz", add), tmp_path / "out")
+    (path,) = unpack_archive(tar(tmp_path / "a.tgz", add), tmp_path / "out")
     assert stat.S_IMODE(path.stat().st_mode) & 0o7111 == 0
 
 
@@ -94,7 +94,7 @@ def test_nothing_leaves_the_folder(tmp_path: Path, kind: str, name: str) -> None
     path = zipped(tmp_path / "a.zip", files) if kind == "zip" else tar(tmp_path / "a.tgz", plain(files))
     before = tree(tmp_path)
     with pytest.raises(InputError, match=r"relative|upwards"):
-        unpack(path, tmp_path / "deep" / "out")
+        unpack_archive(path, tmp_path / "deep" / "out")
     assert {n for n in tree(tmp_path) if n not in before} <= {"deep/out/good.json"}
 
 
@@ -110,7 +110,7 @@ def test_nothing_leaves_the_folder(tmp_path: Path, kind: str, name: str) -> None
 )
 def test_links_and_devices_are_refused(tmp_path: Path, kind: bytes, link: str) -> None:
     with pytest.raises(InputError, match="link, a device or a sparse file"):
-        unpack(tar(tmp_path / "a.tgz", special("x.json", kind, link)), tmp_path / "out")
+        unpack_archive(tar(tmp_path / "a.tgz", special("x.json", kind, link)), tmp_path / "out")
     assert tree(tmp_path / "out") == {}
 
 
@@ -121,7 +121,7 @@ def test_a_link_in_a_zip_is_refused(tmp_path: Path) -> None:
         member.external_attr = (stat.S_IFLNK | 0o777) << 16
         file.writestr(member, "/etc/passwd")
     with pytest.raises(InputError, match="link or a device"):
-        unpack(path, tmp_path / "out")
+        unpack_archive(path, tmp_path / "out")
 
 
 def test_an_encrypted_member_is_refused(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_an_encrypted_member_is_refused(tmp_path: Path) -> None:
     content[content.index(b"PK\x01\x02") + 8] |= 1
     path.write_bytes(content)
     with pytest.raises(InputError, match="encrypted"):
-        unpack(path, tmp_path / "out")
+        unpack_archive(path, tmp_path / "out")
 
 
 @pytest.mark.parametrize("kind", ["tar", "zip"])
@@ -139,7 +139,7 @@ def test_a_bomb_is_stopped_early(tmp_path: Path, kind: str) -> None:
     path = zipped(tmp_path / "a.zip", content) if kind == "zip" else tar(tmp_path / "a.tgz", plain(content))
     assert path.stat().st_size * archive.LARGEST_RATIO < archive.ALWAYS_BYTES + 1
     with pytest.raises(InputError, match="more than 400 times its size"):
-        unpack(path, tmp_path / "out")
+        unpack_archive(path, tmp_path / "out")
     assert sum(len(c) for c in tree(tmp_path / "out").values()) <= archive.ALWAYS_BYTES
 
 
@@ -148,7 +148,7 @@ def test_many_members_share_one_allowance(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(archive, "LARGEST_RATIO", 1)
     path = zipped(tmp_path / "a.zip", {f"{n}.json": bytes(600) for n in range(3)})
     with pytest.raises(InputError, match="times its size"):
-        unpack(path, tmp_path / "out")
+        unpack_archive(path, tmp_path / "out")
 
 
 def test_a_declared_size_is_not_believed(tmp_path: Path) -> None:
@@ -159,14 +159,14 @@ def test_a_declared_size_is_not_believed(tmp_path: Path) -> None:
     content[at : at + 4] = (10).to_bytes(4, "little")
     path.write_bytes(content)
     with pytest.raises(InputError, match="damaged"):
-        unpack(path, tmp_path / "out")
+        unpack_archive(path, tmp_path / "out")
 
 
 def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "MOST_FILES", 2)
     path = tar(tmp_path / "a.tgz", plain({str(n): b"" for n in range(3)}))
     with pytest.raises(InputError, match="more than 2 files"):
-        unpack(path, tmp_path / "out")
+        unpack_archive(path, tmp_path / "out")
 
 
 def test_a_name_that_is_there_twice_is_refused(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_name_that_is_there_twice_is_refused(tmp_path: Path) -> None:
         plain({"./a.json": b"2"})(file)
 
     with pytest.raises(InputError, match="two of that name"):
-        unpack(tar(tmp_path / "a.tgz", add), tmp_path / "out")
+        unpack_archive(tar(tmp_path / "a.tgz", add), tmp_path / "out")
 
 
 def test_a_huge_header_is_not_read(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_huge_header_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     path.write_bytes(member.tobuf(tarfile.GNU_FORMAT) + bytes(4096))
     with pytest.raises(InputError, match="header of more than 1 MB"):
-        unpack(path, tmp_path / "out")
+        unpack_archive(path, tmp_path / "out")
 
 
 def test_a_chain_of_headers_ends(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_chain_of_headers_ends(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     path.write_bytes((member.tobuf(tarfile.GNU_FORMAT) + b"x" + bytes(511)) * 20_000)
     with pytest.raises(InputError, match="damaged"):
-        unpack(path, tmp_path / "out")
+        unpack_archive(path, tmp_path / "out")
 
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz"])
@@ -202,7 +202,7 @@ def test_no_archive_at_all(tmp_path: Path, name: str, content: bytes) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"damaged|no file"):
-        unpack(path, tmp_path / "out")
+        unpack_archive(path, tmp_path / "out")
 
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz"])
@@ -218,4 +218,4 @@ def test_every_cut_of_an_archive_is_noticed(tmp_path: Path, name: str) -> None:
     for at in [*range(0, content, 97), content - 1]:
         path.write_bytes(whole[:at])
         with pytest.raises(InputError):
-            unpack(path, tmp_path / f"out{at}")
+            unpack_archive(path, tmp_path / f"out{at}")

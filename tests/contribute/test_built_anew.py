@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 from helpers.redact_files import sized
 
-from cclbench.contribute.archive import unpack
-from cclbench.contribute.redaction import Identities, redact
+from cclbench.contribute.archive import unpack_archive
+from cclbench.contribute.redaction import Identities, redact_file
 from cclbench.errors import InputError
 from cclbench.formats.xplane import proto
 
@@ -32,7 +32,7 @@ JSON = b'{"traceEvents": []}'
 def copy_of(source: Path) -> bytes:
     """The file as it is written where nothing in it is redacted."""
     target = source.with_name("copy-" + source.name)
-    assert redact(source, target, known=NONE) == []
+    assert redact_file(source, target, known=NONE) == []
     return target.read_bytes()
 
 
@@ -86,7 +86,7 @@ def test_bytes_behind_a_database_are_gone(tmp_path: Path) -> None:
 def test_a_gzip_header_holds_nothing(flags: int, fields: bytes, tmp_path: Path) -> None:
     source, target = tmp_path / "a.json.gz", tmp_path / "b.json.gz"
     source.write_bytes(packed(JSON, flags=flags, fields=fields))
-    redact(source, target, known=NONE)
+    redact_file(source, target, known=NONE)
     assert target.read_bytes()[3:8] == bytes(5)  # neither flags nor a time
     assert HIDDEN not in target.read_bytes()
     assert gzip.decompress(target.read_bytes()) == JSON
@@ -126,8 +126,8 @@ def test_fields_that_a_profile_does_not_know_are_gone(tmp_path: Path) -> None:
     source.write_bytes(sized(1, plane) + unknown + sized(4, b""))
     new = copy_of(source)
     assert HIDDEN not in new
-    (where,) = proto.space(tmp_path / "copy-a.xplane.pb").planes
-    message = proto.plane(tmp_path / "copy-a.xplane.pb", where)
+    (where,) = proto.find_planes(tmp_path / "copy-a.xplane.pb").planes
+    message = proto.parse_plane(tmp_path / "copy-a.xplane.pb", where)
     assert proto.event_metadata(message)[1].name == "dot"
     assert len(new) == len(source.read_bytes()) - 3 * len(unknown)
 
@@ -147,8 +147,8 @@ def test_of_an_archive_only_its_files_are_taken(tmp_path: Path) -> None:
         member.comment = HIDDEN
         file.writestr(member, JSON)
         file.comment = HIDDEN
-    unpack(archive, tmp_path / "unpacked")
-    redact(tmp_path / "unpacked" / "rank0.json", tmp_path / "rank0.json", known=NONE)
+    unpack_archive(archive, tmp_path / "unpacked")
+    redact_file(tmp_path / "unpacked" / "rank0.json", tmp_path / "rank0.json", known=NONE)
     assert json.loads((tmp_path / "rank0.json").read_bytes()) == {"traceEvents": []}
     assert [path.name for path in (tmp_path / "unpacked").iterdir()] == ["rank0.json"]
 

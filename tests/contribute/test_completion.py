@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cclbench.card import CardFacts
-from cclbench.card.read import parse
-from cclbench.contribute.completion import Gap, draft, gaps, learn, settle
+from cclbench.card.read import parse_card
+from cclbench.contribute.completion import CardGap, card_gaps, draft_card, learn_from_traces, settle_gaps
 from cclbench.errors import CheckFailed
 
 FACTS = CardFacts(
@@ -24,11 +24,11 @@ FACTS = CardFacts(
 
 
 def card(text: str) -> dict[str, Any]:
-    return draft(parse(text, "workload_cards/my-job.yaml"), Path())
+    return draft_card(parse_card(text, "workload_cards/my-job.yaml"), Path())
 
 
-def gap(path: str, **other: Any) -> Gap:
-    return Gap(path, "title", "example", "why", True, **other)
+def gap(path: str, **other: Any) -> CardGap:
+    return CardGap(path, "title", "example", "why", True, **other)
 
 
 def test_a_draft_has_an_id_and_a_version_and_no_traces() -> None:
@@ -42,7 +42,7 @@ def test_a_draft_has_an_id_and_a_version_and_no_traces() -> None:
 
 
 def test_traces_do_not_overrule_the_card() -> None:
-    told = learn(card("hardware: {count: 4}\nworkload: {phase: training}"), FACTS)
+    told = learn_from_traces(card("hardware: {count: 4}\nworkload: {phase: training}"), FACTS)
     assert told.card["hardware"] == {"count": 4, "accelerator": "nvidia-h100-sxm"}
     assert told.card["parallelism"] == {"tp": 2, "dp_shard": 4}
     assert told.contradictions == ("hardware.count: the card says 4, the traces 8",)
@@ -50,14 +50,14 @@ def test_traces_do_not_overrule_the_card() -> None:
 
 
 def test_degrees_are_learnt_only_where_there_are_none() -> None:
-    told = learn(card("parallelism: {dp_shard: 8}"), FACTS)
+    told = learn_from_traces(card("parallelism: {dp_shard: 8}"), FACTS)
     assert told.card["parallelism"] == {"dp_shard": 8}
     assert told.contradictions == ("parallelism.dp_shard: the card says 8, the traces 4",)
 
 
 def test_degrees_that_do_not_account_for_every_rank_are_not_learnt() -> None:
     some = replace(FACTS, groups=(("mesh_tp", (0, 1)),))
-    assert "parallelism" not in learn(card("hardware: {count: 8}"), some).card
+    assert "parallelism" not in learn_from_traces(card("hardware: {count: 8}"), some).card
 
 
 def test_gaps_are_fields_with_who_needs_them() -> None:
@@ -65,7 +65,7 @@ def test_gaps_are_fields_with_who_needs_them() -> None:
         "description: x\nhardware: {count: 1, accelerator: nvidia-h100-sxm}\nworkload: {precision: bf16}"
     )
     value["evidence"] = {"traces": [{"path": "x"}]}
-    found = {g.path: g for g in gaps(value, "my-job.yaml", Path())}
+    found = {g.path: g for g in card_gaps(value, "my-job.yaml", Path())}
     assert list(found) == [
         "workload.phase",
         "workload.model.parameters",
@@ -86,7 +86,7 @@ def test_gaps_are_fields_with_who_needs_them() -> None:
 
 def test_a_mapping_that_is_missing_is_asked_for_field_by_field() -> None:
     value = {"version": 2, "id": "x", "evidence": {"traces": [{"path": "x"}]}, "hardware": {"count": 8}}
-    paths = [g.path for g in gaps(value, "x.yaml", Path())]
+    paths = [g.path for g in card_gaps(value, "x.yaml", Path())]
     assert {"workload.phase", "parallelism.tp", "parallelism.pp"} <= set(paths)
     assert "workload" not in paths
     assert "parallelism" not in paths
@@ -106,7 +106,7 @@ def test_a_mapping_that_is_missing_is_asked_for_field_by_field() -> None:
     ],
 )
 def test_an_answer_has_the_fields_type(path: str, answer: str, value: object) -> None:
-    assert gap(path).value(answer) == value
+    assert gap(path).parse_answer(answer) == value
 
 
 @pytest.mark.parametrize(
@@ -122,23 +122,23 @@ def test_an_answer_has_the_fields_type(path: str, answer: str, value: object) ->
 )
 def test_an_answer_that_does_not_fit_says_why(path: str, answer: str) -> None:
     with pytest.raises(CheckFailed, match="is "):
-        gap(path).value(answer)
+        gap(path).parse_answer(answer)
 
 
 def test_a_choice_is_one_of_those() -> None:
     choice = gap("workload.phase", choices=("training", "serving"))
-    assert choice.value("serving") == "serving"
+    assert choice.parse_answer("serving") == "serving"
     with pytest.raises(CheckFailed, match="known: training, serving"):
-        choice.value("lunch")
+        choice.parse_answer("lunch")
 
 
 def test_what_is_left_open() -> None:
-    needed, wanted = gap("description"), Gap("workload.dataset", "t", "e", "w", False)
+    needed, wanted = gap("description"), CardGap("workload.dataset", "t", "e", "w", False)
     answers = {"description": "x"}
     value: dict[str, Any] = {}
-    left = settle([needed, wanted], lambda g: answers.get(g.path), value, open_ones=False)
+    left = settle_gaps([needed, wanted], lambda g: answers.get(g.path), value, open_ones=False)
     assert (left, value) == ([wanted], {"description": "x"})  # somebody was asked, and left it open
-    assert settle([wanted], None, {}, open_ones=True) == [wanted]
+    assert settle_gaps([wanted], None, {}, open_ones=True) == [wanted]
     for ask, gap_, open_ones in ((None, wanted, False), (None, needed, True), (lambda _: None, needed, True)):
         with pytest.raises(CheckFailed, match="the card lacks fields"):
-            settle([gap_], ask, {}, open_ones=open_ones)
+            settle_gaps([gap_], ask, {}, open_ones=open_ones)

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cclbench.contribute.redaction.names import Learner
-from cclbench.contribute.redaction.rewriting import rewrite
+from cclbench.contribute.redaction.rewriting import rewrite_file
 from cclbench.contribute.redaction.scrub import Scrubber
 
 TOKEN, PASSWORD, HOST, USER = f"ghp_{'Ab1c' * 9}", "Zq7x9wkp!#", "gpunode-117.lab-x.ch", "qzbobby7"
@@ -57,9 +57,9 @@ def redacted(folder: Path, name: str, text: str) -> str:
     source, target = folder / name, folder / f"copy-{name}"
     source.write_text(text, encoding="utf-8", newline="")
     learner = Learner()
-    rewrite(source, None, Scrubber(learner), annotations=True)
-    known = learner.identities(frozenset())
-    rewrite(source, target, Scrubber(known), annotations=False)
+    rewrite_file(source, None, Scrubber(learner), annotations=True)
+    known = learner.learnt_identities(frozenset())
+    rewrite_file(source, target, Scrubber(known), annotations=False)
     new = target.read_text(encoding="utf-8")
     assert not any(secret in new for secret in SHOWN), new
     return new

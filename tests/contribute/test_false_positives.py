@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cclbench.contribute.redaction import collect, redact
+from cclbench.contribute.redaction import collect_identities, redact_file
 from cclbench.contribute.redaction.names import Learner
 from cclbench.contribute.redaction.scrub import Scrubber
 
@@ -44,7 +44,7 @@ def test_real_evidence_is_as_it_was(pattern: str, test_data: Path, tmp_path: Pat
     found = set()
     for number, path in enumerate(files):
         target = tmp_path / f"{number}-{path.name}"
-        found |= {one.kind for one in redact(path, target, known=collect([path]))}
+        found |= {one.kind for one in redact_file(path, target, known=collect_identities([path]))}
         assert target.stat().st_size
     assert found == NAMED.get(pattern, set())
 

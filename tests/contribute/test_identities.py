@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from cclbench.contribute.redaction import kinds
-from cclbench.contribute.redaction.names import Identities, Learner, key, replaced
+from cclbench.contribute.redaction.names import Identities, Learner, name_key, replace_names
 from cclbench.contribute.redaction.scrub import Scrubber
 
 NOTHING: frozenset[str] = frozenset()
@@ -27,33 +27,38 @@ NOTHING: frozenset[str] = frozenset()
     ],
 )
 def test_how_a_name_is_compared(kind: str, name: str, compared: str) -> None:
-    assert key(kind, name) == (kind, compared)
+    assert name_key(kind, name) == (kind, compared)
 
 
 def test_names_are_numbered_by_kind_in_the_order_they_are_met() -> None:
     learner = Learner()
     met = [(kinds.USER, "ada"), (kinds.HOST, "gpu-17"), (kinds.USER, "ben"), (kinds.USER, "ADA")]
-    assert [learner.pseudonym(kind, name) for kind, name in met] == ["user-1", "host-1", "user-2", "user-1"]
-    known = learner.identities(NOTHING)
-    assert known.pseudonym(kinds.USER, "Ben") == "user-2"
-    assert known.pseudonym(kinds.USER, "carl") == "user-unknown"
+    assert [learner.pseudonym_of(kind, name) for kind, name in met] == [
+        "user-1",
+        "host-1",
+        "user-2",
+        "user-1",
+    ]
+    known = learner.learnt_identities(NOTHING)
+    assert known.pseudonym_of(kinds.USER, "Ben") == "user-2"
+    assert known.pseudonym_of(kinds.USER, "carl") == "user-unknown"
     assert known.everywhere == NOTHING
     assert repr(known) == str(known) == "<Identities: 3 names, 0 replaced everywhere>"
 
 
 def test_what_is_learnt_of_a_host_is_its_label_and_its_domain() -> None:
     learner = Learner()
-    learner.pseudonym(kinds.HOST, " Node-A7.Lab.Example. ", learn=True)
-    learner.pseudonym(kinds.USER, "zoe.q", learn=True)
-    known = learner.identities(NOTHING)
+    learner.pseudonym_of(kinds.HOST, " Node-A7.Lab.Example. ", learn=True)
+    learner.pseudonym_of(kinds.USER, "zoe.q", learn=True)
+    known = learner.learnt_identities(NOTHING)
     assert known.everywhere == {(kinds.HOST, "node-a7"), (kinds.USER, "zoe.q")}
     assert known.domains == {"lab.example"}
     assert {form for kind, form in known.spellings if kind == kinds.HOST} == {"Node-A7", "node-a7", "NODE-A7"}
     # without a domain there is none, and everybody's is none
     for name in ("node-b7", "node-b7.compute.internal"):
         other = Learner()
-        other.pseudonym(kinds.HOST, name, learn=True)
-        assert other.identities(NOTHING).domains == NOTHING
+        other.pseudonym_of(kinds.HOST, name, learn=True)
+        assert other.learnt_identities(NOTHING).domains == NOTHING
 
 
 @pytest.mark.parametrize(
@@ -69,38 +74,38 @@ def test_what_is_learnt_of_a_host_is_its_label_and_its_domain() -> None:
 )
 def test_which_names_are_replaced_everywhere(name: str, everywhere: bool) -> None:
     learner = Learner()
-    learner.pseudonym(kinds.USER, name, learn=True)
-    assert bool(learner.identities(NOTHING).everywhere) is everywhere
+    learner.pseudonym_of(kinds.USER, name, learn=True)
+    assert bool(learner.learnt_identities(NOTHING).everywhere) is everywhere
 
 
 def test_what_is_published_is_replaced_nowhere_but_credentials_are() -> None:
     learner = Learner()
-    learner.pseudonym(kinds.JOB, "mega-plan", learn=True)
-    learner.pseudonym(kinds.HOST, "node-a7.lab.example", learn=True)
-    learner.hidden(kinds.SECRET, "hunter2-xyz")
-    learner.hidden(kinds.ENVIRONMENT, "moonshot-staging")
+    learner.pseudonym_of(kinds.JOB, "mega-plan", learn=True)
+    learner.pseudonym_of(kinds.HOST, "node-a7.lab.example", learn=True)
+    learner.stand_in_for_value(kinds.SECRET, "hunter2-xyz")
+    learner.stand_in_for_value(kinds.ENVIRONMENT, "moonshot-staging")
     texts = {"a mega-plan here", "at lab.example", "hunter2-xyz", "moonshot-staging!"}
-    known = learner.identities(frozenset(texts))
+    known = learner.learnt_identities(frozenset(texts))
     assert known.everywhere == {(kinds.HOST, "node-a7")}
     assert (known.domains, known.values) == (NOTHING, {"hunter2-xyz": kinds.SECRET})
     assert {kind for kind, _ in known.spellings} == {kinds.HOST}
-    within = learner.identities(frozenset({"xmega-planx", "moonshot-stagings"}))
+    within = learner.learnt_identities(frozenset({"xmega-planx", "moonshot-stagings"}))
     assert (kinds.JOB, "mega-plan") in within.everywhere
     assert "moonshot-staging" in within.values
 
 
 def test_what_its_owner_reveals_is_no_secret_anywhere() -> None:
     learner = Learner(["Deploy", "A_PASSWORD"])
-    learner.hidden(kinds.SECRET, "Hunter2-xyz")
-    learner.pseudonym(kinds.JOB, "mega-plan", learn=True)
+    learner.stand_in_for_value(kinds.SECRET, "Hunter2-xyz")
+    learner.pseudonym_of(kinds.JOB, "mega-plan", learn=True)
     assert not learner.keeps("OTHER", "mega-plan")
     assert learner.keeps("x:DEPLOY", "mega-plan")
     assert learner.keeps("a_password", "HUNTER2-XYZ")
     assert learner.used == {"deploy", "a_password"}
-    known = learner.identities(NOTHING)
+    known = learner.learnt_identities(NOTHING)
     assert (known.everywhere, known.values) == (NOTHING, {})
     assert known.keeps("deploy", "x")
-    assert not Identities().reveals("")
+    assert not Identities().is_revealed("")
 
 
 @pytest.mark.parametrize(
@@ -120,18 +125,22 @@ def test_what_its_owner_reveals_is_no_secret_anywhere() -> None:
 )
 def test_what_of_a_hidden_value_is_one_by_itself(kind: str, value: str, values: set[str]) -> None:
     learner = Learner()
-    learner.hidden(kind, value)
-    assert set(learner.identities(NOTHING).values) == values
+    learner.stand_in_for_value(kind, value)
+    assert set(learner.learnt_identities(NOTHING).values) == values
 
 
 def test_a_value_is_of_the_kind_that_was_met_first() -> None:
     learner = Learner()
-    assert learner.hidden(kinds.TOKEN, "hunter2-xyz") == "redacted-token"
-    assert learner.hidden(kinds.SECRET, "hunter2-xyz") == "redacted-secret"
-    known = learner.identities(NOTHING)
+    assert learner.stand_in_for_value(kinds.TOKEN, "hunter2-xyz") == "redacted-token"
+    assert learner.stand_in_for_value(kinds.SECRET, "hunter2-xyz") == "redacted-secret"
+    known = learner.learnt_identities(NOTHING)
     assert known.values == {"hunter2-xyz": kinds.TOKEN}
-    assert known.instead(kinds.TOKEN, "hunter2-xyz") == known.hidden(kinds.TOKEN, "x") == "redacted-token"
-    assert known.instead(kinds.USER, "x") == "user-unknown"
+    assert (
+        known.stand_in_for(kinds.TOKEN, "hunter2-xyz")
+        == known.stand_in_for_value(kinds.TOKEN, "x")
+        == "redacted-token"
+    )
+    assert known.stand_in_for(kinds.USER, "x") == "user-unknown"
     assert known.by_value == {"hunter2-xyz": kinds.TOKEN}
 
 
@@ -151,13 +160,13 @@ def test_a_value_is_of_the_kind_that_was_met_first() -> None:
     ],
 )
 def test_lists_of_hosts(text: str, expected: str) -> None:
-    assert replaced(Learner(), kinds.HOST, text) == expected
+    assert replace_names(Learner(), kinds.HOST, text) == expected
 
 
 def test_what_slurm_abbreviates_keeps_its_leading_zeros() -> None:
     learner = Learner()
-    replaced(learner, kinds.HOST, "nid[0009-0010,0012]-x", learn=True)
-    known = learner.identities(NOTHING)
+    replace_names(learner, kinds.HOST, "nid[0009-0010,0012]-x", learn=True)
+    known = learner.learnt_identities(NOTHING)
     assert {name for _, name in known.everywhere} == {"nid0009-x", "nid0010-x", "nid0012-x"}
 
 
@@ -168,23 +177,23 @@ def test_an_abbreviation_is_of_4096_hosts_at_most() -> None:
         ("n[1-3000,5001-8000]", 4096),
         ("n[7]", 1),
     ):
-        assert replaced(Learner(), kinds.HOST, hosts).count(",") + 1 == count
+        assert replace_names(Learner(), kinds.HOST, hosts).count(",") + 1 == count
 
 
 def test_names_of_other_kinds_are_replaced_whole() -> None:
-    assert replaced(Learner(), kinds.USER, "ada b") == "user-1"
+    assert replace_names(Learner(), kinds.USER, "ada b") == "user-1"
     for text in ("", "  ", "user-3"):
-        assert replaced(Learner(), kinds.USER, text) == text
+        assert replace_names(Learner(), kinds.USER, text) == text
 
 
 def known_by(*names: tuple[str, str], values: dict[str, str] | None = None) -> Scrubber:
     """Who has learnt these names and values."""
     learner = Learner()
     for kind, name in names:
-        learner.pseudonym(kind, name, learn=True)
+        learner.pseudonym_of(kind, name, learn=True)
     for value, kind in (values or {}).items():
-        learner.hidden(kind, value)
-    return Scrubber(learner.identities(NOTHING))
+        learner.stand_in_for_value(kind, value)
+    return Scrubber(learner.learnt_identities(NOTHING))
 
 
 @pytest.mark.parametrize(
@@ -210,16 +219,16 @@ def test_names_and_values_wherever_they_stand(text: str, expected: str) -> None:
 
 
 def test_nothing_known_is_nowhere() -> None:
-    assert Identities().anywhere is None
-    assert not Identities().mentioned("anything")
+    assert Identities().name_pattern is None
+    assert not Identities().may_be_mentioned("anything")
     known = known_by((kinds.USER, "bobby")).known
-    assert known.mentioned("XBOBBYX")
-    assert not known.mentioned("bobb")
+    assert known.may_be_mentioned("XBOBBYX")
+    assert not known.may_be_mentioned("bobb")
 
 
 def test_names_domains_and_values_must_be_nowhere() -> None:
     values = {"hunter2-xyz": kinds.SECRET}
     known = known_by((kinds.HOST, "node-a7.lab.example"), (kinds.USER, "bobby"), values=values).known
     texts = (b"x lab.example y", b"NODE-A7", b"bobby", b"bobbyx", b"xhunter2-xyzx", b"lab", b"host name")
-    found = [[one.form.kind for one in known.needles.find([text])] for text in texts]
+    found = [[one.form.kind for one in known.secret_needles.find_in_blocks([text])] for text in texts]
     assert found == [[kinds.HOST], [kinds.HOST], [kinds.USER], [], [kinds.SECRET], [], []]

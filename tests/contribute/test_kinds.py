@@ -6,7 +6,14 @@ from __future__ import annotations
 import pytest
 
 from cclbench.contribute.redaction import kinds
-from cclbench.contribute.redaction.kinds import common, kept, kind_of_field, of_rule, public, telling
+from cclbench.contribute.redaction.kinds import (
+    is_common_word,
+    is_kept,
+    is_public_domain,
+    is_telling,
+    kind_of_field,
+    of_rule,
+)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +52,7 @@ def test_a_rule_is_of_its_kind_with_or_without_the_variable_behind_it() -> None:
 
 
 def test_variables_that_tell_of_the_run_alone_are_kept() -> None:
-    assert [kept(name) for name in ("RANK", "XRANK", "NCCL_ALGO", "NCCL_COMM_ID")] == [
+    assert [is_kept(name) for name in ("RANK", "XRANK", "NCCL_ALGO", "NCCL_COMM_ID")] == [
         True,
         False,
         True,
@@ -78,12 +85,12 @@ def test_variables_that_tell_of_the_run_alone_are_kept() -> None:
     ],
 )
 def test_values_that_are_the_same_secret_wherever_they_stand(kind: str, value: str, tells: bool) -> None:
-    assert telling(kind, value) is tells
+    assert is_telling(kind, value) is tells
 
 
 def test_domains_of_one_label_and_of_clouds_are_everybody_s() -> None:
     domains = ("lab", "lab.example", "eu.compute.internal", "s3.amazonaws.com", "amazonaws.com.example")
-    assert [public(domain) for domain in domains] == [True, False, True, True, False]
+    assert [is_public_domain(domain) for domain in domains] == [True, False, True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -107,4 +114,4 @@ def test_domains_of_one_label_and_of_clouds_are_everybody_s() -> None:
     ],
 )
 def test_names_that_are_too_short_or_too_common(kind: str, name: str, expected: bool) -> None:
-    assert common(kind, name) is expected
+    assert is_common_word(kind, name) is expected

@@ -12,8 +12,8 @@ import pytest
 from helpers.typed import figures
 
 from cclbench.contribute import manifest
-from cclbench.contribute.manifest import File, Manifest, read
-from cclbench.contribute.record import Digest, Results
+from cclbench.contribute.manifest import DataPointManifest, File, read_manifest
+from cclbench.contribute.record import MetricDigest, RecordedResults
 from cclbench.errors import InputError
 from cclbench.json_schema import packaged_schema
 from cclbench.record.manifest import Options
@@ -23,28 +23,28 @@ ROW = {"metric": "time.step", "value": 0.1, "unit": "s", "status": "ok", "window
 
 
 @pytest.fixture
-def good() -> Manifest:
+def good() -> DataPointManifest:
     """One file here, one elsewhere."""
-    return Manifest(
+    return DataPointManifest(
         id="my-job",
         cclbench="0.1.0",
         card=SHA,
         ingest=Options(step_annotation="train_.*"),
         files=[File("a.json", SHA, 3), File("b/c.json", SHA, 5, "https://example.org/c.json")],
         redactions={"user name": 2},
-        results=Results({"time.step": Digest(1, 2, SHA)}, figures([ROW])),
+        results=RecordedResults({"time.step": MetricDigest(1, 2, SHA)}, figures([ROW])),
     )
 
 
-def test_what_is_written_is_read_back(tmp_path: Path, good: Manifest) -> None:
+def test_what_is_written_is_read_back(tmp_path: Path, good: DataPointManifest) -> None:
     path = tmp_path / "manifest.json"
-    path.write_text(good.text())
-    assert read(path) == good
-    assert json.loads(good.text())["files"][0] == {"path": "a.json", "sha256": SHA, "bytes": 3}
+    path.write_text(good.as_text())
+    assert read_manifest(path) == good
+    assert json.loads(good.as_text())["files"][0] == {"path": "a.json", "sha256": SHA, "bytes": 3}
 
 
-def test_a_file_and_a_row_have_a_line_each(good: Manifest) -> None:
-    lines = good.text().splitlines()
+def test_a_file_and_a_row_have_a_line_each(good: DataPointManifest) -> None:
+    lines = good.as_text().splitlines()
     assert '  {"path": "a.json", "sha256": "' + SHA + '", "bytes": 3},' in lines
     assert "   " + json.dumps(ROW) in lines
 
@@ -86,14 +86,14 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_manifest_that_is_none_is_refused(tmp_path: Path, good: Manifest, name: str) -> None:
+def test_a_manifest_that_is_none_is_refused(tmp_path: Path, good: DataPointManifest, name: str) -> None:
     spoil, words = BAD[name]
-    document = json.loads(good.text())
+    document = json.loads(good.as_text())
     spoil(document)
     path = tmp_path / "manifest.json"
     path.write_text(json.dumps(document))
     with pytest.raises(InputError, match=words) as raised:
-        read(path)
+        read_manifest(path)
     assert raised.value.where == str(path)
     assert len(str(raised.value)) < 600
 
@@ -106,7 +106,7 @@ def test_what_is_no_json_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "manifest.json"
     path.write_bytes(content)
     with pytest.raises(InputError, match="is no JSON"):
-        read(path)
+        read_manifest(path)
 
 
 def test_a_huge_manifest_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,10 +114,10 @@ def test_a_huge_manifest_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = tmp_path / "manifest.json"
     path.write_bytes(b" " * ((1 << 20) + 1))
     with pytest.raises(InputError, match="over 1 MB"):
-        read(path)
+        read_manifest(path)
 
 
 def test_a_missing_one_and_a_folder_are_told(tmp_path: Path) -> None:
     for path in (tmp_path / "none.json", tmp_path):
         with pytest.raises(InputError, match="cannot be read"):
-            read(path)
+            read_manifest(path)

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from cclbench.card import load, validate
+from cclbench.card import load_card, validate_card
 from cclbench.contribute import package, redaction
-from cclbench.contribute.completion import Gap
+from cclbench.contribute.completion import CardGap
 from cclbench.contribute.evidence import evidence_elsewhere
-from cclbench.contribute.manifest import read
-from cclbench.contribute.package import Contribution, PackageOptions, contribute
-from cclbench.contribute.place import Place, known
-from cclbench.contribute.verify import verify
+from cclbench.contribute.manifest import read_manifest
+from cclbench.contribute.package import Contribution, PackageOptions, make_data_point
+from cclbench.contribute.place import DataPointPlace, known_ids
+from cclbench.contribute.verify import verify_data_point
 from cclbench.errors import CheckFailed, InputError, UsageError
 from cclbench.hardware.calibration import Calibration, read_calibration, write_calibration
 from cclbench.hardware.sweep import Sweep
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("fake_redaction")
 def made(job: Any, **wishes: Any) -> Contribution:
     """A contribution of the job."""
     wanted = PackageOptions(**{"licence": "Apache-2.0", **wishes})
-    return contribute(job.card, job.traces, job.scripts, job.collection, wanted)
+    return make_data_point(job.card, job.traces, job.scripts, job.collection, wanted)
 
 
 def unchanged(job: Any, files: Tree, error: type[Exception], words: str, **wishes: Any) -> str:
@@ -70,8 +70,8 @@ def test_a_data_point_is_whole(job: Any, files: Tree) -> None:
 
 def test_the_card_knows_its_evidence(job: Any) -> None:
     told = made(job)
-    card = load(told.place.card)
-    assert validate(told.place.card) == []
+    card = load_card(told.place.card_path)
+    assert validate_card(told.place.card_path) == []
     assert card.description == "Two ranks that user-1 traced."
     assert card.evidence.launch == "scripts/my-job/run.sh"
     first, second = card.evidence.traces
@@ -90,16 +90,16 @@ def test_the_traces_tell_what_the_card_lacks(job: Any) -> None:
     )
     # Each trace lists the one device that its process sees, which is no count of the node's.
     assert told.contradictions == ('workload.precision: the card says "bf16", the traces "fp32"',)
-    card = load(told.place.card)
+    card = load_card(told.place.card_path)
     assert (card.hardware.count, card.workload.precision) == (2, "bf16")
 
 
 def test_the_manifest_records_files_redactions_and_results(job: Any) -> None:
     told = made(job)
-    manifest = read(told.place.manifest)
+    manifest = read_manifest(told.place.manifest_path)
     assert [file.path for file in manifest.files] == ["rank0.json", "rank1.json.gz"]
     assert manifest.redactions == {"user name": 4}
-    assert manifest.card == sha256(told.place.card.read_bytes()).hexdigest()
+    assert manifest.card == sha256(told.place.card_path.read_bytes()).hexdigest()
     steps = {
         row.step: row.value
         for row in manifest.results.rows
@@ -108,7 +108,7 @@ def test_the_manifest_records_files_redactions_and_results(job: Any) -> None:
     assert steps == {0: 100e-6, 1: 50e-6}  # from the first device row to the next step's, to the last's end
     assert len(manifest.results.metrics) == told.recorded
     with evidence_elsewhere([]) as nowhere:
-        assert verify(told.place, nowhere).status == "verified"
+        assert verify_data_point(told.place, nowhere).status == "verified"
 
 
 def calibrated(job: Any, *, of: str = "dgx-a100", release: str = "2.19.3") -> Path:
@@ -124,23 +124,25 @@ def calibrated(job: Any, *, of: str = "dgx-a100", release: str = "2.19.3") -> Pa
 def test_a_calibration_lies_beside_the_card(job: Any, files: Tree) -> None:
     original = calibrated(job)
     told = made(job)
-    beside_it = told.place.calibration
+    beside_it = told.place.calibration_path
     assert "workload_cards/my-job.calibration.yml" in files(job.collection)
-    assert known(job.collection) == ["my-job"]
-    assert load(told.place.card).hardware.calibration == beside_it.name
+    assert known_ids(job.collection) == ["my-job"]
+    assert load_card(told.place.card_path).hardware.calibration == beside_it.name
     assert beside_it.read_text().startswith("# user-1 measured it\n")
     assert read_calibration(beside_it) == read_calibration(original)
-    assert read(told.place.manifest).calibration == sha256(beside_it.read_bytes()).hexdigest()
+    assert read_manifest(told.place.manifest_path).calibration == sha256(beside_it.read_bytes()).hexdigest()
     with evidence_elsewhere([]) as nowhere:
-        assert verify(told.place, nowhere).status == "verified"
+        assert verify_data_point(told.place, nowhere).status == "verified"
         beside_it.write_text(beside_it.read_text().replace("3.0e-05", "2.0e-05"))
-        changed = verify(told.place, nowhere)
+        changed = verify_data_point(told.place, nowhere)
         assert changed.status == "changed"
         assert changed.reasons == ("the calibration is not the one that the results were recorded with",)
         beside_it.unlink()
-        assert verify(told.place, nowhere).status == "unreadable"
+        assert verify_data_point(told.place, nowhere).status == "unreadable"
         beside_it.symlink_to(original)
-        assert verify(told.place, nowhere).reasons == (f"{beside_it}: is a link; put the file itself there",)
+        assert verify_data_point(told.place, nowhere).reasons == (
+            f"{beside_it}: is a link; put the file itself there",
+        )
 
 
 def test_a_data_point_that_makes_way_takes_its_calibration_along(job: Any, files: Tree) -> None:
@@ -149,8 +151,8 @@ def test_a_data_point_that_makes_way_takes_its_calibration_along(job: Any, files
     reworded(job, ", calibration: ada-lovelace.yaml", "")
     unchanged(job, files, UsageError, "the data point my-job is there already")
     told = made(job, replace=True)
-    assert (told.calibrated, told.place.calibration.exists()) == (False, False)
-    assert read(told.place.manifest).calibration is None
+    assert (told.calibrated, told.place.calibration_path.exists()) == (False, False)
+    assert read_manifest(told.place.manifest_path).calibration is None
 
 
 def test_an_archive_is_as_good_as_a_folder(job: Any, files: Tree, tmp_path: Path) -> None:
@@ -159,7 +161,7 @@ def test_an_archive_is_as_good_as_a_folder(job: Any, files: Tree, tmp_path: Path
     archive = tmp_path / "capture.tar.gz"
     with tarfile.open(archive, "w:gz") as file:
         file.add(job.traces, "capture")
-    told = contribute(
+    told = make_data_point(
         job.card, archive, job.scripts, job.collection, PackageOptions(licence="Apache-2.0", replace=True)
     )
     assert [path for path, _ in told.files] == ["capture/rank0.json", "capture/rank1.json.gz"]
@@ -185,14 +187,14 @@ def test_annotations_go_where_that_is_wanted(job: Any, files: Tree) -> None:
 def test_a_redaction_that_changes_a_result_is_refused(
     job: Any, files: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    careful = redaction.redact
+    careful = redaction.redact_file
 
     def careless(source: Path, target: Path, **more: Any) -> list[Any]:
         told: list[Any] = careful(source, target, **more)
         target.write_bytes(target.read_bytes().replace(b'"dur": 40', b'"dur": 41'))
         return told
 
-    monkeypatch.setattr(redaction, "redact", careless)
+    monkeypatch.setattr(redaction, "redact_file", careless)
     text = unchanged(job, files, CheckFailed, "would change results")
     # Ranks, of which one is changed, and their mean.
     assert "balance.load_imbalance: 1.0 ratio became 1.0123456790123457 ratio" in text
@@ -204,7 +206,7 @@ def test_a_secret_that_is_left_is_refused(job: Any, files: Tree, monkeypatch: py
         shutil.copyfile(source, target)
         return []
 
-    monkeypatch.setattr(redaction, "redact", lazy)
+    monkeypatch.setattr(redaction, "redact_file", lazy)
     text = unchanged(job, files, CheckFailed, "looks like a secret")
     assert "traces/my-job/rank0.json: text: user name (1)" in text
     assert SECRET.decode() not in text
@@ -224,15 +226,15 @@ def test_the_collections_own_card_is_completed(job: Any) -> None:
     own = job.collection / "workload_cards" / "my-job.yaml"
     own.parent.mkdir()
     shutil.copyfile(job.card, own)
-    told = contribute(own, job.traces, job.scripts, job.collection, PackageOptions(licence="Apache-2.0"))
-    assert load(told.place.card).hardware.count == 2
+    told = make_data_point(own, job.traces, job.scripts, job.collection, PackageOptions(licence="Apache-2.0"))
+    assert load_card(told.place.card_path).hardware.count == 2
 
 
 def test_originals_are_not_overwritten(job: Any, files: Tree) -> None:
     shutil.copytree(job.traces, job.collection / "traces" / "my-job")
     before = files(job.collection)
     with pytest.raises(UsageError, match="lies where the data point shall lie"):
-        contribute(
+        make_data_point(
             job.card,
             job.collection / "traces" / "my-job",
             job.scripts,
@@ -262,18 +264,18 @@ def test_large_files_stay_outside(job: Any, files: Tree, tmp_path: Path) -> None
     assert told.uploads == ((outside / "my-job/rank0.json", "https://example.org/t/my-job/rank0.json"),)
     assert set(files(outside)) == {"my-job/rank0.json"}
     assert "traces/my-job/rank0.json" not in files(job.collection)
-    first, second = load(told.place.card).evidence.traces
+    first, second = load_card(told.place.card_path).evidence.traces
     assert (first.url, second.url) == ("https://example.org/t/my-job/rank0.json", None)
-    (problem,) = validate(told.place.card)
+    (problem,) = validate_card(told.place.card_path)
     assert (problem.severity, problem.path) == ("warning", "evidence.traces[0].url")
     with evidence_elsewhere([]) as nowhere:
-        verdict = verify(told.place, nowhere)
+        verdict = verify_data_point(told.place, nowhere)
     assert (verdict.status, verdict.reasons) == (
         "not here",
         ("rank0.json: 2.10 kB at https://example.org/t/my-job/rank0.json",),
     )
     with evidence_elsewhere([outside]) as there:
-        assert verify(told.place, there).status == "verified"
+        assert verify_data_point(told.place, there).status == "verified"
 
 
 def test_large_files_need_a_place(job: Any, files: Tree, tmp_path: Path) -> None:
@@ -319,14 +321,14 @@ def test_answers_fill_the_card(job: Any) -> None:
     )
     asked: list[str] = []
 
-    def ask(gap: Gap) -> Any:
+    def ask(gap: CardGap) -> Any:
         asked.append(gap.path)
         answers = {"workload.phase": "training", "evidence.traces.licence": "CC-BY-4.0"}
-        return gap.value(answers[gap.path]) if gap.path in answers else None
+        return gap.parse_answer(answers[gap.path]) if gap.path in answers else None
 
-    told = contribute(job.card, job.traces, job.scripts, job.collection, PackageOptions(), ask=ask)
+    told = make_data_point(job.card, job.traces, job.scripts, job.collection, PackageOptions(), ask=ask)
     assert asked == ["evidence.traces.licence", "workload.phase", "workload.model.layers"]
-    card = load(told.place.card)
+    card = load_card(told.place.card_path)
     assert (card.workload.phase, card.evidence.traces[0].licence) == ("training", "CC-BY-4.0")
     assert [gap.path for gap in told.gaps] == ["workload.model.layers"]
 
@@ -335,7 +337,7 @@ def test_answers_that_contradict_are_refused_before_the_work(job: Any, files: Tr
     reworded(job, "parallelism: {dp_replicate: 2}\n", "")
     answers = {"parallelism.tp": 3}
     with pytest.raises(CheckFailed, match=r"parallelism: .* = 3, but hardware.count is 2"):
-        contribute(
+        make_data_point(
             job.card,
             job.traces,
             job.scripts,
@@ -424,9 +426,9 @@ def test_a_truncated_trace_can_be_allowed(job: Any) -> None:
     text = (job.traces / "rank0.json").read_text()
     (job.traces / "rank0.json").write_text(text[: text.rindex('{"ph"') + 20])
     told = made(job, reading=package.Options(allow_truncated=True))
-    assert read(told.place.manifest).ingest.allow_truncated
+    assert read_manifest(told.place.manifest_path).ingest.allow_truncated
     with evidence_elsewhere([]) as nowhere:
-        assert verify(told.place, nowhere).status == "verified"
+        assert verify_data_point(told.place, nowhere).status == "verified"
 
 
 def test_evidence_without_traces_is_a_data_point_too(job: Any, test_data: Path) -> None:
@@ -438,5 +440,5 @@ def test_evidence_without_traces_is_a_data_point_too(job: Any, test_data: Path) 
 
 def test_the_json_of_a_manifest_has_no_host(job: Any) -> None:
     told = made(job)
-    assert str(job.folder) not in json.dumps(json.loads(told.place.manifest.read_text()))
-    assert isinstance(told.place, Place)
+    assert str(job.folder) not in json.dumps(json.loads(told.place.manifest_path.read_text()))
+    assert isinstance(told.place, DataPointPlace)

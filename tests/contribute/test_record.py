@@ -9,7 +9,7 @@ import pytest
 from helpers.typed import figures
 from msgspec.structs import asdict, replace
 
-from cclbench.contribute.record import Change, compare, differences, recorded
+from cclbench.contribute.record import FigureChange, compare_record, record_results, row_changes
 from cclbench.record.rows import Row
 
 
@@ -39,7 +39,7 @@ def other_at(rows: list[Row], index: int, **change: Any) -> list[Row]:
 
 
 def test_a_record_has_the_runs_rows(rows: list[Row]) -> None:
-    record = recorded(rows)
+    record = record_results(rows)
     assert [r.metric for r in record.rows] == ["time.step", "time.step", "compute.mfu"]
     assert {name: value for name, value in asdict(record.rows[2]).items() if value is not None} == {
         "metric": "compute.mfu",
@@ -55,13 +55,13 @@ def test_a_record_has_the_runs_rows(rows: list[Row]) -> None:
 
 
 def test_the_same_rows_in_another_order_are_the_same(rows: list[Row]) -> None:
-    told = compare(recorded(rows), rows[::-1])
+    told = compare_record(record_results(rows), rows[::-1])
     assert (told.rows, told.exact, told.changes, told.outdated, told.newer) == (3, 3, (), (), ())
 
 
 def test_modelled_rows_and_other_peoples_metrics_are_not_recorded(rows: list[Row]) -> None:
     more = [*rows, row("memory.hbm_utilization", 0.5, provenance="modelled"), row("mine.own", 1.0)]
-    assert set(recorded(more).metrics) == {"time.step", "compute.mfu"}
+    assert set(record_results(more).metrics) == {"time.step", "compute.mfu"}
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_modelled_rows_and_other_peoples_metrics_are_not_recorded(rows: list[Row
     ],
 )
 def test_a_change_is_named(rows: list[Row], index: int, change: dict[str, Any], words: str) -> None:
-    told = compare(recorded(rows), other_at(rows, index, **change))
+    told = compare_record(record_results(rows), other_at(rows, index, **change))
     assert words in str(told.changes[0])
 
 
@@ -101,45 +101,47 @@ def test_a_change_is_named(rows: list[Row], index: int, change: dict[str, Any], 
     ],
 )
 def test_what_is_no_change(rows: list[Row], index: int, change: dict[str, Any]) -> None:
-    told = compare(recorded(rows), other_at(rows, index, **change))
+    told = compare_record(record_results(rows), other_at(rows, index, **change))
     assert told.changes == ()
     assert told.exact == (2 if index == 0 else 3)
 
 
 def test_zero_is_only_zero(rows: list[Row]) -> None:
-    record = recorded(other_at(rows, 0, value=0.0))
-    assert [str(c) for c in compare(record, other_at(rows, 0, value=1e-300)).changes] == [
+    record = record_results(other_at(rows, 0, value=0.0))
+    assert [str(c) for c in compare_record(record, other_at(rows, 0, value=1e-300)).changes] == [
         "time.step: recorded 0.0 s, computed 1e-300 s"
     ]
 
 
 def test_a_row_that_is_gone_or_new_is_a_change(rows: list[Row]) -> None:
-    assert compare(recorded(rows), rows[1:]).changes == (Change("time.step", {}, "0.25 s", "no such row"),)
+    assert compare_record(record_results(rows), rows[1:]).changes == (
+        FigureChange("time.step", {}, "0.25 s", "no such row"),
+    )
     more = [*rows, row("time.step", 0.1, step=3)]
-    assert compare(recorded(rows), more).changes == (
-        Change("time.step", {"step": 3}, "no such row", "0.1 s"),
+    assert compare_record(record_results(rows), more).changes == (
+        FigureChange("time.step", {"step": 3}, "no such row", "0.1 s"),
     )
     of_rank = [*rows, row("time.step", 0.1, rank=0, step=3)]
-    assert "single ranks" in str(compare(recorded(rows), of_rank).changes[0])
+    assert "single ranks" in str(compare_record(record_results(rows), of_rank).changes[0])
 
 
 def test_a_metric_defined_otherwise_is_not_compared(rows: list[Row]) -> None:
     now = [replace(r, version=2, value=9.0) if r.metric == "time.step" else r for r in rows]
-    told = compare(recorded(rows), now)
+    told = compare_record(record_results(rows), now)
     assert (told.outdated, told.changes, told.rows) == (("time.step",), (), 1)
-    assert compare(recorded(rows), rows[:4]).outdated == ("compute.mfu",)  # gone altogether
+    assert compare_record(record_results(rows), rows[:4]).outdated == ("compute.mfu",)  # gone altogether
 
 
 def test_a_newer_metric_is_named(rows: list[Row]) -> None:
-    assert compare(recorded(rows[:4]), rows).newer == ("compute.mfu",)
+    assert compare_record(record_results(rows[:4]), rows).newer == ("compute.mfu",)
 
 
 def test_differences_are_bit_for_bit(rows: list[Row]) -> None:
-    assert differences(rows, rows[::-1]) == []
-    assert differences(rows, other_at(rows, 4, reason="other words")) == []
-    (change,) = differences(rows, other_at(rows, 3, value=0.3 * (1 + 3e-16)))
+    assert row_changes(rows, rows[::-1]) == []
+    assert row_changes(rows, other_at(rows, 4, reason="other words")) == []
+    (change,) = row_changes(rows, other_at(rows, 3, value=0.3 * (1 + 3e-16)))
     assert str(change) == "time.step (rank 1): recorded 0.3 s, computed 0.30000000000000004 s"
-    (gone,) = differences(rows, rows[:-1])
+    (gone,) = row_changes(rows, rows[:-1])
     assert (gone.metric, gone.computed) == ("compute.mfu", "no such row")
-    (modelled,) = differences(rows, [*rows, row("mine.own", 0.5, provenance="modelled")])
+    (modelled,) = row_changes(rows, [*rows, row("mine.own", 0.5, provenance="modelled")])
     assert modelled.metric == "mine.own"

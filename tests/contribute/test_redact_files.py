@@ -14,7 +14,14 @@ from typing import Any
 import pytest
 from helpers.redact_files import gz, sized, sqlite_with
 
-from cclbench.contribute.redaction import Identities, collect, kinds, leftovers, redact, redacted_name
+from cclbench.contribute.redaction import (
+    Identities,
+    collect_identities,
+    find_leftovers,
+    kinds,
+    redact_file,
+    redacted_name,
+)
 from cclbench.contribute.redaction.names import Learner
 from cclbench.contribute.redaction.rewriting import is_card
 from cclbench.contribute.redaction.scrub import Scrubber
@@ -29,15 +36,17 @@ def known(**names: str) -> Identities:
     """Names by kind: user, host, job."""
     learner = Learner()
     for kind, name in names.items():
-        learner.pseudonym({"user": kinds.USER, "host": kinds.HOST, "job": kinds.JOB}[kind], name, learn=True)
-    return learner.identities(frozenset())
+        learner.pseudonym_of(
+            {"user": kinds.USER, "host": kinds.HOST, "job": kinds.JOB}[kind], name, learn=True
+        )
+    return learner.learnt_identities(frozenset())
 
 
 def copy_of(source: Path, identities: Identities = NONE, **options: Any) -> bytes:
     """What a file becomes."""
     target = source.with_name("copy-" + source.name)
-    redact(source, target, known=identities, **options)
-    assert leftovers(target, identities) == []
+    redact_file(source, target, known=identities, **options)
+    assert find_leftovers(target, identities) == []
     return target.read_bytes()
 
 
@@ -60,7 +69,7 @@ def copy_of(source: Path, identities: Identities = NONE, **options: Any) -> byte
 def test_what_holds_nothing_stays_byte_for_byte(name: str, data: bytes, tmp_path: Path) -> None:
     source = tmp_path / name
     source.write_bytes(data)
-    assert redact(source, tmp_path / "copy", known=NONE) == []
+    assert redact_file(source, tmp_path / "copy", known=NONE) == []
     assert (tmp_path / "copy").read_bytes() == data
 
 
@@ -115,17 +124,17 @@ REDACTED = {
 @pytest.mark.parametrize("indent", [None, 2])
 def test_json_does_not_depend_on_where_blocks_end(size: int, indent: int | None) -> None:
     learner = Learner()
-    learner.pseudonym(kinds.HOST, "gpunode-1", learn=True)
-    learner.pseudonym(kinds.ANNOTATION, "my trick")
-    identities = learner.identities(frozenset())
+    learner.pseudonym_of(kinds.HOST, "gpunode-1", learn=True)
+    learner.pseudonym_of(kinds.ANNOTATION, "my trick")
+    identities = learner.learnt_identities(frozenset())
     data, scrubber = json.dumps(DOCUMENT, indent=indent).encode(), Scrubber(identities)
     rewriter = JsonRewriter(scrubber, "x", categories=("user_annotation", "gpu_user_annotation"))
     out = b"".join(
-        [*(rewriter.feed(data[at : at + size]) for at in range(0, len(data), size)), rewriter.end()]
+        [*(rewriter.feed_block(data[at : at + size]) for at in range(0, len(data), size)), rewriter.finish()]
     )
     assert json.loads(out) == REDACTED
     assert out == json.dumps(REDACTED, indent=indent).encode()
-    counts = {(one.place, one.rule): one.count for one in scrubber.redactions("x")}
+    counts = {(one.place, one.rule): one.count for one in scrubber.list_redactions("x")}
     assert counts["argv", kinds.COMMAND] == 3
     assert [rule for place, rule in counts if place == "env"] == [
         "environment variable (PLAN)",
@@ -143,14 +152,14 @@ def test_a_log_that_begins_like_json_is_scrubbed_as_text(tmp_path: Path) -> None
 def test_a_gzip_file_stays_one_without_the_name_in_its_header(tmp_path: Path) -> None:
     source = tmp_path / "rank0.json.gz"
     source.write_bytes(gz(b'{"traceEvents": []}', name="gpunode-1_12.json"))
-    found = redact(source, tmp_path / "copy.gz", known=known(host="gpunode-1"))
+    found = redact_file(source, tmp_path / "copy.gz", known=known(host="gpunode-1"))
     assert [(one.place, one.kind) for one in found] == [("gzip header", kinds.FILE_NAME)]
     data = (tmp_path / "copy.gz").read_bytes()
     assert b"gpunode" not in data
     assert gzip.decompress(data) == b'{"traceEvents": []}'
     assert (
         data
-        == (redact(source, tmp_path / "again.gz", known=known(host="gpunode-1")), tmp_path)[1]
+        == (redact_file(source, tmp_path / "again.gz", known=known(host="gpunode-1")), tmp_path)[1]
         .joinpath("again.gz")
         .read_bytes()
     )
@@ -159,13 +168,15 @@ def test_a_gzip_file_stays_one_without_the_name_in_its_header(tmp_path: Path) ->
 def test_addresses_are_not_looked_for_in_versions(tmp_path: Path) -> None:
     source = tmp_path / "a.json"
     source.write_text('{"driver_version": "12.8.3.14", "ip": "12.8.3.14"}')
-    assert copy_of(source, collect([source])) == b'{"driver_version": "12.8.3.14", "ip": "address-1"}'
+    assert (
+        copy_of(source, collect_identities([source])) == b'{"driver_version": "12.8.3.14", "ip": "address-1"}'
+    )
 
 
 def test_a_name_learnt_in_one_file_is_replaced_in_all(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"hostname": "gpunode-1.lab.example", "username": "zoe4"}')
     (tmp_path / "b.log").write_text("GPUNODE-1 and gpunode-1.lab.example, gpunode-12, zoe4_run by zoe45\n")
-    identities = collect([tmp_path / "a.json", tmp_path / "b.log"])
+    identities = collect_identities([tmp_path / "a.json", tmp_path / "b.log"])
     assert copy_of(tmp_path / "b.log", identities) == b"host-1 and host-1, gpunode-12, user-1_run by zoe45\n"
 
 
@@ -177,7 +188,7 @@ def test_how_names_stand_in_other_words(tmp_path: Path) -> None:
             {"user": "bob", "owner": "max", "job_name": "llm-plan", "SLURM_JOB_ID": "7654321", "t": text}
         )
     )
-    assert json.loads(copy_of(source, collect([source])))["t"] == (
+    assert json.loads(copy_of(source, collect_identities([source])))["t"] == (
         "user-1 bobby amax max_pool job-1_rank0 my-job-1.log run job-2 of 7654321x, 7654321 17654321"
     )
 
@@ -186,7 +197,7 @@ def test_whether_two_ranks_share_a_host_survives(tmp_path: Path) -> None:
     for rank, host in enumerate(("nodeA-01", "nodeA-01", "nodeA-02")):
         (tmp_path / f"rank{rank}.json").write_text(json.dumps({"hostname": host}))
     files = sorted(tmp_path.iterdir())
-    identities = collect(files)
+    identities = collect_identities(files)
     assert [json.loads(copy_of(path, identities))["hostname"] for path in files] == [
         "host-1",
         "host-1",
@@ -197,7 +208,7 @@ def test_whether_two_ranks_share_a_host_survives(tmp_path: Path) -> None:
 def test_common_words_stay_but_where_something_calls_them_names(tmp_path: Path) -> None:
     source = tmp_path / "a.json"
     source.write_text('{"username": "train", "step": "train", "path": "/home/train/x"}')
-    assert copy_of(source, collect([source])) == (
+    assert copy_of(source, collect_identities([source])) == (
         b'{"username": "user-1", "step": "train", "path": "/home/user-1/x"}'
     )
 
@@ -208,7 +219,7 @@ def test_what_a_card_publishes_is_no_secret(tmp_path: Path) -> None:
         "version: 2\nid: tiny-llama-x\nworkload:\n  model: {name: megamodel-7b}\ndescription: by zoe4\n"
     )
     log.write_text("SLURM_JOB_NAME=megamodel-7b USER=zoe4\nran megamodel-7b\n")
-    identities = collect([card, log])
+    identities = collect_identities([card, log])
     assert copy_of(log, identities) == b"SLURM_JOB_NAME=job-1 USER=user-1\nran megamodel-7b\n"
     assert copy_of(card, identities) == card.read_bytes().replace(b"zoe4", b"user-1")
 
@@ -226,19 +237,19 @@ def test_a_card_keeps_its_comments_its_contributor_and_its_addresses(tmp_path: P
         .replace("mail zoe@example.org", "mail redacted-email")
         .replace("s3://lab/x", "s3://redacted-bucket")
     )
-    assert copy_of(card, collect([card])).decode() == expected
+    assert copy_of(card, collect_identities([card])).decode() == expected
 
 
 def test_credentials_are_published_nowhere(tmp_path: Path) -> None:
     card = tmp_path / "card.yaml"
     card.write_text("workload: {}\nevidence:\n  source_url: https://zoe4:pw@example.org/x\n")
-    assert b"https://redacted-password@example.org/x" in copy_of(card, collect([card]))
+    assert b"https://redacted-password@example.org/x" in copy_of(card, collect_identities([card]))
 
 
 def test_a_line_says_where(tmp_path: Path) -> None:
     source = tmp_path / "a.log"
     source.write_text("one\ntwo /home/zoe4/x\nthree\nfour /home/zoe4 and a@b.org\n")
-    found = redact(source, tmp_path / "copy", known=collect([source]))
+    found = redact_file(source, tmp_path / "copy", known=collect_identities([source]))
     assert [(one.file, one.place, one.kind, one.count) for one in found] == [
         ("a.log", "line 4", kinds.EMAIL, 1),
         ("a.log", "lines from 2", kinds.HOME, 2),
@@ -261,7 +272,7 @@ def test_a_database_keeps_rows_types_and_order(tmp_path: Path) -> None:
         " (NULL, NULL, 2), ('b', x'002f686f6d652f7a6f65342f61ff', 3), ('HOSTNAME', '', 4)",
     )
     target = tmp_path / "b.sqlite"
-    redact(source, target, known=collect([source]))
+    redact_file(source, target, known=collect_identities([source]))
     with closing(sqlite3.connect(target)) as base:
         assert base.execute("SELECT * FROM T").fetchall() == [
             ("USER_NAME", "user-1", 0.1),
@@ -287,9 +298,9 @@ def test_pages_that_a_database_no_longer_uses_hold_nothing(tmp_path: Path) -> No
         base.execute("PRAGMA secure_delete = OFF")
         base.execute("DROP TABLE T")
     assert b"zoe4 secret" in source.read_bytes()
-    identities = collect([source])
-    assert {one.place for one in leftovers(source, identities)} == {"StringIds.value"}
-    redact(source, tmp_path / "b.sqlite", known=identities)
+    identities = collect_identities([source])
+    assert {one.place for one in find_leftovers(source, identities)} == {"StringIds.value"}
+    redact_file(source, tmp_path / "b.sqlite", known=identities)
     assert b"zoe4" not in (tmp_path / "b.sqlite").read_bytes()
 
 
@@ -301,7 +312,7 @@ def test_freed_pages_are_looked_at_where_all_texts_are_clean(tmp_path: Path) -> 
         base.execute("CREATE TABLE T (x)")
         base.execute("INSERT INTO T VALUES ('by zoe4.')")
         base.execute("DROP TABLE T")
-    assert [(one.place, one.kind) for one in leftovers(source, known(user="zoe4"))] == [
+    assert [(one.place, one.kind) for one in find_leftovers(source, known(user="zoe4"))] == [
         ("its bytes", kinds.USER)
     ]
 
@@ -314,8 +325,8 @@ def test_lengths_are_written_anew_around_a_text_that_changes(tmp_path: Path) -> 
     source.write_bytes(sized(1, plane) + sized(4, b"gpunode-1"))
     new = sized(2, b"/home/user-1/" + b"m" * 115) + b"\x18\x07" + sized(15, b"\x00\x01\xff")
     expected = b"\x08\x01" + sized(2, b"/host:CPU") + sized(4, b"\x08\x01" + sized(2, sized(3, new)))
-    assert copy_of(source, collect([source])) == sized(1, expected) + sized(4, b"host-1")
-    assert [plane.name for plane in proto.space(source).planes] == ["/host:CPU"]
+    assert copy_of(source, collect_identities([source])) == sized(1, expected) + sized(4, b"host-1")
+    assert [plane.name for plane in proto.find_planes(source).planes] == ["/host:CPU"]
 
 
 def test_ranges_of_a_profile_are_numbered_in_the_order_of_their_names(tmp_path: Path) -> None:
@@ -327,10 +338,10 @@ def test_ranges_of_a_profile_are_numbered_in_the_order_of_their_names(tmp_path: 
     line = b"".join(sized(4, b"\x08" + bytes([i])) for i in range(1, len(names) + 1))
     source = tmp_path / "a.xplane.pb"
     source.write_bytes(sized(1, sized(2, b"/host:CPU") + sized(3, line) + b"".join(entries)))
-    copy_of(source, collect([source]), annotations=True)
+    copy_of(source, collect_identities([source]), annotations=True)
     copied = tmp_path / "copy-a.xplane.pb"
-    (where,) = proto.space(copied).planes
-    found = {key: entry.name for key, entry in proto.event_metadata(proto.plane(copied, where)).items()}
+    (where,) = proto.find_planes(copied).planes
+    found = {key: entry.name for key, entry in proto.event_metadata(proto.parse_plane(copied, where)).items()}
     expected = {i: f"annotation-{sorted(names).index(name) + 1}" for i, name in enumerate(names, 1)}
     assert found == expected
 
@@ -360,7 +371,7 @@ def test_names_of_files(name: str, expected: str, tmp_path: Path) -> None:
         tmp_path / f
         for f in ("gpunode-1_1.1700000000000000000.pt.trace.json", "box_1.1700000000000.pt.trace.json")
     ]
-    assert redacted_name(name, collect([*paths, tmp_path / "a.json"])) == expected
+    assert redacted_name(name, collect_identities([*paths, tmp_path / "a.json"])) == expected
 
 
 def test_a_numbered_annotation_still_tells_its_phase() -> None:
@@ -390,7 +401,7 @@ def test_what_a_card_publishes_is_in_lists_too_but_not_under_its_description(tmp
         ("workload: {a: mega-plan\n", "job-1"),
     ):
         card.write_text(text)
-        assert copy_of(log, collect([card, log])) == f"SLURM_JOB_NAME=job-1\nran {plan}\n".encode()
+        assert copy_of(log, collect_identities([card, log])) == f"SLURM_JOB_NAME=job-1\nran {plan}\n".encode()
 
 
 def test_short_names_within_compressed_bytes_are_there_by_chance(tmp_path: Path) -> None:
@@ -402,7 +413,7 @@ def test_short_names_within_compressed_bytes_are_there_by_chance(tmp_path: Path)
             b"".join(stored.compress(part) + stored.flush(zlib.Z_FULL_FLUSH) for part in parts)
             + stored.flush()
         )
-        assert [(one.place, one.kind) for one in leftovers(packed, known(user=user))] == left
+        assert [(one.place, one.kind) for one in find_leftovers(packed, known(user=user))] == left
 
 
 def test_a_card_s_own_addresses_hold_no_credentials(tmp_path: Path) -> None:
@@ -410,10 +421,12 @@ def test_a_card_s_own_addresses_hold_no_credentials(tmp_path: Path) -> None:
     card = tmp_path / "card.yaml"
     card.write_text("workload: {}\ncontributor: zoe4\nurl: https://example.org/hunter2-xyz\n")
     learner = Learner()
-    learner.pseudonym(kinds.USER, "zoe4", learn=True)
-    assert leftovers(card, learner.identities(frozenset())) == []
-    learner.hidden(kinds.SECRET, "hunter2-xyz")
-    assert {one.kind for one in leftovers(card, learner.identities(frozenset()))} == {kinds.SECRET}
+    learner.pseudonym_of(kinds.USER, "zoe4", learn=True)
+    assert find_leftovers(card, learner.learnt_identities(frozenset())) == []
+    learner.stand_in_for_value(kinds.SECRET, "hunter2-xyz")
+    assert {one.kind for one in find_leftovers(card, learner.learnt_identities(frozenset()))} == {
+        kinds.SECRET
+    }
 
 
 @pytest.mark.parametrize(
@@ -460,4 +473,4 @@ def test_a_worker_s_name_is_no_host(tmp_path: Path) -> None:
     ):
         path = tmp_path / f"{host}_4242.1700000000000.pt.trace.json"
         path.write_text("{}")
-        assert redacted_name(path.name, collect([path])) == path.name.replace(host, new, 1)
+        assert redacted_name(path.name, collect_identities([path])) == path.name.replace(host, new, 1)

@@ -21,7 +21,7 @@ def scrubbed(text: str) -> str:
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda p: p.name)
 def test_each_form_is_caught_and_what_looks_alike_stays(pattern) -> None:
     assert pattern.source
-    assert pattern.text.search(pattern.found), "the example is of another rule"
+    assert pattern.text_pattern.search(pattern.found), "the example is of another rule"
     assert scrubbed(pattern.found) == pattern.becomes
     assert scrubbed(pattern.becomes) == pattern.becomes
     assert pattern.stays
@@ -31,7 +31,7 @@ def test_each_form_is_caught_and_what_looks_alike_stays(pattern) -> None:
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda p: p.name)
 def test_a_form_is_looked_for_only_where_its_marks_are(pattern) -> None:
-    assert pattern.marked(pattern.found, pattern.found.lower())
+    assert pattern.may_match(pattern.found, pattern.found.lower())
     assert Scrubber(Identities()).suspicious(b"\x08\x41" + pattern.found.encode() + b"Z\x12")
 
 
@@ -58,8 +58,8 @@ NAMES_OF_KERNELS = (
 def test_names_that_metrics_go_by_stay(name: str) -> None:
     learner = Learner()
     for user in ("adam", "max", "norm", "rank", "ring", "gemm", "step12", "bobby"):
-        learner.pseudonym(kinds.USER, user, learn=True)
-    known = learner.identities(frozenset())
+        learner.pseudonym_of(kinds.USER, user, learn=True)
+    known = learner.learnt_identities(frozenset())
     assert {name for _, name in known.everywhere} == {"bobby"}
     assert Scrubber(known).text(name) == (name, {})
 
@@ -69,14 +69,14 @@ def test_a_bare_name_is_replaced_wherever_a_rule_has_shown_it(pattern) -> None:
     """A host's without its domain."""
     learner = Learner()
     Scrubber(learner).text(pattern.found)
-    known = learner.identities(frozenset())
-    begin, end = pattern.hidden(pattern.text.search(pattern.found))
+    known = learner.learnt_identities(frozenset())
+    begin, end = pattern.hidden_span(pattern.text_pattern.search(pattern.found))
     name = pattern.found[begin:end].rpartition("/")[2].partition(",")[0].strip("@")
     name = re.split("[.:]", name)[0] if pattern.role == kinds.HOST else name
-    if pattern.role == kinds.HOST and kinds.common(kinds.HOST, name):
+    if pattern.role == kinds.HOST and kinds.is_common_word(kinds.HOST, name):
         return  # of `proxy.acme.io` the domain alone is learnt
     new, counts = Scrubber(known).text(f"node-{name}_x and (epoch-{name})")
-    pseudonym = known.pseudonym(pattern.role, name)
+    pseudonym = known.pseudonym_of(pattern.role, name)
     assert not pseudonym.endswith("unknown")
     assert new == f"node-{pseudonym}_x and (epoch-{pseudonym})"
     assert sum(counts.values()) == 2
@@ -95,7 +95,7 @@ def test_a_bare_name_is_replaced_wherever_a_rule_has_shown_it(pattern) -> None:
 def test_a_host_told_by_one_form_alone_is_replaced_wherever_it_stands(text: str, elsewhere: str) -> None:
     learner = Learner()
     Scrubber(learner).text(text)
-    assert Scrubber(learner.identities(frozenset())).text(elsewhere)[0] == "on host-1:"
+    assert Scrubber(learner.learnt_identities(frozenset())).text(elsewhere)[0] == "on host-1:"
 
 
 def test_an_environment_keeps_what_tells_of_the_run() -> None:
@@ -131,7 +131,7 @@ def test_an_environment_is_apart_by_nul_and_semicolon_too() -> None:
         text = between.join(["USER=bobby", "HOSTNAME=gpu-17", "A=1", "B=2", "WORLD_SIZE=8"])
         learner = Learner()
         assert Scrubber(learner).text(text)[0] == "WORLD_SIZE=8 redacted-environment"
-        assert {name for _, name in learner.identities(frozenset()).everywhere} == {"bobby", "gpu-17"}
+        assert {name for _, name in learner.learnt_identities(frozenset()).everywhere} == {"bobby", "gpu-17"}
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_command_line_that_is_hidden_has_told_its_names() -> None:
     learner = Learner()
     command = "python /home/zoe4/train.py --host gpu-18"
     assert Scrubber(learner).field(kinds.COMMAND, command)[0] == "redacted-command-line"
-    known = learner.identities(frozenset())
+    known = learner.learnt_identities(frozenset())
     assert Scrubber(known).text("by zoe4 on gpu-18")[0] == "by user-1 on host-1"
 
 
@@ -176,6 +176,6 @@ def test_markers_are_frameworks_own() -> None:
 
 def test_names_do_not_print() -> None:
     learner = Learner()
-    learner.pseudonym(kinds.USER, "bobby", learn=True)
-    for known in (learner, learner.identities(frozenset())):
+    learner.pseudonym_of(kinds.USER, "bobby", learn=True)
+    for known in (learner, learner.learnt_identities(frozenset())):
         assert not re.search("bobby", f"{known} {known!r}")

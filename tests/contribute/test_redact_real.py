@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import cclbench
-from cclbench.contribute.redaction import Identities, collect, kinds, leftovers, redact
+from cclbench.contribute.redaction import Identities, collect_identities, find_leftovers, kinds, redact_file
 from cclbench.contribute.redaction.scrub import Scrubber
 
 CAPTURES = {
@@ -57,13 +57,13 @@ def test_what_identifies_goes_and_metrics_stay(
     where, annotations, telling = CAPTURES[name]
     source, target = test_data / where, tmp_path / "copy" / Path(where).name
     files = [source] if source.is_file() else sorted(path for path in source.rglob("*") if path.is_file())
-    known = collect(files)
+    known = collect_identities(files)
     before = after = b""
     for path in files:
         copy = target if path == source else target / path.relative_to(source)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        redact(path, copy, known=known, annotations=annotations)
-        assert leftovers(copy, known) == []
+        redact_file(path, copy, known=known, annotations=annotations)
+        assert find_leftovers(copy, known) == []
         before, after = before + content(path), after + content(copy)
     for pattern in telling:
         assert re.search(pattern.encode(), before), pattern
@@ -85,16 +85,16 @@ def test_data_points_of_the_repository_have_nothing_to_hide(repository: Path, tm
         and not re.match(r"manifest|rank[1-9]", path.name)
     ]
     assert len(traces) > 10
-    known = collect([*cards, *scripts])
+    known = collect_identities([*cards, *scripts])
     for path in (*cards, *scripts, *traces):
-        assert redact(path, tmp_path / path.name, known=known) == []
+        assert redact_file(path, tmp_path / path.name, known=known) == []
         assert content(tmp_path / path.name) == content(path)
 
 
 def test_what_people_called_ranges_is_numbered_on_request(repository: Path, tmp_path: Path) -> None:
     source = repository / "traces" / "tiny-llama-fsdp2-tp2-gloo-cpu" / "rank0_trace.json.gz"
-    known = collect([source])
-    (found,) = redact(source, tmp_path / "rank0_trace.json.gz", known=known, annotations=True)
+    known = collect_identities([source])
+    (found,) = redact_file(source, tmp_path / "rank0_trace.json.gz", known=known, annotations=True)
     assert (found.place, found.kind, found.count) == ("name", kinds.ANNOTATION, 36)
     named = rb'"user_annotation",\s*"name": "([^"]*)"'
     old = set(re.findall(named, content(source)))

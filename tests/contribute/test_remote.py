@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cclbench.contribute.remote import fetch
+from cclbench.contribute.remote import fetch_file
 from cclbench.errors import InputError
 from cclbench.remote import web as downloader
 
@@ -65,7 +65,7 @@ def web(monkeypatch: pytest.MonkeyPatch) -> dict[str, Answer]:
 
 
 def fetched(target: Path, url: str = URL, *, size: int = len(CONTENT)) -> bytes:
-    fetch(url, target, sha256=SHA, size=size)
+    fetch_file(url, target, sha256=SHA, size=size)
     return target.read_bytes()
 
 
@@ -73,7 +73,7 @@ def test_what_is_recorded_is_fetched(web: dict[str, Any], tmp_path: Path) -> Non
     web[URL] = Answer(200, CONTENT)
     seen: list[int] = []
     target = tmp_path / "a" / "b.json"
-    fetch(URL, target, sha256=SHA, size=len(CONTENT), progress=lambda *told: seen.append(told[1]))
+    fetch_file(URL, target, sha256=SHA, size=len(CONTENT), progress=lambda *told: seen.append(told[1]))
     assert target.read_bytes() == CONTENT
     assert seen[-1] == len(CONTENT)
     assert [path.name for path in target.parent.iterdir()] == ["b.json"]
@@ -180,5 +180,5 @@ def test_a_server_that_only_drips_is_given_up(
     monkeypatch.setattr(downloader, "_CHUNK", 1)
     monkeypatch.setattr(downloader.time, "monotonic", lambda: next(clock))
     with pytest.raises(InputError, match="slower than 100,000 bytes a second"):
-        fetch(URL, tmp_path / "rank0.json", sha256=SHA, size=len(CONTENT))
+        fetch_file(URL, tmp_path / "rank0.json", sha256=SHA, size=len(CONTENT))
     assert list(tmp_path.iterdir()) == []

@@ -10,8 +10,8 @@ import pytest
 from cclbench.contribute.redaction import by_kind, kinds
 from cclbench.contribute.redaction.documents import LANGUAGES
 from cclbench.contribute.redaction.names import Identities, Learner
-from cclbench.contribute.redaction.needles import forms
-from cclbench.contribute.redaction.plain_text import rewrite
+from cclbench.contribute.redaction.needles import encoded_forms
+from cclbench.contribute.redaction.plain_text import rewrite_text
 from cclbench.contribute.redaction.redactions import Redaction
 from cclbench.contribute.redaction.scrub import Scrubber
 
@@ -21,10 +21,10 @@ def learnt(reveal: tuple[str, ...] = (), **values: str) -> Scrubber:
     learner = Learner(reveal)
     for kind, name in values.items():
         if kind == "secret":
-            learner.hidden(kinds.SECRET, name)
+            learner.stand_in_for_value(kinds.SECRET, name)
         else:
-            learner.pseudonym({"user": kinds.USER, "host": kinds.HOST}[kind], name, learn=True)
-    return Scrubber(learner.identities(frozenset()))
+            learner.pseudonym_of({"user": kinds.USER, "host": kinds.HOST}[kind], name, learn=True)
+    return Scrubber(learner.learnt_identities(frozenset()))
 
 
 def test_redactions_are_counted_by_kind() -> None:
@@ -43,19 +43,23 @@ def test_places_are_counted_and_long_ones_cut() -> None:
     scrubber.count("k" * 60, {kinds.USER: 2})
     other.count("l" * 61, {kinds.ELSEWHERE.format(kinds.SECRET): 1})
     scrubber.count_all(other)
-    assert scrubber.redactions("a\x1b") == [
-        Redaction(scrubber.redactions("a\x1b")[0].file, "k" * 60, kinds.USER, 3, "user name"),
+    assert scrubber.list_redactions("a\x1b") == [
+        Redaction(scrubber.list_redactions("a\x1b")[0].file, "k" * 60, kinds.USER, 3, "user name"),
         Redaction(
-            scrubber.redactions("a\x1b")[0].file, "l" * 60 + "…", kinds.SECRET, 1, "secret told elsewhere"
+            scrubber.list_redactions("a\x1b")[0].file,
+            "l" * 60 + "…",
+            kinds.SECRET,
+            1,
+            "secret told elsewhere",
         ),
     ]
-    assert scrubber.redactions("a\x1b")[0].file.isprintable()
+    assert scrubber.list_redactions("a\x1b")[0].file.isprintable()
 
 
 def test_the_name_of_a_variable_that_is_a_secret_is_none_in_its_rule() -> None:
     scrubber = learnt(user="bobby")
     scrubber.count("env", {"environment variable (BOBBY)": 1})
-    assert [one.rule for one in scrubber.redactions("x")] == ["environment variable (user-1)"]
+    assert [one.rule for one in scrubber.list_redactions("x")] == ["environment variable (user-1)"]
 
 
 def test_a_field_called_a_version_keeps_what_looks_like_an_address() -> None:
@@ -163,9 +167,9 @@ def test_lines_of_a_file_are_numbered() -> None:
     """Across blocks; of what is replaced more than once the first line, thousands apart."""
     scrubber, out = learnt(user="bobby", host="gpu-17"), list[bytes]()
     blocks = [b"\n" * 1200 + b"by bobby\non gp", b"u-17\nbobby on gpu-17"]
-    rewrite(blocks, scrubber, out.append)
+    rewrite_text(blocks, scrubber, out.append)
     assert b"".join(out) == b"\n" * 1200 + b"by user-1\non host-1\nuser-1 on host-1"
-    assert [(one.place, one.kind) for one in scrubber.redactions("x")] == [
+    assert [(one.place, one.kind) for one in scrubber.list_redactions("x")] == [
         ("line 1,201", kinds.USER),
         ("lines from 1,202", kinds.HOST),
         ("line 1,203", kinds.USER),
@@ -175,11 +179,11 @@ def test_lines_of_a_file_are_numbered() -> None:
 def test_lines_are_those_of_the_file_however_long_the_stand_ins_are() -> None:
     """Each of 40 names before it is replaced by a longer one."""
     scrubber = learnt(user="bob", host="gpu-17")
-    rewrite([b"bob\n" * 40 + b"gpu-17\n" + b"\n" * 40], scrubber, list[bytes]().append)
-    assert [one.place for one in scrubber.redactions("x")] == ["lines from 1", "line 41"]
+    rewrite_text([b"bob\n" * 40 + b"gpu-17\n" + b"\n" * 40], scrubber, list[bytes]().append)
+    assert [one.place for one in scrubber.list_redactions("x")] == ["lines from 1", "line 41"]
     other = Scrubber(Identities())
-    rewrite([b"/home/b/x\n" * 40 + b"z a@b.org\n" + b"\n" * 90], other, list[bytes]().append)
-    assert {(one.place, one.kind) for one in other.redactions("x")} == {
+    rewrite_text([b"/home/b/x\n" * 40 + b"z a@b.org\n" + b"\n" * 90], other, list[bytes]().append)
+    assert {(one.place, one.kind) for one in other.list_redactions("x")} == {
         ("lines from 1", kinds.HOME),
         ("line 41", kinds.EMAIL),
     }
@@ -191,12 +195,12 @@ def test_lines_of_a_card_are_numbered_past_what_it_publishes() -> None:
         b"url: https://bobby:hunter2@example.org/y\nnotes: bobby\n"
     )
     scrubber, out = learnt(user="bobby"), list[bytes]()
-    rewrite([card[:20], card[20:]], scrubber, out.append, language=LANGUAGES[".yaml"], card=True)
+    rewrite_text([card[:20], card[20:]], scrubber, out.append, language=LANGUAGES[".yaml"], card=True)
     assert b"".join(out) == (
         b"workload: {}\ncontributor:\n  name: bobby\n\n# by user-1\n"
         b"url: https://redacted-password@example.org/y\nnotes: user-1\n"
     )
-    assert sorted((one.place, one.kind) for one in scrubber.redactions("x")) == [
+    assert sorted((one.place, one.kind) for one in scrubber.list_redactions("x")) == [
         ("line 5", kinds.USER),
         ("line 6", kinds.PASSWORD),
         ("line 7", kinds.USER),
@@ -213,14 +217,14 @@ def test_a_line_or_a_key_without_an_end_is_written_at_last(monkeypatch: pytest.M
         ([b"a\n-----BEGIN X\n", b"b\n"], [b"a\n-----BEGIN X\n", b"b\n"]),
     ):
         out = list[bytes]()
-        rewrite(blocks, Scrubber(Identities()), out.append)
+        rewrite_text(blocks, Scrubber(Identities()), out.append)
         assert out == written
 
 
 def test_a_key_is_held_until_it_ends() -> None:
     out = list[bytes]()
     begun, end = b"-----BEGIN PRIVATE KEY-----\nQUJD\n", b"-----END PRIVATE KEY-----\nz\n"
-    rewrite([b"a\nb\n" + begun, b"QUJE\n", end], Scrubber(Identities()), out.append)
+    rewrite_text([b"a\nb\n" + begun, b"QUJE\n", end], Scrubber(Identities()), out.append)
     assert out == [b"a\nb\n", b"redacted-private-key\nz\n"]
 
 
@@ -231,7 +235,7 @@ def test_bytes_that_may_hold_something() -> None:
     assert scrubber.suspicious(b"A=1 B=2 C=3 D=4 E=5")
     assert not scrubber.suspicious(b"A=1 B=2 C=3 D=4")
     assert not scrubber.suspicious(b"A=1 B=2 C=3 D=4 e==5")
-    encoded = [form for form in forms("hunter2-x", kinds.SECRET) if form.encoding == "hex"]
+    encoded = [form for form in encoded_forms("hunter2-x", kinds.SECRET) if form.encoding == "hex"]
     assert Scrubber(Identities(), encoded).suspicious(b"x" + b"hunter2-x".hex().upper().encode())
     assert not Scrubber(Identities()).suspicious(b"x" + b"hunter2-x".hex().encode())
 
@@ -254,7 +258,9 @@ def test_texts_in_bytes_keep_their_length() -> None:
 
 def test_encoded_forms_in_bytes_are_blank() -> None:
     """In a text they are named; of two bytes a letter they are in none."""
-    encoded = [form for form in forms("hunter2-x", kinds.SECRET) if form.encoding in ("hex", "UTF-16-LE")]
+    encoded = [
+        form for form in encoded_forms("hunter2-x", kinds.SECRET) if form.encoding in ("hex", "UTF-16-LE")
+    ]
     scrubber = Scrubber(Identities(), encoded)
     wide, digits = "HUNTER2-x".encode("utf-16-le"), b"hunter2-x".hex().upper().encode()
     assert scrubber.masked(b"\x01" + wide + b"\x01" + wide) == (

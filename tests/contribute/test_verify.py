@@ -14,17 +14,17 @@ import pytest
 
 from cclbench.contribute import verify as module
 from cclbench.contribute.evidence import evidence_elsewhere
-from cclbench.contribute.manifest import read
-from cclbench.contribute.place import Place, existing, known, listed
-from cclbench.contribute.verify import Verdict, record, verify
+from cclbench.contribute.manifest import read_manifest
+from cclbench.contribute.place import DataPointPlace, existing_place, file_names, known_ids
+from cclbench.contribute.verify import Verdict, record_data_point, verify_data_point
 from cclbench.errors import CheckFailed, InputError, UsageError
 
 
 @pytest.fixture
-def point(contributed: Path, tmp_path: Path) -> Place:
+def point(contributed: Path, tmp_path: Path) -> DataPointPlace:
     """A contributed data point, to be spoilt."""
     shutil.copytree(contributed, tmp_path / "collection")
-    return Place(tmp_path / "collection", "my-job")
+    return DataPointPlace(tmp_path / "collection", "my-job")
 
 
 def append(path: Path, text: str) -> None:
@@ -32,17 +32,17 @@ def append(path: Path, text: str) -> None:
     path.write_bytes(path.read_bytes() + text.encode())
 
 
-def checked(point: Place, *folders: Path, fetching: bool = False) -> Verdict:
+def checked(point: DataPointPlace, *folders: Path, fetching: bool = False) -> Verdict:
     """What verifying says."""
     with evidence_elsewhere(folders, fetching=fetching) as elsewhere:
-        return verify(point, elsewhere)
+        return verify_data_point(point, elsewhere)
 
 
-def change(point: Place, alter: Callable[[dict[str, Any]], object]) -> None:
+def change(point: DataPointPlace, alter: Callable[[dict[str, Any]], object]) -> None:
     """Alter the manifest."""
-    document = json.loads(point.manifest.read_text())
+    document = json.loads(point.manifest_path.read_text())
     alter(document)
-    point.manifest.write_text(json.dumps(document))
+    point.manifest_path.write_text(json.dumps(document))
 
 
 def step(document: dict[str, Any]) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def step(document: dict[str, Any]) -> dict[str, Any]:
     return next(r for r in rows if r["metric"] == "time.step" and not {"stat", "step"} & r.keys())
 
 
-def test_an_untouched_one_is_verified(point: Place) -> None:
+def test_an_untouched_one_is_verified(point: DataPointPlace) -> None:
     verdict = checked(point)
     assert (verdict.status, verdict.reasons) == ("verified", ())
     assert [(file.path, file.state) for file in verdict.files] == [
@@ -62,40 +62,40 @@ def test_an_untouched_one_is_verified(point: Place) -> None:
     assert verdict.comparison.rows == verdict.comparison.exact > 100
 
 
-SPOILT: dict[str, tuple[Callable[[Place], object], str, str]] = {
+SPOILT: dict[str, tuple[Callable[[DataPointPlace], object], str, str]] = {
     "a byte more": (
-        lambda p: append(p.traces / "rank0.json", "\n"),
+        lambda p: append(p.traces_folder / "rank0.json", "\n"),
         "changed",
         "rank0.json: has 2,101 bytes, recorded are 2,100",
     ),
     "a byte otherwise": (
-        lambda p: (p.traces / "rank0.json").write_bytes(
-            (p.traces / "rank0.json").read_bytes().replace(b'"dur": 40', b'"dur": 41')
+        lambda p: (p.traces_folder / "rank0.json").write_bytes(
+            (p.traces_folder / "rank0.json").read_bytes().replace(b'"dur": 40', b'"dur": 41')
         ),
         "changed",
         "rank0.json: its SHA-256 is ",
     ),
     "a file gone": (
-        lambda p: (p.traces / "rank0.json").unlink(),
+        lambda p: (p.traces_folder / "rank0.json").unlink(),
         "changed",
         "rank0.json: there is no such file",
     ),
     "a file more": (
-        lambda p: (p.traces / "x.json").write_text("{}"),
+        lambda p: (p.traces_folder / "x.json").write_text("{}"),
         "changed",
         "x.json: the manifest does not list it",
     ),
-    "a link": (lambda p: (p.traces / "x.json").symlink_to("/etc/passwd"), "unreadable", "is a link"),
+    "a link": (lambda p: (p.traces_folder / "x.json").symlink_to("/etc/passwd"), "unreadable", "is a link"),
     "a comment in the card": (
-        lambda p: append(p.card, "# mine\n"),
+        lambda p: append(p.card_path, "# mine\n"),
         "changed",
         "the card is not the one that the results were recorded with",
     ),
-    "an invalid card": (lambda p: p.card.write_text("version: 2\n"), "invalid", "is missing"),
-    "a card that is no YAML": (lambda p: p.card.write_text("{"), "unreadable", "not valid YAML"),
-    "no card": (lambda p: p.card.unlink(), "unrecorded", "there is no"),
-    "no manifest": (lambda p: p.manifest.unlink(), "unrecorded", "there is no"),
-    "an empty manifest": (lambda p: p.manifest.write_text(""), "unreadable", "is no JSON"),
+    "an invalid card": (lambda p: p.card_path.write_text("version: 2\n"), "invalid", "is missing"),
+    "a card that is no YAML": (lambda p: p.card_path.write_text("{"), "unreadable", "not valid YAML"),
+    "no card": (lambda p: p.card_path.unlink(), "unrecorded", "there is no"),
+    "no manifest": (lambda p: p.manifest_path.unlink(), "unrecorded", "there is no"),
+    "an empty manifest": (lambda p: p.manifest_path.write_text(""), "unreadable", "is no JSON"),
     "another value": (
         lambda p: change(p, lambda d: step(d).update(value=7.6e-05)),
         "changed",
@@ -146,7 +146,7 @@ SPOILT: dict[str, tuple[Callable[[Place], object], str, str]] = {
 
 
 @pytest.mark.parametrize("name", SPOILT)
-def test_what_differs_is_named(point: Place, name: str) -> None:
+def test_what_differs_is_named(point: DataPointPlace, name: str) -> None:
     spoil, status, words = SPOILT[name]
     spoil(point)
     verdict = checked(point)
@@ -154,12 +154,12 @@ def test_what_differs_is_named(point: Place, name: str) -> None:
     assert words in "\n".join(verdict.reasons)
 
 
-def test_the_same_values_by_another_cclbench_are_verified(point: Place) -> None:
+def test_the_same_values_by_another_cclbench_are_verified(point: DataPointPlace) -> None:
     change(point, lambda d: d.update(cclbench="0.0.9"))
     assert checked(point).status == "verified"
 
 
-def test_a_metric_that_was_not_recorded_is_only_told(point: Place) -> None:
+def test_a_metric_that_was_not_recorded_is_only_told(point: DataPointPlace) -> None:
     def forget(document: dict[str, Any]) -> None:
         del document["results"]["metrics"]["time.step"]
         document["results"]["rows"] = [r for r in document["results"]["rows"] if r["metric"] != "time.step"]
@@ -170,25 +170,25 @@ def test_a_metric_that_was_not_recorded_is_only_told(point: Place) -> None:
     assert verdict.notes == ("not recorded, since newer: time.step",)
 
 
-def outside(point: Place, folder: Path) -> Path:
+def outside(point: DataPointPlace, folder: Path) -> Path:
     """Rank 0's trace taken out of the collection."""
     folder.mkdir(parents=True)
     moved = folder / "rank0.json"
-    shutil.move(point.traces / "rank0.json", moved)
+    shutil.move(point.traces_folder / "rank0.json", moved)
     url = "https://example.org/rank0.json"
     change(point, lambda d: d["files"][0].update(url=url))
-    card = point.card.read_text()
-    point.card.write_text(
+    card = point.card_path.read_text()
+    point.card_path.write_text(
         card.replace(
             "    - path: traces/my-job/rank0.json\n",
             f"    - path: traces/my-job/rank0.json\n      url: {url}\n",
         )
     )
-    change(point, lambda d: d.update(card=module.digest(point.card)[0]))
+    change(point, lambda d: d.update(card=module.file_digest(point.card_path)[0]))
     return moved
 
 
-def test_evidence_may_lie_beside_in_a_folder_or_archive(point: Place, tmp_path: Path) -> None:
+def test_evidence_may_lie_beside_in_a_folder_or_archive(point: DataPointPlace, tmp_path: Path) -> None:
     outside(point, tmp_path / "big" / "my-job")
     assert checked(point).status == "not here"
     assert checked(point, tmp_path / "big").status == "verified"
@@ -198,20 +198,20 @@ def test_evidence_may_lie_beside_in_a_folder_or_archive(point: Place, tmp_path: 
     assert checked(point, tmp_path / "big.tar.gz").status == "verified"
 
 
-def test_evidence_beside_must_be_what_is_recorded(point: Place, tmp_path: Path) -> None:
+def test_evidence_beside_must_be_what_is_recorded(point: DataPointPlace, tmp_path: Path) -> None:
     append(outside(point, tmp_path / "big"), " ")
     assert checked(point, tmp_path / "big").status == "changed"
 
 
 def test_what_cannot_be_fetched_is_not_here(
-    point: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    point: DataPointPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moved = outside(point, tmp_path / "big")
 
     def refuse(url: str, *_: Path, **__: Any) -> None:
         raise InputError("the server answers 404", where=url)
 
-    monkeypatch.setattr("cclbench.contribute.evidence.fetch", refuse)
+    monkeypatch.setattr("cclbench.contribute.evidence.fetch_file", refuse)
     verdict = checked(point, fetching=True)
     assert verdict.status == "not here"
     assert verdict.reasons == ("rank0.json: https://example.org/rank0.json: the server answers 404",)
@@ -220,7 +220,7 @@ def test_what_cannot_be_fetched_is_not_here(
         target.parent.mkdir(parents=True)
         shutil.copyfile(moved, target)
 
-    monkeypatch.setattr("cclbench.contribute.evidence.fetch", give)
+    monkeypatch.setattr("cclbench.contribute.evidence.fetch_file", give)
     assert checked(point, fetching=True).status == "verified"
 
 
@@ -229,51 +229,51 @@ def test_no_folder_of_evidence_is_a_wrong_call(tmp_path: Path) -> None:
         pass
 
 
-def recorded(point: Place) -> None:
+def recorded(point: DataPointPlace) -> None:
     with evidence_elsewhere([]) as nowhere:
-        record(point, nowhere)
+        record_data_point(point, nowhere)
 
 
-def test_recording_again_changes_nothing(point: Place) -> None:
-    before = point.manifest.read_bytes()
+def test_recording_again_changes_nothing(point: DataPointPlace) -> None:
+    before = point.manifest_path.read_bytes()
     recorded(point)
-    assert point.manifest.read_bytes() == before
+    assert point.manifest_path.read_bytes() == before
 
 
-def test_a_card_that_was_changed_can_be_recorded(point: Place) -> None:
-    point.card.write_text(point.card.read_text().replace("global: 16", "global: 32"))
+def test_a_card_that_was_changed_can_be_recorded(point: DataPointPlace) -> None:
+    point.card_path.write_text(point.card_path.read_text().replace("global: 16", "global: 32"))
     assert checked(point).status == "changed"
     recorded(point)
     assert checked(point).status == "verified"
-    assert read(point.manifest).redactions == {"user name": 4}
+    assert read_manifest(point.manifest_path).redactions == {"user name": 4}
 
 
-def test_evidence_that_was_changed_cannot_be_recorded(point: Place) -> None:
-    append(point.traces / "rank0.json", " ")
-    before = point.manifest.read_bytes()
+def test_evidence_that_was_changed_cannot_be_recorded(point: DataPointPlace) -> None:
+    append(point.traces_folder / "rank0.json", " ")
+    before = point.manifest_path.read_bytes()
     with pytest.raises(CheckFailed, match=r"rank0\.json: has 2,101 bytes"):
         recorded(point)
-    assert point.manifest.read_bytes() == before
+    assert point.manifest_path.read_bytes() == before
 
 
-def test_a_manifest_can_be_made_where_there_is_none(point: Place) -> None:
-    point.manifest.unlink()
+def test_a_manifest_can_be_made_where_there_is_none(point: DataPointPlace) -> None:
+    point.manifest_path.unlink()
     recorded(point)
     assert checked(point).status == "verified"
-    assert read(point.manifest).redactions is None  # nobody counted them
+    assert read_manifest(point.manifest_path).redactions is None  # nobody counted them
 
 
-def test_the_collections_data_points_are_found(point: Place) -> None:
+def test_the_collections_data_points_are_found(point: DataPointPlace) -> None:
     (point.collection / "traces" / "other").mkdir()
     (point.collection / "traces" / ".hidden").mkdir()
-    assert known(point.collection) == ["my-job", "other"]
-    assert existing(point.collection, "my-job") == point
+    assert known_ids(point.collection) == ["my-job", "other"]
+    assert existing_place(point.collection, "my-job") == point
     with pytest.raises(UsageError, match="did you mean my-job"):
-        existing(point.collection, "my-jop")
+        existing_place(point.collection, "my-jop")
 
 
 def test_files_are_listed_by_name(tmp_path: Path) -> None:
     for name in ("b/c.json", "a.json", "b/a.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")
-    assert list(listed(tmp_path)) == ["a.json", "b/a.json", "b/c.json"]
+    assert list(file_names(tmp_path)) == ["a.json", "b/a.json", "b/c.json"]

@@ -14,7 +14,7 @@ from helpers import nsys_files as files
 from helpers.nccl_job import fsdp2_pp4, interleaved
 
 import cclbench
-from cclbench.contribute.redaction import collect, leftovers, redact
+from cclbench.contribute.redaction import collect_identities, find_leftovers, redact_file
 from cclbench.formats import READERS
 from cclbench.formats.nccl_log import NcclLog
 from cclbench.formats.serving import Serving
@@ -26,11 +26,11 @@ PRINTED = "epoch 1: validation of project Moonshot at 71 %"
 
 def redacted(source: Path) -> tuple[Path, dict[str, int]]:
     """The copy of a file, and how much of what is not published was left out, by what that held."""
-    known, target = collect([source]), source.with_name(f"copy-{source.name}")
+    known, target = collect_identities([source]), source.with_name(f"copy-{source.name}")
     counts: dict[str, int] = {}
-    for one in redact(source, target, known=known):
+    for one in redact_file(source, target, known=known):
         counts[one.kind] = counts.get(one.kind, 0) + one.count
-    assert leftovers(target, known) == []
+    assert find_leftovers(target, known) == []
     return target, counts
 
 

@@ -17,7 +17,7 @@ from cclbench import schema
 from cclbench.analyzers.metric import METRICS
 from cclbench.cli import cli
 from cclbench.formats import READERS
-from cclbench.hardware.catalog import entries
+from cclbench.hardware.catalog import catalog_entries
 from cclbench.operators.cost import MODELS
 from cclbench.sql import VIEWS
 from cclbench.sql.machine_tables import TABLES as MACHINE_TABLES
@@ -49,7 +49,7 @@ def test_every_metric_is_there_with_what_explain_says(site: ModuleType) -> None:
             metric.definition,
             metric.formula,
             metric.not_applicable,
-            metric.combined,
+            metric.combination_words,
             *metric.aliases,
         ):
             assert words.replace("`", "") in text
@@ -61,7 +61,9 @@ def test_every_cost_model_is_there_and_every_family_on_its_page(site: ModuleType
     assert sorted(headings(page, 3)) == list(MODELS)
     text = unescape(re.sub(r"</?code>", "", page))
     for model in models:
-        assert all(words.replace("`", "") in text.replace("`", "") for words in model.about.values())
+        assert all(
+            words.replace("`", "") in text.replace("`", "") for words in model.docstring_parts.values()
+        )
     table = (repository / "docs" / "operators.md").read_text().split("## Families")[1].split("##")[0]
     families = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("|")][2:]
     assert sorted(families) == sorted({model.family for model in models}) == sorted(headings(page, 2))
@@ -75,7 +77,7 @@ def test_every_reader_table_and_entry_is_there(site: ModuleType) -> None:
     assert headings(tables, 2) == [*own, *schema.EVIDENCE, *MACHINE_TABLES]
     assert tables.count("<tr>") == 1 + sum(map(len, listed.values()))
     hardware = [site.PAGES[name]() for name in ("accelerators", "fabrics", "systems")]
-    assert [name for page in hardware for name in headings(page, 2)] == list(entries())
+    assert [name for page in hardware for name in headings(page, 2)] == list(catalog_entries())
 
 
 def test_every_view_is_there_with_its_columns_and_example(site: ModuleType) -> None:

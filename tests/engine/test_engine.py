@@ -212,10 +212,10 @@ def test_a_scheduler_has_a_host_and_a_port(address: str) -> None:
 
 
 def test_a_pool_that_breaks_while_it_is_given_tasks_is_told_alike() -> None:
-    told = Processes(2).explain(OSError("handle is closed"))
+    told = Processes(2).explain_error(OSError("handle is closed"))
     assert "a worker process died" in str(told)
     other = OSError(errno.ENOSPC, "No space left on device")
-    assert Processes(2).explain(other) is other
+    assert Processes(2).explain_error(other) is other
     with engine_for(SERIAL) as given:
         assert given is SERIAL
 

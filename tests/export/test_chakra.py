@@ -96,11 +96,11 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     with path.open("wb") as file:
         chakra.write_metadata(file, says)
         chakra.write_node(file, 0, "n" * 20_000, chakra.RECV, [], (0, 1), {})
-    header, node = chakra.messages(path)
-    assert chakra.attributes(header) == says
+    header, node = chakra.read_messages(path)
+    assert chakra.message_attributes(header) == says
     assert header.version == "0.0.4"
     assert (len(node.name), node.type, node.duration_micros) == (20_000, 6, 0)
-    assert chakra.attributes(node) == {"start_ns": 0, "duration_ns": 1}
+    assert chakra.message_attributes(node) == {"start_ns": 0, "duration_ns": 1}
 
 
 @pytest.mark.parametrize(
@@ -116,4 +116,4 @@ def test_damage_is_told(text: bytes, says: str, tmp_path: Path) -> None:
     path = tmp_path / "workload.0.et"
     path.write_bytes(text)
     with pytest.raises(InputError, match=says):
-        list(chakra.messages(path))
+        list(chakra.read_messages(path))

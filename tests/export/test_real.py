@@ -9,7 +9,7 @@ import pytest
 
 import cclbench
 from cclbench.api import export
-from cclbench.export.check import read_folder, scheduled, step_ns
+from cclbench.export.check import read_folder, schedule_workload, step_ns
 
 RUNS = ("tiny-llama-fsdp2-tp2-gloo-cpu", "tiny-jax-dp2-tp4-cpu", "dlrm_8xv100")
 
@@ -26,7 +26,7 @@ def test_the_step_read_back_is_the_replayed_one(
     assert steps["replayed"] == pytest.approx(steps["measured"], rel=0.01)
     # a reader of whole microseconds comes to each node at its time, rounded down
     exact, rounded = (read_folder(tmp_path / "chakra", micros=micros) for micros in (False, True))
-    ends, whole = scheduled(exact).end, scheduled(rounded).end
+    ends, whole = schedule_workload(exact).end, schedule_workload(rounded).end
     off = sum(us != ns // 1000 for ns, us in zip(ends, whole, strict=True))
     assert off <= sum("by the ranks' clocks" in note for note in made.notes) * 0.001 * len(ends)
     assert len(list((tmp_path / "chakra").glob("*.et"))) == len(run.ranks)
@@ -45,4 +45,4 @@ def test_what_astra_sim_gets_is_near(
     made = export(run, tmp_path / "sim", "astra-sim", system=system, check=True)
     assert made.steps_ns["read back"] == pytest.approx(made.steps_ns["replayed"], rel=off)
     workload = read_folder(tmp_path / "sim")
-    assert step_ns(workload, scheduled(workload)) == made.steps_ns["read back"]
+    assert step_ns(workload, schedule_workload(workload)) == made.steps_ns["read back"]

@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cclbench.export.tasks import dependencies, one_at_a_time, rank_tasks
+from cclbench.export.tasks import graph_dependencies, one_at_a_time, rank_tasks
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph, Transfers
-from cclbench.replay.simulate import NodeTimes, pieces, simulate
+from cclbench.replay.simulate import NodeTimes, cut_pieces, simulate_nodes
 from cclbench.replay.tables import Windowed
 
 H0, H1, H2, K0, K1, ARRIVAL, TRANSFER, C, ARRIVAL_1, TRANSFER_1, MEETING = range(11)
@@ -27,7 +27,7 @@ def graph() -> Graph:
     them, then a collective, 1 behind.  Another stream: C of 4 begins 10 before K0's end.  Rank 1 has its part
     of the collective alone, from 100 on; the transfer takes 50.
     """
-    nodes = n.blank(
+    nodes = n.blank_nodes(
         11,
         rank=[0] * 8 + [1, 1, -1],
         lane=[0, 0, 0, 1, 1, 1, 1, 2, 3, 3, 4],
@@ -53,7 +53,7 @@ def graph() -> Graph:
     two = np.array([2, 2])
     return Graph(
         nodes=nodes,
-        cut=pieces(nodes, source, target, lag),
+        cut=cut_pieces(nodes, source, target, lag),
         transfers=Transfers(
             ("all_reduce",) * 2, ("0-1",) * 2, two, two * 512, two > 0, np.zeros(2, np.int64)
         ),
@@ -68,14 +68,14 @@ def graph() -> Graph:
 
 @pytest.fixture(scope="module")
 def times(graph: Graph) -> NodeTimes:
-    found = simulate(graph.nodes, graph.cut)
+    found = simulate_nodes(graph.nodes, graph.cut)
     assert found.end.tolist() == [0, 10, 45, 33, 40, 41, 150, 27, 100, 150, 100]
     return found
 
 
 def made(graph: Graph, times: NodeTimes, place: int, *, chained: bool = False) -> list[tuple[object, ...]]:
     """Role, begin, end and what each task waits for."""
-    found = rank_tasks(graph, times, dependencies(graph), place, (), chained=chained)
+    found = rank_tasks(graph, times, graph_dependencies(graph), place, (), chained=chained)
     assert [task.id for task in found.tasks] == list(range(len(found.tasks)))
     assert not found.clipped
     return [(t.role, t.start, t.end, sorted(each.id for each in t.after)) for t in found.tasks]
@@ -106,7 +106,7 @@ def test_a_rank_that_begins_later_waits_for_its_begin(graph: Graph, times: NodeT
 
 def test_one_at_a_time_has_no_latency_of_launches(graph: Graph) -> None:
     changed = one_at_a_time(graph)
-    times = simulate(changed.nodes, changed.cut)
+    times = simulate_nodes(changed.nodes, changed.cut)
     assert times.end[[K0, K1, H2]].tolist() == [30, 37, 42]
     roles = Counter(role for role, *_ in made(changed, times, 0, chained=True))
     assert roles == {"host": 4, "compute": 3, "rest": 1, "gap": 2, "wait": 1, "transfer": 1}
@@ -121,7 +121,7 @@ def test_what_a_launch_takes_beyond_the_median_stays(graph: Graph) -> None:
 def test_transfers_follow_one_another_in_the_same_order_on_all_ranks() -> None:
     """Rank 0 comes to A at 0 and to B at 5, rank 1 to B at 0 and to A at 10; A takes 20, B takes 3."""
     arrivals = [0, 5, 10, 0]  # rank 0: A, B; rank 1: A, B
-    nodes = n.blank(
+    nodes = n.blank_nodes(
         10,
         rank=[0] * 4 + [1] * 4 + [-1] * 2,
         lane=[0, 0, 1, 1, 2, 2, 3, 3, 4, 5],
@@ -135,7 +135,7 @@ def test_transfers_follow_one_another_in_the_same_order_on_all_ranks() -> None:
     target = np.array([a, a, 1, 5, b, b, 3, 7])
     graph = Graph(
         nodes=nodes,
-        cut=pieces(nodes, source, target, np.zeros(8, np.int64)),
+        cut=cut_pieces(nodes, source, target, np.zeros(8, np.int64)),
         transfers=Transfers(
             ("all_reduce",) * 4,
             ("0-1",) * 4,
@@ -151,8 +151,8 @@ def test_transfers_follow_one_another_in_the_same_order_on_all_ranks() -> None:
         traced=Counter(),
         assumed=(np.empty(0, np.int64), np.empty(0, np.int64)),
     )
-    times = simulate(nodes, graph.cut)
-    needed = dependencies(graph)
+    times = simulate_nodes(nodes, graph.cut)
+    needed = graph_dependencies(graph)
     for place in (0, 1):
         found = rank_tasks(graph, times, needed, place, (), chained=True)
         first, second = (task for task in found.tasks if task.role == "transfer")

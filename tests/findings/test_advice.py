@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from helpers.hand_results import Row, a_rank, by_rank, case, listed, row
 
-from cclbench.findings.advice import PRESUPPOSED, fitting
+from cclbench.findings.advice import PRESUPPOSED, fitting_actions
 from cclbench.findings.finding import FINDINGS
 
 A100, V100, MI300X = "NVIDIA A100-SXM4-80GB", "Tesla V100-SXM2-16GB", "AMD Instinct MI300X"
@@ -57,14 +57,14 @@ def facts(name: str | None) -> dict[str, Any]:
 )
 def test_what_the_run_refutes_is_not_advised(device: str | None, rows: list[Row], action: str) -> None:
     made = case(*rows, ranks=[a_rank(facts=facts(device))])
-    assert fitting([action], made) == []
-    assert fitting([action], case(ranks=[a_rank(facts=facts(None))])) == [action]  # nothing is known
-    assert fitting(["look at the timeline"], made) == ["look at the timeline"]
+    assert fitting_actions([action], made) == []
+    assert fitting_actions([action], case(ranks=[a_rank(facts=facts(None))])) == [action]  # nothing is known
+    assert fitting_actions(["look at the timeline"], made) == ["look at the timeline"]
 
 
 def test_the_catalog_knows_the_vendor_where_traces_do_not() -> None:
     unnamed = facts(MI300X) | {"vendor": None}
-    assert fitting(["set NCCL_MAX_CTAS"], case(ranks=[a_rank(facts=unnamed)])) == []
+    assert fitting_actions(["set NCCL_MAX_CTAS"], case(ranks=[a_rank(facts=unnamed)])) == []
 
 
 def test_each_condition_has_an_action_and_a_run_that_refutes_it() -> None:
@@ -72,9 +72,9 @@ def test_each_condition_has_an_action_and_a_run_that_refutes_it() -> None:
     for pattern in PRESUPPOSED:
         assert any(re.search(pattern, text) for text in texts), pattern
         assert any(re.search(pattern, one) for one in (*(one[3] for one in REFUTED), GRAPHS)), pattern
-    assert fitting([GRAPHS], case(ranks=[a_rank(facts=ON_HOST)])) == []
-    assert fitting([GRAPHS], case(ranks=[a_rank(facts=facts(None))])) == [GRAPHS]
-    assert fitting([GRAPHS], case(ranks=[a_rank(facts=facts(None) | {"whole_graphs": 3})])) == []
+    assert fitting_actions([GRAPHS], case(ranks=[a_rank(facts=ON_HOST)])) == []
+    assert fitting_actions([GRAPHS], case(ranks=[a_rank(facts=facts(None))])) == [GRAPHS]
+    assert fitting_actions([GRAPHS], case(ranks=[a_rank(facts=facts(None) | {"whole_graphs": 3})])) == []
 
 
 def test_where_the_cpu_is_the_device_no_advice_is_for_another() -> None:

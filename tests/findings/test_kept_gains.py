@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import cclbench
-from cclbench.findings.diagnosis import findings
-from cclbench.findings.gains import Gains
+from cclbench.findings.diagnosis import findings_of_run
+from cclbench.findings.gains import ReplayGains
 from cclbench.findings.kept_gains import GAINS_FILE
 from cclbench.replay.answer import Replay
 
@@ -44,20 +44,20 @@ def stored(store: Path, **options: Any) -> cclbench.Run:
 
 def test_a_gain_is_replayed_once(store: Path, replays: list[Any]) -> None:
     run = stored(store)
-    first = findings(run, run.figures)
+    first = findings_of_run(run, run.figures)
     assert len(replays) == 1
     assert any(one.gain_s is not None for one in first)
-    assert findings(run, run.figures) == first
+    assert findings_of_run(run, run.figures) == first
     assert len(replays) == 1
 
 
 def test_other_steps_are_replayed_anew(store: Path, replays: list[Any]) -> None:
     run = stored(store, steps=(3, 6))
-    some = findings(run, run.figures)
+    some = findings_of_run(run, run.figures)
     assert len(replays) == 1
-    assert [*Gains(run, run.figures.scope)._view(0).windows.steps] == [3, 4, 5]
+    assert [*ReplayGains(run, run.figures.scope)._rank_view(0).windows.steps] == [3, 4, 5]
     whole = stored(store)
-    assert findings(whole, whole.figures) != some
+    assert findings_of_run(whole, whole.figures) != some
 
 
 @pytest.mark.parametrize("change", ["by", "type", "cut"])
@@ -65,7 +65,7 @@ def test_a_file_that_other_code_wrote_or_that_is_damaged_is_replaced(
     store: Path, replays: list[Any], change: str
 ) -> None:
     run = stored(store)
-    right = findings(run, run.figures)
+    right = findings_of_run(run, run.figures)
     path = run.path / GAINS_FILE
     kept = json.loads(path.read_bytes())
     wrong = {settings: [[0, 9], [0, 0.9]] for settings in kept["gains"]}
@@ -76,6 +76,6 @@ def test_a_file_that_other_code_wrote_or_that_is_damaged_is_replaced(
             json.dumps(kept | ({"by": "other", "gains": wrong} if change == "by" else {"gains": [1]}))
         )
     replays.clear()
-    assert findings(run, run.figures) == right
+    assert findings_of_run(run, run.figures) == right
     assert len(replays) == 1
     assert json.loads(path.read_bytes()) == kept

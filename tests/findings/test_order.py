@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from helpers.hand_results import Row, WithoutReplay, by_rank, case, record, results, row
 
-from cclbench.findings.diagnosis import ranked, reword_for_capture, unknown_step
+from cclbench.findings.diagnosis import ranked_findings, reword_for_capture, unknown_step
 from cclbench.findings.finding import FINDINGS, Finding
-from cclbench.findings.gains import Gain
-from cclbench.present.words import gained
+from cclbench.findings.gains import StepGain
+from cclbench.present.words import gain_words
 
 LOADER = "host[loader].time=0"
 EVEN = "kernels.time=mean"
@@ -25,13 +25,13 @@ class Written(WithoutReplay):
     def __init__(self, shares: Mapping[str, tuple[float, float]]) -> None:
         self.shares = shares
 
-    def without(self, settings: Sequence[str]) -> Gain | str:
+    def without(self, settings: Sequence[str]) -> StepGain | str:
         shares = self.shares[settings[0]]
-        return Gain(shares, shares)
+        return StepGain(shares, shares)
 
 
 def said(shares: Mapping[str, tuple[float, float]], *rows: Row) -> list[Finding]:
-    return ranked(results([*STEP, *rows]), record({}), Written(shares))
+    return ranked_findings(results([*STEP, *rows]), record({}), Written(shares))
 
 
 def waiting_for_a_loader(*seconds: float) -> list[Row]:
@@ -159,5 +159,5 @@ def test_of_a_capture_without_steps_the_words_say_so() -> None:
     )
     assert told.no_gain == "the replay gains less than 1 % of the capture without it"
     gain = msgspec.structs.replace(told, gain_s=(0.1, 0.2), gain_share=0.2)
-    assert gained(gain) == "gain: 10.0 % to 20.0 % of the capture (100 ms to 200 ms)"
-    assert gained(msgspec.structs.replace(gain, window="step")).endswith("of the step (100 ms to 200 ms)")
+    assert gain_words(gain) == "gain: 10.0 % to 20.0 % of the capture (100 ms to 200 ms)"
+    assert gain_words(msgspec.structs.replace(gain, window="step")).endswith("of the step (100 ms to 200 ms)")

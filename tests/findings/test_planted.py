@@ -13,7 +13,7 @@ from helpers.synthetic.diseases import DISEASES, Job, chance, go_together, healt
 import cclbench
 from cclbench.findings.finding import FINDINGS, Finding
 from cclbench.selfcheck.agreements import gains
-from cclbench.selfcheck.reading import Reading
+from cclbench.selfcheck.reading import CheckedReading
 
 Look = Callable[[Job], list[Finding]]
 PAIRS = [("data loader", "elementwise"), ("more work", "copies"), ("cudaMalloc", "no overlap")]
@@ -21,7 +21,7 @@ PAIRS = [("data loader", "elementwise"), ("more work", "copies"), ("cudaMalloc",
 
 def breaches(run: cclbench.Run, found: Sequence[Finding]) -> list[str]:
     """Gains that are not what the replay of their settings says."""
-    return [said for said in gains(Reading(run, [*run.figures], [*found])) if said is not None]
+    return [said for said in gains(CheckedReading(run, [*run.figures], [*found])) if said is not None]
 
 
 @pytest.fixture

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import pytest
 
-from cclbench.findings.diagnosis import _valued
+from cclbench.findings.diagnosis import _with_gain
 from cclbench.findings.finding import Finding
-from cclbench.findings.kept_gains import Gain
+from cclbench.findings.kept_gains import StepGain
 
 
 class Replayed:
     """A replay that gains 8 to 10 ms of 100 without anything."""
 
-    def without(self, _settings: list[str]) -> Gain:
-        return Gain((0.008, 0.010), (0.08, 0.10))
+    def without(self, _settings: list[str]) -> StepGain:
+        return StepGain((0.008, 0.010), (0.08, 0.10))
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_the_profilers_own_time_is_not_sure_to_be_gained(
     found = Finding(
         name="x", claim="", confidence="high", because="so", host_causes=causes, whatif=["host.time=0"]
     )
-    valued = _valued(found, Replayed(), few_steps=False, longer_s=longer_s)  # type: ignore[arg-type]
+    valued = _with_gain(found, Replayed(), few_steps=False, longer_s=longer_s)  # type: ignore[arg-type]
     assert valued.gain_s == pytest.approx((least_s, 0.010))
     assert valued.confidence == confidence
     assert ("the profiler's own" in valued.because) == (least_s < 0.008)

@@ -65,23 +65,25 @@ def test_the_shape_of_a_group(group: str, shape: tuple[int, ...]) -> None:
 
 
 def test_limits() -> None:
-    limit = GainLimit.of("host_bound > 20%")
+    limit = GainLimit.from_text("host_bound > 20%")
     assert limit == GainLimit("host_bound", 0.2)
     rows = [*by_rank("time.step", 1.0), *by_rank("time.idle_host_by", 0.3, category="python")]
     listed = list(found(*rows).values())
     unknown = "what it would gain is not known: written by hand"
-    assert list(limit.broken(listed)) == [f"host_bound takes 30.0 %, more than 20.0 % of the step; {unknown}"]
+    assert list(limit.broken_limits(listed)) == [
+        f"host_bound takes 30.0 %, more than 20.0 % of the step; {unknown}"
+    ]
     gains = [replace(one, gain_s=(0.1, 0.25), gain_share=0.25) for one in listed]
-    assert list(limit.broken(gains)) == ["host_bound may gain 25.0 %, more than 20.0 % of the step"]
-    assert list(GainLimit("host_bound", 0.26).broken(gains)) == []
-    assert list(GainLimit("host_bound", 0.31).broken(listed)) == []
-    assert len(list(GainLimit("any", 0.1).broken(listed))) == 1
-    assert list(GainLimit("any", 0.0).broken([replace(one, share=None) for one in listed])) == []
+    assert list(limit.broken_limits(gains)) == ["host_bound may gain 25.0 %, more than 20.0 % of the step"]
+    assert list(GainLimit("host_bound", 0.26).broken_limits(gains)) == []
+    assert list(GainLimit("host_bound", 0.31).broken_limits(listed)) == []
+    assert len(list(GainLimit("any", 0.1).broken_limits(listed))) == 1
+    assert list(GainLimit("any", 0.0).broken_limits([replace(one, share=None) for one in listed])) == []
     for wrong in ("host_bound", "host_bound>x", "host_bound>20", "nonsense>1%", ">1%"):
         with pytest.raises(UsageError):
-            GainLimit.of(wrong)
+            GainLimit.from_text(wrong)
     with pytest.raises(UsageError) as raised:
-        GainLimit.of("host_bund>1%")
+        GainLimit.from_text("host_bund>1%")
     assert "host_bound" in (raised.value.hint or "")
 
 
@@ -89,9 +91,9 @@ def test_a_diagnosis_as_data() -> None:
     rows = [*by_rank("time.step", 1.0), *by_rank("time.idle_host_by", 0.3, category="python")]
     rows += [row("memory.fragmentation", 0.5)]
     whole = Diagnosis("tiny", list(found(*rows).values()))
-    (first,) = whole.rows(1)
+    (first,) = whole.top_rows(1)
     assert first["name"] == "host_bound"
     assert (first["lost_s"], first["gain_s"], first["no_gain"]) == (0.3, None, "written by hand")
     assert first["whatif"] == ["host[python+unrecorded+operators+launch].time=0"]
     assert {"claim", "try", "evidence", "query", "confidence", "because", "docs"} <= set(first)
-    assert len(whole.rows()) == 2
+    assert len(whole.top_rows()) == 2

@@ -39,29 +39,29 @@ def told(rows: CounterRows, *columns: str) -> list[Row]:
 
 
 def test_a_line_has_less_than_65536_bytes(written: Any) -> None:
-    assert [len(line) for line in CounterRows(written("x" * 65_534 + "\n")).lines()] == [65_534]
+    assert [len(line) for line in CounterRows(written("x" * 65_534 + "\n")).text_lines()] == [65_534]
     with pytest.raises(InputError, match="line 2: more than 65536 bytes a line"):
-        list(CounterRows(written("\n" + "x" * 65_535 + "\n")).lines())
+        list(CounterRows(written("\n" + "x" * 65_535 + "\n")).text_lines())
 
 
 @pytest.mark.parametrize("last", ["a\n", "a\r\n", "1 KiB", "1 %", "1 W"])
 def test_a_last_line_is_whole_with_its_end_or_its_unit(written: Any, last: str) -> None:
     rows = CounterRows(written("first\n" + last))
-    assert list(rows.lines()) == ["first", last.strip("\r\n")]
+    assert list(rows.text_lines()) == ["first", last.strip("\r\n")]
     assert (rows.line, rows.left_out, rows.notes) == (2, {}, [])
 
 
 @pytest.mark.parametrize("last", ["1", "1 V", "1W", "1%"])
 def test_a_last_line_without_either_is_left_out(written: Any, last: str) -> None:
     rows = CounterRows(written("first\n" + last))
-    assert list(rows.lines()) == ["first"]
+    assert list(rows.text_lines()) == ["first"]
     assert (rows.left_out, rows.notes) == ({CUT: 1}, [UNENDED])
 
 
 def test_bytes_that_are_no_text(written: Any) -> None:
     rows = CounterRows(written(b"one\n\xff\n"))
     with pytest.raises(InputError, match="line 2: not text"):
-        list(rows.lines())
+        list(rows.text_lines())
 
 
 def test_the_first_line_that_is_not_blank(written: Any) -> None:
@@ -79,45 +79,54 @@ def test_the_first_line_that_is_not_blank(written: Any) -> None:
     ],
 )
 def test_what_tools_print_in_place_of_a_number(rows: CounterRows, text: str) -> None:
-    assert rows.number(text) is None
+    assert rows.parse_number(text) is None
     assert rows.left_out == {NO_VALUE: 1}
 
 
 def test_numbers_from_zero_to_63_bits(rows: CounterRows) -> None:
-    assert rows.number("0") == 0
-    assert rows.number("0.25") == Decimal("0.25")
-    assert rows.number("9223372036854775807") == (1 << 63) - 1
+    assert rows.parse_number("0") == 0
+    assert rows.parse_number("0.25") == Decimal("0.25")
+    assert rows.parse_number("9223372036854775807") == (1 << 63) - 1
     for text in ("9223372036854775808", "-0", "-1"):
         with pytest.raises(InputError, match=r"^x.txt: line 3: a counter below 0 or beyond 2⁶³; the file is"):
-            rows.number(text)
+            rows.parse_number(text)
     for text in ("many", "--1", "N"):
         with pytest.raises(InputError, match="text where a number belongs; leave out lines that the tool"):
-            rows.number(text)
+            rows.parse_number(text)
     assert rows.left_out == {}
 
 
 def test_indices_of_devices(rows: CounterRows) -> None:
-    assert [rows.device("0"), rows.device("32767"), rows.device("000000007")] == [0, 32_767, 7]
+    assert [rows.device_index("0"), rows.device_index("32767"), rows.device_index("000000007")] == [
+        0,
+        32_767,
+        7,
+    ]
     for text in ("32768", "0000000007", "-1", "x", ""):
         with pytest.raises(InputError, match="no index of a GPU where one belongs"):
-            rows.device(text)
+            rows.device_index(text)
 
 
 def test_a_device_keeps_its_uuid(rows: CounterRows) -> None:
-    assert [rows.device("0", "GPU-a"), rows.device("1", "GPU-b"), rows.device("0"), rows.device("0", "GPU-a")]
+    assert [
+        rows.device_index("0", "GPU-a"),
+        rows.device_index("1", "GPU-b"),
+        rows.device_index("0"),
+        rows.device_index("0", "GPU-a"),
+    ]
     with pytest.raises(
         InputError, match="GPU 0 is another one than before; give each host a file of its own"
     ):
-        rows.device("0", "GPU-b")
+        rows.device_index("0", "GPU-b")
 
 
 def test_marks_of_time(rows: CounterRows) -> None:
-    assert rows.mark("# time_ns 0") == 0
-    assert rows.mark("#time_ns 9223372036854775807 ") == (1 << 63) - 1
-    assert rows.mark("time_ns 5") is None
-    assert rows.mark("# time_ns 5 s") is None
+    assert rows.time_mark("# time_ns 0") == 0
+    assert rows.time_mark("#time_ns 9223372036854775807 ") == (1 << 63) - 1
+    assert rows.time_mark("time_ns 5") is None
+    assert rows.time_mark("# time_ns 5 s") is None
     with pytest.raises(InputError, match="line 3: a time beyond 2⁶³ ns"):
-        rows.mark("# time_ns 9223372036854775808")
+        rows.time_mark("# time_ns 9223372036854775808")
 
 
 def test_no_zone_is_said_once(rows: CounterRows) -> None:
@@ -129,10 +138,10 @@ def test_no_zone_is_said_once(rows: CounterRows) -> None:
 def test_periods_that_overlap_one_before_are_counted(rows: CounterRows) -> None:
     """Those that touch it follow it; an instant may begin a period."""
     for start, end in ((0, 10), (10, 20), (15, 30), (20, 20), (20, 20), (20, 30), (19, 40)):
-        rows.add("power", Decimal(start), device=0, start_ns=start, end_ns=end)
-    rows.add("power", 1, device=1, start_ns=0, end_ns=10)
-    rows.add("power", 2, device=0, port="a", start_ns=0, end_ns=10)
-    rows.add("energy", 3, device=0, start_ns=0, end_ns=10)
+        rows.add_row("power", Decimal(start), device=0, start_ns=start, end_ns=end)
+    rows.add_row("power", 1, device=1, start_ns=0, end_ns=10)
+    rows.add_row("power", 2, device=0, port="a", start_ns=0, end_ns=10)
+    rows.add_row("energy", 3, device=0, start_ns=0, end_ns=10)
     assert told(rows, "device", "port", "counter", "start_ns", "end_ns", "value", "unit") == [
         (0, None, "power", 0, 10, 0.0, "W"),
         (0, None, "power", 10, 20, 10.0, "W"),
@@ -147,14 +156,14 @@ def test_periods_that_overlap_one_before_are_counted(rows: CounterRows) -> None:
 
 def test_rows_without_a_begin_or_an_end_are_never_the_same(rows: CounterRows) -> None:
     for start, end in ((None, None), (None, None), (None, 5), (None, 5), (5, None), (5, None)):
-        rows.add("power", 1, start_ns=start, end_ns=end)
+        rows.add_row("power", 1, start_ns=start, end_ns=end)
     assert len(told(rows, "value")) == 6
     assert rows.left_out == {}
 
 
 def test_differences_of_a_count_that_is_timed(rows: CounterRows) -> None:
     for value, at in ((10, 100), (12, 200), (12, 300), (5, 400), (9, 400), (9, 350), (6, 500)):
-        rows.count("x_bytes", value, device=1, at_ns=at)
+        rows.add_cumulative("x_bytes", value, device=1, at_ns=at)
     assert told(rows, "device", "value", "start_ns", "end_ns") == [
         (1, 2.0, 100, 200),
         (1, 0.0, 200, 300),
@@ -166,7 +175,7 @@ def test_differences_of_a_count_that_is_timed(rows: CounterRows) -> None:
 def test_differences_of_a_count_without_times(rows: CounterRows) -> None:
     """From 0 to 4 again is the same once more; what does not grow may stand still for ever."""
     for value in (0, 4, 4, 4, 0, 4, 7):
-        rows.count("x_bytes", value)
+        rows.add_cumulative("x_bytes", value)
     assert told(rows, "value", "start_ns", "end_ns") == [
         (4.0, None, None),
         (0.0, None, None),
@@ -180,17 +189,17 @@ def test_differences_of_a_count_without_times(rows: CounterRows) -> None:
 def test_a_difference_has_times_where_both_samples_have(
     rows: CounterRows, first: int | None, second: int | None
 ) -> None:
-    rows.count("x_bytes", 1, at_ns=first)
-    rows.count("x_bytes", 3, at_ns=second)
+    rows.add_cumulative("x_bytes", 1, at_ns=first)
+    rows.add_cumulative("x_bytes", 3, at_ns=second)
     assert told(rows, "value", "start_ns", "end_ns") == [(2.0, None, None)]
 
 
 def test_what_was_sampled_once_is_a_total_or_counted(rows: CounterRows) -> None:
-    rows.count("nic_tx_bytes", 7, port="a", at_ns=5)
-    rows.count("nic_tx_bytes", 9, device=2)
-    rows.count("energy", 3)
-    rows.count("nic_rx_bytes", 1)
-    rows.count("nic_rx_bytes", 1)
+    rows.add_cumulative("nic_tx_bytes", 7, port="a", at_ns=5)
+    rows.add_cumulative("nic_tx_bytes", 9, device=2)
+    rows.add_cumulative("energy", 3)
+    rows.add_cumulative("nic_rx_bytes", 1)
+    rows.add_cumulative("nic_rx_bytes", 1)
     found = told(rows, "counter", "device", "port", "value", "unit", "start_ns", "end_ns")
     assert found == [
         ("nic_rx_bytes", None, None, 0.0, "B", None, None),

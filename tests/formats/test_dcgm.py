@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cclbench.errors import InputError
-from cclbench.formats import recognise
+from cclbench.formats import recognise_format
 from cclbench.formats.dcgm import Dcgm
 from cclbench.schema import COUNTERS
 
@@ -160,7 +160,7 @@ def test_a_time_without_zone_is_no_time(written: Any) -> None:
 
 @pytest.mark.parametrize("text", [DMON, STAMPED, PROMETHEUS, CSV])
 def test_recognised_by_content(tmp_path: Path, text: str) -> None:
-    reader = recognise(tmp_path, text.encode())
+    reader = recognise_format(tmp_path, text.encode())
     assert reader is not None
     assert reader.name == "dcgm"
 

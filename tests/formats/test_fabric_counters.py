@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from cclbench.errors import InputError
-from cclbench.formats import recognise
+from cclbench.formats import recognise_format
 from cclbench.formats.fabric_counters import FabricCounters
 from cclbench.schema import COUNTERS
 
@@ -192,7 +192,7 @@ def test_a_line_without_end_is_left_out(written: Any) -> None:
 
 
 def test_recognised_by_its_lines(written: Any) -> None:
-    reader = recognise(written(""), at(T0, efa(1, 1, 1)).encode())
+    reader = recognise_format(written(""), at(T0, efa(1, 1, 1)).encode())
     assert reader is not None
     assert reader.name == "fabric_counters"
 

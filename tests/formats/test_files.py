@@ -13,20 +13,20 @@ import pytest
 from cclbench.errors import InputError
 from cclbench.formats import files, streams
 from cclbench.formats.files import (
-    blocks,
-    check,
-    copied,
-    head,
+    copy_file,
     name_inside,
+    open_target,
     output,
-    replacing,
-    uncompressed,
-    unpadded,
-    unreadable,
-    unwritable,
-    written,
+    read_blocks,
+    read_head,
+    replace_atomically,
+    require_plain_file,
+    require_uncompressed,
+    strip_padding,
+    unreadable_error,
+    unwritable_error,
 )
-from cclbench.formats.streams import LARGEST_RATIO, PIECE, compressed, open_bytes
+from cclbench.formats.streams import LARGEST_RATIO, PIECE, is_compressed, open_bytes
 from cclbench.units import KIB, MIB
 
 
@@ -48,7 +48,7 @@ class TestBlocks:
     @pytest.mark.parametrize("size", [1, 4 * MIB - 1, 4 * MIB, 4 * MIB + 1])
     def test_a_plain_file_is_read_in_blocks_of_four_mebibytes(self, tmp_path: Path, size: int) -> None:
         path = sparse(tmp_path / "a", size)
-        assert [len(block) for block in blocks(path)] == [
+        assert [len(block) for block in read_blocks(path)] == [
             n for n in (min(size, 4 * MIB), size - 4 * MIB) if n > 0
         ]
 
@@ -56,24 +56,24 @@ class TestBlocks:
         text = (noise(5000) + bytes(295_000)) * 40
         path = tmp_path / "a"
         path.write_bytes(gzip.compress(text, 1))
-        found = list(blocks(path))
+        found = list(read_blocks(path))
         assert b"".join(found) == text
         assert [4 * MIB <= len(block) < 4 * MIB + PIECE for block in found[:-1]] == [True, True]
 
     def test_an_empty_file_has_none(self, tmp_path: Path) -> None:
         path = tmp_path / "a"
         path.write_bytes(b"")
-        assert list(blocks(path)) == []
+        assert list(read_blocks(path)) == []
 
     def test_a_file_may_grow_to_64_mebibytes_or_400_fold(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = tmp_path / "a"
         path.write_bytes(gzip.compress(b" " * 64 * MIB))
-        assert sum(map(len, blocks(path))) == 64 * MIB > LARGEST_RATIO * path.stat().st_size
+        assert sum(map(len, read_blocks(path))) == 64 * MIB > LARGEST_RATIO * path.stat().st_size
         path.write_bytes(gzip.compress(b" " * (64 * MIB + 1)))
         with pytest.raises(InputError) as caught:
-            list(blocks(path))
+            list(read_blocks(path))
         assert str(caught.value) == f"{path}: expands more than 400-fold, like a decompression bomb"
         monkeypatch.setattr(files, "_LEAST_LIMIT", 1)
         path.write_bytes(gzip.compress(b" " * 100_000, 6))
@@ -84,16 +84,16 @@ class TestBlocks:
                 files, "open_bytes", lambda _, size=size: sparse(tmp_path / "b", size).open("rb")
             )
             if whole:
-                assert sum(map(len, blocks(path))) == size
+                assert sum(map(len, read_blocks(path))) == size
             else:
                 with pytest.raises(InputError, match="400-fold"):
-                    list(blocks(path))
+                    list(read_blocks(path))
 
     def test_a_damaged_stream_is_said_with_what_to_do(self, tmp_path: Path) -> None:
         path = tmp_path / "a"
         path.write_bytes(gzip.compress(noise(1000))[:-9])
         with pytest.raises(InputError) as caught:
-            list(blocks(path))
+            list(read_blocks(path))
         assert caught.value.what.startswith("gzip stream is damaged (Compressed file ended before")
         assert (caught.value.where, caught.value.hint) == (
             str(path),
@@ -104,18 +104,18 @@ class TestBlocks:
         path = tmp_path / "a"
         text = noise(5 * MIB)
         path.write_bytes(text)
-        assert head(path) == text[: 64 * KIB]
-        assert head(path, 3) == text[:3]
-        assert head(path, 4 * MIB) == text[: 4 * MIB]
-        assert head(path, 4 * MIB + 1) == text[: 4 * MIB + 1]
-        assert head(path, 9 * MIB) == text
+        assert read_head(path) == text[: 64 * KIB]
+        assert read_head(path, 3) == text[:3]
+        assert read_head(path, 4 * MIB) == text[: 4 * MIB]
+        assert read_head(path, 4 * MIB + 1) == text[: 4 * MIB + 1]
+        assert read_head(path, 9 * MIB) == text
 
     def test_no_more_is_read_for_a_beginning_than_it_needs(self, tmp_path: Path) -> None:
         path = tmp_path / "a"
         path.write_bytes(gzip.compress(noise(4 * MIB), 1) + b"\x1f\x8bdamage")
-        assert len(head(path, 4 * MIB)) == 4 * MIB
+        assert len(read_head(path, 4 * MIB)) == 4 * MIB
         with pytest.raises(InputError):
-            head(path, 4 * MIB + 1)
+            read_head(path, 4 * MIB + 1)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ class TestBlocks:
     ],
 )
 def test_padding_goes_at_the_end_alone(given: list[bytes], expected: list[bytes]) -> None:
-    assert list(unpadded(given)) == expected
+    assert list(strip_padding(given)) == expected
 
 
 @pytest.mark.parametrize(
@@ -162,12 +162,12 @@ def test_a_path_that_is_no_plain_file_is_refused(tmp_path: Path) -> None:
     path, link = tmp_path / "a", tmp_path / "link\x1b"
     path.write_text("x")
     link.symlink_to(path)
-    check(path)
+    require_plain_file(path)
     with pytest.raises(InputError) as caught:
-        check(link)
+        require_plain_file(link)
     assert str(caught.value).endswith("link\\x1b: is a link; name the file itself")
     with pytest.raises(InputError, match="no such file"):
-        check(tmp_path)
+        require_plain_file(tmp_path)
 
 
 class TestReplacing:
@@ -180,7 +180,7 @@ class TestReplacing:
         source, target = tmp_path / "a", tmp_path / "b"
         source.write_text("x")
         source.chmod(mode)
-        with written(source, target, as_gzip=False) as file:
+        with open_target(source, target, as_gzip=False) as file:
             file.write(b"y")
         assert stat.S_IMODE(target.stat().st_mode) == made
         assert target.read_bytes() == b"y"
@@ -190,7 +190,7 @@ class TestReplacing:
         source.write_text("x")
 
         def fail() -> None:
-            with replacing(source, tmp_path / "b") as scratch:
+            with replace_atomically(source, tmp_path / "b") as scratch:
                 assert scratch.parent == tmp_path
                 assert scratch.name.startswith(".redacting-")
                 raise OSError(28, "No space left on device")
@@ -229,10 +229,10 @@ class TestReplacing:
     def test_a_copy_is_the_file_as_it_is(self, tmp_path: Path) -> None:
         source, target = tmp_path / "a.gz", tmp_path / "b"
         source.write_bytes(gzip.compress(b"x"))
-        copied(source, target)
+        copy_file(source, target)
         assert target.read_bytes() == source.read_bytes()
         with pytest.raises(InputError, match=r"gone: cannot be read: No such file or directory$"):
-            copied(tmp_path / "gone", target)
+            copy_file(tmp_path / "gone", target)
         assert {path.name for path in tmp_path.iterdir()} == {"a.gz", "b"}
 
 
@@ -246,16 +246,16 @@ def test_what_is_compressed_is_told_by_its_bytes(tmp_path: Path) -> None:
         (b"\x8b\x1f", False),
     ):
         path.write_bytes(content)
-        assert compressed(path) is known
+        assert is_compressed(path) is known
     path.write_bytes(b"plain")
-    assert uncompressed(path) == path
+    assert require_uncompressed(path) == path
     path.write_bytes(gzip.compress(b"x"))
     with pytest.raises(InputError) as caught:
-        uncompressed(path)
+        require_uncompressed(path)
     assert str(caught.value) == f"{path}: is compressed; gunzip it first"
 
 
-@pytest.mark.parametrize("read", [compressed, open_bytes])
+@pytest.mark.parametrize("read", [is_compressed, open_bytes])
 def test_a_file_that_cannot_be_opened_is_said(tmp_path: Path, read: object) -> None:
     with pytest.raises(InputError) as caught:
         read(tmp_path / "gone")  # type: ignore[operator]
@@ -264,9 +264,9 @@ def test_a_file_that_cannot_be_opened_is_said(tmp_path: Path, read: object) -> N
 
 def test_an_error_without_a_text_of_the_system_says_its_own(tmp_path: Path) -> None:
     error = OSError("seek on a pipe")
-    for made in (unreadable(tmp_path, error), streams.unreadable(tmp_path, error)):
+    for made in (unreadable_error(tmp_path, error), streams.unreadable_error(tmp_path, error)):
         assert str(made) == f"{tmp_path}: cannot be read: seek on a pipe"
-    assert str(unwritable(tmp_path, error)) == f"{tmp_path}: cannot be written: seek on a pipe"
+    assert str(unwritable_error(tmp_path, error)) == f"{tmp_path}: cannot be written: seek on a pipe"
 
 
 class TestDamagedStreams:

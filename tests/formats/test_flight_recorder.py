@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from cclbench.contribute.redaction import collect, leftovers, redact
+from cclbench.contribute.redaction import collect_identities, find_leftovers, redact_file
 from cclbench.errors import InputError
-from cclbench.formats import Evidence, flight_recorder, pickled, recognise
+from cclbench.formats import Evidence, flight_recorder, pickled, recognise_format
 from cclbench.formats.flight_recorder import FlightRecorder
 
 Entry = dict[str, Any]
@@ -125,7 +125,7 @@ def test_a_dump_of_torch(tmp_path: Path) -> None:
     """Gloo's calls stay `scheduled` for ever: retired, they say nothing of their state."""
     path = tmp_path / "trace_rank_0"
     path.write_bytes(zlib.decompress(base64.b85decode(TORCH_2_13)))
-    reader = recognise(path, path.read_bytes())
+    reader = recognise_format(path, path.read_bytes())
     assert reader is not None
     assert reader.name == "flight_recorder"
     found = FlightRecorder().read(path)
@@ -273,7 +273,7 @@ def test_no_path_leaves_the_file(read: Read) -> None:
     ],
 )
 def test_recognised(head: bytes, confident: bool) -> None:
-    reader = recognise(Path("x"), head)
+    reader = recognise_format(Path("x"), head)
     assert (reader is not None and reader.name == "flight_recorder") is confident
 
 
@@ -338,20 +338,20 @@ def test_references_count_as_often_as_they_are_made() -> None:
     lists = [b"]q\x00(" + b"K\x01" * 200 + b"e"]
     lists += [b"]q%c(" % level + b"h%c" % (level - 1) * 200 + b"e" for level in range(1, 5)]
     with pytest.raises(pickled.NotPlainError, match="unfolds to more"):
-        pickled.plain(b"\x80\x02(" + b"".join(lists) + b"t.")
+        pickled.load_plain(b"\x80\x02(" + b"".join(lists) + b"t.")
 
 
 def test_a_deep_key_is_refused_before_it_is_hashed() -> None:
     """`pickle.loads` of it ends the process: hashing nested tuples recurses."""
     with pytest.raises(pickled.NotPlainError, match="damaged"):
-        pickled.plain(b"\x80\x02}" + (b"(" + b"N" * 16) * 50_000 + b")" + b"t" * 50_000 + b"K\x01s.")
+        pickled.load_plain(b"\x80\x02}" + (b"(" + b"N" * 16) * 50_000 + b")" + b"t" * 50_000 + b"K\x01s.")
 
 
 def test_a_far_place_in_the_memo_takes_no_memory() -> None:
     """`pickle.loads` of it takes a table of 2^32 places."""
     tracemalloc.start()
     try:
-        assert pickled.plain(b"\x80\x02K\x07r\xff\xff\xff\x7f.") == 7
+        assert pickled.load_plain(b"\x80\x02K\x07r\xff\xff\xff\x7f.") == 7
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
@@ -360,7 +360,7 @@ def test_a_far_place_in_the_memo_takes_no_memory() -> None:
 def test_a_place_in_the_memo_can_be_taken_anew() -> None:
     """Instructions of either length refer to it, and to what was put there last."""
     both = b"h\x01j\x01\x00\x00\x00"
-    assert pickled.plain(
+    assert pickled.load_plain(
         b"\x80\x02(K\x07q\x01" + both + b"K\x08r\x01\x00\x00\x00" + both + b"K\x09\x94h\x01t."
     ) == (
         *(7, 7, 7),
@@ -372,12 +372,12 @@ def test_a_place_in_the_memo_can_be_taken_anew() -> None:
 @pytest.mark.parametrize("cut", [b"h", b"j\x01\x00\x00", b"J\x01", b"X\x05\x00\x00\x00abcd", b"G\x00"])
 def test_an_instruction_that_is_cut(cut: bytes) -> None:
     with pytest.raises(pickled.NotPlainError, match=r"cut|damaged"):
-        pickled.plain(b"\x80\x02K\x07q\x01" + cut)
+        pickled.load_plain(b"\x80\x02K\x07q\x01" + cut)
 
 
 def test_deep_data_is_only_data() -> None:
     """No recursion: neither in reading nor in counting."""
-    deep = pickled.plain(b"\x80\x02" + (b"](" + b"N" * 16) * 50_000 + b"e" * 50_000 + b".")
+    deep = pickled.load_plain(b"\x80\x02" + (b"](" + b"N" * 16) * 50_000 + b"e" * 50_000 + b".")
     for _ in range(49_999):
         *_, deep = deep
     assert deep == [None] * 16
@@ -427,10 +427,10 @@ class TestRewritten:
     def redacted(self, tmp_path: Path, content: Any) -> tuple[Any, dict[tuple[str, str], int]]:
         source, target = tmp_path / "nccl_trace_rank_0", tmp_path / "redacted"
         source.write_bytes(pickle.dumps(content, protocol=2))
-        known = collect([source])
-        told = redact(source, target, known=known)
-        assert leftovers(target, known) == []
-        return pickled.plain(target.read_bytes()), {(one.place, one.kind): one.count for one in told}
+        known = collect_identities([source])
+        told = redact_file(source, target, known=known)
+        assert find_leftovers(target, known) == []
+        return pickled.load_plain(target.read_bytes()), {(one.place, one.kind): one.count for one in told}
 
     def test_texts_change_and_what_is_read_does_not(self, tmp_path: Path) -> None:
         calls = [entry(), entry("nccl:_all_gather_base", collective_seq_id=2)]
@@ -461,8 +461,8 @@ class TestRewritten:
     def test_with_nothing_to_hide_it_says_the_same(self, tmp_path: Path) -> None:
         source, target = tmp_path / "a.pkl", tmp_path / "b.pkl"
         source.write_bytes(zlib.decompress(base64.b85decode(TORCH_2_13)))
-        assert redact(source, target, known=collect([source])) == []
-        assert pickled.plain(target.read_bytes()) == pickled.plain(source.read_bytes())
+        assert redact_file(source, target, known=collect_identities([source])) == []
+        assert pickled.load_plain(target.read_bytes()) == pickled.load_plain(source.read_bytes())
 
     def test_what_is_nested_without_end_is_refused(self, tmp_path: Path) -> None:
         source = tmp_path / "a.pkl"
@@ -470,7 +470,7 @@ class TestRewritten:
             b"\x80\x02" + (b"](" + b"N" * 16) * 2000 + pickle.dumps("pg_config", 2)[2:-1] + b"e" * 2000 + b"."
         )
         with pytest.raises(InputError, match="nested too deeply"):
-            collect([source])
+            collect_identities([source])
 
 
 @pytest.mark.parametrize(
@@ -605,7 +605,7 @@ def test_a_dump_of_either_layout_is_rewritten_as_what_it_is(tmp_path: Path, form
         assert FlightRecorder().rewrite(source, written, redactor, annotations=False)  # type: ignore[arg-type]
         assert redactor.counted == {"note": {"word": 1}}
     content = target.read_bytes()
-    new = json.loads(content) if form == "json" else pickled.plain(content)
+    new = json.loads(content) if form == "json" else pickled.load_plain(content)
     assert new == told | {"note": "a ?"}
     assert source.read_bytes() != content
 
@@ -613,7 +613,7 @@ def test_a_dump_of_either_layout_is_rewritten_as_what_it_is(tmp_path: Path, form
 def test_ranks_that_groups_share_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By reference a pickle names as many ranks as the product of its groups and the ranks of one."""
     texts = []
-    monkeypatch.setattr(flight_recorder, "_ranks", lambda text: texts.append(text) or (0, 1))
+    monkeypatch.setattr(flight_recorder, "_parse_ranks", lambda text: texts.append(text) or (0, 1))
     shared, path = {"ranks": "[0, 1]"}, tmp_path / "nccl_trace_rank_0"
     path.write_bytes(pickle.dumps({"pg_config": {str(n): shared for n in range(1000)}, "entries": []}, 2))
     FlightRecorder().read(path)

@@ -15,7 +15,7 @@ COPY = (
 
 
 def test_an_instruction_is_taken_apart():
-    found = hlo.instruction(COPY)
+    found = hlo.parse_instruction(COPY)
     assert found is not None
     assert (found.name, found.opcode, found.first_operand) == ("copy-start.1", "copy-start", "fusion.2")
     assert found.results == (
@@ -23,18 +23,18 @@ def test_an_instruction_is_taken_apart():
         "f32[5,1024]{1,0:T(8,128)}",
         "u32[]{:S(2)}",
     )
-    assert hlo.shapes(found.results[0]) == [hlo.Shape("f32", 5 * 1024 * 4, hlo.HOST_MEMORY)]
+    assert hlo.parse_shapes(found.results[0]) == [hlo.Shape("f32", 5 * 1024 * 4, hlo.HOST_MEMORY)]
 
 
 def test_operands_of_a_tuple_stay_together_and_attributes_are_apart():
-    found = hlo.instruction(
+    found = hlo.parse_instruction(
         "ROOT %ar = (bf16[2,3]{1,0}, f32[4]{0}) all-reduce(bf16[2,3]{1,0} %a, /*index=1*/f32[4]{0} %b),"
         " channel_id=7, replica_groups={{0,1},{2,3}}, use_global_device_ids=true, to_apply=%add"
     )
     assert found is not None
     assert (found.opcode, len(found.operands), found.first_operand) == ("all-reduce", 2, "a")
-    assert hlo.total_bytes(hlo.shapes(" ".join(found.operands))) == 2 * 3 * 2 + 4 * 4
-    assert hlo.participants(found.attributes) == hlo.Participants(((0, 1), (2, 3)), (), True, True)
+    assert hlo.total_bytes(hlo.parse_shapes(" ".join(found.operands))) == 2 * 3 * 2 + 4 * 4
+    assert hlo.parse_participants(found.attributes) == hlo.Participants(((0, 1), (2, 3)), (), True, True)
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_operands_of_a_tuple_stay_together_and_attributes_are_apart():
     ],
 )
 def test_bytes_of_a_shape(text: str, size: int | None):
-    assert hlo.total_bytes(hlo.shapes(text)) == size
+    assert hlo.total_bytes(hlo.parse_shapes(text)) == size
 
 
 def test_bytes_of_a_tuple_are_unknown_where_one_part_is():
-    assert hlo.total_bytes(hlo.shapes("(f32[4], f32[<=4])")) is None
+    assert hlo.total_bytes(hlo.parse_shapes("(f32[4], f32[<=4])")) is None
 
 
 @pytest.mark.parametrize(
@@ -106,12 +106,12 @@ def test_bytes_of_a_tuple_are_unknown_where_one_part_is():
     ],
 )
 def test_participants(text: str, groups: hlo.Groups | None):
-    assert hlo.participants(text).groups == groups
+    assert hlo.parse_participants(text).groups == groups
 
 
 def test_pairs_of_a_permute():
-    assert hlo.participants("source_target_pairs={{0,1},{1,0}}").pairs == ((0, 1), (1, 0))
-    assert hlo.participants("source_target_pairs={}").pairs == ()
+    assert hlo.parse_participants("source_target_pairs={{0,1},{1,0}}").pairs == ((0, 1), (1, 0))
+    assert hlo.parse_participants("source_target_pairs={}").pairs == ()
 
 
 @pytest.mark.parametrize(
@@ -128,12 +128,12 @@ def test_pairs_of_a_permute():
     ],
 )
 def test_what_is_no_instruction_is_none(text: str):
-    assert hlo.instruction(text) is None
+    assert hlo.parse_instruction(text) is None
 
 
 def test_the_name_of_the_first_operand_without_its_type():
     def first(operands: str) -> str | None:
-        found = hlo.instruction(f"%x = f32[2] add({operands})")
+        found = hlo.parse_instruction(f"%x = f32[2] add({operands})")
         assert found is not None
         return found.first_operand
 
@@ -144,12 +144,12 @@ def test_the_name_of_the_first_operand_without_its_type():
 
 
 def test_arrays_have_element_types_and_sizes_where_these_are_known():
-    assert hlo.arrays("f32[2,3]{1,0} %a, s8[] %b, u4[<=5] %c, bf16[7]") == [
+    assert hlo.parse_arrays("f32[2,3]{1,0} %a, s8[] %b, u4[<=5] %c, bf16[7]") == [
         ("f32", (2, 3)),
         ("s8", ()),
         ("bf16", (7,)),
     ]
-    assert hlo.arrays(f"f32[{'9' * 18}], f32[{'9' * 19}]") == [("f32", (int("9" * 18),))]
+    assert hlo.parse_arrays(f"f32[{'9' * 18}], f32[{'9' * 19}]") == [("f32", (int("9" * 18),))]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,11 @@ def test_bytes_of_an_array(dtype: str, lengths: tuple[int, ...], bits: int | Non
 
 def test_an_array_is_in_the_default_memory_unless_its_layout_says_otherwise():
     assert hlo.Shape("f32", 4).space == 0
-    assert [shape.space for shape in hlo.shapes("f32[]{}, f32[2]{0:T(8)S(1)}, f32[2]{0:S(12)}")] == [0, 1, 12]
+    assert [shape.space for shape in hlo.parse_shapes("f32[]{}, f32[2]{0:T(8)S(1)}, f32[2]{0:S(12)}")] == [
+        0,
+        1,
+        12,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -197,16 +201,16 @@ def test_an_array_is_in_the_default_memory_unless_its_layout_says_otherwise():
     ],
 )
 def test_devices_counted_through_transposed_axes(tiles, order, ids):
-    found = hlo.iota(tiles, order)
+    found = hlo.iota_tiles(tiles, order)
     assert (None if found is None else found.tolist()) == ids
 
 
 def test_as_many_devices_as_are_believed():
     assert hlo.MOST_DEVICES == 1 << 20
-    found = hlo.iota((1 << 10, 1 << 10), ())
+    found = hlo.iota_tiles((1 << 10, 1 << 10), ())
     assert found is not None
     assert len(found) == 1 << 20
-    assert hlo.iota(((1 << 20) + 1,), ()) is None
+    assert hlo.iota_tiles(((1 << 20) + 1,), ()) is None
 
 
 @pytest.mark.parametrize(
@@ -257,17 +261,17 @@ def test_the_last_axis_of_a_shape_is_a_group(count, shape, groups):
     ],
 )
 def test_groups_along_axes_of_a_mesh(sizes, ids, within, groups):
-    assert hlo.mesh(sizes, None if ids is None else np.array(ids), within) == groups
+    assert hlo.mesh_groups(sizes, None if ids is None else np.array(ids), within) == groups
 
 
 def test_who_sends_is_told_with_whether_it_is_across_partitions():
-    found = hlo.participants("channel_id=3, source_target_pairs={{0,1},{2, 3}}, x=1")
+    found = hlo.parse_participants("channel_id=3, source_target_pairs={{0,1},{2, 3}}, x=1")
     assert found == hlo.Participants(None, ((0, 1), (2, 3)), True, False)
-    assert hlo.participants("use_global_device_ids=true").has_global_ids
-    assert not hlo.participants("use_global_device_ids=false").has_global_ids
+    assert hlo.parse_participants("use_global_device_ids=true").has_global_ids
+    assert not hlo.parse_participants("use_global_device_ids=false").has_global_ids
 
 
 def test_numbers_are_read_to_19_digits():
-    assert hlo.participants(f"replica_groups={{{{{'1' * 25},2}}}}").groups == ((int("1" * 19), 2),)
-    assert hlo.shapes(f"s4[4]{{0:E({'4' * 9})}}")[0].bytes == 4 * 444 // 8
-    assert hlo.shapes(f"s4[4]{{0:S({'1' * 20})}}")[0].space == int("1" * 9)
+    assert hlo.parse_participants(f"replica_groups={{{{{'1' * 25},2}}}}").groups == ((int("1" * 19), 2),)
+    assert hlo.parse_shapes(f"s4[4]{{0:E({'4' * 9})}}")[0].bytes == 4 * 444 // 8
+    assert hlo.parse_shapes(f"s4[4]{{0:S({'1' * 20})}}")[0].space == int("1" * 9)

@@ -13,7 +13,7 @@ from helpers.xplane_host_files import (
 )
 
 from cclbench.formats.xplane.hlo import Participants
-from cclbench.formats.xplane.hlo_proto import Instruction, Program, programs
+from cclbench.formats.xplane.hlo_proto import Instruction, Program, plane_programs
 from cclbench.formats.xplane.origins import Origin
 
 
@@ -210,14 +210,14 @@ def placed(*columns: list[int]) -> Program:
     ],
 )
 def test_devices_of_a_program_by_replica_and_partition(columns, devices):
-    found = placed(*columns).devices
+    found = placed(*columns).device_ids
     assert (None if found is None else found.tolist()) == devices
 
 
 def test_a_program_runs_on_as_many_devices_as_are_believed(monkeypatch):
     monkeypatch.setattr("cclbench.formats.xplane.hlo.MOST_DEVICES", 4)
-    assert placed([0, 1], [2, 3]).devices.tolist() == [[0, 2], [1, 3]]
-    assert placed([0, 1, 2, 3, 4]).devices is None
+    assert placed([0, 1], [2, 3]).device_ids.tolist() == [[0, 2], [1, 3]]
+    assert placed([0, 1, 2, 3, 4]).device_ids is None
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_programs_of_a_plane_by_the_id_that_they_state_or_their_own() -> None:
     plane.described("b", hlo_proto=hlo([instruction("y", "dot", array(1))]))
     plane.described("c", **{"Hlo Proto": "text"})
     plane.described("d", program_id=9)
-    found = programs(plane.message, "here")
+    found = plane_programs(plane.message, "here")
     assert {number: list(program.instructions) for number, program in found.items()} == {
         (1 << 64) - 1: ["x"],
         2: ["y"],

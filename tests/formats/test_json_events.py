@@ -450,7 +450,7 @@ class TestInflated:
         path = tmp_path / "t.json.gz"
         path.write_bytes(gzip.compress(self.TEXT))
         (tmp_path / "parts").mkdir()
-        parts = list(JsonEvents(path, DECODER).inflated(tmp_path / "parts", size))
+        parts = list(JsonEvents(path, DECODER).inflated_parts(tmp_path / "parts", size))
         names = [f"inflated-{i:03d}.json" for i in range(len(parts))]
         assert [Path(part.inflated or "").name for part in parts] == names
         assert [part.begin for part in parts] == [0, *(part.end for part in parts[:-1])]
@@ -476,13 +476,13 @@ class TestInflated:
             monkeypatch.setattr(json_events, name, 48)
         path = tmp_path / "t.json.gz"
         path.write_bytes(gzip.compress(self.TEXT))
-        assert next(JsonEvents(path, DECODER).inflated(tmp_path, size)).end == end
+        assert next(JsonEvents(path, DECODER).inflated_parts(tmp_path, size)).end == end
 
     def test_of_a_bare_array(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(json_events, "CHUNK", 30)
         path = tmp_path / "t.json.gz"
         path.write_bytes(gzip.compress(b' [{"ph":"1"}, {"ph":"2"}, {"ph":"3"}, {"ph":"4"}]'))
-        parts = list(JsonEvents(path, DECODER).inflated(tmp_path, 10))
+        parts = list(JsonEvents(path, DECODER).inflated_parts(tmp_path, 10))
         assert [(part.begin, part.end) for part in parts] == [(0, 38), (38, None)]
         assert [Path(part.inflated or "").read_bytes() for part in parts] == [
             b'[{"ph":"1"}, {"ph":"2"}, {"ph":"3"}, ',

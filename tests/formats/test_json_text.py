@@ -12,7 +12,7 @@ import pytest
 from cclbench.errors import InputError
 from cclbench.formats import json_text
 from cclbench.formats.json_text import JsonRewriter, NotJsonError
-from cclbench.formats.rewriting import ENVIRONMENT, HOST, JOB, alternatives
+from cclbench.formats.rewriting import ENVIRONMENT, HOST, JOB, alternation_pattern
 
 
 class Plain:
@@ -49,7 +49,7 @@ def rewritten(text: str | bytes, redactor: Plain | None = None, **options: Any) 
     """In one block, which ends with a comma."""
     rewriter = JsonRewriter(redactor or Plain(), "x.json", **options)  # type: ignore[arg-type]
     data = text.encode() if isinstance(text, str) else text
-    return (rewriter.feed(data + b",") + rewriter.end()).decode().removesuffix(",")
+    return (rewriter.feed_block(data + b",") + rewriter.finish()).decode().removesuffix(",")
 
 
 @pytest.mark.parametrize(
@@ -161,15 +161,15 @@ def test_names_of_ranges_that_people_named(text: str, expected: str | None) -> N
 )
 def test_what_is_certain_before_the_next_block(block: bytes, certain: bytes) -> None:
     rewriter = JsonRewriter(Plain(), "x.json")  # type: ignore[arg-type]
-    assert rewriter.feed(block) == certain
+    assert rewriter.feed_block(block) == certain
 
 
 def test_what_waits_for_its_end_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_text, "_LONGEST", 100)
     rewriter = JsonRewriter(Plain(), "x.json")  # type: ignore[arg-type]
-    assert rewriter.feed(b'"' + b"x" * 99) == b""
+    assert rewriter.feed_block(b'"' + b"x" * 99) == b""
     with pytest.raises(NotJsonError):
-        rewriter.feed(b"x")
+        rewriter.feed_block(b"x")
 
 
 @pytest.mark.parametrize("text", ['{"a": bad}', "{'a': 1}", '{"a": "b', '{"a" = 1}'])
@@ -197,9 +197,9 @@ def test_texts_are_the_same_however_many_are_remembered(monkeypatch: pytest.Monk
 
 def test_texts_that_are_none_say_where() -> None:
     rewriter = JsonRewriter(Plain(), "x.json")  # type: ignore[arg-type]
-    assert rewriter.feed(b'["a", 1, ') == b'["a", 1,'
+    assert rewriter.feed_block(b'["a", 1, ') == b'["a", 1,'
     with pytest.raises(InputError) as raised:
-        rewriter.feed(b'"\xff", 2')
+        rewriter.feed_block(b'"\xff", 2')
     assert str(raised.value) == (
         "x.json: at or after byte 8: a text in it is no JSON or no UTF-8;"
         " what cannot be read cannot be redacted: write the file again"
@@ -219,7 +219,7 @@ def test_texts_that_are_none_say_where() -> None:
     ],
 )
 def test_one_expression_for_many_names(names: list[str], pattern: str) -> None:
-    assert alternatives(names) == pattern
+    assert alternation_pattern(names) == pattern
 
 
 @pytest.mark.parametrize(
@@ -238,4 +238,4 @@ def test_one_expression_for_many_names(names: list[str], pattern: str) -> None:
 )
 def test_a_file_that_is_cut_within_an_event_stays_as_it_is(text: str) -> None:
     rewriter = JsonRewriter(Plain(), "x.json", categories=["user"])  # type: ignore[arg-type]
-    assert rewriter.feed(text.encode()) + rewriter.end() == text.encode()
+    assert rewriter.feed_block(text.encode()) + rewriter.finish() == text.encode()

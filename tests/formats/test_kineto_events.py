@@ -11,8 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from cclbench.formats.kineto.events import DECODER, Args, arguments, autograd, operators
-from cclbench.formats.kineto.kinds import device_index, direction, link, stream, track
+from cclbench.formats.kineto.events import DECODER, Args, argument_columns, autograd_columns, operator_ids
+from cclbench.formats.kineto.kinds import (
+    copy_direction,
+    device_index,
+    stream_of_event,
+    track_number,
+    valid_link,
+)
 
 
 @pytest.mark.parametrize(
@@ -48,26 +54,26 @@ def args_of(*given: dict[str, Any]) -> list[Args]:
 
 def test_ids_of_operators_are_the_numbers_above_0() -> None:
     stated: list[Any] = [1, 0, -1, None, (1 << 63) - 1]
-    assert operators(args_of(*({"External id": i} for i in stated))).to_pylist() == [
+    assert operator_ids(args_of(*({"External id": i} for i in stated))).to_pylist() == [
         *(1, None, None, None, (1 << 63) - 1)
     ]
     strange = [1, "5", 2.5, 1 << 63, -(1 << 63), (1 << 63) - 1, True, [3], 0]
-    assert operators(args_of(*({"External id": i} for i in strange))).to_pylist() == [
+    assert operator_ids(args_of(*({"External id": i} for i in strange))).to_pylist() == [
         *(1, None, None, None, None, (1 << 63) - 1, None, None, None)
     ]
 
 
 def test_ids_under_the_name_of_2021_count_where_there_is_no_other() -> None:
-    assert operators(args_of({"external id": 4}, {})).to_pylist() == [4, None]
-    assert operators(args_of({"external id": 4}, {"External id": 7})).to_pylist() == [None, 7]
+    assert operator_ids(args_of({"external id": 4}, {})).to_pylist() == [4, None]
+    assert operator_ids(args_of({"external id": 4}, {"External id": 7})).to_pylist() == [None, 7]
 
 
 def test_sequence_numbers_count_from_0_and_threads_from_1() -> None:
     stated = [{"Sequence number": n, "Fwd thread id": n} for n in (0, 1, 9, -1, "3", True, (1 << 63) - 2)]
-    columns = autograd(args_of(*stated, {}))
+    columns = autograd_columns(args_of(*stated, {}))
     assert columns["sequence"].to_pylist() == [0, 1, 9, None, None, None, (1 << 63) - 2, None]
     assert columns["forward_thread"].to_pylist() == [None, 1, 9, None, None, None, (1 << 63) - 2, None]
-    assert autograd(args_of({"Sequence number": (1 << 63) - 1}, {"Sequence number": 2}))[
+    assert autograd_columns(args_of({"Sequence number": (1 << 63) - 1}, {"Sequence number": 2}))[
         "sequence"
     ].to_pylist() == [None, 2]
 
@@ -79,19 +85,21 @@ def test_arguments_are_texts_without_spaces_and_null_where_an_op_has_none() -> N
         {"Input Dims": [], "Concrete Inputs": ["", "1 2"], "Input Strides": [[3, 1]]},
         {"Input Dims": [[2, 3], []]},
     ]
-    columns = {name: None if c is None else c.to_pylist() for name, c in arguments(args_of(*given)).items()}
+    columns = {
+        name: None if c is None else c.to_pylist() for name, c in argument_columns(args_of(*given)).items()
+    }
     assert columns == {
         "shapes": ["[[2,3],[]]", None, "[]", "[[2,3],[]]"],
         "dtypes": ['["float","a b"]', None, None, None],
         "strides": [None, None, "[[3,1]]", None],
         "values": [None, None, '["","1 2"]', None],
     }
-    assert arguments(args_of({}, {})) == dict.fromkeys(("shapes", "dtypes", "strides", "values"))
+    assert argument_columns(args_of({}, {})) == dict.fromkeys(("shapes", "dtypes", "strides", "values"))
 
 
 def test_shapes_under_the_name_of_2021_count_where_there_is_no_other() -> None:
     def shapes(*given: dict[str, Any]) -> list[str | None]:
-        column = arguments(args_of(*given))["shapes"]
+        column = argument_columns(args_of(*given))["shapes"]
         assert column is not None
         return column.to_pylist()
 
@@ -109,7 +117,7 @@ def test_shapes_under_the_name_of_2021_count_where_there_is_no_other() -> None:
     [(0, 0), (20, 20), ((1 << 32) - 2, (1 << 32) - 2), ((1 << 32) - 1, None), (1 << 32, 1 << 32), (-1, None)],
 )
 def test_minus_one_is_no_link_signed_or_not(number: int, linked: int | None) -> None:
-    assert link(number) == linked
+    assert valid_link(number) == linked
 
 
 @pytest.mark.parametrize(
@@ -123,7 +131,7 @@ def test_minus_one_is_no_link_signed_or_not(number: int, linked: int | None) -> 
     ],
 )
 def test_the_stream_of_a_sync_is_a_million_below_its_row(name: str, tid: Any, expected: Any) -> None:
-    assert stream(SimpleNamespace(name=name, tid=tid)) == expected
+    assert stream_of_event(SimpleNamespace(name=name, tid=tid)) == expected
 
 
 @pytest.mark.parametrize(
@@ -139,7 +147,7 @@ def test_the_stream_of_a_sync_is_a_million_below_its_row(name: str, tid: Any, ex
     ],
 )
 def test_a_track_is_its_number_or_that_of_its_name(text: str | None, number: int) -> None:
-    assert track(text) == number
+    assert track_number(text) == number
 
 
 @pytest.mark.parametrize(
@@ -162,4 +170,4 @@ def test_a_device_s_index_may_stand_as_text(device: Any, index: int | None) -> N
     ],
 )
 def test_the_first_direction_that_a_text_names(text: str, way: str | None) -> None:
-    assert direction(text) == way
+    assert copy_direction(text) == way

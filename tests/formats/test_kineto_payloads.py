@@ -277,39 +277,39 @@ def test_numbers_of_an_annotation_to_their_bounds():
     here, most = Path("t.json"), (1 << 63) - 1
     last = (1 << 31) - 1
     sized = mark(seq=most, in_bytes=most, out_bytes=0, rows=most, threads=f"0,{most}", ranks=f"0,{last}")
-    found, seq = StatedCollectives(here).payload(sized, Args())
+    found, seq = StatedCollectives(here).stated_payload(sized, Args())
     assert (seq, found.in_bytes, found.out_bytes, found.rows) == (most, most, 0, most)
     assert (found.threads, found.ranks, found.group_size) == ((0, most), (0, last), 2)
     for kind, field in (("send", "dst_rank"), ("recv", "src_rank")):
         for peer in (0, last):
-            found, _ = StatedCollectives(here).payload(mark(kind=kind, peer=peer), Args())
+            found, _ = StatedCollectives(here).stated_payload(mark(kind=kind, peer=peer), Args())
             assert getattr(found, field) == peer
-    assert StatedCollectives(here).payload(mark(), Args())[1] is None
+    assert StatedCollectives(here).stated_payload(mark(), Args())[1] is None
     for field in ("seq", "in_bytes", "out_bytes", "rows", "threads"):
         for value in (1 << 63, -1):
             with pytest.raises(InputError, match=rf"malformed \(ValueError\('{value} is out of range'\)\)"):
-                StatedCollectives(here).payload(mark(**{field: value}), Args())
+                StatedCollectives(here).stated_payload(mark(**{field: value}), Args())
     for value in (1 << 31, -1):
         for field in ("ranks", "peer"):
             with pytest.raises(InputError, match=f"{value} is out of range"):
-                StatedCollectives(here).payload(mark(**{field: value}), Args())
+                StatedCollectives(here).stated_payload(mark(**{field: value}), Args())
 
 
 def test_what_is_no_annotation_is_quoted_to_a_hundred_characters():
     name = "cclbench::collective " + "x" * 200
     with pytest.raises(InputError) as caught:
-        StatedCollectives(Path("t.json")).payload(name, Args())
+        StatedCollectives(Path("t.json")).stated_payload(name, Args())
     assert caught.value.what.startswith(f"annotation {name[:100]!r} is malformed (")
 
 
 def test_a_row_tells_of_a_collective_by_its_metadata_before_its_name():
     told = Args(collective="allreduce", seq=3, group_id=5, in_size=8, in_elements=2, out_size=9)
     for name, source in (("record_param_comms", "host_op"), ("nccl:x", "kernel")):
-        found, seq = StatedCollectives(Path("t.json")).payload(name, told)
+        found, seq = StatedCollectives(Path("t.json")).stated_payload(name, told)
         assert (found.source, found.collective, found.group_name, seq) == (source, "allreduce", "5", 3)
         assert (found.in_elements, found.out_elements) == (2, 9)
-    assert StatedCollectives(Path("t.json")).payload("record_param_comms", Args()) is None
-    assert StatedCollectives(Path("t.json")).payload("gloo:send", Args()) == (
+    assert StatedCollectives(Path("t.json")).stated_payload("record_param_comms", Args()) is None
+    assert StatedCollectives(Path("t.json")).stated_payload("gloo:send", Args()) == (
         Payload(source="annotation", collective="send"),
         None,
     )

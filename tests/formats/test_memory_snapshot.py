@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from cclbench.contribute.redaction import collect, leftovers, redact
+from cclbench.contribute.redaction import collect_identities, find_leftovers, redact_file
 from cclbench.errors import InputError
-from cclbench.formats import Evidence, memory_snapshot, pickled, recognise
+from cclbench.formats import Evidence, memory_snapshot, pickled, recognise_format
 from cclbench.formats.memory_snapshot import MemorySnapshot
-from cclbench.formats.memory_snapshot.stacks import Stacks, place
+from cclbench.formats.memory_snapshot.stacks import Stacks, path_in_package
 
 Read = Callable[..., Evidence]
 SITE = {"name": "forward", "filename": "/home/user/job/model.py", "line": 7}
@@ -198,7 +198,7 @@ def test_the_rank_is_in_the_files_name(read: Read, name: str, rank: int | None) 
     ],
 )
 def test_recognised(head: bytes, confident: bool) -> None:
-    reader = recognise(Path("x"), head)
+    reader = recognise_format(Path("x"), head)
     assert (reader is not None and reader.name == "memory_snapshot") is confident
 
 
@@ -337,7 +337,7 @@ class TestStacks:
     def test_equal_stacks_have_one_code(self) -> None:
         stacks = Stacks()
         one, other = [SITE, STEP], [dict(SITE), dict(STEP)]
-        assert [stacks.code(frames) for frames in (one, other, [SITE], one)] == [0, 0, 1, 0]
+        assert [stacks.stack_code(frames) for frames in (one, other, [SITE], one)] == [0, 0, 1, 0]
 
     @pytest.mark.parametrize(
         ("file", "shown"),
@@ -350,11 +350,11 @@ class TestStacks:
         ],
     )
     def test_of_a_path_only_what_is_a_packages_own_stays(self, file: str, shown: str) -> None:
-        assert place(file) == shown
+        assert path_in_package(file) == shown
 
     def line(self, frames: list[dict[str, Any]]) -> str | None:
         stacks = Stacks()
-        code = stacks.code(frames)
+        code = stacks.stack_code(frames)
         return None if code is None else list(stacks.names)[code]
 
 
@@ -372,9 +372,9 @@ def test_contributed_without_the_paths_of_people(tmp_path: Path) -> None:
     stack = [SITE, STEP] * 20
     told = snapshot([], [event("alloc", 4096, 8, frames=stack, user_metadata="by /home/user/x")] * 300)
     source.write_bytes(pickle.dumps(told))
-    known = collect([source])
-    replaced = {(one.place, one.kind): one.count for one in redact(source, target, known=known)}
-    assert leftovers(target, known) == []
+    known = collect_identities([source])
+    replaced = {(one.place, one.kind): one.count for one in redact_file(source, target, known=known)}
+    assert find_leftovers(target, known) == []
     assert replaced == {
         ("filename", "source path"): 2,
         ("filename", "home path"): 1,
@@ -382,7 +382,7 @@ def test_contributed_without_the_paths_of_people(tmp_path: Path) -> None:
     }
     assert b"/home/user/" not in target.read_bytes()
     assert target.stat().st_size < 2 * source.stat().st_size
-    new = pickled.plain(target.read_bytes())
+    new = pickled.load_plain(target.read_bytes())
     assert new["device_traces"][0][7]["frames"][0]["filename"] == "model.py"
     assert MemorySnapshot().read(target) == MemorySnapshot().read(source)
 
@@ -493,7 +493,7 @@ def test_ranks_have_seven_digits_at_most(read: Read, name: str, rank: int | None
 
 def shown(frames: list[dict[str, Any]]) -> str:
     stacks = Stacks()
-    code = stacks.code(frames)
+    code = stacks.stack_code(frames)
     assert code is not None
     return list(stacks.names)[code]
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cclbench.errors import InputError
-from cclbench.formats import Evidence, nccl_inspector, recognise
+from cclbench.formats import Evidence, nccl_inspector, recognise_format
 from cclbench.formats.nccl_inspector import NcclInspector
 
 Line = dict[str, Any]
@@ -242,10 +242,10 @@ def test_empty_missing_and_compressed(read: Read, tmp_path: Path) -> None:
 
 
 def test_recognised() -> None:
-    reader = recognise(Path("x.log"), json.dumps(call()).encode())
+    reader = recognise_format(Path("x.log"), json.dumps(call()).encode())
     assert reader is not None
     assert reader.name == "nccl_inspector"
-    assert recognise(Path("x.log"), b'{"coll_perf": 1}') is None
+    assert recognise_format(Path("x.log"), b'{"coll_perf": 1}') is None
 
 
 AT_MOST: dict[str, tuple[Line, Line]] = {

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cclbench.errors import InputError
-from cclbench.formats import Evidence, recognise
+from cclbench.formats import Evidence, recognise_format
 from cclbench.formats.nccl_log import NcclLog
 
 PREFIX = "alpha-1:50292:50301 [0] NCCL INFO "
@@ -173,7 +173,7 @@ def test_a_hostile_log_stays_bounded(tmp_path: Path) -> None:
     ],
 )
 def test_recognised(head: str, name: str | None) -> None:
-    reader = recognise(Path("job.log"), head.encode())
+    reader = recognise_format(Path("job.log"), head.encode())
     assert (reader and reader.name) == name
 
 

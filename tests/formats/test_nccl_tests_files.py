@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cclbench.errors import InputError
-from cclbench.formats import Evidence, recognise
+from cclbench.formats import Evidence, recognise_format
 from cclbench.formats.nccl_tests import NcclTests
 from cclbench.formats.nccl_tests.rows import library_version
 
@@ -157,7 +157,7 @@ def test_all_published_sweeps_are_recognised(test_data: Path) -> None:
     files = sorted((test_data / "nccl_tests").glob("*.csv"))
     assert len(files) == 14
     for path in files:
-        reader = recognise(path, path.read_bytes())
+        reader = recognise_format(path, path.read_bytes())
         assert reader is not None
         assert reader.name == "nccl_tests"
 

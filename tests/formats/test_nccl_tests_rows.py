@@ -19,13 +19,13 @@ from cclbench.formats.nccl_tests.rows import (
     Figures,
     Heading,
     SweepRows,
-    contradicted,
-    count,
     even_groups,
     library_version,
+    row_contradiction,
+    wrong_count,
 )
 from cclbench.formats.nccl_tests.stated import read_csv, read_json, read_rocm_json
-from cclbench.formats.nccl_tests.tables import BEHEADED, CUT, MISFIT, Columns, PrintedRow, Rows
+from cclbench.formats.nccl_tests.tables import BEHEADED, CUT, MISFIT, PrintedColumns, PrintedRow, PrintedRows
 
 Written = Callable[..., Path]
 HEADER = ["#", "size", "count", "type", "redop", "root", *["time", "algbw", "busbw", "#wrong"] * 2]
@@ -51,7 +51,7 @@ def test_codes_of_versions(code: int, version: str) -> None:
     ],
 )
 def test_counts_of_wrong_results(stated: Decimal | None, known: int | None) -> None:
-    assert count(stated) == known
+    assert wrong_count(stated) == known
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ class TestSweepRows:
     def rows(self, *told: tuple[int, Figures], kind: str | None = "broadcast") -> SweepRows:
         rows = SweepRows(Path("sweep.txt"))
         for line, (size, figures) in enumerate(told, 5):
-            rows.add(Heading(kind=kind), size, "float", figures, in_place=False, line=line)
+            rows.add_row(Heading(kind=kind), size, "float", figures, in_place=False, line=line)
         return rows
 
     def test_rows_that_contradict_themselves_or_are_wrong_are_named_by_their_lines(self) -> None:
@@ -131,41 +131,45 @@ class TestSweepRows:
     def test_sixty_four_models_of_devices_are_kept(self) -> None:
         rows = self.rows((1000, self.GB))
         for model in [*range(70), *range(70)]:
-            rows.gpu(f"model {model}")
+            rows.add_gpu(f"model {model}")
         assert rows.evidence().facts["device_name"] == [f"model {model}" for model in range(64)]
 
     def test_a_row_without_a_time_contradicts_nothing(self) -> None:
-        assert contradicted(Heading(), 8, Figures(None, Decimal(7), None)) is None
+        assert row_contradiction(Heading(), 8, Figures(None, Decimal(7), None)) is None
 
 
 class TestColumns:
     """What a table's header says of its rows."""
 
     def test_of_the_current_header(self) -> None:
-        columns = Columns.of(HEADER)
+        columns = PrintedColumns.from_header(HEADER)
         assert (columns.lead, len(columns), columns.stamped, columns.host_time) == (5, 13, False, False)
-        assert columns.split(ROW) == (ROW[:5], ROW[5:])
-        assert columns.split(ROW[:3] + ROW[5:]) == (ROW[:3], ROW[5:])
-        assert columns.split(ROW[:2] + ROW[5:]) is None
-        assert columns.split(["x", *ROW]) is None
+        assert columns.split_row(ROW) == (ROW[:5], ROW[5:])
+        assert columns.split_row(ROW[:3] + ROW[5:]) == (ROW[:3], ROW[5:])
+        assert columns.split_row(ROW[:2] + ROW[5:]) is None
+        assert columns.split_row(["x", *ROW]) is None
 
     def test_stamps_at_the_end_are_two_words(self) -> None:
-        columns = Columns.of([*HEADER, "timestamp"])
-        assert (len(columns), columns.stamped, columns.figures) == (15, True, Columns.of(HEADER).figures)
-        assert columns.split([*ROW, "2026-03-12", "14:17:56"]) == (ROW[:5], ROW[5:])
+        columns = PrintedColumns.from_header([*HEADER, "timestamp"])
+        assert (len(columns), columns.stamped, columns.figures) == (
+            15,
+            True,
+            PrintedColumns.from_header(HEADER).figures,
+        )
+        assert columns.split_row([*ROW, "2026-03-12", "14:17:56"]) == (ROW[:5], ROW[5:])
 
     def test_times_of_the_host(self) -> None:
-        assert Columns.of(["#", "size", "count", "type", "cputime", "algbw", "busbw"]) == Columns(
-            3, ("time", "algbw", "busbw"), stamped=False, host_time=True
-        )
+        assert PrintedColumns.from_header(
+            ["#", "size", "count", "type", "cputime", "algbw", "busbw"]
+        ) == PrintedColumns(3, ("time", "algbw", "busbw"), stamped=False, host_time=True)
 
     def test_a_header_without_a_time_has_no_figures(self) -> None:
-        columns = Columns.of(["#", "size", "busbw"])
-        assert (columns.lead, columns.figures, columns.placements([])) == (2, (), None)
+        columns = PrintedColumns.from_header(["#", "size", "busbw"])
+        assert (columns.lead, columns.figures, columns.parse_placements([])) == (2, (), None)
 
     def test_no_more_than_two_placements(self) -> None:
-        columns = Columns.of(["#", "size", "count", "type", *["time", "algbw", "busbw"] * 3])
-        found = columns.placements(["1", "2", "3", "4", "5", "6", "7", "8", "9"])
+        columns = PrintedColumns.from_header(["#", "size", "count", "type", *["time", "algbw", "busbw"] * 3])
+        found = columns.parse_placements(["1", "2", "3", "4", "5", "6", "7", "8", "9"])
         assert found == [
             Figures(Decimal(1), Decimal(2), Decimal(3)),
             Figures(Decimal(4), Decimal(5), Decimal(6)),
@@ -174,12 +178,12 @@ class TestColumns:
     @pytest.mark.parametrize("at", [5, 6, 7, 9, 10, 11])
     def test_a_figure_that_is_no_number(self, at: int) -> None:
         words = [*ROW[:at], "x", *ROW[at + 1 :]]
-        assert Columns.of(HEADER).placements(words[5:]) is None
+        assert PrintedColumns.from_header(HEADER).parse_placements(words[5:]) is None
 
     @pytest.mark.parametrize(("wrong", "errors"), [("0", 0), ("7*", 7), ("N/A", None), ("x", None)])
     def test_counts_of_errors(self, wrong: str, errors: int | None) -> None:
         words = [*ROW[5:8], wrong, *ROW[9:]]
-        placements = Columns.of(HEADER).placements(words)
+        placements = PrintedColumns.from_header(HEADER).parse_placements(words)
         assert placements is not None
         assert [figures.errors for figures in placements] == [errors, None]
 
@@ -187,10 +191,10 @@ class TestColumns:
 class TestRows:
     """Rows of a table as its lines come."""
 
-    def rows(self, *lines: str, torn: bool = True) -> Rows:
-        rows = Rows(Columns.of(HEADER))
+    def rows(self, *lines: str, torn: bool = True) -> PrintedRows:
+        rows = PrintedRows(PrintedColumns.from_header(HEADER))
         for line, text in enumerate(lines, 1):
-            rows.add(text.split(), line, torn=torn)
+            rows.add_words(text.split(), line, torn=torn)
         rows.end_row()
         return rows
 
@@ -227,7 +231,7 @@ class TestRows:
         ("line", "taken"), [("8 2", True), ("8 x", False), ("8", True), ("hello", False), ("N/A", True)]
     )
     def test_which_lines_are_a_rows(self, line: str, taken: bool) -> None:
-        assert Rows(Columns.of(HEADER)).add(line.split(), 1, torn=False) is taken
+        assert PrintedRows(PrintedColumns.from_header(HEADER)).add_words(line.split(), 1, torn=False) is taken
 
 
 class TestLabels:
@@ -238,13 +242,15 @@ class TestLabels:
     @pytest.mark.parametrize(("length", "known"), [(119, True), (120, True), (121, False)])
     def test_a_label_has_120_characters_at_most(self, length: int, known: bool) -> None:
         label = "l" * length
-        assert Labels().split(label + self.OWN) == ((label, self.OWN) if known else ("", label + self.OWN))
+        assert Labels().split_label(label + self.OWN) == (
+            (label, self.OWN) if known else ("", label + self.OWN)
+        )
 
     def test_a_label_holds_for_the_lines_after_it_and_the_longest_first(self) -> None:
         known = Labels()
         for label in ("1: x: ", "1: "):
-            known.split(label + self.OWN)
-        assert [known.split(line) for line in ("1: 8 2", "1: x: 8 2", "2: 8 2", self.OWN)] == [
+            known.split_label(label + self.OWN)
+        assert [known.split_label(line) for line in ("1: 8 2", "1: x: 8 2", "2: 8 2", self.OWN)] == [
             ("1: ", "8 2"),
             ("1: x: ", "8 2"),
             ("", "2: 8 2"),
@@ -255,8 +261,8 @@ class TestLabels:
         monkeypatch.setattr(labels, "_MOST", 2)
         known = Labels()
         for task in range(3):
-            assert known.split(f"{task}: {self.OWN}") == (f"{task}: ", self.OWN)
-        assert [known.split(f"{task}: 8")[0] for task in range(3)] == ["0: ", "1: ", ""]
+            assert known.split_label(f"{task}: {self.OWN}") == (f"{task}: ", self.OWN)
+        assert [known.split_label(f"{task}: 8")[0] for task in range(3)] == ["0: ", "1: ", ""]
 
     @pytest.mark.parametrize(
         ("hosts", "text", "begin"),
@@ -273,21 +279,21 @@ class TestLabels:
     def test_where_the_librarys_line_begins(self, hosts: list[str], text: str, begin: int | None) -> None:
         lines = LibraryLines()
         for host in hosts:
-            lines.add(host)
-        assert lines.begin(text) == begin
+            lines.add_host(host)
+        assert lines.library_line_start(text) == begin
 
     def test_hosts_of_devices_go_before_those_of_lines(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(labels, "_MOST", 2)
         lines = LibraryLines()
         for host in ("beta:1:2 [0] NCCL INFO x", "1alpha:1:2 [0] NCCL INFO x", "gamma:1:2 [0] NCCL INFO x"):
-            assert lines.begin(host) == 0
-        assert lines.begin("-1alpha:1:2 [0] NCCL INFO x") == 1
-        assert lines.begin("5gamma:1:2 [0] NCCL INFO x") == 0  # a third host is not remembered
-        lines.add("alpha")
-        assert lines.begin("-1alpha:1:2 [0] NCCL INFO x") == 2
-        lines.add("b")
-        lines.add("delta")
-        assert lines.begin("5delta:1:2 [0] NCCL INFO x") == 0
+            assert lines.library_line_start(host) == 0
+        assert lines.library_line_start("-1alpha:1:2 [0] NCCL INFO x") == 1
+        assert lines.library_line_start("5gamma:1:2 [0] NCCL INFO x") == 0  # a third host is not remembered
+        lines.add_host("alpha")
+        assert lines.library_line_start("-1alpha:1:2 [0] NCCL INFO x") == 2
+        lines.add_host("b")
+        lines.add_host("delta")
+        assert lines.library_line_start("5delta:1:2 [0] NCCL INFO x") == 0
 
 
 DEVICE = "# Rank {} Group 0 Pid 1 on alpha device 0 [0x07] {}\n"
@@ -302,7 +308,7 @@ class TestPrinted:
 
     def test_models_of_devices_are_cut(self, written: Written) -> None:
         text = DEVICE.format(0, "NVIDIA " + "x" * 90) + TABLE.format("1.00")
-        found = Printed(written(text)).read().evidence()
+        found = Printed(written(text)).read_log().evidence()
         assert found.facts == {"device_name": "NVIDIA " + "x" * 73}
 
     @pytest.mark.parametrize(
@@ -312,7 +318,7 @@ class TestPrinted:
     def test_the_library_is_that_of_the_devices(
         self, written: Written, model: str, library: str | None
     ) -> None:
-        table = Printed(written(DEVICE.format(0, model) + TABLE.format("1.00"))).read().evidence().timings
+        table = Printed(written(DEVICE.format(0, model) + TABLE.format("1.00"))).read_log().evidence().timings
         assert table is not None
         assert table["library"].to_pylist() == [library]
 
@@ -329,25 +335,28 @@ class TestPrinted:
     def test_the_library_is_that_of_the_versions(
         self, written: Written, line: str, library: str | None
     ) -> None:
-        table = Printed(written(f"{line}\n{TABLE.format('1.00')}")).read().evidence().timings
+        table = Printed(written(f"{line}\n{TABLE.format('1.00')}")).read_log().evidence().timings
         assert table is not None
         assert table["library"].to_pylist() == [library]
 
     def test_a_comment_ends_a_row_in_pieces(self, written: Written) -> None:
         text = TABLE.format("1.00").replace("# Out", "1000 250 float none 0\n# note\n1.00 1.00 1.00 0\n# Out")
-        rows = Printed(written(text)).read()
+        rows = Printed(written(text)).read_log()
         assert rows.left_out == {CUT: 1, BEHEADED: 1}
         assert len(rows) == 1
 
     def test_what_is_wrong_in_each_table_is_said(self, written: Written) -> None:
         text = TABLE.format("1.00").replace("0 OK", "3 FAILED")
-        assert Printed(written(text * 2)).read().notes == ["the benchmark found 3 wrong results"] * 2
+        assert Printed(written(text * 2)).read_log().notes == ["the benchmark found 3 wrong results"] * 2
 
     def test_a_second_table_is_of_the_command_after_the_first(self, written: Written) -> None:
         """Of one process; what stands inside of a table is no command."""
         text = "./broadcast_perf\n" + TABLE.format("1.00") + "./reduce_perf\n" + TABLE.format("1.00")
         table = (
-            Printed(written(text.replace("# Out", "./all_gather_perf\n# Out", 1))).read().evidence().timings
+            Printed(written(text.replace("# Out", "./all_gather_perf\n# Out", 1)))
+            .read_log()
+            .evidence()
+            .timings
         )
         assert table is not None
         assert table["kind"].to_pylist() == ["broadcast", "reduce"]
@@ -358,7 +367,7 @@ class TestPrinted:
     ) -> None:
         monkeypatch.setattr(printed, "_MOST_RANKS", 2)
         text = "".join(DEVICE.format(rank, "NVIDIA H100") for rank in range(devices)) + TABLE.format("1.00")
-        table = Printed(written(text)).read().evidence().timings
+        table = Printed(written(text)).read_log().evidence().timings
         assert table is not None
         assert table["group_size"].to_pylist() == [ranks]
 
@@ -367,7 +376,7 @@ class TestPrinted:
         self, written: Written, times: int, kind: str | None
     ) -> None:
         line = "./broadcast_perf " * times + "./reduce_perf\n"
-        table = Printed(written(line + TABLE.format("1.00"))).read().evidence().timings
+        table = Printed(written(line + TABLE.format("1.00"))).read_log().evidence().timings
         assert table is not None
         assert table["kind"].to_pylist() == [kind]
 
@@ -383,7 +392,7 @@ class TestPrinted:
         ],
     )
     def test_what_names_the_benchmark(self, written: Written, line: str, kind: str | None) -> None:
-        table = Printed(written(f"{line}\n{TABLE.format('1.00')}")).read().evidence().timings
+        table = Printed(written(f"{line}\n{TABLE.format('1.00')}")).read_log().evidence().timings
         assert table is not None
         assert table["kind"].to_pylist() == [kind]
 

@@ -12,14 +12,14 @@ from rich.console import Console, Group
 
 import cclbench
 from cclbench.errors import InputError
-from cclbench.findings.diagnosis import diagnosis
+from cclbench.findings.diagnosis import diagnose_run
 from cclbench.formats.nsys.whole_graphs import begins_iteration
 from cclbench.operator_table import operators
 from cclbench.present.headline import busy_with
 from cclbench.present.kernels import kernels_of
 from cclbench.present.partition import bars_of, by_rank
 from cclbench.present.terminal.run import first_screen
-from cclbench.present.timeline import timeline
+from cclbench.present.timeline import step_timeline
 
 NAMES = strings(
     "sm90_xmma_gemm_bf16",
@@ -234,7 +234,7 @@ def test_iterations_of_several_batch_sizes_are_the_steps(run):
 
 def first_words(run):
     """What a person reads first."""
-    parts = first_screen(run.record, run.figures, run.window, diagnosis(run).findings, unicode=True)
+    parts = first_screen(run.record, run.figures, run.window, diagnose_run(run).findings, unicode=True)
     lines = Console(width=80, color_system=None).render_lines(Group(*parts))
     return " ".join(" ".join(part.text for part in line) for line in lines)
 
@@ -254,7 +254,7 @@ def test_people_read_that_graphs_are_unknown_inside(run):
         "host-bound idle": 30,
         "idle, waits on device": 20,
     }
-    (lanes,) = timeline(done, step=0).lanes
+    (lanes,) = step_timeline(done, step=0).lanes
     assert [(lane.ends - lane.starts).tolist() for lane in (lanes.compute, lanes.graphs)] == [[50], [900]]
     listed = kernels_of(done, "steps")
     assert [(time.name, time.calls) for time in listed.times] == [
@@ -291,7 +291,7 @@ def test_a_process_with_two_devices_repeats_what_takes_longest(run):
 
 def test_findings_of_graphs_are_about_the_host_and_promise_nothing(run):
     done = run(**decoding())
-    found = diagnosis(done).findings
+    found = diagnose_run(done).findings
     assert {one.name for one in found} <= {"host_bound", "device_stalls", "open_step"}
     assert any(one.name == "host_bound" for one in found)
     for one in found:
@@ -306,8 +306,8 @@ def test_a_pair_of_which_one_is_graphs_is_compared_by_busy_and_idle(run, tmp_pat
     """The graph saves the 40 ns between two products; the sampler's 20 and the host's 30 ns remain."""
     eager = run("eager", **decoding(graphs=False, marked=marked))
     graphs = run("graphs", **decoding(marked=marked))
-    found = cclbench.compare(eager, graphs, store=tmp_path / "store")
-    assert [one.window for one in found.subjects] == [window, window]
+    found = cclbench.compare_runs(eager, graphs, store=tmp_path / "store")
+    assert [one.window_policy for one in found.subjects] == [window, window]
     (pair,) = found.versus
     assert pair.ratio is not None
     assert pair.work.status == "unknown"

@@ -50,9 +50,9 @@ def rewritten(path: Path, *, annotations: bool = False) -> tuple[Any, dict[tuple
     redactor, only_counted = Plain(), Plain()
     target = path.with_name("new.sqlite")
     target.unlink(missing_ok=True)
-    DatabaseRewriter(path, redactor, annotations=annotations).rewrite(target)  # type: ignore[arg-type]
+    DatabaseRewriter(path, redactor, annotations=annotations).rewrite_into(target)  # type: ignore[arg-type]
     before = path.read_bytes()
-    DatabaseRewriter(path, only_counted, annotations=annotations).rewrite(None)  # type: ignore[arg-type]
+    DatabaseRewriter(path, only_counted, annotations=annotations).rewrite_into(None)  # type: ignore[arg-type]
     assert path.read_bytes() == before
     assert only_counted.counted == redactor.counted
 

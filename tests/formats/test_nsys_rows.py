@@ -24,7 +24,7 @@ from helpers.nsys_files import (
 )
 
 from cclbench.errors import InputError
-from cclbench.formats.nsys.rows import thread as thread_of
+from cclbench.formats.nsys.rows import thread_numbers as thread_of
 
 NAMES = strings(
     "void gemm<float>(float*)", "cudaLaunchKernel_v7000", "cudaStreamSynchronize_v3020", "cudaMalloc"

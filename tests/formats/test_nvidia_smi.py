@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cclbench.errors import InputError
-from cclbench.formats import recognise
+from cclbench.formats import recognise_format
 from cclbench.formats.nvidia_smi import NvidiaSmi
 from cclbench.schema import COUNTERS
 
@@ -205,7 +205,7 @@ def test_links_that_count_nothing(written: Any) -> None:
 
 @pytest.mark.parametrize("text", [DMON, DATED, QUERY, nvlink(1)])
 def test_recognised_by_content(tmp_path: Path, text: str) -> None:
-    reader = recognise(tmp_path, text.encode())
+    reader = recognise_format(tmp_path, text.encode())
     assert reader is not None
     assert reader.name == "nvidia_smi"
 

@@ -13,7 +13,7 @@ import pytest
 
 from cclbench.errors import InputError
 from cclbench.formats import pickled
-from cclbench.formats.pickled import NotPlainError, plain, rewrite_pickle
+from cclbench.formats.pickled import NotPlainError, load_plain, rewrite_pickle
 from cclbench.formats.rewriting import ENVIRONMENT, HOST, JOB
 
 TEXTS = [f"text {n}" for n in range(300)]
@@ -43,14 +43,14 @@ TEXTS = [f"text {n}" for n in range(300)]
     ids=lambda value: repr(value)[:20],
 )
 def test_what_python_writes_is_read_as_it_was(value: Any, protocol: int) -> None:
-    found = plain(pickle.dumps(value, protocol))
+    found = load_plain(pickle.dumps(value, protocol))
     assert found == value
     assert type(found) is type(value)
 
 
 def test_what_is_shared_is_one_object() -> None:
     shared = ["x"]
-    first, (second,), third = plain(pickle.dumps([shared, (shared,), ["x"]]))
+    first, (second,), third = load_plain(pickle.dumps([shared, (shared,), ["x"]]))
     assert first is second
     assert first is not third
 
@@ -62,33 +62,33 @@ def test_repeated_references_are_followed_whatever_is_remembered(
     monkeypatch.setattr(pickled, "_RUNS", runs)
     frames = [{"line": n} for n in range(400)]
     stacks = [[frames[(a * b) % 400] for b in range(40)] for a in range(30)] * 2
-    assert plain(pickle.dumps(stacks, 2)) == stacks
+    assert load_plain(pickle.dumps(stacks, 2)) == stacks
 
 
 @pytest.mark.parametrize(("value", "entries"), [([1, 2, 3], 3), ({"a": (1, 2)}, 3), ([[], [[]]], 3), (7, 0)])
 def test_entries_are_counted_within_all_that_hold_them(value: Any, entries: int) -> None:
-    assert plain(pickle.dumps(value), unfolded=entries) == value
+    assert load_plain(pickle.dumps(value), unfolded=entries) == value
     if entries:
         with pytest.raises(NotPlainError, match=r"^pickle unfolds to more than any dump holds$"):
-            plain(pickle.dumps(value), unfolded=entries - 1)
+            load_plain(pickle.dumps(value), unfolded=entries - 1)
 
 
 def test_what_is_referred_to_twice_counts_twice() -> None:
     shared = [1, 2]
     data = pickle.dumps([shared, shared])
-    assert plain(data, unfolded=6) == [shared, shared]
+    assert load_plain(data, unfolded=6) == [shared, shared]
     with pytest.raises(NotPlainError, match="unfolds"):
-        plain(data, unfolded=5)
+        load_plain(data, unfolded=5)
 
 
 def test_instructions_are_counted_but_not_references(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last of so many is one too many, but for the end; here eight without the references."""
     data = b"\x80\x02(Nq\x00" + b"h\x00N" * 3 + b"t."
     monkeypatch.setattr(pickled, "_MOST_INSTRUCTIONS", 9)
-    assert plain(data) == (None,) * 7
+    assert load_plain(data) == (None,) * 7
     monkeypatch.setattr(pickled, "_MOST_INSTRUCTIONS", 8)
     with pytest.raises(NotPlainError, match=r"^pickle has more than 8 instructions$"):
-        plain(data)
+        load_plain(data)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_instructions_are_counted_but_not_references(monkeypatch: pytest.MonkeyP
 )
 def test_what_is_wrong_with_it(data: bytes, why: str) -> None:
     with pytest.raises(NotPlainError) as raised:
-        plain(data)
+        load_plain(data)
     assert str(raised.value) == why
 
 
@@ -141,7 +141,7 @@ def test_what_takes_more_than_its_bytes_is_refused_early(data: bytes) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(NotPlainError, match=r"than data of its size|unfolds|than 64 bits"):
-            plain(b"\x80\x02" + data + b".")
+            load_plain(b"\x80\x02" + data + b".")
         assert tracemalloc.get_traced_memory()[1] < 40 * len(data)
     finally:
         tracemalloc.stop()
@@ -154,12 +154,12 @@ def test_as_many_containers_and_places_as_the_bytes_allow(monkeypatch: pytest.Mo
     with pytest.raises(
         NotPlainError, match=r"^pickle has more lists and dictionaries than data of its size$"
     ):
-        plain(lists)
-    assert plain(lists.replace(b"]]]", b"]")) == ([], [], *[None] * 20)
+        load_plain(lists)
+    assert load_plain(lists.replace(b"]]]", b"]")) == ([], [], *[None] * 20)
     kept = b"\x80\x02N" + b"\x94" * 4 + b"."  # 8 bytes: 1 more than the few
     with pytest.raises(NotPlainError, match=r"^pickle keeps more objects than data of its size$"):
-        plain(kept)
-    assert plain(kept.replace(b"\x94\x94", b"\x94")) is None
+        load_plain(kept)
+    assert load_plain(kept.replace(b"\x94\x94", b"\x94")) is None
 
 
 class Kept:
@@ -250,7 +250,7 @@ def test_texts_change_by_the_keys_they_are_the_values_of(
     path, target, redactor = tmp_path / "a.pkl", tmp_path / "b.pkl", Fields()
     path.write_bytes(pickle.dumps(value))
     rewrite_pickle(path, target, redactor)  # type: ignore[arg-type]
-    assert plain(target.read_bytes()) == expected
+    assert load_plain(target.read_bytes()) == expected
     assert redactor.counted == counted
 
 
@@ -258,6 +258,6 @@ def test_what_was_shared_is_still_shared(tmp_path: Path) -> None:
     path, target = tmp_path / "a.pkl", tmp_path / "b.pkl"
     path.write_bytes(pickle.dumps({"b": [SHARED, SHARED], "c": SHARED}))
     rewrite_pickle(path, target, Fields())  # type: ignore[arg-type]
-    new = plain(target.read_bytes())
+    new = load_plain(target.read_bytes())
     assert new["b"][0] is new["b"][1]
     assert target.read_bytes()[:2] == b"\x80\x02"

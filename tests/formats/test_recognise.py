@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from cclbench.errors import InputError
-from cclbench.formats import FURTHER_BYTES, HEAD_BYTES, READERS, SURE, by_precedence, recognise
-from cclbench.formats.recognition import head_of, recognised
+from cclbench.formats import FURTHER_BYTES, HEAD_BYTES, READERS, SURE, by_precedence, recognise_format
+from cclbench.formats.recognition import head_of, recognise_head
 from cclbench.formats.unread import UnreadFormatError, refuse_unread
 from cclbench.ingestion.source import find
 
@@ -38,7 +38,7 @@ TOLD_IN_ORDER = [
     ],
 )
 def test_traces(head):
-    assert recognise(FILE, head).name == "kineto"
+    assert recognise_format(FILE, head).name == "kineto"
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_traces(head):
     ],
 )
 def test_other_files(head):
-    assert recognise(FILE, head) is None
+    assert recognise_format(FILE, head) is None
 
 
 def test_a_header_counts_more_than_rows():
@@ -61,7 +61,7 @@ def test_a_tie_names_both(monkeypatch):
     known = {"kineto": READERS.get("kineto"), "other": SimpleNamespace(sniff=lambda _: 0.9)}
     monkeypatch.setattr("cclbench.formats.READERS", type("Both", (dict,), {"get": dict.get})(known))
     with pytest.raises(InputError, match="kineto or other"):
-        recognise(FILE, b'{"schemaVersion": 1}')
+        recognise_format(FILE, b'{"schemaVersion": 1}')
 
 
 ROW = {"ph": "X", "pid": 0, "tid": 0, "ts": 1, "dur": 1}
@@ -90,7 +90,7 @@ def chrome(**row):
     ],
 )
 def test_a_chrome_trace_that_nobody_reads_is_refused_as_what_it_is(tmp_path, head, what):
-    assert recognise(FILE, head) is None
+    assert recognise_format(FILE, head) is None
     path = tmp_path / "trace.json"
     path.write_bytes(head)
     with pytest.raises(UnreadFormatError) as caught:
@@ -304,7 +304,7 @@ def test_how_much_is_looked_at_until_somebody_is_sure(tmp_path, content, name, s
     """64 KiB, then 1 MiB and 16 MiB of a text of which nobody is."""
     path = tmp_path / "job.log"
     path.write_bytes(content + b"text\n" * (1 << 22))
-    reader, head = recognised(path, head_of(path))
+    reader, head = recognise_head(path, head_of(path))
     assert (reader and reader.name, len(head)) == (name, seen)
 
 
@@ -313,13 +313,13 @@ def test_a_text_that_is_shorter_is_looked_at_whole(tmp_path, size):
     path = tmp_path / "job.log"
     path.write_bytes(b"x" * size)
     assert len(head_of(path)) == min(size, 1 << 16)
-    assert recognised(path, head_of(path)) == (None, b"x" * size)
+    assert recognise_head(path, head_of(path)) == (None, b"x" * size)
 
 
 def test_a_mark_of_the_second_look_is_enough(tmp_path):
     path = tmp_path / "job.log"
     path.write_bytes(b"text\n" * 20_000 + b"# nThread 1 nGpus 1 minBytes 8\n" + b"text\n" * (1 << 19))
-    reader, head = recognised(path, head_of(path))
+    reader, head = recognise_head(path, head_of(path))
     assert reader is not None
     assert (reader.name, len(head)) == ("nccl_tests", 1 << 20)
 

@@ -25,14 +25,14 @@ from cclbench.formats.nvidia_smi import NvidiaSmi
 from cclbench.formats.serving import Serving
 from cclbench.formats.texts import (
     LONGEST_LINE,
-    bare,
-    beginning,
-    damaged,
-    lines,
-    number,
+    damaged_error,
+    numbered_lines,
+    parse_decimal,
     raw_lines,
+    read_beginning,
+    read_whole,
     reason_of,
-    whole,
+    strip_decoration,
 )
 
 PORT = "/sys/class/infiniband/rdmap0s6/ports/1/hw_counters/"
@@ -107,15 +107,15 @@ def test_a_dressed_file_is_the_same_file(tmp_path: Path, sample: str, dress: str
 def test_a_line_beyond_all_bounds_is_its_beginning(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_text("a\n" + "x" * (3 * LONGEST_LINE) + "\nb")
-    assert list(lines(path, 1 << 30)) == [(1, "a"), (2, "x" * LONGEST_LINE), (3, "b")]
+    assert list(numbered_lines(path, 1 << 30)) == [(1, "a"), (2, "x" * LONGEST_LINE), (3, "b")]
 
 
 def test_limits(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_bytes(b"x\n" * 3)
-    assert whole(path, 6) == b"x\n" * 3
-    assert list(lines(path, 6)) == [(1, "x"), (2, "x"), (3, "x")]
-    for read in (lambda: whole(path, 5), lambda: list(lines(path, 5))):
+    assert read_whole(path, 6) == b"x\n" * 3
+    assert list(numbered_lines(path, 6)) == [(1, "x"), (2, "x"), (3, "x")]
+    for read in (lambda: read_whole(path, 5), lambda: list(numbered_lines(path, 5))):
         with pytest.raises(InputError, match="is larger than 0 MiB"):
             read()
 
@@ -133,7 +133,7 @@ def test_lines_are_counted_and_keep_their_ends_however_long_they_are(tmp_path: P
         (4, b"z" * (LONGEST_LINE - 1) + b"\n"),
         (5, b"\xff "),
     ]
-    assert [line for _, line in lines(path, 1 << 20)][2::2] == ["y", "\ufffd"]
+    assert [line for _, line in numbered_lines(path, 1 << 20)][2::2] == ["y", "\ufffd"]
 
 
 def test_what_compresses_beyond_belief_is_read_to_a_bound(
@@ -142,57 +142,59 @@ def test_what_compresses_beyond_belief_is_read_to_a_bound(
     """64 MiB, or 400 times what the file has where that is more, or `most` where that is less."""
     path = tmp_path / "a.log"
     path.write_bytes(gzip.compress(bytes(64 << 20)))
-    assert len(whole(path, 1 << 40)) == 64 << 20
+    assert len(read_whole(path, 1 << 40)) == 64 << 20
     path.write_bytes(gzip.compress(bytes((64 << 20) + 1)))
     for most, said in ((1 << 40, 64), (3 << 20, 3)):
         with pytest.raises(InputError) as caught:
-            whole(path, most, hint="try again")
+            read_whole(path, most, hint="try again")
         assert str(caught.value) == f"{path}: is larger than {said} MiB; try again"
     monkeypatch.setattr(texts, "_LEAST_LIMIT", 1)
     path.write_bytes(b"\x1f\x8b" + bytes(98))
     for size, fits in ((40_000, True), (40_001, False)):
         monkeypatch.setattr(texts, "open_bytes", lambda _, size=size: io.BytesIO(b"\n" * size))
         if fits:
-            assert len(whole(path, 1 << 40)) == len(list(lines(path, 1 << 40))) == size
+            assert len(read_whole(path, 1 << 40)) == len(list(numbered_lines(path, 1 << 40))) == size
         else:
             with pytest.raises(InputError, match="larger"):
-                whole(path, 1 << 40)
+                read_whole(path, 1 << 40)
             with pytest.raises(InputError, match="larger"):
-                list(lines(path, 1 << 40))
+                list(numbered_lines(path, 1 << 40))
 
 
 def test_a_beginning_is_bare_and_as_long_as_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_bytes(b"\xef\xbb\xbfabc\x1b[mdef")
-    assert [beginning(path, size) for size in (3, 5, 99)] == [b"", b"ab", b"abcdef"]
-    assert whole(path, 99) == b"abc\x1b[mdef"
+    assert [read_beginning(path, size) for size in (3, 5, 99)] == [b"", b"ab", b"abcdef"]
+    assert read_whole(path, 99) == b"abc\x1b[mdef"
 
 
 def test_only_what_terminals_and_editors_add_is_removed() -> None:
-    assert bare(b"\xef\xbb\xbf\x1b[31ma\x1b[mb\x1b[2Jc \xef\xbb\xbf") == b"ab\x1b[2Jc \xef\xbb\xbf"
+    assert (
+        strip_decoration(b"\xef\xbb\xbf\x1b[31ma\x1b[mb\x1b[2Jc \xef\xbb\xbf") == b"ab\x1b[2Jc \xef\xbb\xbf"
+    )
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1e", "0x1", "1_0", "nan", "inf", "1" * 21, "1.5.2", "\u0661"])
 def test_no_number(text: str) -> None:
-    assert number(text) is None
+    assert parse_decimal(text) is None
 
 
 @pytest.mark.parametrize(
     "text", ["0", "12.5", "1e5", "1.5E-12", "12345678901234567890.12345678901234567890e+99"]
 )
 def test_a_number_is_what_is_printed(text: str) -> None:
-    assert number(text) == Decimal(text)
+    assert parse_decimal(text) == Decimal(text)
 
 
 def test_damage_is_said_with_file_line_and_what_helps(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     usual = "write it again, or remove it to do without"
-    assert str(damaged(path, "is odd")) == f"{path}: is odd; {usual}"
-    assert str(damaged(path, "is odd", line=1234, hint="look")) == f"{path}: line 1,234: is odd; look"
+    assert str(damaged_error(path, "is odd")) == f"{path}: is odd; {usual}"
+    assert str(damaged_error(path, "is odd", line=1234, hint="look")) == f"{path}: line 1,234: is odd; look"
     for read in (
-        lambda: whole(path, 999, hint="look"),
-        lambda: beginning(path, 999),
-        lambda: list(lines(path, 999)),
+        lambda: read_whole(path, 999, hint="look"),
+        lambda: read_beginning(path, 999),
+        lambda: list(numbered_lines(path, 999)),
     ):
         path.unlink(missing_ok=True)
         with pytest.raises(InputError) as caught:
@@ -205,7 +207,7 @@ def test_damage_is_said_with_file_line_and_what_helps(tmp_path: Path) -> None:
             read()
         assert caught.value.hint in ("look", usual)
     with pytest.raises(InputError, match=r"; look$"):
-        whole(path, 999, hint="look")
+        read_whole(path, 999, hint="look")
 
 
 def test_a_decoder_s_reason_has_no_backticks() -> None:

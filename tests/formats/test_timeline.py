@@ -290,8 +290,8 @@ def test_a_table_without_a_mapping_is_no_trace(tmp_path: Path) -> None:
 
 
 def test_a_decimal_keeps_its_digits() -> None:
-    from cclbench.formats.timeline.tables import _nanoseconds
+    from cclbench.formats.timeline.tables import _exact_nanoseconds
 
     texts = ["0.1234567885", "0.0000000015", "-3e-9", "12"]
     expected = [round(Decimal(text) * 10**9) for text in texts]
-    assert _nanoseconds(pa.array(texts), "s", "here").tolist() == expected
+    assert _exact_nanoseconds(pa.array(texts), "s", "here").tolist() == expected

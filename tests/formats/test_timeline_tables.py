@@ -14,9 +14,15 @@ import pytest
 from cclbench.errors import InputError
 from cclbench.formats import DeviceStep, Part, Payload, Rows, Trace, timeline
 from cclbench.formats.timeline import Timeline, tables
-from cclbench.formats.timeline.mapping import Columns, Operator, Time, TimelineMapping, maps
-from cclbench.formats.timeline.survey import Survey, surveyed
-from cclbench.formats.timeline.tables import batches, wanted
+from cclbench.formats.timeline.mapping import (
+    Time,
+    TimelineColumns,
+    TimelineMapping,
+    TimelineOperator,
+    is_mapped,
+)
+from cclbench.formats.timeline.survey import Survey, survey_beside
+from cclbench.formats.timeline.tables import table_batches, wanted_columns
 from cclbench.record.facts import ProcessGroup
 
 BARE = """\
@@ -61,7 +67,7 @@ def mapped(**changes: Any) -> TimelineMapping:
     told: dict[str, Any] = {
         "version": 1,
         "files": "*",
-        "columns": Columns(rank="r", operator="op", start="t", duration="d"),
+        "columns": TimelineColumns(rank="r", operator="op", start="t", duration="d"),
         "time": Time(unit="ns"),
         "operators": {},
     }
@@ -78,8 +84,8 @@ class TestSurvey:
     def test_steps_that_count_from_their_begin_lie_end_to_end(self) -> None:
         """60 ns of step 7, from 90 to 150, lie before step 9, which begins at 500."""
         survey = Survey(mapped(time=Time(unit="ns", origin="step")), spans=SPANS)
-        assert survey.origins() == {7: -90, 9: 60 - 500}
-        assert survey.steps(1) == [
+        assert survey.step_origins() == {7: -90, 9: 60 - 500}
+        assert survey.rank_steps(1) == [
             DeviceStep(name="step 7", number=7, start_ns=0, end_ns=50, closed=True),
             DeviceStep(name="step 9", number=9, start_ns=60, end_ns=160, closed=True),
         ]
@@ -87,28 +93,28 @@ class TestSurvey:
     def test_steps_of_one_origin_end_where_the_next_number_begins(self) -> None:
         spans = {1: {0: (10, 15)}, 2: {0: (20, 25), 1: (0, 1)}, 5: {0: (50, 58)}}
         assert [
-            (s.number, s.start_ns, s.end_ns, s.closed) for s in Survey(mapped(), spans=spans).steps(0)
+            (s.number, s.start_ns, s.end_ns, s.closed) for s in Survey(mapped(), spans=spans).rank_steps(0)
         ] == [
             (1, 10, 20, True),
             (2, 20, 25, True),
             (5, 50, 58, False),
         ]
-        assert [s.number for s in Survey(mapped(), spans=spans).steps(1)] == [2]
-        assert Survey(mapped()).steps(0) == []
+        assert [s.number for s in Survey(mapped(), spans=spans).rank_steps(1)] == [2]
+        assert Survey(mapped()).rank_steps(0) == []
 
     @pytest.mark.parametrize(("ranks", "complete"), [(None, True), (2, True), (3, False)])
     def test_all_ranks_are_there_as_far_as_it_is_told(self, ranks: int | None, complete: bool) -> None:
-        assert Survey(mapped(ranks=ranks), places={0: (), 1: ()}).complete is complete
+        assert Survey(mapped(ranks=ranks), places={0: (), 1: ()}).is_complete is complete
 
     PLACES = {0: (0, 0), 1: (1, 0), 2: (0, 1), 3: (1, 1)}  # noqa: RUF012 - not changed
 
     def placed(self, **changes: Any) -> Survey:
         operators = {
-            "sum": Operator(does="all_reduce", over=("dp",)),
-            "all": Operator(does="all_reduce", over=("pp", "dp")),
-            "some": Operator(does="all_reduce"),
-            "next": Operator(does="send", peer={"pp": 1}),
-            "across": Operator(does="recv", peer={"pp": -1, "dp": 1}),
+            "sum": TimelineOperator(does="all_reduce", over=("dp",)),
+            "all": TimelineOperator(does="all_reduce", over=("pp", "dp")),
+            "some": TimelineOperator(does="all_reduce"),
+            "next": TimelineOperator(does="send", peer={"pp": 1}),
+            "across": TimelineOperator(does="recv", peer={"pp": -1, "dp": 1}),
         }
         told: dict[str, Any] = {"places": self.PLACES, "operators": operators}
         told |= {"runs": {"sum": {0, 1, 2, 3}, "all": {3, 1, 0}}, "groups": {"g": {5, 2, 3}}}
@@ -116,46 +122,54 @@ class TestSurvey:
 
     def test_groups_are_those_of_the_column_or_of_the_places(self) -> None:
         survey = self.placed()
-        assert survey.members("sum", 0, None) == (0, 1)
-        assert survey.members("sum", 3, None) == (2, 3)
-        assert survey.members("all", 3, None) == (0, 1, 3)  # of those that run it
-        assert survey.members("some", 0, None) is None
-        assert survey.members("some", 2, "g") == (2, 3, 5)
-        assert survey.members("sum", 0, "g") == (2, 3, 5)
-        assert (survey.along("dp", 2), survey.along("pp", 2)) == ((2, 3), (0, 2))
+        assert survey.operator_members("sum", 0, None) == (0, 1)
+        assert survey.operator_members("sum", 3, None) == (2, 3)
+        assert survey.operator_members("all", 3, None) == (0, 1, 3)  # of those that run it
+        assert survey.operator_members("some", 0, None) is None
+        assert survey.operator_members("some", 2, "g") == (2, 3, 5)
+        assert survey.operator_members("sum", 0, "g") == (2, 3, 5)
+        assert (survey.ranks_along("dp", 2), survey.ranks_along("pp", 2)) == ((2, 3), (0, 2))
 
     def test_groups_are_unknown_where_ranks_are_missing(self) -> None:
         survey = self.placed()
         survey.mapping = mapped(place={"dp": "x", "pp": "y"}, ranks=5)
-        assert survey.members("sum", 0, None) is None
-        assert survey.members("some", 2, "g") is None
+        assert survey.operator_members("sum", 0, None) is None
+        assert survey.operator_members("some", 2, "g") is None
 
     def test_peers_stand_so_many_places_further(self) -> None:
         survey = self.placed()
-        assert [survey.peer("next", rank) for rank in range(4)] == [2, 3, None, None]
-        assert [survey.peer("across", rank) for rank in range(4)] == [None, None, 1, None]
-        assert survey.peer("sum", 0) is None
-        assert self.placed(places={0: (None, 0), 1: (0, 1)}).peer("next", 0) is None
+        assert [survey.peer_rank("next", rank) for rank in range(4)] == [2, 3, None, None]
+        assert [survey.peer_rank("across", rank) for rank in range(4)] == [None, None, 1, None]
+        assert survey.peer_rank("sum", 0) is None
+        assert self.placed(places={0: (None, 0), 1: (0, 1)}).peer_rank("next", 0) is None
 
 
 def test_the_first_pattern_that_fits_says_what_an_operator_does() -> None:
-    operators = {"a*": Operator(does="compute"), "ab": Operator(does="copy"), "c": Operator(does="ignore")}
+    operators = {
+        "a*": TimelineOperator(does="compute"),
+        "ab": TimelineOperator(does="copy"),
+        "c": TimelineOperator(does="ignore"),
+    }
     mapping = mapped(operators=operators)
-    assert [mapping.operator(name) for name in ("ab", "c", "d")] == [operators["a*"], operators["c"], None]
+    assert [mapping.operator_named(name) for name in ("ab", "c", "d")] == [
+        operators["a*"],
+        operators["c"],
+        None,
+    ]
 
 
 @pytest.mark.parametrize("key", ["columns:", "operators:", '"columns" :', "'operators'\t:"])
 def test_a_mapping_is_known_by_its_keys(write: Write, key: str) -> None:
     path = write("r,op,t,d\n")
-    assert maps(path)
-    assert not maps(path.with_name("timeline.yaml"))
+    assert is_mapped(path)
+    assert not is_mapped(path.with_name("timeline.yaml"))
     path.with_name("timeline.yaml").write_text(f"x: 1\n{key} 5\n")
     with pytest.raises(InputError):
-        maps(path)
+        is_mapped(path)
     path.with_name("timeline.yaml").write_text(f"x: 1\n  {key} 5\n")
-    assert not maps(path)
+    assert not is_mapped(path)
     path.with_name("timeline.yaml").write_text(BARE.replace('"*"', "other.csv", 1))
-    assert not maps(path)
+    assert not is_mapped(path)
 
 
 @pytest.mark.parametrize(
@@ -191,10 +205,10 @@ def test_what_an_operator_does_must_fit_what_is_said_of_it(
     mapping = BARE.replace('"*": {does: compute}', operators).replace("d}", "d" + more + "}", 1)
     path = write("r,op,t,d,x\n", mapping + "place: {dp: x}\n")
     if said is None:
-        assert maps(path)
+        assert is_mapped(path)
         return
     with pytest.raises(InputError) as raised:
-        maps(path)
+        is_mapped(path)
     assert f"{said}" in str(raised.value)
     assert "timeline.yaml:5" in str(raised.value)
 
@@ -364,10 +378,10 @@ def test_a_table_is_not_rewritten(tmp_path: Path) -> None:
 def test_ranks_have_twenty_bits(write: Write, ranks: str, refused: int | None) -> None:
     path = write("r,op,t,d\n" + "".join(f"{rank},a,0,1\n" for rank in ranks.split(",")))
     if refused is None:
-        assert surveyed(path).files == {"job.csv": {0, (1 << 20) - 1}}
+        assert survey_beside(path).files == {"job.csv": {0, (1 << 20) - 1}}
         return
     with pytest.raises(InputError, match=rf"job.csv: has the rank {refused}; ranks are from 0 to 1,048,575$"):
-        surveyed(path)
+        survey_beside(path)
 
 
 @pytest.mark.parametrize(("count", "refused"), [(1 << 12, False), ((1 << 12) + 1, True)])
@@ -375,9 +389,9 @@ def test_operators_are_4096_at_most(write: Write, count: int, refused: bool) -> 
     path = write("r,op,t,d\n" + "".join(f"0,a{n},0,1\n" for n in range(count)))
     if refused:
         with pytest.raises(InputError, match=r"job.csv: has more than 4,096 operators$"):
-            surveyed(path)
+            survey_beside(path)
         return
-    assert len(surveyed(path).operators) == count
+    assert len(survey_beside(path).operators) == count
 
 
 @pytest.mark.parametrize(
@@ -386,13 +400,13 @@ def test_operators_are_4096_at_most(write: Write, count: int, refused: bool) -> 
 def test_operators_of_which_nothing_is_said_are_named(write: Write, count: int, said: str) -> None:
     text = "r,op,t,d\n0,a,0,1\n" + "".join(f"0,b{n},0,1\n" for n in reversed(range(count)))
     with pytest.raises(InputError) as raised:
-        surveyed(write(text, BARE.replace('"*": {does', "a: {does")))
+        survey_beside(write(text, BARE.replace('"*": {does', "a: {does")))
     assert f"timeline.yaml: does not say what {said} does; add it below operators, with" in str(raised.value)
 
 
 def test_long_names_of_operators_are_cut(write: Write) -> None:
     with pytest.raises(InputError, match=f"does not say what {'b' * 60} does"):
-        surveyed(write(f"r,op,t,d\n0,{'b' * 70},0,1\n", BARE.replace('"*": {does', "a: {does")))
+        survey_beside(write(f"r,op,t,d\n0,{'b' * 70},0,1\n", BARE.replace('"*": {does', "a: {does")))
 
 
 def test_a_rank_stands_in_one_place_and_alone(write: Write) -> None:
@@ -400,9 +414,9 @@ def test_a_rank_stands_in_one_place_and_alone(write: Write) -> None:
     with pytest.raises(
         InputError, match=r"job.csv: rank 0 stands in two places, \(4,\) and \(5,\); places: dp"
     ):
-        surveyed(write("r,op,t,d,x\n0,a,0,1,4\n0,b,0,1,5\n", mapping))
+        survey_beside(write("r,op,t,d,x\n0,a,0,1,4\n0,b,0,1,5\n", mapping))
     with pytest.raises(InputError, match=r"ranks 1 and 3 stand in the same place, \(4,\); name the columns"):
-        surveyed(write("r,op,t,d,x\n3,a,0,1,4\n1,a,0,1,4\n0,a,0,1,5\n", mapping))
+        survey_beside(write("r,op,t,d,x\n3,a,0,1,4\n1,a,0,1,4\n0,a,0,1,5\n", mapping))
 
 
 def test_spans_reach_from_the_first_begin_to_the_last_end(write: Write) -> None:
@@ -410,7 +424,7 @@ def test_spans_reach_from_the_first_begin_to_the_last_end(write: Write) -> None:
     mapping = WHOLE.replace(", sequence: n, bytes: b, group: g, peer: p", "")
     path = write("r,op,t,d,k\n0,mm,5,2,1\n0,sum,3,1,1\n0,mm,20,-9,2\n1,mm,1,1,1\n", mapping)
     path.with_name("more.csv").write_text("r,op,t,d,k\n0,mm,6,4,1\n0,mm,9,0,\n")
-    survey = surveyed(path)
+    survey = survey_beside(path)
     assert survey.spans == {1: {0: (3, 10), 1: (1, 2)}, 2: {0: (20, 20)}}
     assert survey.files == {"job.csv": {0, 1}, "more.csv": {0}}
     assert survey.runs == {"mm": {0, 1}, "sum": {0}}
@@ -464,7 +478,7 @@ class TestTables:
     )
     def test_times_of_73_years_are_no_clocks(self, write: Write, begin: float, refused: bool) -> None:
         path = write({"r": [0, 0], "op": ["a", "a"], "t": [begin, begin], "d": [0, 0]}, name="job.parquet")
-        read = batches(path, surveyed_mapping(path))
+        read = table_batches(path, surveyed_mapping(path))
         if refused:
             with pytest.raises(
                 InputError, match=r"column t: holds a time that no clock has; is time.unit right\?"
@@ -488,30 +502,30 @@ class TestTables:
     ) -> None:
         mapping = BARE.replace("unit: ns", f"unit: {unit}")
         path = write(f"r,op,t,d\n0,a,{last},0\n", mapping)
-        (batch,) = batches(path, surveyed_mapping(path))
+        (batch,) = table_batches(path, surveyed_mapping(path))
         assert batch["start"].to_pylist() == [int(last.replace(".", ""))]
         path = write(f"r,op,t,d\n0,a,{beyond},0\n", mapping)
         with pytest.raises(InputError, match="holds a time that no clock has"):
-            list(batches(path, surveyed_mapping(path)))
+            list(table_batches(path, surveyed_mapping(path)))
 
     def test_a_slice_of_times_keeps_its_place(self) -> None:
-        from cclbench.formats.timeline.tables import _nanoseconds
+        from cclbench.formats.timeline.tables import _exact_nanoseconds
 
         values = pa.array(["1", "2", "3", "4"]).slice(1, 2)
-        assert _nanoseconds(values, "us", "here").tolist() == [2000, 3000]
+        assert _exact_nanoseconds(values, "us", "here").tolist() == [2000, 3000]
 
     def test_names_may_be_coded_and_columns_empty(self, write: Write) -> None:
         rows = {"r": [0, 0], "op": pa.array(["a", "b"]).dictionary_encode(), "t": [1, 2], "d": [1, 1]}
         rows |= {"k": [1, 1], "n": pa.nulls(2), "b": pa.nulls(2), "g": pa.nulls(2), "p": pa.nulls(2)}
         path = write(rows, WHOLE.replace("mm:", "a: {does: all_reduce}, b:"), "job.parquet")
-        (batch,) = batches(path, surveyed_mapping(path))
+        (batch,) = table_batches(path, surveyed_mapping(path))
         assert batch["operator"].to_pylist() == ["a", "b"]
         assert (batch["group"].type, batch["peer"].type) == (pa.string(), pa.int64())
         assert [payload.group_name for payload, _, _ in told(opened(path)[0])] == ["a"]
 
     def test_what_is_wanted_of_a_table(self) -> None:
-        columns = Columns(rank="r", operator="op", start="t", duration="d", stream="s")
-        assert wanted(mapped(columns=columns, place={"dp": "x"})) == {
+        columns = TimelineColumns(rank="r", operator="op", start="t", duration="d", stream="s")
+        assert wanted_columns(mapped(columns=columns, place={"dp": "x"})) == {
             "rank": "r",
             "operator": "op",
             "start": "t",
@@ -526,31 +540,31 @@ class TestTables:
         rows[name] = [*rows[name][:3], None, None]  # type: ignore[list-item]
         path = write(rows, name="job.parquet")
         with pytest.raises(InputError, match=rf"^.*job.parquet: row 4: has no {name}$"):
-            list(batches(path, surveyed_mapping(path)))
+            list(table_batches(path, surveyed_mapping(path)))
 
     def test_rows_are_numbered_over_all_batches(self, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(tables, "_ROWS_A_BATCH", 2)
         path = write({"r": [0] * 5, "op": ["a"] * 4 + [None], "t": [1] * 5, "d": [1] * 5}, name="job.parquet")
         with pytest.raises(InputError, match=r"job.parquet: row 5: has no op$"):
-            list(batches(path, surveyed_mapping(path)))
+            list(table_batches(path, surveyed_mapping(path)))
 
     def test_a_column_that_is_missing_is_named_with_those_there_are(self, write: Write) -> None:
         there = ",".join(f"{n}{'x' * 50}" for n in range(14))
         path = write(f"r,op,t,{there}\n")
         shown = ", ".join(["r", "op", "t", *(f"{n}{'x' * 50}"[:40] for n in range(9))])
         with pytest.raises(InputError) as raised:
-            list(batches(path, surveyed_mapping(path)))
+            list(table_batches(path, surveyed_mapping(path)))
         assert str(raised.value) == f"{path}: has no column 'd', which timeline.yaml names; {shown}"
 
     def test_files_of_other_endings_are_no_tables(self, write: Write) -> None:
         path = write("r,op,t,d\n", name="job.txt")
         with pytest.raises(InputError, match=r"job.txt: is no Parquet, CSV or JSON lines by its name$"):
-            list(batches(path, surveyed_mapping(path)))
+            list(table_batches(path, surveyed_mapping(path)))
 
     def test_damage_is_said_with_the_rows_before_it(self, write: Write) -> None:
         path = write("r,op,t,d\n0,a,1,x\n")
         with pytest.raises(InputError, match=r"job.csv: is damaged behind row 0: "):
-            list(batches(path, surveyed_mapping(path)))
+            list(table_batches(path, surveyed_mapping(path)))
 
 
 def surveyed_mapping(path: Path) -> TimelineMapping:
@@ -567,7 +581,7 @@ def test_a_parquet_table_may_have_more_columns_but_not_fewer(write: Write) -> No
     with pytest.raises(
         InputError, match=r"job.parquet: has no column 'd', which timeline.yaml names; r, op, t"
     ):
-        list(batches(path, surveyed_mapping(path)))
+        list(table_batches(path, surveyed_mapping(path)))
 
 
 def test_rows_of_step_0_in_another_step_are_counted(write: Write) -> None:

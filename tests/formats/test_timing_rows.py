@@ -10,7 +10,13 @@ import pytest
 
 from cclbench.errors import InputError
 from cclbench.formats import timing_rows
-from cclbench.formats.timing_rows import Timings, believable, bytes_per_s, contradiction, nanoseconds
+from cclbench.formats.timing_rows import (
+    Timings,
+    bandwidth_contradiction,
+    bytes_per_s,
+    exact_nanoseconds,
+    is_believable,
+)
 
 
 @pytest.mark.parametrize("column", ["kind", "library", "dtype", "state"])
@@ -18,25 +24,25 @@ def test_a_hundred_kinds_and_no_more(column: str) -> None:
     """Whichever block of rows the words stand in."""
     rows = Timings(Path("sweep.csv"))
     for word in range(100):
-        rows.add(**{column: f"word-{word}"})
-    assert rows.table()[column].to_pylist() == [f"word-{word}" for word in range(100)]
-    rows.add(**{column: "one more"})
+        rows.add_row(**{column: f"word-{word}"})
+    assert rows.timing_table()[column].to_pylist() == [f"word-{word}" for word in range(100)]
+    rows.add_row(**{column: "one more"})
     with pytest.raises(InputError, match=f"^sweep.csv: has more than 100 kinds of {column};"):
-        rows.table()
+        rows.timing_table()
 
 
 def test_rows_of_all_blocks_stand_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing_rows, "_BLOCK", 2)
     rows = Timings(Path("sweep.csv"))
     for number in range(5):
-        rows.add(seq=number, kind="all_reduce")
+        rows.add_row(seq=number, kind="all_reduce")
     assert len(rows) == 5
-    table = rows.table()
+    table = rows.timing_table()
     assert table["seq"].to_pylist() == [0, 1, 2, 3, 4]
     assert [len(chunk) for chunk in table["seq"].chunks] == [2, 2, 1]
-    rows.add(seq=5)
+    rows.add_row(seq=5)
     assert len(rows) == 6
-    assert rows.table()["kind"].to_pylist() == [*["all_reduce"] * 5, None]
+    assert rows.timing_table()["kind"].to_pylist() == [*["all_reduce"] * 5, None]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +69,7 @@ def test_rows_of_all_blocks_stand_in_their_order(monkeypatch: pytest.MonkeyPatch
 )
 def test_times_in_whole_nanoseconds(value: str, per_unit: int, ns: int | None) -> None:
     """Half to even; none that is negative, longer than three years or of fractions of a femtosecond."""
-    assert nanoseconds(Decimal(value), per_unit=per_unit) == ns
+    assert exact_nanoseconds(Decimal(value), per_unit=per_unit) == ns
 
 
 @pytest.mark.parametrize(
@@ -74,7 +80,7 @@ def test_times_in_whole_nanoseconds(value: str, per_unit: int, ns: int | None) -
     ],
 )
 def test_a_bandwidth_is_less_than_a_zettabyte_a_second(value: str, believed: bool) -> None:
-    assert believable(Decimal(value)) is believed
+    assert is_believable(Decimal(value)) is believed
 
 
 def test_bandwidths_are_stated_in_billions_of_bytes() -> None:
@@ -104,7 +110,7 @@ def test_bandwidths_follow_within_half_of_the_last_digits(
     On the bus of four ranks an all_reduce moves 2 · 3/4 of it.
     """
     stated = [None if text is None else Decimal(text) for text in (algbw, busbw)]
-    told = contradiction("all_reduce", 4, 500, Decimal("1.00"), *stated, per_unit=1000)
+    told = bandwidth_contradiction("all_reduce", 4, 500, Decimal("1.00"), *stated, per_unit=1000)
     assert told == figure
 
 
@@ -112,18 +118,20 @@ def test_the_uncertainty_of_a_bus_bandwidth_is_that_of_its_own_figures() -> None
     """500 of 1000 B of an all_gather of two ranks cross in 1.00 µs: 0.5 GB/s, give or take 0.002501."""
     for busbw, figure in (("0.502501", None), ("0.502502", "busbw"), ("0.497499", None)):
         time, stated = Decimal("1.00"), Decimal(busbw)
-        assert contradiction("all_gather", 2, 1000, time, None, stated, per_unit=1000) == figure
+        assert bandwidth_contradiction("all_gather", 2, 1000, time, None, stated, per_unit=1000) == figure
 
 
 @pytest.mark.parametrize(("kind", "ranks"), [("barrier", 2), (None, 2), ("all_reduce", None)])
 def test_a_bus_bandwidth_without_a_known_factor_is_not_compared(kind: str | None, ranks: int | None) -> None:
-    assert contradiction(kind, ranks, 1000, Decimal(1), None, Decimal(7), per_unit=1000) is None
+    assert bandwidth_contradiction(kind, ranks, 1000, Decimal(1), None, Decimal(7), per_unit=1000) is None
 
 
 def test_a_time_of_zero_contradicts_nothing() -> None:
-    assert contradiction("all_reduce", 2, 8, Decimal(0), Decimal(7), Decimal(7), per_unit=1000) is None
+    assert (
+        bandwidth_contradiction("all_reduce", 2, 8, Decimal(0), Decimal(7), Decimal(7), per_unit=1000) is None
+    )
 
 
 @pytest.mark.parametrize(("algbw", "figure"), [("4E-30", "algbw"), ("4E-31", None), ("0E-3000000", None)])
 def test_figures_are_compared_to_thirty_digits(algbw: str, figure: str | None) -> None:
-    assert contradiction(None, None, 0, Decimal(1), Decimal(algbw), None, per_unit=1000) == figure
+    assert bandwidth_contradiction(None, None, 0, Decimal(1), Decimal(algbw), None, per_unit=1000) == figure

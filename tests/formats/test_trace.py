@@ -20,9 +20,9 @@ from cclbench.formats.trace import (
     Payload,
     StatedPayloads,
     Trace,
-    amount,
     grid_columns,
-    impossible,
+    impossible_value,
+    plausible_amount,
     several_processes,
 )
 
@@ -94,9 +94,9 @@ class TestStatedPayloads:
 
     def test_entries_of_kernels_and_of_threads(self) -> None:
         told = StatedPayloads()
-        told.add(ONE, row=4)
-        told.add(OTHER, track=7, start_ns=10, end_ns=30, seq=0)
-        told.add(ONE, row=5, seq=9)
+        told.add_payload(ONE, row=4)
+        told.add_payload(OTHER, track=7, start_ns=10, end_ns=30, seq=0)
+        told.add_payload(ONE, row=5, seq=9)
         assert len(told) == 3
         assert entries(told) == [
             ("all_reduce", 4, -1, 0, 0, -1),
@@ -107,7 +107,7 @@ class TestStatedPayloads:
 
     def test_many_entries_of_kernels_at_once(self) -> None:
         told = StatedPayloads()
-        told.add(OTHER, row=0)
+        told.add_payload(OTHER, row=0)
         code, row, seq = np.array([0, 1, 0]), np.array([1, 2, 3], np.int32), np.array([-1, 5, 6])
         told.add_rows([ONE, OTHER], code, row, seq)
         assert entries(told) == [
@@ -119,10 +119,10 @@ class TestStatedPayloads:
 
     def test_another_part_s_kernels_are_counted_on(self) -> None:
         first, second = StatedPayloads(), StatedPayloads()
-        first.add(ONE, row=1)
-        second.add(OTHER, row=0, seq=3)
-        second.add(ONE, track=7, start_ns=10, end_ns=30)
-        first.extend(second, kernels_before=20)
+        first.add_payload(ONE, row=1)
+        second.add_payload(OTHER, row=0, seq=3)
+        second.add_payload(ONE, track=7, start_ns=10, end_ns=30)
+        first.extend_with(second, kernels_before=20)
         assert entries(first) == [
             ("all_reduce", 1, -1, 0, 0, -1),
             ("all_gather", 20, -1, 0, 0, 3),
@@ -135,15 +135,15 @@ def test_a_call_has_one_row_of_no_thread_unless_told() -> None:
 
 
 def test_a_part_is_whole_where_it_is_neither_a_range_nor_a_stream(tmp_path: Path) -> None:
-    assert Part().whole
-    assert Part("cpu:0").whole
-    assert not Part(begin=0, end=10).whole
-    assert not Part(stream=True).whole
+    assert Part().is_whole
+    assert Part("cpu:0").is_whole
+    assert not Part(begin=0, end=10).is_whole
+    assert not Part(stream=True).is_whole
     inflated = tmp_path / "part.json"
     inflated.write_text("{}")
-    Part().remove()
+    Part().remove_inflated()
     assert inflated.exists()
-    Part(inflated=str(inflated)).remove()
+    Part(inflated=str(inflated)).remove_inflated()
     assert not inflated.exists()
 
 
@@ -156,17 +156,19 @@ def test_what_a_trace_is_before_anything_is_told_of_it() -> None:
 
 @pytest.mark.parametrize("number", [1, 132, (1 << 48) - 1])
 def test_an_amount(number: int) -> None:
-    assert amount(number) == number
+    assert plausible_amount(number) == number
 
 
 @pytest.mark.parametrize("value", [0, -1, 1 << 48, True, 1.0, "3", None])
 def test_no_amount(value: object) -> None:
-    assert amount(value) is None
+    assert plausible_amount(value) is None
 
 
 def test_a_value_that_cannot_be_is_said_with_its_place() -> None:
-    assert str(impossible("time: 3", Path("a.json"))) == "a.json: impossible time: 3; is the file damaged?"
-    assert str(impossible("time: 3", "a.json", "try again")) == "a.json: impossible time: 3; try again"
+    assert (
+        str(impossible_value("time: 3", Path("a.json"))) == "a.json: impossible time: 3; is the file damaged?"
+    )
+    assert str(impossible_value("time: 3", "a.json", "try again")) == "a.json: impossible time: 3; try again"
 
 
 def test_two_of_several_processes_are_named_in_order_and_shortened() -> None:

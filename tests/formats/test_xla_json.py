@@ -15,7 +15,7 @@ import pytest
 
 import cclbench
 from cclbench.errors import InputError
-from cclbench.formats import READERS, Part, Rows, Trace, recognise, trace_reader
+from cclbench.formats import READERS, Part, Rows, Trace, recognise_format, trace_reader
 from cclbench.formats.xla_json import XlaJson
 from cclbench.formats.xplane.chrome import chrome
 
@@ -121,7 +121,7 @@ def test_host_rows_lack_only_what_xprof_leaves_out(test_data: Path) -> None:
 def test_it_is_known_from_other_chrome_json(test_data: Path) -> None:
     with gzip.open(test_data / "xprof" / JSON) as file:
         head = file.read(1 << 16)
-    found = recognise(Path(JSON), head)
+    found = recognise_format(Path(JSON), head)
     assert found is not None
     assert found.name == "xla_json"
     kineto = b'{"traceEvents": [{"ph": "X", "name": "process_name", "args": {"name": "python"}}]}'
@@ -445,7 +445,7 @@ def test_devices_are_in_the_order_of_their_processes(write: Callable[..., Path])
     made = chrome(path)
     assert made.devices == ["/device:TPU:1", "/device:TPU:0"]
     assert made.named == ["/device:TPU:2", "/device:TPU:1", "/device:TPU:0"]
-    facts = [made.trace(name).facts for name in made.devices]
+    facts = [made.device_trace(name).facts for name in made.devices]
     assert [(f.local_rank, f.device_count, f.vendor) for f in facts] == [(1, 3, "google"), (2, 3, "google")]
 
 

@@ -182,9 +182,9 @@ def test_a_damaged_profile_beside_whole_ones_is_not_passed_over(tmp_path):
 @pytest.mark.parametrize("tag", [0x00, 0x02, 0x0B, 0x0C, 0x0E, 0x0F])
 def test_fields_of_number_0_and_of_unknown_kinds_are_no_protobuf(tag: int) -> None:
     """A tag is number << 3 | kind; numbers begin at 1, groups (3, 4) are none here, 6 and 7 nowhere."""
-    assert [field[0] for field in proto.fields(b"\x08\x01", 0, 2, "x")] == [1]
+    assert [field[0] for field in proto.message_fields(b"\x08\x01", 0, 2, "x")] == [1]
     with pytest.raises(InputError):
-        list(proto.fields(bytes([tag, 1, 1]), 0, 3, "x"))
+        list(proto.message_fields(bytes([tag, 1, 1]), 0, 3, "x"))
 
 
 def test_a_profile_is_cut_behind_its_whole_planes_and_complaints_are_told(tmp_path):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cclbench.formats.xplane.clock import Clock, on_host
+from cclbench.formats.xplane.clock import DeviceClock, on_host
 
 
 def ps(*values: int) -> np.ndarray:
@@ -68,22 +68,22 @@ def test_each_picosecond_counts_however_long_the_device_has_counted() -> None:
 class TestClock:
     """Three ops shown at 10, 20 and 30 for 5 each, which began 1 earlier, 3 later and 2 later."""
 
-    CLOCK = Clock(ps(20, 10, 30), ps(25, 15, 35), ps(23, 9, 32), ps(29, 14, 40))
+    CLOCK = DeviceClock(ps(20, 10, 30), ps(25, 15, 35), ps(23, 9, 32), ps(29, 14, 40))
 
     def test_what_begins_moves_as_the_op_that_begins_then_or_next(self) -> None:
         shown = ps(0, 10, 11, 20, 21, 30, 31, 99)
-        assert self.CLOCK.begin(shown).tolist() == [-1, 9, 14, 23, 23, 32, 33, 101]
+        assert self.CLOCK.move_begins(shown).tolist() == [-1, 9, 14, 23, 23, 32, 33, 101]
 
     def test_what_ends_moves_as_the_end_of_the_op_that_began_last_before(self) -> None:
         shown = ps(0, 10, 11, 20, 21, 30, 31, 99)
-        assert self.CLOCK.finish(shown).tolist() == [-1, 9, 10, 19, 25, 34, 36, 104]
+        assert self.CLOCK.move_ends(shown).tolist() == [-1, 9, 10, 19, 25, 34, 36, 104]
 
     def test_the_largest_error_is_of_a_begin_either_way(self) -> None:
         assert self.CLOCK.largest_error_ns == 3
-        assert Clock(ps(0, 10), ps(5, 15), ps(2, 3), ps(5, 99)).largest_error_ns == 7
+        assert DeviceClock(ps(0, 10), ps(5, 15), ps(2, 3), ps(5, 99)).largest_error_ns == 7
 
     def test_ops_shown_at_one_instant_stand_in_any_order(self) -> None:
-        clock = Clock(ps(0, 10, 10), ps(5, 12, 11), ps(0, 19, 15), ps(5, 21, 18))
-        assert clock.begin(ps(1, 10)).tolist() == [6, 15]
+        clock = DeviceClock(ps(0, 10, 10), ps(5, 12, 11), ps(0, 19, 15), ps(5, 21, 18))
+        assert clock.move_begins(ps(1, 10)).tolist() == [6, 15]
         # The latest end as shown is 12, as it is 21.
-        assert clock.finish(ps(11, 12)).tolist() == [20, 21]
+        assert clock.move_ends(ps(11, 12)).tolist() == [20, 21]

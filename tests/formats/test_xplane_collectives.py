@@ -86,9 +86,9 @@ IDS = np.array([[0, 1], [10, 11]])
 )
 def test_what_the_numbers_of_replica_groups_mean(opcode, attributes, ranks):
     text = f"%x = f32[4]{{0}} {opcode}(f32[4]{{0}} %a), {attributes}"
-    instruction = hlo.instruction(text)
+    instruction = hlo.parse_instruction(text)
     assert instruction is not None
-    payload = collectives.payload(instruction, 7, collectives.Member(11, {7: IDS}))
+    payload = collectives.collective_payload(instruction, 7, collectives.Member(11, {7: IDS}))
     assert payload is not None
     assert (sorted(payload.ranks) if payload.ranks else None) == (list(ranks) if ranks else None)
 
@@ -98,11 +98,11 @@ def test_partners_of_a_permute():
         "%x = f32[4]{0} collective-permute(f32[4]{0} %a), channel_id=1,"
         " source_target_pairs={{0,1},{1,2},{3,4}}"
     )
-    instruction = hlo.instruction(text)
+    instruction = hlo.parse_instruction(text)
     assert instruction is not None
     ids = np.array([[10, 11, 12, 13, 14]])
     seen = {
-        device: collectives.payload(instruction, 7, collectives.Member(device, {7: ids}))
+        device: collectives.collective_payload(instruction, 7, collectives.Member(device, {7: ids}))
         for device in range(10, 15)
     }
     assert {d: (p.src_rank, p.dst_rank) for d, p in seen.items() if p} == {
@@ -145,16 +145,18 @@ def test_collectives_of_a_gpu_have_the_payload_of_their_program(tmp_path):
 
 def test_of_several_partners_the_first_is_told():
     text = "%x = f32[4]{0} collective-permute(f32[4]{0} %a), source_target_pairs={{0,1},{2,1},{1,0},{1,2}}"
-    instruction = hlo.instruction(text)
+    instruction = hlo.parse_instruction(text)
     assert instruction is not None
-    payload = collectives.payload(instruction, 7, collectives.Member(11, {7: np.array([[10], [11], [12]])}))
+    payload = collectives.collective_payload(
+        instruction, 7, collectives.Member(11, {7: np.array([[10], [11], [12]])})
+    )
     assert payload is not None
     assert (payload.src_rank, payload.dst_rank, payload.group_size) == (10, 10, 3)
 
 
 def who(opcode: str, device: int | None, ids: np.ndarray, program: int | None = 7, **told):
     member = collectives.Member(device, {7: ids})
-    return collectives.who(opcode, hlo.Participants(**told), program, member)
+    return collectives.collective_members(opcode, hlo.Participants(**told), program, member)
 
 
 def test_who_takes_part_where_the_device_is_not_known_to_run_it():
@@ -192,7 +194,7 @@ def test_the_group_is_the_first_that_can_be_and_has_the_device(groups, ranks):
 def test_a_program_is_found_with_or_without_a_sign():
     ids = np.array([[0], [1]])
     member = collectives.Member(0, {(1 << 64) - 5: ids})
-    found = collectives.who("all-reduce", hlo.Participants(groups=()), -5, member)
+    found = collectives.collective_members("all-reduce", hlo.Participants(groups=()), -5, member)
     assert found == {"group_size": 2, "ranks": (0, 1)}
 
 
@@ -209,9 +211,9 @@ def test_a_program_is_found_with_or_without_a_sign():
     ],
 )
 def test_bytes_and_type_of_a_collective_by_its_text(text, in_bytes, out_bytes, dtype):
-    instruction = hlo.instruction(f"%x = {text}")
+    instruction = hlo.parse_instruction(f"%x = {text}")
     assert instruction is not None
-    payload = collectives.payload(instruction, None, collectives.Member(None))
+    payload = collectives.collective_payload(instruction, None, collectives.Member(None))
     assert payload is not None
     assert (payload.in_bytes, payload.out_bytes, payload.dtype) == (in_bytes, out_bytes, dtype)
     assert (payload.source, payload.library) == ("kernel", "xla")
@@ -245,26 +247,26 @@ def test_what_is_no_collective_has_no_payload():
         ("add", None),
     ):
         assert collectives.of_program(Instruction(opcode, None, "f32", 1, 1, participants), 7, member) is None
-    instruction = hlo.instruction("%x = f32[4] add(f32[4] %a)")
+    instruction = hlo.parse_instruction("%x = f32[4] add(f32[4] %a)")
     assert instruction is not None
-    assert collectives.payload(instruction, 7, member) is None
+    assert collectives.collective_payload(instruction, 7, member) is None
 
 
 def test_groups_are_named_by_their_devices_and_the_place_within():
-    named = collectives.Named(4)
+    named = collectives.NamedGroups(4)
     told = Payload(source="hlo", ranks=(6, 4), src_rank=6, dst_rank=4, group_size=2)
-    assert named.name(told) == Payload(source="hlo", group_size=2, group_name="devices 4,6")
-    assert named.name(Payload(source="hlo", ranks=(1, 2))).group_name == "unknown"
-    facts = named.facts(TraceFacts())
+    assert named.name_group(told) == Payload(source="hlo", group_size=2, group_name="devices 4,6")
+    assert named.name_group(Payload(source="hlo", ranks=(1, 2))).group_name == "unknown"
+    facts = named.facts_with_groups(TraceFacts())
     assert facts.groups == (ProcessGroup("devices 4,6"), ProcessGroup("unknown"))
     assert facts.communicators == (Communicator("devices 4,6", 0, 2),)
-    named = collectives.Named(None)
-    assert named.facts(TraceFacts()).groups == ()
-    assert named.name(Payload(source="hlo")).group_name == "unknown"
-    assert named.facts(TraceFacts()).groups == (ProcessGroup("unknown"),)
+    named = collectives.NamedGroups(None)
+    assert named.facts_with_groups(TraceFacts()).groups == ()
+    assert named.name_group(Payload(source="hlo")).group_name == "unknown"
+    assert named.facts_with_groups(TraceFacts()).groups == (ProcessGroup("unknown"),)
 
 
 def test_categories_that_name_a_collective():
-    assert collectives.named("all-reduce-scatter fusion")
-    assert collectives.named("ragged-all-to-all")
-    assert not collectives.named("loop fusion")
+    assert collectives.names_collective("all-reduce-scatter fusion")
+    assert collectives.names_collective("ragged-all-to-all")
+    assert not collectives.names_collective("loop fusion")

@@ -23,7 +23,7 @@ import cclbench
 from cclbench.errors import InputError
 from cclbench.formats import Part
 from cclbench.formats.xplane import Xplane
-from cclbench.formats.xplane.gpu import Run, correlations, facts
+from cclbench.formats.xplane.gpu import StreamRun, gpu_facts, stream_correlations
 
 
 def test_kernels_and_copies_of_a_gpu(tmp_path):
@@ -129,19 +129,19 @@ def test_a_product_of_several_kernels_has_operands_but_not_what_its_cost_follows
     ],
 )
 def test_what_ran_is_told_by_its_details_or_the_begin_of_its_name(name, copy, fill, kind):
-    assert Run(name, None, "", copy, fill, "", None).kind == kind
+    assert StreamRun(name, None, "", copy, fill, "", None).row_kind == kind
 
 
 def test_what_a_plane_says_of_its_gpu():
     told = {"core_count": 132, "memory_size": 85_000_000_000, "memory_bandwidth": 3_350_000_000_000}
     known = {"sm_count": 132, "device_memory_bytes": 85_000_000_000}
-    assert facts({"device_vendor": "NVIDIA", **told}) == {
+    assert gpu_facts({"device_vendor": "NVIDIA", **told}) == {
         "vendor": "nvidia",
         **known,
         "hbm_bytes_per_s": 3.35e12,
     }
-    assert facts({"device_vendor": "Intel", **told}) == {"vendor": None, **known, "hbm_bytes_per_s": None}
-    assert facts({"device_vendor": "Nvidia", "memory_bandwidth": 0}) == dict.fromkeys(
+    assert gpu_facts({"device_vendor": "Intel", **told}) == {"vendor": None, **known, "hbm_bytes_per_s": None}
+    assert gpu_facts({"device_vendor": "Nvidia", "memory_bandwidth": 0}) == dict.fromkeys(
         ("sm_count", "device_memory_bytes", "hbm_bytes_per_s")
     ) | {"vendor": "nvidia"}
 
@@ -153,7 +153,7 @@ def test_correlation_ids_are_those_of_streams():
     plane.line("XLA Ops", [("k", 0, 1, {"correlation_id": 55})])
     event = plane.message.lines[0].events[4]
     event.stats[0].uint64_value = 1 << 63
-    assert correlations(plane.message) == {1, (1 << 63) - 1}
+    assert stream_correlations(plane.message) == {1, (1 << 63) - 1}
 
 
 def streamed(*events, **facts):

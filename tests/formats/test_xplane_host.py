@@ -35,7 +35,7 @@ def test_devices_are_members_and_have_their_own_ops(tmp_path: Path) -> None:
     path = write(
         tmp_path, Plane("/host:CPU").line("tf_XLAEigen/1", 1, a, a_end).line("tf_XLAEigen/2", 2, b, b_end)
     )
-    assert host.members(XSpace(path).host, path) == [Part("cpu:0"), Part("cpu:2")]
+    assert host.device_parts(XSpace(path).host_profile, path) == [Part("cpu:0"), Part("cpu:2")]
     zero, two = Member(path, "cpu:0"), Member(path, "cpu:2")
     assert (zero.rows("kernel"), two.rows("kernel")) == ([("dot.1", 10, 5)], [("add", 12, 3)])
     rows = two.batches["kernel", "device"]
@@ -233,7 +233,7 @@ def nested(depth: int) -> bytes:
 
 
 def read_all(path: Path) -> None:
-    for part in host.members(XSpace(path).host, path):
+    for part in host.device_parts(XSpace(path).host_profile, path):
         Member(path, part.member)
 
 
@@ -272,7 +272,7 @@ def test_damage_gives_one_line_with_the_file(tmp_path: Path, planes: tuple[Plane
 def test_a_begin_that_is_no_time_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, Plane("/host:CPU"), epoch=-5)
     with pytest.raises(InputError, match="profile_start_time is -5, not a time"):
-        host.members(XSpace(path).host, path)
+        host.device_parts(XSpace(path).host_profile, path)
 
 
 def test_the_data_point_holds_no_names_of_machines_or_folders(repository: Path) -> None:
@@ -286,14 +286,14 @@ def test_the_data_point_holds_no_names_of_machines_or_folders(repository: Path) 
 @pytest.mark.parametrize("device", [0, (1 << 31) - 1])
 def test_ordinals_to_their_bound(tmp_path: Path, device: int) -> None:
     path = write(tmp_path, ran(Op.ran("add", 0, 5, device)))
-    assert host.members(XSpace(path).host, path) == [Part(f"cpu:{device}")]
+    assert host.device_parts(XSpace(path).host_profile, path) == [Part(f"cpu:{device}")]
 
 
 @pytest.mark.parametrize("device", [1 << 31, -1])
 def test_an_ordinal_beyond_its_bound_is_refused(tmp_path: Path, device: int) -> None:
     path = write(tmp_path, ran(Op.ran("add", 0, 5, device)))
     with pytest.raises(InputError, match=f"'add' ran on device {device}"):
-        host.members(XSpace(path).host, path)
+        host.device_parts(XSpace(path).host_profile, path)
 
 
 def test_a_rendezvous_is_of_the_innermost_op_that_does_not_end_before_it(tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_a_rendezvous_is_of_the_innermost_op_that_does_not_end_before_it(tmp_pat
         meeting("all reduce", 45, 10, [0, 4]),
     )
     path = write(tmp_path, plane)
-    profile = XSpace(path).host
+    profile = XSpace(path).host_profile
     assert [(op.name, op.meeting and op.meeting.devices) for op in profile.ops] == [
         ("call", (0, 3)),
         ("psum", (0, 1)),
@@ -318,7 +318,7 @@ def test_a_rendezvous_is_of_the_innermost_op_that_does_not_end_before_it(tmp_pat
 def test_a_rendezvous_whose_name_tells_no_devices_says_nothing(tmp_path: Path) -> None:
     nameless = ("Rendezvous", 1, 5, {"name": "all reduce RendezvousKey{global_devices=[]}"})
     plane = ran(Op.ran("psum", 0, 20), nameless, ("Rendezvous", 7, 5, {}), meeting("all reduce", 13, 5, [0]))
-    (op,) = XSpace(write(tmp_path, plane)).host.ops
+    (op,) = XSpace(write(tmp_path, plane)).host_profile.ops
     assert op.meeting is not None
     assert (op.meeting.collective, op.meeting.devices) == ("all reduce", (0,))
 
@@ -425,10 +425,10 @@ def test_collectives_are_numbered_by_group_in_order_of_their_first_arrival(tmp_p
 def test_a_profile_that_is_cut_before_any_device_says_where(tmp_path: Path) -> None:
     path = write(tmp_path, Plane("/host:CPU"))
     with pytest.raises(InputError) as caught:
-        host.members(XSpace(path).host, path, Cut(str(path), 1234, "gone"), hint="look")
+        host.device_parts(XSpace(path).host_profile, path, Cut(str(path), 1234, "gone"), hint="look")
     assert str(caught.value) == f"{path}: byte 1,234: gone, before any event of a device; look"
     with pytest.raises(InputError) as caught:
-        host.members(XSpace(path).host, path)
+        host.device_parts(XSpace(path).host_profile, path)
     assert caught.value.hint == "trace steps that run under jax.jit"
 
 

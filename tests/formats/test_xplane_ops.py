@@ -9,21 +9,21 @@ import pytest
 from helpers.xplane_files import hlo_field
 
 from cclbench.formats.xplane.collectives import Member
-from cclbench.formats.xplane.ops import Op, op, transfer
+from cclbench.formats.xplane.ops import TpuOp, parse_op, transfer_op
 
 
-def made(text: str, display: str = "", **stats: Any) -> Op:
-    return op(text, display, stats, Member(0), "here")
+def made(text: str, display: str = "", **stats: Any) -> TpuOp:
+    return parse_op(text, display, stats, Member(0), "here")
 
 
-def ran(opcode: str, name: str = "x", **stats: Any) -> Op:
+def ran(opcode: str, name: str = "x", **stats: Any) -> TpuOp:
     """An op of one operand and one result, f32[4]."""
     return made(f"%{name} = f32[4]{{0}} {opcode}(f32[4]{{0}} %a)", **stats)
 
 
 def test_a_text_that_is_no_instruction_is_work_of_its_display_name() -> None:
-    assert made("Y" * 300, "shown", program_id="7") == Op("shown", "work", 7)
-    assert made("Y" * 300) == Op("Y" * 200, "work")
+    assert made("Y" * 300, "shown", program_id="7") == TpuOp("shown", "work", 7)
+    assert made("Y" * 300) == TpuOp("Y" * 200, "work")
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_text_that_is_no_instruction_is_work_of_its_display_name() -> None:
 )
 def test_roles_follow_from_opcodes(opcode: str, role: str, kind: str) -> None:
     found = ran(opcode)
-    assert (found.role, found.kind) == (role, kind)
+    assert (found.role, found.row_kind) == (role, kind)
     assert found.waits_for == ("a" if role == "wait" else None)
 
 
@@ -164,14 +164,14 @@ def test_what_moves_no_data_beside_the_core_has_no_size_or_direction() -> None:
 def test_a_transfer_s_traffic_is_that_of_its_issue_and_its_wait(
     issued: int | None, awaited: int | None, size: int | None
 ) -> None:
-    start, done = (Op("x", role, hbm_bytes=n) for role, n in (("issue", issued), ("wait", awaited)))
-    assert transfer(start, done).hbm_bytes == size
-    assert transfer(start, None).hbm_bytes == issued
-    assert transfer(start, done).role == "transfer"
+    start, done = (TpuOp("x", role, hbm_bytes=n) for role, n in (("issue", issued), ("wait", awaited)))
+    assert transfer_op(start, done).hbm_bytes == size
+    assert transfer_op(start, None).hbm_bytes == issued
+    assert transfer_op(start, done).role == "transfer"
 
 
 def test_what_runs_beside_the_core_is_a_copy_where_it_moves_data_alone() -> None:
-    assert transfer(ran("copy-start"), None).kind == "copy"
-    assert transfer(ran("all-gather-start"), None).kind == "kernel"
-    assert transfer(ran("custom-start"), None).kind == "kernel"
-    assert ran("fusion", hlo_category="copy").kind == "kernel"
+    assert transfer_op(ran("copy-start"), None).row_kind == "copy"
+    assert transfer_op(ran("all-gather-start"), None).row_kind == "kernel"
+    assert transfer_op(ran("custom-start"), None).row_kind == "kernel"
+    assert ran("fusion", hlo_category="copy").row_kind == "kernel"

@@ -16,9 +16,9 @@ from helpers.xplane_files import BEGIN_NS, Plane, environment, hlo_field, space,
 from cclbench.errors import InputError
 from cclbench.formats import DeviceStep
 from cclbench.formats.xplane import proto
-from cclbench.formats.xplane.device import remembered
+from cclbench.formats.xplane.device import remember_last
 from cclbench.formats.xplane.origins import line_of
-from cclbench.formats.xplane.rows import Line, rows, steps
+from cclbench.formats.xplane.rows import LineEvents, kind_rows, marked_steps
 from cclbench.formats.xplane.space import XSpace
 
 AGAIN = "copy the file again, or profile again"
@@ -26,32 +26,32 @@ AGAIN = "copy the file again, or profile again"
 
 def test_fields_with_their_places() -> None:
     data = b"\x08\x96\x01" + b"\x12\x03abc" + b"\x1d1234" + b"\x2112345678" + b"\xfa\x01\x00"
-    assert list(proto.fields(data, 0, len(data), "x")) == [
+    assert list(proto.message_fields(data, 0, len(data), "x")) == [
         (1, 0, 1, 3),
         (2, 3, 5, 8),
         (3, 8, 9, 13),
         (4, 13, 14, 22),
         (31, 22, 25, 25),
     ]
-    assert [field[:2] for field in proto.fields(data, 3, 13, "x")] == [(2, 3), (3, 8)]
+    assert [field[:2] for field in proto.message_fields(data, 3, 13, "x")] == [(2, 3), (3, 8)]
     # The last may end beyond what is looked at; an integer or a length may not.
-    assert list(proto.fields(data, 3, 7, "x")) == [(2, 3, 5, 8)]
+    assert list(proto.message_fields(data, 3, 7, "x")) == [(2, 3, 5, 8)]
     for stop in (1, 2):
         with pytest.raises(InputError) as caught:
-            list(proto.fields(data, 0, stop, "x"))
+            list(proto.message_fields(data, 0, stop, "x"))
         assert str(caught.value) == f"x: byte 1: no protobuf field; {AGAIN}"
 
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 300, (1 << 63) + 5, (1 << 64) - 1])
 def test_integers_of_a_message(value: int) -> None:
     data = b"\xff" + hlo_field(3, value) + hlo_field(4, b"") + hlo_field(5, varint(value))
-    assert proto.integers(data, 1, len(data), "x") == {3: value, 4: 0, 5: value}
+    assert proto.integer_fields(data, 1, len(data), "x") == {3: value, 4: 0, 5: value}
 
 
 def test_an_integer_has_at_most_ten_bytes() -> None:
-    assert proto.integers(b"\x08" + b"\x80" * 9 + b"\x01", 0, 11, "x") == {1: 1 << 63}
+    assert proto.integer_fields(b"\x08" + b"\x80" * 9 + b"\x01", 0, 11, "x") == {1: 1 << 63}
     with pytest.raises(InputError, match="byte 1: no protobuf field"):
-        proto.integers(b"\x08" + b"\x80" * 10 + b"\x01", 0, 12, "x")
+        proto.integer_fields(b"\x08" + b"\x80" * 10 + b"\x01", 0, 12, "x")
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_an_integer_has_at_most_ten_bytes() -> None:
 )
 def test_why_bytes_may_be_damaged(data: bytes, hint: str) -> None:
     with pytest.raises(InputError) as caught:
-        list(proto.fields(data, 0, len(data), "x"))
+        list(proto.message_fields(data, 0, len(data), "x"))
     assert caught.value.hint == hint
 
 
@@ -89,7 +89,7 @@ class TestSpace:
             + hlo_field(4, b"host")
             + nameless
         )
-        found = proto.space(write(tmp_path, data))
+        found = proto.find_planes(write(tmp_path, data))
         begin = data.index(b"\x12\x0d/device")
         assert found.planes == (
             proto.PlaneRange("/host:CPU", 2, 13),
@@ -101,29 +101,29 @@ class TestSpace:
     def test_a_plane_beyond_the_end_cuts_the_file(self, tmp_path: Path) -> None:
         one = hlo_field(1, hlo_field(2, b"/host:CPU"))
         path = write(tmp_path, one + b"\x0a\x05\x12\x02ab")
-        found = proto.space(path)
+        found = proto.find_planes(path)
         assert [plane.name for plane in found.planes] == ["/host:CPU"]
         assert found.cut is not None
         assert (found.cut.byte, found.cut.reason) == (13, "the file ends 1 bytes before its plane does")
         path.write_bytes(one + b"\x0a\x04\x12\x02ab")
-        assert [plane.name for plane in proto.space(path).planes] == ["/host:CPU", "ab"]
+        assert [plane.name for plane in proto.find_planes(path).planes] == ["/host:CPU", "ab"]
         path.write_bytes(b"\x0a\x7f")
         with pytest.raises(InputError) as caught:
-            proto.space(path)
+            proto.find_planes(path)
         assert str(caught.value) == f"{path}: byte 0: the file ends 127 bytes before its plane does; {AGAIN}"
 
     def test_a_name_may_not_reach_beyond_its_plane(self, tmp_path: Path) -> None:
         path = write(tmp_path, b"\x0a\x04\x12\x03ab" + b"\x0a\x00")
         with pytest.raises(InputError, match="byte 2: no protobuf field"):
-            proto.space(path)
+            proto.find_planes(path)
 
     def test_only_planes_of_programs_may_come_twice(self, tmp_path: Path) -> None:
         twice = hlo_field(1, hlo_field(2, b"/host:metadata")) * 2
-        assert len(proto.space(write(tmp_path, twice)).planes) == 2
+        assert len(proto.find_planes(write(tmp_path, twice)).planes) == 2
         twice = hlo_field(1, hlo_field(2, b"/host:CPU")) * 2
         path = write(tmp_path, twice)
         with pytest.raises(InputError) as caught:
-            proto.space(path)
+            proto.find_planes(path)
         assert str(caught.value) == (
             f"{path}: byte 13: holds plane '/host:CPU' twice;"
             " profiles joined to one file count everything twice: give each its own file"
@@ -131,10 +131,10 @@ class TestSpace:
 
     def test_as_many_planes_as_are_believed(self, tmp_path: Path) -> None:
         planes = [hlo_field(1, hlo_field(2, f"{i}".encode())) for i in range(1025)]
-        assert len(proto.space(write(tmp_path, b"".join(planes[:1024]))).planes) == 1024
+        assert len(proto.find_planes(write(tmp_path, b"".join(planes[:1024]))).planes) == 1024
         path = write(tmp_path, b"".join(planes))
         with pytest.raises(InputError) as caught:
-            proto.space(path)
+            proto.find_planes(path)
         assert str(caught.value) == f"{path}: has more than 1,024 planes; profile fewer devices in one file"
 
 
@@ -144,24 +144,24 @@ class TestPlane:
     @staticmethod
     def of(tmp_path: Path, plane: Plane) -> tuple[Path, proto.PlaneRange]:
         path = write(tmp_path, space(plane))
-        (where,) = proto.space(path).planes
+        (where,) = proto.find_planes(path).planes
         return path, where
 
     def test_without_its_lines_it_has_all_else(self, tmp_path: Path) -> None:
         path, where = self.of(tmp_path, Plane("p", size=5).line("a", [("x", 0, 1, {})]))
-        whole, without = proto.plane(path, where), proto.plane(path, where, lines=False)
+        whole, without = proto.parse_plane(path, where), proto.parse_plane(path, where, lines=False)
         assert (len(whole.lines), len(without.lines)) == (1, 0)
         assert [entry.value.name for entry in without.event_metadata] == ["x"]
-        assert proto.stats(proto.stat_names(without), without.stats) == {"size": 5}
+        assert proto.decode_stats(proto.stat_names(without), without.stats) == {"size": 5}
 
     def test_one_of_more_than_2_gib_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert proto.LARGEST_PLANE == (1 << 31) - 1
         path, where = self.of(tmp_path, Plane("p"))
         monkeypatch.setattr(proto, "LARGEST_PLANE", where.end - where.begin)
-        assert proto.plane(path, where).name == "p"
+        assert proto.parse_plane(path, where).name == "p"
         monkeypatch.setattr(proto, "LARGEST_PLANE", where.end - where.begin - 1)
         with pytest.raises(InputError) as caught:
-            proto.plane(path, where)
+            proto.parse_plane(path, where)
         assert str(caught.value) == f"{path}: byte 2: plane 'p' exceeds 2 GiB; profile fewer steps"
 
     def test_whether_a_line_of_a_name_has_events(self, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_stats_whose_name_or_value_is_unknown_are_left_out() -> None:
     plane.message.stats.add(metadata_id=99).int64_value = 1
     plane.message.stats.add(metadata_id=1).ref_value = 77
     names = proto.stat_names(plane.message)
-    assert proto.stats(names, plane.message.stats) == {
+    assert proto.decode_stats(names, plane.message.stats) == {
         "count": 5,
         "text": "named",
         "ratio": 0.5,
@@ -189,7 +189,7 @@ def test_stats_whose_name_or_value_is_unknown_are_left_out() -> None:
 @pytest.mark.parametrize(("begin", "fits"), [(0, True), ((1 << 61) - 1, True), (1 << 61, False), (-1, False)])
 def test_when_the_profile_began(tmp_path: Path, begin: int, fits: bool) -> None:
     path = write(tmp_path, space(Plane("/host:CPU"), Plane("Task Environment", profile_start_time=begin)))
-    planes = proto.space(path).planes
+    planes = proto.find_planes(path).planes
     assert proto.epoch_ns(path, planes[:1]) == 0
     if fits:
         assert proto.epoch_ns(path, planes) == begin
@@ -205,7 +205,7 @@ class TestTimes:
     def times(begin: int, *events: tuple[int, int], epoch: int = 0) -> list[tuple[int, int]]:
         line = SimpleNamespace(timestamp_ns=begin, name="n" * 70)
         listed = [SimpleNamespace(offset_ps=offset, duration_ps=length) for offset, length in events]
-        start, dur = proto.times(line, listed, Path("f"), epoch)
+        start, dur = proto.event_times(line, listed, Path("f"), epoch)
         return list(zip(start.tolist(), dur.tolist(), strict=True))
 
     def test_each_end_is_rounded_down(self) -> None:
@@ -249,10 +249,10 @@ class TestTimes:
             self.times(0, (5, -1))
 
 
-def line(*events: tuple[int, int, int], track: int = 5) -> Line:
+def line(*events: tuple[int, int, int], track: int = 5) -> LineEvents:
     """Events as (code, begin, duration)."""
     code, start, dur = np.array(events, np.int64).reshape(-1, 3).T
-    return Line("line", track, code, start, dur)
+    return LineEvents("line", track, code, start, dur)
 
 
 class TestRows:
@@ -261,7 +261,7 @@ class TestRows:
     def test_events_of_a_line_are_in_order_the_longer_first(self) -> None:
         found = line((0, 5, 1), (1, 0, 2), (2, 0, 9))
         assert (found.code.tolist(), found.dur_ns.tolist()) == ([2, 1, 0], [9, 2, 1])
-        assert found.where(np.array([True, False, True])).code.tolist() == [2, 0]
+        assert found.take_events(np.array([True, False, True])).code.tolist() == [2, 0]
 
     def test_what_holds_others(self) -> None:
         assert line((0, 0, 10), (1, 9, 3), (2, 12, 1), (3, 13, 0)).holds_others().tolist() == [
@@ -271,15 +271,15 @@ class TestRows:
 
     def test_steps_by_number_or_by_module(self) -> None:
         marks, names = line((0, 10, 5), (1, 20, 5), (2, 30, 5)), ["7", "x", "1" * 10]
-        assert steps(marks, names, numbered=True) == [DeviceStep("7", 10, 15, 7)]
-        assert steps(marks, names, numbered=False) == [
+        assert marked_steps(marks, names, numbered=True) == [DeviceStep("7", 10, 15, 7)]
+        assert marked_steps(marks, names, numbered=False) == [
             DeviceStep(name, begin, begin + 5) for name, begin in zip(names, (10, 20, 30), strict=True)
         ]
-        assert steps(line((0, 1, 2)), ["1" * 9], numbered=True)[0].number == int("1" * 9)
+        assert marked_steps(line((0, 1, 2)), ["1" * 9], numbered=True)[0].number == int("1" * 9)
 
     def test_rows_of_several_lines_with_their_columns(self) -> None:
         lines = [line((1, 10, 5), (0, 30, 2)), line(), line((2, 20, 6), track=9)]
-        made = rows(
+        made = kind_rows(
             "kernel", "device", lines, ["a", "b", "a"], device=3, columns={"bytes": pa.array([4, 5, 6])}
         )
         assert made is not None
@@ -289,14 +289,14 @@ class TestRows:
         assert (found.start_ns.tolist(), found.dur_ns.tolist()) == ([10, 20, 30], [5, 6, 2])
         assert (found.track.tolist(), found.device.to_pylist()) == ([5, 9, 5], [3, 3, 3])
         assert (found.bytes.to_pylist(), found.name_categories) == ([5, 6, 4], None)
-        assert rows("kernel", "device", [line()], ["a"]) is None
-        host = rows("other", "host", lines, ["a", "b", "a"])
+        assert kind_rows("kernel", "device", [line()], ["a"]) is None
+        host = kind_rows("other", "host", lines, ["a", "b", "a"])
         assert host is not None
         assert host[0].device is None
 
     def test_one_name_of_two_categories_is_two_names(self) -> None:
         events = line((0, 0, 1), (1, 1, 1), (2, 2, 1), (3, 3, 1))
-        made = rows("kernel", "device", [events], ["x"] * 4, categories=["gemm", "copy", None, "gemm"])
+        made = kind_rows("kernel", "device", [events], ["x"] * 4, categories=["gemm", "copy", None, "gemm"])
         assert made is not None
         assert [list(made[0].names)[code] for code in made[0].codes] == ["x", "x (copy)", "x", "x"]
         assert made[0].name_categories == {0: "gemm", 1: "copy"}
@@ -322,7 +322,7 @@ def test_a_file_s_last_result_is_remembered_until_it_changes(tmp_path: Path) -> 
         reads.append(path)
         return len(reads)
 
-    path, other, known = tmp_path / "a", tmp_path / "b", remembered(read)
+    path, other, known = tmp_path / "a", tmp_path / "b", remember_last(read)
     path.write_text("x")
     other.write_text("x")
     os.utime(path, ns=(1, 1))
@@ -348,7 +348,7 @@ def test_devices_are_in_the_order_of_their_numbers_and_the_first_that_did_anythi
 
 
 def told(profile: XSpace, name: str) -> Any:
-    return profile.trace(name).facts
+    return profile.device_trace(name).facts
 
 
 def test_ids_that_two_devices_share_are_none(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from helpers.xplane_files import Plane, hlo_field, space, write
 
-from cclbench.contribute.redaction import Identities, collect, leftovers, redact
+from cclbench.contribute.redaction import Identities, collect_identities, find_leftovers, redact_file
 from cclbench.errors import InputError
 from cclbench.formats.xplane import Xplane, proto
 
@@ -19,9 +19,9 @@ def test_the_hosts_of_a_profile_and_what_it_complains_of(tmp_path: Path) -> None
     told = hlo_field(2, b"gpunode-1 has lost events") + hlo_field(3, b"no clock") + hlo_field(4, b"gpunode-1")
     source = write(tmp_path, plane + told)
     target = tmp_path / "redacted.xplane.pb"
-    known = collect([source])
-    replaced = {(one.place, one.rule): one.count for one in redact(source, target, known=known)}
-    assert leftovers(target, known) == []
+    known = collect_identities([source])
+    replaced = {(one.place, one.rule): one.count for one in redact_file(source, target, known=known)}
+    assert find_leftovers(target, known) == []
     # errors and warnings are a program's own words, which are not published
     told = hlo_field(2, b"") + hlo_field(3, b"") + hlo_field(4, b"host-1")
     assert target.read_bytes() == plane + told
@@ -31,8 +31,10 @@ def test_the_hosts_of_a_profile_and_what_it_complains_of(tmp_path: Path) -> None
 def made_anew(tmp_path: Path, source: Path, **options: bool) -> tuple[bytes, dict[tuple[str, str], int]]:
     """The redacted profile, and how much of each rule was replaced at each place."""
     target = tmp_path / "redacted.xplane.pb"
-    known = collect([source])
-    replaced = {(one.place, one.rule): one.count for one in redact(source, target, known=known, **options)}
+    known = collect_identities([source])
+    replaced = {
+        (one.place, one.rule): one.count for one in redact_file(source, target, known=known, **options)
+    }
     return target.read_bytes(), replaced
 
 
@@ -47,7 +49,7 @@ def test_a_profile_that_is_cut_in_a_later_plane_is_refused(tmp_path: Path) -> No
     whole = space(Plane("/host:CPU"), Plane("/device:GPU:0"))
     source = write(tmp_path, whole[:-1])
     with pytest.raises(InputError) as caught:
-        redact(source, tmp_path / "b", known=Identities())
+        redact_file(source, tmp_path / "b", known=Identities())
     assert str(caught.value) == (
         f"{source}: is cut within a plane; only a whole file can be redacted: copy or capture it again"
     )
@@ -96,8 +98,8 @@ def test_ranges_that_people_named_are_those_without_marks_of_a_framework(tmp_pat
     assert made_anew(tmp_path, source)[0] == space(plane)
     made_anew(tmp_path, source, annotations=True)
     target = tmp_path / "redacted.xplane.pb"
-    (where,) = proto.space(target).planes
-    names = [entry.name for entry in proto.event_metadata(proto.plane(target, where)).values()]
+    (where,) = proto.find_planes(target).planes
+    names = [entry.name for entry in proto.event_metadata(proto.parse_plane(target, where)).values()]
     assert names[0].startswith("annotation-")
     assert names[7].startswith("annotation-")
     assert names[1:7] == ["linked", "dot.1", "Execute", "train", "$f.py:1 g", "end: dot.1"]

@@ -11,10 +11,10 @@ from helpers.xplane_files import BEGIN_NS, OPS, Plane, environment, hlo_field, l
 
 from cclbench.formats import Payload, Trace
 from cclbench.formats.xplane import collectives
-from cclbench.formats.xplane.clock import Clock
-from cclbench.formats.xplane.ops import Op, op
-from cclbench.formats.xplane.rows import Line
-from cclbench.formats.xplane.tpu import device_rows, facts, global_id, moved
+from cclbench.formats.xplane.clock import DeviceClock
+from cclbench.formats.xplane.ops import TpuOp, parse_op
+from cclbench.formats.xplane.rows import LineEvents
+from cclbench.formats.xplane.tpu import device_rows, global_id, move_line, tpu_facts
 
 
 def test_work_waiting_and_containers_of_a_tpu(tmp_path):
@@ -94,7 +94,7 @@ def test_a_transfer_lasts_from_its_issue_to_the_end_of_its_wait_and_counts_once(
 def test_direction_of_a_transfer_is_that_of_its_memory_spaces(to, source, direction):
     source = f"f32[4]{{0:T(128){source}}}"
     text = f"%c = (f32[4]{{0:T(128){to}}}, {source}, u32[]{{:S(2)}}) copy-start({source} %a)"
-    found = op(text, "", {"hlo_category": "copy-start"}, collectives.Member(0), "here")
+    found = parse_op(text, "", {"hlo_category": "copy-start"}, collectives.Member(0), "here")
     assert (found.bytes, found.copy_direction) == (16, direction)
 
 
@@ -145,7 +145,7 @@ def test_a_profile_that_shows_ops_much_too_late_is_said_so(tmp_path):
 
 
 def test_what_a_plane_says_of_its_device():
-    assert facts(
+    assert tpu_facts(
         {
             "device_type_string": "TPU v6 Lite",
             "peak_teraflops_per_second": 918.5,
@@ -158,7 +158,7 @@ def test_what_a_plane_says_of_its_device():
         "hbm_bytes_per_s": 1638e9,
     }
     for none in (0, -1, 1e15, "918"):
-        told = facts(
+        told = tpu_facts(
             {
                 "device_type_string": 6,
                 "peak_teraflops_per_second": none,
@@ -166,8 +166,8 @@ def test_what_a_plane_says_of_its_device():
             }
         )
         assert list(told.values()) == ["google", None, None, None]
-    assert facts({"peak_teraflops_per_second": 0.5})["peak_flops_per_s"] == 0.5e12
-    assert facts({"peak_teraflops_per_second": 9.9e14})["peak_flops_per_s"] == 9.9e26
+    assert tpu_facts({"peak_teraflops_per_second": 0.5})["peak_flops_per_s"] == 0.5e12
+    assert tpu_facts({"peak_teraflops_per_second": 9.9e14})["peak_flops_per_s"] == 9.9e26
 
 
 @pytest.mark.parametrize(
@@ -186,32 +186,32 @@ def test_global_ids_to_their_bound(details, device):
     assert global_id({} if details is None else {"core_details": details}, "a profile") == device
 
 
-def line(name: str, *events: tuple[int, int, int], track: int = 5) -> Line:
+def line(name: str, *events: tuple[int, int, int], track: int = 5) -> LineEvents:
     """A line of (code, begin, duration)."""
     code, start, dur = np.array(events, np.int64).reshape(-1, 3).T
-    return Line(name, track, code, start, dur)
+    return LineEvents(name, track, code, start, dur)
 
 
-def spans(found: Line) -> list[tuple[int, int, int]]:
+def spans(found: LineEvents) -> list[tuple[int, int, int]]:
     return list(zip(found.code.tolist(), found.start_ns.tolist(), found.dur_ns.tolist(), strict=True))
 
 
 def test_waits_keep_their_length_and_what_holds_ops_begins_and_ends_with_them():
     """The op shown from 100 to 200 ran from 110 to 150, that from 300 to 400 from 290 to 450."""
-    clock = Clock(*(np.array(times) for times in ((100, 300), (200, 400), (110, 290), (150, 450))))
-    found = moved(line("XLA TraceMe", (0, 100, 30), (1, 290, 5)), clock)
+    clock = DeviceClock(*(np.array(times) for times in ((100, 300), (200, 400), (110, 290), (150, 450))))
+    found = move_line(line("XLA TraceMe", (0, 100, 30), (1, 290, 5)), clock)
     assert (spans(found), found.track, found.shown_ns.tolist()) == (
         [(0, 110, 30), (1, 280, 5)],
         5,
         [100, 290],
     )
     # The second would end before it begins.
-    found = moved(line("XLA Modules", (0, 100, 300), (1, 100, 90)), clock)
+    found = move_line(line("XLA Modules", (0, 100, 300), (1, 100, 90)), clock)
     assert spans(found) == [(0, 110, 340), (1, 110, 30)]
-    assert spans(moved(line("Steps", (0, 100, 20)), clock)) == [(0, 110, 0)]
+    assert spans(move_line(line("Steps", (0, 100, 20)), clock)) == [(0, 110, 0)]
 
 
-def batches(lines: list[Line], ops: list[Op]) -> tuple[Trace, dict[str, list[tuple[str, int, int]]]]:
+def batches(lines: list[LineEvents], ops: list[TpuOp]) -> tuple[Trace, dict[str, list[tuple[str, int, int]]]]:
     """Name, begin and duration of the rows of a device, by kind."""
     trace = Trace(batches=iter(()))
     found = {}
@@ -224,9 +224,9 @@ def batches(lines: list[Line], ops: list[Op]) -> tuple[Trace, dict[str, list[tup
     return trace, found
 
 
-def pair(number: int | None = 1, **more: Any) -> list[Op]:
-    issue = Op("copy-start", "issue", number, "copy", bytes=8, copy_direction="h2d", **more)
-    return [issue, Op("copy-done", "wait", number, waits_for="copy-start")]
+def pair(number: int | None = 1, **more: Any) -> list[TpuOp]:
+    issue = TpuOp("copy-start", "issue", number, "copy", bytes=8, copy_direction="h2d", **more)
+    return [issue, TpuOp("copy-done", "wait", number, waits_for="copy-start")]
 
 
 def test_each_issue_is_met_by_the_first_wait_before_the_next_issue():
@@ -253,13 +253,13 @@ def test_rows_beside_the_core_count_where_no_pair_shows_them():
 
 
 def test_work_beside_the_core_is_what_its_op_is():
-    ops = [Op("gather", "work", 1, "communication"), Op("copy", "work", 1, "copy")]
+    ops = [TpuOp("gather", "work", 1, "communication"), TpuOp("copy", "work", 1, "copy")]
     _, rows = batches([line("Async XLA Ops", (0, 10, 5), (1, 20, 6))], ops)
     assert rows == {"kernel": [("gather", 10, 5)], "copy": [("copy", 20, 6)]}
 
 
 def test_what_is_told_of_a_collective_is_told_of_each_of_its_runs():
-    ops = [Op("add", "work"), Op("psum", "work", payload=Payload(source="kernel"))]
+    ops = [TpuOp("add", "work"), TpuOp("psum", "work", payload=Payload(source="kernel"))]
     core = line("XLA Ops", (1, 0, 5), (0, 5, 5), (1, 20, 5))
     trace, rows = batches([core], ops)
     assert [name for name, _, _ in rows["kernel"]] == ["psum", "add", "psum"]
@@ -267,7 +267,7 @@ def test_what_is_told_of_a_collective_is_told_of_each_of_its_runs():
 
 
 def test_a_container_holds_what_begins_before_it_ends():
-    ops = [Op("while", "container"), Op("add", "work")]
+    ops = [TpuOp("while", "container"), TpuOp("add", "work")]
     _, rows = batches([line("XLA Ops", (0, 0, 10), (1, 9, 5), (0, 20, 10), (1, 30, 5))], ops)
     assert rows == {
         "annotation": [("while", 0, 10)],

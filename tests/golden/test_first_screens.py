@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 import cclbench
-from cclbench.present.headline import worth
+from cclbench.present.headline import first_findings
 from cclbench.present.terminal.run import first_screen
 
 FIRST = {
@@ -57,7 +57,7 @@ def screen(run: cclbench.Run) -> list[str]:
 def test_what_is_found_first(source: str, test_data: Path, evidence_store: Path) -> None:
     run = cclbench.run(test_data / source, store=evidence_store)
     wanted = FIRST[source]
-    found = [one.name for one in worth(cclbench.diagnose(run).findings) if one.lost_s]
+    found = [one.name for one in first_findings(cclbench.diagnose(run).findings) if one.lost_s]
     assert found[: len(wanted)] == wanted if wanted else found == []
     lines = screen(run)
     assert len(lines) <= 40

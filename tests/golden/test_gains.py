@@ -10,8 +10,8 @@ import pytest
 import cclbench
 from cclbench.selfcheck.agreements import check_agreements
 from cclbench.selfcheck.outcome import Outcome
-from cclbench.selfcheck.reading import Reading
-from cclbench.selftest.exam import Item, make
+from cclbench.selfcheck.reading import CheckedReading
+from cclbench.selftest.exam import ExamItem, simulate_item
 from cclbench.selftest.traces import write_traces
 
 SOURCES = [
@@ -25,7 +25,7 @@ JOBS = ["slow_loader_of_one_rank", "no_overlap", "first_calls", "odd_sizes"]
 
 def breaches(run: cclbench.Run) -> list[Outcome]:
     """The agreements of a run that do not hold."""
-    return [one for one in check_agreements(Reading.of(run)) if one.status == "broken"]
+    return [one for one in check_agreements(CheckedReading.of_run(run)) if one.status == "broken"]
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -35,6 +35,6 @@ def test_figures_of_real_traces_agree(source: str, test_data: Path, evidence_sto
 
 @pytest.mark.parametrize("cause", JOBS)
 def test_figures_of_simulated_jobs_agree(cause: str, tmp_path: Path) -> None:
-    job = make(Item("planted", cause, 5_000))
+    job = simulate_item(ExamItem("planted", cause, 5_000))
     write_traces(job.planted.sick, job.truth.histories, tmp_path / "traces")
     assert breaches(cclbench.ingest(tmp_path / "traces", store=tmp_path / "store")) == []

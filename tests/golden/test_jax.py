@@ -224,13 +224,13 @@ def test_every_collective_is_matched_on_all_devices_of_its_group(run: Run, profi
 
 def test_the_program_s_replica_groups_are_whom_devices_met(profile: Path) -> None:
     """The groups of HLO, through the device assignment, are those that the rendezvous' names list."""
-    ran = XSpace(profile).host
+    ran = XSpace(profile).host_profile
     met = [op for op in ran.ops if op.meeting]
     assert len(met) == 960
     for op in met:
         assert op.program is not None
         program = ran.programs[op.program]
-        known, ids = program.instructions[op.name], program.devices
+        known, ids = program.instructions[op.name], program.device_ids
         assert ids is not None
         payload = of_program(known, op.program, Member(op.device, {op.program: ids}))
         assert payload is not None

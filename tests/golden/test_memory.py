@@ -55,7 +55,7 @@ def test_a_snapshot_is_what_a_plain_replay_of_it_says(name, measure, test_data: 
     assert (history.contradictions, history.allocated[0], history.allocated[-1]) == (0, start, end)
     owners = history.owners
     assert owners is not None
-    older, sites = owners.at(history.peak)
+    older, sites = owners.owners_at(history.peak_moment)
     assert older.bytes + sum(site.bytes for _, site in sites) == peak
     assert older.blocks + sum(site.blocks for _, site in sites) == len(live)
     recorded = {event["addr"] for event in told["device_traces"][0] if event["action"] == "alloc"}
@@ -71,7 +71,7 @@ def test_what_the_training_step_holds_at_its_peak(measure, test_data: Path) -> N
     """Gradients are there, the optimizer has just begun: parameters and its moments are older."""
     (history,) = of_run(measure(test_data / "memory" / "training_ctx128.pickle"))
     assert history.owners is not None
-    older, sites = history.owners.at(history.peak)
+    older, sites = history.owners.owners_at(history.peak_moment)
     assert (older.bytes, older.blocks) == (5_095_321_600, 664)
     _, gradients = sites[0]
     assert (gradients.bytes, gradients.blocks) == (1_651_572_736, 169)

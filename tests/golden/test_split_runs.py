@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cclbench.comparison.interval import difference
+from cclbench.comparison.interval import compare_captures
 from cclbench.record.run import Run
 
 Measure = Callable[..., Run]
@@ -35,7 +35,7 @@ def step_times(run: Run) -> Floats:
 
 
 def assert_alike(one: Floats, other: Floats) -> None:
-    found = difference([one], [other])
+    found = compare_captures([one], [other])
     assert found.low < 1 < found.high
 
 

@@ -11,8 +11,8 @@ from msgspec import structs
 from cclbench import yaml_file
 from cclbench.errors import InputError
 from cclbench.hardware.accelerator import Accelerator
-from cclbench.hardware.agreement import check_replacement, contradictions
-from cclbench.hardware.entry import check, problems
+from cclbench.hardware.agreement import check_replacement, tier_contradictions
+from cclbench.hardware.entry import check_entry, entry_problems
 from cclbench.hardware.fabric import Fabric, Transport
 
 LINKS = Fabric("links", "fabric", "scale_up", "switch", 25e9)
@@ -22,7 +22,7 @@ CHIP = Accelerator("chip", "accelerator", "generic", (), {}, None, None, None, 1
 
 def found(tier: str, used: Fabric, machine: Accelerator | None = None, **part: Any) -> list[str]:
     """Fields and reasons, as one text each."""
-    return [f"{'.'.join(path)} {why}" for path, why in contradictions(tier, part, used, machine)]
+    return [f"{'.'.join(path)} {why}" for path, why in tier_contradictions(tier, part, used, machine)]
 
 
 def test_a_tier_has_a_fabric_of_its_own_and_its_transport() -> None:
@@ -128,7 +128,10 @@ def chip(**fields: str) -> str:
 
 def said(text: str) -> list[str]:
     """What is wrong with a file, without its name."""
-    return [str(one).partition(": ")[2] for one in problems(yaml_file.parse(text, "x.yaml", "hardware file"))]
+    return [
+        str(one).partition(": ")[2]
+        for one in entry_problems(yaml_file.parse(text, "x.yaml", "hardware file"))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -181,10 +184,10 @@ def test_problems_come_in_the_order_of_lines_and_the_first_two_are_told() -> Non
         "hbm_bytes_per_s:",
     ]
     with pytest.raises(InputError) as raised:
-        check(yaml_file.parse(text, "x.yaml", "hardware file"))
+        check_entry(yaml_file.parse(text, "x.yaml", "hardware file"))
     assert "peak_flops_per_s.bf16" in str(raised.value)
     assert "2 more" in str(raised.value)
-    check(yaml_file.parse(chip(), "x.yaml", "hardware file"))
+    check_entry(yaml_file.parse(chip(), "x.yaml", "hardware file"))
 
 
 def test_a_kind_is_one_of_three() -> None:

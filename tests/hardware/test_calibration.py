@@ -16,17 +16,17 @@ from cclbench.hardware.calibration import (
     Calibration,
     LeftOut,
     calibrate,
-    deviations,
     left_out_by_nodes,
     left_out_by_size,
     read_calibration,
+    sweep_deviations,
     write_calibration,
 )
-from cclbench.hardware.collectives import Group, Prediction, Refusal, costs, group_of
+from cclbench.hardware.collectives import Group, NoPrice, Prediction, algorithm_costs, group_of
 from cclbench.hardware.collectives.cost import EXPECTED
-from cclbench.hardware.deviation import BANDS, Deviation, summary
+from cclbench.hardware.deviation import BANDS, Deviation, summarise_deviations
 from cclbench.hardware.fabric import Fabric, Transport
-from cclbench.hardware.residuals import Kept, Residuals, using
+from cclbench.hardware.residuals import KeptShares, Residuals, replaced_residuals
 from cclbench.hardware.sweep import Sweep, sweeps_of
 from cclbench.hardware.system import ScaleOut, ScaleUp, System
 from cclbench.schema import TIMINGS
@@ -55,7 +55,7 @@ HALVES = tuple(0.5**octaves for octaves in range(1, 17))
 """Half is kept at twice the size, a quarter at four times, ..."""
 SIZES = tuple(4**power for power in range(2, 16))
 LEARNED = Residuals(
-    {}, low=(0.3, 0.3, 0.3), high=(0.6, 0.6, 0.6), kept=Kept(ranks=(0.5, 0.25), kind=0.25, sizes=HALVES)
+    {}, low=(0.3, 0.3, 0.3), high=(0.6, 0.6, 0.6), kept=KeptShares(ranks=(0.5, 0.25), kind=0.25, sizes=HALVES)
 )
 """Formulas right in the middle; half of a deviation is left on twice the ranks, and at twice the size."""
 
@@ -63,7 +63,7 @@ LEARNED = Residuals(
 @pytest.fixture(autouse=True)
 def learned() -> Iterator[None]:
     """Figures for a pencil in place of those learned from public sweeps."""
-    with using(LEARNED):
+    with replaced_residuals(LEARNED):
         yield
 
 
@@ -72,7 +72,7 @@ def swept(nodes: int, bump: float = 1.0, kind: str = "all_reduce") -> Sweep:
     group = group_of(NODE, range(4 * nodes))
     assert isinstance(group, Group)
     sizes = np.array(SIZES, np.float64)
-    times = np.min([cost.time_s(sizes) for cost in costs(kind, group, EXPECTED)], axis=0)
+    times = np.min([cost.time_s(sizes) for cost in algorithm_costs(kind, group, EXPECTED)], axis=0)
     return Sweep(kind, 4 * nodes, nodes, SIZES, tuple((times * bump).tolist()))
 
 
@@ -85,7 +85,7 @@ def calibrated(*given: Sweep) -> Calibration:
 
 def predicted(by: Calibration, size: float, ranks: int, kind: str = "all_reduce") -> Prediction:
     """A prediction of the calibrated model."""
-    found = by.price(kind, size, range(ranks), NODE)
+    found = by.price_collective(kind, size, range(ranks), NODE)
     assert isinstance(found, Prediction), found
     return found
 
@@ -94,9 +94,9 @@ def test_a_machine_like_the_model_is_the_model() -> None:
     """Whose sweeps are the formulas' times is predicted by them, on node counts between and beyond."""
     found = calibrated(swept(2), swept(8))
     for nodes in (4, 16):
-        own = deviations(swept(nodes), NODE, found)
+        own = sweep_deviations(swept(nodes), NODE, found)
         assert isinstance(own, list)
-        assert max(abs(each.error) for each in own) < 1e-9
+        assert max(abs(each.relative_error) for each in own) < 1e-9
     assert predicted(found, 1e6, 16).basis == "calibrated"
 
 
@@ -125,9 +125,9 @@ def test_a_machine_like_the_model_is_the_model_by_any_sizes(known: tuple[int, ..
     some = msgspec.structs.replace(
         model, bytes=tuple(SIZES[at] for at in known), seconds=tuple(model.seconds[at] for at in known)
     )
-    found = deviations(model, NODE, Calibration("node", (some,)))
+    found = sweep_deviations(model, NODE, Calibration("node", (some,)))
     assert isinstance(found, list)
-    assert max(abs(each.error) for each in found) < 1e-9
+    assert max(abs(each.relative_error) for each in found) < 1e-9
 
 
 def test_the_ratio_is_interpolated_over_node_counts() -> None:
@@ -153,7 +153,7 @@ def test_beyond_the_sizes_measured_it_returns_to_the_specification(octaves: int,
     found = predicted(Calibration("node", (swept(2, 4.0),)), size, 8)
     group = group_of(NODE, range(8))
     assert isinstance(group, Group)
-    model = min(cost.time_s(np.array([size]))[0] for cost in costs("all_reduce", group, EXPECTED))
+    model = min(cost.time_s(np.array([size]))[0] for cost in algorithm_costs("all_reduce", group, EXPECTED))
     assert found.time_s[0] == pytest.approx(times * model)
 
 
@@ -191,7 +191,7 @@ def test_a_barrier_is_an_all_reduce_of_a_byte() -> None:
     found = predicted(Calibration("node", (swept(2, 3.0),)), 0, 8, "barrier")
     group = group_of(NODE, range(8))
     assert isinstance(group, Group)
-    model = min(cost.time_s(np.ones(1))[0] for cost in costs("all_reduce", group, EXPECTED))
+    model = min(cost.time_s(np.ones(1))[0] for cost in algorithm_costs("all_reduce", group, EXPECTED))
     assert found.time_s[0] == pytest.approx(3 ** (1 / 16) * model)
 
 
@@ -202,9 +202,9 @@ def test_leave_one_out_errors_are_reported() -> None:
     sweep = factors(2.0, 16.0, 4.0)
     left = left_out_by_size(sweep, NODE)
     assert isinstance(left, list)
-    assert left[1].error == pytest.approx(2 ** (1.5 / 4) / 16 - 1)
+    assert left[1].relative_error == pytest.approx(2 ** (1.5 / 4) / 16 - 1)
     reported = calibrated(sweep).by_size["64 KiB to 16 MiB"]
-    low, middle, high = sorted(abs(one.error) for one in left)
+    low, middle, high = sorted(abs(one.relative_error) for one in left)
     assert low < middle < high
     assert (reported.median, reported.p90) == pytest.approx((middle, 0.2 * middle + 0.8 * high))
     assert set(left_out_by_nodes([swept(2), swept(4)], NODE)) == {2, 4}
@@ -226,10 +226,10 @@ def test_a_calibration_is_of_its_system() -> None:
     found = calibrated(swept(2))
     other = msgspec.structs.replace(NODE, id="other")
     with pytest.raises(UsageError, match="of node, not of other"):
-        found.price("all_reduce", 8, range(8), other)
+        found.price_collective("all_reduce", 8, range(8), other)
     odd = Sweep("all_reduce", 9, 2, (8,), (1e-5,))
-    assert isinstance(calibrate([odd], NODE), Refusal)
-    assert isinstance(calibrate([], NODE), Refusal)
+    assert isinstance(calibrate([odd], NODE), NoPrice)
+    assert isinstance(calibrate([], NODE), NoPrice)
 
 
 def test_kept_as_yaml(tmp_path: Path) -> None:
@@ -341,7 +341,7 @@ def test_sweeps_of_a_timings_table() -> None:
 
 def test_summary_of_deviations() -> None:
     """Errors of 0, 100 and −90 %: median 90 %, p90 98 %, one of three within; ten times slower is suspect."""
-    found = summary(
+    found = summarise_deviations(
         [
             Deviation(8, 1.0, 1.0, 0.9, 1.1),
             Deviation(2**20, 1.0, 2.0, 1.5, 3.0),
@@ -351,11 +351,11 @@ def test_summary_of_deviations() -> None:
     assert found is not None
     assert (found.count, found.median, found.within) == (3, pytest.approx(0.9), pytest.approx(1 / 3))
     assert found.p90 == pytest.approx(0.98)
-    assert not found.suspect
-    slow = summary([Deviation(8, 10.0, 1.0, 0.5, 2.0)])
+    assert not found.is_suspect
+    slow = summarise_deviations([Deviation(8, 10.0, 1.0, 0.5, 2.0)])
     assert slow is not None
-    assert slow.suspect
-    assert summary([]) is None
+    assert slow.is_suspect
+    assert summarise_deviations([]) is None
 
 
 def test_beyond_the_sizes_measured_it_says_so() -> None:
@@ -363,7 +363,7 @@ def test_beyond_the_sizes_measured_it_says_so() -> None:
     fitted = calibrate([swept(2, 2.0)], NODE)
     assert isinstance(fitted, Calibration)
     inside, beyond = (
-        fitted.price("all_reduce", size, range(8), NODE) for size in (SIZES[-1], SIZES[-1] * 16)
+        fitted.price_collective("all_reduce", size, range(8), NODE) for size in (SIZES[-1], SIZES[-1] * 16)
     )
     assert isinstance(inside, Prediction)
     assert isinstance(beyond, Prediction)
@@ -379,7 +379,7 @@ def test_sizes_are_bounded(size: float) -> None:
     fitted = calibrate([swept(2)], NODE)
     assert isinstance(fitted, Calibration)
     with pytest.raises(UsageError):
-        fitted.price("all_reduce", size, range(8), NODE)
+        fitted.price_collective("all_reduce", size, range(8), NODE)
 
 
 def test_a_calibration_is_of_one_system() -> None:
@@ -388,7 +388,7 @@ def test_a_calibration_is_of_one_system() -> None:
     assert isinstance(fitted, Calibration)
     other = msgspec.structs.replace(NODE, id="other")
     with pytest.raises(UsageError, match="the calibration is of node, not of other"):
-        deviations(swept(2), other, fitted)
+        sweep_deviations(swept(2), other, fitted)
 
 
 def test_the_library_is_the_sweeps_unless_stated() -> None:
@@ -397,12 +397,12 @@ def test_the_library_is_the_sweeps_unless_stated() -> None:
     by = Calibration("node", (old,))
 
     def formula(version: str | None) -> float:
-        found = by.price("all_reduce", 8, range(8), NODE, library_version=version)
+        found = by.price_collective("all_reduce", 8, range(8), NODE, library_version=version)
         assert isinstance(found, Prediction)
         return float(found.formula_s[0])
 
     assert formula(None) == formula("2.10.3") != formula("2.29.2")
-    assert Calibration("node", ()).price("all_reduce", 8, range(1), NODE) == Refusal(
+    assert Calibration("node", ()).price_collective("all_reduce", 8, range(1), NODE) == NoPrice(
         "a group of one moves nothing"
     )
 
@@ -413,7 +413,7 @@ def test_only_sweeps_of_such_groups_tell() -> None:
     by = Calibration("node", (scattered,))
     reason = "no sweep that calibrates is of such a group on several nodes: from the catalog alone"
     assert (predicted(by, 1e6, 8).basis, predicted(by, 1e6, 8).reason) == ("spec", reason)
-    own = by.price("all_reduce", 1e6, [0, 4], NODE)
+    own = by.price_collective("all_reduce", 1e6, [0, 4], NODE)
     assert isinstance(own, Prediction)
     assert (own.basis, own.reason) == ("calibrated", "measured among 2 ranks on 2 node(s)")
     pair = predicted(Calibration("node", (swept(1, 4.0),)), SIZES[5], 2)
@@ -470,12 +470,12 @@ def test_errors_are_shares_from_0_on(median: float, p90: float, fits: bool) -> N
 
 
 def test_what_cannot_be_calibrated_says_why() -> None:
-    assert calibrate([], NODE) == Refusal("there is no sweep to calibrate by")
+    assert calibrate([], NODE) == NoPrice("there is no sweep to calibrate by")
     odd = Sweep("all_reduce", 9, 2, (8,), (1e-5,))
-    assert calibrate([swept(2), odd], NODE) == Refusal("9 ranks on 2 nodes do not fit node of 4 a node")
+    assert calibrate([swept(2), odd], NODE) == NoPrice("9 ranks on 2 nodes do not fit node of 4 a node")
     unjoined = msgspec.structs.replace(NODE, scale_out=None)
-    assert isinstance(deviations(swept(2), unjoined), Refusal)
-    assert isinstance(left_out_by_size(swept(2), unjoined), Refusal)
+    assert isinstance(sweep_deviations(swept(2), unjoined), NoPrice)
+    assert isinstance(left_out_by_size(swept(2), unjoined), NoPrice)
 
 
 def test_what_is_left_out_is_predicted_by_the_others() -> None:

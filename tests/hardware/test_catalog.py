@@ -22,16 +22,16 @@ from cclbench.hardware.catalog import (
     accelerator,
     accelerators,
     by_device_name,
-    entries,
+    catalog_entries,
     entry_of,
+    extended_catalog,
     fabrics,
     system,
     systems,
     users_own,
-    using,
 )
-from cclbench.hardware.entry import problems
-from cclbench.hardware.figure import figures, leaves
+from cclbench.hardware.entry import entry_problems
+from cclbench.hardware.figure import parse_figures, written_leaves
 
 PACKAGE = Path(__file__).resolve().parents[2] / "cclbench"
 FILES = sorted((PACKAGE / "hardware" / "data").glob("*.yaml"))
@@ -42,7 +42,7 @@ def test_every_file_is_valid_and_named_by_its_id() -> None:
     jsonschema.Draft7Validator.check_schema(SCHEMA)
     for path in FILES:
         entry = yaml_file.read(path, "hardware file")
-        assert [str(problem) for problem in problems(entry)] == []
+        assert [str(problem) for problem in entry_problems(entry)] == []
         errors = jsonschema.Draft7Validator(SCHEMA).iter_errors(entry.value)
         assert [error.message for error in errors] == [], path.stem
         assert entry.value["id"] == path.stem
@@ -90,7 +90,7 @@ def test_the_catalog_holds_every_file() -> None:
 def test_where_sources_disagree_it_is_recorded() -> None:
     (other,) = accelerator("nvidia-a100-sxm-80gb").disagreements
     assert (other.field, other.says, other.source) == ("hbm_bytes_per_s", "2 TB/s", "ml-engineering")
-    assert "hbm_bytes_per_s" in accelerator("nvidia-a100-sxm-80gb").unverified
+    assert "hbm_bytes_per_s" in accelerator("nvidia-a100-sxm-80gb").unverified_fields
 
 
 @pytest.mark.parametrize(
@@ -421,7 +421,7 @@ def test_memory_within_a_tenth_is_an_accelerator_s(known: int | None, reported: 
 
 def test_figures_are_numbers_with_the_key_of_their_source() -> None:
     """Sizes whole, rates in base SI, what has no source in parentheses as it is written."""
-    given, cited = figures(
+    given, cited = parse_figures(
         {
             "id": "8 (x)",
             "notes": "8 GB (x)",
@@ -466,7 +466,7 @@ def test_figures_are_numbers_with_the_key_of_their_source() -> None:
 def test_what_may_hold_a_figure() -> None:
     """Texts of all fields but those of words; below a field any word is one."""
     entry = {"id": "x", "notes": "n", "kind": "k", "a": "1", "b": {"id": "2", "c": None}, "d": ["e"]}
-    assert list(leaves(entry)) == [(("a",), "1"), (("b", "id"), "2")]
+    assert list(written_leaves(entry)) == [(("a",), "1"), (("b", "id"), "2")]
 
 
 def test_files_are_named_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -475,22 +475,22 @@ def test_files_are_named_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyP
     chip.write_text(MINE)
     link.write_text(MY_LINKS)
     monkeypatch.delenv("CCLBENCH_HARDWARE", raising=False)
-    with using([]):
+    with extended_catalog([]):
         assert "CCLBENCH_HARDWARE" not in os.environ
-    with using([tmp_path]):
+    with extended_catalog([tmp_path]):
         assert entry_of("lab-chip") == accelerator("lab-chip")
         assert entry_of("lab-link").kind == "fabric"
     assert "CCLBENCH_HARDWARE" not in os.environ
     monkeypatch.setenv("CCLBENCH_HARDWARE", str(link))
     nothing = users_own()
-    with using([chip]):
-        assert {"lab-link", "lab-chip"} <= entries().keys()
+    with extended_catalog([chip]):
+        assert {"lab-link", "lab-chip"} <= catalog_entries().keys()
         assert users_own() != nothing
-    with pytest.raises(UsageError), using([chip]):
+    with pytest.raises(UsageError), extended_catalog([chip]):
         entry_of("lab-chop")
     assert os.environ["CCLBENCH_HARDWARE"] == str(link)
     assert users_own() == nothing
-    assert "lab-chip" not in entries()
+    assert "lab-chip" not in catalog_entries()
 
 
 def test_an_entry_that_nobody_knows_gets_near_matches_of_any_kind() -> None:

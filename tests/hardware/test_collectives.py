@@ -8,12 +8,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cclbench.hardware.collectives import Cost, Group, Prediction, Refusal, costs, price_group, schedule
+from cclbench.hardware.collectives import (
+    Cost,
+    Group,
+    NoPrice,
+    Prediction,
+    algorithm_costs,
+    parse_schedule,
+    price_group,
+)
 from cclbench.hardware.collectives.cost import BEST, EXPECTED, WORST, Assumed, Pipeline
-from cclbench.hardware.collectives.nccl import constants
+from cclbench.hardware.collectives.nccl import nccl_constants
 from cclbench.hardware.collectives.price import setting_of
-from cclbench.hardware.collectives.transport import Range
-from cclbench.hardware.residuals import Kept, Residuals, Setting, using
+from cclbench.hardware.collectives.transport import LatencyRange
+from cclbench.hardware.residuals import KeptShares, Residuals, ResidualSetting, replaced_residuals
 from cclbench.schema import COLLECTIVE_KINDS
 
 # No launch, no factors: only what the formulas say.
@@ -42,7 +50,7 @@ def nodes(count: int, per_node: int, **changes: object) -> Group:
         nodes=count,
         out_bytes_per_s=40 * GB,
         nic_bytes_per_s=40 * GB / per_node,
-        out_hop=Range(10e-6, 10e-6, 10e-6),
+        out_hop=LatencyRange(10e-6, 10e-6, 10e-6),
     )
     return replace(group, **changes)  # type: ignore[arg-type]
 
@@ -56,7 +64,7 @@ def cost(kind: str, group: Group, algorithm: str, protocol: str = "Simple") -> C
     """The one cost of that algorithm and protocol."""
     (found,) = [
         each
-        for each in costs(kind, group, PLAIN, algorithm=algorithm)
+        for each in algorithm_costs(kind, group, PLAIN, algorithm=algorithm)
         if (each.algorithm, each.protocol) == (algorithm, protocol)
     ]
     return found
@@ -131,7 +139,7 @@ def test_tree_on_two_nodes_uses_the_network_both_ways() -> None:
 
 def test_eager_messages_and_rendezvous() -> None:
     """LL trees send S a message on the wire: 2 KiB still is eager, 4 KiB pays 2 × 20 µs more on two nodes."""
-    group = nodes(2, 1, out_hop=Range(), eager_bytes=2048.0, rendezvous=Range(0.0, 20e-6, 0.0))
+    group = nodes(2, 1, out_hop=LatencyRange(), eager_bytes=2048.0, rendezvous=LatencyRange(0.0, 20e-6, 0.0))
     tree = cost("all_reduce", group, "tree", "LL")
     small, large = tree.time_s(np.array([2048.0, 4096.0]))
     moving = np.array([2048.0, 4096.0]) * tree.beta_s_per_byte
@@ -144,8 +152,8 @@ def test_nvls_sends_once_and_an_eighth() -> None:
     group = one_node(8, architecture="hopper", reduces=True)
     nvls = cost("all_reduce", group, "nvls")
     assert nvls.beta_s_per_byte == per_byte(9 / 8 / 85e9)
-    assert "nvls" not in {each.algorithm for each in costs("all_reduce", one_node(8), PLAIN)}
-    assert "nvls" not in {each.algorithm for each in costs("all_reduce", group, PLAIN, "2.10.3")}
+    assert "nvls" not in {each.algorithm for each in algorithm_costs("all_reduce", one_node(8), PLAIN)}
+    assert "nvls" not in {each.algorithm for each in algorithm_costs("all_reduce", group, PLAIN, "2.10.3")}
 
 
 def test_nvls_tree_takes_the_narrower_tier() -> None:
@@ -173,7 +181,7 @@ def test_halving_doubling_over_nodes() -> None:
     counts = {steps.what: steps.count for steps in halving.steps}
     assert (counts["exchanges in the node"], counts["exchanges over the network"]) == (4, 2)
     refused = price_group("all_reduce", np.array([1e6]), nodes(3, 4), algorithm="halving_doubling")
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, NoPrice)
 
 
 def test_hierarchical_all_reduce() -> None:
@@ -188,8 +196,10 @@ def test_pat_is_for_one_rank_a_node() -> None:
     pat = cost("all_gather", nodes(8, 1), "pat")
     assert pat.alpha_s == pytest.approx(8e-6 + 3 / 3.5 * 34e-6 + 8 * 2.8e-6)
     assert pat.beta_s_per_byte == per_byte(1 / 30e9)
-    assert "pat" not in {each.algorithm for each in costs("all_gather", nodes(4, 2), PLAIN)}
-    assert "pat" not in {each.algorithm for each in costs("all_gather", nodes(8, 1), PLAIN, "2.10.3")}
+    assert "pat" not in {each.algorithm for each in algorithm_costs("all_gather", nodes(4, 2), PLAIN)}
+    assert "pat" not in {
+        each.algorithm for each in algorithm_costs("all_gather", nodes(8, 1), PLAIN, "2.10.3")
+    }
 
 
 def test_all_to_all_passes_the_slower_tier() -> None:
@@ -213,7 +223,7 @@ def test_pairs_reach_shares_of_their_links(corner: Assumed, inside: float, acros
     """100 GB/s inside and 40 across: at best all of them, at worst half of an interface (2 x 8 B200)."""
     assumed = replace(PLAIN, edge=corner.edge)
     for group, rate in ((one_node(2), 100e9 * inside), (nodes(2, 1), 40e9 * across)):
-        found = costs("send", group, assumed, algorithm="p2p")
+        found = algorithm_costs("send", group, assumed, algorithm="p2p")
         assert [one.beta_s_per_byte for one in found if one.protocol == "Simple"] == [per_byte(1 / rate)]
 
 
@@ -261,7 +271,7 @@ def test_bandwidth_cost_is_positive_and_bands_hold_the_middle(kind: str, group: 
     """Everything that has a price has a finite one, between its own edges."""
     sizes = 2.0 ** np.arange(0, 40)
     found = price_group(kind, sizes, group)
-    if isinstance(found, Refusal):
+    if isinstance(found, NoPrice):
         assert kind in ("barrier", "gather", "scatter", "broadcast", "reduce")
         return
     assert (found.time_s > 0).all()
@@ -288,7 +298,7 @@ def test_the_fastest_wins_and_is_named() -> None:
     assert isinstance(found, Prediction)
     assert found.protocol == ("LL", "Simple")
     assert found.algorithm[1] == "ring"
-    every = [each.time_s(sizes) for each in costs("all_reduce", one_node(8), EXPECTED)]
+    every = [each.time_s(sizes) for each in algorithm_costs("all_reduce", one_node(8), EXPECTED)]
     assert found.formula_s.tolist() == np.min(every, axis=0).tolist()
     assert found.algbw[1] == pytest.approx(8e9 / found.time_s[1])
     assert found.busbw[1] == pytest.approx(1.75 * found.algbw[1])
@@ -301,17 +311,19 @@ def test_narrowing_the_choice() -> None:
     assert isinstance(found, Prediction)
     assert (found.algorithm, found.protocol) == (("tree",), ("LL128",))
     refused = price_group("all_gather", sizes, one_node(8), algorithm="tree")
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, NoPrice)
     assert "tree" in refused.reason
 
 
 def test_ll128_stays_in_a_grace_node() -> None:
     """Interfaces behind a Grace CPU are not next to the GPU: LL128 over the network is off before 2.28."""
     group = nodes(2, 4, architecture="hopper", host_cpu="arm")
-    used = {each.protocol for each in costs("all_reduce", group, PLAIN, "2.23.4")}
+    used = {each.protocol for each in algorithm_costs("all_reduce", group, PLAIN, "2.23.4")}
     assert used == {"LL", "Simple"}
-    assert "LL128" in {each.protocol for each in costs("all_reduce", group, PLAIN, "2.28.3")}
-    assert "LL128" in {each.protocol for each in costs("all_reduce", one_node(4, host_cpu="arm"), PLAIN)}
+    assert "LL128" in {each.protocol for each in algorithm_costs("all_reduce", group, PLAIN, "2.28.3")}
+    assert "LL128" in {
+        each.protocol for each in algorithm_costs("all_reduce", one_node(4, host_cpu="arm"), PLAIN)
+    }
 
 
 @pytest.mark.parametrize(
@@ -330,14 +342,14 @@ def test_ll128_stays_in_a_grace_node() -> None:
 )
 def test_constants_by_version(version: str | None, since: tuple[int, int]) -> None:
     """The newest table that is not newer than the release; the newest of all without one."""
-    assert constants(version).since == since
+    assert nccl_constants(version).since == since
 
 
 def test_nodes_without_nvlink_take_pcies_steps() -> None:
     """Two ranks over PCIe: 8.4 + 2 × 5.7 µs in Simple; no LL128 there."""
     group = one_node(2, peers="pcie-tree")
     assert cost("all_reduce", group, "ring").alpha_s == pytest.approx(8.4e-6 + 2 * 5.7e-6)
-    assert {each.protocol for each in costs("all_reduce", group, PLAIN)} == {"LL", "Simple"}
+    assert {each.protocol for each in algorithm_costs("all_reduce", group, PLAIN)} == {"LL", "Simple"}
 
 
 def test_rings_that_leave_a_mesh_leave_a_link_free() -> None:
@@ -355,12 +367,12 @@ def test_rccl_has_latencies_of_its_own() -> None:
     assert cost("all_reduce", one_node(8, **amd), "ring", "LL").alpha_s == pytest.approx(
         (12 + 14 * 0.8) * 1e-6
     )
-    assert "direct" in {each.algorithm for each in costs("all_reduce", one_node(8, **amd), PLAIN)}
-    assert "direct" not in {each.algorithm for each in costs("all_reduce", one_node(8), PLAIN)}
+    assert "direct" in {each.algorithm for each in algorithm_costs("all_reduce", one_node(8, **amd), PLAIN)}
+    assert "direct" not in {each.algorithm for each in algorithm_costs("all_reduce", one_node(8), PLAIN)}
     of_two = price_group("all_gather", np.array([2.0**28]), one_node(2, **amd))
     assert isinstance(of_two, Prediction)
     assert of_two.algorithm == ("ring",)  # which is as fast there
-    across = costs("all_reduce", nodes(2, 8, **amd), PLAIN)
+    across = algorithm_costs("all_reduce", nodes(2, 8, **amd), PLAIN)
     assert ("ring", "LL128") not in {(each.algorithm, each.protocol) for each in across}
 
 
@@ -394,7 +406,7 @@ def test_a_version_that_is_none_is_said_to_be() -> None:
 
 SLOW = Assumed(launch_s=6e-6, latency=2.0, rate=0.5, edge=1)
 """Twice the latencies, half the rates."""
-EAGER = {"eager_bytes": 2048.0, "rendezvous": Range(1e-6, 20e-6, 40e-6)}
+EAGER = {"eager_bytes": 2048.0, "rendezvous": LatencyRange(1e-6, 20e-6, 40e-6)}
 FOUR_OF_TWO = nodes(4, 2, **EAGER)
 EIGHT_OF_ONE = nodes(8, 1, **EAGER)
 SWITCHES = {"architecture": "hopper", "reduces": True}
@@ -672,7 +684,7 @@ def test_terms_of_a_cost(
     """Steps, µs each; the share of S and the rate of its narrowest place; what late messages add."""
     (found,) = [
         each
-        for each in costs(kind, group, SLOW, algorithm=name[0])
+        for each in algorithm_costs(kind, group, SLOW, algorithm=name[0])
         if (each.algorithm, each.protocol) == name
     ]
     assert tuple((step.count, step.each_s, step.what) for step in found.steps) == steps
@@ -697,7 +709,7 @@ def test_what_fills_the_pipeline(group: Group, name: str, hops_s: float, largest
     """All hops, and all of them by chunks of 8 MiB, at half of the rates."""
     found = [
         each
-        for each in costs("all_reduce", group, SLOW)
+        for each in algorithm_costs("all_reduce", group, SLOW)
         if (each.algorithm, each.protocol) == (name, "Simple")
     ]
     assert [each.pipeline for each in found] == [Pipeline(pytest.approx(hops_s), pytest.approx(largest_s))]
@@ -734,7 +746,7 @@ def test_ll_moves_so_much_at_most(group: Group, version: str | None, rate: float
     """By generation in a node, by the hosts' CPU across nodes."""
     assert cost("all_gather", group, "ring", "LL").traffic.bytes_per_s == pytest.approx(rate * 1e9)
     if group.architecture == "ampere":
-        assert constants(version).ll_bytes_per_s(group) == pytest.approx(rate * 1e9)
+        assert nccl_constants(version).ll_bytes_per_s(group) == pytest.approx(rate * 1e9)
 
 
 def test_a_proxy_on_an_amd_host_takes_twice_as_long_to_post() -> None:
@@ -752,7 +764,7 @@ def test_a_torus_pays_its_hops() -> None:
     """3 µs a hop in place of one, half of it in a scenario, twice by what is assumed."""
     torus = one_node(8, peers="torus", up_bytes_per_s=200 * GB, dims=(2, 4), rings=(False, True))
     found = {
-        kind: costs(kind, replace(torus, up_hop_s=3e-6, up_latency=0.5), SLOW)
+        kind: algorithm_costs(kind, replace(torus, up_hop_s=3e-6, up_latency=0.5), SLOW)
         for kind in ("all_reduce", "all_to_all", "send")
     }
     terms = {
@@ -776,8 +788,8 @@ def test_a_torus_pays_its_hops() -> None:
     line = replace(torus, rings=(False, False))
     assert cost("all_to_all", line, "torus_all_to_all", "ici").traffic.share == 1.0
     assert cost("all_to_all", torus, "torus_all_to_all", "ici").steps[1].each_s == pytest.approx(1e-6)
-    assert costs("all_gather", replace(torus, nodes=2), PLAIN) == []
-    assert costs("broadcast", torus, PLAIN) == []
+    assert algorithm_costs("all_gather", replace(torus, nodes=2), PLAIN) == []
+    assert algorithm_costs("broadcast", torus, PLAIN) == []
 
 
 @pytest.mark.parametrize(
@@ -813,20 +825,22 @@ def test_a_torus_pays_its_hops() -> None:
     ],
 )
 def test_what_an_algorithm_does(kind: str, group: Group, name: str, there: bool) -> None:
-    found = {each.algorithm for each in costs(kind, group, PLAIN, algorithm=name)}
+    found = {each.algorithm for each in algorithm_costs(kind, group, PLAIN, algorithm=name)}
     assert (name in found) is there
 
 
 @pytest.mark.parametrize(("version", "there"), [("2.22.3", False), ("2.23.4", True), (None, True)])
 def test_trees_are_aggregated_since_2_23(version: str | None, there: bool) -> None:
-    found = {each.algorithm for each in costs("all_gather", nodes(8, 1), PLAIN, version)}
+    found = {each.algorithm for each in algorithm_costs("all_gather", nodes(8, 1), PLAIN, version)}
     assert ("pat" in found) is there
 
 
 @pytest.mark.parametrize(("version", "there"), [("2.27.7", False), ("2.28", True), ("2.29.1", True)])
 def test_the_release_that_counts_a_grace_cpu_s_link(version: str, there: bool) -> None:
     group = nodes(2, 4, architecture="hopper", host_cpu="arm")
-    assert ("LL128" in {each.protocol for each in costs("all_gather", group, PLAIN, version)}) is there
+    assert (
+        "LL128" in {each.protocol for each in algorithm_costs("all_gather", group, PLAIN, version)}
+    ) is there
 
 
 def test_all_to_all_stays_within_a_node_where_its_links_are_narrower() -> None:
@@ -838,7 +852,7 @@ def test_all_to_all_stays_within_a_node_where_its_links_are_narrower() -> None:
 
 
 def test_pairs_go_without_ll_where_the_network_does() -> None:
-    found = costs("send", nodes(2, 1, protocols=("Simple",)), PLAIN)
+    found = algorithm_costs("send", nodes(2, 1, protocols=("Simple",)), PLAIN)
     assert [each.protocol for each in found] == ["Simple"]
 
 
@@ -852,7 +866,7 @@ def test_halving_doubling_exchanges_pairs_of_a_mesh() -> None:
 
 def test_what_a_message_adds_from_its_limit_on() -> None:
     """A message of the limit is eager still."""
-    group = nodes(2, 1, out_hop=Range(), eager_bytes=2048.0, rendezvous=Range(0.0, 20e-6, 0.0))
+    group = nodes(2, 1, out_hop=LatencyRange(), eager_bytes=2048.0, rendezvous=LatencyRange(0.0, 20e-6, 0.0))
     send = cost("send", group, "p2p")
     plain = cost("send", replace(group, eager_bytes=None), "p2p")
     sizes = np.array([0.0, 2048.0, 2049.0])
@@ -888,10 +902,10 @@ def test_a_price_s_words() -> None:
     """What does not apply is said by its names, or that nothing does; what nobody swept, once."""
     one = np.array([1e6])
     asked = price_group("broadcast", one, nodes(2, 4), algorithm="tree", protocol="LL")
-    assert asked == Refusal("broadcast of 8 ranks on 2 node(s): tree LL does not apply")
+    assert asked == NoPrice("broadcast of 8 ranks on 2 node(s): tree LL does not apply")
     torus = one_node(16, peers="torus", dims=(4, 4), rings=(True, True), architecture="tpu")
     nothing = price_group("broadcast", one, torus)
-    assert nothing == Refusal("broadcast of 16 ranks on 1 node(s): no algorithm is known for it here")
+    assert nothing == NoPrice("broadcast of 16 ranks on 1 node(s): no algorithm is known for it here")
     tpu = price_group("all_gather", one, replace(torus, assumptions=("x is taken",)))
     assert isinstance(tpu, Prediction)
     assert (tpu.basis, tpu.setting.swept) == ("spec", False)
@@ -902,8 +916,8 @@ def test_a_price_s_words() -> None:
 def test_what_a_residual_depends_on() -> None:
     """A barrier is an all-reduce; of trainium and tpu nothing is published."""
     group = nodes(2, 4, machine="here", network="ib-verbs")
-    assert setting_of("barrier", group) == Setting("here", True, "ib-verbs", "all_reduce", 8)
-    assert setting_of("send", one_node(4)) == Setting("", False, "", "send", 4)
+    assert setting_of("barrier", group) == ResidualSetting("here", True, "ib-verbs", "all_reduce", 8)
+    assert setting_of("send", one_node(4)) == ResidualSetting("", False, "", "send", 4)
     assert not setting_of("send", one_node(4, architecture="trainium")).swept
 
 
@@ -911,12 +925,14 @@ def test_a_choice_of_libraries_is_corrected_and_what_is_asked_for_is_not() -> No
     """Of an algorithm, a protocol or a schedule that is asked for the formula alone is known."""
     group, size = nodes(2, 4, network="ib-verbs"), np.array([2.0**20])
     all_gather = {"kind": "all_gather", "ranks": 8, "steps": [[[0, 1, 1]]]}
-    with using(Residuals({"all_gather": (0.5, 0.5, 0.5)}, (0.1,) * 3, (0.2,) * 3, Kept((), 0.0, 0.0))):
+    with replaced_residuals(
+        Residuals({"all_gather": (0.5, 0.5, 0.5)}, (0.1,) * 3, (0.2,) * 3, KeptShares((), 0.0, 0.0))
+    ):
         chosen = price_group("all_gather", size, group)
         asked = [
             price_group("all_gather", size, group, algorithm="ring"),
             price_group("all_gather", size, group, protocol="Simple"),
-            price_group("all_gather", size, group, plan=schedule(all_gather, where="x")),
+            price_group("all_gather", size, group, plan=parse_schedule(all_gather, where="x")),
         ]
     assert isinstance(chosen, Prediction)
     assert chosen.time_s == pytest.approx(chosen.formula_s * np.exp(0.5))

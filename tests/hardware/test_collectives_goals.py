@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from cclbench.formats.nccl_tests import NcclTests
-from cclbench.hardware.calibration import deviations, left_out_by_nodes
+from cclbench.hardware.calibration import left_out_by_nodes, sweep_deviations
 from cclbench.hardware.catalog import system
-from cclbench.hardware.deviation import BANDS, Deviation, summary
+from cclbench.hardware.deviation import BANDS, Deviation, summarise_deviations
 from cclbench.hardware.sweep import Sweep, sweeps_of
 
 SYSTEMS = {
@@ -51,7 +51,7 @@ def published(test_data: Path, name: str) -> Sweep:
 
 def measured(test_data: Path, name: str, machine: str) -> list[Deviation]:
     """Deviations of the model, from the catalog alone."""
-    found = deviations(published(test_data, name), system(machine))
+    found = sweep_deviations(published(test_data, name), system(machine))
     assert isinstance(found, list), found
     return found
 
@@ -65,7 +65,7 @@ def every(test_data: Path) -> list[Deviation]:
 @pytest.mark.parametrize("band", BANDS)
 def test_median_error_from_the_catalog_alone(every: list[Deviation], band: str) -> None:
     """At most 40, 35 and 10 % by size."""
-    found = summary([each for each in every if each.band == band])
+    found = summarise_deviations([each for each in every if each.size_band == band])
     assert found is not None
     assert found.count > 80
     assert found.median <= GOALS[band]
@@ -73,7 +73,7 @@ def test_median_error_from_the_catalog_alone(every: list[Deviation], band: str) 
 
 def test_bands_hold_four_of_five(every: list[Deviation]) -> None:
     """And they are no wider than 5 times from end to end in the median: they say something."""
-    found = summary(every)
+    found = summarise_deviations(every)
     assert found is not None
     assert found.within >= 0.8
     assert np.median([each.high_s / each.low_s for each in every]) < 5
@@ -81,14 +81,14 @@ def test_bands_hold_four_of_five(every: list[Deviation]) -> None:
 
 def test_the_misconfigured_run_stands_out(test_data: Path) -> None:
     """Without its plug-in it is far outside the band, and no other sweep is suspected."""
-    fallback = summary(measured(test_data, FALLBACK, "alps-gh200"))
+    fallback = summarise_deviations(measured(test_data, FALLBACK, "alps-gh200"))
     assert fallback is not None
-    assert fallback.suspect
+    assert fallback.is_suspect
     assert fallback.within < 0.45
     for name, machine in SYSTEMS.items():
-        found = summary(measured(test_data, name, machine))
+        found = summarise_deviations(measured(test_data, name, machine))
         assert found is not None
-        assert not found.suspect, name
+        assert not found.is_suspect, name
 
 
 PUBLISHED = Path(__file__).parent / "published"
@@ -105,7 +105,7 @@ def half(name: str) -> list[Deviation]:
     for path in sorted(PUBLISHED.glob("*.csv")):
         stated = header(path)
         if stated["half"] == name:
-            own = deviations(swept(path)[0], system(stated["system"]))
+            own = sweep_deviations(swept(path)[0], system(stated["system"]))
             found += own if isinstance(own, list) else []
     return found
 
@@ -122,10 +122,10 @@ def test_sweeps_of_other_machines(name: str, medians: tuple[float, ...], within:
     found = half(name)
     assert len(found) > 250
     for band, most in zip(BANDS, medians, strict=True):
-        own = summary([each for each in found if each.band == band])
+        own = summarise_deviations([each for each in found if each.size_band == band])
         assert own is not None
         assert own.median <= most, band
-    every = summary(found)
+    every = summarise_deviations(found)
     assert every is not None
     assert every.within >= within
 
@@ -148,7 +148,7 @@ def test_calibrated_alps_without_one_node_count(test_data: Path) -> None:
     left_out = left_out_by_nodes(alps, system("alps-gh200"))
     assert sorted(left_out) == [1, 2, 4, 8, 16, 64]
     between, several = (
-        summary([each for count in counts for each in left_out[count]])
+        summarise_deviations([each for count in counts for each in left_out[count]])
         for counts in ((4, 8, 16), (2, 4, 8, 16, 64))
     )
     assert between is not None

@@ -10,17 +10,22 @@ import numpy as np
 import pytest
 
 from cclbench.errors import InputError
-from cclbench.hardware.collectives import Group, Prediction, Refusal, price_group, schedule
-from cclbench.hardware.collectives.algorithm import Call
+from cclbench.hardware.collectives import Group, NoPrice, Prediction, parse_schedule, price_group
+from cclbench.hardware.collectives.algorithm import CollectiveCall
 from cclbench.hardware.collectives.cost import Assumed, Cost
-from cclbench.hardware.collectives.nccl import constants
-from cclbench.hardware.collectives.schedule import Send, read_schedule, scheduled
-from cclbench.hardware.collectives.transport import PROTOCOLS, Range
+from cclbench.hardware.collectives.nccl import nccl_constants
+from cclbench.hardware.collectives.schedule import Send, read_schedule, schedule_cost
+from cclbench.hardware.collectives.transport import PROTOCOLS, LatencyRange
 
 PLAIN = Assumed(launch_s=0.0, latency=1.0, rate=1.0, edge=1)
 MESH = Group(4, 1, "ampere", "intel", peers="mesh", up_bytes_per_s=90e9, pair_bytes_per_s=30e9)
 NODES = replace(
-    MESH, nodes=2, up_bytes_per_s=90e9, out_bytes_per_s=20e9, nic_bytes_per_s=10e9, out_hop=Range(0, 5e-6, 0)
+    MESH,
+    nodes=2,
+    up_bytes_per_s=90e9,
+    out_bytes_per_s=20e9,
+    nic_bytes_per_s=10e9,
+    out_hop=LatencyRange(0, 5e-6, 0),
 )
 
 # All-gather of four: exchange quarters with a neighbour, then halves with the other pair.
@@ -34,13 +39,13 @@ DOUBLING = {
 }
 
 
-def call(kind: str, group: Group) -> Call:
-    return Call(kind, group, constants(None), PLAIN, PROTOCOLS)
+def call(kind: str, group: Group) -> CollectiveCall:
+    return CollectiveCall(kind, group, nccl_constants(None), PLAIN, PROTOCOLS)
 
 
 def test_steps_on_a_mesh() -> None:
     """Two steps of 3.4 µs after 8.4 µs; 1/4 and 1/2 of S, each over the 30 GB/s of a pair."""
-    cost = scheduled(schedule(DOUBLING, where="x"), call("all_gather", MESH))
+    cost = schedule_cost(parse_schedule(DOUBLING, where="x"), call("all_gather", MESH))
     assert cost is not None
     assert cost.alpha_s == pytest.approx(8.4e-6 + 2 * 3.4e-6)
     assert cost.beta_s_per_byte == pytest.approx(0.75 / 30e9)
@@ -48,7 +53,7 @@ def test_steps_on_a_mesh() -> None:
 
 def test_steps_over_nodes() -> None:
     """Ranks 0, 1 and 2, 3 on two nodes: the second step sends 2 × S/2 through a node's 20 GB/s."""
-    cost = scheduled(schedule(DOUBLING, where="x"), call("all_gather", NODES))
+    cost = schedule_cost(parse_schedule(DOUBLING, where="x"), call("all_gather", NODES))
     assert cost is not None
     assert cost.alpha_s == pytest.approx(8.4e-6 + 3.4e-6 + 14e-6 + 2 * 5e-6)
     assert cost.beta_s_per_byte == pytest.approx(0.25 / 30e9 + 1.0 / 20e9)
@@ -57,19 +62,21 @@ def test_steps_over_nodes() -> None:
 def test_one_accelerators_links_are_shared() -> None:
     """A root sends all of S to three others at once: 3 S over its 60 GB/s outweigh S over a pair."""
     raw = {"kind": "broadcast", "ranks": 4, "steps": [[[0, 1, 1], [0, 2, 1], [0, 3, 1]]]}
-    cost = scheduled(schedule(raw, where="x"), call("broadcast", replace(MESH, up_bytes_per_s=60e9)))
+    cost = schedule_cost(
+        parse_schedule(raw, where="x"), call("broadcast", replace(MESH, up_bytes_per_s=60e9))
+    )
     assert cost is not None
     assert cost.beta_s_per_byte == pytest.approx(3 / 60e9)
 
 
 def test_a_schedule_is_priced_instead_of_algorithms() -> None:
     """It wins by being the only one; of another kind or size it is refused."""
-    plan = schedule(DOUBLING, where="x")
+    plan = parse_schedule(DOUBLING, where="x")
     found = price_group("all_gather", np.array([1e6, 1e9]), MESH, plan=plan)
     assert isinstance(found, Prediction)
     assert set(found.algorithm) == {"schedule"}
-    assert isinstance(price_group("all_reduce", np.array([1e6]), MESH, plan=plan), Refusal)
-    assert isinstance(price_group("all_gather", np.array([1e6]), replace(MESH, ranks=2), plan=plan), Refusal)
+    assert isinstance(price_group("all_reduce", np.array([1e6]), MESH, plan=plan), NoPrice)
+    assert isinstance(price_group("all_gather", np.array([1e6]), replace(MESH, ranks=2), plan=plan), NoPrice)
 
 
 @pytest.mark.parametrize(
@@ -110,17 +117,19 @@ def test_a_schedule_is_priced_instead_of_algorithms() -> None:
 def test_what_is_no_schedule(raw: object, what: str) -> None:
     """One line that says where and why."""
     with pytest.raises(InputError, match=what) as error:
-        schedule(raw, where="plan.yaml")
+        parse_schedule(raw, where="plan.yaml")
     assert "plan.yaml" in str(error.value)
 
 
 def test_schedules_at_their_bounds() -> None:
     """Two ranks, the most ranks, a share of all ranks' S; whole numbers are shares too."""
     for ranks in (2, 65536):
-        made = schedule({"kind": "all_gather", "ranks": ranks, "steps": [[[0, ranks - 1, ranks]]]}, where="x")
+        made = parse_schedule(
+            {"kind": "all_gather", "ranks": ranks, "steps": [[[0, ranks - 1, ranks]]]}, where="x"
+        )
         assert (made.ranks, made.steps) == (ranks, ((Send(0, ranks - 1, float(ranks)),),))
     with pytest.raises(InputError, match="outside 0 to 1"):
-        schedule({"kind": "all_gather", "ranks": 2, "steps": [[[0, 2, 1]]]}, where="x")
+        parse_schedule({"kind": "all_gather", "ranks": 2, "steps": [[[0, 2, 1]]]}, where="x")
 
 
 def test_a_step_takes_its_busiest_place() -> None:
@@ -150,9 +159,9 @@ def test_a_step_takes_its_busiest_place() -> None:
 
 def test_terms_of_a_schedule() -> None:
     """Half of the rates, and late messages for each step over the network."""
-    late = replace(NODES, eager_bytes=2048.0, rendezvous=Range(0, 20e-6, 0))
+    late = replace(NODES, eager_bytes=2048.0, rendezvous=LatencyRange(0, 20e-6, 0))
     slow = call("all_gather", late)._replace(assumed=replace(PLAIN, rate=0.5))
-    found = scheduled(schedule(DOUBLING, where="x"), slow)
+    found = schedule_cost(parse_schedule(DOUBLING, where="x"), slow)
     assert found is not None
     assert (found.algorithm, found.traffic.share) == ("schedule", 1.0)
     assert found.traffic.bytes_per_s == pytest.approx(0.5 / (0.25 / 30e9 + 1.0 / 20e9))
@@ -161,9 +170,9 @@ def test_terms_of_a_schedule() -> None:
 
 
 def test_a_schedule_of_other_ranks_or_another_collective_has_no_cost() -> None:
-    plan = schedule(DOUBLING, where="x")
-    assert scheduled(plan, call("all_reduce", MESH)) is None
-    assert scheduled(plan, call("all_gather", replace(MESH, ranks=8))) is None
+    plan = parse_schedule(DOUBLING, where="x")
+    assert schedule_cost(plan, call("all_reduce", MESH)) is None
+    assert schedule_cost(plan, call("all_gather", replace(MESH, ranks=8))) is None
 
 
 def test_a_schedule_is_read_from_yaml(tmp_path: Path) -> None:
@@ -178,6 +187,6 @@ def test_a_schedule_is_read_from_yaml(tmp_path: Path) -> None:
 
 def cost_of(raw: dict[str, object], group: Group) -> Cost:
     """What the schedule costs the group."""
-    found = scheduled(schedule(raw, where="x"), call(str(raw["kind"]), group))
+    found = schedule_cost(parse_schedule(raw, where="x"), call(str(raw["kind"]), group))
     assert found is not None
     return found

@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 
 from cclbench.errors import UsageError
-from cclbench.hardware.collectives import Group, Prediction, Refusal, costs, group_of, price
+from cclbench.hardware.collectives import (
+    Group,
+    NoPrice,
+    Prediction,
+    algorithm_costs,
+    group_of,
+    price_collective,
+)
 from cclbench.hardware.collectives.cost import EXPECTED, WORST
 from cclbench.hardware.fabric import Fabric, Transport
 from cclbench.hardware.prediction import check_transport
@@ -59,10 +66,10 @@ def group(system: System, ranks: range | list[int], transport: str | None = None
     return found
 
 
-def refused(system: System, ranks: range | list[int], transport: str | None = None) -> Refusal:
+def refused(system: System, ranks: range | list[int], transport: str | None = None) -> NoPrice:
     """Why the group is refused."""
     found = group_of(system, ranks, transport=transport)
-    assert isinstance(found, Refusal), found
+    assert isinstance(found, NoPrice), found
     return found
 
 
@@ -171,7 +178,7 @@ def test_what_is_not_known_is_refused_by_its_field(
     assert found.field == field
     if field is not None:
         assert field.split(".")[-1].split("_")[0] in found.reason
-    assert price("all_reduce", 1e6, ranks, system) == found
+    assert price_collective("all_reduce", 1e6, ranks, system) == found
 
 
 def test_a_transport_whose_latency_nobody_states_is_named() -> None:
@@ -192,11 +199,11 @@ def test_a_transport_is_one_of_the_machine_s_network() -> None:
 
 def test_a_torus_of_other_links_has_its_shape_and_a_mesh_has_none() -> None:
     newer = msgspec.structs.replace(ICI, id="ici-v7x", links=6, link_bytes_per_s=200e9)
-    assert TORUS.scale_up.on(newer).dims == (2, 4)
+    assert TORUS.scale_up.on_fabric(newer).dims == (2, 4)
     wrapped = msgspec.structs.replace(TORUS.scale_up, wraps=True)
-    assert wrapped.on(newer).wraps is True
+    assert wrapped.on_fabric(newer).wraps is True
     mesh = msgspec.structs.replace(newer, topology="mesh")
-    assert (wrapped.on(mesh).dims, wrapped.on(mesh).wraps) == (None, None)
+    assert (wrapped.on_fabric(mesh).dims, wrapped.on_fabric(mesh).wraps) == (None, None)
 
 
 def test_what_software_adds_to_a_hop_is_the_documented_range(repository: Path) -> None:
@@ -226,7 +233,7 @@ def test_unknown_usable_share_is_assumed_aloud() -> None:
     fabric = msgspec.structs.replace(OUT, usable_fraction=None)
     system = without(NODE, out_fabric=fabric, up_fabric=msgspec.structs.replace(UP, usable_fraction=None))
     assert group(system, range(8)).out_bytes_per_s == pytest.approx(92e9)
-    found = price("all_reduce", 1e6, range(8), system)
+    found = price_collective("all_reduce", 1e6, range(8), system)
     assert isinstance(found, Prediction)
     assert found.reason is not None
     assert found.reason.startswith(
@@ -245,12 +252,16 @@ def test_efa_allows_only_simple_before_p5() -> None:
     """aws-ofi-nccl forces Simple on A100, lets all through on H100, where old releases forced it too."""
     efa = without(NODE, out_transport="aws-ofi-nccl")
     new = group(efa, range(8))
-    assert {each.protocol for each in costs("all_gather", new, EXPECTED)} == {"LL", "LL128", "Simple"}
-    assert {each.protocol for each in costs("all_gather", new, WORST)} == {"Simple"}
+    assert {each.protocol for each in algorithm_costs("all_gather", new, EXPECTED)} == {
+        "LL",
+        "LL128",
+        "Simple",
+    }
+    assert {each.protocol for each in algorithm_costs("all_gather", new, WORST)} == {"Simple"}
     old = group(msgspec.structs.replace(efa, architecture="ampere"), range(8))
-    assert {each.protocol for each in costs("all_gather", old, EXPECTED)} == {"Simple"}
+    assert {each.protocol for each in algorithm_costs("all_gather", old, EXPECTED)} == {"Simple"}
     # Within a node no network is in the way.
-    assert {each.protocol for each in costs("all_gather", group(efa, range(4)), WORST)} > {"Simple"}
+    assert {each.protocol for each in algorithm_costs("all_gather", group(efa, range(4)), WORST)} > {"Simple"}
 
 
 def test_small_messages_on_p5_and_p4d_as_published() -> None:
@@ -258,10 +269,10 @@ def test_small_messages_on_p5_and_p4d_as_published() -> None:
     eight = msgspec.structs.replace(
         without(NODE, out_transport="aws-ofi-nccl", up_domain=8, out_nics=32), per_node=8
     )
-    new = price("all_reduce", 8, range(16), eight)
-    old = price("all_reduce", 8, range(16), eight, algorithm="tree", protocol="Simple")
+    new = price_collective("all_reduce", 8, range(16), eight)
+    old = price_collective("all_reduce", 8, range(16), eight, algorithm="tree", protocol="Simple")
     ampere = msgspec.structs.replace(eight, architecture="ampere")
-    p4d = price("all_reduce", 8, range(16), ampere)
+    p4d = price_collective("all_reduce", 8, range(16), ampere)
     assert isinstance(new, Prediction)
     assert isinstance(old, Prediction)
     assert isinstance(p4d, Prediction)
@@ -272,12 +283,12 @@ def test_small_messages_on_p5_and_p4d_as_published() -> None:
 
 def test_one_size_and_many() -> None:
     """A number is a list of one; a barrier is an all-reduce of a byte; zero bytes cost the latency."""
-    found = price("barrier", 0, range(4), NODE)
-    one = price("all_reduce", [1], range(4), NODE)
+    found = price_collective("barrier", 0, range(4), NODE)
+    one = price_collective("all_reduce", [1], range(4), NODE)
     assert isinstance(found, Prediction)
     assert isinstance(one, Prediction)
     assert found.time_s.tolist() == one.time_s.tolist()
-    empty = price("all_reduce", 0, range(4), NODE)
+    empty = price_collective("all_reduce", 0, range(4), NODE)
     assert isinstance(empty, Prediction)
     assert np.isfinite(empty.time_s).all()
 
@@ -295,7 +306,7 @@ def test_one_size_and_many() -> None:
 def test_wrong_questions(kind: str, size: float, algorithm: str | None, told: str) -> None:
     """Unknown words and impossible sizes are usage errors; a word's is told with the words near to it."""
     with pytest.raises(UsageError, match=told):
-        price(kind, size, range(4), NODE, algorithm=algorithm)
+        price_collective(kind, size, range(4), NODE, algorithm=algorithm)
 
 
 def test_groups_are_values() -> None:
@@ -367,7 +378,7 @@ def test_a_torus_of_which_no_dims_are_known_has_no_blocks() -> None:
     for dims, shape in ((None, "on a torus of unknown dims"), ((2, 4), "no block of its torus 2 x 4")):
         torus = msgspec.structs.replace(TORUS.scale_up, dims=dims)
         found = refused(msgspec.structs.replace(TORUS, scale_up=torus), [0, 2])
-        assert found == Refusal(f"pod: these 2 ranks are {shape}", "scale_up.dims")
+        assert found == NoPrice(f"pod: these 2 ranks are {shape}", "scale_up.dims")
 
 
 def test_rccl_over_the_network_is_priced_with_nccl_s_latencies() -> None:
@@ -415,6 +426,6 @@ def test_p5_and_later_let_all_protocols_through_efa() -> None:
 def test_sizes_have_bounds() -> None:
     """Sizes from 0 to 1 EiB, those included."""
     for size in (0, 2.0**60):
-        assert isinstance(price("all_reduce", size, range(4), NODE), Prediction)
+        assert isinstance(price_collective("all_reduce", size, range(4), NODE), Prediction)
     with pytest.raises(UsageError, match="sizes are bytes from 0 to 1 EiB"):
-        price("all_reduce", [8, 2.0**60 + 2**12], range(4), NODE)
+        price_collective("all_reduce", [8, 2.0**60 + 2**12], range(4), NODE)

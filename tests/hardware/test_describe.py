@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from cclbench.hardware.accelerator import Accelerator
-from cclbench.hardware.describe import Entry, figures_of, summary
+from cclbench.hardware.describe import Entry, entry_summary, figures_of
 from cclbench.hardware.fabric import Fabric, Transport
 from cclbench.hardware.system import ScaleOut, ScaleUp, System
 
@@ -72,7 +72,7 @@ NODE = System(
     ],
 )
 def test_an_entry_in_one_line(entry: Entry, line: str) -> None:
-    assert summary(entry) == line
+    assert entry_summary(entry) == line
 
 
 def rows(entry: Entry) -> dict[str, tuple[Any, str, str | None]]:

@@ -7,10 +7,10 @@ import pytest
 
 from cclbench.hardware import catalog
 from cclbench.hardware.calibration import Calibration
-from cclbench.hardware.collectives import Refusal
-from cclbench.hardware.deviation import Deviation, summary
+from cclbench.hardware.collectives import NoPrice
+from cclbench.hardware.deviation import Deviation, summarise_deviations
 from cclbench.hardware.sweep import Sweep
-from cclbench.hardware.validation import Validated, validate, validation_rows
+from cclbench.hardware.validation import SweepValidation, validate_sweeps, validation_rows
 
 
 @pytest.mark.parametrize(
@@ -25,14 +25,14 @@ from cclbench.hardware.validation import Validated, validate, validation_rows
     ],
 )
 def test_bands_of_sizes(size: int, band: str) -> None:
-    assert Deviation(size, 1.0, 1.0, 1.0, 1.0).band == band
+    assert Deviation(size, 1.0, 1.0, 1.0, 1.0).size_band == band
 
 
 @pytest.mark.parametrize(
     ("low", "high", "within"), [(1.0, 2.0, True), (0.5, 1.0, True), (1.1, 2.0, False), (0.5, 0.9, False)]
 )
 def test_a_band_holds_its_ends(low: float, high: float, within: bool) -> None:
-    assert Deviation(8, 1.0, 1.0, low, high).within is within
+    assert Deviation(8, 1.0, 1.0, low, high).is_within_band is within
 
 
 @pytest.mark.parametrize(
@@ -41,24 +41,26 @@ def test_a_band_holds_its_ends(low: float, high: float, within: bool) -> None:
 def test_a_run_more_than_four_times_slower_and_mostly_outside_its_band_is_suspect(
     measured: float, held: int, suspect: bool
 ) -> None:
-    found = summary([Deviation(8, measured, 1.0, 0.5, 9.0 if at < held else 2.0) for at in range(4)])
+    found = summarise_deviations(
+        [Deviation(8, measured, 1.0, 0.5, 9.0 if at < held else 2.0) for at in range(4)]
+    )
     assert found is not None
-    assert (found.slower, found.within, found.suspect) == (measured, held / 4, suspect)
+    assert (found.slower, found.within, found.is_suspect) == (measured, held / 4, suspect)
 
 
 def test_errors_are_of_the_measured_time() -> None:
     """Half of it and a half more: 50 % each, and twice and two thirds of the model in the middle."""
-    found = summary([Deviation(8, 2.0, 1.0, 1.0, 1.0), Deviation(8, 2.0, 3.0, 1.0, 1.0)])
+    found = summarise_deviations([Deviation(8, 2.0, 1.0, 1.0, 1.0), Deviation(8, 2.0, 3.0, 1.0, 1.0)])
     assert found is not None
     assert (found.count, found.median, found.p90) == (2, 0.5, 0.5)
     assert found.slower == pytest.approx((2 + 2 / 3) / 2)
 
 
-def swept(kind: str, times: float, *, name: str = "a.csv") -> Validated:
+def swept(kind: str, times: float, *, name: str = "a.csv") -> SweepValidation:
     """A sweep of 8 B and 1 MiB that the model of 1 s says takes so many seconds, each band ±1 s."""
     sweep = Sweep(kind, 4, 2, (8, 2**20), (times, times), "2.27.3", name)
     found = [Deviation(size, times, 1.0, 0.0, 2.0) for size in sweep.bytes]
-    return Validated(sweep, found)
+    return SweepValidation(sweep, found)
 
 
 def test_rows_of_a_sweep_are_by_size() -> None:
@@ -85,8 +87,13 @@ def test_rows_of_a_sweep_are_by_size() -> None:
 def test_all_sweeps_together_are_without_the_suspect_ones() -> None:
     """And without those that have no price, which have a row with the reason."""
     sound, slow = swept("all_reduce", 2.0), swept("all_gather", 10.0)
-    priceless = Validated(sound.sweep, Refusal("nobody knows"))
-    assert (slow.suspect, sound.suspect, priceless.suspect, priceless.summary) == (True, False, False, None)
+    priceless = SweepValidation(sound.sweep, NoPrice("nobody knows"))
+    assert (slow.is_suspect, sound.is_suspect, priceless.is_suspect, priceless.deviation_summary) == (
+        True,
+        False,
+        False,
+        None,
+    )
     together = validation_rows([sound, slow, priceless])
     assert [row["reason"] for row in together if row["sweep"] == "a.csv"][-1] == "nobody knows"
     last = together[-1]
@@ -110,7 +117,7 @@ def test_a_sweep_is_validated_by_its_own_machine() -> None:
     """One that does not fit has no price; the others have a deviation each size."""
     machine = catalog.system("dgx-h100")
     odd = Sweep("all_reduce", 9, 2, (8,), (1e-5,))
-    good, refused = validate([Sweep("all_reduce", 8, 1, (8, 16), (1e-5, 1e-5)), odd], machine)
-    assert [each.size for each in good.deviations] == [8, 16]
-    assert refused.deviations == []
-    assert refused.found == Refusal("9 ranks on 2 nodes do not fit dgx-h100 of 8 a node")
+    good, refused = validate_sweeps([Sweep("all_reduce", 8, 1, (8, 16), (1e-5, 1e-5)), odd], machine)
+    assert [each.size for each in good.size_deviations] == [8, 16]
+    assert refused.size_deviations == []
+    assert refused.found == NoPrice("9 ranks on 2 nodes do not fit dgx-h100 of 8 a node")

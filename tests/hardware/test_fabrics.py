@@ -43,9 +43,9 @@ def test_rates(id: str, line: float | None, usable: float | None) -> None:  # no
     found = fabric(id)
     assert found.link_bytes_per_s == line
     if usable is None:
-        assert found.usable(found.link_bytes_per_s) is None
+        assert found.usable_bytes_per_s(found.link_bytes_per_s) is None
     else:
-        assert found.usable(found.link_bytes_per_s) == pytest.approx(usable, rel=0.001)
+        assert found.usable_bytes_per_s(found.link_bytes_per_s) == pytest.approx(usable, rel=0.001)
 
 
 def test_a_usable_share_is_below_one() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from cclbench.errors import UsageError
 from cclbench.hardware import catalog
-from cclbench.hardware.matching import Stated, contradiction, must_fit, system_of
+from cclbench.hardware.matching import StatedMachine, must_fit, system_contradiction, system_of
 
 H100 = "NVIDIA H100 80GB HBM3"
 EFA = "EFAv2 32x100 Gb/s per node (p5.48xlarge)"
@@ -16,40 +16,40 @@ EFA = "EFAv2 32x100 Gb/s per node (p5.48xlarge)"
 @pytest.mark.parametrize(
     ("stated", "system"),
     [
-        (Stated("a", ("H100-SXM5-80GB",), 8, EFA), "aws-p5"),
-        (Stated("a", (H100,), 8, driver="AWS Libfabric"), "aws-p5"),
-        (Stated("a", (H100,), 8, "GPUDirect-TCPXO (FasTrak) 8x200 Gb/s per node"), "gcp-a3-mega"),
-        (Stated("a", ("GH200-120GB",), 4, "Slingshot-11 4x200 Gb/s per node"), "alps-gh200"),
-        (Stated("a", ("AMD Instinct MI300X",), 8), "mi300x-8gpu"),
-        (Stated("a", ("MI355X",), 8, "RoCE"), "mi355x-8gpu"),
-        (Stated("a", (H100,), 8, "InfiniBand NDR400"), "dgx-h100"),
-        (Stated("a", (H100,), 8, driver="IB"), "dgx-h100"),
-        (Stated("a", ("NVIDIA GeForce RTX 4090",), 8), "rtx4090-8gpu"),
+        (StatedMachine("a", ("H100-SXM5-80GB",), 8, EFA), "aws-p5"),
+        (StatedMachine("a", (H100,), 8, driver="AWS Libfabric"), "aws-p5"),
+        (StatedMachine("a", (H100,), 8, "GPUDirect-TCPXO (FasTrak) 8x200 Gb/s per node"), "gcp-a3-mega"),
+        (StatedMachine("a", ("GH200-120GB",), 4, "Slingshot-11 4x200 Gb/s per node"), "alps-gh200"),
+        (StatedMachine("a", ("AMD Instinct MI300X",), 8), "mi300x-8gpu"),
+        (StatedMachine("a", ("MI355X",), 8, "RoCE"), "mi355x-8gpu"),
+        (StatedMachine("a", (H100,), 8, "InfiniBand NDR400"), "dgx-h100"),
+        (StatedMachine("a", (H100,), 8, driver="IB"), "dgx-h100"),
+        (StatedMachine("a", ("NVIDIA GeForce RTX 4090",), 8), "rtx4090-8gpu"),
     ],
 )
-def test_one_machine_fits(stated: Stated, system: str) -> None:
+def test_one_machine_fits(stated: StatedMachine, system: str) -> None:
     assert system_of([stated]).id == system
-    assert contradiction(stated, catalog.system(system)) is None
+    assert system_contradiction(stated, catalog.system(system)) is None
 
 
 @pytest.mark.parametrize(
     ("stated", "says"),
     [
         (
-            [Stated("a.csv", ("A100-SXM4-80GB",), 8)],
+            [StatedMachine("a.csv", ("A100-SXM4-80GB",), 8)],
             "2 machines of the catalog fit; give --system: aws-p4de, dgx-a100",
         ),
-        ([Stated("a.csv", ("NVIDIA B200",), 8)], "give --system: aws-p6-b200, dgx-b200, gcp-a4"),
-        ([Stated("a.csv")], "states neither its devices nor its network; give --system ID"),
-        ([Stated("a.csv", ("AMD Instinct MI308X",), 8)], "no machine of the catalog fits"),
-        ([Stated("a.csv", (H100,), 16)], "no machine of the catalog fits"),
+        ([StatedMachine("a.csv", ("NVIDIA B200",), 8)], "give --system: aws-p6-b200, dgx-b200, gcp-a4"),
+        ([StatedMachine("a.csv")], "states neither its devices nor its network; give --system ID"),
+        ([StatedMachine("a.csv", ("AMD Instinct MI308X",), 8)], "no machine of the catalog fits"),
+        ([StatedMachine("a.csv", (H100,), 16)], "no machine of the catalog fits"),
         (
-            [Stated("a.csv", (H100,), 8, EFA), Stated("b.csv", ("NVIDIA B200",), 8)],
+            [StatedMachine("a.csv", (H100,), 8, EFA), StatedMachine("b.csv", ("NVIDIA B200",), 8)],
             "a.csv, b.csv: no machine",
         ),
     ],
 )
-def test_otherwise_it_is_asked(stated: list[Stated], says: str) -> None:
+def test_otherwise_it_is_asked(stated: list[StatedMachine], says: str) -> None:
     with pytest.raises(UsageError) as raised:
         system_of(stated)
     assert says in str(raised.value)
@@ -59,15 +59,23 @@ def test_otherwise_it_is_asked(stated: list[Stated], says: str) -> None:
     ("stated", "system", "says"),
     [
         (
-            Stated("a", ("AMD Instinct MI300X",), 8),
+            StatedMachine("a", ("AMD Instinct MI300X",), 8),
             "dgx-b200",
             "it is of AMD Instinct MI300X, and dgx-b200 has",
         ),
-        (Stated("a", (H100,), 8, EFA), "dgx-h100", "its network is efa-v2, and dgx-h100 has infiniband-ndr"),
-        (Stated("a", (H100,), 8, driver="IB"), "aws-p5", "is driven by IB, and aws-p5's by aws-ofi-nccl"),
+        (
+            StatedMachine("a", (H100,), 8, EFA),
+            "dgx-h100",
+            "its network is efa-v2, and dgx-h100 has infiniband-ndr",
+        ),
+        (
+            StatedMachine("a", (H100,), 8, driver="IB"),
+            "aws-p5",
+            "is driven by IB, and aws-p5's by aws-ofi-nccl",
+        ),
     ],
 )
-def test_another_machine_is_refused(stated: Stated, system: str, says: str) -> None:
+def test_another_machine_is_refused(stated: StatedMachine, system: str, says: str) -> None:
     with pytest.raises(UsageError, match=f"a is not of {system}") as raised:
         must_fit([stated], catalog.system(system))
     assert says in str(raised.value)
@@ -76,21 +84,21 @@ def test_another_machine_is_refused(stated: Stated, system: str, says: str) -> N
 @pytest.mark.parametrize(
     "stated",
     [
-        Stated("a"),
-        Stated("a", ("AMD Instinct MI308X",), 8),
-        Stated("a", ("AMD Instinct MI300X",), 4, "none"),
-        Stated("a", (), 8, "TCP fallback (misconfigured: no plugin)", "Socket"),
+        StatedMachine("a"),
+        StatedMachine("a", ("AMD Instinct MI308X",), 8),
+        StatedMachine("a", ("AMD Instinct MI300X",), 4, "none"),
+        StatedMachine("a", (), 8, "TCP fallback (misconfigured: no plugin)", "Socket"),
     ],
 )
-def test_what_the_catalog_does_not_know_contradicts_nothing(stated: Stated) -> None:
+def test_what_the_catalog_does_not_know_contradicts_nothing(stated: StatedMachine) -> None:
     must_fit([stated], catalog.system("mi300x-8gpu"))
 
 
 def test_a_device_is_found_as_people_write_it() -> None:
     """With or without its maker, what stands in parentheses aside, hyphens for blanks."""
     for name in ("H100 80GB HBM3", "NVIDIA H100-80GB-HBM3 (SXM)", "h100-sxm5-80gb"):
-        assert contradiction(Stated("a", (name,)), catalog.system("dgx-h100")) is None
-        assert contradiction(Stated("a", (name,)), catalog.system("dgx-b200")) == (
+        assert system_contradiction(StatedMachine("a", (name,)), catalog.system("dgx-h100")) is None
+        assert system_contradiction(StatedMachine("a", (name,)), catalog.system("dgx-b200")) == (
             f"it is of {name}, and dgx-b200 has nvidia-b200-sxm"
         )
 
@@ -99,55 +107,57 @@ def test_a_device_is_found_as_people_write_it() -> None:
     ("stated", "system", "why"),
     [
         (
-            Stated("a", network="InfiniBand HDR"),
+            StatedMachine("a", network="InfiniBand HDR"),
             "rtx4090-8gpu",
             "its network is infiniband-hdr, and rtx4090-8gpu has no network",
         ),
         (
-            Stated("a", driver="AWS Libfabric"),
+            StatedMachine("a", driver="AWS Libfabric"),
             "rtx4090-8gpu",
             "its network is driven by AWS Libfabric, and rtx4090-8gpu's by nothing known",
         ),
         (
-            Stated("a", driver="IB"),
+            StatedMachine("a", driver="IB"),
             "google-tpu-v5e-pod",
             "its network is driven by IB, and google-tpu-v5e-pod's by nothing known",
         ),
-        (Stated("a", driver="AWS Libfabric"), "alps-gh200", None),
-        (Stated("a", driver="Socket"), "alps-gh200", None),
-        (Stated("a", network="EFA v3"), "aws-p5en", None),
-        (Stated("a", network="EFA v3"), "aws-p5", "its network is efa-v3, and aws-p5 has efa-v2"),
-        (Stated("a", network="some IB"), "dgx-a100", None),
-        (Stated("a", network="slingshot11"), "alps-gh200", None),
-        (Stated("a", network="FasTrak"), "gcp-a3-mega", None),
+        (StatedMachine("a", driver="AWS Libfabric"), "alps-gh200", None),
+        (StatedMachine("a", driver="Socket"), "alps-gh200", None),
+        (StatedMachine("a", network="EFA v3"), "aws-p5en", None),
+        (StatedMachine("a", network="EFA v3"), "aws-p5", "its network is efa-v3, and aws-p5 has efa-v2"),
+        (StatedMachine("a", network="some IB"), "dgx-a100", None),
+        (StatedMachine("a", network="slingshot11"), "alps-gh200", None),
+        (StatedMachine("a", network="FasTrak"), "gcp-a3-mega", None),
     ],
 )
-def test_networks_and_what_drives_them(stated: Stated, system: str, why: str | None) -> None:
-    assert contradiction(stated, catalog.system(system)) == why
+def test_networks_and_what_drives_them(stated: StatedMachine, system: str, why: str | None) -> None:
+    assert system_contradiction(stated, catalog.system(system)) == why
 
 
 def test_a_family_of_networks_is_any_generation() -> None:
-    why = contradiction(Stated("a", network="EFA"), catalog.system("dgx-h100"))
+    why = system_contradiction(StatedMachine("a", network="EFA"), catalog.system("dgx-h100"))
     assert why == "its network is efa-v1 or efa-v2 or efa-v3 or efa-v4, and dgx-h100 has infiniband-ndr"
 
 
 def test_what_fits_instead_is_listed() -> None:
     with pytest.raises(UsageError, match=r"a is not of dgx-h100: .*; it fits mi300x-8gpu$"):
-        must_fit([Stated("b"), Stated("a", ("AMD Instinct MI300X",), 8)], catalog.system("dgx-h100"))
+        must_fit(
+            [StatedMachine("b"), StatedMachine("a", ("AMD Instinct MI300X",), 8)], catalog.system("dgx-h100")
+        )
     with pytest.raises(UsageError, match=r"; no machine of the catalog fits$"):
-        must_fit([Stated("a", ("AMD Instinct MI300X",), 9)], catalog.system("dgx-h100"))
+        must_fit([StatedMachine("a", ("AMD Instinct MI300X",), 9)], catalog.system("dgx-h100"))
 
 
 def test_ranks_of_a_node_have_room_in_it() -> None:
     """As many as it has devices; all that are stated together."""
-    trainium = Stated("a", network="EFA v1"), Stated("b", ranks_a_node=16)
+    trainium = StatedMachine("a", network="EFA v1"), StatedMachine("b", ranks_a_node=16)
     with pytest.raises(UsageError, match="give --system: aws-trn1, aws-trn1n"):
         system_of(trainium)
     with pytest.raises(
         UsageError, match="a, b: no machine of the catalog fits what is stated; give --system ID"
     ):
-        system_of([trainium[0], Stated("b", ranks_a_node=17)])
+        system_of([trainium[0], StatedMachine("b", ranks_a_node=17)])
     with pytest.raises(UsageError, match="a: states neither its devices nor its network"):
-        system_of([Stated("a", driver="Socket", ranks_a_node=8)])
+        system_of([StatedMachine("a", driver="Socket", ranks_a_node=8)])
     with pytest.raises(UsageError, match="machines of the catalog fit; give --system: "):
-        system_of([Stated("a"), Stated("a", driver="IB")])
+        system_of([StatedMachine("a"), StatedMachine("a", driver="IB")])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from cclbench.hardware.collectives import nccl
-from cclbench.hardware.collectives.nccl import constants
+from cclbench.hardware.collectives.nccl import nccl_constants
 
 TREE_AND_RING = {
     # {baseLat, hwLat[NVLINK], hwLat[PCI], hwLat[NET]}: {tree, ring}
@@ -56,7 +56,7 @@ TREE_AND_RING = {
     ],
 )
 def test_latencies_of_trees_and_rings(version: str, tag: str) -> None:
-    table = constants(version)
+    table = nccl_constants(version)
     found = [(own["tree"], own["ring"]) for own in (table.base, table.nvlink, table.pci, table.net)]
     assert found == [*TREE_AND_RING[tag]]
 
@@ -80,7 +80,7 @@ VOLTA, AMPERE, HOPPER = (39.0, 39.0, 20.4), (87.7, 22.5, 19.0), (141.0, 45.0, 35
     ],
 )
 def test_what_ll_moves_at_most(version: str, rows: dict[str, tuple[float, float, float]]) -> None:
-    assert constants(version).ll_most == {"volta": VOLTA, "ampere": AMPERE, **rows}
+    assert nccl_constants(version).ll_most == {"volta": VOLTA, "ampere": AMPERE, **rows}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_switches_and_shares(
     version: str, nvls_us: float | None, nvls_tree_net_us: float, ring_ll: float, plateau: float
 ) -> None:
     """hwLat[NVLINK] of NVLS, hwLat[NET] of NVLSTree; LL of a ring; `lat *=` of its plateau, Ampere on."""
-    table = constants(version)
+    table = nccl_constants(version)
     assert (table.nvls_us, table.nvls_tree_net_us) == (nvls_us, nvls_tree_net_us)
     assert (table.ring_ll, table.plateau) == (ring_ll, plateau)
 

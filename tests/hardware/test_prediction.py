@@ -10,9 +10,9 @@ import pytest
 from cclbench.errors import InputError, UsageError
 from cclbench.hardware import catalog
 from cclbench.hardware.calibration import Calibration, write_calibration
-from cclbench.hardware.collectives import Refusal, price
+from cclbench.hardware.collectives import NoPrice, price_collective
 from cclbench.hardware.collectives.transport import PROTOCOLS
-from cclbench.hardware.prediction import COLUMNS, predict
+from cclbench.hardware.prediction import COLUMNS, predict_rows
 from cclbench.hardware.sweep import Sweep
 from cclbench.hardware.system import System
 
@@ -20,8 +20,8 @@ DGX = catalog.system("dgx-h100")
 
 
 def test_rows_by_size() -> None:
-    rows = predict("all_reduce", [8, 1 << 20], 16, DGX)
-    found = price("all_reduce", [8, 1 << 20], range(16), DGX)
+    rows = predict_rows("all_reduce", [8, 1 << 20], 16, DGX)
+    found = price_collective("all_reduce", [8, 1 << 20], range(16), DGX)
     assert [row["bytes"] for row in rows] == [8, 1 << 20]
     for at, row in enumerate(rows):
         assert tuple(row) == COLUMNS
@@ -38,15 +38,15 @@ def test_rows_by_size() -> None:
 
 
 def test_a_barrier_has_no_size_and_no_bandwidth() -> None:
-    (row,) = predict("barrier", None, 8, DGX)
+    (row,) = predict_rows("barrier", None, 8, DGX)
     assert (row["bytes"], row["algbw"], row["busbw"], row["nodes"]) == (None, None, None, 1)
     assert row["time_s"] > 0
 
 
 def test_ranks_are_spread_over_nodes_where_these_are_given() -> None:
-    (row,) = predict("all_reduce", [8], 4, DGX, nodes=4)
+    (row,) = predict_rows("all_reduce", [8], 4, DGX, nodes=4)
     assert (row["ranks"], row["nodes"]) == (4, 4)
-    (narrowed,) = predict("all_reduce", [8], 4, DGX, algorithm="tree", protocol="LL")
+    (narrowed,) = predict_rows("all_reduce", [8], 4, DGX, algorithm="tree", protocol="LL")
     assert (narrowed["algorithm"], narrowed["protocol"]) == ("tree", "LL")
 
 
@@ -55,26 +55,28 @@ def test_a_protocol_that_is_asked_for_has_a_band(system: System) -> None:
     """Network software that may not let LL through does so where LL is asked for, at worst too."""
     for kind in ("gather", "all_reduce"):
         for protocol in PROTOCOLS:
-            found = price(kind, 4096, system.members(4 * system.per_node, None), system, protocol=protocol)
-            assert isinstance(found, Refusal) or found.low_s[0] < found.time_s[0] < found.high_s[0]
+            found = price_collective(
+                kind, 4096, system.group_members(4 * system.per_node, None), system, protocol=protocol
+            )
+            assert isinstance(found, NoPrice) or found.low_s[0] < found.time_s[0] < found.high_s[0]
 
 
 def test_a_figure_that_is_missing_is_named() -> None:
     with pytest.raises(InputError) as raised:
-        predict("all_reduce", [8], 2, catalog.system("mi250x-node"))
+        predict_rows("all_reduce", [8], 2, catalog.system("mi250x-node"))
     assert raised.value.hint == "state scale_up in a hardware file of your own (--hardware)"
     with pytest.raises(InputError) as raised:
-        predict("all_gather", [8], 16, DGX, algorithm="tree")
+        predict_rows("all_gather", [8], 16, DGX, algorithm="tree")
     assert raised.value.hint is None
 
 
 def test_a_calibration_tells_of_what_libraries_choose(tmp_path: Path) -> None:
     path = tmp_path / "calibration.yaml"
     write_calibration(Calibration(DGX.id, (Sweep("all_reduce", 8, 1, (8, 16), (1e-3, 2e-3)),)), path)
-    (row,) = predict("all_reduce", [8], 8, DGX, calibration=path)
+    (row,) = predict_rows("all_reduce", [8], 8, DGX, calibration=path)
     assert (row["basis"], row["time_s"]) == ("calibrated", pytest.approx(1e-3))
     for narrowed in ({"algorithm": "ring"}, {"protocol": "LL"}):
         with pytest.raises(UsageError, match="does not tell of one algorithm or protocol; leave out --calib"):
-            predict("all_reduce", [8], 8, DGX, calibration=path, **narrowed)  # type: ignore[arg-type]
+            predict_rows("all_reduce", [8], 8, DGX, calibration=path, **narrowed)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="does not tell of barriers"):
-        predict("barrier", None, 8, DGX, calibration=path)
+        predict_rows("barrier", None, 8, DGX, calibration=path)

@@ -14,18 +14,32 @@ import pytest
 from msgspec.structs import replace as replace_struct
 
 from cclbench.hardware.catalog import system
-from cclbench.hardware.collectives import Prediction, price
-from cclbench.hardware.collectives.ratio import ratio, widths
+from cclbench.hardware.collectives import Prediction, price_collective
+from cclbench.hardware.collectives.ratio import ratio_half_widths, time_ratio
 from cclbench.hardware.deviation import BANDS
-from cclbench.hardware.residual_learning import Observed, learned, shrunk, slope, weighted_quantile
-from cclbench.hardware.residuals import KNOTS, Kept, Residuals, Setting, residual_table, residuals, using
+from cclbench.hardware.residual_learning import (
+    ObservedSweep,
+    learn_residuals,
+    median_slope,
+    shrunk_medians,
+    weighted_quantile,
+)
+from cclbench.hardware.residuals import (
+    KNOTS,
+    KeptShares,
+    Residuals,
+    ResidualSetting,
+    current_residuals,
+    replaced_residuals,
+    residual_table,
+)
 
-HERE = Setting("here", True, "ib-verbs", "all_reduce", 16)
+HERE = ResidualSetting("here", True, "ib-verbs", "all_reduce", 16)
 LEARNED = Residuals(
     {"rings and trees": (0.1, 0.2, 0.3), "ib-verbs": (0.0, 0.1, 0.0), "switch": (1.0, 1.0, 1.0)},
     low=(0.3, 0.3, 0.3),
     high=(0.4, 0.4, 0.4),
-    kept=Kept(ranks=(0.5, 0.25), kind=0.25, sizes=tuple(0.5**n for n in range(1, 9))),
+    kept=KeptShares(ranks=(0.5, 0.25), kind=0.25, sizes=tuple(0.5**n for n in range(1, 9))),
 )
 MIDDLE = np.array([KNOTS[1]])
 
@@ -36,16 +50,16 @@ def test_medians_are_shrunk_by_how_many_agree() -> None:
     That is 0.0125: weights 0.0125 / 0.0325 and 0.0125 / 0.0175.  Medians within their noise are 0.
     """
     variances = np.full(2, 0.02 * 2 / np.pi)
-    found = shrunk(np.array([0.2, -0.1]), np.array([1, 4]), variances)
+    found = shrunk_medians(np.array([0.2, -0.1]), np.array([1, 4]), variances)
     assert found == pytest.approx([0.2 * 0.0125 / 0.0325, -0.1 * 0.0125 / 0.0175])
-    assert shrunk(np.array([0.1, -0.05]), np.array([1, 4]), variances).tolist() == [0.0, 0.0]
-    assert shrunk(np.array([0.2]), np.array([1]), np.zeros(1)).tolist() == [0.2]
+    assert shrunk_medians(np.array([0.1, -0.05]), np.array([1, 4]), variances).tolist() == [0.0, 0.0]
+    assert shrunk_medians(np.array([0.2]), np.array([1]), np.zeros(1)).tolist() == [0.2]
 
 
 def test_the_slope_that_is_kept() -> None:
     """y/x of −1, 0.5 and 2 with weights 1, 4 and 2: half of 7 is passed at 0.5; never below 0 or above 1."""
-    assert slope([(1.0, -1.0), (4.0, 2.0), (-2.0, -4.0)]) == 0.5
-    assert (slope([(1.0, -1.0)]), slope([(1.0, 3.0)]), slope([])) == (0.0, 1.0, 0.0)
+    assert median_slope([(1.0, -1.0), (4.0, 2.0), (-2.0, -4.0)]) == 0.5
+    assert (median_slope([(1.0, -1.0)]), median_slope([(1.0, 3.0)]), median_slope([])) == (0.0, 1.0, 0.0)
 
 
 def test_a_weighted_quantile() -> None:
@@ -55,25 +69,25 @@ def test_a_weighted_quantile() -> None:
     assert found == pytest.approx([1.0, 1.0, 2.0, 2.5, 3.0])
 
 
-def sweeps(systems: int, factor: float, network: str = "ib-verbs") -> list[Observed]:
+def sweeps(systems: int, factor: float, network: str = "ib-verbs") -> list[ObservedSweep]:
     """Sweeps of so many systems that all take `factor` times what formulas say of three sizes."""
     found = []
     for name in (f"{network}{number}" for number in range(systems)):
         setting = replace(HERE, machine=name, network=network)
-        found.append(Observed(name, name, name, setting, np.array(KNOTS), np.full(3, np.log(factor))))
+        found.append(ObservedSweep(name, name, name, setting, np.array(KNOTS), np.full(3, np.log(factor))))
     return found
 
 
 def test_what_all_machines_have_in_common_is_the_centre() -> None:
     """Nine that take twice as long, all alike: no variance, so no shrinkage, and no band."""
-    found = learned(sweeps(9, 2.0))
-    assert found.correction(HERE, MIDDLE) == pytest.approx(np.log(2.0), abs=1e-4)
+    found = learn_residuals(sweeps(9, 2.0))
+    assert found.log_correction(HERE, MIDDLE) == pytest.approx(np.log(2.0), abs=1e-4)
     assert (*found.low, *found.high) == pytest.approx([0.0] * 6, abs=1e-3)
 
 
 def test_a_regime_of_few_systems_has_no_figure() -> None:
     """Four of another network teach nothing of that network; a fifth does."""
-    four, five = (learned([*sweeps(11, 1.0), *sweeps(n, 3.0, "tcpx")]) for n in (4, 5))
+    four, five = (learn_residuals([*sweeps(11, 1.0), *sweeps(n, 3.0, "tcpx")]) for n in (4, 5))
     assert four.centre == {}
     assert set(five.centre) == {"tcpx"}
 
@@ -81,33 +95,33 @@ def test_a_regime_of_few_systems_has_no_figure() -> None:
 def test_the_correction_is_the_sum_over_regimes() -> None:
     """At 1 MiB 0.2 + 0.1, half-way to 128 MiB 0.3; nothing where no sweep is published of such machines,
     nor of transfers between pairs."""
-    assert LEARNED.correction(HERE, MIDDLE) == pytest.approx([0.3])
-    assert LEARNED.correction(HERE, np.array([2.0**23.5, 1.0, 2.0**40])) == pytest.approx([0.3, 0.1, 0.3])
+    assert LEARNED.log_correction(HERE, MIDDLE) == pytest.approx([0.3])
+    assert LEARNED.log_correction(HERE, np.array([2.0**23.5, 1.0, 2.0**40])) == pytest.approx([0.3, 0.1, 0.3])
     for other in (replace(HERE, swept=False), replace(HERE, kind="all_to_all")):
-        assert LEARNED.correction(other, MIDDLE).tolist() == [0.0]
+        assert LEARNED.log_correction(other, MIDDLE).tolist() == [0.0]
 
 
 def test_what_two_predictions_share() -> None:
     """A doubling of ranks keeps 1/2, another collective 1/4, two doublings of the size 1/4; elsewhere 0."""
     wider, gather = replace(HERE, ranks=32), replace(HERE, kind="all_gather")
-    assert LEARNED.remembered(HERE, HERE, 0) == 1
-    assert LEARNED.remembered(HERE, wider, 0) == 0.5
-    assert LEARNED.remembered(HERE, gather, 2) == 0.25 * 0.25
+    assert LEARNED.deviation_correlation(HERE, HERE, 0) == 1
+    assert LEARNED.deviation_correlation(HERE, wider, 0) == 0.5
+    assert LEARNED.deviation_correlation(HERE, gather, 2) == 0.25 * 0.25
     for other in (replace(HERE, machine="there"), replace(HERE, several_nodes=False)):
-        assert LEARNED.remembered(HERE, other, 0) == 0
+        assert LEARNED.deviation_correlation(HERE, other, 0) == 0
 
 
 def test_what_is_kept_among_other_ranks() -> None:
     """Shares of 1/2 and 1/4 at one doubling and two: straight in between, none from three on."""
-    found = LEARNED.kept.among([0.0, 0.5, 1.0, 2.0, 2.5, 3.0, 8.0])
+    found = LEARNED.kept.share_among_ranks([0.0, 0.5, 1.0, 2.0, 2.5, 3.0, 8.0])
     assert found.tolist() == [1.0, 0.75, 0.5, 0.25, 0.125, 0.0, 0.0]
 
 
-def scaled(machine: str, by_ranks: dict[int, float]) -> list[Observed]:
+def scaled(machine: str, by_ranks: dict[int, float]) -> list[ObservedSweep]:
     """Sweeps of one machine that take so many times what formulas say, by ranks."""
     here = replace(HERE, machine=machine)
     return [
-        Observed(
+        ObservedSweep(
             machine, machine, machine, replace(here, ranks=n), np.array(KNOTS), np.full(3, np.log(times))
         )
         for n, times in by_ranks.items()
@@ -121,7 +135,7 @@ def test_the_shares_by_doublings_of_the_ranks_are_those_of_several_machines() ->
     """
     here, there = {8: 2.0, 16: 2.0**0.5, 32: 2.0}, {8: 0.5, 16: 0.5**0.5, 32: 0.5}
     both = [*scaled("here", here), *scaled("there", there)]
-    once, twice, thrice = learned([*both, *scaled("far", {8: 3.0, 64: 3.0})]).kept.ranks
+    once, twice, thrice = learn_residuals([*both, *scaled("far", {8: 3.0, 64: 3.0})]).kept.ranks
     assert 0.5 <= once < 1
     assert (twice, thrice) == (once, 0.0)
 
@@ -133,61 +147,63 @@ def test_the_band_of_a_ratio() -> None:
         (HERE, 0.0),
         (replace(HERE, ranks=32), 0.5 * 0.5**0.5),
     ):
-        below, above = widths(LEARNED, HERE, MIDDLE, other, MIDDLE)
+        below, above = ratio_half_widths(LEARNED, HERE, MIDDLE, other, MIDDLE)
         assert (below[0], above[0]) == pytest.approx((width, width))
 
 
 def test_regimes_from_the_widest_to_the_narrowest() -> None:
-    assert HERE.regimes == ("rings and trees", "several nodes", "ib-verbs", "all_reduce")
+    assert HERE.regime_names == ("rings and trees", "several nodes", "ib-verbs", "all_reduce")
     inside = replace(HERE, several_nodes=False, network="switch", kind="broadcast")
-    assert inside.regimes == ("rings and trees", "one node", "switch", "broadcast")
-    assert replace(HERE, kind="send").regimes == ("pairs",)
-    assert replace(HERE, swept=False).regimes == ()
+    assert inside.regime_names == ("rings and trees", "one node", "switch", "broadcast")
+    assert replace(HERE, kind="send").regime_names == ("pairs",)
+    assert replace(HERE, swept=False).regime_names == ()
 
 
 def test_figures_stand_at_8_kib_1_mib_and_128_mib() -> None:
     """0.1, 0.3 and 0.3 there; straight in between, level beyond, also of nothing."""
     sizes = np.array([0.0, 2.0**13, 2.0**16.5, 2.0**20, 2.0**27, 2.0**30])
-    assert LEARNED.correction(HERE, sizes) == pytest.approx([0.1, 0.1, 0.2, 0.3, 0.3, 0.3])
-    spread = replace_struct(LEARNED, low=(0.1, 0.2, 0.4), high=(0.2, 0.2, 0.8)).spread(np.array([2.0**23.5]))
+    assert LEARNED.log_correction(HERE, sizes) == pytest.approx([0.1, 0.1, 0.2, 0.3, 0.3, 0.3])
+    spread = replace_struct(LEARNED, low=(0.1, 0.2, 0.4), high=(0.2, 0.2, 0.8)).band_half_widths(
+        np.array([2.0**23.5])
+    )
     assert [float(side[0]) for side in spread] == pytest.approx([0.3, 0.5])
 
 
 def test_figures_are_those_stated_within() -> None:
     """One within another, and what was there before afterwards."""
-    own = residuals()
+    own = current_residuals()
     other = replace_struct(LEARNED, low=(1.0, 1.0, 1.0))
-    with using(LEARNED):
-        with using(other):
-            assert residuals() is other
-        assert residuals() is LEARNED
-    assert residuals() is own
+    with replaced_residuals(LEARNED):
+        with replaced_residuals(other):
+            assert current_residuals() is other
+        assert current_residuals() is LEARNED
+    assert current_residuals() is own
 
 
 def test_the_band_of_two_sizes_of_one_machine() -> None:
     """Seven doublings apart they share 1/2^7: the rest adds, of what is shared the difference counts."""
     by = replace_struct(LEARNED, low=(0.1, 0.3, 0.3), high=(0.2, 0.4, 0.4))
     small, large, shared = np.array([2.0**13]), np.array([2.0**20]), 1 / 128
-    below, above = widths(by, HERE, small, HERE, large)
+    below, above = ratio_half_widths(by, HERE, small, HERE, large)
     assert above**2 == pytest.approx((1 - shared) * (0.2**2 + 0.3**2) + shared * 0.2**2)
     assert below**2 == pytest.approx((1 - shared) * (0.1**2 + 0.4**2) + shared * 0.2**2)
-    back_below, back_above = widths(by, HERE, large, HERE, small)
+    back_below, back_above = ratio_half_widths(by, HERE, large, HERE, small)
     assert (back_below, back_above) == (pytest.approx(above), pytest.approx(below))
     none = np.array([0.0])
-    assert widths(by, HERE, none, HERE, np.array([1.0]))[0] == pytest.approx(0.0)
+    assert ratio_half_widths(by, HERE, none, HERE, np.array([1.0]))[0] == pytest.approx(0.0)
 
 
 def test_what_is_remembered_counts_doublings_both_ways() -> None:
     for ranks in (8, 32):
-        assert LEARNED.remembered(HERE, replace(HERE, ranks=ranks), 0) == 0.5
-    assert LEARNED.remembered(HERE, HERE, np.array([-2.0, 1.0])) == pytest.approx([0.25, 0.5])
+        assert LEARNED.deviation_correlation(HERE, replace(HERE, ranks=ranks), 0) == 0.5
+    assert LEARNED.deviation_correlation(HERE, HERE, np.array([-2.0, 1.0])) == pytest.approx([0.25, 0.5])
     there = replace(HERE, machine="there")
-    assert LEARNED.remembered(HERE, there, np.array([0.0, 1.0])).tolist() == [0.0, 0.0]
+    assert LEARNED.deviation_correlation(HERE, there, np.array([0.0, 1.0])).tolist() == [0.0, 0.0]
 
 
 def predicted(machine: str, size: int = 2**20, **more: str) -> Prediction:
     """An all-reduce of 16 ranks on two nodes of a machine of the catalog."""
-    found = price("all_reduce", [size], range(16), system(machine), **more)
+    found = price_collective("all_reduce", [size], range(16), system(machine), **more)
     assert isinstance(found, Prediction)
     return found
 
@@ -195,10 +211,10 @@ def predicted(machine: str, size: int = 2**20, **more: str) -> Prediction:
 def test_a_ratio_of_two_predictions() -> None:
     """Between machines by the learned widths; on one machine only by the edges of what nobody states."""
     p5, p5en = predicted("aws-p5"), predicted("aws-p5en")
-    with using(LEARNED):
-        between, same = ratio(p5en, p5), ratio(p5, p5)
+    with replaced_residuals(LEARNED):
+        between, same = time_ratio(p5en, p5), time_ratio(p5, p5)
         tree = predicted("aws-p5", algorithm="tree", protocol="Simple")
-        other = ratio(tree, p5)
+        other = time_ratio(tree, p5)
     assert between.expected == pytest.approx(p5en.formula_s / p5.formula_s)
     assert np.log(between.high / between.expected) == pytest.approx(0.5)
     assert np.log(between.expected / between.low) == pytest.approx(0.5)
@@ -209,7 +225,7 @@ def test_a_ratio_of_two_predictions() -> None:
 
 
 def test_a_prediction_is_the_formula_corrected_and_what_is_asked_for_is_not() -> None:
-    with using(LEARNED):
+    with replaced_residuals(LEARNED):
         chosen, asked = predicted("dgx-h100"), predicted("dgx-h100", algorithm="ring")
     assert chosen.time_s == pytest.approx(chosen.formula_s * np.exp(0.3))
     assert chosen.high_s == pytest.approx(chosen.time_s * np.exp(0.4))
@@ -272,7 +288,7 @@ def test_on_the_most_ranks_a_calibration_is_no_worse_than_the_specification(test
 
 def test_the_table_says_something_and_not_too_much() -> None:
     """Corrections are modest, and bands of large messages narrower than those of small ones."""
-    table = residuals()
+    table = current_residuals()
     assert all(abs(figure) < 0.2 for own in table.centre.values() for figure in own)
     assert table.low[2] < table.low[0] < 1
     assert table.high[2] < table.high[0] < 1.5

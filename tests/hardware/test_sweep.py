@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cclbench.errors import InputError, UsageError
-from cclbench.hardware.sweep import Sweep, among, merged
+from cclbench.hardware.sweep import Sweep, group_words, merge_sweeps
 
 GOOD: dict[str, Any] = {
     "kind": "all_reduce",
@@ -54,16 +54,16 @@ def test_what_is_no_sweep_any_more(fields: dict[str, Any], what: str) -> None:
 
 
 def test_a_sweep_in_words() -> None:
-    assert Sweep(**GOOD).name == "a sweep"
+    assert Sweep(**GOOD).display_name == "a sweep"
     own = Sweep(**GOOD, source="a.csv")
-    assert (own.name, own.group) == ("a.csv", "all_reduce, 4 ranks on 2 nodes")
-    assert own.figures == Sweep(**GOOD)
-    assert among("all_gather", 1024, 1) == "all_gather, 1,024 ranks on 1 node"
+    assert (own.display_name, own.group_words) == ("a.csv", "all_reduce, 4 ranks on 2 nodes")
+    assert own.without_origin == Sweep(**GOOD)
+    assert group_words("all_gather", 1024, 1) == "all_gather, 1,024 ranks on 1 node"
 
 
 @pytest.mark.parametrize(("at", "left"), [(0, (16, 32)), (1, (8, 32)), (2, (8, 16))])
 def test_a_sweep_without_one_of_its_sizes(at: int, left: tuple[int, ...]) -> None:
-    found = Sweep(**GOOD).without(at)
+    found = Sweep(**GOOD).without_size(at)
     assert found.bytes == left
     assert found.seconds == tuple(
         dict(zip(GOOD["bytes"], GOOD["seconds"], strict=True))[size] for size in left
@@ -75,14 +75,14 @@ def test_sweeps_of_one_group_are_merged_by_medians() -> None:
     other = Sweep(**GOOD | {"bytes": (4, 8), "seconds": (1e-6, 3e-5)}, source="b")
     third = Sweep(**GOOD | {"bytes": (8,), "seconds": (9e-5,)})
     apart = [Sweep(**GOOD | change) for change in ({"nodes": 1}, {"ranks": 8}, {"kind": "all_gather"})]
-    found = merged([Sweep(**GOOD, source="a"), other, *apart, third])
+    found = merge_sweeps([Sweep(**GOOD, source="a"), other, *apart, third])
     assert found[1:] == apart
     assert found[0] == Sweep("all_reduce", 4, 2, (4, 8, 16, 32), (1e-6, 3e-5, 2e-5, 3e-5))
 
 
 def test_sweeps_of_two_releases_are_not_merged() -> None:
     with pytest.raises(UsageError) as raised:
-        merged([Sweep(**GOOD, library_version="2.27.3", source="a"), Sweep(**GOOD, source="b")])
+        merge_sweeps([Sweep(**GOOD, library_version="2.27.3", source="a"), Sweep(**GOOD, source="b")])
     assert str(raised.value) == (
         "a and b hold all_reduce, 4 ranks on 2 nodes, of releases 2.27.3 and unknown; "
         "a calibration is of one: give one of them"

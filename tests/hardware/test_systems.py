@@ -164,7 +164,7 @@ def test_a_domain_of_several_nodes_is_one_tier() -> None:
     rack = system("gb200-nvl72")
     assert rack.tier_of(range(72)) == "scale_up"
     assert rack.tier_of((71, 72)) == "scale_out"
-    assert rack.nodes(range(8)) == (4, 4)
+    assert rack.ranks_by_node(range(8)) == (4, 4)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_a_domain_of_several_nodes_is_one_tier() -> None:
     ],
 )
 def test_rails(nics: int, ranks: Sequence[int], rails: int) -> None:
-    assert node(8, nics).rails(ranks) == rails
+    assert node(8, nics).nearest_interfaces(ranks) == rails
 
 
 def test_usable_rates() -> None:
@@ -197,7 +197,7 @@ def test_one_host_of_a_torus_does_not_close() -> None:
     host, pod = system("google-tpu-v6e-8").scale_up, system("google-tpu-v6e-pod").scale_up
     assert host is not None
     assert pod is not None
-    assert (host.rings, pod.rings) == (False, True)
+    assert (host.closes_rings, pod.closes_rings) == (False, True)
 
 
 def test_an_unknown_system_gets_near_matches() -> None:
@@ -213,15 +213,15 @@ def test_accelerators_on_links_of_another_generation() -> None:
     """As many links as those come with; a mesh of eight has one rate a pair where seven divide them."""
     up = node(8, 8).scale_up
     assert up is not None
-    switched = up.on(fabric("switch", 18))
+    switched = up.on_fabric(fabric("switch", 18))
     assert (switched.peers, switched.links, switched.bytes_per_s) == ("switch", 18, 900e9)
     assert (switched.fabric.id, switched.links_per_pair) == ("new", None)
     for links, a_pair in ((14, 2), (7, 1), (18, None), (6, None), (0, None)):
-        assert up.on(fabric("mesh", links)).links_per_pair == a_pair
-    assert up.on(fabric("mesh", None)).bytes_per_s is None
-    assert up.on(fabric("mesh", 7, None)).bytes_per_s is None
+        assert up.on_fabric(fabric("mesh", links)).links_per_pair == a_pair
+    assert up.on_fabric(fabric("mesh", None)).bytes_per_s is None
+    assert up.on_fabric(fabric("mesh", 7, None)).bytes_per_s is None
     alone = ScaleUp(up.fabric, "mesh", 1)
-    assert alone.on(fabric("mesh", 3)).links_per_pair == 3
+    assert alone.on_fabric(fabric("mesh", 3)).links_per_pair == 3
 
 
 def test_a_node_on_another_network() -> None:
@@ -237,9 +237,9 @@ def test_a_node_on_another_network() -> None:
         links=2,
         transports={"socket": Transport(None), "fast": Transport(1e-6), "b": Transport(None)},
     )
-    assert out.on(other, 4) == ScaleOut(other, 8, bytes_per_s=100e9, transport="fast")
-    assert out.on(Fabric("x", "fabric", "scale_out", "fat-tree", None), 4).nics == 0
-    assert Fabric("x", "fabric", "scale_out", "fat-tree", None).transport is None
+    assert out.on_fabric(other, 4) == ScaleOut(other, 8, bytes_per_s=100e9, transport="fast")
+    assert out.on_fabric(Fabric("x", "fabric", "scale_out", "fat-tree", None), 4).nics == 0
+    assert Fabric("x", "fabric", "scale_out", "fat-tree", None).default_transport is None
 
 
 def test_the_machine_s_own_latency_is_of_its_own_transport() -> None:
@@ -262,20 +262,24 @@ def test_reduction_needs_switches_that_can() -> None:
 def test_members_of_a_group() -> None:
     """The first of each node, or as few nodes as hold them."""
     made = node(4, 4)
-    assert made.members(6) == range(6)
-    assert made.members(6, 3) == [0, 1, 4, 5, 8, 9]
-    assert made.members(8, 2) == [0, 1, 2, 3, 4, 5, 6, 7]
-    assert made.members(2, 2) == [0, 4]
+    assert made.group_members(6) == range(6)
+    assert made.group_members(6, 3) == [0, 1, 4, 5, 8, 9]
+    assert made.group_members(8, 2) == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert made.group_members(2, 2) == [0, 4]
     for ranks, nodes in ((5, 2), (1, 2), (0, 2)):
         with pytest.raises(UsageError, match=f"{ranks} ranks are not {nodes} equal parts; formulas are for"):
-            made.members(ranks, nodes)
+            made.group_members(ranks, nodes)
     with pytest.raises(UsageError, match="5 ranks a node: made-up has 4; --nodes 3 at least"):
-        made.members(10, 2)
+        made.group_members(10, 2)
 
 
 def test_ranks_by_node() -> None:
-    assert node(4, 4).nodes([5, 0, 4, 4, 3]) == (2, 2)
-    assert node(4, 4).nodes([]) == ()
+    assert node(4, 4).ranks_by_node([5, 0, 4, 4, 3]) == (2, 2)
+    assert node(4, 4).ranks_by_node([]) == ()
     unjoined = System("x", "system", "chip", 4, None, None, "ampere")
-    assert (unjoined.domain, unjoined.tier_of([0, 1]), unjoined.rails([0])) == (1, "scale_out", 0)
-    assert node(4, 4).rails([]) == 0
+    assert (unjoined.domain_size, unjoined.tier_of([0, 1]), unjoined.nearest_interfaces([0])) == (
+        1,
+        "scale_out",
+        0,
+    )
+    assert node(4, 4).nearest_interfaces([]) == 0

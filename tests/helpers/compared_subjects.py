@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Subjects made by hand: a few result rows, a card and a manifest in, a `Subject` out."""
+"""Subjects made by hand: a few result rows, a card and a manifest in, a `ComparisonSubject` out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from cclbench.card.model import Card, card_of
 from cclbench.comparison.captures import mean_of
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.record.facts import TraceFacts
 from cclbench.record.manifest import Manifest
 from cclbench.record.results import Results
@@ -123,7 +123,7 @@ def subject(
     truncated: bool = False,
     reader: str = "kineto",
     **facts: Any,
-) -> Subject:
+) -> ComparisonSubject:
     """A subject of that many traced ranks on H100s."""
     told = {"world_size": world or ranks, "device_name": "H100", "works_on": "device", **facts}
     entries = [
@@ -144,13 +144,13 @@ def subject(
         manifest |= {"published": {**PUBLISHED, **published}, "ranks": []}
     stored = Stored(f"run-{letter.lower()}", record(manifest), None if published else reader, raw_card=card)
     table = pa.Table.from_pylist(list(rows), RESULTS)
-    return Subject(letter, stored, Results(table), card)  # type: ignore[arg-type]
+    return ComparisonSubject(letter, stored, Results(table), card)  # type: ignore[arg-type]
 
 
-def captured(*captures: Subject) -> Subject:
+def captured(*captures: ComparisonSubject) -> ComparisonSubject:
     """A job of these captures, which has the letter, the card and the manifest of the first."""
     first, *others = captures
     if not others:
         return first
     results = mean_of([capture.results for capture in captures])
-    return Subject(first.letter, first.stored, results, first.card, captures)
+    return ComparisonSubject(first.letter, first.stored, results, first.card, captures)

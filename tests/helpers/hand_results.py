@@ -8,9 +8,9 @@ from typing import Any
 
 from cclbench.findings.case import Case
 from cclbench.findings.culprits import Culprit
-from cclbench.findings.diagnosis import ranked
+from cclbench.findings.diagnosis import ranked_findings
 from cclbench.findings.finding import Finding
-from cclbench.findings.gains import Gain, Gains
+from cclbench.findings.gains import ReplayGains, StepGain
 from cclbench.record.results import Results
 from helpers.typed import figures, record
 
@@ -38,24 +38,24 @@ def case(*rows: Row, **manifest: Any) -> Case:
     return Case(results(rows), record(manifest))
 
 
-class WithoutReplay(Gains):
+class WithoutReplay(ReplayGains):
     """Rows written by hand have no trace to replay."""
 
     def __init__(self) -> None:
         pass
 
-    def without(self, settings: Sequence[str]) -> Gain | str:
+    def gain_without(self, settings: Sequence[str]) -> StepGain | str:
         assert settings
         return "written by hand"
 
-    def culprit(self, causes: Sequence[str], rank: int) -> Culprit | None:
+    def rank_culprit(self, causes: Sequence[str], rank: int) -> Culprit | None:
         assert (causes, rank >= 0) != ([], False)
         return None
 
 
 def listed(*rows: Row, **manifest: Any) -> list[Finding]:
     """What is found in a run with those rows, in order."""
-    return ranked(results(rows), record(manifest), WithoutReplay())
+    return ranked_findings(results(rows), record(manifest), WithoutReplay())
 
 
 def found(*rows: Row, **manifest: Any) -> dict[str, Finding]:

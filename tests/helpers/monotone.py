@@ -13,7 +13,7 @@ from cclbench.card.model import Hardware
 from cclbench.errors import InputError
 from cclbench.machine import Machine
 from cclbench.replay.answer import Replay
-from cclbench.replay.scenario import scenario
+from cclbench.replay.scenario import parse_scenario
 from helpers.synthetic import Case, Distortion, in_layouts, write
 
 KEYS = (
@@ -94,7 +94,7 @@ def _setting(random: Random, key: str, faster: bool | None, world: int) -> str:
 
 def _check(replay: Replay, texts: list[str], faster: bool | None, found: Drawn) -> None:
     try:
-        one = replay.predict(scenario(texts))
+        one = replay.predict(parse_scenario(texts))
     except InputError:
         found.refused += 1
         return

@@ -104,7 +104,7 @@ class Read:
 def read(path: Path, member: str | None = None) -> Read:
     """The part of a member, of the first where none is named."""
     reader = trace_reader("nsys")
-    parts = reading.parts(path)
+    parts = reading.member_parts(path)
     part = parts[0] if member is None else next(p for p in parts if p.member == member)
     found = Read(reader.read(path, part=part, allow_truncated=False))
     for batch in found.trace.batches:

@@ -21,15 +21,15 @@ import cclbench
 from cclbench.card.model import Hardware
 from cclbench.errors import InputError
 from cclbench.hardware import catalog
-from cclbench.hardware.collectives import Refusal, costs, group_of
+from cclbench.hardware.collectives import NoPrice, algorithm_costs, group_of
 from cclbench.hardware.collectives.cost import BEST, EXPECTED, WORST, Assumed
 from cclbench.hardware.collectives.price import setting_of
-from cclbench.hardware.residuals import residuals
+from cclbench.hardware.residuals import current_residuals
 from cclbench.hardware.system import System
 from cclbench.machine import Machine
 from cclbench.replay.answer import Replay
-from cclbench.replay.other_system import changed
-from cclbench.replay.scenario import scenario
+from cclbench.replay.other_system import changed_system
+from cclbench.replay.scenario import parse_scenario
 from helpers.synthetic import Case, Distortion, Link, in_layouts, write
 from helpers.true_steps import _true_step
 
@@ -90,17 +90,17 @@ class World:
     def _time_ns(self, kind: str, group: tuple[int, ...], nbytes: int) -> int:
         devices = self.machine.numbered_in(self.system, group) or group
         known = group_of(self.system, devices)
-        if isinstance(known, Refusal):
+        if isinstance(known, NoPrice):
             raise InputError(known.reason)
-        setting, table, size = setting_of(kind, known), residuals(), np.array([float(nbytes)])
-        found = costs(kind, known, self.draws.assumed)
+        setting, table, size = setting_of(kind, known), current_residuals(), np.array([float(nbytes)])
+        found = algorithm_costs(kind, known, self.draws.assumed)
         if not found:
             raise InputError("no price")
         formula = min(float(cost.time_s(size)[0]) for cost in found)
-        low, high = (float(edge[0]) for edge in table.spread(size))
+        low, high = (float(edge[0]) for edge in table.band_half_widths(size))
         z = self.draws.deviation(setting.machine, kind, group)
         y = z / TENTH * (high if z > 0 else low)
-        return max(round(1e9 * formula * float(np.exp(table.correction(setting, size)[0] + y))), 1)
+        return max(round(1e9 * formula * float(np.exp(table.log_correction(setting, size)[0] + y))), 1)
 
 
 class Draws:
@@ -131,9 +131,9 @@ def held(count: int, seed: int, setting: str, *, whole: bool) -> Held:
 
     def one(case: Case) -> None:
         machine = Machine(Hardware(per_node=case.layout.gpus_per_host, system=FROM))
-        draws, change = Draws(case.seed, whole=whole), scenario([setting])
+        draws, change = Draws(case.seed, whole=whole), parse_scenario([setting])
         old = catalog.system(FROM)
-        worlds = [World(system, machine, draws) for system in (old, changed(old, change))]
+        worlds = [World(system, machine, draws) for system in (old, changed_system(old, change))]
         try:
             before, after = (replace(case, network=world).simulate() for world in worlds)  # type: ignore[arg-type]
             with TemporaryDirectory() as folder:

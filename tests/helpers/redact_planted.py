@@ -168,8 +168,8 @@ def nsys(source: Path, target: Path) -> None:
 def xplane(source: Path, target: Path) -> None:
     """A profile with hosts, stats, texts in unknown fields and in a compiled program's bytes."""
     parts = []
-    for where in proto.space(source).planes:
-        plane = proto.plane(source, where)
+    for where in proto.find_planes(source).planes:
+        plane = proto.parse_plane(source, where)
         if where.name == "/host:CPU":
             _tell(plane)
         parts.append(b"\x0a" + _sized(plane.SerializeToString()))

@@ -10,7 +10,7 @@ import cclbench
 from cclbench.card.model import Hardware
 from cclbench.machine import Machine
 from cclbench.replay.answer import Replay
-from cclbench.replay.scenario import scenario
+from cclbench.replay.scenario import parse_scenario
 from helpers.synthetic import Distortion, Layout, Link, Network, Program, Truth, simulate, write
 from helpers.synthetic.program import Op
 
@@ -24,7 +24,7 @@ def replayed(truth: Truth) -> Replay:
 
 
 def step(replay: Replay, *texts: str) -> float:
-    found = replay.predict(scenario(texts))
+    found = replay.predict(parse_scenario(texts))
     assert found.idle is None, found.idle
     assert found.step_ns is not None
     return found.step_ns

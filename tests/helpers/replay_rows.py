@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from cclbench.replay.graph import Graph, build
-from cclbench.replay.simulate import NodeTimes, simulate
-from cclbench.replay.tables import UNTOLD, GraphInput, RankCollectives, RankRows, Syncs
+from cclbench.replay.graph import Graph, build_graph
+from cclbench.replay.simulate import NodeTimes, simulate_nodes
+from cclbench.replay.tables import UNTOLD, GraphInput, RankCollectives, RankRows, StatedSyncs
 
 US = 1_000
 DEVICE, HOST = (0, 7), (-1, 1)
@@ -67,7 +67,7 @@ def rank(
     policy: str = "device",
     marks: Sequence[Item] = (),
     processors: int | None = None,
-    stated: Syncs | None = None,
+    stated: StatedSyncs | None = None,
 ) -> GraphInput:
     """A rank; `instances` are those of its collectives, all all-reduces of group 0-(size−1)."""
     host = rows([*({**o, "op": True} for o in ops), *notes])
@@ -102,18 +102,18 @@ def rank(
     )
 
 
-def syncs(*told: tuple[int, float, int, int, int, float | None]) -> Syncs:
+def syncs(*told: tuple[int, float, int, int, int, float | None]) -> StatedSyncs:
     """What is stated: (what, when called, stream, call, the event's stream, when it was recorded)."""
     what, time, stream, call, of, recorded = zip(*told, strict=True)
     at = [UNTOLD if r is None else round(r * US) for r in recorded]
     columns = [[round(t * US) for t in time], what, [0] * len(told), stream, call, of, at]
-    return Syncs(*(np.array(column, np.int64) for column in columns))
+    return StatedSyncs(*(np.array(column, np.int64) for column in columns))
 
 
 def replayed(*ranks: GraphInput) -> tuple[Graph, NodeTimes]:
     """The ranks' graph and its unchanged replay."""
-    graph = build(ranks)
-    return graph, simulate(graph.nodes, graph.cut)
+    graph = build_graph(ranks)
+    return graph, simulate_nodes(graph.nodes, graph.cut)
 
 
 def end_of(graph: Graph, times: NodeTimes, number: int) -> float:

@@ -15,9 +15,9 @@ from cclbench.card.model import card_of
 from cclbench.machine import Machine
 from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject, TimeBounds
-from cclbench.replay.graph import Graph, build
-from cclbench.replay.kernel_costs import Costs
-from cclbench.replay.layout import DIMENSIONS, Layout, Relayout, relayout
+from cclbench.replay.graph import Graph, build_graph
+from cclbench.replay.kernel_costs import NodeCosts
+from cclbench.replay.layout import DIMENSIONS, Layout, Relayout, asked_relayout
 from helpers.replay_rows import item, rank
 
 
@@ -55,10 +55,10 @@ def subject(
     dimensions: Mapping[str, Any] | None = None,
     of_card: Card | None = None,
     window_ns: int = 1_000_000,
-    costs: Costs | None = None,
+    costs: NodeCosts | None = None,
 ) -> ChangeSubject:
     """All nodes are in a window that began long before, unless `since` says otherwise."""
-    wanted: Relayout | None = None if old is None else relayout(old, settings or {})
+    wanted: Relayout | None = None if old is None else asked_relayout(old, settings or {})
     return ChangeSubject(
         graph=graph,
         since=np.array(since if since is not None else [1 << 40] * len(graph.nodes), np.int64),
@@ -91,7 +91,7 @@ def reduced(*calls: tuple[float, float, int, int], late: float = 0) -> Graph:
         ]
         sizes = [size for *_, size, _ in calls]
         made.append(rank(r, work=work, instances=[*range(len(calls))], nbytes=sizes, windows=[(0, 0, 900)]))
-    return build(made)
+    return build_graph(made)
 
 
 def transfers_of(graph: Graph, number: int = 0) -> np.ndarray:

@@ -13,15 +13,15 @@ from cclbench.comparison.comparison import (
     PARTS,
     CardDifference,
     Comparison,
-    Figure,
     Line,
-    Mover,
+    MetricFigure,
     PartChange,
+    PartMover,
     Versus,
 )
 from cclbench.comparison.fingerprint import UNKNOWN
-from cclbench.comparison.interval import Spread
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.interval import CaptureSpread
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.record.files import EventFile, write_table
 from cclbench.record.results import Results
 from cclbench.record.run import Run
@@ -246,13 +246,15 @@ def subject(
     rows: Sequence[Row] | None = None,
     card: dict[str, Any] | None = None,
     **how: Any,
-) -> Subject:
+) -> ComparisonSubject:
     """A run on disk and its results."""
-    return Subject(letter, stored(path, **how), Results(table(results() if rows is None else rows)), card)
+    return ComparisonSubject(
+        letter, stored(path, **how), Results(table(results() if rows is None else rows)), card
+    )
 
 
 def comparison(
-    a: Subject, b: Subject, *, words: str = "B is 1.20× slower than A.", **other: Any
+    a: ComparisonSubject, b: ComparisonSubject, *, words: str = "B is 1.20× slower than A.", **other: Any
 ) -> Comparison:
     """B takes 20 ms longer: 25 ms more compute, 5 ms less transfer."""
     change = {"compute": 25_000_000, "exposed_transfer": -5_000_000}
@@ -262,7 +264,7 @@ def comparison(
             0.03,
             0.03 + change.get(part, 0) / 1e9,
             change.get(part, 0),
-            (Mover("category", "gemm", 0.01, 0.035),) if part == "compute" else (),
+            (PartMover("category", "gemm", 0.01, 0.035),) if part == "compute" else (),
         )
         for part in PARTS
     )
@@ -273,7 +275,7 @@ def comparison(
         ratio=1.2,
         low=1.1,
         high=1.3,
-        spread=Spread(0.02, 0, 0),
+        spread=CaptureSpread(0.02, 0, 0),
         captures_needed=2,
         outcome="slower",
         work=UNKNOWN,
@@ -282,12 +284,12 @@ def comparison(
         changes=changes,
     )
     figures = {
-        "A": Figure(0.1, "ok", "measured", None),
-        "B": Figure(0.12, "ok", "modelled", "by the model", 0.11, 0.13),
+        "A": MetricFigure(0.1, "ok", "measured", None),
+        "B": MetricFigure(0.12, "ok", "modelled", "by the model", 0.11, 0.13),
     }
     lacking = {
-        "A": Figure(None, "not_applicable", None, "A lacks it"),
-        "B": Figure(2.0, "ok", "published", None),
+        "A": MetricFigure(None, "not_applicable", None, "A lacks it"),
+        "B": MetricFigure(2.0, "ok", "published", None),
     }
     fields: dict[str, Any] = {
         "subjects": (a, b),

@@ -19,11 +19,11 @@ from tempfile import TemporaryDirectory
 import cclbench
 from cclbench.card.model import Hardware, card_of
 from cclbench.hardware import catalog
-from cclbench.hardware.collectives import Refusal, price
+from cclbench.hardware.collectives import NoPrice, price_collective
 from cclbench.machine import Machine
 from cclbench.replay.answer import Predicted, Replay
-from cclbench.replay.regroup import evened
-from cclbench.replay.scenario import scenario
+from cclbench.replay.regroup import even_ranks
+from cclbench.replay.scenario import parse_scenario
 from helpers.synthetic import (
     Await,
     Collective,
@@ -154,9 +154,9 @@ class _Priced(Link):
 
     def transfer_ns(self, nbytes: int) -> int:
         if nbytes not in self.times:
-            even, (more, _, _) = evened(self.kind, self.members, catalog.system(SYSTEM))
-            found = price(self.kind, nbytes, even, catalog.system(SYSTEM))
-            assert not isinstance(found, Refusal), found
+            even, (more, _, _) = even_ranks(self.kind, self.members, catalog.system(SYSTEM))
+            found = price_collective(self.kind, nbytes, even, catalog.system(SYSTEM))
+            assert not isinstance(found, NoPrice), found
             self.times[nbytes] = round(float(found.time_s[0]) * 1e9 * self.factor * more)
         return self.times[nbytes]
 
@@ -225,7 +225,7 @@ def scaled(one: Job) -> Scaled:
     truth = simulate(one.small, one.program(one.small), one.network, one.seed)
     other = simulate(one.large, one.program(one.large), one.network, one.seed + 1)
     with traced(one, truth) as replay:
-        predicted = replay.predict(scenario(one.settings))
+        predicted = replay.predict(parse_scenario(one.settings))
     return Scaled(one, _true_step(truth), _true_step(other), predicted)
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import cclbench
 from cclbench.intervals import Mask
 from cclbench.replay import nodes as n
-from cclbench.replay.graph import Graph, build
-from cclbench.replay.simulate import simulate
-from cclbench.replay.tables import ranks
-from cclbench.replay.windows import Pace, windows
+from cclbench.replay.graph import Graph, build_graph
+from cclbench.replay.simulate import simulate_nodes
+from cclbench.replay.tables import graph_inputs
+from cclbench.replay.windows import StepPace, rank_windows
 from cclbench.schema import group_id
 from helpers.synthetic import Case, Distortion, Link, Network, Truth, in_layouts, write
 
@@ -53,14 +53,14 @@ def errors(count: int, seed: int, change: Change, *, events: bool) -> Errors:
         with TemporaryDirectory() as folder:
             write(truth, Path(folder) / "traces", Distortion(events=events))
             run = cclbench.ingest(Path(folder) / "traces", store=Path(folder) / "store")
-            graph = build(ranks(run))
-        times = simulate(graph.nodes, graph.cut)
-        pace = Pace(windows(graph), times.start, times.end)
-        inside = pace.inside(graph, pace.since(graph, times.start))
+            graph = build_graph(graph_inputs(run))
+        times = simulate_nodes(graph.nodes, graph.cut)
+        pace = StepPace(rank_windows(graph), times.start, times.end)
+        inside = pace.nodes_in_windows(graph, pace.time_since_windows(graph, times.start))
         found.identity.append(pace.step_ns / _true_step(truth) - 1)
         new = _under(graph, truth, change, inside)
-        times = simulate(new.nodes, new.cut)
-        found.predicted.append(pace.step(times.start, times.end) / _true_step(other) - 1)
+        times = simulate_nodes(new.nodes, new.cut)
+        found.predicted.append(pace.mean_step_ns(times.start, times.end) / _true_step(other) - 1)
 
     in_layouts(count, seed, one)
     return found

@@ -126,7 +126,7 @@ class Member:
     """What is read of one device."""
 
     def __init__(self, path: Path, member: str) -> None:
-        self.trace: Trace = host.read(XSpace(path).host, Part(member))
+        self.trace: Trace = host.read_device(XSpace(path).host_profile, Part(member))
         self.batches = {(rows.kind, rows.side): rows for rows in self.trace.batches if isinstance(rows, Rows)}
 
     def rows(self, kind: str, side: str = "device") -> list[tuple[str, int, int]]:

@@ -15,7 +15,7 @@ import pytest
 from helpers import hostile_job as job
 from hostile.test_terminal import assert_clean
 
-from cclbench.contribute.archive import unpack
+from cclbench.contribute.archive import unpack_archive
 from cclbench.errors import InputError
 
 Call = Callable[..., Any]
@@ -60,7 +60,7 @@ def test_a_member_without_a_name_is_refused(tmp_path: Path) -> None:
     with ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr(ZipInfo(""), b"x")
     with pytest.raises(InputError, match="it has no name"):
-        unpack(tmp_path / "a.zip", tmp_path / "out")
+        unpack_archive(tmp_path / "a.zip", tmp_path / "out")
 
 
 @pytest.mark.parametrize(

@@ -56,10 +56,10 @@ class Toy(Reader):
         return [Part(name, begin, begin + 1) for name in members for begin in range(2)]
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
-        assert not allow_truncated or part.whole
+        assert not allow_truncated or part.is_whole
         member = json.loads(path.read_text())[self.name][part.member]
-        kernels = member["kernels"] if part.whole else member["kernels"][part.begin : part.end]
-        first = part.begin == 0 or part.whole
+        kernels = member["kernels"] if part.is_whole else member["kernels"][part.begin : part.end]
+        first = part.begin == 0 or part.is_whole
         trace = Trace(
             batches=iter(()), facts=TraceFacts(local_rank=member["local"], hbm_bytes_per_s=member.get("hbm"))
         )
@@ -71,7 +71,7 @@ class Toy(Reader):
                 payload = Payload(
                     source="hlo", collective="all_reduce", in_bytes=8, ranks=tuple(kernel["comm"])
                 )
-                trace.told.add(payload, row=row)
+                trace.told.add_payload(payload, row=row)
         return trace
 
     def batches(self, kernels: list[Row], counters: list[Row]) -> Iterator[Rows | pa.Table]:

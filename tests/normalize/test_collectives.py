@@ -122,35 +122,35 @@ class TestOnDevice:
 
     def test_own_metadata_first(self):
         told = StatedPayloads()
-        told.add(Payload(source="host_op"), track=1, start_ns=0, end_ns=100)
-        told.add(Payload(source="kernel"), row=5)
+        told.add_payload(Payload(source="host_op"), track=1, start_ns=0, end_ns=100)
+        told.add_payload(Payload(source="kernel"), row=5)
         found = collectives.on_device(calls({"row": 5, "launch_track": 1, "launch_ns": 50}), told)
         assert found.tolist() == [1]
 
     def test_a_kernel_without_metadata_beside_ones_with(self):
         told = StatedPayloads()
-        told.add(Payload(source="kernel"), row=5)
-        told.add(Payload(source="kernel"), row=7)
+        told.add_payload(Payload(source="kernel"), row=5)
+        told.add_payload(Payload(source="kernel"), row=7)
         found = collectives.on_device(calls({"row": 7}, {"row": 6}, {"row": 5}, {"row": 8}), told)
         assert found.tolist() == [1, -1, 0, -1]
 
     def test_the_first_entry_owns_as_any_other(self):
         told = StatedPayloads()
-        told.add(Payload(source="kernel"), row=5)
-        told.add(Payload(source="host_op"), track=1, start_ns=0, end_ns=100)
+        told.add_payload(Payload(source="kernel"), row=5)
+        told.add_payload(Payload(source="host_op"), track=1, start_ns=0, end_ns=100)
         found = collectives.on_device(calls({"row": 5, "launch_track": 1, "launch_ns": 50}), told)
         assert found.tolist() == [0]
 
     def test_host_op_before_annotation(self):
         told = StatedPayloads()
-        told.add(Payload(source="annotation"), track=1, start_ns=20, end_ns=80)
-        told.add(Payload(source="host_op"), track=1, start_ns=0, end_ns=100)
+        told.add_payload(Payload(source="annotation"), track=1, start_ns=20, end_ns=80)
+        told.add_payload(Payload(source="host_op"), track=1, start_ns=0, end_ns=100)
         inside = {"launch_track": 1, "launch_ns": 50}
         assert collectives.on_device(calls({"row": 0, **inside}), told).tolist() == [1]
 
     def test_only_the_launching_thread_and_time(self):
         told = StatedPayloads()
-        told.add(Payload(source="host_op"), track=1, start_ns=10, end_ns=20)
+        told.add_payload(Payload(source="host_op"), track=1, start_ns=10, end_ns=20)
         places = [(1, 9), (1, 10), (1, 19), (1, 20), (2, 15), (-1, -1)]
         rows = [{"row": i, "launch_track": t, "launch_ns": at} for i, (t, at) in enumerate(places)]
         assert collectives.on_device(calls(*rows), told).tolist() == [-1, 0, 0, -1, -1, -1]
@@ -158,7 +158,7 @@ class TestOnDevice:
     def test_innermost_of_nested_ranges(self):
         told = StatedPayloads()
         for start, end in ((0, 100), (10, 20), (30, 60), (40, 50), (200, 210)):
-            told.add(Payload(source="annotation"), track=1, start_ns=start, end_ns=end)
+            told.add_payload(Payload(source="annotation"), track=1, start_ns=start, end_ns=end)
         launched = [5, 15, 25, 35, 45, 55, 70, 100, 205]
         rows = [{"row": i, "launch_track": 1, "launch_ns": at} for i, at in enumerate(launched)]
         assert collectives.on_device(calls(*rows), told).tolist() == [0, 1, 0, 2, 3, 2, 0, -1, 4]
@@ -166,19 +166,19 @@ class TestOnDevice:
     def test_what_a_row_states_of_itself_is_a_rows_that_is_no_kernel(self):
         """An XLA op has a place and no ordinal; kernel 0 at the same place is another row."""
         told = StatedPayloads()
-        told.add(Payload(source="hlo"), track=7, start_ns=0, end_ns=1)
+        told.add_payload(Payload(source="hlo"), track=7, start_ns=0, end_ns=1)
         found = collectives.on_device(calls({"row": -1}, {"row": 0}, {"row": -1, "start_ns": 1}), told)
         assert found.tolist() == [0, -1, -1]
 
     def test_an_entry_of_one_kernel_is_not_about_others_of_its_time(self):
         told = StatedPayloads()
-        told.add(Payload(source="host_op"), row=0, track=1, start_ns=0, end_ns=100)
+        told.add_payload(Payload(source="host_op"), row=0, track=1, start_ns=0, end_ns=100)
         rows = [{"row": i, "launch_track": 1, "launch_ns": 50} for i in (0, 1)]
         assert collectives.on_device(calls(*rows), told).tolist() == [0, -1]
 
     def test_a_launch_at_0_is_known_and_one_before_is_not(self):
         told = StatedPayloads()
-        told.add(Payload(source="host_op"), track=1, start_ns=-10, end_ns=100)
+        told.add_payload(Payload(source="host_op"), track=1, start_ns=-10, end_ns=100)
         rows = [{"row": i, "launch_track": 1, "launch_ns": at} for i, at in enumerate((0, -1))]
         assert collectives.on_device(calls(*rows), told).tolist() == [0, -1]
 
@@ -221,9 +221,15 @@ class TestOnHost:
 
     def test_calls_and_rows_of_two_groups_in_turn(self):
         told = StatedPayloads()
-        told.add(annotated("all_reduce", (0, 1), threads=(7, 8)), track=1, start_ns=10, end_ns=11, seq=4)
-        told.add(annotated("all_gather", (0, 2), threads=(9,)), track=1, start_ns=20, end_ns=21, seq=0)
-        told.add(annotated("all_reduce", (0, 1), threads=(7, 8)), track=1, start_ns=30, end_ns=31, seq=5)
+        told.add_payload(
+            annotated("all_reduce", (0, 1), threads=(7, 8)), track=1, start_ns=10, end_ns=11, seq=4
+        )
+        told.add_payload(
+            annotated("all_gather", (0, 2), threads=(9,)), track=1, start_ns=20, end_ns=21, seq=0
+        )
+        told.add_payload(
+            annotated("all_reduce", (0, 1), threads=(7, 8)), track=1, start_ns=30, end_ns=31, seq=5
+        )
         rows = [row(100, 8), row(50, 7), row(60, 9, name=1)]
         owner, refused = collectives.on_host(calls(*rows, names=GLOO), told, TraceFacts())
         assert (owner.tolist(), refused) == ([2, 0, 1], {})
@@ -231,15 +237,15 @@ class TestOnHost:
     def test_what_no_annotation_tells_is_no_call(self):
         """The framework's own row of the call speaks of the same group."""
         told = StatedPayloads()
-        told.add(Payload(source="host_op", collective="all_reduce", ranks=(0, 1)), track=1, end_ns=99)
-        told.add(annotated("all_reduce", (0, 1)), track=1, start_ns=10, end_ns=11, seq=0)
+        told.add_payload(Payload(source="host_op", collective="all_reduce", ranks=(0, 1)), track=1, end_ns=99)
+        told.add_payload(annotated("all_reduce", (0, 1)), track=1, start_ns=10, end_ns=11, seq=0)
         owner, refused = collectives.on_host(calls(row(50), names=GLOO), told, TraceFacts())
         assert (owner.tolist(), refused) == ([1], {})
 
     def test_reduce_scatter_of_several_tensors_runs_as_all_reduces(self):
         told = StatedPayloads()
-        told.add(annotated("reduce_scatter", (0, 1), rows=2), seq=0)
-        told.add(annotated("all_gather", (0, 1)), start_ns=5, seq=1)
+        told.add_payload(annotated("reduce_scatter", (0, 1), rows=2), seq=0)
+        told.add_payload(annotated("all_gather", (0, 1)), start_ns=5, seq=1)
         owner, _ = collectives.on_host(
             calls(row(10), row(20), row(30, name=1), names=GLOO), told, TraceFacts()
         )
@@ -247,7 +253,7 @@ class TestOnHost:
 
     def test_transfers_lie_inside_their_annotation(self):
         told = StatedPayloads()
-        told.add(annotated("send", (0, 1)), track=1, start_ns=10, end_ns=40, seq=0)
+        told.add_payload(annotated("send", (0, 1)), track=1, start_ns=10, end_ns=40, seq=0)
         rows = [row(20, 1, 2), row(20, 2, 2), row(38, 1, 2)]
         owner, refused = collectives.on_host(calls(*rows, names=GLOO), told, TraceFacts())
         assert owner.tolist() == [0, -1, -1]
@@ -256,22 +262,24 @@ class TestOnHost:
     @pytest.mark.parametrize(("start", "end", "owner"), [(10, 40, 0), (9, 40, -1), (10, 41, -1)])
     def test_a_transfer_may_take_all_the_time_of_its_annotation(self, start, end, owner):
         told = StatedPayloads()
-        told.add(annotated("recv", (0, 1)), track=1, start_ns=10, end_ns=40, seq=0)
+        told.add_payload(annotated("recv", (0, 1)), track=1, start_ns=10, end_ns=40, seq=0)
         one = {"start_ns": start, "end_ns": end, "track": 1, "name": 2}
         assert collectives.on_host(calls(one, names=GLOO), told, TraceFacts())[0].tolist() == [owner]
 
     def test_a_row_within_a_transfer_is_none_of_the_groups_calls(self):
         """Two rows on one thread: the send's own, and the group's one call."""
         told = StatedPayloads()
-        told.add(annotated("send", (0, 1)), track=1, start_ns=10, end_ns=40, seq=0)
-        told.add(annotated("all_reduce", (0, 1), threads=(1,)), track=1, start_ns=50, end_ns=51, seq=1)
+        told.add_payload(annotated("send", (0, 1)), track=1, start_ns=10, end_ns=40, seq=0)
+        told.add_payload(
+            annotated("all_reduce", (0, 1), threads=(1,)), track=1, start_ns=50, end_ns=51, seq=1
+        )
         owner, refused = collectives.on_host(calls(row(20, 1, 2), row(60, 1), names=GLOO), told, TraceFacts())
         assert (owner.tolist(), refused) == ([0, 1], {})
 
     def test_calls_that_begin_at_once_are_in_order_of_their_numbers(self):
         told = StatedPayloads()
         for kind, start, seq in (("all_gather", 5, 9), ("all_reduce", 5, 8), ("all_reduce", 4, 10)):
-            told.add(annotated(kind, (0, 1)), start_ns=start, end_ns=6, seq=seq)
+            told.add_payload(annotated(kind, (0, 1)), start_ns=start, end_ns=6, seq=seq)
         rows = calls(row(10), row(20), row(30, name=1), names=GLOO)
         assert collectives.on_host(rows, told, TraceFacts())[0].tolist() == [2, 1, 0]
 
@@ -281,14 +289,14 @@ class TestOnHost:
     )
     def test_a_reduce_scatter_alone_runs_as_another_kind(self, called, ran, fits):
         told = StatedPayloads()
-        told.add(annotated(called, (0, 1)), seq=0)
+        told.add_payload(annotated(called, (0, 1)), seq=0)
         owner, _ = collectives.on_host(calls(row(10, name=ran), names=GLOO), told, TraceFacts())
         assert owner.tolist() == [0 if fits else -1]
 
     @pytest.mark.parametrize(("rows", "elements", "fits"), [(2, 50, True), (1, 50, False), (1, 100, True)])
     def test_of_several_rows_of_a_call_each_has_its_part_of_the_bytes(self, rows, elements, fits):
         told = StatedPayloads()
-        told.add(annotated("all_reduce", (0, 1), rows=rows, in_bytes=400), seq=0)
+        told.add_payload(annotated("all_reduce", (0, 1), rows=rows, in_bytes=400), seq=0)
         for n in range(rows):
             own(told, 10 * n, elements)
         made = calls(*(row(10 * n) for n in range(rows)), names=GLOO)
@@ -298,7 +306,7 @@ class TestOnHost:
     def test_a_row_of_unknown_size_beside_an_entry_of_another(self):
         """Row 10 tells nothing of itself; what the last entry tells is about a row on another thread."""
         told = StatedPayloads()
-        told.add(annotated("all_reduce", (0, 1), threads=(7,), in_bytes=400), seq=0)
+        told.add_payload(annotated("all_reduce", (0, 1), threads=(7,), in_bytes=400), seq=0)
         own(told, 10, 99, track=8)
         owner, refused = collectives.on_host(calls(row(10), row(10, 8), names=GLOO), told, TraceFacts())
         assert owner.tolist() == [0, 1]
@@ -309,10 +317,10 @@ class TestOnHost:
         """They follow two entries of another group; the first two calls are as they should be."""
         told = StatedPayloads()
         for seq in (0, 1):
-            told.add(annotated("all_gather", (0, 2), threads=(9,)), seq=seq)
+            told.add_payload(annotated("all_gather", (0, 2), threads=(9,)), seq=seq)
         for seq, elements in enumerate((100, 200, 300, 400)):
             payload = annotated(kind, (0, 1), threads=(7, 8), in_bytes=4 * elements)
-            told.add(payload, start_ns=seq, seq=seq)
+            told.add_payload(payload, start_ns=seq, seq=seq)
         for start, elements in ((10, 100), (20, 200), (30, 400), (31, 300)):
             own(told, start, elements, kind=kind)
         names = (CollectiveName(kind, "gloo"),)
@@ -323,7 +331,7 @@ class TestOnHost:
         """The first row would fit the second call, and the second row fits neither."""
         told = StatedPayloads()
         for seq, elements in enumerate((100, 200)):
-            told.add(annotated("all_reduce", (0, 1), in_bytes=4 * elements), start_ns=seq, seq=seq)
+            told.add_payload(annotated("all_reduce", (0, 1), in_bytes=4 * elements), start_ns=seq, seq=seq)
         own(told, 10, 200)
         own(told, 20, 300)
         owner, refused = collectives.on_host(calls(row(10), row(20), names=GLOO), told, TraceFacts())
@@ -333,7 +341,7 @@ class TestOnHost:
     @pytest.mark.parametrize("known", [True, False])
     def test_what_contradicts_its_calls_is_counted_unless_the_only_group_is_theirs(self, known):
         told = StatedPayloads()
-        told.add(annotated("all_reduce", (0, 1), threads=(7,)), seq=0)
+        told.add_payload(annotated("all_reduce", (0, 1), threads=(7,)), seq=0)
         rows = calls(row(10), row(20), row(30, 8), names=GLOO)
         group = ProcessGroup(name="0", ranks=(0, 1))
         owner, refused = collectives.on_host(rows, told, TraceFacts(groups=(group,) if known else ()))
@@ -351,21 +359,21 @@ class TestOnHost:
     def test_contradiction_leaves_the_group_out(self, rows):
         told = StatedPayloads()
         for seq in (0, 1):
-            told.add(annotated("all_reduce", (0, 1)), start_ns=seq, seq=seq)
+            told.add_payload(annotated("all_reduce", (0, 1)), start_ns=seq, seq=seq)
         owner, refused = collectives.on_host(calls(*rows, names=GLOO), told, TraceFacts())
         assert set(owner.tolist()) == {-1}
         assert refused == {"the group's annotated calls and its rows differ": len(rows)}
 
     def test_absurd_number_of_rows_costs_nothing(self):
         told = StatedPayloads()
-        told.add(annotated("all_reduce", (0, 1), rows=1 << 62), seq=0)
+        told.add_payload(annotated("all_reduce", (0, 1), rows=1 << 62), seq=0)
         owner, refused = collectives.on_host(calls(row(10), names=GLOO), told, TraceFacts())
         assert (owner.tolist(), sum(refused.values())) == ([-1], 1)
 
     def test_two_groups_without_threads_cannot_be_told_apart(self):
         told = StatedPayloads()
-        told.add(annotated("all_reduce", (0, 1)), seq=0)
-        told.add(annotated("all_reduce", (0, 2)), seq=0)
+        told.add_payload(annotated("all_reduce", (0, 1)), seq=0)
+        told.add_payload(annotated("all_reduce", (0, 2)), seq=0)
         owner, refused = collectives.on_host(calls(row(10), row(20), names=GLOO), told, TraceFacts())
         assert owner.tolist() == [-1, -1]
         assert refused == {"no annotation tells its process group": 2}
@@ -374,7 +382,7 @@ class TestOnHost:
         told = StatedPayloads()
         for seq, elements in enumerate((100, 200, 300)):
             payload = annotated("all_reduce", (0, 1), threads=(7, 8), in_bytes=4 * elements)
-            told.add(payload, start_ns=seq, seq=seq)
+            told.add_payload(payload, start_ns=seq, seq=seq)
         own(told, 10, 200, track=8)
         own(told, 11, 100, track=7)
         own(told, 20, 300, track=7)
@@ -389,7 +397,7 @@ class TestOnHost:
         own(told, 10, 100)
         own(told, 30, 300)
         for seq, nbytes in enumerate((400, 800, None)):
-            told.add(annotated("all_reduce", (0, 1), in_bytes=nbytes), start_ns=seq, seq=seq)
+            told.add_payload(annotated("all_reduce", (0, 1), in_bytes=nbytes), start_ns=seq, seq=seq)
         rows = calls(row(10), row(20), row(30), names=GLOO)
         assert collectives.on_host(rows, told, TraceFacts())[0].tolist() == [2, 3, 4]
 
@@ -398,14 +406,14 @@ class TestOnHost:
         told = StatedPayloads()
         own(told, 10, 99)
         for seq in range(3):
-            told.add(annotated("all_reduce", (0, 1), in_bytes=400), start_ns=seq, seq=seq)
+            told.add_payload(annotated("all_reduce", (0, 1), in_bytes=400), start_ns=seq, seq=seq)
         owner, refused = collectives.on_host(calls(row(10), row(20), row(30), names=GLOO), told, TraceFacts())
         assert owner.tolist() == [0, -1, -1]
         assert refused == {"the group's annotated calls and its rows differ": 3}
 
     def test_size_that_fits_no_call(self):
         told = StatedPayloads()
-        told.add(annotated("all_reduce", (0, 1), in_bytes=400), seq=0)
+        told.add_payload(annotated("all_reduce", (0, 1), in_bytes=400), seq=0)
         own(told, 10, 99)
         owner, refused = collectives.on_host(calls(row(10), names=GLOO), told, TraceFacts())
         assert refused == {"the group's annotated calls and its rows differ": 1}
@@ -452,7 +460,7 @@ class TestTable:
 
     def one(self, payload, *, name=ALL_REDUCE, facts=None, seq=None, step=6):
         told = StatedPayloads()
-        told.add(payload, row=0, seq=seq)
+        told.add_payload(payload, row=0, seq=seq)
         call = calls({"row": 0, "start_ns": 10, "end_ns": 30, "step": step}, names=[name])
         made, _ = table(5, call, told, np.array([0]), facts or TraceFacts())
         assert made.schema.equals(COLLECTIVES)
@@ -548,8 +556,8 @@ class TestTable:
     def test_rows_of_several_names_and_payloads(self):
         """Calls 0 and 2 run alike and are told of alike; of call 1 nothing is told, and 3 is the group's."""
         told = StatedPayloads()
-        told.add(Payload(source="kernel", in_bytes=8, dtype="Mystery"), seq=3)
-        told.add(Payload(source="kernel", in_bytes=16, group_size=2, ranks=(5, 1)), seq=0)
+        told.add_payload(Payload(source="kernel", in_bytes=8, dtype="Mystery"), seq=3)
+        told.add_payload(Payload(source="kernel", in_bytes=16, group_size=2, ranks=(5, 1)), seq=0)
         names = [ALL_REDUCE, CollectiveName("all_gather", "nccl"), CollectiveName("broadcast", "rccl")]
         rows = calls({"name": 1}, {"name": 2}, {"name": 1}, {"name": 2}, names=names)
         made, members = table(2, rows, told, np.array([0, -1, 0, 1]), TraceFacts())

@@ -41,7 +41,7 @@ def annotated(
     told: StatedPayloads, kind: str, start: int, *, track: int = 3, elements: int | None = None
 ) -> None:
     payload = Payload(source="annotation", collective=kind, in_elements=elements, dtype="float")
-    told.add(payload, track=track, start_ns=start, end_ns=start + 5)
+    told.add_payload(payload, track=track, start_ns=start, end_ns=start + 5)
 
 
 def call(kind: str, group: str = "9", seq: int = 0, in_bytes: int | None = None, **more: Any) -> Call:
@@ -61,10 +61,10 @@ def added(told: StatedPayloads, since: int) -> list[tuple[Any, ...]]:
 
 def test_calls_go_to_annotations_in_order_of_start() -> None:
     told = StatedPayloads()
-    told.add(Payload(source="kernel", collective="broadcast"), row=0)
+    told.add_payload(Payload(source="kernel", collective="broadcast"), row=0)
     annotated(told, "all_reduce", 50, elements=10)
     annotated(told, "all_to_all", 20, track=4)
-    told.add(Payload(source="host_op", collective="broadcast"), track=3, start_ns=30, end_ns=40)
+    told.add_payload(Payload(source="host_op", collective="broadcast"), track=3, start_ns=30, end_ns=40)
     first, second = call("all_to_all", seq=1, in_bytes=8), call("all_reduce", seq=2, in_bytes=40)
     _, notes = place(told, trace(first, second), TraceFacts(world_size=2))
     assert notes == []
@@ -101,7 +101,7 @@ def test_nothing_told_and_no_calls_fit() -> None:
 
 def test_what_a_kernel_states_is_no_annotation_of_a_call() -> None:
     told = StatedPayloads()
-    told.add(Payload(source="annotation", collective="all_reduce"), row=0, track=3)
+    told.add_payload(Payload(source="annotation", collective="all_reduce"), row=0, track=3)
     annotated(told, "all_reduce", 50)
     one = call("all_reduce")
     assert place(told, trace(one), TraceFacts())[1] == []

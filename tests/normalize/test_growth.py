@@ -45,7 +45,7 @@ def groups_on_host(n: int) -> None:
         payload = Payload(
             source="annotation", collective="all_reduce", ranks=(0, i + 1), rows=1, threads=(i,)
         )
-        told.add(payload, track=-5, start_ns=10 * i, end_ns=10 * i + 6, seq=0)
+        told.add_payload(payload, track=-5, start_ns=10 * i, end_ns=10 * i + 6, seq=0)
     owner, refused = collectives.on_host(calls(n), told, TraceFacts(world_size=n + 1))
     assert owner.tolist() == list(range(n))
     assert not refused
@@ -55,7 +55,7 @@ def transfers_on_host(n: int) -> None:
     told = StatedPayloads()
     payload = Payload(source="annotation", collective="send", ranks=(0, 1))
     for i in range(n):
-        told.add(payload, track=0, start_ns=10 * i, end_ns=10 * i + 6)
+        told.add_payload(payload, track=0, start_ns=10 * i, end_ns=10 * i + 6)
     owner, _ = collectives.on_host(calls(n, threads=False, name=1), told, TraceFacts())
     assert owner.tolist() == list(range(n))
 
@@ -63,7 +63,7 @@ def transfers_on_host(n: int) -> None:
 def threads_of_a_device(n: int) -> None:
     told = StatedPayloads()
     for i in range(n):
-        told.add(Payload(source="host_op"), track=i, start_ns=10 * i - 1, end_ns=10 * i + 5)
+        told.add_payload(Payload(source="host_op"), track=i, start_ns=10 * i - 1, end_ns=10 * i + 5)
     assert collectives.on_device(calls(n, launched=True), told).tolist() == list(range(n))
 
 

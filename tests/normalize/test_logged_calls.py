@@ -55,7 +55,7 @@ def placed(kernels: Calls, log: Log, told: dict[int, Payload] | None = None) -> 
     stated, owner = StatedPayloads(), np.full(len(kernels), -1)
     for row, payload in (told or {}).items():
         owner[row] = len(stated)
-        stated.add(payload, row=row)
+        stated.add_payload(payload, row=row)
     owner, note = place(kernels, stated, owner, lacks(kernels, stated, owner, {}), listed(log), {})
     payloads = list(stated.payloads)
     found: list[Any] = []
@@ -137,7 +137,7 @@ def test_a_collective_of_transfers_has_their_group() -> None:
 
 def test_a_trace_that_says_all_takes_nothing() -> None:
     stated, kernels = StatedPayloads(), calls(REDUCE)
-    stated.add(
+    stated.add_payload(
         Payload(source="host_op", collective="all_reduce", ranks=(0, 1), in_bytes=4, out_bytes=4), row=0
     )
     assert lacks(kernels, stated, np.array([0]), {}).tolist() == [False]

@@ -7,7 +7,7 @@ import pytest
 
 from cclbench.operators.call import Call, NoModel, Tensor, parse
 from cclbench.operators.cost import Cost, cost_of
-from cclbench.operators.element_types import promoted_type, rank
+from cclbench.operators.element_types import promoted_type, promotion_rank
 from cclbench.operators.masks import Mask
 
 
@@ -81,7 +81,7 @@ def test_a_number_promotes_by_its_kind_alone() -> None:
 def test_kinds_of_types_by_their_names() -> None:
     kinds = [("bool", 0), ("short int", 1), ("unsigned char", 1), ("s32", 1), ("f32", 2), ("c10::Half", 2)]
     for dtype, kind in [*kinds, ("c10::Float8_e4m3fn", 2), ("c10::complex<float>", 3)]:
-        assert rank(dtype) == kind, dtype
+        assert promotion_rank(dtype) == kind, dtype
 
 
 def seen(queries: int, keys: int, mask: Mask) -> int:
@@ -105,7 +105,7 @@ def test_pairs_of_a_mask_are_those_that_one_counts(
     mask = Mask(causal=causal, from_the_end=from_the_end, left=left, right=right)
     for queries in range(8):
         for keys in range(8):
-            assert mask.pairs(queries, keys) == seen(queries, keys, mask), (queries, keys)
+            assert mask.count_pairs(queries, keys) == seen(queries, keys, mask), (queries, keys)
 
 
 def test_a_cost_has_bytes_both_ways_and_no_peak_without_arithmetic() -> None:

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from cclbench.operators.call import Call, NoModel, Tensor
-from cclbench.operators.chains import chains, fused_cost
+from cclbench.operators.chains import find_chains, fused_cost
 
 
 def of(text: str, *sequence: int) -> list[tuple[str, tuple[int, ...]]]:
     calls = [Call(f"aten::{name}") for name in text.split()]
     numbers = np.array(sequence or [-1] * len(calls), np.int64)
-    return [(one.kind, one.calls) for one in chains(calls, numbers)]
+    return [(one.kind, one.calls) for one in find_chains(calls, numbers)]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_products_around_another_softmax_are_no_attention() -> None:
         Call("aten::_softmax", (tensor(1024, 8), -1, False)),
         Call("aten::bmm", (tensor(8, 128, 256), tensor(8, 256, 64))),
     ]
-    assert list(chains(calls, np.full(3, -1))) == []
+    assert list(find_chains(calls, np.full(3, -1))) == []
 
 
 def test_attention_that_was_widened_is_priced_as_it_was() -> None:

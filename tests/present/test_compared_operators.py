@@ -13,9 +13,9 @@ from rich.console import Console
 
 from cclbench.comparison.comparison import Comparison, WorkChange, WorkDifference, WorkTime
 from cclbench.present import sections
-from cclbench.present.markdown import markdown
+from cclbench.present.markdown import comparison_markdown
 from cclbench.present.page import comparison_page
-from cclbench.present.terminal.comparison import page
+from cclbench.present.terminal.comparison import terminal_page
 
 
 def work(name: str, before: int | None, after: int | None, **other: object) -> WorkChange:
@@ -38,7 +38,7 @@ def on_terminal(found: Comparison, **how: int) -> list[str]:
     """Lines of 80 columns, those of operators alone."""
     console = Console(width=80, highlight=False, markup=False, emoji=False, color_system=None)
     with console.capture() as captured:
-        for part in page(found, **how):
+        for part in terminal_page(found, **how):
             console.print(part)
     lines = captured.get().splitlines()
     begin = lines.index(sections.WORKS)
@@ -86,7 +86,7 @@ def test_the_terminal_cuts_and_sums(found: Comparison) -> None:
 
 
 def test_markdown_has_the_rooflines(found: Comparison) -> None:
-    text = markdown(found)
+    text = comparison_markdown(found)
     names = "`aten::cudnn_convolution / aten::miopen_convolution`"
     assert f"| {names} | 100 ms | 20.0 ms | -80.0 ms | 50.0 ms (50.0 %) | 10.0 ms (50.0 %) |" in text
     assert "| &nbsp;&nbsp;`[2,2]` | 30.0 ms | 60.0 ms | +30.0 ms |" in text
@@ -107,7 +107,7 @@ def test_without_a_roofline_it_has_no_column(tmp_path: Path) -> None:
     plain = WorkChange("mm", None, WorkTime(1.0, 1.0, None, None), None, -(10**9))
     one = compared(tmp_path, plain)
     assert on_terminal(one)[0].split() == ["by", "operator", "A", "B", "difference"]
-    assert "roofline" not in markdown(one)
+    assert "roofline" not in comparison_markdown(one)
     assert "roofline of A" not in comparison_page(one)
 
 
@@ -119,7 +119,7 @@ def test_hostile_names_stay_texts(tmp_path: Path) -> None:
     assert not {"img", "iframe", "form"} & set(parsed.tags)
     assert not set("\u202e\x1b\x00") & set(text)
     assert len(text) < 500_000
-    told = "\n".join(on_terminal(one, verbosity=1)) + markdown(one)
+    told = "\n".join(on_terminal(one, verbosity=1)) + comparison_markdown(one)
     assert not set("\u202e\x1b\x00") & set(told)
     assert len(told) < 50_000
-    assert "<img" not in re.sub(r"`[^`]*`", "", markdown(one))
+    assert "<img" not in re.sub(r"`[^`]*`", "", comparison_markdown(one))

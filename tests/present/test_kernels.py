@@ -9,7 +9,7 @@ import pytest
 from helpers.report_run import Event, stored, subject
 
 from cclbench.present import kernels as module
-from cclbench.present.kernels import absent, kernel_table, kernels_of
+from cclbench.present.kernels import absence_words, kernel_table, kernels_of
 
 
 def test_what_begins_in_a_window_counts_whole(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_runs_beside_each_other(tmp_path: Path) -> None:
         ("new_c", (0.0, 10e-9), (10,)),
     ]
     assert [line.times[1] is None for line in table.lines] == [False, True, False]
-    assert absent(table.runs[1][1]) == "did not run"
+    assert absence_words(table.runs[1][1]) == "did not run"
 
 
 def test_a_name_beyond_those_read_is_not_taken_as_absent(
@@ -70,7 +70,7 @@ def test_a_name_beyond_those_read_is_not_taken_as_absent(
     runs = [subject(tmp_path / "a"), subject(tmp_path / "b", "B", events=events)]
     table = kernel_table(runs)
     assert {line.first.name: line.changes for line in table.lines} == {"gemm_a": (None,), "reduce_b": (None,)}
-    assert absent(table.runs[0][1]) == "not among the 1 names with most time"
+    assert absence_words(table.runs[0][1]) == "not among the 1 names with most time"
 
 
 def test_long_names_that_begin_alike_are_told_apart(tmp_path: Path) -> None:

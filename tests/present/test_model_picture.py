@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from cclbench.errors import UsageError
 from cclbench.hardware.deviation import Deviation
-from cclbench.present.model_picture import MOST_PANELS, Panel, draw_model
+from cclbench.present.model_picture import MOST_PANELS, SweepPanel, draw_model
 from cclbench.present.picture import save_picture
 
 # Measured 1.0 within 0.5 to 2; measured 9 outside 1 to 4.
@@ -32,7 +32,7 @@ def marked(axes: Axes, marker: str) -> list[tuple[float, float]]:
 
 def test_what_lies_outside_the_band_has_a_mark_of_its_own() -> None:
     """A dot within, a cross outside: told apart without colours."""
-    figure = draw_model([Panel("a", TWO)], title="t")
+    figure = draw_model([SweepPanel("a", TWO)], title="t")
     (axes,) = figure.axes
     assert marked(axes, "o") == [(1024, 1.0)]
     assert marked(axes, "x") == [(2**20, 9.0)]
@@ -46,7 +46,7 @@ def test_what_lies_outside_the_band_has_a_mark_of_its_own() -> None:
 
 def test_both_axes_are_logarithmic_and_labelled() -> None:
     """Outer panels carry the labels: of four in rows of three, the first and the last of its column."""
-    figure = draw_model([Panel(str(n), TWO[:1]) for n in range(4)], title="t")
+    figure = draw_model([SweepPanel(str(n), TWO[:1]) for n in range(4)], title="t")
     assert {(axes.get_xscale(), axes.get_yscale()) for axes in figure.axes} == {("log", "log")}
     assert [axes.get_xlabel() for axes in figure.axes] == ["", "size S", "size S", "size S"]
     assert [bool(axes.get_ylabel()) for axes in figure.axes] == [True, False, False, True]
@@ -58,7 +58,7 @@ def test_both_axes_are_logarithmic_and_labelled() -> None:
 def test_the_same_deviations_give_the_same_file(tmp_path: Path, suffix: str) -> None:
     """No dates, no random ids; a heading is no mathematics."""
     for name in ("a", "b"):
-        save_picture(lambda: draw_model([Panel("x_{1}", TWO)], title="t"), tmp_path / f"{name}{suffix}")
+        save_picture(lambda: draw_model([SweepPanel("x_{1}", TWO)], title="t"), tmp_path / f"{name}{suffix}")
     first, second = ((tmp_path / f"{name}{suffix}").read_bytes() for name in ("a", "b"))
     assert first == second
     assert len(first) > 1000
@@ -68,6 +68,6 @@ def test_no_picture_of_nothing_or_of_too_much(tmp_path: Path) -> None:
     """And of no format we know."""
     for count in (0, MOST_PANELS + 1):
         with pytest.raises(UsageError, match="room for"):
-            draw_model([Panel("a", TWO)] * count, title="t")
+            draw_model([SweepPanel("a", TWO)] * count, title="t")
     with pytest.raises(UsageError, match="no picture format"):
-        save_picture(lambda: draw_model([Panel("a", TWO)], title="t"), tmp_path / "a.bmp")
+        save_picture(lambda: draw_model([SweepPanel("a", TWO)], title="t"), tmp_path / "a.bmp")

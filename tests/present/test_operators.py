@@ -13,13 +13,13 @@ from helpers.parsed_page import Page
 from helpers.report_run import HOSTILE, Event, comparison, row, subject
 from helpers.typed import rewrite_manifest
 
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.operator_table import operators
 from cclbench.present import operators as module
 from cclbench.present.charts import modules as icicle
-from cclbench.present.charts.modules import modules, tree
+from cclbench.present.charts.modules import module_chart, module_tree
 from cclbench.present.charts.operator_roofline import operator_roofline, points_of
-from cclbench.present.charts.phases import phases, phases_of
+from cclbench.present.charts.phases import phase_charts, phases_of
 from cclbench.present.operators import NO_OPERATORS, operator_section
 from cclbench.present.page import comparison_page, run_page
 
@@ -44,13 +44,13 @@ EVENTS: tuple[Event, ...] = (
 H100 = {"world_size": 2, "works_on": "device", "device_name": "NVIDIA H100 80GB HBM3"}
 
 
-def run_of(path: Path, calls: dict[str, dict[str, Any]] = CALLS, **how: Any) -> Subject:
+def run_of(path: Path, calls: dict[str, dict[str, Any]] = CALLS, **how: Any) -> ComparisonSubject:
     """A run of those calls on H100s: 989 TFLOP/s in bf16, 67 in fp32, 3.35 TB/s."""
     made = subject(path, "", events=how.pop("events", EVENTS), calls=calls, **how)
     manifest = made.stored.path / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"an accelerator"', '"NVIDIA H100 80GB HBM3"'))
     rewrite_manifest(made.stored.path)
-    return Subject("", type(made.stored)(made.stored.path), made.results, None)
+    return ComparisonSubject("", type(made.stored)(made.stored.path), made.results, None)
 
 
 def test_rows_by_operator_and_shapes(tmp_path: Path) -> None:
@@ -122,12 +122,12 @@ def test_the_roofline_has_what_has_flops(tmp_path: Path) -> None:
 
 def test_modules_hold_those_within_them(tmp_path: Path) -> None:
     table = operators(run_of(tmp_path / "run").stored, "module")
-    root = tree(table)
+    root = module_tree(table)
     assert root.time_ns == 660
     net = root.children["Net_0"]
     assert (net.time_ns, net.own_ns) == (650, 200)
     assert {name: child.time_ns for name, child in net.children.items()} == {"Linear_10": 400, "Linear_2": 50}
-    chart = modules(table)
+    chart = module_chart(table)
     assert chart.svg is not None
     titles = [e.text or "" for e in ET.fromstring(chart.svg).iter("title")]  # noqa: S314 - our own
     assert [text.partition("\n")[0] for text in titles] == [
@@ -143,18 +143,18 @@ def test_modules_hold_those_within_them(tmp_path: Path) -> None:
 def test_a_path_without_end_is_cut(tmp_path: Path) -> None:
     deep = "/".join(f"Block_{n}" for n in range(5000))
     table = operators(run_of(tmp_path / "run", {"gemm": CALLS["gemm"] | {"module": deep}}).stored, "module")
-    node, depth = tree(table), 0
+    node, depth = module_tree(table), 0
     while node.children:
         node, depth = max(node.children.values(), key=lambda one: one.time_ns), depth + 1
     assert depth == icicle.DEEPEST
-    assert modules(table).svg is not None
+    assert module_chart(table).svg is not None
 
 
 def test_without_modules_there_is_no_icicle(tmp_path: Path) -> None:
     calls = {
         name: {key: value for key, value in call.items() if key != "module"} for name, call in CALLS.items()
     }
-    chart = modules(operators(run_of(tmp_path / "run", calls).stored, "module"))
+    chart = module_chart(operators(run_of(tmp_path / "run", calls).stored, "module"))
     why = "the trace names no modules: with_stack records them in PyTorch, jax.named_scope in JAX"
     assert (chart.svg, chart.missing) == (None, (why,))
 
@@ -167,9 +167,9 @@ def test_phases_are_those_of_the_metric(tmp_path: Path) -> None:
     ]
     run = subject(tmp_path / "run", "", rows=rows)
     assert phases_of(run) == [("forward", 0.03), ("backward", 0.07)]
-    (chart,) = phases(run)
+    (chart,) = phase_charts(run)
     assert "70.0 %" in str(chart.svg)
-    assert list(phases(subject(tmp_path / "other", "", rows=rows[:2]))) == []
+    assert list(phase_charts(subject(tmp_path / "other", "", rows=rows[:2]))) == []
 
 
 def test_hostile_names_stay_texts(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from helpers.parsed_page import Page
 from helpers.report_run import HOSTILE, Event, comparison, manifest, results, row, subject, table
 from helpers.typed import PUBLISHED, rewrite_manifest
 
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.errors import InputError, UsageError
 from cclbench.present.html import check_page, write_page
 from cclbench.present.page import comparison_page, run_page
@@ -23,7 +23,7 @@ from cclbench.record.results import Results
 from cclbench.record.run import Run
 
 
-def hostile(path: Path) -> Subject:
+def hostile(path: Path) -> ComparisonSubject:
     """A run in which every text that a stranger writes is hostile, under a name that is so too."""
     events: list[Event] = [(0, name, "gemm", 1000 + n, 10) for n, name in enumerate(HOSTILE)]
     rows = results()
@@ -38,7 +38,7 @@ def hostile(path: Path) -> Subject:
     card = {"description": list(HOSTILE), **{text: text for text in HOSTILE}}
     made = subject(path / '"><script>alert(3)<', rows=rows, card=card, events=tuple(events))
     rewrite_manifest(made.stored.path, mine)
-    return Subject(made.letter, Run(made.stored.path), made.results, card)
+    return ComparisonSubject(made.letter, Run(made.stored.path), made.results, card)
 
 
 def test_a_run(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_only_equal_work_is_called_faster_or_slower(tmp_path: Path) -> None:
 def test_hostile_texts_stay_texts(tmp_path: Path, of_two: bool) -> None:
     a = hostile(tmp_path / "a")
     if of_two:
-        b = Subject("B", hostile(tmp_path / "b").stored, a.results, a.card)
+        b = ComparisonSubject("B", hostile(tmp_path / "b").stored, a.results, a.card)
         fields: dict[str, Any] = {"warnings": HOSTILE}
         text = comparison_page(comparison(a, b, words=HOSTILE[0] + HOSTILE[4], **fields))
     else:
@@ -134,7 +134,7 @@ def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
 def test_a_run_of_no_trace_and_no_rows(tmp_path: Path) -> None:
     made = subject(tmp_path / "empty", rows=[])
     rewrite_manifest(made.stored.path, manifest("empty") | {"ranks": []})
-    page = Page(run_page(Subject("A", Run(made.stored.path), Results(table([])), None)))
+    page = Page(run_page(ComparisonSubject("A", Run(made.stored.path), Results(table([])), None)))
     assert "No step to tell of" in page.text
     assert page.tags["svg"] == 0
 
@@ -147,7 +147,7 @@ def test_published_figures_are_marked(tmp_path: Path) -> None:
     rows = [row("time.step", 1.5, provenance="published", source="somebody", reason="summed over streams")]
     made = subject(tmp_path / "pub", "B", rows=rows)
     rewrite_manifest(made.stored.path, manifest("pub") | published)
-    made = Subject("B", Run(made.stored.path), made.results, None)
+    made = ComparisonSubject("B", Run(made.stored.path), made.results, None)
     text = comparison_page(comparison(subject(tmp_path / "a"), made))
     assert '<span class="tag published">published</span>' in text
     assert "Published by" in text

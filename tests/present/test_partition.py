@@ -13,9 +13,9 @@ from matplotlib.colors import to_hex
 from msgspec.structs import replace
 
 from cclbench.errors import UsageError
-from cclbench.present.charts.palette import SLICES, light
-from cclbench.present.charts.partition import framed, plot_partition
-from cclbench.present.partition import Bar, bars_of, by_rank, extremes
+from cclbench.present.charts.palette import SLICES, light_colour
+from cclbench.present.charts.partition import framed_picture, plot_partition
+from cclbench.present.partition import PartitionBar, bars_of, by_rank, extreme_bars
 from cclbench.present.picture import check_picture
 from cclbench.record.rows import Row
 
@@ -28,17 +28,17 @@ def rows_of(rank: int | None, *seconds: float, **other: Any) -> list[Row]:
     )
 
 
-def bar(name: str, *seconds: float) -> Bar:
+def bar(name: str, *seconds: float) -> PartitionBar:
     """A bar of the five parts."""
-    return Bar(name, tuple(zip(SLICES, seconds, strict=True)))
+    return PartitionBar(name, tuple(zip(SLICES, seconds, strict=True)))
 
 
-def partitions(rows: list[Row]) -> list[Bar]:
+def partitions(rows: list[Row]) -> list[PartitionBar]:
     return bars_of(by_rank(rows), finer=lambda _: False)
 
 
-def drawn(*bars: Bar) -> Axes:
-    (axes,) = framed([(0, bars)], title="tiny", note="").axes
+def drawn(*bars: PartitionBar) -> Axes:
+    (axes,) = framed_picture([(0, bars)], title="tiny", note="").axes
     return axes
 
 
@@ -51,7 +51,7 @@ def test_partitions_are_the_ranks_own_rows() -> None:
         *rows_of(0, 8, 8, 8, 8, 8, stat="p50"),
     ]
     assert partitions(rows) == [bar("rank 0", 1, 1, 1, 1, 1), bar("rank 1", 4, 1, 2, 0, 3)]
-    assert partitions(rows)[1].seconds == 10
+    assert partitions(rows)[1].total_seconds == 10
 
 
 def test_a_rank_that_lacks_a_part_has_no_partition() -> None:
@@ -76,9 +76,9 @@ def test_graphs_are_told_apart_from_the_rest_of_compute() -> None:
 
 def test_extremes() -> None:
     bars = [bar(str(rank), float(length), 0, 0, 0, 0) for rank, length in enumerate((5, 1, 4, 2, 3, 9))]
-    assert extremes(bars, 6) == bars
-    assert [one.name for one in extremes(bars, 4)] == ["0", "1", "3", "5"]
-    assert [one.name for one in extremes(bars, 3)] == ["0", "1", "5"]
+    assert extreme_bars(bars, 6) == bars
+    assert [one.name for one in extreme_bars(bars, 4)] == ["0", "1", "3", "5"]
+    assert [one.name for one in extreme_bars(bars, 3)] == ["0", "1", "5"]
 
 
 def test_the_picture_stacks_the_parts() -> None:
@@ -92,7 +92,7 @@ def test_the_picture_stacks_the_parts() -> None:
     legend = axes.get_legend()
     assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == [part.label for part in SLICES]
-    assert [to_hex(part.get_facecolor()) for part in parts] == [light(part.colour) for part in SLICES]
+    assert [to_hex(part.get_facecolor()) for part in parts] == [light_colour(part.colour) for part in SLICES]
     assert [bool(part.get_hatch()) for part in parts] == [False] * 4 + [True]
 
 

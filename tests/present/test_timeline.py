@@ -21,16 +21,16 @@ from cclbench.errors import UsageError
 from cclbench.intervals import Intervals, union
 from cclbench.present.timeline import (
     TimelineClock,
-    busiest,
-    chosen,
+    chosen_step,
     clocks_of,
-    cropped,
-    instances,
-    segments,
-    shifted,
-    split,
-    timeline,
-    waits,
+    crop_to_window,
+    least_and_most_waiting,
+    longest_instances,
+    rank_waits,
+    set_segments,
+    shift_to_common,
+    split_communication,
+    step_timeline,
 )
 from cclbench.record.manifest import Clock as RankClock
 from cclbench.record.manifest import Clocks
@@ -74,8 +74,10 @@ def table(*rows: dict[str, Any]) -> pa.Table:
 def test_a_clock_subtracts_offset_and_drift() -> None:
     clock = TimelineClock(offset_ns=250.0, drift=20e-6, reference_ns=1_000_000)
     # 20 ppm of 50 ms, 50,000,000 ns, are 1,000 ns.
-    assert clock.common(array(1_000_000, 51_000_000)).tolist() == [999_750, 50_998_750]
-    assert pieces(shifted(Intervals(array(1_000_000), array(51_000_000)), clock)) == [(999_750, 50_998_750)]
+    assert clock.on_common_clock(array(1_000_000, 51_000_000)).tolist() == [999_750, 50_998_750]
+    assert pieces(shift_to_common(Intervals(array(1_000_000), array(51_000_000)), clock)) == [
+        (999_750, 50_998_750)
+    ]
 
 
 def test_only_applied_corrections_are_clocks() -> None:
@@ -92,7 +94,7 @@ def test_wait_transfer_and_unmatched_are_disjoint_and_all_of_the_communication()
         part(2, 0, 400, 450, None),  # not matched
     )
     communication = union(array(100, 150, 400), array(200, 300, 450))
-    wait, transfer, unmatched = split(communication, parts)
+    wait, transfer, unmatched = split_communication(communication, parts)
     assert pieces(wait) == [(100, 160), (200, 270)]
     assert pieces(transfer) == [(160, 200), (270, 300)]
     assert pieces(unmatched) == [(400, 450)]
@@ -100,14 +102,14 @@ def test_wait_transfer_and_unmatched_are_disjoint_and_all_of_the_communication()
 
 def test_without_any_match_all_communication_is_unmatched() -> None:
     communication = union(array(5), array(9))
-    wait, transfer, unmatched = split(communication, table(part(0, 0, 5, 9, None)))
+    wait, transfer, unmatched = split_communication(communication, table(part(0, 0, 5, 9, None)))
     assert [pieces(s) for s in (wait, transfer, unmatched)] == [[], [], [(5, 9)]]
 
 
 def test_cropped() -> None:
     s = Intervals(array(0, 20, 40), array(10, 30, 50))
-    assert pieces(cropped(s, 5, 45)) == [(5, 10), (20, 30), (40, 45)]
-    assert pieces(cropped(s, 10, 20)) == []
+    assert pieces(crop_to_window(s, 5, 45)) == [(5, 10), (20, 30), (40, 45)]
+    assert pieces(crop_to_window(s, 10, 20)) == []
 
 
 def test_meetings_say_who_came_last_and_who_waited_longest() -> None:
@@ -121,47 +123,47 @@ def test_meetings_say_who_came_last_and_who_waited_longest() -> None:
         part(2, 1, 9800, 9900, 0),
         part(3, 1, 9000, 9900, None),
     )
-    second, first = instances(parts, 0, 5000, [0])
+    second, first = longest_instances(parts, 0, 5000, [0])
     assert (first.last_rank, first.waiting_rank, first.longest_wait_ns) == (1, 0, 300)
     assert (first.last_arrival_ns, first.ranks, first.busy_ns) == (1300, (0, 1), 700)
     assert (first.bytes, first.dimension) == (128, "tp")
     assert (second.last_rank, second.waiting_rank, second.longest_wait_ns) == (2, 0, 900)
     assert (second.last_arrival_ns, set(second.ranks), second.bytes) == (2900, {0, 1, 2}, None)
-    assert [one.last_arrival_ns for one in instances(parts, 0, 99_999, [2])] == [2900, 8800]
-    assert instances(parts, 2901, 8800, [0, 1, 2]) == ()
-    assert instances(table(), 0, 1, [0]) == ()
+    assert [one.last_arrival_ns for one in longest_instances(parts, 0, 99_999, [2])] == [2900, 8800]
+    assert longest_instances(parts, 2901, 8800, [0, 1, 2]) == ()
+    assert longest_instances(table(), 0, 1, [0]) == ()
 
 
 def test_of_many_ranks_those_that_wait_least_and_most_are_shown() -> None:
-    waited = waits(table(*(part(r, r, 1000 + r, 2000, 10 * (r % 7)) for r in range(8))), 1, 7)
+    waited = rank_waits(table(*(part(r, r, 1000 + r, 2000, 10 * (r % 7)) for r in range(8))), 1, 7)
     # Ranks 1 to 6 arrive in [1, 7); rank 7, whose wait is 0, and rank 0 do not.
     assert waited == {1: 10, 2: 20, 3: 30, 4: 40, 5: 50, 6: 60}
-    assert busiest(range(8), waited, 8) == list(range(8))
-    assert busiest(range(8), waited, 4) == [0, 5, 6, 7]
-    assert busiest(range(8), waited, 3) == [0, 5, 6]
+    assert least_and_most_waiting(range(8), waited, 8) == list(range(8))
+    assert least_and_most_waiting(range(8), waited, 4) == [0, 5, 6, 7]
+    assert least_and_most_waiting(range(8), waited, 3) == [0, 5, 6]
 
 
 WINDOWS = {0: [(3, 100, 200), (4, 200, 300)], 1: [(4, 210, 310), (5, 310, 400)]}
 
 
 def test_the_first_step_that_most_ranks_have() -> None:
-    assert chosen(WINDOWS, {}, None) == (4, {0: (200, 300), 1: (210, 310)})
-    assert chosen(WINDOWS, {1: TimelineClock(offset_ns=10.0)}, 5) == (5, {1: (300, 390)})
+    assert chosen_step(WINDOWS, {}, None) == (4, {0: (200, 300), 1: (210, 310)})
+    assert chosen_step(WINDOWS, {1: TimelineClock(offset_ns=10.0)}, 5) == (5, {1: (300, 390)})
 
 
 def test_a_step_that_is_not_there() -> None:
     with pytest.raises(UsageError, match=r"no whole step 9; it has 3, 4, 5"):
-        chosen(WINDOWS, {}, 9)
+        chosen_step(WINDOWS, {}, 9)
     with pytest.raises(UsageError, match="marks none"):
-        chosen({0: [(None, 1, 2)]}, {}, 1)
-    assert chosen({0: [(None, 1, 2)]}, {}, None) == (None, {0: (1, 2)})
+        chosen_step({0: [(None, 1, 2)]}, {}, 1)
+    assert chosen_step({0: [(None, 1, 2)]}, {}, None) == (None, {0: (1, 2)})
     with pytest.raises(UsageError, match="nothing to draw"):
-        chosen({0: []}, {}, None)
+        chosen_step({0: []}, {}, None)
 
 
 def test_long_pieces_stay_exact_and_short_ones_become_shares_of_cells() -> None:
     s = Intervals(array(0, 12, 15, 33), array(1, 14, 16, 57))
-    starts, ends, share = segments(s, 0, 100, 10)
+    starts, ends, share = set_segments(s, 0, 100, 10)
     assert list(zip(starts.tolist(), ends.tolist(), share.tolist(), strict=True)) == [
         (0, 10, pytest.approx(0.1)),
         (10, 20, pytest.approx(0.3)),
@@ -174,8 +176,8 @@ spans = st.lists(st.tuples(st.integers(0, 2000), st.integers(1, 300)), max_size=
 
 @given(spans, st.integers(1, 40))
 def test_segments_are_few_and_cover_what_the_set_covers(found: Sequence[tuple[int, int]], cells: int) -> None:
-    s = cropped(union(array(*(a for a, _ in found)), array(*(a + n for a, n in found))), 0, 2000)
-    starts, ends, share = segments(s, 0, 2000, cells)
+    s = crop_to_window(union(array(*(a for a, _ in found)), array(*(a + n for a, n in found))), 0, 2000)
+    starts, ends, share = set_segments(s, 0, 2000, cells)
     assert len(starts) <= 3 * cells
     assert float(((ends - starts) * share).sum()) == pytest.approx(s.length)
 
@@ -186,7 +188,7 @@ def dlrm(test_data: Path, evidence_store: Path) -> cclbench.Run:
 
 
 def test_dlrm(dlrm: cclbench.Run) -> None:
-    shown = timeline(dlrm)
+    shown = step_timeline(dlrm)
     assert shown.step == 10
     # The first kernel of the step is rank 1's, the last event rank 4's (the traces' own µs).
     assert (shown.origin_ns, shown.end_ns) == (1694128201423011000, 1694128201441928000)
@@ -206,7 +208,7 @@ def test_dlrm(dlrm: cclbench.Run) -> None:
 
 
 def test_narrowed_in_time_and_to_ranks(dlrm: cclbench.Run) -> None:
-    shown = timeline(dlrm, ranks=[7, 1], from_ms=12, to_ms=14.5)
+    shown = step_timeline(dlrm, ranks=[7, 1], from_ms=12, to_ms=14.5)
     assert [lanes.rank for lanes in shown.lanes] == [1, 7]
     assert shown.begin_ns - shown.origin_ns == 12_000_000
     assert shown.end_ns - shown.origin_ns == 14_500_000
@@ -219,18 +221,18 @@ def test_narrowed_in_time_and_to_ranks(dlrm: cclbench.Run) -> None:
         {"from_ms": -1},
     ):
         with pytest.raises(UsageError, match="there is nothing from"):
-            timeline(dlrm, **window)
+            step_timeline(dlrm, **window)
     with pytest.raises(UsageError, match="no rank 9"):
-        timeline(dlrm, ranks=[9])
+        step_timeline(dlrm, ranks=[9])
 
 
 def test_corrections_of_the_manifest_are_applied(dlrm: cclbench.Run, tmp_path: Path) -> None:
-    before = timeline(dlrm).lanes[7]
+    before = step_timeline(dlrm).lanes[7]
     store = shutil.copytree(dlrm.path, tmp_path / dlrm.id).parent
     path = store / dlrm.id / "manifest.json"
     manifest = json.loads(path.read_text())
     entry = next(entry for entry in manifest["clocks"]["ranks"] if entry["rank"] == 7)
     entry |= {"offset_ns": 250_000.0, "applied": True}
     rewrite_manifest(store / dlrm.id, manifest)
-    after = timeline(open_run(dlrm.id, store=store)).lanes[7]
+    after = step_timeline(open_run(dlrm.id, store=store)).lanes[7]
     assert (before.compute.starts - after.compute.starts == 250_000).all()

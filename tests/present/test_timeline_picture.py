@@ -14,10 +14,10 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from cclbench.intervals import EMPTY, Intervals
-from cclbench.present.charts.palette import light
+from cclbench.present.charts.palette import light_colour
 from cclbench.present.picture import save_picture
-from cclbench.present.timeline import Instance, Lanes, Timeline
-from cclbench.present.timeline_picture import draw_timeline, labelled, summary
+from cclbench.present.timeline import CollectiveInstance, RankLanes, StepTimeline
+from cclbench.present.timeline_picture import draw_timeline, labelled_instances, longest_wait_words
 
 MS = 1_000_000
 
@@ -28,7 +28,7 @@ def intervals(*pairs: tuple[float, float]) -> Intervals:
     return Intervals(*(np.array([round(MS * at) for at in ends_], np.int64) for ends_ in (starts, ends)))
 
 
-def instance(at_ms: float, wait_ms: float, **other: Any) -> Instance:
+def instance(at_ms: float, wait_ms: float, **other: Any) -> CollectiveInstance:
     """An all-reduce of 1 MB of ranks 0 and 1, rank 1 last."""
     facts = {
         "kind": "all_reduce",
@@ -41,19 +41,21 @@ def instance(at_ms: float, wait_ms: float, **other: Any) -> Instance:
         "longest_wait_ns": round(MS * wait_ms),
         "busy_ns": round(MS * wait_ms) + 2 * MS,
     }
-    return Instance(**(facts | other))
+    return CollectiveInstance(**(facts | other))
 
 
-def shown(*instances: Instance, step: int | None = 4, hidden: int = 0, copies: Intervals = EMPTY) -> Timeline:
+def shown(
+    *instances: CollectiveInstance, step: int | None = 4, hidden: int = 0, copies: Intervals = EMPTY
+) -> StepTimeline:
     """Two ranks, 100 ms."""
-    return Timeline(
+    return StepTimeline(
         step=step,
         origin_ns=0,
         begin_ns=0,
         end_ns=100 * MS,
         lanes=(
-            Lanes(0, intervals((0, 30)), intervals((30, 59)), intervals((59, 60)), EMPTY, copies),
-            Lanes(1, intervals((0, 59)), EMPTY, intervals((59, 60)), intervals((80, 90)), EMPTY),
+            RankLanes(0, intervals((0, 30)), intervals((30, 59)), intervals((59, 60)), EMPTY, copies),
+            RankLanes(1, intervals((0, 59)), EMPTY, intervals((59, 60)), intervals((80, 90)), EMPTY),
         ),
         instances=instances,
         hidden=hidden,
@@ -75,30 +77,30 @@ def rectangles(figure: Figure, colour: str) -> list[tuple[float, float, float, f
 
 def test_each_rank_has_compute_above_communication_in_four_colours() -> None:
     figure = draw_timeline(shown(instance(59, 29)), title="tiny")
-    compute = rectangles(figure, light("compute"))
+    compute = rectangles(figure, light_colour("compute"))
     assert [box[:2] for box in compute] == [(0, 30), (0, 59)]
-    assert [box[:2] for box in rectangles(figure, light("wait"))] == [(30, 59)]
-    transfer = rectangles(figure, light("transfer"))
+    assert [box[:2] for box in rectangles(figure, light_colour("wait"))] == [(30, 59)]
+    transfer = rectangles(figure, light_colour("transfer"))
     assert [box[:2] for box in transfer] == [(59, 60), (59, 60)]
-    assert [box[:2] for box in rectangles(figure, light("unmatched"))] == [(80, 90)]
+    assert [box[:2] for box in rectangles(figure, light_colour("unmatched"))] == [(80, 90)]
     # The axis points down: rank 0 at 0, its compute lane above its communication lane, then rank 1.
     assert -0.5 < compute[0][2] < compute[0][3] <= transfer[0][2] < transfer[0][3] < 0.5 < compute[1][2]
-    assert len({light(what) for what in ("compute", "wait", "transfer", "unmatched")}) == 4
+    assert len({light_colour(what) for what in ("compute", "wait", "transfer", "unmatched")}) == 4
 
 
 def test_copies_have_a_lane_below_where_there_are_any() -> None:
     figure = draw_timeline(shown(instance(59, 29), copies=intervals((70, 75))), title="tiny")
-    ((left, right, low, high),) = rectangles(figure, light("copy"))
+    ((left, right, low, high),) = rectangles(figure, light_colour("copy"))
     assert (left, right) == (70, 75)
-    (transfer, _), (compute, _) = (rectangles(figure, light(what)) for what in ("transfer", "compute"))
+    (transfer, _), (compute, _) = (rectangles(figure, light_colour(what)) for what in ("transfer", "compute"))
     assert -0.5 < compute[2] < compute[3] <= transfer[2] < transfer[3] <= low < high < 0.5
     (axes,) = figure.axes
     assert [text.get_text() for text in axes.get_legend().get_texts()][4] == "copy"
 
 
 def test_that_nothing_communicates_is_another_thing_than_that_nothing_is_matched() -> None:
-    alone = Timeline(4, 0, 0, 100 * MS, (Lanes(0, intervals((0, 30)), *[EMPTY] * 4),), (), 0)
-    assert summary(alone) == "no communication runs here"
+    alone = StepTimeline(4, 0, 0, 100 * MS, (RankLanes(0, intervals((0, 30)), *[EMPTY] * 4),), (), 0)
+    assert longest_wait_words(alone) == "no communication runs here"
 
 
 def test_axis_title_and_legend() -> None:
@@ -137,7 +139,8 @@ def test_the_rank_that_the_others_waited_for_is_marked_where_it_arrives() -> Non
 def test_without_a_match_that_is_said_and_nothing_marked() -> None:
     picture = shown(step=None)
     assert (
-        summary(picture) == "no collective is matched across ranks here: waiting can't be told from transfer"
+        longest_wait_words(picture)
+        == "no collective is matched across ranks here: waiting can't be told from transfer"
     )
     (axes,) = draw_timeline(picture, title="t").axes
     assert axes.get_xlabel() == "ms from the trace's first work"
@@ -146,10 +149,10 @@ def test_without_a_match_that_is_said_and_nothing_marked() -> None:
 
 def test_labels_of_the_longest_collectives_do_not_touch() -> None:
     close = [instance(at, wait) for at, wait in ((50, 10), (50.5, 30), (51, 20), (20, 1), (99.9, 90))]
-    names = labelled(shown(*close))
+    names = labelled_instances(shown(*close))
     # 99.9 leaves no room on the right; 50.5 takes the place of its neighbours.
     assert [one.last_arrival_ns for one, _ in names] == [round(50.5 * MS), 20 * MS]
-    many = labelled(shown(*(instance(0.5 * i, 1 + i % 7, dimension="tp") for i in range(200))))
+    many = labelled_instances(shown(*(instance(0.5 * i, 1 + i % 7, dimension="tp") for i in range(200))))
     middles = sorted(one.last_arrival_ns for one, _ in many)
     assert len(many) > 3
     assert all(b - a > 8 * MS for a, b in pairwise(middles))
@@ -167,8 +170,8 @@ def test_the_same_timeline_gives_the_same_file(tmp_path: Path, suffix: str) -> N
 def test_a_rank_of_a_million_kernels_is_a_bounded_number_of_rectangles() -> None:
     starts = np.arange(0, 100 * MS, 100)
     busy = Intervals(starts, starts + 50)
-    lanes = (Lanes(0, busy, EMPTY, EMPTY, EMPTY, EMPTY),)
-    picture = Timeline(None, 0, 0, 100 * MS, lanes, (), 0)
+    lanes = (RankLanes(0, busy, EMPTY, EMPTY, EMPTY, EMPTY),)
+    picture = StepTimeline(None, 0, 0, 100 * MS, lanes, (), 0)
     (axes,) = draw_timeline(picture, title="t").axes
     (collection,) = (c for c in axes.collections if isinstance(c, PolyCollection))
     assert len(collection.get_paths()) <= 3 * 1600

@@ -10,22 +10,29 @@ from helpers.report_run import HOSTILE, row
 from helpers.typed import figures
 from markupsafe import Markup
 
-from cclbench.present.words import bounded, breakable, hover, name, number, quantity
+from cclbench.present.words import (
+    bound_text,
+    breakable_name,
+    hover_attribute,
+    name_markup,
+    number_markup,
+    quantity_markup,
+)
 
 
 def test_a_long_text_says_how_long_it_is() -> None:
-    assert bounded("a" * 7, 7) == "a" * 7
-    assert bounded("a" * 8, 7) == "a" * 7 + "… (cut, 8 characters)"
-    assert bounded("a" * 7, 7, length=1_000_000) == "a" * 7 + "… (cut, 1,000,000 characters)"
+    assert bound_text("a" * 7, 7) == "a" * 7
+    assert bound_text("a" * 8, 7) == "a" * 7 + "… (cut, 8 characters)"
+    assert bound_text("a" * 7, 7, length=1_000_000) == "a" * 7 + "… (cut, 1,000,000 characters)"
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_text_of_a_stranger_writes_markup_or_steers(text: str) -> None:
     for found in (
-        name(text),
-        hover(text),
-        breakable(text),
-        number(figures([row(text, 1.0, reason=text, group=text)])[0]),
+        name_markup(text),
+        hover_attribute(text),
+        breakable_name(text),
+        number_markup(figures([row(text, 1.0, reason=text, group=text)])[0]),
     ):
         assert isinstance(found, Markup)
         assert "<script" not in found
@@ -37,25 +44,25 @@ def test_no_text_of_a_stranger_writes_markup_or_steers(text: str) -> None:
 
 
 def test_an_attribute_can_not_be_left() -> None:
-    assert hover('" onmouseover="alert(1)') == ' title="&#34; onmouseover=&#34;alert(1)"'
+    assert hover_attribute('" onmouseover="alert(1)') == ' title="&#34; onmouseover=&#34;alert(1)"'
 
 
 def test_names_are_isolated_from_the_text_around_them() -> None:
-    assert name("עברית") == '<bdi class="name" title="עברית">עברית</bdi>'
+    assert name_markup("עברית") == '<bdi class="name" title="עברית">עברית</bdi>'
 
 
 def test_a_long_name_keeps_its_head_and_its_tail() -> None:
     text = "void at::native::vectorized_elementwise_kernel<4, " + "x" * 60 + ", std::array<char*, 3ul> >(int)"
-    found = name(text)
+    found = name_markup(text)
     assert f'title="{Markup.escape(text)}"' in found
     pieces = [Markup(piece).unescape() for piece in re.findall(r"<span>(.*?)</span>", found)]  # noqa: S704 - our own
     assert ("".join(pieces), pieces[1]) == (text, text[-24:])
-    longest = name("a" * 150 + "b" * 150).striptags()
+    longest = name_markup("a" * 150 + "b" * 150).striptags()
     assert longest == "a" * 99 + "..." + "b" * 98
 
 
 def test_the_hover_text_tells_all_of_a_number() -> None:
-    told = str(number(figures([row("time.step", 0.00123, reason="of steps 3-5", rank=2)])[0]))
+    told = str(number_markup(figures([row("time.step", 0.00123, reason="of steps 3-5", rank=2)])[0]))
     for part in (
         "time.step = 0.00123 s",
         "rank 2",
@@ -71,10 +78,12 @@ def test_the_hover_text_tells_all_of_a_number() -> None:
     ("provenance", "text"), [("measured", "1.00 s"), ("modelled", "~1.00 s"), ("published", "1.00 s")]
 )
 def test_provenance_is_seen(provenance: str, text: str) -> None:
-    assert quantity(1.0, "s", provenance) == f'<span class="n {provenance}" title="">{text}</span>'
+    assert quantity_markup(1.0, "s", provenance) == f'<span class="n {provenance}" title="">{text}</span>'
 
 
 def test_a_missing_number_is_a_word_with_its_reason() -> None:
-    assert "n/a" in number(figures([row("compute.mfu", None, reason="no card")])[0])
-    assert "no card" in number(figures([row("compute.mfu", None, reason="no card")])[0])
-    assert ">failed<" in number(figures([row("compute.mfu", None, status="failed", reason="above 1")])[0])
+    assert "n/a" in number_markup(figures([row("compute.mfu", None, reason="no card")])[0])
+    assert "no card" in number_markup(figures([row("compute.mfu", None, reason="no card")])[0])
+    assert ">failed<" in number_markup(
+        figures([row("compute.mfu", None, status="failed", reason="above 1")])[0]
+    )

@@ -13,14 +13,14 @@ import pytest
 
 from cclbench.errors import UsageError
 from cclbench.present import workbook as module
-from cclbench.present.workbook import workbook
+from cclbench.present.workbook import workbook_bytes
 
 NAMESPACE = {"s": "http://schemas.openxmlformats.org/spreadsheetml/2006/main"}
 
 
 def read(rows: Iterable[Mapping[str, Any]], columns: list[str]) -> dict[str, tuple[str, str]]:
     """Type and text of each cell, by its place."""
-    written = workbook(rows, columns, lambda value: value)
+    written = workbook_bytes(rows, columns, lambda value: value)
     sheet = ElementTree.fromstring(ZipFile(BytesIO(written)).read("xl/worksheets/sheet1.xml"))  # noqa: S314
     return {
         cell.get("r", ""): (cell.get("t", "n"), "".join(cell.itertext()))
@@ -70,4 +70,4 @@ def test_more_rows_than_a_sheet_holds_are_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module, "MOST_ROWS", 2)
     assert read([{"a": 1}] * 2, ["a"])["A3"] == ("n", "1")
     with pytest.raises(UsageError, match="holds 2 rows"):
-        workbook([{"a": 1}] * 3, ["a"], lambda value: value)
+        workbook_bytes([{"a": 1}] * 3, ["a"], lambda value: value)

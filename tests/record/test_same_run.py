@@ -259,7 +259,7 @@ def test_a_scheduler_that_is_not_there_is_told(job: Path, tmp_path: Path, monkey
 
 
 def test_workers_of_another_version_are_refused(job: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(dask_engine, "_versions", lambda: {"cclbench": "0.0.1"})
+    monkeypatch.setattr(dask_engine, "_library_versions", lambda: {"cclbench": "0.0.1"})
     told = {"tcp://a:1": {"cclbench": "0.0.2"}}
     with cluster(1) as client:
         monkeypatch.setattr(client, "run", lambda *_: told)
@@ -269,7 +269,7 @@ def test_workers_of_another_version_are_refused(job: Path, tmp_path: Path, monke
 
 
 def test_workers_that_do_not_see_the_store_are_told(job: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(dask_engine, "_missing", list)
+    monkeypatch.setattr(dask_engine, "_missing_paths", list)
     with cluster(1) as client, pytest.raises(UsageError, match="does not see") as raised:
         cclbench.run(job, store=tmp_path / "a", client=client)
     assert "file system that all workers share" in str(raised.value)

@@ -13,9 +13,9 @@ from helpers.replay_subjects import subject
 from cclbench.replay import nodes as n
 from cclbench.replay.changes.host import host
 from cclbench.replay.device import device_of
-from cclbench.replay.graph import Graph, build
+from cclbench.replay.graph import Graph, build_graph
 from cclbench.replay.selection import read_setting
-from cclbench.replay.simulate import simulate
+from cclbench.replay.simulate import simulate_nodes
 from cclbench.replay.tables import GraphInput
 
 COMM = (0, 20)
@@ -64,14 +64,14 @@ def test_waiting_is_worked_out_anew() -> None:
     assert [end_of(graph, times, r) for r in (0, 1)] == [355, 355]
     # rank 1's kernels take half: its first ends at 105 + 80, before rank 0's at 205; its last takes 25
     quick = scaled(graph, n.COMPUTE, 0.5, number=1)
-    times = simulate(quick.nodes, quick.cut)
+    times = simulate_nodes(quick.nodes, quick.cut)
     assert [end_of(quick, times, r) for r in (0, 1)] == [295, 270]
 
 
 def test_a_transfer_that_takes_half_saves_half_of_itself() -> None:
     graph, _ = replayed(*pair(skew=60))
     half = scaled(graph, n.TRANSFER, 0.5)
-    assert end_of(half, simulate(half.nodes, half.cut), 0) == 335
+    assert end_of(half, simulate_nodes(half.nodes, half.cut), 0) == 335
 
 
 def test_a_collective_of_a_rank_that_is_not_there_keeps_its_time() -> None:
@@ -92,7 +92,7 @@ def test_a_synchronise_call_returns_when_the_device_has_ended() -> None:
     assert end_of(graph, times, 0) == 130
     # the first kernel takes 50 less: so do the call, and the launch behind it
     half = scaled(graph, n.COMPUTE, 0.5)
-    assert end_of(half, simulate(half.nodes, half.cut), 0) == pytest.approx(130 - 50 - 2.5)
+    assert end_of(half, simulate_nodes(half.nodes, half.cut), 0) == pytest.approx(130 - 50 - 2.5)
 
 
 def test_a_collective_behind_a_wait_follows_what_was_waited_for_without_it_too() -> None:
@@ -113,7 +113,7 @@ def test_a_collective_behind_a_wait_follows_what_was_waited_for_without_it_too()
     assert end_of(graph, times, 0) == 165
     made = host(subject(graph), read_setting("host[sync].time=0", "0"))
     assert isinstance(made, Graph)
-    after = simulate(made.nodes, made.cut)
+    after = simulate_nodes(made.nodes, made.cut)
     assert end_of(made, after, 0) == 105 + 40
 
 
@@ -127,7 +127,7 @@ def test_a_host_that_is_late_stays_late() -> None:
     graph, times = replayed(one)
     assert end_of(graph, times, 0) == 355
     half = scaled(graph, n.COMPUTE, 0.5)
-    assert end_of(half, simulate(half.nodes, half.cut), 0) == 330
+    assert end_of(half, simulate_nodes(half.nodes, half.cut), 0) == 330
 
 
 def test_threads_that_take_turns_hand_over() -> None:
@@ -151,7 +151,7 @@ def test_threads_that_take_turns_hand_over() -> None:
     assert graph.inferred["threads that go on when another pauses"]
     quick = scaled(graph, n.COMPUTE, 0.5)
     # the first kernel is 145 shorter, and with it the synchronise call of the other thread
-    assert end_of(quick, simulate(quick.nodes, quick.cut), 0) == pytest.approx(327 - 145 - 5, abs=2)
+    assert end_of(quick, simulate_nodes(quick.nodes, quick.cut), 0) == pytest.approx(327 - 145 - 5, abs=2)
 
 
 def test_rows_without_launches_follow_what_ended_last() -> None:
@@ -168,7 +168,7 @@ def test_rows_without_launches_follow_what_ended_last() -> None:
     graph, times = replayed(one)
     assert end_of(graph, times, 0) == 200
     half = scaled(graph, n.COMPUTE, 0.5)
-    assert end_of(half, simulate(half.nodes, half.cut), 0) == pytest.approx(50 + 3 + 23.5 + 2 + 24)
+    assert end_of(half, simulate_nodes(half.nodes, half.cut), 0) == pytest.approx(50 + 3 + 23.5 + 2 + 24)
 
 
 def test_a_stream_beside_another_leaves_gaps_of_its_own() -> None:
@@ -192,7 +192,7 @@ def again(graph: Graph, **longer: float) -> dict[str, float]:
     nodes = graph.nodes
     names = [graph.names[code] if code >= 0 else "" for code in nodes.name.tolist()]
     more = np.array([round(1_000 * longer.get(name, 0)) for name in names], np.int64)
-    times = simulate(replace(nodes, dur=nodes.dur + more * (nodes.dur > 0)), graph.cut)
+    times = simulate_nodes(replace(nodes, dur=nodes.dur + more * (nodes.dur > 0)), graph.cut)
     return {name: at / 1_000 for name, at in zip(names, times.start.tolist(), strict=True) if name}
 
 
@@ -212,7 +212,7 @@ def behind_call(call: Item, *before: Item, launched: float = 120) -> Graph:
         work=[*work, named("last", launched + 5, launched + 10, 99, (0, 24))],
         windows=[(0, 0, launched + 10)],
     )
-    return build([one])
+    return build_graph([one])
 
 
 CALLS = "synchronise calls, by the row that ended last in them"
@@ -284,7 +284,7 @@ def test_a_call_does_not_wait_for_what_is_launched_after_it_began(at: float, awa
         work=[named("a", 15, 105, 1), named("b", 125, 126, 2, (0, 24))],
         windows=[(0, 0, 126)],
     )
-    graph = build([one])
+    graph = build_graph([one])
     assert graph.inferred[CALLS] == awaited
     assert again(graph, a=50)["b"] - again(graph)["b"] == (50 if awaited else 0)
 
@@ -307,7 +307,7 @@ def test_a_copy_that_its_call_waits_for_holds_its_host(name: str, returned: floa
         work=[named(name, 15, 55, 1, copy=True, direction=1), named("k", 105, 110, 2)],
         windows=[(0, 0, 110)],
     )
-    graph = build([one])
+    graph = build_graph([one])
     assert graph.inferred["copies that their call waits for"] == blocks
     assert again(graph)["k"] == 105
     # the stream itself is busy until 15 + 40 + 60
@@ -324,10 +324,10 @@ def test_a_launch_waits_for_a_place_in_a_full_queue(depth: int, late: float, wai
         made.append(item("cudaLaunchKernel", at, max(at + 1, free), corr=number + 1))
         at = max(at + 1, free) + 1
     work = [named("k", 200 * i + 10, 200 * i + 210, i + 1) for i in range(200)]
-    graph = build([rank(0, launches=made, work=work, windows=[(0, 0, 40_010)])])
+    graph = build_graph([rank(0, launches=made, work=work, windows=[(0, 0, 40_010)])])
     assert graph.inferred["launches that wait for a place in a full queue"] == waits
     nodes = graph.nodes
-    halved = simulate(replace(nodes, dur=nodes.dur // 2), graph.cut).end.max() / 1_000
+    halved = simulate_nodes(replace(nodes, dur=nodes.dur // 2), graph.cut).end.max() / 1_000
     assert halved == pytest.approx(20_010, rel=1e-3) if waits else halved > 20_100
 
 
@@ -361,10 +361,10 @@ def test_steps_that_end_promptly_behind_the_device_wait_for_it(
         notes=[item("ProfilerStep#0", 0, ends[0]), item("ProfilerStep#1", 126, ends[1])],
         windows=[(0, 0, 250)],
     )
-    graph = build([one])
+    graph = build_graph([one])
     assert graph.inferred[WAITED] == (2 if waits else 0)
     if waits:
-        source, target, lag = graph.edges()
+        source, target, lag = graph.wait_edges()
         host = graph.nodes.kind[target] == n.HOST
         found = sorted(
             (graph.nodes.end[s], graph.nodes.start[t], g)
@@ -387,7 +387,7 @@ def test_a_step_that_ends_behind_a_call_has_not_waited_for_the_device() -> None:
             notes=[item("ProfilerStep#0", 0, 105)],
             windows=[(0, 0, 105)],
         )
-        assert build([one]).inferred[WAITED] == waits
+        assert build_graph([one]).inferred[WAITED] == waits
 
 
 PAUSED = "pauses of the host for a program's end"
@@ -411,11 +411,11 @@ def test_a_host_that_pauses_until_a_program_has_ended(resumes: float, held: bool
         ],
         windows=[(0, 0, 3_000)],
     )
-    graph = build([one])
+    graph = build_graph([one])
     assert graph.inferred[PAUSED] == held
     assert again(graph, y=100)["x"] == (2_110 if held else 2_010)
     if held:
-        _, target, lag = graph.edges()
+        _, target, lag = graph.wait_edges()
         at = graph.nodes.start[target] == round(1_000 * resumes)
         assert lag[at & (graph.nodes.kind[target] == n.HOST)].tolist() == [round(1_000 * (resumes - 210))]
 
@@ -427,7 +427,7 @@ def test_nodes_of_a_rank_are_its_points_and_its_rows() -> None:
         work=[named("a", 5, 7, 1), named("b", 15, 17, 2), named("c", 30, 31)],
         windows=[(0, 0, 31)],
     )
-    graph = build([one])
+    graph = build_graph([one])
     nodes = graph.nodes
     assert nodes.lane.tolist() == [0, 0, 1, 1, 1]
     assert nodes.feeder.tolist() == [-1, -1, 0, 1, -1]
@@ -454,9 +454,9 @@ def test_a_program_s_last_row_is_that_before_the_next_begins() -> None:
         ],
         windows=[(0, 0, 900)],
     )
-    graph = build([one])
+    graph = build_graph([one])
     assert graph.inferred[PAUSED] == 3
-    source, target, lag = graph.edges()
+    source, target, lag = graph.wait_edges()
     host = graph.nodes.kind[target] == n.HOST
     found = zip(
         graph.nodes.end[source[host]].tolist(),

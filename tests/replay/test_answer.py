@@ -18,8 +18,8 @@ from cclbench.card.model import Hardware
 from cclbench.errors import InputError, UsageError
 from cclbench.machine import Machine
 from cclbench.record.run import Run
-from cclbench.replay.answer import Replay, ReplayResult, _faith, answer
-from cclbench.replay.scenario import scenario
+from cclbench.replay.answer import Replay, ReplayResult, _fidelity_note, replay_scenarios
+from cclbench.replay.scenario import parse_scenario
 
 NODE = Machine(Hardware(per_node=2))
 
@@ -59,7 +59,7 @@ def step(found: ReplayResult, number: int = 0) -> float:
 
 
 def test_twice_the_bandwidth_halves_what_the_step_waits_for(bound_by_communication: Run) -> None:
-    found = answer(bound_by_communication, ["scale_up.bandwidth=x2"], machine=NODE)
+    found = replay_scenarios(bound_by_communication, ["scale_up.bandwidth=x2"], machine=NODE)
     assert found.unchanged.step_ns == pytest.approx(found.measured_ns, rel=0.01)
     saved = (1 + 2 + 3 + 4 + 5) * 1024 * 1_000 / 2
     assert step(found) == pytest.approx(found.measured_ns - saved, rel=0.01)
@@ -67,7 +67,7 @@ def test_twice_the_bandwidth_halves_what_the_step_waits_for(bound_by_communicati
 
 
 def test_bandwidth_is_of_no_use_to_a_step_bound_by_compute(bound_by_compute: Run) -> None:
-    found = answer(bound_by_compute, ["scale_up.bandwidth=x2"], machine=NODE)
+    found = replay_scenarios(bound_by_compute, ["scale_up.bandwidth=x2"], machine=NODE)
     assert found.unchanged.step_ns == pytest.approx(found.measured_ns, rel=0.01)
     assert step(found) == pytest.approx(found.measured_ns, rel=0.001)
     path = found.predicted[0].path
@@ -75,7 +75,7 @@ def test_bandwidth_is_of_no_use_to_a_step_bound_by_compute(bound_by_compute: Run
 
 
 def test_the_critical_path_is_the_whole_of_the_time(bound_by_communication: Run) -> None:
-    found = answer(bound_by_communication, ["scale_up.bandwidth=x2"], machine=NODE)
+    found = replay_scenarios(bound_by_communication, ["scale_up.bandwidth=x2"], machine=NODE)
     for path in (found.unchanged.path, found.predicted[0].path):
         assert sum(path.places.values()) == path.length_ns
         assert sum(path.communication.values()) == path.places["communication"]
@@ -87,7 +87,7 @@ def test_the_critical_path_is_the_whole_of_the_time(bound_by_communication: Run)
 
 
 def test_a_slower_rank_holds_all_up(bound_by_compute: Run) -> None:
-    found = answer(bound_by_compute, ["rank[1].kernels.time=x1.5"], machine=NODE)
+    found = replay_scenarios(bound_by_compute, ["rank[1].kernels.time=x1.5"], machine=NODE)
     assert step(found) == pytest.approx(1.5 * found.measured_ns, rel=0.01)
     assert max(found.predicted[0].path.ranks, key=found.predicted[0].path.ranks.__getitem__) == 1
 
@@ -98,12 +98,12 @@ def test_an_unchanged_replay_more_than_1_percent_off_says_so(
 ) -> None:
     replay = Replay(bound_by_compute, machine=NODE)
     replay.unchanged = replace(replay.unchanged, step_ns=replay.measured_ns * (1 + off))
-    reason = _faith(replay)
+    reason = _fidelity_note(replay)
     assert (reason is None) if said is None else (reason or "").startswith(f"{said} beside the measured step")
 
 
 def test_scenarios_and_sweeps_come_on_top_of_what_is_set(bound_by_communication: Run) -> None:
-    found = answer(
+    found = replay_scenarios(
         bound_by_communication,
         ["kernels.time=x2"],
         scenarios=["scale_up.bandwidth=x2,rank[0].kernels.time=x0.5"],
@@ -122,7 +122,7 @@ def test_scenarios_and_sweeps_come_on_top_of_what_is_set(bound_by_communication:
 
 def test_the_knee_is_where_little_is_left_to_gain(bound_by_compute: Run) -> None:
     """Above x0.5 the all-reduces hide behind the kernels; below they do not."""
-    found = answer(bound_by_compute, sweeps=["scale_up.bandwidth=x0.125..x8"], machine=NODE)
+    found = replay_scenarios(bound_by_compute, sweeps=["scale_up.bandwidth=x0.125..x8"], machine=NODE)
     steps = [p.step_ns for p in found.predicted]
     assert all(a >= b for a, b in pairwise(steps))
     (knee,) = [row for row in found.rows if row["metric"] == "whatif.knee"]
@@ -133,7 +133,7 @@ def test_the_knee_is_where_little_is_left_to_gain(bound_by_compute: Run) -> None
 
 
 def test_rows_are_those_of_results(bound_by_communication: Run, repository: Path) -> None:
-    found = answer(bound_by_communication, ["scale_up.bandwidth=x2"], machine=NODE)
+    found = replay_scenarios(bound_by_communication, ["scale_up.bandwidth=x2"], machine=NODE)
     schema = json.loads((repository / "cclbench" / "schemas" / "result.json").read_text())
     row = {**schema, **schema["definitions"]["row"]}
     row.pop("$id", None)
@@ -149,7 +149,7 @@ def test_rows_are_those_of_results(bound_by_communication: Run, repository: Path
 def test_what_is_known_within_bounds_only_is_null_with_its_bounds(tmp_path: Path) -> None:
     ops = [op for size in (1, 4) for op in (Compute(20_000), Collective("all_reduce", "dp", size << 20))]
     run = stored(tmp_path, *ops, Compute(20_000), link=Link(500_000, 1_000), steps=2)
-    found = answer(run, ["scale_up.bandwidth=x2"], machine=NODE)
+    found = replay_scenarios(run, ["scale_up.bandwidth=x2"], machine=NODE)
     assert found.predicted[0].step_ns is None
     rows = {r["stat"]: r for r in found.rows if r["metric"] == "whatif.step"}
     assert rows[None]["value"] is None
@@ -164,14 +164,14 @@ def test_kernels_beside_communication_are_quicker_without_it(bound_by_compute: R
     still = Replay(bound_by_compute, machine=NODE, contention=2.0)
     assert still.unchanged.step_ns == pytest.approx(still.measured_ns, rel=0.01)
     plain = Replay(bound_by_compute, machine=NODE)
-    fast = [r.predict(scenario(["scale_up.bandwidth=x1000"])).high_ns for r in (plain, still)]
+    fast = [r.predict(parse_scenario(["scale_up.bandwidth=x1000"])).high_ns for r in (plain, still)]
     assert fast[0] == pytest.approx(plain.measured_ns, rel=0.01)
     assert fast[1] < 0.85 * plain.measured_ns
 
 
 def test_nothing_changed_is_a_wrong_call(bound_by_compute: Run) -> None:
     with pytest.raises(UsageError, match="nothing is changed"):
-        answer(bound_by_compute)
+        replay_scenarios(bound_by_compute)
 
 
 def test_a_run_without_windows_cannot_be_replayed(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_run_without_windows_cannot_be_replayed(tmp_path: Path) -> None:
 
 
 def test_ranks_alone_keep_their_waiting(bound_by_communication: Run) -> None:
-    found = answer(bound_by_communication, ["scale_up.bandwidth=x2"], ranks=[0], machine=NODE)
+    found = replay_scenarios(bound_by_communication, ["scale_up.bandwidth=x2"], ranks=[0], machine=NODE)
     assert found.predicted[0].high_ns == pytest.approx(found.unchanged.step_ns)
     assert any("have no rendezvous" in note for note in found.notes)
     assert np.isfinite(found.predicted[0].low_ns)

@@ -13,9 +13,9 @@ from cclbench.record.rows import Row
 from cclbench.replay.answer import Predicted, ReplayedStep, ReplayResult
 from cclbench.replay.answer_rows import knee_row, modelled_row, path_rows, predicted_rows
 from cclbench.replay.critical_path import Path
-from cclbench.replay.memory import Memory
-from cclbench.replay.scenario import Scenario, scenario
-from cclbench.replay.search import SearchLimit, SearchResult, Trial, _front, limit
+from cclbench.replay.memory import MemoryNeed
+from cclbench.replay.scenario import Scenario, parse_scenario
+from cclbench.replay.search import SearchLimit, SearchResult, SearchTrial, _pareto_front, parse_limit
 
 PATH = Path(
     200,
@@ -139,14 +139,14 @@ def test_a_row_without_a_value_does_not_apply() -> None:
 
 def test_one_scenario_is_the_only_one() -> None:
     one = ReplayResult(1.0, UNCHANGED, (predicted(5),), (), ())
-    assert one.only.step_ns == 5
+    assert one.single_outcome.step_ns == 5
     with pytest.raises(UsageError, match="there are 2 scenarios; a file has one"):
-        _ = replace(one, predicted=(predicted(5), predicted(6))).only
+        _ = replace(one, predicted=(predicted(5), predicted(6))).single_outcome
 
 
-def trial(step: float | None, cost: float | None = None, **more: Any) -> Trial:
+def trial(step: float | None, cost: float | None = None, **more: Any) -> SearchTrial:
     low, high = more.pop("low", 1.0), more.pop("high", 9e9)
-    return Trial(
+    return SearchTrial(
         Scenario(f"{step}-{cost}"),
         cost,
         more.pop("predicted", None),
@@ -158,7 +158,7 @@ def trial(step: float | None, cost: float | None = None, **more: Any) -> Trial:
     )
 
 
-def found(*ranked: Trial, **more: Any) -> SearchResult:
+def found(*ranked: SearchTrial, **more: Any) -> SearchResult:
     defaults: dict[str, Any] = {"front": (), "infeasible": (), "tokens": None, "devices": None}
     told_of = {**defaults, **more}
     return SearchResult(
@@ -175,7 +175,7 @@ def found(*ranked: Trial, **more: Any) -> SearchResult:
 
 
 def test_rows_of_a_search() -> None:
-    memory = Memory(1.0, 2.0, 3.0, 4.0, 100)
+    memory = MemoryNeed(1.0, 2.0, 3.0, 4.0, 100)
     best = trial(1e9, 3.0, predicted=predicted(1e9), low=5e8, high=2e9, devices=8, memory=memory)
     bounded = trial(None, 1.0, low=1e9, high=3e9, devices=4, unexamined="nobody knows")
     refused = trial(None, infeasible="too dear")
@@ -232,7 +232,7 @@ def test_what_a_front_is_against() -> None:
     assert found(trial(1.0), trial(2.0, 3.0), devices=4).priced_by == "cost"
     assert not found(trial(1.0)).relaid
     with pytest.raises(InputError, match="no point of the space is feasible; too dear"):
-        _ = found(infeasible=(trial(1.0, infeasible="too dear"),)).best
+        _ = found(infeasible=(trial(1.0, infeasible="too dear"),)).best_trial
 
 
 def test_tokens_a_second_and_device() -> None:
@@ -250,18 +250,23 @@ def test_the_front_is_cheapest_first_and_none_is_beaten_in_both() -> None:
         trial(1.0, 10.0),
         trial(5.0),
     )
-    front = _front([same, beaten, cheap, fast, free], lambda one: one.cost)
+    front = _pareto_front([same, beaten, cheap, fast, free], lambda one: one.cost)
     assert front == [free, cheap, fast]
 
 
 def test_limits_as_people_write_them() -> None:
-    assert limit("cost<=100") == SearchLimit("cost", 100.0, "cost<=100")
-    assert limit(" devices <= 64 ") == SearchLimit("devices", 64.0, " devices <= 64 ")
-    assert limit("step<=0.5").most == limit("step<=500ms").most == limit("step <= 500 ms").most == 5e8
+    assert parse_limit("cost<=100") == SearchLimit("cost", 100.0, "cost<=100")
+    assert parse_limit(" devices <= 64 ") == SearchLimit("devices", 64.0, " devices <= 64 ")
+    assert (
+        parse_limit("step<=0.5").most
+        == parse_limit("step<=500ms").most
+        == parse_limit("step <= 500 ms").most
+        == 5e8
+    )
     with pytest.raises(UsageError, match="'cost' is not KEY<=VALUE; such as cost<=100"):
-        limit("cost")
+        parse_limit("cost")
     with pytest.raises(UsageError, match="'step<=3GB': '3GB' is no step; such as"):
-        limit("step<=3GB")
+        parse_limit("step<=3GB")
 
 
 def test_settings_of_a_scenario_and_what_needs_a_machine() -> None:
@@ -272,16 +277,16 @@ def test_settings_of_a_scenario_and_what_needs_a_machine() -> None:
         "rank[3].kernels.time=x2",
         "copies.bandwidth=x2",
     ]
-    assert tuple(scenario(texts).changes) == tuple(text.partition("=")[0] for text in texts)
-    assert scenario(texts).needs_system is None
+    assert tuple(parse_scenario(texts).changes) == tuple(text.partition("=")[0] for text in texts)
+    assert parse_scenario(texts).needs_system is None
     for text in (
         "scale_up.bandwidth=1GB/s",
         "scale_out.latency=5us",
         "scale_out=infiniband-ndr",
         "system=dgx-h200",
     ):
-        one = scenario([text])
+        one = parse_scenario([text])
         assert one.needs_system == text.partition("=")[0]
         assert one.moves_communication
-    assert scenario(["collective.all_reduce=tree"]).needs_system == "collective.all_reduce"
-    assert scenario(["scale_out.latency=x2"]).moves_communication
+    assert parse_scenario(["collective.all_reduce=tree"]).needs_system == "collective.all_reduce"
+    assert parse_scenario(["scale_out.latency=x2"]).moves_communication

@@ -28,7 +28,7 @@ from helpers.true_steps import _true_step
 from cclbench.errors import UsageError
 from cclbench.replay.answer import Replay
 from cclbench.replay.change import CHANGES
-from cclbench.replay.scenario import scenario
+from cclbench.replay.scenario import parse_scenario
 
 LOADS = ("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
 HOST_TIMES = ("STEP_NS", "OP_NS", "LAUNCH_NS", "LATENCY_NS", "SYNCHRONISE_NS")
@@ -129,17 +129,17 @@ def test_what_touches_nothing_says_so() -> None:
         "host[loader].time=0": "no thread of a host does that",
         "kernels.time=median": "no such kernel takes another time",
     }.items():
-        found = replay.predict(scenario([text]))
+        found = replay.predict(parse_scenario([text]))
         assert found.step_ns is None
         assert why in str(found.idle)
-    both = replay.predict(scenario(["copies.bandwidth=x2", "kernels.time=x0.5"]))
+    both = replay.predict(parse_scenario(["copies.bandwidth=x2", "kernels.time=x0.5"]))
     assert both.idle is None
     assert any("copies.bandwidth changes nothing" in line for line in both.basis)
 
 
 def test_a_single_rank_takes_the_median_of_its_steps() -> None:
     replay = replayed(simulated(program(Compute(100_000)), Layout()))
-    found = replay.predict(scenario(["kernels.time=median"]))
+    found = replay.predict(parse_scenario(["kernels.time=median"]))
     assert found.step_ns == pytest.approx(replay.unchanged.step_ns, rel=1e-3)
 
 
@@ -155,7 +155,7 @@ def test_a_single_rank_takes_the_median_of_its_steps() -> None:
 )
 def test_values_that_mean_nothing_are_refused(text: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        scenario([text])
+        parse_scenario([text])
 
 
 def test_every_change_says_what_it_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,7 @@ def test_every_change_says_what_it_does(tmp_path: Path, monkeypatch: pytest.Monk
         one = CHANGES.get(key)
         assert one.definition
         for value in one.values.split(", "):
-            assert scenario([f"{key}={value}"]).changes.keys() == {key}
+            assert parse_scenario([f"{key}={value}"]).changes.keys() == {key}
 
 
 @pytest.fixture(scope="module")

@@ -20,9 +20,9 @@ from cclbench.replay.changes.graphs import launches
 from cclbench.replay.changes.host import host
 from cclbench.replay.changes.kernels import kernels, kernels_gap
 from cclbench.replay.changes.overlap import overlap
-from cclbench.replay.graph import Graph, build
-from cclbench.replay.selection import Amount, NodeSelection, read_setting
-from cclbench.replay.simulate import simulate
+from cclbench.replay.graph import Graph, build_graph
+from cclbench.replay.selection import NodeSelection, TimeAmount, read_setting
+from cclbench.replay.simulate import simulate_nodes
 from cclbench.replay.tables import DIRECTIONS
 
 COMPUTE, COMM = (0, 7), (0, 9)
@@ -40,7 +40,7 @@ def copied() -> Graph:
         item("d2d", 10, 16, copy=True, direction=DIRECTIONS.index("d2d")),
         item("k", 16, 20),
     ]
-    return build([rank(0, work=work, windows=[(0, 0, 20)])])
+    return build_graph([rank(0, work=work, windows=[(0, 0, 20)])])
 
 
 def test_copies_of_a_direction_within_windows_take_their_time_over_the_factor() -> None:
@@ -83,13 +83,13 @@ def launched(*at: float, latency: float = 5, on_host: bool = False) -> Graph:
         work=[item("k", time + latency, time + latency + 2, corr=i) for i, time in enumerate(at)],
         windows=[(0, 0, at[-1] + 10)],
     )
-    graph = build([one])
+    graph = build_graph([one])
     if on_host:
         object.__setattr__(graph.windowed[0], "on_host", True)
     return graph
 
 
-def asked(text: str) -> tuple[NodeSelection, Amount]:
+def asked(text: str) -> tuple[NodeSelection, TimeAmount]:
     return read_setting(text, text.rpartition("=")[2])
 
 
@@ -151,7 +151,7 @@ def test_a_host_that_waits_nowhere_keeps_its_other_time() -> None:
     graph = synchronised()
     made = changed(host(subject(graph), asked("host[sync].time=0")))
     assert len(made.edges()[0]) == 0
-    times = simulate(made.nodes, made.cut)
+    times = simulate_nodes(made.nodes, made.cut)
     # launches at 0 and at 6 + 12 µs, where the kernel of 100 µs still runs
     assert times.end.max() == 105_000 + 5_000
 
@@ -165,14 +165,14 @@ def synchronised() -> Graph:
         work=[item("k", 5, 105, corr=1), item("k", 125, 130, corr=2)],
         windows=[(0, 0, 130)],
     )
-    return build([one])
+    return build_graph([one])
 
 
 def test_a_host_goes_on_sooner_behind_what_it_waited_for() -> None:
     graph = synchronised()
     made = changed(host(subject(graph), asked("host.time=x0.5")))
-    assert (graph.edges()[2].tolist(), made.edges()[2].tolist()) == ([3_000], [1_500])
-    times = simulate(made.nodes, made.cut)
+    assert (graph.wait_edges()[2].tolist(), made.edges()[2].tolist()) == ([3_000], [1_500])
+    times = simulate_nodes(made.nodes, made.cut)
     # launch, 2.5, the kernel of 100, half of 3 and of 12, again 2.5, and 5
     assert times.end.max() == 2_500 + 100_000 + 1_500 + 6_000 + 2_500 + 5_000
     inside = np.where(graph.nodes.kind == n.HOST, 1_000, 1 << 40)
@@ -194,7 +194,7 @@ def test_launches_of_a_graph_follow_at_once_unless_their_host_waits_between() ->
         + [item("k", 200 + 10 * i, 205 + 10 * i, corr=i + 4) for i in range(4)],
         windows=[(0, 0, 300)],
     )
-    graph = build([one])
+    graph = build_graph([one])
     first = host_of(graph)
     assert graph.nodes.start[first].tolist() == [
         *(0, 10_000, 30_000, 32_000, 108_000, 120_000, 125_000),
@@ -220,7 +220,9 @@ def two_lanes(*rows: Item) -> Graph:
     work = [{**row, "corr": i} for i, row in enumerate(rows)]
     calls = [row for row in work if "call" in row]
     ahead = [launch(-100 + i, i) for i in range(len(work))]
-    return build([rank(0, launches=ahead, work=work, instances=[-1] * len(calls), windows=[(0, 0, 900)])])
+    return build_graph(
+        [rank(0, launches=ahead, work=work, instances=[-1] * len(calls), windows=[(0, 0, 900)])]
+    )
 
 
 def test_without_overlap_rows_wait_for_the_other_sort_launched_before_them() -> None:
@@ -234,7 +236,7 @@ def test_without_overlap_rows_wait_for_the_other_sort_launched_before_them() -> 
         item("c", 80, 100, lane=(0, 8)),
     )
     made = changed(overlap(subject(graph), 0.0))
-    times = simulate(made.nodes, made.cut)
+    times = simulate_nodes(made.nodes, made.cut)
     begun = {}
     for i in np.flatnonzero(np.isin(graph.nodes.kind, (n.COMPUTE, n.ARRIVAL))).tolist():
         begun[graph.names[graph.nodes.name[i]]] = int(times.start[i])
@@ -253,9 +255,9 @@ def test_waits_against_the_order_of_launches_are_gone_and_others_stay() -> None:
     )
     names = [graph.names[code] if code >= 0 else "" for code in graph.nodes.name.tolist()]
     x, a, b = (names.index(name) for name in "xab")
-    waiting = graph.waiting(np.array([b, a, a]), np.array([x, b, b]), np.array([2_000, 40_000, 7_000]))
+    waiting = graph.with_waits(np.array([b, a, a]), np.array([x, b, b]), np.array([2_000, 40_000, 7_000]))
     made = changed(overlap(subject(waiting), 0.0))
-    times = simulate(made.nodes, made.cut)
+    times = simulate_nodes(made.nodes, made.cut)
     assert times.start[a] == times.end[x + 1]
     assert times.start[b] == times.end[a] + 40_000
     assert times.start[x] < 0
@@ -298,22 +300,22 @@ def test_buckets_are_of_successive_collectives_of_a_step() -> None:
 
 @pytest.mark.parametrize(("text", "count"), [("1", 1), ("9999", 9_999)])
 def test_numbers_of_buckets(text: str, count: int) -> None:
-    from cclbench.replay.scenario import scenario
+    from cclbench.replay.scenario import parse_scenario
 
-    assert scenario([f"buckets={text}"]).changes == {"buckets": count}
+    assert parse_scenario([f"buckets={text}"]).changes == {"buckets": count}
     with pytest.raises(UsageError, match="no number of collectives from 1 to 9,999; such as 2"):
-        scenario([f"buckets={text}0000"])
+        parse_scenario([f"buckets={text}0000"])
 
 
 def test_gaps_between_kernels_go_where_nothing_else_holds_them_up() -> None:
     """Kernels of 2 µs, 3 and 20 behind one another, launched long before: gaps of 3, and 17 of waiting."""
     launches = [launch(at, i) for i, at in enumerate((0, 0.5, 1))]
     work = [item("k", begin, begin + 2, corr=i) for i, begin in enumerate((5, 10, 32))]
-    graph = build([rank(0, launches=launches, work=work, windows=[(0, 0, 40)])])
+    graph = build_graph([rank(0, launches=launches, work=work, windows=[(0, 0, 40)])])
     works = np.flatnonzero(graph.nodes.kind == n.COMPUTE)
     made = kernels_gap(subject(graph, since=[0] * len(graph.nodes)), asked("kernels.gap=0"))
     assert isinstance(made, Graph)
     assert (graph.nodes.gap - made.nodes.gap)[works].tolist() == [0, 3_000, 3_000]
-    one = build([rank(0, launches=launches[:1], work=work[:1], windows=[(0, 0, 40)])])
+    one = build_graph([rank(0, launches=launches[:1], work=work[:1], windows=[(0, 0, 40)])])
     nothing = kernels_gap(subject(one, since=[0] * len(one.nodes)), asked("kernels.gap=0"))
     assert nothing == "no such kernel follows another within 10 us"

@@ -10,8 +10,8 @@ import pytest
 from helpers.replay_rows import Item, item, rank
 
 from cclbench.replay import nodes as n
-from cclbench.replay.contention import replayed
-from cclbench.replay.graph import Graph, build
+from cclbench.replay.contention import replay_contended
+from cclbench.replay.graph import Graph, build_graph
 
 ON, OFF, KERNELS, CHANCE, LATENCY = 400.0, 300.0, 400, 0.03, 5.0
 FACTORS = (1.0, 1.1, 1.3, 2.0)
@@ -54,7 +54,7 @@ def slowed(factor: float, seed: int) -> tuple[Graph, float]:
         instances=[-1] * periods,
         windows=[(0, 0, time)],
     )
-    return build([one]), work
+    return build_graph([one]), work
 
 
 @pytest.mark.parametrize("factor", FACTORS)
@@ -62,9 +62,9 @@ def test_without_communication_kernels_take_the_time_of_their_work(factor: float
     graph, work = slowed(factor, seed=7)
     nodes = graph.nodes
     kernels = nodes.kind == n.COMPUTE
-    same = replayed(graph, factor)
+    same = replay_contended(graph, factor)
     assert abs(same.end - nodes.end)[kernels].max() <= 5_000
     free = replace(graph, nodes=replace(nodes, dur=np.where(nodes.kind == n.TRANSFER, 0, nodes.dur)))
-    times = replayed(free, factor)
+    times = replay_contended(free, factor)
     # to rounding; a kernel of 20 to 50 µs that begins or ends beside is off by its jitter at most
     assert times.end[kernels].max() / 1000 - LATENCY == pytest.approx(work, rel=1e-3)

@@ -14,7 +14,7 @@ from cclbench.replay import nodes as n
 from cclbench.replay.changes.kernels import kernels
 from cclbench.replay.graph import Graph
 from cclbench.replay.selection import read_setting
-from cclbench.replay.simulate import simulate
+from cclbench.replay.simulate import simulate_nodes
 from cclbench.replay.tables import GraphInput
 
 MAIN, GLOO = (-1, 1), (-1, 9)
@@ -46,7 +46,7 @@ def test_a_caller_that_pauses_for_a_transfer_goes_on_earlier_when_it_is_quicker(
     assert [end_of(graph, times, r) for r in (0, 1)] == [9060, 9060]
     assert graph.inferred["pauses that end with a transfer"] == 2
     dur = np.where(graph.nodes.kind == n.TRANSFER, graph.nodes.dur // 2, graph.nodes.dur)
-    times = simulate(replace(graph.nodes, dur=dur), graph.cut)
+    times = simulate_nodes(replace(graph.nodes, dur=dur), graph.cut)
     assert [end_of(graph, times, r) for r in (0, 1)] == [7560, 7560]
 
 
@@ -58,7 +58,7 @@ def test_waiting_for_a_slow_rank_is_worked_out_anew() -> None:
     assert len(first) == 1
     gap = nodes.gap.copy()
     gap[first] -= 2_000_000
-    times = simulate(replace(nodes, gap=gap), graph.cut)
+    times = simulate_nodes(replace(nodes, gap=gap), graph.cut)
     assert [end_of(graph, times, r) for r in (0, 1)] == [7060, 7060]
 
 
@@ -83,7 +83,7 @@ def test_compute_of_a_cpus_rank_is_what_its_operators_take() -> None:
     setting = read_setting("rank[1].kernels.time=x0.5", "x0.5")
     made = kernels(subject(graph), setting)
     assert isinstance(made, Graph)
-    times = simulate(made.nodes, made.cut)
+    times = simulate_nodes(made.nodes, made.cut)
     assert [end_of(made, times, r) for r in (0, 1)] == [6560, 6060]
 
 
@@ -134,7 +134,7 @@ def test_a_pause_is_for_what_ends_in_it_or_just_behind(
     # what of a pause waits is over as much later as the transfer is
     later = replace(nodes, dur=np.where(nodes.kind == n.TRANSFER, nodes.dur + 100_000, nodes.dur))
     back = (nodes.kind == n.HOST) & (nodes.start == round(end * 1_000))
-    moved = simulate(later, graph.cut).start[back] - times.start[back]
+    moved = simulate_nodes(later, graph.cut).start[back] - times.start[back]
     assert moved.max(initial=0) == (100_000 if awaited else 0)
 
 
@@ -179,7 +179,7 @@ def test_a_transfer_follows_the_later_of_its_call_and_its_thread() -> None:
     # the first transfer takes 20 less: the second one begins 20 earlier
     dur = nodes.dur.copy()
     dur[arrivals[0] + 1] -= 20_000
-    assert simulate(replace(nodes, dur=dur), graph.cut).start[arrivals[1]] == 42_000
+    assert simulate_nodes(replace(nodes, dur=dur), graph.cut).start[arrivals[1]] == 42_000
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_a_thread_goes_on_no_earlier_than_it_has_computed() -> None:
     assert graph.inferred["transfers asked for by the call before them"] == 1
     nodes = graph.nodes
     back = np.flatnonzero((nodes.kind == n.HOST) & (nodes.start == 300_000))
-    times = simulate(replace(nodes, dur=nodes.dur * 0), graph.cut)
+    times = simulate_nodes(replace(nodes, dur=nodes.dur * 0), graph.cut)
     assert times.start[back].tolist() == [100_000]
 
 

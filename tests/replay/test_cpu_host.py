@@ -11,7 +11,7 @@ from cclbench.replay import nodes as n
 from cclbench.replay.changes.host import host
 from cclbench.replay.graph import Graph
 from cclbench.replay.selection import read_setting
-from cclbench.replay.simulate import simulate
+from cclbench.replay.simulate import simulate_nodes
 from cclbench.replay.tables import GraphInput
 
 GLOO = (-1, 9)
@@ -71,7 +71,7 @@ def test_without_what_holds_a_cpus_rank_it_and_those_that_wait_for_it_go_on_earl
     graph, times = replayed(loading(0, 2000), loading(1, 6000))
     made = host(subject(graph), read_setting(setting, setting.rpartition("=")[2]))
     assert isinstance(made, Graph)
-    after = simulate(made.nodes, made.cut)
+    after = simulate_nodes(made.nodes, made.cut)
     gained = [end_of(graph, times, one) - end_of(made, after, one) for one in (0, 1)]
     assert gained == [saved, saved]
 

@@ -12,11 +12,11 @@ from helpers.replay_rows import item, rank
 from helpers.replay_subjects import degrees
 
 from cclbench.replay import nodes as n
-from cclbench.replay.crowd import Delays, delays, expected_maximum
-from cclbench.replay.graph import Graph, build
-from cclbench.replay.regroup import Regrouped
+from cclbench.replay.crowd import Delays, crowd_delays, expected_maximum
+from cclbench.replay.graph import Graph, build_graph
+from cclbench.replay.regroup import RegroupedGroup
 
-GROWN = {"0-1": Regrouped((0, 1, 2, 3), dimension="dp")}
+GROWN = {"0-1": RegroupedGroup((0, 1, 2, 3), dimension="dp")}
 LAYOUTS = degrees(dp=2), degrees(dp=4)
 MORE = expected_maximum(4) - expected_maximum(2)
 """d(4) − d(2), 1.0294 − 0.5642."""
@@ -32,18 +32,18 @@ def meetings(arrivals: Sequence[Sequence[float]], steps: Sequence[int], size: in
         ]
         count = len(arrivals)
         made.append(rank(r, work=work, instances=[*range(count)], size=size, windows=[(0, 0, 1000)]))
-    return build(made)
+    return build_graph(made)
 
 
 def later(
     graph: Graph,
-    regrouped: Mapping[str | None, Regrouped] = GROWN,
+    regrouped: Mapping[str | None, RegroupedGroup] = GROWN,
     groups: Mapping[str, tuple[int, ...]] | None = None,
     layouts: object = LAYOUTS,
     inside: np.ndarray | None = None,
 ) -> tuple[Delays, list[int], list[int]]:
     here = np.ones(len(graph.nodes), np.bool_) if inside is None else inside
-    found = delays(graph, graph.nodes.start, here, regrouped, groups or {"0-1": (0, 1)}, layouts)  # type: ignore[arg-type]
+    found = crowd_delays(graph, graph.nodes.start, here, regrouped, groups or {"0-1": (0, 1)}, layouts)  # type: ignore[arg-type]
     meet = graph.nodes.kind == n.RENDEZVOUS
     assert not found.expected[~meet].any()
     assert not found.high[~meet].any()
@@ -78,8 +78,8 @@ def test_groups_that_do_not_grow_wait_no_longer() -> None:
     graph = meetings([(100, 110)], [0])
     nothing = ([0], [0])
     assert later(graph, {})[1:] == nothing
-    assert later(graph, {"0-1": Regrouped((), 0.5, 1.0, "dp")})[1:] == nothing
-    assert later(graph, {"0-1": Regrouped((0, 5), dimension="dp")})[1:] == nothing
+    assert later(graph, {"0-1": RegroupedGroup((), 0.5, 1.0, "dp")})[1:] == nothing
+    assert later(graph, {"0-1": RegroupedGroup((0, 5), dimension="dp")})[1:] == nothing
     assert later(graph, groups={"0-1": (0,)})[1:] == nothing
     assert later(graph, inside=np.zeros(len(graph.nodes), np.bool_))[1:] == nothing
     assert later(graph, {})[0].meetings == 0
@@ -102,18 +102,18 @@ def test_of_a_group_of_all_ranks_replicas_are_what_arrives() -> None:
     """Four ranks, two of each replica: the last of each arrive at 110 and 140, s² = 450; d(dp) grows."""
     graph = meetings([(100, 110, 140, 90)], [0], size=4)
     old, new = degrees(tp=2, dp=2), degrees(tp=2, dp=4)
-    whole = {"0-3": Regrouped(tuple(range(8)))}
+    whole = {"0-3": RegroupedGroup(tuple(range(8)))}
     _, expected, _ = later(graph, whole, {"0-3": (0, 1, 2, 3)}, (old, new))
     assert expected == [round(1_000 * math.sqrt(450) * MORE)]
     # of a dimension all ranks are: 100, 110, 140, 90 have a variance of 1400 / 3
     _, expected, _ = later(
-        graph, {"0-3": Regrouped(tuple(range(8)), dimension="dp")}, {"0-3": (0, 1, 2, 3)}, (old, new)
+        graph, {"0-3": RegroupedGroup(tuple(range(8)), dimension="dp")}, {"0-3": (0, 1, 2, 3)}, (old, new)
     )
     more = expected_maximum(8) - expected_maximum(4)
     assert expected == [round(1_000 * math.sqrt(1400 / 3) * more)]
 
 
 def test_a_run_without_collectives_waits_for_nobody() -> None:
-    graph = build([rank(0, work=[item("gemm", 0, 10, step=0)], windows=[(0, 0, 10)])])
+    graph = build_graph([rank(0, work=[item("gemm", 0, 10, step=0)], windows=[(0, 0, 10)])])
     found, expected, high = later(graph, {}, {})
     assert (found.meetings, expected, high) == (0, [], [])

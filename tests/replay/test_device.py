@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from helpers.replay_rows import DEVICE, Item, item, rank, rows
 
-from cclbench.replay.device import Device, device_of, grain, paired, previous_end
+from cclbench.replay.device import Device, clock_grain_ns, device_of, launch_pairs, previous_end
 from cclbench.replay.tables import GraphInput
 
 BESIDE = (0, 20)
@@ -250,7 +250,7 @@ def test_what_ended_last_before_a_row() -> None:
 def test_times_of_whole_us_from_the_first_are_exact_to_1_us(
     times: list[tuple[float, float]], exact: int
 ) -> None:
-    assert grain(rows([kernel(*one) for one in times])) == exact
+    assert clock_grain_ns(rows([kernel(*one) for one in times])) == exact
 
 
 def pair(
@@ -269,7 +269,7 @@ def found_pairs(
     *pairs: tuple[Item, Item, Item], work: Sequence[Item] = ()
 ) -> tuple[GraphInput, list[list[int]]]:
     own = rank(0, work=[*work, *(p[0] for p in pairs)], marks=[mark for p in pairs for mark in p[1:]])
-    found = paired(own).sorted()
+    found = launch_pairs(own).in_lane_order()
     rows_of = (found.issue, found.transfer, found.wait)
     return own, [found.rows.start[at].tolist() for at in rows_of] + [found.waited.tolist()]
 
@@ -284,7 +284,7 @@ def test_transfers_are_issued_where_they_begin_and_awaited_where_they_end() -> N
     ]
     beside = [kernel(0, 10), kernel(20, 30), kernel(3, 50, lane=(0, 30))]
     assert found_pairs(first, second, work=beside)[1] == found
-    both = paired(own).sorted()
+    both = launch_pairs(own).in_lane_order()
     lanes = both.rows.lane[both.transfer]
     assert len({*lanes.tolist()} - {*both.rows.lane[both.issue].tolist()}) == 2
     assert {both.rows.lanes[lane] for lane in lanes.tolist()} == {BESIDE}
@@ -299,7 +299,7 @@ def test_what_issues_a_transfer_does_not_await_it() -> None:
     """The only row of the core that ends with it is the one that began it."""
     moved, issue, _ = pair(1, 10, 10.5)
     own = rank(0, work=[moved], marks=[issue])
-    assert not len(paired(own).transfer)
+    assert not len(launch_pairs(own).transfer)
 
 
 def test_a_wait_s_time_is_no_gap_of_its_lane() -> None:

@@ -12,12 +12,12 @@ from helpers.replay_rows import end_of, item, rank, replayed, syncs
 
 import cclbench
 from cclbench.replay import nodes as n
-from cclbench.replay.answer import answer
+from cclbench.replay.answer import replay_scenarios
 from cclbench.replay.device import device_of
-from cclbench.replay.events import stated
+from cclbench.replay.events import stated_waits
 from cclbench.replay.graph import Graph
-from cclbench.replay.simulate import simulate
-from cclbench.replay.tables import CONTEXT_SYNC, EVENT_SYNC, STREAM_SYNC, STREAM_WAIT, GraphInput, Syncs
+from cclbench.replay.simulate import simulate_nodes
+from cclbench.replay.tables import CONTEXT_SYNC, EVENT_SYNC, STREAM_SYNC, STREAM_WAIT, GraphInput, StatedSyncs
 
 ONE, TWO, THREE = (0, 7), (0, 20), (0, 24)
 
@@ -26,7 +26,7 @@ def launch(at: float, corr: int) -> dict[str, object]:
     return item("cudaLaunchKernel", at, at + 2, corr=corr)
 
 
-def two_streams(stated: Syncs | None) -> GraphInput:
+def two_streams(stated: StatedSyncs | None) -> GraphInput:
     """A kernel of 100 on one stream; on the other one of 10, launched at 200 and in nobody's way."""
     return rank(
         0,
@@ -43,7 +43,7 @@ def ends(graph: Graph) -> tuple[float, float]:
     kernels = nodes.kind == n.COMPUTE
     last = int(np.flatnonzero(kernels)[np.argmax(nodes.start[kernels])])
     slow = replace(nodes, dur=np.where(kernels, nodes.dur * 3, nodes.dur))
-    found = (simulate(of, graph.cut).end[last] / 1000 for of in (nodes, slow))
+    found = (simulate_nodes(of, graph.cut).end[last] / 1000 for of in (nodes, slow))
     return next(found), next(found)
 
 
@@ -62,7 +62,7 @@ def ends(graph: Graph) -> tuple[float, float]:
         (syncs((STREAM_WAIT, 150, 20, 90, 99, 140)), 235),
     ],
 )
-def test_a_stated_wait_holds_whether_or_not_it_shows(stated: Syncs | None, end: float) -> None:
+def test_a_stated_wait_holds_whether_or_not_it_shows(stated: StatedSyncs | None, end: float) -> None:
     graph, _ = replayed(two_streams(stated))
     assert ends(graph) == (215, end)
 
@@ -162,7 +162,7 @@ def test_the_fixture_with_traced_events(test_data: Path, evidence_store: Path) -
     lies 16 µs before its kernel, and that: 73.8 ms, instead of 56 where it need not wait.
     """
     run = cclbench.ingest(test_data / "kineto" / "cuda_sync_a100", store=evidence_store)
-    found = answer(run, ["kernels.time=x300"])
+    found = replay_scenarios(run, ["kernels.time=x300"])
     assert found.unchanged.step_ns == pytest.approx(found.measured_ns, rel=0.01)
     assert found.predicted[0].step_ns == pytest.approx(2 * 300 * 123_000, rel=0.01)
     assert found.notes == ("traced: 1 synchronise calls", "traced: 1 waits of a stream for an event")
@@ -183,7 +183,7 @@ def awaited(*told: tuple[int, float, int, int, int, float | None]) -> dict[float
         ],
     )
     device = device_of(one)
-    found = stated(syncs(*told), device).of_call[80]
+    found = stated_waits(syncs(*told), device).of_call[80]
     rows = device.rows
     return {rows.lanes[lane][1]: rows.start[row] / 1_000 for lane, row in found.items()}
 

@@ -10,7 +10,7 @@ import pytest
 from helpers.replay_rows import item, rank, replayed
 
 from cclbench.replay import nodes as n
-from cclbench.replay.simulate import simulate
+from cclbench.replay.simulate import simulate_nodes
 
 
 def start_of(later: float, *, gone: float = 0, lasts: float = 400) -> float:
@@ -26,7 +26,7 @@ def start_of(later: float, *, gone: float = 0, lasts: float = 400) -> float:
     dur = nodes.dur.copy()
     dur[np.argmax(nodes.lane)] -= round(gone * 1000)
     last = int(np.flatnonzero(nodes.kind == n.COMPUTE)[nodes.start[nodes.kind == n.COMPUTE].argmax()])
-    return float(simulate(replace(nodes, dur=dur), graph.cut).start[last] / 1000)
+    return float(simulate_nodes(replace(nodes, dur=dur), graph.cut).start[last] / 1000)
 
 
 @pytest.mark.parametrize("later", [5, 0, -10])
@@ -56,6 +56,6 @@ def test_what_follows_one_call_waits_for_all_of_it() -> None:
     for shorter in np.flatnonzero(nodes.kind == n.TRANSFER).tolist():
         dur = nodes.dur.copy()
         dur[shorter] -= 50_000
-        assert simulate(replace(nodes, dur=dur), graph.cut).start[last] == 215_000
+        assert simulate_nodes(replace(nodes, dur=dur), graph.cut).start[last] == 215_000
     dur = np.where(nodes.kind == n.TRANSFER, nodes.dur - 50_000, nodes.dur)
-    assert simulate(replace(nodes, dur=dur), graph.cut).start[last] == 165_000
+    assert simulate_nodes(replace(nodes, dur=dur), graph.cut).start[last] == 165_000

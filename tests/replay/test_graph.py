@@ -11,12 +11,12 @@ from helpers.replay_subjects import subject
 from cclbench.card.model import Hardware
 from cclbench.errors import InputError
 from cclbench.hardware import catalog
-from cclbench.hardware.collectives import Prediction, price
+from cclbench.hardware.collectives import Prediction, price_collective
 from cclbench.machine import Machine
 from cclbench.replay import nodes as n
-from cclbench.replay.graph import Graph, build
+from cclbench.replay.graph import Graph, build_graph
 from cclbench.replay.modelled import modelled_group, modelled_s
-from cclbench.replay.simulate import simulate
+from cclbench.replay.simulate import simulate_nodes
 from cclbench.replay.tables import GraphInput
 
 
@@ -47,7 +47,7 @@ def ranks(*arrivals: float) -> list[GraphInput]:
 
 
 def test_ranks_keep_their_own_numbers_one_behind_the_other() -> None:
-    graph = build(ranks(60, 100, 80))
+    graph = build_graph(ranks(60, 100, 80))
     nodes, calls = graph.nodes, graph.transfers
     assert calls.instance.tolist() == [3, 5, 5, 5]
     assert calls.known.tolist() == [False, True, True, True]
@@ -67,7 +67,7 @@ def test_ranks_keep_their_own_numbers_one_behind_the_other() -> None:
 
 
 def test_a_meeting_is_when_the_last_rank_arrives() -> None:
-    graph = build(ranks(60, 100, 80))
+    graph = build_graph(ranks(60, 100, 80))
     nodes = graph.nodes
     meet = np.flatnonzero(nodes.kind == n.RENDEZVOUS)
     assert (nodes.start[meet].tolist(), nodes.end[meet].tolist(), nodes.rank[meet].tolist()) == (
@@ -78,22 +78,22 @@ def test_a_meeting_is_when_the_last_rank_arrives() -> None:
     together = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.start >= 50_000))
     assert nodes.start[together].tolist() == [100_000] * 3
     assert nodes.dur[together].tolist() == [20_000] * 3
-    source, target, lag = graph.edges()
+    source, target, lag = graph.wait_edges()
     met = (source == meet[0]) | (target == meet[0])
     found = sorted(zip(source[met].tolist(), target[met].tolist(), lag[met].tolist(), strict=True))
     assert found == sorted(
         [(int(at) - 1, int(meet[0]), 0) for at in together] + [(int(meet[0]), int(at), 0) for at in together]
     )
-    gates = graph.gates()
+    gates = graph.transfer_gates()
     alone = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.start < 50_000))
     assert gates[together].tolist() == [int(meet[0])] * 3
     assert gates[alone].tolist() == alone.tolist()
     assert (gates[nodes.kind != n.TRANSFER] == -1).all()
-    assert simulate(nodes, graph.cut).end.tolist() == nodes.end.tolist()
+    assert simulate_nodes(nodes, graph.cut).end.tolist() == nodes.end.tolist()
 
 
 def test_a_meeting_of_which_a_rank_is_not_replayed_is_none() -> None:
-    graph = build(ranks(60, 100, 80)[1:])
+    graph = build_graph(ranks(60, 100, 80)[1:])
     assert not graph.transfers.known.any()
     assert not (graph.nodes.kind == n.RENDEZVOUS).any()
 
@@ -103,22 +103,22 @@ def test_sends_and_receives_meet_in_pairs() -> None:
     object.__setattr__(made[0].calls, "kind", ("all_reduce", "send"))
     object.__setattr__(made[1].calls, "kind", ("recv",))
     object.__setattr__(made[1].calls, "size", np.array([8]))
-    assert build(made).transfers.size.tolist() == [2, 2, 2]
+    assert build_graph(made).transfers.size.tolist() == [2, 2, 2]
 
 
 def test_further_waits() -> None:
-    graph = build(ranks(60, 100))
+    graph = build_graph(ranks(60, 100))
     nodes = graph.nodes
     first, second = (int(np.flatnonzero((nodes.kind == n.COMPUTE) & (nodes.rank == r))[0]) for r in (0, 1))
-    more = graph.waiting(np.array([first]), np.array([second]), np.array([7_000]))
-    assert simulate(nodes, more.cut).start[second] == 67_000
-    assert len(more.edges()[0]) == len(graph.edges()[0]) + 1
+    more = graph.with_waits(np.array([first]), np.array([second]), np.array([7_000]))
+    assert simulate_nodes(nodes, more.cut).start[second] == 67_000
+    assert len(more.wait_edges()[0]) == len(graph.wait_edges()[0]) + 1
     with pytest.raises(InputError, match="wait for one another in a circle"):
-        more.waiting(np.array([second]), np.array([first]), np.array([0]))
+        more.with_waits(np.array([second]), np.array([first]), np.array([0]))
 
 
 def empty() -> Graph:
-    return build([])
+    return build_graph([])
 
 
 def test_a_graph_of_no_ranks() -> None:
@@ -127,7 +127,7 @@ def test_a_graph_of_no_ranks() -> None:
 
 def test_modelled_times_are_the_formula_s_of_the_named_machine() -> None:
     one = subject(empty(), machine=Machine(Hardware(system="dgx-h100")))
-    known = price("send_recv", [1 << 20], (0, 1), catalog.system("dgx-h100"))
+    known = price_collective("send_recv", [1 << 20], (0, 1), catalog.system("dgx-h100"))
     assert isinstance(known, Prediction)
     for kind in ("send", "recv", "send_recv"):
         assert modelled_s(one, "it", kind, (0, 1), [1 << 20]).tolist() == known.formula_s.tolist()

@@ -10,7 +10,7 @@ import pytest
 from helpers.replay_rows import DEVICE, Item, end_of, item, rank, replayed
 
 from cclbench.replay import nodes as n
-from cclbench.replay.simulate import simulate
+from cclbench.replay.simulate import simulate_nodes
 from cclbench.replay.tables import GraphInput
 
 BESIDE = (0, 20)
@@ -48,7 +48,7 @@ def test_kernels_of_one_graph_keep_their_gaps() -> None:
     assert times.start.tolist() == graph.nodes.start.tolist()
     half = replace(graph.nodes, dur=np.where(graph.nodes.kind == n.COMPUTE, graph.nodes.dur // 2, 0))
     # 6 × 10 + 5 × 5 from 5 on, 40 + 10 + 40 + 10 + 40 + 42.5, 5 + 6 × 10 + 5 × 5
-    assert end_of(graph, simulate(half, graph.cut), 0) == 5 + 85 + 182.5 + 90
+    assert end_of(graph, simulate_nodes(half, graph.cut), 0) == 5 + 85 + 182.5 + 90
 
 
 def test_a_graph_of_which_one_row_is_told() -> None:
@@ -65,7 +65,7 @@ def test_branches_of_a_graph_wait_for_one_another() -> None:
     branch = int(np.flatnonzero(nodes.start == 193_000)[0])
     dur = nodes.dur.copy()
     dur[branch] -= 60_000
-    assert end_of(graph, simulate(replace(nodes, dur=dur), graph.cut), 0) == 485
+    assert end_of(graph, simulate_nodes(replace(nodes, dur=dur), graph.cut), 0) == 485
 
 
 @pytest.mark.parametrize(("late", "busy", "end"), [(200, False, 250), (20, False, 125), (200, True, 125)])
@@ -93,7 +93,7 @@ def test_what_the_first_launch_finds_idle_waits_for_no_other_lane() -> None:
     graph, _ = replayed(rank(0, launches=[launch(50, 0, "cudaGraphLaunch")], work=work, windows=[(0, 5, 65)]))
     nodes = graph.nodes
     dur = np.where(nodes.start == 5_000, 2 * nodes.dur, nodes.dur)
-    assert end_of(graph, simulate(replace(nodes, dur=dur), graph.cut), 0) == 65
+    assert end_of(graph, simulate_nodes(replace(nodes, dur=dur), graph.cut), 0) == 65
 
 
 def test_kernels_that_begin_and_end_together_are_not_one_call() -> None:
@@ -106,5 +106,7 @@ def test_kernels_that_begin_and_end_together_are_not_one_call() -> None:
     for place in longer:
         dur = nodes.dur.copy()
         dur[place] += 20_000
-        ends.append(simulate(replace(nodes, dur=dur), graph.cut).end[nodes.start == 25_000].max() / 1000)
+        ends.append(
+            simulate_nodes(replace(nodes, dur=dur), graph.cut).end[nodes.start == 25_000].max() / 1000
+        )
     assert sorted(ends) == [30, 50]

@@ -13,8 +13,8 @@ from helpers.replay_subjects import card, degrees
 
 from cclbench.errors import InputError, UsageError
 from cclbench.hardware import catalog
-from cclbench.replay.layout import MOST_RANKS, Layout, Relayout, changes_layout, layout_of, relayout
-from cclbench.replay.regroup import Regrouped, dimension_in, evened, regrouped
+from cclbench.replay.layout import MOST_RANKS, Layout, Relayout, asked_relayout, changes_layout, layout_of
+from cclbench.replay.regroup import RegroupedGroup, dimension_in, even_ranks, regroup_all
 
 CUBE = degrees(tp=2, dp=3, pp=4)
 NESTED = degrees(ep=2, dp=4, tp=2, nested=True)
@@ -60,7 +60,7 @@ def test_the_order_of_dimensions_is_that_of_their_strides() -> None:
     """Stages are neighbours here; what no trace shows stands where it usually does."""
     found = layout_of(run(8, ("mesh_pp", [0, 1]), ("mesh_tp", [0, 2])))
     assert [*found.degrees] == ["pp", "tp", "cp", "ep", "dp"]
-    assert (found.stride("pp"), found.stride("tp"), found.stride("dp")) == (1, 2, 4)
+    assert (found.group_stride("pp"), found.group_stride("tp"), found.group_stride("dp")) == (1, 2, 4)
 
 
 def test_a_group_of_two_descriptions_tells_no_dimension() -> None:
@@ -104,7 +104,7 @@ def test_degrees_that_do_not_make_the_job_are_refused() -> None:
 
 
 def test_a_world_that_nobody_states_is_that_of_the_traced_ranks() -> None:
-    assert layout_of(run(0, ("mesh_tp", [0, 1]))).world == 2
+    assert layout_of(run(0, ("mesh_tp", [0, 1]))).world_size == 2
 
 
 @pytest.mark.parametrize(
@@ -119,18 +119,18 @@ def test_a_world_that_nobody_states_is_that_of_the_traced_ranks() -> None:
 )
 def test_the_new_layout_is_what_settings_ask_for(settings: dict[str, Any], new: Layout) -> None:
     old = degrees(tp=4, dp=2)
-    found = relayout(old, settings)
+    found = asked_relayout(old, settings)
     assert (found.old, found.new) == (old, new)
     assert found.removed == (frozenset(range(4, 8)) if "ranks.remove" in settings else frozenset())
-    assert found.growth("dp") == new.degrees["dp"] / 2
+    assert found.degree_growth("dp") == new.degrees["dp"] / 2
     assert not found.fixed_batch
-    assert found.share == 1
+    assert found.sample_share == 1
 
 
 def test_a_fixed_global_batch_is_shared_by_all_replicas() -> None:
-    found = relayout(degrees(dp=2), {"parallelism.dp": 8, "batch": 1})
-    assert (found.fixed_batch, found.share) == (True, 0.25)
-    assert relayout(degrees(dp=2), {"parallelism.dp": 8, "batch": 0}).share == 1
+    found = asked_relayout(degrees(dp=2), {"parallelism.dp": 8, "batch": 1})
+    assert (found.fixed_batch, found.sample_share) == (True, 0.25)
+    assert asked_relayout(degrees(dp=2), {"parallelism.dp": 8, "batch": 0}).sample_share == 1
 
 
 @pytest.mark.parametrize(
@@ -147,67 +147,67 @@ def test_a_fixed_global_batch_is_shared_by_all_replicas() -> None:
 )
 def test_what_makes_no_layout_says_why(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        relayout(degrees(tp=4, dp=2), settings)
+        asked_relayout(degrees(tp=4, dp=2), settings)
 
 
 def test_the_largest_layout_and_the_first_spare_are_allowed() -> None:
-    assert relayout(degrees(dp=2), {"parallelism.dp": MOST_RANKS}).new.world == MOST_RANKS
-    assert relayout(degrees(tp=4, dp=2), {"ranks.replace": ((7, 8),)}).places == {7: 8}
+    assert asked_relayout(degrees(dp=2), {"parallelism.dp": MOST_RANKS}).new.world_size == MOST_RANKS
+    assert asked_relayout(degrees(tp=4, dp=2), {"ranks.replace": ((7, 8),)}).places == {7: 8}
 
 
 def test_experts_over_replicas_stay_a_part_of_them() -> None:
     with pytest.raises(UsageError, match="experts over 3 ranks do not divide dp 4"):
-        relayout(NESTED, {"parallelism.ep": 3})
-    assert relayout(NESTED, {"parallelism.ep": 4}).new.degrees["ep"] == 4
+        asked_relayout(NESTED, {"parallelism.ep": 3})
+    assert asked_relayout(NESTED, {"parallelism.ep": 4}).new.degrees["ep"] == 4
     with pytest.raises(InputError, match="spread over replicas, so that none can go on"):
-        relayout(NESTED, {"ranks.remove": (0,)})
+        asked_relayout(NESTED, {"ranks.remove": (0,)})
 
 
 def test_the_last_replica_is_not_taken_out() -> None:
     with pytest.raises(InputError, match=r"no replica of the model is left \(tp 2 x dp 2\)"):
-        relayout(degrees(tp=2, dp=2), {"ranks.remove": (0, 2)})
-    assert relayout(degrees(tp=2, dp=3), {"ranks.remove": (0, 2)}).removed == {0, 1, 2, 3}
+        asked_relayout(degrees(tp=2, dp=2), {"ranks.remove": (0, 2)})
+    assert asked_relayout(degrees(tp=2, dp=3), {"ranks.remove": (0, 2)}).removed == {0, 1, 2, 3}
 
 
 def test_members_of_a_group_in_another_layout() -> None:
     """tp 2, dp 3, pp 4 become tp 4, dp 2, pp 4: strides of 1, 4 and 8."""
-    change = relayout(CUBE, {"parallelism.tp": 4, "parallelism.dp": 2})
-    assert change.members((6, 7), "tp") == (0, 1, 2, 3)
-    assert change.members((1, 3, 5), "dp") == (0, 4)
-    assert change.members((0, 6, 12, 18), "pp") == (0, 8, 16, 24)
-    assert change.members((3, 4), None) == (3, 4)
-    assert change.members(range(24), None) == tuple(range(32))
+    change = asked_relayout(CUBE, {"parallelism.tp": 4, "parallelism.dp": 2})
+    assert change.new_members((6, 7), "tp") == (0, 1, 2, 3)
+    assert change.new_members((1, 3, 5), "dp") == (0, 4)
+    assert change.new_members((0, 6, 12, 18), "pp") == (0, 8, 16, 24)
+    assert change.new_members((3, 4), None) == (3, 4)
+    assert change.new_members(range(24), None) == tuple(range(32))
     # a part of a dimension: the inner one stays, of the outer one there are as many as the inner ones leave
-    assert change.members((0, 6), "pp") == (0, 8)
-    assert change.members((0,), "pp") == (0,)
-    outer = relayout(degrees(dp=8), {"parallelism.dp": 12})
-    assert outer.members((1, 5), "dp") == (0, 4, 8)
+    assert change.new_members((0, 6), "pp") == (0, 8)
+    assert change.new_members((0,), "pp") == (0,)
+    outer = asked_relayout(degrees(dp=8), {"parallelism.dp": 12})
+    assert outer.new_members((1, 5), "dp") == (0, 4, 8)
     with pytest.raises(UsageError, match="dp 6 is no multiple of the 4 ranks that share a part"):
-        relayout(degrees(dp=8), {"parallelism.dp": 6}).members((1, 5), "dp")
+        asked_relayout(degrees(dp=8), {"parallelism.dp": 6}).new_members((1, 5), "dp")
     with pytest.raises(UsageError, match="dp 2 is no multiple of the 4 ranks"):
-        relayout(degrees(dp=8), {"parallelism.dp": 2}).members((1, 5), "dp")
+        asked_relayout(degrees(dp=8), {"parallelism.dp": 2}).new_members((1, 5), "dp")
 
 
 def test_a_group_of_all_ranks_is_of_one_dimension_where_the_job_is() -> None:
     """Of tensors alone it stays that dimension's; one of replicas alone, or of two dimensions, has all."""
-    tensors = relayout(degrees(tp=4), {"parallelism.tp": 2, "parallelism.dp": 3})
-    assert tensors.members(range(4), None) == (0, 1)
-    replicas = relayout(degrees(dp=4), {"parallelism.tp": 2})
-    assert replicas.members(range(4), None) == tuple(range(8))
-    assert relayout(degrees(), {"parallelism.dp": 4}).members((0,), None) == (0,)
+    tensors = asked_relayout(degrees(tp=4), {"parallelism.tp": 2, "parallelism.dp": 3})
+    assert tensors.new_members(range(4), None) == (0, 1)
+    replicas = asked_relayout(degrees(dp=4), {"parallelism.tp": 2})
+    assert replicas.new_members(range(4), None) == tuple(range(8))
+    assert asked_relayout(degrees(), {"parallelism.dp": 4}).new_members((0,), None) == (0,)
 
 
 def test_ranks_taken_out_and_spares() -> None:
-    smaller = relayout(degrees(tp=2, dp=3), {"ranks.remove": (3,)})
-    assert smaller.members((0, 2, 4), "dp") == (0, 4)
-    assert smaller.members((4, 5), "tp") == (0, 1)
-    assert smaller.members(range(6), None) == (0, 1, 4, 5)
-    assert smaller.members((1, 2), None) == (1,)
-    moved = relayout(degrees(tp=2, dp=3), {"ranks.replace": ((4, 9),)})
-    assert moved.members((0, 2, 4), "dp") == (0, 2, 9)
-    assert moved.members(range(6), None) == (0, 1, 2, 3, 9, 5)
+    smaller = asked_relayout(degrees(tp=2, dp=3), {"ranks.remove": (3,)})
+    assert smaller.new_members((0, 2, 4), "dp") == (0, 4)
+    assert smaller.new_members((4, 5), "tp") == (0, 1)
+    assert smaller.new_members(range(6), None) == (0, 1, 4, 5)
+    assert smaller.new_members((1, 2), None) == (1,)
+    moved = asked_relayout(degrees(tp=2, dp=3), {"ranks.replace": ((4, 9),)})
+    assert moved.new_members((0, 2, 4), "dp") == (0, 2, 9)
+    assert moved.new_members(range(6), None) == (0, 1, 2, 3, 9, 5)
     larger = Relayout(degrees(dp=3), degrees(dp=6), places={4: 9})
-    assert larger.members((0, 1, 2), "dp") == (0, 1, 2, 3, 9, 5)
+    assert larger.new_members((0, 1, 2), "dp") == (0, 1, 2, 3, 9, 5)
 
 
 def test_which_settings_are_about_layouts() -> None:
@@ -232,15 +232,15 @@ def test_the_dimension_of_a_group_is_the_one_along_which_its_ranks_differ() -> N
 
 
 def test_groups_that_change_have_members_payload_and_repeats() -> None:
-    change = relayout(degrees(tp=2, dp=2), {"parallelism.dp": 4})
+    change = asked_relayout(degrees(tp=2, dp=2), {"parallelism.dp": 4})
     groups = {"tensors": (0, 1), "data": (0, 2), "told": (0, 1, 3), "all": (0, 1, 2, 3), "alone": (0,)}
-    assert regrouped(groups, {}, change, {}, {}) == {
-        "data": Regrouped((0, 2, 4, 6), dimension="dp"),
-        "all": Regrouped(tuple(range(8))),
+    assert regroup_all(groups, {}, change, {}, {}) == {
+        "data": RegroupedGroup((0, 2, 4, 6), dimension="dp"),
+        "all": RegroupedGroup(tuple(range(8))),
     }
-    found = regrouped(groups, {"told": "tp"}, change, {"tp": 0.5, "dp": 2.0}, {"tp": 3.0})
-    assert found["tensors"] == Regrouped((), 0.5, 3.0, "tp")
-    assert found["data"] == Regrouped((0, 2, 4, 6), 2.0, 1.0, "dp")
+    found = regroup_all(groups, {"told": "tp"}, change, {"tp": 0.5, "dp": 2.0}, {"tp": 3.0})
+    assert found["tensors"] == RegroupedGroup((), 0.5, 3.0, "tp")
+    assert found["data"] == RegroupedGroup((0, 2, 4, 6), 2.0, 1.0, "dp")
     assert found["told"][1:] == (0.5, 3.0, "tp")
     assert set(found) == {"tensors", "data", "told", "all"}
 
@@ -261,10 +261,10 @@ def test_groups_that_change_have_members_payload_and_repeats() -> None:
 def test_nodes_that_hold_unequal_parts_are_priced_as_the_fewest(
     ranks: Sequence[int], even: Sequence[int], more: tuple[float, ...]
 ) -> None:
-    found, factors = evened("all_reduce", ranks, catalog.system("dgx-h100"))
+    found, factors = even_ranks("all_reduce", ranks, catalog.system("dgx-h100"))
     assert (tuple(found), factors) == (tuple(even), pytest.approx(more))
 
 
 def test_what_moves_no_more_in_larger_groups_has_no_larger_low_bound() -> None:
-    _, factors = evened("broadcast", (*range(8), 8), catalog.system("dgx-h100"))
+    _, factors = even_ranks("broadcast", (*range(8), 8), catalog.system("dgx-h100"))
     assert factors == pytest.approx((1.0, 2 / 9, 1.0))

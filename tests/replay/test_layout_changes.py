@@ -28,12 +28,12 @@ from helpers.true_steps import _true_step
 
 from cclbench.errors import InputError, UsageError
 from cclbench.hardware import catalog
-from cclbench.hardware.collectives import Prediction, price
+from cclbench.hardware.collectives import Prediction, price_collective
 from cclbench.replay.answer import Predicted, Replay
 from cclbench.replay.crowd import expected_maximum
-from cclbench.replay.layout import DIMENSIONS, relayout
+from cclbench.replay.layout import DIMENSIONS, asked_relayout
 from cclbench.replay.layout import Layout as Degrees
-from cclbench.replay.scenario import scenario
+from cclbench.replay.scenario import parse_scenario
 
 LINK = Link(5_000, 100)
 MIB = 1 << 20
@@ -44,7 +44,7 @@ def simulated(layout: Layout, *ops: Op, slow: dict[int, int] | None = None) -> T
 
 
 def step(replay: Replay, *texts: str) -> float:
-    found = replay.predict(scenario(texts))
+    found = replay.predict(parse_scenario(texts))
     assert found.idle is None, found.idle
     assert found.step_ns is not None
     return found.step_ns
@@ -60,7 +60,7 @@ def priced(kind: str, ranks: int, nbytes: int) -> float:
 
 def priced_at(kind: str, ranks: Sequence[int], nbytes: int) -> float:
     """By the release of NCCL that the simulated traces name."""
-    found = price(kind, nbytes, ranks, catalog.system(SYSTEM), library_version="2.26.2")
+    found = price_collective(kind, nbytes, ranks, catalog.system(SYSTEM), library_version="2.26.2")
     assert isinstance(found, Prediction)
     return float(found.time_s[0]) * 1e9
 
@@ -79,7 +79,7 @@ def test_replicas_wait_for_the_larger_group_s_collective() -> None:
         new = old * priced("all_reduce", 64, 64 * MIB) / priced("all_reduce", 8, 64 * MIB)
         for text in ("parallelism.dp=64", "ranks=64", "ranks.add=56"):
             assert step(replay, text) - replay.unchanged.step_ns == pytest.approx(new - old, abs=500)
-        found = replay.predict(scenario(["ranks=1024"]))
+        found = replay.predict(parse_scenario(["ranks=1024"]))
         assert "global batch is 128 times as large (batch=rank)" in said(found)
         assert "priced among 1,024 ranks in place of 8" in said(found)
 
@@ -88,7 +88,7 @@ def test_with_the_global_batch_fixed_replicas_have_less_to_do() -> None:
     """Twice the replicas: half of the 400 µs stays, beside the all-reduce of the same gradients among 16."""
     with traced(simulated(Layout(dp=8), *REDUCED)) as replay:
         larger = step(replay, "parallelism.dp=16")
-        both = replay.predict(scenario(["parallelism.dp=16", "batch=global"]))
+        both = replay.predict(parse_scenario(["parallelism.dp=16", "batch=global"]))
         assert both.step_ns == pytest.approx(larger - 200_000, abs=500)
         assert "0.5 times as many" in said(both)
 
@@ -126,7 +126,7 @@ def test_tensors_cut_among_twice_the_ranks() -> None:
     """Half of the product, all of the norm, all of the activation or half of it, half of the gradients'
     bytes."""
     with traced(simulated(Layout(dp=2, tp=4), *CUT)) as replay:
-        found = replay.predict(scenario(["parallelism.tp=8"]))
+        found = replay.predict(parse_scenario(["parallelism.tp=8"]))
         tp, dp = LINK.transfer_ns(16 * MIB), LINK.transfer_ns(64 * MIB)
         tp *= priced("all_reduce", 8, 16 * MIB) / priced("all_reduce", 4, 16 * MIB)
         dp *= priced_at("all_reduce", (0, 8), 32 * MIB) / priced_at("all_reduce", (0, 4), 64 * MIB)
@@ -143,17 +143,17 @@ def test_layers_cut_for_the_first_time_exchange_activations() -> None:
     batch = {"micro": 4, "sequence_length": 1024}
     ops = (Compute(40_000_000), REDUCED[1])
     with traced(simulated(Layout(dp=2), *ops), model=model, batch=batch, microbatches=2) as replay:
-        found = replay.predict(scenario(["parallelism.tp=4"]))
+        found = replay.predict(parse_scenario(["parallelism.tp=4"]))
         added = 16 * priced("all_reduce", 4, 4 * 1024 * 4096 * 2)
         assert found.step_ns is not None
-        kept = replay.predict(scenario(["parallelism.tp=4", "rank[0].kernels.time=x1"]))
+        kept = replay.predict(parse_scenario(["parallelism.tp=4", "rank[0].kernels.time=x1"]))
         assert kept.step_ns == found.step_ns
         assert "16 all-reduces of 33.55 MB of activations among 4 ranks are not in the trace" in said(found)
         plain = 10_000_000 + added
         assert plain < found.step_ns < plain + LINK.transfer_ns(64 * MIB) * 2
     with traced(simulated(Layout(dp=2), *ops), microbatches=2) as replay:
         with pytest.raises(InputError, match="cannot be sized") as refused:
-            replay.predict(scenario(["parallelism.tp=4"]))
+            replay.predict(parse_scenario(["parallelism.tp=4"]))
         assert "workload.model.hidden" in str(refused.value.hint)
 
 
@@ -178,15 +178,15 @@ def test_layers_recut_into_more_stages() -> None:
         true = _true_step(pipeline(Layout(dp=2, pp=4)))
         assert replay.unchanged.step_ns == pytest.approx(5 * 1_200_000, rel=0.03)
         assert true == pytest.approx(7 * 600_000, rel=0.03)
-        found = replay.predict(scenario(["parallelism.pp=4"]))
+        found = replay.predict(parse_scenario(["parallelism.pp=4"]))
         assert found.step_ns == pytest.approx(true, rel=0.02)
         interleaved = step(replay, "parallelism.pp=4", "parallelism.interleave=2")
         assert found.step_ns - interleaved == pytest.approx(1.5 * 600_000, rel=0.02)
         with pytest.raises(InputError, match="8 layers cannot be cut into 3"):
-            replay.predict(scenario(["parallelism.pp=3"]))
+            replay.predict(parse_scenario(["parallelism.pp=3"]))
     with traced(pipeline(Layout(dp=2, pp=2)), model=model) as replay:
         with pytest.raises(InputError, match="micro-batches") as refused:
-            replay.predict(scenario(["parallelism.pp=4"]))
+            replay.predict(parse_scenario(["parallelism.pp=4"]))
         assert "parallelism.microbatches" in str(refused.value.hint)
 
 
@@ -216,7 +216,7 @@ def test_a_dimension_that_nothing_was_traced_of_is_refused() -> None:
             "parallelism.ep=2": "no all-to-all",
         }.items():
             with pytest.raises(InputError, match=what):
-                replay.predict(scenario([text]))
+                replay.predict(parse_scenario([text]))
 
 
 def test_unknown_degrees_are_refused_with_what_to_supply() -> None:
@@ -224,7 +224,7 @@ def test_unknown_degrees_are_refused_with_what_to_supply() -> None:
         traced(simulated(Layout(dp=8), *REDUCED), card=False, described=False) as replay,
         pytest.raises(InputError, match="are not known") as refused,
     ):
-        replay.predict(scenario(["ranks=64"]))
+        replay.predict(parse_scenario(["ranks=64"]))
     assert "a card with `parallelism`" in str(refused.value.hint)
     with traced(simulated(Layout(dp=2, tp=4), *CUT), card=False) as replay:
         assert replay.layout.degrees == {"tp": 4, "cp": 1, "ep": 1, "dp": 2, "pp": 1}
@@ -232,7 +232,7 @@ def test_unknown_degrees_are_refused_with_what_to_supply() -> None:
         traced(simulated(Layout(dp=2, tp=4), *CUT), tp=2) as replay,
         pytest.raises(InputError, match="tp 4 in the traces, 2 in the card"),
     ):
-        replay.predict(scenario(["ranks=64"]))
+        replay.predict(parse_scenario(["ranks=64"]))
 
 
 def test_a_failed_rank_takes_its_replica_along() -> None:
@@ -244,26 +244,26 @@ def test_a_failed_rank_takes_its_replica_along() -> None:
         Collective("all_reduce", "dp", 16 * MIB),
     )
     with traced(simulated(Layout(dp=4, tp=2), *ops, slow={1: 2000})) as replay:
-        found = replay.predict(scenario(["ranks.remove=1"]))
+        found = replay.predict(parse_scenario(["ranks.remove=1"]))
         ratio = priced_at("all_reduce", (2, 4, 6), 16 * MIB) / priced_at("all_reduce", (0, 2, 4, 6), 16 * MIB)
         moved = LINK.transfer_ns(16 * MIB) * (ratio - 1)
         assert found.step_ns == pytest.approx(replay.unchanged.step_ns - 500_000 + moved, abs=1_000)
         assert "taken out: 4 replicas become 3" in said(found)
         assert "0.75 of the samples (batch=rank)" in said(found)
-        more = replay.predict(scenario(["ranks.remove=1", "batch=global"]))
+        more = replay.predict(parse_scenario(["ranks.remove=1", "batch=global"]))
         third = priced("all_reduce", 2, 4 * MIB * 4 // 3) / priced("all_reduce", 2, 4 * MIB) - 1
         grown = 500_000 / 3 + LINK.transfer_ns(4 * MIB) * third
         assert more.step_ns == pytest.approx((found.step_ns or 0) + grown, abs=1_000)
     with traced(simulated(Layout(tp=2), *CUT[:4])) as replay:
         with pytest.raises(InputError, match="no replica of the model is left") as refused:
-            replay.predict(scenario(["ranks.remove=1"]))
+            replay.predict(parse_scenario(["ranks.remove=1"]))
         assert "ranks.replace" in str(refused.value.hint)
 
 
 def test_a_spare_on_another_node_is_reached_by_the_network() -> None:
     """Eight ranks, one of them elsewhere: the ring passes one interface, as that of two single ranks does."""
     with traced(simulated(Layout(dp=8), *REDUCED)) as replay:
-        found = replay.predict(scenario(["ranks.replace=3:8"]))
+        found = replay.predict(parse_scenario(["ranks.replace=3:8"]))
         narrow = priced_at("all_reduce", (0, 8), 64 * MIB)
         ratio = narrow * (7 / 4) / priced("all_reduce", 8, 64 * MIB)
         old = LINK.transfer_ns(64 * MIB)
@@ -275,7 +275,7 @@ def test_a_spare_on_another_node_is_reached_by_the_network() -> None:
 def test_the_layout_that_is_there_already_changes_nothing() -> None:
     with traced(simulated(Layout(dp=2, tp=4), *CUT)) as replay:
         for text in ("parallelism.dp=2", "parallelism.tp=4", "ranks=8", "parallelism.pp=1", "batch=global"):
-            found = replay.predict(scenario([text]))
+            found = replay.predict(parse_scenario([text]))
             assert found.idle is not None, text
 
 
@@ -291,29 +291,29 @@ def test_the_layout_that_is_there_already_changes_nothing() -> None:
 )
 def test_what_makes_no_layout_is_refused(texts: list[str], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        relayout(degrees(tp=4, dp=2), scenario(texts).changes)
+        asked_relayout(degrees(tp=4, dp=2), parse_scenario(texts).changes)
 
 
 def test_ranks_of_groups_follow_from_strides() -> None:
     """8 ranks as tp 2, dp 2, pp 2 become 64 as tp 4, dp 4, pp 4: of tensors 0-3, of data 0, 4, 8, 12."""
     old = degrees(tp=2, dp=2, pp=2)
-    change = relayout(old, {"parallelism.tp": 4, "parallelism.dp": 4, "parallelism.pp": 4})
-    assert change.members((4, 5), "tp") == (0, 1, 2, 3)
-    assert change.members((1, 3), "dp") == (0, 4, 8, 12)
-    assert change.members((0, 4), "pp") == (0, 16, 32, 48)
-    assert change.members(range(8), None) == tuple(range(64))
+    change = asked_relayout(old, {"parallelism.tp": 4, "parallelism.dp": 4, "parallelism.pp": 4})
+    assert change.new_members((4, 5), "tp") == (0, 1, 2, 3)
+    assert change.new_members((1, 3), "dp") == (0, 4, 8, 12)
+    assert change.new_members((0, 4), "pp") == (0, 16, 32, 48)
+    assert change.new_members(range(8), None) == tuple(range(64))
     nested = Degrees({"tp": 1, "cp": 1, "ep": 4, "dp": 8, "pp": 1}, nested=True)
-    assert nested.world == nested.batches == 8
-    assert relayout(nested, {"parallelism.ep": 8}).members((0, 1, 2, 3), "ep") == tuple(range(8))
-    sharded = relayout(degrees(dp=8), {"parallelism.dp": 32})
-    assert sharded.members((0, 1, 2, 3), "dp") == (0, 1, 2, 3)
-    assert sharded.members((1, 5), "dp") == tuple(range(0, 32, 4))
+    assert nested.world_size == nested.batch_groups == 8
+    assert asked_relayout(nested, {"parallelism.ep": 8}).new_members((0, 1, 2, 3), "ep") == tuple(range(8))
+    sharded = asked_relayout(degrees(dp=8), {"parallelism.dp": 32})
+    assert sharded.new_members((0, 1, 2, 3), "dp") == (0, 1, 2, 3)
+    assert sharded.new_members((1, 5), "dp") == tuple(range(0, 32, 4))
 
 
 def test_a_thousand_ranks_take_no_more_nodes_than_eight() -> None:
     with traced(simulated(Layout(dp=8), *REDUCED)) as replay:
-        replay.predict(scenario(["ranks=1024"]))
-        graph, _, _, relaid = replay._changed(scenario(["ranks=1024"]))
+        replay.predict(parse_scenario(["ranks=1024"]))
+        graph, _, _, relaid = replay._changed(parse_scenario(["ranks=1024"]))
         assert len(graph.nodes) == len(replay.graph.nodes)
         assert relaid is not None
         assert np.array_equal([len(one.members) for one in relaid.regrouped().values()], [1024])

@@ -12,7 +12,7 @@ from helpers.replay_subjects import card, degrees, subject
 
 from cclbench.errors import InputError, UsageError
 from cclbench.replay import nodes as n
-from cclbench.replay.change import ChangeSubject, Effect, TimeBounds
+from cclbench.replay.change import ChangeSubject, LayoutEffect, TimeBounds
 from cclbench.replay.changes import tensor_parallel
 from cclbench.replay.changes.batch import batch
 from cclbench.replay.changes.context_parallel import context
@@ -20,10 +20,10 @@ from cclbench.replay.changes.data_parallel import replicas
 from cclbench.replay.changes.expert_parallel import experts
 from cclbench.replay.changes.failed_ranks import remove, spare
 from cclbench.replay.changes.pipeline_parallel import interleave, pipeline
-from cclbench.replay.graph import Graph, build
+from cclbench.replay.graph import Graph, build_graph
 from cclbench.replay.rescale import SAME_LAYOUT
-from cclbench.replay.scenario import scenario
-from cclbench.replay.sharded_operators import CutKernels, Factor
+from cclbench.replay.scenario import parse_scenario
+from cclbench.replay.sharded_operators import BoundedFactor, CutKernels
 
 MODEL = {"parameters": 3_000_000, "hidden": 1000, "layers": 8, "heads": 12}
 BATCH = {"micro": 2, "sequence_length": 500}
@@ -40,7 +40,9 @@ def two() -> Graph:
         item("nccl", 21, 31, category="communication", call=0, corr=4),
     ]
     launches = [item("cudaLaunchKernel", i / 2, i / 2 + 0.1, corr=i + 1) for i in range(4)]
-    return build([rank(r, work=work, launches=launches, instances=[0], windows=[(0, 0, 31)]) for r in (0, 1)])
+    return build_graph(
+        [rank(r, work=work, launches=launches, instances=[0], windows=[(0, 0, 31)]) for r in (0, 1)]
+    )
 
 
 def asked(old: Any, settings: dict[str, Any], graph: Graph | None = None, **more: Any) -> ChangeSubject:
@@ -49,12 +51,12 @@ def asked(old: Any, settings: dict[str, Any], graph: Graph | None = None, **more
     return subject(made, old=old, settings=settings, of_card=of_card, window_ns=100_000, **more)
 
 
-def effect(found: Any) -> Effect:
-    assert isinstance(found, Effect), found
+def effect(found: Any) -> LayoutEffect:
+    assert isinstance(found, LayoutEffect), found
     return found
 
 
-def of_names(made: Effect, graph: Graph) -> dict[str, tuple[float, float, float]]:
+def of_names(made: LayoutEffect, graph: Graph) -> dict[str, tuple[float, float, float]]:
     """The factors of rank 0's kernels: expected, low, high."""
     scale, found = made.scale, {}
     assert scale is not None
@@ -236,10 +238,10 @@ def test_a_batch_of_as_many_replicas_is_as_it_was() -> None:
     assert batch(asked(degrees(dp=2), {"parallelism.dp": 4, "batch": 0}), 0) == batch(
         asked(degrees(dp=2), {"batch": 1}), 1
     )
-    assert scenario(["batch=rank"]).changes == {"batch": 0}
-    assert scenario(["batch=global"]).changes == {"batch": 1}
+    assert parse_scenario(["batch=rank"]).changes == {"batch": 0}
+    assert parse_scenario(["batch=global"]).changes == {"batch": 1}
     with pytest.raises(UsageError, match="batch=all: 'all' is neither rank nor global"):
-        scenario(["batch=all"])
+        parse_scenario(["batch=all"])
 
 
 def test_more_replicas_and_what_is_said_of_them() -> None:
@@ -310,9 +312,9 @@ def test_experts_over_more_ranks() -> None:
         experts(asked(degrees(), {"parallelism.ep": 2}), 2)
 
 
-def cut(monkeypatch: pytest.MonkeyPatch, one: ChangeSubject, shaped: float = 0.75) -> Effect:
+def cut(monkeypatch: pytest.MonkeyPatch, one: ChangeSubject, shaped: float = 0.75) -> LayoutEffect:
     """With a product whose calls are recorded, by 0.6, 0.5 and 0.7."""
-    found = CutKernels({"mm": Factor(0.6, 0.5, 0.7)}, Factor(0.55, 0.45, 0.65), shaped)
+    found = CutKernels({"mm": BoundedFactor(0.6, 0.5, 0.7)}, BoundedFactor(0.55, 0.45, 0.65), shaped)
     monkeypatch.setattr(tensor_parallel, "cut_kernels", lambda *_: found)
     return effect(tensor_parallel.tensors(one, 0))
 
@@ -387,7 +389,7 @@ def test_heads_are_cut_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def seen(_run: object, ranks: list[int], cutting: Any) -> CutKernels:
         known.append((ranks, cutting.k, cutting.hidden, cutting.tokens, cutting.sequences))
-        return CutKernels({}, Factor(1, 1, 1), 0.0)
+        return CutKernels({}, BoundedFactor(1, 1, 1), 0.0)
 
     monkeypatch.setattr(tensor_parallel, "cut_kernels", seen)
     tensor_parallel.tensors(asked(degrees(tp=2), {"parallelism.tp": 6}), 6)
@@ -401,10 +403,10 @@ def test_a_rank_taken_out_is_waited_for_by_nobody() -> None:
     one = asked(degrees(dp=2), {"ranks.remove": (1,)}, graph)
     made = effect(remove(one, (1,)))
     assert [rank.rank for rank in made.graph.windowed] == [0]
-    source, target, _ = made.graph.edges()
+    source, target, _ = made.graph.wait_edges()
     rank_of = graph.nodes.rank
     assert not ((rank_of[source] == 1) & (rank_of[target] != 1)).any()
-    assert len(source) == len(graph.edges()[0]) - 1
+    assert len(source) == len(graph.wait_edges()[0]) - 1
     assert made.notes == (
         "rank 1 taken out: 2 replicas become 1; each replica's batch stays, so that a step has 0.5 of the"
         " samples (batch=rank)",
@@ -420,15 +422,15 @@ def test_a_spare_does_what_its_rank_does() -> None:
     assert made.notes[0].startswith(
         "rank 0 at place 2, rank 1 at place 3: a spare at another place computes as"
     )
-    alone = build([rank(0, work=[item("mm", 0, 10)], windows=[(0, 0, 10)])])
+    alone = build_graph([rank(0, work=[item("mm", 0, 10)], windows=[(0, 0, 10)])])
     assert (
         spare(asked(degrees(dp=2), {"ranks.replace": ((0, 2),)}, alone), ()) == "the run has no collectives"
     )
 
 
 def test_ranks_and_places_as_people_write_them() -> None:
-    assert scenario(["ranks.remove=11+3+3"]).changes == {"ranks.remove": (3, 11)}
-    assert scenario(["ranks.replace=3:8+1:9"]).changes == {"ranks.replace": ((3, 8), (1, 9))}
+    assert parse_scenario(["ranks.remove=11+3+3"]).changes == {"ranks.remove": (3, 11)}
+    assert parse_scenario(["ranks.replace=3:8+1:9"]).changes == {"ranks.replace": ((3, 8), (1, 9))}
     for text, says in {
         "ranks.remove=a": "'a' is no rank; such as 3, or 3+11",
         "ranks.replace=3": "'3' is no RANK:PLACE; such as 3:8",
@@ -436,5 +438,5 @@ def test_ranks_and_places_as_people_write_them() -> None:
         "ranks.replace=3:8+4:8": "a rank has one place, and a place one rank",
     }.items():
         with pytest.raises(UsageError) as refused:
-            scenario([text])
+            parse_scenario([text])
         assert says in str(refused.value)

@@ -14,21 +14,21 @@ from helpers.synthetic import Collective, Compute, Layout, Program, simulate
 from cclbench.errors import InputError
 from cclbench.hardware import catalog
 from cclbench.replay.answer import Replay
-from cclbench.replay.layout import relayout
-from cclbench.replay.memory import Held, Memory, held, memory_of
+from cclbench.replay.layout import asked_relayout
+from cclbench.replay.memory import HeldState, MemoryNeed, held_state, memory_of
 
 MODEL: dict[str, Any] = {"parameters": 175_000_000_000, "hidden": 12288, "layers": 96, "heads": 96}
 BATCH = {"micro": 1, "sequence_length": 2048}
 TRUTH = simulate(
     Layout(dp=8), Program((Compute(100_000), Collective("all_reduce", "dp", 1 << 20)), closing=True)
 )
-KEPT = Held("adamw", scores=True, sequences=False, recomputed=False)
+KEPT = HeldState("adamw", scores=True, sequences=False, recomputed=False)
 
 
-def needed(replay: Replay, known: Held, **degrees: int) -> Memory:
+def needed(replay: Replay, known: HeldState, **degrees: int) -> MemoryNeed:
     asked = {f"parallelism.{name}": size for name, size in degrees.items()}
     accelerator = catalog.accelerator("nvidia-a100-sxm-80gb")
-    return memory_of(replay.run, known, relayout(replay.layout, asked), accelerator)
+    return memory_of(replay.run, known, asked_relayout(replay.layout, asked), accelerator)
 
 
 def test_gpt3_as_published() -> None:
@@ -39,10 +39,10 @@ def test_gpt3_as_published() -> None:
         plain = needed(replay, KEPT, tp=8, pp=8)
         assert plain.parameters + plain.gradients + plain.optimizer == pytest.approx(16 * 175e9 / 64)
         assert plain.activations == pytest.approx(2048 * 12288 * 96 * 23)
-        assert not plain.fits
-        cut = needed(replay, Held("adamw", scores=False, sequences=True, recomputed=False), tp=8, pp=8)
+        assert not plain.is_enough
+        cut = needed(replay, HeldState("adamw", scores=False, sequences=True, recomputed=False), tp=8, pp=8)
         assert cut.activations == pytest.approx(2048 * 12288 * 96 * 34 / 8)
-        assert cut.fits
+        assert cut.is_enough
 
 
 def test_few_micro_batches_leave_less_behind() -> None:
@@ -62,11 +62,11 @@ def test_replicas_that_share_a_model_hold_a_part_each() -> None:
 
 def test_what_is_not_known_is_said() -> None:
     with traced(TRUTH, model=MODEL, batch=BATCH) as replay:
-        assert held(replay.run, sequences=False).optimizer is None
+        assert held_state(replay.run, sequences=False).optimizer is None
         for known, what in {
-            Held(None, False, False, False): "the optimizer is not known",
-            Held("lamb", False, False, False): "the state of lamb is not known",
-            Held("adam", False, False, True): "computed again",
+            HeldState(None, False, False, False): "the optimizer is not known",
+            HeldState("lamb", False, False, False): "the state of lamb is not known",
+            HeldState("adam", False, False, True): "computed again",
         }.items():
             with pytest.raises(InputError, match=what):
                 needed(replay, known)
@@ -83,16 +83,16 @@ FEW = {"micro": 2, "sequence_length": 50}
 
 
 def small(
-    known: Held = KEPT,
+    known: HeldState = KEPT,
     old: Any = None,
     settings: dict[str, Any] | None = None,
     precision: str = "bf16",
     model: dict[str, Any] | None = None,
     **parallelism: int,
-) -> Memory:
+) -> MemoryNeed:
     """Of a million parameters; micro-batches of two sequences of 50."""
     run = SimpleNamespace(card=card({**SMALL, **(model or {})}, FEW, precision, **parallelism))
-    change = relayout(old or degrees(), settings or {})
+    change = asked_relayout(old or degrees(), settings or {})
     return memory_of(run, known, change, catalog.accelerator("nvidia-a100-sxm-80gb"))  # type: ignore[arg-type]
 
 
@@ -101,16 +101,16 @@ def test_what_parameters_take() -> None:
     half, whole = small(), small(precision="fp32")
     assert (half.parameters, half.gradients, half.optimizer) == (2e6, 2e6, 12e6)
     assert (whole.parameters, whole.gradients, whole.optimizer) == (4e6, 4e6, 8e6)
-    assert half.bytes == 16e6 + half.activations
+    assert half.total_bytes == 16e6 + half.activations
     assert half.device == catalog.accelerator("nvidia-a100-sxm-80gb").hbm_bytes
     cut = small(old=degrees(tp=2, pp=4), tp=2, pp=4)
     assert cut.parameters == 2e6 / 8
-    assert small(Held("adam", False, False, False)).optimizer == 12e6
+    assert small(HeldState("adam", False, False, False)).optimizer == 12e6
 
 
 def test_what_activations_take() -> None:
     """s · b · h · L · 34 of a device alone, 5 · a · s² · b · L more where scores are kept; twice in fp32."""
-    plain = Held("adamw", scores=False, sequences=False, recomputed=False)
+    plain = HeldState("adamw", scores=False, sequences=False, recomputed=False)
     each = 50 * 2 * 100 * 8
     assert small(plain).activations == each * 34
     assert small(plain, precision="fp32").activations == each * 34 * 2
@@ -119,7 +119,7 @@ def test_what_activations_take() -> None:
     assert small(KEPT, degrees(tp=2), tp=2).activations == each * 22 + 5 * 10 * 50 * 50 * 2 * 8 / 2
     assert small(plain, degrees(cp=2), cp=2).activations == each / 2 * 34
     assert small(KEPT, degrees(cp=2), cp=2).activations == each / 2 * 34 + 5 * 10 * 25 * 50 * 2 * 8
-    cut = Held("adamw", scores=False, sequences=True, recomputed=False)
+    cut = HeldState("adamw", scores=False, sequences=True, recomputed=False)
     assert small(cut, degrees(tp=2), tp=2).activations == each * 17
 
 
@@ -129,7 +129,7 @@ def test_what_activations_take() -> None:
 def test_the_first_stage_holds_as_many_micro_batches_as_there_are_stages(
     stages: int, count: int, held_at_once: int
 ) -> None:
-    plain = Held("adamw", scores=False, sequences=False, recomputed=False)
+    plain = HeldState("adamw", scores=False, sequences=False, recomputed=False)
     found = small(plain, degrees(pp=stages), pp=stages, microbatches=count)
     assert found.activations == 50 * 2 * 100 * 34 * 8 / stages * held_at_once
 
@@ -139,7 +139,7 @@ def test_a_batch_among_twice_the_replicas_is_halved_or_its_micro_batches_are(
     count: int, stages: int, factor: float
 ) -> None:
     """One micro-batch is half as large; of several there are half as many, and as many of them are held."""
-    plain = Held("adamw", scores=False, sequences=False, recomputed=False)
+    plain = HeldState("adamw", scores=False, sequences=False, recomputed=False)
     old, settings = degrees(dp=2, pp=stages), {"parallelism.dp": 4, "batch": 1}
     before, after = (
         small(plain, old, one, dp_replicate=2, pp=stages, microbatches=count) for one in ({}, settings)
@@ -157,8 +157,8 @@ def test_replicas_that_hold_a_part_each() -> None:
 
 
 def test_the_largest_that_fits_is_all_that_the_device_has() -> None:
-    assert Memory(10, 20, 30, 40, 100).fits
-    assert not Memory(10, 20, 30, 40.5, 100).fits
+    assert MemoryNeed(10, 20, 30, 40, 100).is_enough
+    assert not MemoryNeed(10, 20, 30, 40.5, 100).is_enough
 
 
 @pytest.mark.parametrize(
@@ -171,23 +171,23 @@ def test_the_largest_that_fits_is_all_that_the_device_has() -> None:
             "heads, whose scores are kept, are not known; a card has to state workload.model.heads",
         ),
         (
-            Held(None, True, False, False),
+            HeldState(None, True, False, False),
             {},
             "the optimizer is not known; traces with annotations of an Adam's steps",
         ),
     ],
 )
-def test_what_of_the_model_is_not_known_is_said(known: Held, model: dict[str, Any], says: str) -> None:
+def test_what_of_the_model_is_not_known_is_said(known: HeldState, model: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError) as refused:
         small(known, model=model)
     assert says in str(refused.value)
-    plain = Held("adamw", scores=False, sequences=False, recomputed=False)
+    plain = HeldState("adamw", scores=False, sequences=False, recomputed=False)
     assert small(plain, model={"heads": None}).parameters == 2e6
 
 
 def test_a_device_of_unknown_memory_is_said() -> None:
     run = SimpleNamespace(card=card(SMALL, FEW))
-    change = relayout(degrees(), {})
+    change = asked_relayout(degrees(), {})
     for accelerator, of in ((None, "the device"), (catalog.accelerator("generic-cpu"), "generic-cpu")):
         with pytest.raises(InputError, match=f"the memory of {of} is not known"):
             memory_of(run, KEPT, change, accelerator)  # type: ignore[arg-type]

@@ -13,18 +13,18 @@ from helpers.replay_subjects import degrees
 from cclbench.card.model import Hardware
 from cclbench.errors import InputError
 from cclbench.hardware import catalog
-from cclbench.hardware.collectives import Prediction, price
+from cclbench.hardware.collectives import Prediction, price_collective
 from cclbench.machine import Machine
 from cclbench.replay import nodes as n
-from cclbench.replay.change import Added, Effect, Scale, TimeBounds
-from cclbench.replay.graph import Graph, build
-from cclbench.replay.layout import relayout
+from cclbench.replay.change import AddedCommunication, LayoutEffect, Scale, TimeBounds
+from cclbench.replay.graph import Graph, build_graph
+from cclbench.replay.layout import asked_relayout
 from cclbench.replay.new_transfers import price_new
-from cclbench.replay.pricing import Ratios
-from cclbench.replay.regroup import Regrouped
-from cclbench.replay.relaid import Relaid, scaled
-from cclbench.replay.scenario import scenario
-from cclbench.replay.windows import Pace, windows
+from cclbench.replay.pricing import TimeRatios
+from cclbench.replay.regroup import RegroupedGroup
+from cclbench.replay.relaid import RelaidGraph, scale_ratios
+from cclbench.replay.scenario import parse_scenario
+from cclbench.replay.windows import StepPace, rank_windows
 
 FOUR = Machine(Hardware(per_node=4))
 GROUPS = {"0-1": (0, 1)}
@@ -44,7 +44,7 @@ def moved(*calls: tuple[str, int, float], group: str = "0-1", known: bool = True
         object.__setattr__(one.calls, "kind", tuple(c[0] for c in calls))
         object.__setattr__(one.calls, "group", (group,) * len(calls))
         made.append(one)
-    return build(made)
+    return build_graph(made)
 
 
 def of_line(kind: str = "all_reduce") -> Graph:
@@ -60,7 +60,7 @@ def priced(
     machine: Machine = FOUR,
     groups: Any = GROUPS,
 ) -> TimeBounds:
-    return price_new(graph, scenario(["kernels.time=x2"]), machine, groups, None, kind, ranks, nbytes)
+    return price_new(graph, parse_scenario(["kernels.time=x2"]), machine, groups, None, kind, ranks, nbytes)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_what_nothing_of_the_run_tells_is_refused(graph: Graph, machine: Machine
 
 def test_a_named_machine_prices_by_its_model() -> None:
     machine = Machine(Hardware(system="dgx-h100"))
-    known = price("all_reduce", [1 << 20], (0, 8), catalog.system("dgx-h100"))
+    known = price_collective("all_reduce", [1 << 20], (0, 8), catalog.system("dgx-h100"))
     assert isinstance(known, Prediction)
     found = priced(of_line(), "all_reduce", (0, 8), 1 << 20, machine)
     assert found == pytest.approx(
@@ -151,25 +151,29 @@ def test_a_named_machine_prices_by_its_model() -> None:
     assert uneven.low == pytest.approx(1e9 * float(known.low_s[0]) * 2 / 9)
 
 
-def relaid(*effects: Effect, dimension: Any = "dp") -> Relaid:
-    change = relayout(degrees(dp=2), {"parallelism.dp": 4})
-    return Relaid(change, GROUPS, {"0-1": dimension} if dimension else {}, effects)
+def relaid(*effects: LayoutEffect, dimension: Any = "dp") -> RelaidGraph:
+    change = asked_relayout(degrees(dp=2), {"parallelism.dp": 4})
+    return RelaidGraph(change, GROUPS, {"0-1": dimension} if dimension else {}, effects)
 
 
 def test_factors_of_several_settings_multiply() -> None:
     graph = of_line()
-    one = Effect(graph, payload={"dp": 0.5, "tp": 3.0}, repeats={"dp": 2.0})
-    two = Effect(graph, payload={"dp": 0.5}, repeats={"dp": 3.0})
-    assert relaid(one, two).regrouped() == {"0-1": Regrouped((0, 1, 2, 3), 0.25, 6.0, "dp")}
+    one = LayoutEffect(graph, payload={"dp": 0.5, "tp": 3.0}, repeats={"dp": 2.0})
+    two = LayoutEffect(graph, payload={"dp": 0.5}, repeats={"dp": 3.0})
+    assert relaid(one, two).regrouped_groups() == {"0-1": RegroupedGroup((0, 1, 2, 3), 0.25, 6.0, "dp")}
 
 
 def test_scales_and_notes_of_several_settings_add_up() -> None:
     graph = of_line()
     count = len(graph.nodes)
-    whole = Ratios(np.full(count, 2.0), np.full(count, 3.0), np.full(count, 5.0), ("base",))
+    whole = TimeRatios(np.full(count, 2.0), np.full(count, 3.0), np.full(count, 5.0), ("base",))
     half = Scale(np.full(count, 0.5), np.full(count, 0.25), np.full(count, 4.0))
-    effects = Effect(graph, half, notes=("a",)), Effect(graph, notes=("b",)), Effect(graph, half)
-    made = scaled(whole, effects)
+    effects = (
+        LayoutEffect(graph, half, notes=("a",)),
+        LayoutEffect(graph, notes=("b",)),
+        LayoutEffect(graph, half),
+    )
+    made = scale_ratios(whole, effects)
     assert (made.expected[0], made.low[0], made.high[0]) == (2.0 * 0.25, 3.0 / 16, 5.0 * 16)
     assert made.basis == ("a", "b", "base")
 
@@ -187,7 +191,7 @@ def stages() -> Graph:
         one = rank(r, work=work, instances=[0, 1], windows=[(0, 0, 30), (1, 30, 50)])
         object.__setattr__(one.calls, "group", ("0-1", "other"))
         made.append(one)
-    graph = build(made)
+    graph = build_graph(made)
     graph.nodes.busy[graph.nodes.kind == n.ARRIVAL] = 500
     return graph
 
@@ -196,41 +200,49 @@ def test_what_is_added_to_a_step() -> None:
     """0.5 of the busiest stage's work in a step, and 3 hops; what is added besides, at each bound."""
     graph = stages()
     start = graph.nodes.start
-    pace = Pace(windows(graph), start, graph.nodes.end)
+    pace = StepPace(rank_windows(graph), start, graph.nodes.end)
     ones, since = np.ones(len(graph.nodes)), np.zeros(len(graph.nodes), np.int64)
     plain = relaid(
-        Effect(graph, added=(Added("a", TimeBounds(1, 2, 4)), Added("b", TimeBounds(10, None, 40))))
+        LayoutEffect(
+            graph,
+            added=(
+                AddedCommunication("a", TimeBounds(1, 2, 4)),
+                AddedCommunication("b", TimeBounds(10, None, 40)),
+            ),
+        )
     )
-    assert [plain.addition(which, graph, ones, pace, since) for which in ("low", "expected", "high")] == [
+    assert [
+        plain.added_step_ns(which, graph, ones, pace, since) for which in ("low", "expected", "high")
+    ] == [
         11,
         2,
         44,
     ]
-    assert (len(plain.added), plain.fill) == (2, 0)
+    assert (len(plain.added_communication), plain.pipeline_fill_share) == (2, 0)
     # rank 1: a kernel of 20, of transfers within a stage none; 2 · 0.5 on the host; two steps
-    filled = relaid(Effect(graph, fill=0.25), Effect(graph, fill=0.25))
-    assert filled.addition("low", graph, ones, pace, since) == 0.5 * (20_000 + 1_000) / 2
-    tensors = relaid(Effect(graph, fill=0.5), dimension="tp")
-    assert tensors.addition("low", graph, ones, pace, since) == 0.5 * (20_000 + 6_000 + 1_000) / 2
-    assert tensors.addition("low", graph, 2 * ones, pace, since) == 27_000 / 2
+    filled = relaid(LayoutEffect(graph, fill=0.25), LayoutEffect(graph, fill=0.25))
+    assert filled.added_step_ns("low", graph, ones, pace, since) == 0.5 * (20_000 + 1_000) / 2
+    tensors = relaid(LayoutEffect(graph, fill=0.5), dimension="tp")
+    assert tensors.added_step_ns("low", graph, ones, pace, since) == 0.5 * (20_000 + 6_000 + 1_000) / 2
+    assert tensors.added_step_ns("low", graph, 2 * ones, pace, since) == 27_000 / 2
     outside = np.where(graph.nodes.kind == n.TRANSFER, -1, 0)
-    assert tensors.addition("low", graph, ones, pace, outside) == 0.5 * 21_000 / 2
-    hops = relaid(Effect(graph, hops=2), Effect(graph, hops=1), dimension="pp")
-    assert hops.addition("high", graph, 2 * ones, pace, since) == 3 * 12_000
-    assert hops.addition("high", graph, ones, pace, outside) == 0
-    assert relaid(Effect(graph, hops=3)).addition("high", graph, ones, pace, since) == 0
+    assert tensors.added_step_ns("low", graph, ones, pace, outside) == 0.5 * 21_000 / 2
+    hops = relaid(LayoutEffect(graph, hops=2), LayoutEffect(graph, hops=1), dimension="pp")
+    assert hops.added_step_ns("high", graph, 2 * ones, pace, since) == 3 * 12_000
+    assert hops.added_step_ns("high", graph, ones, pace, outside) == 0
+    assert relaid(LayoutEffect(graph, hops=3)).added_step_ns("high", graph, ones, pace, since) == 0
 
 
 def test_what_is_said_of_groups_in_another_layout() -> None:
     graph = stages()
     since = np.zeros(len(graph.nodes), np.int64)
-    assert relaid().said(graph, since, 100_000) == (
+    assert relaid().priced_notes(graph, since, 100_000) == (
         "collectives of groups of no known dimension, 16.0% of the step: as measured",
         "all_reduce of dp, 12.0% of the step: priced among 4 ranks in place of 2",
     )
     outside = np.full(len(since), -1)
-    assert relaid().said(graph, outside, 100_000) == ()
+    assert relaid().priced_notes(graph, outside, 100_000) == ()
     object.__setattr__(graph.transfers, "kind", (None, "all_reduce") * 2)
-    assert relaid(dimension=None).said(graph, since, 0)[1:] == (
+    assert relaid(dimension=None).priced_notes(graph, since, 0)[1:] == (
         "collective of dp, 1200000.0% of the step: priced among 4 ranks in place of 2",
     )

@@ -25,7 +25,7 @@ def test_a_stretch_begins_where_a_column_changes(columns: tuple[list[int], ...],
 
 
 def test_nodes_without_columns_are_unknown_and_take_no_time() -> None:
-    blank = n.blank(2, rank=[3, 4], dur=7)
+    blank = n.blank_nodes(2, rank=[3, 4], dur=7)
     assert blank.rank.tolist() == [3, 4]
     assert blank.dur.tolist() == [7, 7]
     for name in ("lane", "kind", "feeder", "call", "step", "category", "name", "direction"):
@@ -34,14 +34,18 @@ def test_nodes_without_columns_are_unknown_and_take_no_time() -> None:
         assert getattr(blank, name).tolist() == [0, 0], name
     assert (blank.rank.dtype, blank.kind.dtype, blank.direction.dtype) == (np.int32, np.int8, np.int8)
     assert blank.held.tolist() == [[0] * len(n.HOST_CAUSES)] * 2
-    whole = n.joined([blank, n.blank(1, lane=9)])
-    assert (len(whole), whole.lane.tolist(), whole.first.tolist()) == (3, [-1, -1, 9], [True, False, True])
+    whole = n.join_nodes([blank, n.blank_nodes(1, lane=9)])
+    assert (len(whole), whole.lane.tolist(), whole.first_of_lane.tolist()) == (
+        3,
+        [-1, -1, 9],
+        [True, False, True],
+    )
 
 
 def test_edges_are_numbered_on() -> None:
     edges = n.Edges()
-    assert [column.tolist() for column in edges.arrays(5)] == [[], [], []]
-    edges.add(np.array([1, 2]), np.array([3, 4]), 9)
-    edges.add(0, 1, -2)
-    assert [column.tolist() for column in edges.arrays()] == [[1, 2, 0], [3, 4, 1], [9, 9, -2]]
-    assert [column.tolist() for column in edges.arrays(5)] == [[6, 7, 5], [8, 9, 6], [9, 9, -2]]
+    assert [column.tolist() for column in edges.as_arrays(5)] == [[], [], []]
+    edges.add_edges(np.array([1, 2]), np.array([3, 4]), 9)
+    edges.add_edges(0, 1, -2)
+    assert [column.tolist() for column in edges.as_arrays()] == [[1, 2, 0], [3, 4, 1], [9, 9, -2]]
+    assert [column.tolist() for column in edges.as_arrays(5)] == [[6, 7, 5], [8, 9, 6], [9, 9, -2]]

@@ -11,7 +11,7 @@ from helpers.replay_rows import item, rank, replayed
 
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
-from cclbench.replay.simulate import simulate
+from cclbench.replay.simulate import simulate_nodes
 from cclbench.replay.tables import GraphInput
 
 HELD = "kernels held up by one of another stream that fills the device"
@@ -41,7 +41,7 @@ def end_of_second(graph: Graph, factor: float) -> float:
     dur = nodes.dur.copy()
     dur[kernels[0]] = round(dur[kernels[0]] * factor)
     changed = replace(nodes, dur=dur)
-    return float(simulate(changed, graph.cut).end[kernels[1]] / 1000)
+    return float(simulate_nodes(changed, graph.cut).end[kernels[1]] / 1000)
 
 
 @pytest.mark.parametrize("known", [{}, {"processors": None}, {"blocks": -1}])

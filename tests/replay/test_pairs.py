@@ -15,11 +15,11 @@ from cclbench.card.model import Hardware
 from cclbench.machine import Machine
 from cclbench.replay import nodes as n
 from cclbench.replay.answer import Replay
-from cclbench.replay.device import paired
+from cclbench.replay.device import launch_pairs
 from cclbench.replay.graph import Graph
-from cclbench.replay.pricing import ratios
-from cclbench.replay.scenario import scenario
-from cclbench.replay.simulate import simulate
+from cclbench.replay.pricing import time_ratios
+from cclbench.replay.scenario import parse_scenario
+from cclbench.replay.simulate import simulate_nodes
 from cclbench.replay.tables import GraphInput
 
 CORE, BESIDE = (0, 3), (0, 4)
@@ -57,7 +57,7 @@ def scaled(graph: Graph, kind: int, factor: float) -> Graph:
 
 def end_with(graph: Graph, kind: int, factor: float, of: int = 0) -> float:
     changed = scaled(graph, kind, factor)
-    return end_of(changed, simulate(changed.nodes, changed.cut), of)
+    return end_of(changed, simulate_nodes(changed.nodes, changed.cut), of)
 
 
 def test_what_awaits_a_transfer_is_over_when_that_is_and_the_core_computes_beside_it() -> None:
@@ -118,7 +118,7 @@ def test_a_transfer_that_had_ended_when_it_was_awaited_may_have_taken_less() -> 
     graph, times = replayed(core(0, done=159.5), core(1, done=159.5))
     assert end_of(graph, times, 0) == 172
     assert (graph.nodes.slack > 0).sum() == 2
-    found = ratios(graph, scenario(["kernels.time=x0.1"]), Machine(Hardware(per_node=2)), {})
+    found = time_ratios(graph, parse_scenario(["kernels.time=x0.1"]), Machine(Hardware(per_node=2)), {})
     transfers = graph.nodes.kind == n.TRANSFER
     assert np.isnan(found.expected[transfers]).all()
     assert (found.low[transfers] == 0).all()
@@ -138,7 +138,7 @@ def test_a_transfer_that_had_ended_when_it_was_awaited_may_have_taken_less() -> 
 )
 def test_what_is_no_pair_stays_as_it_is(marks: list[Item]) -> None:
     one = core(0)
-    found = paired(replace(one, marks=rank(0, marks=marks).marks))
+    found = launch_pairs(replace(one, marks=rank(0, marks=marks).marks))
     assert not len(found.transfer)
     assert sorted(found.rows.names) == sorted({*one.work.names, *(m["name"] for m in marks)})
     assert len(found.rows) == len(one.work)
@@ -150,6 +150,6 @@ def test_a_tpus_copies_from_the_host(test_data: Path, tmp_path: Path) -> None:
     replay = Replay(cclbench.ingest(path, store=tmp_path))
     assert replay.graph.traced["asynchronous transfers, from issue to wait"] == 6 * 100 * 4
     assert replay.unchanged.step_ns == pytest.approx(replay.measured_ns, rel=1e-6)
-    slow = replay.predict(scenario(["kernels.time=x2"]))
+    slow = replay.predict(parse_scenario(["kernels.time=x2"]))
     # of three kernels of 8 ms two run beside copies that are awaited later anyway
     assert slow.high_ns - replay.measured_ns == pytest.approx(7_976_000, rel=0.01)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import cclbench
-from cclbench.selftest.exam import Item, make
+from cclbench.selftest.exam import ExamItem, simulate_item
 from cclbench.selftest.traces import write_traces
 
 USUAL = "host[python+unrecorded].time=usual"
@@ -16,11 +16,11 @@ USUAL = "host[python+unrecorded].time=usual"
 
 def saved(cause: str, seed: int, folder: Path) -> tuple[float, float]:
     """The shares of the step that it saves, and that the cause costs."""
-    made = make(Item("planted", cause, seed))
+    made = simulate_item(ExamItem("planted", cause, seed))
     write_traces(made.planted.sick, made.truth.histories, folder / "traces")
     answer = cclbench.whatif(cclbench.run(folder / "traces", store=folder / "store"), USUAL)
     assert made.gain is not None
-    return 1 - answer.only.high_ns / answer.unchanged.step_ns, made.gain
+    return 1 - answer.single_outcome.high_ns / answer.unchanged.step_ns, made.gain
 
 
 def test_a_pause_in_some_steps_is_not_usual(tmp_path: Path) -> None:

@@ -15,19 +15,19 @@ from cclbench.card.model import Hardware
 from cclbench.errors import InputError, UsageError
 from cclbench.hardware import catalog
 from cclbench.hardware.calibration import OF_RUN, Calibration, write_calibration
-from cclbench.hardware.collectives import Prediction, price
+from cclbench.hardware.collectives import Prediction, price_collective
 from cclbench.hardware.collectives.algorithm import ALGORITHMS
-from cclbench.hardware.collectives.transport import software
+from cclbench.hardware.collectives.transport import network_software
 from cclbench.hardware.sweep import Sweep
 from cclbench.hardware.system import System
 from cclbench.machine import Machine, machine_of
 from cclbench.replay import nodes as n
-from cclbench.replay.change import named
-from cclbench.replay.graph import Graph, build
-from cclbench.replay.other_system import changed
-from cclbench.replay.pricing import Ratios, hockney_line, ratios, ring_growth
-from cclbench.replay.regroup import Regrouped
-from cclbench.replay.scenario import scenario
+from cclbench.replay.change import change_named
+from cclbench.replay.graph import Graph, build_graph
+from cclbench.replay.other_system import changed_system
+from cclbench.replay.pricing import TimeRatios, hockney_line, ring_growth, time_ratios
+from cclbench.replay.regroup import RegroupedGroup
+from cclbench.replay.scenario import parse_scenario
 
 GROUPS = {"0-1": (0, 1)}
 TWO_A_NODE = Machine(Hardware(per_node=2))
@@ -52,10 +52,10 @@ def transfers(times: list[float], sizes: list[int], **more: object) -> Graph:
     work.append(item("odd", at + 150, at + 160, category="other"))
     instances = more.pop("instances", range(len(times)))
     made = [rank(r, work=work, instances=list(instances), nbytes=sizes, **more) for r in (0, 1)]
-    return build(made)
+    return build_graph(made)
 
 
-def of_transfers(graph: Graph, found: Ratios) -> tuple[list[float], list[float], list[float]]:
+def of_transfers(graph: Graph, found: TimeRatios) -> tuple[list[float], list[float], list[float]]:
     at = np.flatnonzero((graph.nodes.kind == n.TRANSFER) & (graph.nodes.rank == 0))
     return found.expected[at].tolist(), found.low[at].tolist(), found.high[at].tolist()
 
@@ -64,18 +64,18 @@ def test_factors_act_on_the_runs_own_fit() -> None:
     # t = 10 + S / 1000, S in bytes, t in µs
     sizes = [1_000, 10_000, 20_000, 50_000, 90_000]
     graph = transfers([10 + s / 1000 for s in sizes], sizes)
-    found = ratios(graph, scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
+    found = time_ratios(graph, parse_scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
     expected = [(10 + s / 2000) / (10 + s / 1000) for s in sizes]
     assert of_transfers(graph, found)[0] == pytest.approx(expected)
     assert of_transfers(graph, found)[1] == pytest.approx(expected)
-    late = ratios(graph, scenario(["scale_up.latency=x3"]), TWO_A_NODE, GROUPS)
+    late = time_ratios(graph, parse_scenario(["scale_up.latency=x3"]), TWO_A_NODE, GROUPS)
     assert of_transfers(graph, late)[0] == pytest.approx([(30 + s / 1000) / (10 + s / 1000) for s in sizes])
     assert (found.expected[graph.nodes.kind != n.TRANSFER] == 1).all()
 
 
 def test_without_a_fit_latency_is_at_most_the_shortest_transfer() -> None:
     graph = transfers([20, 100], [1_000, 9_000])
-    found = ratios(graph, scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
+    found = time_ratios(graph, parse_scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
     expected, low, high = of_transfers(graph, found)
     assert np.isnan(expected).all()
     assert low == [0.5, 0.5]
@@ -87,7 +87,7 @@ def test_a_transfer_of_unknown_size_is_bracketed() -> None:
     sizes = [1_000, 10_000, 20_000, 50_000, 90_000]
     graph = transfers([*(10 + s / 1000 for s in sizes), 50.0], [*sizes, -1])
     expected, low, high = of_transfers(
-        graph, ratios(graph, scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
+        graph, time_ratios(graph, parse_scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
     )
     assert np.isnan(expected[-1])
     assert low[-1] == 0.5
@@ -98,7 +98,7 @@ def test_a_part_without_rendezvous_may_be_waiting_altogether() -> None:
     sizes = [1_000, 10_000, 20_000, 50_000, 90_000]
     graph = transfers([10 + s / 1000 for s in sizes], sizes, instances=[-1] * 5)
     expected, low, high = of_transfers(
-        graph, ratios(graph, scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
+        graph, time_ratios(graph, parse_scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
     )
     assert np.isnan(expected).all()
     assert high == [1.0] * 5
@@ -107,19 +107,21 @@ def test_a_part_without_rendezvous_may_be_waiting_altogether() -> None:
 
 def test_the_other_tier_is_left_alone() -> None:
     graph = transfers([20, 100], [1_000, 9_000])
-    found = ratios(graph, scenario(["scale_out.bandwidth=x2"]), TWO_A_NODE, GROUPS)
+    found = time_ratios(graph, parse_scenario(["scale_out.bandwidth=x2"]), TWO_A_NODE, GROUPS)
     assert of_transfers(graph, found) == ([1.0, 1.0],) * 3
-    across = ratios(graph, scenario(["scale_out.bandwidth=x2"]), Machine(Hardware(per_node=1)), GROUPS)
+    across = time_ratios(
+        graph, parse_scenario(["scale_out.bandwidth=x2"]), Machine(Hardware(per_node=1)), GROUPS
+    )
     assert of_transfers(graph, across)[1] == [0.5, 0.5]
 
 
 def test_the_catalogs_machine_gives_the_ratio_of_its_prices() -> None:
     graph = transfers([20, 100], [1 << 20, 1 << 26])
     machine = catalog.system("dgx-h100")
-    change = scenario(["scale_up.bandwidth=x2"])
-    found = ratios(graph, change, Machine(Hardware(system="dgx-h100")), GROUPS)
-    new = price("all_reduce", [1 << 20, 1 << 26], (0, 1), changed(machine, change))
-    old = price("all_reduce", [1 << 20, 1 << 26], (0, 1), machine)
+    change = parse_scenario(["scale_up.bandwidth=x2"])
+    found = time_ratios(graph, change, Machine(Hardware(system="dgx-h100")), GROUPS)
+    new = price_collective("all_reduce", [1 << 20, 1 << 26], (0, 1), changed_system(machine, change))
+    old = price_collective("all_reduce", [1 << 20, 1 << 26], (0, 1), machine)
     expected, low, high = of_transfers(graph, found)
     assert expected == pytest.approx((new.time_s / old.time_s).tolist())
     assert all(a <= b <= c for a, b, c in zip(low, expected, high, strict=True))
@@ -131,7 +133,8 @@ def test_a_calibration_cancels(tmp_path: Path, change: str) -> None:
     """What takes three times the specification's time, and is calibrated so, does by other links too."""
     machine, sizes = catalog.system("dgx-h100"), (1 << 20, 1 << 26)
     new, old = (
-        price("all_reduce", sizes, (0, 1), m) for m in (changed(machine, scenario([change])), machine)
+        price_collective("all_reduce", sizes, (0, 1), m)
+        for m in (changed_system(machine, parse_scenario([change])), machine)
     )
     assert isinstance(new, Prediction)
     assert isinstance(old, Prediction)
@@ -139,7 +142,7 @@ def test_a_calibration_cancels(tmp_path: Path, change: str) -> None:
     write_calibration(Calibration(machine.id, (swept,)), tmp_path / OF_RUN)
     (tmp_path / "card.yaml").write_text(CARD)
     graph = transfers((3e6 * old.time_s).tolist(), list(sizes))
-    found = ratios(graph, scenario([change]), machine_of(run_of(tmp_path, ["0", "1"])), GROUPS)
+    found = time_ratios(graph, parse_scenario([change]), machine_of(run_of(tmp_path, ["0", "1"])), GROUPS)
     at = np.flatnonzero((graph.nodes.kind == n.TRANSFER) & (graph.nodes.rank == 0))
     predicted = graph.nodes.dur[at] * found.expected[at] / 1e9
     assert predicted == pytest.approx(3 * new.time_s, rel=1e-3)  # the graph's times are whole ns
@@ -147,7 +150,7 @@ def test_a_calibration_cancels(tmp_path: Path, change: str) -> None:
 
 def test_another_fabric_and_latency_are_that_of_the_machine() -> None:
     machine = catalog.system("dgx-h100")
-    made = changed(machine, scenario(["scale_out=infiniband-xdr", "scale_out.latency=5us"]))
+    made = changed_system(machine, parse_scenario(["scale_out=infiniband-xdr", "scale_out.latency=5us"]))
     assert made.scale_out is not None
     assert made.scale_out.bytes_per_s == catalog.fabric("infiniband-xdr").link_bytes_per_s
     assert made.scale_out.hop_latency_s == 5e-6
@@ -156,7 +159,7 @@ def test_another_fabric_and_latency_are_that_of_the_machine() -> None:
 
 def seconds(machine: System, size: int = 256 << 20, ranks: int = 8, **asked: str) -> float:
     """An all-reduce's modelled time."""
-    found = price(asked.pop("kind", "all_reduce"), [size], range(ranks), machine, **asked)
+    found = price_collective(asked.pop("kind", "all_reduce"), [size], range(ranks), machine, **asked)
     assert isinstance(found, Prediction)
     return float(found.time_s[0])
 
@@ -164,13 +167,13 @@ def seconds(machine: System, size: int = 256 << 20, ranks: int = 8, **asked: str
 def test_a_fabric_inside_a_node_brings_its_links_and_its_topology() -> None:
     """PCIe 4 has one link of 31.5 GB/s where NVLink 4 has 18 of 25: 19.4 ms for 1.04."""
     machine = catalog.system("dgx-h100")
-    up = changed(machine, scenario(["scale_up=pcie4"])).scale_up
+    up = changed_system(machine, parse_scenario(["scale_up=pcie4"])).scale_up
     assert up is not None
     assert (up.links, up.bytes_per_s, up.peers, up.in_network_reduction) == (1, 31.5e9, "pcie-tree", False)
-    made = changed(machine, scenario(["scale_up=pcie4"]))
+    made = changed_system(machine, parse_scenario(["scale_up=pcie4"]))
     assert seconds(made) == pytest.approx(seconds(catalog.system("rtx4090-8gpu")))
     assert seconds(made) > 0.014 > 10 * seconds(machine)
-    mesh = changed(machine, scenario(["scale_up=xgmi-mi300x"])).scale_up
+    mesh = changed_system(machine, parse_scenario(["scale_up=xgmi-mi300x"])).scale_up
     assert mesh is not None
     assert (mesh.links, mesh.links_per_pair, mesh.peers, mesh.bytes_per_s) == (7, 1, "mesh", 448e9)
 
@@ -191,7 +194,7 @@ def test_a_network_brings_its_interfaces_and_its_software(
     old = catalog.system(machine)
     assert old.scale_out is not None
     assert old.scale_out.transport != transport or machine == "alps-gh200"
-    out = changed(old, scenario([f"scale_out={fabric}"])).scale_out
+    out = changed_system(old, parse_scenario([f"scale_out={fabric}"])).scale_out
     assert out is not None
     assert (out.nics, out.bytes_per_s, out.transport) == (nics, rate, transport)
     assert out.transport_latency_s is None
@@ -203,14 +206,14 @@ def test_the_fabric_that_a_machine_has_changes_nothing(id: str) -> None:  # noqa
     for tier in ("scale_up", "scale_out"):
         part = getattr(machine, tier)
         if part is not None:
-            assert changed(machine, scenario([f"{tier}={part.fabric.id}"])) == machine
+            assert changed_system(machine, parse_scenario([f"{tier}={part.fabric.id}"])) == machine
             if part.fabric.links is not None and tier == "scale_up":
                 assert part.links == part.fabric.links
 
 
 def test_a_fabric_whose_links_nobody_counts_is_refused() -> None:
     with pytest.raises(UsageError, match="how many links of it an accelerator has; system=aws-p6-b200"):
-        changed(catalog.system("dgx-h100"), scenario(["scale_out=efa-v4"]))
+        changed_system(catalog.system("dgx-h100"), parse_scenario(["scale_out=efa-v4"]))
 
 
 @pytest.mark.parametrize(
@@ -219,10 +222,10 @@ def test_a_fabric_whose_links_nobody_counts_is_refused() -> None:
 @pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "all_to_all", "send_recv", "broadcast"])
 def test_latency_inside_a_node_acts_on_every_algorithm(machine: str, kind: str) -> None:
     old = catalog.system(machine)
-    new = changed(old, scenario(["scale_up.latency=x2"]))
+    new = changed_system(old, parse_scenario(["scale_up.latency=x2"]))
     priced = 0
     for name in ALGORITHMS:
-        pair = [price(kind, [4096], range(8), one, algorithm=name) for one in (old, new)]
+        pair = [price_collective(kind, [4096], range(8), one, algorithm=name) for one in (old, new)]
         if isinstance(pair[0], Prediction):
             assert isinstance(pair[1], Prediction)
             assert pair[1].time_s[0] > pair[0].time_s[0], name
@@ -232,16 +235,16 @@ def test_latency_inside_a_node_acts_on_every_algorithm(machine: str, kind: str) 
 
 def test_a_time_for_the_latency_inside_a_node_is_refused_where_there_are_several() -> None:
     with pytest.raises(InputError, match=r"dgx-h100: scale_up.latency is no one time: .* give a factor"):
-        changed(catalog.system("dgx-h100"), scenario(["scale_up.latency=1us"]))
+        changed_system(catalog.system("dgx-h100"), parse_scenario(["scale_up.latency=1us"]))
     torus = catalog.system("google-tpu-v5e-8")
-    late = changed(torus, scenario(["scale_up.latency=100us"]))
+    late = changed_system(torus, parse_scenario(["scale_up.latency=100us"]))
     assert seconds(late, 4096) > 100e-6 > seconds(torus, 4096)
 
 
 def why_idle(graph: Graph, text: str, groups: dict[str, tuple[int, ...]]) -> str | None:
     """Why a setting touches nothing in the graph."""
-    ((key, value),) = scenario([text]).changes.items()
-    made = named(key).act(subject(graph, machine=TWO_A_NODE, groups=groups), value)
+    ((key, value),) = parse_scenario([text]).changes.items()
+    made = change_named(key).act(subject(graph, machine=TWO_A_NODE, groups=groups), value)
     return made if isinstance(made, str) else None
 
 
@@ -263,15 +266,15 @@ def test_settings_that_touch_nothing(text: str, why: str | None) -> None:
 
 
 def test_a_run_without_collectives_has_nothing_that_links_touch() -> None:
-    alone = build([rank(0, work=[item("gemm", 0, 100)], windows=[(0, 0, 100)])])
+    alone = build_graph([rank(0, work=[item("gemm", 0, 100)], windows=[(0, 0, 100)])])
     for text in ("scale_up.bandwidth=x2", "system=dgx-h200", "collective.all_reduce=tree"):
         assert why_idle(alone, text, {}) == "the run has no collectives"
 
 
 def test_a_group_of_one_moves_nothing() -> None:
     graph = transfers([20], [1_000])
-    found = ratios(
-        graph, scenario(["scale_up.bandwidth=x2"]), Machine(Hardware(system="dgx-h100")), {"0-1": (0,)}
+    found = time_ratios(
+        graph, parse_scenario(["scale_up.bandwidth=x2"]), Machine(Hardware(system="dgx-h100")), {"0-1": (0,)}
     )
     assert (found.expected == 1).all()
     assert why_idle(graph, "scale_up.bandwidth=x2", {"0-1": (0,)}) == "the run has no collectives"
@@ -286,14 +289,14 @@ def test_a_group_of_one_moves_nothing() -> None:
 )
 def test_a_latency_that_would_change_no_price_is_refused(machine: str, latency: str, why: str) -> None:
     with pytest.raises(InputError, match=f"{machine}: scale_out.latency {why}"):
-        changed(catalog.system(machine), scenario([f"scale_out.latency={latency}"]))
+        changed_system(catalog.system(machine), parse_scenario([f"scale_out.latency={latency}"]))
 
 
 def test_a_stated_latency_is_priced() -> None:
     machine = catalog.system("dgx-h100")
-    assert changed(machine, scenario(["scale_out.latency=x1"])).scale_out is not None
-    late = changed(machine, scenario(["scale_out.latency=50us"]))
-    new, old = (price("all_reduce", [8], range(16), one) for one in (late, machine))
+    assert changed_system(machine, parse_scenario(["scale_out.latency=x1"])).scale_out is not None
+    late = changed_system(machine, parse_scenario(["scale_out.latency=50us"]))
+    new, old = (price_collective("all_reduce", [8], range(16), one) for one in (late, machine))
     assert isinstance(new, Prediction)
     assert isinstance(old, Prediction)
     assert new.time_s[0] - old.time_s[0] > 1.9 * 50e-6  # there and back, of two nodes
@@ -312,16 +315,16 @@ def test_a_stated_latency_is_priced() -> None:
 def test_a_latency_between_nodes_acts_on_what_the_software_adds(
     machine: str, latency: str, hop: tuple[float, float, float]
 ) -> None:
-    made = changed(catalog.system(machine), scenario([f"scale_out.latency={latency}"]))
-    found = software(made, None)
+    made = changed_system(catalog.system(machine), parse_scenario([f"scale_out.latency={latency}"]))
+    found = network_software(made, None)
     assert found is not None
     assert found.hop == pytest.approx(hop)
 
 
 def test_half_the_latency_on_efa_saves_what_its_hops_took() -> None:
     machine = catalog.system("aws-p5")
-    less = changed(machine, scenario(["scale_out.latency=x0.5"]))
-    new, old = (price("all_reduce", [8], range(16), one) for one in (less, machine))
+    less = changed_system(machine, parse_scenario(["scale_out.latency=x0.5"]))
+    new, old = (price_collective("all_reduce", [8], range(16), one) for one in (less, machine))
     assert isinstance(new, Prediction)
     assert isinstance(old, Prediction)
     assert old.formula_s[0] - new.formula_s[0] == pytest.approx(
@@ -332,7 +335,7 @@ def test_half_the_latency_on_efa_saves_what_its_hops_took() -> None:
 def test_kernels_on_another_accelerator() -> None:
     graph = transfers([20], [1_000])
     used = Machine(Hardware(accelerator="nvidia-h100-sxm", per_node=2))
-    found = ratios(graph, scenario(["accelerator=h200"]), used, GROUPS, precision="bf16")
+    found = time_ratios(graph, parse_scenario(["accelerator=h200"]), used, GROUPS, precision="bf16")
     old, new = catalog.accelerator("nvidia-h100-sxm"), catalog.accelerator("nvidia-h200-sxm")
     flops = old.peak_flops_per_s["bf16"] / new.peak_flops_per_s["bf16"]
     memory = old.hbm_bytes_per_s / new.hbm_bytes_per_s
@@ -366,7 +369,7 @@ def test_what_cannot_be_priced_is_refused(
 ) -> None:
     graph = transfers([20], [1_000])
     with pytest.raises(kind, match=says):
-        ratios(graph, scenario([text]), machine, GROUPS)
+        time_ratios(graph, parse_scenario([text]), machine, GROUPS)
 
 
 def test_a_line_by_hand() -> None:
@@ -420,7 +423,7 @@ def test_a_ring_s_steps_and_traffic(
 )
 def test_what_is_of_no_known_group_may_be_of_any_tier(text: str, low: float, high: float) -> None:
     graph = transfers([20, 100], [1_000, 9_000])
-    found = ratios(graph, scenario([text]), TWO_A_NODE, {})
+    found = time_ratios(graph, parse_scenario([text]), TWO_A_NODE, {})
     expected, lows, highs = of_transfers(graph, found)
     assert np.isnan(expected).all()
     assert (lows, highs) == ([low] * 2, [high] * 2)
@@ -430,20 +433,22 @@ def test_what_is_of_no_known_group_may_be_of_any_tier(text: str, low: float, hig
 def test_what_is_of_no_known_group_has_no_price() -> None:
     graph = transfers([20, 100], [1_000, 9_000])
     with pytest.raises(InputError) as refused:
-        ratios(graph, scenario(["scale_up.bandwidth=900GB/s"]), TWO_A_NODE, {})
+        time_ratios(graph, parse_scenario(["scale_up.bandwidth=900GB/s"]), TWO_A_NODE, {})
     assert "scale_up.bandwidth: collectives of unknown kind or group cannot be priced" in str(refused.value)
     assert "use factors such as x2" in str(refused.value.hint)
 
 
 def test_parts_without_a_rendezvous_are_said_to_be_bracketed() -> None:
     graph = transfers([20, 100], [1_000, 9_000], instances=[0, -1])
-    found = ratios(graph, scenario(["scale_up.latency=x3"]), TWO_A_NODE, GROUPS)
+    found = time_ratios(graph, parse_scenario(["scale_up.latency=x3"]), TWO_A_NODE, GROUPS)
     assert found.basis[-1] == "collectives whose waiting cannot be told from transfer are bracketed"
     expected, low, high = of_transfers(graph, found)
     assert (low[0], high[0]) == (1.0, 3.0)
     assert (low[1], high[1]) == pytest.approx((1.0, (3 * 20 + 80) / 100))
     assert np.isnan(expected).all()
-    slow = ratios(graph, scenario(["scale_up.bandwidth=x0.5", "scale_up.latency=x2"]), TWO_A_NODE, GROUPS)
+    slow = time_ratios(
+        graph, parse_scenario(["scale_up.bandwidth=x0.5", "scale_up.latency=x2"]), TWO_A_NODE, GROUPS
+    )
     # all of it twice as long, but of the part that may be waiting: that is between 1 and 2
     assert of_transfers(graph, slow)[0][0] == 2
     assert (of_transfers(graph, slow)[1], of_transfers(graph, slow)[2]) == ([2, 1], [2, 2])
@@ -452,11 +457,11 @@ def test_parts_without_a_rendezvous_are_said_to_be_bracketed() -> None:
 def test_latency_s_share_is_bracketed_by_the_shortest_transfer_that_is_told() -> None:
     """20 of 100 µs at most may be latency; a part of 10 µs that may be waiting does not count."""
     untold = transfers([100, 10, 20], [9_000, 1_000, 1_000], instances=[0, -1, 1])
-    found = ratios(untold, scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
+    found = time_ratios(untold, parse_scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
     assert of_transfers(untold, found)[2] == pytest.approx([(20 + 40) / 100, 1, 1])
     # where no size is known the shortest of all does
     unsized = transfers([100, 10], [-1, -1])
-    found = ratios(unsized, scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
+    found = time_ratios(unsized, parse_scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
     assert of_transfers(unsized, found)[2] == pytest.approx([(10 + 45) / 100, 1])
 
 
@@ -464,7 +469,7 @@ def test_the_bounds_of_a_fit_are_those_of_its_latency() -> None:
     sizes = [1_000, 10_000, 20_000, 50_000, 90_000]
     times = [10 + s / 1000 + (2 if i % 2 else -2) for i, s in enumerate(sizes)]
     graph = transfers(times, sizes)
-    found = ratios(graph, scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
+    found = time_ratios(graph, parse_scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
     alpha, beta, error = hockney_line(np.array(sizes), np.rint(np.array(times) * 1_000))  # type: ignore[misc]
     moved = alpha + beta * np.array(sizes)
     for which, latency in zip(of_transfers(graph, found), (alpha, alpha - error, alpha + error), strict=True):
@@ -476,15 +481,17 @@ def test_a_group_in_another_layout_is_scaled_by_its_ring() -> None:
     """All latency or all bandwidth, of four ranks for two: 3 and 1.5 times as long, half of the payload
     and twice as often."""
     graph = transfers([20], [1_000])
-    new = {"0-1": Regrouped((0, 1, 2, 3), 0.5, 2.0, "dp")}
-    found = ratios(graph, scenario(["kernels.time=x2"]), Machine(Hardware(per_node=4)), GROUPS, regrouped=new)
+    new = {"0-1": RegroupedGroup((0, 1, 2, 3), 0.5, 2.0, "dp")}
+    found = time_ratios(
+        graph, parse_scenario(["kernels.time=x2"]), Machine(Hardware(per_node=4)), GROUPS, regrouped=new
+    )
     assert of_transfers(graph, found)[1:] == ([1.5], [6.0])
-    gone = ratios(
+    gone = time_ratios(
         graph,
-        scenario(["kernels.time=x2"]),
+        parse_scenario(["kernels.time=x2"]),
         TWO_A_NODE,
         GROUPS,
-        regrouped={"0-1": Regrouped((0,), dimension="dp")},
+        regrouped={"0-1": RegroupedGroup((0,), dimension="dp")},
     )
     assert of_transfers(graph, gone) == ([0.0],) * 3
     assert gone.basis == ("groups of one move nothing",)
@@ -492,19 +499,19 @@ def test_a_group_in_another_layout_is_scaled_by_its_ring() -> None:
 
 def test_groups_that_stay_are_not_priced() -> None:
     graph = transfers([20], [1_000])
-    found = ratios(
-        graph, scenario(["kernels.time=x2"]), Machine(), GROUPS, regrouped={"x": Regrouped((0, 1))}
+    found = time_ratios(
+        graph, parse_scenario(["kernels.time=x2"]), Machine(), GROUPS, regrouped={"x": RegroupedGroup((0, 1))}
     )
     assert (of_transfers(graph, found), found.basis) == (([1.0],) * 3, ())
-    alone = ratios(graph, scenario(["scale_up.bandwidth=x2"]), Machine(), {"0-1": (0,)})
+    alone = time_ratios(graph, parse_scenario(["scale_up.bandwidth=x2"]), Machine(), {"0-1": (0,)})
     assert of_transfers(alone and graph, alone) == ([1.0],) * 3
 
 
 def test_other_links_than_those_measured_have_no_price() -> None:
     graph = transfers([20], [1_000])
-    new = {"0-1": Regrouped((0, 1, 2, 3), dimension="dp")}
+    new = {"0-1": RegroupedGroup((0, 1, 2, 3), dimension="dp")}
     with pytest.raises(InputError, match="all_reduce of 4 ranks leaves scale_up, and no other links were"):
-        ratios(graph, scenario(["kernels.time=x2"]), TWO_A_NODE, GROUPS, regrouped=new)
+        time_ratios(graph, parse_scenario(["kernels.time=x2"]), TWO_A_NODE, GROUPS, regrouped=new)
     known = Machine(ranks=(0, 1), captures={0: 0, 1: 0})
     with pytest.raises(InputError, match="which ranks share a node; give --per-node N"):
-        ratios(graph, scenario(["kernels.time=x2"]), known, GROUPS, regrouped=new)
+        time_ratios(graph, parse_scenario(["kernels.time=x2"]), known, GROUPS, regrouped=new)

@@ -27,7 +27,7 @@ def test_our_data_points(name: str, repository: Path, evidence_store: Path) -> N
     assert replay.unchanged.step_ns == pytest.approx(replay.measured_ns, rel=0.01)
     nodes = replay.graph.nodes
     assert replay.graph.transfers.known.all()
-    none = replay._outcome(replay.graph, np.where(nodes.kind == n.TRANSFER, 0.0, 1.0))
+    none = replay._replay_outcome(replay.graph, np.where(nodes.kind == n.TRANSFER, 0.0, 1.0))
     assert none.step_ns < 0.99 * replay.measured_ns
 
 

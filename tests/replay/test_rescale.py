@@ -13,9 +13,17 @@ from helpers.replay_subjects import card, subject
 
 from cclbench.errors import InputError, UsageError
 from cclbench.replay import nodes as n
-from cclbench.replay.change import TimeBounds, amount_of, count_of, factor_of, share_of, time_of, word
-from cclbench.replay.graph import Graph, build
-from cclbench.replay.rescale import by, computing, cuts_sequences, microbatches, of_categories, sized, working
+from cclbench.replay.change import TimeBounds, amount_of, count_of, factor_of, read_word, share_of, time_of
+from cclbench.replay.graph import Graph, build_graph
+from cclbench.replay.rescale import (
+    card_sizes,
+    compute_nodes,
+    cuts_sequences,
+    microbatch_count,
+    of_categories,
+    scale_nodes,
+    token_nodes,
+)
 
 FULL: Mapping[str, Any] = {
     "model": {"hidden": 64, "layers": 3, "parameters": 7_000},
@@ -30,19 +38,22 @@ def kernels() -> Graph:
         item("adam", 10, 14, category="optimizer"),
         item("nccl", 14, 20, category="communication", call=0),
     ]
-    return build([rank(r, work=work, instances=[0], windows=[(0, 0, 20)]) for r in (0, 1)])
+    return build_graph([rank(r, work=work, instances=[0], windows=[(0, 0, 20)]) for r in (0, 1)])
 
 
 def test_what_computes_and_what_goes_with_tokens() -> None:
     graph = kernels()
     one, names = subject(graph), [graph.names[code] if code >= 0 else "" for code in graph.nodes.name]
-    assert [name for name, chosen in zip(names, computing(one), strict=True) if chosen] == ["mm", "adam"] * 2
-    chosen, what = working(one)
+    assert [name for name, chosen in zip(names, compute_nodes(one), strict=True) if chosen] == [
+        "mm",
+        "adam",
+    ] * 2
+    chosen, what = token_nodes(one)
     assert [name for name, here in zip(names, chosen, strict=True) if here] == ["mm"] * 2
     assert what == "kernels without the optimizer,"
     optimizer = of_categories(one, "optimizer", "unknown")
     assert [name for name, here in zip(names, optimizer, strict=True) if here] == ["adam"] * 2
-    scale = by(chosen, 0.5)
+    scale = scale_nodes(chosen, 0.5)
     assert (
         scale.expected[chosen].tolist()
         == scale.low[chosen].tolist()
@@ -56,8 +67,8 @@ def test_of_a_cpu_gaps_that_hold_operators_compute() -> None:
     graph = kernels()
     graph.nodes.busy[graph.nodes.kind == n.RENDEZVOUS] = 1
     one = subject(graph)
-    chosen, what = working(one)
-    assert chosen.tolist() == computing(one).tolist()
+    chosen, what = token_nodes(one)
+    assert chosen.tolist() == compute_nodes(one).tolist()
     assert chosen.sum() == 5
     assert what == "operators of the CPU, the optimizer's too,"
 
@@ -94,9 +105,13 @@ def test_sequences_are_cut_where_tensors_are_gathered_and_scattered(
 
 def test_a_card_states_sizes() -> None:
     fields = ("model.hidden", "batch.micro", "element")
-    assert sized(card(**FULL), "it", *fields) == {"model.hidden": 64.0, "batch.micro": 2.0, "element": 2.0}
+    assert card_sizes(card(**FULL), "it", *fields) == {
+        "model.hidden": 64.0,
+        "batch.micro": 2.0,
+        "element": 2.0,
+    }
     for precision, element in {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 2}.items():
-        assert sized(card(precision=precision), "it", "element") == {"element": element}
+        assert card_sizes(card(precision=precision), "it", "element") == {"element": element}
 
 
 def test_sizes_that_a_card_lacks_are_named() -> None:
@@ -106,7 +121,7 @@ def test_sizes_that_a_card_lacks_are_named() -> None:
         (card(precision="int8", model={"hidden": 8}), "workload.precision"),
     ):
         with pytest.raises(InputError, match=r"^memory cannot be sized; a card has to state ") as refused:
-            sized(known, "memory", "model.hidden", "element")
+            card_sizes(known, "memory", "model.hidden", "element")
         assert str(refused.value.hint) == f"a card has to state {lacking}"
 
 
@@ -124,7 +139,7 @@ def test_sizes_that_a_card_lacks_are_named() -> None:
     ],
 )
 def test_micro_batches_are_stated_or_follow_from_the_global_batch(known: Any, count: int | None) -> None:
-    assert microbatches(known) == count
+    assert microbatch_count(known) == count
 
 
 def test_values_as_people_write_them() -> None:
@@ -142,7 +157,7 @@ def test_values_as_people_write_them() -> None:
     assert amount_of("k=100TB/s", "100TB/s", "bandwidth") == 1e14
     assert amount_of("k=400Gb/s", "400 Gb/s", "bandwidth") == 5e10
     assert (count_of("k=64", "64"), count_of("k=999999999", "999999999")) == (64, 999_999_999)
-    assert word("off")("k=off", "off") == 0
+    assert read_word("off")("k=off", "off") == 0
 
 
 @pytest.mark.parametrize(
@@ -158,7 +173,7 @@ def test_values_as_people_write_them() -> None:
         (count_of, "0", "k=0: '0' is no whole number from 1 on; such as 64"),
         (count_of, "1000000000", "no whole number"),
         (count_of, "2.5", "no whole number"),
-        (word("off"), "on", "k=on: 'on' is not 'off', the only value"),
+        (read_word("off"), "on", "k=on: 'on' is not 'off', the only value"),
         (time_of, "1.000001s", "k=1.000001s is more than 1 s; is the unit right"),
     ],
 )
@@ -169,5 +184,5 @@ def test_values_that_mean_nothing_are_quoted(read: Any, value: str, says: str) -
 
 
 def test_a_time_as_often() -> None:
-    assert TimeBounds(1.0, 2.0, 4.0).repeated(3) == (3.0, 6.0, 12.0)
-    assert TimeBounds(1.0, None, 4.0).repeated(2) == (2.0, None, 8.0)
+    assert TimeBounds(1.0, 2.0, 4.0).times_count(3) == (3.0, 6.0, 12.0)
+    assert TimeBounds(1.0, None, 4.0).times_count(2) == (2.0, None, 8.0)

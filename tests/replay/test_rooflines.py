@@ -25,7 +25,7 @@ def gains_us(folder: Path, ops: list[Op], *settings: str, device: str = "a100") 
     write_trace(folder / "traces", ops, device=device)
     run = cclbench.ingest(folder / "traces", store=folder / "store")
     found = cclbench.whatif(run, *settings)
-    only = found.only
+    only = found.single_outcome
     return tuple((found.unchanged.step_ns - ns) / 1e3 for ns in (only.high_ns, only.low_ns))  # type: ignore[return-value]
 
 

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from cclbench.replay.sampler import Point, explore
+from cclbench.replay.sampler import Point, explore_grid
 
 LARGEST = 10_000
 
@@ -40,7 +40,7 @@ def test_a_tenth_of_the_points_comes_within_two_percent_of_the_least() -> None:
     for seed in range(50):
         shape, objective = made_up(seed)
         most = prod(shape) // 10
-        found = explore(shape, objective, most, seed)
+        found = explore_grid(shape, objective, most, seed)
         assert len(found) <= most
         assert all(found[point] == objective(point) for point in found)
         least = min(map(objective, product(*map(range, shape))))
@@ -50,37 +50,37 @@ def test_a_tenth_of_the_points_comes_within_two_percent_of_the_least() -> None:
 
 def test_a_small_grid_is_looked_at_whole() -> None:
     shape, objective = (2, 3, 4), lambda point: float(sum(point))
-    assert [*explore(shape, objective, 24, 0)] == [*product(range(2), range(3), range(4))]
+    assert [*explore_grid(shape, objective, 24, 0)] == [*product(range(2), range(3), range(4))]
 
 
 def test_a_seed_gives_the_same_points() -> None:
     shape, objective = made_up(3)
-    assert explore(shape, objective, 60, 5) == explore(shape, objective, 60, 5)
-    assert explore(shape, objective, 60, 5) != explore(shape, objective, 60, 6)
+    assert explore_grid(shape, objective, 60, 5) == explore_grid(shape, objective, 60, 5)
+    assert explore_grid(shape, objective, 60, 5) != explore_grid(shape, objective, 60, 6)
 
 
 @pytest.mark.parametrize("most", [1, 2, 7, 23])
 def test_no_more_points_are_looked_at_than_allowed_nor_any_twice(most: int) -> None:
     asked: list[Point] = []
-    explore((2, 3, 4), lambda point: asked.append(point) or float(sum(point)), most, 1)  # type: ignore[func-returns-value]
+    explore_grid((2, 3, 4), lambda point: asked.append(point) or float(sum(point)), most, 1)  # type: ignore[func-returns-value]
     assert len(asked) == len({*asked}) == most
 
 
 def test_points_without_an_answer_are_left_behind() -> None:
     shape = (10, 10, 10)
-    found = explore(shape, lambda point: inf if sum(point) < 20 else float(sum(point)), 200, 0)
+    found = explore_grid(shape, lambda point: inf if sum(point) < 20 else float(sum(point)), 200, 0)
     assert min(found.values()) == 20
 
 
 def test_a_grid_of_exactly_as_many_points_is_looked_at_whole() -> None:
     asked: list[Point] = []
-    explore((2, 3), lambda point: asked.append(point) or 1.0, 6, 3)  # type: ignore[func-returns-value]
+    explore_grid((2, 3), lambda point: asked.append(point) or 1.0, 6, 3)  # type: ignore[func-returns-value]
     assert asked == [*product(range(2), range(3))]
 
 
 def test_a_descent_ends_at_the_best_of_each_line() -> None:
     """Of 20 x 20 points along lines of 20: the least of all."""
-    found = explore((20, 20), lambda point: abs(point[0] - 13) + abs(point[1] - 4.5), 60, 0)
+    found = explore_grid((20, 20), lambda point: abs(point[0] - 13) + abs(point[1] - 4.5), 60, 0)
     assert min(found, key=found.__getitem__)[0] == 13
     assert min(found.values()) == 0.5
     assert len(found) == 60
@@ -88,5 +88,5 @@ def test_a_descent_ends_at_the_best_of_each_line() -> None:
 
 def test_values_along_an_axis_are_all_looked_at() -> None:
     """One needle along each axis, which no neighbour tells of."""
-    found = explore((30, 30), lambda point: (point[0] != 17) + (point[1] != 3), 62, 4)
+    found = explore_grid((30, 30), lambda point: (point[0] != 17) + (point[1] != 3), 62, 4)
     assert min(found.values()) == 0

@@ -7,12 +7,12 @@ import pytest
 
 from cclbench.errors import UsageError
 from cclbench.replay.change import CHANGES, Quantity
-from cclbench.replay.scenario import scenario, sweep
-from cclbench.replay.selection import Amount, NodeSelection
+from cclbench.replay.scenario import parse_scenario, parse_sweep
+from cclbench.replay.selection import NodeSelection, TimeAmount
 
 
 def test_all_keys() -> None:
-    found = scenario(
+    found = parse_scenario(
         [
             "scale_up.bandwidth=x2",
             "scale_out.bandwidth=400Gb/s",
@@ -33,12 +33,15 @@ def test_all_keys() -> None:
         "system": "dgx-h200",
         "accelerator": "nvidia-h200-sxm",
         "collective.all_reduce": ("all_reduce", "tree"),
-        "rank[3].kernels.time": (NodeSelection("kernels", "time", ranks=(range(3, 4),)), Amount(factor=0.9)),
-        "kernels.time": (NodeSelection("kernels", "time"), Amount(factor=0.5)),
+        "rank[3].kernels.time": (
+            NodeSelection("kernels", "time", ranks=(range(3, 4),)),
+            TimeAmount(factor=0.9),
+        ),
+        "kernels.time": (NodeSelection("kernels", "time"), TimeAmount(factor=0.5)),
     }
     assert found.needs_system == "scale_out.bandwidth"
-    assert scenario(["scale_up.bandwidth=x2"]).needs_system is None
-    assert not scenario(["kernels.time=x2"]).moves_communication
+    assert parse_scenario(["scale_up.bandwidth=x2"]).needs_system is None
+    assert not parse_scenario(["kernels.time=x2"]).moves_communication
 
 
 @pytest.mark.parametrize(
@@ -79,19 +82,19 @@ def test_all_keys() -> None:
 )
 def test_what_means_nothing_is_a_clear_error(text: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        scenario([text])
+        parse_scenario([text])
 
 
 def test_limits_are_those_stated() -> None:
-    assert scenario(["kernels.time=x1000000"]).changes["kernels.time"][1] == Amount(factor=1e6)
-    assert scenario(["kernels.time=x0.000001"]).changes["kernels.time"][1] == Amount(factor=1e-6)
-    assert scenario(["scale_up.bandwidth=100TB/s"]).quantity("scale_up", "bandwidth") == Quantity(
+    assert parse_scenario(["kernels.time=x1000000"]).changes["kernels.time"][1] == TimeAmount(factor=1e6)
+    assert parse_scenario(["kernels.time=x0.000001"]).changes["kernels.time"][1] == TimeAmount(factor=1e-6)
+    assert parse_scenario(["scale_up.bandwidth=100TB/s"]).quantity("scale_up", "bandwidth") == Quantity(
         absolute=1e14
     )
-    assert scenario(["scale_out.latency=1s"]).quantity("scale_out", "latency") == Quantity(absolute=1.0)
-    assert len(list(sweep("kernels.time=x1..x65536"))) == 17
+    assert parse_scenario(["scale_out.latency=1s"]).quantity("scale_out", "latency") == Quantity(absolute=1.0)
+    assert len(list(parse_sweep("kernels.time=x1..x65536"))) == 17
     with pytest.raises(UsageError, match="at most 65,536 times xA"):
-        list(sweep("kernels.time=x1..x65537"))
+        list(parse_sweep("kernels.time=x1..x65537"))
 
 
 @pytest.mark.parametrize(
@@ -105,12 +108,12 @@ def test_limits_are_those_stated() -> None:
 )
 def test_a_key_given_twice_is_refused(texts: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="is set twice"):
-        scenario(texts)
+        parse_scenario(texts)
 
 
 def test_a_sweep_doubles() -> None:
-    assert [factor for factor, _ in sweep("scale_out.bandwidth=x0.25..x8")] == [0.25, 0.5, 1, 2, 4, 8]
-    assert list(sweep("kernels.time=x1..x3")) == [
+    assert [factor for factor, _ in parse_sweep("scale_out.bandwidth=x0.25..x8")] == [0.25, 0.5, 1, 2, 4, 8]
+    assert list(parse_sweep("kernels.time=x1..x3")) == [
         (1, "kernels.time=x1"),
         (2, "kernels.time=x2"),
         (3, "kernels.time=x3"),
@@ -123,7 +126,7 @@ def test_a_sweep_doubles() -> None:
 )
 def test_a_sweep_needs_two_factors_in_order(text: str) -> None:
     with pytest.raises(UsageError):
-        list(sweep(text))
+        list(parse_sweep(text))
 
 
 def test_every_registered_setting_of_hardware_takes_its_examples() -> None:
@@ -132,7 +135,7 @@ def test_every_registered_setting_of_hardware_takes_its_examples() -> None:
     for one in of_hardware:
         key = one.key.replace("<kind>", "all_reduce")
         for value in one.values.split(", "):
-            assert [*scenario([f"{key}={value}"]).changes] == [key]
+            assert [*parse_scenario([f"{key}={value}"]).changes] == [key]
 
 
 def test_each_key_names_one_setting() -> None:

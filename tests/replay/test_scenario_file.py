@@ -10,7 +10,7 @@ from jsonschema import Draft7Validator
 
 from cclbench.errors import CclbenchError, InputError
 from cclbench.json_schema import packaged_schema
-from cclbench.replay.scenario import scenario
+from cclbench.replay.scenario import parse_scenario
 from cclbench.replay.scenario_file import is_scenario_file, read_scenario, write_scenario
 
 
@@ -23,7 +23,7 @@ def test_a_file_says_what_settings_say(tmp_path: Path) -> None:
     path.write_text("description: why\nset:\n  scale_out.bandwidth: 400Gb/s\n  rank[1].kernels.time: x0.5\n")
     name, texts = read_scenario(path)
     assert name == "doubled"
-    assert tuple(scenario(texts).changes) == ("scale_out.bandwidth", "rank[1].kernels.time")
+    assert tuple(parse_scenario(texts).changes) == ("scale_out.bandwidth", "rank[1].kernels.time")
     path.write_text("name: two times\nset: {kernels.time: x2}\n")
     assert read_scenario(path) == ("two times", ("kernels.time=x2",))
 
@@ -62,13 +62,13 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "kept.yaml"
     texts = ("scale_up.bandwidth=900GB/s", "kernels.time=x0.5", "collective.all_reduce=tree")
     for label in ("plain", '1e5: "quoted" \\ # no', "x2"):
-        write_scenario(scenario(texts, label), path, "because\nit is so")
+        write_scenario(parse_scenario(texts, label), path, "because\nit is so")
         assert read_scenario(path) == (label, texts)
 
 
 def test_what_sets_nothing_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="sets nothing"):
-        write_scenario(scenario([], "unchanged"), tmp_path / "none.yaml")
+        write_scenario(parse_scenario([], "unchanged"), tmp_path / "none.yaml")
 
 
 def test_a_file_is_told_from_settings() -> None:

@@ -15,9 +15,9 @@ from cclbench.errors import InputError, UsageError
 from cclbench.json_schema import packaged_schema
 from cclbench.machine import Machine
 from cclbench.replay.answer import Replay
-from cclbench.replay.scenario import scenario
+from cclbench.replay.scenario import parse_scenario
 from cclbench.replay.scenario_file import read_scenario, write_scenario
-from cclbench.replay.search import limit, search
+from cclbench.replay.search import parse_limit, search_space
 from cclbench.replay.space import SearchSpace, read_space
 
 
@@ -41,7 +41,7 @@ SPACE = SearchSpace(
 
 def test_all_points_are_ranked_as_by_hand(replay: Replay) -> None:
     """Communication takes 15 · 1,024 µs, the kernels 4,020 µs, one after the other."""
-    found = search(replay, SPACE)
+    found = search_space(replay, SPACE)
     by_hand = {
         (rate, share): 15 * 1024 / rate + 4_020 * share + found.unchanged_ns / 1e3 - 15 * 1024 - 4_020
         for rate in (1, 2, 4)
@@ -53,18 +53,18 @@ def test_all_points_are_ranked_as_by_hand(replay: Replay) -> None:
         texts = [f"scale_up.bandwidth=x{rate}", *(["kernels.time=x0.5"] if share == 0.5 else [])]
         assert [*trial.scenario.texts] == texts
         assert trial.step_ns == pytest.approx(by_hand[rate, share] * 1e3, rel=1e-3)
-        assert trial.step_ns == replay.predict(scenario(texts)).step_ns
+        assert trial.step_ns == replay.predict(parse_scenario(texts)).step_ns
         assert trial.low_ns <= trial.step_ns <= trial.high_ns
 
 
 def test_the_front_is_what_none_beats_in_both(replay: Replay) -> None:
     """By cost 0, 10, 15, 20, 30, 35 the step falls until 15, where the network is four times as fast."""
-    found = search(replay, SPACE)
+    found = search_space(replay, SPACE)
     assert [trial.cost for trial in found.front] == [0, 10, 15, 35]
     steps = [trial.ranked_ns for trial in found.front]
     assert steps == sorted(steps, reverse=True)
-    assert found.front[-1] == found.best
-    assert search(replay, SearchSpace(SPACE.values)).front == ()
+    assert found.front[-1] == found.best_trial
+    assert search_space(replay, SearchSpace(SPACE.values)).front == ()
 
 
 def test_what_is_refused_or_beyond_a_limit_is_told(replay: Replay) -> None:
@@ -72,7 +72,7 @@ def test_what_is_refused_or_beyond_a_limit_is_told(replay: Replay) -> None:
         {"collective.all_reduce": ("unchanged", "tree"), "copies.bandwidth": ("x1", "x2")},
         {"copies.bandwidth": {"x2": 7}},
     )
-    found = search(replay, space, limits=[limit("cost<=5")])
+    found = search_space(replay, space, limits=[parse_limit("cost<=5")])
     assert [trial.scenario.label for trial in found.ranked] == ["copies.bandwidth=x1"]
     reasons = {trial.scenario.label: trial.infeasible for trial in found.infeasible}
     assert reasons.keys() == {
@@ -85,55 +85,55 @@ def test_what_is_refused_or_beyond_a_limit_is_told(replay: Replay) -> None:
     rows = {row["category"]: row for row in found.rows if row["metric"] == "search.step" and not row["stat"]}
     assert rows["copies.bandwidth=x2"]["value"] is None
     assert rows["copies.bandwidth=x1"]["value"] == found.unchanged_ns / 1e9
-    none = search(replay, SPACE, limits=[limit("step<=1us")])
+    none = search_space(replay, SPACE, limits=[parse_limit("step<=1us")])
     assert not none.ranked
     assert len(none.infeasible) == 6
     with pytest.raises(InputError, match="no point of the space is feasible"):
-        _ = none.best
+        _ = none.best_trial
 
 
 def test_a_limit_of_the_step_keeps_what_is_faster(replay: Replay) -> None:
-    found = search(replay, SPACE, limits=[limit("step<=12ms")])
+    found = search_space(replay, SPACE, limits=[parse_limit("step<=12ms")])
     assert {trial.scenario.label for trial in found.ranked} == {
-        trial.scenario.label for trial in search(replay, SPACE).ranked if trial.ranked_ns <= 12e6
+        trial.scenario.label for trial in search_space(replay, SPACE).ranked if trial.ranked_ns <= 12e6
     }
     assert 0 < len(found.ranked) < 6
 
 
 def test_fewer_trials_than_points(replay: Replay) -> None:
-    found = search(replay, SPACE, trials=4, seed=1)
+    found = search_space(replay, SPACE, trials=4, seed=1)
     assert len(found.ranked) == 4
     assert found.points == 6
 
 
 def test_tokens_go_as_the_inverse_of_the_step(replay: Replay) -> None:
-    found = search(replay, SPACE, goal="tokens_per_second_per_device", tokens=1_000.0)
-    best = found.best
+    found = search_space(replay, SPACE, goal="tokens_per_second_per_device", tokens=1_000.0)
+    best = found.best_trial
     assert best.step_ns is not None
     assert found.tokens_of(best) == pytest.approx(1_000 * found.unchanged_ns / best.step_ns)
 
 
 def test_the_best_comes_back_from_its_file(replay: Replay, tmp_path: Path) -> None:
-    best = search(replay, SPACE).best
+    best = search_space(replay, SPACE).best_trial
     write_scenario(best.scenario, tmp_path / "best.yaml")
     name, texts = read_scenario(tmp_path / "best.yaml")
-    assert replay.predict(scenario(texts, name)) == best.predicted
+    assert replay.predict(parse_scenario(texts, name)) == best.predicted
 
 
 @pytest.mark.parametrize("text", ["cost", "cost>=3", "costs<=3", "cost<=x", "step<=3GB", "step<="])
 def test_a_constraint_that_means_nothing_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
-        limit(text)
+        parse_limit(text)
 
 
 def test_constraints_as_people_write_them() -> None:
-    assert limit("step <= 12ms").most == limit("step<=0.012").most == 12e6
-    assert limit("cost<=1e3").most == 1000
+    assert parse_limit("step <= 12ms").most == parse_limit("step<=0.012").most == 12e6
+    assert parse_limit("cost<=1e3").most == 1000
 
 
 def test_a_limit_of_a_cost_that_is_not_stated_is_refused(replay: Replay) -> None:
     with pytest.raises(UsageError, match="states no cost"):
-        search(replay, SearchSpace(SPACE.values), limits=[limit("cost<=1")])
+        search_space(replay, SearchSpace(SPACE.values), limits=[parse_limit("cost<=1")])
 
 
 def test_a_space_is_read_from_its_file(tmp_path: Path) -> None:

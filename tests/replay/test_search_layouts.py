@@ -14,9 +14,9 @@ from helpers.synthetic import Collective, Compute, Layout, Link, Network, Progra
 from cclbench.errors import InputError, UsageError
 from cclbench.present.search_picture import draw_front
 from cclbench.replay.answer import Replay
-from cclbench.replay.scenario import scenario
+from cclbench.replay.scenario import parse_scenario
 from cclbench.replay.scenario_file import read_scenario, write_scenario
-from cclbench.replay.search import limit, search
+from cclbench.replay.search import parse_limit, search_space
 from cclbench.replay.space import SearchSpace, read_space
 
 SPACE = SearchSpace({"parallelism.dp": ("2", "4", "8"), "parallelism.tp": ("2", "4")})
@@ -35,7 +35,7 @@ def replay() -> Iterator[Replay]:
 
 def test_the_same_work_on_other_devices(replay: Replay) -> None:
     """Kernels go as 1 / (dp · tp): the global batch stays, and every scenario says so."""
-    found = search(replay, SPACE)
+    found = search_space(replay, SPACE)
     assert found.devices == 4
     assert len(found.ranked) == found.points == 6
     for trial in found.ranked:
@@ -45,7 +45,7 @@ def test_the_same_work_on_other_devices(replay: Replay) -> None:
         devices = degrees["parallelism.dp"] * degrees["parallelism.tp"]
         assert trial.devices == devices
         assert trial.scenario.texts[-1] == "batch=global"
-        assert trial.step_ns == replay.predict(scenario(trial.scenario.texts)).step_ns or devices == 4
+        assert trial.step_ns == replay.predict(parse_scenario(trial.scenario.texts)).step_ns or devices == 4
         assert trial.ranked_ns == pytest.approx(8_000_000 * 4 / devices, rel=0.25)
         assert trial.memory is None
         assert "memory not examined: the optimizer is not known" in str(trial.unexamined)
@@ -57,10 +57,10 @@ def test_the_same_work_on_other_devices(replay: Replay) -> None:
 
 def test_tokens_of_a_device_count_devices(replay: Replay) -> None:
     """What all scale to loses: per device the run's own layout is the best."""
-    found = search(replay, SPACE, goal="tokens_per_second_per_device", tokens=1_000.0)
+    found = search_space(replay, SPACE, goal="tokens_per_second_per_device", tokens=1_000.0)
     tokens = [found.tokens_of(trial) for trial in found.ranked]
     assert tokens == sorted(tokens, key=lambda one: -(one or 0))
-    assert found.best.devices == 4
+    assert found.best_trial.devices == 4
     last = found.ranked[-1]
     assert found.tokens_of(last) == pytest.approx(
         1_000 * found.unchanged_ns * 4 / (last.ranked_ns * last.devices)
@@ -68,15 +68,15 @@ def test_tokens_of_a_device_count_devices(replay: Replay) -> None:
 
 
 def test_devices_are_limited(replay: Replay) -> None:
-    found = search(replay, SPACE, limits=[limit("devices<=8")])
+    found = search_space(replay, SPACE, limits=[parse_limit("devices<=8")])
     assert {trial.devices for trial in found.ranked} == {4, 8}
     assert all("beyond devices<=8" in str(trial.infeasible) for trial in found.infeasible)
     with pytest.raises(UsageError, match="no layouts"):
-        search(replay, SearchSpace({"compute": ("x1",)}), limits=[limit("devices<=8")])
+        search_space(replay, SearchSpace({"compute": ("x1",)}), limits=[parse_limit("devices<=8")])
 
 
 def test_what_makes_no_layout_is_infeasible(replay: Replay) -> None:
-    found = search(replay, SearchSpace({"parallelism.dp": ("2", "16"), "parallelism.tp": ("2", "3")}))
+    found = search_space(replay, SearchSpace({"parallelism.dp": ("2", "16"), "parallelism.tp": ("2", "3")}))
     reasons = {trial.scenario.texts[:2]: str(trial.infeasible) for trial in found.infeasible}
     assert "16 heads cannot be cut among 3" in reasons["parallelism.dp=2", "parallelism.tp=3"]
     assert "4 micro-batches of a rank are 0.5" in reasons["parallelism.dp=16", "parallelism.tp=2"]
@@ -91,14 +91,14 @@ def test_a_search_keeps_the_global_batch(tmp_path: Path) -> None:
 
 
 def test_the_best_comes_back_from_its_file(replay: Replay, tmp_path: Path) -> None:
-    best = search(replay, SPACE).best
+    best = search_space(replay, SPACE).best_trial
     write_scenario(best.scenario, tmp_path / "best.yaml")
     name, texts = read_scenario(tmp_path / "best.yaml")
-    assert replay.predict(scenario(texts, name)) == best.predicted
+    assert replay.predict(parse_scenario(texts, name)) == best.predicted
 
 
 def test_the_front_is_drawn_against_devices(replay: Replay) -> None:
-    figure = draw_front(search(replay, SPACE), title="a run")
+    figure = draw_front(search_space(replay, SPACE), title="a run")
     axes = figure.axes[0]
     assert axes.get_xlabel() == "devices"
     assert axes.get_xscale() == "log"

@@ -10,10 +10,10 @@ import pytest
 import cclbench
 from cclbench.hardware import catalog
 from cclbench.operators.call import Call, Tensor
-from cclbench.replay.sharded_operators import Cutting, Factor, cut_kernels
+from cclbench.replay.sharded_operators import BoundedFactor, TensorCutting, cut_kernels
 
 H100 = catalog.accelerator("nvidia-h100-sxm")
-HALF, WHOLE = Factor(0.5, 0.5, 0.5), Factor(1.0, 1.0, 1.0)
+HALF, WHOLE = BoundedFactor(0.5, 0.5, 0.5), BoundedFactor(1.0, 1.0, 1.0)
 
 
 def product(m: int, k: int, n: int, name: str = "aten::mm") -> Call:
@@ -21,7 +21,7 @@ def product(m: int, k: int, n: int, name: str = "aten::mm") -> Call:
 
 
 def test_a_product_bound_by_arithmetic_goes_as_its_flops() -> None:
-    cutting = Cutting(2, hidden=8192, tokens=16384, accelerator=H100)
+    cutting = TensorCutting(2, hidden=8192, tokens=16384, accelerator=H100)
     for sizes in ((16384, 8192, 28672), (16384, 28672, 8192), (28672, 16384, 8192)):
         found = cutting.of_call(product(*sizes), "forward")
         assert found == pytest.approx(HALF, rel=1e-6)
@@ -32,9 +32,9 @@ def test_a_product_bound_by_memory_keeps_the_activation_that_is_not_cut() -> Non
     others."""
     m, k, n = 65_536, 64, 128
     cut = (m * k + k * n / 2 + m * n / 2) / (m * k + k * n + m * n)
-    found = Cutting(2, hidden=k, tokens=m, accelerator=H100).of_call(product(m, k, n), "forward")
-    assert found == pytest.approx(Factor(cut, cut, cut))
-    unknown = Cutting(2, accelerator=H100).of_call(product(m, k, n), "forward")
+    found = TensorCutting(2, hidden=k, tokens=m, accelerator=H100).of_call(product(m, k, n), "forward")
+    assert found == pytest.approx(BoundedFactor(cut, cut, cut))
+    unknown = TensorCutting(2, accelerator=H100).of_call(product(m, k, n), "forward")
     assert unknown is not None
     other = ((m * k / 2 + k * n + m * n / 2), (m * k / 2 + k * n / 2 + m * n))
     cuts = [cut, *(each / (m * k + k * n + m * n) for each in other)]
@@ -52,16 +52,16 @@ def test_a_product_bound_by_memory_keeps_the_activation_that_is_not_cut() -> Non
         (Call("aten::fill_"), "forward", None),
     ],
 )
-def test_other_calls(call: Call, phase: str, expected: Factor | None) -> None:
-    assert Cutting(2, hidden=512).of_call(call, phase) == expected
+def test_other_calls(call: Call, phase: str, expected: BoundedFactor | None) -> None:
+    assert TensorCutting(2, hidden=512).of_call(call, phase) == expected
 
 
 def test_what_may_be_cut_or_not_lies_between() -> None:
-    found = Cutting(4).of_call(Call("aten::add", (Tensor((4, 512), "bf16"),) * 2), "forward")
-    assert found == Factor(0.5, 0.25, 1.0)
-    assert Cutting(4, sequences=True).of_category("elementwise") == Factor(0.25, 0.25, 0.25)
-    assert Cutting(4).of_category("normalization") == WHOLE
-    assert Cutting(4).of_category("gemm") == Factor(0.25, 0.25, 0.25)
+    found = TensorCutting(4).of_call(Call("aten::add", (Tensor((4, 512), "bf16"),) * 2), "forward")
+    assert found == BoundedFactor(0.5, 0.25, 1.0)
+    assert TensorCutting(4, sequences=True).of_category("elementwise") == BoundedFactor(0.25, 0.25, 0.25)
+    assert TensorCutting(4).of_category("normalization") == WHOLE
+    assert TensorCutting(4).of_category("gemm") == BoundedFactor(0.25, 0.25, 0.25)
 
 
 def test_operators_of_a_recorded_run(repository: Path, tmp_path: Path) -> None:
@@ -69,47 +69,49 @@ def test_operators_of_a_recorded_run(repository: Path, tmp_path: Path) -> None:
     run = cclbench.ingest(
         repository / "workload_cards" / "tiny-llama-operators-ddp2-gloo-cpu.yaml", store=tmp_path
     )
-    found = cut_kernels(run, [0], Cutting(2, hidden=512, tokens=512))
+    found = cut_kernels(run, [0], TensorCutting(2, hidden=512, tokens=512))
     assert found.shaped > 0.95
     assert 0.5 < found.together.expected < 0.6
     assert found.together.low <= found.together.expected <= found.together.high
-    same = cut_kernels(run, [0], Cutting(1, hidden=512, tokens=512))
+    same = cut_kernels(run, [0], TensorCutting(1, hidden=512, tokens=512))
     assert same.together == pytest.approx(WHOLE)
 
 
 def test_a_product_is_cut_along_neither_tokens_nor_the_hidden_size() -> None:
     """Where sizes are both, any of them may be cut; FLOPs alone count where no accelerator is known."""
-    alone = Cutting(4, hidden=512, tokens=128)
-    assert alone.of_call(product(128, 512, 2048), "forward") == Factor(0.25, 0.25, 0.25)
-    assert alone.of_call(product(128, 512, 512), "forward") == Factor(0.25, 0.25, 0.25)
+    alone = TensorCutting(4, hidden=512, tokens=128)
+    assert alone.of_call(product(128, 512, 2048), "forward") == BoundedFactor(0.25, 0.25, 0.25)
+    assert alone.of_call(product(128, 512, 512), "forward") == BoundedFactor(0.25, 0.25, 0.25)
     # of 6 columns a quarter is 2, not 1.5; never less than 1
     found = alone.of_call(product(128, 512, 6), "forward")
-    assert found == pytest.approx(Factor(1 / 3, 1 / 3, 1 / 3))
+    assert found == pytest.approx(BoundedFactor(1 / 3, 1 / 3, 1 / 3))
     assert alone.of_call(product(128, 512, 1), "forward") == pytest.approx(WHOLE)
 
 
 def test_products_by_name_and_by_their_shapes() -> None:
     first = Tensor((64,), "bf16")
     added = Call("aten::addmm", (first, Tensor((32, 16), "bf16"), Tensor((16, 64), "bf16")))
-    assert Cutting(2).of_call(added, "forward") == pytest.approx(HALF)
+    assert TensorCutting(2).of_call(added, "forward") == pytest.approx(HALF)
     flat = Call("aten::mm", (Tensor((8,), "bf16"), Tensor((8, 4), "bf16")))
-    assert Cutting(2).of_call(flat, "forward") in (HALF, None)
-    assert Cutting(2).of_call(Call("aten::mm", ()), "forward") is None
+    assert TensorCutting(2).of_call(flat, "forward") in (HALF, None)
+    assert TensorCutting(2).of_call(Call("aten::mm", ()), "forward") is None
 
 
 @pytest.mark.parametrize(("category", "factor"), [("optimizer", 1 / 3), ("moe", 1 / 3), ("attention", 1 / 3)])
 def test_categories_that_are_cut(category: str, factor: float) -> None:
-    assert Cutting(3).of_category(category) == Factor(factor, factor, factor)
+    assert TensorCutting(3).of_category(category) == BoundedFactor(factor, factor, factor)
 
 
 def test_fewer_ranks_take_longer() -> None:
-    assert Cutting(0.25).cut == Factor(4.0, 4.0, 4.0)
-    assert Cutting(0.25).either == Factor(2.0, 1.0, 4.0)
-    assert Cutting(4).either == Factor(0.5, 0.25, 1.0)
-    assert Cutting(4).of_category("other") == Factor(0.5, 0.25, 1.0)
-    assert Cutting(4, sequences=True).of_category("normalization") == Factor(0.25, 0.25, 0.25)
+    assert TensorCutting(0.25).cut_factor == BoundedFactor(4.0, 4.0, 4.0)
+    assert TensorCutting(0.25).cut_or_whole_factor == BoundedFactor(2.0, 1.0, 4.0)
+    assert TensorCutting(4).cut_or_whole_factor == BoundedFactor(0.5, 0.25, 1.0)
+    assert TensorCutting(4).of_category("other") == BoundedFactor(0.5, 0.25, 1.0)
+    assert TensorCutting(4, sequences=True).of_category("normalization") == BoundedFactor(0.25, 0.25, 0.25)
     whole = Call("aten::add", (Tensor((4, 512), "bf16"),))
-    assert Cutting(4, hidden=512).of_call(whole, "forward") == WHOLE
-    assert Cutting(4, hidden=512, sequences=True).of_call(whole, "forward") == Factor(0.25, 0.25, 0.25)
+    assert TensorCutting(4, hidden=512).of_call(whole, "forward") == WHOLE
+    assert TensorCutting(4, hidden=512, sequences=True).of_call(whole, "forward") == BoundedFactor(
+        0.25, 0.25, 0.25
+    )
     scalar = Call("aten::fill_", (Tensor((), "bf16"),))
-    assert Cutting(4).of_call(scalar, "forward") is None
+    assert TensorCutting(4).of_call(scalar, "forward") is None

@@ -11,7 +11,7 @@ import pytest
 from cclbench.errors import InputError
 from cclbench.replay import nodes as n
 from cclbench.replay.nodes import Nodes
-from cclbench.replay.simulate import pieces, simulate
+from cclbench.replay.simulate import cut_pieces, simulate_nodes
 
 NONE = np.empty(0, np.int64)
 
@@ -19,7 +19,7 @@ NONE = np.empty(0, np.int64)
 def one_by_one(nodes: Nodes, source: np.ndarray, target: np.ndarray, lag: np.ndarray) -> list[int]:
     """Ends of all nodes by the definition, each when all it needs is known."""
     ends: dict[int, int] = {}
-    first = nodes.first
+    first = nodes.first_of_lane
     while len(ends) < len(nodes):
         for i in range(len(nodes)):
             own = [] if first[i] else [(i - 1, int(nodes.gap[i]))]
@@ -34,16 +34,16 @@ def one_by_one(nodes: Nodes, source: np.ndarray, target: np.ndarray, lag: np.nda
 
 def test_kernels_start_when_launched_and_when_their_stream_is_free() -> None:
     # host points at 0, 10, 20; kernels of 30, 5, 5 launched by them, 3 later, gap 1 on the stream
-    host = n.blank(3, lane=0, kind=n.HOST, start=[0, 10, 20], end=[0, 10, 20], gap=[0, 10, 10], rank=0)
-    work = n.blank(
+    host = n.blank_nodes(3, lane=0, kind=n.HOST, start=[0, 10, 20], end=[0, 10, 20], gap=[0, 10, 10], rank=0)
+    work = n.blank_nodes(
         3, lane=1, kind=n.COMPUTE, dur=[30, 5, 5], gap=[0, 1, 1], feeder=[0, 1, 2], feed_lag=3, rank=0
     )
-    nodes = n.joined([host, work])
-    cut = pieces(nodes, NONE, NONE, NONE)
-    assert simulate(nodes, cut).end.tolist() == [0, 10, 20, 33, 39, 45]
+    nodes = n.join_nodes([host, work])
+    cut = cut_pieces(nodes, NONE, NONE, NONE)
+    assert simulate_nodes(nodes, cut).end.tolist() == [0, 10, 20, 33, 39, 45]
     slow = replace(nodes, gap=np.array([0, 100, 10, 0, 1, 1]))
-    assert simulate(slow, cut).end.tolist() == [0, 100, 110, 33, 108, 118]
-    assert simulate(slow, cut).launched.tolist()[4:] == [4, 5]
+    assert simulate_nodes(slow, cut).end.tolist() == [0, 100, 110, 33, 108, 118]
+    assert simulate_nodes(slow, cut).launched.tolist()[4:] == [4, 5]
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -64,7 +64,7 @@ def test_pieces_give_what_the_definition_gives(seed: int) -> None:
     pairs = random.integers(0, count, (14, 2))
     pairs = pairs[when[pairs[:, 0]] < when[pairs[:, 1]]]
     source, target = pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64)
-    nodes = n.blank(
+    nodes = n.blank_nodes(
         count,
         lane=lane,
         rank=0,
@@ -76,12 +76,12 @@ def test_pieces_give_what_the_definition_gives(seed: int) -> None:
         feed_lag=random.integers(0, 9, count),
     )
     lag = random.integers(-3, 10, len(source))
-    found = simulate(nodes, pieces(nodes, source, target, lag))
+    found = simulate_nodes(nodes, cut_pieces(nodes, source, target, lag))
     assert found.end.tolist() == one_by_one(nodes, source, target, lag)
     assert (found.end - found.start == nodes.dur).all()
 
 
 def test_a_circle_is_one_clear_error() -> None:
-    nodes = n.blank(4, lane=[0, 0, 1, 1], rank=[0, 0, 1, 1], start=[0, 10, 0, 10], end=[5, 15, 5, 15])
+    nodes = n.blank_nodes(4, lane=[0, 0, 1, 1], rank=[0, 0, 1, 1], start=[0, 10, 0, 10], end=[5, 15, 5, 15])
     with pytest.raises(InputError, match="ranks 0, 1 wait for one another in a circle"):
-        pieces(nodes, np.array([1, 3]), np.array([2, 0]), np.array([0, 0]))
+        cut_pieces(nodes, np.array([1, 3]), np.array([2, 0]), np.array([0, 0]))

@@ -27,11 +27,11 @@ from helpers.true_steps import _true_step
 from cclbench.card.model import Hardware
 from cclbench.errors import InputError, UsageError
 from cclbench.hardware import catalog
-from cclbench.hardware.collectives import price
+from cclbench.hardware.collectives import price_collective
 from cclbench.hardware.collectives.schedule import read_schedule
 from cclbench.machine import Machine
 from cclbench.replay.answer import Replay
-from cclbench.replay.scenario import scenario
+from cclbench.replay.scenario import parse_scenario
 
 MIB = 1 << 20
 MIB_NS = 5_000 + 100 * 1024
@@ -50,11 +50,11 @@ def calls(*sizes: int) -> Program:
 
 def test_buckets_of_one_change_nothing_and_others_need_a_fit_or_a_machine() -> None:
     replay = replayed(simulated(calls(MIB, MIB, MIB, MIB)))
-    assert "could be one" in str(replay.predict(scenario(["buckets=1"])).idle)
+    assert "could be one" in str(replay.predict(parse_scenario(["buckets=1"])).idle)
     with pytest.raises(InputError, match="no fit of its own"):
-        replay.predict(scenario(["buckets=2"]))
+        replay.predict(parse_scenario(["buckets=2"]))
     size = np.array([1.0 * MIB, 4.0 * MIB])
-    apart, joined = price("all_reduce", size, range(2), catalog.system("dgx-h100")).formula_s  # type: ignore[union-attr]
+    apart, joined = price_collective("all_reduce", size, range(2), catalog.system("dgx-h100")).formula_s  # type: ignore[union-attr]
     # of all four in one bucket: measured x t(4 MiB) / 4 t(1 MiB), behind the last kernel of 4 x 150 µs
     end = step(on(replay, "dgx-h100", 8), "buckets=4")
     assert end == pytest.approx(600_000 + 4 * MIB_NS * joined / (4 * apart), rel=0.02)
@@ -78,7 +78,7 @@ def test_a_bucket_that_is_awaited_before_it_is_full_is_refused() -> None:
     )
     replay = replayed(simulated(program(*gathers)))
     with pytest.raises(InputError, match="awaited before the last"):
-        replay.predict(scenario(["buckets=2"]))
+        replay.predict(parse_scenario(["buckets=2"]))
 
 
 @contextmanager
@@ -121,13 +121,13 @@ def test_a_schedule_takes_the_place_of_what_the_library_chose(tmp_path: Path) ->
     truth = simulate(Layout(dp=4), program(*ops), Network(Link(0, 10)))
     replay = on(replayed(truth), "dgx-h100", 8)
     system, size = catalog.system("dgx-h100"), np.array([64.0 * MIB])
-    new = price("all_gather", size, range(4), system, plan=read_schedule(path)).formula_s[0]  # type: ignore[union-attr]
-    old = price("all_gather", size, range(4), system).formula_s[0]  # type: ignore[union-attr]
+    new = price_collective("all_gather", size, range(4), system, plan=read_schedule(path)).formula_s[0]  # type: ignore[union-attr]
+    old = price_collective("all_gather", size, range(4), system).formula_s[0]  # type: ignore[union-attr]
     moved = 10 * 64 * 1024
     more = step(replay, f"schedule={path}") - replay.unchanged.step_ns
     assert more == pytest.approx((new / old - 1) * moved, abs=50)
     with pytest.raises(InputError, match="missing"):
-        scenario([f"schedule={tmp_path / 'missing.yaml'}"])
+        parse_scenario([f"schedule={tmp_path / 'missing.yaml'}"])
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_schedule_takes_the_place_of_what_the_library_chose(tmp_path: Path) ->
 )
 def test_values_that_mean_nothing(text: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        scenario([text])
+        parse_scenario([text])
 
 
 def test_an_await_is_no_bucket() -> None:

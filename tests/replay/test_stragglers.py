@@ -26,10 +26,10 @@ import cclbench
 from cclbench.errors import InputError
 from cclbench.intervals import occurrence
 from cclbench.replay import stragglers
-from cclbench.replay.graph import build
-from cclbench.replay.stragglers import Slowdown, coordinates, of_graph, slowdown
+from cclbench.replay.graph import build_graph
+from cclbench.replay.stragglers import StragglerSlowdown, of_graph, rank_coordinates, straggler_slowdown
 from cclbench.replay.tables import GraphInput
-from cclbench.replay.typical_work import _behind_others, _medians, _needs, roles
+from cclbench.replay.typical_work import _behind_others, _launch_needs, _medians_by_code, rank_roles
 
 STAGES = {"pp": {0: 0, 1: 0, 2: 0, 3: 1, 4: 1, 5: 1}, "dp": {r: r % 3 for r in range(6)}}
 PIPELINE = """\
@@ -44,7 +44,7 @@ operators: {fwd: {does: compute}, send: {does: send, peer: {pp: 1}}, recv: {does
 
 def test_ranks_of_no_stage_are_compared_among_themselves() -> None:
     graph = SimpleNamespace(nodes=SimpleNamespace(rank=np.array([-1, 0, 1, 3])), windowed=[])
-    ranks, role = roles(graph, {"pp": {0: 0, 1: 1}})  # type: ignore[arg-type]
+    ranks, role = rank_roles(graph, {"pp": {0: 0, 1: 1}})  # type: ignore[arg-type]
     assert (ranks, role.tolist()) == ([0, 1, 3], [0, 1, -1, -1])
 
 
@@ -66,7 +66,7 @@ def three(late: float) -> list[GraphInput]:
 
 def test_one_rank_that_computes_longer() -> None:
     """150 µs a step; with 100 on all ranks 120."""
-    found = of_graph(build(three(130)), {})
+    found = of_graph(build_graph(three(130)), {})
     assert (found.step_ns, found.ideal_ns) == (150_000, 120_000)
     assert found.job == found.causes["compute"] == found.ranks[2] == 150 / 120
     assert (found.ranks[0], found.ranks[1]) == (1, 1)
@@ -74,15 +74,15 @@ def test_one_rank_that_computes_longer() -> None:
 
 
 def test_no_straggler_is_no_slowdown() -> None:
-    found = of_graph(build(three(100)), {})
+    found = of_graph(build_graph(three(100)), {})
     assert (found.job, found.causes, set(found.ranks.values())) == (1, {}, {1})
 
 
 def test_a_rank_that_computes_less_speeds_nothing_up() -> None:
-    assert of_graph(build(three(60)), {}).job == 1
+    assert of_graph(build_graph(three(60)), {}).job == 1
 
 
-def pipeline(tmp_path: Path, first: float) -> Slowdown:
+def pipeline(tmp_path: Path, first: float) -> StragglerSlowdown:
     """Two forwards: of 10 µs on stage 0, replica 1's first of `first`, of 30 on stage 1; transfers of 1."""
     lines = ["rank,step,op,start,took,replica,stage"]
     for replica in range(3):
@@ -99,8 +99,8 @@ def pipeline(tmp_path: Path, first: float) -> Slowdown:
     (tmp_path / "timeline.yaml").write_text(PIPELINE)
     (tmp_path / "job.csv").write_text("\n".join(lines) + "\n")
     run = cclbench.ingest(tmp_path, store=tmp_path / "store", jobs=1)
-    assert coordinates(run) == STAGES
-    return slowdown(run)
+    assert rank_coordinates(run) == STAGES
+    return straggler_slowdown(run)
 
 
 def test_uneven_stages(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_straggler_in_a_pipeline_holds_up_the_stages_behind_it(tmp_path: Path)
 
 def simulated(
     tmp_path: Path, layout: Layout, ops: tuple[object, ...], **program: object
-) -> tuple[float, Slowdown]:
+) -> tuple[float, StragglerSlowdown]:
     """The true slowdown of the job, and the one that is found."""
     ns = []
     for name in ("with", "without"):
@@ -139,7 +139,7 @@ def simulated(
         run = cclbench.run(tmp_path / name, store=tmp_path / "store", metrics=["time.step"])
         ns.append(next(row["value"] for row in run.rows if row["rank"] is None and row["stat"] is None))
     run = cclbench.ingest(tmp_path / "with", store=tmp_path / "store")
-    return ns[0] / ns[1], slowdown(run)
+    return ns[0] / ns[1], straggler_slowdown(run)
 
 
 STEP = (*(Compute(400_000), Compute(600_000), Collective("all_reduce", "dp", 1 << 20)) * 2, Compute(300_000))
@@ -181,17 +181,17 @@ def test_ranks_that_do_other_work_are_not_compared() -> None:
     other = [rank(0, work=[item("other", 0, 100, lane=(0, 7)), item("nccl", 100, 150, lane=(0, 9), call=0)],
                   instances=[0], size=3, windows=[(0, 0, 150)]), *ranks[1:]]  # fmt: skip
     with pytest.raises(InputError, match="ranks do different work: 30% of its time"):
-        of_graph(build(other), {})
+        of_graph(build_graph(other), {})
 
 
 def test_there_is_nothing_to_compare() -> None:
     with pytest.raises(InputError, match="there is one"):
-        of_graph(build(three(100)[:1]), {})
+        of_graph(build_graph(three(100)[:1]), {})
     unmatched = [
         rank(r, work=[item("k", 0, 100, lane=(0, 7))], instances=[], windows=[(0, 0, 100)]) for r in (0, 1)
     ]
     with pytest.raises(InputError, match="no collective is matched"):
-        of_graph(build(unmatched), {})
+        of_graph(build_graph(unmatched), {})
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_there_is_nothing_to_compare() -> None:
 def test_medians_of_those_that_there_should_be(
     of: list[int], values: list[int], count: list[int], medians: list[float]
 ) -> None:
-    found = _medians(*(np.array(column, np.int64) for column in (of, values, count)))
+    found = _medians_by_code(*(np.array(column, np.int64) for column in (of, values, count)))
     assert found.tolist() == medians
 
 
@@ -225,12 +225,12 @@ def job(groups: list[tuple[str, list[int]]]) -> object:
 
 
 def test_a_rank_s_place_is_that_in_its_largest_group() -> None:
-    found = coordinates(
+    found = rank_coordinates(
         job([("mesh_dp", [4, 0, 2]), ("mesh_dp", [2, 4]), ("mesh_tp", [1]), ("other", [0, 1])])  # type: ignore[arg-type]
     )
     assert found == {"dp": {0: 0, 2: 1, 4: 2}}
     # of groups as large the later place
-    both = coordinates(job([("mesh_pp", [0, 1]), ("mesh_pp", [1, 2])]))  # type: ignore[arg-type]
+    both = rank_coordinates(job([("mesh_pp", [0, 1]), ("mesh_pp", [1, 2])]))  # type: ignore[arg-type]
     assert both == {"pp": {0: 0, 1: 1, 2: 1}}
 
 
@@ -257,7 +257,7 @@ def copying(
 
 def test_causes_are_told_apart() -> None:
     """100 and 30 on most ranks: one copies for 50, another computes for 110."""
-    found = of_graph(build(copying((100, 30), (100, 50), (110, 30))), {})
+    found = of_graph(build_graph(copying((100, 30), (100, 50), (110, 30))), {})
     assert (found.step_ns, found.ideal_ns) == (170_000, 150_000)
     assert found.causes == {"compute": 160 / 150, "copy": 170 / 150}
     assert found.ranks == {0: 1.0, 1: 170 / 150, 2: 160 / 150}
@@ -265,7 +265,7 @@ def test_causes_are_told_apart() -> None:
 
 
 def test_places_of_dimensions_and_of_too_many_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = build(copying((100, 30), (100, 50), (110, 30)))
+    graph = build_graph(copying((100, 30), (100, 50), (110, 30)))
     placed = {"dp": {0: 0, 1: 0, 2: 1}, "tp": {0: 0, 1: 0, 2: 0}, "cp": {0: 0, 2: 5}}
     assert of_graph(graph, placed).places == {
         ("dp", 0): 170 / 150,
@@ -279,7 +279,7 @@ def test_places_of_dimensions_and_of_too_many_places(monkeypatch: pytest.MonkeyP
 
 def test_there_is_time_for_so_many_replays(monkeypatch: pytest.MonkeyPatch) -> None:
     """The job's bounds, its causes, then places; ranks have what remains, those of most excess first."""
-    graph = build(copying((100, 30), (100, 50), (110, 30)))
+    graph = build_graph(copying((100, 30), (100, 50), (110, 30)))
     pieces = len(graph.cut.head)
     placed = {"dp": {0: 0, 1: 0, 2: 1}}
     # 2 for the job, and 2 causes that differ; then 2 places, 2 for the job without launch delays, 1 operator
@@ -309,7 +309,7 @@ def test_a_wait_that_no_row_records_is_no_launch_delay() -> None:
 
     Without stragglers 100 + 1 + 20; had the median delay been a launch's, 100 + 3,001 + 20.
     """
-    found = of_graph(build(meeting((100, 100, 100, 3_100), (3_101,) * 4)), {})
+    found = of_graph(build_graph(meeting((100, 100, 100, 3_100), (3_101,) * 4)), {})
     assert (found.step_ns, found.ideal_ns) == (3_121_000, 121_000)
     assert "launch" not in found.causes
     assert found.ranks == {0: 1.0, 1: 1.0, 2: 1.0, 3: 3_121 / 121}
@@ -317,7 +317,7 @@ def test_a_wait_that_no_row_records_is_no_launch_delay() -> None:
 
 def test_a_late_launch_counts_as_far_as_it_makes_its_rank_late() -> None:
     """Rank 3's all-reduce comes 3,001 µs after its kernel, the others' 1 µs; without any delay 120 each."""
-    found = of_graph(build(meeting((100,) * 4, (101, 101, 101, 3_101))), {})
+    found = of_graph(build_graph(meeting((100,) * 4, (101, 101, 101, 3_101))), {})
     assert (found.step_ns, found.ideal_ns) == (3_121_000, 121_000)
     assert found.causes == {"launch": 3_121 / 121}
     assert found.bounds == (1.0, 3_121 / 121)
@@ -330,13 +330,13 @@ def test_a_rank_and_step_take_what_the_median_rank_takes() -> None:
         work = [item("k", 0, first, lane=(0, 7)), item("k", first, 200, lane=(0, 7))]
         work.append(item("nccl", 200, 220, lane=(0, 9), call=0))
         made.append(rank(r, work=work, instances=[0], size=3, windows=[(0, 0, 220)]))
-    graph = build(made)
+    graph = build_graph(made)
     assert of_graph(graph, {}).job == 1.0
 
 
 def test_typical_work_that_takes_longer_is_no_speedup() -> None:
     """A rank that is faster than the median, 60, 100 and 100 µs, all-reduces after a kernel of its own."""
-    graph = build(meeting((100, 100, 60), (101, 101, 61)))
+    graph = build_graph(meeting((100, 100, 60), (101, 101, 61)))
     assert of_graph(graph, {}).job == 1.0
 
 
@@ -360,7 +360,7 @@ def test_what_a_call_needs_to_be_launched() -> None:
     step = np.array([0, 0, 1, 1, 0, 0, 0, 0])
     taken = np.array([9, 30, 5, 40, 50, 8, 6, 4])
     # role 0: 9 and 5, in the median 7; role 1: 8
-    assert _needs(site, role, step, taken).tolist() == [7] * 6 + [4] * 2
+    assert _launch_needs(site, role, step, taken).tolist() == [7] * 6 + [4] * 2
 
 
 @pytest.mark.parametrize(("other", "refused"), [(25, False), (26, True)])
@@ -372,14 +372,14 @@ def test_up_to_a_tenth_of_the_work_may_be_of_one_rank(other: float, refused: boo
         work = [item("k", 0, 75, lane=(0, 7)), *own, item("nccl", 110, 120, lane=(0, 9), call=0)]
         made.append(rank(r, work=work, instances=[0], size=3, windows=[(0, 0, 120)]))
     if not refused:
-        of_graph(build(made), {})
+        of_graph(build_graph(made), {})
         return
     with pytest.raises(InputError, match="ranks do different work: 10% of its time has no counterpart"):
-        of_graph(build(made), {})
+        of_graph(build_graph(made), {})
 
 
 def test_a_cpu_s_kernels_are_not_compared() -> None:
-    graph = build(three(130))
+    graph = build_graph(three(130))
     object.__setattr__(graph.windowed[1], "on_host", True)
     with pytest.raises(InputError, match="the kernels of a CPU are its operators"):
         of_graph(graph, {})

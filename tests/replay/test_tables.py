@@ -17,9 +17,9 @@ from cclbench.replay.tables import (
     CommonClock,
     GraphInput,
     RankRows,
-    joined,
-    ranks,
-    recoded,
+    graph_inputs,
+    join_rows,
+    recode_words,
 )
 
 HOST, DEVICE = {"ph": "X", "pid": 1, "tid": 1}, {"ph": "X", "pid": 0, "tid": 7}
@@ -65,7 +65,7 @@ def read(tmp_path: Path, events: list[dict[str, object]]) -> GraphInput:
     properties = [{"id": 0, "name": "NVIDIA A100-SXM4-80GB", "numSms": 108, "totalGlobalMem": 85_000_000_000}]
     trace = {"distributedInfo": {"rank": 0, "world_size": 1}, "deviceProperties": properties}
     (tmp_path / "rank0.json").write_text(json.dumps({"schemaVersion": 1, **trace, "traceEvents": events}))
-    (one,) = ranks(cclbench.ingest(tmp_path / "rank0.json", store=tmp_path / "store"))
+    (one,) = graph_inputs(cclbench.ingest(tmp_path / "rank0.json", store=tmp_path / "store"))
     return one
 
 
@@ -102,7 +102,11 @@ def test_rows_count_from_the_device_s_first(tmp_path: Path) -> None:
     assert one.annotation.tolist() == [True, False, False]
     assert (one.policy, one.windows, one.open_windows) == ("device", ((3, 0, 32_000),), ())
     assert (one.processors, one.on_host, len(one.marks)) == (108, False, 0)
-    assert (one.windowed.rank, one.windowed.windows, one.windowed.policy) == (0, one.windows, "device")
+    assert (one.windowed_rank.rank, one.windowed_rank.windows, one.windowed_rank.policy) == (
+        0,
+        one.windows,
+        "device",
+    )
 
 
 def test_waits_are_stated_at_their_calls_times(tmp_path: Path) -> None:
@@ -130,25 +134,25 @@ def test_a_trace_without_stated_waits(tmp_path: Path) -> None:
 def test_a_rank_s_time_on_the_common_clock() -> None:
     """100.6 ns ahead at the reference, and 10 ns more each ms; the run begins at 5,000."""
     clock = CommonClock(SimpleNamespace(offset_ns=100.6, drift_ppm=10.0), 1_000_000, 5_000)  # type: ignore[arg-type]
-    assert clock.common(np.array([1_000_000, 2_000_000, 0])).tolist() == [994_899, 1_994_889, -5_091]
-    assert CommonClock(None, 7, 5_000).common(np.array([5_001])).tolist() == [1]
+    assert clock.on_common_clock(np.array([1_000_000, 2_000_000, 0])).tolist() == [994_899, 1_994_889, -5_091]
+    assert CommonClock(None, 7, 5_000).on_common_clock(np.array([5_001])).tolist() == [1]
 
 
 def test_codes_of_several_vocabularies() -> None:
     known = {"a": 0}
-    assert recoded(np.array([1, 0, -1, 1], np.int32), ("a", "b"), known).tolist() == [1, 0, -1, 1]
-    assert recoded(np.array([0, 1], np.int32), ("c", "a"), known).tolist() == [2, 0]
+    assert recode_words(np.array([1, 0, -1, 1], np.int32), ("a", "b"), known).tolist() == [1, 0, -1, 1]
+    assert recode_words(np.array([0, 1], np.int32), ("c", "a"), known).tolist() == [2, 0]
     assert known == {"a": 0, "b": 1, "c": 2}
-    empty = joined([])
+    empty = join_rows([])
     assert (len(empty), empty.names, empty.lanes) == (0, (), ())
-    assert empty.named("x").tolist() == []
+    assert empty.rows_named("x").tolist() == []
 
 
 def test_rows_by_their_names(tmp_path: Path) -> None:
     work = read(tmp_path, EVENTS).work
-    assert work.named("HtoD", "gemm").tolist() == [True, True, False, False]
-    assert work.matching(r"^Mem.*\(Device").tolist() == [False, False, True, True]
-    assert [name for name, *_ in told(work.at(np.array([3, 0])))] == ["Memset (Device)", "gemm"]
+    assert work.rows_named("HtoD", "gemm").tolist() == [True, True, False, False]
+    assert work.rows_matching(r"^Mem.*\(Device").tolist() == [False, False, True, True]
+    assert [name for name, *_ in told(work.take_rows(np.array([3, 0])))] == ["Memset (Device)", "gemm"]
 
 
 def test_of_host_rows_that_begin_together_the_outer_one_comes_first(tmp_path: Path) -> None:
@@ -162,7 +166,7 @@ def test_of_host_rows_that_begin_together_the_outer_one_comes_first(tmp_path: Pa
     ]
     trace = {"schemaVersion": 1, "distributedInfo": {"rank": 0, "world_size": 1}, "traceEvents": events}
     (tmp_path / "rank0.json").write_text(json.dumps(trace))
-    (one,) = ranks(cclbench.ingest(tmp_path / "rank0.json", store=tmp_path / "store"))
+    (one,) = graph_inputs(cclbench.ingest(tmp_path / "rank0.json", store=tmp_path / "store"))
     names = [one.host.names[code] for code in one.host.name]
     assert names == ["aten::relu", "forward", "aten::linear", "aten::view"]
     assert one.annotation.tolist() == [False, True, False, False]

@@ -6,7 +6,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cclbench.replay.waits import DeviceLaunches, between_streams, handed_over, held_up, other_lane, stretches
+from cclbench.replay.waits import (
+    DeviceLaunches,
+    between_streams,
+    handed_over,
+    held_up,
+    other_lane,
+    thread_stretches,
+)
 
 NO_TURNS = np.zeros((10, 10), np.bool_)
 
@@ -33,14 +40,14 @@ def found(rows: DeviceLaunches, doubt: int = 1_000, grain: int = 1) -> list[tupl
 
 def test_stretches_know_the_row_around_them() -> None:
     # an outer row 0-1000 holds one of 100-200 and one of 400-410; then nothing until 2000
-    found = stretches(ns(0, 100, 400, 2000), ns(1000, 200, 410, 2001))
+    found = thread_stretches(ns(0, 100, 400, 2000), ns(1000, 200, 410, 2001))
     assert found.start.tolist() == ns(0, 100, 200, 410, 1000).tolist()
     assert found.end.tolist() == ns(100, 200, 400, 1000, 2000).tolist()
     assert found.around.tolist() == [0, 1, 0, 0, -1]
 
 
 def test_short_stretches_are_the_threads_own() -> None:
-    assert len(stretches(ns(0, 20), ns(10, 60), least=60_000).start) == 0
+    assert len(thread_stretches(ns(0, 20), ns(10, 60), least=60_000).start) == 0
 
 
 def test_a_stream_that_always_waits_has_an_edge_for_every_row() -> None:
@@ -115,14 +122,14 @@ def test_a_pause_ends_with_the_thread_that_paused_last_within_it() -> None:
 
 def test_rows_that_begin_together_nest_and_rows_that_meet_do_not() -> None:
     """One of 1,000 holds one of 100 from its begin on; then one of 100 to 200, and one from 200 to 300."""
-    found = stretches(ns(200, 0, 0, 100), ns(300, 100, 1000, 200))
+    found = thread_stretches(ns(200, 0, 0, 100), ns(300, 100, 1000, 200))
     assert found.start.tolist() == ns(0, 100, 200, 300).tolist()
     assert found.end.tolist() == ns(100, 200, 300, 1000).tolist()
     assert found.around.tolist() == [1, 3, 0, 2]
 
 
 def test_a_row_of_no_length_parts_no_stretch() -> None:
-    found = stretches(ns(0, 500, 1000), ns(100, 500, 1100))
+    found = thread_stretches(ns(0, 500, 1000), ns(100, 500, 1100))
     assert (found.start.tolist(), found.end.tolist()) == (
         [0, 100_000, 1_000_000],
         [100_000, 1_000_000, 1_100_000],
@@ -133,13 +140,13 @@ def test_a_row_of_no_length_parts_no_stretch() -> None:
 @pytest.mark.parametrize(("quiet", "count"), [(49_999, 0), (50_000, 1)])
 def test_the_shortest_stretch_is_of_50_us(quiet: int, count: int) -> None:
     start = np.array([0, 1_000 + quiet])
-    assert len(stretches(start, start + 1_000).start) == count
+    assert len(thread_stretches(start, start + 1_000).start) == count
 
 
 def test_rows_are_known_around_stretches_up_to_512_deep() -> None:
     """514 rows, one in the other, the innermost ending first, each 100 µs before the one around it."""
     inner = np.arange(514)
-    found = stretches(inner, 100_000 * (514 - inner))
+    found = thread_stretches(inner, 100_000 * (514 - inner))
     assert found.around.tolist() == [513, -1, *range(511, -1, -1)]
 
 

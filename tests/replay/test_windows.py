@@ -13,9 +13,9 @@ from cclbench.errors import UsageError
 from cclbench.intervals import Int64
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
-from cclbench.replay.simulate import NodeTimes, simulate
+from cclbench.replay.simulate import NodeTimes, simulate_nodes
 from cclbench.replay.tables import GraphInput
-from cclbench.replay.windows import Pace, bounds, lengths, step_time, windows
+from cclbench.replay.windows import StepPace, rank_windows, step_time, window_bounds, window_lengths
 
 
 def two_steps(number: int, each: float) -> GraphInput:
@@ -30,19 +30,19 @@ def two_steps(number: int, each: float) -> GraphInput:
     return rank(number, work=work, instances=[0], windows=bounds)
 
 
-def paced() -> tuple[Graph, Pace, NodeTimes]:
+def paced() -> tuple[Graph, StepPace, NodeTimes]:
     graph, times = replayed(two_steps(0, 100), two_steps(1, 150))
-    return graph, Pace(windows(graph), times.start, times.end), times
+    return graph, StepPace(rank_windows(graph), times.start, times.end), times
 
 
-def step(graph: Graph, pace: Pace, factor: dict[int, float]) -> float:
+def step(graph: Graph, pace: StepPace, factor: dict[int, float]) -> float:
     """The step with kernels of those ranks so many times as long, µs."""
     nodes, chosen = graph.nodes, np.ones(len(graph.nodes))
     for number, times in factor.items():
         chosen[(nodes.rank == number) & (nodes.kind == n.COMPUTE)] = times
     dur = np.rint(nodes.dur * chosen).astype(np.int64)
-    found = simulate(replace(nodes, dur=dur), graph.cut)
-    return pace.step(found.start, found.end) / 1000
+    found = simulate_nodes(replace(nodes, dur=dur), graph.cut)
+    return pace.mean_step_ns(found.start, found.end) / 1000
 
 
 def test_a_faster_rank_makes_no_step_longer() -> None:
@@ -56,13 +56,13 @@ def test_a_faster_rank_makes_no_step_longer() -> None:
 def test_what_the_slowest_rank_gains_the_step_gains() -> None:
     """Both ranks' windows take 320 together; without 10 % of 150 twice, and of 50 before, 290 less the 5."""
     graph, pace, times = paced()
-    inside = pace.inside(graph, pace.since(graph, times.start))
+    inside = pace.nodes_in_windows(graph, pace.time_since_windows(graph, times.start))
     assert inside[graph.nodes.start == 0].tolist() == [False, False]
     assert inside[graph.nodes.start >= 50_000].all()
     nodes = graph.nodes
     dur = np.where((nodes.kind == n.COMPUTE) & inside, nodes.dur * 9 // 10, nodes.dur)
-    found = simulate(replace(nodes, dur=dur), graph.cut)
-    assert pace.step(found.start, found.end) == 185_000 * 290 / 320
+    found = simulate_nodes(replace(nodes, dur=dur), graph.cut)
+    assert pace.mean_step_ns(found.start, found.end) == 185_000 * 290 / 320
 
 
 def kernels(*times: tuple[float, float, int], **more: object) -> GraphInput:
@@ -80,7 +80,7 @@ def test_windows_of_a_device_begin_and_end_with_their_step_s_rows() -> None:
     )
     object.__setattr__(one, "open_windows", ((2, 90_000, 100_000),))
     graph, times = replayed(one)
-    found = windows(graph)
+    found = rank_windows(graph)
     assert [(w.rank, w.step, w.measured_ns, w.before, w.behind, w.joined, w.open) for w in found] == [
         (0, 0, 30_000, -2_000, 18_000, True, False),
         (0, 1, 27_000, -2_000, 5_000, False, False),
@@ -88,13 +88,13 @@ def test_windows_of_a_device_begin_and_end_with_their_step_s_rows() -> None:
     ]
     assert [graph.nodes.start[w.openers].tolist() for w in found] == [[10_000], [40_000], [95_000]]
     assert sorted(graph.nodes.start[found[0].members].tolist()) == [5_000, 10_000]
-    begins, ends = bounds(found, times.start, times.end)
+    begins, ends = window_bounds(found, times.start, times.end)
     assert (begins.tolist(), ends.tolist()) == ([8_000, 38_000, 90_000], [38_000, 65_000, 100_000])
-    own = lengths(found, times.start, times.end)
+    own = window_lengths(found, times.start, times.end)
     assert own.tolist() == [30_000, 27_000, 10_000]
     # where the next step's first row begins at 15, the first ends with its own work at 20, and not at 13
     sooner = times.start - 25_000 * (graph.nodes.start == 40_000)
-    assert bounds(found, sooner, times.end)[1].tolist() == [20_000, 65_000, 100_000]
+    assert window_bounds(found, sooner, times.end)[1].tolist() == [20_000, 65_000, 100_000]
     # what is open is in no mean
     assert step_time(found, own) == 28_500
     assert step_time([], own[:0]) == 0
@@ -106,10 +106,10 @@ def test_what_ran_beside_the_next_step_when_measured_may_do_so() -> None:
         (10, 60, 0), beside=[item("k", 40, 90, lane=(0, 9), step=1)], windows=[(0, 10, 40), (1, 40, 90)]
     )
     graph, times = replayed(one)
-    found = windows(graph)
+    found = rank_windows(graph)
     assert [(w.joined, w.overlap) for w in found] == [(True, 20_000), (False, 0)]
     sooner = times.start - 30_000 * (graph.nodes.start == 40_000)
-    assert bounds(found, sooner, times.end)[1].tolist() == [40_000, 90_000]
+    assert window_bounds(found, sooner, times.end)[1].tolist() == [40_000, 90_000]
 
 
 def test_windows_of_annotations_are_bound_by_their_thread_s_points() -> None:
@@ -122,7 +122,7 @@ def test_windows_of_annotations_are_bound_by_their_thread_s_points() -> None:
         windows=[(0, 0, 50), (1, 50, 90)],
     )
     graph, _ = replayed(one)
-    found = windows(graph)
+    found = rank_windows(graph)
     assert [(w.before, w.behind, w.joined) for w in found] == [(0, 0, False)] * 2
     assert all((graph.nodes.kind[w.members] == n.HOST).all() for w in found)
     assert [sorted({*graph.nodes.start[w.members].tolist()}) for w in found] == [
@@ -135,10 +135,10 @@ def test_other_windows_are_of_all_work_or_of_the_host() -> None:
     launches = [item("cudaLaunchKernel", 1, 2, corr=1)]
     work = [item("copy", 5, 8, lane=(0, 9), copy=True), item("k", 10, 20, corr=1)]
     graph, _ = replayed(rank(0, launches=launches, work=work, policy="x", windows=[(None, 0, 30)]))
-    (one,) = windows(graph)
+    (one,) = rank_windows(graph)
     assert (one.before, one.behind, len(one.members)) == (-5_000, 10_000, 2)
     graph, _ = replayed(rank(0, launches=launches, policy="x", windows=[(None, 0, 30)]))
-    (one,) = windows(graph)
+    (one,) = rank_windows(graph)
     assert (one.before, one.behind) == (-1_000, 29_000)
 
 
@@ -147,9 +147,9 @@ def test_a_window_without_rows_joins_nothing() -> None:
         *((10, 20, 0), (30, 40, 1), (50, 60, 3)), windows=[(0, 10, 30), (1, 30, 45), (2, 45, 50), (3, 50, 60)]
     )
     graph, _ = replayed(one)
-    assert [(w.step, w.joined) for w in windows(graph)] == [(0, True), (1, False), (3, False)]
+    assert [(w.step, w.joined) for w in rank_windows(graph)] == [(0, True), (1, False), (3, False)]
     empty = kernels((50, 60, 2), windows=[(1, 30, 50), (2, 50, 60)])
-    assert [w.step for w in windows(replayed(empty)[0])] == [2]
+    assert [w.step for w in rank_windows(replayed(empty)[0])] == [2]
 
 
 def test_the_step_is_the_longest_rank_s_in_each_step() -> None:
@@ -162,21 +162,21 @@ def test_the_step_is_the_longest_rank_s_in_each_step() -> None:
         for r, end in ((0, 40), (1, 30))
     ]
     graph, times = replayed(*own)
-    found = windows(graph)
-    assert step_time(found, lengths(found, times.start, times.end)) == (15_000 + 20_000) / 2
+    found = rank_windows(graph)
+    assert step_time(found, window_lengths(found, times.start, times.end)) == (15_000 + 20_000) / 2
 
 
-def paced_of(*windows_of: tuple[int, float, float]) -> tuple[Graph, Pace, NodeTimes]:
+def paced_of(*windows_of: tuple[int, float, float]) -> tuple[Graph, StepPace, NodeTimes]:
     """A rank whose kernels of 10 begin and end with its windows, and at 5, 200 and 300."""
     own = [(a, b, s) for s, a, b in windows_of]
     graph, times = replayed(kernels((1, 2, -1), *own, (200, 201, -1), windows=list(windows_of)))
-    return graph, Pace(windows(graph), times.start, times.end), times
+    return graph, StepPace(rank_windows(graph), times.start, times.end), times
 
 
 def test_how_long_windows_have_lasted_when_nodes_begin() -> None:
     """Windows at 10, 30 (joined) and 60 to 80: a break at 50."""
     graph, pace, times = paced_of((0, 10, 30), (1, 30, 50), (2, 60, 80))
-    since = pace.since(graph, times.start)
+    since = pace.time_since_windows(graph, times.start)
     assert dict(zip(graph.nodes.start.tolist(), since.tolist(), strict=True)) == {
         1_000: -1,
         10_000: 0,
@@ -185,9 +185,9 @@ def test_how_long_windows_have_lasted_when_nodes_begin() -> None:
         # behind the last window a rank goes on
         200_000: 140_000,
     }
-    moved = pace.since(graph, np.array([9_999, 29_999, 49_999, 50_000, 59_999]))
+    moved = pace.time_since_windows(graph, np.array([9_999, 29_999, 49_999, 50_000, 59_999]))
     assert moved.tolist() == [-1, 19_999, 39_999, -1, -1]
-    assert pace.inside(graph, since).tolist() == [False, True, True, True, True]
+    assert pace.nodes_in_windows(graph, since).tolist() == [False, True, True, True, True]
 
 
 def test_what_a_thread_does_up_to_a_window_s_end_lies_within() -> None:
@@ -201,9 +201,13 @@ def test_what_a_thread_does_up_to_a_window_s_end_lies_within() -> None:
         windows=[(0, 0, 50), (1, 52, 120)],
     )
     graph, times = replayed(one)
-    pace = Pace(windows(graph), times.start, times.end)
-    by_start = dict(zip(graph.nodes.start.tolist(), pace.since(graph, times.start).tolist(), strict=True))
-    steps = dict(zip(graph.nodes.start.tolist(), pace.steps(graph, times.start).tolist(), strict=True))
+    pace = StepPace(rank_windows(graph), times.start, times.end)
+    by_start = dict(
+        zip(graph.nodes.start.tolist(), pace.time_since_windows(graph, times.start).tolist(), strict=True)
+    )
+    steps = dict(
+        zip(graph.nodes.start.tolist(), pace.steps_of_nodes(graph, times.start).tolist(), strict=True)
+    )
     assert (by_start[50_000], by_start[52_000], by_start[120_000]) == (50_000, 0, 68_000)
     assert (steps[50_000], steps[52_000], steps[120_000]) == (0, 1, 1)
 
@@ -211,23 +215,23 @@ def test_what_a_thread_does_up_to_a_window_s_end_lies_within() -> None:
 def test_a_transfer_is_inside_where_one_rank_s_part_is() -> None:
     graph, pace, _ = paced()
     since = np.full(len(graph.nodes), -1)
-    assert not pace.inside(graph, since).any()
+    assert not pace.nodes_in_windows(graph, since).any()
     transfers = np.flatnonzero(graph.nodes.kind == n.TRANSFER)
     since[transfers[0]] = 0
-    assert np.flatnonzero(pace.inside(graph, since)).tolist() == transfers.tolist()
+    assert np.flatnonzero(pace.nodes_in_windows(graph, since)).tolist() == transfers.tolist()
 
 
 def test_the_pace_of_some_ranks_is_theirs() -> None:
     graph, pace, times = paced()
-    assert pace.step(times.start, times.end, {0, 1}) == 185_000
+    assert pace.mean_step_ns(times.start, times.end, {0, 1}) == 185_000
     late = times.end + np.where(graph.nodes.rank == 1, 32_000, 0)
-    assert pace.step(times.start, late) == pytest.approx(185_000 * 352 / 320, rel=1e-12)
-    assert pace.step(times.start, late, {0}) == 185_000
+    assert pace.mean_step_ns(times.start, late) == pytest.approx(185_000 * 352 / 320, rel=1e-12)
+    assert pace.mean_step_ns(times.start, late, {0}) == 185_000
     # no step is without length
-    gone = pace.step(times.start, times.end - 1_000_000)
+    gone = pace.mean_step_ns(times.start, times.end - 1_000_000)
     assert gone == pytest.approx(185_000 / 160_000)
     with pytest.raises(UsageError, match="no rank of the replay is left"):
-        pace.step(times.start, late, {2})
+        pace.mean_step_ns(times.start, late, {2})
 
 
 def test_only_steps_that_all_ranks_have_are_compared() -> None:
@@ -239,7 +243,7 @@ def test_only_steps_that_all_ranks_have_are_compared() -> None:
             for r, own in enumerate(ranks)
         ]
         graph, times = replayed(*made)
-        return Pace(windows(graph), times.start, times.end).ranks
+        return StepPace(rank_windows(graph), times.start, times.end).ranks
 
     both = [(0, 0, 10), (1, 20, 50)]
     assert compared(both, [(1, 20, 60)]) == {0: (1, 30_000, 1), 1: (1, 40_000, 2)}
@@ -252,16 +256,16 @@ def test_savings_are_shares_of_closed_steps_and_of_all_with_the_open_one() -> No
     one = kernels(
         (10, 20, 0), (20, 60, 1), (60, 70, 2), (70, 90, 3), windows=[(0, 10, 20), (1, 20, 60), (2, 60, 70)]
     )
-    alone = Pace(windows(replayed(one)[0]), *_times(replayed(one)))
+    alone = StepPace(rank_windows(replayed(one)[0]), *_times(replayed(one)))
     object.__setattr__(one, "open_windows", ((3, 70_000, 90_000),))
     graph, times = replayed(one)
-    pace = Pace(windows(graph), times.start, times.end)
+    pace = StepPace(rank_windows(graph), times.start, times.end)
     dur = np.where(graph.nodes.start == 20_000, 20_000, graph.nodes.dur)
-    changed = simulate(replace(graph.nodes, dur=dur), graph.cut)
+    changed = simulate_nodes(replace(graph.nodes, dur=dur), graph.cut)
     # all closed ones, all but the first, all with the open one
-    assert pace.saved(changed.start, changed.end) == pytest.approx([20 / 60, 20 / 50, 20 / 80])
-    assert alone.saved(changed.start, changed.end) == pytest.approx([20 / 60, 20 / 50])
-    assert pace.saved(times.start, times.end) == [0.0, 0.0, 0.0]
+    assert pace.saved_shares(changed.start, changed.end) == pytest.approx([20 / 60, 20 / 50, 20 / 80])
+    assert alone.saved_shares(changed.start, changed.end) == pytest.approx([20 / 60, 20 / 50])
+    assert pace.saved_shares(times.start, times.end) == [0.0, 0.0, 0.0]
 
 
 def test_what_a_rank_does_while_another_s_first_window_is_open_counts() -> None:
@@ -277,14 +281,14 @@ def test_what_a_rank_does_while_another_s_first_window_is_open_counts() -> None:
     )
     early = rank(0, work=[item("k", 10, 100, lane=(0, 7), step=0)], windows=[(0, 10, 100)])
     graph, times = replayed(early, late)
-    pace = Pace(windows(graph), times.start, times.end)
-    since = pace.since(graph, times.start)
+    pace = StepPace(rank_windows(graph), times.start, times.end)
+    since = pace.time_since_windows(graph, times.start)
     at = np.flatnonzero((graph.nodes.rank == 1) & (graph.nodes.kind == n.HOST))
     # the thread's first row and its launch, which the loader holds up for 80
     assert graph.nodes.start[at].tolist() == [0, 85_000]
     assert since[at].tolist() == [-1, 75_000]
     assert graph.nodes.held[at[1], n.HOST_CAUSES.index("loader")] == 80_000
-    assert pace.steps(graph, times.start)[at].tolist() == [-1, 0]
+    assert pace.steps_of_nodes(graph, times.start)[at].tolist() == [-1, 0]
 
 
 def _times(made: tuple[Graph, NodeTimes]) -> tuple[Int64, Int64]:

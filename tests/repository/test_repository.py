@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cclbench.card import load, validate
+from cclbench.card import load_card, validate_card
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CARDS = sorted((REPOSITORY / "workload_cards").glob("*.yaml"))
@@ -42,8 +42,8 @@ def test_there_is_something_to_check() -> None:
 
 @pytest.mark.parametrize("card", CARDS, ids=lambda path: path.stem)
 def test_a_card_is_valid_and_its_evidence_is_there(card: Path) -> None:
-    assert [str(p) for p in validate(card) if p.severity == "error"] == []
-    loaded = load(card)
+    assert [str(p) for p in validate_card(card) if p.severity == "error"] == []
+    loaded = load_card(card)
     assert loaded.id == card.stem
     assert loaded.evidence.traces
     for trace in loaded.evidence.traces:
@@ -66,7 +66,7 @@ def test_a_manifest_lists_the_evidence_and_nothing_else(card: Path) -> None:
             found.append({"path": name, "sha256": sha256(content).hexdigest(), "bytes": len(content)})
     assert sorted(listed, key=lambda file: file["path"]) == found
     assert {f"traces/{card.stem}/{file['path']}" for file in found} >= {
-        t.path for t in load(card).evidence.traces
+        t.path for t in load_card(card).evidence.traces
     }
 
 
@@ -78,7 +78,7 @@ def test_every_folder_of_traces_has_a_card() -> None:
 def test_a_script_makes_the_evidence_again(card: Path) -> None:
     script = REPOSITORY / "scripts" / card.stem / "run.sh"
     assert os.access(script, os.X_OK)
-    assert load(card).evidence.launch == place(script)
+    assert load_card(card).evidence.launch == place(script)
     text = script.read_text()
     assert text.splitlines()[:2] == ["#!/usr/bin/env bash", SPDX]
     assert "set -euo pipefail" in text

@@ -11,25 +11,34 @@ import pytest
 from click.testing import CliRunner
 
 from cclbench.cli import cli
-from cclbench.selftest.exam import Item, Outcome, chosen_causes, development_causes, examine, items
+from cclbench.selftest.exam import (
+    ExamItem,
+    ExamOutcome,
+    chosen_causes,
+    development_causes,
+    draw_items,
+    examine_item,
+)
 from cclbench.selftest.job import Job
-from cclbench.selftest.jobs import build
-from cclbench.selftest.planting import CAUSES, Subject
+from cclbench.selftest.jobs import build_program
+from cclbench.selftest.planting import CAUSES, HealthyJob
 from cclbench.selftest.program import Program
 from cclbench.selftest.score import Score
-from cclbench.selftest.truth import simulate
+from cclbench.selftest.truth import simulate_truth
 
 JOB = Job(layout="ddp", seed=3, layers=1, hidden=1024, steps=3)
 
 
 def planted(name: str, program: Program, strength: float) -> float:
-    made = CAUSES[name].plant(Subject(JOB, program, simulate(program).step_s * 1e9, strength, seed=3))
+    made = CAUSES[name].plant(
+        HealthyJob(JOB, program, simulate_truth(program).step_s * 1e9, strength, seed=3)
+    )
     assert made.cured is not None
-    return simulate(made.sick).step_s - simulate(made.cured).step_s
+    return simulate_truth(made.sick).step_s - simulate_truth(made.cured).step_s
 
 
 def test_a_cause_of_no_strength_costs_nothing_and_more_strength_costs_more() -> None:
-    program = build(JOB)
+    program = build_program(JOB)
     for name in ("slow_device", "late_thread_of_one_rank", "copies_on_the_device"):
         costs = [planted(name, program, strength) for strength in (0.1, 0.3)]
         assert 0 < costs[0] < costs[1], name
@@ -38,28 +47,28 @@ def test_a_cause_of_no_strength_costs_nothing_and_more_strength_costs_more() -> 
 
 def test_a_late_thread_costs_its_pause() -> None:
     """One rank waits for its device and then pauses half a step, which the others wait for."""
-    program = build(JOB)
-    step_s = simulate(program).step_s
+    program = build_program(JOB)
+    step_s = simulate_truth(program).step_s
     assert planted("late_thread_of_one_rank", program, 0.5) == pytest.approx(0.5 * step_s, rel=0.1)
 
 
 def test_the_same_seed_draws_the_same_job() -> None:
-    assert build(JOB) == build(JOB)
-    assert build(JOB) != build(replace(JOB, seed=4))
+    assert build_program(JOB) == build_program(JOB)
+    assert build_program(JOB) != build_program(replace(JOB, seed=4))
 
 
 def test_half_of_the_causes_are_held_out() -> None:
     half = development_causes()
     assert len(half) == len(CAUSES) // 2
     assert set(chosen_causes(["held-out"])) == set(CAUSES) - set(half)
-    listed = items(5, 2, half[:1], equal=1, healthy=1)
+    listed = draw_items(5, 2, half[:1], equal=1, healthy=1)
     assert [one.kind for one in listed] == ["planted", "planted", "equal", "healthy"]
     assert len({one.seed for one in listed}) == 4
 
 
-def outcome(cause: str | None, kind: str = "planted", **fields: object) -> Outcome:
-    item = Item(kind, cause, 1)  # type: ignore[arg-type]
-    return Outcome(item=item, layout="ddp", ranks=4, step_s=1.0, **fields)  # type: ignore[arg-type]
+def outcome(cause: str | None, kind: str = "planted", **fields: object) -> ExamOutcome:
+    item = ExamItem(kind, cause, 1)  # type: ignore[arg-type]
+    return ExamOutcome(item=item, layout="ddp", ranks=4, step_s=1.0, **fields)  # type: ignore[arg-type]
 
 
 def test_a_score_counts() -> None:
@@ -74,20 +83,20 @@ def test_a_score_counts() -> None:
             outcome(None, "healthy", largest_gain=0.03, errors={"time.idle": -0.25}),
         ],
     )
-    row = score.rows()[-1]
+    row = score.cause_rows()[-1]
     assert (row["jobs"], row["first"], row["first_three"], row["gains"], row["within"]) == (3, 1, 2, 2, 1)
     assert (row["width"], row["true_gain"]) == (2.0, 0.2)
-    unplanted = score.unplanted()
+    unplanted = score.unplanted_scores()
     assert (unplanted["equal_jobs"], unplanted["equal_accused"]) == (2, 1)
     assert (unplanted["healthy_above_limit"], unplanted["healthy_largest_gain"]) == (1, 0.03)
-    assert score.metrics() == [
+    assert score.metric_errors() == [
         {"metric": "time.idle", "jobs": 1, "absent": 0, "median_error": 0.25, "largest_error": 0.25}
     ]
 
 
 def test_figures_of_a_simulated_job_are_those_of_its_simulation() -> None:
     """Read from its traces, a step and its parts differ from what ran by less than 0.1 %."""
-    seen = examine(Item("healthy", None, 12))
+    seen = examine_item(ExamItem("healthy", None, 12))
     assert seen.absent == []
     assert max(abs(error) for error in seen.errors.values()) < 1e-3
 

@@ -16,7 +16,7 @@ from cclbench.selftest.program import (
     Synchronize,
 )
 from cclbench.selftest.simulation import DeviceWork, RankHistory, Simulation
-from cclbench.selftest.truth import simulate
+from cclbench.selftest.truth import simulate_truth
 
 SMALL = {"python_ns": 1_000, "operator_ns": 2_000, "launch_ns": 3_000}
 """A launch returns 6 µs after the call began, the operator 1 µs later; its work may start at 8 µs."""
@@ -33,7 +33,7 @@ def reduction(ns: int) -> Call:
 def run(*ranks: tuple[Instruction, ...], contention: float = 1.0) -> list[RankHistory]:
     world = tuple(range(len(ranks)))
     program = Program(tuple((rank,) for rank in ranks), (("0", "default_pg", world),), contention=contention)
-    return Simulation(program).run()
+    return Simulation(program).simulate_ranks()
 
 
 def spans(history: RankHistory) -> list[tuple[int, int]]:
@@ -91,7 +91,7 @@ def test_the_backward_pass_has_a_thread_of_its_own() -> None:
 def test_a_step_is_measured_between_first_kernels() -> None:
     """Two steps of two kernels: 10 µs and 20 µs, 1 µs between works; the second step is open."""
     step = (kernel(10_000), kernel(20_000))
-    truth = simulate(Program((((*step,), (*step,)),), (("0", "default_pg", (0,)),)))
+    truth = simulate_truth(Program((((*step,), (*step,)),), (("0", "default_pg", (0,)),)))
     starts = [work.start_ns for work in works_of(truth.histories)]
     assert starts == [8_000, 19_000, 40_000, 51_000]
     assert truth.step_s == 32e-6

@@ -46,7 +46,7 @@ class Owners:
             changes[0] += self.start
         return np.cumsum(changes)
 
-    def at(self, moment: int) -> tuple[Site, list[tuple[int, Site]]]:
+    def owners_at(self, moment: int) -> tuple[Site, list[tuple[int, Site]]]:
         """What is older than the recording, and the others with their owner's number, most bytes first."""
         until = self.moment <= moment
         held, blocks = np.zeros((2, len(self.call_sites)), np.int64)
@@ -95,14 +95,14 @@ class History:
     """Events that do not fit those before them or the final blocks: some were not recorded."""
 
     @property
-    def peak(self) -> int:
+    def peak_moment(self) -> int:
         """The first moment at which most bytes were allocated."""
         return int(np.argmax(self.allocated))
 
     @property
     def peak_allocated(self) -> int:
         """Most bytes allocated at any moment."""
-        return int(self.allocated[self.peak])
+        return int(self.allocated[self.peak_moment])
 
     @property
     def peak_reserved(self) -> int | None:
@@ -112,17 +112,17 @@ class History:
     @property
     def fragmentation(self) -> float | None:
         """1 − allocated / reserved at the peak of allocated bytes; None where nothing is reserved."""
-        if self.reserved is None or self.reserved[self.peak] <= 0:
+        if self.reserved is None or self.reserved[self.peak_moment] <= 0:
             return None
-        return 1 - int(self.allocated[self.peak]) / int(self.reserved[self.peak])
+        return 1 - int(self.allocated[self.peak_moment]) / int(self.reserved[self.peak_moment])
 
     @property
-    def changes(self) -> bool:
+    def has_changes(self) -> bool:
         """Whether there is anything over time."""
         return self.recorded and len(self.allocated) > 1
 
     @property
-    def words(self) -> str | None:
+    def qualifier_words(self) -> str | None:
         """What qualifies its numbers."""
         if not self.contradictions:
             return None
@@ -131,12 +131,12 @@ class History:
             " between the last event and the snapshot"
         )
 
-    def label(self, *, with_file: bool = False) -> str:
+    def device_label(self, *, with_file: bool = False) -> str:
         """The device in words, with the file where ranks do not tell files apart."""
         device = "cpu" if self.device is None else f"device {self.device}"
         return f"{self.file}, {device}" if with_file and self.file is not None else device
 
-    def at(self, moments: Mask) -> History:
+    def at_moments(self, moments: Mask) -> History:
         """The same at those moments alone, shape (moments,)."""
         return replace(
             self,

@@ -17,10 +17,16 @@ from cclbench.analyzers.metric import (
     NotApplicable,
     Unknown,
     Value,
-    counts,
+    count_words,
 )
-from cclbench.analyzers.view.collectives import Label, durations, group_sizes, kinds, labels
-from cclbench.analyzers.view.columns import codes
+from cclbench.analyzers.view.collectives import (
+    Label,
+    collective_durations,
+    collective_kinds,
+    group_sizes,
+    label_numbers,
+)
+from cclbench.analyzers.view.columns import word_codes
 from cclbench.intervals import Int64, Mask, begins
 
 if TYPE_CHECKING:
@@ -43,7 +49,7 @@ class Matched:
     """Of the rows that other ranks take part in: groups of one have nobody to be matched with."""
 
 
-def matched(collectives: pa.Table) -> Matched:
+def matched_rows(collectives: pa.Table) -> Matched:
     """The rows of `schema.COLLECTIVES` that are in an instance of which all ranks have a trace."""
     complete = collectives["wait_ns"].is_valid().to_numpy()
     alone = group_sizes(collectives) == 1
@@ -57,7 +63,7 @@ def matched(collectives: pa.Table) -> Matched:
     ):
         left_out[why] = int((others & here).sum())
         others &= ~here
-    coverage = Coverage.of_rows(complete[~alone], durations(collectives)[~alone])
+    coverage = Coverage.of_rows(complete[~alone], collective_durations(collectives)[~alone])
     return Matched(complete, {why: number for why, number in left_out.items() if number}, coverage)
 
 
@@ -66,20 +72,20 @@ def matched_in_windows(rank: RankView) -> tuple[pa.Table, Matched]:
     table = rank.collectives
     if not len(table):
         raise NotApplicable("there are no collectives in the window")
-    return table, matched(table)
+    return table, matched_rows(table)
 
 
 def matched_collectives(rank: RankView) -> tuple[pa.Table, Matched]:
     """The rank's collectives in the window that are complete, of all of them; not applicable without any."""
     table, found = matched_in_windows(rank)
     if not found.complete.any():
-        raise unmatched(found)
+        raise no_matched_error(found)
     return table.filter(pa.array(found.complete)), found
 
 
-def unmatched(found: Matched) -> NotApplicable:
+def no_matched_error(found: Matched) -> NotApplicable:
     """What to raise where no collective of several ranks is complete."""
-    why = f"no collective is matched across its ranks: {counts(found.left_out)}"
+    why = f"no collective is matched across its ranks: {count_words(found.left_out)}"
     return Unknown(why, found.coverage) if found.coverage.all_rows else NotApplicable(why)
 
 
@@ -87,7 +93,8 @@ def unmatched(found: Matched) -> NotApplicable:
 class Arrivals:
     """One rank's arrivals at matched collectives in its windows, arrays of shape (rows,).
 
-    `members` is how many ranks the instance has, `label` a code into `labels`; `clock_residual_ns` is what
+    `members` is how many ranks the instance has, `label` a code into `label_numbers`; `clock_residual_ns`
+    is what
     the ranks' clocks leave unexplained.  `before` is the instance that the rank ran before in the same group
     (NOTHING_BEFORE for its first), `spent` the ns of each of SPENT from that one's end (for its first: from
     the rank's first work) to the arrival; shape (4, rows).  `step` is the step's number, −1 for none.
@@ -107,11 +114,11 @@ class Arrivals:
     step: Int64
 
 
-def arrivals(rank: RankView) -> tuple[Arrivals, Matched]:
+def rank_arrivals(rank: RankView) -> tuple[Arrivals, Matched]:
     """The rank's arrivals, and what of its collectives is left out."""
     table, found = matched_collectives(rank)
-    label, known = labels(table)
-    before, spent = _before(rank, table)
+    label, known = label_numbers(table)
+    before, spent = _before_and_spent(rank, table)
     return Arrivals(
         window_ns=rank.windows.total,
         on_host=rank.on_host,
@@ -120,7 +127,7 @@ def arrivals(rank: RankView) -> tuple[Arrivals, Matched]:
         label=label.astype(np.int32),
         instance=table["instance"].to_numpy(),
         arrival_ns=table["arrival_ns"].to_numpy(),
-        members=np.where(np.isin(kinds(table), PAIRS), 2, group_sizes(table)).astype(np.int32),
+        members=np.where(np.isin(collective_kinds(table), PAIRS), 2, group_sizes(table)).astype(np.int32),
         before=before,
         spent=spent,
         step=table["step"].fill_null(-1).to_numpy().astype(np.int64),
@@ -135,12 +142,12 @@ def arrivals_of(rank: RankView) -> Value:
     )
 
 
-def _before(rank: RankView, chosen: pa.Table) -> tuple[Int64, Int64]:
+def _before_and_spent(rank: RankView, chosen: pa.Table) -> tuple[Int64, Int64]:
     """`before` and `spent` of those of the rank's rows, whatever it ran outside its windows."""
     table = rank.all_collectives
     starts, ends = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
     instance = table["instance"].fill_null(UNKNOWN_BEFORE).to_numpy()
-    group, _ = codes(table, "group")
+    group, _ = word_codes(table, "group")
     order = np.lexsort((starts, group))
     first = begins(group[order])
     previous = np.where(first, -1, np.roll(order, 1))[np.argsort(order)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from cclbench.analyzers.metric import Coverage
-from cclbench.analyzers.view.columns import codes
+from cclbench.analyzers.view.columns import word_codes
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ MOST_UNKNOWN: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Blurred:
+class AmbiguousKernels:
     """Kernels that count as compute and may communicate, of those that begin in a rank's windows."""
 
     coverage: Coverage
@@ -29,14 +29,14 @@ class Blurred:
     reason: str
 
 
-def blurred(rank: RankView) -> Blurred | None:
+def ambiguous_kernels(rank: RankView) -> AmbiguousKernels | None:
     """Fused kernels, and those of no known category where they take more than `MOST_UNKNOWN` of the time."""
     ns, rows = {"fused": 0, "other": 0}, {"fused": 0, "other": 0}
     all_ns = all_rows = 0
     for batch, _ in rank.begun(("kernel",), "category"):
         durations = batch["dur_ns"].to_numpy()
         all_rows, all_ns = all_rows + len(batch), all_ns + int(durations.sum())
-        numbers, words = codes(batch, "category")
+        numbers, words = word_codes(batch, "category")
         for number in np.unique(numbers).tolist():
             if (category := words[number] or "other") in ns:
                 here = numbers == number
@@ -54,4 +54,4 @@ def blurred(rank: RankView) -> Blurred | None:
     if not said:
         return None
     known = Coverage(all_rows - sum(rows.values()), all_rows, all_ns - sum(ns.values()), all_ns)
-    return Blurred(known, "; ".join(said))
+    return AmbiguousKernels(known, "; ".join(said))

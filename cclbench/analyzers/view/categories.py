@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from cclbench import intervals
-from cclbench.analyzers.view.columns import codes, event_table, spans
+from cclbench.analyzers.view.columns import event_table, row_spans, word_codes
 from cclbench.analyzers.view.exposed import Shared
 from cclbench.analyzers.view.host_ops import HostOps, host_ops
 from cclbench.analyzers.view.rank_view import RankView
@@ -24,8 +24,8 @@ _OTHER = "other"
 def kernels_by_category(rank: RankView) -> dict[str, Intervals]:
     """When a kernel of each category runs, communication among them; what has no category is `other`."""
     table = event_table(rank.tables, ("kernel",), ("start_ns", "dur_ns", "category"))
-    starts, ends = spans(table)
-    numbers, words = codes(table, "category")
+    starts, ends = row_spans(table)
+    numbers, words = word_codes(table, "category")
     parts: dict[str, list[Intervals]] = {}
     for number in np.unique(numbers).tolist():
         here = numbers == number
@@ -58,7 +58,7 @@ def _ops_by_category(batches: list[HostOps]) -> dict[str, Intervals]:
     for thread in np.setdiff1d(track, track[of_library]).tolist():
         own = np.flatnonzero((track == thread) & works)
         calling = (track == thread) & calls
-        begun, ended, op = innermost(starts[own], ends[own])
+        begun, ended, op = innermost_pieces(starts[own], ends[own])
         outside = intervals.union(starts[calling], ends[calling])
         kind = category[own][op]
         for number in np.unique(kind).tolist():
@@ -67,7 +67,7 @@ def _ops_by_category(batches: list[HostOps]) -> dict[str, Intervals]:
     return {word: intervals.join(*parts) for word, parts in sorted(pieces.items())}
 
 
-def innermost(starts: Int64, ends: Int64) -> tuple[Int64, Int64, Int64]:
+def innermost_pieces(starts: Int64, ends: Int64) -> tuple[Int64, Int64, Int64]:
     """The union of intervals in pieces, each with the index of the interval that began last of those there.
 
     Of those that begin together the shortest counts.  Returns starts, ends and indices, shape (pieces,).
@@ -88,17 +88,17 @@ def innermost(starts: Int64, ends: Int64) -> tuple[Int64, Int64, Int64]:
     return since[real], till[real], order[top[real]]
 
 
-def shares(sets: dict[str, Intervals], window_starts: Int64, window_ends: Int64) -> Shared:
+def window_shares(sets: dict[str, Intervals], window_starts: Int64, window_ends: Int64) -> Shared:
     """The time of each window in any of the sets, each instant shared among those that hold it.
 
     The labels are the sets in their order, at most 63; windows are disjoint and in order.
     """
-    found = dict(_shared([*sets.values()], window_starts, window_ends))
+    found = dict(_times_by_crowd([*sets.values()], window_starts, window_ends))
     ns = np.array([*found.values()], np.int64)
     return Shared(tuple(found), ns.reshape(len(found), len(sets), len(window_starts)))
 
 
-def _shared(
+def _times_by_crowd(
     sets: Sequence[Intervals], window_starts: Int64, window_ends: Int64
 ) -> Iterator[tuple[int, Int64]]:
     """By how many sets hold an instant, in order: the time of each in each window, shape (sets, windows)."""

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cclbench.analyzers.view.columns import codes
+from cclbench.analyzers.view.columns import word_codes
 from cclbench.intervals import Int64, Mask
 
 UNKNOWN = "unknown"
@@ -22,7 +22,7 @@ LARGE_SIDE: Final = (
 )
 
 
-def payload(table: pa.Table) -> tuple[Int64, Mask]:
+def collective_payloads(table: pa.Table) -> tuple[Int64, Mask]:
     """S of each collective in bytes, and where it is known, shape (rows,).
 
     Of all_gather and reduce_scatter one side alone does not tell which one it is.  Of gather and scatter only
@@ -31,7 +31,7 @@ def payload(table: pa.Table) -> tuple[Int64, Mask]:
     given = [table[side].is_valid().to_numpy() for side in ("in_bytes", "out_bytes")]
     sides = [table[side].fill_null(0).to_numpy() for side in ("in_bytes", "out_bytes")]
     large = np.maximum(*sides)
-    kind, ranks = kinds(table), group_sizes(table)
+    kind, ranks = collective_kinds(table), group_sizes(table)
     known = np.where(
         np.isin(kind, ["all_gather", "reduce_scatter"]), given[0] & given[1], given[0] | given[1]
     )
@@ -42,9 +42,9 @@ def payload(table: pa.Table) -> tuple[Int64, Mask]:
     return large, known
 
 
-def kinds(table: pa.Table) -> npt.NDArray[np.str_]:
+def collective_kinds(table: pa.Table) -> npt.NDArray[np.str_]:
     """The kind of each collective, shape (rows,); empty where nobody knows."""
-    numbers, words = codes(table, "kind")
+    numbers, words = word_codes(table, "kind")
     return np.array([word or "" for word in words], np.str_)[numbers]
 
 
@@ -53,7 +53,7 @@ def group_sizes(table: pa.Table) -> Int64:
     return np.asarray(table["group_size"].cast(pa.int64()).fill_null(0).to_numpy())
 
 
-def durations(table: pa.Table) -> Int64:
+def collective_durations(table: pa.Table) -> Int64:
     """How long each collective takes on its rank, waiting included, ns, shape (rows,)."""
     return np.asarray(table["end_ns"].to_numpy() - table["start_ns"].to_numpy())
 
@@ -66,7 +66,7 @@ class Label:
     group: str | None = None
     dimension: str | None = None
 
-    def wider(self) -> Iterator[Label]:
+    def wider_labels(self) -> Iterator[Label]:
         """The labels a collective is counted under: its kind, its kind and group, its dimension."""
         yield replace(self, group=None, dimension=None)
         if self.group is not None:
@@ -75,19 +75,19 @@ class Label:
             yield Label(dimension=self.dimension)
 
 
-def wider(known: Sequence[Label], amounts: Sequence[Fraction]) -> dict[Label, Fraction]:
+def sum_by_wider_label(known: Sequence[Label], amounts: Sequence[Fraction]) -> dict[Label, Fraction]:
     """The amounts of labels, added up by every label they are counted under."""
     sums: dict[Label, Fraction] = {}
     for one, amount in zip(known, amounts, strict=True):
-        for key in one.wider():
+        for key in one.wider_labels():
             sums[key] = sums.get(key, Fraction(0)) + amount
     return sums
 
 
-def labels(collectives: pa.Table) -> tuple[Int64, list[Label]]:
+def label_numbers(collectives: pa.Table) -> tuple[Int64, list[Label]]:
     """The label number of each row of `schema.COLLECTIVES`, shape (rows,), and the labels, sorted."""
     (kind, kinds), (group, groups), (dimension, dimensions) = (
-        codes(collectives, column) for column in ("kind", "group", "dimension")
+        word_codes(collectives, column) for column in ("kind", "group", "dimension")
     )
     sizes = len(kinds), len(groups), len(dimensions)
     present, label = np.unique(np.ravel_multi_index((kind, group, dimension), sizes), return_inverse=True)
@@ -95,9 +95,9 @@ def labels(collectives: pa.Table) -> tuple[Int64, list[Label]]:
         Label(kinds[k] or UNKNOWN, groups[g], dimensions[d])
         for k, g, d in np.transpose(np.unravel_index(present, sizes)).tolist()
     ]
-    place = {one: n for n, one in enumerate(sorted(set(found), key=_order))}
+    place = {one: n for n, one in enumerate(sorted(set(found), key=_label_order))}
     return np.array([place[one] for one in found], np.int64)[label], list(place)
 
 
-def _order(label: Label) -> tuple[str, str, str]:
+def _label_order(label: Label) -> tuple[str, str, str]:
     return label.collective or "", label.group or "", label.dimension or ""

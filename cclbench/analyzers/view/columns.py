@@ -22,13 +22,13 @@ def event_table(tables: Rank, kinds: Sequence[str], columns: Sequence[str]) -> p
     return pa.Table.from_batches(tables.events(kinds, columns), schema)
 
 
-def spans(batch: pa.RecordBatch | pa.Table) -> tuple[Int64, Int64]:
+def row_spans(batch: pa.RecordBatch | pa.Table) -> tuple[Int64, Int64]:
     """Start and end of each row, int64 ns."""
     starts = batch["start_ns"].to_numpy()
     return starts, starts + batch["dur_ns"].to_numpy()
 
 
-def codes(batch: pa.RecordBatch | pa.Table, column: str) -> tuple[Int64, list[str | None]]:
+def word_codes(batch: pa.RecordBatch | pa.Table, column: str) -> tuple[Int64, list[str | None]]:
     """A dictionary column as word numbers, shape (rows,), and the words; a null's word is None."""
     values = batch[column]
     if isinstance(values, pa.ChunkedArray):
@@ -37,19 +37,21 @@ def codes(batch: pa.RecordBatch | pa.Table, column: str) -> tuple[Int64, list[st
     return values.indices.cast(pa.int64()).fill_null(len(words) - 1).to_numpy(), words
 
 
-def places(batch: pa.RecordBatch | pa.Table, column: str, vocabulary: Sequence[str], otherwise: int) -> Int64:
+def vocabulary_places(
+    batch: pa.RecordBatch | pa.Table, column: str, vocabulary: Sequence[str], otherwise: int
+) -> Int64:
     """A dictionary column as indices into a vocabulary."""
-    numbers, words = codes(batch, column)
+    numbers, words = word_codes(batch, column)
     return np.array([vocabulary.index(word) if word else otherwise for word in words], np.int64)[numbers]
 
 
 def with_words(table: pa.Table, column: str, wanted: Collection[str]) -> pa.Table:
     """The rows whose word in a dictionary column is one of these."""
-    numbers, words = codes(table, column)
+    numbers, words = word_codes(table, column)
     return table.filter(np.isin(numbers, [i for i, word in enumerate(words) if word in wanted]))
 
 
 def is_category(batch: pa.RecordBatch | pa.Table, category: str) -> Mask:
     """Which rows are of that category, shape (rows,)."""
-    numbers, words = codes(batch, "category")
+    numbers, words = word_codes(batch, "category")
     return np.isin(numbers, [i for i, word in enumerate(words) if word == category])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cclbench import intervals
-from cclbench.analyzers.view.columns import codes, spans
+from cclbench.analyzers.view.columns import row_spans, word_codes
 from cclbench.intervals import Intervals
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ def exposed_copies(rank: RankView) -> dict[str, Intervals]:
     pieces: dict[str, list[Intervals]] = {}
     columns = ("kind", "name", "copy_direction", "start_ns", "dur_ns")
     for batch in rank.tables.events(("copy", "memset"), columns):
-        starts, ends = spans(batch)
-        named = [codes(batch, column) for column in ("kind", "name", "copy_direction")]
+        starts, ends = row_spans(batch)
+        named = [word_codes(batch, column) for column in ("kind", "name", "copy_direction")]
         distinct, key = np.unique(np.stack([number for number, _ in named]), axis=1, return_inverse=True)
         for at, numbers in enumerate(distinct.T.tolist()):
             kind, name, direction = (words[n] for n, (_, words) in zip(numbers, named, strict=True))
             here = key.ravel() == at
-            label = _label(kind, name or "", direction)
+            label = _copy_label(kind, name or "", direction)
             pieces.setdefault(label, []).append(intervals.union(starts[here], ends[here]))
     kernels = intervals.join(rank.compute, rank.communication)
     return {
@@ -39,7 +39,7 @@ def exposed_copies(rank: RankView) -> dict[str, Intervals]:
     }
 
 
-def _label(kind: str | None, name: str, direction: str | None) -> str:
+def _copy_label(kind: str | None, name: str, direction: str | None) -> str:
     if kind == "memset":
         return "memset"
     memory = next((word for word in ("pageable", "pinned") if word in name.lower()), None)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cclbench import intervals
 from cclbench.analyzers.metric import NotApplicable
-from cclbench.analyzers.view.columns import codes, is_category, spans
+from cclbench.analyzers.view.columns import is_category, row_spans, word_codes
 from cclbench.analyzers.view.host_gaps import causes_of
 from cclbench.intervals import Intervals, Mask
 from cclbench.normalize.cpu_host import RESUMED_NS, Calls, cpu_causes, divide
@@ -39,11 +39,11 @@ def cpu_gaps(rank: RankView) -> dict[str, Intervals]:
     names: dict[str, int] = {}
     for batch in rank.tables.events(("op", "annotation", "python"), _COLUMNS):
         here = batch["track"].to_numpy() == thread
-        starts, ends = spans(batch)
-        name, words = codes(batch, "name")
+        starts, ends = row_spans(batch)
+        name, words = word_codes(batch, "name")
         code = np.array([names.setdefault(word or "", len(names)) for word in words], np.int64)[name]
         is_op = _of_kind(batch, "op")
-        called = is_op & ~_wrappers(batch) & here
+        called = is_op & ~_wrapping_rows(batch) & here
         calls.append((starts[called], ends[called], code[called]))
         chosen = causes_of(batch) | {"sync": is_op & is_category(batch, "communication")}
         for cause, rows in ranges.items():
@@ -82,7 +82,7 @@ def _of_kind(batch: pa.RecordBatch, kind: str) -> Mask:
     return np.asarray(batch["kind"].cast(pa.string()).to_numpy(zero_copy_only=False) == kind)
 
 
-def _wrappers(batch: pa.RecordBatch) -> Mask:
+def _wrapping_rows(batch: pa.RecordBatch) -> Mask:
     """Rows around operators, which compute nothing themselves, shape (rows,)."""
-    name, words = codes(batch, "name")
+    name, words = word_codes(batch, "name")
     return np.array([is_wrapper(word or "") for word in words], np.bool_)[name]

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench import intervals
-from cclbench.analyzers.view.columns import codes, places, spans
-from cclbench.analyzers.view.operator_calls import Float64, Kind, OperatorCalls, costs_of, ids_of
+from cclbench.analyzers.view.columns import row_spans, vocabulary_places, word_codes
+from cclbench.analyzers.view.operator_calls import Float64, OperatorCalls, WorkKind, costs_of, ids_of
 from cclbench.analyzers.view.works import WorkRows, Works
 from cclbench.intervals import Index, Int64, begins
 from cclbench.normalize.device_rows import DEVICE_WORK
@@ -31,11 +31,11 @@ def device_works(rank: RankView) -> Works:
     """The works of a rank's device that begin in its windows."""
     calls = OperatorCalls(rank)
     rows = _device_rows(rank)
-    starts, ends = spans(rows)
-    number, names = codes(rows, "name")
+    starts, ends = row_spans(rows)
+    number, names = word_codes(rows, "name")
     name = number.astype(np.int32)
-    category = places(rows, "category", CATEGORIES, _OTHER)
-    row_kind, words = codes(rows, "kind")
+    category = vocabulary_places(rows, "category", CATEGORIES, _OTHER)
+    row_kind, words = word_codes(rows, "kind")
     computes = np.array([word == "kernel" for word in words], np.bool_)[row_kind]
     computes &= category != _COMMUNICATION
     key = _keys(calls, rows, category)
@@ -45,8 +45,8 @@ def device_works(rank: RankView) -> Works:
     count = len(first)
     work = np.empty(len(key), np.int32)
     work[order] = np.cumsum(new) - 1
-    lead = order[_longest(work[order], (ends - starts)[order], count)]
-    flops, hbm_bytes = (np.bincount(work, _floats(rows[of]), count) for of in ("flops", "hbm_bytes"))
+    lead = order[_longest_rows(work[order], (ends - starts)[order], count)]
+    flops, hbm_bytes = (np.bincount(work, _as_floats(rows[of]), count) for of in ("flops", "hbm_bytes"))
     own = key[order][first]
     own = own[own < len(calls)]  # the works of calls come first
     begun = np.append(first, len(key))
@@ -54,19 +54,21 @@ def device_works(rank: RankView) -> Works:
     def kernels_of(number: int) -> tuple[str, ...]:
         return tuple(names[code] or "" for code in name[order[begun[number] : begun[number + 1]]].tolist())
 
-    of_calls, kind_of_call = calls.kinds(own, _identities(name[order], first)[: len(own)], kernels_of)
+    of_calls, kind_of_call = calls.numbered_kinds(
+        own, _sequence_hashes(name[order], first)[: len(own)], kernels_of
+    )
     why_not = NOT_LINKED if len(calls) else NO_CALLS
-    alone = [Kind(Call(word or ""), linked=False, why_not=why_not) for word in names]
+    alone = [WorkKind(Call(word or ""), linked=False, why_not=why_not) for word in names]
     all_kinds = [*of_calls, *alone]
     kind = np.append(kind_of_call, len(of_calls) + name[order[first[len(own) :]]])
     modelled_flops, modelled_bytes = costs_of(all_kinds)
     stated = ~np.isnan(flops)
-    module, modules = codes(rows, "module")
+    module, modules = word_codes(rows, "module")
     further = count - len(own)
     return Works(
         kinds=all_kinds,
         kind=kind.astype(np.int32),
-        phase=places(rows, "phase", PHASES, PHASES.index("other"))[lead].astype(np.int32),
+        phase=vocabulary_places(rows, "phase", PHASES, PHASES.index("other"))[lead].astype(np.int32),
         module=module[lead].astype(np.int32),
         modules=modules,
         category=category[lead].astype(np.int32),
@@ -97,18 +99,18 @@ def _keys(calls: OperatorCalls, rows: pa.Table, category: Int64) -> Index:
     return np.where(owner < 0, np.arange(len(calls), len(calls) + len(rows), dtype=np.int32), owner)
 
 
-def _floats(numbers: pa.ChunkedArray) -> Float64:
+def _as_floats(numbers: pa.ChunkedArray) -> Float64:
     """A column of numbers, NaN where they are not stated."""
     return np.asarray(numbers.cast(pa.float64()).fill_null(np.nan).to_numpy())
 
 
-def _longest(work: Index, ns: Int64, count: int) -> Int64:
+def _longest_rows(work: Index, ns: Int64, count: int) -> Int64:
     """Index of the longest row of each work, of rows in order of their works."""
     by_length = np.lexsort((-ns, work))
     return by_length[np.searchsorted(work[by_length], np.arange(count))]
 
 
-def _identities(name: Index, first: Int64) -> Int64:
+def _sequence_hashes(name: Index, first: Int64) -> Int64:
     """A hash of the sequence of names from each of `first` to the next."""
     place = np.arange(len(name)) - np.repeat(first, np.diff(np.append(first, len(name))))
     mixed = (name.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from cclbench import arrow_functions as pc
 from cclbench import intervals
-from cclbench.analyzers.view.collectives import Label, labels
+from cclbench.analyzers.view.collectives import Label, label_numbers
 from cclbench.intervals import Int64, Intervals, Mask
 
 
@@ -25,14 +25,14 @@ class Shared:
 
     def by_label(self) -> list[Fraction]:
         """Exact ns of each label, over all windows."""
-        return _divided(self.ns.sum(axis=2), self.crowds)
+        return _divide_among(self.ns.sum(axis=2), self.crowds)
 
     def by_window(self, chosen: Mask | None = None) -> list[Fraction]:
         """Exact ns of each window, of the labels in the mask or of all."""
-        return _divided((self.ns if chosen is None else self.ns[:, chosen]).sum(axis=1), self.crowds)
+        return _divide_among((self.ns if chosen is None else self.ns[:, chosen]).sum(axis=1), self.crowds)
 
 
-def _divided(ns: Int64, crowds: Sequence[int]) -> list[Fraction]:
+def _divide_among(ns: Int64, crowds: Sequence[int]) -> list[Fraction]:
     whole = [Fraction(0)] * ns.shape[1]
     for n, row in zip(crowds, ns.tolist(), strict=True):
         whole = [sum_ + Fraction(part, n) for sum_, part in zip(whole, row, strict=True)]
@@ -64,9 +64,11 @@ class Exposed:
         return [sum(own, Fraction(0)) for own in zip(*parts, strict=True)]
 
 
-def split(collectives: pa.Table, alone: Intervals, window_starts: Int64, window_ends: Int64) -> Exposed:
+def split_exposed(
+    collectives: pa.Table, alone: Intervals, window_starts: Int64, window_ends: Int64
+) -> Exposed:
     """Share each instant of `alone`, which is K \\ C, among the collectives that run in it."""
-    label, known = labels(collectives)
+    label, known = label_numbers(collectives)
     starts, ends = collectives["start_ns"].to_numpy(), collectives["end_ns"].to_numpy()
     matched = collectives["wait_ns"].is_valid().to_numpy()
     waited = pc.coalesce(collectives["wait_ns"], collectives["least_wait_ns"])

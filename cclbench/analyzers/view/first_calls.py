@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench import intervals
-from cclbench.analyzers.view.columns import codes, spans
+from cclbench.analyzers.view.columns import row_spans, word_codes
 from cclbench.analyzers.view.launches import correlations_of
 from cclbench.intervals import Int64, Mask
 from cclbench.normalize.host_calls import (
@@ -49,28 +49,28 @@ class FirstCalls:
 def first_calls(rank: RankView) -> FirstCalls:
     """The first calls of a rank, as `host_calls.cold_calls` and `cold_operators` tell them apart."""
     until = int(np.sort(rank.windows.starts)[1]) if len(rank.windows) > 1 else None
-    found = [_of_runtime(rank, until), *([] if rank.on_host else [_operators(rank, until)])]
+    found = [_of_runtime(rank, until), *([] if rank.on_host else [_cold_operators(rank, until)])]
     return FirstCalls(
         *(np.concatenate([getattr(one, field.name) for one in found]) for field in fields(FirstCalls))
     )
 
 
-def _operators(rank: RankView, until: int | None) -> FirstCalls:
+def _cold_operators(rank: RankView, until: int | None) -> FirstCalls:
     """The cold calls of operators.  Kept are rows of names with long calls, and what lies in those calls."""
     names: dict[str, int] = {}
     empty = np.empty(0, np.int64)
-    long = _joined(_rows_of(rank, ("op",), names), lambda some: some.ends - some.starts >= LEAST_COLD_NS)
+    long = _join_parts(_rows_of(rank, ("op",), names), lambda some: some.ends - some.starts >= LEAST_COLD_NS)
     if not len(long.starts):
         return FirstCalls(empty, empty, empty, empty)
     extent = intervals.union(long.starts, long.ends)
 
-    def inside(some: _HostRows) -> Mask:
+    def lies_inside(some: _HostRows) -> Mask:
         return intervals.within(extent, some.starts, some.ends) > 0
 
-    operators = _joined(
-        _rows_of(rank, ("op",), names), lambda some: inside(some) | np.isin(some.name, long.name)
+    operators = _join_parts(
+        _rows_of(rank, ("op",), names), lambda some: lies_inside(some) | np.isin(some.name, long.name)
     )
-    calls = _joined(_rows_of(rank, ("launch", "sync", "other"), names), inside)
+    calls = _join_parts(_rows_of(rank, ("launch", "sync", "other"), names), lies_inside)
     told = cold_operators(operators, calls[1:], until)
     return FirstCalls(np.full(int(told.sum()), -1, np.int64), *(column[told] for column in operators[1:]))
 
@@ -84,7 +84,7 @@ class _HostRows(NamedTuple):
     ends: Int64
 
 
-def _joined(parts: Iterator[_HostRows], chosen: Callable[[_HostRows], Mask]) -> _HostRows:
+def _join_parts(parts: Iterator[_HostRows], chosen: Callable[[_HostRows], Mask]) -> _HostRows:
     """The chosen rows of all parts."""
     kept = [[column[which] for column in part] for part in parts for which in [chosen(part)]]
     empty = np.empty(0, np.int64)
@@ -94,13 +94,13 @@ def _joined(parts: Iterator[_HostRows], chosen: Callable[[_HostRows], Mask]) -> 
 def _rows_of(rank: RankView, kinds: tuple[str, ...], names: dict[str, int]) -> Iterator[_HostRows]:
     """Operators that may be cold, launches, waits, and calls that allocate or load, in bounded batches."""
     for batch in rank.tables.events(kinds, ("side", "track", "kind", "name", "start_ns", "dur_ns")):
-        name, words = codes(batch, "name")
+        name, words = word_codes(batch, "name")
         side, kind = (batch[c].cast(pa.string()).to_numpy(zero_copy_only=False) for c in ("side", "kind"))
         code = np.array([names.setdefault(word or "", len(names)) for word in words], np.int64)[name]
         cold = np.array([may_be_cold(word or "") for word in words], np.bool_)[name]
         runtime = np.array([_IN_RUNTIME.match(word or "") is not None for word in words], np.bool_)[name]
         own = (side == "host") & np.where(kind == "op", cold, (kind != "other") | runtime)
-        starts, ends = spans(batch)
+        starts, ends = row_spans(batch)
         yield _HostRows(code[own], batch["track"].to_numpy()[own], starts[own], ends[own])
 
 
@@ -110,20 +110,20 @@ def _of_runtime(rank: RankView, until: int | None) -> FirstCalls:
     kernel = np.full(len(calls) + 1, -1)
     kernels: dict[str, int] = {}
     for batch in rank.tables.events(("kernel",), ("correlation", "name")):
-        call = calls.of(correlations_of(batch))
-        name, names = codes(batch, "name")
+        call = calls.indices_of(correlations_of(batch))
+        name, names = word_codes(batch, "name")
         known = np.array([kernels.setdefault(word or "", len(kernels)) for word in names], np.int64)
         kernel[call[call >= 0]] = known[name][call >= 0]
     functions: dict[str, int] = {}
     parts = []
     columns = ("side", "track", "kind", "name", "start_ns", "dur_ns", "correlation")
     for batch in rank.tables.events(("launch", "other"), columns):
-        name, names = codes(batch, "name")
+        name, names = word_codes(batch, "name")
         of_runtime = [_IN_RUNTIME.match(word or "") is not None for word in names]
         kind, side = (batch[c].cast(pa.string()).to_numpy(zero_copy_only=False) for c in ("kind", "side"))
         chosen = (side == "host") & ((kind == "launch") | np.array(of_runtime, np.bool_)[name])
         known = np.array([functions.setdefault(word or "", len(functions)) for word in names], np.int32)
-        call = np.where(kind == "launch", calls.of(correlations_of(batch)), -1)
+        call = np.where(kind == "launch", calls.indices_of(correlations_of(batch)), -1)
         times = (batch[column].to_numpy() for column in ("start_ns", "dur_ns", "track"))
         parts.append([column[chosen] for column in (known[name], call, *times)])
     if not parts:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench import intervals
-from cclbench.analyzers.view.columns import codes, spans
+from cclbench.analyzers.view.columns import row_spans, word_codes
 from cclbench.analyzers.view.launches import correlations_of, device_events
 from cclbench.intervals import Int64, Intervals, Mask, intersect, join
 from cclbench.normalize.host_calls import ALLOCATES, ASYNCHRONOUS, PINNED, blocks, take_turns
@@ -77,13 +77,13 @@ def host_gaps(rank: RankView) -> HostGaps:
         before = gaps.ends <= first.event_ns
         before |= np.append(waits.starts, _NEVER)[wait] <= first.launch_ns
         drained = (wait >= 0) & ~before
-        found["capture"].append(gaps.at(before).union())
-        waited = gaps.at(drained)
+        found["capture"].append(gaps.take_gaps(before).union())
+        waited = gaps.take_gaps(drained)
         found["sync"].append(waited.union())
         resumed = waits.ends[wait[drained]].clip(waited.starts, waited.ends)
-        for cause, part in _work(waited._replace(starts=resumed), rows[thread]):
+        for cause, part in _work_in_gaps(waited._replace(starts=resumed), rows[thread]):
             after[cause].append(part)
-        for cause, part in _work(gaps.at((wait < 0) & ~before), rows[thread]):
+        for cause, part in _work_in_gaps(gaps.take_gaps((wait < 0) & ~before), rows[thread]):
             found[cause].append(part)
     by, after_wait = ({cause: join(*parts) for cause, parts in of.items()} for of in (found, after))
     return HostGaps(by, after_wait, turns)
@@ -97,7 +97,7 @@ class _Gaps(NamedTuple):
     called: Int64
     """Begin of the call that launches what ends the gap, within the gap."""
 
-    def at(self, chosen: Mask) -> _Gaps:
+    def take_gaps(self, chosen: Mask) -> _Gaps:
         """Some of them."""
         return _Gaps(self.starts[chosen], self.ends[chosen], self.called[chosen])
 
@@ -122,7 +122,7 @@ def wait_at_begin(starts: Int64, ends: Int64, at: Int64) -> Int64:
     return np.asarray(index, np.int64)
 
 
-def _work(gaps: _Gaps, rows: _ThreadRows) -> Iterator[tuple[str, Intervals]]:
+def _work_in_gaps(gaps: _Gaps, rows: _ThreadRows) -> Iterator[tuple[str, Intervals]]:
     """What the thread does in those gaps, by cause."""
     if not len(gaps.starts):
         return
@@ -153,7 +153,7 @@ class _First(NamedTuple):
 
 def _first_of_all(rank: RankView) -> _First:
     calls, events = rank.launch_calls, device_events(rank.tables)
-    call = calls.of(events.correlations)
+    call = calls.indices_of(events.correlations)
     order = np.lexsort((call, events.starts, events.stream))
     return _First(
         launch_ns=int(calls.starts[call[call >= 0]].min(initial=_NEVER)),
@@ -169,12 +169,12 @@ def _rows_by_thread(rank: RankView, threads: Int64) -> dict[int, _ThreadRows]:
     }
     kinds = ("op", "launch", "sync", "other", "annotation", "python")
     for batch in rank.tables.events(kinds, ("side", "track", "kind", "name", "start_ns", "dur_ns")):
-        starts, ends = spans(batch)
-        _add(parts, batch["track"].to_numpy(), starts, ends, causes_of(batch))
+        starts, ends = row_spans(batch)
+        _add_parts(parts, batch["track"].to_numpy(), starts, ends, causes_of(batch))
     for thread, starts, ends in blocking_copies(rank):
-        _add(parts, thread, starts, ends, {"waits": np.ones(len(starts), np.bool_)})
+        _add_parts(parts, thread, starts, ends, {"waits": np.ones(len(starts), np.bool_)})
     cold = rank.first_calls
-    _add(parts, cold.threads, cold.starts, cold.ends, {"cold_start": np.ones(len(cold), np.bool_)})
+    _add_parts(parts, cold.threads, cold.starts, cold.ends, {"cold_start": np.ones(len(cold), np.bool_)})
     return {
         thread: _ThreadRows(join(*of.pop("waits")), {name: join(*sets) for name, sets in of.items()})
         for thread, of in parts.items()
@@ -215,7 +215,7 @@ def _turn_of_each(active: Sequence[Intervals]) -> list[Intervals]:
     return [intervals.union(since[thread == one], until[thread == one]) for one in range(len(active))]
 
 
-def _add(
+def _add_parts(
     parts: dict[int, dict[str, list[Intervals]]],
     track: Int64,
     starts: Int64,
@@ -231,20 +231,20 @@ def _add(
 
 def causes_of(batch: pa.RecordBatch) -> dict[str, Mask]:
     """Which rows are of what, masks of shape (rows,)."""
-    name, names = codes(batch, "name")
+    name, names = word_codes(batch, "name")
     kind, side = (
         batch[column].cast(pa.string()).to_numpy(zero_copy_only=False) for column in ("kind", "side")
     )
     host = side == "host"
 
-    def called(matches: Callable[[str], object]) -> Mask:
+    def names_matching(matches: Callable[[str], object]) -> Mask:
         return np.array([bool(matches(word or "")) for word in names], np.bool_)[name]
 
-    loads = called(lambda word: re.search(LOADER, word))
+    loads = names_matching(lambda word: re.search(LOADER, word))
     sync = host & (kind == "sync")
     return {
         "loader": host & loads & np.isin(kind, ("op", "annotation")),
-        "allocation": host & called(ALLOCATES.match) & (kind == "other"),
+        "allocation": host & names_matching(ALLOCATES.match) & (kind == "other"),
         "sync": sync,
         "waits": sync,
         "launch": host & (kind == "launch"),
@@ -258,19 +258,19 @@ def blocking_copies(rank: RankView) -> Iterator[tuple[Int64, Int64, Int64]]:
     calls = rank.launch_calls
     at_once = np.zeros(len(calls), np.bool_)
     for batch in rank.tables.events(("launch",), ("correlation", "name")):
-        name, names = codes(batch, "name")
-        call = calls.of(correlations_of(batch))
+        name, names = word_codes(batch, "name")
+        call = calls.indices_of(correlations_of(batch))
         asynchronous = np.array([ASYNCHRONOUS in (word or "") for word in names], np.bool_)[name]
         at_once[call[call >= 0]] = asynchronous[call >= 0]
     columns = ("start_ns", "dur_ns", "correlation", "name", "copy_direction")
     for batch in rank.tables.events(("copy",), columns):
-        call = calls.of(correlations_of(batch))
+        call = calls.indices_of(correlations_of(batch))
         known = np.flatnonzero(call >= 0)
         call = call[known]
-        name, names = codes(batch, "name")
+        name, names = word_codes(batch, "name")
         pinned = np.array([PINNED.search(word or "") is not None for word in names], np.bool_)[name]
         direction = batch["copy_direction"].cast(pa.string()).to_numpy(zero_copy_only=False)
-        hosted, (begun, ended) = np.isin(direction, ("h2d", "d2h")), spans(batch)
+        hosted, (begun, ended) = np.isin(direction, ("h2d", "d2h")), row_spans(batch)
         awaited = blocks(
             calls.ends[call],
             begun[known],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cclbench.analyzers.view.columns import codes, spans
+from cclbench.analyzers.view.columns import row_spans, word_codes
 from cclbench.intervals import Int64, Mask
 from cclbench.normalize.operators import is_wrapper
 
@@ -39,8 +39,8 @@ class HostOps:
 def host_ops(tables: Rank) -> Iterator[HostOps]:
     """The operators of a rank, in bounded batches."""
     for batch in tables.events(("op",), ("track", "start_ns", "dur_ns", "category", "name", "collective")):
-        starts, ends = spans(batch)
-        category, categories = codes(batch, "category")
+        starts, ends = row_spans(batch)
+        category, categories = word_codes(batch, "category")
         calls = np.isin(category, [n for n, word in enumerate(categories) if word == "communication"])
         names, name = batch["name"].dictionary.to_pylist(), batch["name"].indices.to_numpy()
         own = batch["collective"].is_valid().to_numpy(zero_copy_only=False)

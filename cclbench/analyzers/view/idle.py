@@ -39,7 +39,7 @@ class Idle:
     """Whether any gap's event has a launch record at all."""
 
 
-def split(
+def split_idle(
     tables: Rank,
     calls: LaunchCalls,
     first_calls: Int64,
@@ -83,7 +83,7 @@ def _next_events(tables: Rank, calls: LaunchCalls, busy: Intervals) -> tuple[Int
     and when its stream was free: since ever where none ran there before; shape (pieces,).
     """
     events = device_events(tables)
-    events = events.where(events.ends > events.starts)  # what has no length occupies no stream
-    events = events.where(np.lexsort((events.stream, events.starts)))
+    events = events.take_events(events.ends > events.starts)  # what has no length occupies no stream
+    events = events.take_events(np.lexsort((events.stream, events.starts)))
     event = np.searchsorted(events.starts, busy.starts)
-    return calls.of(events.correlations[event]), previous_ends(events.ends, events.stream)[event]
+    return calls.indices_of(events.correlations[event]), previous_ends(events.ends, events.stream)[event]

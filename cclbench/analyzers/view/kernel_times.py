@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.analyzers.metric import NotApplicable
-from cclbench.analyzers.view.columns import codes, is_category
+from cclbench.analyzers.view.columns import is_category, word_codes
 from cclbench.intervals import Int64, begins
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def kernel_times(rank: RankView) -> KernelTimes:
     for batch, window in rank.kernels("name", "category", *_GRID):
         own = ~is_category(batch, "communication")
         batch, window = batch.filter(pa.array(own)), window[own]
-        keys, key = _keys(batch)
+        keys, key = _batch_kernels(batch)
         number = np.array([numbers.setdefault(one, len(numbers)) for one in keys], np.int64)
         place = number[key] * windows + window
         found = np.unique(place)
@@ -62,9 +62,9 @@ def kernel_times(rank: RankView) -> KernelTimes:
     return KernelTimes(list(numbers), count.reshape(-1, windows), ns.reshape(-1, windows))
 
 
-def _keys(batch: pa.RecordBatch) -> tuple[list[Kernel], Int64]:
+def _batch_kernels(batch: pa.RecordBatch) -> tuple[list[Kernel], Int64]:
     """The distinct kernels of a batch, and the number of each row's."""
-    (category, categories), (name, names) = codes(batch, "category"), codes(batch, "name")
+    (category, categories), (name, names) = word_codes(batch, "category"), word_codes(batch, "name")
     rows = np.stack([category, name, *(batch[axis].fill_null(-1).to_numpy() for axis in _GRID)])
     order = np.lexsort(rows[::-1])
     first = begins(*rows[:, order])
@@ -84,7 +84,7 @@ def longest_kernels(found: KernelTimes) -> Totals:
     return {kernel: times[kernel] for kernel in sorted(times, key=lambda one: -times[one][1])[:MOST_KERNELS]}
 
 
-class Speeds(NamedTuple):
+class KernelSpeeds(NamedTuple):
     """How much longer the kernels that all ranks run take on each than on the median rank."""
 
     ranks: dict[int, float]
@@ -94,7 +94,7 @@ class Speeds(NamedTuple):
     ns: int
     """How many and how long such kernels are, over all ranks."""
 
-    def together(self, rank: int) -> bool:
+    def slows_together(self, rank: int) -> bool:
         """Whether all families of a rank, two at least, take longer by about the same: at least half as much.
 
         A device that is slower slows all of them; work that is larger does not.
@@ -103,7 +103,7 @@ class Speeds(NamedTuple):
         return whole > 0 and len(own) > 1 and min(own.values()) - 1 >= whole / 2
 
 
-def speeds(found: Mapping[int, Totals]) -> Speeds:
+def kernel_speeds(found: Mapping[int, Totals]) -> KernelSpeeds:
     """Σ n · own mean duration / Σ n · median over ranks of the mean, of each; not applicable without any."""
     if len(found) < 2:
         raise NotApplicable("kernels are compared across ranks, and there is one")
@@ -115,7 +115,7 @@ def speeds(found: Mapping[int, Totals]) -> Speeds:
     )
     count = np.array([[times[one][0] for one in shared] for times in found.values()], np.float64)
     own, usual = count * mean, count * np.median(mean, axis=0)
-    family = [_family(kernel) for kernel in shared]
+    family = [_kernel_family(kernel) for kernel in shared]
     names = sorted(set(family))
     of_family = np.array([[name == one for one in family] for name in names], np.bool_)
     taken, expected = own @ of_family.T, usual @ of_family.T
@@ -128,10 +128,12 @@ def speeds(found: Mapping[int, Totals]) -> Speeds:
         for place, rank in enumerate(found)
     }
     ratio = own.sum(axis=1) / usual.sum(axis=1)
-    return Speeds(dict(zip(found, ratio.tolist(), strict=True)), families, int(count.sum()), round(own.sum()))
+    return KernelSpeeds(
+        dict(zip(found, ratio.tolist(), strict=True)), families, int(count.sum()), round(own.sum())
+    )
 
 
-def _family(kernel: Kernel) -> str:
+def _kernel_family(kernel: Kernel) -> str:
     """A kernel's category, its name where that is none in particular."""
     category, name, *_ = kernel
     return str(name) if category in _UNCLASSIFIED else str(category)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 from cclbench import intervals
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.arrivals import SPENT
-from cclbench.analyzers.view.kernel_times import Kernel, Totals, kernel_times, longest_kernels, speeds
+from cclbench.analyzers.view.kernel_times import Kernel, Totals, kernel_speeds, kernel_times, longest_kernels
 from cclbench.analyzers.view.late_rank import StragglerVerdict
-from cclbench.analyzers.view.loading import loading
+from cclbench.analyzers.view.loading import loading_intervals
 from cclbench.analyzers.view.meetings import CollectiveInstances
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def rank_work(rank: RankView) -> RankWork:
         kernels = longest_kernels(kernel_times(rank))
     except NotApplicable:
         kernels = {}
-    ranges = loading(rank)
+    ranges = loading_intervals(rank)
     held = ranges if rank.on_host else intervals.subtract(ranges, intervals.join(*rank.busy))
     windows = max(len(rank.windows), 1)
     return RankWork(rank.on_host, windows, kernels, held.length / windows)
@@ -106,19 +106,19 @@ def _of_kernels(rank: int, work: Mapping[int, RankWork], experts: bool) -> str:
     """
     kernels = {one: own.kernels for one, own in work.items() if own.kernels}
     try:
-        found = speeds(kernels)
+        found = kernel_speeds(kernels)
     except NotApplicable:
         return "compute"
     if rank not in kernels:
         return "compute"
     categories = {kernel[0] or "other" for totals in kernels.values() for kernel in totals}
-    more = {name: max(0.0, _more(rank, work, _of_category(name))) for name in sorted(categories)}
+    more = {name: max(0.0, _extra_kernel_time(rank, work, _of_category(name))) for name in sorted(categories)}
     whole = sum(more.values())
     if not whole:
         return "compute"
     shared = set.intersection(*(set(totals) for totals in kernels.values()))
-    other_grids = _more(rank, work, lambda kernel: kernel not in shared)
-    if found.together(rank) and other_grids < _MOSTLY * whole:
+    other_grids = _extra_kernel_time(rank, work, lambda kernel: kernel not in shared)
+    if found.slows_together(rank) and other_grids < _MOSTLY * whole:
         return "device"
     products = more.get("moe", 0.0) + (more.get("gemm", 0.0) if experts else 0.0)
     if products >= _MOSTLY * whole:
@@ -132,7 +132,7 @@ def _of_category(name: str) -> Callable[[Kernel], bool]:
     return lambda kernel: (kernel[0] or "other") == name
 
 
-def _more(rank: int, work: Mapping[int, RankWork], chosen: Callable[[Kernel], bool]) -> float:
+def _extra_kernel_time(rank: int, work: Mapping[int, RankWork], chosen: Callable[[Kernel], bool]) -> float:
     """How much longer those kernels take the rank than the median of the others, ns a window."""
     taken = {
         one: sum(ns for kernel, (_, ns) in own.kernels.items() if chosen(kernel)) / own.windows

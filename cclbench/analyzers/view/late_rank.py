@@ -48,7 +48,7 @@ _NS_PER_S: Final = 10**9
 class StragglerVerdict:
     """The rank whose lateness chance explains least.
 
-    `named` is whether it stands out: p < 0.01, and later than 1 % of the mean step.
+    `stands_out` is whether it stands out: p < 0.01, and later than 1 % of the mean step.
     """
 
     rank: int
@@ -72,16 +72,16 @@ class StragglerVerdict:
     """Its lateness in the first and last quarter of the steps, ns, and how likely that is by chance."""
 
     @property
-    def named(self) -> bool:
+    def stands_out(self) -> bool:
         """Whether it stands out."""
         return self.p < SIGNIFICANT and self.late_ns > LEAST_SHARE * self.step_ns
 
     @property
-    def often(self) -> str:
+    def pattern_words(self) -> str:
         """How often and when it is late, in words."""
         said = f"latest in {self.latest} of {self.steps} steps"
         if self.period is not None:
-            return f"{said}: in every {_ordinal(self.period)} step"
+            return f"{said}: in every {_ordinal_words(self.period)} step"
         if self.since is not None:
             return f"{said}: since step {self.since}"
         if self.drift is not None:
@@ -91,11 +91,11 @@ class StragglerVerdict:
         return said
 
     @property
-    def words(self) -> str:
+    def verdict_words(self) -> str:
         """The verdict in a sentence, without its cause."""
         late = humanise(self.late_ns / _NS_PER_S, "s")
-        if self.named:
-            return f"rank {self.rank} is late by {late} a step, {self.often} (p = {self.p:.2g})"
+        if self.stands_out:
+            return f"rank {self.rank} is late by {late} a step, {self.pattern_words} (p = {self.p:.2g})"
         said = f"no rank stands out: rank {self.rank} is late by {late} a step, latest in {self.latest} of"
         said = f"{said} {self.steps} step{'s'[: self.steps != 1]}"
         if self.steps == 1:
@@ -110,15 +110,15 @@ def late_rank(found: Lateness, step_ns: float) -> StragglerVerdict:
 
     `step_ns` is the mean step.
     """
-    latest = found.latest
+    latest = found.latest_mask
     p = np.ones(len(found.ranks))
     for role in np.unique(found.role):
         own = np.flatnonzero(found.role == role)
-        p[own] = np.minimum(1.0, chance(found.late_ns[own]) * len(found.ranks))
+        p[own] = np.minimum(1.0, chance_of_lateness(found.late_ns[own]) * len(found.ranks))
     mean = found.late_ns.mean(axis=1)
     least = p if p.min() >= SIGNIFICANT else p >= SIGNIFICANT
     place = min(range(len(p)), key=lambda one: (least[one], -mean[one], found.ranks[one]))
-    pattern, period, since, drift = _recurrence(found.late_ns[place], latest[place], found.steps)
+    pattern, period, since, drift = _lateness_pattern(found.late_ns[place], latest[place], found.steps)
     return StragglerVerdict(
         rank=found.ranks[place],
         p=float(p[place]),
@@ -134,7 +134,7 @@ def late_rank(found: Lateness, step_ns: float) -> StragglerVerdict:
     )
 
 
-def chance(late: Float) -> Float:
+def chance_of_lateness(late: Float) -> Float:
     """How likely each rank of equal ones were as late over the steps, or so often the latest; shape (ranks,).
 
     Where ranks are equal, each step's lateness falls to them in any order: permutations of whole steps.  The
@@ -153,7 +153,7 @@ def chance(late: Float) -> Float:
     if not len(held):
         return np.ones(ranks)
     p = np.ones((_TESTS, ranks))
-    shrink = np.where(_stands_apart(late), 1.0, 1 / np.sqrt(_inflation(late)))
+    shrink = np.where(_stands_apart(late), 1.0, 1 / np.sqrt(_variance_inflation(late)))
     cells = max(_CELLS // steps, _FEWEST_CELLS)
     grid = np.floor(late * ((cells - 1) / most.max())).astype(np.int64)
     tail = _tail_of_sum(grid, cells)
@@ -206,7 +206,7 @@ def _binomial_tail(trials: int, p: float) -> Float:
     return np.asarray(density[::-1].cumsum()[::-1].clip(0.0, 1.0))
 
 
-def _inflation(late: Float) -> Float:
+def _variance_inflation(late: Float) -> Float:
     """By what the variance of a mean over steps is larger than of independent ones, of each rank; (ranks,).
 
     By the lag-1 autocorrelation of the other ranks' order in the steps, with what it is too low in few steps
@@ -217,9 +217,9 @@ def _inflation(late: Float) -> Float:
     if steps < _FEWEST_STEPS:
         return np.ones(ranks)
     if ranks > 2:
-        order = np.array([_order(column) for column in late.T], np.float64).T
+        order = np.array([_value_ranks(column) for column in late.T], np.float64).T
     else:
-        order = np.array([_order(late[0] - late[1])])
+        order = np.array([_value_ranks(late[0] - late[1])])
     order -= order.mean(axis=1, keepdims=True)
     along, variance = (order[:, 1:] * order[:, :-1]).sum(axis=1), (order**2).sum(axis=1)
     error = _BIAS / steps + 1 / sqrt(max(ranks - 1, 1) * steps)
@@ -231,7 +231,7 @@ def _inflation(late: Float) -> Float:
     return np.asarray(1 + 2 * ((1 - lags / steps) * rho[:, None] ** lags).sum(axis=1))
 
 
-def _order(values: Float) -> Float:
+def _value_ranks(values: Float) -> Float:
     """The rank of each value among them, equal ones share."""
     ordered = np.sort(values)
     return np.asarray(
@@ -239,7 +239,7 @@ def _order(values: Float) -> Float:
     )
 
 
-def _recurrence(
+def _lateness_pattern(
     late: Float, latest: Mask, steps: tuple[int | None, ...]
 ) -> tuple[str, int | None, int | None, tuple[float, float, float] | None]:
     """The pattern of a rank's lateness over the steps, its period, the step since when, its drift.
@@ -253,19 +253,19 @@ def _recurrence(
         return "intermittent", None, None, None
     late_in = latest & (late >= np.quantile(late[latest], 0.9) / 2)
     at = np.flatnonzero(late_in)
-    onset = _onset(late_in)
+    onset = _first_late_step(late_in)
     if onset is not None and late[:onset].mean() <= _BEFORE * late[onset:].mean():
         return "since", None, steps[onset], None
     gaps = np.diff(at)
     if len(at) > 2 and gaps[0] > 1 and (gaps == gaps[0]).all() and max(at[0], count - 1 - at[-1]) < gaps[0]:
         return "periodic", int(gaps[0]), None, None
-    if (p := trend(late)) is not None and p < SIGNIFICANT:
+    if (p := trend_probability(late)) is not None and p < SIGNIFICANT:
         quarter = max(count // 4, 1)
         return "drifting", None, None, (float(late[:quarter].mean()), float(late[-quarter:].mean()), p)
     return ("always" if latest.mean() >= ALWAYS else "intermittent"), None, None, None
 
 
-def _onset(late: Mask) -> int | None:
+def _first_late_step(late: Mask) -> int | None:
     """From which step on a rank is late, seldom before; None where it is from the first, or in no stretch."""
     before: Int64 = np.cumsum(late, dtype=np.int64) - late
     after = late[::-1].cumsum()[::-1]
@@ -275,7 +275,7 @@ def _onset(late: Mask) -> int | None:
     return int(fits.argmax()) if fits.any() else None
 
 
-def trend(values: Float) -> float | None:
+def trend_probability(values: Float) -> float | None:
     """Probability that a series rises or falls so evenly by chance; None of fewer than 16 values.
 
     Mann-Kendall on means of 8 to 16 blocks of successive values, since neighbouring steps are alike.
@@ -292,6 +292,6 @@ def trend(values: Float) -> float | None:
     return erfc((abs(signs) - 1) / sqrt(2 * variance)) if signs and variance > 0 else 1.0
 
 
-def _ordinal(number: int) -> str:
+def _ordinal_words(number: int) -> str:
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"

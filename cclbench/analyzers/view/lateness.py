@@ -48,7 +48,7 @@ class Lateness:
     """Collectives across pipeline stages, whose ranks come at different times by design: left out."""
 
     @property
-    def latest(self) -> Mask:
+    def latest_mask(self) -> Mask:
         """Which rank no other of its role is later than, or as late as, in the step."""
         found = np.zeros(self.late_ns.shape, np.bool_)
         for role in np.unique(self.role):
@@ -59,26 +59,26 @@ class Lateness:
         return found
 
 
-def lateness(found: CollectiveInstances, residual_ns: float) -> Lateness:
+def step_lateness(found: CollectiveInstances, residual_ns: float) -> Lateness:
     """Of the matched collectives of ranks of one role; not applicable without any."""
     roles: dict[int, int] = {}
     late, waited, spent = _Unions(), _Unions(), _Sums()
     instances = 0
-    pipeline = np.array(sorted(_pipelines(found)), np.int64)
+    pipeline = np.array(sorted(_rank_pipelines(found)), np.int64)
     for kept in of_one_role(found):
         instances += len(kept.count)
-        _join(roles, kept.rank, np.repeat(np.minimum.reduceat(kept.rank, kept.first), kept.count))
-        _add(kept, pipeline, residual_ns, late, waited, spent)
+        _join_sets(roles, kept.rank, np.repeat(np.minimum.reduceat(kept.rank, kept.first), kept.count))
+        _add_lateness(kept, pipeline, residual_ns, late, waited, spent)
     ranks = sorted(roles)
-    steps = np.unique(late.steps)
+    steps = np.unique(late.distinct_steps)
     shape = (ranks, steps)
     return Lateness(
         ranks=tuple(ranks),
         steps=tuple(None if step < 0 else int(step) for step in steps.tolist()),
-        role=np.array([_root(roles, rank) for rank in ranks], np.int64),
-        late_ns=late.lengths(*shape),
-        waited_ns=waited.lengths(*shape),
-        spent_ns=spent.sums(*shape),
+        role=np.array([_set_root(roles, rank) for rank in ranks], np.int64),
+        late_ns=late.union_lengths(*shape),
+        waited_ns=waited.union_lengths(*shape),
+        spent_ns=spent.total_excess(*shape),
         across=len(found.of_groups().count) - instances,
     )
 
@@ -88,7 +88,7 @@ def of_one_role(found: CollectiveInstances) -> Iterator[CollectiveInstances]:
 
     Not applicable without any.
     """
-    pipeline, none = _pipelines(found), True
+    pipeline, none = _rank_pipelines(found), True
     for some in found.of_groups().parts():
         same = _in_one_role(some, pipeline)
         if same.any():
@@ -110,14 +110,14 @@ def median_of_others(found: CollectiveInstances, values: Int64) -> Float:
     place = np.arange(len(values)) - first
     others = count - 1
 
-    def at(number: Int64) -> Int64:
+    def value_at(number: Int64) -> Int64:
         return np.asarray(values[np.minimum(first + number + (number >= place), first + count - 1)])
 
-    middle = at(np.maximum(others - 1, 0) // 2) / 2 + at(others // 2) / 2
+    middle = value_at(np.maximum(others - 1, 0) // 2) / 2 + value_at(others // 2) / 2
     return np.where(others > 0, middle, 0.0)
 
 
-def _add(
+def _add_lateness(
     found: CollectiveInstances,
     pipeline: Int64,
     residual_ns: float,
@@ -130,7 +130,7 @@ def _add(
     # Since the first arrival: halves of an instant since the epoch are known to 256 ns only.
     since = found.arrival_ns - np.repeat(found.arrival_ns[found.first], found.count)
     behind = since - median_of_others(found, since)
-    excess = _excess(found)
+    excess = _excess_spent(found)
     inside = np.isin(found.rank, pipeline)
     idle_in_pipeline = np.where(inside, excess[_IDLE], 0.0)
     excess[_IDLE] -= idle_in_pipeline
@@ -138,15 +138,17 @@ def _add(
     own = np.where(found.count.repeat(found.count) > 1, behind - held, 0.0)
     is_late = own > residual_ns
     begin = found.arrival_ns - np.rint(np.maximum(own, 0)).astype(np.int64)
-    late.add(found.rank, step, begin, np.where(is_late, found.arrival_ns, begin))
-    spent.add(found.rank[is_late], step[is_late], excess[:, is_late])
+    late.add_intervals(found.rank, step, begin, np.where(is_late, found.arrival_ns, begin))
+    spent.add_excess(found.rank[is_late], step[is_late], excess[:, is_late])
     latest = np.repeat(found.latest_ns, found.count)
     low, high = found.first + (found.count - 1) // 2, found.first + found.count // 2
     median = found.arrival_ns[low] + (found.arrival_ns[high] - found.arrival_ns[low]) // 2
-    waited.add(found.rank, step, np.maximum(found.arrival_ns, np.repeat(median, found.count)), latest)
+    waited.add_intervals(
+        found.rank, step, np.maximum(found.arrival_ns, np.repeat(median, found.count)), latest
+    )
 
 
-def _excess(found: CollectiveInstances) -> Float:
+def _excess_spent(found: CollectiveInstances) -> Float:
     """What each row spent more than the median of the others that ran the same previous instance, ns.
 
     Shape (4, rows); 0 where none did.
@@ -177,23 +179,23 @@ class _Unions:
         self.parts: list[Int64] = []
 
     @property
-    def steps(self) -> Int64:
+    def distinct_steps(self) -> Int64:
         """The steps that any interval is of."""
         return np.concatenate([part[1] for part in self.parts])
 
-    def add(self, rank: Int64, step: Int64, begin: Int64, end: Int64) -> None:
+    def add_intervals(self, rank: Int64, step: Int64, begin: Int64, end: Int64) -> None:
         """Those of some collectives; those of a rank and step that touch become one, empty ones stay."""
-        self.parts.append(_united(np.array([rank, step, begin, end], np.int64)))
+        self.parts.append(_unite_rows(np.array([rank, step, begin, end], np.int64)))
 
-    def lengths(self, ranks: Sequence[int], steps: Int64) -> Float:
+    def union_lengths(self, ranks: Sequence[int], steps: Int64) -> Float:
         """|∪| of each rank and step, ns, shape (ranks, steps)."""
-        rank, step, begin, end = _united(np.concatenate(self.parts, axis=1))
+        rank, step, begin, end = _unite_rows(np.concatenate(self.parts, axis=1))
         found = np.zeros((len(ranks), len(steps)))
         np.add.at(found, (np.searchsorted(ranks, rank), np.searchsorted(steps, step)), end - begin)
         return found
 
 
-def _united(rows: Int64) -> Int64:
+def _unite_rows(rows: Int64) -> Int64:
     """The union of each rank's and step's intervals; rows are rank, step, begin, end."""
     rank, step, begin, end = rows[:, np.lexsort((rows[2], rows[1], rows[0]))]
     group = np.cumsum(begins(rank, step)) - 1
@@ -215,11 +217,11 @@ class _Sums:
     def __init__(self) -> None:
         self.parts: list[tuple[Int64, Int64, Float]] = []
 
-    def add(self, rank: Int64, step: Int64, excess: Float) -> None:
+    def add_excess(self, rank: Int64, step: Int64, excess: Float) -> None:
         """Of some rows, `excess` of shape (4, rows)."""
         self.parts.append((rank, step, excess))
 
-    def sums(self, ranks: Sequence[int], steps: Int64) -> Float:
+    def total_excess(self, ranks: Sequence[int], steps: Int64) -> Float:
         """Of each of `SPENT`, rank and step, ns, shape (4, ranks, steps)."""
         found = np.zeros((len(SPENT), len(ranks), len(steps)))
         for rank, step, excess in self.parts:
@@ -229,7 +231,7 @@ class _Sums:
         return found
 
 
-def _pipelines(found: CollectiveInstances) -> dict[int, int]:
+def _rank_pipelines(found: CollectiveInstances) -> dict[int, int]:
     """The pipeline of each rank of one, by a rank of it: what sends and receives, or a dimension pp, joins.
 
     Those within another dimension (a ring of cp) join none, nor does a send_recv in a group that runs
@@ -250,8 +252,8 @@ def _pipelines(found: CollectiveInstances) -> dict[int, int]:
         chosen = links[some.label[some.first]] & (some.count > 1)
         if chosen.any():
             own = some.chosen(chosen)
-            _join(joined, own.rank, np.repeat(np.minimum.reduceat(own.rank, own.first), own.count))
-    return {rank: _root(joined, rank) for rank in joined}
+            _join_sets(joined, own.rank, np.repeat(np.minimum.reduceat(own.rank, own.first), own.count))
+    return {rank: _set_root(joined, rank) for rank in joined}
 
 
 def _in_one_role(found: CollectiveInstances, pipeline: dict[int, int]) -> Mask:
@@ -265,14 +267,14 @@ def _in_one_role(found: CollectiveInstances, pipeline: dict[int, int]) -> Mask:
     return np.asarray(np.bincount(of[order][twice], minlength=len(found.count)) == 0)
 
 
-def _join(joined: dict[int, int], ranks: Int64, others: Int64) -> None:
+def _join_sets(joined: dict[int, int], ranks: Int64, others: Int64) -> None:
     """Put each rank and the other one into one set."""
     for one, other in np.unique(np.stack([ranks, others], axis=1), axis=0).tolist():
-        first, second = _root(joined, one), _root(joined, other)
+        first, second = _set_root(joined, one), _set_root(joined, other)
         joined[max(first, second)] = min(first, second)
 
 
-def _root(joined: dict[int, int], rank: int) -> int:
+def _set_root(joined: dict[int, int], rank: int) -> int:
     joined.setdefault(rank, rank)
     while joined[rank] != rank:
         joined[rank] = rank = joined[joined[rank]]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.analyzers.metric import Coverage, Unknown
-from cclbench.analyzers.view.columns import event_table, spans
+from cclbench.analyzers.view.columns import event_table, row_spans
 from cclbench.intervals import Index, Int64, Mask, begins
 from cclbench.normalize.device_rows import DEVICE_WORK
 
@@ -47,14 +47,14 @@ class LaunchCalls:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def of(self, correlations: Int64) -> Int64:
+    def indices_of(self, correlations: Int64) -> Int64:
         """Index of the call of each correlation, −1 for none, shape of `correlations`."""
         at = np.searchsorted(self.correlations, correlations)
         found = (at < len(self)) & (correlations != _NO_CORRELATION)
         found[found] = self.correlations[at[found]] == correlations[found]
         return np.where(found, at, -1)
 
-    def where(self, chosen: Mask | Int64 | Index) -> LaunchCalls:
+    def take_calls(self, chosen: Mask | Int64 | Index) -> LaunchCalls:
         """Those calls alone, by a mask or by their indices."""
         columns = (self.correlations, self.starts, self.ends, self.threads)
         return LaunchCalls(*(column[chosen] for column in columns))
@@ -64,9 +64,9 @@ def launch_calls(tables: Rank) -> LaunchCalls:
     """The launch calls of a rank that state a correlation."""
     table = event_table(tables, ("launch",), ("correlation", "start_ns", "dur_ns", "track"))
     table = table.filter(table["correlation"].is_valid())
-    calls = LaunchCalls(table["correlation"].to_numpy(), *spans(table), table["track"].to_numpy())
+    calls = LaunchCalls(table["correlation"].to_numpy(), *row_spans(table), table["track"].to_numpy())
     order = np.lexsort((-calls.ends, calls.starts, calls.correlations))
-    return calls.where(order[begins(calls.correlations[order])])
+    return calls.take_calls(order[begins(calls.correlations[order])])
 
 
 def correlations_of(batch: pa.RecordBatch | pa.Table) -> Int64:
@@ -89,7 +89,7 @@ class DeviceEvents:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def where(self, chosen: Mask | Int64 | slice) -> DeviceEvents:
+    def take_events(self, chosen: Mask | Int64 | slice) -> DeviceEvents:
         """Those events alone."""
         return DeviceEvents(
             self.starts[chosen],
@@ -104,7 +104,7 @@ def device_events(tables: Rank) -> DeviceEvents:
     """All that a rank's device did."""
     table = event_table(tables, DEVICE_WORK, ("device", "track", "start_ns", "dur_ns", "correlation"))
     stream, streams = stream_numbers(table["track"].to_numpy(), devices_of(table))
-    return DeviceEvents(*spans(table), stream, correlations_of(table), streams)
+    return DeviceEvents(*row_spans(table), stream, correlations_of(table), streams)
 
 
 def devices_of(batch: pa.RecordBatch | pa.Table) -> npt.NDArray[np.int16]:
@@ -176,11 +176,13 @@ def launched_kernels(rank: RankView) -> LaunchedKernels:
         np.add.at(kernel_ns, call[known], batch["dur_ns"].to_numpy()[known])
     coverage = Coverage(0, 0, 0, 0)
     for batch, _ in rank.kernels("correlation"):
-        coverage += Coverage.of_rows(calls.of(correlations_of(batch)) >= 0, batch["dur_ns"].to_numpy())
+        coverage += Coverage.of_rows(
+            calls.indices_of(correlations_of(batch)) >= 0, batch["dur_ns"].to_numpy()
+        )
     if not coverage.rows:
         raise Unknown("no launch in the trace is linked to a kernel in the window", coverage)
     launched = first < never
-    return LaunchedKernels(calls.where(launched), first[launched], kernel_ns[launched], coverage)
+    return LaunchedKernels(calls.take_calls(launched), first[launched], kernel_ns[launched], coverage)
 
 
 def kernels_with_calls(
@@ -188,4 +190,4 @@ def kernels_with_calls(
 ) -> Iterator[tuple[pa.RecordBatch, Int64]]:
     """All kernels of the trace with the index of each one's call, −1 for none, in bounded batches."""
     for batch in rank.tables.events(("kernel",), ("start_ns", "dur_ns", "correlation", *columns)):
-        yield batch, calls.of(correlations_of(batch))
+        yield batch, calls.indices_of(correlations_of(batch))

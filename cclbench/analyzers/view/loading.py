@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from cclbench import arrow_functions as pc
 from cclbench import intervals
-from cclbench.analyzers.view.columns import codes, spans
+from cclbench.analyzers.view.columns import row_spans, word_codes
 from cclbench.intervals import Intervals, Mask
 from cclbench.normalize.phases import LOADER
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView
 
 
-def loading(rank: RankView) -> Intervals:
+def loading_intervals(rank: RankView) -> Intervals:
     """The union of the ranges of data loaders and checkpoints on the host, over the whole trace."""
     parts = []
     for batch in rank.tables.events(("annotation", "op"), ("side", "name", "start_ns", "dur_ns")):
-        named = _matches(batch, "name", LOADER) & _matches(batch, "side", "^host$")
+        named = _rows_matching(batch, "name", LOADER) & _rows_matching(batch, "side", "^host$")
         if named.any():
-            parts.append(intervals.union(*spans(batch.filter(pa.array(named)))))
+            parts.append(intervals.union(*row_spans(batch.filter(pa.array(named)))))
     return intervals.join(*parts)
 
 
-def _matches(batch: pa.RecordBatch, column: str, pattern: str) -> Mask:
+def _rows_matching(batch: pa.RecordBatch, column: str, pattern: str) -> Mask:
     """Which rows' word matches, shape (rows,)."""
-    numbers, _ = codes(batch, column)
+    numbers, _ = word_codes(batch, column)
     words = pc.match_substring_regex(batch[column].dictionary, pattern).to_numpy(zero_copy_only=False)
     return np.append(words, False)[numbers]

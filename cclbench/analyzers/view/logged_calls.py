@@ -21,7 +21,7 @@ _ROWS: Final = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountedCalls:
     """Calls that have the values of `key` in common: `ranks` make them, `sized` state their bytes."""
 
     key: tuple[Any, ...]
@@ -56,7 +56,7 @@ class LoggedCalls:
         """Those of which the rank is known."""
         return LoggedCalls(self.source, self.table.filter(self.table["rank"].is_valid()))
 
-    def by(self, *columns: str) -> list[Counted]:
+    def counted_by(self, *columns: str) -> list[CountedCalls]:
         """The calls by those columns, of which none is null; without any, all of them."""
         whole = self.table
         for name in columns:
@@ -74,7 +74,7 @@ class LoggedCalls:
             found = found.sort_by([(name, "ascending") for name in columns])
         numbers = ("calls_sum", "payload_sum", "sized_sum", "rank_count_distinct")
         return [
-            Counted(tuple(row[name] for name in columns), *(row[name] or 0 for name in numbers))
+            CountedCalls(tuple(row[name] for name in columns), *(row[name] or 0 for name in numbers))
             for row in found.to_pylist()
         ]
 
@@ -105,11 +105,11 @@ def logged_calls(timings: pa.Table) -> LoggedCalls | None:
         name: alike[name].cast(pa.string()) if pa.types.is_dictionary(alike[name].type) else alike[name]
         for name in _ALIKE
     }
-    columns |= {"calls": alike["count_all_sum"], "size": _sizes(alike["bytes"])}
+    columns |= {"calls": alike["count_all_sum"], "size": _size_ranges(alike["bytes"])}
     return LoggedCalls(listing[0], pa.table(columns))
 
 
-def _sizes(size: pa.ChunkedArray) -> pa.Array:
+def _size_ranges(size: pa.ChunkedArray) -> pa.Array:
     """The ranges of sizes, powers of 4, that hold these; null of none and of 0 bytes."""
     exponent = (np.frexp(size.fill_null(0).to_numpy().astype(np.float64))[1] - 1) // 2
     known, place = np.unique(exponent, return_inverse=True)

@@ -102,7 +102,7 @@ class CollectiveInstances:
         return np.asarray(self.arrival_ns[self.first])
 
 
-def meetings(ranks: Mapping[int, Sequence[Value]]) -> CollectiveInstances:
+def rank_meetings(ranks: Mapping[int, Sequence[Value]]) -> CollectiveInstances:
     """The instances that the ranks' `Arrivals` (their first value's detail) make up.
 
     Not applicable where none has all its ranks.

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cclbench.analyzers.view.columns import codes
+from cclbench.analyzers.view.columns import word_codes
 from cclbench.intervals import Index, Int64, Mask
 from cclbench.normalize.operators import Ids, ancestors, inherited, nearest
 from cclbench.operators.call import Call, NoModel, parse
@@ -27,7 +27,7 @@ _TEXTS: Final = ("name", "shapes", "dtypes", "strides", "values", "annotation")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class WorkKind:
     """Work that is alike: calls of an operator with equal arguments, or kernels of one name.
 
     `cost` is one call's; None where `why_not` says why.
@@ -39,7 +39,7 @@ class Kind:
     why_not: str | None = None
 
     @property
-    def family(self) -> str | None:
+    def model_family(self) -> str | None:
         """The family of the operator's cost model, None without one."""
         model = model_of(self.call.name) if self.linked else None
         return model.family if model else None
@@ -68,9 +68,9 @@ class OperatorCalls:
     def __len__(self) -> int:
         return len(self.owner)
 
-    def kinds(
+    def numbered_kinds(
         self, calls: Index, launched: Int64, kernels_of: Callable[[int], tuple[str, ...]]
-    ) -> tuple[list[Kind], Index]:
+    ) -> tuple[list[WorkKind], Index]:
         """The ways in which `calls` are called, in order of what they launch and their texts, and each call's
         place among them.
 
@@ -84,24 +84,24 @@ class OperatorCalls:
                 own = np.where(self._attends[self.name[calls]], own, 0)
             code = np.unique(code, return_inverse=True)[1] * (own.max(initial=0) + 1) + own
         _, first, kind = np.unique(code, return_index=True, return_inverse=True)
-        kinds = [self._kind(int(calls[i]), kernels_of(i)) for i in first.tolist()]
+        kinds = [self._costed_kind(int(calls[i]), kernels_of(i)) for i in first.tolist()]
         return kinds, kind.astype(np.int32)
 
-    def _kind(self, call: int, kernels: tuple[str, ...]) -> Kind:
+    def _costed_kind(self, call: int, kernels: tuple[str, ...]) -> WorkKind:
         texts = (words[number[call]] for number, words in self._texts.values())
         name, shapes, dtypes, strides, values, annotation = texts
         if self._counted_inside[call]:
-            return Kind(Call(name or ""), linked=True, why_not=_INSIDE)
+            return WorkKind(Call(name or ""), linked=True, why_not=_INSIDE)
         found = parse(name or "", shapes, dtypes, strides, values, kernels, annotation)
         try:
-            return Kind(found, linked=True, cost=cost_of(found))
+            return WorkKind(found, linked=True, cost=cost_of(found))
         except NoModel as why:
-            return Kind(found, linked=True, why_not=str(why))
+            return WorkKind(found, linked=True, why_not=str(why))
 
 
 def _texts(rank: RankView, column: str) -> tuple[Index, list[str | None]]:
     """The number of each call's text, and the texts."""
-    numbers, words = codes(rank.operators(column), column)
+    numbers, words = word_codes(rank.operators(column), column)
     return numbers.astype(np.int32), words
 
 
@@ -110,7 +110,7 @@ def ids_of(ids: pa.Array | pa.ChunkedArray) -> Int64:
     return np.asarray(ids.fill_null(np.iinfo(np.int64).min).to_numpy())
 
 
-def costs_of(kinds: Sequence[Kind]) -> tuple[Float64, Float64]:
+def costs_of(kinds: Sequence[WorkKind]) -> tuple[Float64, Float64]:
     """FLOPs and bytes of each kind, NaN where it has no cost."""
     costs = [(kind.cost.flops, kind.cost.bytes) if kind.cost else (np.nan, np.nan) for kind in kinds]
     flops, size = np.array(costs, np.float64).reshape(len(costs), 2).T

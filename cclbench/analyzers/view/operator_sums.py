@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import numpy as np
 
 from cclbench.analyzers.metric import NotApplicable
-from cclbench.analyzers.view.operator_calls import Float64, Kind
-from cclbench.analyzers.view.platform import accelerator, hbm_bytes_per_s, peak_flops_per_s
+from cclbench.analyzers.view.operator_calls import Float64, WorkKind
+from cclbench.analyzers.view.platform import hbm_bytes_per_s, peak_flops_per_s, run_accelerator
 from cclbench.analyzers.view.works import Works
 from cclbench.classify import base_name
 from cclbench.errors import UsageError
@@ -29,7 +29,7 @@ NO_MODULE: Final = "none"
 
 
 @dataclass(slots=True)
-class Sums:
+class OperatorSums:
     """What the works of one key add up to; FLOPs and bytes of those that have a model."""
 
     calls: int = 0
@@ -48,7 +48,7 @@ class Sums:
     precisions: frozenset[str] = frozenset()
     why_not: str | None = None
 
-    def add(self, other: Sums) -> None:
+    def add_sums(self, other: OperatorSums) -> None:
         """Add another rank's."""
         for one in fields(self):
             if one.name == "why_not":
@@ -63,7 +63,7 @@ _SETS: Final = ("operators", "families", "precisions")
 
 
 @dataclass(frozen=True, slots=True)
-class Roof:
+class DeviceRoof:
     """What an accelerator does at most: bytes/s of its memory, FLOP/s by precision."""
 
     memory: float
@@ -74,30 +74,30 @@ class Roof:
 class RankSums(NamedTuple):
     """One rank's sums by key, for each thing that keys are of, and what they are of."""
 
-    sums: dict[By, dict[str, Sums]]
+    sums: dict[By, dict[str, OperatorSums]]
     policy: str
     windows: int
     time_ns: int
     linked_ns: int
     compute_ns: int
     modelled_ns: int
-    roof: Roof | None
+    roof: DeviceRoof | None
     no_roofline: str | None
 
 
 def rank_sums(view: RankView, keys: Sequence[By]) -> RankSums:
     """The sums of a rank's works by each of the keys; not applicable where it has no work."""
     works = view.works
-    times = _times(view, works)
+    times = _work_times(view, works)
     computes = works.computes
     return RankSums(
-        sums={by: _sums(works, times, by) for by in keys},
+        sums={by: _rank_sums(works, times, by) for by in keys},
         policy=view.windows.policy,
         windows=len(view.windows),
         time_ns=int(works.time_ns.sum()),
-        linked_ns=int(works.time_ns[works.linked].sum()),
+        linked_ns=int(works.time_ns[works.is_linked].sum()),
         compute_ns=int(works.time_ns[computes].sum()),
-        modelled_ns=int(works.time_ns[computes & works.modelled].sum()),
+        modelled_ns=int(works.time_ns[computes & works.has_cost].sum()),
         roof=times.roof,
         no_roofline=times.no_roofline,
     )
@@ -108,15 +108,15 @@ class _Times(NamedTuple):
 
     arithmetic: Float64
     least: Float64
-    roof: Roof | None = None
+    roof: DeviceRoof | None = None
     no_roofline: str | None = None
 
 
-def _sums(works: Works, times: _Times, by: By) -> dict[str, Sums]:
+def _rank_sums(works: Works, times: _Times, by: By) -> dict[str, OperatorSums]:
     """One rank's sums by key."""
-    arithmetic, least, modelled = times.arithmetic, times.least, works.modelled
-    key, keys = _keys(works, by)
-    sums = [Sums() for _ in keys]
+    arithmetic, least, modelled = times.arithmetic, times.least, works.has_cost
+    key, keys = _work_keys(works, by)
+    sums = [OperatorSums() for _ in keys]
     columns = {
         "calls": np.ones(len(works)),
         "time_ns": works.time_ns,
@@ -142,33 +142,33 @@ def _sums(works: Works, times: _Times, by: By) -> dict[str, Sums]:
         return dict(zip(keys, sums, strict=True))
     # What works of one key and one kind have in common is told once.
     pair = key * len(works.kinds) + works.kind
-    for work in _first(pair, np.ones(len(works), np.bool_)):
+    for work in _first_of_values(pair, np.ones(len(works), np.bool_)):
         own, kind = sums[key[work]], works.kinds[works.kind[work]]
-        own.operators |= {_name(kind)}
-        own.families |= {kind.family} if kind.family else set()
+        own.operators |= {_kind_name(kind)}
+        own.families |= {kind.model_family} if kind.model_family else set()
         own.precisions |= {kind.cost.precision} if kind.cost and kind.cost.precision else set()
-    for work in _first(pair, ~modelled & works.computes):
+    for work in _first_of_values(pair, ~modelled & works.computes):
         own = sums[key[work]]
         own.why_not = own.why_not or works.kinds[works.kind[work]].why_not
     return dict(zip(keys, sums, strict=True))
 
 
-def _first(pair: Int64, chosen: Mask) -> list[int]:
+def _first_of_values(pair: Int64, chosen: Mask) -> list[int]:
     """Index of the first chosen entry of each value, in order."""
     at = np.flatnonzero(chosen)
     _, first = np.unique(pair[at], return_index=True)
     return [int(index) for index in np.sort(at[first])]
 
 
-def _name(kind: Kind) -> str:
+def _kind_name(kind: WorkKind) -> str:
     """What a kind is called: its operator, or the kernel without its arguments."""
     return kind.call.name if kind.linked else base_name(kind.call.name)
 
 
-def _times(view: RankView, works: Works) -> _Times:
+def _work_times(view: RankView, works: Works) -> _Times:
     unknown = np.full(len(works), np.nan)
     try:
-        peaks, memory = accelerator(view).peak_flops_per_s, hbm_bytes_per_s(view)
+        peaks, memory = run_accelerator(view).peak_flops_per_s, hbm_bytes_per_s(view)
     except NotApplicable as why:
         return _Times(unknown, unknown, no_roofline=str(why))
     try:
@@ -177,32 +177,32 @@ def _times(view: RankView, works: Works) -> _Times:
         stated_peak = None
     # What is copied to or from the host crosses a link, not the device's memory.
     least = np.where(works.computes, works.roofline_ns(peaks, stated_peak, memory), np.nan)
-    used = sorted({word for word in works.precision if word})
+    used = sorted({word for word in works.kind_precisions if word})
     known = {word: peak for word in used if (peak := peaks.get(word))}
-    return _Times(works.compute_ns(peaks, stated_peak), least, Roof(memory, known))
+    return _Times(works.compute_ns(peaks, stated_peak), least, DeviceRoof(memory, known))
 
 
-def _keys(works: Works, by: By) -> tuple[Int64, list[str]]:
+def _work_keys(works: Works, by: By) -> tuple[Int64, list[str]]:
     """The key of each work, of each device row by kernel, as a number; and the keys."""
     if by == "kernel":
         words = [base_name(name or "") for name in works.rows.names]
         if not len(works.rows.name) and len(works):
             raise UsageError("a CPU runs no kernels: ask --by op")
-        return _numbered(words, works.rows.name)
+        return _number_words(words, works.rows.name)
     if by == "module":
-        return _numbered([word or NO_MODULE for word in works.modules], works.module)
+        return _number_words([word or NO_MODULE for word in works.modules], works.module)
     if by == "phase":
-        return _numbered(list(PHASES), works.phase)
+        return _number_words(list(PHASES), works.phase)
     if by == "category":
-        return _numbered(list(CATEGORIES), works.category)
-    names = [_name(kind) for kind in works.kinds]
+        return _number_words(list(CATEGORIES), works.category)
+    names = [_kind_name(kind) for kind in works.kinds]
     if by == "shape":
-        told = (f"{name}({_shapes(kind.call)})" for name, kind in zip(names, works.kinds, strict=True))
+        told = (f"{name}({_shape_words(kind.call)})" for name, kind in zip(names, works.kinds, strict=True))
         names = [one.removesuffix("()") for one in told]
-    return _numbered(names, works.kind)
+    return _number_words(names, works.kind)
 
 
-def _numbered(words: Sequence[str], index: Index) -> tuple[Int64, list[str]]:
+def _number_words(words: Sequence[str], index: Index) -> tuple[Int64, list[str]]:
     """The words that occur, each once, and the number of each entry's."""
     numbers: dict[str, int] = {}
     used = np.unique(index).tolist()
@@ -212,14 +212,14 @@ def _numbered(words: Sequence[str], index: Index) -> tuple[Int64, list[str]]:
     return code[index], list(numbers)
 
 
-def _shapes(call: Call) -> str:
+def _shape_words(call: Call) -> str:
     """`[16,559], [559,64]`: the sizes of the tensors that it is called with."""
-    return ", ".join(_listed(call.arguments))
+    return ", ".join(_tensor_words(call.arguments))
 
 
-def _listed(arguments: Iterable[Any]) -> Iterator[str]:
+def _tensor_words(arguments: Iterable[Any]) -> Iterator[str]:
     for argument in arguments:
         if isinstance(argument, Tensor):
             yield f"{argument.precision or argument.dtype}[{','.join(map(str, argument.shape))}]"
         elif isinstance(argument, tuple) and any(isinstance(one, Tensor) for one in argument):
-            yield f"{len(argument)} x {next(_listed(argument))}"
+            yield f"{len(argument)} x {next(_tensor_words(argument))}"

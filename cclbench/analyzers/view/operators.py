@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from cclbench import classify
-from cclbench.analyzers.view.columns import codes, places
+from cclbench.analyzers.view.columns import vocabulary_places, word_codes
 from cclbench.analyzers.view.device_works import device_works
 from cclbench.analyzers.view.operator_calls import OperatorCalls, costs_of
 from cclbench.analyzers.view.works import NO_ROWS, Works
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _OTHER: Final = CATEGORIES.index("other")
 
 
-def works(rank: RankView) -> Works:
+def rank_works(rank: RankView) -> Works:
     """The works of a rank that begin in its windows."""
     return _on_host(rank) if rank.on_host else device_works(rank)
 
@@ -41,17 +41,17 @@ def _on_host(rank: RankView) -> Works:
     head, work = np.unique(calls.owner[chosen], return_inverse=True)
     time_ns = np.zeros(len(head), np.int64)
     np.add.at(time_ns, work, device_ns[chosen])
-    kinds, kind = calls.kinds(head, np.zeros(len(head), np.int64), lambda _: ())
-    words = [classify.category(name or "") for name in calls.names]
+    kinds, kind = calls.numbered_kinds(head, np.zeros(len(head), np.int64), lambda _: ())
+    words = [classify.kernel_category(name or "") for name in calls.names]
     category = np.array([CATEGORIES.index(word) if word else _OTHER for word in words], np.int64)[
         calls.name[head]
     ]
-    module, modules = codes(table, "module")
+    module, modules = word_codes(table, "module")
     flops, size = costs_of(kinds)
     return Works(
         kinds=kinds,
         kind=kind,
-        phase=places(table, "phase", PHASES, PHASES.index("other"))[head].astype(np.int32),
+        phase=vocabulary_places(table, "phase", PHASES, PHASES.index("other"))[head].astype(np.int32),
         module=module[head].astype(np.int32),
         modules=modules,
         category=category.astype(np.int32),

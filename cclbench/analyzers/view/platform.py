@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.analyzers.metric import NotApplicable
-from cclbench.analyzers.view.columns import codes
+from cclbench.analyzers.view.columns import word_codes
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.hardware.accelerator import Accelerator
 from cclbench.hardware.system import System
@@ -54,17 +54,17 @@ def card_field(of: Platform, path: str, *, use: str = "") -> Any:
     return value
 
 
-def accelerator(of: Platform) -> Accelerator:
+def run_accelerator(of: Platform) -> Accelerator:
     """The catalog's entry for the run's accelerator."""
-    return _value(of.machine.accelerator)
+    return _answer_value(of.machine.accelerator)
 
 
-def system(rank: RankView) -> tuple[System, str | None]:
+def run_system(rank: RankView) -> tuple[System, str | None]:
     """The run's system; and what it rests on where nobody names it."""
-    return _value(rank.machine.system), rank.machine.system.reason
+    return _answer_value(rank.machine.system), rank.machine.system.reason
 
 
-def _value(answer: Answer[T]) -> T:
+def _answer_value(answer: Answer[T]) -> T:
     if answer.value is None:
         raise NotApplicable(answer.reason or "")
     return answer.value
@@ -74,7 +74,7 @@ def peak_flops_per_s(rank: RankView) -> float:
     """Dense peak of the card's precision on one accelerator, FLOP/s."""
     rank.needs_accelerator("the catalog has no peak for it")
     precision = card_field(rank, "workload.precision")
-    device = accelerator(rank)
+    device = run_accelerator(rank)
     peak = device.peak_flops_per_s.get(precision)
     if peak is None:
         raise NotApplicable(f"the catalog has no dense {precision} peak of {device.id}")
@@ -90,7 +90,7 @@ def hbm_bytes_per_s(rank: RankView) -> float:
 
 def catalog_hbm_bytes_per_s(of: Platform) -> float:
     """Peak of the memory of the catalog's accelerator, B/s."""
-    device = accelerator(of)
+    device = run_accelerator(of)
     if device.hbm_bytes_per_s is None:
         raise NotApplicable(f"the catalog has no memory bandwidth of {device.id}")
     return float(device.hbm_bytes_per_s)
@@ -121,7 +121,7 @@ def devices_of(rank: RankView, table: pa.Table, system: System) -> tuple[list[Se
 
     A text says why they are not known.
     """
-    group, names = codes(table, "group")
+    group, names = word_codes(table, "group")
     pair = np.stack(
         [table[end].cast(pa.int64()).fill_null(-1).to_numpy() for end in ("src_rank", "dst_rank")]
     )
@@ -131,13 +131,13 @@ def devices_of(rank: RankView, table: pa.Table, system: System) -> tuple[list[Se
     listed = {group_id(g.ranks): g.ranks for g in rank.facts.groups if g.ranks}
     found: list[Sequence[int] | str] = []
     for number, source, target in keys.T.tolist():
-        ranks = (source, target) if source >= 0 else _ranks(names[number], listed)
+        ranks = (source, target) if source >= 0 else _listed_ranks(names[number], listed)
         devices = rank.machine.numbered_in(system, ranks) if ranks else None
         found.append(devices or ("whose nodes are not known" if ranks else "whose ranks are not known"))
     return found, row.ravel()
 
 
-def _ranks(name: str | None, listed: dict[str, tuple[int, ...]]) -> Sequence[int]:
+def _listed_ranks(name: str | None, listed: dict[str, tuple[int, ...]]) -> Sequence[int]:
     """The ranks of a group's id (see `schema.group_id`); none where it only abbreviates them."""
     if name is None or name in listed:
         return listed.get(name or "", ())

@@ -15,15 +15,15 @@ from cclbench import arrow_functions as pc
 from cclbench import intervals
 from cclbench.analyzers.metric import NotApplicable, Unknown
 from cclbench.analyzers.view import exposed, idle
-from cclbench.analyzers.view.arrivals import Arrivals, Matched, arrivals
-from cclbench.analyzers.view.blurred import Blurred, blurred
-from cclbench.analyzers.view.columns import event_table, is_category, spans
+from cclbench.analyzers.view.arrivals import Arrivals, Matched, rank_arrivals
+from cclbench.analyzers.view.blurred import AmbiguousKernels, ambiguous_kernels
+from cclbench.analyzers.view.columns import event_table, is_category, row_spans
 from cclbench.analyzers.view.exposed import Exposed
 from cclbench.analyzers.view.first_calls import FirstCalls, first_calls
 from cclbench.analyzers.view.host_ops import host_ops
 from cclbench.analyzers.view.idle import Idle
 from cclbench.analyzers.view.launches import LaunchCalls, LaunchedKernels, launch_calls, launched_kernels
-from cclbench.analyzers.view.operators import works
+from cclbench.analyzers.view.operators import rank_works
 from cclbench.analyzers.view.whole_graphs import UnknownGraphs, whole_graphs
 from cclbench.analyzers.view.works import Works
 from cclbench.intervals import Int64, Intervals, Mask
@@ -103,12 +103,12 @@ class RankView:
         `steps` falls back to annotation windows where nothing links launches to kernels, and to the
         whole trace where nothing is annotated.  An open window is among them only where no other is.
         """
-        return self._chosen[0]
+        return self._chosen_windows[0]
 
     @property
     def open_windows(self) -> Windows:
         """Windows without an end of their own, left out of `windows`."""
-        return self._chosen[1]
+        return self._chosen_windows[1]
 
     @property
     def annotated(self) -> Windows:
@@ -119,7 +119,7 @@ class RankView:
         return chosen
 
     @cached_property
-    def _chosen(self) -> tuple[Windows, Windows]:
+    def _chosen_windows(self) -> tuple[Windows, Windows]:
         return self._of_policy(self._window)
 
     def _of_policy(self, asked: str) -> tuple[Windows, Windows]:
@@ -182,13 +182,13 @@ class RankView:
 
     def _busy_device(self) -> tuple[Intervals, Intervals, Intervals]:
         kernels = event_table(self.tables, ("kernel", "graph"), ("start_ns", "dur_ns", "category"))
-        starts, ends = spans(kernels)
+        starts, ends = row_spans(kernels)
         comm = is_category(kernels, "communication")
         copies = event_table(self.tables, ("copy", "memset"), ("start_ns", "dur_ns"))
         return (
             intervals.union(starts[~comm], ends[~comm]),
             intervals.union(starts[comm], ends[comm]),
-            intervals.union(*spans(copies)),
+            intervals.union(*row_spans(copies)),
         )
 
     def _busy_host(self) -> tuple[Intervals, Intervals, Intervals]:
@@ -233,14 +233,14 @@ class RankView:
     @cached_property
     def parts(self) -> WindowParts:
         """The partition of every window into compute, overlap, exposed communication, copy and idle."""
-        return self._partition(self.windows)
+        return self._partition_windows(self.windows)
 
     @cached_property
     def open_parts(self) -> WindowParts:
         """The same of `open_windows`."""
-        return self._partition(self.open_windows)
+        return self._partition_windows(self.open_windows)
 
-    def _partition(self, windows: Windows) -> WindowParts:
+    def _partition_windows(self, windows: Windows) -> WindowParts:
         compute, communication, copies = self.busy
         kernels = intervals.join(compute, communication)
         sets = (compute, communication, kernels, intervals.join(kernels, copies))
@@ -256,9 +256,9 @@ class RankView:
         )
 
     @cached_property
-    def blurred(self) -> Blurred | None:
+    def blurred(self) -> AmbiguousKernels | None:
         """What keeps compute and communication from being told apart; None where they are."""
-        return None if self.on_host else blurred(self)
+        return None if self.on_host else ambiguous_kernels(self)
 
     @cached_property
     def whole_graphs(self) -> UnknownGraphs | None:
@@ -271,7 +271,7 @@ class RankView:
         self.needs_accelerator("nothing is launched to it, so its idle time has no launch to go by")
         w = self.windows
         first, busy = self.first_calls.launches, intervals.join(*self.busy)
-        return idle.split(self.tables, self.launch_calls, first, busy, w.starts, w.ends)
+        return idle.split_idle(self.tables, self.launch_calls, first, busy, w.starts, w.ends)
 
     @cached_property
     def first_calls(self) -> FirstCalls:
@@ -298,18 +298,18 @@ class RankView:
         """What called for the rank's work in its windows, and what that costs at least."""
         if self.facts.works_on is None:
             raise Unknown(self.no_work)
-        return works(self)
+        return rank_works(self)
 
     @cached_property
     def exposed(self) -> Exposed:
         """The exposed communication of each window, by what runs, waiting told apart from transfer."""
         alone = intervals.subtract(self.communication, self.compute)
-        return exposed.split(self.all_collectives, alone, self.windows.starts, self.windows.ends)
+        return exposed.split_exposed(self.all_collectives, alone, self.windows.starts, self.windows.ends)
 
     @cached_property
     def arrivals(self) -> tuple[Arrivals, Matched]:
         """The rank's arrivals at matched collectives, and what of its collectives is left out."""
-        return arrivals(self)
+        return rank_arrivals(self)
 
     def inside(self, s: Intervals) -> Int64:
         """|X ∩ W| of each window, int64 ns, shape (windows,)."""

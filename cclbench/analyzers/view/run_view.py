@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cclbench.card import Card
     from cclbench.record.run import Run
     from cclbench.replay.step_ratio import StepRatio
-    from cclbench.replay.stragglers import Slowdown
+    from cclbench.replay.stragglers import StragglerSlowdown
 
 
 class RunView:
@@ -35,7 +35,7 @@ class RunView:
         machine: Machine | None = None,
         settings: Mapping[str, Mapping[str, object]] | None = None,
         replayed: Callable[[str], StepRatio] | None = None,
-        slowdown: Callable[[], Slowdown] | None = None,
+        slowdown: Callable[[], StragglerSlowdown] | None = None,
     ) -> None:
         self.replayed = replayed
         """The run under a setting such as `scale_up.bandwidth=x2`; None where nothing is to be modelled."""

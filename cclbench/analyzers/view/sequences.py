@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.analyzers.metric import NotApplicable
-from cclbench.analyzers.view.columns import codes, is_category, spans
+from cclbench.analyzers.view.columns import is_category, row_spans, word_codes
 from cclbench.analyzers.view.launches import SINCE_EVER, devices_of, previous_ends, stream_numbers
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.classify import base_name
@@ -61,11 +61,11 @@ def rank_sequences(rank: RankView, length: int) -> RankSequences:
     A copy, memset or graph on the stream ends a run; runs of communication alone are left out, since nobody
     fuses them.  Not applicable where the rank ran no kernels.
     """
-    rows = _rows(rank)
+    rows = _stream_rows(rank)
     kernel = rows.name != _COPY
     last = max(len(rows.run) - length + 1, 0)
     whole = rows.run[:last] == rows.run[len(rows.run) - last :]
-    any_compute = _sum(rows.compute.astype(np.int64), np.arange(last), np.arange(last) + length) > 0
+    any_compute = _range_sums(rows.compute.astype(np.int64), np.arange(last), np.arange(last) + length) > 0
     at = np.flatnonzero(whole & any_compute)
     distinct, first, which = np.unique(
         _windows_of(rows.name, length, len(rows.names))[at], return_index=True, return_inverse=True
@@ -77,8 +77,8 @@ def rank_sequences(rank: RankView, length: int) -> RankSequences:
     held = np.where(again, np.append(0, at[:-1])[: len(at)] + length, 0)
     sums = {name: np.zeros(len(distinct), np.int64) for name in SUMS}
     np.add.at(sums["count"], which, 1)
-    np.add.at(sums["ns"], which, _sum(rows.durations, np.maximum(at, held), at + length))
-    np.add.at(sums["gap_ns"], which, _sum(rows.gap, np.maximum(at + 1, held), at + length))
+    np.add.at(sums["ns"], which, _range_sums(rows.durations, np.maximum(at, held), at + length))
+    np.add.at(sums["gap_ns"], which, _range_sums(rows.gap, np.maximum(at + 1, held), at + length))
     words = pa.array(rows.names, pa.string())
     named = {str(n): words.take(pa.array(rows.name[first + n])) for n in range(length)}
     return RankSequences(
@@ -90,7 +90,7 @@ def rank_sequences(rank: RankView, length: int) -> RankSequences:
     )
 
 
-def merged(tables: Sequence[pa.Table]) -> pa.Table:
+def merge_sequences(tables: Sequence[pa.Table]) -> pa.Table:
     """The ranks' tables as one, with a row for each distinct run."""
     names = [name for name in tables[0].column_names if name not in SUMS]
     sums = pa.concat_tables(tables).group_by(names, use_threads=False)
@@ -98,20 +98,20 @@ def merged(tables: Sequence[pa.Table]) -> pa.Table:
     return found.select([*names, *(f"{name}_sum" for name in SUMS)]).rename_columns([*names, *SUMS])
 
 
-def _rows(rank: RankView) -> _StreamRows:
+def _stream_rows(rank: RankView) -> _StreamRows:
     rank.needs_accelerator("it runs ops, no kernels")
     numbers: dict[str, int] = {}
     empty = np.empty(0, np.int64)
     parts = [(empty, empty, empty, empty, np.empty(0, np.int16), empty, np.empty(0, np.bool_))]
     columns = ("name", "kind", "category", "track", "device")
     for batch, window in rank.begun(DEVICE_WORK, *columns):
-        name, words = codes(batch, "name")
-        kind, kinds = codes(batch, "kind")
+        name, words = word_codes(batch, "name")
+        kind, kinds = word_codes(batch, "kind")
         used = np.unique(name).tolist()
         code = np.zeros(len(words), np.int64)
         code[used] = [numbers.setdefault(base_name(words[n] or ""), len(numbers) + 1) for n in used]
         is_kernel = np.array([word == "kernel" for word in kinds], np.bool_)[kind]
-        starts, ends = spans(batch)
+        starts, ends = row_spans(batch)
         own = np.where(is_kernel, code[name], _COPY)
         compute = is_kernel & ~is_category(batch, "communication")
         parts.append((own, starts, ends, batch["track"].to_numpy(), devices_of(batch), window, compute))
@@ -148,7 +148,7 @@ def _windows_of(name: Int64, length: int, names: int) -> Int64:
     return number
 
 
-def _sum(amounts: Int64, first: Int64, last: Int64) -> Int64:
+def _range_sums(amounts: Int64, first: Int64, last: Int64) -> Int64:
     """Σ amounts[first[i]:last[i]] of each i."""
     before = np.append(0, np.cumsum(amounts))
     return np.asarray(before[last] - before[first], np.int64)

@@ -35,7 +35,8 @@ def of_snapshots(allocations: pa.Table, blocks: pa.Table) -> list[History]:
     keys = sorted({*events, *ends}, key=lambda key: [(part is not None, part) for part in key])
     recorded = {key[:-1] for key in events}
     return [
-        replace(_replayed(key, events.get(key), ends.get(key)), recorded=key[:-1] in recorded) for key in keys
+        replace(_replay_device(key, events.get(key), ends.get(key)), recorded=key[:-1] in recorded)
+        for key in keys
     ]
 
 
@@ -55,18 +56,18 @@ def _by_device(table: pa.Table) -> dict[tuple[Any, ...], pa.Table]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Live:
+class _LiveBlock:
     """A block that is allocated: its bytes and whose it is, `OLDER` or the code of a call site."""
 
     bytes: int
     owner: int
 
 
-class _Replay:
+class _AllocatorReplay:
     """A device's events in order, from the blocks that were live before them."""
 
     def __init__(self, before: dict[int | None, int]) -> None:
-        self._live = {address: _Live(size, OLDER) for address, size in before.items()}
+        self._live = {address: _LiveBlock(size, OLDER) for address, size in before.items()}
         self.start = sum(before.values())
         self.older_blocks = len(before)
         self.contradictions = 0
@@ -74,48 +75,50 @@ class _Replay:
         """What changed: after which event, whose bytes, by how many."""
         self.sites: dict[str | None, int] = {}
 
-    def step(self, moment: int, action: str, address: int | None, size: int, call_site: str | None) -> None:
+    def replay_event(
+        self, moment: int, action: str, address: int | None, size: int, call_site: str | None
+    ) -> None:
         """One event."""
         if action == "alloc":
             if address in self._live:  # who freed it was not recorded
                 self.contradictions += 1
-                self._free(moment, address)
+                self._free_block(moment, address)
             owner = self.sites.setdefault(call_site, len(self.sites) + 1)
-            self._live[address] = _Live(size, owner)
-            self._add(moment, owner, size)
+            self._live[address] = _LiveBlock(size, owner)
+            self._add_change(moment, owner, size)
         elif action == "free_requested":
             if address in self._live:
-                self._free(moment, address)
+                self._free_block(moment, address)
             else:
                 self.contradictions += 1
 
-    def _free(self, moment: int, address: int | None) -> None:
+    def _free_block(self, moment: int, address: int | None) -> None:
         former = self._live.pop(address)
-        self._add(moment, former.owner, -former.bytes)
+        self._add_change(moment, former.owner, -former.bytes)
 
-    def _add(self, moment: int, owner: int, change: int) -> None:
+    def _add_change(self, moment: int, owner: int, change: int) -> None:
         self.moment.append(moment)
         self.owner.append(owner)
         self.change.append(change)
 
-    def held(self, moments: int) -> Owners:
+    def held_by_owner(self, moments: int) -> Owners:
         """Whose bytes were allocated at each of that many moments."""
         names = [None, *self.sites]
         columns = (np.array(column, np.int64) for column in (self.moment, self.owner, self.change))
         return Owners(tuple(names), moments, self.start, self.older_blocks, *columns)
 
 
-def _replayed(key: tuple[Any, ...], events: pa.Table | None, blocks: pa.Table | None) -> History:
+def _replay_device(key: tuple[Any, ...], events: pa.Table | None, blocks: pa.Table | None) -> History:
     source, file, rank, device = key
-    active, end = _final(blocks)
+    active, end = _final_state(blocks)
     names = ("action", "address", "size", "call_site", "time_ns")
-    columns = {name: [] if events is None else _plain(events[name]).to_pylist() for name in names}
+    columns = {name: [] if events is None else _plain_column(events[name]).to_pylist() for name in names}
     rows: list[_Row] = list(zip(*(columns[name] for name in names[:4]), strict=True))
-    before, uncertain = _before(rows, active)
-    replay = _Replay(before)
+    before, uncertain = _state_before(rows, active)
+    replay = _AllocatorReplay(before)
     for moment, row in enumerate(rows, 1):
-        replay.step(moment, *row)
-    owners = replay.held(len(rows) + 1)
+        replay.replay_event(moment, *row)
+    owners = replay.held_by_owner(len(rows) + 1)
     allocated = owners.allocated()
     times = columns["time_ns"]
     timed = bool(times) and None not in times
@@ -126,18 +129,18 @@ def _replayed(key: tuple[Any, ...], events: pa.Table | None, blocks: pa.Table | 
         device=device,
         time_ns=np.array([times[0], *times], np.int64) if timed else None,
         allocated=allocated,
-        reserved=_reserved(rows, end.reserved, allocated),
+        reserved=_reserved_bytes(rows, end.reserved, allocated),
         owners=owners,
         end=end,
         contradictions=replay.contradictions + uncertain,
     )
 
 
-def _final(blocks: pa.Table | None) -> tuple[dict[int | None, int], Blocks]:
+def _final_state(blocks: pa.Table | None) -> tuple[dict[int | None, int], Blocks]:
     """Bytes of the blocks that are allocated at the end, by address, and the segments' bytes."""
     if blocks is None:
         return {}, Blocks(0, 0)
-    state = _plain(blocks["state"])
+    state = _plain_column(blocks["state"])
     inactive = pc.sum(blocks["size"].filter(pc.equal(state, "inactive"))).as_py() or 0
     own = blocks.filter(pc.equal(state, "active_allocated"))
     size = pc.coalesce(own["requested"], own["size"])
@@ -145,7 +148,7 @@ def _final(blocks: pa.Table | None) -> tuple[dict[int | None, int], Blocks]:
     return active, Blocks(pc.sum(blocks["size"]).as_py(), inactive)
 
 
-def _before(rows: Sequence[_Row], active: dict[int | None, int]) -> tuple[dict[int | None, int], int]:
+def _state_before(rows: Sequence[_Row], active: dict[int | None, int]) -> tuple[dict[int | None, int], int]:
     """Bytes of the blocks that were live before the first event, and how many blocks contradict the end.
 
     They are those whose first event frees them, and those without an event that are there at the end.
@@ -163,12 +166,12 @@ def _before(rows: Sequence[_Row], active: dict[int | None, int]) -> tuple[dict[i
     return before, unlike
 
 
-def _reserved(rows: Sequence[_Row], end: int, allocated: Int64) -> Int64 | None:
+def _reserved_bytes(rows: Sequence[_Row], end: int, allocated: Int64) -> Int64 | None:
     """Bytes reserved at each moment, backwards from the end; None where that is less than was allocated."""
     grown = [_RESERVED.get(action, 0) * size for action, _, size, _ in reversed(rows)]
     reserved = end - np.cumsum([0, *grown], dtype=np.int64)[::-1]
     return np.asarray(reserved, np.int64) if (reserved >= allocated).all() else None
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column

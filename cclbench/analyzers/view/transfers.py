@@ -13,8 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, counts, mean_over_ranks
-from cclbench.analyzers.view.collectives import durations, group_sizes, kinds, labels, payload
+from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, count_words, mean_over_ranks
+from cclbench.analyzers.view.collectives import (
+    collective_durations,
+    collective_kinds,
+    collective_payloads,
+    group_sizes,
+    label_numbers,
+)
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.classify import bus_factor
@@ -39,7 +45,7 @@ _Key = tuple[str | None, str | None, str | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Timed:
+class TimedCollectives:
     """The collectives a bandwidth can be told of: bytes, ns, group size, kind, all of shape (rows,).
 
     `ns` is the transfer of those `matched`, the whole duration of the others.  `unknown` are those that lack
@@ -55,7 +61,7 @@ class Timed:
     left_out: Mapping[str, int]
     unknown: pa.Table
 
-    def where(self, rows: Mask, lacking: Mapping[str, int]) -> Timed:
+    def take_known(self, rows: Mask, lacking: Mapping[str, int]) -> TimedCollectives:
         """Those rows alone; the others become unknown, `lacking` counts them by why."""
         return replace(
             self,
@@ -74,14 +80,14 @@ class _Basis:
     used: Coverage
 
 
-def timed(rank: RankView) -> Timed:
+def timed_collectives(rank: RankView) -> TimedCollectives:
     """The rank's collectives in the window that state kind, bytes and group; not applicable without any."""
     table = rank.collectives
-    table = table.filter(pa.array(kinds(table) != "barrier"))  # moves nothing
-    size, known = payload(table)
-    ranks, kind = group_sizes(table), kinds(table)
+    table = table.filter(pa.array(collective_kinds(table) != "barrier"))  # moves nothing
+    size, known = collective_payloads(table)
+    ranks, kind = group_sizes(table), collective_kinds(table)
     matched = table["transfer_ns"].is_valid().to_numpy()
-    ns = np.where(matched, table["transfer_ns"].fill_null(0).to_numpy(), durations(table))
+    ns = np.where(matched, table["transfer_ns"].fill_null(0).to_numpy(), collective_durations(table))
     alone = ranks == 1
     measured = known & (size > 0) & (ns > 0) & (kind != "")
     usable = measured & (ranks > 1)
@@ -93,11 +99,11 @@ def timed(rank: RankView) -> Timed:
     if not len(table):
         raise NotApplicable("there are no collectives in the window")
     if not usable.any():
-        why = f"no bandwidth can be told of the window's collectives: {counts(left_out)}"
+        why = f"no bandwidth can be told of the window's collectives: {count_words(left_out)}"
         if alone.all():
             raise NotApplicable(why)
-        raise Unknown(why, Coverage.of_rows(usable[~alone], durations(table)[~alone]))
-    return Timed(
+        raise Unknown(why, Coverage.of_rows(usable[~alone], collective_durations(table)[~alone]))
+    return TimedCollectives(
         table.filter(pa.array(usable)),
         size[usable],
         ns[usable],
@@ -109,7 +115,7 @@ def timed(rank: RankView) -> Timed:
     )
 
 
-def bus_bytes(chosen: Timed) -> Float64:
+def bus_bytes(chosen: TimedCollectives) -> Float64:
     """f·S of each collective, with nccl-tests' factor, shape (rows,)."""
     factor = np.ones(len(chosen.ns))
     for kind in np.unique(chosen.kinds).tolist():
@@ -144,15 +150,15 @@ def transfers_before_durations(ranks: Mapping[int, Sequence[Value]]) -> Iterable
         yield replace(value, left_out=left_out, coverage=coverage) if more else value
 
 
-def rates(timed: Timed, moved: Float64, basis: str | None = None) -> Iterator[Value]:
+def bandwidth_rates(timed: TimedCollectives, moved: Float64, basis: str | None = None) -> Iterator[Value]:
     """Σ moved / Σ t, t in s: of all, by kind, by kind and group, by kind, group and size.
 
     `basis` is what every figure rests on besides.  What a figure leaves out, unknown or not matched, makes it
     partial; of a range of sizes nobody knows which unknown ones belong to it.
     """
-    label, known = labels(timed.table)
+    label, known = label_numbers(timed.table)
     exponent = np.searchsorted(4 ** np.arange(32), timed.payload, side="right") - 1
-    length = durations(timed.table)
+    length = collective_durations(timed.table)
     sums: dict[_Key, list[_TransferSum]] = {}
     parts, row = np.unique((label * 64 + exponent) * 2 + timed.matched, return_inverse=True)
     for number, part in enumerate(parts.tolist()):
@@ -168,7 +174,7 @@ def rates(timed: Timed, moved: Float64, basis: str | None = None) -> Iterator[Va
         ):
             both = sums.setdefault(key, [_TransferSum(0, 0, 0, 0)] * 2)
             both[matched] = both[matched] + own
-    unknown = _unknown(timed.unknown)
+    unknown = _unknown_coverage(timed.unknown)
     for (kind, group, size), (whole, transfers) in sums.items():
         matched = bool(transfers.rows)
         used, other = (transfers, whole) if matched else (whole, transfers)
@@ -201,11 +207,11 @@ class _TransferSum(NamedTuple):
         return _TransferSum(*(a + b for a, b in zip(self, other, strict=True)))  # type: ignore[arg-type]
 
 
-def _unknown(table: pa.Table) -> dict[_Key, Coverage]:
+def _unknown_coverage(table: pa.Table) -> dict[_Key, Coverage]:
     """The collectives of which no bandwidth can be told, under what is known of them."""
     found: dict[_Key, Coverage] = {}
-    label, known = labels(table)
-    length = durations(table)
+    label, known = label_numbers(table)
+    length = collective_durations(table)
     for number, one in enumerate(known):
         here = label == number
         own = Coverage(0, int(here.sum()), 0, int(length[here].sum()))

@@ -21,8 +21,8 @@ from cclbench.analyzers.metric import (
     mean_over_ranks,
     no_value,
 )
-from cclbench.analyzers.view.blurred import Blurred
-from cclbench.analyzers.view.collectives import Label, labels, wider
+from cclbench.analyzers.view.blurred import AmbiguousKernels
+from cclbench.analyzers.view.collectives import Label, label_numbers, sum_by_wider_label
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.intervals import Int64
 from cclbench.schema import OPEN
@@ -36,7 +36,7 @@ OPEN_WINDOW: Final = (
 ALL_OPEN: Final = "the only window is open: no step follows, so that it ends with its last device event"
 
 
-def spread(values: npt.NDArray[np.float64], *, in_place: bool = False) -> Iterator[Value]:
+def spread_values(values: npt.NDArray[np.float64], *, in_place: bool = False) -> Iterator[Value]:
     """p50, p95 and max of `values`; a 95th percentile takes `LEAST_FOR_P95`, of fewer it is their maximum.
 
     `in_place` they may be put in another order.
@@ -50,19 +50,19 @@ def spread(values: npt.NDArray[np.float64], *, in_place: bool = False) -> Iterat
     yield Value(value=float(values.max()), stat="max")
 
 
-def distribution(ns: Int64) -> Iterator[Value]:
+def time_distribution(ns: Int64) -> Iterator[Value]:
     """p50, p95 and max of those times, in seconds, each of the weight of their number; none of none."""
-    for value in spread(ns / NS_PER_S, in_place=True) if len(ns) else ():
+    for value in spread_values(ns / NS_PER_S, in_place=True) if len(ns) else ():
         yield replace(value, weight=len(ns))
 
 
 def spread_over_ranks(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     """Mean over ranks, weighted by what each counts, of percentiles too; of max the largest of any rank."""
 
-    def of(*, largest: bool) -> dict[int, list[Value]]:
+    def values_by_rank(*, largest: bool) -> dict[int, list[Value]]:
         return {rank: [v for v in values if (v.stat == "max") is largest] for rank, values in ranks.items()}
 
-    found = [*mean_over_ranks(of(largest=False)), *max_over_ranks(of(largest=True))]
+    found = [*mean_over_ranks(values_by_rank(largest=False)), *max_over_ranks(values_by_rank(largest=True))]
     yield from found
     known = {value.key for value in found}
     lacking = {v.key: v for values in ranks.values() for v in values if v.stat == "p95" and not v.has_value}
@@ -88,7 +88,7 @@ def per_step(
     left_out: Mapping[str, int] | None = None,
     coverage: Coverage | None = None,
     of_open: Int64 | None = None,
-    blurred: Blurred | None = None,
+    blurred: AmbiguousKernels | None = None,
 ) -> Iterator[Value]:
     """Mean over the windows, and a row for each step; `amounts` has shape (windows,).
 
@@ -98,10 +98,10 @@ def per_step(
     """
     if blurred is not None:
         reason, coverage = "; ".join(filter(None, [reason, blurred.reason])), blurred.coverage
-    whole = sum((Fraction(amount) for amount in _exact(amounts)), Fraction(0))
+    whole = sum((Fraction(amount) for amount in _exact_amounts(amounts)), Fraction(0))
     mean = float(whole / (len(amounts) * unit))
     yield Value(value=mean, reason=reason, left_out=left_out or {}, coverage=coverage)
-    for step, amount in zip(rank.windows.steps, _exact(amounts), strict=True):
+    for step, amount in zip(rank.windows.steps, _exact_amounts(amounts), strict=True):
         if step is not None:
             yield Value(value=float(Fraction(amount) / unit), step=step)
     if of_open is not None:
@@ -109,7 +109,7 @@ def per_step(
             yield Value(value=float(Fraction(amount) / unit), step=step, stat=OPEN, reason=OPEN_WINDOW)
 
 
-def _exact(amounts: Int64 | Sequence[Fraction]) -> Sequence[int | Fraction]:
+def _exact_amounts(amounts: Int64 | Sequence[Fraction]) -> Sequence[int | Fraction]:
     return amounts.tolist() if isinstance(amounts, np.ndarray) else amounts
 
 
@@ -126,7 +126,7 @@ def per_step_and_label(
     each = np.zeros(len(rank.windows), np.int64)
     np.add.at(each, rank.window_of(collectives["start_ns"].to_numpy()), amounts)
     yield from per_step(rank, each, unit=1, **about)
-    label, known = labels(collectives)
+    label, known = label_numbers(collectives)
     sums = np.zeros(len(known), np.int64)
     np.add.at(sums, label, amounts)
     yield from by_label(known, [Fraction(amount, len(each)) for amount in sums.tolist()])
@@ -134,16 +134,16 @@ def per_step_and_label(
 
 def by_label(known: Sequence[Label], amounts: Sequence[Fraction]) -> Iterator[Value]:
     """A value for every kind, kind and group, and dimension; `amounts` has shape (labels,)."""
-    for key, amount in wider(known, amounts).items():
-        yield labelled(key, float(amount))
+    for key, amount in sum_by_wider_label(known, amounts).items():
+        yield labelled_value(key, float(amount))
 
 
-def labelled(key: Label, value: float, **about: Any) -> Value:
+def labelled_value(key: Label, value: float, **about: Any) -> Value:
     """A value of that kind, kind and group, or dimension; `about` are its other fields."""
     return Value(value=value, collective=key.collective, group=key.group, category=key.dimension, **about)
 
 
-def banded(
+def banded_values(
     band: Sequence[float], *, collective: str | None = None, category: str | None = None, **about: Any
 ) -> Iterator[Value]:
     """A modelled figure, `about` it, and its stats low and high; `band` holds the three."""
@@ -152,8 +152,8 @@ def banded(
         yield Value(value=amount, stat=stat, collective=collective, category=category, **more)
 
 
-def share(
-    rank: RankView, part: Int64, whole: Int64, *, of: str, blurred: Blurred | None = None
+def share_values(
+    rank: RankView, part: Int64, whole: Int64, *, of: str, blurred: AmbiguousKernels | None = None
 ) -> Iterator[Value]:
     """Σ part / Σ whole over the windows, and part / whole of each step; both of shape (windows,).
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cclbench import intervals
 from cclbench.analyzers.metric import Coverage
 from cclbench.analyzers.view.blurred import MOST_UNKNOWN
-from cclbench.analyzers.view.columns import event_table, spans
+from cclbench.analyzers.view.columns import event_table, row_spans
 from cclbench.intervals import Intervals
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class UnknownGraphs:
         return (self.coverage.all_ns or 0) - (self.coverage.ns or 0)
 
     @property
-    def reason(self) -> str:
+    def unknown_reason(self) -> str:
         """What is not known."""
         return (
             f"{self.launches:,} CUDA graph launches traced whole: what ran inside is not recorded"
@@ -46,13 +46,13 @@ class UnknownGraphs:
 
 def whole_graphs(rank: RankView) -> UnknownGraphs | None:
     """Those of the rank; None where there are none."""
-    launches, kernels = (_begun(rank, kind) for kind in ("graph", "kernel"))
+    launches, kernels = (_begun_coverage(rank, kind) for kind in ("graph", "kernel"))
     if not launches.all_rows:
         return None
     return UnknownGraphs(launches.all_rows, launches + kernels)
 
 
-def _begun(rank: RankView, kind: str) -> Coverage:
+def _begun_coverage(rank: RankView, kind: str) -> Coverage:
     rows = ns = 0
     for batch, _ in rank.begun((kind,)):
         rows, ns = rows + len(batch), ns + int(batch["dur_ns"].to_numpy().sum())
@@ -62,4 +62,4 @@ def _begun(rank: RankView, kind: str) -> Coverage:
 
 def graph_times(rank: RankView) -> Intervals:
     """When a graph that was traced whole runs, over the whole trace."""
-    return intervals.union(*spans(event_table(rank.tables, ("graph",), ("start_ns", "dur_ns"))))
+    return intervals.union(*row_spans(event_table(rank.tables, ("graph",), ("start_ns", "dur_ns"))))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from cclbench import intervals
 from cclbench.analyzers.metric import Coverage
-from cclbench.analyzers.view.operator_calls import Float64, Kind
+from cclbench.analyzers.view.operator_calls import Float64, WorkKind
 from cclbench.intervals import Index, Int64, Intervals, Mask
 from cclbench.schema import CATEGORIES
 
@@ -39,7 +39,7 @@ NO_ROWS: Final = WorkRows(
 class Works:
     """What a rank did in its windows, a work a call, or a kernel that no call launched; shape (works,)."""
 
-    kinds: Sequence[Kind]
+    kinds: Sequence[WorkKind]
     kind: Index
     phase: Index
     """Index in `PHASES`."""
@@ -67,28 +67,28 @@ class Works:
         return len(self.kind)
 
     @property
-    def communicates(self) -> Mask:
+    def is_communication(self) -> Mask:
         """Which works are communication."""
         return np.asarray(self.category == CATEGORIES.index("communication"))
 
     @property
-    def linked(self) -> Mask:
+    def is_linked(self) -> Mask:
         """Which works an operator's call launched."""
         return self._of_kinds([kind.linked for kind in self.kinds], np.bool_)
 
     @property
-    def modelled(self) -> Mask:
+    def has_cost(self) -> Mask:
         """Which works have FLOPs and bytes, by a model or by the trace."""
         return np.isfinite(self.flops) & np.isfinite(self.bytes)
 
     @property
-    def precision(self) -> list[str | None]:
+    def kind_precisions(self) -> list[str | None]:
         """The precision of each kind's arithmetic."""
         return [kind.cost.precision if kind.cost else None for kind in self.kinds]
 
     def of_family(self, family: str) -> Mask:
         """Which works have a cost model of that family."""
-        return self._of_kinds([kind.family == family for kind in self.kinds], np.bool_)
+        return self._of_kinds([kind.model_family == family for kind in self.kinds], np.bool_)
 
     def of_names(self, names: Collection[str]) -> Mask:
         """Which works are calls of operators of those names."""
@@ -96,7 +96,7 @@ class Works:
 
     def of_precision(self, word: str) -> Mask:
         """Which works' arithmetic is of that precision."""
-        return self._of_kinds([one == word for one in self.precision], np.bool_)
+        return self._of_kinds([one == word for one in self.kind_precisions], np.bool_)
 
     def roofline_ns(
         self, peaks: Mapping[str, float | None], stated_peak: float | None, memory: float
@@ -111,23 +111,25 @@ class Works:
 
     def compute_ns(self, peaks: Mapping[str, float | None], stated_peak: float | None) -> Float64:
         """The time of each work's arithmetic at those peaks; NaN where unknown, 0 where it has none."""
-        peak_of_kinds = np.array([peaks.get(word or "") or np.nan for word in self.precision], np.float64)
+        peak_of_kinds = np.array(
+            [peaks.get(word or "") or np.nan for word in self.kind_precisions], np.float64
+        )
         peak = peak_of_kinds[self.kind]
         peak[self.stated] = stated_peak or np.nan
         with np.errstate(invalid="ignore"):
             return np.where(self.flops == 0, 0.0, self.flops / peak * 1e9)
 
-    def when(self, chosen: Mask) -> Intervals:
+    def intervals_of(self, chosen: Mask) -> Intervals:
         """When device rows of the chosen works run."""
         own = chosen[self.rows.work]
         return intervals.union(self.rows.starts[own], self.rows.ends[own])
 
-    def sum(self, amounts: npt.NDArray[Any], chosen: Mask) -> float:
+    def sum_amounts(self, amounts: npt.NDArray[Any], chosen: Mask) -> float:
         """Σ amounts of the chosen works."""
         total: float = amounts[chosen].sum().item()
         return total
 
-    def coverage(self, chosen: Mask, used: Mask) -> Coverage:
+    def used_coverage(self, chosen: Mask, used: Mask) -> Coverage:
         """Of the chosen works those that are used, too."""
         return Coverage.of_rows(used[chosen], self.time_ns[chosen])
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Redaction: what a data point's files tell of people, machines and secrets, replaced in copies.
 
-`collect` learns names from all files together, `redact` writes a copy of one without them, `leftovers`
+`collect_identities` learns names from all files together, `redact_file` writes a copy of one without them,
+`find_leftovers`
 looks at a copy and finds nothing.  A name has the same pseudonym in every file: whether two ranks share a
 host survives.  What metrics need (kernels, operators, collectives, groups, times) stays byte for byte.
 """
@@ -18,24 +19,24 @@ from typing import Any, Final
 from cclbench import yaml_file
 from cclbench.contribute.redaction import kinds
 from cclbench.contribute.redaction.names import Identities, Learner
-from cclbench.contribute.redaction.needles import PLAIN, Form
+from cclbench.contribute.redaction.needles import PLAIN, NeedleForm
 from cclbench.contribute.redaction.plain_text import PUBLISHED
 from cclbench.contribute.redaction.redactions import Redaction, by_kind
-from cclbench.contribute.redaction.rewriting import is_card, rewrite
+from cclbench.contribute.redaction.rewriting import is_card, rewrite_file
 from cclbench.contribute.redaction.scrub import Scrubber
 from cclbench.errors import InputError, UsageError
 from cclbench.formats import READERS
-from cclbench.formats.files import BLOCK, blocks, check, name_inside
-from cclbench.formats.streams import compressed
+from cclbench.formats.files import BLOCK, name_inside, read_blocks, require_plain_file
+from cclbench.formats.streams import is_compressed
 
 __all__ = [
     "Identities",
     "Redaction",
     "by_kind",
-    "collect",
-    "leftovers",
+    "collect_identities",
+    "find_leftovers",
     "leftovers_in",
-    "redact",
+    "redact_file",
     "redacted_name",
 ]
 
@@ -46,7 +47,7 @@ _OF_A_RANK: Final = re.compile(r"(?i)rank|worker|step|[tp]p-?\d")
 _NOT_BY_CHANCE: Final = 8
 
 
-def collect(paths: Iterable[Path], reveal: Sequence[str] = ()) -> Identities:
+def collect_identities(paths: Iterable[Path], reveal: Sequence[str] = ()) -> Identities:
     """The names and values that a data point's files hold, read from all of them before any is redacted.
 
     `reveal` names fields and variables whose values stay, wherever they are.  `InputError` for a file that
@@ -54,18 +55,20 @@ def collect(paths: Iterable[Path], reveal: Sequence[str] = ()) -> Identities:
     """
     learner, published = Learner(reveal), set[str]()
     for path in paths:
-        check(path)
-        rewrite(path, None, Scrubber(learner), annotations=True)
-        _named(path.name, learner)
+        require_plain_file(path)
+        rewrite_file(path, None, Scrubber(learner), annotations=True)
+        _pseudonymous_name(path.name, learner)
         if is_card(path):
-            published |= _published(path)
+            published |= _published_texts(path)
     if unused := [name for name in reveal if name.casefold() not in learner.used]:
         hint = "the list of what was found names the field or variable in parentheses"
         raise UsageError("there is no field or variable of that name", where=unused[0], hint=hint)
-    return learner.identities(frozenset(published))
+    return learner.learnt_identities(frozenset(published))
 
 
-def redact(source: Path, target: Path, *, known: Identities, annotations: bool = False) -> list[Redaction]:
+def redact_file(
+    source: Path, target: Path, *, known: Identities, annotations: bool = False
+) -> list[Redaction]:
     """Write a redacted copy of a file; what was changed, by place and kind, without what it was.
 
     `annotations` numbers what people called ranges of their program, beyond the steps, phases and
@@ -73,86 +76,93 @@ def redact(source: Path, target: Path, *, known: Identities, annotations: bool =
     has nothing to hide: no unused page, padding or header comes along.  `InputError` for a link, a damaged
     file, or a format that cannot be redacted; then there is no target.
     """
-    scrubber = _scrubbed(source, target, known, annotations=annotations)
-    return scrubber.redactions(redacted_name(source.name, known))
+    scrubber = _scrub_file(source, target, known, annotations=annotations)
+    return scrubber.list_redactions(redacted_name(source.name, known))
 
 
-def leftovers(path: Path, known: Identities) -> list[Redaction]:
-    """What a file still holds; nothing where `redact` has written it with the same names."""
-    scrubber, name = _scrubbed(path, None, known, annotations=False), redacted_name(path.name, known)
-    if not scrubber.redactions(name):
+def find_leftovers(path: Path, known: Identities) -> list[Redaction]:
+    """What a file still holds; nothing where `redact_file` has written it with the same names."""
+    scrubber, name = _scrub_file(path, None, known, annotations=False), redacted_name(path.name, known)
+    if not scrubber.list_redactions(name):
         # What lies between texts, such as pages that a database no longer uses.
         told = Counter((form.encoding, form.kind) for form in _in_bytes(path, known))
         for (encoding, kind), count in told.items():
             place = "its bytes" if encoding == PLAIN else f"its bytes, as {encoding}"
             scrubber.count(place, {kinds.ELSEWHERE.format(kind): count})
-    return scrubber.redactions(name)
+    return scrubber.list_redactions(name)
 
 
 def leftovers_in(text: str, known: Identities) -> list[str]:
     """Kinds of names and values in a text that is written as it is, such as a file's name."""
-    return sorted({found.form.kind for found in known.needles.find([text.encode(errors="surrogateescape")])})
+    return sorted(
+        {
+            found.form.kind
+            for found in known.secret_needles.find_in_blocks([text.encode(errors="surrogateescape")])
+        }
+    )
 
 
 def redacted_name(name: str, known: Identities) -> str:
     """A file's name without the names it holds; what says its rank and format stays."""
-    return Scrubber(known).text(_named(name, known))[0]
+    return Scrubber(known).text(_pseudonymous_name(name, known))[0]
 
 
-def _scrubbed(source: Path, target: Path | None, known: Identities, *, annotations: bool) -> Scrubber:
-    check(source)
-    scrubber = Scrubber(known, {found.form for found in known.needles.find(blocks(source))})
-    rewrite(source, target, scrubber, annotations=annotations)
+def _scrub_file(source: Path, target: Path | None, known: Identities, *, annotations: bool) -> Scrubber:
+    require_plain_file(source)
+    scrubber = Scrubber(
+        known, {found.form for found in known.secret_needles.find_in_blocks(read_blocks(source))}
+    )
+    rewrite_file(source, target, scrubber, annotations=annotations)
     name = name_inside(source)
     if name is not None and not redacted_name(name, known) == name != "*":
         scrubber.count("gzip header", {kinds.FILE_NAME: 1})
     return scrubber
 
 
-def _named(name: str, known: Identities) -> str:
+def _pseudonymous_name(name: str, known: Identities) -> str:
     """A file's name with the host a profiler put into it replaced, and learnt by one who learns."""
     for pattern in filter(None, (READERS.get(reader).host_in_name for reader in READERS)):
         found = pattern.fullmatch(name)
         if found is not None and not _OF_A_RANK.search(found["host"]):
-            host = known.pseudonym(kinds.HOST, found["host"], learn=True)
+            host = known.pseudonym_of(kinds.HOST, found["host"], learn=True)
             return name[: found.start("host")] + host + name[found.end("host") :]
     return name
 
 
-def _in_bytes(path: Path, known: Identities) -> Iterator[Form]:
+def _in_bytes(path: Path, known: Identities) -> Iterator[NeedleForm]:
     """Names and values anywhere in a file's bytes, and in what is compressed in them, in any encoding."""
     if is_card(path):
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
         published = PUBLISHED.sub("", text).encode(errors="surrogateescape")
-        yield from (found.form for found in known.needles.find([published]))
-        everywhere = known.needles.find([text.encode(errors="surrogateescape")])
+        yield from (found.form for found in known.secret_needles.find_in_blocks([published]))
+        everywhere = known.secret_needles.find_in_blocks([text.encode(errors="surrogateescape")])
         yield from (found.form for found in everywhere if found.form.kind in kinds.CREDENTIALS)
         return
     with path.open("rb") as file:
-        for found in known.needles.find(iter(partial(file.read, BLOCK), b"")):
+        for found in known.secret_needles.find_in_blocks(iter(partial(file.read, BLOCK), b"")):
             # In compressed bytes short ones are there by chance.
-            if not compressed(path) or len(found.form.data) >= _NOT_BY_CHANCE:
+            if not is_compressed(path) or len(found.form.data) >= _NOT_BY_CHANCE:
                 yield found.form
-    if compressed(path):
-        yield from (found.form for found in known.needles.find(blocks(path)))
+    if is_compressed(path):
+        yield from (found.form for found in known.secret_needles.find_in_blocks(read_blocks(path)))
 
 
-def _published(path: Path) -> set[str]:
+def _published_texts(path: Path) -> set[str]:
     """Texts of a card's own fields: names of models and machines that everybody may know."""
     try:
         card = yaml_file.read(path, "workload card").value
     except InputError:
         return set()
-    return set(_texts(card))
+    return set(_card_texts(card))
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _card_texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value.casefold()
     elif isinstance(value, list):
         for item in value:
-            yield from _texts(item)
+            yield from _card_texts(item)
     elif isinstance(value, dict):
         for name, item in value.items():
             if name not in _UNPUBLISHED:
-                yield from _texts(item)
+                yield from _card_texts(item)

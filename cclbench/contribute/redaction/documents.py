@@ -41,7 +41,7 @@ class NotWellFormedError(ValueError):
     """A document that was well formed is not so after it was redacted."""
 
 
-class Value(NamedTuple):
+class DocumentValue(NamedTuple):
     """Where in a document a value stands, what it is, its key, and how another is written."""
 
     begin: int
@@ -59,14 +59,14 @@ class Language(NamedTuple):
     """How documents are read: their shape, None for one that does not parse; and their values."""
 
     shape: Callable[[str], Any]
-    values: Callable[[str], Iterator[Value]]
+    values: Callable[[str], Iterator[DocumentValue]]
     lines: bool = False
     """Whether a line may be an environment."""
     context: bool = True
     """Whether the values that stand beside one show what it is; the cells of a table do not."""
 
 
-class Change(NamedTuple):
+class LineChange(NamedTuple):
     """What was replaced: in which line, counted from 1, by which rule, how often."""
 
     line: int
@@ -74,13 +74,13 @@ class Change(NamedTuple):
     times: int
 
 
-Scrub = Callable[[str, str], tuple[str, list[Change]]]
+Scrub = Callable[[str, str], tuple[str, list[LineChange]]]
 """Redacts a document as a text; the second argument are signs that stay."""
 
 
 def redact_document(
     text: str, language: Language, scrubber: Scrubber, scrub: Scrub, published: re.Pattern[str] | None = None
-) -> tuple[str, list[Change]]:
+) -> tuple[str, list[LineChange]]:
     """The document redacted by its values, but those in what is `published`, and then by `scrub`.
 
     `NotWellFormedError` where it would not have the shape that it had.
@@ -103,7 +103,7 @@ def redact_document(
 
 def _by_lines(
     before: str, text: str, after: str, scrub: Scrub, keeps_shape: Callable[[str], bool]
-) -> tuple[str, list[Change]]:
+) -> tuple[str, list[LineChange]]:
     """The text scrubbed at once, else each half of its lines; a line that only its signs make match stays."""
     for kept in ("", _SIGNS):
         new, changes = scrub(text, kept)
@@ -121,10 +121,10 @@ def _by_lines(
 
 def _by_values(
     text: str, language: Language, scrubber: Scrubber, published: re.Pattern[str] | None
-) -> tuple[str, list[Change]]:
+) -> tuple[str, list[LineChange]]:
     stay = [match.span() for match in published.finditer(text)] if published else []
-    parts, at, changes, stand_ins = list[str](), 0, list[Change](), Counter[str]()
-    scrubbed = lru_cache(maxsize=1 << 14)(partial(_scrubbed, scrubber))  # tables repeat their cells
+    parts, at, changes, stand_ins = list[str](), 0, list[LineChange](), Counter[str]()
+    scrubbed = lru_cache(maxsize=1 << 14)(partial(_scrub_value, scrubber))  # tables repeat their cells
     for value in language.values(text):
         if any(begin <= value.begin < end for begin, end in stay):
             continue
@@ -136,11 +136,13 @@ def _by_values(
             parts += text[at : value.begin], value.written(new)
             at = value.end
             line = text.count("\n", 0, value.begin) + 1
-            changes += (Change(line, rule, count) for rule, count in counts.items())
+            changes += (LineChange(line, rule, count) for rule, count in counts.items())
     return "".join([*parts, text[at:]]), changes
 
 
-def _scrubbed(scrubber: Scrubber, text: str, key: str, within: tuple[str, ...]) -> tuple[str, Counter[str]]:
+def _scrub_value(
+    scrubber: Scrubber, text: str, key: str, within: tuple[str, ...]
+) -> tuple[str, Counter[str]]:
     kind = scrubber.kind_of_field(key) if key else None
     if not text.strip() or (kind is None and _FIGURE.fullmatch(text)):
         return text, Counter()
@@ -190,12 +192,12 @@ _YAML_BEGINS: Final = (
 _YAML_ENDS: Final = (yaml.BlockEndToken, yaml.FlowMappingEndToken, yaml.FlowSequenceEndToken)
 
 
-def _yaml_values(text: str) -> Iterator[Value]:
+def _yaml_values(text: str) -> Iterator[DocumentValue]:
     key, is_key, end, open_keys = "", False, 0, list[str]()
     tag: int | None = None
     for token in yaml.scan(text, yaml.SafeLoader):
         begin = token.start_mark.index
-        yield from _comments(text, end, begin)
+        yield from _comment_values(text, end, begin)
         end = max(end, token.end_mark.index)
         if isinstance(token, yaml.KeyToken):
             is_key = True
@@ -213,9 +215,9 @@ def _yaml_values(text: str) -> Iterator[Value]:
             whole = text[begin : token.end_mark.index]
             written = partial(_yaml_scalar, style=token.style or "", whole=whole)
             own, within = ("", ()) if is_key else (key, tuple(filter(None, open_keys)))
-            yield Value(begin, token.end_mark.index, token.value, own, is_key, written, within)
+            yield DocumentValue(begin, token.end_mark.index, token.value, own, is_key, written, within)
             key = token.value if is_key else key
-    yield from _comments(text, end, len(text))
+    yield from _comment_values(text, end, len(text))
 
 
 def _yaml_scalar(text: str, *, style: str, whole: str) -> str:
@@ -227,10 +229,10 @@ def _yaml_scalar(text: str, *, style: str, whole: str) -> str:
     return _in_quotes(text) + (whole[len(whole.rstrip("\r\n")) :] if style in ("|", ">") else "")
 
 
-def _comments(text: str, begin: int, end: int) -> Iterator[Value]:
+def _comment_values(text: str, begin: int, end: int) -> Iterator[DocumentValue]:
     """Comments between tokens, each to its line's end."""
     for match in re.finditer(r"#[^\n]*", text[begin:end]):
-        yield Value(begin + match.start(), begin + match.end(), match[0], "", False, _on_one_line)
+        yield DocumentValue(begin + match.start(), begin + match.end(), match[0], "", False, _on_one_line)
 
 
 def _on_one_line(text: str) -> str:
@@ -238,13 +240,13 @@ def _on_one_line(text: str) -> str:
 
 
 def _toml_shape(text: str) -> Any:
-    def of(value: Any) -> Any:
+    def shape_of(value: Any) -> Any:
         if isinstance(value, dict):
-            return len(value), [of(held) for held in value.values()]
-        return [of(item) for item in value] if isinstance(value, list) else ""
+            return len(value), [shape_of(held) for held in value.values()]
+        return [shape_of(item) for item in value] if isinstance(value, list) else ""
 
     try:
-        return of(tomllib.loads(text))
+        return shape_of(tomllib.loads(text))
     except (tomllib.TOMLDecodeError, RecursionError):
         return None
 
@@ -255,7 +257,7 @@ _TOML: Final = re.compile(
 )
 
 
-def _toml_values(text: str) -> Iterator[Value]:
+def _toml_values(text: str) -> Iterator[DocumentValue]:
     key, is_key, in_header = "", True, False
     table, open_keys = list[str](), list[tuple[str, str]]()
     for match in _TOML.finditer(text):
@@ -273,11 +275,11 @@ def _toml_values(text: str) -> Iterator[Value]:
         elif kind == "mark":
             is_key = (is_key and raw != "=") or (raw == "," and open_keys != [] and open_keys[-1][0] == "{")
         elif kind == "comment":
-            yield Value(match.start(), match.end(), raw, "", False, _on_one_line)
+            yield DocumentValue(match.start(), match.end(), raw, "", False, _on_one_line)
         else:
             bare = raw if kind == "bare" else tomllib.loads(f"x={raw}")["x"]
             own, within = ("", ()) if is_key else (key, (*table, *(outer for _, outer in open_keys)))
-            yield Value(match.start(), match.end(), bare, own, is_key, _in_quotes, within)
+            yield DocumentValue(match.start(), match.end(), bare, own, is_key, _in_quotes, within)
             key = bare if is_key else key
             table += [bare] if in_header else []
 
@@ -296,15 +298,15 @@ _INI: Final = re.compile(
 )
 
 
-def _ini_values(text: str) -> Iterator[Value]:
+def _ini_values(text: str) -> Iterator[DocumentValue]:
     key, section = "", ""
     for match in _INI.finditer(text):
         key = match["key"] or key
         if match["line"] is not None:
             section = match["line"].strip("[] \t") if match["line"].startswith("[") else section
-            yield Value(*match.span("line"), match["line"], "", False, _on_one_line)
+            yield DocumentValue(*match.span("line"), match["line"], "", False, _on_one_line)
         else:
-            yield Value(*match.span("value"), match["value"], key, False, _on_one_line, (section,))
+            yield DocumentValue(*match.span("value"), match["value"], key, False, _on_one_line, (section,))
 
 
 def _csv_shape(text: str) -> Any:
@@ -323,7 +325,7 @@ _CELL: Final = re.compile(
 )
 
 
-def _csv_values(text: str) -> Iterator[Value]:
+def _csv_values(text: str) -> Iterator[DocumentValue]:
     names, column, is_head = list[str](), 0, True
     for match in _CELL.finditer(text):
         begins = "\n" in match["sign"] or not match["sign"]
@@ -331,7 +333,7 @@ def _csv_values(text: str) -> Iterator[Value]:
         is_head = not any(names) if begins else is_head
         raw = match["cell"] or ""
         if raw.startswith("#") and begins:
-            yield Value(*match.span("cell"), raw, "", False, _on_one_line)
+            yield DocumentValue(*match.span("cell"), raw, "", False, _on_one_line)
             continue
         cell = raw[1:-1].replace('""', '"') if raw.startswith('"') else raw
         if is_head:
@@ -340,7 +342,7 @@ def _csv_values(text: str) -> Iterator[Value]:
             name = names[column] if column < len(names) and not is_head else ""
             begin, end = match.span("cell")
             blank = len(raw) - len(raw.lstrip())
-            yield Value(begin + blank, end, cell.strip(), name, is_head, _in_cell)
+            yield DocumentValue(begin + blank, end, cell.strip(), name, is_head, _in_cell)
 
 
 def _in_cell(text: str) -> str:
@@ -364,12 +366,12 @@ def _shell_shape(text: str) -> Any:
     return None if {'"', "'"} & {*signs} else signs
 
 
-def _shell_values(text: str) -> Iterator[Value]:
+def _shell_values(text: str) -> Iterator[DocumentValue]:
     """Strings in single quotes, which are one text whatever stands in them."""
     for match in _SHELL.finditer(text):
         if match["single"] is not None:
             inner = match["single"][1:-1]
-            yield Value(
+            yield DocumentValue(
                 match.start() + 1, match.end() - 1, inner, "", False, lambda new: new.replace("'", "")
             )
 

@@ -59,15 +59,15 @@ def joined_texts(text: str) -> Iterator[Joined]:
         run = list[re.Match[str]]()
         for match in breaks.finditer(text):
             if run and match.start() - run[-1].end() > _AROUND:
-                yield _joined(text, run)
+                yield _join_text(text, run)
                 run.clear()
             run.append(match)
-            yield _joined(text, [match])
+            yield _join_text(text, [match])
         if len(run) > 1:
-            yield _joined(text, run)
+            yield _join_text(text, run)
 
 
-def _joined(text: str, breaks: Sequence[re.Match[str]]) -> Joined:
+def _join_text(text: str, breaks: Sequence[re.Match[str]]) -> Joined:
     at, end = list[int](), max(0, breaks[0].start() - _AROUND)
     for match in breaks:
         at += range(end, match.start())
@@ -81,7 +81,7 @@ def reversed_text(text: str) -> Joined:
     return Joined(text[::-1], range(len(text) - 1, -1, -1))
 
 
-def _readable(data: bytes) -> str | None:
+def _readable_text(data: bytes) -> str | None:
     """Bytes as a text of UTF-8 or UTF-16, inflated where they are gzip; None where they are no text."""
     if data.startswith(_GZIP):
         try:
@@ -103,13 +103,13 @@ def _of_base64(run: str) -> str | None:
     try:
         if not _BEGINS.match(base64.b64decode(letters[:16])):
             return None
-        return _readable(base64.b64decode(letters + "=" * (-len(letters) % 4)))
+        return _readable_text(base64.b64decode(letters + "=" * (-len(letters) % 4)))
     except binascii.Error:
         return None
 
 
 def _of_hex(run: str) -> str | None:
-    return _readable(bytes.fromhex(re.sub(r"(?i)\\x|[\s:]", "", run)))
+    return _readable_text(bytes.fromhex(re.sub(r"(?i)\\x|[\s:]", "", run)))
 
 
 def _of_escapes(run: str) -> str | None:

@@ -22,19 +22,21 @@ or none."""
 _LONGEST_NAME: Final = 60
 
 
-def assignments(text: str) -> int:
+def count_assignments(text: str) -> int:
     """Assignments to variables in a text."""
     return len(_ASSIGNED.findall(text)) if text.count("=") >= FEW else 0
 
 
-def hide(text: str, known: Identities, *, line: bool = False, sure: bool = False) -> tuple[str, Counter[str]]:
+def hide_environment(
+    text: str, known: Identities, *, line: bool = False, sure: bool = False
+) -> tuple[str, Counter[str]]:
     """A text without the environment that all of it is, and how many variables were hidden, by rule.
 
     A `line` of a script may set some variables for the command behind them, and is none; `sure` is who knows
     that the text is one.
     """
     assigned = _ASSIGNED.findall(text)
-    hidden = [(n, v) for n, v in assigned if not kinds.kept(n) and not known.keeps(n, v)]
+    hidden = [(n, v) for n, v in assigned if not kinds.is_kept(n) and not known.keeps(n, v)]
     shell = any(name in _OF_A_SHELL for name, _ in assigned)
     command = line and _ASSIGNED.sub("", text).rpartition(":")[2].strip(" \t\r\n;")
     least = _SOME if sure else FEW if shell and not command else _MANY
@@ -42,8 +44,8 @@ def hide(text: str, known: Identities, *, line: bool = False, sure: bool = False
         return text, Counter()
     counts = Counter[str]()
     for name, value in hidden:
-        known.hidden(kinds.ENVIRONMENT, value)
-        counts[_rule(name)] += 1
+        known.stand_in_for_value(kinds.ENVIRONMENT, value)
+        counts[_variable_rule(name)] += 1
     stay = [f"{n}={v}" for n, v in assigned if (n, v) not in hidden]
     new = " ".join([*stay, kinds.HIDDEN[kinds.ENVIRONMENT]])
     return new + ("\n" if text.endswith("\n") else ""), counts
@@ -55,26 +57,26 @@ def hide_variable(
     """One variable: `text` is its value where it has a `name`, else `NAME=value` or an environment."""
     new, counts = scrub(f"{name}={text}" if name else text)
     if not name:
-        new, found = hide(new, known, sure=True)
+        new, found = hide_environment(new, known, sure=True)
         counts.update(found)
     assigned = _VARIABLE.match(new)
     variable = assigned[1] if assigned else name
-    rule = _rule(variable) if variable else kinds.ENVIRONMENT
+    rule = _variable_rule(variable) if variable else kinds.ENVIRONMENT
     if variable and known.keeps(variable, text.removeprefix(f"{variable}=").strip("\"'")):
         return text, Counter()
     whole = any(of.startswith(f"{kinds.ENVIRONMENT} (") for of in counts)
     if whole or CLEAN.fullmatch(text) or not text.strip():
         pass
     elif assigned is None:
-        new, counts = known.hidden(kinds.ENVIRONMENT, text), Counter({rule: 1})
-    elif not kinds.kept(assigned[1]):
+        new, counts = known.stand_in_for_value(kinds.ENVIRONMENT, text), Counter({rule: 1})
+    elif not kinds.is_kept(assigned[1]):
         value = new[assigned.end() :].strip("\"'")
         if value and not CLEAN.fullmatch(value):
-            known.hidden(kinds.ENVIRONMENT, text.removeprefix(assigned[0]))
+            known.stand_in_for_value(kinds.ENVIRONMENT, text.removeprefix(assigned[0]))
             new = assigned[0] + kinds.HIDDEN[kinds.ENVIRONMENT]
             counts = Counter({rule: 1})
     return (new.removeprefix(f"{name}=") if name else new), counts
 
 
-def _rule(variable: str) -> str:
+def _variable_rule(variable: str) -> str:
     return f"{kinds.ENVIRONMENT} ({variable[:_LONGEST_NAME]})"

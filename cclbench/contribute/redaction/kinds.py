@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from cclbench.contribute.redaction.pattern import CLEAN, NOTHING, PATTERNS, expression
+from cclbench.contribute.redaction.pattern import CLEAN, NOTHING, PATTERNS, expand_expression
 from cclbench.formats.rewriting import ANNOTATION as ANNOTATION
 from cclbench.formats.rewriting import ENVIRONMENT as ENVIRONMENT
 from cclbench.formats.rewriting import HOST as HOST
@@ -97,12 +97,12 @@ _BY_FIELD: Final = {
     for kind, names in (*((form.kind, form.variables) for form in PATTERNS), *_NAMES.fields.items())
     for name in names.split()
 }
-_SECRET_FIELD: Final = re.compile(expression(_NAMES.secret_fields))
-_KEY_FIELD: Final = re.compile(expression(_NAMES.key_fields))
-_KEPT: Final = re.compile(expression(_NAMES.kept_variables))
+_SECRET_FIELD: Final = re.compile(expand_expression(_NAMES.secret_fields))
+_KEY_FIELD: Final = re.compile(expand_expression(_NAMES.key_fields))
+_KEPT: Final = re.compile(expand_expression(_NAMES.kept_variables))
 _COMMON: Final = frozenset(_NAMES.common_words.split())
-_PUBLIC_VALUE: Final = re.compile(expression(_NAMES.public_values))
-_PUBLIC_DOMAIN: Final = re.compile(expression(_NAMES.public_domains))
+_PUBLIC_VALUE: Final = re.compile(expand_expression(_NAMES.public_values))
+_PUBLIC_DOMAIN: Final = re.compile(expand_expression(_NAMES.public_domains))
 _SHORTEST_VALUE, _LONGEST_VALUE = 8, 4096
 SHORTEST: Final = 4
 """Letters of a name that is replaced wherever it stands, of a user's one less; shorter ones stay but where
@@ -125,7 +125,7 @@ def kind_of_field(name: str) -> str | None:
     return kind
 
 
-def kept(variable: str) -> bool:
+def is_kept(variable: str) -> bool:
     """Whether an environment's variable tells of the run's shape or its libraries, and of nobody."""
     return _KEPT.fullmatch(variable) is not None
 
@@ -136,7 +136,7 @@ def of_rule(rule: str) -> str:
     return _RULES.get(base, base)
 
 
-def telling(kind: str, value: str) -> bool:
+def is_telling(kind: str, value: str) -> bool:
     """Whether a hidden value is one that, wherever else it stands, is the same secret again.
 
     Numbers, short and common words and what every machine has in its environment are none.
@@ -154,12 +154,12 @@ def telling(kind: str, value: str) -> bool:
     return kind in CREDENTIALS or not _PUBLIC_VALUE.fullmatch(value)
 
 
-def public(domain: str) -> bool:
+def is_public_domain(domain: str) -> bool:
     """Whether a host's domain is everybody's: of one label, or a cloud's."""
     return "." not in domain or _PUBLIC_DOMAIN.fullmatch(domain) is not None
 
 
-def common(kind: str, name: str) -> bool:
+def is_common_word(kind: str, name: str) -> bool:
     """Whether a name is too short or too common a word to be replaced wherever it stands."""
     folded = name.casefold()
     stem = re.sub(r"[-_.]?\d{1,2}$", "", folded)

@@ -12,7 +12,7 @@ from typing import Final
 from cclbench.contribute.redaction import kinds
 from cclbench.contribute.redaction.needles import Needles
 from cclbench.contribute.redaction.pattern import BEGINS, CLEAN, ENDS, LOOPBACK
-from cclbench.formats.rewriting import alternatives
+from cclbench.formats.rewriting import alternation_pattern
 
 _ADDRESS: Final = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F:]{6,}:[0-9a-fA-F:]*")
 _ENTRY: Final = re.compile(r"(?P<name>[^\s,:\[]+(?:\[[^\]]*\][^\s,:]*)?)(?P<port>(?::\d+)?)")
@@ -67,40 +67,40 @@ class Identities:
 
     __str__ = __repr__
 
-    def pseudonym(self, kind: str, name: str, *, learn: bool = False) -> str:
+    def pseudonym_of(self, kind: str, name: str, *, learn: bool = False) -> str:
         """What stands for a name of that kind; `learn` is for those who gather names."""
         del learn
-        return self.pseudonyms.get(key(kind, name), f"{kinds.NUMBERED[kind]}-unknown")
+        return self.pseudonyms.get(name_key(kind, name), f"{kinds.NUMBERED[kind]}-unknown")
 
-    def hidden(self, kind: str, value: str) -> str:
+    def stand_in_for_value(self, kind: str, value: str) -> str:
         """What stands for a value of that kind, which those who gather keep."""
         del value
         return kinds.HIDDEN[kind]
 
     def keeps(self, name: str, value: str) -> bool:
         """Whether the value of a field or variable of that name stays, since its owner reveals it."""
-        kept = self.reveals(name)
+        kept = self.is_revealed(name)
         if kept:
-            self.keep(value)
+            self.keep_value(value)
         return kept
 
-    def reveals(self, name: str) -> bool:
+    def is_revealed(self, name: str) -> bool:
         """Whether a field or variable of that name is one whose value its owner reveals."""
         return bool(self.revealed) and name.rpartition(":")[2].casefold() in self.revealed
 
-    def keep(self, value: str) -> None:
+    def keep_value(self, value: str) -> None:
         """Told of a value that stays: those who gather do not look for it elsewhere."""
 
     @cached_property
-    def needles(self) -> Needles:
+    def secret_needles(self) -> Needles:
         """All names and values that must be nowhere in the bytes of a copy."""
         domains = dict.fromkeys(self.domains, kinds.HOST)
         return Needles({**domains, **{name: kind for kind, name in sorted(self.spellings)}, **self.values})
 
-    def instead(self, kind: str, value: str) -> str:
+    def stand_in_for(self, kind: str, value: str) -> str:
         """What stands for a name or a value that was found by itself."""
         if kind in kinds.NUMBERED:
-            return self.pseudonym(kind, value)
+            return self.pseudonym_of(kind, value)
         return kinds.HIDDEN[kind]
 
     @cached_property
@@ -114,9 +114,9 @@ class Identities:
         return {value.casefold(): kind for value, kind in self.values.items()}
 
     @cached_property
-    def anywhere(self) -> re.Pattern[str] | None:
+    def name_pattern(self) -> re.Pattern[str] | None:
         """Matches those names as whole words, numbers only beside what marks an id; domains; values."""
-        domain = rf"(?:\.{alternatives(self.domains)})?" if self.domains else ""
+        domain = rf"(?:\.{alternation_pattern(self.domains)})?" if self.domains else ""
         forms = {
             kinds.USER: (BEGINS, ENDS),
             kinds.HOST: (BEGINS, f"{domain}{ENDS}"),
@@ -131,24 +131,24 @@ class Identities:
         for form, (before, after) in forms.items():
             names = [name for kind, name in self.everywhere if form == ("" if name.isdigit() else kind)]
             if names:
-                found.append(f"{before}(?:{alternatives(names)}){after}")
+                found.append(f"{before}(?:{alternation_pattern(names)}){after}")
         if self.domains:
-            found.append(rf"{BEGINS}(?:[\w-]+\.){{0,4}}{alternatives(self.domains)}{ENDS}")
+            found.append(rf"{BEGINS}(?:[\w-]+\.){{0,4}}{alternation_pattern(self.domains)}{ENDS}")
         for credential, (before, after) in ((False, (BEGINS, ENDS)), (True, ("", ""))):
             values = [v for v, kind in self.values.items() if (kind in kinds.CREDENTIALS) is credential]
             if values:
-                found.append(f"{before}(?:{alternatives(values)}){after}")
+                found.append(f"{before}(?:{alternation_pattern(values)}){after}")
         return re.compile("|".join(found), re.IGNORECASE) if found else None
 
     @cached_property
-    def _loosely(self) -> re.Pattern[str] | None:
+    def _loose_pattern(self) -> re.Pattern[str] | None:
         # A pattern that begins with letters, in one case, is found much faster than what stands around it.
         names = [*(name for _, name in self.everywhere), *self.domains, *map(str.casefold, self.values)]
-        return re.compile(alternatives(names)) if names else None
+        return re.compile(alternation_pattern(names)) if names else None
 
-    def mentioned(self, text: str) -> bool:
+    def may_be_mentioned(self, text: str) -> bool:
         """Whether one of them may be in a text, be it within a word."""
-        return self._loosely is not None and self._loosely.search(text.casefold()) is not None
+        return self._loose_pattern is not None and self._loose_pattern.search(text.casefold()) is not None
 
 
 class Learner(Identities):
@@ -171,13 +171,13 @@ class Learner(Identities):
         """Names are gathered."""
         return True
 
-    def pseudonym(self, kind: str, name: str, *, learn: bool = False) -> str:
+    def pseudonym_of(self, kind: str, name: str, *, learn: bool = False) -> str:
         """The name's number, a new one for a new name."""
-        known = key(kind, name)
+        known = name_key(kind, name)
         if known not in self._names:
             self._counts[kind] = self._counts.get(kind, 0) + 1
             self._names[known] = f"{kinds.NUMBERED[kind]}-{self._counts[kind]}"
-        if learn and _PLAIN.fullmatch(known[1]) and not kinds.common(kind, known[1]):
+        if learn and _PLAIN.fullmatch(known[1]) and not kinds.is_common_word(kind, known[1]):
             self._everywhere.add(known)
             at = max(0, name.casefold().find(known[1]))
             spelt = name[at : at + len(known[1])]  # of a host its first label
@@ -186,25 +186,25 @@ class Learner(Identities):
             self._domains.update(filter(None, [name.strip().strip(".").casefold().partition(".")[2]]))
         return self._names[known]
 
-    def hidden(self, kind: str, value: str) -> str:
+    def stand_in_for_value(self, kind: str, value: str) -> str:
         """The same; the value, or what of it is a secret by itself, becomes one of those to be found."""
-        for part in _parts(kind, value):
-            if kinds.telling(kind, part):
+        for part in _secret_parts(kind, value):
+            if kinds.is_telling(kind, part):
                 self._values.setdefault(part, kind)
         return kinds.HIDDEN[kind]
 
-    def reveals(self, name: str) -> bool:
+    def is_revealed(self, name: str) -> bool:
         """The same; which of them there are is noted."""
-        found = super().reveals(name)
+        found = super().is_revealed(name)
         if found:
             self.used.add(name.rpartition(":")[2].casefold())
         return found
 
-    def keep(self, value: str) -> None:
+    def keep_value(self, value: str) -> None:
         """What stays in one place is no secret elsewhere."""
         self._kept.add(value.casefold())
 
-    def identities(self, published: frozenset[str]) -> Identities:
+    def learnt_identities(self, published: frozenset[str]) -> Identities:
         """What was learnt; a name within what a card publishes on purpose is no secret elsewhere."""
 
         texts = published | self._kept
@@ -214,7 +214,7 @@ class Learner(Identities):
             return any(whole.search(text) for text in texts)
 
         everywhere = frozenset(known for known in self._everywhere if not is_published(known[1]))
-        domains = frozenset(d for d in self._domains if not kinds.public(d) and not is_published(d))
+        domains = frozenset(d for d in self._domains if not kinds.is_public_domain(d) and not is_published(d))
         values = {
             value: kind
             for value, kind in self._values.items()
@@ -227,7 +227,7 @@ class Learner(Identities):
         return Identities(dict(self._names), everywhere, domains, values, spellings, self.revealed)
 
 
-def _parts(kind: str, value: str) -> Iterable[str]:
+def _secret_parts(kind: str, value: str) -> Iterable[str]:
     """What of a hidden value is one by itself: a password without its user, a bucket without its path."""
     stripped = value.strip().strip("\"'")
     if kind == kinds.PRIVATE_KEY:
@@ -246,7 +246,7 @@ def _parts(kind: str, value: str) -> Iterable[str]:
     return () if kind in (kinds.COMMAND, kinds.HOME) else [stripped]
 
 
-def key(kind: str, name: str) -> Key:
+def name_key(kind: str, name: str) -> Key:
     """How a name is compared: without case; a host by the first label of its full name; annotations as is."""
     if kind == kinds.ANNOTATION:
         return kind, name
@@ -258,30 +258,33 @@ def key(kind: str, name: str) -> Key:
     return kind, folded
 
 
-def replaced(known: Identities, kind: str, text: str, *, learn: bool = False) -> str:
+def replace_names(known: Identities, kind: str, text: str, *, learn: bool = False) -> str:
     """A field's value with its names replaced: a name, or a list of hosts with or without ports."""
     if kind == kinds.JOB and "/" in text:
         parts = (
-            part if part in _ROUTES else replaced(known, kind, part, learn=learn) for part in text.split("/")
+            part if part in _ROUTES else replace_names(known, kind, part, learn=learn)
+            for part in text.split("/")
         )
         return "/".join(parts)
     if kind != kinds.HOST:
-        return text if CLEAN.fullmatch(text) or not text.strip() else known.pseudonym(kind, text, learn=learn)
+        return (
+            text if CLEAN.fullmatch(text) or not text.strip() else known.pseudonym_of(kind, text, learn=learn)
+        )
 
-    def one(match: re.Match[str]) -> str:
-        return ",".join(map(named, _expanded(match["name"]))) + match["port"]
+    def replace_match(match: re.Match[str]) -> str:
+        return ",".join(map(replace_name, _expand_hosts(match["name"]))) + match["port"]
 
-    def named(name: str) -> str:
+    def replace_name(name: str) -> str:
         if CLEAN.fullmatch(name) or LOOPBACK.fullmatch(name):
             return name
         role = kinds.ADDRESS if _ADDRESS.fullmatch(name) else kind
-        return known.pseudonym(role, name, learn=learn and role == kind)
+        return known.pseudonym_of(role, name, learn=learn and role == kind)
 
     alone = _ADDRESS.fullmatch(text) or LOOPBACK.fullmatch(text)
-    return named(text) if alone else _ENTRY.sub(one, text)
+    return replace_name(text) if alone else _ENTRY.sub(replace_match, text)
 
 
-def _expanded(hosts: str) -> list[str]:
+def _expand_hosts(hosts: str) -> list[str]:
     """The hosts that Slurm abbreviates as `nid[0016-0018,0020]`."""
     listed = _LISTED.fullmatch(hosts)
     if listed is None:

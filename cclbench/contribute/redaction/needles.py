@@ -29,7 +29,7 @@ _LEAST_ENCODED: Final = 6
 _ALNUM: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789")
 
 
-class Form(NamedTuple):
+class NeedleForm(NamedTuple):
     """A value in one encoding, in bytes of lower case; `words`: it counts only as a whole word."""
 
     data: bytes
@@ -39,31 +39,31 @@ class Form(NamedTuple):
     words: bool
 
 
-class Found(NamedTuple):
+class NeedleFound(NamedTuple):
     """A form and the offset at which it was found."""
 
     at: int
-    form: Form
+    form: NeedleForm
 
 
-def forms(value: str, kind: str) -> Iterator[Form]:
+def encoded_forms(value: str, kind: str) -> Iterator[NeedleForm]:
     """The value as it is and in every encoding; a number only encoded, for it may be any number."""
     credential = kind in kinds.CREDENTIALS
     if not value.isdigit():
-        yield Form(_bytes(value), PLAIN, value, kind, not credential)
+        yield NeedleForm(_lower_bytes(value), PLAIN, value, kind, not credential)
     if len(value) >= _LEAST_ENCODED:
-        seen = {_bytes(value)}
-        for encoding, data in _encoded(value):
+        seen = {_lower_bytes(value)}
+        for encoding, data in _encodings(value):
             if data.lower() not in seen:
                 seen.add(data.lower())
-                yield Form(data.lower(), encoding, value, kind, False)
+                yield NeedleForm(data.lower(), encoding, value, kind, False)
 
 
-def _bytes(value: str) -> bytes:
+def _lower_bytes(value: str) -> bytes:
     return value.encode(errors="surrogateescape").lower()
 
 
-def _encoded(value: str) -> Iterator[tuple[str, bytes]]:
+def _encodings(value: str) -> Iterator[tuple[str, bytes]]:
     raw = value.encode(errors="surrogateescape")
     for encoding in ("utf-16-le", "utf-16-be"):
         yield encoding.upper(), value.encode(encoding, errors="surrogatepass")
@@ -90,22 +90,22 @@ class Needles:
     """Values by the kind of what they are, to be found in bytes."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
-        self.forms: Mapping[bytes, Form] = {
-            form.data: form for value, kind in sorted(values.items()) for form in forms(value, kind)
+        self.forms: Mapping[bytes, NeedleForm] = {
+            form.data: form for value, kind in sorted(values.items()) for form in encoded_forms(value, kind)
         }
         self._longest = max(map(len, self.forms), default=0)
-        self._tables: list[tuple[int, np.ndarray, dict[bytes, list[Form]]]] = []
+        self._tables: list[tuple[int, np.ndarray, dict[bytes, list[NeedleForm]]]] = []
         for width in _WIDTHS:
-            begun: dict[bytes, list[Form]] = {}
+            begun: dict[bytes, list[NeedleForm]] = {}
             for form in self.forms.values():
                 if len(form.data) >= width and (width == _WIDTHS[0] or len(form.data) < _WIDTHS[0]):
                     begun.setdefault(form.data[:width], []).append(form)
             if begun:
                 table = np.zeros(1 << _TABLE_BITS, dtype=bool)
-                table[_hashes(b"".join(begun), width, 0)] = True
+                table[_word_hashes(b"".join(begun), width, 0)] = True
                 self._tables.append((width, table, begun))
 
-    def find(self, blocks: Iterable[bytes]) -> Iterator[Found]:
+    def find_in_blocks(self, blocks: Iterable[bytes]) -> Iterator[NeedleFound]:
         """Every form in the data, which comes in blocks."""
         if not self.forms:
             return
@@ -115,40 +115,40 @@ class Needles:
             # The last bytes wait for the next block; so does the one before them, which may end a word.
             end = len(data) - self._longest
             if end > 1:
-                yield from self._in(data, at, end)
+                yield from self._find_between(data, at, end)
                 held = data[end - 1 :]
                 at += end - 1
             else:
                 held = data
-        yield from self._in(held, at, len(held))
+        yield from self._find_between(held, at, len(held))
 
-    def _in(self, data: bytes, offset: int, end: int) -> Iterator[Found]:
+    def _find_between(self, data: bytes, offset: int, end: int) -> Iterator[NeedleFound]:
         for width, table, begun in self._tables:
             for shift in range(width):
                 if len(data) - shift < width:
                     break
-                for position in np.flatnonzero(table[_hashes(data, width, shift)]):
+                for position in np.flatnonzero(table[_word_hashes(data, width, shift)]):
                     begin = int(position) * width + shift
                     if begin >= end or (offset and not begin):
                         continue
                     for form in begun.get(data[begin : begin + width], ()):
                         if data.startswith(form.data, begin) and _is_whole(data, begin, form):
-                            yield Found(offset + begin, form)
+                            yield NeedleFound(offset + begin, form)
 
 
-def _hashes(data: bytes, width: int, shift: int) -> np.ndarray:
+def _word_hashes(data: bytes, width: int, shift: int) -> np.ndarray:
     """Where in the table the words of that many bytes belong."""
     words = np.frombuffer(data, f"<u{width}", (len(data) - shift) // width, shift)
     return (words.astype(np.uint64) * _MULTIPLIER) >> np.uint64(64 - _TABLE_BITS)
 
 
-def _is_whole(data: bytes, begin: int, form: Form) -> bool:
+def _is_whole(data: bytes, begin: int, form: NeedleForm) -> bool:
     """Whether what was found counts: of a form that is a word, no letter or digit adjoins it."""
     beside = data[max(0, begin - 1) : begin] + data[begin + len(form.data) : begin + len(form.data) + 1]
     return not (form.words and _ALNUM.intersection(beside))
 
 
-def pattern(wanted: Iterable[Form]) -> re.Pattern[str] | None:
+def forms_pattern(wanted: Iterable[NeedleForm]) -> re.Pattern[str] | None:
     """Matches those of the forms that a text can hold, in any case of letters."""
     texts = {form.data.decode(errors="surrogateescape") for form in wanted}
     longest_first = sorted(texts, key=lambda text: (-len(text), text))

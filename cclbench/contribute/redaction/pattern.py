@@ -30,7 +30,7 @@ class Issued(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
 
 
-class Pattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+class SecretPattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     """One rule: `core` is looked for between `before` and `after`.
 
     Of what it matches, the group `hide` is replaced (also `quoted`, `single` or `hide2` to `hide9` where a
@@ -83,18 +83,20 @@ class Pattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
         msgspec.structs.force_setattr(self, "marks", marks)
 
     @cached_property
-    def _flags(self) -> re.RegexFlag:
+    def _regex_flags(self) -> re.RegexFlag:
         return re.MULTILINE | (re.IGNORECASE if self.ignore_case else re.NOFLAG)
 
     @cached_property
-    def text(self) -> re.Pattern[str]:
+    def text_pattern(self) -> re.Pattern[str]:
         """The rule as it is looked for in a text."""
-        return re.compile(expression(f"(?:{self.before})(?:{self.core})(?:{self.after})"), self._flags)
+        return re.compile(
+            expand_expression(f"(?:{self.before})(?:{self.core})(?:{self.after})"), self._regex_flags
+        )
 
     @cached_property
-    def loose(self) -> re.Pattern[bytes]:
+    def core_pattern(self) -> re.Pattern[bytes]:
         """The core alone, for bytes, where anything may stand beside a text and before a line."""
-        return re.compile(_LINE_BEGINS.sub("", expression(self.core)).encode(), self._flags)
+        return re.compile(_LINE_BEGINS.sub("", expand_expression(self.core)).encode(), self._regex_flags)
 
     @cached_property
     def byte_marks(self) -> tuple[bytes, ...]:
@@ -102,16 +104,16 @@ class Pattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
         return tuple(mark.encode() for mark in self.marks)
 
     @cached_property
-    def exempt(self) -> re.Pattern[str]:
+    def exempt_pattern(self) -> re.Pattern[str]:
         """What is no secret though it has the form; among it what redaction itself writes."""
-        return re.compile(expression(f"(?:{{CLEAN}}|{self.unless})"))
+        return re.compile(expand_expression(f"(?:{{CLEAN}}|{self.unless})"))
 
     @cached_property
-    def behind(self) -> re.Pattern[str] | None:
+    def behind_pattern(self) -> re.Pattern[str] | None:
         """What stands before no secret of this form."""
-        return None if self.not_behind is None else re.compile(expression(f"(?:{self.not_behind})$"))
+        return None if self.not_behind is None else re.compile(expand_expression(f"(?:{self.not_behind})$"))
 
-    def marked(self, text: str, folded: str) -> bool:
+    def may_match(self, text: str, folded: str) -> bool:
         """Whether the rule can match in a text at all; `folded` is the text in lower case."""
         text = folded if self.ignore_case else text
         for mark in self.marks:  # asked of every text: a generator would take twice as long
@@ -119,48 +121,52 @@ class Pattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
                 return True
         return False
 
-    def fits(self, hidden: str) -> bool:
+    def is_varied_enough(self, hidden: str) -> bool:
         """Whether the hidden text varies as much as the form's do."""
-        return self.entropy == 0 or _entropy(hidden) >= self.entropy
+        return self.entropy == 0 or _shannon_entropy(hidden) >= self.entropy
 
-    def hidden(self, match: re.Match[AnyStr]) -> tuple[int, int]:
+    def hidden_span(self, match: re.Match[AnyStr]) -> tuple[int, int]:
         """Where in the text that lies which is to be replaced."""
-        return next((match.span(name) for name in self._groups if match[name] is not None), match.span())
+        return next(
+            (match.span(name) for name in self._hiding_groups if match[name] is not None), match.span()
+        )
 
     @cached_property
-    def _groups(self) -> tuple[str, ...]:
-        return tuple(name for name in self.text.groupindex if name.startswith(("hide", "quoted", "single")))
+    def _hiding_groups(self) -> tuple[str, ...]:
+        return tuple(
+            name for name in self.text_pattern.groupindex if name.startswith(("hide", "quoted", "single"))
+        )
 
 
-def _read(name: str, kind: Any) -> Any:
+def _read_rules(name: str, kind: Any) -> Any:
     path = files(__package__).joinpath("rules", f"{name}.yaml")
     return msgspec.yaml.decode(path.read_bytes(), type=kind)
 
 
-_PARTS: Final[Mapping[str, str]] = _read("parts", dict[str, str])
-PATTERNS: Final[tuple[Pattern, ...]] = tuple(
-    pattern for name in _RULES for pattern in _read(name, tuple[Pattern, ...])
+_PARTS: Final[Mapping[str, str]] = _read_rules("parts", dict[str, str])
+PATTERNS: Final[tuple[SecretPattern, ...]] = tuple(
+    pattern for name in _RULES for pattern in _read_rules(name, tuple[SecretPattern, ...])
 )
 """All rules, in the order they are looked for."""
 ISSUED: Final = tuple(pattern for pattern in PATTERNS if pattern.issued)
 """Rules of tokens that their issuers mark."""
 
 
-def _entropy(text: str) -> float:
+def _shannon_entropy(text: str) -> float:
     """Of a text's characters by their counts (Shannon), in bits each."""
     return -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values())
 
 
-def expression(text: str) -> str:
+def expand_expression(text: str) -> str:
     """A regular expression as `re` takes it: no line breaks, `{NAME}` replaced by the part of that name."""
-    return re.sub(r"\{([A-Z_]+)\}", lambda part: expression(_PARTS[part[1]]), text.replace("\n", ""))
+    return re.sub(r"\{([A-Z_]+)\}", lambda part: expand_expression(_PARTS[part[1]]), text.replace("\n", ""))
 
 
-BEGINS, ENDS = expression("{BEGINS}"), expression("{ENDS}")
+BEGINS, ENDS = expand_expression("{BEGINS}"), expand_expression("{ENDS}")
 """Before and after what no letter or digit adjoins."""
-CLEAN: Final = re.compile(expression("{CLEAN}"))
+CLEAN: Final = re.compile(expand_expression("{CLEAN}"))
 """What redaction itself writes."""
-NOTHING: Final = re.compile(expression("{NOTHING}"))
+NOTHING: Final = re.compile(expand_expression("{NOTHING}"))
 """Values that are no secret and no name, whatever the field is called."""
-LOOPBACK: Final = re.compile(expression("(?i:{LOOPBACK}|)"))
+LOOPBACK: Final = re.compile(expand_expression("(?i:{LOOPBACK}|)"))
 """What every machine calls itself, and addresses that mean any or no machine; nothing at all."""

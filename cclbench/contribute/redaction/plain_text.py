@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from cclbench.contribute.redaction import kinds
-from cclbench.contribute.redaction.documents import Change, Language, redact_document
+from cclbench.contribute.redaction.documents import Language, LineChange, redact_document
 from cclbench.contribute.redaction.scrub import Scrubber
 from cclbench.units import MIB
 
@@ -23,7 +23,7 @@ PUBLISHED: Final = re.compile(
 """Of a card, what is there to be published."""
 
 
-def rewrite(
+def rewrite_text(
     blocks: Iterable[bytes],
     scrubber: Scrubber,
     write: Callable[[bytes], object],
@@ -47,38 +47,38 @@ def rewrite(
             if end == 0 and len(left) >= _MOST:
                 end = len(left)  # a line without an end
             if end:
-                line = _part(left[:end], line, scrubber, write)
+                line = _scrub_part(left[:end], line, scrubber, write)
                 left = left[end:]
         left += block
     if language is not None and line == 1:
-        write(_document(left, language, scrubber, card=card))
+        write(_scrub_document(left, language, scrubber, card=card))
     elif left:
-        _part(left, line, scrubber, write)
+        _scrub_part(left, line, scrubber, write)
 
 
-def _part(raw: bytes, line: int, scrubber: Scrubber, write: Callable[[bytes], object]) -> int:
+def _scrub_part(raw: bytes, line: int, scrubber: Scrubber, write: Callable[[bytes], object]) -> int:
     """Scrub whole lines, the first of which has that number; the number of the line after them."""
     text = raw.decode(errors="surrogateescape")
     new, counts = scrubber.text(text, by_line=True)
-    _count(_changes(counts, scrubber, line), scrubber)
+    _count_changes(_line_changes(counts, scrubber, line), scrubber)
     write(raw if new == text else new.encode(errors="surrogateescape"))
     return line + raw.count(b"\n")
 
 
-def _document(raw: bytes, language: Language, scrubber: Scrubber, *, card: bool) -> bytes:
+def _scrub_document(raw: bytes, language: Language, scrubber: Scrubber, *, card: bool) -> bytes:
     text = raw.decode(errors="surrogateescape")
 
-    def scrub(text: str, kept: str) -> tuple[str, list[Change]]:
+    def scrub_text(text: str, kept: str) -> tuple[str, list[LineChange]]:
         new, counts = scrubber.text(text, by_line=language.lines, document=not language.lines, kept=kept)
-        return new, _changes(counts, scrubber, 1)
+        return new, _line_changes(counts, scrubber, 1)
 
-    def scrub_card(text: str, kept: str) -> tuple[str, list[Change]]:
+    def scrub_card(text: str, kept: str) -> tuple[str, list[LineChange]]:
         """A card but for what it publishes on purpose; credentials are nowhere on purpose."""
-        parts, changes, line = list[str](), list[Change](), 1
-        for part, published in _parts(text):
+        parts, changes, line = list[str](), list[LineChange](), 1
+        for part, published in _card_parts(text):
             new, counts = scrubber.text(part, document=True, kept=kept)
             if not published or any(kinds.of_rule(rule) in kinds.CREDENTIALS for rule in counts):
-                changes += _changes(counts, scrubber, line)
+                changes += _line_changes(counts, scrubber, line)
                 part, line = new, line + part.count("\n")
             else:
                 line += part.count("\n")
@@ -86,13 +86,13 @@ def _document(raw: bytes, language: Language, scrubber: Scrubber, *, card: bool)
         return "".join(parts), changes
 
     new, changes = redact_document(
-        text, language, scrubber, scrub_card if card else scrub, PUBLISHED if card else None
+        text, language, scrubber, scrub_card if card else scrub_text, PUBLISHED if card else None
     )
-    _count(changes, scrubber)
+    _count_changes(changes, scrubber)
     return raw if new == text else new.encode(errors="surrogateescape")
 
 
-def _parts(card: str) -> Iterator[tuple[str, bool]]:
+def _card_parts(card: str) -> Iterator[tuple[str, bool]]:
     """A card's text in parts, and whether each is there to be published."""
     at = 0
     for published in PUBLISHED.finditer(card):
@@ -102,10 +102,10 @@ def _parts(card: str) -> Iterator[tuple[str, bool]]:
     yield card[at:], False
 
 
-def _changes(counts: Mapping[str, int], scrubber: Scrubber, line: int) -> list[Change]:
-    return [Change(line + scrubber.first.get(rule, 0), rule, count) for rule, count in counts.items()]
+def _line_changes(counts: Mapping[str, int], scrubber: Scrubber, line: int) -> list[LineChange]:
+    return [LineChange(line + scrubber.first.get(rule, 0), rule, count) for rule, count in counts.items()]
 
 
-def _count(changes: Iterable[Change], scrubber: Scrubber) -> None:
+def _count_changes(changes: Iterable[LineChange], scrubber: Scrubber) -> None:
     for line, rule, count in changes:
         scrubber.count(f"line {line:,}" if count == 1 else f"lines from {line:,}", {rule: count})

@@ -14,9 +14,9 @@ from cclbench.contribute.redaction.documents import LANGUAGES, Language, NotWell
 from cclbench.contribute.redaction.scrub import Scrubber
 from cclbench.errors import InputError
 from cclbench.formats import AnyReader
-from cclbench.formats.files import blocks, head, output, shown, unpadded
+from cclbench.formats.files import display_path, output, read_blocks, read_head, strip_padding
 from cclbench.formats.json_text import rewrite_json
-from cclbench.formats.recognition import recognised
+from cclbench.formats.recognition import recognise_head
 
 _CARD_KEY: Final = re.compile(rb"""^["']?workload["']?[ \t]*:""", re.MULTILINE)
 _SCRIPT: Final = re.compile(rb"#![^\n]*\b(?:ba|da|k|z)?sh\b")
@@ -24,10 +24,10 @@ _BINARY: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 """What no text holds; an escape may begin a colour."""
 
 
-def rewrite(path: Path, target: Path | None, scrubber: Scrubber, *, annotations: bool) -> None:
+def rewrite_file(path: Path, target: Path | None, scrubber: Scrubber, *, annotations: bool) -> None:
     """Write the redacted file to `target`, whole or not at all; without one, only count what would change."""
-    begin = head(path)
-    found, _ = recognised(path, begin)
+    begin = read_head(path)
+    found, _ = recognise_head(path, begin)
     attempt = Scrubber(scrubber.known, scrubber.present.values())  # of which nothing counts where it fails
     if (
         rewrite_json(path, target, attempt)
@@ -44,25 +44,25 @@ def rewrite(path: Path, target: Path | None, scrubber: Scrubber, *, annotations:
         with output(path, target) as write:
             text = _of_text(path, what)
             if found is not None and language is None and not scrubber.learns:
-                text = _published(text, found, scrubber)
-            plain_text.rewrite(text, scrubber, write, language=language, card=card)
+                text = _published_lines(text, found, scrubber)
+            plain_text.rewrite_text(text, scrubber, write, language=language, card=card)
     except NotWellFormedError:
         hint = "take out of it what looks like a name or a secret"
         raise InputError(
-            "would not parse any more if it were redacted", where=shown(path), hint=hint
+            "would not parse any more if it were redacted", where=display_path(path), hint=hint
         ) from None
 
 
 def _of_text(path: Path, otherwise: str) -> Iterator[bytes]:
     """The file's blocks, without padding; `InputError` where one holds what no text does."""
-    for block in unpadded(blocks(path)):
+    for block in strip_padding(read_blocks(path)):
         if _BINARY.search(block):
             hint = "leave it out, or export it as text, JSON or SQLite"
-            raise InputError(otherwise, where=shown(path), hint=hint)
+            raise InputError(otherwise, where=display_path(path), hint=hint)
         yield block
 
 
-def _published(blocks: Iterable[bytes], of: AnyReader, scrubber: Scrubber) -> Iterator[bytes]:
+def _published_lines(blocks: Iterable[bytes], of: AnyReader, scrubber: Scrubber) -> Iterator[bytes]:
     """A text in whole lines; those that its format does not publish are empty."""
     left, number = b"", 0
     for block in chain(blocks, (b"",)):
@@ -81,9 +81,9 @@ def language_of(path: Path) -> Language | None:
     """What a document is written in, by its name's ending or as a script's first line says."""
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() != ".gz"]
     found = LANGUAGES.get(suffixes[-1]) if suffixes else None
-    return LANGUAGES[".sh"] if found is None and _SCRIPT.match(head(path)) else found
+    return LANGUAGES[".sh"] if found is None and _SCRIPT.match(read_head(path)) else found
 
 
 def is_card(path: Path) -> bool:
     """Whether a file is a workload card."""
-    return path.suffix.lower() in (".yaml", ".yml") and _CARD_KEY.search(head(path)) is not None
+    return path.suffix.lower() in (".yaml", ".yml") and _CARD_KEY.search(read_head(path)) is not None

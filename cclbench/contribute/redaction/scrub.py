@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from cclbench.classify import collective
+from cclbench.classify import collective_name
 from cclbench.contribute.redaction import environment, kinds
 from cclbench.contribute.redaction.encoded import encoded_texts, joined_texts, reversed_text
-from cclbench.contribute.redaction.names import Identities, replaced
-from cclbench.contribute.redaction.needles import PLAIN, Form
-from cclbench.contribute.redaction.needles import pattern as encoded_pattern
-from cclbench.contribute.redaction.pattern import CLEAN, ISSUED, NOTHING, PATTERNS, Pattern
+from cclbench.contribute.redaction.names import Identities, replace_names
+from cclbench.contribute.redaction.needles import PLAIN, NeedleForm
+from cclbench.contribute.redaction.needles import forms_pattern as encoded_pattern
+from cclbench.contribute.redaction.pattern import CLEAN, ISSUED, NOTHING, PATTERNS, SecretPattern
 from cclbench.contribute.redaction.redactions import Redaction
 from cclbench.normalize.phases import LOADER, phase_told
 from cclbench.normalize.steps import FAMILIES
@@ -59,13 +59,15 @@ class Scrubber:
     """The `Redactor` of one file: scrubs its texts by what is `known` of all of a data point's files.
 
     Methods return the text as it may be published and how many things were replaced, by rule; what was
-    replaced where, `redactions` tells.  `present` are the encoded forms of names and values that the file
-    holds.
+    replaced where, `list_redactions` tells.  `present` are the encoded forms of names and values that the
+    file holds.
     """
 
-    def __init__(self, known: Identities, present: Iterable[Form] = ()) -> None:
+    def __init__(self, known: Identities, present: Iterable[NeedleForm] = ()) -> None:
         self.known = known
-        self.present: Mapping[bytes, Form] = {form.data: form for form in present if form.encoding != PLAIN}
+        self.present: Mapping[bytes, NeedleForm] = {
+            form.data: form for form in present if form.encoding != PLAIN
+        }
         self._encoded = encoded_pattern(self.present.values())
         self._counts: Counter[tuple[str, str]] = Counter()
         self._kept = ""
@@ -97,7 +99,7 @@ class Scrubber:
         self.first.clear()
         counts, original = Counter[str](), text
         for _ in range(_MOST_PASSES):
-            text, found = self._once(text, by_line=by_line, document=document, depth=depth)
+            text, found = self._scrub_once(text, by_line=by_line, document=document, depth=depth)
             counts.update(found)
             if not found:
                 break
@@ -105,20 +107,22 @@ class Scrubber:
             return original, Counter()
         return text, counts
 
-    def _once(self, text: str, *, by_line: bool, document: bool, depth: int) -> tuple[str, Counter[str]]:
+    def _scrub_once(
+        self, text: str, *, by_line: bool, document: bool, depth: int
+    ) -> tuple[str, Counter[str]]:
         counts: Counter[str] = Counter()
         if not (len(text) < _SHORT and text.replace("_", "").isalpha()):
-            text = self._split(text, counts)
+            text = self._replace_split_tokens(text, counts)
             folded = text.lower()
             for pattern in PATTERNS:
-                if pattern.marked(text, folded):
+                if pattern.may_match(text, folded):
                     new = self._replace_in_lines(pattern, text, folded, counts)
                     if new is not text:
                         text, folded = new, new.lower()
             text = self._encoded_within(text, counts, depth)
-        text = self._names(text, counts)
+        text = self._replace_names(text, counts)
         if text.count("=") >= environment.FEW and not document:
-            text = self._environments(text, counts) if by_line else self._environment(text, counts)
+            text = self._hide_environments(text, counts) if by_line else self._hide_environment(text, counts)
         return text, counts
 
     def keeps(self, field: str, counts: Mapping[str, int], text: str) -> bool:
@@ -128,14 +132,14 @@ class Scrubber:
 
     def kind_of_field(self, name: str) -> str | None:
         """The kind that a field of this name holds."""
-        return kinds.REVEALED if self.known.reveals(name) else kinds.kind_of_field(name)
+        return kinds.REVEALED if self.known.is_revealed(name) else kinds.kind_of_field(name)
 
     def is_marker(self, annotation: str) -> bool:
         """Whether an annotation is a framework's: a step, a phase, a data loader, a collective."""
         return (
             _MARKERS.fullmatch(annotation) is not None
             or re.search(LOADER, annotation) is not None
-            or collective(annotation) is not None
+            or collective_name(annotation) is not None
         )
 
     def count(self, place: str, counts: Mapping[str, int]) -> None:
@@ -149,11 +153,13 @@ class Scrubber:
         """Note what another one replaced."""
         self._counts.update(other._counts)
 
-    def redactions(self, file: str) -> list[Redaction]:
+    def list_redactions(self, file: str) -> list[Redaction]:
         """What was replaced, by place and rule in the order they were met; the file may be called `file`."""
         name = printable(file)
         return [
-            Redaction(name, place, kinds.of_rule(rule), count, printable(self._names(rule, Counter())))
+            Redaction(
+                name, place, kinds.of_rule(rule), count, printable(self._replace_names(rule, Counter()))
+            )
             for (place, rule), count in self._counts.items()
             if count
         ]
@@ -161,7 +167,7 @@ class Scrubber:
     def field(self, kind: str, text: str, *, name: str = "") -> tuple[str, Counter[str]]:
         """The value of a field that holds that kind, called `name` in an environment."""
         if kind == kinds.REVEALED:
-            self.known.keep(text)
+            self.known.keep_value(text)
             return text, Counter()
         form = _FORMS_OF_KEYS.get(kind)
         if form is not None:
@@ -169,7 +175,7 @@ class Scrubber:
                 return self.text(text, name)
             kind = kinds.SECRET
         if kind in kinds.NUMBERED:
-            new, counts = replaced(self.known, kind, text, learn=True), Counter[str]()
+            new, counts = replace_names(self.known, kind, text, learn=True), Counter[str]()
         elif kind == kinds.ENVIRONMENT:
             return environment.hide_variable(name, text, self.known, self.text)
         elif CLEAN.fullmatch(text) or NOTHING.fullmatch(text):
@@ -177,7 +183,7 @@ class Scrubber:
         else:
             if kind == kinds.COMMAND:
                 self.text(text)  # a command line tells of users, hosts and folders
-            new, counts = self.known.hidden(kind, text), Counter()
+            new, counts = self.known.stand_in_for_value(kind, text), Counter()
         if new != text:
             counts[kind] += 1
         return new, counts
@@ -191,7 +197,7 @@ class Scrubber:
         bare = text.removesuffix(f" {phase}") if phase else text
         if CLEAN.fullmatch(bare) or self.is_marker(text):
             return self.text(text)
-        number = self.known.pseudonym(kinds.ANNOTATION, text)
+        number = self.known.pseudonym_of(kinds.ANNOTATION, text)
         return f"{number} {phase}" if phase else number, Counter({kinds.ANNOTATION: 1})
 
     def suspicious(self, data: bytes) -> bool:
@@ -199,29 +205,29 @@ class Scrubber:
         lower = data.lower()
         for pattern in PATTERNS:
             of = lower if pattern.ignore_case else data
-            if any(mark in of for mark in pattern.byte_marks) and pattern.loose.search(data):
+            if any(mark in of for mark in pattern.byte_marks) and pattern.core_pattern.search(data):
                 return True
         if any(form in lower for form in self.present):
             return True
         text = data.decode("latin-1")
         if any(encoded_texts(text)) or (any(mark in text for mark in _MARKS) and any(joined_texts(text))):
             return True
-        if environment.assignments(text) >= environment.FEW:
+        if environment.count_assignments(text) >= environment.FEW:
             return True
-        return self.known.mentioned(data.decode(errors="replace"))
+        return self.known.may_be_mentioned(data.decode(errors="replace"))
 
     def masked(self, data: bytes) -> tuple[bytes, Counter[str]]:
         """Bytes in no known format: the texts in them are scrubbed and filled up to their own length."""
         counts: Counter[str] = Counter()
 
-        def one(match: re.Match[bytes]) -> bytes:
+        def mask_match(match: re.Match[bytes]) -> bytes:
             new, told = self.text(match[0].decode(errors="surrogateescape"), by_line=True)
             counts.update(told)
             raw = new.encode(errors="surrogateescape")
             size = len(match[0])
             return match[0] if not told else raw.ljust(size) if len(raw) <= size else b" " * size
 
-        new = _RUN.sub(one, data)
+        new = _RUN.sub(mask_match, data)
         for form in self.present.values():
             blank = b" " * len(form.data)
             new, found = re.subn(re.escape(form.data), blank, new, flags=re.IGNORECASE)
@@ -229,24 +235,24 @@ class Scrubber:
                 counts[kinds.ENCODED.format(form.kind)] += found
         return new, counts
 
-    def _signs(self, hidden: str) -> str:
+    def _kept_signs(self, hidden: str) -> str:
         """Of a hidden text the signs that are kept."""
         return "".join(sign for sign in hidden if sign in self._kept) if self._kept else ""
 
-    def _met(self, rule: str, match: re.Match[str], counts: Counter[str]) -> None:
+    def _note_first(self, rule: str, match: re.Match[str], counts: Counter[str]) -> None:
         counts[rule] += 1
         if rule not in self.first:
             self.first[rule] = match.string.count("\n", 0, match.start())
 
-    def _replace_in_lines(self, pattern: Pattern, text: str, folded: str, counts: Counter[str]) -> str:
+    def _replace_in_lines(self, pattern: SecretPattern, text: str, folded: str, counts: Counter[str]) -> str:
         """Replace what the rule finds; of a long text only lines with one of its marks are searched."""
         if pattern.across_lines or len(text) < _LONG_TEXT or len(folded) != len(text):
-            return self._replace(pattern, text, counts)
+            return self._replace_pattern(pattern, text, counts)
         parts, at = list[str](), 0
         for begin, end in _lines_with(pattern.marks, folded if pattern.ignore_case else text):
             old = text[begin:end]
             before = dict(self.first)
-            new = self._replace(pattern, old, counts)
+            new = self._replace_pattern(pattern, old, counts)
             if new != old:
                 line = text.count("\n", 0, begin)
                 self.first.update({rule: n + line for rule, n in self.first.items() if rule not in before})
@@ -254,41 +260,43 @@ class Scrubber:
                 at = end
         return "".join([*parts, text[at:]]) if at else text
 
-    def _replace(self, pattern: Pattern, text: str, counts: Counter[str]) -> str:
-        def one(match: re.Match[str]) -> str:
-            begin, end = pattern.hidden(match)
+    def _replace_pattern(self, pattern: SecretPattern, text: str, counts: Counter[str]) -> str:
+        def replace_match(match: re.Match[str]) -> str:
+            begin, end = pattern.hidden_span(match)
             if _ESCAPED_QUOTE.match(match.string, end - 1):
                 end -= 1
             hidden = match.string[begin:end]
             escaped = match.string[begin - 1 : begin] == "\\"  # `\nuser-1`: the letter is a line break's
-            if pattern.exempt.fullmatch(hidden.strip()) or (escaped and CLEAN.fullmatch(hidden[1:])):
+            if pattern.exempt_pattern.fullmatch(hidden.strip()) or (escaped and CLEAN.fullmatch(hidden[1:])):
                 return match[0]
-            if pattern.behind and pattern.behind.search(
+            if pattern.behind_pattern and pattern.behind_pattern.search(
                 match.string, max(0, match.start() - _BEHIND), match.start()
             ):
                 return match[0]
-            if not pattern.fits(hidden) or (pattern.doubtful and kinds.common(kinds.USER, hidden)):
+            if not pattern.is_varied_enough(hidden) or (
+                pattern.doubtful and kinds.is_common_word(kinds.USER, hidden)
+            ):
                 return match[0]
             name = _key_before(match.string, begin)
             if name and self.known.keeps(name, hidden):
                 return match[0]
             if pattern.role is None:
-                new = self.known.hidden(pattern.kind, hidden)
+                new = self.known.stand_in_for_value(pattern.kind, hidden)
             else:
-                new = replaced(self.known, pattern.role, hidden, learn=pattern.learn)
-            new += self._signs(hidden)
+                new = replace_names(self.known, pattern.role, hidden, learn=pattern.learn)
+            new += self._kept_signs(hidden)
             if new == hidden:
                 return match[0]
             rule = f"{pattern.name} ({name})" if name else pattern.name
-            self._met(rule, match, counts)
+            self._note_first(rule, match, counts)
             return match.string[match.start() : begin] + new + match.string[end : match.end()]
 
-        new = pattern.text.sub(one, text)
+        new = pattern.text_pattern.sub(replace_match, text)
         while pattern.repeat and new != text:
-            text, new = new, pattern.text.sub(one, new)
+            text, new = new, pattern.text_pattern.sub(replace_match, new)
         return new
 
-    def _split(self, text: str, counts: Counter[str]) -> str:
+    def _replace_split_tokens(self, text: str, counts: Counter[str]) -> str:
         """Without issuers' tokens that a break splits or that stand in reverse."""
         if _LONG_WORD.search(text) is None:
             return text
@@ -298,15 +306,17 @@ class Scrubber:
         found = list[tuple[int, int, str, str]]()
         for view in views:
             for pattern in ISSUED:
-                if pattern.marked(view.text, view.text):
-                    for match in pattern.text.finditer(view.text):
+                if pattern.may_match(view.text, view.text):
+                    for match in pattern.text_pattern.finditer(view.text):
                         ends = view.at[match.start()], view.at[match.end() - 1]
                         found.append((min(ends), max(ends) + 1, pattern.kind, match[0]))
         # What stands as it is, its own rule finds.
         hidden = [one for one in found if text[one[0] : one[1]] != one[3]]
         for _, _, kind, value in hidden:
-            self.known.hidden(kind, value)
-        return self._cut(text, [(begin, end, kind) for begin, end, kind, _ in hidden], kinds.SPLIT, counts)
+            self.known.stand_in_for_value(kind, value)
+        return self._cut_ranges(
+            text, [(begin, end, kind) for begin, end, kind, _ in hidden], kinds.SPLIT, counts
+        )
 
     def _encoded_within(self, text: str, counts: Counter[str], depth: int) -> str:
         """Without the runs that decode to a text which holds something."""
@@ -317,37 +327,39 @@ class Scrubber:
             new, within = Scrubber(self.known).text(decoded, depth=depth + 1)
             if within and new != decoded:
                 found.append((begin, end, kinds.SECRET))
-        return self._cut(text, found, kinds.ENCODED, counts)
+        return self._cut_ranges(text, found, kinds.ENCODED, counts)
 
-    def _cut(self, text: str, found: Iterable[tuple[int, int, str]], rule: str, counts: Counter[str]) -> str:
+    def _cut_ranges(
+        self, text: str, found: Iterable[tuple[int, int, str]], rule: str, counts: Counter[str]
+    ) -> str:
         """The text with the stand-in of its kind in place of each range; of those that overlap, the first."""
         parts, at = list[str](), 0
         for begin, end, kind in sorted(found, key=lambda one: (one[0], -one[1])):
             if begin >= at:
                 counts[rule.format(kind)] += 1
                 self.first.setdefault(rule.format(kind), text.count("\n", 0, begin))
-                parts += text[at:begin], kinds.HIDDEN[kind], self._signs(text[begin:end])
+                parts += text[at:begin], kinds.HIDDEN[kind], self._kept_signs(text[begin:end])
                 at = end
         return "".join([*parts, text[at:]])
 
-    def _names(self, text: str, counts: Counter[str]) -> str:
-        def one(match: re.Match[str]) -> str:
+    def _replace_names(self, text: str, counts: Counter[str]) -> str:
+        def replace_name(match: re.Match[str]) -> str:
             kind, new = self._replace_known(match[0])
             rule = kinds.ELSEWHERE.format(kind)
-            self._met(rule, match, counts)
+            self._note_first(rule, match, counts)
             return new
 
-        def decoded(match: re.Match[str]) -> str:
+        def replace_encoded(match: re.Match[str]) -> str:
             form = self.present[match[0].encode(errors="surrogateescape").lower()]
             rule = kinds.ENCODED.format(form.kind)
-            self._met(rule, match, counts)
-            return self.known.instead(form.kind, form.value)
+            self._note_first(rule, match, counts)
+            return self.known.stand_in_for(form.kind, form.value)
 
         if self._encoded is not None:
-            text = self._encoded.sub(decoded, text)
-        if self.known.anywhere is None or not self.known.mentioned(text):
+            text = self._encoded.sub(replace_encoded, text)
+        if self.known.name_pattern is None or not self.known.may_be_mentioned(text):
             return text
-        return self.known.anywhere.sub(one, text)
+        return self.known.name_pattern.sub(replace_name, text)
 
     def _replace_known(self, text: str) -> tuple[str, str]:
         """Kind and stand-in of a name or value that was found, a host's with or without its domain."""
@@ -355,26 +367,26 @@ class Scrubber:
         if value := self.known.by_value.get(folded):
             return value, kinds.HIDDEN[value]
         if folded.endswith(tuple(self.known.domains)) and folded.partition(".")[0] not in self.known.by_name:
-            return kinds.HOST, self.known.pseudonym(kinds.HOST, text)
+            return kinds.HOST, self.known.pseudonym_of(kinds.HOST, text)
         known = self.known.by_name.get(folded) or self.known.by_name.get(folded.partition(".")[0])
         if known is None:  # letters whose case is more than a letter's
-            return kinds.USER, self.known.pseudonym(kinds.USER, text)
+            return kinds.USER, self.known.pseudonym_of(kinds.USER, text)
         return known[0], self.known.pseudonyms[known]
 
-    def _environments(self, text: str, counts: Counter[str]) -> str:
+    def _hide_environments(self, text: str, counts: Counter[str]) -> str:
         """The text without the environments that single lines of it are."""
         at, lines = 0, list[str]()
         for line in text.splitlines(keepends=True):
             found: Counter[str] = Counter()
-            lines.append(self._environment(line, found, line=True))
+            lines.append(self._hide_environment(line, found, line=True))
             for rule in found:
                 self.first.setdefault(rule, at)
             counts.update(found)
             at += line.count("\n")
         return "".join(lines)
 
-    def _environment(self, text: str, counts: Counter[str], *, line: bool = False) -> str:
-        new, found = environment.hide(text, self.known, line=line)
+    def _hide_environment(self, text: str, counts: Counter[str], *, line: bool = False) -> str:
+        new, found = environment.hide_environment(text, self.known, line=line)
         counts.update(found)
         return new
 

@@ -36,7 +36,7 @@ WHERE instance IS NOT NULL AND kind NOT IN ('send', 'recv', 'send_recv')
 GROUP BY rank, step ORDER BY step, waits_ns"""
 
 
-class Straggler(NamedTuple):
+class StragglerRank(NamedTuple):
     """The rank that `balance.straggler_rank` names."""
 
     rank: int
@@ -46,7 +46,7 @@ class Straggler(NamedTuple):
     p: float
 
 
-def straggler(case: Case) -> Straggler | None:
+def straggler_of(case: Case) -> StragglerRank | None:
     """The rank that is late by no chance; None where no rank stands out."""
     rows = case.parts(_STRAGGLER)
     late = next((row for row in rows if row.stat == "late_by" and row.category), None)
@@ -56,26 +56,29 @@ def straggler(case: Case) -> Straggler | None:
     stats = [row.stat or "" for row in rows]
     causes = [stat.removeprefix("excess_") for stat in stats if stat.startswith("excess_")]
     p = case.number(_STRAGGLER, category=str(late.category), stat="p_value")
-    return Straggler(
+    return StragglerRank(
         int(late.category or 0), (whole.reason or "").partition(";")[0], next(iter(causes), None), p or 0.0
     )
 
 
-def _waits(case: Case, kinds: tuple[str, ...]) -> dict[int, float]:
+def _exposed_waits(case: Case, kinds: tuple[str, ...]) -> dict[int, float]:
     """Each rank's exposed waits in collectives of those kinds."""
     return sum_by_rank(case.ranks(_WAIT, collective=kind) for kind in kinds)
 
 
 def _other_waits(case: Case) -> dict[int, float]:
     """Each rank's exposed waits in collectives that are neither transfers of a pipeline nor of experts."""
-    aside = [_waits(case, _PAIRS), _waits(case, ("all_to_all",)) if _experts(case) else {}]
+    aside = [
+        _exposed_waits(case, _PAIRS),
+        _exposed_waits(case, ("all_to_all",)) if _is_of_experts(case) else {},
+    ]
     return {
         rank: max(0.0, seconds - sum(one.get(rank, 0.0) for one in aside))
         for rank, seconds in case.ranks(_WAIT).items()
     }
 
 
-def _experts(case: Case) -> bool:
+def _is_of_experts(case: Case) -> bool:
     """Whether all_to_all is of experts: the run has kernels of such, or a parallel dimension `ep`."""
     share = case.number(_CATEGORY_SHARE, category="moe")
     return bool(share) or case.number(_COMM_WAIT, category="ep") is not None
@@ -94,9 +97,9 @@ def _experts(case: Case) -> bool:
     },
 )
 def pipeline_bubble(case: Case) -> Iterator[Finding]:
-    waits = _waits(case, _PAIRS)
+    waits = _exposed_waits(case, _PAIRS)
     if any(waits.values()):
-        largest, late = max(waits.values()), straggler(case)
+        largest, late = max(waits.values()), straggler_of(case)
         behind = "" if late is None else f"; {late.reason}: stages wait for it, too"
         yield case.found(
             "pipeline_bubble",
@@ -127,9 +130,9 @@ def pipeline_bubble(case: Case) -> Iterator[Finding]:
     },
 )
 def expert_imbalance(case: Case) -> Iterator[Finding]:
-    waits = _waits(case, ("all_to_all",)) if _experts(case) else {}
+    waits = _exposed_waits(case, ("all_to_all",)) if _is_of_experts(case) else {}
     if any(waits.values()):
-        late = straggler(case)
+        late = straggler_of(case)
         busiest = late is not None and late.cause == "experts"
         yield case.found(
             "expert_imbalance",
@@ -172,7 +175,7 @@ def slow_device(case: Case) -> Iterator[Finding]:
     families = [row.number for row in rows if row.category == str(slow) and row.stat]
     if len(families) < 2 or min(families) - 1 < _TOGETHER * (ratios[slow] - 1):
         return
-    late = straggler(case)
+    late = straggler_of(case)
     if (late is None and case.row(_STRAGGLER) is not None) or (late is not None and late.rank != slow):
         return
     compute, waits = case.ranks(_COMPUTE_TIME), case.ranks(_WAIT)
@@ -216,7 +219,7 @@ def slow_device(case: Case) -> Iterator[Finding]:
     },
 )
 def late_rank(case: Case) -> Iterator[Finding]:
-    late, waits = straggler(case), _other_waits(case)
+    late, waits = straggler_of(case), _other_waits(case)
     if late is None or not any(waits.values()) or any(slow_device(case)):
         return
     if late.cause == "experts" and any(expert_imbalance(case)):
@@ -257,7 +260,7 @@ def late_rank(case: Case) -> Iterator[Finding]:
     },
 )
 def uneven_ranks(case: Case) -> Iterator[Finding]:
-    if straggler(case) is not None or any(slow_device(case)):
+    if straggler_of(case) is not None or any(slow_device(case)):
         return
     waits = _other_waits(case)
     if any(waits.values()):

@@ -9,7 +9,7 @@ from typing import Final
 
 from cclbench.findings.case import Case
 from cclbench.findings.finding import Confidence, Finding, finding
-from cclbench.findings.step_means import middle, step_means
+from cclbench.findings.step_means import middle_rank, step_means
 from cclbench.record.metric_name import metric_name
 from cclbench.units import humanise
 
@@ -210,19 +210,19 @@ def unlinked_launches(case: Case) -> Iterator[Finding]:
 )
 def profiler_overhead(case: Case) -> Iterator[Finding]:
     ranks = step_means(case.record)
-    if not ranks or (own := middle(ranks)).overhead < _COSTLY:
+    if not ranks or (own := middle_rank(ranks)).relative_overhead < _COSTLY:
         return
     confidence: Confidence = "low"
     because = "some steps without the profiler are as long as some under it"
-    if all(one.apart for one in ranks):
+    if all(one.is_apart for one in ranks):
         confidence = "high"
         because = "on every rank each step under the profiler is longer than any without it"
-    elif any(one.apart is None for one in ranks):
+    elif any(one.is_apart is None for one in ranks):
         confidence, because = "medium", "steps are timed together, not one by one"
     records = f", which records {', '.join(own.records)}" if own.records else ""
     yield case.found(
         "profiler_overhead",
-        f"Under the profiler{records}, a step takes {humanise(own.overhead, '1')} longer:"
+        f"Under the profiler{records}, a step takes {humanise(own.relative_overhead, '1')} longer:"
         f" {humanise(own.profiled_step_s, 's')} against {humanise(own.unprofiled_step_s, 's')} without"
         f" it (means of {own.profiled_steps} and {own.unprofiled_steps} steps of rank {own.rank}).",
         because=because,

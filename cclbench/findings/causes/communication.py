@@ -61,7 +61,7 @@ class _Traffic:
     exposed: dict[int, float] = field(default_factory=dict)
 
 
-def _traffic(case: Case) -> list[_Traffic]:
+def _exposed_traffic(case: Case) -> list[_Traffic]:
     """What is exposed of each kind and shape of group, the largest first."""
     found: dict[tuple[str, tuple[int, ...]], _Traffic] = {}
     for row in case.rows_of_groups(_TRANSFER):
@@ -73,18 +73,18 @@ def _traffic(case: Case) -> list[_Traffic]:
     return sorted(found.values(), key=lambda one: -max(one.exposed.values(), default=0.0))
 
 
-def _amount(case: Case, metric: MetricName, traffic: _Traffic) -> float:
+def _traffic_amount(case: Case, metric: MetricName, traffic: _Traffic) -> float:
     """A rank's amount of a metric by kind and group: of all groups alike the mean."""
     keys = [{"collective": traffic.kind, "group": group} for group in traffic.groups]
     values = [value for key in keys if (value := case.number(metric, **key)) is not None]
     return sum(values) / len(values) if values else 0.0
 
 
-def _kinds(traffic: _Traffic) -> str:
+def _kind_selector(traffic: _Traffic) -> str:
     return _CALLS.format(kind=traffic.kind, more="")
 
 
-def _evidence(traffic: _Traffic, *metrics: MetricName) -> list[tuple[MetricName, Mapping[str, str]]]:
+def _traffic_evidence(traffic: _Traffic, *metrics: MetricName) -> list[tuple[MetricName, Mapping[str, str]]]:
     keys = {"collective": traffic.kind}
     if len(traffic.groups) == 1:
         keys["group"] = traffic.groups[0]
@@ -108,20 +108,23 @@ def _evidence(traffic: _Traffic, *metrics: MetricName) -> list[tuple[MetricName,
 )
 def small_messages(case: Case) -> Iterator[Finding]:
     shapes: dict[tuple[int, ...], list[tuple[_Traffic, float]]] = {}
-    for traffic in _traffic(case):
-        calls, transfer = _amount(case, _COLLECTIVES, traffic), _amount(case, _COMM_TRANSFER, traffic)
+    for traffic in _exposed_traffic(case):
+        calls, transfer = (
+            _traffic_amount(case, _COLLECTIVES, traffic),
+            _traffic_amount(case, _COMM_TRANSFER, traffic),
+        )
         share = _latency_share(case, traffic, calls, transfer)
         if share is not None:
             shapes.setdefault(traffic.shape, []).append((traffic, share))
     for small in shapes.values():
         calls_of, joined, shares = [], [], []
         for traffic, share in small:
-            calls, volume = (_amount(case, metric, traffic) for metric in (_COLLECTIVES, _VOLUME))
+            calls, volume = (_traffic_amount(case, metric, traffic) for metric in (_COLLECTIVES, _VOLUME))
             calls_of.append(
                 f"{calls:,.0f} calls of {traffic.kind} a step move {humanise(volume / calls, 'B')} each,"
                 f" and some {humanise(share, '1')} of their transfer is latency"
             )
-            joined += _transfers(traffic, f"x{1 - share:.3f}" if share < 1 else "0")
+            joined += _transfer_settings(traffic, f"x{1 - share:.3f}" if share < 1 else "0")
             shares.append({rank: seconds * share for rank, seconds in traffic.exposed.items()})
         figures = (_COLLECTIVES, _VOLUME, _ALPHA, _BETA, _TRANSFER)
         yield case.found(
@@ -132,12 +135,14 @@ def small_messages(case: Case) -> Iterator[Finding]:
             surely=joined,
             confidence="medium",
             because="that calls can be joined is not in the trace: what depends on each one's result cannot",
-            evidence=case.evidence(*(one for traffic, _ in small for one in _evidence(traffic, *figures))),
-            query=_kinds(small[0][0]),
+            evidence=case.evidence(
+                *(one for traffic, _ in small for one in _traffic_evidence(traffic, *figures))
+            ),
+            query=_kind_selector(small[0][0]),
         )
 
 
-def _transfers(traffic: _Traffic, value: str) -> list[str]:
+def _transfer_settings(traffic: _Traffic, value: str) -> list[str]:
     """The setting that gives those collectives another time."""
     return [f"transfers[{traffic.kind}&group={'|'.join(sorted(traffic.groups))}].time={value}"]
 
@@ -149,7 +154,7 @@ def _latency_share(case: Case, traffic: _Traffic, calls: float, transfer_s: floa
     """
     if calls < _MANY or not transfer_s or traffic.kind == "barrier":
         return None
-    size = _amount(case, _VOLUME, traffic) / calls
+    size = _traffic_amount(case, _VOLUME, traffic) / calls
     alpha, low, high, beta = (
         _over_groups(case, traffic, metric, stat)
         for metric, stat in ((_ALPHA, None), (_ALPHA, "low"), (_ALPHA, "high"), (_BETA, None))
@@ -189,8 +194,11 @@ def _over_groups(case: Case, traffic: _Traffic, figure: MetricName, stat: str | 
 def exposed_communication(case: Case) -> Iterator[Finding]:
     slow = {*slow_groups(case), *far_below_links(case)}
     shapes: dict[tuple[int, ...], list[_Traffic]] = {}
-    for traffic in _traffic(case):
-        transfer, calls = _amount(case, _COMM_TRANSFER, traffic), _amount(case, _COLLECTIVES, traffic)
+    for traffic in _exposed_traffic(case):
+        transfer, calls = (
+            _traffic_amount(case, _COMM_TRANSFER, traffic),
+            _traffic_amount(case, _COLLECTIVES, traffic),
+        )
         small = _latency_share(case, traffic, calls, transfer) is not None
         if not small and not any((traffic.kind, group) in slow for group in traffic.groups):
             shapes.setdefault(traffic.shape, []).append(traffic)
@@ -200,45 +208,49 @@ def exposed_communication(case: Case) -> Iterator[Finding]:
         if not largest:
             continue
         transfer, alone = (
-            sum(_amount(case, metric, traffic) for traffic in listed)
+            sum(_traffic_amount(case, metric, traffic) for traffic in listed)
             for metric in (_COMM_TRANSFER, _TRANSFER)
         )
         hidden = max(0.0, 1 - alone / transfer) if transfer else 0.0
         beside = "none of it" if hidden < _HIDDEN else f"{hidden:.0%} more".replace("%", " %")
         where = "; they are on a stream that computes" if _on_compute_stream(case) else ""
         sure: Confidence = "high" if hidden < _HIDDEN else "medium"
-        means = [(traffic.kind, _amount(case, _TRANSFER, traffic)) for traffic in listed]
+        means = [(traffic.kind, _traffic_amount(case, _TRANSFER, traffic)) for traffic in listed]
         kinds = ", ".join(f"{kind} {humanise(mean, 's')}" for kind, mean in means[:3] if mean)
         yield case.found(
             "exposed_communication",
             f"Transfers in {describe_groups(listed[0].groups)} take {humanise(largest, 's')} of a step while"
             f" nothing computes ({kinds} on average); {beside} runs beside compute{where}.",
             lost=lost,
-            whatif=[text for traffic in listed for text in _transfers(traffic, "0")],
-            surely=[text for traffic in listed for text in _hidden(case, traffic)],
+            whatif=[text for traffic in listed for text in _transfer_settings(traffic, "0")],
+            surely=[text for traffic in listed for text in _hidden_settings(case, traffic)],
             confidence=sure,
             because="time after the last rank's arrival alone; whether compute could run beside it depends on"
             " what needs its result: at least all calls of a step but the first and the last"
-            + _awaited(listed),
+            + _awaited_words(listed),
             evidence=case.evidence(
-                *[one for traffic in listed for one in _evidence(traffic, _TRANSFER, _COMM_TRANSFER, _BUSBW)],
+                *[
+                    one
+                    for traffic in listed
+                    for one in _traffic_evidence(traffic, _TRANSFER, _COMM_TRANSFER, _BUSBW)
+                ],
                 _SAME_STREAM,
                 _BANDWIDTH_UTILIZATION,
             ),
-            query=_kinds(listed[0]),
+            query=_kind_selector(listed[0]),
         )
-    yield from _unmatched(case)
+    yield from _unmatched_findings(case)
 
 
-def _hidden(case: Case, traffic: _Traffic) -> list[str]:
+def _hidden_settings(case: Case, traffic: _Traffic) -> list[str]:
     """The setting of what compute can surely hide: all calls of a step but the first and the last."""
-    calls = _amount(case, _COLLECTIVES, traffic)
+    calls = _traffic_amount(case, _COLLECTIVES, traffic)
     if traffic.kind in _AWAITED or calls <= _AT_THE_ENDS:
         return []
-    return _transfers(traffic, f"x{_AT_THE_ENDS / calls:.3f}")
+    return _transfer_settings(traffic, f"x{_AT_THE_ENDS / calls:.3f}")
 
 
-def _awaited(listed: Sequence[_Traffic]) -> str:
+def _awaited_words(listed: Sequence[_Traffic]) -> str:
     """What makes the least gain smaller."""
     kinds = [traffic.kind for traffic in listed if traffic.kind in _AWAITED]
     return f", and none of {kinds[0]}, whose result is needed at once" if kinds else ""
@@ -250,7 +262,7 @@ def _on_compute_stream(case: Case) -> bool:
     return not xla and (case.number(_SAME_STREAM) or 0.0) >= _ON_STREAM and case.framework() != "jax"
 
 
-def _unmatched(case: Case) -> Iterator[Finding]:
+def _unmatched_findings(case: Case) -> Iterator[Finding]:
     """Exposed communication that may wait or transfer: nobody can tell."""
     lost = case.ranks(_EXPOSED_UNMATCHED)
     if not any(lost.values()):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from cclbench.findings.case import Case
-from cclbench.findings.causes.balance import straggler
+from cclbench.findings.causes.balance import straggler_of
 from cclbench.findings.finding import Finding, finding
 from cclbench.record.metric_name import metric_name
 from cclbench.units import humanise
@@ -161,7 +161,7 @@ def throttling(case: Case) -> Iterator[Finding]:
     lost = {
         rank: compute.get(rank, 0.0) * (1 - 1 / ratio) for rank, ratio in ratios.items() if ratio > _SLOWED
     }
-    alone, late = len(lost) < len(apart), straggler(case)
+    alone, late = len(lost) < len(apart), straggler_of(case)
     if alone and (late is None or late.rank not in lost):
         return  # of many ranks one is slower in its last steps by chance
     where = f" on rank {worst}" if alone else f" on all {len(lost)} ranks" if len(lost) > 1 else ""

@@ -45,7 +45,7 @@ _BETWEEN_OPERATORS: Final = """SELECT rank, track, name AS next_operator, gap_ns
 WHERE side = 'host' ORDER BY gap_ns DESC LIMIT 20"""
 
 
-def _held(case: Case, *causes: str) -> dict[int, float]:
+def _held_seconds(case: Case, *causes: str) -> dict[int, float]:
     """Seconds of each rank's step in which that held its host while the device waited."""
     return sum_by_rank(case.ranks(BY, category=cause) for cause in causes)
 
@@ -53,7 +53,7 @@ def _held(case: Case, *causes: str) -> dict[int, float]:
 def _held_after_waits(case: Case, *causes: str) -> dict[int, float]:
     """The same, with what followed a wait for the device in gaps that the wait began."""
     behind = [case.ranks(BY, category="sync", stat=f"then_{cause}") for cause in causes]
-    return sum_by_rank([_held(case, *causes), *behind])
+    return sum_by_rank([_held_seconds(case, *causes), *behind])
 
 
 def _of_step(case: Case, lost: Mapping[int, float]) -> str:
@@ -64,7 +64,7 @@ def _of_step(case: Case, lost: Mapping[int, float]) -> str:
     return f"{humanise(lost[most], 's')} of a step of {humanise(whole, 's')}{where}"
 
 
-def _by(*names: str) -> list[tuple[MetricName, Mapping[str, str]]]:
+def _evidence_keys(*names: str) -> list[tuple[MetricName, Mapping[str, str]]]:
     return [(BY, {"category": name}) for name in names]
 
 
@@ -98,7 +98,7 @@ def data_loading(case: Case) -> Iterator[Finding]:
             lost=lost,
             host_causes=["loader"],
             because=f"the {thread} is in a loader's or checkpoint's range during the gaps",
-            evidence=case.evidence(_IDLE_HOST, *_by("loader"), _DATA_STALL),
+            evidence=case.evidence(_IDLE_HOST, *_evidence_keys("loader"), _DATA_STALL),
             query=_GAPS.format(kinds="'annotation', 'op'", more=" AND name ILIKE '%load%'"),
         )
 
@@ -126,7 +126,7 @@ def device_allocation(case: Case) -> Iterator[Finding]:
             lost=lost,
             host_causes=["allocation"],
             because=_EXACT,
-            evidence=case.evidence(_IDLE_HOST, *_by("allocation"), _PEAK_RESERVED),
+            evidence=case.evidence(_IDLE_HOST, *_evidence_keys("allocation"), _PEAK_RESERVED),
             query=_GAPS.format(
                 kinds="'other'",
                 more=" AND (name ILIKE '%malloc%' OR name ILIKE '%free%' OR name ILIKE '%alloc%')",
@@ -164,7 +164,7 @@ def cold_start(case: Case) -> Iterator[Finding]:
             if case.on_host
             else "calls and operators that take 50 times the usual one, and are the first of their function"
             " and kernel or all lie before the second step",
-            evidence=case.evidence(_IDLE_HOST, *_by("cold_start")),
+            evidence=case.evidence(_IDLE_HOST, *_evidence_keys("cold_start")),
             query=_BETWEEN_OPERATORS
             if case.on_host
             else "SELECT rank, name, start_ns, dur_ns FROM events WHERE side = 'host' AND kind IN ('launch',"
@@ -189,7 +189,7 @@ def cold_start(case: Case) -> Iterator[Finding]:
     },
 )
 def synchronization(case: Case) -> Iterator[Finding]:
-    lost = {} if case.on_host else _held(case, "sync")
+    lost = {} if case.on_host else _held_seconds(case, "sync")
     if any(lost.values()):
         worst = max(lost, key=lambda rank: lost[rank])
         then = case.ranks(BY, category="sync", stat="then_loader").get(worst, 0.0)
@@ -202,7 +202,7 @@ def synchronization(case: Case) -> Iterator[Finding]:
             host_causes=["sync"],
             surely=[] if loading else None,
             because=_EXACT + (_LOADS_THEN if loading else ""),
-            evidence=case.evidence(_IDLE_HOST, *_by("sync"), _LAUNCH_DELAY),
+            evidence=case.evidence(_IDLE_HOST, *_evidence_keys("sync"), _LAUNCH_DELAY),
             query="SELECT rank, name, start_ns, dur_ns FROM syncs ORDER BY dur_ns DESC LIMIT 20",
         )
 
@@ -225,7 +225,7 @@ def synchronization(case: Case) -> Iterator[Finding]:
     },
 )
 def short_kernels(case: Case) -> Iterator[Finding]:
-    if not _short(case):
+    if not _is_launch_bound(case):
         return
     lost = _held_after_waits(case, "launch", "operators")
     between = case.ranks(_IDLE_DEVICE)
@@ -242,7 +242,7 @@ def short_kernels(case: Case) -> Iterator[Finding]:
             surely=[f"host[{_LAUNCHING}].time=0"],
             because=_EXACT,
             evidence=case.evidence(
-                *_by("launch", "operators"),
+                *_evidence_keys("launch", "operators"),
                 _IDLE_DEVICE,
                 _SHORT_KERNELS,
                 _KERNEL_TIME,
@@ -254,7 +254,7 @@ def short_kernels(case: Case) -> Iterator[Finding]:
         )
 
 
-def _short(case: Case) -> bool:
+def _is_launch_bound(case: Case) -> bool:
     """Whether most kernels run shorter than the calls that launch them or than an operator takes its host,
     or the mean one than 10 µs."""
     short = case.number(_SHORT_KERNELS)
@@ -271,7 +271,7 @@ def _launch_gaps(idle_s: float, kernels: float | None) -> float:
     return idle_s if kernels and idle_s / kernels < _SHORT_KERNEL_S else 0.0
 
 
-class _Pauses(NamedTuple):
+class _StepPauses(NamedTuple):
     """Idle time of hosts in some steps beyond what the other steps have."""
 
     lost: dict[int, float]
@@ -283,14 +283,14 @@ class _Pauses(NamedTuple):
     """Places of the steps in which that rank pauses."""
     of_steps: int
 
-    def when(self) -> str:
+    def when_words(self) -> str:
         """`in 3 of 9 steps, every 3 steps`."""
         apart = {after - before for before, after in itertools.pairwise(self.steps)}
         period = f", every {apart.pop()} steps" if len(self.steps) > 2 and len(apart) == 1 else ""
         return f"in {len(self.steps)} of {self.of_steps} steps{period}"
 
 
-def _pauses(case: Case) -> _Pauses | None:
+def _step_pauses(case: Case) -> _StepPauses | None:
     """What hosts pause in Python or in what is not recorded; None where most of that is in every step."""
     held = _held_after_waits(case, "python", "unrecorded")
     grid = case.results.grid(BY)
@@ -309,7 +309,7 @@ def _pauses(case: Case) -> _Pauses | None:
         return None
     own = beyond[grid.ranks.tolist().index(rank)]
     paused = np.flatnonzero(own > own.max() / 2).tolist()
-    return _Pauses(lost, rank, float(own.max()), paused, steps)
+    return _StepPauses(lost, rank, float(own.max()), paused, steps)
 
 
 @finding(
@@ -330,17 +330,17 @@ def _pauses(case: Case) -> _Pauses | None:
     },
 )
 def host_pauses(case: Case) -> Iterator[Finding]:
-    found = _pauses(case)
+    found = _step_pauses(case)
     if found is not None:
         yield case.found(
             "host_pauses",
-            f"The host of rank {found.rank} pauses {found.when()} and leaves its device idle, up to"
+            f"The host of rank {found.rank} pauses {found.when_words()} and leaves its device idle, up to"
             f" {humanise(found.longest_s, 's')}: {_of_step(case, found.lost)}.",
             lost=found.lost,
             whatif=["host[python+unrecorded].time=usual"],
             because="idle time of the device in these steps beyond the lower quartile of the rank's steps, as"
             " far as its host is in Python or in what is not recorded",
-            evidence=case.evidence(_IDLE_HOST, *_by("python", "unrecorded"), _LAUNCH_DELAY),
+            evidence=case.evidence(_IDLE_HOST, *_evidence_keys("python", "unrecorded"), _LAUNCH_DELAY),
             query=_ELSEWHERE,
         )
 
@@ -371,8 +371,8 @@ def host_pauses(case: Case) -> Iterator[Finding]:
     },
 )
 def host_bound(case: Case) -> Iterator[Finding]:
-    causes = [] if _pauses(case) is not None else ["python", "unrecorded"]
-    causes += [] if case.on_host or _short(case) else ["operators", "launch"]
+    causes = [] if _step_pauses(case) is not None else ["python", "unrecorded"]
+    causes += [] if case.on_host or _is_launch_bound(case) else ["operators", "launch"]
     lost = _held_after_waits(case, *causes)
     if any(lost.values()):
         words = {
@@ -393,6 +393,6 @@ def host_bound(case: Case) -> Iterator[Finding]:
             lost=lost,
             host_causes=causes,
             because=_EXACT_CPU if case.on_host else _EXACT,
-            evidence=case.evidence(_IDLE_HOST, *_by(*causes), _LAUNCH_DELAY, _QUEUE_LENGTH),
+            evidence=case.evidence(_IDLE_HOST, *_evidence_keys(*causes), _LAUNCH_DELAY, _QUEUE_LENGTH),
             query=_BETWEEN_OPERATORS if case.on_host else _ELSEWHERE,
         )

@@ -31,7 +31,7 @@ _MIB: Final = {"MiB": 1, "GiB": 1 << 10, "TiB": 1 << 20}
 _SIZE: Final = re.compile(r"(\d+)([MGT]iB)-")
 
 
-class Use(NamedTuple):
+class LinkUse(NamedTuple):
     """What a group's large messages of a kind move: bus bandwidth, the links' rate, B/s; their size."""
 
     bus: float
@@ -39,12 +39,12 @@ class Use(NamedTuple):
     size: str
 
     @property
-    def share(self) -> float:
+    def link_share(self) -> float:
         """Of the links' rate."""
         return self.bus / self.rate
 
 
-def far_below_links(case: Case) -> dict[tuple[str, str], Use]:
+def far_below_links(case: Case) -> dict[tuple[str, str], LinkUse]:
     """By kind and group, those of which the largest messages use less than `_FAR` of the links' rate.
 
     Only transfers that are told from waiting count.
@@ -55,21 +55,21 @@ def far_below_links(case: Case) -> dict[tuple[str, str], Use]:
         for row in rates
         if row.category and not row.stat
     }
-    largest: dict[tuple[str, str], tuple[int, Use]] = {}
+    largest: dict[tuple[str, str], tuple[int, LinkUse]] = {}
     rows = case.parts(_USED)
     for row in rows:
-        size, key = _mebibytes(row.category), (row.collective, row.group, row.category)
+        size, key = _least_mebibytes(row.category), (row.collective, row.group, row.category)
         if size < _LARGE or not (row.collective and row.group) or not row.number or row.stat:
             continue
         if key in bus and WAITING not in (row.reason or ""):
-            use = Use(bus[key], bus[key] / row.number, row.category or "")
+            use = LinkUse(bus[key], bus[key] / row.number, row.category or "")
             largest[row.collective, row.group] = max(
                 largest.get((row.collective, row.group), (0, use)), (size, use)
             )
-    return {key: use for key, (_, use) in largest.items() if use.share < _FAR}
+    return {key: use for key, (_, use) in largest.items() if use.link_share < _FAR}
 
 
-def _mebibytes(size: str | None) -> int:
+def _least_mebibytes(size: str | None) -> int:
     """The least size of a range such as `16MiB-64MiB`; 0 below a MiB."""
     match = _SIZE.match(size or "")
     return int(match[1]) * _MIB[match[2]] if match else 0
@@ -170,8 +170,8 @@ def slow_network(case: Case) -> Iterator[Finding]:
             "slow_network",
             f"{kind} of {use.size} in group {group} moves {humanise(use.bus, 'B/s')} of the"
             f" {humanise(use.rate, 'B/s')} that its links can{path}.",
-            lost={rank: seconds * (1 - use.share) for rank, seconds in exposed.items()},
-            whatif=[f"transfers[{kind}&group={group}].time=x{max(use.share, 1e-6):.6f}"],
+            lost={rank: seconds * (1 - use.link_share) for rank, seconds in exposed.items()},
+            whatif=[f"transfers[{kind}&group={group}].time=x{max(use.link_share, 1e-6):.6f}"],
             confidence="medium",
             because="the transfer alone, from the last rank's arrival on; which links join the ranks is by"
             " the card, else by the catalog's systems with such nodes",

@@ -171,7 +171,7 @@ def misaligned_products(case: Case) -> Iterator[Finding]:
         )
 
 
-def _below(case: Case, name: str, category: str, claim: str) -> Iterator[Finding]:
+def _below_roofline(case: Case, name: str, category: str, claim: str) -> Iterator[Finding]:
     """What kernels of a category take beyond their roofline."""
     lost = case.ranks(_ABOVE, category=category)
     if not any(lost.values()):
@@ -220,7 +220,7 @@ def low_gemm_efficiency(case: Case) -> Iterator[Finding]:
     if reached is not None and 0 < reached < _LOW and (roof is None or roof < _LOW):
         bound = "" if roof is None else f", {humanise(roof, '1')} of the roofline"
         claim = f"Matrix products reach {humanise(reached, '1')} of the device's dense peak{bound}."
-        yield from _below(case, "low_gemm_efficiency", "gemm", claim)
+        yield from _below_roofline(case, "low_gemm_efficiency", "gemm", claim)
 
 
 @finding(
@@ -241,7 +241,7 @@ def low_gemm_efficiency(case: Case) -> Iterator[Finding]:
     },
 )
 def low_attention_efficiency(case: Case) -> Iterator[Finding]:
-    yield from _far(case, "low_attention_efficiency", "attention")
+    yield from _far_from_roofline(case, "low_attention_efficiency", "attention")
 
 
 @finding(
@@ -263,11 +263,11 @@ def low_attention_efficiency(case: Case) -> Iterator[Finding]:
 )
 def below_roofline(case: Case) -> Iterator[Finding]:
     for category in _OTHER_FAMILIES:
-        yield from _far(case, "below_roofline", category)
+        yield from _far_from_roofline(case, "below_roofline", category)
 
 
-def _far(case: Case, name: str, category: str) -> Iterator[Finding]:
+def _far_from_roofline(case: Case, name: str, category: str) -> Iterator[Finding]:
     roof = case.number(_REACHED, category=category)
     if roof is not None and 0 < roof < _FAR:
         claim = f"Kernels of {category} reach {humanise(roof, '1')} of the roofline of their FLOPs and bytes."
-        yield from _below(case, name, category, claim)
+        yield from _below_roofline(case, name, category, claim)

@@ -28,7 +28,7 @@ _CALLS: Final = """SELECT name, shapes, count(*) AS calls, sum(device_ns) AS ns 
 WHERE device_ns > 0 GROUP BY ALL ORDER BY ns DESC LIMIT 20"""
 
 
-def _unfused(case: Case, kind: str, what: str) -> Iterator[Finding]:
+def _unfused_chains(case: Case, kind: str, what: str) -> Iterator[Finding]:
     """What the kernels of chains of a kind take."""
     taken = case.ranks(_TIME, category=kind)
     if not any(taken.values()):
@@ -79,7 +79,9 @@ def _unfused(case: Case, kind: str, what: str) -> Iterator[Finding]:
     },
 )
 def unfused_attention(case: Case) -> Iterator[Finding]:
-    yield from _unfused(case, "attention", "Attention's products, scale, mask and softmax, each a kernel,")
+    yield from _unfused_chains(
+        case, "attention", "Attention's products, scale, mask and softmax, each a kernel,"
+    )
 
 
 @finding(
@@ -97,7 +99,7 @@ def unfused_attention(case: Case) -> Iterator[Finding]:
     },
 )
 def unfused_norm(case: Case) -> Iterator[Finding]:
-    yield from _unfused(case, "norm", "Norms as power, mean, root and products, each a kernel,")
+    yield from _unfused_chains(case, "norm", "Norms as power, mean, root and products, each a kernel,")
 
 
 @finding(
@@ -114,7 +116,7 @@ def unfused_norm(case: Case) -> Iterator[Finding]:
     },
 )
 def unfused_activation(case: Case) -> Iterator[Finding]:
-    yield from _unfused(
+    yield from _unfused_chains(
         case, "activation", "Activations as activation and product, or by their formula, each a kernel,"
     )
 
@@ -133,7 +135,7 @@ def unfused_activation(case: Case) -> Iterator[Finding]:
     },
 )
 def unfused_rotary(case: Case) -> Iterator[Finding]:
-    yield from _unfused(case, "rotary", "Rotary embeddings in five kernels each")
+    yield from _unfused_chains(case, "rotary", "Rotary embeddings in five kernels each")
 
 
 @finding(
@@ -149,4 +151,4 @@ def unfused_rotary(case: Case) -> Iterator[Finding]:
     },
 )
 def unfused_optimizer(case: Case) -> Iterator[Finding]:
-    yield from _unfused(case, "optimizer", "The optimizer's passes over parameters and moments")
+    yield from _unfused_chains(case, "optimizer", "The optimizer's passes over parameters and moments")

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.counter_rows import CLOCK_BACK, NO_COUNTER, NO_VALUE, CounterRows, unit_of
-from cclbench.formats.texts import bare
+from cclbench.formats.texts import strip_decoration
 
 
 class Field(NamedTuple):
@@ -94,25 +94,25 @@ class Dcgm(EvidenceReader):
 
     def sniff(self, head: bytes) -> float:
         """Sure of dmon's head of columns, of DCGM's metrics, of a CSV head with its fields and a time."""
-        text = bare(head).decode(errors="replace")
+        text = strip_decoration(head).decode(errors="replace")
         first = text.lstrip().partition("\n")[0].rstrip()
         seen = "DCGM_FI_" in text and _TEXT_SEEN.search(text)
-        return 0.9 if _HEAD.fullmatch(first) or _columns(first) or seen else 0.0
+        return 0.9 if _HEAD.fullmatch(first) or _time_and_gpu_columns(first) or seen else 0.0
 
     def read(self, path: Path) -> Evidence:
         """All samples of whole GPUs."""
         rows = CounterRows(path)
         first, every = rows.first_and_all()
         if _HEAD.fullmatch(first.strip()):
-            _dmon(rows, every)
-        elif columns := _columns(first):
-            _csv(rows, every, *columns)
+            _read_dmon(rows, every)
+        elif columns := _time_and_gpu_columns(first):
+            _read_csv(rows, every, *columns)
         else:
-            _metrics(rows, every)
+            _read_metrics(rows, every)
         return rows.evidence()
 
 
-def _dmon(rows: CounterRows, lines: Iterable[str]) -> None:
+def _read_dmon(rows: CounterRows, lines: Iterable[str]) -> None:
     columns: list[str] = []
     before: dict[int, int] = {}
     for line in map(str.strip, lines):
@@ -124,12 +124,14 @@ def _dmon(rows: CounterRows, lines: Iterable[str]) -> None:
             continue
         row = _ROW.fullmatch(line)
         if row is None or len(cells := row[4].split()) != len(columns):
-            raise rows.error("no row of `dcgmi dmon` under its head", "leave out lines that it did not write")
+            raise rows.error_at_line(
+                "no row of `dcgmi dmon` under its head", "leave out lines that it did not write"
+            )
         if row[2] != "GPU":
             rows.left_out[OTHER] += len(cells)
             continue
-        device = rows.device(row[3])
-        end = None if row[1] is None else _moment(rows, int(Decimal(row[1]) * _NS))
+        device = rows.device_index(row[3])
+        end = None if row[1] is None else _check_time(rows, int(Decimal(row[1]) * _NS))
         start = end
         if end is not None:
             start = before.get(device, end)
@@ -138,27 +140,29 @@ def _dmon(rows: CounterRows, lines: Iterable[str]) -> None:
                 rows.left_out[CLOCK_BACK] += len(cells)
                 continue
         for column, cell in zip(columns, cells, strict=True):
-            _sample(rows, _BY_TAG.get(column), cell, device, start, end)
+            _add_sample(rows, _BY_TAG.get(column), cell, device, start, end)
 
 
-def _metrics(rows: CounterRows, lines: Iterable[str]) -> None:
+def _read_metrics(rows: CounterRows, lines: Iterable[str]) -> None:
     for line in map(str.strip, lines):
         if line.startswith("#"):
             continue
         metric = _METRIC.fullmatch(line)
         if metric is None:
-            raise rows.error("no metric of Prometheus's text format")
+            raise rows.error_at_line("no metric of Prometheus's text format")
         labels = dict(_LABEL.findall(metric[2] or ""))
         if not line.startswith("DCGM_FI_") or "gpu" not in labels:
             rows.left_out[NO_COUNTER] += 1
         elif labels.get("GPU_I_ID"):
             rows.left_out[OTHER] += 1
         else:
-            at = None if metric[4] is None else _moment(rows, int(metric[4]) * 10**6)
-            _sample(rows, metric[1], metric[3], rows.device(labels["gpu"], labels.get("UUID", "")), at, at)
+            at = None if metric[4] is None else _check_time(rows, int(metric[4]) * 10**6)
+            _add_sample(
+                rows, metric[1], metric[3], rows.device_index(labels["gpu"], labels.get("UUID", "")), at, at
+            )
 
 
-def _columns(head: str) -> tuple[int, int] | None:
+def _time_and_gpu_columns(head: str) -> tuple[int, int] | None:
     """Where a CSV head has the time and the GPU (−1: nowhere); None where it is no head of DCGM's fields."""
     if "dcgm_fi_" not in head.lower():
         return None
@@ -169,42 +173,44 @@ def _columns(head: str) -> tuple[int, int] | None:
     return next(names.index(name) for name in _TIMES if name in names), gpu
 
 
-def _csv(rows: CounterRows, lines: Iterable[str], time: int, gpu: int) -> None:
+def _read_csv(rows: CounterRows, lines: Iterable[str], time: int, gpu: int) -> None:
     table = csv.reader(lines, skipinitialspace=True)
     head = [name.strip() for name in next(table)]
     for cells in table:
         if len(cells) != len(head):
-            raise rows.error(f"{len(cells)} values under a head of {len(head)}")
-        at = _time(rows, cells[time].strip())
-        device = None if gpu < 0 else rows.device(cells[gpu].strip())
+            raise rows.error_at_line(f"{len(cells)} values under a head of {len(head)}")
+        at = _parse_time(rows, cells[time].strip())
+        device = None if gpu < 0 else rows.device_index(cells[gpu].strip())
         for i, (name, cell) in enumerate(zip(head, cells, strict=True)):
             if i not in (time, gpu):
-                _sample(rows, name, cell.strip(), device, at, at)
+                _add_sample(rows, name, cell.strip(), device, at, at)
 
 
-def _time(rows: CounterRows, text: str) -> int | None:
+def _parse_time(rows: CounterRows, text: str) -> int | None:
     whole = text.partition(".")[0]
-    number = rows.number(text) if whole.isdigit() and len(whole) in _DIGITS else None
+    number = rows.parse_number(text) if whole.isdigit() and len(whole) in _DIGITS else None
     if number is not None:
-        return _moment(rows, int(number * _DIGITS[len(whole)]))
+        return _check_time(rows, int(number * _DIGITS[len(whole)]))
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise rows.error("no time where one belongs", "write ISO 8601, or seconds since the epoch") from None
+        raise rows.error_at_line(
+            "no time where one belongs", "write ISO 8601, or seconds since the epoch"
+        ) from None
     if moment.tzinfo is None:
         rows.note_no_zone()
         return None
     since = moment - _EPOCH
-    return _moment(rows, (since.days * 86_400 + since.seconds) * _NS + since.microseconds * 1000)
+    return _check_time(rows, (since.days * 86_400 + since.seconds) * _NS + since.microseconds * 1000)
 
 
-def _moment(rows: CounterRows, at: int) -> int:
+def _check_time(rows: CounterRows, at: int) -> int:
     if not 0 <= at < 1 << 63:
-        raise rows.error("a time before 1970 or beyond 2262")
+        raise rows.error_at_line("a time before 1970 or beyond 2262")
     return at
 
 
-def _sample(
+def _add_sample(
     rows: CounterRows, name: str | None, text: str, device: int | None, start: int | None, end: int | None
 ) -> None:
     """A field's value over [start, end), or at an instant, or at no known time."""
@@ -212,7 +218,7 @@ def _sample(
     if field is None:
         rows.left_out[NO_COUNTER] += 1
         return
-    value = rows.number(text)
+    value = rows.parse_number(text)
     if value is None:
         return
     if any(first <= value < first + count for first, count in _BLANK):
@@ -221,15 +227,15 @@ def _sample(
     value *= field.factor
     counter = field.counter
     if counter in CUMULATIVE:
-        rows.count(counter, value, device=device, at_ns=end)
+        rows.add_cumulative(counter, value, device=device, at_ns=end)
     elif unit_of(counter) == "1" and value > 1:
         rows.left_out["shares above 1"] += 1
     elif counter.endswith("_rate") and start is not None and end is not None and start < end:
         moved = value * (end - start) / _NS
         counter = counter.removesuffix("_rate") + "_bytes"
-        rows.add(counter, moved, device=device, start_ns=start, end_ns=end)
+        rows.add_row(counter, moved, device=device, start_ns=start, end_ns=end)
     else:
-        rows.add(counter, value, device=device, start_ns=start, end_ns=end)
+        rows.add_row(counter, value, device=device, start_ns=start, end_ns=end)
 
 
 READERS.add(Dcgm.name, Dcgm(), origin=__name__)

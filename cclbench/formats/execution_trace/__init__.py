@@ -18,7 +18,7 @@ import msgspec
 
 from cclbench.formats import HEAD_BYTES, READERS, Call, ExecutionTrace, ExecutionTraceReader, Payload
 from cclbench.formats.streams import open_bytes
-from cclbench.formats.texts import damaged, reason_of, whole
+from cclbench.formats.texts import damaged_error, read_whole, reason_of
 from cclbench.record.facts import ProcessGroup
 
 _MOST_BYTES: Final = 1 << 29
@@ -48,7 +48,7 @@ class _Node(msgspec.Struct, gc=False):
     outputs: msgspec.Raw = msgspec.Raw(b"[]")
 
     @property
-    def around(self) -> int:
+    def enclosing_node(self) -> int:
         return (self.ctrl_deps if self.parent is None else self.parent) or 0
 
 
@@ -91,37 +91,39 @@ class PyTorchExecutionTrace(ExecutionTraceReader):
             with open_bytes(path) as file:
                 found = _PROCESS.search(file.read(HEAD_BYTES).partition(b"[")[0])
         except (OSError, EOFError, zlib.error) as error:
-            raise damaged(path, f"gzip stream is damaged ({error})", hint=_HINT) from None
+            raise damaged_error(path, f"gzip stream is damaged ({error})", hint=_HINT) from None
         return int(found[1]) if found else None
 
     def read(self, path: Path) -> ExecutionTrace:
         """The whole trace; `InputError` where it is damaged."""
-        text = whole(path, _MOST_BYTES, hint=_HINT)
+        text = read_whole(path, _MOST_BYTES, hint=_HINT)
         try:
             file = msgspec.json.decode(text, type=_File)
             nodes = {node.id: node for node in file.nodes}
             calls = sorted((n for n in file.nodes if n.name.startswith(_BACKENDS)), key=lambda n: n.id)
             return ExecutionTrace(
                 process_id=file.pid,
-                calls=tuple(_call(node, nodes.get(node.around), path) for node in calls),
-                groups=tuple(g for n in file.nodes if n.name in _GROUPS for g in _groups(n)),
+                calls=tuple(
+                    _communication_call(node, nodes.get(node.enclosing_node), path) for node in calls
+                ),
+                groups=tuple(g for n in file.nodes if n.name in _GROUPS for g in _process_groups(n)),
             )
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise damaged(path, reason_of(error), hint=_HINT) from None
+            raise damaged_error(path, reason_of(error), hint=_HINT) from None
 
 
-def _tensors(values: msgspec.Raw, types: msgspec.Raw) -> _Tensors:
+def _decode_tensors(values: msgspec.Raw, types: msgspec.Raw) -> _Tensors:
     """Values and types of either layout."""
     if bytes(values).startswith(b"{"):
         return msgspec.json.decode(values, type=_Tensors)
     return _Tensors(msgspec.json.decode(values, type=list[Any]), msgspec.json.decode(types, type=list[str]))
 
 
-def _call(node: _Node, around: _Node | None, path: Path) -> Call:
-    own = _size(_tensors(node.inputs, node.input_types).values, path)
+def _communication_call(node: _Node, around: _Node | None, path: Path) -> Call:
+    own = _tensor_bytes(_decode_tensors(node.inputs, node.input_types).values, path)
     if around is None or around.name != "record_param_comms":
         return Call(node.name, own)
-    inputs = _tensors(around.inputs, around.input_types)
+    inputs = _decode_tensors(around.inputs, around.input_types)
     values = inputs.values
     # [tensors,] sequence number, group, rank, name, split sizes in and out [, first rank, stride, size]
     at = next((i for i in (4, 3) if len(values) > i and isinstance(values[i], str)), None)
@@ -131,7 +133,9 @@ def _call(node: _Node, around: _Node | None, path: Path) -> Call:
     if isinstance(seq, list) and seq:
         seq = seq[0]  # before whether it counts point-to-point transfers
     name, description = [*group, None, None][:2] if isinstance(group, list) else (group, None)
-    first, stride, size = [*(_integer(value) for value in values[at + 3 : at + 6]), None, None, None][:3]
+    first, stride, size = [*(_checked_integer(value) for value in values[at + 3 : at + 6]), None, None, None][
+        :3
+    ]
     splits = {len(value) for value in values[at + 1 : at + 3] if isinstance(value, list) and value}
     if size is None and len(splits) == 1 and max(splits) < _LONGEST_LIST:
         (size,) = splits
@@ -139,23 +143,23 @@ def _call(node: _Node, around: _Node | None, path: Path) -> Call:
     payload = Payload(
         source=PyTorchExecutionTrace.name,
         collective=values[at],
-        in_bytes=_size(values[0], path) if at == 4 else None,
-        out_bytes=_size(_tensors(around.outputs, msgspec.Raw(b"[]")).values, path),
+        in_bytes=_tensor_bytes(values[0], path) if at == 4 else None,
+        out_bytes=_tensor_bytes(_decode_tensors(around.outputs, msgspec.Raw(b"[]")).values, path),
         dtype=dtypes.pop() if len(dtypes) == 1 else None,
         group_name=str(name),
         group_description=description if isinstance(description, str) else None,
         group_size=size if size is not None and 0 < size <= _MOST_RANKS else None,
-        ranks=_ranks(first, stride, size),
+        ranks=_strided_ranks(first, stride, size),
     )
-    return Call(node.name, own, payload, _integer(seq))
+    return Call(node.name, own, payload, _checked_integer(seq))
 
 
-def _integer(value: object) -> int | None:
+def _checked_integer(value: object) -> int | None:
     whole = isinstance(value, int) and not isinstance(value, bool) and value in _INT64
     return value if whole else None  # type: ignore[return-value]
 
 
-def _ranks(first: int | None, stride: int | None, size: int | None) -> tuple[int, ...] | None:
+def _strided_ranks(first: int | None, stride: int | None, size: int | None) -> tuple[int, ...] | None:
     """first, first + stride, ...; a stride of −1 says that the ranks are not evenly spaced."""
     if first is None or stride is None or size is None or not 0 < size <= _MOST_RANKS:
         return None
@@ -163,7 +167,7 @@ def _ranks(first: int | None, stride: int | None, size: int | None) -> tuple[int
     return tuple(range(first, first + size * stride, stride)) if whole else None
 
 
-def _size(value: object, path: Path) -> int | None:
+def _tensor_bytes(value: object, path: Path) -> int | None:
     """Σ elements × element bytes of all tensors in a value; None where there are none, or one's is unknown.
 
     A tensor is [id, storage, offset, elements, element bytes, device].
@@ -177,15 +181,15 @@ def _size(value: object, path: Path) -> int | None:
                 total, found = total + elements * element_bytes, True
                 if elements < 0 or element_bytes < 0 or total > _MOST_PAYLOAD:
                     what = f"impossible tensor of {elements} × {element_bytes} bytes"
-                    raise damaged(path, what, hint=_HINT)
+                    raise damaged_error(path, what, hint=_HINT)
             case list(items):
                 rest += items
     return total if found else None
 
 
-def _groups(node: _Node) -> list[ProcessGroup]:
+def _process_groups(node: _Node) -> list[ProcessGroup]:
     """The groups listed as JSON text; one without ranks has all of its `group_size`."""
-    values = _tensors(node.inputs, node.input_types).values
+    values = _decode_tensors(node.inputs, node.input_types).values
     if not values or not isinstance(values[0], str):
         return []
     listed = msgspec.json.decode(values[0], type=list[_Group])

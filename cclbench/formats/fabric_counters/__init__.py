@@ -22,7 +22,7 @@ from typing import Final
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.counter_rows import NO_COUNTER, CounterRows
-from cclbench.formats.texts import bare
+from cclbench.formats.texts import strip_decoration
 
 Counted = tuple[str, str, str]
 Snapshot = dict[Counted, int | None]
@@ -77,36 +77,36 @@ class FabricCounters(EvidenceReader):
 
     def sniff(self, head: bytes) -> float:
         """Sure of lines of counters' paths."""
-        return 0.9 if _SEEN.search(bare(head)) else 0.0
+        return 0.9 if _SEEN.search(strip_decoration(head)) else 0.0
 
     def read(self, path: Path) -> Evidence:
         """All snapshots: differences from each to the next, by port."""
         rows = CounterRows(path)
         at: int | None = None
         snapshot: Snapshot = {}
-        for line in _headed(rows.lines()):
-            mark = rows.mark(line)
+        for line in _expand_headings(rows.text_lines()):
+            mark = rows.time_mark(line)
             match = _LINE.fullmatch(line)
             if mark is None and match is None:
                 if _OTHER.match(line):
                     rows.left_out[NO_COUNTER] += 1
                 elif line.strip():
-                    raise rows.error(
+                    raise rows.error_at_line(
                         "neither `# time_ns N` nor a counter's `PATH:VALUE`",
                         "leave out other lines, and what stands before the paths: a file is of one host",
                     )
                 continue
             key = None if match is None else (f"{match[1]}/{match[2]}", match[3], match[4])
             if key is None or key in snapshot:
-                _take(rows, snapshot, at)
+                _add_snapshot(rows, snapshot, at)
                 snapshot, at = {}, mark
             if key is not None and match is not None:
-                snapshot[key] = _value(rows, key, match[5].strip())
-        _take(rows, snapshot, at)
+                snapshot[key] = _counter_value(rows, key, match[5].strip())
+        _add_snapshot(rows, snapshot, at)
         return rows.evidence()
 
 
-def _headed(lines: Iterator[str]) -> Iterator[str]:
+def _expand_headings(lines: Iterator[str]) -> Iterator[str]:
     """The lines, a value under a heading as `PATH:VALUE`."""
     path = ""
     for line in map(str.rstrip, lines):
@@ -119,34 +119,34 @@ def _headed(lines: Iterator[str]) -> Iterator[str]:
             yield line
 
 
-def _value(rows: CounterRows, key: Counted, text: str) -> int | None:
+def _counter_value(rows: CounterRows, key: Counted, text: str) -> int | None:
     """A counter's value as the file states it; None, and counted, where it is none of those read."""
     _, folder, name = key
     if name not in EVENTS and name not in (WORDS if folder == "counters" else BYTES.keys() | PARTS):
         rows.left_out[NO_COUNTER] += 1
         return None
-    value = rows.number(text)
+    value = rows.parse_number(text)
     if value is None:
         return None
     if value != int(value):
-        raise rows.error("a count that is no whole number", "the file is damaged: capture it again")
+        raise rows.error_at_line("a count that is no whole number", "the file is damaged: capture it again")
     if folder == "counters" and value == _STUCK:
         rows.left_out["counts that stopped at 2³²−1"] += 1
         return None
     return int(value)
 
 
-def _take(rows: CounterRows, snapshot: Snapshot, at: int | None) -> None:
+def _add_snapshot(rows: CounterRows, snapshot: Snapshot, at: int | None) -> None:
     words = {port for port, folder, name in snapshot if folder == "counters" and name in WORDS}
     for (port, folder, name), value in snapshot.items():
         if value is None:
             continue
         if folder == "counters" and name in WORDS:
-            rows.count(WORDS[name], value * 4, port=port, at_ns=at)
+            rows.add_cumulative(WORDS[name], value * 4, port=port, at_ns=at)
         elif name in BYTES and port not in words:
-            rows.count(BYTES[name], value, port=port, at_ns=at)
+            rows.add_cumulative(BYTES[name], value, port=port, at_ns=at)
         else:  # a port that counts its bytes in both places counts as one
-            rows.count(EVENTS.get(name, name), value, port=port, at_ns=at)
+            rows.add_cumulative(EVENTS.get(name, name), value, port=port, at_ns=at)
 
 
 READERS.add(FabricCounters.name, FabricCounters(), origin=__name__)

@@ -23,12 +23,12 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from cclbench.classify import collective, element_bytes, kind_of
+from cclbench.classify import collective_name, element_bytes, kind_of
 from cclbench.formats import READERS, Evidence, EvidenceReader
-from cclbench.formats.pickled import BEGIN, MOST_FILE_BYTES, NotPlainError, plain
+from cclbench.formats.pickled import BEGIN, MOST_FILE_BYTES, NotPlainError, load_plain
 from cclbench.formats.rewriting import SOURCE_PATH
-from cclbench.formats.texts import bare, damaged, reason_of, whole
-from cclbench.formats.timing_rows import MOST_BYTES, Timings, nanoseconds
+from cclbench.formats.texts import damaged_error, read_whole, reason_of, strip_decoration
+from cclbench.formats.timing_rows import MOST_BYTES, Timings, exact_nanoseconds
 from cclbench.record.facts import ProcessGroup
 from cclbench.schema import group_id
 
@@ -98,7 +98,7 @@ class FlightRecorder(EvidenceReader):
 
     def sniff(self, head: bytes) -> float:
         """Sure of the recorder's own keys; in a pickle the groups' ranks may fill all of the beginning."""
-        head = bare(head)
+        head = strip_decoration(head)
         groups, calls = b"pg_config" in head, b"collective_seq_id" in head
         if head[:1] == BEGIN:
             return 0.9 if groups or calls else 0.0
@@ -107,30 +107,32 @@ class FlightRecorder(EvidenceReader):
 
     def read(self, path: Path) -> Evidence:
         """A row an entry of the ring buffer; `InputError` for a pickle that holds more than data."""
-        dump = _decoded(path)
-        listed = {text: _ranks(text) for text in {group.ranks for group in dump.pg_config.values()}}
+        dump = _decode_dump(path)
+        listed = {text: _parse_ranks(text) for text in {group.ranks for group in dump.pg_config.values()}}
         groups = {name: listed[group.ranks] for name, group in dump.pg_config.items()}
-        timings, rank = Timings(path), _rank(path, listed.values())
+        timings, rank = Timings(path), _rank_in_name(path, listed.values())
         group_ids = {text: group_id(ranks) for text, ranks in listed.items() if ranks}
         ids = {name: group_ids.get(group.ranks) for name, group in dump.pg_config.items()}
         notes = _Notes()
-        for at, entry in enumerate(_entries(dump, path), 1):
-            notes.count(entry)
+        for at, entry in enumerate(_decode_entries(dump, path), 1):
+            notes.count_entry(entry)
             name = entry.process_group[0] if entry.process_group else None
             ranks, milliseconds = groups.get(name or ""), entry.duration_ms
-            timings.add(
+            timings.add_row(
                 rank=rank,
                 kind=_kind(entry.profiling_name),
-                library=_library(entry.profiling_name),
+                library=_collective_library(entry.profiling_name),
                 group=ids.get(name or ""),
                 group_size=len(ranks) if ranks else None,
                 seq=entry.p2p_seq_id if entry.is_p2p else entry.collective_seq_id,
-                **_ends(entry.profiling_name, ranks),
-                dtype=_dtype(entry),
-                bytes=_payload(entry, path, at),
+                **_point_to_point_ends(entry.profiling_name, ranks),
+                dtype=_common_dtype(entry),
+                bytes=_payload_bytes(entry, path, at),
                 # Exactly the single-precision number that the recorder writes.
-                dur_ns=None if milliseconds is None else nanoseconds(Decimal(milliseconds), per_unit=10**6),
-                state=_state(entry),
+                dur_ns=None
+                if milliseconds is None
+                else exact_nanoseconds(Decimal(milliseconds), per_unit=10**6),
+                state=_call_state(entry),
             )
         version = dump.comm_lib_version or dump.nccl_version
         told = {"flight_recorder_version": dump.version, "library_version": version}
@@ -140,22 +142,26 @@ class FlightRecorder(EvidenceReader):
             for name, group in dump.pg_config.items()
             if groups[name]
         ]
-        return Evidence(timings=timings.table(), groups=listed_groups, facts=facts, notes=notes.lines())
+        return Evidence(
+            timings=timings.timing_table(), groups=listed_groups, facts=facts, notes=notes.note_lines()
+        )
 
 
-def _decoded(path: Path) -> _Dump:
-    data = whole(path, MOST_FILE_BYTES)
+def _decode_dump(path: Path) -> _Dump:
+    data = read_whole(path, MOST_FILE_BYTES)
     try:
         if data[:1] == BEGIN:
-            return msgspec.convert(plain(data), type=_PickledDump)
+            return msgspec.convert(load_plain(data), type=_PickledDump)
         return msgspec.json.decode(data, type=_Dump)
     except NotPlainError as error:
-        raise damaged(path, str(error), hint="remove it; a Flight Recorder dump is data alone") from None
+        raise damaged_error(
+            path, str(error), hint="remove it; a Flight Recorder dump is data alone"
+        ) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise damaged(path, reason_of(error)) from None
+        raise damaged_error(path, reason_of(error)) from None
 
 
-def _entries(dump: _Dump, path: Path) -> Iterator[_Entry]:
+def _decode_entries(dump: _Dump, path: Path) -> Iterator[_Entry]:
     if not isinstance(dump, _PickledDump):
         yield from dump.entries
         return
@@ -163,10 +169,10 @@ def _entries(dump: _Dump, path: Path) -> Iterator[_Entry]:
         for entry in dump.entries:
             yield msgspec.convert(entry, _Entry)
     except msgspec.ValidationError as error:
-        raise damaged(path, reason_of(error)) from None
+        raise damaged_error(path, reason_of(error)) from None
 
 
-def _ranks(listed: str | None) -> tuple[int, ...] | None:
+def _parse_ranks(listed: str | None) -> tuple[int, ...] | None:
     """The ranks of a group from text such as `[0, 1]`; None where it is cut or empty."""
     if listed is None or not _RANKS.fullmatch(listed):
         return None
@@ -174,7 +180,7 @@ def _ranks(listed: str | None) -> tuple[int, ...] | None:
     return ranks if ranks and len(ranks) <= _MOST_RANKS and max(ranks) < 1 << 31 else None
 
 
-def _rank(path: Path, groups: Iterable[tuple[int, ...] | None]) -> int | None:
+def _rank_in_name(path: Path, groups: Iterable[tuple[int, ...] | None]) -> int | None:
     """The number a dump's name ends with (`nccl_trace_rank_3`), where it is called a rank or is one."""
     name = path.name
     while (shorter := _SUFFIX.sub("", name)) != name:
@@ -190,12 +196,12 @@ _kind = lru_cache(1 << 12)(kind_of)  # few names, many entries
 
 
 @lru_cache(1 << 12)
-def _library(profiling_name: str) -> str | None:
-    found = collective(profiling_name)
+def _collective_library(profiling_name: str) -> str | None:
+    found = collective_name(profiling_name)
     return None if found is None else found.library
 
 
-def _ends(profiling_name: str, ranks: tuple[int, ...] | None) -> dict[str, int]:
+def _point_to_point_ends(profiling_name: str, ranks: tuple[int, ...] | None) -> dict[str, int]:
     """Sender and receiver of `send 0->1` or `recv 1<-0`, whose numbers are places in the group."""
     found = _TRANSFER.search(profiling_name)
     if found is None or ranks is None or max(int(found[1]), int(found[3])) >= len(ranks):
@@ -205,24 +211,27 @@ def _ends(profiling_name: str, ranks: tuple[int, ...] | None) -> dict[str, int]:
     return dict(zip(("src_rank", "dst_rank"), ends, strict=True))
 
 
-def _dtype(entry: _Entry) -> str | None:
+def _common_dtype(entry: _Entry) -> str | None:
     """The element type, where all tensors have the same."""
     dtypes = {*entry.input_dtypes, *entry.output_dtypes}
     only = dtypes.pop() if len(dtypes) == 1 else None
     return only if element_bytes(only) is not None else None
 
 
-def _payload(entry: _Entry, path: Path, at: int) -> int | None:
-    sides = (_side(entry.input_sizes, entry.input_dtypes), _side(entry.output_sizes, entry.output_dtypes))
+def _payload_bytes(entry: _Entry, path: Path, at: int) -> int | None:
+    sides = (
+        _side_bytes(entry.input_sizes, entry.input_dtypes),
+        _side_bytes(entry.output_sizes, entry.output_dtypes),
+    )
     known = [side for side in sides if side is not None]
     if not known or (len(known) < 2 and _kind(entry.profiling_name) in _UNEVEN):
         return None
     if max(known) > MOST_BYTES:
-        raise damaged(path, f"entry {at:,} has tensors of an impossible size")
+        raise damaged_error(path, f"entry {at:,} has tensors of an impossible size")
     return max(known)
 
 
-def _side(shapes: Sequence[Shape], dtypes: Sequence[str]) -> int | None:
+def _side_bytes(shapes: Sequence[Shape], dtypes: Sequence[str]) -> int | None:
     """Bytes of the tensors on one side; None where there are none, or one's element type is unknown."""
     sizes = [element_bytes(dtype) for dtype in dtypes]
     if not shapes or len(sizes) != len(shapes):
@@ -235,7 +244,7 @@ def _side(shapes: Sequence[Shape], dtypes: Sequence[str]) -> int | None:
     return total
 
 
-def _state(entry: _Entry) -> str | None:
+def _call_state(entry: _Entry) -> str | None:
     """What became of the call; None where it was retired without having been watched, as gloo's are."""
     unwatched = entry.retired and entry.state != "completed"
     return entry.state if entry.state in _STATES and not unwatched else None
@@ -247,9 +256,9 @@ class _Notes:
     def __init__(self) -> None:
         self._entries = self._unfinished = self._unwatched = self._untimed = self._unsized = 0
 
-    def count(self, entry: _Entry) -> None:
+    def count_entry(self, entry: _Entry) -> None:
         """Add an entry."""
-        state = _state(entry)
+        state = _call_state(entry)
         self._entries += 1
         self._unfinished += state in _STATES[:2]
         self._unwatched += state is None
@@ -258,7 +267,7 @@ class _Notes:
             not entry.input_dtypes and not entry.output_dtypes and _kind(entry.profiling_name) != "barrier"
         )
 
-    def lines(self) -> list[str]:
+    def note_lines(self) -> list[str]:
         """A line for each thing that some entries lack."""
         notes, count = [], f"{self._entries:,}"
         if not self._entries:

@@ -11,7 +11,7 @@ from pathlib import Path
 from cclbench.formats import READERS, Part, Reader, Trace
 from cclbench.formats.json_events import JsonEvents, first_event
 from cclbench.formats.rewriting import METADATA
-from cclbench.formats.streams import LARGEST_RATIO, compressed
+from cclbench.formats.streams import LARGEST_RATIO, is_compressed
 
 PART_BYTES = 32 << 20
 """Files of twice that and more are read in parts of about this size, side by side."""
@@ -93,7 +93,7 @@ class Kineto(Reader):
     def parts(self, path: Path) -> list[Part]:
         """Ranges of about `PART_BYTES`, cut where an event begins; of a large compressed file, the stream."""
         size = path.stat().st_size
-        if compressed(path):
+        if is_compressed(path):
             return [Part(stream=size * _USUAL_RATIO >= 2 * PART_BYTES)]
         count = min(size // PART_BYTES, _MOST_PARTS)
         begins = {at for i in range(1, count) if (at := first_event(path, size * i // count)) is not None}
@@ -107,14 +107,14 @@ class Kineto(Reader):
         from cclbench.formats.kineto.events import DECODER
 
         size = max(PART_BYTES, path.stat().st_size * LARGEST_RATIO // _MOST_PARTS)
-        return JsonEvents(path, DECODER).inflated(folder, size)
+        return JsonEvents(path, DECODER).inflated_parts(folder, size)
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
         """Stream one rank's trace, or one of its parts."""
         from cclbench.formats.kineto.reading import KinetoFile
 
         trace = Trace(batches=iter(()))
-        trace.batches = KinetoFile(path, trace, part, allow_truncated).batches()
+        trace.batches = KinetoFile(path, trace, part, allow_truncated).read_batches()
         return trace
 
 

@@ -108,15 +108,15 @@ _LEAST_OCCUPANCY = 0.005
 """What whole percent do not round to 0."""
 
 
-def operators(args: list[Args]) -> pa.Array:
+def operator_ids(args: list[Args]) -> pa.Array:
     """Ids of operators' calls: an op's own, a device row's of the op that launched it; 0 is none."""
     stated = [a.external_id for a in args]
     if not any(stated):
         stated = [a.external_id_2021 for a in args]
-    return _positive(stated)
+    return _positive_numbers(stated)
 
 
-def _positive(stated: list[Any]) -> pa.Array:
+def _positive_numbers(stated: list[Any]) -> pa.Array:
     """The numbers above 0, null for all else."""
     try:
         numbers = pa.array(stated, pa.int64())
@@ -125,7 +125,7 @@ def _positive(stated: list[Any]) -> pa.Array:
     return pc.if_else(pc.greater(numbers, 0), numbers, None)
 
 
-def occupancy(args: list[Args]) -> pa.Array | None:
+def kernel_occupancy(args: list[Args]) -> pa.Array | None:
     """Share of the device's warps that each kernel keeps resident, by its grid, registers and shared memory.
 
     Kineto rounds it to whole percent, and writes a negative one where the device is unknown to it.  It also
@@ -139,27 +139,27 @@ def occupancy(args: list[Args]) -> pa.Array | None:
     return pa.array(percent / 100, mask=~told) if told.any() else None
 
 
-def autograd(args: list[Args]) -> dict[str, pa.Array]:
+def autograd_columns(args: list[Args]) -> dict[str, pa.Array]:
     """Columns that join backward ops with their forward ops; sequence numbers count from 0."""
     sequence = [a.sequence + 1 if type(a.sequence) is int else None for a in args]
     return {
-        "sequence": pc.subtract(_positive(sequence), 1),
-        "forward_thread": _positive([a.forward_thread for a in args]),
+        "sequence": pc.subtract(_positive_numbers(sequence), 1),
+        "forward_thread": _positive_numbers([a.forward_thread for a in args]),
     }
 
 
-def arguments(args: list[Args]) -> dict[str, pa.Array | None]:
+def argument_columns(args: list[Args]) -> dict[str, pa.Array | None]:
     """Columns of what ops are called with, each a JSON list as text, null where an op has none."""
     shapes = [a.dims for a in args]
     return {
-        "shapes": _texts(shapes if any(shapes) else [a.dims_2021 for a in args]),
-        "dtypes": _texts([a.types for a in args]),
-        "strides": _texts([a.strides for a in args]),
-        "values": _texts([a.values for a in args]),
+        "shapes": _json_texts(shapes if any(shapes) else [a.dims_2021 for a in args]),
+        "dtypes": _json_texts([a.types for a in args]),
+        "strides": _json_texts([a.strides for a in args]),
+        "values": _json_texts([a.values for a in args]),
     }
 
 
-def _texts(raws: list[msgspec.Raw]) -> pa.Array | None:
+def _json_texts(raws: list[msgspec.Raw]) -> pa.Array | None:
     if not any(raws):
         return None
     ends = np.zeros(len(raws) + 1, np.int32)

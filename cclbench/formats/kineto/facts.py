@@ -9,7 +9,7 @@ from typing import Any
 
 from cclbench.errors import InputError
 from cclbench.formats.kineto.payloads import ranks_of_text
-from cclbench.formats.trace import amount
+from cclbench.formats.trace import plausible_amount
 from cclbench.record.facts import ProcessGroup, TraceFacts
 
 _RANKS = range(1 << 31)
@@ -17,7 +17,7 @@ _RANKS = range(1 << 31)
 Ranks = tuple[int, ...]
 
 
-def facts(
+def trace_facts(
     outer: dict[str, Any],
     ranks_of_ops: set[int],
     processes: set[int | str],
@@ -29,51 +29,54 @@ def facts(
     Rows state the rank (host ops of the default group), the process they ran in, and the ranks of process
     groups by name, which the header abbreviates.  `InputError` where the rank is none.
     """
-    distributed = _mapping(outer.get("distributedInfo"))
+    distributed = _as_mapping(outer.get("distributedInfo"))
     devices = outer.get("deviceProperties")
     devices = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
     device = devices[0] if devices else {}
-    rank, source = _integer(distributed.get("rank")), "distributedInfo"
+    rank, source = _as_integer(distributed.get("rank")), "distributedInfo"
     if rank is None:
-        rank, source = _integer(outer.get("rank", _mapping(outer.get("metadata")).get("rank"))), "metadata"
+        rank, source = (
+            _as_integer(outer.get("rank", _as_mapping(outer.get("metadata")).get("rank"))),
+            "metadata",
+        )
     if rank is None and len(ranks_of_ops) == 1:
         rank, source = next(iter(ranks_of_ops)), "record_param_comms"
     if rank is not None and rank not in _RANKS:
         raise InputError(f"{source} says rank {rank}", where=str(path), hint="is the file damaged?")
-    listed = _groups(distributed.get("pg_config"), ranks_of_groups)
-    world, notes = _world(_integer(distributed.get("world_size")), listed)
+    listed = _listed_groups(distributed.get("pg_config"), ranks_of_groups)
+    world, notes = _world_size(_as_integer(distributed.get("world_size")), listed)
     found = TraceFacts(
         rank=rank,
         rank_source=None if rank is None else source,
         process_id=next((pid for pid in processes if isinstance(pid, int)), None),
         world_size=world,
         producer="PyTorch Profiler",
-        producer_version=_text(outer.get("pytorch_version")),
-        backend=_text(distributed.get("backend")),
-        vendor=_vendor(outer, device),
-        device_name=_text(device.get("name")),
-        device_memory_bytes=amount(device.get("totalGlobalMem")),
+        producer_version=_as_text(outer.get("pytorch_version")),
+        backend=_as_text(distributed.get("backend")),
+        vendor=_device_vendor(outer, device),
+        device_name=_as_text(device.get("name")),
+        device_memory_bytes=plausible_amount(device.get("totalGlobalMem")),
         device_count=len(devices) if "deviceProperties" in outer else None,
-        sm_count=amount(device.get("numSms")),
-        library_version=_text(distributed.get("nccl_version")),
+        sm_count=plausible_amount(device.get("numSms")),
+        library_version=_as_text(distributed.get("nccl_version")),
         groups=tuple(group for group, _ in listed),
     )
     return found, notes
 
 
-def _groups(listed: object, known: Mapping[str, Ranks]) -> list[tuple[ProcessGroup, int | None]]:
+def _listed_groups(listed: object, known: Mapping[str, Ranks]) -> list[tuple[ProcessGroup, int | None]]:
     """The groups a header lists, each with its size where that is told."""
     groups = []
     for entry in listed if isinstance(listed, list) else []:
         if isinstance(entry, dict):
-            name, size = str(entry.get("pg_name")), amount(entry.get("pg_size"))
-            ranks = _ranks(entry.get("ranks"), size) or known.get(name)
-            group = ProcessGroup(name=name, description=_text(entry.get("pg_desc")), ranks=ranks)
+            name, size = str(entry.get("pg_name")), plausible_amount(entry.get("pg_size"))
+            ranks = _global_ranks(entry.get("ranks"), size) or known.get(name)
+            group = ProcessGroup(name=name, description=_as_text(entry.get("pg_desc")), ranks=ranks)
             groups.append((group, len(ranks) if ranks else size))
     return groups
 
 
-def _ranks(listed: object, size: int | None) -> Ranks | None:
+def _global_ranks(listed: object, size: int | None) -> Ranks | None:
     """Global ranks where each is one, None otherwise: a list may be abbreviated or damaged.
 
     Captures requested from outside the program have it as text (kineto's addOnDemandDistMetadata).
@@ -81,11 +84,11 @@ def _ranks(listed: object, size: int | None) -> Ranks | None:
     if isinstance(listed, str):
         return ranks_of_text(listed, size)
     ranks = listed if isinstance(listed, list) else []
-    whole = all(_integer(rank) is not None and rank in _RANKS for rank in ranks)
+    whole = all(_as_integer(rank) is not None and rank in _RANKS for rank in ranks)
     return tuple(ranks) if ranks and whole else None
 
 
-def _world(
+def _world_size(
     stated: int | None, groups: Sequence[tuple[ProcessGroup, int | None]]
 ) -> tuple[int | None, list[str]]:
     """The world's size, and a note where the header's own contradicts the process groups it lists.
@@ -104,19 +107,19 @@ def _world(
     return None, [f"{said} the world's size is taken as unknown"]
 
 
-def _vendor(outer: dict[str, Any], device: dict[str, Any]) -> str | None:
+def _device_vendor(outer: dict[str, Any], device: dict[str, Any]) -> str | None:
     if device.get("warpSize") == 64 or any(key.startswith(("hip_", "roctracer")) for key in outer):
         return "amd"
     return "nvidia" if device.get("warpSize") == 32 or "cupti_version" in outer else None
 
 
-def _mapping(value: object) -> dict[str, Any]:
+def _as_mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _integer(value: object) -> int | None:
+def _as_integer(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _text(value: object) -> str | None:
+def _as_text(value: object) -> str | None:
     return str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else None

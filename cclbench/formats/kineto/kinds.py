@@ -41,7 +41,7 @@ Groups = dict[tuple[str, str], list[Any]]
 """Events by kind and side."""
 
 
-def place(category: str, group: list[Any], groups: Groups) -> None:
+def sort_into_kinds(category: str, group: list[Any], groups: Groups) -> None:
     """Sort one category's events into kinds."""
     if kind := _DEVICE.get(category):
         groups[kind, "device"] += group
@@ -63,7 +63,7 @@ def place(category: str, group: list[Any], groups: Groups) -> None:
         groups["other", "host"] += group
 
 
-def stream(event: Any) -> int | str | None:
+def stream_of_event(event: Any) -> int | str | None:
     """The stream in the tid of a device's row."""
     tid: int | str | None = event.tid
     if event.name == "Stream Sync" and isinstance(tid, int) and tid >= _SYNC_ROW:
@@ -80,13 +80,13 @@ def _runtime_kind(name: str) -> str:
 
 
 @lru_cache(maxsize=1 << 12)
-def track(text: str | None) -> int:
+def track_number(text: str | None) -> int:
     """`"stream 7"` and `"4093687616"` are their number; a track with a name only is that name's CRC-32."""
     number = re.fullmatch(r"(?:stream )?(-?\d{1,18})", str(text))
     return int(number[1]) if number else zlib.crc32(str(text).encode(errors="surrogatepass"))
 
 
-def link(number: object) -> int | None:
+def valid_link(number: object) -> int | None:
     """A stream or correlation; −1, signed or not, is none."""
     return number if isinstance(number, int) and 0 <= number != _NONE else None
 
@@ -99,6 +99,6 @@ def device_index(device: str | int | None) -> int | None:
 
 
 @lru_cache(maxsize=1 << 12)
-def direction(text: str) -> str | None:
+def copy_direction(text: str) -> str | None:
     """Which way a copy goes, by its name and args."""
     return next((d for d, marks in _DIRECTIONS if any(mark in text for mark in marks)), None)

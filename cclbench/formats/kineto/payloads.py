@@ -37,22 +37,26 @@ class StatedCollectives:
         self._ranks: dict[tuple[object, ...], tuple[int, ...] | None] = {}
         self._listed = 0
 
-    def payload(self, name: str, args: Args) -> tuple[Payload, int | None] | None:
+    def stated_payload(self, name: str, args: Args) -> tuple[Payload, int | None] | None:
         """The payload a row states and its sequence number; None where it states none."""
         if args.collective is not None:
-            return self._metadata(args, "host_op" if name == "record_param_comms" else "kernel"), args.seq
+            return self._metadata_payload(
+                args, "host_op" if name == "record_param_comms" else "kernel"
+            ), args.seq
         if name.startswith(MARK):
-            return _mark(name, self._path)
-        return (_own(name, args, self._path), None) if name.startswith(("nccl:", "gloo:")) else None
+            return _mark_payload(name, self._path)
+        return (
+            (_backend_payload(name, args, self._path), None) if name.startswith(("nccl:", "gloo:")) else None
+        )
 
-    def _metadata(self, a: Args, stated_by: str) -> Payload:
+    def _metadata_payload(self, a: Args, stated_by: str) -> Payload:
         stated = (
             *(stated_by, a.collective, a.in_size, a.in_elements, a.out_size, a.out_elements, a.dtype),
             *(a.group_name, a.group_id, a.group_description, a.group_size, a.group_ranks),
             *(a.first_rank, a.rank_stride, a.src_rank, a.dst_rank),
         )
         if stated not in self._payloads:
-            self._payloads[stated] = _metadata(a, stated_by, self._ranks_of(a))
+            self._payloads[stated] = _metadata_payload(a, stated_by, self._ranks_of(a))
         return self._payloads[stated]
 
     def _ranks_of(self, a: Args) -> tuple[int, ...] | None:
@@ -67,7 +71,7 @@ class StatedCollectives:
         return self._ranks[stated]
 
 
-def _metadata(a: Args, stated_by: str, ranks: tuple[int, ...] | None) -> Payload:
+def _metadata_payload(a: Args, stated_by: str, ranks: tuple[int, ...] | None) -> Payload:
     name = a.group_name if a.group_name is not None else a.group_id
     return Payload(
         source=stated_by,
@@ -99,7 +103,7 @@ def ranks_of_text(
     return tuple(range(first, first + size * stride, stride)) if stride is not None and stride > 0 else None
 
 
-def _own(name: str, a: Args, path: Path) -> Payload:
+def _backend_payload(name: str, a: Args, path: Path) -> Payload:
     """The backend's own row, `nccl:all_reduce` or `gloo:all_reduce`: kind, and the size of its inputs."""
     elements = dtype = None
     try:
@@ -114,19 +118,19 @@ def _own(name: str, a: Args, path: Path) -> Payload:
     return Payload(source="annotation", collective=name.partition(":")[2], in_elements=elements, dtype=dtype)
 
 
-def _mark(name: str, path: Path) -> tuple[Payload, int | None]:
+def _mark_payload(name: str, path: Path) -> tuple[Payload, int | None]:
     """`cclbench::collective kind=K seq=N [peer=R] [in_bytes=B out_bytes=B dtype=T] rows=R [threads=T,T]
     pg=NAME ranks=R,R,.. desc=TEXT`."""
     fields, _, description = name.removeprefix(MARK).partition(" desc=")
     try:
         told = dict(field.split("=", 1) for field in fields.split())
-        ranks, kind = _numbers(told["ranks"], _RANKS), told["kind"]
-        peer = _number(told["peer"], _RANKS) if "peer" in told else None
+        ranks, kind = _parse_numbers(told["ranks"], _RANKS), told["kind"]
+        peer = _parse_number(told["peer"], _RANKS) if "peer" in told else None
         payload = Payload(
             source="annotation",
             collective=kind,
-            in_bytes=_number(told["in_bytes"]) if "in_bytes" in told else None,
-            out_bytes=_number(told["out_bytes"]) if "out_bytes" in told else None,
+            in_bytes=_parse_number(told["in_bytes"]) if "in_bytes" in told else None,
+            out_bytes=_parse_number(told["out_bytes"]) if "out_bytes" in told else None,
             dtype=told.get("dtype"),
             group_name=told.get("pg"),
             group_description=description or None,
@@ -134,20 +138,20 @@ def _mark(name: str, path: Path) -> tuple[Payload, int | None]:
             ranks=ranks,
             src_rank=peer if kind == "recv" else None,
             dst_rank=peer if kind == "send" else None,
-            rows=_number(told["rows"]),
-            threads=_numbers(told["threads"]) if "threads" in told else (),
+            rows=_parse_number(told["rows"]),
+            threads=_parse_numbers(told["threads"]) if "threads" in told else (),
         )
-        return payload, _number(told["seq"]) if "seq" in told else None
+        return payload, _parse_number(told["seq"]) if "seq" in told else None
     except (KeyError, ValueError) as error:
         raise InputError(f"annotation {name[:100]!r} is malformed ({error!r})", where=str(path)) from None
 
 
-def _number(text: str, allowed: range = _INT64) -> int:
+def _parse_number(text: str, allowed: range = _INT64) -> int:
     number = int(text)
     if number not in allowed:
         raise ValueError(f"{number} is out of range")
     return number
 
 
-def _numbers(text: str, allowed: range = _INT64) -> tuple[int, ...]:
-    return tuple(_number(part, allowed) for part in text.split(","))
+def _parse_numbers(text: str, allowed: range = _INT64) -> tuple[int, ...]:
+    return tuple(_parse_number(part, allowed) for part in text.split(","))

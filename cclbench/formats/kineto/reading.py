@@ -23,15 +23,24 @@ from cclbench.formats.kineto.events import (
     EXACT_DECODER,
     NO_ARGS,
     Args,
-    arguments,
-    autograd,
-    occupancy,
-    operators,
+    argument_columns,
+    autograd_columns,
+    kernel_occupancy,
+    operator_ids,
 )
-from cclbench.formats.kineto.facts import facts
-from cclbench.formats.kineto.kinds import WORK, Groups, device_index, direction, link, place, stream, track
+from cclbench.formats.kineto.facts import trace_facts
+from cclbench.formats.kineto.kinds import (
+    WORK,
+    Groups,
+    copy_direction,
+    device_index,
+    sort_into_kinds,
+    stream_of_event,
+    track_number,
+    valid_link,
+)
 from cclbench.formats.kineto.payloads import StatedCollectives, speaks_of_collectives
-from cclbench.formats.trace import LATEST_NS, NO_GRID, grid_columns, impossible
+from cclbench.formats.trace import LATEST_NS, NO_GRID, grid_columns, impossible_value
 from cclbench.intervals import Int64
 
 _PHASES: Final = {
@@ -69,44 +78,44 @@ class KinetoFile:
         self.base_ns = 0
         self.exact = False
 
-    def batches(self) -> Iterator[Rows]:
+    def read_batches(self) -> Iterator[Rows]:
         """All rows; `trace` is complete when the last one is taken."""
         for index, (chunk, decoded) in enumerate(self.stream):
             events: list[Any] = decoded
             if index == 0:
-                self.base_ns = 0 if self.stream.forward else self._base()
+                self.base_ns = 0 if self.stream.forward else self._base_time_ns()
             if self.exact or _loses_digits(decoded):
                 self.exact, events = True, EXACT_DECODER.decode(chunk)
             if self.stream.allow_truncated:
                 self._check_order(events)
-            for (kind, side), group in self._sorted(events).items():
-                yield self._rows(kind, side, group)
+            for (kind, side), group in self._sort_events(events).items():
+                yield self._make_rows(kind, side, group)
         for category, error in self.first_backward.items():
             if self.backward[category] * _BACKWARD_ONE_IN > self.rows[category]:
                 raise error
         self.trace.dropped = self.dropped
         self.trace.cut = self.stream.cut
         stated = {p.group_name: p.ranks for p in self.trace.told.payloads if p.group_name and p.ranks}
-        self.trace.facts, notes = facts(
+        self.trace.facts, notes = trace_facts(
             self.stream.outer, self.ranks_of_ops, self.processes, stated, self.path
         )
         self.trace.notes += notes
         if self.stream.forward:
-            self.trace.base_ns = self._base() if self.stream.last else None
+            self.trace.base_ns = self._base_time_ns() if self.stream.last else None
         elif self.stream.outer.get("baseTimeNanoseconds", self.base_ns) != self.base_ns:
             raise InputError("baseTimeNanoseconds stands too far from its end", where=str(self.path))
 
-    def _base(self) -> int:
+    def _base_time_ns(self) -> int:
         """`baseTimeNanoseconds`, which may stand behind the events; 0 where times are the epoch's own."""
         base = self.stream.outer.get("baseTimeNanoseconds")
         if base is None:
-            found = _BASE.findall(self.stream.end if self.stream.forward else self._trailer())
+            found = _BASE.findall(self.stream.end if self.stream.forward else self._last_bytes())
             base = int(found[-1]) if found else 0
         if not isinstance(base, int) or abs(base) > LATEST_NS:
             raise InputError(f"baseTimeNanoseconds is {base!r}, not a time", where=str(self.path))
         return base
 
-    def _trailer(self) -> bytes:
+    def _last_bytes(self) -> bytes:
         """The last bytes of the file."""
         try:
             with self.path.open("rb") as file:
@@ -115,7 +124,7 @@ class KinetoFile:
         except OSError:
             return b""  # the main pass meets the same and reports it
 
-    def _sorted(self, events: list[Any]) -> Groups:
+    def _sort_events(self, events: list[Any]) -> Groups:
         """Events by kind and side; what is no work is counted."""
         by_category: dict[str | None, list[Any]] = defaultdict(list)
         for event in events:
@@ -126,25 +135,25 @@ class KinetoFile:
             incomplete = len(whole) < len(group)
             self.rows[category] += len(whole)
             if min((e.dur for e in whole), default=0) < 0:
-                whole = self._forward(category, whole)
+                whole = self._drop_negative_durations(category, whole)
             if incomplete:
-                whole += self._others(group)
+                whole += self._take_allocations(group)
             if category == "Trace":
                 self.dropped["profiler span"] += len(whole)
             else:
-                place(category or "", whole, groups)
+                sort_into_kinds(category or "", whole, groups)
         return {key: group for key, group in groups.items() if group}
 
-    def _forward(self, category: str | None, group: list[Any]) -> list[Any]:
+    def _drop_negative_durations(self, category: str | None, group: list[Any]) -> list[Any]:
         """Rows that do not end before they begin; the others are counted."""
         forward = [e for e in group if e.dur >= 0]
         bad = next(e for e in group if e.dur < 0)
-        self.first_backward.setdefault(category, self._impossible(_time_of(bad)))
+        self.first_backward.setdefault(category, self._impossible_value(_time_of(bad)))
         self.backward[category] += len(group) - len(forward)
         self.dropped["negative duration"] += len(group) - len(forward)
         return forward
 
-    def _others(self, group: list[Any]) -> list[Any]:
+    def _take_allocations(self, group: list[Any]) -> list[Any]:
         """Allocations among rows that are not intervals; all others are counted as what they are."""
         phases = Counter(e.ph for e in group)
         incomplete = sum(1 for e in group if e.ph == "X" and (e.dur is None or e.ts is None))
@@ -158,17 +167,20 @@ class KinetoFile:
                 self.dropped[_PHASES.get(phase, f"phase {phase!r}")] += count
         return memory
 
-    def _rows(self, kind: str, side: str, events: list[Any]) -> Rows:
+    def _make_rows(self, kind: str, side: str, events: list[Any]) -> Rows:
         args = [e.args or NO_ARGS for e in events]
         names, table = [e.name for e in events], self.names[kind]
-        start = self._times([e.ts for e in events]) + self.base_ns
-        dur = self._times([e.dur or 0 for e in events])
+        start = self._exact_times_ns([e.ts for e in events]) + self.base_ns
+        dur = self._exact_times_ns([e.dur or 0 for e in events])
         if max(-start.min(), start.max(), dur.max()) > LATEST_NS:
-            raise self._impossible(
+            raise self._impossible_value(
                 _time_of(events[int(np.argmax((abs(start) > LATEST_NS) | (dur > LATEST_NS)))])
             )
         if side == "device":
-            tracks = [stream(e) if a.stream is None else a.stream for e, a in zip(events, args, strict=True)]
+            tracks = [
+                stream_of_event(e) if a.stream is None else a.stream
+                for e, a in zip(events, args, strict=True)
+            ]
         else:
             tracks = [e.tid for e in events]
         rows = Rows(
@@ -178,12 +190,12 @@ class KinetoFile:
             codes=np.fromiter(map(table.__getitem__, names), np.int32, len(names)),
             start_ns=start,
             dur_ns=dur,
-            track=np.array([t if type(t) is int else track(t) for t in tracks], np.int64),
+            track=np.array([t if type(t) is int else track_number(t) for t in tracks], np.int64),
         )
-        self._collect(rows, names, args)
-        return replace(rows, **self._columns(kind, side, events, args))
+        self._collect_payloads(rows, names, args)
+        return replace(rows, **self._kind_columns(kind, side, events, args))
 
-    def _columns(self, kind: str, side: str, events: list[Any], args: list[Args]) -> dict[str, Any]:
+    def _kind_columns(self, kind: str, side: str, events: list[Any], args: list[Args]) -> dict[str, Any]:
         """The columns that rows of a kind have besides times and names."""
         if kind in ("python", "annotation"):
             return {}
@@ -192,10 +204,10 @@ class KinetoFile:
             if len(self.processes) > 1:
                 raise several_processes(self.path, self.processes)
             return {
-                "flops": _flops(args),
-                "operator": operators(args),
-                **autograd(args),
-                **arguments(args),
+                "flops": _operator_flops(args),
+                "operator": operator_ids(args),
+                **autograd_columns(args),
+                **argument_columns(args),
             }
         columns: dict[str, Any] = {"correlation": [a.correlation for a in args]}
         if kind == "other":
@@ -216,24 +228,24 @@ class KinetoFile:
             device_index(e.pid if a.device is None else a.device) for e, a in zip(events, args, strict=True)
         ]
         if kind == "sync":
-            columns["event_stream"] = [link(a.wait_on_stream) for a in args]
-            columns["event_record"] = [link(a.wait_on_record) for a in args]
+            columns["event_stream"] = [valid_link(a.wait_on_stream) for a in args]
+            columns["event_record"] = [valid_link(a.wait_on_record) for a in args]
             return columns
-        columns["operator"] = operators(args)
+        columns["operator"] = operator_ids(args)
         if kind == "kernel":
-            columns |= {"flops": _flops(args), "occupancy": occupancy(args)}
-            return columns | grid_columns(self._grids(args), self._where())
+            columns |= {"flops": _operator_flops(args), "occupancy": kernel_occupancy(args)}
+            return columns | grid_columns(self._kernel_grids(args), self._file_position())
         stated = [a.size if a.bytes is None else a.bytes for a in args]
         columns["bytes"] = [told if type(told) is int and 0 <= told < 1 << 63 else None for told in stated]
         if kind == "copy":
             texts = [f"{e.name} {a.kind} {a.direction}" for e, a in zip(events, args, strict=True)]
-            columns["copy_direction"] = [direction(text) for text in texts]
+            columns["copy_direction"] = [copy_direction(text) for text in texts]
         return columns
 
-    def _grids(self, args: list[Args]) -> Int64:
+    def _kernel_grids(self, args: list[Args]) -> Int64:
         """Each kernel's grid, shape (rows, 3)."""
         if text := next((a.grid for a in args if isinstance(a.grid, str)), None):
-            raise self._impossible(f"grid: {text!r:.40}")
+            raise self._impossible_value(f"grid: {text!r:.40}")
         sides = chain.from_iterable(a.grid or NO_GRID for a in args)
         return np.fromiter(sides, np.int64, 3 * len(args)).reshape(-1, 3)
 
@@ -245,11 +257,11 @@ class KinetoFile:
             self.trace.device_rows_in_order &= ordered
             self.last_device_start = max(self.last_device_start, *starts)
 
-    def _times(self, microseconds: list[Any]) -> Int64:
+    def _exact_times_ns(self, microseconds: list[Any]) -> Int64:
         """µs to int64 ns, exact: by the whole and the fractional part, or by decimal digits."""
         values = np.array(microseconds)
         if max(values.max(), -values.min()) > LATEST_NS // 1000:
-            raise self._impossible(f"time: {max(microseconds, key=abs)!s:.40} µs")
+            raise self._impossible_value(f"time: {max(microseconds, key=abs)!s:.40} µs")
         if self.exact:
             return np.array([int(value * 1000) for value in microseconds], np.int64)
         if values.dtype.kind == "i":
@@ -259,13 +271,13 @@ class KinetoFile:
         ns += np.rint((values - whole) * 1000).astype(np.int64)
         return ns
 
-    def _impossible(self, what: str) -> InputError:
-        return impossible(what, self._where())
+    def _impossible_value(self, what: str) -> InputError:
+        return impossible_value(what, self._file_position())
 
-    def _where(self) -> str:
+    def _file_position(self) -> str:
         return f"{self.path}: within {CHUNK >> 20} MiB after byte {self.stream.position:,}"
 
-    def _collect(self, rows: Rows, names: list[str], args: list[Args]) -> None:
+    def _collect_payloads(self, rows: Rows, names: list[str], args: list[Args]) -> None:
         """Keep what the rows say of collectives."""
         first = self.kernels
         if rows.kind == "kernel":
@@ -277,7 +289,7 @@ class KinetoFile:
         else:
             return
         for i in said:
-            spoken = self.collectives.payload(names[i], args[i])
+            spoken = self.collectives.stated_payload(names[i], args[i])
             if spoken is None:
                 continue
             told, seq = spoken
@@ -286,11 +298,11 @@ class KinetoFile:
             if rank is not None and told.group_description == "default_pg":
                 self.ranks_of_ops.add(rank)
             if rows.kind == "kernel":
-                self.trace.told.add(told, row=first + i, seq=seq)
+                self.trace.told.add_payload(told, row=first + i, seq=seq)
             else:
                 begin = int(rows.start_ns[i])
                 end, thread = begin + int(rows.dur_ns[i]), int(rows.track[i])
-                self.trace.told.add(told, track=thread, start_ns=begin, end_ns=end, seq=seq)
+                self.trace.told.add_payload(told, track=thread, start_ns=begin, end_ns=end, seq=seq)
 
 
 def _time_of(event: Any) -> str:
@@ -302,6 +314,6 @@ def _loses_digits(events: list[Any]) -> bool:
     return bool(times) and max(max(times), -min(times)) >= _EXACT_BELOW
 
 
-def _flops(args: list[Args]) -> list[float | None] | None:
+def _operator_flops(args: list[Args]) -> list[float | None] | None:
     flops = [a.flops for a in args]
     return flops if any(flops) else None

@@ -27,12 +27,12 @@ from cclbench.formats.pickled import (
     BEGIN,
     MOST_FILE_BYTES,
     NotPlainError,
+    load_plain,
     most_containers,
-    plain,
     rewrite_pickle,
 )
 from cclbench.formats.rewriting import Redactor
-from cclbench.formats.texts import damaged, whole
+from cclbench.formats.texts import damaged_error, read_whole
 from cclbench.formats.trace import LATEST_NS
 from cclbench.schema import ALLOCATIONS, ALLOCATOR_ACTIONS, MEMORY_BLOCKS
 
@@ -127,40 +127,40 @@ class MemorySnapshot(EvidenceReader):
     def read(self, path: Path) -> Evidence:
         """A row an event and a row a block; `InputError` for a pickle that holds more than data."""
         try:
-            data = whole(path, MOST_FILE_BYTES)
+            data = read_whole(path, MOST_FILE_BYTES)
             most = min(_MOST_ENTRIES, most_containers(len(data)))
-            snapshot = _decoded(data)
+            snapshot = _decode_snapshot(data)
             stacks, left_out = Stacks(), Counter[str]()
-            rank = _rank(path)
-            events = list(_events(snapshot, most, stacks, left_out))
-            blocks = list(_blocks(snapshot, most, stacks))
+            rank = _rank_in_name(path)
+            events = list(_event_rows(snapshot, most, stacks, left_out))
+            blocks = list(_block_rows(snapshot, most, stacks))
         except NotPlainError as error:
-            raise damaged(path, str(error), hint=_HINT) from None
+            raise damaged_error(path, str(error), hint=_HINT) from None
         except msgspec.ValidationError as error:
-            raise damaged(path, str(error).replace("`", "'"), hint=_HINT) from None
+            raise damaged_error(path, str(error).replace("`", "'"), hint=_HINT) from None
         if max(sum(event["size"] for event in events), sum(block["size"] for block in blocks)) > _MOST_BYTES:
-            raise damaged(path, "states impossible sizes", hint=_HINT)
+            raise damaged_error(path, "states impossible sizes", hint=_HINT)
         return Evidence(
-            allocations=_table(events, rank, stacks, ALLOCATIONS),
-            memory_blocks=_table(blocks, rank, stacks, MEMORY_BLOCKS),
-            facts=_facts(snapshot),
+            allocations=_make_table(events, rank, stacks, ALLOCATIONS),
+            memory_blocks=_make_table(blocks, rank, stacks, MEMORY_BLOCKS),
+            facts=_allocator_facts(snapshot),
             left_out=dict(left_out),
-            notes=list(_notes(events, blocks)),
+            notes=list(_snapshot_notes(events, blocks)),
         )
 
 
-def _decoded(data: bytes) -> _Snapshot:
-    found = plain(data, unfolded=_MOST_UNFOLDED)
+def _decode_snapshot(data: bytes) -> _Snapshot:
+    found = load_plain(data, unfolded=_MOST_UNFOLDED)
     return msgspec.convert({"segments": found} if isinstance(found, list) else found, _Snapshot)
 
 
-def _rank(path: Path) -> int | None:
+def _rank_in_name(path: Path) -> int | None:
     """The number after `rank` in the file's name: the snapshot itself does not tell."""
     found = _RANK.search(path.name)
     return int(found[1]) if found else None
 
 
-def _each(entries: Any, kind: type[Entry], seen: int, most: int) -> Iterator[Entry]:
+def _convert_entries(entries: Any, kind: type[Entry], seen: int, most: int) -> Iterator[Entry]:
     """The entries of a list, of which `seen` came before; `NotPlainError` where they are more than `most`."""
     listed = msgspec.convert(entries, list[Any])
     if len(listed) + seen > most:
@@ -168,14 +168,14 @@ def _each(entries: Any, kind: type[Entry], seen: int, most: int) -> Iterator[Ent
     return (msgspec.convert(entry, kind) for entry in listed)
 
 
-def _events(
+def _event_rows(
     snapshot: _Snapshot, most: int, stacks: Stacks, left_out: Counter[str]
 ) -> Iterator[dict[str, Any]]:
     seen = 0
     if len(snapshot.device_traces) > _MOST_DEVICES:
         raise NotPlainError(f"has more than {_MOST_DEVICES:,} devices")
     for device, trace in enumerate(snapshot.device_traces):
-        for number, event in enumerate(_each(trace, _Event, seen, most)):
+        for number, event in enumerate(_convert_entries(trace, _Event, seen, most)):
             seen += 1
             if event.action not in ALLOCATOR_ACTIONS:
                 left_out[_UNKNOWN_ACTION] += 1
@@ -188,19 +188,19 @@ def _events(
                 "address": event.addr,
                 "size": event.size,
                 "stream": event.stream,
-                "call_site": stacks.code(event.frames),
+                "call_site": stacks.stack_code(event.frames),
             }
 
 
-def _blocks(snapshot: _Snapshot, most: int, stacks: Stacks) -> Iterator[dict[str, Any]]:
+def _block_rows(snapshot: _Snapshot, most: int, stacks: Stacks) -> Iterator[dict[str, Any]]:
     seen = 0
-    for segment in _each(snapshot.segments, _Segment, 0, most):
+    for segment in _convert_entries(snapshot.segments, _Segment, 0, most):
         at = segment.address
-        for block in _each(segment.blocks, _Block, seen, most):
+        for block in _convert_entries(segment.blocks, _Block, seen, most):
             seen += 1
             if block.address is not None and block.address != at:
                 break
-            first = _first(block.history) or _History(block.requested_size, block.frames)
+            first = _innermost_history(block.history) or _History(block.requested_size, block.frames)
             requested = first.real_size if block.requested_size is None else block.requested_size
             free = block.state == "inactive"
             yield {
@@ -211,21 +211,21 @@ def _blocks(snapshot: _Snapshot, most: int, stacks: Stacks) -> Iterator[dict[str
                 "requested": None if free else requested,
                 "stream": segment.stream,
                 "state": "active_pending_free" if block.state == "active_awaiting_free" else block.state,
-                "call_site": None if free else stacks.code(first.frames),
+                "call_site": None if free else stacks.stack_code(first.frames),
             }
             at += block.size
         if at != segment.address + segment.total_size:
             raise NotPlainError(f"has a segment at {segment.address:#x} that its blocks do not fill")
 
 
-def _first(history: Any) -> _History | None:
+def _innermost_history(history: Any) -> _History | None:
     """The innermost entry of a block's history, which blocks may share and of which any number may follow."""
     if not isinstance(history, list | tuple):
         raise NotPlainError("has a block whose history is no list")
     return msgspec.convert(history[0], _History) if history else None
 
 
-def _table(rows: list[dict[str, Any]], rank: int | None, stacks: Stacks, schema: pa.Schema) -> pa.Table:
+def _make_table(rows: list[dict[str, Any]], rank: int | None, stacks: Stacks, schema: pa.Schema) -> pa.Table:
     columns = []
     for field in schema:
         values = [rank if field.name == "rank" else row.get(field.name) for row in rows]
@@ -238,7 +238,7 @@ def _table(rows: list[dict[str, Any]], rank: int | None, stacks: Stacks, schema:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _facts(snapshot: _Snapshot) -> dict[str, str | int | float | list[str]]:
+def _allocator_facts(snapshot: _Snapshot) -> dict[str, str | int | float | list[str]]:
     """How the allocator was set, where the snapshot tells."""
     told = snapshot.allocator_settings
     facts: dict[str, str | int | float | list[str]] = {}
@@ -250,7 +250,7 @@ def _facts(snapshot: _Snapshot) -> dict[str, str | int | float | list[str]]:
     return facts
 
 
-def _notes(events: list[dict[str, Any]], blocks: list[dict[str, Any]]) -> Iterator[str]:
+def _snapshot_notes(events: list[dict[str, Any]], blocks: list[dict[str, Any]]) -> Iterator[str]:
     if not blocks:
         yield "holds no segments: the allocator had no memory of the device when the snapshot was taken"
     if not events:

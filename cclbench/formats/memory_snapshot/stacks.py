@@ -54,7 +54,7 @@ class Stacks:
         self._of_frames: dict[tuple[int, ...], int | None] = {}
         self._frames: dict[int, tuple[str, bool, str | None] | None] = {}
 
-    def code(self, frames: Any) -> int | None:
+    def stack_code(self, frames: Any) -> int | None:
         """The code of a stack's line, None without frames; `msgspec.ValidationError` where it is no stack.
 
         `frames` is alive as long as this is: stacks are told apart by identity.
@@ -64,19 +64,19 @@ class Stacks:
         read = msgspec.convert(frames, list[Any] | None) or []
         key = tuple(map(id, read[:_MOST_READ]))
         if key not in self._of_frames:
-            line = self._line([self._frame(frame) for frame in read[:_MOST_READ]])
+            line = self._stack_line([self._frame_text(frame) for frame in read[:_MOST_READ]])
             self._of_frames[key] = self.names[line] if line else None
         self._of_list[id(frames)] = self._of_frames[key]
         return self._of_list[id(frames)]
 
-    def _frame(self, frame: Any) -> tuple[str, bool, str | None] | None:
+    def _frame_text(self, frame: Any) -> tuple[str, bool, str | None] | None:
         """A frame's text, whether it is Python's, and the operator that it is of; None of what is noise."""
         if id(frame) not in self._frames:
-            self._frames[id(frame)] = _shown(msgspec.convert(frame, _Frame))
+            self._frames[id(frame)] = _python_frame(msgspec.convert(frame, _Frame))
         return self._frames[id(frame)]
 
     @staticmethod
-    def _line(frames: list[tuple[str, bool, str | None] | None]) -> str:
+    def _stack_line(frames: list[tuple[str, bool, str | None] | None]) -> str:
         told = [frame for frame in frames if frame is not None]
         python = [text for text, is_python, _ in told if is_python]
         operator = next((found for _, _, found in told if found), None)
@@ -86,33 +86,33 @@ class Stacks:
         return _BETWEEN.join([*first, *shown[:MOST_FRAMES], *more])
 
 
-def _shown(frame: _Frame) -> tuple[str, bool, str | None] | None:
+def _python_frame(frame: _Frame) -> tuple[str, bool, str | None] | None:
     name, file = frame.name[: 1 << 12], frame.filename[-(1 << 12) :]
     if file.endswith(".py") or file.startswith("<"):
         if name in _WRAPPERS:
             return None
-        return f"{_cut(name)} {_cut(place(file))}:{frame.line}", True, None
+        return f"{_shorten_name(name)} {_shorten_name(path_in_package(file))}:{frame.line}", True, None
     operator = _OPERATOR.match(name)
     if operator is None and _NOISE.search(name):
         return None
     if operator is not None:
         return f"at::{operator[1]}", False, f"at::{operator[1]}"
     function = _CALLED.match(name.replace(_ANONYMOUS, ""))
-    return None if function is None else (_cut(function[1]), False, None)
+    return None if function is None else (_shorten_name(function[1]), False, None)
 
 
-def place(file: str) -> str:
+def path_in_package(file: str) -> str:
     """A source file's path within its package, else its name alone."""
     within = _PACKAGES.sub("", file)
     return within if within != file else re.split(r"[/\\]", file)[-1]
 
 
 def published_file(file: str) -> str:
-    """A source file without the folders ahead of its package, or of its name; `place` is the same."""
+    """A source file without the folders ahead of its package, else its name alone."""
     ahead = _AHEAD.match(file)
     return file[ahead.end() :] if ahead else re.split(r"[/\\]", file)[-1]
 
 
-def _cut(text: str) -> str:
+def _shorten_name(text: str) -> str:
     shown = printable(text)
     return shown if len(shown) <= _LONGEST_NAME else f"{shown[: _LONGEST_NAME - 1]}…"

@@ -26,7 +26,7 @@ import msgspec
 
 from cclbench.classify import bus_factor, kind_of
 from cclbench.formats import READERS, Evidence, EvidenceReader
-from cclbench.formats.texts import bare, damaged, lines, reason_of
+from cclbench.formats.texts import damaged_error, numbered_lines, reason_of, strip_decoration
 from cclbench.formats.timing_rows import MOST_BYTES, Timings
 
 _MOST_BYTES: Final = 1 << 34
@@ -129,15 +129,15 @@ class NcclInspector(EvidenceReader):
 
     def sniff(self, head: bytes) -> float:
         """Sure of the plugin's own keys."""
-        head = bare(head)
+        head = strip_decoration(head)
         perf = any(key in head for key in (b'"coll_perf"', b'"p2p_perf"', b'"dump_stats"'))
         return 0.9 if head.lstrip()[:1] == b"{" and perf and b'"n_ranks"' in head else 0.0
 
     def read(self, path: Path) -> Evidence:
         """A row a collective; `InputError` with the line that is damaged."""
         timings, seen, left_out = Timings(path), _Seen(), Counter[str]()
-        for at, header, line in _decoded(path):
-            record = _record(line)
+        for at, header, line in _decode_lines(path):
+            record = _line_record(line)
             if line.metadata and line.metadata.inspector_output_format_version and len(seen.formats) < 8:
                 seen.formats[line.metadata.inspector_output_format_version[:20]] = None
             if line.dump_stats is not None:
@@ -146,36 +146,36 @@ class NcclInspector(EvidenceReader):
             elif record is None:
                 left_out["proxy traces" if line.proxy_trace else "of an unknown kind"] += 1
             elif header is None:
-                raise damaged(path, "belongs to no communicator: no header stands before it", line=at)
+                raise damaged_error(path, "belongs to no communicator: no header stands before it", line=at)
             else:
-                _add(timings, seen, header, record, path, at)
+                _add_timing(timings, seen, header, record, path, at)
         formats = list(seen.formats)
         return Evidence(
-            timings=timings.table(),
+            timings=timings.timing_table(),
             facts={"inspector_format": formats[0] if len(formats) == 1 else formats} if formats else {},
             left_out=left_out,
-            notes=_notes(seen, len(timings)),
+            notes=_file_notes(seen, len(timings)),
         )
 
 
-def _decoded(path: Path) -> Iterator[tuple[int, _Header | None, _Line]]:
+def _decode_lines(path: Path) -> Iterator[tuple[int, _Header | None, _Line]]:
     """Each line with the header that holds for it."""
     decoder, last = msgspec.json.Decoder(_Line), None
-    for at, text in _objects(path):
+    for at, text in _json_objects(path):
         try:
             line = decoder.decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             hint = "if the job was killed while it was written, remove the line"
-            raise damaged(path, reason_of(error), line=at, hint=hint) from None
+            raise damaged_error(path, reason_of(error), line=at, hint=hint) from None
         if line.dump_stats is not None:
             last = line.header
         yield at, line.header or last, line
 
 
-def _objects(path: Path) -> Iterator[tuple[int, str]]:
+def _json_objects(path: Path) -> Iterator[tuple[int, str]]:
     """The text of each object, with the number of the line it begins on."""
     begun, gathered = 0, list[str]()
-    for at, text in lines(path, _MOST_BYTES):
+    for at, text in numbered_lines(path, _MOST_BYTES):
         if gathered:
             gathered.append(text)
         elif text == "{":
@@ -189,7 +189,7 @@ def _objects(path: Path) -> Iterator[tuple[int, str]]:
         yield begun, "\n".join(gathered)
 
 
-def _record(line: _Line) -> _Record | None:
+def _line_record(line: _Line) -> _Record | None:
     if (c := line.coll_perf) is not None:
         figures = (c.coll_timing_source, c.coll_algobw_gbs, c.coll_busbw_gbs)
         return _Record(c.coll, c.coll_sn, c.coll_msg_size_bytes, c.coll_exec_time_us, *figures)
@@ -202,11 +202,11 @@ def _record(line: _Line) -> _Record | None:
 _kind = lru_cache(1 << 12)(kind_of)  # few names, many lines
 
 
-def _add(timings: Timings, seen: _Seen, header: _Header, record: _Record, path: Path, at: int) -> None:
+def _add_timing(timings: Timings, seen: _Seen, header: _Header, record: _Record, path: Path, at: int) -> None:
     kind = _kind(record.kind)
     size = record.message * header.n_ranks if kind in _PER_RANK else record.message
     if size > MOST_BYTES:
-        raise damaged(path, "has an impossible size", line=at)
+        raise damaged_error(path, "has an impossible size", line=at)
     known = kind in _PER_RANK or kind in _AS_STATED
     ns = round(Decimal(str(record.time)) * _NS_PER_US)
     # A time of 0 is one that the plugin could not take; its bandwidths are then 0 as well.
@@ -220,7 +220,7 @@ def _add(timings: Timings, seen: _Seen, header: _Header, record: _Record, path: 
     if kind not in _TRANSFERS and (key in seen.numbers or len(seen.numbers) < _MOST_COUNTERS):
         first, last, count = seen.numbers.get(key, (record.seq, record.seq, 0))
         seen.numbers[key] = (min(first, record.seq), max(last, record.seq), count + 1)
-    timings.add(
+    timings.add_row(
         kind=kind,
         library="nccl",
         group_size=header.n_ranks,
@@ -234,7 +234,7 @@ def _add(timings: Timings, seen: _Seen, header: _Header, record: _Record, path: 
     )
 
 
-def _notes(seen: _Seen, rows: int) -> list[str]:
+def _file_notes(seen: _Seen, rows: int) -> list[str]:
     notes = []
     missing = sum(max(last - first + 1 - count, 0) for first, last, count in seen.numbers.values())
     if missing:

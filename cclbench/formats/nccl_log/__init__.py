@@ -16,7 +16,7 @@ from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.nccl_lines import LineFacts, is_private_setting
 from cclbench.formats.nccl_log.calls import CALL, LoggedCalls
 from cclbench.formats.rewriting import CAPTURED, ENVIRONMENT
-from cclbench.formats.texts import bare, raw_lines
+from cclbench.formats.texts import raw_lines, strip_decoration
 
 _MOST_BYTES: Final = 1 << 34
 _LINE = re.compile(
@@ -58,7 +58,7 @@ class NcclLog(EvidenceReader):
     def sniff(self, head: bytes) -> float:
         """Likely where lines begin as the library's; a benchmark's own output is told by more than that."""
         # Most files are others, and found to be so by a text much faster than by a pattern.
-        return 0.5 if b"CCL " in head and _LINE.search(bare(head)) else 0.0
+        return 0.5 if b"CCL " in head and _LINE.search(strip_decoration(head)) else 0.0
 
     def withheld_line(self, line: str) -> str | None:
         """Variables but those that steer performance, and what a program printed between the lines."""
@@ -67,8 +67,8 @@ class NcclLog(EvidenceReader):
         if _OWN.search(line) or _TABLE.search(line):
             return None
         found = LineFacts()
-        found.see(line)
-        return None if found.facts() or found.warnings else CAPTURED
+        found.read_line(line)
+        return None if found.collected_facts() or found.warnings else CAPTURED
 
     def read(self, path: Path) -> Evidence:
         """Facts, lists where ranks or communicators differ; and a row a call."""
@@ -79,26 +79,26 @@ class NcclLog(EvidenceReader):
                 calls.see_calls(raw)
                 continue
             line = raw.decode(errors="replace").rstrip()
-            found.see(line)
+            found.read_line(line)
             if b" comm 0x" in raw:
                 calls.see_communicator(raw)
             if not notes and _TABLE.search(line):
                 notes.append(f"a benchmark's table on line {at:,} is not read: put it in a file of its own")
         if found.warnings:
             notes.append(f"the library warned {found.warnings:,} times: search the log for NCCL WARN")
-        facts = found.facts()
+        facts = found.collected_facts()
         if not calls.has_calls:
             return Evidence(facts=facts, notes=notes)
         if calls.torn:
             notes.append(f"{calls.torn:,} calls are not counted: their lines are torn or cut")
         library = "rccl" if calls.of_rccl or facts.get("library") == "rccl" else "nccl"
-        communicators = calls.communicators()
+        communicators = calls.logged_communicators()
         return Evidence(
-            timings=calls.table(library),
+            timings=calls.timing_table(library),
             communicators=communicators,
             facts=facts | {"communicators": len(communicators)},
             left_out={"calls on torn lines": calls.torn} if calls.torn else {},
-            notes=[*notes, *calls.notes()],
+            notes=[*notes, *calls.missing_notes()],
         )
 
 

@@ -110,7 +110,7 @@ class LoggedCalls:
         """Whether any line was of a call."""
         return bool(self._calls or self.torn)
 
-    def notes(self) -> list[str]:
+    def missing_notes(self) -> list[str]:
         """What the calls lack."""
         numbers = np.bincount(np.asarray(self._calls, np.int64), minlength=len(self._bytes))
         unsized = int(numbers[np.asarray(self._bytes) < 0].sum())
@@ -125,7 +125,7 @@ class LoggedCalls:
             said = call.groups()
             number = self._known.get(said)
             if number is None:
-                number = self._numbered(*said)
+                number = self._call_number(*said)
             if number >= 0:
                 self._calls.append(number)
                 whole += 1
@@ -133,7 +133,7 @@ class LoggedCalls:
         if _OF_RCCL in line:
             self.of_rccl = True
 
-    def _numbered(self, process: bytes, function: bytes, said: bytes) -> int:
+    def _call_number(self, process: bytes, function: bytes, said: bytes) -> int:
         """A new number for calls that say that; −1 where something is more than there is of it."""
         _, count, _, datatype, _, _, _, root, _, pointer, ranks = said.split()
         size = int(ranks[len(b"[nranks=") : -1])
@@ -148,9 +148,9 @@ class LoggedCalls:
             return -1
         index = self._live.get((process, pointer))
         if index is None or self._communicators[index].size != size:
-            if self._full:
+            if self._is_full:
                 return -1
-            index = self._opened(process, pointer, size)
+            index = self._open_communicator(process, pointer, size)
         self._communicators[index].called = True
         if len(self._known) >= _MOST_CACHED:
             self._known.clear()
@@ -163,10 +163,10 @@ class LoggedCalls:
         return number
 
     @property
-    def _full(self) -> bool:
+    def _is_full(self) -> bool:
         return len(self._communicators) >= _MOST_COMMUNICATORS
 
-    def _opened(self, process: bytes, pointer: bytes, size: int) -> int:
+    def _open_communicator(self, process: bytes, pointer: bytes, size: int) -> int:
         index = self._live[process, pointer] = len(self._communicators)
         self._communicators.append(_Communicator(process, size))
         return index
@@ -181,7 +181,7 @@ class LoggedCalls:
         started, completed = b"- Init START" in more, b"- Init COMPLETE" in more
         ends = b"Destroy COMPLETE" in more or b"Abort COMPLETE" in more
         begins_here = started or completed or (message.startswith(b"comm ") and b" nNodes " in more)
-        if rank >= size or size > _MOST_RANKS or not (begins_here or ends) or self._full:
+        if rank >= size or size > _MOST_RANKS or not (begins_here or ends) or self._is_full:
             return
         self._known.clear()
         index = self._live.get((process, pointer))
@@ -191,7 +191,7 @@ class LoggedCalls:
             or (one.size, one.rank) not in ((size, rank), (size, None))
             or (begins_here and not one.may_begin(started=started))
         ):
-            one = self._communicators[self._opened(process, pointer, size)]
+            one = self._communicators[self._open_communicator(process, pointer, size)]
         one.rank = rank
         one.started, one.completed = one.started or started, one.completed or completed
         if device := _DEVICE.search(more):
@@ -204,12 +204,12 @@ class LoggedCalls:
         if ends:
             del self._live[process, pointer]
 
-    def communicators(self) -> list[LoggedCommunicator]:
+    def logged_communicators(self) -> list[LoggedCommunicator]:
         """All that calls are on or that lines speak of, in the order in which they first came."""
         return [
             LoggedCommunicator(
-                host=_digest(one.process.rpartition(b":")[0]),
-                process=_digest(one.process),
+                host=_name_digest(one.process.rpartition(b":")[0]),
+                process=_name_digest(one.process),
                 process_id=int(one.process.rpartition(b":")[2]),
                 size=one.size,
                 rank=one.rank,
@@ -222,10 +222,10 @@ class LoggedCalls:
             for one in self._communicators
         ]
 
-    def table(self, library: str) -> pa.Table:
+    def timing_table(self, library: str) -> pa.Table:
         """Rows of `schema.TIMINGS`, one a call, in order.
 
-        `communicator` is an index into `communicators`, and the ranks of a transfer are those within it.
+        `communicator` is an index into `logged_communicators`; the ranks of a transfer are those within it.
         `seq` counts the collectives of a communicator, and the transfers of a pair of its ranks, from 0 on;
         it is null where the log does not hold the communicator's beginning.
         """
@@ -239,14 +239,14 @@ class LoggedCalls:
         lane = np.unique(lanes, return_inverse=True)[1]
         constant = pa.array([library], pa.string())
         columns = {
-            "kind": _words(kind, COLLECTIVE_KINDS, "kind"),
-            "library": _words(np.zeros(len(kind), np.int8), constant, "library"),
+            "kind": _dictionary_column(kind, COLLECTIVE_KINDS, "kind"),
+            "library": _dictionary_column(np.zeros(len(kind), np.int8), constant, "library"),
             "group_size": pa.array(sizes[communicator]),
             "communicator": pa.array(communicator.astype(np.int32)),
-            "src_rank": _numbers(np.select([send, recv], [own, peer], -1).astype(np.int32)),
-            "dst_rank": _numbers(np.select([send, recv], [peer, own], -1).astype(np.int32)),
-            "dtype": _words(np.asarray(self._dtype), DATATYPES, "dtype"),
-            "bytes": _numbers(np.asarray(self._bytes)),
+            "src_rank": _number_column(np.select([send, recv], [own, peer], -1).astype(np.int32)),
+            "dst_rank": _number_column(np.select([send, recv], [peer, own], -1).astype(np.int32)),
+            "dtype": _dictionary_column(np.asarray(self._dtype), DATATYPES, "dtype"),
+            "bytes": _number_column(np.asarray(self._bytes)),
         }
         missing = {
             field.name: pa.nulls(min(_BLOCK, len(self)), field.type)
@@ -265,16 +265,16 @@ class LoggedCalls:
         return pa.Table.from_batches(blocks, TIMINGS)
 
 
-def _digest(name: bytes) -> str:
+def _name_digest(name: bytes) -> str:
     """What stands for a host or a process, whose name is not handed on."""
     return sha256(name).hexdigest()[:16]
 
 
-def _words(codes: npt.NDArray[np.int8], words: object, column: str) -> pa.Array:
+def _dictionary_column(codes: npt.NDArray[np.int8], words: object, column: str) -> pa.Array:
     kind = TIMINGS.field(column).type
     numbers = pa.array(codes, kind.index_type, mask=codes < 0)
     return pa.DictionaryArray.from_arrays(numbers, pa.array(words, pa.string()))
 
 
-def _numbers(values: npt.NDArray[np.signedinteger]) -> pa.Array:
+def _number_column(values: npt.NDArray[np.signedinteger]) -> pa.Array:
     return pa.array(values, mask=values < 0)

@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 
 from cclbench.formats import HEAD_BYTES, READERS, Evidence, EvidenceReader
-from cclbench.formats.texts import bare, beginning
+from cclbench.formats.texts import read_beginning, strip_decoration
 
 _CSV = re.compile(rb"(?:#[^\n]*\n)*size_bytes,count,dtype,redop,")
 # As the benchmark writes it, and in whatever order of keys another program has written it again.
@@ -47,7 +47,7 @@ class NcclTests(EvidenceReader):
 
     def sniff(self, head: bytes) -> float:
         """Sure of the benchmarks' own first lines."""
-        head = bare(head)
+        head = strip_decoration(head)
         known = any(pattern.match(head) for pattern in (_CSV, _JSON, _ROCM_JSON)) or _PRINTED.search(head)
         return 0.9 if known else 0.0
 
@@ -57,10 +57,10 @@ class NcclTests(EvidenceReader):
         from cclbench.formats.nccl_tests.printed import Printed
         from cclbench.formats.nccl_tests.stated import read_csv, read_json, read_rocm_json
 
-        head = beginning(path, HEAD_BYTES)
+        head = read_beginning(path, HEAD_BYTES)
         files = ((_CSV, read_csv), (_JSON, read_json), (_ROCM_JSON, read_rocm_json))
         read = next((read for pattern, read in files if pattern.match(head)), None)
-        return (Printed(path).read() if read is None else read(path)).evidence()
+        return (Printed(path).read_log() if read is None else read(path)).evidence()
 
 
 READERS.add(NcclTests.name, NcclTests(), origin=__name__)

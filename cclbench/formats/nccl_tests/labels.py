@@ -38,7 +38,7 @@ class Labels:
         self._lengths: list[int] = []
         """Those of the labels, the longest first."""
 
-    def split(self, line: str) -> tuple[str, str]:
+    def split_label(self, line: str) -> tuple[str, str]:
         """A line's label and the rest of it, both without the time."""
         if stamp := _STAMP.match(line):
             line = line[stamp.end() :]
@@ -62,12 +62,12 @@ class LibraryLines:
         self._of_devices: set[str] = set()
         self._of_lines: set[str] = set()
 
-    def add(self, host: str) -> None:
+    def add_host(self, host: str) -> None:
         """A host that the benchmark lists with its devices."""
         if len(self._of_devices) < _MOST:
             self._of_devices.add(host)
 
-    def begin(self, text: str) -> int | None:
+    def library_line_start(self, text: str) -> int | None:
         """Where the library's line begins in a line; None where it holds none."""
         found = _LIBRARY.search(text) if "] " in text else None
         if found is None:

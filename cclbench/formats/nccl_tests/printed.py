@@ -17,9 +17,15 @@ from typing import Final
 from cclbench.classify import kind_of
 from cclbench.formats.nccl_lines import LineFacts
 from cclbench.formats.nccl_tests.labels import Labels, LibraryLines
-from cclbench.formats.nccl_tests.rows import Heading, SweepRows, contradicted, even_groups, library_version
-from cclbench.formats.nccl_tests.tables import MISFIT, Columns, PrintedRow, Rows
-from cclbench.formats.texts import lines
+from cclbench.formats.nccl_tests.rows import (
+    Heading,
+    SweepRows,
+    even_groups,
+    library_version,
+    row_contradiction,
+)
+from cclbench.formats.nccl_tests.tables import MISFIT, PrintedColumns, PrintedRow, PrintedRows
+from cclbench.formats.texts import numbered_lines
 
 _MOST_BYTES: Final = 1 << 34
 _MOST_RANKS: Final = 1 << 20
@@ -46,11 +52,11 @@ class _Process:
     stated: str | None = None
     devices: dict[tuple[int, int], str] = field(default_factory=dict)
     incomplete: bool = False
-    table: Rows | None = None
+    table: PrintedRows | None = None
     heading: Heading = field(default_factory=Heading)
     units: bool = False
 
-    def size(self) -> tuple[int | None, int | None]:
+    def group_size(self) -> tuple[int | None, int | None]:
         """Ranks and nodes of a group; unknown where the list is cut, or split into unequal groups."""
         ranks = sorted(rank for _, rank in self.devices)
         if not ranks or self.incomplete or ranks != list(range(len(ranks))):
@@ -66,14 +72,14 @@ class _Commands:
     users: set[str] = field(default_factory=set)
     """Labels of the processes that began a table since."""
 
-    def see(self, line: str) -> None:
+    def read_line(self, line: str) -> None:
         """Take what a line names."""
         found = _PROGRAM.findall(line)[:8]
         if found and self.users:
             self.programs, self.users = set(), set()
         self.programs.update(found)
 
-    def of(self, label: str) -> str | None:
+    def program_of(self, label: str) -> str | None:
         """The one program that a process's next table can be of."""
         if label in self.users:
             self.programs, self.users = set(), set()
@@ -99,11 +105,11 @@ class Printed:
         """The label of the process that first printed these rows."""
         self._joined = 0
 
-    def read(self) -> SweepRows:
+    def read_log(self) -> SweepRows:
         """All lines."""
-        for at, line in lines(self._path, _MOST_BYTES):
-            label, text = self._labels.split(line)
-            self._line(label, text, at)
+        for at, line in numbered_lines(self._path, _MOST_BYTES):
+            label, text = self._labels.split_label(line)
+            self._read_line(label, text, at)
         for label, process in self._processes.items():
             self._end_table(label, process)
         if self._open:
@@ -117,36 +123,38 @@ class Printed:
                 f"{len(printers):,} processes print tables of their own, and each is kept: without MPI, every"
                 " process runs the benchmark alone"
             )
-        self.rows.facts |= self._log.facts()
+        self.rows.facts |= self._log.collected_facts()
         return self.rows
 
-    def _line(self, label: str, text: str, at: int) -> None:
+    def _read_line(self, label: str, text: str, at: int) -> None:
         process = self._processes.setdefault(label, _Process())
-        begin = self._library.begin(text)
+        begin = self._library.library_line_start(text)
         own = text[:begin]
         words = own.split()
         if words and words[0].startswith("#"):
             if process.table is not None:
                 process.table.end_row()
-            self._comment(label, process, own, words)
-        elif words and process.table is not None and process.table.add(words, at, torn=begin is not None):
+            self._read_comment(label, process, own, words)
+        elif (
+            words and process.table is not None and process.table.add_words(words, at, torn=begin is not None)
+        ):
             pass
         elif not self._open:
-            self._commands.see(text)
+            self._commands.read_line(text)
         if begin is not None or not (words and words[0].startswith("#")):
-            self._log.see(text)
+            self._log.read_line(text)
             self._rocm |= "RCCL version" in text
             self._nccl |= "NCCL version" in text
 
-    def _comment(self, label: str, process: _Process, line: str, words: list[str]) -> None:
+    def _read_comment(self, label: str, process: _Process, line: str, words: list[str]) -> None:
         if "size" in words[:2] and "busbw" in words:
-            self._begin(label, process, words)
+            self._begin_table(label, process, words)
         elif "(elements)" in words:
             process.units = words[words.index("(elements)") + 1 :][:3] == _UNITS
         elif device := _DEVICE.search(line):
-            self._device(process, int(device[1]), int(device[2] or 0), device[3], device[4].strip())
+            self._add_device(process, int(device[1]), int(device[2] or 0), device[3], device[4].strip())
         elif line.startswith("# nThread") or "Collective test starting:" in line:
-            self._start(label, process, line)
+            self._start_header(label, process, line)
         elif "Out of bounds values" in line:
             self._end_table(label, process)
             self._open.discard(label)
@@ -154,9 +162,9 @@ class Printed:
                 self.rows.notes.append(f"the benchmark found {int(wrong[1]):,} wrong results")
         elif "..." in words:
             process.incomplete = True
-        self._versions(line)
+        self._read_versions(line)
 
-    def _versions(self, line: str) -> None:
+    def _read_versions(self, line: str) -> None:
         if version := _TESTS_VERSION.search(line):
             self.rows.facts["benchmark_version"] = version[1]
         if "ccl-tests" in line:
@@ -165,7 +173,7 @@ class Printed:
         if code := _LIBRARY_CODE.search(line):
             self.rows.facts["library_version"] = library_version(int(code[1]))
 
-    def _start(self, label: str, process: _Process, line: str) -> None:
+    def _start_header(self, label: str, process: _Process, line: str) -> None:
         """A header begins: devices are listed anew."""
         self._end_table(label, process)
         process.devices.clear()
@@ -174,20 +182,20 @@ class Printed:
             found = _PROGRAM.findall(line.partition(":")[2])
             process.stated = found[0] if found else None
 
-    def _device(self, process: _Process, rank: int, group: int, host: str, model: str) -> None:
+    def _add_device(self, process: _Process, rank: int, group: int, host: str, model: str) -> None:
         process.devices[group, rank] = host
         if len(process.devices) > _MOST_RANKS:
             process.incomplete = True
             process.devices.clear()
-        self._library.add(host)
+        self._library.add_host(host)
         self._rocm |= bool(_AMD.search(model))
         self._nccl |= bool(_NVIDIA.search(model))
-        self.rows.gpu(model[:80])
+        self.rows.add_gpu(model[:80])
 
-    def _begin(self, label: str, process: _Process, words: list[str]) -> None:
+    def _begin_table(self, label: str, process: _Process, words: list[str]) -> None:
         self._end_table(label, process)
-        ranks, nodes = process.size()
-        named = self._commands.of(label)
+        ranks, nodes = process.group_size()
+        named = self._commands.program_of(label)
         program = process.stated or named
         process.heading = Heading(
             kind=None if program is None else kind_of(program),
@@ -199,7 +207,11 @@ class Printed:
             process.heading = replace(process.heading, kind=kind_of(file[1]))
             if _BY_NAME not in self.rows.notes:
                 self.rows.notes.append(_BY_NAME)
-        process.table, process.units, process.stated = Rows(Columns.of(words)), False, None
+        process.table, process.units, process.stated = (
+            PrintedRows(PrintedColumns.from_header(words)),
+            False,
+            None,
+        )
         self._open.add(label)
 
     def _end_table(self, label: str, process: _Process) -> None:
@@ -218,21 +230,21 @@ class Printed:
                     self.rows.left_out[why] += 1
         process.table = None
 
-    def _left_out(self, process: _Process, columns: Columns, row: PrintedRow) -> str | None:
+    def _left_out(self, process: _Process, columns: PrintedColumns, row: PrintedRow) -> str | None:
         """Keep a row, or say why not."""
         if columns.host_time:
             return "of CPU times, which are not the collective's"
         if not process.units:
             return "of a table whose units are not stated"
-        parts = columns.split(row.words)
-        placements = None if parts is None else columns.placements(parts[1])
+        parts = columns.split_row(row.words)
+        placements = None if parts is None else columns.parse_placements(parts[1])
         if parts is None or placements is None:
             return "with text in place of a number"
         size, dtype = int(row.words[0][:20]), row.words[2]
         if row.joined:
-            if any(contradicted(process.heading, size, figures) for figures in placements):
+            if any(row_contradiction(process.heading, size, figures) for figures in placements):
                 return MISFIT
             self._joined += 1
         for in_place, figures in enumerate(placements):
-            self.rows.add(process.heading, size, dtype, figures, in_place=bool(in_place), line=row.line)
+            self.rows.add_row(process.heading, size, dtype, figures, in_place=bool(in_place), line=row.line)
         return None

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from cclbench.classify import element_bytes
 from cclbench.formats import Evidence
-from cclbench.formats.texts import damaged
+from cclbench.formats.texts import damaged_error
 from cclbench.formats.timing_rows import (
     MOST_BYTES,
     Timings,
-    believable,
+    bandwidth_contradiction,
     bytes_per_s,
-    contradiction,
-    nanoseconds,
+    exact_nanoseconds,
+    is_believable,
 )
 from cclbench.text import first_few
 
@@ -63,12 +63,12 @@ class SweepRows:
     def __len__(self) -> int:
         return len(self._timings)
 
-    def gpu(self, name: str) -> None:
+    def add_gpu(self, name: str) -> None:
         """A device of the sweep, by its model."""
         if len(self._gpus) < 64:
             self._gpus[name] = None
 
-    def add(
+    def add_row(
         self, heading: Heading, size: int, dtype: str | None, figures: Figures, *, in_place: bool, line: int
     ) -> None:
         """A row, unless no time was measured; `line` (of JSON: the ordinal) is where people find it."""
@@ -76,17 +76,17 @@ class SweepRows:
         if time is None or time == 0:
             self.left_out["without a time"] += 1
             return
-        ns = nanoseconds(time, per_unit=_NS_PER_US)
-        known = all(rate is None or believable(rate) for rate in (figures.algbw, figures.busbw))
+        ns = exact_nanoseconds(time, per_unit=_NS_PER_US)
+        known = all(rate is None or is_believable(rate) for rate in (figures.algbw, figures.busbw))
         if ns is None or not known or not 0 <= size <= MOST_BYTES:
-            raise damaged(self.path, "has an impossible size, time or bandwidth", line=line)
-        figure = contradicted(heading, size, figures)
+            raise damaged_error(self.path, "has an impossible size, time or bandwidth", line=line)
+        figure = row_contradiction(heading, size, figures)
         if figure is not None:
             self._contradicting.setdefault(figure, []).append(line)
         if figures.errors:
             self._wrong.append(line)
         self._unnamed += heading.kind is None
-        self._timings.add(
+        self._timings.add_row(
             kind=heading.kind,
             library=heading.library,
             group_size=heading.ranks,
@@ -104,9 +104,9 @@ class SweepRows:
         """All of it."""
         notes = list(self.notes)
         for figure, where in self._contradicting.items():
-            notes.append(f"{figure} does not follow from size and time in {_places(where, len(self))}")
+            notes.append(f"{figure} does not follow from size and time in {_line_list(where, len(self))}")
         if self._wrong:
-            notes.append(f"wrong results in {_places(self._wrong, len(self))}")
+            notes.append(f"wrong results in {_line_list(self._wrong, len(self))}")
         if not len(self):
             notes.append(
                 "holds no results: the benchmark did not get that far, or its lines begin with something else"
@@ -120,20 +120,20 @@ class SweepRows:
         if gpus:
             self.facts["device_name"] = gpus[0] if len(gpus) == 1 else gpus
         return Evidence(
-            timings=self._timings.table(), facts=self.facts, left_out=dict(self.left_out), notes=notes
+            timings=self._timings.timing_table(), facts=self.facts, left_out=dict(self.left_out), notes=notes
         )
 
 
-def contradicted(heading: Heading, size: int, figures: Figures) -> str | None:
+def row_contradiction(heading: Heading, size: int, figures: Figures) -> str | None:
     """Which of a row's bandwidths does not follow from its size and time, if one does not."""
     if figures.time is None:
         return None
-    return contradiction(
+    return bandwidth_contradiction(
         heading.kind, heading.ranks, size, figures.time, figures.algbw, figures.busbw, per_unit=_NS_PER_US
     )
 
 
-def _places(where: list[int], of: int) -> str:
+def _line_list(where: list[int], of: int) -> str:
     first = first_few([f"{line:,}" for line in where])
     return f"{len(where):,} of {of:,} rows: line{'s'[: len(where) > 1]} {first}"
 
@@ -147,7 +147,7 @@ def even_groups(devices: Iterable[tuple[int, str]]) -> tuple[int | None, int | N
     return sizes.pop() if len(sizes) == 1 else (None, None)
 
 
-def count(value: Decimal | None) -> int | None:
+def wrong_count(value: Decimal | None) -> int | None:
     """Wrong results as a whole number; None where what is stated is no count."""
     return None if value is None or not 0 <= value < 1 << 60 else int(value)
 

@@ -14,8 +14,15 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 
 from cclbench.classify import kind_of
-from cclbench.formats.nccl_tests.rows import Figures, Heading, SweepRows, count, even_groups, library_version
-from cclbench.formats.texts import damaged, lines, number, reason_of, whole
+from cclbench.formats.nccl_tests.rows import (
+    Figures,
+    Heading,
+    SweepRows,
+    even_groups,
+    library_version,
+    wrong_count,
+)
+from cclbench.formats.texts import damaged_error, numbered_lines, parse_decimal, read_whole, reason_of
 
 _MOST_BYTES: Final = 1 << 28
 _MOST_KEY: Final = 300
@@ -81,17 +88,17 @@ class _RocmRecord(msgspec.Struct):
 
 def read_json(path: Path) -> SweepRows:
     """A file of `nccl-tests -J`."""
-    file = _decoded(path, _File)
+    file = _decode_file(path, _File)
     rows = SweepRows(path)
-    heading = _heading(file)
+    heading = _file_heading(file)
     for at, result in enumerate(file.results, 1):
         for in_place, placement in ((False, result.out_of_place), (True, result.in_place)):
             if placement is not None:
-                time, algbw, busbw = map(_finite, (placement.time, placement.alg_bw, placement.bus_bw))
-                figures = Figures(time, algbw, busbw, count(_finite(placement.nwrong)))
-                rows.add(heading, result.size, result.type, figures, in_place=in_place, line=at)
+                time, algbw, busbw = map(_finite_number, (placement.time, placement.alg_bw, placement.bus_bw))
+                figures = Figures(time, algbw, busbw, wrong_count(_finite_number(placement.nwrong)))
+                rows.add_row(heading, result.size, result.type, figures, in_place=in_place, line=at)
     for device in file.config.devices if file.config else []:
-        rows.gpu(device.device_info[:80])
+        rows.add_gpu(device.device_info[:80])
     if file.nccl_version:
         rows.facts["library_version"] = library_version(file.nccl_version)
     if file.out_of_bounds and file.out_of_bounds.count:
@@ -99,7 +106,7 @@ def read_json(path: Path) -> SweepRows:
     return rows
 
 
-def _heading(file: _File) -> Heading:
+def _file_heading(file: _File) -> Heading:
     program = Path(file.args[0]).name if file.args else ""
     kind = kind_of(program.partition("_perf")[0]) if "_perf" in program else None
     config = file.config
@@ -113,22 +120,22 @@ def _heading(file: _File) -> Heading:
 def read_rocm_json(path: Path) -> SweepRows:
     """A file of `rccl-tests -Z json -x`."""
     rows = SweepRows(path)
-    for at, record in enumerate(_decoded(path, list[_RocmRecord]), 1):
+    for at, record in enumerate(_decode_file(path, list[_RocmRecord]), 1):
         heading = Heading(kind=kind_of(record.name), library="rccl", ranks=record.ranks, nodes=record.nodes)
-        time, algbw, busbw = (_finite(v) for v in (record.time, record.algBw, record.busBw))
-        figures = Figures(time, algbw, busbw, count(number(str(record.wrong))))
-        rows.add(heading, record.size, record.type, figures, in_place=record.inPlace != 0, line=at)
+        time, algbw, busbw = (_finite_number(v) for v in (record.time, record.algBw, record.busBw))
+        figures = Figures(time, algbw, busbw, wrong_count(parse_decimal(str(record.wrong))))
+        rows.add_row(heading, record.size, record.type, figures, in_place=record.inPlace != 0, line=at)
     return rows
 
 
-def _decoded(path: Path, kind: type[T]) -> T:
+def _decode_file(path: Path, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(whole(path, _MOST_BYTES), type=kind)
+        return msgspec.json.decode(read_whole(path, _MOST_BYTES), type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise damaged(path, reason_of(error)) from None
+        raise damaged_error(path, reason_of(error)) from None
 
 
-def _finite(value: Decimal | None) -> Decimal | None:
+def _finite_number(value: Decimal | None) -> Decimal | None:
     """What is printed as `nan` is unknown."""
     return value if value is not None and value.is_finite() else None
 
@@ -151,13 +158,13 @@ _FACTS: Final = {
 def read_csv(path: Path) -> SweepRows:
     """A published sweep: lines `# key: value`, then one row a size with both placements."""
     rows, stated, heading = SweepRows(path), dict[str, str](), None
-    for at, line in lines(path, _MOST_BYTES):
+    for at, line in numbered_lines(path, _MOST_BYTES):
         if line.startswith("#"):
             key, _, value = line[1:].partition(":")
             stated.setdefault(key.strip()[:_MOST_KEY], value.strip()[:_MOST_KEY])
         elif heading is None:
             if tuple(line.split(",")) != _COLUMNS:
-                raise damaged(path, f"its columns are not {','.join(_COLUMNS)}", line=at)
+                raise damaged_error(path, f"its columns are not {','.join(_COLUMNS)}", line=at)
             heading = _stated_heading(path, stated)
         elif line:
             _csv_row(path, rows, heading, line, at)
@@ -180,21 +187,21 @@ def _stated_count(path: Path, stated: dict[str, str], key: str) -> int | None:
     if value is None:
         return None
     if not value.isdecimal() or len(value) > 7 or not 0 < int(value) <= 1 << 20:
-        raise damaged(path, f"the header's {key} is no number of ranks, nodes or GPUs")
+        raise damaged_error(path, f"the header's {key} is no number of ranks, nodes or GPUs")
     return int(value)
 
 
 def _csv_row(path: Path, rows: SweepRows, heading: Heading, line: str, at: int) -> None:
     cells = line.split(",")
     if len(cells) != len(_COLUMNS):
-        raise damaged(path, f"has {len(cells)} cells instead of {len(_COLUMNS)}", line=at)
-    figures = [number(cell) for cell in cells[4:]]
+        raise damaged_error(path, f"has {len(cells)} cells instead of {len(_COLUMNS)}", line=at)
+    figures = [parse_decimal(cell) for cell in cells[4:]]
     wrong = next(
         (cell for cell, value in zip(cells[4:], figures, strict=True) if cell and value is None), None
     )
     if wrong is not None or not cells[0].isdecimal():
-        raise damaged(path, "holds text where a number belongs", line=at)
+        raise damaged_error(path, "holds text where a number belongs", line=at)
     size = int(cells[0][:20])
     for in_place, own in ((False, figures[:3]), (True, figures[3:])):
         if any(value is not None for value in own):
-            rows.add(heading, size, cells[2], Figures(own[0], own[1], own[2]), in_place=in_place, line=at)
+            rows.add_row(heading, size, cells[2], Figures(own[0], own[1], own[2]), in_place=in_place, line=at)

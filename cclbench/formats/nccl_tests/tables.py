@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from cclbench.formats.nccl_tests.rows import Figures, count
-from cclbench.formats.texts import number
+from cclbench.formats.nccl_tests.rows import Figures, wrong_count
+from cclbench.formats.texts import parse_decimal
 
 CUT = "cut, or interrupted by other output"
 MISFIT = "torn apart by other output, and its pieces do not fit together"
@@ -17,7 +17,7 @@ BEHEADED = "a piece of a row whose beginning is missing"
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class PrintedColumns:
     """Columns of a table: the row's name takes `lead` words at most, `figures` follow."""
 
     lead: int
@@ -26,7 +26,7 @@ class Columns:
     host_time: bool
 
     @classmethod
-    def of(cls, words: list[str]) -> Columns:
+    def from_header(cls, words: list[str]) -> PrintedColumns:
         """From a table's header: `# size count type redop root time algbw busbw #wrong time ...`."""
         names = [word.lstrip("#") for word in words if word != "#"]
         stamped = names[-1] == "timestamp"
@@ -38,23 +38,25 @@ class Columns:
     def __len__(self) -> int:
         return self.lead + len(self.figures) + (2 if self.stamped else 0)
 
-    def split(self, words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]] | None:
+    def split_row(self, words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]] | None:
         """A row's name and its figures; None where words are missing. Columns of the name may be blank."""
         end = len(words) - (2 if self.stamped else 0)
         begin = end - len(self.figures)
         return (words[:begin], words[begin:end]) if 3 <= begin <= self.lead else None
 
-    def placements(self, words: Sequence[str]) -> list[Figures] | None:
+    def parse_placements(self, words: Sequence[str]) -> list[Figures] | None:
         """The figures out of place and in place; None where one is no number."""
         begins = [i for i, name in enumerate(self.figures) if name == "time"]
         found = []
         for begin, end in pairwise([*begins, len(self.figures)]):
             own = dict(zip(self.figures[begin:end], words[begin:end], strict=True))
-            time, algbw, busbw = (number(own.get(name, "")) for name in ("time", "algbw", "busbw"))
+            time, algbw, busbw = (parse_decimal(own.get(name, "")) for name in ("time", "algbw", "busbw"))
             if time is None or algbw is None or busbw is None:
                 return None
             # rccl-tests marks errors beyond its threshold with an asterisk.
-            found.append(Figures(time, algbw, busbw, count(number(own.get("wrong", "").rstrip("*")))))
+            found.append(
+                Figures(time, algbw, busbw, wrong_count(parse_decimal(own.get("wrong", "").rstrip("*"))))
+            )
         return found[:2] or None
 
 
@@ -68,17 +70,17 @@ class PrintedRow:
 
 
 @dataclass(slots=True)
-class Rows:
+class PrintedRows:
     """Rows of one table as its lines come, and what of them is none, by why."""
 
-    columns: Columns
+    columns: PrintedColumns
     found: list[PrintedRow] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     _pieces: tuple[str, ...] = ()
     _line: int = 0
     _torn: bool = False
 
-    def add(self, words: Sequence[str], line: int, *, torn: bool) -> bool:
+    def add_words(self, words: Sequence[str], line: int, *, torn: bool) -> bool:
         """Take a line's words, `torn` where the library's own line follows them; whether they are a row's.
 
         A row is whole where its columns are all there; else the figures of later lines are appended until
@@ -86,19 +88,19 @@ class Rows:
         """
         if len(words) > 1 and words[0].isdecimal() and words[1].isdecimal():
             self.end_row()
-            if not torn and self.columns.split(words) is not None:
+            if not torn and self.columns.split_row(words) is not None:
                 self.found.append(PrintedRow(tuple(words), line))
             elif len(words) <= len(self.columns):
                 self._pieces, self._line, self._torn = tuple(words), line, torn
-                self._complete()
+                self._complete_row()
             else:
                 self.left_out[CUT] += 1
             return True
-        if not all(word == "N/A" or number(word.rstrip("*")) is not None for word in words):
+        if not all(word == "N/A" or parse_decimal(word.rstrip("*")) is not None for word in words):
             return False
         if self._pieces:
             self._pieces, self._torn = (*self._pieces, *words), True
-            self._complete()
+            self._complete_row()
         elif len(words) > 2:
             self.left_out[BEHEADED] += 1
         return True
@@ -109,7 +111,7 @@ class Rows:
             self.left_out[MISFIT if self._torn else CUT] += 1
             self._pieces = ()
 
-    def _complete(self) -> None:
+    def _complete_row(self) -> None:
         if len(self._pieces) == len(self.columns):
             self.found.append(PrintedRow(self._pieces, self._line, joined=True))
             self._pieces = ()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from cclbench.formats import READERS, Part, Reader, Trace
-from cclbench.formats.files import replacing, uncompressed
+from cclbench.formats.files import replace_atomically, require_uncompressed
 from cclbench.formats.rewriting import CAPTURED, COMMAND_LINE, SOURCE_PATH, SYSTEM, Redactor
 from cclbench.formats.unread import UnreadFormatError
 
@@ -70,13 +70,13 @@ class Nsys(Reader):
         from cclbench.formats.nsys.rewriting import DatabaseRewriter
 
         database = DatabaseRewriter(
-            uncompressed(path), redactor, annotations=annotations, withheld=self.withheld
+            require_uncompressed(path), redactor, annotations=annotations, withheld=self.withheld
         )
         if target is None:
-            database.rewrite(None)
+            database.rewrite_into(None)
         else:
-            with replacing(path, target) as scratch:
-                database.rewrite(scratch)
+            with replace_atomically(path, target) as scratch:
+                database.rewrite_into(scratch)
         return True
 
     def parts(self, path: Path) -> list[Part]:
@@ -84,7 +84,7 @@ class Nsys(Reader):
         # Here and below: a file can be recognised without what it takes to read it.
         from cclbench.formats.nsys import reading
 
-        return reading.parts(path)
+        return reading.member_parts(path)
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
         """Stream one rank's rows; a damaged database gives none, since its pages are in no order."""
@@ -92,7 +92,7 @@ class Nsys(Reader):
 
         del allow_truncated  # every row is whole, or none is known to be
         trace = Trace(batches=iter(()), device_rows_in_order=False)
-        trace.batches = reading.batches(path, part, trace)
+        trace.batches = reading.member_batches(path, part, trace)
         return trace
 
 

@@ -63,43 +63,45 @@ class Capture:
     notes: tuple[str, ...]
 
     @classmethod
-    def of(cls, database: Database) -> Capture:
+    def open_capture(cls, database: Database) -> Capture:
         """Look at the file; `InputError` where it is no export of Nsight Systems or has nothing to tell."""
         path = str(database.path)
         if not (_READ | _OF_EXPORTS) & set(database.tables):
             raise InputError("is an SQLite database, not an export of Nsight Systems", where=path)
-        members = _members(database)
+        members = _process_members(database)
         if not members:
             what = "holds no CUDA work, NVTX ranges or MPI calls"
             raise InputError(what, where=path, hint="capture with nsys profile --trace=cuda,nvtx,mpi")
-        if not database.has("StringIds", "id", "value"):
+        if not database.has_columns("StringIds", "id", "value"):
             what = "has no table StringIds: without names nothing tells computing from communication"
             raise InputError(what, where=path, hint=EXPORT_AGAIN)
-        base, notes = _base(database)
+        base, notes = _base_time_ns(database)
         return cls(database, members, base, notes)
 
-    def first(self, member: str) -> bool:
+    def is_first(self, member: str) -> bool:
         """Whether a member is the one whose part tells what concerns the whole file."""
         return member == next(iter(self.members))
 
-    def pid(self, member: str) -> int | None:
+    def process_id(self, member: str) -> int | None:
         """A member's process, as its host numbers it."""
         process = self.members[member]
         return None if process is None else process >> 24 & 0xFFFFFF
 
-    def devices(self, member: str) -> list[int]:
+    def device_ordinals(self, member: str) -> list[int]:
         """CUDA devices that a member's kernels and graphs ran on."""
         found = dict[int, None]()
         for table in (KERNELS, GRAPHS):
             where = self.of_process(member, table)
-            told = self.database.select(table, "DISTINCT deviceId", where, "LIMIT 64", needs=["deviceId"])
+            told = self.database.select_rows(
+                table, "DISTINCT deviceId", where, "LIMIT 64", needs=["deviceId"]
+            )
             found |= dict.fromkeys(device for (device,) in told if isinstance(device, int))
         return list(found)
 
-    def count(self, member: str, *tables: str) -> int:
+    def count_rows(self, member: str, *tables: str) -> int:
         """Rows that a member has in these tables; without any, those of work on a device."""
         known = (table for table in tables or _WORK if table in self.database.tables)
-        return sum(self.database.count(table, self.of_process(member, table)) for table in known)
+        return sum(self.database.count_rows(table, self.of_process(member, table)) for table in known)
 
     def of_process(self, member: str, table: str) -> str:
         """SQL that chooses a member's rows of a table; none where several share one without processes."""
@@ -117,14 +119,14 @@ class Capture:
         tables = [t for t in (*_WORK, SYNCS, *_HOST) if t in database.tables and "" not in self.members]
         for table in tables:
             if (key := _process_of(database, table)) is not None:
-                counts[_NO_DEVICE] += database.count(table, f"{key} NOT IN ({mine})")
-                counts[_NO_PROCESS] += database.count(table, f"{key} IS NULL")
+                counts[_NO_DEVICE] += database.count_rows(table, f"{key} NOT IN ({mine})")
+                counts[_NO_PROCESS] += database.count_rows(table, f"{key} IS NULL")
             elif len(self.members) > 1:
-                counts[_NO_PROCESS] += database.count(table)
+                counts[_NO_PROCESS] += database.count_rows(table)
         for table, columns in database.tables.items():
             event = columns.keys() & {"start", "timestamp", "rawTimestamp"} or table.endswith("_CALLCHAINS")
             if event and table not in _READ and re.fullmatch(r"\w{1,64}", table):
-                counts[f"table {table}"] = database.count(table)
+                counts[f"table {table}"] = database.count_rows(table)
         return {reason: count for reason, count in counts.items() if count}
 
 
@@ -134,23 +136,24 @@ def process_key(column: str) -> str:
 
 
 def _process_of(database: Database, table: str) -> str | None:
-    column = next((c for c in ("globalPid", "globalTid") if database.has(table, c)), None)
+    column = next((c for c in ("globalPid", "globalTid") if database.has_columns(table, c)), None)
     return None if column is None else process_key(column)
 
 
-def _members(database: Database) -> dict[str, int | None]:
+def _process_members(database: Database) -> dict[str, int | None]:
     """Processes with work on a device, else those with ranges or calls of MPI; by device, then process."""
-    work = [t for t in _WORK if database.select(t, "1", then="LIMIT 1")]
-    if any(not database.has(table, "globalPid") for table in work):
+    work = [t for t in _WORK if database.select_rows(t, "1", then="LIMIT 1")]
+    if any(not database.has_columns(table, "globalPid") for table in work):
         return {"": None}
     order: dict[int, int] = {}
     for table in work:
-        columns = f"{process_key('globalPid')}, CAST(min({database.column(table, 'deviceId')}) AS INTEGER)"
-        for process, device in database.select(table, columns, "globalPid IS NOT NULL", "GROUP BY 1"):
+        device_id = database.first_column_sql(table, "deviceId")
+        columns = f"{process_key('globalPid')}, CAST(min({device_id}) AS INTEGER)"
+        for process, device in database.select_rows(table, columns, "globalPid IS NOT NULL", "GROUP BY 1"):
             order[process] = min(order.get(process, 1 << 31), device or 0)
     for table in () if work else (NVTX, *MPI):
         where = f"globalTid IS NOT NULL{f' AND eventType IN {RANGES}' if table == NVTX else ''}"
-        told = database.select(table, f"DISTINCT {process_key('globalTid')}", where, needs=["globalTid"])
+        told = database.select_rows(table, f"DISTINCT {process_key('globalTid')}", where, needs=["globalTid"])
         order |= dict.fromkeys((process for (process,) in told), 0)
     processes = sorted(order, key=lambda process: (order[process], process))
     pids = [process >> 24 & 0xFFFFFF for process in processes]
@@ -158,19 +161,19 @@ def _members(database: Database) -> dict[str, int | None]:
     return {str(name): process for name, process in zip(names, processes, strict=True)}
 
 
-def _base(database: Database) -> tuple[int, tuple[str, ...]]:
-    told = database.select("TARGET_INFO_SESSION_START_TIME", "utcEpochNs", needs=["utcEpochNs"])
+def _base_time_ns(database: Database) -> tuple[int, tuple[str, ...]]:
+    told = database.select_rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs", needs=["utcEpochNs"])
     if len(told) == 1 and isinstance(begin := told[0][0], int) and 0 < begin < LATEST_NS:
         return begin, ()
     return 0, ("the export does not say when the session began: times count from its start",)
 
 
-def diagnostics(database: Database) -> list[str]:
+def profiler_diagnostics(database: Database) -> list[str]:
     """What the profiler warned of: known words about lost events as they are, all others as a number."""
     lost: dict[str, int] = {}
     others = {2: 0, 3: 0}
     columns = "severity, CAST(substr(text, 1, 300) AS TEXT), count(*)"
-    told = database.select(
+    told = database.select_rows(
         DIAGNOSTICS, columns, "severity IN (2, 3)", "GROUP BY 1, 2", needs=["severity", "text"]
     )
     for severity, text, count in told:

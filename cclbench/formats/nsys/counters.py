@@ -18,7 +18,7 @@ import pyarrow as pa
 from cclbench.formats.nsys.capture import Capture
 from cclbench.formats.nsys.database import Database
 from cclbench.formats.nsys.facts import cuda_devices
-from cclbench.formats.trace import LATEST_NS, impossible
+from cclbench.formats.trace import LATEST_NS, impossible_value
 from cclbench.intervals import Int64
 from cclbench.schema import COUNTER_UNITS, COUNTERS
 
@@ -45,7 +45,9 @@ _RATE: Final = "bytes/ms"
 _NAMELESS: Final = "hardware sample without a name"
 
 
-def samples(capture: Capture, member: str, dropped: Counter[str], *, first: bool) -> Iterator[pa.Table]:
+def counter_samples(
+    capture: Capture, member: str, dropped: Counter[str], *, first: bool
+) -> Iterator[pa.Table]:
     """Tables of `schema.COUNTERS`: of a member's GPUs, and with the first member of the host's interfaces."""
     yield from _of_gpus(capture, member, dropped, first=first)
     if first:
@@ -56,39 +58,39 @@ def _of_gpus(capture: Capture, member: str, dropped: Counter[str], *, first: boo
     database, table, names = capture.database, "GPU_METRICS", "TARGET_INFO_GPU_METRICS"
     if table not in database.tables:
         return
-    if not database.has(table, "timestamp", "typeId", "metricId", "value") or not database.has(
-        names, "metricId", "metricName"
-    ):
+    if not database.has_columns(
+        table, "timestamp", "typeId", "metricId", "value"
+    ) or not database.has_columns(names, "metricId", "metricName"):
         if first:
-            dropped[_NAMELESS] = database.count(table)
+            dropped[_NAMELESS] = database.count_rows(table)
         return
-    owners = _owners(capture)
+    owners = _gpu_metric_owners(capture)
     known = ", ".join(str(kind) for kinds in owners.values() for kind in kinds)
-    if first and (unused := database.count(table, f"typeId NOT IN ({known})" if known else "")):
+    if first and (unused := database.count_rows(table, f"typeId NOT IN ({known})" if known else "")):
         dropped["GPU metric of a GPU that no rank is known to use"] = unused
     mine = owners.get(member, {})
     if not mine:
         return
-    told = database.select(
-        names, f"{database.column(names, 'typeId')}, metricId, metricName", then="LIMIT 65536"
+    told = database.select_rows(
+        names, f"{database.first_column_sql(names, 'typeId')}, metricId, metricName", then="LIMIT 65536"
     )
     called = {(of, metric): str(name) for of, metric, name in told}
     columns = {"of": "typeId", "metric": "metricId", "end": '"timestamp"', "value": "CAST(value AS REAL)"}
     where = f"typeId IN ({', '.join(map(str, mine))})"
     before: dict[tuple[int, int], int] = {}
-    for batch in database.batches(table, columns, where, real=("value",)):
-        for (of, metric), rows in _grouped(batch, ("of", "metric"), dropped):
+    for batch in database.read_batches(table, columns, where, real=("value",)):
+        for (of, metric), rows in _group_batch(batch, ("of", "metric"), dropped):
             name = called.get((of, metric), called.get((None, metric)))
             if name is None:
                 dropped[_NAMELESS] += len(rows)
                 continue
             rows = rows.sort_by("end")
-            end = _times(capture, rows["end"])
+            end = _sample_times(capture, rows["end"])
             start = np.concatenate([[before.get((of, metric), end[0])], end[:-1]])
             unknown = start > end
             unknown[0] |= (of, metric) not in before
             before[of, metric] = int(end[-1])
-            yield _table(
+            yield _counter_table(
                 rows,
                 _GPU.get(name.removesuffix(_PERCENT)),
                 name,
@@ -99,18 +101,20 @@ def _of_gpus(capture: Capture, member: str, dropped: Counter[str], *, first: boo
             )
 
 
-def _owners(capture: Capture) -> dict[str, dict[int, int]]:
+def _gpu_metric_owners(capture: Capture) -> dict[str, dict[int, int]]:
     """By member the `typeId` of its GPUs' metrics, whose lowest byte is `pwGpuId`, and their CUDA device."""
     database = capture.database
-    kinds = [kind for (kind,) in database.select("GPU_METRICS", "DISTINCT CAST(typeId AS INTEGER)") if kind]
-    columns = f"id, pwGpuId, {database.column('TARGET_INFO_GPU', 'cuDevice')}"
-    gpus = database.select("TARGET_INFO_GPU", columns, then="LIMIT 1024", needs=["id", "pwGpuId"])
+    kinds = [
+        kind for (kind,) in database.select_rows("GPU_METRICS", "DISTINCT CAST(typeId AS INTEGER)") if kind
+    ]
+    columns = f"id, pwGpuId, {database.first_column_sql('TARGET_INFO_GPU', 'cuDevice')}"
+    gpus = database.select_rows("TARGET_INFO_GPU", columns, then="LIMIT 1024", needs=["id", "pwGpuId"])
     by_id = {gpu: pw for gpu, pw, _ in gpus}
     by_cuda = {cuda: pw for _, pw, cuda in gpus if cuda is not None}
     owners: dict[str, dict[int, int]] = {}
     for member in capture.members:
-        mapped = cuda_devices(database, capture.pid(member))
-        used = capture.devices(member)
+        mapped = cuda_devices(database, capture.process_id(member))
+        used = capture.device_ordinals(member)
         places = {cuda: by_id.get(mapped.get(cuda, -1)) if mapped else by_cuda.get(cuda) for cuda in used}
         owners[member] = {
             kind: cuda for cuda, pw in places.items() if pw is not None for kind in kinds if kind & 0xFF == pw
@@ -124,32 +128,36 @@ def _of_interfaces(capture: Capture, dropped: Counter[str]) -> Iterator[pa.Table
     if table not in database.tables:
         return
     needed = ("start", "end", "globalId", "metricsListId", "metricsIdx", "value")
-    if not database.has(table, *needed) or not database.has(names, "metricsListId", "metricsIdx", "name"):
-        dropped[_NAMELESS] += database.count(table)
+    if not database.has_columns(table, *needed) or not database.has_columns(
+        names, "metricsListId", "metricsIdx", "name"
+    ):
+        dropped[_NAMELESS] += database.count_rows(table)
         return
-    told = database.select(
-        names, f"metricsListId, metricsIdx, name, {database.column(names, 'unit')}", then="LIMIT 65536"
+    told = database.select_rows(
+        names,
+        f"metricsListId, metricsIdx, name, {database.first_column_sql(names, 'unit')}",
+        then="LIMIT 65536",
     )
     called = {(one, at): (str(name), unit) for one, at, name, unit in told}
-    interfaces = _interfaces(database)
+    interfaces = _interface_names(database)
     columns = {
         "of": "globalId",
-        "port": f"coalesce({database.column(table, 'portId')}, -1)",
+        "port": f"coalesce({database.first_column_sql(table, 'portId')}, -1)",
         "one": "metricsListId",
         "at": "metricsIdx",
         "start": '"start"',
         "end": '"end"',
         "value": "CAST(value AS REAL)",
     }
-    for batch in database.batches(table, columns, real=("value",)):
-        for (of, port, one, at), rows in _grouped(batch, ("of", "port", "one", "at"), dropped):
+    for batch in database.read_batches(table, columns, real=("value",)):
+        for (of, port, one, at), rows in _group_batch(batch, ("of", "port", "one", "at"), dropped):
             if (one, at) not in called:
                 dropped[_NAMELESS] += len(rows)
                 continue
             name, unit = called[one, at]
             place = interfaces.get(of, f"interface {of}")
-            start, end = _times(capture, rows["start"]), _times(capture, rows["end"])
-            yield _table(
+            start, end = _sample_times(capture, rows["start"]), _sample_times(capture, rows["end"])
+            yield _counter_table(
                 rows,
                 _NIC.get(name) if unit == _RATE else None,
                 name,
@@ -160,7 +168,7 @@ def _of_interfaces(capture: Capture, dropped: Counter[str]) -> Iterator[pa.Table
             )
 
 
-def _grouped(
+def _group_batch(
     batch: pa.RecordBatch, keys: tuple[str, ...], dropped: Counter[str]
 ) -> Iterator[tuple[tuple[int, ...], pa.RecordBatch]]:
     """A batch's rows by their keys; those without a key, time or value are counted."""
@@ -175,22 +183,24 @@ def _grouped(
         yield tuple(key), whole.take(pa.array(np.flatnonzero(inverse == i)))
 
 
-def _interfaces(database: Database) -> dict[int, str]:
+def _interface_names(database: Database) -> dict[int, str]:
     """Names of network interfaces, such as mlx5_0, by the `globalId` of their metrics."""
     last = "LIMIT 65536"
-    names = dict(database.select("TARGET_INFO_NIC_INFO", "nicId, name", "", last, needs=["nicId", "name"]))
-    mapped = database.select("NIC_ID_MAP", "globalId, nicId", "", last, needs=["nicId", "globalId"])
+    names = dict(
+        database.select_rows("TARGET_INFO_NIC_INFO", "nicId, name", "", last, needs=["nicId", "name"])
+    )
+    mapped = database.select_rows("NIC_ID_MAP", "globalId, nicId", "", last, needs=["nicId", "globalId"])
     return {key: str(names[nic])[:64] for key, nic in mapped if nic in names}
 
 
-def _times(capture: Capture, column: pa.Array) -> Int64:
+def _sample_times(capture: Capture, column: pa.Array) -> Int64:
     times = np.asarray(column, np.int64)
     if len(times) and np.abs(times).max() > LATEST_NS:
-        raise impossible("time of a hardware sample", capture.database.path)
+        raise impossible_value("time of a hardware sample", capture.database.path)
     return times + capture.base_ns
 
 
-def _table(
+def _counter_table(
     rows: pa.RecordBatch, known: str | None, own: str, *, scaled: npt.NDArray[np.float64], **columns: Any
 ) -> pa.Table:
     """A table of `schema.COUNTERS`: the values `scaled` where the counter is `known`, else as they stand."""

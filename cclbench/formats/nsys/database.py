@@ -30,9 +30,9 @@ class Database:
         from adbc_driver_sqlite import dbapi
 
         self.path = path
-        unlocked = _check(path)
+        unlocked = _check_header(path)
         uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if unlocked else ''}"
-        with self._named("its schema"):
+        with self._name_errors("its schema"):
             self._connection = dbapi.connect(uri, autocommit=True)
             self._cursor = self._connection.cursor()
         options = {"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)}
@@ -44,7 +44,7 @@ class Database:
             " WHERE m.type = 'table'"
         )
         try:
-            for table, column in self._query(listed, "its schema"):
+            for table, column in self._run_query(listed, "its schema"):
                 self.tables.setdefault(table, {})[column] = None
         except InputError:
             self.close()
@@ -61,16 +61,16 @@ class Database:
         self._cursor.close()
         self._connection.close()
 
-    def has(self, table: str, *columns: str) -> bool:
+    def has_columns(self, table: str, *columns: str) -> bool:
         """Whether there is such a table with all these columns."""
         return table in self.tables and self.tables[table].keys() >= set(columns)
 
-    def column(self, table: str, *names: str) -> str:
+    def first_column_sql(self, table: str, *names: str) -> str:
         """The first of these columns that is not null, as SQL; NULL where the table has none of them."""
-        known = [f'"{name}"' for name in names if self.has(table, name)]
+        known = [f'"{name}"' for name in names if self.has_columns(table, name)]
         return f"coalesce({', '.join(known)})" if len(known) > 1 else known[0] if known else "NULL"
 
-    def batches(
+    def read_batches(
         self,
         table: str,
         columns: Mapping[str, str],
@@ -84,36 +84,36 @@ class Database:
         One iteration at a time: a second call ends the first.
         """
         listed = ", ".join(f'{sql} AS "{name}"' for name, sql in columns.items())
-        with self._named(f"table {table}"):
-            self._cursor.execute(_select(table, listed, where))
+        with self._name_errors(f"table {table}"):
+            self._cursor.execute(_select_sql(table, listed, where))
             for batch in self._cursor.fetch_record_batch():
-                yield self._typed(batch, table, columns, text, real)
+                yield self._check_types(batch, table, columns, text, real)
 
-    def select(
+    def select_rows(
         self, table: str, columns: str, where: str = "", then: str = "", *, needs: Sequence[str] = ()
     ) -> list[tuple[Any, ...]]:
         """All rows of a small answer; none where there is no such table, or it lacks a column of `needs`."""
-        if not self.has(table, *needs):
+        if not self.has_columns(table, *needs):
             return []
-        return self._query(f"{_select(table, columns, where)} {then}", f"table {table}")
+        return self._run_query(f"{_select_sql(table, columns, where)} {then}", f"table {table}")
 
-    def count(self, table: str, where: str = "") -> int:
+    def count_rows(self, table: str, where: str = "") -> int:
         """Rows of a table."""
-        return int(self.select(table, "count(*)", where)[0][0])
+        return int(self.select_rows(table, "count(*)", where)[0][0])
 
-    def _query(self, sql: str, what: str) -> list[tuple[Any, ...]]:
-        with self._named(what), self._connection.cursor() as cursor:
+    def _run_query(self, sql: str, what: str) -> list[tuple[Any, ...]]:
+        with self._name_errors(what), self._connection.cursor() as cursor:
             cursor.execute(sql)
             return list(cursor.fetchall())
 
-    def strings(self, ids: Sequence[int]) -> dict[int, str]:
+    def string_ids(self, ids: Sequence[int]) -> dict[int, str]:
         """Texts of `StringIds` by id."""
         found: dict[int, str] = {}
         for at in range(0, len(ids), 500):
             wanted = ",".join(map(str, ids[at : at + 500]))
             columns = f"id, length(value), CAST(substr(value, 1, {_LONGEST_NAME}) AS TEXT)"
             where = f"id IN ({wanted}) AND value IS NOT NULL"
-            for key, length, value in self.select("StringIds", columns, where):
+            for key, length, value in self.select_rows("StringIds", columns, where):
                 if length > _LONGEST_NAME:
                     place = f"{self.path}: table StringIds, id {key}"
                     raise InputError(
@@ -122,7 +122,7 @@ class Database:
                 found[key] = value
         return found
 
-    def _typed(
+    def _check_types(
         self,
         batch: pa.RecordBatch,
         table: str,
@@ -142,7 +142,7 @@ class Database:
         return batch
 
     @contextmanager
-    def _named(self, what: str) -> Iterator[None]:
+    def _name_errors(self, what: str) -> Iterator[None]:
         """The driver's errors as one line that says what was being read."""
         from adbc_driver_manager import Error
 
@@ -150,15 +150,15 @@ class Database:
             yield
         except Error as error:
             reason = str(error).splitlines()[0].rpartition("[SQLite] ")[2][:200]
-            raise _explained(self.path, what, reason) from None
+            raise _database_error(self.path, what, reason) from None
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             if is_out_of_memory(error):
                 raise
             # A cursor's batches report through Arrow, with the driver's words inside.
-            raise _explained(self.path, what, str(error).splitlines()[0][:200]) from None
+            raise _database_error(self.path, what, str(error).splitlines()[0][:200]) from None
 
 
-def _explained(path: Path, what: str, reason: str) -> InputError:
+def _database_error(path: Path, what: str, reason: str) -> InputError:
     if "locked" in reason or "busy" in reason:
         return InputError(
             "is locked by another program", where=str(path), hint="wait until the export has ended"
@@ -168,7 +168,7 @@ def _explained(path: Path, what: str, reason: str) -> InputError:
     return InputError(f"{what} cannot be read: {reason}", where=str(path), hint=EXPORT_AGAIN)
 
 
-def _check(path: Path) -> bool:
+def _check_header(path: Path) -> bool:
     """Whether the file must be opened without locks; `InputError` where it is not whole.
 
     The header has the page size at byte 16, the journal's kind at 18, the number of pages at 28 (valid
@@ -196,5 +196,5 @@ def _check(path: Path) -> bool:
     return head[18:20] == _WAL
 
 
-def _select(table: str, columns: str, where: str) -> str:
+def _select_sql(table: str, columns: str, where: str) -> str:
     return f'SELECT {columns} FROM "{table}"{f" WHERE {where}" if where else ""}'  # noqa: S608 - own names

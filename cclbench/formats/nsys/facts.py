@@ -12,7 +12,7 @@ from typing import Any, Final
 from cclbench.formats.nsys.capture import GRAPHS, NVTX, THREAD_NAME, Capture, process_key
 from cclbench.formats.nsys.database import Database
 from cclbench.formats.nsys.launcher import launched_world
-from cclbench.formats.trace import amount
+from cclbench.formats.trace import plausible_amount
 from cclbench.record.facts import TraceFacts
 
 _CAPTURE: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")
@@ -25,68 +25,72 @@ RANK_VARIABLES: Final = (
 )
 
 
-def facts(capture: Capture, member: str) -> TraceFacts:
+def member_facts(capture: Capture, member: str) -> TraceFacts:
     """What the file states of one of its members."""
-    database, pid = capture.database, capture.pid(member)
-    rank, world, source = _rank(database, capture.members[member], alone=len(capture.members) == 1)
-    gpus = _gpus(capture, member)
+    database, pid = capture.database, capture.process_id(member)
+    rank, world, source = _stated_rank(database, capture.members[member], alone=len(capture.members) == 1)
+    gpus = _process_gpus(capture, member)
     return TraceFacts(
         rank=rank,
         rank_source=source,
         process_id=pid,
         world_size=world or launched_world(database, len(capture.members)),
         producer="Nsight Systems",
-        producer_version=_version(database),
+        producer_version=_export_version(database),
         vendor="nvidia",
-        device_name=_text(_same(gpus, "name")),
-        device_memory_bytes=amount(_same(gpus, "totalMemory")),
-        hbm_bytes_per_s=amount(_same(gpus, "memoryBandwidth")),
-        sm_count=amount(_same(gpus, "smCount")),
+        device_name=_short_text(_common_value(gpus, "name")),
+        device_memory_bytes=plausible_amount(_common_value(gpus, "totalMemory")),
+        hbm_bytes_per_s=plausible_amount(_common_value(gpus, "memoryBandwidth")),
+        sm_count=plausible_amount(_common_value(gpus, "smCount")),
         device_count=len(cuda_devices(database, pid)) or None,
         local_rank=list(capture.members).index(member),
-        whole_graphs=capture.count(member, GRAPHS) or None,
+        whole_graphs=capture.count_rows(member, GRAPHS) or None,
     )
 
 
-def _gpus(capture: Capture, member: str) -> list[dict[str, Any]]:
+def _process_gpus(capture: Capture, member: str) -> list[dict[str, Any]]:
     """The GPUs that may be a process's: those its CUDA devices are mapped to, else all of the host."""
-    database, devices = capture.database, capture.devices(member)
+    database, devices = capture.database, capture.device_ordinals(member)
     names = ("id", "name", "totalMemory", "memoryBandwidth", "smCount")
-    listed = ", ".join(database.column("TARGET_INFO_GPU", name) for name in names)
-    told = database.select("TARGET_INFO_GPU", listed, then="LIMIT 1024", needs=["id"])
+    listed = ", ".join(database.first_column_sql("TARGET_INFO_GPU", name) for name in names)
+    told = database.select_rows("TARGET_INFO_GPU", listed, then="LIMIT 1024", needs=["id"])
     gpus = [dict(zip(names, row, strict=True)) for row in told]
-    mapped = {gpu for cuda, gpu in cuda_devices(database, capture.pid(member)).items() if cuda in devices}
+    mapped = {
+        gpu for cuda, gpu in cuda_devices(database, capture.process_id(member)).items() if cuda in devices
+    }
     return [gpu for gpu in gpus if gpu["id"] in mapped] or gpus
 
 
 def cuda_devices(database: Database, pid: int | None) -> dict[int, int]:
     """Index into TARGET_INFO_GPU of each CUDA device of a process."""
     mine, needs = "0" if pid is None else f"pid = {pid}", ["pid", "cudaId", "gpuId"]
-    return dict(database.select("TARGET_INFO_CUDA_DEVICE", "cudaId, gpuId", mine, "LIMIT 1024", needs=needs))
+    return dict(
+        database.select_rows("TARGET_INFO_CUDA_DEVICE", "cudaId, gpuId", mine, "LIMIT 1024", needs=needs)
+    )
 
 
-def _same(gpus: list[dict[str, Any]], name: str) -> Any:
+def _common_value(gpus: list[dict[str, Any]], name: str) -> Any:
     """What all of them have in common; None where they differ or do not tell."""
     told = {gpu[name] for gpu in gpus}
     return told.pop() if len(told) == 1 else None
 
 
-def _text(value: object) -> str | None:
+def _short_text(value: object) -> str | None:
     return value if isinstance(value, str) and 0 < len(value) <= 200 else None
 
 
-def _version(database: Database) -> str | None:
+def _export_version(database: Database) -> str | None:
     """Product and schema, as in `2026.2.1.210 (schema 3.25.0)`."""
     for table in _CAPTURE:
         where = "name IN ('EXPORT_PRODUCT_VERSION', 'EXPORT_SCHEMA_VERSION')"
-        told = dict(database.select(table, "name, CAST(value AS TEXT)", where, needs=["name", "value"]))
+        told = dict(database.select_rows(table, "name, CAST(value AS TEXT)", where, needs=["name", "value"]))
         product, schema = (told.get(f"EXPORT_{of}_VERSION") for of in ("PRODUCT", "SCHEMA"))
         if product and schema and re.fullmatch(r"[\w.\- ]{1,64}", product + schema):
             return f"{product} (schema {schema})"
     return None
 
 
-def _rank(
+def _stated_rank(
     database: Database, process: int | None, *, alone: bool
 ) -> tuple[int | None, int | None, str | None]:
     """Rank, size of the world, and who says so: MPI's table, its thread's name, the launcher's variables.
@@ -94,16 +98,16 @@ def _rank(
     Those variables are of the process that nsys started, which only in a capture of one is the rank's.
     """
     if process is not None:
-        if database.has("MPI_RANKS", "globalTid", "rank"):
+        if database.has_columns("MPI_RANKS", "globalTid", "rank"):
             mine = f"{process_key('globalTid')} = {process}"
-            told = database.select("MPI_RANKS", "DISTINCT rank", mine, "LIMIT 2")
+            told = database.select_rows("MPI_RANKS", "DISTINCT rank", mine, "LIMIT 2")
         else:
             told = _named_thread(database, process)
         ranks = [rank for (rank,) in told]
         if len(ranks) == 1 and isinstance(ranks[0], int) and 0 <= ranks[0] < 1 << 31:
             return ranks[0], None, "MPI"
     if alone:
-        variables = _variables(database)
+        variables = _launcher_variables(database)
         for rank, world in RANK_VARIABLES:
             if rank in variables:
                 return variables[rank], variables.get(world) or None, "environment"
@@ -115,17 +119,17 @@ def _named_thread(database: Database, process: int) -> list[tuple[int]]:
     mine = f"eventType = {THREAD_NAME} AND {process_key('globalTid')} = {process}"
     where = f"{mine} AND text GLOB 'MPI Rank [0-9]*'"
     needs = ["globalTid", "text", "eventType"]
-    told = database.select(NVTX, "DISTINCT text", where, "LIMIT 2", needs=needs)
+    told = database.select_rows(NVTX, "DISTINCT text", where, "LIMIT 2", needs=needs)
     found = [re.fullmatch(r"MPI Rank (\d{1,9})", str(text)) for (text,) in told]
     return [(int(match[1]),) for match in found if match]
 
 
-def _variables(database: Database) -> dict[str, int]:
+def _launcher_variables(database: Database) -> dict[str, int]:
     """The integers among the launcher's variables that say a rank or how many there are."""
     wanted = [name for pair in RANK_VARIABLES for name in pair]
     globs = " OR ".join(f"value GLOB '{name}=[0-9]*' OR value GLOB '{name}=\"[0-9]*\"'" for name in wanted)
     where = f"name LIKE '%:ENVIRONMENT_VARIABLE' AND ({globs})"
     needs = ["name", "value"]
-    told = database.select("META_DATA_CAPTURE", "DISTINCT value", where, "LIMIT 64", needs=needs)
+    told = database.select_rows("META_DATA_CAPTURE", "DISTINCT value", where, "LIMIT 64", needs=needs)
     found = [re.fullmatch(r'(\w+)=("?)(\d{1,9})\2', str(value)) for (value,) in told]
     return {match[1]: int(match[3]) for match in found if match}

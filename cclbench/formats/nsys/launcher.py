@@ -29,23 +29,23 @@ def launched_world(database: Database, members: int) -> int | None:
 
     A capture whose ranks are not as many as the processes that torchrun started lacks some, or has others.
     """
-    if not database.has(_CAPTURE, "name", "value"):
+    if not database.has_columns(_CAPTURE, "name", "value"):
         return None
-    options = _options(_command(database))
+    options = _torchrun_options(_started_command(database))
     if options is None:
         return None
-    options = _variables(database) | options
+    options = _torchrun_variables(database) | options
     nodes = re.fullmatch(r"(\d{1,6})(?::\1)?", options.get(_NODES, "1"))
     if nodes is None or options.get(_PROCESSES, "1") != str(members):
         return None
     return int(nodes[1]) * members or None
 
 
-def _command(database: Database) -> list[str]:
+def _started_command(database: Database) -> list[str]:
     """Program and arguments of the one process that nsys started; empty where it started several."""
     where = "name GLOB 'PROCESS_[0-9]*:COMMAND' OR name GLOB 'PROCESS_[0-9]*:ARGUMENT_[0-9]*'"
     commands: dict[str, dict[int, str]] = {}
-    for name, value in database.select(_CAPTURE, f"name, {_VALUE}", where, "LIMIT 4096"):
+    for name, value in database.select_rows(_CAPTURE, f"name, {_VALUE}", where, "LIMIT 4096"):
         if found := _COMMAND.fullmatch(str(name)):
             commands.setdefault(found[1], {})[int(found[2] or -1)] = str(value)
     if len(commands) != 1:
@@ -54,7 +54,7 @@ def _command(database: Database) -> list[str]:
     return [words[place] for place in sorted(words)]
 
 
-def _options(command: Sequence[str]) -> dict[str, str] | None:
+def _torchrun_options(command: Sequence[str]) -> dict[str, str] | None:
     """The options that stand before the script, by name; None where the program is not torchrun."""
     program, arguments = (command[0].rpartition("/")[2], list(command[1:])) if command else ("", [])
     if re.fullmatch(r"python[\d.]*", program) and arguments[:1] == ["-m"]:
@@ -67,21 +67,21 @@ def _options(command: Sequence[str]) -> dict[str, str] | None:
         if not word.startswith("-"):
             break
         name, equals, value = word.lstrip("-").partition("=")
-        name = _whole(name.replace("-", "_"))
+        name = _full_option(name.replace("-", "_"))
         joined = equals or (not word.startswith("--") and len(word) > 2)
         if name not in _FLAGS:
             options[name] = value if joined else next(words, "")
     return options
 
 
-def _whole(name: str) -> str:
+def _full_option(name: str) -> str:
     """The option that argparse takes an abbreviation for, of those that count."""
     return next((known for known in (_NODES, _PROCESSES) if len(name) > 1 and known.startswith(name)), name)
 
 
-def _variables(database: Database) -> dict[str, str]:
+def _torchrun_variables(database: Database) -> dict[str, str]:
     """Values of torchrun's environment for options that are not given."""
     where = "name LIKE '%:ENVIRONMENT_VARIABLE' AND value GLOB 'PET_N*=*'"
-    told = database.select(_CAPTURE, f"DISTINCT {_VALUE}", where, "LIMIT 64")
+    told = database.select_rows(_CAPTURE, f"DISTINCT {_VALUE}", where, "LIMIT 64")
     found = [_VARIABLE.fullmatch(str(value)) for (value,) in told]
     return {match[1].lower(): match[3] for match in found if match}

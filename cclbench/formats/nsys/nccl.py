@@ -24,7 +24,7 @@ from cclbench.classify import kind_of
 from cclbench.formats import Payload, StatedPayloads
 from cclbench.formats.nsys.capture import NVTX, RANGES
 from cclbench.formats.nsys.database import Database
-from cclbench.formats.nsys.rows import Columns, TableReader, thread
+from cclbench.formats.nsys.rows import Columns, TableReader, thread_numbers
 from cclbench.intervals import Int64
 from cclbench.record.facts import Communicator
 
@@ -57,30 +57,30 @@ class _Range:
     size: int | None = None
 
 
-def tell(reader: TableReader, told: StatedPayloads) -> tuple[Communicator, ...]:
+def add_nccl_payloads(reader: TableReader, told: StatedPayloads) -> tuple[Communicator, ...]:
     """The member's communicators; what NCCL's ranges and PyTorch's around them say is added to `told`.
 
     All launches must have been read before.
     """
-    if not reader.database.has(NVTX, "domainId", "eventType", "textId"):
+    if not reader.database.has_columns(NVTX, "domainId", "eventType", "textId"):
         return ()
-    calls, communicators = _calls(reader)
-    ranks = _sizes(communicators)
-    around = _around(reader)
+    calls, communicators = _nccl_calls(reader)
+    ranks = _communicator_sizes(communicators)
+    around = _pytorch_ranges(reader)
     for track, listed in around.items():
         for one in listed:
             annotated = Payload(source="annotation", collective=one.name.partition(":")[2])
-            told.add(annotated, track=track, start_ns=one.start_ns, end_ns=one.end_ns)
-    launches = _launches(reader.launches)
+            told.add_payload(annotated, track=track, start_ns=one.start_ns, end_ns=one.end_ns)
+    launches = _kernel_launches(reader.launches)
     for track, listed in calls.items():
         for place, members in _launched_in(listed):
             launched = launches.get(track, np.empty(0, np.int64))
             first, last = np.searchsorted(launched, [place.start_ns, place.end_ns])
             if len(members) > 1 and last - first != 1:
                 continue  # which kernel serves which calls is not told
-            payload = _payload(members, ranks, _innermost(around.get(track, []), place.start_ns))
+            payload = _kernel_payload(members, ranks, _innermost_kind(around.get(track, []), place.start_ns))
             if payload is not None:
-                told.add(payload, track=track, start_ns=place.start_ns, end_ns=place.end_ns)
+                told.add_payload(payload, track=track, start_ns=place.start_ns, end_ns=place.end_ns)
     sized = [one.size is not None for listed in calls.values() for one in listed if _CALL.fullmatch(one.name)]
     if sized and not all(sized):
         reader.notes.append(
@@ -96,23 +96,23 @@ def tell(reader: TableReader, told: StatedPayloads) -> tuple[Communicator, ...]:
     return communicators
 
 
-def _calls(reader: TableReader) -> tuple[dict[int, list[_Range]], tuple[Communicator, ...]]:
+def _nccl_calls(reader: TableReader) -> tuple[dict[int, list[_Range]], tuple[Communicator, ...]]:
     """NCCL's ranges by thread, in order, and the communicators they tell of."""
-    database, layout = reader.database, _layout(reader.database)
+    database, layout = reader.database, _payload_layout(reader.database)
     blob = "NULL"
-    if layout and database.has(NVTX, "binaryData"):
+    if layout and database.has_columns(NVTX, "binaryData"):
         blob = f"hex(substr(binaryData, 1, {_LONGEST_BLOB}))"
     named = "GLOB 'nccl[A-Z]*'"
-    registered = database.select("StringIds", "id", f"value {named}", "LIMIT 500")
+    registered = database.select_rows("StringIds", "id", f"value {named}", "LIMIT 500")
     ids = ", ".join(str(i) for (i,) in registered)
     where = (
         f"eventType IN {RANGES} AND domainId <> 0"
-        f" AND ({database.column(NVTX, 'text')} {named} OR textId IN ({ids}))"
+        f" AND ({database.first_column_sql(NVTX, 'text')} {named} OR textId IN ({ids}))"
     )
     calls: dict[int, list[_Range]] = defaultdict(list)
     communicators: dict[Communicator, None] = {}
-    for one, domain, payload in _ranges(reader, where, blob):
-        fields = _decode(payload, domain, layout) if payload else {}
+    for one, domain, payload in _select_ranges(reader, where, blob):
+        fields = _decode_payload(payload, domain, layout) if payload else {}
         # An id of 0 is NCCL's for a call without a communicator.
         communicator = f"{fields[_COMMUNICATOR]:#x}" if fields.get(_COMMUNICATOR) else None
         rank, count, size = fields.get(_RANK, -1), fields.get(_RANKS, 0), fields.get(_SIZE, -1)
@@ -125,7 +125,7 @@ def _calls(reader: TableReader) -> tuple[dict[int, list[_Range]], tuple[Communic
     return calls, tuple(communicators)
 
 
-def _sizes(communicators: Sequence[Communicator]) -> dict[str, int]:
+def _communicator_sizes(communicators: Sequence[Communicator]) -> dict[str, int]:
     """Ranks in each communicator, but for those of which two sizes are told."""
     told = defaultdict[str, set[int]](set)
     for one in communicators:
@@ -133,30 +133,33 @@ def _sizes(communicators: Sequence[Communicator]) -> dict[str, int]:
     return {name: sizes.pop() for name, sizes in told.items() if len(sizes) == 1}
 
 
-def _around(reader: TableReader) -> dict[int, list[_Range]]:
+def _pytorch_ranges(reader: TableReader) -> dict[int, list[_Range]]:
     """PyTorch's ranges around its calls of NCCL, `nccl:all_to_all`, by thread and in order."""
     found: dict[int, list[_Range]] = defaultdict(list)
-    if reader.database.has(NVTX, "text"):
+    if reader.database.has_columns(NVTX, "text"):
         where = f"eventType IN {RANGES} AND coalesce(domainId, 0) = 0 AND text GLOB 'nccl:*'"
-        for one, _, _ in _ranges(reader, where, "NULL"):
+        for one, _, _ in _select_ranges(reader, where, "NULL"):
             found[one.track].append(one)
     for listed in found.values():
         listed.sort(key=lambda one: one.start_ns)
     return found
 
 
-def _ranges(reader: TableReader, where: str, blob: str) -> list[tuple[_Range, int, str]]:
+def _select_ranges(reader: TableReader, where: str, blob: str) -> list[tuple[_Range, int, str]]:
     """Ranges that SQL chooses, with their domain and their payload in hexadecimal digits."""
-    texts = {"text": f"coalesce({reader.database.column(NVTX, 'text')}, '')", "blob": f"coalesce({blob}, '')"}
+    texts = {
+        "text": f"coalesce({reader.database.first_column_sql(NVTX, 'text')}, '')",
+        "blob": f"coalesce({blob}, '')",
+    }
     columns: Columns = {"name": ("textId",), "track": ("globalTid",), "domain": ("domainId",)}
     base = reader.capture.base_ns
     found = []
-    for batch in reader.batches(NVTX, columns, where, texts=texts, counted=False):
+    for batch in reader.member_batches(NVTX, columns, where, texts=texts, counted=False):
         ids = [i for i in batch["name"].unique().to_pylist() if i is not None]
-        registered = reader.database.strings(ids)
+        registered = reader.database.string_ids(ids)
         columns_of = (batch[c].to_pylist() for c in ("text", "name", "start", "end", "domain", "blob"))
         for track, text, name, start, end, domain, payload in zip(
-            thread(batch["track"]).tolist(), *columns_of, strict=True
+            thread_numbers(batch["track"]).tolist(), *columns_of, strict=True
         ):
             called = re.split(r", (?:seq|op_id) = ", text or registered.get(name, ""))[0]
             found.append((_Range(called, track, start + base, end + base), domain or 0, payload))
@@ -183,7 +186,7 @@ def _launched_in(listed: Sequence[_Range]) -> list[tuple[_Range, list[_Range]]]:
     return found
 
 
-def _payload(calls: Sequence[_Range], ranks: dict[str, int], around: str | None) -> Payload | None:
+def _kernel_payload(calls: Sequence[_Range], ranks: dict[str, int], around: str | None) -> Payload | None:
     """What one kernel for these calls does; None where they are not of one kind and communicator."""
     communicators = {one.communicator for one in calls}
     kinds = {kind_of(one.name) or "broadcast" for one in calls}
@@ -205,7 +208,7 @@ def _payload(calls: Sequence[_Range], ranks: dict[str, int], around: str | None)
         collective = kinds.pop()
         told = [size for _, size in sizes if size is not None]
         total = sum(told) if len(told) == len(calls) else None
-        in_bytes, out_bytes = _sides(collective, total, count)
+        in_bytes, out_bytes = _payload_sides(collective, total, count)
     return Payload(
         source="host_op",
         collective=collective,
@@ -216,7 +219,7 @@ def _payload(calls: Sequence[_Range], ranks: dict[str, int], around: str | None)
     )
 
 
-def _sides(kind: str, size: int | None, ranks: int | None) -> tuple[int | None, int | None]:
+def _payload_sides(kind: str, size: int | None, ranks: int | None) -> tuple[int | None, int | None]:
     """Payload in and out of a call whose message size is that."""
     all_ranks = None if size is None or ranks is None else size * ranks
     return {
@@ -230,7 +233,7 @@ def _sides(kind: str, size: int | None, ranks: int | None) -> tuple[int | None, 
     }.get(kind, (size, None))
 
 
-def _innermost(ranges: Sequence[_Range], instant: int) -> str | None:
+def _innermost_kind(ranges: Sequence[_Range], instant: int) -> str | None:
     """The kind that the range around an instant names."""
     at = bisect_right(ranges, instant, key=lambda one: one.start_ns) - 1
     if at < 0 or ranges[at].end_ns <= instant:
@@ -238,7 +241,7 @@ def _innermost(ranges: Sequence[_Range], instant: int) -> str | None:
     return kind_of(ranges[at].name.partition(":")[2])
 
 
-def _launches(read: Sequence[tuple[Int64, Int64]]) -> dict[int, Int64]:
+def _kernel_launches(read: Sequence[tuple[Int64, Int64]]) -> dict[int, Int64]:
     """Begins of kernel launches by thread, in order."""
     if not read:
         return {}
@@ -246,10 +249,11 @@ def _launches(read: Sequence[tuple[Int64, Int64]]) -> dict[int, Int64]:
     return {int(one): np.sort(start[track == one]) for one in np.unique(track)}
 
 
-def _layout(database: Database) -> _Layout:
+def _payload_layout(database: Database) -> _Layout:
     """Where the fields lie; schemas that contradict themselves are left out."""
     table = next(
-        (t for t in _SCHEMAS if database.has(t, "domainId", "schemaId", "name", "type", "offset")), None
+        (t for t in _SCHEMAS if database.has_columns(t, "domainId", "schemaId", "name", "type", "offset")),
+        None,
     )
     if table is None:
         return {}
@@ -257,7 +261,7 @@ def _layout(database: Database) -> _Layout:
     listed = ", ".join(f"'{name}'" for name in _FIELDS)
     layout: _Layout = defaultdict(dict)
     contradicted = set()
-    for domain, schema, name, kind, offset in database.select(
+    for domain, schema, name, kind, offset in database.select_rows(
         table, columns, f"name IN ({listed})", "LIMIT 65536"
     ):
         place = (offset, _FORMATS.get(kind, ""))
@@ -268,7 +272,7 @@ def _layout(database: Database) -> _Layout:
     return {key: fields for key, fields in layout.items() if key not in contradicted}
 
 
-def _decode(payload: str, domain: int, layout: _Layout) -> dict[str, int]:
+def _decode_payload(payload: str, domain: int, layout: _Layout) -> dict[str, int]:
     """The fields of a payload; none where it is not what its schema says."""
     blob = bytes.fromhex(payload)
     if len(blob) < _HEADER.size:

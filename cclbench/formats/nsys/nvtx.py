@@ -36,16 +36,16 @@ _OPERATOR: Final = re.compile(r"(?:aten|autograd)::")
 _MPI: Final = re.compile(r"P?MPI_[A-Z]")
 
 
-def ranges(reader: TableReader) -> Iterator[Rows]:
+def nvtx_rows(reader: TableReader) -> Iterator[Rows]:
     """Rows of NVTX ranges: operators and MPI calls as ops, all others as annotations."""
     _count_others(reader)
     columns: Columns = {"name": ("textId",), "track": ("globalTid",), "domain": ("domainId",)}
-    text = {"text": f"coalesce({reader.database.column(NVTX, 'text')}, '')"}
-    for batch in reader.batches(NVTX, columns, f"eventType IN {RANGES}", texts=text):
-        whole = _texts(reader, batch)
+    text = {"text": f"coalesce({reader.database.first_column_sql(NVTX, 'text')}, '')"}
+    for batch in reader.member_batches(NVTX, columns, f"eventType IN {RANGES}", texts=text):
+        whole = _range_texts(reader, batch)
         short = pc.replace_substring_regex(whole, _SUFFIX, "")
         suffixed = np.asarray(pc.not_equal(short, whole))
-        told = _told(whole) if suffixed.any() else {}
+        told = _parse_texts(whole) if suffixed.any() else {}
         coded = short.dictionary_encode()
         names: list[str] = [name or NO_NAME for name in coded.dictionary.to_pylist()]
         codes: Codes = np.asarray(coded.indices, np.int32)
@@ -60,9 +60,9 @@ def ranges(reader: TableReader) -> Iterator[Rows]:
         for kind, chosen in (("op", op), ("annotation", ~op)):
             if chosen.any():
                 mask = pa.array(chosen)
-                recoded = reader.recoded(kind, names, codes[chosen])
+                recoded = reader.recode_names(kind, names, codes[chosen])
                 more = {name: column.filter(mask) for name, column in told.items() if kind == "op"}
-                made = reader.made(kind, "host", batch.filter(mask), recoded, **more)
+                made = reader.make_rows(kind, "host", batch.filter(mask), recoded, **more)
                 if kind == "op":
                     _count_mpi(reader, made)
                 yield made
@@ -73,14 +73,14 @@ def mpi_calls(reader: TableReader, told: StatedPayloads) -> Iterator[Rows]:
     columns: Columns = {"name": ("textId",), "track": ("globalTid",)}
     columns |= {"size": ("size",), "received": ("recvSize",)}
     for table in MPI:
-        for batch in reader.batches(table, columns):
-            rows = reader.made("op", "host", batch, reader.codes("op", batch["name"]))
-            _tell(rows, batch, told)
+        for batch in reader.member_batches(table, columns):
+            rows = reader.make_rows("op", "host", batch, reader.name_codes("op", batch["name"]))
+            _add_mpi_sizes(rows, batch, told)
             _count_mpi(reader, rows)
             yield rows
 
 
-def _texts(reader: TableReader, batch: pa.RecordBatch) -> pa.Array:
+def _range_texts(reader: TableReader, batch: pa.RecordBatch) -> pa.Array:
     """Each range's own text, else its registered one."""
     text = batch["text"]
     registered = pc.and_(pc.equal(text, ""), batch["name"].is_valid())
@@ -88,12 +88,12 @@ def _texts(reader: TableReader, batch: pa.RecordBatch) -> pa.Array:
     if not len(ids):
         return text
     unique, inverse = np.unique(ids, return_inverse=True)
-    known = reader.database.strings(unique.tolist())
+    known = reader.database.string_ids(unique.tolist())
     words = pa.array([known.get(i, NO_NAME) for i in unique.tolist()], text.type)
     return pc.replace_with_mask(text, registered, words.take(pa.array(inverse)))
 
 
-def _told(texts: pa.Array) -> dict[str, pa.Array]:
+def _parse_texts(texts: pa.Array) -> dict[str, pa.Array]:
     """Autograd's number, the call's own and the sizes of its inputs, null where the text has none.
 
     Tensors of a list stand one by one among the inputs.
@@ -125,7 +125,7 @@ def _count_others(reader: TableReader) -> None:
     database = reader.database
     mine = reader.capture.of_process(reader.member, NVTX)
     where = f"eventType NOT IN {RANGES}{f' AND {mine}' if mine else ''}"
-    told = database.select(NVTX, "eventType, count(*)", where, "GROUP BY 1", needs=["eventType"])
+    told = database.select_rows(NVTX, "eventType, count(*)", where, "GROUP BY 1", needs=["eventType"])
     for kind, count in told:
         reason = f"NVTX event type {kind}"
         reader.dropped["instant" if kind in _INSTANTS else "label" if kind in _LABELS else reason] += count
@@ -133,12 +133,12 @@ def _count_others(reader: TableReader) -> None:
 
 def _count_mpi(reader: TableReader, rows: Rows) -> None:
     """Count the rows that are communication by MPI."""
-    told = [classify.collective(name) for name in rows.names]
+    told = [classify.collective_name(name) for name in rows.names]
     mpi = np.array([one is not None and one.library == "mpi" for one in told], np.bool_)
     reader.mpi_calls += int(mpi[rows.codes].sum())
 
 
-def _tell(rows: Rows, batch: pa.RecordBatch, told: StatedPayloads) -> None:
+def _add_mpi_sizes(rows: Rows, batch: pa.RecordBatch, told: StatedPayloads) -> None:
     """The sizes of calls of MPI, each about its own row; peers count within unknown communicators."""
     names = list(rows.names)
     sizes = zip(batch["size"].to_pylist(), batch["received"].to_pylist(), strict=True)
@@ -149,12 +149,14 @@ def _tell(rows: Rows, batch: pa.RecordBatch, told: StatedPayloads) -> None:
         receives = "recv" in name.lower() and "send" not in name.lower()
         payload = Payload(
             source="annotation",
-            in_bytes=None if receives else _size(size),
-            out_bytes=_size(size if receives else received),
+            in_bytes=None if receives else _plausible_size(size),
+            out_bytes=_plausible_size(size if receives else received),
         )
         begin = int(rows.start_ns[i])
-        told.add(payload, track=int(rows.track[i]), start_ns=begin, end_ns=begin + int(rows.dur_ns[i]))
+        told.add_payload(
+            payload, track=int(rows.track[i]), start_ns=begin, end_ns=begin + int(rows.dur_ns[i])
+        )
 
 
-def _size(told: int | None) -> int | None:
+def _plausible_size(told: int | None) -> int | None:
     return told if told is not None and 0 <= told < 1 << 56 else None

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from cclbench.errors import InputError
-from cclbench.formats.files import copied, shown
+from cclbench.formats.files import copy_file, display_path
 from cclbench.formats.nsys.capture import DIAGNOSTICS, LOST, NVTX, RANGES
 from cclbench.formats.nsys.database import EXPORT_AGAIN, Database
 from cclbench.formats.nsys.facts import RANK_VARIABLES
@@ -56,7 +56,7 @@ _OPERATOR: Final = (
 
 
 class DatabaseRewriter:
-    """One export's way: `rewrite` it into a copy, or only look."""
+    """One export's way: `rewrite_into` it into a copy, or only look."""
 
     def __init__(
         self, path: Path, redactor: Redactor, *, annotations: bool, withheld: Mapping[str, str] = _NOTHING
@@ -64,32 +64,32 @@ class DatabaseRewriter:
         self._path, self._redactor, self._annotations = path, redactor, annotations
         self._withheld = withheld
 
-    def rewrite(self, scratch: Path | None) -> None:
+    def rewrite_into(self, scratch: Path | None) -> None:
         """Write a database of the changed rows to `scratch`; without one, count what would change."""
         with Database(self._path) as known:  # refuses what is cut, damaged or still being written
             self._tables = known.tables
         if scratch is None:
-            self._change(self._path, None)
+            self._change_rows(self._path, None)
             return
         with TemporaryDirectory(dir=scratch.parent, prefix=".redacting-") as folder:
             working = Path(folder, "working.sqlite")
-            copied(self._path, working)
-            self._change(working, Path(folder, "anew.sqlite"))
+            copy_file(self._path, working)
+            self._change_rows(working, Path(folder, "anew.sqlite"))
             Path(folder, "anew.sqlite").replace(scratch)
 
-    def _change(self, path: Path, anew: Path | None) -> None:
+    def _change_rows(self, path: Path, anew: Path | None) -> None:
         """Change all rows at `path` and write them to `anew`; without it, count what would change."""
-        with self._opened(path, writable=anew is not None) as database:
-            self._refuse(database)
-            self._withhold(database, writable=anew is not None)
+        with self._open_database(path, writable=anew is not None) as database:
+            self._refuse_foreign_schema(database)
+            self._delete_withheld(database, writable=anew is not None)
             for table, columns in self._tables.items():
-                self._table(database, table, columns, writable=anew is not None)
+                self._rewrite_table(database, table, columns, writable=anew is not None)
             if anew is not None:
                 database.commit()
                 database.execute("VACUUM main INTO ?", [anew.absolute().as_uri()])
 
     @contextmanager
-    def _opened(self, path: Path, *, writable: bool) -> Iterator[sqlite3.Connection]:
+    def _open_database(self, path: Path, *, writable: bool) -> Iterator[sqlite3.Connection]:
         uri = f"{path.absolute().as_uri()}?{'mode=rw' if writable else 'mode=ro&immutable=1'}"
         try:
             with closing(sqlite3.connect(uri, uri=True)) as database:
@@ -100,37 +100,37 @@ class DatabaseRewriter:
                     database.execute("PRAGMA journal_mode=MEMORY")
                     database.execute("PRAGMA secure_delete=ON")
                 else:
-                    database.set_authorizer(_refusing)
+                    database.set_authorizer(_authorize_action)
                 database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
                 yield database
         except (sqlite3.Error, UnicodeDecodeError) as error:
             reason = str(error).splitlines()[0][:200]
             raise InputError(
-                f"cannot be redacted: {reason}", where=shown(self._path), hint=EXPORT_AGAIN
+                f"cannot be redacted: {reason}", where=display_path(self._path), hint=EXPORT_AGAIN
             ) from None
 
-    def _refuse(self, database: sqlite3.Connection) -> None:
+    def _refuse_foreign_schema(self, database: sqlite3.Connection) -> None:
         """`InputError` where the schema holds more than an export's: it would run with every change."""
         for kind, name, sql in database.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_master"):
             text = sql.decode(errors="replace")
             virtual = text.upper().split()[:2] == ["CREATE", "VIRTUAL"]
             if kind not in (b"table", b"index") or virtual or self._redactor.text(text)[1]:
                 what = f"its schema holds more than an export's ({name.decode(errors='replace')[:60]!r})"
-                raise InputError(what, where=shown(self._path), hint=EXPORT_AGAIN)
+                raise InputError(what, where=display_path(self._path), hint=EXPORT_AGAIN)
 
-    def _withhold(self, database: sqlite3.Connection, *, writable: bool) -> None:
+    def _delete_withheld(self, database: sqlite3.Connection, *, writable: bool) -> None:
         """Delete rows of tables that are not published, and names that nothing else refers to."""
         gone, unused, used = list[str](), list[str](), list[str]()
         for table, columns in self._tables.items():
             holds = next((self._withheld[name] for name in self._withheld if fnmatchcase(table, name)), None)
-            references = [_quoted(name) for name in columns if _REFERENCE.fullmatch(name)]
+            references = [_quote_identifier(name) for name in columns if _REFERENCE.fullmatch(name)]
             if holds is None:
-                used += (f"SELECT {name} FROM {_quoted(table)}" for name in references)  # noqa: S608 - quoted
+                used += (f"SELECT {name} FROM {_quote_identifier(table)}" for name in references)  # noqa: S608 - quoted
                 continue
             stay = (
                 _READ_PAIRS if {*_PAIRS} <= columns.keys() else _READ_EVENTS if "severity" in columns else "0"
             )
-            where = f"FROM {_quoted(table)} WHERE NOT coalesce({stay}, 0)"
+            where = f"FROM {_quote_identifier(table)} WHERE NOT coalesce({stay}, 0)"
             (count,) = database.execute(f"SELECT count(*) {where}").fetchone()
             self._redactor.count(table, {holds: count})
             unused += (f"SELECT {name} {where}" for name in references)
@@ -142,44 +142,49 @@ class DatabaseRewriter:
             for deletion in gone:
                 database.execute(deletion)
 
-    def _table(
+    def _rewrite_table(
         self, database: sqlite3.Connection, table: str, columns: Iterable[str], *, writable: bool
     ) -> None:
         held = ", ".join(
-            f"max(typeof({_quoted(c)}) = 'text'), max(typeof({_quoted(c)}) = 'blob')" for c in columns
+            f"max(typeof({_quote_identifier(c)}) = 'text'), max(typeof({_quote_identifier(c)}) = 'blob')"
+            for c in columns
         )
-        (found,) = database.execute(f"SELECT {held} FROM {_quoted(table)}")  # noqa: S608 - quoted names
+        (found,) = database.execute(f"SELECT {held} FROM {_quote_identifier(table)}")  # noqa: S608 - quoted names
         pairs = all(name in columns for name in _PAIRS)
         for i, column in enumerate(columns):
             by = "name" if pairs and column == "value" else None
             for kind, own, any_of_kind in (("text", by, found[2 * i]), ("blob", None, found[2 * i + 1])):
-                changes = list(self._changes(database, table, column, kind, own)) if any_of_kind else []
+                changes = (
+                    list(self._column_changes(database, table, column, kind, own)) if any_of_kind else []
+                )
                 if writable and changes:
-                    _apply(database, table, column, kind, own, changes)
+                    _apply_changes(database, table, column, kind, own, changes)
 
-    def _changes(
+    def _column_changes(
         self, database: sqlite3.Connection, table: str, column: str, kind: str, by: str | None
     ) -> Iterator[tuple[bytes, bytes, bytes | None]]:
         """(old, new, name) of each different value of a column that changes."""
-        named = f"CAST({_quoted(by)} AS BLOB)" if by else "NULL"
+        named = f"CAST({_quote_identifier(by)} AS BLOB)" if by else "NULL"
         each = (
-            f"SELECT {_quoted(column)}, {named}, count(*) FROM {_quoted(table)}"  # noqa: S608 - quoted names
-            f" WHERE typeof({_quoted(column)}) = '{kind}' GROUP BY 1, 2"
+            f"SELECT {_quote_identifier(column)}, {named}, count(*) FROM {_quote_identifier(table)}"  # noqa: S608 - quoted names
+            f" WHERE typeof({_quote_identifier(column)}) = '{kind}' GROUP BY 1, 2"
         )
-        ranges = self._ranges(database, table, column)
+        ranges = self._annotation_texts(database, table, column)
         for old, name, times in database.execute(each):
             field = name.decode(errors="replace") if isinstance(name, bytes) else ""
             if kind == "blob":
                 new, counts = self._redactor.masked(old)
             else:
                 text = old.decode(errors="surrogateescape")
-                changed, counts = self._text(text, field or column, table, annotation=old in ranges)
+                changed, counts = self._rewrite_text(text, field or column, table, annotation=old in ranges)
                 new = changed.encode(errors="surrogateescape")
             if new != old:
                 self._redactor.count(f"{table}.{column}", {of: count * times for of, count in counts.items()})
                 yield old, new, name
 
-    def _text(self, text: str, field: str, table: str, *, annotation: bool) -> tuple[str, Counter[str]]:
+    def _rewrite_text(
+        self, text: str, field: str, table: str, *, annotation: bool
+    ) -> tuple[str, Counter[str]]:
         if table == DIAGNOSTICS:
             warning = LOST.search(text[:_LONGEST_WARNING])
             new = warning[0] if warning else ""
@@ -193,7 +198,7 @@ class DatabaseRewriter:
             return self._redactor.field(kind, text)
         return self._redactor.annotation(text) if annotation else self._redactor.text(text, field)
 
-    def _ranges(self, database: sqlite3.Connection, table: str, column: str) -> frozenset[bytes]:
+    def _annotation_texts(self, database: sqlite3.Connection, table: str, column: str) -> frozenset[bytes]:
         """Texts of NVTX ranges that people wrote, where they are to be numbered."""
         if not self._annotations or (table, column) not in ((NVTX, "text"), ("StringIds", "value")):
             return frozenset()
@@ -205,7 +210,7 @@ class DatabaseRewriter:
         else:
             # A registered name that something else is called too is that thing's.
             others = [
-                f" EXCEPT SELECT {_quoted(name)} FROM {_quoted(other)}"  # noqa: S608 - quoted names
+                f" EXCEPT SELECT {_quote_identifier(name)} FROM {_quote_identifier(other)}"  # noqa: S608 - quoted names
                 for other, names in self._tables.items()
                 if other not in (NVTX, "StringIds")
                 for name in names
@@ -215,7 +220,7 @@ class DatabaseRewriter:
         return frozenset(text for (text,) in database.execute(sql) if isinstance(text, bytes))
 
 
-def _apply(
+def _apply_changes(
     database: sqlite3.Connection,
     table: str,
     column: str,
@@ -225,18 +230,18 @@ def _apply(
 ) -> None:
     known = {(old, name): new for old, new, name in changes}
     database.create_function("changed", 2, lambda old, name: known.get((old, name)))
-    value = _quoted(column)
-    named = f"CAST({_quoted(by)} AS BLOB)" if by else "NULL"
+    value = _quote_identifier(column)
+    named = f"CAST({_quote_identifier(by)} AS BLOB)" if by else "NULL"
     new = f"changed(CAST({value} AS BLOB), {named})"
     database.execute(
-        f"UPDATE {_quoted(table)} SET {value} = CAST({new} AS {kind})"  # noqa: S608 - quoted names
+        f"UPDATE {_quote_identifier(table)} SET {value} = CAST({new} AS {kind})"  # noqa: S608 - quoted names
         f" WHERE typeof({value}) = '{kind}' AND {new} IS NOT NULL"
     )
 
 
-def _refusing(action: int, *_of: str | None) -> int:
+def _authorize_action(action: int, *_of: str | None) -> int:
     return sqlite3.SQLITE_DENY if action in _REFUSED else sqlite3.SQLITE_OK
 
 
-def _quoted(name: str) -> str:
+def _quote_identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

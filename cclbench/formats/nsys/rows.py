@@ -17,7 +17,7 @@ from cclbench.errors import InputError
 from cclbench.formats import Names, Rows
 from cclbench.formats.nsys.capture import CALLS, COPIES, GRAPHS, KERNELS, MEMSETS, OVERHEADS, SYNCS, Capture
 from cclbench.formats.nsys.whole_graphs import GraphLaunches
-from cclbench.formats.trace import LATEST_NS, grid_columns, impossible
+from cclbench.formats.trace import LATEST_NS, grid_columns, impossible_value
 from cclbench.intervals import Int64, Mask
 
 Codes = npt.NDArray[np.int32]
@@ -67,21 +67,23 @@ class TableReader:
         self.graphs = GraphLaunches()
         self._codes: dict[tuple[str, int], int] = {}
 
-    def rows(self) -> Iterator[Rows]:
+    def all_rows(self) -> Iterator[Rows]:
         """Work of the devices, then calls of the host."""
-        yield from self._kernels()
-        yield from self._copies()
-        yield from self._plain(MEMSETS, "memset", lambda _: "Memset (Device)")
-        yield from self._plain(SYNCS, "sync", lambda kind: _SYNC_KINDS.get(kind, "Sync"), "syncType")
-        yield from self._graphs()
+        yield from self._kernel_rows()
+        yield from self._copy_rows()
+        yield from self._enumeration_rows(MEMSETS, "memset", lambda _: "Memset (Device)")
+        yield from self._enumeration_rows(
+            SYNCS, "sync", lambda kind: _SYNC_KINDS.get(kind, "Sync"), "syncType"
+        )
+        yield from self._graph_rows()
         for table in CALLS:
-            yield from self._calls(table)
+            yield from self._call_rows(table)
         for table in OVERHEADS:
-            for batch in self.batches(table, {"name": ("nameId",), "track": ("globalTid",)}):
-                codes = self.codes("other", batch["name"])
-                yield self.made("other", "host", batch, codes)
+            for batch in self.member_batches(table, {"name": ("nameId",), "track": ("globalTid",)}):
+                codes = self.name_codes("other", batch["name"])
+                yield self.make_rows("other", "host", batch, codes)
 
-    def batches(
+    def member_batches(
         self,
         table: str,
         columns: Columns,
@@ -93,13 +95,13 @@ class TableReader:
         """The member's rows that have a time, with `start` and `end`; the others are counted once."""
         if table not in self.database.tables:
             return
-        if not self.database.has(table, "start", "end"):
+        if not self.database.has_columns(table, "start", "end"):
             raise InputError(f"table {table} has no start and end", where=str(self.database.path))
-        sql = {name: self.database.column(table, *known) for name, known in columns.items()}
+        sql = {name: self.database.first_column_sql(table, *known) for name, known in columns.items()}
         sql |= {"start": '"start"', "end": '"end"'} | (texts or {})
         mine = self.capture.of_process(self.member, table)
         chosen = " AND ".join(f"({part})" for part in (mine, where) if part)
-        for batch in self.database.batches(table, sql, chosen, text=tuple(texts or ())):
+        for batch in self.database.read_batches(table, sql, chosen, text=tuple(texts or ())):
             # An end that was never seen is null or, from CUPTI, 0.
             begun = pc.and_(batch["start"].is_valid(), batch["end"].is_valid())
             never = pc.and_(pc.equal(batch["end"], 0), pc.greater(batch["start"], 0))
@@ -110,33 +112,35 @@ class TableReader:
             if len(kept):
                 yield kept
 
-    def codes(self, kind: str, ids: pa.Array, name_of: Callable[[int], str] | None = None) -> Codes:
+    def name_codes(self, kind: str, ids: pa.Array, name_of: Callable[[int], str] | None = None) -> Codes:
         """Codes of names in a kind's table of names, by ids of StringIds or by `name_of` an enumeration."""
         filled = np.asarray(ids.fill_null(-1), np.int64)
         unique, inverse = np.unique(filled, return_inverse=True)
         found = self._codes if name_of is None else {}
         unknown = [i for i in unique.tolist() if (kind, i) not in found]
         if unknown:
-            strings = self.database.strings(unknown) if name_of is None else {}
+            strings = self.database.string_ids(unknown) if name_of is None else {}
             for i in unknown:
                 name = strings.get(i, NO_NAME) if name_of is None else name_of(i)
                 found[kind, i] = self.names[kind][name]
         return np.array([found[kind, i] for i in unique.tolist()], np.int32)[inverse]
 
-    def recoded(self, kind: str, names: list[str], codes: Codes) -> Codes:
+    def recode_names(self, kind: str, names: list[str], codes: Codes) -> Codes:
         """Codes in a kind's table of names for codes into a list of names."""
         unique, inverse = np.unique(codes, return_inverse=True)
         return np.array([self.names[kind][names[code]] for code in unique.tolist()], np.int32)[inverse]
 
-    def made(self, kind: str, side: str, batch: pa.RecordBatch, codes: Codes, **columns: Any) -> Rows:
+    def make_rows(self, kind: str, side: str, batch: pa.RecordBatch, codes: Codes, **columns: Any) -> Rows:
         """Rows of a batch, times on the wall clock."""
-        columns |= self._device(batch) if side == "device" else {"track": thread(batch["track"])}
+        columns |= (
+            self._device_columns(batch) if side == "device" else {"track": thread_numbers(batch["track"])}
+        )
         start, end = np.asarray(batch["start"], np.int64), np.asarray(batch["end"], np.int64)
         absurd = (np.abs(start) > LATEST_NS) | (np.abs(end) > LATEST_NS) | (end < start)
         if absurd.any():
             i = int(np.argmax(absurd))
             name = list(self.names[kind])[codes[i]][:60]
-            raise impossible(f"time: {name!r} from {start[i]} to {end[i]} ns", self.database.path)
+            raise impossible_value(f"time: {name!r} from {start[i]} to {end[i]} ns", self.database.path)
         return Rows(
             kind=kind,
             side=side,
@@ -147,13 +151,13 @@ class TableReader:
             **columns,
         )
 
-    def _device(self, batch: pa.RecordBatch) -> dict[str, Any]:
+    def _device_columns(self, batch: pa.RecordBatch) -> dict[str, Any]:
         """Device, stream and correlation of device rows; correlation 0 is CUPTI's none."""
         device = batch["device"]
         if len(device) > device.null_count:
             least, most = pc.min_max(device).as_py().values()
             if least < 0 or most > _LARGEST_DEVICE:
-                raise impossible(f"device {least if least < 0 else most}", self.database.path)
+                raise impossible_value(f"device {least if least < 0 else most}", self.database.path)
         stream = np.asarray(batch["track"].fill_null(-1), np.int64)
         return {
             "device": device,
@@ -161,28 +165,28 @@ class TableReader:
             "correlation": pc.if_else(pc.equal(batch["correlation"], 0), None, batch["correlation"]),
         }
 
-    def _kernels(self) -> Iterator[Rows]:
+    def _kernel_rows(self) -> Iterator[Rows]:
         columns = _ON_DEVICE | {"name": ("demangledName", "shortName", "mangledName")}
         columns |= {axis: (f"grid{axis.upper()}",) for axis in "xyz"}
         nameless = 0
-        for batch in self.batches(KERNELS, columns):
-            codes = self.codes("kernel", batch["name"])
+        for batch in self.member_batches(KERNELS, columns):
+            codes = self.name_codes("kernel", batch["name"])
             nameless += int((codes == self.names["kernel"].get(NO_NAME, -1)).sum())
             sides = np.stack([np.asarray(batch[axis].fill_null(0), np.int64) for axis in "xyz"], axis=1)
             grids = grid_columns(sides, str(self.database.path))
-            rows = self.made("kernel", "device", batch, codes, **grids)
-            self.graphs.beside(rows)
+            rows = self.make_rows("kernel", "device", batch, codes, **grids)
+            self.graphs.add_kernels(rows)
             yield rows
         if nameless:
             self.notes.append(
                 f"{nameless} kernels have no name: communication among them counts as computing"
             )
 
-    def _copies(self) -> Iterator[Rows]:
+    def _copy_rows(self) -> Iterator[Rows]:
         columns = _ON_DEVICE | {"bytes": ("bytes",), "name": ("copyKind",)}
         columns |= {"from_": ("srcKind",), "to": ("dstKind",)}
         unified = 0
-        for batch in self.batches(COPIES, columns):
+        for batch in self.member_batches(COPIES, columns):
             kinds, source, target = (
                 np.asarray(batch[c].fill_null(-1), np.int64) for c in ("name", "from_", "to")
             )
@@ -193,27 +197,29 @@ class TableReader:
             codes = np.array([table[_copy_name(*way)] for way in unique.tolist()], np.int32)[inverse]
             words = [_COPY_KINDS.get(kind, ("", None))[1] for kind in unique[:, 0].tolist()]
             direction = pa.array(words, pa.string()).take(pa.array(inverse))
-            size = self._sizes(batch)
-            yield self.made("copy", "device", batch, codes, bytes=size, copy_direction=direction)
+            size = self._copy_sizes(batch)
+            yield self.make_rows("copy", "device", batch, codes, bytes=size, copy_direction=direction)
         if unified:
             self.notes.append(
                 f"{unified} copies are migrations of unified memory: they count as copies without a direction"
             )
 
-    def _sizes(self, batch: pa.RecordBatch) -> pa.Array:
+    def _copy_sizes(self, batch: pa.RecordBatch) -> pa.Array:
         size = batch["bytes"]
         if len(size) > size.null_count and pc.min(size).as_py() < 0:
-            raise impossible(f"size {pc.min(size).as_py()} B", self.database.path)
+            raise impossible_value(f"size {pc.min(size).as_py()} B", self.database.path)
         return size
 
-    def _plain(self, table: str, kind: str, name_of: Callable[[int], str], *named: str) -> Iterator[Rows]:
+    def _enumeration_rows(
+        self, table: str, kind: str, name_of: Callable[[int], str], *named: str
+    ) -> Iterator[Rows]:
         """Rows whose names an enumeration tells."""
-        for batch in self.batches(table, _ON_DEVICE | {"bytes": ("bytes",), "name": named}):
-            codes = self.codes(kind, batch["name"], name_of)
-            size = {"bytes": self._sizes(batch)} if kind == "memset" else {}
-            yield self.made(kind, "device", batch, codes, **size)
+        for batch in self.member_batches(table, _ON_DEVICE | {"bytes": ("bytes",), "name": named}):
+            codes = self.name_codes(kind, batch["name"], name_of)
+            size = {"bytes": self._copy_sizes(batch)} if kind == "memset" else {}
+            yield self.make_rows(kind, "device", batch, codes, **size)
 
-    def _graphs(self) -> Iterator[Rows]:
+    def _graph_rows(self) -> Iterator[Rows]:
         """Launches of graphs that were traced whole, named by their executable graph.
 
         Of a launch whose kernels have rows of their own there is none: it would count twice.
@@ -222,47 +228,52 @@ class TableReader:
         alone = self._without_kernels()
         if alone:
             recorded = " AND ".join(filter(None, (mine, f"NOT ({alone})")))
-            self.dropped["CUDA graph launch whose kernels have rows"] += self.database.count(GRAPHS, recorded)
+            self.dropped["CUDA graph launch whose kernels have rows"] += self.database.count_rows(
+                GRAPHS, recorded
+            )
         columns = _ON_DEVICE | {"name": ("graphExecId", "graphId")}
-        for batch in self.batches(GRAPHS, columns, alone):
+        for batch in self.member_batches(GRAPHS, columns, alone):
             begun = batch.filter(pc.not_equal(batch["start"], 0))  # CUPTI's 0 is a time that is not known
             self.dropped["row without a time or duration"] += len(batch) - len(begun)
             if not len(begun):
                 continue
-            codes = self.codes("graph", begun["name"], _graph_name)
-            rows = self.made("graph", "device", begun, codes)
-            self.graphs.add(rows, np.asarray(begun["device"].fill_null(-1), np.int64))
+            codes = self.name_codes("graph", begun["name"], _graph_name)
+            rows = self.make_rows("graph", "device", begun, codes)
+            self.graphs.add_launches(rows, np.asarray(begun["device"].fill_null(-1), np.int64))
             yield rows
-        self.notes += self.graphs.notes
+        self.notes += self.graphs.launch_notes
 
     def _without_kernels(self) -> str:
         """SQL that chooses the graph launches of which no kernel has a row; empty where none can have one."""
-        if not (self.database.has(GRAPHS, "correlationId") and self.database.has(KERNELS, "correlationId")):
+        if not (
+            self.database.has_columns(GRAPHS, "correlationId")
+            and self.database.has_columns(KERNELS, "correlationId")
+        ):
             return ""
         mine = self.capture.of_process(self.member, KERNELS)
         known = " AND ".join(filter(None, (mine, '"correlationId" != 0')))
         kernels = f'SELECT "correlationId" FROM "{KERNELS}" WHERE {known}'  # noqa: S608 - own names
         return f'coalesce("correlationId", 0) NOT IN ({kernels})'
 
-    def _calls(self, table: str) -> Iterator[Rows]:
+    def _call_rows(self, table: str) -> Iterator[Rows]:
         columns: Columns = {"name": ("nameId",), "track": ("globalTid",)}
         columns |= {"correlation": ("correlationId",), "class": ("eventClass",)}
-        for batch in self.batches(table, columns):
-            codes = self.codes("call", batch["name"])
+        for batch in self.member_batches(table, columns):
+            codes = self.name_codes("call", batch["name"])
             names = list(self.names["call"])
             kinds = np.array([_call_kind(name) for name in names], object)[codes]
             kinds[np.asarray(batch["class"].fill_null(0), np.int64) == _BACKTRACE] = "backtrace"
             for kind in ("launch", "sync", "other", "backtrace"):
                 chosen: Mask = kinds == kind
                 if chosen.any():
-                    yield self._call(kind, batch.filter(pa.array(chosen)), codes[chosen], names)
+                    yield self._rows_of_call(kind, batch.filter(pa.array(chosen)), codes[chosen], names)
 
-    def _call(self, kind: str, batch: pa.RecordBatch, codes: Codes, names: list[str]) -> Rows:
+    def _rows_of_call(self, kind: str, batch: pa.RecordBatch, codes: Codes, names: list[str]) -> Rows:
         written = "other" if kind == "backtrace" else kind
         columns = {}
         if kind != "backtrace":
             columns["correlation"] = pc.if_else(pc.equal(batch["correlation"], 0), None, batch["correlation"])
-        rows = self.made(written, "host", batch, self.recoded(written, names, codes), **columns)
+        rows = self.make_rows(written, "host", batch, self.recode_names(written, names, codes), **columns)
         if kind == "launch":
             kernels = np.array(["Launch" in name for name in names], np.bool_)[codes]
             self.launches.append((rows.track[kernels], rows.start_ns[kernels]))
@@ -276,7 +287,7 @@ _ON_DEVICE: Final[Columns] = {
 }
 
 
-def thread(ids: pa.Array) -> Int64:
+def thread_numbers(ids: pa.Array) -> Int64:
     """Thread numbers: the lowest 24 bits of `globalTid`; −1 where there is none."""
     filled = np.asarray(ids.fill_null(-1), np.int64)
     return np.where(filled < 0, -1, filled & 0xFFFFFF)

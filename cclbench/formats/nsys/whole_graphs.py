@@ -23,17 +23,17 @@ class GraphLaunches:
         self._kernel_ns = 0
         self._launches: list[Int64] = []
 
-    def beside(self, kernels: Rows) -> None:
+    def add_kernels(self, kernels: Rows) -> None:
         """Kernels that have rows of their own."""
         self._kernel_ns += int(kernels.dur_ns.sum())
 
-    def add(self, graphs: Rows, device: Int64) -> None:
+    def add_launches(self, graphs: Rows, device: Int64) -> None:
         """Launches, in any order, and the device of each."""
         columns = graphs.start_ns, graphs.start_ns + graphs.dur_ns, device, graphs.track, graphs.codes
         self._launches.append(np.stack(columns).astype(np.int64))
 
     @property
-    def notes(self) -> Iterator[str]:
+    def launch_notes(self) -> Iterator[str]:
         """What people are told of them."""
         if count := sum(part.shape[1] for part in self._launches):
             yield (
@@ -41,7 +41,7 @@ class GraphLaunches:
                 " capture again with --cuda-graph-trace=node"
             )
 
-    def iterations(self) -> list[DeviceStep]:
+    def device_iterations(self) -> list[DeviceStep]:
         """The repetitions of the launches on the stream where graphs run longest; none where kernels outside
         of graphs take longer than graphs do."""
         if not self._launches:
@@ -73,17 +73,17 @@ def begins_iteration(graphs: Int64) -> Mask:
     one model that run in order. Of the others those begin one whose graph does so at least twice.
     """
     begins = np.ones(len(graphs), np.bool_)
-    if period := _period(graphs):
+    if period := _launch_period(graphs):
         begins[:] = np.arange(len(graphs)) % period == 0
         return begins
     before, after = np.unique(np.stack([graphs[:-1], graphs[1:]]), axis=1)
-    chained = np.isin(graphs[:-1], _once(before)) & np.isin(graphs[1:], _once(after))
+    chained = np.isin(graphs[:-1], _unique_values(before)) & np.isin(graphs[1:], _unique_values(after))
     begins[1:] = ~(chained & (graphs[:-1] != graphs[1:]))
     known, count = np.unique(graphs[begins], return_counts=True)
     return begins & np.isin(graphs, known[count > 1])
 
 
-def _period(graphs: Int64) -> int:
+def _launch_period(graphs: Int64) -> int:
     """After how many launches the sequence repeats, from the first to the last; 0 where it does not."""
     known, counts = np.unique(graphs, return_counts=True)
     apart = np.diff(np.flatnonzero(graphs == known[counts.argmin()]))
@@ -93,7 +93,7 @@ def _period(graphs: Int64) -> int:
     return period if (graphs[period:] == graphs[:-period]).all() else 0
 
 
-def _once(values: Int64) -> Int64:
+def _unique_values(values: Int64) -> Int64:
     """The values that occur once."""
     known, counts = np.unique(values, return_counts=True)
     return np.asarray(known[counts == 1], np.int64)

@@ -26,7 +26,7 @@ from typing import Final
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.counter_rows import AGAIN, NO_COUNTER, NO_VALUE, CounterRows, unit_of
-from cclbench.formats.texts import bare
+from cclbench.formats.texts import strip_decoration
 
 DMON: Final = {
     "pwr": "power",
@@ -84,7 +84,7 @@ class NvidiaSmi(EvidenceReader):
 
     def sniff(self, head: bytes) -> float:
         """Sure of a head of dmon's columns or of a query's with units, and of NVLink's counts."""
-        head = bare(head)
+        head = strip_decoration(head)
         first = next((line for line in head.decode(errors="replace").splitlines() if line.strip()), "")
         of_links = b"Link " in head and _SEEN_LINK.search(head)
         return 0.9 if _dmon_head(first) or _QUERY_HEAD.fullmatch(first) or of_links else 0.0
@@ -94,64 +94,66 @@ class NvidiaSmi(EvidenceReader):
         rows = CounterRows(path)
         first, every = rows.first_and_all()
         if _dmon_head(first):
-            _dmon(rows, every)
+            _read_dmon(rows, every)
         elif _QUERY_HEAD.fullmatch(first):
-            _query(rows, every)
+            _read_query(rows, every)
         else:
-            _nvlink(rows, every)
+            _read_nvlink(rows, every)
         return rows.evidence()
 
 
 def _dmon_head(line: str) -> bool:
-    return _DMON_HEAD.fullmatch(line) is not None and "gpu" in _cells(line)
+    return _DMON_HEAD.fullmatch(line) is not None and "gpu" in _split_cells(line)
 
 
-def _cells(line: str) -> list[str]:
+def _split_cells(line: str) -> list[str]:
     """The cells of a line, comma-separated or aligned by blanks."""
     line = line.lstrip("# ").rstrip(" ,")
     return [cell.strip() for cell in line.split(",")] if "," in line else line.split()
 
 
-def _dmon(rows: CounterRows, lines: Iterable[str]) -> None:
+def _read_dmon(rows: CounterRows, lines: Iterable[str]) -> None:
     columns: list[str] = []
     units: list[str] = []
     rates: _Rates = defaultdict(list)
     for line in lines:
-        cells = _cells(line)
+        cells = _split_cells(line)
         if line.lstrip().startswith("#"):
             if "gpu" in cells:
                 if cells != columns:
-                    _moved(rows, rates)
+                    _add_nvlink_rates(rows, rates)
                 columns, units = cells, []
             else:
                 units = cells
             continue
         if len(units) != len(columns):
-            raise rows.error("no line of units under the head", "print them: without `nounit`")
+            raise rows.error_at_line("no line of units under the head", "print them: without `nounit`")
         if len(cells) != len(columns):
-            raise rows.error(f"{len(cells)} values under a head of {len(columns)}")
+            raise rows.error_at_line(f"{len(cells)} values under a head of {len(columns)}")
         row = dict(zip(columns, cells, strict=True))
-        device = rows.device(row["gpu"])
-        at = _local(rows, f"{row['Date']} {row['Time']}") if "Date" in row and "Time" in row else None
+        device = rows.device_index(row["gpu"])
+        at = _local_seconds(rows, f"{row['Date']} {row['Time']}") if "Date" in row and "Time" in row else None
         for column, unit, cell in zip(columns, units, cells, strict=True):
             if column in ("Date", "Time", "gpu"):
                 continue
-            counter, value = _value(rows, DMON.get(column), unit, cell)
+            counter, value = _counter_value(rows, DMON.get(column), unit, cell)
             if value is None:
                 continue
             if counter.startswith("nvlink"):
                 rates[counter, device].append((at, value))
             else:
-                rows.add(counter, value, device=device)
-    _moved(rows, rates)
+                rows.add_row(counter, value, device=device)
+    _add_nvlink_rates(rows, rates)
 
 
-def _value(rows: CounterRows, counter: str | None, unit: str, cell: str) -> tuple[str, Decimal | None]:
+def _counter_value(
+    rows: CounterRows, counter: str | None, unit: str, cell: str
+) -> tuple[str, Decimal | None]:
     known = _FACTORS.get(unit)
     if counter is None or known is None or unit_of(counter) != known[0]:
         rows.left_out[NO_COUNTER] += 1
         return "", None
-    value = rows.number(cell)
+    value = rows.parse_number(cell)
     if value is not None and known[0] == "1" and value > 100:
         rows.left_out["shares above 1"] += 1
         value = None
@@ -159,36 +161,36 @@ def _value(rows: CounterRows, counter: str | None, unit: str, cell: str) -> tupl
 
 
 @lru_cache(maxsize=64)
-def _seconds(text: str) -> int:
+def _wall_clock_seconds(text: str) -> int:
     """Seconds on the wall clock of the zone that nobody states."""
     moment = datetime.strptime(text, "%Y%m%d %H:%M:%S")
     return (moment - datetime(1970, 1, 1)) // timedelta(seconds=1)
 
 
-def _local(rows: CounterRows, text: str) -> int:
+def _local_seconds(rows: CounterRows, text: str) -> int:
     rows.note_no_zone()
     try:
-        return _seconds(text)
+        return _wall_clock_seconds(text)
     except ValueError:
-        raise rows.error("no date and time where they belong") from None
+        raise rows.error_at_line("no date and time where they belong") from None
 
 
-def _moved(rows: CounterRows, seen: _Rates) -> None:
+def _add_nvlink_rates(rows: CounterRows, seen: _Rates) -> None:
     """NVLink's mean rates: bytes where a GPU's samples are evenly spaced, else rates."""
     for (counter, device), every in seen.items():
-        samples = _forward(every)
+        samples = _drop_repeated(every)
         if again := len(every) - len(samples):
             rows.left_out[AGAIN] += again
-        spacing = _spacing([at for at, _ in samples])
+        spacing = _sample_spacing([at for at, _ in samples])
         for i, (_, rate) in enumerate(samples):
             if spacing is None or i == 0:
-                rows.add(counter, rate, device=device)
+                rows.add_row(counter, rate, device=device)
             else:
-                rows.add(counter.removesuffix("_rate") + "_bytes", rate * spacing, device=device)
+                rows.add_row(counter.removesuffix("_rate") + "_bytes", rate * spacing, device=device)
     seen.clear()
 
 
-def _forward(samples: _Samples) -> _Samples:
+def _drop_repeated(samples: _Samples) -> _Samples:
     """The samples but those that the clock, once it goes back, meets again: of a file joined to itself."""
     kept: _Samples = []
     once: set[tuple[int | None, Decimal]] = set()
@@ -204,7 +206,7 @@ def _forward(samples: _Samples) -> _Samples:
     return kept
 
 
-def _spacing(stamps: list[int | None]) -> Decimal | None:
+def _sample_spacing(stamps: list[int | None]) -> Decimal | None:
     """Seconds between samples, where no gap differs from the mean by more than the stamps' second."""
     known = [at for at in stamps if at is not None]
     if len(known) < 2 or len(known) < len(stamps):
@@ -214,56 +216,58 @@ def _spacing(stamps: list[int | None]) -> Decimal | None:
     return mean if mean > 0 and even else None
 
 
-def _query(rows: CounterRows, lines: Iterable[str]) -> None:
+def _read_query(rows: CounterRows, lines: Iterable[str]) -> None:
     head: list[tuple[str, str]] = []
     for line in lines:
-        cells = _cells(line)
+        cells = _split_cells(line)
         if _QUERY_HEAD.fullmatch(line):
             head = [(name, unit.rstrip("]")) for name, _, unit in (cell.partition(" [") for cell in cells)]
             continue
         if len(cells) != len(head):
-            raise rows.error(f"{len(cells)} values under a head of {len(head)}")
+            raise rows.error_at_line(f"{len(cells)} values under a head of {len(head)}")
         named = {name: cell for (name, _), cell in zip(head, cells, strict=True)}
-        device = rows.device(named["index"]) if "index" in named else None
+        device = rows.device_index(named["index"]) if "index" in named else None
         for (name, unit), cell in zip(head, cells, strict=True):
             if name in ("index", "timestamp"):
                 continue
             number = cell if cell.startswith("[") else cell.removesuffix(f" {unit}")
-            counter, value = _value(rows, QUERY.get(name), unit, number)
+            counter, value = _counter_value(rows, QUERY.get(name), unit, number)
             if value is not None:
-                rows.add(counter, value, device=device)
+                rows.add_row(counter, value, device=device)
     if any(name == "timestamp" for name, _ in head):
         rows.note_no_zone()
 
 
-def _nvlink(rows: CounterRows, lines: Iterable[str]) -> None:
+def _read_nvlink(rows: CounterRows, lines: Iterable[str]) -> None:
     at: int | None = None
     device: int | None = None
     dumped, counted = set[int](), set[tuple[str, str, str, int]]()
     for line in lines:
-        if (mark := rows.mark(line)) is not None:
+        if (mark := rows.time_mark(line)) is not None:
             at, device, dumped, counted = mark, None, set(), set()
         elif gpu := _GPU.fullmatch(line):
-            device = rows.device(gpu[1], gpu[2] or "")
+            device = rows.device_index(gpu[1], gpu[2] or "")
             if device in dumped:  # the next dump begins, at a time that no line tells
                 at, dumped, counted = None, set(), set()
             dumped.add(device)
         elif (link := _LINK.fullmatch(line)) and device is not None:
             number, kind, way, text, unit = link.groups()
             if (own := (number, kind, way, device)) in counted:
-                raise rows.error(f"one dump counts link {number} twice", "is the file damaged?")
+                raise rows.error_at_line(f"one dump counts link {number} twice", "is the file damaged?")
             counted.add(own)
-            value = rows.number(text)
+            value = rows.parse_number(text)
             if value is None:
                 continue
             if unit != "KiB" or value != int(value):
-                raise rows.error("an NVLink count that is no whole number of KiB")
+                raise rows.error_at_line("an NVLink count that is no whole number of KiB")
             counter = f"nvlink_{'raw_' if kind == 'Raw' else ''}{way.lower()}_bytes"
-            rows.count(counter, int(value) * 1024, device=device, port=f"nvlink {number}", at_ns=at)
+            rows.add_cumulative(counter, int(value) * 1024, device=device, port=f"nvlink {number}", at_ns=at)
         elif _NO_LINK.fullmatch(line):
             rows.left_out[NO_VALUE] += 1
         else:
-            raise rows.error("no line of `nvidia-smi nvlink -gt d`", "leave out lines that it did not write")
+            raise rows.error_at_line(
+                "no line of `nvidia-smi nvlink -gt d`", "leave out lines that it did not write"
+            )
 
 
 READERS.add(NvidiaSmi.name, NvidiaSmi(), origin=__name__)

@@ -20,8 +20,8 @@ import pyarrow as pa
 from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.rewriting import CAPTURED, COMMAND_LINE, SOURCE_PATH, SYSTEM
 from cclbench.formats.serving import figures
-from cclbench.formats.serving.lines import Written, results
-from cclbench.formats.texts import bare
+from cclbench.formats.serving.lines import WrittenResult, written_results
+from cclbench.formats.texts import strip_decoration
 from cclbench.schema import SERVING
 
 _MARKS: Final = (
@@ -59,7 +59,7 @@ class Serving(EvidenceReader):
 
     def sniff(self, head: bytes) -> float:
         """Sure of the settings that either client writes first, and of the figures of a shortened file."""
-        head = bare(head)
+        head = strip_decoration(head)
         own = head.lstrip()[:1] == b"{" and any(all(key in head for key in keys) for keys in _MARKS)
         return 0.9 if own or _FIGURE.match(head) else 0.0
 
@@ -67,32 +67,32 @@ class Serving(EvidenceReader):
         """The requests and figures of every benchmark in the file, numbered from 0."""
         tables, rows, settings = list[pa.Table](), list[dict[str, Any]](), list[dict[str, Setting]]()
         left_out, notes = Counter[str](), list[str]()
-        for number, written in enumerate(results(path)):
-            tables.append(figures.requests(written, number))
-            stated, missed = figures.rows(written, number)
+        for number, written in enumerate(written_results(path)):
+            tables.append(figures.request_table(written, number))
+            stated, missed = figures.figure_rows(written, number)
             rows, left_out = rows + stated, left_out + missed
-            settings.append(figures.settings(written))
+            settings.append(figures.benchmark_settings(written))
             if not len(tables[-1]) and not stated:
-                raise written.bad("holds no figure and no request of a serving benchmark")
-            if note := _disagreement(written, tables[-1]):
+                raise written.entry_error("holds no figure and no request of a serving benchmark")
+            if note := _completion_disagreement(written, tables[-1]):
                 notes.append(f"benchmark {number + 1}: {note}")
         return Evidence(
             requests=pa.concat_tables(tables),
             serving=pa.Table.from_pylist(rows, schema=SERVING),
-            facts=_merged(settings),
+            facts=_merge_settings(settings),
             left_out=dict(left_out),
             notes=notes,
         )
 
 
-def _disagreement(written: Written, table: pa.Table) -> str | None:
+def _completion_disagreement(written: WrittenResult, table: pa.Table) -> str | None:
     completed, answered = written.entries.get("completed"), sum(filter(None, table["success"].to_pylist()))
     if completed in (None, answered) or table["success"].null_count == len(table):
         return None
     return f"the file says {completed} requests completed, its lists show {answered}"
 
 
-def _merged(settings: list[dict[str, Setting]]) -> dict[str, Setting | list[str]]:
+def _merge_settings(settings: list[dict[str, Setting]]) -> dict[str, Setting | list[str]]:
     """Each setting once where all benchmarks share it, else its values in order of appearance."""
     merged: dict[str, Setting | list[str]] = {}
     for name in dict.fromkeys(name for one in settings for name in one):

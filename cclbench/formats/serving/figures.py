@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from cclbench.formats.serving.lines import MOST, Written, is_number
+from cclbench.formats.serving.lines import MOST, WrittenResult, is_number
 from cclbench.schema import REQUESTS
 
 _FIGURES: Final = {
@@ -51,7 +51,7 @@ Key = tuple[str, str | None]
 Column = list[int | None]
 
 
-def settings(written: Written) -> dict[str, str | int | float]:
+def benchmark_settings(written: WrittenResult) -> dict[str, str | int | float]:
     """Client, backend, data set, the model's own name without its folders, and the load asked for."""
     entries, found = written.entries, dict[str, str | int | float]()
     model = str(entries.get("model_id") or "").replace("\\", "/").rstrip("/").rpartition("/")[2]
@@ -69,15 +69,15 @@ def settings(written: Written) -> dict[str, str | int | float]:
         elif value in ("inf", "trace"):
             found[key] = value
         elif value is not None:
-            number = written.number(key, value)
+            number = written.bounded_number(key, value)
             found[key] = int(number) if number.is_integer() else number
     return found
 
 
-def rows(written: Written, benchmark: int) -> tuple[list[dict[str, Any]], Counter[str]]:
+def figure_rows(written: WrittenResult, benchmark: int) -> tuple[list[dict[str, Any]], Counter[str]]:
     """Rows of `schema.SERVING`, and how many entries became none, by reason."""
     found, left_out = dict[Key, dict[str, Any]](), Counter[str]()
-    for name, value, key, unit, most in _stated(written):
+    for name, value, key, unit, most in _stated_figures(written):
         if key is None:
             left_out["settings and figures that have no column"] += 1
         elif is_number(value) and value < 0 and key[1] is not None:
@@ -86,7 +86,7 @@ def rows(written: Written, benchmark: int) -> tuple[list[dict[str, Any]], Counte
             left_out["figures that are NaN or infinite"] += 1
         elif value is not None:
             row = {"benchmark": benchmark, "figure": key[0], "stat": key[1], "unit": unit}
-            found.setdefault(key, row | {"value": written.number(name, value, most)})
+            found.setdefault(key, row | {"value": written.bounded_number(name, value, most)})
     # The clients state the mean of nothing as 0, and with it every other statistic.
     empty = {figure for (figure, stat), row in found.items() if stat == "mean" and row["value"] == 0}
     if empty:
@@ -94,36 +94,42 @@ def rows(written: Written, benchmark: int) -> tuple[list[dict[str, Any]], Counte
     return [row for (figure, _), row in found.items() if figure not in empty], left_out
 
 
-def _stated(written: Written) -> Iterator[tuple[str, Any, Key | None, str, int]]:
+def _stated_figures(written: WrittenResult) -> Iterator[tuple[str, Any, Key | None, str, int]]:
     """Name, value in base units, key, unit and largest value of every figure; no key where we have none."""
     for name, value in written.entries.items():
         if plain := _FIGURES.get(name):
             figure, unit = plain
             yield name, value, (figure, None), unit, _LONGEST_RUN_S if unit == "s" else MOST
         elif latency := _LATENCY.fullmatch(name):
-            yield name, _seconds(value), _key(latency[2], latency[1]), "s", _LONGEST_WAIT_S
+            yield (
+                name,
+                _milliseconds_to_seconds(value),
+                _figure_key(latency[2], latency[1]),
+                "s",
+                _LONGEST_WAIT_S,
+            )
         elif latency := _PERCENTILES.fullmatch(name):
             for pair in written.list_of(name) or []:
                 if not isinstance(pair, list) or len(pair) != 2:
-                    raise written.bad(f"{name} holds something that is no percentile and its time")
-                stat = f"p{written.number(name, pair[0], 100):g}"
-                key = _key(latency[1], stat) if re.fullmatch(_STAT, stat) else None
-                yield name, _seconds(pair[1]), key, "s", _LONGEST_WAIT_S
+                    raise written.entry_error(f"{name} holds something that is no percentile and its time")
+                stat = f"p{written.bounded_number(name, pair[0], 100):g}"
+                key = _figure_key(latency[1], stat) if re.fullmatch(_STAT, stat) else None
+                yield name, _milliseconds_to_seconds(pair[1]), key, "s", _LONGEST_WAIT_S
         elif name not in (*_LOAD, *_LISTS, *_TEXTS) and not isinstance(value, str | bool | None):
             yield name, value, None, "", MOST
 
 
-def _seconds(milliseconds: object) -> object:
+def _milliseconds_to_seconds(milliseconds: object) -> object:
     if is_number(milliseconds) and -MOST < milliseconds < MOST:
         return milliseconds / Decimal(1000)
     return milliseconds  # as it stands: no figure, or beyond all times and all arithmetic
 
 
-def _key(figure: str, stat: str) -> Key:
+def _figure_key(figure: str, stat: str) -> Key:
     return "e2e_latency" if figure == "e2el" else figure, "p50" if stat == "median" else stat
 
 
-def requests(written: Written, benchmark: int) -> pa.Table:
+def request_table(written: WrittenResult, benchmark: int) -> pa.Table:
     """Rows of `schema.REQUESTS`; none where the result has no lists.
 
     A time to first token or a latency of 0 is what the clients begin with: nothing came, so it is null.
@@ -131,50 +137,52 @@ def requests(written: Written, benchmark: int) -> pa.Table:
     lists = {name: values for name in _LISTS if (values := written.list_of(name)) is not None}
     if len({len(values) for values in lists.values()}) > 1:
         lengths = ", ".join(f"{name} {len(values):,}" for name, values in lists.items())
-        raise written.bad(f"its lists are about different numbers of requests: {lengths}")
+        raise written.entry_error(f"its lists are about different numbers of requests: {lengths}")
     count = len(next(iter(lists.values()), []))
     nothing: list[None] = [None] * count
-    output = _tokens(written, "output_lens", lists)
+    output = _token_column(written, "output_lens", lists)
     ttft = [ns or None for ns in _nanoseconds(written, "ttfts", lists.get("ttfts", []))] or nothing
     e2e = [ns or None for ns in _nanoseconds(written, "latencies", lists.get("latencies", []))] or nothing
     columns = {
         "benchmark": [benchmark] * count,
         "request": range(count),
-        "success": _success(written, lists, output or [], [a or b for a, b in zip(ttft, e2e, strict=True)]),
-        "input_tokens": _tokens(written, "input_lens", lists),
+        "success": _request_success(
+            written, lists, output or [], [a or b for a, b in zip(ttft, e2e, strict=True)]
+        ),
+        "input_tokens": _token_column(written, "input_lens", lists),
         "output_tokens": output,
         "ttft_ns": ttft,
         "e2e_ns": e2e,
-        "itl_ns": _gaps(written, lists),
+        "itl_ns": _token_gaps(written, lists),
     }
     return pa.table({name: columns.get(name) or nothing for name in REQUESTS.names}, schema=REQUESTS)
 
 
-def _tokens(written: Written, name: str, lists: dict[str, list[Any]]) -> Column | None:
+def _token_column(written: WrittenResult, name: str, lists: dict[str, list[Any]]) -> Column | None:
     values = lists.get(name)
     if values is not None and any(type(v) is not int or not 0 <= v < 1 << 31 for v in values):
-        raise written.bad(f"{name} holds something that is no number of tokens")
+        raise written.entry_error(f"{name} holds something that is no number of tokens")
     return values
 
 
-def _gaps(written: Written, lists: dict[str, list[Any]]) -> list[list[int]] | None:
+def _token_gaps(written: WrittenResult, lists: dict[str, list[Any]]) -> list[list[int]] | None:
     listed = lists.get("itls")
     if listed is None:
         return None
     if not all(isinstance(gaps, list) for gaps in listed):
-        raise written.bad("itls holds something that is no list of times")
+        raise written.entry_error("itls holds something that is no list of times")
     return [_nanoseconds(written, "itls", gaps) for gaps in listed]
 
 
-def _nanoseconds(written: Written, name: str, seconds: list[Any]) -> list[int]:
+def _nanoseconds(written: WrittenResult, name: str, seconds: list[Any]) -> list[int]:
     """From the digits of the file."""
     if not all(is_number(value) and 0 <= value <= _LONGEST_WAIT_S for value in seconds):
-        raise written.bad(f"{name} holds something that is no time from 0 s to a day")
+        raise written.entry_error(f"{name} holds something that is no time from 0 s to a day")
     return [round(value * 10**9) for value in seconds]
 
 
-def _success(
-    written: Written, lists: dict[str, list[Any]], output: Column, times: Column
+def _request_success(
+    written: WrittenResult, lists: dict[str, list[Any]], output: Column, times: Column
 ) -> list[bool | None]:
     """Whether each request was answered: without an error, with at least one token.
 

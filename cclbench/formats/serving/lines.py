@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeGuard
 
 from cclbench.errors import InputError
-from cclbench.formats.texts import whole
+from cclbench.formats.texts import read_whole
 
 LARGEST: Final = 256 << 20
 """Bytes of a (decompressed) file that are read at most."""
@@ -23,7 +23,7 @@ MOST: Final = 1 << 50
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenResult:
     """A result as the client wrote it: fractions are Decimals, so a float is NaN or infinite."""
 
     entries: dict[str, Any]
@@ -33,16 +33,16 @@ class Written:
         """The list of that name; None where there is none."""
         value = self.entries.get(name)
         if value is not None and not isinstance(value, list):
-            raise self.bad(f"{name} is no list")
+            raise self.entry_error(f"{name} is no list")
         return value
 
-    def number(self, name: str, value: object, most: int = MOST) -> float:
+    def bounded_number(self, name: str, value: object, most: int = MOST) -> float:
         """A count, a rate or a time, from 0 to `most`."""
         if not is_number(value) or not 0 <= value <= most:
-            raise self.bad(f"{name} is no number from 0 to {most:.3g}")
+            raise self.entry_error(f"{name} is no number from 0 to {most:.3g}")
         return float(value)
 
-    def bad(self, what: str) -> InputError:
+    def entry_error(self, what: str) -> InputError:
         """The error for an entry that no client writes so."""
         return InputError(what, where=self.where, hint="run the benchmark again, or remove this result")
 
@@ -52,10 +52,10 @@ def is_number(value: object) -> TypeGuard[int | Decimal]:
     return isinstance(value, int | Decimal) and not isinstance(value, bool)
 
 
-def results(path: Path) -> Iterator[Written]:
+def written_results(path: Path) -> Iterator[WrittenResult]:
     """Each result of the file; `InputError` with the line of the first that is none."""
     try:
-        text = whole(path, LARGEST).decode()
+        text = read_whole(path, LARGEST).decode()
     except UnicodeDecodeError as error:
         raise InputError("bytes that are not UTF-8", where=f"{path}: byte {error.start:,}") from None
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
@@ -73,7 +73,7 @@ def results(path: Path) -> Iterator[Written]:
             pass
         else:
             if isinstance(entries, dict):
-                yield Written(entries, f"{path}: line {number}")
+                yield WrittenResult(entries, f"{path}: line {number}")
                 continue
             what = "is no JSON object"
         raise InputError(

@@ -13,7 +13,7 @@ import msgspec
 
 from cclbench.capture.step_times import SCHEMA, StepTimes
 from cclbench.formats import READERS, Evidence, EvidenceReader
-from cclbench.formats.texts import damaged, reason_of, whole
+from cclbench.formats.texts import damaged_error, read_whole, reason_of
 
 _MOST_BYTES: Final = 1 << 24
 
@@ -35,9 +35,9 @@ class StepTimesFile(EvidenceReader):
     def read(self, path: Path) -> Evidence:
         """Facts alone, in seconds."""
         try:
-            times = msgspec.json.decode(whole(path, _MOST_BYTES), type=StepTimes)
+            times = msgspec.json.decode(read_whole(path, _MOST_BYTES), type=StepTimes)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise damaged(path, reason_of(error)) from None
+            raise damaged_error(path, reason_of(error)) from None
         facts: dict[str, str | int | float | list[str]] = {
             "rank": times.rank,
             "profiler": times.profiler,

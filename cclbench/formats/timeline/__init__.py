@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 from cclbench.errors import InputError
 from cclbench.formats import READERS, Names, Part, Payload, Reader, Rows, Trace
 from cclbench.formats.rewriting import Redactor
-from cclbench.formats.timeline.mapping import COMPUTE, COPY, FILE, IGNORE, PAIRS, maps
-from cclbench.formats.timeline.survey import Survey, surveyed
-from cclbench.formats.timeline.tables import ENDINGS, batches
+from cclbench.formats.timeline.mapping import COMPUTE, COPY, FILE, IGNORE, PAIRS, is_mapped
+from cclbench.formats.timeline.survey import Survey, survey_beside
+from cclbench.formats.timeline.tables import ENDINGS, table_batches
 from cclbench.intervals import Int64
 from cclbench.record.facts import ProcessGroup, TraceFacts
 
@@ -53,7 +53,7 @@ class Timeline(Reader):
 
     def described(self, path: Path) -> bool:
         """Whether `timeline.yaml` beside it names the file."""
-        return maps(path)
+        return is_mapped(path)
 
     def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
         """Refused: a data point has no place for the mapping, without which the table says nothing."""
@@ -64,35 +64,35 @@ class Timeline(Reader):
 
     def parts(self, path: Path) -> list[Part]:
         """Each rank of the file."""
-        return [Part(str(rank)) for rank in sorted(surveyed(path).files[path.name])]
+        return [Part(str(rank)) for rank in sorted(survey_beside(path).files[path.name])]
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
         """One rank of the file."""
         del allow_truncated
-        survey, rank = surveyed(path), int(part.member)
+        survey, rank = survey_beside(path), int(part.member)
         trace = Trace(batches=iter(()), device_rows_in_order=False)
         trace.facts = TraceFacts(
             rank=rank,
             rank_source=f"column {survey.mapping.columns.rank}",
             world_size=survey.mapping.ranks,
-            groups=_groups(survey, rank),
+            groups=_dimension_groups(survey, rank),
         )
-        trace.device_steps = survey.steps(rank)
-        if not survey.complete:
+        trace.device_steps = survey.rank_steps(rank)
+        if not survey.is_complete:
             there = f"{len(survey.places)} of {survey.mapping.ranks} ranks"
             trace.notes.append(f"tables of {there}: process groups by place are not known")
-        trace.batches = _RankRows(survey, rank, trace).batches(path)
+        trace.batches = _RankRows(survey, rank, trace).row_batches(path)
         return trace
 
 
-def _groups(survey: Survey, rank: int) -> tuple[ProcessGroup, ...]:
+def _dimension_groups(survey: Survey, rank: int) -> tuple[ProcessGroup, ...]:
     """The rank's process group along each dimension."""
-    if not survey.complete:
+    if not survey.is_complete:
         return ()
     return tuple(
         ProcessGroup(name=f"{dimension}: {ranks[0]}", description=dimension, ranks=ranks)
         for dimension in survey.mapping.place
-        if len(ranks := survey.along(dimension, rank)) > 1
+        if len(ranks := survey.ranks_along(dimension, rank)) > 1
     )
 
 
@@ -106,7 +106,7 @@ class _RankRows:
         self.kernels = 0
         """Those before the batch at hand."""
         mapping = survey.mapping
-        self.origins = survey.origins() if mapping.time.origin == "step" else {}
+        self.origins = survey.step_origins() if mapping.time.origin == "step" else {}
         self.place_of_step = {step: i for i, step in enumerate(sorted(survey.spans))}
         if len(self.place_of_step) >= _MOST_STEPS:
             raise InputError(f"has more than {_MOST_STEPS:,} steps")
@@ -117,9 +117,9 @@ class _RankRows:
         self.elsewhere = 0
         """Rows that begin while another step than their own runs."""
 
-    def batches(self, path: Path) -> Iterator[Rows]:
+    def row_batches(self, path: Path) -> Iterator[Rows]:
         """Rows of operators that compute or communicate, then copies, of each batch of the file."""
-        for batch in batches(path, self.survey.mapping):
+        for batch in table_batches(path, self.survey.mapping):
             own = batch.filter(pc.equal(batch["rank"], self.rank))
             if not len(own):
                 continue
@@ -159,7 +159,7 @@ class _RankRows:
             for name in words:
                 operator = self.survey.operators[name]
                 self.categories[names[name]] = "communication" if operator.communicates else operator.category
-            self._state(batch, words, word)
+            self._add_payloads(batch, words, word)
             self.kernels += len(batch)
         yield Rows(
             kind=kind,
@@ -168,7 +168,7 @@ class _RankRows:
             codes=codes[word],
             start_ns=start,
             dur_ns=batch["duration"].to_numpy(),
-            track=self._tracks(batch, words, word),
+            track=self._row_tracks(batch, words, word),
             name_categories=self.categories if kind == "kernel" else None,
             bytes=batch["bytes"] if kind == "copy" and "bytes" in batch.schema.names else None,
         )
@@ -180,7 +180,7 @@ class _RankRows:
         steps, at = np.unique(batch["step"].to_numpy(), return_inverse=True)
         return np.array([of[step] for step in steps.tolist()], np.int64)[at]
 
-    def _tracks(self, batch: pa.RecordBatch, words: list[str], word: npt.NDArray[np.int32]) -> Int64:
+    def _row_tracks(self, batch: pa.RecordBatch, words: list[str], word: npt.NDArray[np.int32]) -> Int64:
         """The stream; where the table has none, 0 of what computes, and one of each other operator."""
         computes = [self.survey.operators[name].does == COMPUTE for name in words]
         own = [0 if here else self.number[name] + 1 for name, here in zip(words, computes, strict=True)]
@@ -191,40 +191,46 @@ class _RankRows:
             pc.coalesce(batch["stream"], pa.array(tracks)).to_numpy(zero_copy_only=False), np.int64
         )
 
-    def _state(self, batch: pa.RecordBatch, words: list[str], word: npt.NDArray[np.int32]) -> None:
+    def _add_payloads(self, batch: pa.RecordBatch, words: list[str], word: npt.NDArray[np.int32]) -> None:
         """Say of each row that communicates what the table and the mapping tell of it."""
         communicates = np.array([self.survey.operators[name].communicates for name in words], np.bool_)
         rows = np.flatnonzero(communicates[word])
         if not len(rows):
             return
         own = batch.take(pa.array(rows))
-        groups = self._column(own, "group", pa.string()).dictionary_encode()
+        groups = self._column_or_nulls(own, "group", pa.string()).dictionary_encode()
         told = np.stack(
             [
                 word[rows].astype(np.int64),
                 groups.indices.fill_null(_UNKNOWN).to_numpy(zero_copy_only=False).astype(np.int64),
-                self._column(own, "peer", pa.int64()).fill_null(_UNKNOWN).to_numpy(zero_copy_only=False),
-                self._column(own, "bytes", pa.int64()).fill_null(_UNKNOWN).to_numpy(zero_copy_only=False),
+                self._column_or_nulls(own, "peer", pa.int64())
+                .fill_null(_UNKNOWN)
+                .to_numpy(zero_copy_only=False),
+                self._column_or_nulls(own, "bytes", pa.int64())
+                .fill_null(_UNKNOWN)
+                .to_numpy(zero_copy_only=False),
             ]
         )
         kinds, of = np.unique(told, axis=1, return_inverse=True)
         named = groups.dictionary.to_pylist()
         payloads = [
-            self._payload(words[name], named[group] if group >= 0 else None, peer, size)
+            self._row_payload(words[name], named[group] if group >= 0 else None, peer, size)
             for name, group, peer, size in kinds.T.tolist()
         ]
-        sequence = self._sequence(own, np.array([self.number[name] for name in words], np.int64)[word[rows]])
+        sequence = self._sequence_numbers(
+            own, np.array([self.number[name] for name in words], np.int64)[word[rows]]
+        )
         self.trace.told.add_rows(payloads, of.ravel(), self.kernels + rows, sequence)
 
-    def _column(self, batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
+    def _column_or_nulls(self, batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
         return batch[name] if name in batch.schema.names else pa.nulls(len(batch), kind)
 
-    def _sequence(self, batch: pa.RecordBatch, operator: Int64) -> Int64:
+    def _sequence_numbers(self, batch: pa.RecordBatch, operator: Int64) -> Int64:
         """A number that no other call of the job has, −1 where the table has none, shape (rows,).
 
         That of a table may begin anew in each step, and with each operator.
         """
-        told = self._column(batch, "sequence", pa.int64()).fill_null(_UNKNOWN)
+        told = self._column_or_nulls(batch, "sequence", pa.int64()).fill_null(_UNKNOWN)
         number = told.to_numpy(zero_copy_only=False)
         if (number >= 1 << _SHIFT).any():
             raise InputError(f"holds a sequence number of 2^{_SHIFT} or more", where=f"rank {self.rank}")
@@ -234,12 +240,12 @@ class _RankRows:
         whole = ((step * len(self.number) + operator) << _SHIFT) + number
         return np.where(number >= 0, whole, _UNKNOWN)
 
-    def _payload(self, name: str, group: str | None, peer: int, size: int) -> Payload:
+    def _row_payload(self, name: str, group: str | None, peer: int, size: int) -> Payload:
         operator, survey = self.survey.operators[name], self.survey
         pair = operator.does in PAIRS
-        other = survey.peer(name, self.rank) if peer < 0 else peer
+        other = survey.peer_rank(name, self.rank) if peer < 0 else peer
         dimensions = operator.peer if pair else operator.over
-        ranks = None if pair else survey.members(name, self.rank, group)
+        ranks = None if pair else survey.operator_members(name, self.rank, group)
         return Payload(
             source="kernel",
             collective=operator.does,

@@ -29,7 +29,7 @@ _MOST_SHOWN: Final = 2
 _KEY: Final = re.compile(rb"""^["']?(?:columns|operators)["']?[ \t]*:""", re.MULTILINE)
 
 
-class Operator(msgspec.Struct, frozen=True, kw_only=True):
+class TimelineOperator(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator does: a kind of collective, or COMPUTE, COPY or IGNORE; and with which ranks."""
 
     does: str
@@ -43,7 +43,7 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
         return self.does not in (COMPUTE, COPY, IGNORE)
 
 
-class Columns(msgspec.Struct, frozen=True, kw_only=True):
+class TimelineColumns(msgspec.Struct, frozen=True, kw_only=True):
     """Names of the table's columns."""
 
     rank: str
@@ -70,19 +70,19 @@ class TimelineMapping(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int
     files: str
-    columns: Columns
+    columns: TimelineColumns
     time: Time
-    operators: dict[str, Operator]
+    operators: dict[str, TimelineOperator]
     place: dict[str, str] = {}
     ranks: int | None = None
 
-    def operator(self, name: str) -> Operator | None:
+    def operator_named(self, name: str) -> TimelineOperator | None:
         """What the operator of that name does, None where nothing says so."""
         patterns = (pattern for pattern in self.operators if fnmatchcase(name, pattern))
         return next((self.operators[pattern] for pattern in patterns), None)
 
 
-def maps(path: Path) -> bool:
+def is_mapped(path: Path) -> bool:
     """Whether a `timeline.yaml` in the file's folder says that the file is a timeline.
 
     One that has neither `columns` nor `operators` is another tool's.  `InputError` where it is no mapping.
@@ -94,26 +94,26 @@ def maps(path: Path) -> bool:
 
 
 def mapping_at(path: Path) -> TimelineMapping:
-    """The mapping in a YAML file, read once as long as it does not change; `InputError` as `_read`."""
-    return _read(path, stamp_of(path.stat()))
+    """The mapping in a YAML file, read again where it changes; `InputError` as `_read_mapping`."""
+    return _read_mapping(path, stamp_of(path.stat()))
 
 
 @lru_cache(maxsize=8)
-def _read(path: Path, stamp: tuple[int, ...]) -> TimelineMapping:
+def _read_mapping(path: Path, stamp: tuple[int, ...]) -> TimelineMapping:
     """`InputError` with file and line where it is none."""
     del stamp
     document = yaml_file.read(path, "timeline mapping")
     problems = list(document.problems) or departures(document, packaged_schema("timeline"))
     problems = problems or [
         Problem("error", document.file, document.line(place), dotted(place), message)
-        for place, message in _contradictions(document)
+        for place, message in _mapping_contradictions(document)
     ]
     if problems:
         raise InputError(listed([str(one) for one in problems], _MOST_SHOWN))
     return msgspec.convert(document.value, TimelineMapping)
 
 
-def _contradictions(document: Document) -> Iterator[tuple[Place, str]]:
+def _mapping_contradictions(document: Document) -> Iterator[tuple[Place, str]]:
     columns, place = document.value["columns"], document.value.get("place", {})
     if document.value["time"].get("from") == "step" and "step" not in columns:
         yield ("columns",), "has no step, from whose begin times count"

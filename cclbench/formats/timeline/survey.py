@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.errors import InputError
-from cclbench.formats.timeline.mapping import FILE, Operator, TimelineMapping, mapping_at
-from cclbench.formats.timeline.tables import batches
+from cclbench.formats.timeline.mapping import FILE, TimelineMapping, TimelineOperator, mapping_at
+from cclbench.formats.timeline.tables import table_batches
 from cclbench.formats.trace import DeviceStep
 from cclbench.scratch import stamp_of
 from cclbench.text import printable
@@ -36,7 +36,7 @@ class Survey:
     """By rank."""
     files: dict[str, set[int]] = field(default_factory=dict)
     """Ranks that each table has rows of, by the table's name."""
-    operators: dict[str, Operator] = field(default_factory=dict)
+    operators: dict[str, TimelineOperator] = field(default_factory=dict)
     """By name, in order of the name."""
     runs: dict[str, set[int]] = field(default_factory=dict)
     """Ranks that run each operator."""
@@ -46,11 +46,11 @@ class Survey:
     """By step and rank, begin of the first row and end of the last, ns, as the tables tell them."""
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all ranks of the job are there, as far as the mapping tells how many there are."""
         return self.mapping.ranks in (None, len(self.places))
 
-    def origins(self) -> dict[int, int]:
+    def step_origins(self) -> dict[int, int]:
         """What is added to each step's times where they count from its begin: steps lie end to end, ns."""
         found: dict[int, int] = {}
         at = 0
@@ -60,14 +60,14 @@ class Survey:
             at += max(span[1] for span in self.spans[step].values()) - begin
         return found
 
-    def steps(self, rank: int) -> list[DeviceStep]:
+    def rank_steps(self, rank: int) -> list[DeviceStep]:
         """The rank's steps.
 
         One begins with its first row and ends where the next number's begins, or with its last row where that
         number is missing.  Times from each step's begin: from the first row of any rank to its own last.
         """
         own = {step: spans[rank] for step, spans in sorted(self.spans.items()) if rank in spans}
-        origins = self.origins() if self.mapping.time.origin == "step" else None
+        origins = self.step_origins() if self.mapping.time.origin == "step" else None
         last = max(own, default=0)
         found = []
         for step, (begin, end) in own.items():
@@ -81,25 +81,25 @@ class Survey:
             found.append(DeviceStep(name=name, number=step, start_ns=begin, end_ns=end, closed=closed))
         return found
 
-    def members(self, name: str, rank: int, group: str | None) -> tuple[int, ...] | None:
+    def operator_members(self, name: str, rank: int, group: str | None) -> tuple[int, ...] | None:
         """The ranks that run the operator with this one in that group, None where the tables do not tell."""
         over = self.operators[name].over
-        if group is not None and self.complete:
+        if group is not None and self.is_complete:
             return tuple(sorted(self.groups[group]))
-        if over is None or not self.complete:
+        if over is None or not self.is_complete:
             return None
-        return self._differing(over, self.runs[name], rank)
+        return self._ranks_differing_in(over, self.runs[name], rank)
 
-    def along(self, dimension: str, rank: int) -> tuple[int, ...]:
+    def ranks_along(self, dimension: str, rank: int) -> tuple[int, ...]:
         """The ranks that differ from this one in that dimension only."""
-        return self._differing((dimension,), self.places, rank)
+        return self._ranks_differing_in((dimension,), self.places, rank)
 
-    def _differing(self, over: Sequence[str], ranks: Iterable[int], rank: int) -> tuple[int, ...]:
+    def _ranks_differing_in(self, over: Sequence[str], ranks: Iterable[int], rank: int) -> tuple[int, ...]:
         fixed = [i for i, dimension in enumerate(self.mapping.place) if dimension not in over]
         own = self.places[rank]
         return tuple(sorted(r for r in ranks if all(self.places[r][i] == own[i] for i in fixed)))
 
-    def peer(self, name: str, rank: int) -> int | None:
+    def peer_rank(self, name: str, rank: int) -> int | None:
         """The other rank of a send or receive by its place, None where there is none or nobody tells."""
         further = self.operators[name].peer
         own = self.places[rank]
@@ -112,22 +112,22 @@ class Survey:
         return next((other for other, place in self.places.items() if place == wanted), None)
 
 
-def surveyed(path: Path) -> Survey:
+def survey_beside(path: Path) -> Survey:
     """What the tables beside that one, itself included, say together; read once as long as none changes."""
     beside = path.with_name(FILE)
     mapping = mapping_at(beside)
     tables = sorted(p for p in path.parent.iterdir() if p.is_file() and p.name != FILE)
     own = [table for table in tables if fnmatchcase(table.name, mapping.files)]
     stamps = tuple((str(file), stamp_of(file.stat())) for file in (beside, *own))
-    return _surveyed(beside, stamps)
+    return _survey_tables(beside, stamps)
 
 
 @lru_cache(maxsize=2)
-def _surveyed(beside: Path, stamps: tuple[tuple[str, tuple[int, ...]], ...]) -> Survey:
+def _survey_tables(beside: Path, stamps: tuple[tuple[str, tuple[int, ...]], ...]) -> Survey:
     mapping = mapping_at(beside)
     survey = Survey(mapping)
     for name, _ in stamps[1:]:
-        _add(survey, Path(name))
+        _add_table(survey, Path(name))
     _require_operators(survey, beside)
     survey.operators = {name: survey.operators[name] for name in sorted(survey.operators)}
     if mapping.ranks is not None and len(survey.places) > mapping.ranks:
@@ -138,12 +138,12 @@ def _surveyed(beside: Path, stamps: tuple[tuple[str, tuple[int, ...]], ...]) -> 
     return survey
 
 
-def _add(survey: Survey, path: Path) -> None:
+def _add_table(survey: Survey, path: Path) -> None:
     """What one table says; `InputError` where a rank stands in two places."""
     places = [f"place.{dimension}" for dimension in survey.mapping.place]
     ranks = survey.files.setdefault(path.name, set())
     own = [name for name in ("step", "group") if getattr(survey.mapping.columns, name) is not None]
-    for batch in batches(path, survey.mapping):
+    for batch in table_batches(path, survey.mapping):
         ends = pc.add(batch["start"], pc.max_element_wise(batch["duration"], 0))
         table = pa.Table.from_batches([batch]).append_column("end", ends)
         keys = ["rank", "operator", *own, *places]
@@ -155,7 +155,7 @@ def _add(survey: Survey, path: Path) -> None:
                 what = f"rank {rank} stands in two places, {survey.places[rank]} and {at}"
                 raise InputError(what, where=str(path), hint=f"places: {', '.join(survey.mapping.place)}")
             ranks.add(rank)
-            operator = survey.operators.get(name) or survey.mapping.operator(name)
+            operator = survey.operators.get(name) or survey.mapping.operator_named(name)
             # One that the mapping leaves unsaid is refused once all of them are known.
             survey.runs.setdefault(name, set()).add(rank)
             if len(survey.runs) > _MOST_OPERATORS:

@@ -34,23 +34,23 @@ _MAY_LACK: Final = ("step", "stream", "sequence", "group", "peer", "bytes")
 """What a row need not have."""
 
 
-def wanted(mapping: TimelineMapping) -> dict[str, str]:
+def wanted_columns(mapping: TimelineMapping) -> dict[str, str]:
     """The table's columns by what they are: those of `Columns`, and `place.<dimension>`."""
     fields = {name: getattr(mapping.columns, name) for name in mapping.columns.__struct_fields__}
     places = {f"place.{dimension}": column for dimension, column in mapping.place.items()}
     return {name: column for name, column in fields.items() if column is not None} | places
 
 
-def batches(path: Path, mapping: TimelineMapping) -> Iterator[pa.RecordBatch]:
-    """Rows in the file's order, with the columns of `wanted`: start and duration in ns, texts, int64.
+def table_batches(path: Path, mapping: TimelineMapping) -> Iterator[pa.RecordBatch]:
+    """Rows in the file's order, with the columns of `wanted_columns`: start and duration in ns, texts, int64.
 
     `InputError` with file and row where one is damaged, or lacks a column or a value that it needs.
     """
-    columns = wanted(mapping)
+    columns = wanted_columns(mapping)
     before = 0
     try:
-        for batch in _read(path, columns):
-            yield _canonical(batch, columns, mapping.time.unit, path, before)
+        for batch in _read_table(path, columns):
+            yield _canonical_batch(batch, columns, mapping.time.unit, path, before)
             before += len(batch)
     except (pa.ArrowException, OSError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
         if is_out_of_memory(error):
@@ -59,24 +59,24 @@ def batches(path: Path, mapping: TimelineMapping) -> Iterator[pa.RecordBatch]:
         raise InputError(f"is damaged behind row {before:,}: {said}", where=str(path)) from None
 
 
-def _read(path: Path, columns: dict[str, str]) -> Iterator[pa.RecordBatch]:
+def _read_table(path: Path, columns: dict[str, str]) -> Iterator[pa.RecordBatch]:
     ending = next((e for e in ENDINGS if path.name.removesuffix(".gz").endswith(e)), None)
     if ending is None:
         raise InputError("is no Parquet, CSV or JSON lines by its name", where=str(path))
     chosen = sorted(set(columns.values()))
     if ending == ".parquet":
         with parquet_file(path) as table:
-            _require(chosen, table.schema_arrow.names, path)
+            _require_columns(chosen, table.schema_arrow.names, path)
             yield from table.iter_batches(_ROWS_A_BATCH, columns=chosen)
         return
     with open_bytes(path) as raw:
-        reader = _csv(raw, chosen) if ending == ".csv" else _json_lines(raw, columns)
-        _require(chosen, reader.schema.names, path)
+        reader = _open_csv(raw, chosen) if ending == ".csv" else _json_lines(raw, columns)
+        _require_columns(chosen, reader.schema.names, path)
         for batch in reader:
             yield batch.select(chosen)
 
 
-def _csv(raw: object, chosen: list[str]) -> pa.RecordBatchReader:
+def _open_csv(raw: object, chosen: list[str]) -> pa.RecordBatchReader:
     """All columns as texts, whose digits are then read exactly."""
     from pyarrow import csv
 
@@ -97,7 +97,7 @@ def _json_lines(raw: object, columns: dict[str, str]) -> pa.RecordBatchReader:
     )
 
 
-def _require(chosen: list[str], there: list[str], path: Path) -> None:
+def _require_columns(chosen: list[str], there: list[str], path: Path) -> None:
     missing = [column for column in chosen if column not in there]
     if missing:
         names = ", ".join(printable(name[:40]) for name in there[:12])
@@ -106,7 +106,7 @@ def _require(chosen: list[str], there: list[str], path: Path) -> None:
         )
 
 
-def _canonical(
+def _canonical_batch(
     batch: pa.RecordBatch, columns: dict[str, str], unit: str, path: Path, before: int
 ) -> pa.RecordBatch:
     found: dict[str, pa.Array] = {}
@@ -119,7 +119,7 @@ def _canonical(
             raise InputError(f"has no {column}", where=f"{path}: row {row + 1:,}")
         kind = pa.string() if name in _TEXTS else pa.int64()
         if name in _TIMES:
-            found[name] = pa.array(_nanoseconds(values, unit, f"{path}: column {column}"))
+            found[name] = pa.array(_exact_nanoseconds(values, unit, f"{path}: column {column}"))
         elif pa.types.is_null(values.type):
             found[name] = pa.nulls(len(values), kind)
         else:
@@ -127,7 +127,7 @@ def _canonical(
     return pa.record_batch(found)
 
 
-def _nanoseconds(values: pa.Array, unit: str, where: str) -> Int64:
+def _exact_nanoseconds(values: pa.Array, unit: str, where: str) -> Int64:
     """Times as whole ns, half to even, from the file's own digits; of floats from their exact value."""
     if pa.types.is_floating(values.type):
         scaled = values.cast(pa.float64()).to_numpy(zero_copy_only=False) * 10.0 ** _DIGITS[unit]

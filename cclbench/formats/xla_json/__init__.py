@@ -58,7 +58,7 @@ class XlaJson(Reader):
 
         profile = chrome(path)
         devices = [Part(name) for name in profile.devices]
-        return devices or host.members(profile.host, path, profile.cut, BESIDE)
+        return devices or host.device_parts(profile.host_profile, path, profile.cut, BESIDE)
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
         """One device of the profile."""
@@ -72,7 +72,11 @@ class XlaJson(Reader):
                 where=f"{path}: byte {profile.cut.byte:,}",
                 hint="re-run with --allow-truncated to use the part before it",
             )
-        trace = profile.trace(part.member) if profile.devices else host.read(profile.host, part)
+        trace = (
+            profile.device_trace(part.member)
+            if profile.devices
+            else host.read_device(profile.host_profile, part)
+        )
         if part.member == self.parts(path)[0].member:
             trace.dropped += profile.dropped
         trace.cut = profile.cut

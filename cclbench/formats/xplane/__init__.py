@@ -13,7 +13,7 @@ from typing import Final
 
 from cclbench.errors import InputError
 from cclbench.formats import READERS, Part, Reader, Trace
-from cclbench.formats.files import output, uncompressed
+from cclbench.formats.files import output, require_uncompressed
 from cclbench.formats.recognition import head_of
 from cclbench.formats.rewriting import CAPTURED, COMMAND_LINE, ENVIRONMENT, SOURCE_PATH, SYSTEM, Redactor
 
@@ -60,10 +60,10 @@ class Xplane(Reader):
         from cclbench.formats.xplane.rewriting import ProtobufRewriter
 
         profile = ProtobufRewriter(
-            uncompressed(path), redactor, annotations=annotations, withheld=self.withheld
+            require_uncompressed(path), redactor, annotations=annotations, withheld=self.withheld
         )
         with output(path, target) as write:
-            profile.rewrite(write)
+            profile.rewrite_profile(write)
         return True
 
     def parts(self, path: Path) -> list[Part]:
@@ -74,7 +74,7 @@ class Xplane(Reader):
 
         profile = space_of(path)
         devices = [Part(name) for name in profile.devices]
-        return devices or host.members(profile.host, path, profile.space.cut)
+        return devices or host.device_parts(profile.host_profile, path, profile.space.cut)
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
         """One device of the profile."""
@@ -89,7 +89,11 @@ class Xplane(Reader):
                 where=f"{path}: byte {space.cut.byte:,}",
                 hint="re-run with --allow-truncated to use the planes before it",
             )
-        trace = profile.trace(part.member) if profile.devices else host.read(profile.host, part)
+        trace = (
+            profile.device_trace(part.member)
+            if profile.devices
+            else host.read_device(profile.host_profile, part)
+        )
         trace.cut = space.cut
         if space.complaints:
             trace.notes.append(f"the profiler reports {space.complaints} errors or warnings")

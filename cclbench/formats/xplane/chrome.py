@@ -21,9 +21,9 @@ import msgspec
 from cclbench.errors import InputError
 from cclbench.formats import Trace
 from cclbench.formats.json_events import JsonEvents
-from cclbench.formats.trace import impossible
+from cclbench.formats.trace import impossible_value
 from cclbench.formats.xplane.collectives import Member
-from cclbench.formats.xplane.device import NO_EPOCH, batches, remembered
+from cclbench.formats.xplane.device import NO_EPOCH, device_batches, remember_last
 from cclbench.formats.xplane.host_events import HostProfile, profile_of
 from cclbench.formats.xplane.proto import DEVICE, HOST, message_class
 from cclbench.formats.xplane.rows import DERIVED
@@ -66,7 +66,7 @@ class _Event(msgspec.Struct, gc=False):
 _DECODER: Final = msgspec.json.Decoder(list[_Event])
 
 
-class Chrome:
+class ChromeProfile:
     """A file put back into planes, by name; `devices` are in the file's order."""
 
     def __init__(self, path: Path) -> None:
@@ -88,10 +88,10 @@ class Chrome:
                         continue
                     for time in (event.ts, event.dur or Decimal(0)):
                         if not (time.is_finite() and abs(time) < _LONGEST_US):
-                            raise impossible(f"time: {time!s:.40} µs of {event.name[:60]!r}", path)
+                            raise impossible_value(f"time: {time!s:.40} µs of {event.name[:60]!r}", path)
                     processes[event.pid or 0][event.tid or 0].append(event)
                 elif event.ph == "M":
-                    self._name(event)
+                    self._name_planes(event)
                 elif event.ph:
                     self.dropped[f"phase {event.ph!r:.20}"] += 1
         self.cut = stream.cut
@@ -100,7 +100,7 @@ class Chrome:
             if name in self.planes:
                 raise InputError(f"two processes are named {name!r}", where=str(path), hint=BESIDE)
             if name == HOST or DEVICE.fullmatch(name):
-                self.planes[name] = self._plane(name, pid, threads)
+                self.planes[name] = self._build_plane(name, pid, threads)
             else:
                 self.dropped["row of another plane"] += sum(map(len, threads.values()))
         order = {name: pid for (pid, tid), name in self._names.items() if tid is None}
@@ -109,7 +109,7 @@ class Chrome:
         """All devices of the process, those included that did nothing."""
 
     @cached_property
-    def host(self) -> HostProfile:
+    def host_profile(self) -> HostProfile:
         """Ops of CPU devices; refused where nothing tells which mark ends which op."""
         found = profile_of(self.planes, self.path, 0)
         if found.ops and not self.linked:
@@ -120,7 +120,7 @@ class Chrome:
             )
         return found
 
-    def trace(self, name: str) -> Trace:
+    def device_trace(self, name: str) -> Trace:
         """All that a device did, and rows of the process that drives it."""
         facts = TraceFacts(
             local_rank=self.named.index(name),
@@ -132,21 +132,21 @@ class Chrome:
         first, *others = self.devices
         whose = others if name == first else None
         plane = self.planes.get
-        trace.batches = batches(trace, name, plane(name), plane, self.path, 0, Member(None), {}, whose)
+        trace.batches = device_batches(trace, name, plane(name), plane, self.path, 0, Member(None), {}, whose)
         return trace
 
-    def _name(self, event: _Event) -> None:
+    def _name_planes(self, event: _Event) -> None:
         name = (event.args or {}).get("name")
         if isinstance(name, str) and event.name in ("process_name", "thread_name"):
             thread = event.tid or 0 if event.name == "thread_name" else None
             self._names[event.pid or 0, thread] = name
 
-    def _plane(self, name: str, pid: int, threads: dict[int, list[_Event]]) -> Any:
+    def _build_plane(self, name: str, pid: int, threads: dict[int, list[_Event]]) -> Any:
         plane = message_class()(name=name)
         named: dict[_Key, int] = {}
         stats: dict[str, int] = {}
         titles = {tid: self._names.get((pid, tid), "") for tid in threads}
-        runs = _runs([e for tid in threads if titles[tid] == "XLA Modules" for e in threads[tid]])
+        runs = _module_runs([e for tid in threads if titles[tid] == "XLA Modules" for e in threads[tid]])
         for tid, found in threads.items():
             title = titles[tid]
             if _DERIVED.fullmatch(title):
@@ -156,26 +156,26 @@ class Chrome:
             line = plane.lines.add(id=int(stream[1]) if stream else tid % (1 << 63), name=title)
             for event in found:
                 args = {key: value for key, value in (event.args or {}).items() if isinstance(value, str)}
-                offset, length = _ps(event.ts), _ps(event.dur)
+                offset, length = _to_picoseconds(event.ts), _to_picoseconds(event.dur)
                 made = line.events.add(offset_ps=offset, duration_ps=length)
                 of_op: tuple[tuple[str, str], ...] = ()
                 text = event.name
                 if title == "XLA Ops":
                     text = args.get("long_name") or text
-                    of_op = _of_op(args, _program(runs, offset))
+                    of_op = _of_op(args, _program_at(runs, offset))
                 made.metadata_id = named.setdefault((text, event.name, of_op), len(named) + 1)
                 if "flow" in args and _NUMBER.fullmatch(args["flow"]):
                     context = "_c" if event.name.startswith("end: ") else "_p"
                     # A flow's last two bits are its direction.
-                    _add(made, stats, context, str(int(args["flow"]) >> 2))
+                    _append_stat(made, stats, context, str(int(args["flow"]) >> 2))
                     self.linked = True
                 for key in _OF_EVENT & args.keys():
-                    _add(made, stats, key, args[key])
+                    _append_stat(made, stats, key, args[key])
         for (text, title, of_op), at in named.items():
             metadata = plane.event_metadata.add(key=at).value
             metadata.id, metadata.name, metadata.display_name = at, text, title
             for key, value in of_op:
-                _add(metadata, stats, key, value)
+                _append_stat(metadata, stats, key, value)
         for key, at in stats.items():
             plane.stat_metadata.add(key=at).value.name = key
         return plane
@@ -188,26 +188,26 @@ def _of_op(args: dict[str, str], program: str | None) -> tuple[tuple[str, str], 
     return tuple(told.items()) if program is None else (*told.items(), ("program_id", program))
 
 
-def _runs(events: list[_Event]) -> list[tuple[int, int, str]]:
+def _module_runs(events: list[_Event]) -> list[tuple[int, int, str]]:
     """Begin, end and program of each run of a module, whose name has the program's fingerprint."""
     return sorted(
-        (_ps(run.ts), _ps(run.ts) + _ps(run.dur), match[1])
+        (_to_picoseconds(run.ts), _to_picoseconds(run.ts) + _to_picoseconds(run.dur), match[1])
         for run in events
         if (match := _PROGRAM.fullmatch(run.name))
     )
 
 
-def _program(runs: list[tuple[int, int, str]], ps: int) -> str | None:
+def _program_at(runs: list[tuple[int, int, str]], ps: int) -> str | None:
     """The program whose run holds that instant."""
     i = bisect_right(runs, ps, key=itemgetter(0)) - 1
     return runs[i][2] if i >= 0 and ps <= runs[i][1] else None
 
 
-def _ps(us: Decimal | None) -> int:
+def _to_picoseconds(us: Decimal | None) -> int:
     return int((us or 0) * 1_000_000)
 
 
-def _add(to: Any, stats: dict[str, int], name: str, value: str) -> None:
+def _append_stat(to: Any, stats: dict[str, int], name: str, value: str) -> None:
     """Append a stat: a number where the text is one."""
     stat = to.stats.add(metadata_id=stats.setdefault(name, len(stats) + 1))
     number = int(value) if _NUMBER.fullmatch(value) else None
@@ -219,5 +219,5 @@ def _add(to: Any, stats: dict[str, int], name: str, value: str) -> None:
         stat.str_value = value
 
 
-chrome = remembered(Chrome)
+chrome = remember_last(ChromeProfile)
 """A file's planes, up to its `cut`."""

@@ -41,7 +41,7 @@ def on_host(own_ps: Int64, shown_ps: Int64, instants_ps: Int64) -> Int64:
     return host
 
 
-class Clock:
+class DeviceClock:
     """Moves a device's other rows as its ops were moved; times in ns, as shown and as they are now."""
 
     def __init__(self, shown_start: Int64, shown_end: Int64, start: Int64, end: Int64) -> None:
@@ -52,12 +52,12 @@ class Clock:
         self.largest_error_ns = int(abs(shown_start - start).max())
         """By how much an op was shown too early or too late."""
 
-    def begin(self, shown: Int64) -> Int64:
+    def move_begins(self, shown: Int64) -> Int64:
         """Begins move as the op that begins then or next."""
         at = np.minimum(np.searchsorted(self.shown_start, shown), len(self.start) - 1)
         return shown + (self.start - self.shown_start)[at]
 
-    def finish(self, shown: Int64) -> Int64:
+    def move_ends(self, shown: Int64) -> Int64:
         """Ends move as the end of the op that began last before."""
         at = np.maximum(np.searchsorted(self.shown_start, shown) - 1, 0)
         moved: Int64 = shown + (self.end - self.shown_end)[at]

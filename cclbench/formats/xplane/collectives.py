@@ -41,20 +41,20 @@ class Member(msgspec.Struct, frozen=True):
     """Global device ids by program, shape (replicas, partitions)."""
 
 
-def named(category: str) -> bool:
+def names_collective(category: str) -> bool:
     """Whether a category of ops names a collective: `all-reduce`, `all-reduce-scatter fusion`."""
     return any(opcode in category for opcode in _KINDS)
 
 
-def payload(found: hlo.Instruction, program: int | None, member: Member) -> Payload | None:
+def collective_payload(found: hlo.HloText, program: int | None, member: Member) -> Payload | None:
     """What an instruction's text says of the collective it is; None where it is none."""
     opcode = found.opcode.removesuffix("-start")
     if opcode not in _KINDS:
         return None
-    operands = hlo.shapes(" ".join(found.operands))
+    operands = hlo.parse_shapes(" ".join(found.operands))
     # A start's result is (operand, result, ...), but that of all-reduce-start is the result.
     paired = opcode != found.opcode and opcode != "all-reduce" and len(found.results) > 1
-    results = hlo.shapes(found.results[1] if paired else " ".join(found.results))
+    results = hlo.parse_shapes(found.results[1] if paired else " ".join(found.results))
     return Payload(
         source="kernel",
         library="xla",
@@ -62,7 +62,7 @@ def payload(found: hlo.Instruction, program: int | None, member: Member) -> Payl
         in_bytes=hlo.total_bytes(operands),
         out_bytes=hlo.total_bytes(results),
         dtype=next((array.dtype for array in (*operands, *results) if array.bytes), None),
-        **who(opcode, hlo.participants(found.attributes), program, member),
+        **collective_members(opcode, hlo.parse_participants(found.attributes), program, member),
     )
 
 
@@ -80,19 +80,21 @@ def of_program(known: Instruction, program: int | None, member: Member) -> Paylo
         in_bytes=known.in_bytes,
         out_bytes=out,
         dtype=known.dtype,
-        **who(opcode, known.participants, program, member),
+        **collective_members(opcode, known.participants, program, member),
     )
 
 
-def who(opcode: str, participants: hlo.Participants, program: int | None, member: Member) -> dict[str, Any]:
+def collective_members(
+    opcode: str, participants: hlo.Participants, program: int | None, member: Member
+) -> dict[str, Any]:
     """Size and devices of this device's group, and its partners, as fields of `Payload`."""
     if opcode in ("send", "recv"):
         return {"group_size": 2}
     ids = None if program is None else member.programs.get(program % (1 << 64))
-    groups = _connected(participants.pairs) if participants.pairs else participants.groups
+    groups = _connected_pairs(participants.pairs) if participants.pairs else participants.groups
     if groups is None:
         return {}
-    numbered = None if ids is None else _numbered(opcode, participants, ids, member.device)
+    numbered = None if ids is None else _group_devices(opcode, participants, ids, member.device)
     if numbered is None:
         both = participants.has_channel and not participants.has_global_ids and opcode not in _BY_PARTITION
         sizes = {len(group) for group in groups}
@@ -101,12 +103,12 @@ def who(opcode: str, participants: hlo.Participants, program: int | None, member
         if all(0 <= i < len(numbered) for i in group):
             devices = tuple(device for i in group for device in numbered[i])
             if member.device in devices:
-                partners = _partners(participants.pairs, numbered, member.device)
+                partners = _permute_partners(participants.pairs, numbered, member.device)
                 return {"group_size": len(devices), "ranks": devices, **partners}
     return {}
 
 
-class Named:
+class NamedGroups:
     """Groups of devices by name, where ids of devices are no ranks: a run puts them together again."""
 
     def __init__(self, device: int | None) -> None:
@@ -114,7 +116,7 @@ class Named:
         self.communicators: dict[str, Communicator] = {}
         self.unknown = False
 
-    def name(self, told: Payload) -> Payload:
+    def name_group(self, told: Payload) -> Payload:
         """The payload with its group's name in place of its devices."""
         if told.ranks is None or self.device not in told.ranks:
             self.unknown = True
@@ -126,7 +128,7 @@ class Named:
             self.communicators[name] = place
         return msgspec.structs.replace(told, ranks=None, src_rank=None, dst_rank=None, group_name=name)
 
-    def facts(self, told: TraceFacts) -> TraceFacts:
+    def facts_with_groups(self, told: TraceFacts) -> TraceFacts:
         """Facts with all groups that were named, so that no other group is taken for one of them."""
         names = [*self.communicators, *([_NAMELESS] if self.unknown else [])]
         groups = tuple(map(ProcessGroup, names))
@@ -134,7 +136,7 @@ class Named:
         return msgspec.structs.replace(told, groups=groups, communicators=communicators)
 
 
-def _connected(pairs: tuple[tuple[int, int], ...]) -> hlo.Groups:
+def _connected_pairs(pairs: tuple[tuple[int, int], ...]) -> hlo.Groups:
     """Those that a collective-permute links with one another, directly or through others."""
     group: dict[int, set[int]] = {}
     for source, target in pairs:
@@ -145,7 +147,7 @@ def _connected(pairs: tuple[tuple[int, int], ...]) -> hlo.Groups:
     return tuple({tuple(sorted(linked)) for linked in group.values()})
 
 
-def _numbered(
+def _group_devices(
     opcode: str, participants: hlo.Participants, ids: Int64, device: int | None
 ) -> list[list[int]] | None:
     """Devices each number of a replica group means, seen from this one; None where it runs nothing."""
@@ -164,7 +166,7 @@ def _numbered(
     return [list(row) for row in numbered.tolist()]
 
 
-def _partners(
+def _permute_partners(
     pairs: tuple[tuple[int, int], ...], numbered: list[list[int]], device: int | None
 ) -> dict[str, int]:
     """Who sends to this device in a collective-permute and to whom it sends; itself where nobody does."""

@@ -18,7 +18,7 @@ NO_EPOCH = "the profile does not tell when it began: times count from its own be
 P = TypeVar("P")
 
 
-def remembered(read: Callable[[Path], P]) -> Callable[[Path], P]:
+def remember_last(read: Callable[[Path], P]) -> Callable[[Path], P]:
     """Reads a file whose last result is remembered, for the file's next device."""
 
     @lru_cache(maxsize=1)
@@ -28,7 +28,7 @@ def remembered(read: Callable[[Path], P]) -> Callable[[Path], P]:
     return lambda path: as_of(path, (state := path.stat()).st_size, state.st_mtime_ns)
 
 
-def batches(
+def device_batches(
     trace: Trace,
     name: str,
     message: Any,
@@ -46,13 +46,13 @@ def batches(
     _, kind, number = name.split(":")
     launched: set[int] = set()
     if kind == "TPU":
-        yield from tpu.batches(trace, message, path, int(number), epoch_ns, member)
+        yield from tpu.tpu_batches(trace, message, path, int(number), epoch_ns, member)
     else:
-        yield from gpu.batches(trace, message, path, int(number), epoch_ns, member, programs)
-        launched = gpu.correlations(message)
+        yield from gpu.gpu_batches(trace, message, path, int(number), epoch_ns, member, programs)
+        launched = gpu.stream_correlations(message)
     del message
     elsewhere: set[int] | None = None
     if others is not None:
-        elsewhere = set().union(*(gpu.correlations(plane(other)) for other in others if kind == "GPU"))
+        elsewhere = set().union(*(gpu.stream_correlations(plane(other)) for other in others if kind == "GPU"))
     if (host := plane(HOST)) is not None:
-        yield from process.batches(trace, host, path, epoch_ns, own=launched, elsewhere=elsewhere)
+        yield from process.process_batches(trace, host, path, epoch_ns, own=launched, elsewhere=elsewhere)

@@ -17,12 +17,12 @@ from msgspec.structs import replace
 from cclbench import classify
 from cclbench.errors import InputError
 from cclbench.formats import Payload, Rows, Trace
-from cclbench.formats.trace import NO_GRID, amount, grid_columns
+from cclbench.formats.trace import NO_GRID, grid_columns, plausible_amount
 from cclbench.formats.xplane import origins, proto
-from cclbench.formats.xplane.collectives import Member, Named, of_program
+from cclbench.formats.xplane.collectives import Member, NamedGroups, of_program
 from cclbench.formats.xplane.hlo_proto import Instruction, Program
 from cclbench.formats.xplane.origins import Origin
-from cclbench.formats.xplane.rows import DERIVED, Line, rows, steps
+from cclbench.formats.xplane.rows import DERIVED, LineEvents, kind_rows, marked_steps
 from cclbench.intervals import Int64
 
 _LINKS: Final = ("correlation_id", "program_id")
@@ -35,7 +35,7 @@ _DIRECTIONS: Final = (
 )
 
 
-def facts(stats: proto.Stats) -> dict[str, Any]:
+def gpu_facts(stats: proto.Stats) -> dict[str, Any]:
     """What the plane says of the device, as fields of `TraceFacts`.
 
     `memory_bandwidth`, in B/s, is 2 · memory clock · bus width: true of NVIDIA's memories; the MI300X's
@@ -43,16 +43,16 @@ def facts(stats: proto.Stats) -> dict[str, Any]:
     """
     stated = str(stats.get("device_vendor")).lower()
     vendor = stated if stated in ("nvidia", "amd") else None
-    bandwidth = amount(stats.get("memory_bandwidth"))
+    bandwidth = plausible_amount(stats.get("memory_bandwidth"))
     return {
         "vendor": vendor,
-        "sm_count": amount(stats.get("core_count")),
-        "device_memory_bytes": amount(stats.get("memory_size")),
+        "sm_count": plausible_amount(stats.get("core_count")),
+        "device_memory_bytes": plausible_amount(stats.get("memory_size")),
         "hbm_bytes_per_s": float(bandwidth) if bandwidth and vendor == "nvidia" else None,
     }
 
 
-def correlations(message: Any) -> set[int]:
+def stream_correlations(message: Any) -> set[int]:
     """Correlation ids of all that ran on the plane's streams."""
     wanted = {key for key, name in proto.stat_names(message).items() if name == "correlation_id"}
     found = (
@@ -66,7 +66,7 @@ def correlations(message: Any) -> set[int]:
     return {i for i in found if 0 < i < 1 << 63}
 
 
-class Run(NamedTuple):
+class StreamRun(NamedTuple):
     """What an event on a stream tells of what ran, empty or None where it tells nothing."""
 
     name: str
@@ -78,14 +78,14 @@ class Run(NamedTuple):
     program: int | None
 
     @property
-    def kind(self) -> str:
+    def row_kind(self) -> str:
         """The kind of row."""
         if self.copy or re.match(r"(?i)memcpy", self.name):
             return "copy"
         return "memset" if self.fill or re.match(r"(?i)memset", self.name) else "kernel"
 
 
-def batches(
+def gpu_batches(
     trace: Trace,
     message: Any,
     path: Path,
@@ -98,72 +98,74 @@ def batches(
     names = {key: metadata.name for key, metadata in proto.event_metadata(message).items()}
     stat_names = proto.stat_names(message)
     wanted = {key for key, name in stat_names.items() if name in _LINKS + _DETAILS}
-    found: list[Line] = []
-    codes: dict[Run, int] = {}
+    found: list[LineEvents] = []
+    codes: dict[StreamRun, int] = {}
     for line in message.lines:
         name = line.name or line.display_name
         if not name.startswith("Stream"):
-            _mark(trace, line, names, path, epoch_ns)
+            _add_marks(trace, line, names, path, epoch_ns)
             continue
-        start, dur = proto.times(line, line.events, path, epoch_ns)
+        start, dur = proto.event_times(line, line.events, path, epoch_ns)
         code = np.empty(len(start), np.int64)
         for i, event in enumerate(line.events):
-            told = proto.stats(stat_names, (stat for stat in event.stats if stat.metadata_id in wanted))
+            told = proto.decode_stats(
+                stat_names, (stat for stat in event.stats if stat.metadata_id in wanted)
+            )
             grid, copy, fill, op = (str(told.get(detail, "")) for detail in _DETAILS)
             title = names.get(event.metadata_id, f"unnamed {event.metadata_id}")
-            correlation, program = _number(told.get("correlation_id")), told.get("program_id")
+            correlation, program = _positive_number(told.get("correlation_id")), told.get("program_id")
             program = program % (1 << 64) if isinstance(program, int) else None
-            run = Run(title, correlation, grid, copy, fill, op, program)
+            run = StreamRun(title, correlation, grid, copy, fill, op, program)
             code[i] = codes.setdefault(run, len(codes))
-        found.append(Line(name, line.id, code, start, dur))
+        found.append(LineEvents(name, line.id, code, start, dur))
     ran, where = list(codes), str(path)
-    kinds = np.array([run.kind for run in ran], np.str_)
-    origins_of = _origins(ran, programs)
+    kinds = np.array([run.row_kind for run in ran], np.str_)
+    origins_of = _row_origins(ran, programs)
     for kind in ("kernel", "copy", "memset"):
         columns = {"correlation": pa.array([run.correlation for run in ran], pa.int64())}
         if kind == "kernel":
-            columns |= grid_columns([_grid(run.grid) for run in ran], where, hint=proto.AGAIN)
+            columns |= grid_columns([_grid_size(run.grid) for run in ran], where, hint=proto.AGAIN)
         else:
-            columns["bytes"] = pa.array([_size(run.copy or run.fill, where) for run in ran], pa.int64())
+            columns["bytes"] = pa.array([_copy_bytes(run.copy or run.fill, where) for run in ran], pa.int64())
         if kind == "copy":
             texts = [f"{run.name} {run.copy}" for run in ran]
             ways = [next((way for way, known in _DIRECTIONS if known.search(text)), None) for text in texts]
             columns["copy_direction"] = pa.array(ways, pa.string())
-        columns |= origins.columns(origins_of)
-        chosen = [line.where(kinds[line.code] == kind) for line in found if len(line)]
-        made = rows(
+        columns |= origins.origin_columns(origins_of)
+        chosen = [line.take_events(kinds[line.code] == kind) for line in found if len(line)]
+        made = kind_rows(
             kind,
             "device",
             chosen,
             [run.name for run in ran],
             device=device,
             columns=columns,
-            categories=[_category(run, programs) for run in ran] if kind == "kernel" else (),
+            categories=[_program_category(run, programs) for run in ran] if kind == "kernel" else (),
         )
         if made is None:
             continue
         if kind == "kernel":
-            _tell(trace, made[1], ran, programs, member)
+            _add_payloads(trace, made[1], ran, programs, member)
         yield made[0]
 
 
-def _tell(
-    trace: Trace, codes: Int64, ran: Sequence[Run], programs: Mapping[int, Program], member: Member
+def _add_payloads(
+    trace: Trace, codes: Int64, ran: Sequence[StreamRun], programs: Mapping[int, Program], member: Member
 ) -> None:
     """What the programs say of the collectives among the kernels, whose codes these are."""
-    named = Named(member.device)
+    named = NamedGroups(member.device)
     unknown = alone = 0
     for row, run in enumerate(ran[code] for code in codes.tolist()):
-        by_name = _communicates(run.name)
-        if not by_name and _category(run, programs) != "communication":
+        by_name = _is_collective(run.name)
+        if not by_name and _program_category(run, programs) != "communication":
             continue
-        instruction = _instruction(run, programs)
+        instruction = _run_instruction(run, programs)
         payload = of_program(instruction, run.program, member) if instruction is not None else None
         unknown += payload is None
         alone += payload is not None and payload.ranks is None
-        payload = named.name(payload or Payload(source="kernel"))
-        trace.told.add(payload if by_name else replace(payload, library="xla"), row=row)
-    trace.facts = named.facts(trace.facts)
+        payload = named.name_group(payload or Payload(source="kernel"))
+        trace.told.add_payload(payload if by_name else replace(payload, library="xla"), row=row)
+    trace.facts = named.facts_with_groups(trace.facts)
     if unknown:
         trace.notes.append(
             f"payload of {unknown} collectives unknown: the profile has no HLO of their program"
@@ -175,12 +177,12 @@ def _tell(
         )
 
 
-def _instruction(run: Run, programs: Mapping[int, Program]) -> Instruction | None:
+def _run_instruction(run: StreamRun, programs: Mapping[int, Program]) -> Instruction | None:
     program = programs.get(run.program) if run.program is not None else None
     return program.instructions.get(run.op) if program is not None else None
 
 
-def _origins(ran: Sequence[Run], programs: Mapping[int, Program]) -> list[Origin | None]:
+def _row_origins(ran: Sequence[StreamRun], programs: Mapping[int, Program]) -> list[Origin | None]:
     """Each row's origin; without what its cost follows from where the instruction runs as several kernels.
 
     Nothing tells which of these kernels are one run of it, so that its cost would count once for each.
@@ -190,7 +192,7 @@ def _origins(ran: Sequence[Run], programs: Mapping[int, Program]) -> list[Origin
         kernels[run.program, run.op].add(run.name)
     found: list[Origin | None] = []
     for run in ran:
-        instruction = _instruction(run, programs)
+        instruction = _run_instruction(run, programs)
         known = instruction.origin if instruction is not None else None
         if known is not None and len(kernels[run.program, run.op]) > 1:
             known = replace(known, values=None)
@@ -198,32 +200,34 @@ def _origins(ran: Sequence[Run], programs: Mapping[int, Program]) -> list[Origin
     return found
 
 
-def _category(run: Run, programs: Mapping[int, Program]) -> str | None:
+def _program_category(run: StreamRun, programs: Mapping[int, Program]) -> str | None:
     """What its program says the kernel does, where its name does not tell."""
     if _is_classified(run.name):
         return None
-    instruction = _instruction(run, programs)
+    instruction = _run_instruction(run, programs)
     return instruction.category if instruction is not None else None
 
 
 @lru_cache(maxsize=1 << 12)
 def _is_classified(name: str) -> bool:
-    return classify.category(name) is not None
+    return classify.kernel_category(name) is not None
 
 
 @lru_cache(maxsize=1 << 12)
-def _communicates(name: str) -> bool:
-    return classify.collective(name) is not None
+def _is_collective(name: str) -> bool:
+    return classify.collective_name(name) is not None
 
 
-def _mark(trace: Trace, line: Any, names: dict[int, str], path: Path, epoch_ns: int) -> None:
+def _add_marks(trace: Trace, line: Any, names: dict[int, str], path: Path, epoch_ns: int) -> None:
     """A line that is no stream: it may mark steps or runs of modules, and is no work."""
     name = line.name or line.display_name
     if name in ("Steps", "XLA Modules"):
-        start, dur = proto.times(line, line.events, path, epoch_ns)
+        start, dur = proto.event_times(line, line.events, path, epoch_ns)
         code = np.array([event.metadata_id for event in line.events], np.int64)
         titles = defaultdict(str, names)
-        trace.device_steps += steps(Line(name, line.id, code, start, dur), titles, numbered=name == "Steps")
+        trace.device_steps += marked_steps(
+            LineEvents(name, line.id, code, start, dur), titles, numbered=name == "Steps"
+        )
         reason = "mark of a step or of a module's run"
     else:
         reason = "row derived from others" if name in DERIVED else "row of a line of unknown meaning"
@@ -231,14 +235,14 @@ def _mark(trace: Trace, line: Any, names: dict[int, str], path: Path, epoch_ns: 
         trace.dropped[reason] += len(line.events)
 
 
-def _grid(details: str) -> tuple[int, ...]:
+def _grid_size(details: str) -> tuple[int, ...]:
     """Thread blocks along x, y and z from `grid:160,1,1`."""
     grid = re.search(r"grid:(\d{1,19}),(\d{1,19}),(\d{1,19})", details)
     return tuple(map(int, grid.groups())) if grid else NO_GRID
 
 
 @lru_cache(maxsize=1 << 12)
-def _size(details: str, where: str) -> int | None:
+def _copy_bytes(details: str, where: str) -> int | None:
     """Bytes from `kind:... size:4 dest:1`; a size of 0 is what the profiler writes where it knows none."""
     size = re.search(r"\b(?:size|num_bytes):(\d{1,40})\b", details)
     if size and int(size[1]) >= 1 << 62:
@@ -246,5 +250,5 @@ def _size(details: str, where: str) -> int | None:
     return int(size[1]) or None if size else None
 
 
-def _number(value: object) -> int | None:
+def _positive_number(value: object) -> int | None:
     return value if isinstance(value, int) and 0 < value < 1 << 64 else None

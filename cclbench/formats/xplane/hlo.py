@@ -66,7 +66,7 @@ class Participants(msgspec.Struct, frozen=True):
     """Whether groups number devices, replica · partitions + partition, not replicas."""
 
 
-class Instruction(msgspec.Struct, frozen=True):
+class HloText(msgspec.Struct, frozen=True):
     """One instruction; `attributes` is the text behind its operands."""
 
     name: str
@@ -83,31 +83,35 @@ class Instruction(msgspec.Struct, frozen=True):
         return name[1] if name else None
 
 
-def instruction(text: str) -> Instruction | None:
+def parse_instruction(text: str) -> HloText | None:
     """Parse an instruction; None where the text is none."""
     head = _HEAD.match(text)
     if head is None:
         return None
-    end = _closing(text, head.end()) if text[head.end() :].startswith("(") else text.find(" ", head.end())
+    end = (
+        _closing_parenthesis(text, head.end())
+        if text[head.end() :].startswith("(")
+        else text.find(" ", head.end())
+    )
     opcode = _OPCODE.match(text, end) if end != -1 else None
-    if opcode is None or (close := _closing(text, opcode.end() - 1)) == -1:
+    if opcode is None or (close := _closing_parenthesis(text, opcode.end() - 1)) == -1:
         return None
     result = text[head.end() : end]
-    return Instruction(
+    return HloText(
         name=head["name"],
         opcode=opcode[1],
-        results=tuple(_elements(result[1:-1])) if result.startswith("(") else (result,),
-        operands=tuple(_elements(text[opcode.end() : close - 1])),
+        results=tuple(_split_elements(result[1:-1])) if result.startswith("(") else (result,),
+        operands=tuple(_split_elements(text[opcode.end() : close - 1])),
         attributes=text[close:],
     )
 
 
-def shapes(text: str) -> list[Shape]:
+def parse_shapes(text: str) -> list[Shape]:
     """All arrays of a type or of typed operands, in order; tokens and opaque values are none."""
-    return [_shape(*found) for found in _SHAPE.findall(text)]
+    return [_parse_shape(*found) for found in _SHAPE.findall(text)]
 
 
-def arrays(text: str) -> list[tuple[str, tuple[int, ...]]]:
+def parse_arrays(text: str) -> list[tuple[str, tuple[int, ...]]]:
     """Element type and sizes of all arrays of typed operands, in order; none whose sizes are open."""
     return [
         (dtype, tuple(map(int, lengths)))
@@ -122,24 +126,24 @@ def total_bytes(arrays: list[Shape]) -> int | None:
     return sum(known) if known and len(known) == len(arrays) else None
 
 
-def participants(attributes: str) -> Participants:
+def parse_participants(attributes: str) -> Participants:
     """Who takes part, in any notation: `{{0,1},{2,3}}`, `[2,2]<=[2,2]T(1,0)`, `mesh['a'=2,'b'=2] {'a'}`."""
     pairs = _PAIRS.search(attributes)
-    listed = (_integers(pair) for pair in re.findall(r"\{([\d, ]*)\}", pairs[1])) if pairs else ()
+    listed = (_parse_integers(pair) for pair in re.findall(r"\{([\d, ]*)\}", pairs[1])) if pairs else ()
     return Participants(
-        groups=_groups(attributes),
+        groups=_parse_groups(attributes),
         pairs=tuple((source, target) for source, target in listed),
         has_channel=_CHANNEL.search(attributes) is not None,
         has_global_ids="use_global_device_ids=true" in attributes,
     )
 
 
-def _groups(attributes: str) -> Groups | None:
+def _parse_groups(attributes: str) -> Groups | None:
     if listed := _LISTED.search(attributes):
-        return tuple(_integers(group) for group in re.findall(r"\{([\d, ]*)\}", listed[1]))
+        return tuple(_parse_integers(group) for group in re.findall(r"\{([\d, ]*)\}", listed[1]))
     if found := _IOTA.search(attributes):
-        shape, tiles, order = (_integers(part or "") for part in found.groups())
-        return rows_of(iota(tiles, order), shape)
+        shape, tiles, order = (_parse_integers(part or "") for part in found.groups())
+        return rows_of(iota_tiles(tiles, order), shape)
     if found := _MESH.search(attributes):
         axes = re.findall(r"'([^']*)'=(\d{1,9})", found[1])
         names = [name for name, _ in axes]
@@ -147,15 +151,15 @@ def _groups(attributes: str) -> Groups | None:
         if not all(name in names for name, _, _ in parts):
             return None
         tiled = _TILES.fullmatch(found[2] or "")
-        ids = iota(*(_integers(part or "") for part in tiled.groups())) if tiled else None
+        ids = iota_tiles(*(_parse_integers(part or "") for part in tiled.groups())) if tiled else None
         if found[2] and not tiled:
-            ids = np.array(_integers(found[2]), np.int64)
+            ids = np.array(_parse_integers(found[2]), np.int64)
         within = [(names.index(name), (int(a), int(b)) if a else None) for name, a, b in parts]
-        return mesh([int(size) for _, size in axes], ids, within)
+        return mesh_groups([int(size) for _, size in axes], ids, within)
     return None
 
 
-def iota(tiles: Sequence[int], order: Sequence[int]) -> Int64 | None:
+def iota_tiles(tiles: Sequence[int], order: Sequence[int]) -> Int64 | None:
     """0, 1, 2, ... in the shape `tiles`, its axes transposed into `order`; None where that cannot be."""
     count = math.prod(tiles)
     order = order or range(len(tiles))
@@ -173,14 +177,14 @@ def rows_of(ids: Int64 | None, shape: Sequence[int]) -> Groups | None:
     return tuple(map(tuple, ids.reshape(-1, shape[-1]).tolist()))
 
 
-def mesh(
+def mesh_groups(
     sizes: Sequence[int], ids: Int64 | None, within: Sequence[tuple[int, tuple[int, int] | None]]
 ) -> Groups | None:
     """Groups along axes of a mesh of devices `ids` (0, 1, 2, ... without); all other axes tell them apart.
 
     An axis of `within` may be in part, (b, s): of the axis seen as [b, s, rest], the middle.
     """
-    ids = iota(sizes, ()) if ids is None else ids
+    ids = iota_tiles(sizes, ()) if ids is None else ids
     if ids is None or len(ids) != math.prod(sizes) or any(not 0 <= axis < len(sizes) for axis, _ in within):
         return None
     shape: list[int] = []
@@ -205,11 +209,11 @@ def mesh(
     return rows_of(apart, (len(ids) // size, size))
 
 
-def _integers(text: str) -> tuple[int, ...]:
+def _parse_integers(text: str) -> tuple[int, ...]:
     return tuple(int(number[:19]) for number in re.findall(r"\d+", text))
 
 
-def _shape(dtype: str, dimensions: str, layout: str) -> Shape:
+def _parse_shape(dtype: str, dimensions: str, layout: str) -> Shape:
     space, packed = _SPACE.search(layout), _PACKED.search(layout)
     lengths = dimensions.split(",") if dimensions else []
     known = _are_known(lengths)
@@ -233,7 +237,7 @@ def array_bytes(dtype: str, lengths: Iterable[int], bits: int | None = None) -> 
     return size if bits and 0 <= size < 1 << 62 else None
 
 
-def _closing(text: str, at: int) -> int:
+def _closing_parenthesis(text: str, at: int) -> int:
     """Where the parenthesis that opens at `at` is closed, one past it; −1 where it is not."""
     depth = 0
     for bracket in re.compile("[()]").finditer(text, at):
@@ -243,7 +247,7 @@ def _closing(text: str, at: int) -> int:
     return -1
 
 
-def _elements(text: str) -> Iterator[str]:
+def _split_elements(text: str) -> Iterator[str]:
     """Parts between the commas that lie in no bracket."""
     depth = begin = 0
     for mark in _NESTING.finditer(text):

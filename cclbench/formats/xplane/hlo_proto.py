@@ -18,7 +18,7 @@ import numpy as np
 
 from cclbench.errors import InputError
 from cclbench.formats.xplane import hlo, proto
-from cclbench.formats.xplane.origins import Origin, line_of, origin
+from cclbench.formats.xplane.origins import Origin, instruction_origin, line_of
 from cclbench.intervals import Int64
 from cclbench.protobuf_schema import described_class
 
@@ -112,9 +112,9 @@ class Program:
         self._content, self._where = content, where
 
     @cached_property
-    def devices(self) -> Int64 | None:
+    def device_ids(self) -> Int64 | None:
         """Global ids of the devices it runs on, shape (replicas, partitions); None where it tells none."""
-        columns = [list(column.ids) for column in self._as("Placed").hlo_module.assignment.columns]
+        columns = [list(column.ids) for column in self._parsed_as("Placed").hlo_module.assignment.columns]
         lengths = {len(column) for column in columns}
         if len(lengths) != 1 or 0 in lengths:
             return None
@@ -126,7 +126,7 @@ class Program:
     @cached_property
     def instructions(self) -> dict[str, Instruction]:
         """All its instructions by name."""
-        module = self._as("Hlo").hlo_module
+        module = self._parsed_as("Hlo").hlo_module
         inside = {c.id: frozenset(i.opcode for i in c.instructions) for c in module.computations}
         called = {
             number: i
@@ -146,43 +146,43 @@ class Program:
             for i in computation.instructions:
                 operands = [shapes.get(operand) for operand in i.operand_ids]
                 known = [shape for shape in (*operands, i.shape) if shape is not None]
-                types = {leaf.element_type for shape in known for leaf in _leaves(shape)}
+                types = {leaf.element_type for shape in known for leaf in _shape_leaves(shape)}
                 participants = None
                 if _COLLECTIVE.fullmatch(i.opcode):
                     participants = hlo.Participants(
-                        groups=_groups(i),
+                        groups=_replica_groups(i),
                         pairs=tuple((pair.source, pair.target) for pair in i.pairs),
                         has_channel=i.channel_id > 0,
                         has_global_ids=i.global_ids,
                     )
                 found[i.name] = Instruction(
                     opcode=i.opcode,
-                    category=_category(i, inside),
+                    category=_instruction_category(i, inside),
                     dtype=_TYPES.get(types.pop()) if len(types) == 1 else None,
-                    in_bytes=_bytes(operands),
-                    out_bytes=_bytes([i.shape]),
+                    in_bytes=_array_bytes(operands),
+                    out_bytes=_array_bytes([i.shape]),
                     participants=participants,
                     origin=None
                     if computation.id in called
-                    else _origin(i, operands, module.stack, products.get(i.name)),
+                    else _instruction_origin(i, operands, module.stack, products.get(i.name)),
                 )
         return found
 
-    def _as(self, view: str) -> Any:
+    def _parsed_as(self, view: str) -> Any:
         from google.protobuf.message import DecodeError
 
         try:
-            return _class(view).FromString(self._content)
+            return _message_class(view).FromString(self._content)
         except DecodeError:
             raise InputError("an HLO module is damaged", where=self._where, hint=proto.AGAIN) from None
 
 
-def programs(plane: Any, where: str) -> dict[int, Program]:
+def plane_programs(plane: Any, where: str) -> dict[int, Program]:
     """The programs in a plane `/host:metadata` by id: a stat of it, or the entry's own."""
     names = proto.stat_names(plane)
     found = {}
     for key, metadata in proto.event_metadata(plane).items():
-        stated = proto.stats(names, metadata.stats)
+        stated = proto.decode_stats(names, metadata.stats)
         program, number = stated.get("Hlo Proto", stated.get("hlo_proto")), stated.get("program_id", key)
         if isinstance(program, bytes) and isinstance(number, int):
             found[number % (1 << 64)] = Program(program, where)
@@ -205,7 +205,7 @@ def _sole_product(computation: Any) -> _Product | None:
     return _Product(dots[0], [shapes.get(operand) for operand in dots[0].operand_ids])
 
 
-def _origin(i: Any, operands: list[Any | None], stack: Any, product: _Product | None) -> Origin:
+def _instruction_origin(i: Any, operands: list[Any | None], stack: Any, product: _Product | None) -> Origin:
     """The framework's op and line that it states, its operands, and of a product which dimensions it sums.
 
     A product has as further arguments the dimensions that it contracts and those of its batch, left and
@@ -223,8 +223,8 @@ def _origin(i: Any, operands: list[Any | None], stack: Any, product: _Product | 
         scopes, _, last = path.rpartition("/")
         if not _PRODUCT.fullmatch(last):
             path = f"{scopes}/dot_general".lstrip("/")
-    leaves = [leaf for shape in operands if shape is not None for leaf in _leaves(shape)]
-    return origin(
+    leaves = [leaf for shape in operands if shape is not None for leaf in _shape_leaves(shape)]
+    return instruction_origin(
         path,
         i.opcode,
         [(_TYPES.get(leaf.element_type, ""), tuple(leaf.dimensions)) for leaf in leaves],
@@ -237,37 +237,40 @@ def _call_site(metadata: Any, stack: Any) -> str | None:
     """The line in the metadata itself, or the innermost of its stack in the module's table, from 1 on."""
     if metadata.source_file:
         return line_of(metadata.source_file, metadata.source_line)
-    frame = _numbered(stack.frames, metadata.stack_frame)
-    place = frame and _numbered(stack.locations, frame.location)
+    frame = _entry_numbered(stack.frames, metadata.stack_frame)
+    place = frame and _entry_numbered(stack.locations, frame.location)
     if not place:
         return None
-    file, function = _numbered(stack.files, place.file), _numbered(stack.functions, place.function)
+    file, function = (
+        _entry_numbered(stack.files, place.file),
+        _entry_numbered(stack.functions, place.function),
+    )
     return line_of(file or "", place.line, function or "")
 
 
-def _numbered(listed: Sequence[Any], number: int) -> Any | None:
+def _entry_numbered(listed: Sequence[Any], number: int) -> Any | None:
     """The entry of that number, counted from 1; None where there is none."""
     return listed[number - 1] if 0 < number <= len(listed) else None
 
 
-def _groups(i: Any) -> hlo.Groups | None:
+def _replica_groups(i: Any) -> hlo.Groups | None:
     """Replica groups, in whichever of four fields they are."""
     if i.HasField("mesh"):
         described, tiled = i.mesh.mesh, i.mesh.mesh.iota
         ids = np.array(described.devices, np.int64) if described.devices else None
-        if described.HasField("iota") and (ids := hlo.iota(tiled.tiles, tiled.order)) is None:
+        if described.HasField("iota") and (ids := hlo.iota_tiles(tiled.tiles, tiled.order)) is None:
             return None
         parts = [(a.part.before, a.part.size) if a.HasField("part") else None for a in i.mesh.axes]
         within = [(axis.index, part) for axis, part in zip(i.mesh.axes, parts, strict=True)]
-        return hlo.mesh([axis.size for axis in described.axes], ids, within)
+        return hlo.mesh_groups([axis.size for axis in described.axes], ids, within)
     if i.HasField("iota") or i.listed.HasField("iota"):
         stated = i.iota if i.HasField("iota") else i.listed.iota
-        return hlo.rows_of(hlo.iota(stated.tiles, stated.order), (stated.groups, stated.size))
+        return hlo.rows_of(hlo.iota_tiles(stated.tiles, stated.order), (stated.groups, stated.size))
     listed = i.listed.groups or i.groups
     return tuple(tuple(group.ids) for group in listed) if listed or i.HasField("listed") else None
 
 
-def _category(instruction: Any, inside: dict[int, frozenset[str]]) -> str | None:
+def _instruction_category(instruction: Any, inside: dict[int, frozenset[str]]) -> str | None:
     if _COLLECTIVE.fullmatch(instruction.opcode):
         return "communication"
     opcodes = {instruction.opcode}
@@ -279,20 +282,20 @@ def _category(instruction: Any, inside: dict[int, frozenset[str]]) -> str | None
     return "copy" if all(map(_MOVES.fullmatch, opcodes)) else "elementwise"
 
 
-def _leaves(shape: Any) -> Iterable[Any]:
+def _shape_leaves(shape: Any) -> Iterable[Any]:
     if shape.element_type != _TUPLE:
         yield shape
     for part in shape.tuple_shapes:
-        yield from _leaves(part)  # as deep as protobuf lets messages nest, 100
+        yield from _shape_leaves(part)  # as deep as protobuf lets messages nest, 100
 
 
-def _bytes(shapes: Iterable[Any | None]) -> int | None:
+def _array_bytes(shapes: Iterable[Any | None]) -> int | None:
     """Bytes of arrays; None where a type is unknown or the size absurd."""
     total = 0
     for shape in shapes:
         if shape is None:
             return None
-        for leaf in _leaves(shape):
+        for leaf in _shape_leaves(shape):
             size = None
             if leaf.element_type in _TYPES and min(leaf.dimensions, default=0) >= 0:
                 size = hlo.array_bytes(_TYPES[leaf.element_type], leaf.dimensions)
@@ -303,5 +306,5 @@ def _bytes(shapes: Iterable[Any | None]) -> int | None:
 
 
 @cache
-def _class(view: str) -> Any:
+def _message_class(view: str) -> Any:
     return described_class("hlo", _MESSAGES, view)

@@ -22,11 +22,11 @@ from msgspec.structs import replace
 
 from cclbench.errors import InputError
 from cclbench.formats import Cut, DeviceStep, Names, Part, Payload, Rows, Trace
-from cclbench.formats.xplane.collectives import Member, Named, of_program
+from cclbench.formats.xplane.collectives import Member, NamedGroups, of_program
 from cclbench.formats.xplane.hlo_proto import Instruction
-from cclbench.formats.xplane.host_events import HostProfile, HostRow, Op, Rendezvous, devices
+from cclbench.formats.xplane.host_events import HostOp, HostProfile, HostRow, Rendezvous, device_ordinals
 from cclbench.formats.xplane.ops import CONTAINERS
-from cclbench.formats.xplane.origins import columns
+from cclbench.formats.xplane.origins import origin_columns
 from cclbench.formats.xplane.proto import AGAIN
 from cclbench.record.facts import HOST_DEVICE, TraceFacts
 
@@ -34,12 +34,12 @@ _MEMBER: Final = "cpu:"
 _CALLED: Final = {"collective-permute": "send_recv", "collective permute": "send_recv"}
 
 
-def members(profile: HostProfile, path: Path, cut: Cut | None = None, hint: str = AGAIN) -> list[Part]:
+def device_parts(profile: HostProfile, path: Path, cut: Cut | None = None, hint: str = AGAIN) -> list[Part]:
     """A part for each device that ran ops, `cpu:0`, `cpu:1`, ...; `InputError` where none did.
 
     `hint` is what to do where the profile is cut before them.
     """
-    found = devices(profile.ops)
+    found = device_ordinals(profile.ops)
     if cut is not None and not found:
         what = f"{cut.reason}, before any event of a device"
         raise InputError(what, where=f"{path}: byte {cut.byte:,}", hint=hint)
@@ -52,57 +52,57 @@ def members(profile: HostProfile, path: Path, cut: Cut | None = None, hint: str 
     return [Part(f"{_MEMBER}{device}") for device in found]
 
 
-def read(profile: HostProfile, part: Part) -> Trace:
+def read_device(profile: HostProfile, part: Part) -> Trace:
     """All that a device did; the lowest ordinal has the process's own rows as well."""
-    everywhere = devices(profile.ops)
+    everywhere = device_ordinals(profile.ops)
     device = int(part.member.removeprefix(_MEMBER))
     place = everywhere.index(device)
     mine = sorted((op for op in profile.ops if op.device == device), key=lambda op: (op.start_ns, op.end_ns))
     whole = [op for op in mine if op.complete]
-    kernels = [op for op in whole if not _contains(profile, op)]
+    kernels = [op for op in whole if not _is_container(profile, op)]
     first = device == everywhere[0]
     others = profile.others if first else []
     batches = [
-        _ops("kernel", kernels, profile, place),
-        _ops("annotation", [op for op in whole if _contains(profile, op)], profile, place),
-        _rows("sync", [row for row, of in profile.meetings if of == device], place),
-        _launches(profile.launches, {op.run for op in mine}),
-        _rows("annotation", [*profile.steps, *(row for kind, row in others if kind == "annotation")]),
-        _rows("other", [row for kind, row in others if kind == "other"]),
+        _op_rows("kernel", kernels, profile, place),
+        _op_rows("annotation", [op for op in whole if _is_container(profile, op)], profile, place),
+        _host_rows("sync", [row for row, of in profile.meetings if of == device], place),
+        _launch_rows(profile.launches, {op.run for op in mine}),
+        _host_rows("annotation", [*profile.steps, *(row for kind, row in others if kind == "annotation")]),
+        _host_rows("other", [row for kind, row in others if kind == "other"]),
     ]
     trace = Trace(
         batches=iter([rows for rows in batches if len(rows)]),
-        facts=_facts(profile, everywhere, place),
-        device_steps=_runs(whole),
+        facts=_host_facts(profile, everywhere, place),
+        device_steps=_module_runs(whole),
         dropped=Counter(profile.dropped if first else ()),
     )
     if missing := len(mine) - len(whole):
         trace.dropped["op whose end is not in the capture"] = missing
-    _tell(trace, kernels, _calls(profile), device)
+    _add_payloads(trace, kernels, _calls(profile), device)
     return trace
 
 
-def _contains(profile: HostProfile, op: Op) -> bool:
+def _is_container(profile: HostProfile, op: HostOp) -> bool:
     """Whether the op is a loop or call around ops that have rows of their own."""
-    known = _instruction(profile, op.program, op.name)
+    known = _op_instruction(profile, op.program, op.name)
     opcode = known.opcode if known else op.name.partition(".")[0]
     return opcode in CONTAINERS
 
 
-def _instruction(profile: HostProfile, number: int | None, name: str) -> Instruction | None:
+def _op_instruction(profile: HostProfile, number: int | None, name: str) -> Instruction | None:
     program = None if number is None else profile.programs.get(number)
     return program.instructions.get(name) if program else None
 
 
-def _ops(kind: str, ops: Sequence[Op], profile: HostProfile, place: int) -> Rows:
-    rows = _rows(kind, ops, place)
+def _op_rows(kind: str, ops: Sequence[HostOp], profile: HostProfile, place: int) -> Rows:
+    rows = _host_rows(kind, ops, place)
     numbers: dict[tuple[int | None, str], int] = {}
     number = pa.array([numbers.setdefault((op.program, op.name), len(numbers)) for op in ops], pa.int64())
-    instructions = [_instruction(profile, program, name) for program, name in numbers]
-    of_program = columns([None if known is None else known.origin for known in instructions])
+    instructions = [_op_instruction(profile, program, name) for program, name in numbers]
+    of_program = origin_columns([None if known is None else known.origin for known in instructions])
     told: dict[int, set[str | None]] = defaultdict(set)
     for code, op in zip(rows.codes.tolist(), ops, strict=True):
-        known = _instruction(profile, op.program, op.name)
+        known = _op_instruction(profile, op.program, op.name)
         told[code].add("communication" if op.meeting else known.category if known else None)
     return dataclasses.replace(
         rows,
@@ -117,7 +117,7 @@ def _ops(kind: str, ops: Sequence[Op], profile: HostProfile, place: int) -> Rows
     )
 
 
-def _rows(kind: str, rows: Sequence[HostRow | Op], device: int | None = None) -> Rows:
+def _host_rows(kind: str, rows: Sequence[HostRow | HostOp], device: int | None = None) -> Rows:
     names = Names()
     start = np.array([row.start_ns for row in rows], np.int64)
     return Rows(
@@ -133,16 +133,16 @@ def _rows(kind: str, rows: Sequence[HostRow | Op], device: int | None = None) ->
     )
 
 
-def _launches(calls: Iterable[HostRow], runs: set[int]) -> Rows:
+def _launch_rows(calls: Iterable[HostRow], runs: set[int]) -> Rows:
     """The outermost call that started each run."""
     outermost: dict[int, HostRow] = {}
     for call in sorted(calls, key=lambda row: (row.start_ns, -row.end_ns)):
         if call.run is not None and call.run in runs:
             outermost.setdefault(call.run, call)
-    return _rows("launch", list(outermost.values()))
+    return _host_rows("launch", list(outermost.values()))
 
 
-def _runs(ops: Iterable[Op]) -> list[DeviceStep]:
+def _module_runs(ops: Iterable[HostOp]) -> list[DeviceStep]:
     """Each run of a module on the device, from its first op's issue to its last one's completion."""
     spans: dict[tuple[int, str], tuple[int, int]] = {}
     for op in ops:
@@ -151,7 +151,7 @@ def _runs(ops: Iterable[Op]) -> list[DeviceStep]:
     return [DeviceStep(module, *span) for (_, module), span in spans.items()]
 
 
-def _facts(profile: HostProfile, everywhere: Sequence[int], place: int) -> TraceFacts:
+def _host_facts(profile: HostProfile, everywhere: Sequence[int], place: int) -> TraceFacts:
     process, version = profile.told.get("process_id"), profile.told.get("jax_version")
     program = {i for ids in _calls(profile).placed.values() for i in ids.ravel().tolist()}
     world = len(program) if program.issuperset(everywhere) else profile.world_size or 0
@@ -167,40 +167,40 @@ def _facts(profile: HostProfile, everywhere: Sequence[int], place: int) -> Trace
     )
 
 
-def _tell(trace: Trace, kernels: Sequence[Op], calls: _Calls, device: int) -> None:
+def _add_payloads(trace: Trace, kernels: Sequence[HostOp], calls: _CollectiveOps, device: int) -> None:
     """Who takes part in each collective, with how many bytes, and its number within the group."""
-    named = Named(device)
+    named = NamedGroups(device)
     unknown: Counter[str] = Counter()
     for row, op in enumerate(kernels):
-        payload = calls.payload(op)
+        payload = calls.op_payload(op)
         if payload is not None:
             unknown[op.module] += payload.in_bytes is None or payload.out_bytes is None
-            trace.told.add(named.name(payload), row=row, seq=calls.numbers.get(id(op)))
-    trace.facts = named.facts(trace.facts)
+            trace.told.add_payload(named.name_group(payload), row=row, seq=calls.sequence_numbers.get(id(op)))
+    trace.facts = named.facts_with_groups(trace.facts)
     for module, count in (+unknown).items():
         trace.notes.append(
             f"payload bytes of {count} collectives unknown: the profile's HLO of {module} does not tell them"
         )
 
 
-class _Calls:
+class _CollectiveOps:
     """What a profile's collectives are, with the devices that take part as their `ranks`."""
 
     def __init__(self, profile: HostProfile) -> None:
-        self.profile, self.devices = profile, set(devices(profile.ops))
-        listed = ((number, program.devices) for number, program in profile.programs.items())
+        self.profile, self.devices = profile, set(device_ordinals(profile.ops))
+        listed = ((number, program.device_ids) for number, program in profile.programs.items())
         self.placed = {number: ids for number, ids in listed if ids is not None}
         self.known: dict[tuple[int | None, str, int, Rendezvous | None], Payload | None] = {}
 
-    def payload(self, op: Op) -> Payload | None:
+    def op_payload(self, op: HostOp) -> Payload | None:
         """None where the op is no collective; whom it met goes before whom its program says it meets."""
         key = op.program, op.name, op.device, op.meeting
         if key not in self.known:
-            self.known[key] = self._payload(op)
+            self.known[key] = self._program_payload(op)
         return self.known[key]
 
-    def _payload(self, op: Op) -> Payload | None:
-        known, met = _instruction(self.profile, op.program, op.name), op.meeting
+    def _program_payload(self, op: HostOp) -> Payload | None:
+        known, met = _op_instruction(self.profile, op.program, op.name), op.meeting
         told = of_program(known, op.program, Member(op.device, self.placed)) if known else None
         if met is not None:
             told = told or Payload(source="kernel", collective=_CALLED.get(met.collective, met.collective))
@@ -208,7 +208,7 @@ class _Calls:
         return told and replace(told, library="xla")
 
     @cached_property
-    def numbers(self) -> dict[int, int]:
+    def sequence_numbers(self) -> dict[int, int]:
         """The sequence number of each collective op within its group, by the op's identity.
 
         Partners run the same op of the same run for the same time over; collectives are numbered by their
@@ -220,7 +220,7 @@ class _Calls:
         number: dict[tuple[object, ...], int] = {}
         found = {}
         for op in sorted(self.profile.ops, key=lambda op: op.start_ns):
-            payload = self.payload(op)
+            payload = self.op_payload(op)
             if payload is None or payload.ranks is None or not self.devices.issuperset(payload.ranks):
                 continue
             group = tuple(sorted(payload.ranks))
@@ -234,5 +234,5 @@ class _Calls:
         return found
 
 
-_calls: Final = lru_cache(maxsize=1)(_Calls)
+_calls: Final = lru_cache(maxsize=1)(_CollectiveOps)
 """Those of the last profile asked for are remembered, for its next device."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from cclbench.errors import InputError
 from cclbench.formats.xplane import proto
-from cclbench.formats.xplane.hlo_proto import Program, programs
+from cclbench.formats.xplane.hlo_proto import Program, plane_programs
 
 _DEVICES: Final = range(1 << 31)
 _INT64: Final = range(-(1 << 63), 1 << 63)
@@ -37,7 +37,7 @@ class Rendezvous(msgspec.Struct, frozen=True):
     devices: tuple[int, ...]
 
 
-class Op(msgspec.Struct):
+class HostOp(msgspec.Struct):
     """A run of an HLO instruction on the device of that global id; times in ns since the epoch."""
 
     name: str
@@ -68,7 +68,7 @@ class HostRow(msgspec.Struct, frozen=True):
 class HostProfile:
     """All that is read of a profile, in the order of its threads."""
 
-    ops: list[Op] = field(default_factory=list)
+    ops: list[HostOp] = field(default_factory=list)
     meetings: list[tuple[HostRow, int]] = field(default_factory=list)
     """Rendezvous, and the device of the op they are in."""
     launches: list[HostRow] = field(default_factory=list)
@@ -87,10 +87,10 @@ def profile_of(messages: Mapping[str, Any], path: Path, epoch: int) -> HostProfi
     """The profile in planes by name; `epoch` is when it began, in ns, 0 where nobody tells."""
     profile = HostProfile()
     if of_programs := messages.get(proto.PROGRAMS):
-        profile.told |= proto.stats(proto.stat_names(of_programs), of_programs.stats)
-        profile.programs = programs(of_programs, str(path))
+        profile.told |= proto.decode_stats(proto.stat_names(of_programs), of_programs.stats)
+        profile.programs = plane_programs(of_programs, str(path))
     if of_host := messages.get(proto.HOST):
-        _Threads(profile, of_host, path, epoch).read()
+        _Threads(profile, of_host, path, epoch).read_lines()
     return profile
 
 
@@ -102,12 +102,12 @@ class _Threads:
         self.stat_names = proto.stat_names(message)
         self.names = {key: metadata.name for key, metadata in proto.event_metadata(message).items()}
         self.ends: dict[object, int] = {}
-        profile.told |= proto.stats(self.stat_names, message.stats)
+        profile.told |= proto.decode_stats(self.stat_names, message.stats)
 
-    def read(self) -> None:
+    def read_lines(self) -> None:
         """All lines; then ends are known, whichever thread they are on."""
         for line in self.message.lines:
-            self._line(line)
+            self._read_line(line)
         for op in self.profile.ops:
             if op.context is not None:
                 op.complete = op.context in self.ends
@@ -115,11 +115,11 @@ class _Threads:
         if self.ends:
             self.profile.dropped["end of an op that began before the capture"] += len(self.ends)
 
-    def _line(self, line: Any) -> None:
+    def _read_line(self, line: Any) -> None:
         events = list(line.events)
-        start, dur = proto.times(line, events, self.path, self.epoch)
+        start, dur = proto.event_times(line, events, self.path, self.epoch)
         end, profile = start + dur, self.profile
-        around: list[Op] = []
+        around: list[HostOp] = []
         others: list[HostRow] = []
         first = len(profile.ops)
         for i in np.lexsort((-end, start)).tolist():
@@ -128,37 +128,37 @@ class _Threads:
             if name.startswith(_MARK):
                 profile.dropped["mark of the thread pool"] += 1
                 continue
-            told = proto.stats(self.stat_names, event.stats)
-            row = HostRow(name, line.id, int(start[i]), int(end[i]), _integer(told.get("run_id")))
+            told = proto.decode_stats(self.stat_names, event.stats)
+            row = HostRow(name, line.id, int(start[i]), int(end[i]), _as_integer(told.get("run_id")))
             while around and around[-1].end_ns < row.end_ns:
                 around.pop()
             if "hlo_op" in told:
-                if (op := self._op(row, told)) is not None:
+                if (op := self._read_op(row, told)) is not None:
                     profile.ops.append(op)
                     around.append(op)
             elif name.startswith(_END) and "_c" in told:
                 self.ends[told["_c"]] = row.start_ns
             elif name == _RENDEZVOUS and around:
-                around[-1].meeting = around[-1].meeting or _meeting(str(told.get("name", "")))
+                around[-1].meeting = around[-1].meeting or _parse_rendezvous(str(told.get("name", "")))
                 profile.meetings.append((row, around[-1].device))
             elif "step_num" in told:
                 profile.steps.append(msgspec.structs.replace(row, name=step_name(name, told["step_num"])))
             elif row.run is not None:
                 profile.launches.append(row)
-                self._size(told)
+                self._take_size(told)
             else:
                 others.append(row)
         inner = len(profile.ops) > first and not line.name.startswith("python")
         profile.others += [("other" if inner else "annotation", row) for row in others]
 
-    def _op(self, row: HostRow, told: proto.Stats) -> Op | None:
-        device, program = told.get("device_ordinal"), _integer(told.get("program_id"))
+    def _read_op(self, row: HostRow, told: proto.Stats) -> HostOp | None:
+        device, program = told.get("device_ordinal"), _as_integer(told.get("program_id"))
         if not isinstance(device, int) or row.run is None:
             self.profile.dropped["op without a device or run"] += 1
             return None
         if device not in _DEVICES:
             raise InputError(f"{row.name[:60]!r} ran on device {device}", where=str(self.path))
-        return Op(
+        return HostOp(
             name=str(told["hlo_op"]),
             module=str(told.get("hlo_module", "")),
             device=device,
@@ -170,8 +170,8 @@ class _Threads:
             context=told.get("_p"),
         )
 
-    def _size(self, told: proto.Stats) -> None:
-        replicas, partitions = (_integer(told.get(f"num_{part}")) for part in ("replicas", "partitions"))
+    def _take_size(self, told: proto.Stats) -> None:
+        replicas, partitions = (_as_integer(told.get(f"num_{part}")) for part in ("replicas", "partitions"))
         if replicas is not None and partitions is not None and 0 < replicas * partitions < 1 << 20:
             self.profile.world_size = max(self.profile.world_size or 0, replicas * partitions)
 
@@ -182,16 +182,16 @@ def step_name(name: str, number: object) -> str:
 
 
 @lru_cache(maxsize=1 << 12)
-def _meeting(text: str) -> Rendezvous | None:
+def _parse_rendezvous(text: str) -> Rendezvous | None:
     found = _KEY.match(text)
     devices = tuple(int(number[:18]) for number in re.findall(r"\d+", found[2])) if found else ()
     return Rendezvous(found[1], devices) if found and devices else None
 
 
-def _integer(value: object) -> int | None:
+def _as_integer(value: object) -> int | None:
     return value if isinstance(value, int) and value in _INT64 else None
 
 
-def devices(ops: Iterable[Op]) -> list[int]:
+def device_ordinals(ops: Iterable[HostOp]) -> list[int]:
     """Ordinals of the devices that ran ops, ascending."""
     return sorted({op.device for op in ops})

@@ -33,7 +33,7 @@ framework's op is, else a product.
 """
 
 
-class Op(msgspec.Struct, frozen=True):
+class TpuOp(msgspec.Struct, frozen=True):
     """An op; role is work, container, issue (`-start`), wait (`-done`), transfer or mark."""
 
     name: str
@@ -50,31 +50,31 @@ class Op(msgspec.Struct, frozen=True):
     """Of a wait: the name of the op that issued what it waits for."""
 
     @property
-    def kind(self) -> str:
+    def row_kind(self) -> str:
         """The kind of row: what moves data without communicating is a copy."""
         moves = self.role == "transfer" and self.payload is None and self.category == "copy"
         return "copy" if moves else {"issue": "sync", "wait": "sync"}.get(self.role, "kernel")
 
 
-def op(text: str, display: str, stats: proto.Stats, member: collectives.Member, where: str) -> Op:
+def parse_op(text: str, display: str, stats: proto.Stats, member: collectives.Member, where: str) -> TpuOp:
     """An op as the line `XLA Ops` shows it."""
-    found = hlo.instruction(text)
-    program = _integer(stats.get("program_id"))
+    found = hlo.parse_instruction(text)
+    program = _as_integer(stats.get("program_id"))
     if found is None:
-        return Op(display or text[:200], "work", program)
+        return TpuOp(display or text[:200], "work", program)
     category = str(stats.get("hlo_category", ""))
-    payload = collectives.payload(found, program, member)
+    payload = collectives.collective_payload(found, program, member)
     issues = found.opcode.endswith("-start") or found.opcode in ("send", "recv")
     waits = found.opcode.endswith("-done")
     moves = _MOVES.fullmatch(found.opcode) is not None
-    size, direction = _moved(found) if moves else (None, None)
+    size, direction = _copied_bytes(found) if moves else (None, None)
     own = "container" if found.opcode in CONTAINERS else "work"
-    return Op(
-        name=_name(found, category, payload),
+    return TpuOp(
+        name=_op_name(found, category, payload),
         role="issue" if issues else "wait" if waits else own,
         program=program,
-        category="communication" if payload else "copy" if moves else _category(category, stats),
-        flops=_flops(found.opcode, stats),
+        category="communication" if payload else "copy" if moves else _op_category(category, stats),
+        flops=_op_flops(found.opcode, stats),
         hbm_bytes=_hbm_bytes(stats, where),
         bytes=size,
         copy_direction=direction,
@@ -84,42 +84,42 @@ def op(text: str, display: str, stats: proto.Stats, member: collectives.Member, 
     )
 
 
-def transfer(issued: Op, awaited: Op | None) -> Op:
+def transfer_op(issued: TpuOp, awaited: TpuOp | None) -> TpuOp:
     """What an op has issued, as it runs beside the core until it is awaited."""
     parts = [part.hbm_bytes for part in (issued, awaited) if part is not None and part.hbm_bytes is not None]
     return msgspec.structs.replace(issued, role="transfer", hbm_bytes=sum(parts) if parts else None)
 
 
-def _name(found: hlo.Instruction, category: str, payload: Payload | None) -> str:
+def _op_name(found: hlo.HloText, category: str, payload: Payload | None) -> str:
     """The instruction's own name, with a prefix where it would be taken for something else."""
-    communicates = payload is not None or collectives.named(category)
-    if communicates == (classify.collective(found.name) is not None) or found.opcode == "custom-call":
+    communicates = payload is not None or collectives.names_collective(category)
+    if communicates == (classify.collective_name(found.name) is not None) or found.opcode == "custom-call":
         return found.name
     prefix = category.split(" ")[0] if communicates and payload is None else found.opcode
     return f"{prefix}.{found.name}"
 
 
-def _moved(found: hlo.Instruction) -> tuple[int | None, str | None]:
+def _copied_bytes(found: hlo.HloText) -> tuple[int | None, str | None]:
     """Bytes and direction: (to, from, ...) = copy-start(from); ((from, ...), to, ...) = slice-start(from)."""
-    to = hlo.shapes("".join(found.results[:1] if found.opcode == "copy-start" else found.results[1:2]))
-    source = hlo.shapes("".join(found.operands[:1]))
+    to = hlo.parse_shapes("".join(found.results[:1] if found.opcode == "copy-start" else found.results[1:2]))
+    source = hlo.parse_shapes("".join(found.operands[:1]))
     if not to or not source:
         return None, None
     ends = source[0].space == hlo.HOST_MEMORY, to[0].space == hlo.HOST_MEMORY
     return hlo.total_bytes(to), {(True, False): "h2d", (False, True): "d2h", (False, False): "d2d"}.get(ends)
 
 
-def _category(category: str, stats: proto.Stats) -> str | None:
+def _op_category(category: str, stats: proto.Stats) -> str | None:
     if category.startswith("convolution"):
         return "convolution" if "conv_general" in str(stats.get("tf_op", "")) else "gemm"
-    if collectives.named(category):
+    if collectives.names_collective(category):
         return "communication"
     return _CATEGORIES.get(category)
 
 
-def _flops(opcode: str, stats: Mapping[str, object]) -> float | None:
+def _op_flops(opcode: str, stats: Mapping[str, object]) -> float | None:
     """Operations the op stands for; the compiler does not know those of a custom call."""
-    stated = _integer(stats.get("model_flops", stats.get("flops")))
+    stated = _as_integer(stats.get("model_flops", stats.get("flops")))
     if stated is None or stated < 0 or (stated == 0 and opcode == "custom-call"):
         return None
     return float(stated)
@@ -129,16 +129,16 @@ def _hbm_bytes(stats: proto.Stats, where: str) -> int | None:
     """Traffic of the device's memory: accesses by memory space where told, else `bytes_accessed`."""
     accesses = stats.get("memory_access_breakdown")
     if not isinstance(accesses, bytes):
-        stated = _integer(stats.get("bytes_accessed"))
+        stated = _as_integer(stats.get("bytes_accessed"))
         return stated if stated is not None and 0 <= stated < 1 << 62 else None
     total = 0
-    for _, _, begin, end in proto.fields(accesses, 0, len(accesses), where):
-        access = proto.integers(accesses, begin, min(end, len(accesses)), where)
+    for _, _, begin, end in proto.message_fields(accesses, 0, len(accesses), where):
+        access = proto.integer_fields(accesses, begin, min(end, len(accesses)), where)
         total += access.get(3, 0) if access.get(2) == _HBM else 0
     return total if total < 1 << 62 else None
 
 
-def _integer(value: object) -> int | None:
+def _as_integer(value: object) -> int | None:
     """A number, which some producers write as text."""
     text = str(value)
     return int(text) if re.fullmatch(r"-?\d{1,19}|1\d{19}", text) else None

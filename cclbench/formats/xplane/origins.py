@@ -29,7 +29,7 @@ class Origin(msgspec.Struct, frozen=True):
     values: str | None = None
 
 
-def origin(
+def instruction_origin(
     path: str,
     opcode: str,
     operands: Iterable[Array],
@@ -41,24 +41,24 @@ def origin(
     `values` stand behind the operands as further arguments of the call.
     """
     listed = list(operands)
-    texts = [value if isinstance(value, str) else _text(value) for value in values]
+    texts = [value if isinstance(value, str) else _json_text(value) for value in values]
     return Origin(
         framework_op=path or opcode,
         call_site=call_site,
-        shapes=_text([sizes for _, sizes in listed]) if listed else None,
-        dtypes=_text([dtype for dtype, _ in listed]) if listed else None,
-        values=_text([*[""] * len(listed), *texts]) if texts else None,
+        shapes=_json_text([sizes for _, sizes in listed]) if listed else None,
+        dtypes=_json_text([dtype for dtype, _ in listed]) if listed else None,
+        values=_json_text([*[""] * len(listed), *texts]) if texts else None,
     )
 
 
-def of_text(found: hlo.Instruction, stats: proto.Stats) -> Origin:
+def of_text(found: hlo.HloText, stats: proto.Stats) -> Origin:
     """The origin that a TPU's op states beside its HLO text, as `tf_op` and `source`: `file.py:31`."""
     source = _SOURCE.fullmatch(str(stats.get("source", "")))
-    return origin(
+    return instruction_origin(
         # XLA appends the op's type behind a colon, which JAX leaves empty.
         path=str(stats.get("tf_op", "")).rpartition(":")[0] or str(stats.get("tf_op", "")),
         opcode=found.opcode,
-        operands=hlo.arrays(", ".join(found.operands)),
+        operands=hlo.parse_arrays(", ".join(found.operands)),
         call_site=line_of(source[1], int(source[2])) if source else None,
     )
 
@@ -72,7 +72,7 @@ def line_of(file: str, line: int, function: str = "") -> str | None:
     return f"{name}({line}){f': {function}' if function else ''}" if name else None
 
 
-def columns(origins: Sequence[Origin | None]) -> dict[str, pa.Array]:
+def origin_columns(origins: Sequence[Origin | None]) -> dict[str, pa.Array]:
     """Columns of `Rows`, null where there is no origin."""
     return {
         name: pa.array([one and getattr(one, name) for one in origins], pa.string()).dictionary_encode()
@@ -80,5 +80,5 @@ def columns(origins: Sequence[Origin | None]) -> dict[str, pa.Array]:
     }
 
 
-def _text(listed: list[Any]) -> str:
+def _json_text(listed: list[Any]) -> str:
     return msgspec.json.encode(listed).decode()

@@ -20,7 +20,7 @@ import pyarrow as pa
 from cclbench.formats import Rows, Trace
 from cclbench.formats.xplane import proto
 from cclbench.formats.xplane.host_events import step_name
-from cclbench.formats.xplane.rows import Line, rows
+from cclbench.formats.xplane.rows import LineEvents, kind_rows
 
 _LAUNCH: Final = re.compile(r"Launch|Memcpy|Memset|memcpy|memset")
 _SYNCHRONIZE: Final = re.compile(r"(?:cu|hip)\w*Synchronize")
@@ -30,7 +30,7 @@ _PROGRAM: Final = ("python", "main")
 _KINDS: Final = ("launch", "sync", "annotation", "python", "other")
 
 
-def batches(
+def process_batches(
     trace: Trace, message: Any, path: Path, epoch_ns: int, *, own: Set[int], elsewhere: Set[int] | None
 ) -> Iterator[Rows]:
     """The host rows that a device has; `own` are the correlation ids of what ran on it.
@@ -41,7 +41,7 @@ def batches(
     stat_names = proto.stat_names(message)
     wanted = {key for key, name in stat_names.items() if name in ("correlation_id", "step_num")}
     codes: dict[tuple[str, str, int | None], int] = {}
-    lines: list[Line] = []
+    lines: list[LineEvents] = []
     marks = 0
     for line in message.lines:
         events: list[Any] = []
@@ -50,7 +50,7 @@ def batches(
         for event in line.events:
             title = titles.get(event.metadata_id, "")
             stats = [stat for stat in event.stats if stat.metadata_id in wanted] if event.stats else []
-            told = proto.stats(stat_names, stats)
+            told = proto.decode_stats(stat_names, stats)
             link = told.get("correlation_id")
             link = link if isinstance(link, int) and 0 < link < 1 << 63 else None
             mine = elsewhere is not None and link not in elsewhere
@@ -63,24 +63,26 @@ def batches(
                 marks += 1
                 continue
             else:
-                entry = _kind(title, of_program, link is not None), title, link
+                entry = _row_kind(title, of_program, link is not None), title, link
             events.append(event)
             code.append(codes.setdefault(entry, len(codes)))
-        start, dur = proto.times(line, events, path, epoch_ns)
-        lines.append(Line(line.name, line.id, np.array(code, np.int64), start, dur))
+        start, dur = proto.event_times(line, events, path, epoch_ns)
+        lines.append(LineEvents(line.name, line.id, np.array(code, np.int64), start, dur))
     if marks:
         trace.dropped["mark of the thread pool"] = marks
     kinds = np.array([kind for kind, _, _ in codes], np.str_)
     names = [name for _, name, _ in codes]
     links = {"correlation": pa.array([link for _, _, link in codes], pa.int64())}
     for kind in _KINDS:
-        chosen = [line.where(kinds[line.code] == kind) for line in lines if len(line)]
-        if made := rows(kind, "host", chosen, names, columns=links if kind in ("launch", "other") else None):
+        chosen = [line.take_events(kinds[line.code] == kind) for line in lines if len(line)]
+        if made := kind_rows(
+            kind, "host", chosen, names, columns=links if kind in ("launch", "other") else None
+        ):
             yield made[0]
 
 
 @lru_cache(maxsize=1 << 12)
-def _kind(title: str, of_program: bool, linked: bool) -> str:
+def _row_kind(title: str, of_program: bool, linked: bool) -> str:
     if linked and _LAUNCH.search(title):
         return "launch"
     if _SYNCHRONIZE.match(title):

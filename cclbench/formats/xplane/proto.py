@@ -73,7 +73,7 @@ class Space(msgspec.Struct, frozen=True):
     cut: Cut | None
 
 
-def space(path: Path) -> Space:
+def find_planes(path: Path) -> Space:
     """Find the planes without parsing them; `InputError` with the byte where the file is no XSpace."""
     with path.open("rb") as file:
         if not file.read(1):
@@ -82,14 +82,14 @@ def space(path: Path) -> Space:
             planes: list[PlaneRange] = []
             names: set[str] = set()
             complaints = 0
-            for number, at, begin, end in fields(data, 0, len(data), str(path)):
+            for number, at, begin, end in message_fields(data, 0, len(data), str(path)):
                 if end > len(data):
                     reason = f"the file ends {end - len(data):,} bytes before its plane does"
                     if not planes:
-                        raise InputError(reason, where=f"{path}: byte {at:,}", hint=_why(data))
+                        raise InputError(reason, where=f"{path}: byte {at:,}", hint=_cut_hint(data))
                     return Space(tuple(planes), complaints, Cut(file=str(path), byte=at, reason=reason))
                 if number == _PLANE:
-                    name = _name(data, begin, end, str(path))
+                    name = _plane_name(data, begin, end, str(path))
                     if name in names and name != PROGRAMS:
                         raise InputError(
                             f"holds plane {name!r} twice", where=f"{path}: byte {at:,}", hint=_TWICE
@@ -103,7 +103,7 @@ def space(path: Path) -> Space:
     return Space(tuple(planes), complaints, None)
 
 
-def plane(path: Path, where: PlaneRange, *, lines: bool = True) -> Any:
+def parse_plane(path: Path, where: PlaneRange, *, lines: bool = True) -> Any:
     """The XPlane message in that range, with its lines or without; `InputError` where its bytes are none."""
     from google.protobuf.message import DecodeError
 
@@ -114,12 +114,12 @@ def plane(path: Path, where: PlaneRange, *, lines: bool = True) -> Any:
         file.seek(where.begin)
         data = file.read(where.end - where.begin)
     if not lines:
-        inside = fields(data, 0, len(data), f"{path}: plane {where.name!r}")
+        inside = message_fields(data, 0, len(data), f"{path}: plane {where.name!r}")
         data = b"".join(data[begin:end] for number, begin, _, end in inside if number != _LINES)
     try:
         message = message_class().FromString(data)
     except DecodeError:
-        raise InputError(f"plane {where.name!r} is damaged", where=at, hint=_why(data)) from None
+        raise InputError(f"plane {where.name!r} is damaged", where=at, hint=_cut_hint(data)) from None
     numbers = {
         "line": [(line.id, line.name) for line in message.lines],
         "event": [entry.key for entry in message.event_metadata],
@@ -138,11 +138,13 @@ def has_events(path: Path, where: PlaneRange, line: str) -> bool:
         of_plane = f"{path}: plane {where.name!r}"
         lines = (
             (begin, end)
-            for number, _, begin, end in fields(data, where.begin, where.end, of_plane)
-            if number == _LINES and _name(data, begin, end, of_plane).startswith(line)
+            for number, _, begin, end in message_fields(data, where.begin, where.end, of_plane)
+            if number == _LINES and _plane_name(data, begin, end, of_plane).startswith(line)
         )
         return any(
-            number == _EVENTS for begin, end in lines for number, *_ in fields(data, begin, end, of_plane)
+            number == _EVENTS
+            for begin, end in lines
+            for number, *_ in message_fields(data, begin, end, of_plane)
         )
 
 
@@ -156,7 +158,7 @@ def stat_names(message: Any) -> dict[int, str]:
     return {entry.key: entry.value.name for entry in message.stat_metadata}
 
 
-def stats(names: Mapping[int, str], of: Iterable[Any]) -> Stats:
+def decode_stats(names: Mapping[int, str], of: Iterable[Any]) -> Stats:
     """XStat messages as a dict, references resolved; without those whose name or value is unknown."""
     found: Stats = {}
     for stat in of:
@@ -173,15 +175,15 @@ def epoch_ns(path: Path, planes: Iterable[PlaneRange]) -> int:
     """When the profile began, since the epoch; 0 where the file does not tell."""
     for where in planes:
         if where.name == ENVIRONMENT:
-            message = plane(path, where)
-            begin = stats(stat_names(message), message.stats).get("profile_start_time", 0)
+            message = parse_plane(path, where)
+            begin = decode_stats(stat_names(message), message.stats).get("profile_start_time", 0)
             if not isinstance(begin, int) or not 0 <= begin < LATEST_NS:
                 raise InputError(f"profile_start_time is {begin!r:.40}, not a time", where=str(path))
             return begin
     return 0
 
 
-def times(line: Any, events: Iterable[Any], path: Path, epoch_ns: int = 0) -> tuple[Int64, Int64]:
+def event_times(line: Any, events: Iterable[Any], path: Path, epoch_ns: int = 0) -> tuple[Int64, Int64]:
     """Start and duration of a line's events in ns, each end rounded down: what abuts in ps abuts in ns.
 
     start_ns = ⌊timestamp + offset⌋, dur_ns = ⌊timestamp + offset + duration⌋ − start_ns.  A timestamp
@@ -203,16 +205,16 @@ def times(line: Any, events: Iterable[Any], path: Path, epoch_ns: int = 0) -> tu
     return start, base + (offset + duration) // 1000 - start
 
 
-def fields(data: Any, at: int, stop: int, where: str) -> Iterator[tuple[int, int, int, int]]:
+def message_fields(data: Any, at: int, stop: int, where: str) -> Iterator[tuple[int, int, int, int]]:
     """Number, position and value's range of each field in [at, stop), of which the last may end beyond it."""
     while at < stop:
-        tag, begin = _varint(data, at, stop, where)
+        tag, begin = _read_varint(data, at, stop, where)
         number, wire = tag >> 3, tag & 7
         end = begin
         if wire == 0:
-            _, end = _varint(data, begin, stop, where)
+            _, end = _read_varint(data, begin, stop, where)
         elif wire == 2:
-            length, begin = _varint(data, begin, stop, where)
+            length, begin = _read_varint(data, begin, stop, where)
             end = begin + length
         elif wire in (1, 5):
             end = begin + (8 if wire == 1 else 4)
@@ -222,15 +224,15 @@ def fields(data: Any, at: int, stop: int, where: str) -> Iterator[tuple[int, int
         at = end
 
 
-def integers(data: Any, at: int, stop: int, where: str) -> dict[int, int]:
+def integer_fields(data: Any, at: int, stop: int, where: str) -> dict[int, int]:
     """The unsigned integers that fields in [at, stop) are, by number; 0 where a field is empty."""
     return {
-        number: _varint(data, begin, end, where)[0] if begin < end else 0
-        for number, _, begin, end in fields(data, at, stop, where)
+        number: _read_varint(data, begin, end, where)[0] if begin < end else 0
+        for number, _, begin, end in message_fields(data, at, stop, where)
     }
 
 
-def _varint(data: Any, at: int, stop: int, where: str) -> tuple[int, int]:
+def _read_varint(data: Any, at: int, stop: int, where: str) -> tuple[int, int]:
     """An unsigned integer of at most ten bytes, and where it ends."""
     value = 0
     for i, byte in enumerate(data[at : min(at + 10, stop)]):
@@ -240,8 +242,8 @@ def _varint(data: Any, at: int, stop: int, where: str) -> tuple[int, int]:
     raise _no_protobuf(data, at, where)
 
 
-def _name(data: Any, begin: int, end: int, where: str) -> str:
-    for number, at, first, last in fields(data, begin, end, where):
+def _plane_name(data: Any, begin: int, end: int, where: str) -> str:
+    for number, at, first, last in message_fields(data, begin, end, where):
         if last > end:
             raise _no_protobuf(data, at, where)
         if number == _NAME:
@@ -250,10 +252,10 @@ def _name(data: Any, begin: int, end: int, where: str) -> str:
 
 
 def _no_protobuf(data: Any, at: int, where: str) -> InputError:
-    return InputError("no protobuf field", where=f"{where}: byte {at:,}", hint=_why(data))
+    return InputError("no protobuf field", where=f"{where}: byte {at:,}", hint=_cut_hint(data))
 
 
-def _why(data: Any) -> str:
+def _cut_hint(data: Any) -> str:
     if data[: 1 << 12].count(_MANGLED) > 8:
         return "its bytes went through a text conversion (U+FFFD): copy it again as binary"
     if data[:2] == b"\x1f\x8b":

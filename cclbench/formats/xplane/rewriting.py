@@ -17,8 +17,8 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from cclbench.errors import InputError
-from cclbench.formats.files import WHOLE, shown
-from cclbench.formats.rewriting import ANNOTATION, CAPTURED, HOST, SOURCE_PATH, Redactor, alternatives
+from cclbench.formats.files import WHOLE, display_path
+from cclbench.formats.rewriting import ANNOTATION, CAPTURED, HOST, SOURCE_PATH, Redactor, alternation_pattern
 from cclbench.formats.xplane import proto
 
 _NOTHING: Final[Mapping[str, str]] = {}
@@ -47,37 +47,43 @@ class ProtobufRewriter:
         self._exactly: re.Pattern[bytes] | None = None
         self._place = ""
 
-    def rewrite(self, write: Callable[[bytes], object]) -> None:
+    def rewrite_profile(self, write: Callable[[bytes], object]) -> None:
         """Write the profile, one part of a plane in memory at a time."""
-        where = shown(self._path)
+        where = display_path(self._path)
         if not self._path.stat().st_size:
             raise InputError("empty file", where=where)
         with self._path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            told = list(proto.fields(data, 0, len(data), where))
+            told = list(proto.message_fields(data, 0, len(data), where))
             if told and told[-1][3] > len(data):
                 raise InputError("is cut within a plane", where=where, hint=WHOLE)
             for number, _, begin, end in told:
                 if number == _HOSTS:
-                    self._say(HOST, data[begin:end].decode(errors="replace"))
-            for planes in proto.space(self._path).planes:
-                self._learn(planes)
+                    self._note_replacement(HOST, data[begin:end].decode(errors="replace"))
+            for planes in proto.find_planes(self._path).planes:
+                self._learn_names(planes)
             if self._exact:
-                self._exactly = re.compile(alternatives(self._exact).encode())
+                self._exactly = re.compile(alternation_pattern(self._exact).encode())
             for number, at, begin, end in told:
                 if number == _PLANE:
-                    self._plane(self._known_fields(data[begin:end], at), write)
+                    self._rewrite_plane(self._known_fields(data[begin:end], at), write)
                 elif number == _HOSTS or number in _COMPLAINTS:
                     self._place = "the profile"
                     old = data[begin:end]
                     if number in _COMPLAINTS and old and not self._redactor.learns:
                         self._redactor.count(self._place, {CAPTURED: 1})
-                        write(_field(data[at:begin], b"", old))
+                        write(_encode_field(data[at:begin], b"", old))
                         continue
-                    write(_field(data[at:begin], self._value(old, 0) if _wire(data, at) == 2 else old, old))
+                    write(
+                        _encode_field(
+                            data[at:begin],
+                            self._rewrite_value(old, 0) if _wire_type(data, at) == 2 else old,
+                            old,
+                        )
+                    )
 
-    def _learn(self, where: proto.PlaneRange) -> None:
+    def _learn_names(self, where: proto.PlaneRange) -> None:
         """What a plane's own fields call a host, a user, a command line; and its annotations."""
-        message = proto.plane(self._path, where, lines=self._annotations and where.name == proto.HOST)
+        message = proto.parse_plane(self._path, where, lines=self._annotations and where.name == proto.HOST)
         names = proto.stat_names(message)
         if self._annotations and where.name == proto.HOST:
             for text in ranges_of_people(message, self._redactor):
@@ -86,16 +92,18 @@ class ProtobufRewriter:
                     self._exact[text] = new, ANNOTATION
         if not any(self._redactor.kind_of_field(name) for name in names.values()):
             return
-        message = proto.plane(self._path, where)
+        message = proto.parse_plane(self._path, where)
         events = (event for line in message.lines for event in line.events)
         entries = (metadata for metadata in proto.event_metadata(message).values())
         for holder in (message, *entries, *events):
-            for name, value in proto.stats(names, holder.stats).items():
+            for name, value in proto.decode_stats(names, holder.stats).items():
                 kind = self._redactor.kind_of_field(name)
                 if kind is not None and isinstance(value, str | bytes):
-                    self._say(kind, value if isinstance(value, str) else value.decode(errors="replace"))
+                    self._note_replacement(
+                        kind, value if isinstance(value, str) else value.decode(errors="replace")
+                    )
 
-    def _say(self, kind: str, text: str) -> None:
+    def _note_replacement(self, kind: str, text: str) -> None:
         new, counts = self._redactor.field(kind, text)
         if new != text:
             self._exact[text] = new, next(iter(counts), kind)
@@ -105,15 +113,15 @@ class ProtobufRewriter:
         try:
             message = proto.message_class().FromString(plane)
         except DecodeError:
-            where = f"{shown(self._path)}: byte {at:,}"
+            where = f"{display_path(self._path)}: byte {at:,}"
             raise InputError("a plane is damaged", where=where, hint=WHOLE) from None
         message.DiscardUnknownFields()
         if not self._redactor.learns:
-            self._withhold(message)
+            self._empty_withheld(message)
         written: bytes = message.SerializeToString(deterministic=True)
         return written
 
-    def _withhold(self, message: Any) -> None:
+    def _empty_withheld(self, message: Any) -> None:
         """Empty the stats that are not published; of source files the names alone stay."""
         names = proto.stat_names(message)
         place = f"plane {self._redactor.text(message.name)[0]}"
@@ -136,62 +144,64 @@ class ProtobufRewriter:
 
     def _file_names(self, message: bytes, files: Mapping[int, Any], place: str) -> bytes:
         """A message in which the fields at the ends of these paths are file names without their folders."""
-        if _fields(message) is None:
+        if _message_fields(message) is None:
             return message
         parts = list[bytes]()
-        for number, at, begin, end in proto.fields(message, 0, len(message), ""):
-            within = files.get(number) if _wire(message, at) == 2 else None
+        for number, at, begin, end in proto.message_fields(message, 0, len(message), ""):
+            within = files.get(number) if _wire_type(message, at) == 2 else None
             old = message[begin:end]
             if within is None:
                 parts.append(message[at:end])
             elif within is _FILE:
-                parts.append(_field(message[at:begin], self._file_name(old, place), old))
+                parts.append(_encode_field(message[at:begin], self._file_name(old, place), old))
             else:
-                parts.append(_field(message[at:begin], self._file_names(old, within, place), old))
+                parts.append(_encode_field(message[at:begin], self._file_names(old, within, place), old))
         return b"".join(parts)
 
-    def _plane(self, data: bytes, write: Callable[[bytes], object]) -> None:
+    def _rewrite_plane(self, data: bytes, write: Callable[[bytes], object]) -> None:
         """A plane's fields, each rewritten on its own; what is unchanged is kept as a range of the plane."""
         parts: list[bytes | tuple[int, int]] = []
-        name = next((data[b:e] for n, _, b, e in proto.fields(data, 0, len(data), "") if n == _NAME), b"")
+        name = next(
+            (data[b:e] for n, _, b, e in proto.message_fields(data, 0, len(data), "") if n == _NAME), b""
+        )
         self._place = f"plane {self._redactor.text(name.decode(errors='replace'))[0]}"
-        for _, at, first, last in proto.fields(data, 0, len(data), shown(self._path)):
+        for _, at, first, last in proto.message_fields(data, 0, len(data), display_path(self._path)):
             old = data[first:last]
-            new = self._value(old, 0) if _wire(data, at) == 2 else old
-            parts.append((at, last) if new is old else _field(data[at:first], new, old))
+            new = self._rewrite_value(old, 0) if _wire_type(data, at) == 2 else old
+            parts.append((at, last) if new is old else _encode_field(data[at:first], new, old))
         size = sum(len(part) if isinstance(part, bytes) else part[1] - part[0] for part in parts)
-        write(_varint(_PLANE << 3 | 2) + _varint(size))
+        write(_encode_varint(_PLANE << 3 | 2) + _encode_varint(size))
         for part in parts:
             write(part if isinstance(part, bytes) else data[part[0] : part[1]])
 
-    def _value(self, old: bytes, depth: int) -> bytes:
+    def _rewrite_value(self, old: bytes, depth: int) -> bytes:
         """A field's content rewritten: a message, a text, or bytes; the same object where nothing changes."""
         exactly = self._exactly is not None and self._exactly.search(old) is not None
         if not exactly and not self._redactor.suspicious(old):
             return old
-        text = _text(old)
-        fields = _fields(old) if depth < _DEEPEST else None
+        text = _decode_text(old)
+        fields = _message_fields(old) if depth < _DEEPEST else None
         # A text may by chance be a message too, one field of another; a message with other types is no text.
         if fields is not None and (text is None or all(wire == 2 for wire, _, _, _ in fields)):
-            return self._message(old, fields, depth)
+            return self._rewrite_message(old, fields, depth)
         if text is not None:
-            new, counts = self._leaf(text)
+            new, counts = self._rewrite_leaf(text)
             self._redactor.count(self._place, counts)
             return old if new == text else new.encode()
         masked, counts = self._redactor.masked(old)
         self._redactor.count(self._place, counts)
         return old if masked == old else masked
 
-    def _message(self, old: bytes, fields: list[tuple[int, int, int, int]], depth: int) -> bytes:
+    def _rewrite_message(self, old: bytes, fields: list[tuple[int, int, int, int]], depth: int) -> bytes:
         parts, changed = list[bytes](), False
         for wire, at, begin, end in fields:
             value = old[begin:end]
-            new = self._value(value, depth + 1) if wire == 2 else value
+            new = self._rewrite_value(value, depth + 1) if wire == 2 else value
             changed |= new is not value
-            parts.append(old[at:end] if new is value else _field(old[at:begin], new, value))
+            parts.append(old[at:end] if new is value else _encode_field(old[at:begin], new, value))
         return b"".join(parts) if changed else old
 
-    def _leaf(self, text: str) -> tuple[str, dict[str, int]]:
+    def _rewrite_leaf(self, text: str) -> tuple[str, dict[str, int]]:
         if text in self._exact:
             new, kind = self._exact[text]
             return new, {kind: 1}
@@ -219,7 +229,7 @@ def ranges_of_people(message: Any, redactor: Redactor) -> list[str]:
     )
 
 
-def _text(data: bytes) -> str | None:
+def _decode_text(data: bytes) -> str | None:
     """The bytes as text, None where they are none."""
     try:
         text = data.decode()
@@ -228,30 +238,30 @@ def _text(data: bytes) -> str | None:
     return text if all(part.isprintable() for part in text.split()) else None
 
 
-def _fields(data: bytes) -> list[tuple[int, int, int, int]] | None:
+def _message_fields(data: bytes) -> list[tuple[int, int, int, int]] | None:
     """(wire type, position, content's range) of each field of a message; None where the bytes are none."""
     try:
-        told = list(proto.fields(data, 0, len(data), ""))
+        told = list(proto.message_fields(data, 0, len(data), ""))
     except (InputError, DecodeError):
         return None
     if not told or told[-1][3] > len(data):
         return None
-    return [(_wire(data, at), at, begin, end) for _, at, begin, end in told]
+    return [(_wire_type(data, at), at, begin, end) for _, at, begin, end in told]
 
 
-def _wire(data: bytes | mmap.mmap, at: int) -> int:
+def _wire_type(data: bytes | mmap.mmap, at: int) -> int:
     return data[at] & 7
 
 
-def _field(head: bytes, value: bytes, old: bytes) -> bytes:
+def _encode_field(head: bytes, value: bytes, old: bytes) -> bytes:
     """A field with new content: its tag as it was, its length anew."""
     if len(value) == len(old):
         return head + value
     tag = next(i for i, byte in enumerate(head) if byte < 0x80) + 1
-    return head[:tag] + _varint(len(value)) + value
+    return head[:tag] + _encode_varint(len(value)) + value
 
 
-def _varint(number: int) -> bytes:
+def _encode_varint(number: int) -> bytes:
     digits = bytearray()
     while number > 0x7F:
         digits.append(number & 0x7F | 0x80)

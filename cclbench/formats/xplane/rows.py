@@ -20,7 +20,7 @@ DERIVED: Final = (
 """Lines whose rows show, once more and otherwise, what rows of other lines show."""
 
 
-class Line:
+class LineEvents:
     """A line's events in time order; `code` is each event's index into the reader's table of ops.
 
     `shown_ns` are their starts as the file shows them, where `start_ns` are others.
@@ -45,10 +45,10 @@ class Line:
     def __len__(self) -> int:
         return len(self.code)
 
-    def where(self, chosen: npt.NDArray[np.bool_]) -> Line:
+    def take_events(self, chosen: npt.NDArray[np.bool_]) -> LineEvents:
         """The chosen events."""
         start, dur, shown = self.start_ns[chosen], self.dur_ns[chosen], self.shown_ns[chosen]
-        return Line(self.name, self.track, self.code[chosen], start, dur, shown)
+        return LineEvents(self.name, self.track, self.code[chosen], start, dur, shown)
 
     def holds_others(self) -> npt.NDArray[np.bool_]:
         """Whether another event begins within each event."""
@@ -57,7 +57,9 @@ class Line:
         return held
 
 
-def steps(line: Line, names: Sequence[str] | Mapping[int, str], numbered: bool) -> list[DeviceStep]:
+def marked_steps(
+    line: LineEvents, names: Sequence[str] | Mapping[int, str], numbered: bool
+) -> list[DeviceStep]:
     """Step marks of a line: by number where it numbers steps, else by the module that runs."""
     marks = []
     for code, start, dur in zip(
@@ -70,10 +72,10 @@ def steps(line: Line, names: Sequence[str] | Mapping[int, str], numbered: bool) 
     return marks
 
 
-def rows(
+def kind_rows(
     kind: str,
     side: str,
-    lines: Iterable[Line],
+    lines: Iterable[LineEvents],
     names: Sequence[str],
     *,
     device: int | None = None,

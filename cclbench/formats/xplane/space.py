@@ -12,7 +12,7 @@ from typing import Any
 from cclbench.formats import Rows, Trace
 from cclbench.formats.xplane import gpu, hlo_proto, proto, tpu
 from cclbench.formats.xplane.collectives import Member
-from cclbench.formats.xplane.device import NO_EPOCH, batches, remembered
+from cclbench.formats.xplane.device import NO_EPOCH, device_batches, remember_last
 from cclbench.formats.xplane.hlo_proto import Program
 from cclbench.formats.xplane.host_events import HostProfile, profile_of
 from cclbench.record.facts import TraceFacts
@@ -22,7 +22,7 @@ class XSpace:
     """What all devices of a file share; its planes are parsed one at a time."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.space = path, proto.space(path)
+        self.path, self.space = path, proto.find_planes(path)
         self.planes = {where.name: where for where in self.space.planes}
         found = [kind for name in self.planes if (kind := proto.DEVICE.fullmatch(name))]
         self.devices = [kind[0] for kind in sorted(found, key=lambda kind: (kind[1], int(kind[2])))]
@@ -33,10 +33,10 @@ class XSpace:
         return proto.epoch_ns(self.path, self.space.planes)
 
     @cached_property
-    def stats(self) -> list[proto.Stats]:
+    def plane_stats(self) -> list[proto.Stats]:
         """What each device's plane says of it."""
-        messages = (proto.plane(self.path, self.planes[name], lines=False) for name in self.devices)
-        return [proto.stats(proto.stat_names(message), message.stats) for message in messages]
+        messages = (proto.parse_plane(self.path, self.planes[name], lines=False) for name in self.devices)
+        return [proto.decode_stats(proto.stat_names(message), message.stats) for message in messages]
 
     @cached_property
     def first_busy(self) -> str:
@@ -47,27 +47,29 @@ class XSpace:
         return self.devices[0]
 
     @cached_property
-    def host(self) -> HostProfile:
+    def host_profile(self) -> HostProfile:
         """Ops of CPU devices, where there is no accelerator."""
-        named = {name: self.plane(name) for name in (proto.HOST, proto.PROGRAMS)}
+        named = {name: self.plane_message(name) for name in (proto.HOST, proto.PROGRAMS)}
         return profile_of(named, self.path, self.epoch_ns)
 
-    def plane(self, name: str) -> Any | None:
+    def plane_message(self, name: str) -> Any | None:
         """The message of the plane of that name."""
         where = self.planes.get(name)
-        return None if where is None else proto.plane(self.path, where)
+        return None if where is None else proto.parse_plane(self.path, where)
 
-    def trace(self, name: str) -> Trace:
+    def device_trace(self, name: str) -> Trace:
         """All that a device did, what other planes say of it, and rows of the process that drives it."""
-        message, place = self.plane(name), self.devices.index(name)
-        is_tpu, own = "TPU" in name, self.stats[place]
-        ids = [tpu.global_id(told, str(self.path)) if is_tpu else None for told in self.stats]
+        message, place = self.plane_message(name), self.devices.index(name)
+        is_tpu, own = "TPU" in name, self.plane_stats[place]
+        ids = [tpu.global_id(told, str(self.path)) if is_tpu else None for told in self.plane_stats]
         device = ids[place] if len(set(ids)) == len(ids) else None
         programs: dict[int, Program] = {}
         for where in self.space.planes:
             if where.name == proto.PROGRAMS:
-                programs |= hlo_proto.programs(proto.plane(self.path, where), str(self.path))
-        placed = {number: at for number, program in programs.items() if (at := program.devices) is not None}
+                programs |= hlo_proto.plane_programs(proto.parse_plane(self.path, where), str(self.path))
+        placed = {
+            number: at for number, program in programs.items() if (at := program.device_ids) is not None
+        }
         everywhere = {i for at in placed.values() for i in at.ravel().tolist()}
         world = len(everywhere)
         facts = TraceFacts(
@@ -78,7 +80,7 @@ class XSpace:
             world_size=world if world >= len(self.devices) and max(everywhere) < world else None,
             producer="XLA profiler",
             device_count=len(self.devices),
-            **(tpu.facts(own) if is_tpu else gpu.facts(own)),
+            **(tpu.tpu_facts(own) if is_tpu else gpu.gpu_facts(own)),
         )
         trace = Trace(batches=iter(()), facts=facts, notes=[] if self.epoch_ns else [NO_EPOCH])
         numbers = {of: int(of.rpartition(":")[2]) for of in self.devices}
@@ -87,7 +89,9 @@ class XSpace:
             device = numbers[name]
         others = [other for other in self.devices if other != name] if name == self.first_busy else None
         member = Member(device, placed)
-        rows = batches(trace, name, message, self.plane, self.path, self.epoch_ns, member, programs, others)
+        rows = device_batches(
+            trace, name, message, self.plane_message, self.path, self.epoch_ns, member, programs, others
+        )
         trace.batches = rows if others is None else self._and_others(trace, rows)
         return trace
 
@@ -98,8 +102,8 @@ class XSpace:
         for where in self.space.planes:
             if where.name not in read:
                 reason = "row of a SparseCore" if "SparseCore" in where.name else "row of another plane"
-                left_out = sum(len(line.events) for line in proto.plane(self.path, where).lines)
+                left_out = sum(len(line.events) for line in proto.parse_plane(self.path, where).lines)
                 trace.dropped += Counter({reason: left_out})
 
 
-space_of = remembered(XSpace)
+space_of = remember_last(XSpace)

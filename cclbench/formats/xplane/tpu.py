@@ -20,10 +20,10 @@ import pyarrow as pa
 from cclbench import units
 from cclbench.formats import Rows, Trace
 from cclbench.formats.xplane import origins, proto
-from cclbench.formats.xplane.clock import Clock, on_host
+from cclbench.formats.xplane.clock import DeviceClock, on_host
 from cclbench.formats.xplane.collectives import Member
-from cclbench.formats.xplane.ops import Op, op, transfer
-from cclbench.formats.xplane.rows import DERIVED, Line, rows, steps
+from cclbench.formats.xplane.ops import TpuOp, parse_op, transfer_op
+from cclbench.formats.xplane.rows import DERIVED, LineEvents, kind_rows, marked_steps
 from cclbench.intervals import Int64
 
 _CORE, _BESIDE, _MARKS = "XLA Ops", "Async XLA Ops", "XLA TraceMe"
@@ -35,14 +35,14 @@ _Issue = tuple[int | None, str | None]
 """Program and name of an op that issues something."""
 
 
-def facts(stats: proto.Stats) -> dict[str, Any]:
+def tpu_facts(stats: proto.Stats) -> dict[str, Any]:
     """What the plane says of the device, as fields of `TraceFacts`: peaks are its own figures."""
     name = stats.get("device_type_string")
     return {
         "vendor": "google",
         "device_name": name if isinstance(name, str) else None,
-        "peak_flops_per_s": _positive(stats.get("peak_teraflops_per_second"), _TERA),
-        "hbm_bytes_per_s": _positive(stats.get("peak_hbm_bw_gigabytes_per_second"), _GIGA),
+        "peak_flops_per_s": _positive_scaled(stats.get("peak_teraflops_per_second"), _TERA),
+        "hbm_bytes_per_s": _positive_scaled(stats.get("peak_hbm_bw_gigabytes_per_second"), _GIGA),
     }
 
 
@@ -52,26 +52,28 @@ def global_id(stats: proto.Stats, where: str) -> int | None:
     if not isinstance(details, bytes):
         return None
     # CoreDetails: 4 local chip, 5 global chip, 6 global core, 7 whether a SparseCore; absent is 0.
-    found = proto.integers(details, 0, len(details), where)
+    found = proto.integer_fields(details, 0, len(details), where)
     number = found.get(5 if stats.get("has_megacore") else 6, 0)
     return number if number < 1 << 31 else None
 
 
-def batches(
+def tpu_batches(
     trace: Trace, message: Any, path: Path, device: int, epoch_ns: int, member: Member
 ) -> Iterator[Rows]:
     """All rows of a TPU's plane."""
-    table = Table(message, path, member)
-    lines: dict[str, Line] = {}
+    table = OpTable(message, path, member)
+    lines: dict[str, LineEvents] = {}
     for line in message.lines:
         name = line.name or line.display_name
         if name in _READ and name not in lines:
-            lines[name] = table.line(line, trace, epoch_ns)
+            lines[name] = table.line_events(line, trace, epoch_ns)
         elif line.events:
             reason = "row derived from others" if name in DERIVED else "row of a line of unknown meaning"
             trace.dropped[reason] += len(line.events)
     if table.clock is not None:
-        lines = {name: moved(line, table.clock) if name != _CORE else line for name, line in lines.items()}
+        lines = {
+            name: move_line(line, table.clock) if name != _CORE else line for name, line in lines.items()
+        }
         if table.clock.largest_error_ns > _NOTABLE_NS:
             trace.notes.append(
                 "times of ops are those of the device's own clock: the profile shows some as much as"
@@ -80,45 +82,49 @@ def batches(
     yield from device_rows(trace, lines, table.ops, device)
 
 
-def moved(line: Line, clock: Clock) -> Line:
+def move_line(line: LineEvents, clock: DeviceClock) -> LineEvents:
     """A line on the device's clock; waits keep their length, what holds ops begins and ends with them."""
-    start = clock.begin(line.start_ns)
-    end = start + line.dur_ns if line.name == _MARKS else clock.finish(line.start_ns + line.dur_ns)
-    return Line(line.name, line.track, line.code, start, np.maximum(end - start, 0), line.shown_ns)
+    start = clock.move_begins(line.start_ns)
+    end = start + line.dur_ns if line.name == _MARKS else clock.move_ends(line.start_ns + line.dur_ns)
+    return LineEvents(line.name, line.track, line.code, start, np.maximum(end - start, 0), line.shown_ns)
 
 
-def device_rows(trace: Trace, lines: Mapping[str, Line], ops: list[Op], device: int) -> Iterator[Rows]:
+def device_rows(
+    trace: Trace, lines: Mapping[str, LineEvents], ops: list[TpuOp], device: int
+) -> Iterator[Rows]:
     """Rows of a device's lines by name; `ops` are what their codes mean, and get transfers appended."""
     names = [op.name for op in ops]
     for name in ("Steps", "XLA Modules"):
         if name in lines:
-            trace.device_steps += steps(lines[name], names, numbered=name == "Steps")
+            trace.device_steps += marked_steps(lines[name], names, numbered=name == "Steps")
             trace.dropped["mark of a step or of a module's run"] += len(lines[name])
     nothing = np.empty(0, np.int64)
-    core, marks = (lines.get(name, Line(name, 0, nothing, nothing, nothing)) for name in (_CORE, _MARKS))
-    beside = lines.get(_BESIDE, Line(_BESIDE, core.track + 1, nothing, nothing, nothing))
+    core, marks = (
+        lines.get(name, LineEvents(name, 0, nothing, nothing, nothing)) for name in (_CORE, _MARKS)
+    )
+    beside = lines.get(_BESIDE, LineEvents(_BESIDE, core.track + 1, nothing, nothing, nothing))
     role = np.array([op.role for op in ops], np.str_)[core.code]
     container = (role == "container") & core.holds_others()
     no_work = (role == "issue") | (role == "wait")
     waits = np.isin(np.array(names)[marks.code], _WAITS)
     placed = {
-        "kernel": [core.where(~container & ~no_work)],
+        "kernel": [core.take_events(~container & ~no_work)],
         "copy": [],
-        "sync": [core.where(no_work), marks.where(waits)],
-        "annotation": [core.where(container), marks.where(~waits)],
+        "sync": [core.take_events(no_work), marks.take_events(waits)],
+        "annotation": [core.take_events(container), marks.take_events(~waits)],
     }
-    for moving in transfers(core, beside, ops):
-        placed[ops[moving.code[0]].kind].append(moving)
+    for moving in transfer_lines(core, beside, ops):
+        placed[ops[moving.code[0]].row_kind].append(moving)
     names = [op.name for op in ops]
     for kind, parts in placed.items():
         of_work = kind in ("kernel", "copy")
-        made = rows(
+        made = kind_rows(
             kind,
             "device",
             parts,
             names,
             device=device,
-            columns=_columns(kind, ops) if of_work else None,
+            columns=_op_columns(kind, ops) if of_work else None,
             categories=[op.category for op in ops] if kind == "kernel" else (),
         )
         if made is None:
@@ -127,11 +133,11 @@ def device_rows(trace: Trace, lines: Mapping[str, Line], ops: list[Op], device: 
             for code, op in enumerate(ops):
                 if op.payload is not None:
                     for row in np.flatnonzero(made[1] == code).tolist():
-                        trace.told.add(op.payload, row=row)
+                        trace.told.add_payload(op.payload, row=row)
         yield made[0]
 
 
-def transfers(core: Line, beside: Line, ops: list[Op]) -> list[Line]:
+def transfer_lines(core: LineEvents, beside: LineEvents, ops: list[TpuOp]) -> list[LineEvents]:
     """What runs beside the core: pairs of issue and wait, and other rows of `Async XLA Ops`."""
     shown = set(beside.code.tolist())
     issues, waits = defaultdict[_Issue, list[int]](list), defaultdict[_Issue, list[int]](list)
@@ -143,19 +149,19 @@ def transfers(core: Line, beside: Line, ops: list[Op]) -> list[Line]:
     found = []
     for key, codes in issues.items():
         done = waits[key]
-        ops.append(transfer(ops[codes[0]], ops[done[0]] if done else None))
-        issue, wait = _pairs(core, codes, done)
-        rest = beside.where(np.isin(beside.code, codes))
-        rest = rest.where(~np.isin(rest.shown_ns, core.shown_ns[issue]))
+        ops.append(transfer_op(ops[codes[0]], ops[done[0]] if done else None))
+        issue, wait = _issue_wait_pairs(core, codes, done)
+        rest = beside.take_events(np.isin(beside.code, codes))
+        rest = rest.take_events(~np.isin(rest.shown_ns, core.shown_ns[issue]))
         begins = np.concatenate([core.start_ns[issue], rest.start_ns])
         ends = np.concatenate([(core.start_ns + core.dur_ns)[wait], rest.start_ns + rest.dur_ns])
         if len(begins):
             code = np.full(len(begins), len(ops) - 1)
-            found.append(Line(_BESIDE, beside.track, code, begins, ends - begins))
+            found.append(LineEvents(_BESIDE, beside.track, code, begins, ends - begins))
     return found
 
 
-def _pairs(core: Line, issues: list[int], waits: list[int]) -> tuple[Int64, Int64]:
+def _issue_wait_pairs(core: LineEvents, issues: list[int], waits: list[int]) -> tuple[Int64, Int64]:
     """Index of each issue and of the wait for it: the first one after it, before the next issue."""
     issue = np.flatnonzero(np.isin(core.code, issues))
     wait = np.flatnonzero(np.isin(core.code, waits))
@@ -164,7 +170,7 @@ def _pairs(core: Line, issues: list[int], waits: list[int]) -> tuple[Int64, Int6
     return issue[at[known]], wait[first[known]]
 
 
-class Table:
+class OpTable:
     """The ops of a plane, decoded once each."""
 
     def __init__(self, message: Any, path: Path, member: Member) -> None:
@@ -172,21 +178,21 @@ class Table:
         self.names = proto.stat_names(message)
         self.metadata = proto.event_metadata(message)
         self.codes: dict[int, int] = {}
-        self.ops: list[Op] = []
-        self.clock: Clock | None = None
+        self.ops: list[TpuOp] = []
+        self.clock: DeviceClock | None = None
         """Where ops tell the device's own time."""
 
-    def line(self, line: Any, trace: Trace, epoch_ns: int) -> Line:
+    def line_events(self, line: Any, trace: Trace, epoch_ns: int) -> LineEvents:
         """A line's events; those that are aggregates without a time are counted."""
         events = [event for event in line.events if event.WhichOneof("value") != "num_occurrences"]
         if len(events) < len(line.events):
             trace.dropped["aggregate without a time"] += len(line.events) - len(events)
-        shown, dur = proto.times(line, events, self.path, epoch_ns)
+        shown, dur = proto.event_times(line, events, self.path, epoch_ns)
         start = shown
         if line.name == _CORE and events:
             start, dur = self._own_times(events, shown, dur)
-        code = np.fromiter((self.code(event.metadata_id) for event in events), np.int64, len(events))
-        return Line(line.name or line.display_name, line.id, code, start, dur, shown)
+        code = np.fromiter((self.op_code(event.metadata_id) for event in events), np.int64, len(events))
+        return LineEvents(line.name or line.display_name, line.id, code, start, dur, shown)
 
     def _own_times(self, events: list[Any], start: Int64, dur: Int64) -> tuple[Int64, Int64]:
         """The ops' own times, where all tell them."""
@@ -194,7 +200,7 @@ class Table:
         keys = wanted.get("device_offset_ps"), wanted.get("device_duration_ps")
         told = np.array(
             [
-                [next((_whole(s) for s in e.stats if s.metadata_id == key), -1) for key in keys]
+                [next((_time_value(s) for s in e.stats if s.metadata_id == key), -1) for key in keys]
                 for e in events
             ],
             np.int64,
@@ -206,34 +212,34 @@ class Table:
         base = start[0] - shown[0] // 1000
         begin = base + on_host(own, shown, own) // 1000
         end = base + on_host(own, shown, own + lasts) // 1000
-        self.clock = Clock(start, start + dur, begin, end)
+        self.clock = DeviceClock(start, start + dur, begin, end)
         return begin, end - begin
 
-    def code(self, metadata_id: int) -> int:
+    def op_code(self, metadata_id: int) -> int:
         """Index of the op that a metadata id means."""
         code = self.codes.get(metadata_id)
         if code is None:
             metadata = self.metadata.get(metadata_id)
             code = self.codes[metadata_id] = len(self.ops)
             if metadata is None:
-                self.ops.append(Op(f"unnamed {metadata_id}", "work"))
+                self.ops.append(TpuOp(f"unnamed {metadata_id}", "work"))
             else:
-                stats = proto.stats(self.names, metadata.stats)
+                stats = proto.decode_stats(self.names, metadata.stats)
                 where = f"{self.path}: metadata of an op"
-                self.ops.append(op(metadata.name, metadata.display_name, stats, self.member, where))
+                self.ops.append(parse_op(metadata.name, metadata.display_name, stats, self.member, where))
         return code
 
 
-def _whole(stat: Any) -> int:
+def _time_value(stat: Any) -> int:
     """A stat's value that can be a time in ps; negative where it is none."""
     value: int = stat.uint64_value or stat.int64_value
     return value if value < 1 << 61 else -1
 
 
-def _columns(kind: str, ops: list[Op]) -> dict[str, pa.Array]:
+def _op_columns(kind: str, ops: list[TpuOp]) -> dict[str, pa.Array]:
     both = {
         "hbm_bytes": pa.array([op.hbm_bytes for op in ops], pa.int64()),
-        **origins.columns([op.origin for op in ops]),
+        **origins.origin_columns([op.origin for op in ops]),
     }
     if kind == "kernel":
         return {"flops": pa.array([op.flops for op in ops], pa.float64()), **both}
@@ -244,5 +250,5 @@ def _columns(kind: str, ops: list[Op]) -> dict[str, pa.Array]:
     }
 
 
-def _positive(value: object, unit: float) -> float | None:
+def _positive_scaled(value: object, unit: float) -> float | None:
     return value * unit if isinstance(value, int | float) and 0 < value < 1e15 else None

@@ -3,23 +3,23 @@
 
 from cclbench.hardware.collectives.algorithm import ALGORITHMS
 from cclbench.hardware.collectives.cost import Cost, Steps, Traffic
-from cclbench.hardware.collectives.group import Group, Refusal, group_of
-from cclbench.hardware.collectives.price import Prediction, costs, price, price_group
-from cclbench.hardware.collectives.schedule import Schedule, read_schedule, schedule
+from cclbench.hardware.collectives.group import Group, NoPrice, group_of
+from cclbench.hardware.collectives.price import Prediction, algorithm_costs, price_collective, price_group
+from cclbench.hardware.collectives.schedule import SendSchedule, parse_schedule, read_schedule
 
 __all__ = [
     "ALGORITHMS",
     "Cost",
     "Group",
+    "NoPrice",
     "Prediction",
-    "Refusal",
-    "Schedule",
+    "SendSchedule",
     "Steps",
     "Traffic",
-    "costs",
+    "algorithm_costs",
     "group_of",
-    "price",
+    "parse_schedule",
+    "price_collective",
     "price_group",
     "read_schedule",
-    "schedule",
 ]

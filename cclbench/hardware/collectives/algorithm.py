@@ -17,21 +17,21 @@ from typing import Final, NamedTuple
 
 from cclbench.hardware.collectives.cost import Assumed, Cost, Steps
 from cclbench.hardware.collectives.group import Group
-from cclbench.hardware.collectives.nccl import Constants
+from cclbench.hardware.collectives.nccl import NcclConstants
 from cclbench.hardware.collectives.transport import SIMPLE
 from cclbench.registry import Registry
 
 
-class Call(NamedTuple):
+class CollectiveCall(NamedTuple):
     """A collective to be costed: the library's constants, what is assumed, the protocols in use."""
 
     kind: str
     group: Group
-    table: Constants
+    table: NcclConstants
     assumed: Assumed
     protocols: tuple[str, ...]
 
-    def start(self, protocol: str, *, like: str = "ring", factor: float = 1.0) -> tuple[Steps, Steps]:
+    def start_steps(self, protocol: str, *, like: str = "ring", factor: float = 1.0) -> tuple[Steps, Steps]:
         """What comes before the first byte: the launch, and the library's base latency of that algorithm."""
         base_s = self.table.base_s(like, protocol) * self.assumed.latency * factor
         return Steps(1, self.assumed.launch_s, "launch"), Steps(1, base_s, "base")
@@ -46,22 +46,25 @@ class Call(NamedTuple):
 
     def over_network_s(self, library_s: float, protocol: str) -> float:
         """A step over the network whose latency in the library itself is `library_s`, s."""
-        return library_s * self.assumed.latency + _passes(protocol) * self.group.out_hop[self.assumed.edge]
+        return (
+            library_s * self.assumed.latency
+            + _transport_passes(protocol) * self.group.out_hop[self.assumed.edge]
+        )
 
-    def rendezvous(self, steps: float, protocol: str) -> Steps | None:
+    def rendezvous_steps(self, steps: float, protocol: str) -> Steps | None:
         """What messages too large for eager sending add; None where the transport makes no difference."""
         if self.group.eager_bytes is None or steps == 0:
             return None
-        each = _passes(protocol) * self.group.rendezvous[self.assumed.edge]
+        each = _transport_passes(protocol) * self.group.rendezvous[self.assumed.edge]
         return Steps(steps, each, "rendezvous over the network")
 
 
-def _passes(protocol: str) -> int:
+def _transport_passes(protocol: str) -> int:
     """How often a step pays the transport: Simple also to flush received data to the accelerator (NCCL)."""
     return 2 if protocol == SIMPLE else 1
 
 
-Costs = Callable[[Call], Iterator[Cost]]
+Costs = Callable[[CollectiveCall], Iterator[Cost]]
 """One cost for each protocol; none where the algorithm does not do the collective on the group."""
 
 
@@ -73,7 +76,7 @@ class Algorithm:
     chosen: Callable[[Group], bool]
     on_torus: bool
 
-    def applies(self, group: Group, *, asked: bool) -> bool:
+    def applies_to(self, group: Group, *, asked: bool) -> bool:
         """Whether it is costed for a group: one that is chosen there, or `asked` for by name."""
         return self.on_torus == (group.peers == "torus") and (asked or self.chosen(group))
 
@@ -83,18 +86,18 @@ ALGORITHMS: Final[Registry[Algorithm]] = Registry(
 )
 
 
-def always(_: Group) -> bool:
+def chosen_always(_: Group) -> bool:
     """Libraries choose it wherever it is fastest."""
     return True
 
 
-def never(_: Group) -> bool:
+def chosen_never(_: Group) -> bool:
     """No library chooses it: it is priced when asked for by name."""
     return False
 
 
 def algorithm(
-    name: str, *, chosen: Callable[[Group], bool] = always, on_torus: bool = False
+    name: str, *, chosen: Callable[[Group], bool] = chosen_always, on_torus: bool = False
 ) -> Callable[[Costs], Costs]:
     """Register the function under the name that its costs carry.
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cclbench.hardware.collectives.algorithm import Call, algorithm
+from cclbench.hardware.collectives.algorithm import CollectiveCall, algorithm
 from cclbench.hardware.collectives.cost import ROUNDS, Cost, Steps, Traffic
 from cclbench.hardware.collectives.ring import PLATEAU
 from cclbench.hardware.collectives.transport import LL, SIMPLE
 
 
 @algorithm("direct", chosen=lambda group: group.architecture == "amd" and group.peers == "mesh")
-def direct(call: Call) -> Iterator[Cost]:
+def direct(call: CollectiveCall) -> Iterator[Cost]:
     """Its cost; none across nodes, on a torus or for other kinds."""
     group = call.group
     n, rounds = group.ranks, ROUNDS.get(call.kind)
@@ -29,7 +29,7 @@ def direct(call: Call) -> Iterator[Cost]:
             "direct",
             protocol,
             (
-                *call.start(protocol),
+                *call.start_steps(protocol),
                 Steps(rounds, call.up_s(protocol), "exchanges in the node"),
             ),
             Traffic(

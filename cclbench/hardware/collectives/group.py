@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from cclbench.hardware.collectives.transport import NOTHING, PROTOCOLS, Range, software
+from cclbench.hardware.collectives.transport import NOTHING, PROTOCOLS, LatencyRange, network_software
 from cclbench.hardware.system import Architecture, ScaleOut, ScaleUp, System
 
 # Share of the line rate that large messages reach where the fabric does not say: NVIDIA expects 46 to 48
@@ -25,7 +25,7 @@ _CLOSES: Final = {"ici-v4": 4, "ici-v5p": 4, "ici-v7x": 4, "ici-v5e": 16, "ici-v
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class NoPrice:
     """Why there is no price: the reason, and the field of the catalog that is missing, where one is."""
 
     reason: str
@@ -62,8 +62,8 @@ class Group:
     rings: tuple[bool, ...] = ()
     out_bytes_per_s: float = 0.0
     nic_bytes_per_s: float = 0.0
-    out_hop: Range = NOTHING
-    rendezvous: Range = NOTHING
+    out_hop: LatencyRange = NOTHING
+    rendezvous: LatencyRange = NOTHING
     eager_bytes: float | None = None
     hosted: int = 1
     protocols: tuple[str, ...] = PROTOCOLS
@@ -78,20 +78,20 @@ class Group:
         return self.ranks // self.nodes
 
 
-def group_of(system: System, ranks: Sequence[int], *, transport: str | None = None) -> Group | Refusal:
+def group_of(system: System, ranks: Sequence[int], *, transport: str | None = None) -> Group | NoPrice:
     """The group that these global ranks (numbered node by node) are, or why it cannot be priced."""
     members = sorted(set(ranks))
     if len(members) < 2:
-        return Refusal("a group of one moves nothing")
+        return NoPrice("a group of one moves nothing")
     if members[0] < 0:
-        return Refusal(f"rank {members[0]} is negative")
-    hosted = max(system.nodes(members))
+        return NoPrice(f"rank {members[0]} is negative")
+    hosted = max(system.ranks_by_node(members))
     if system.scale_up is None and hosted > 1:
-        return Refusal(f"{system.id}: what joins the accelerators of a node is not known", "scale_up")
-    islands = [list(island) for _, island in groupby(members, lambda rank: rank // system.domain)]
+        return NoPrice(f"{system.id}: what joins the accelerators of a node is not known", "scale_up")
+    islands = [list(island) for _, island in groupby(members, lambda rank: rank // system.domain_size)]
     sizes = sorted(map(len, islands))
     if sizes[0] != sizes[-1]:
-        return Refusal(
+        return NoPrice(
             f"the group has {sizes[0]} to {sizes[-1]} ranks a node: formulas are for equal parts;"
             " price its schedule as a step list"
         )
@@ -107,28 +107,28 @@ def group_of(system: System, ranks: Sequence[int], *, transport: str | None = No
         else (),
     )
     if system.scale_up is not None and sizes[0] > 1:
-        inside = _inside(group, system.id, system.scale_up, islands[0])
-        if isinstance(inside, Refusal):
+        inside = _group_in_island(group, system.id, system.scale_up, islands[0])
+        if isinstance(inside, NoPrice):
             return inside
         group = inside
-    return group if len(islands) == 1 else _across(group, system, members, transport)
+    return group if len(islands) == 1 else _group_across_nodes(group, system, members, transport)
 
 
-def _inside(group: Group, system: str, up: ScaleUp, island: list[int]) -> Group | Refusal:
-    rate, assumptions = _usable(up, SCALE_UP_SHARE, "links'")
+def _group_in_island(group: Group, system: str, up: ScaleUp, island: list[int]) -> Group | NoPrice:
+    rate, assumptions = _usable_rate(up, SCALE_UP_SHARE, "links'")
     if rate is None:
-        return Refusal(f"{system}: scale_up.bytes_per_s is not known", "scale_up.bytes_per_s")
+        return NoPrice(f"{system}: scale_up.bytes_per_s is not known", "scale_up.bytes_per_s")
     pair, egress = rate, 0.0
     block: tuple[tuple[int, bool], ...] = ()
     if up.peers == "mesh":
         pair = rate / (up.domain - 1)
         rate = pair * (len(island) - 1)
     elif up.peers == "torus":
-        block = _block(up.dims or (), island)
+        block = _torus_block(up.dims or (), island)
         if not block:
             dims = " x ".join(map(str, up.dims or ()))
             shape = f"no block of its torus {dims}" if dims else "on a torus of unknown dims"
-            return Refusal(f"{system}: these {len(island)} ranks are {shape}", "scale_up.dims")
+            return NoPrice(f"{system}: these {len(island)} ranks are {shape}", "scale_up.dims")
         egress = rate
         rate *= len(block) / len(up.dims or ())
         pair = rate / len(block) / 2
@@ -145,29 +145,31 @@ def _inside(group: Group, system: str, up: ScaleUp, island: list[int]) -> Group 
         up_latency=1.0 if up.latency_factor is None else up.latency_factor,
         reduces=up.in_network_reduction,
         dims=tuple(length for length, _ in block),
-        rings=tuple(bool(up.rings) and whole and length >= closes for length, whole in block),
+        rings=tuple(bool(up.closes_rings) and whole and length >= closes for length, whole in block),
         assumptions=group.assumptions + assumptions,
     )
 
 
-def _across(group: Group, system: System, members: list[int], transport: str | None) -> Group | Refusal:
+def _group_across_nodes(
+    group: Group, system: System, members: list[int], transport: str | None
+) -> Group | NoPrice:
     out = system.scale_out
     if out is None:
-        return Refusal(f"{system.id}: the group spans nodes and there is no scale_out", "scale_out")
-    rate, assumptions = _usable(out, NETWORK_SHARE, "network's")
+        return NoPrice(f"{system.id}: the group spans nodes and there is no scale_out", "scale_out")
+    rate, assumptions = _usable_rate(out, NETWORK_SHARE, "network's")
     if rate is None:
-        return Refusal(f"{system.id}: scale_out.bytes_per_s is not known", "scale_out.bytes_per_s")
-    driver = software(system, transport)
+        return NoPrice(f"{system.id}: scale_out.bytes_per_s is not known", "scale_out.bytes_per_s")
+    driver = network_software(system, transport)
     if driver is None:
         name = transport or out.transport
-        return Refusal(
+        return NoPrice(
             f"{system.id}: the latency of transport {name or '(none named)'} is not known",
             "scale_out.transport_latency_s",
         )
-    island = rate * system.rails(members)
+    island = rate * system.nearest_interfaces(members)
     # Islands of several nodes (NVL72) have the interfaces of all of them: rails counts one node's.
-    if system.domain > system.per_node:
-        island *= max(len(system.nodes(members)) // group.nodes, 1)
+    if system.domain_size > system.per_node:
+        island *= max(len(system.ranks_by_node(members)) // group.nodes, 1)
     name = transport or out.transport or ""
     return replace(
         group,
@@ -184,7 +186,7 @@ def _across(group: Group, system: System, members: list[int], transport: str | N
     )
 
 
-def _usable(tier: ScaleUp | ScaleOut, share: float, whose: str) -> tuple[float | None, tuple[str, ...]]:
+def _usable_rate(tier: ScaleUp | ScaleOut, share: float, whose: str) -> tuple[float | None, tuple[str, ...]]:
     """A tier's usable rate: where its fabric does not say, `share` of its line rate, and words for that."""
     rate = tier.usable_bytes_per_s
     if rate is not None or tier.bytes_per_s is None:
@@ -192,7 +194,7 @@ def _usable(tier: ScaleUp | ScaleOut, share: float, whose: str) -> tuple[float |
     return tier.bytes_per_s * share, (f"{share:.0%} of the {whose} line rate is taken for usable",)
 
 
-def _block(dims: tuple[int, ...], island: list[int]) -> tuple[tuple[int, bool], ...]:
+def _torus_block(dims: tuple[int, ...], island: list[int]) -> tuple[tuple[int, bool], ...]:
     """Length of the ranks' block along each axis they span, and whether it is all of the axis; () if none.
 
     Ranks count along the last axis first.

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import log2
 
-from cclbench.hardware.collectives.algorithm import Call, algorithm, never
+from cclbench.hardware.collectives.algorithm import CollectiveCall, algorithm, chosen_never
 from cclbench.hardware.collectives.cost import ROUNDS, Cost, Steps, Traffic
 from cclbench.hardware.collectives.transport import SIMPLE
 
 
-@algorithm("halving_doubling", chosen=never)
-def halving_doubling(call: Call) -> Iterator[Cost]:
+@algorithm("halving_doubling", chosen=chosen_never)
+def halving_doubling(call: CollectiveCall) -> Iterator[Cost]:
     """Its cost; none for other kinds or where n is no power of two."""
     group = call.group
     n, rounds = group.ranks, ROUNDS.get(call.kind)
@@ -34,10 +34,10 @@ def halving_doubling(call: Call) -> Iterator[Cost]:
         "halving_doubling",
         SIMPLE,
         (
-            *call.start(SIMPLE),
+            *call.start_steps(SIMPLE),
             Steps(rounds * inside, call.up_s(SIMPLE), "exchanges in the node"),
             Steps(rounds * across, call.net_s(SIMPLE), "exchanges over the network"),
         ),
         Traffic(share, share / (rounds * s_per_byte) * call.assumed.rate, "both tiers, one after the other"),
-        rendezvous=call.rendezvous(rounds * across, SIMPLE),
+        rendezvous=call.rendezvous_steps(rounds * across, SIMPLE),
     )

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cclbench.hardware.collectives.algorithm import Call, algorithm, never
+from cclbench.hardware.collectives.algorithm import CollectiveCall, algorithm, chosen_never
 from cclbench.hardware.collectives.cost import ROUNDS, Cost, Steps, Traffic
 from cclbench.hardware.collectives.transport import SIMPLE
 
 
-@algorithm("hierarchical", chosen=never)
-def hierarchical(call: Call) -> Iterator[Cost]:
+@algorithm("hierarchical", chosen=chosen_never)
+def hierarchical(call: CollectiveCall) -> Iterator[Cost]:
     """Its cost; none for other kinds or where there is only one tier."""
     group, rounds = call.group, ROUNDS.get(call.kind)
     g, nodes = group.per_node, group.nodes
@@ -30,10 +30,10 @@ def hierarchical(call: Call) -> Iterator[Cost]:
         "hierarchical",
         SIMPLE,
         (
-            *call.start(SIMPLE),
+            *call.start_steps(SIMPLE),
             Steps(rounds * (g - 1), call.up_s(SIMPLE), "steps in the node"),
             Steps(rounds * (nodes - 1), call.net_s(SIMPLE), "steps over the network"),
         ),
         Traffic(share, share / s_per_byte * call.assumed.rate, "both tiers, one after the other"),
-        rendezvous=call.rendezvous(rounds * (nodes - 1), SIMPLE),
+        rendezvous=call.rendezvous_steps(rounds * (nodes - 1), SIMPLE),
     )

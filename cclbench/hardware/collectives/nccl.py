@@ -26,7 +26,7 @@ _Three = tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Constants:
+class NcclConstants:
     """One release's table; triples are (LL, LL128, Simple), µs."""
 
     since: tuple[int, int]
@@ -47,7 +47,7 @@ class Constants:
         """Latency of a call, s."""
         return self.base[algorithm][PROTOCOLS.index(protocol)] * _US
 
-    def of_rccl(self) -> Constants:
+    def of_rccl(self) -> NcclConstants:
         """The table with RCCL's latencies of calls and of steps inside nodes (its tuning model of gfx942).
 
         Of those over the network it has figures that steer a choice (320 µs a step): NCCL's stay.
@@ -58,7 +58,7 @@ class Constants:
             nvlink={"tree": (0.9, 0.9, 2.3), "ring": (0.8, 0.8, 2.1)},
         )
 
-    def over_pci(self) -> Constants:
+    def over_pci(self) -> NcclConstants:
         """The table of nodes without NVLink: steps in the node are those over PCIe."""
         return replace(self, nvlink=self.pci)
 
@@ -79,7 +79,7 @@ class Constants:
 _LL_MOST: Final = {"volta": (39.0, 39.0, 20.4), "ampere": (87.7, 22.5, 19.0)}
 _HOPPER_LL: Final = (141.0, 45.0, 35.0)
 
-_SINCE_2_29: Final = Constants(
+_SINCE_2_29: Final = NcclConstants(
     since=(2, 29),
     base={"tree": (6.8, 14.0, 8.4), "ring": (6.6, 14.0, 8.4)},
     nvlink={"tree": (0.6, 1.25, 4.0), "ring": (0.6, 1.9, 3.4)},
@@ -146,32 +146,32 @@ CHUNKS_BYTES: Final = 16 * 512 * KIB
 """The most that is under way at a hop: a step's 512 KiB (NCCL_BUFFSIZE / NCCL_STEPS) in 16 channels."""
 
 
-def constants(version: str | None) -> Constants:
-    """The table of that release (`2.21.5`); the newest where none is known, or it is `unread`."""
-    release = _release(version)
+def nccl_constants(version: str | None) -> NcclConstants:
+    """The table of that release (`2.21.5`); the newest where it is unknown or no version."""
+    release = _parse_release(version)
     return next(table for table in VERSIONS if release is None or table.since <= release)
 
 
-def unread(version: str | None) -> tuple[str, ...]:
+def unread_version_note(version: str | None) -> tuple[str, ...]:
     """What is assumed of a version that is stated and is none: words, or none."""
-    if version is None or _release(version) is not None:
+    if version is None or _parse_release(version) is not None:
         return ()
     return (f"{version[:20]!a} is no version of NCCL: the newest release's figures are taken",)
 
 
-def protocols(group: Group, assumed: Assumed, version: str | None = None) -> tuple[str, ...]:
+def usable_protocols(group: Group, assumed: Assumed, version: str | None = None) -> tuple[str, ...]:
     """Those in use: what the network's software lets through; LL128 needs NVLink, and interfaces next to it.
 
     Behind a Grace CPU they are not, unless a release (2.28 on) takes its C2C link for near enough.
     """
-    release = _release(version)
+    release = _parse_release(version)
     near = group.nodes == 1 or group.host_cpu != "arm" or (release is not None and release >= (2, 28))
     fit = near and group.peers != "pcie-tree"
     through = group.surely if assumed.edge == WORST.edge else group.protocols
     return tuple(protocol for protocol in through if fit or protocol != LL128)
 
 
-def _release(version: str | None) -> tuple[int, int] | None:
+def _parse_release(version: str | None) -> tuple[int, int] | None:
     found = _VERSION.match(version or "")
     return None if found is None else (int(found[1]), int(found[2]))
 

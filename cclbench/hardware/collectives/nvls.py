@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import ceil, log2
 from typing import Final
 
-from cclbench.hardware.collectives.algorithm import Call, algorithm
+from cclbench.hardware.collectives.algorithm import CollectiveCall, algorithm
 from cclbench.hardware.collectives.cost import ROUNDS, Cost, Pipeline, Steps, Traffic
 from cclbench.hardware.collectives.nccl import CHUNKS_BYTES, NVLS_EFFICIENCY
 from cclbench.hardware.collectives.transport import SIMPLE
@@ -32,7 +32,7 @@ class _Switches:
     """Reducing: S to the switch, its own part of the sum from there."""
 
 
-def _switches(call: Call) -> _Switches | None:
+def _node_switches(call: CollectiveCall) -> _Switches | None:
     """None where there are no such switches or the release has none."""
     _, group, table, assumed, _ = call
     efficiency = NVLS_EFFICIENCY.get(group.architecture)
@@ -50,9 +50,9 @@ def _switches(call: Call) -> _Switches | None:
 
 
 @algorithm("nvls")
-def nvls(call: Call) -> Iterator[Cost]:
+def nvls(call: CollectiveCall) -> Iterator[Cost]:
     """Reduction in the switches of one node; none for other kinds."""
-    switches = _switches(call) if call.group.nodes == 1 and call.kind in ROUNDS else None
+    switches = _node_switches(call) if call.group.nodes == 1 and call.kind in ROUNDS else None
     if switches is None:
         return
     yield Cost(
@@ -65,9 +65,9 @@ def nvls(call: Call) -> Iterator[Cost]:
 
 
 @algorithm("nvls_tree")
-def nvls_tree(call: Call) -> Iterator[Cost]:
+def nvls_tree(call: CollectiveCall) -> Iterator[Cost]:
     """The nodes' sums in a tree over the network; none but for all-reduce."""
-    switches = _switches(call) if call.group.nodes > 1 and call.kind == "all_reduce" else None
+    switches = _node_switches(call) if call.group.nodes > 1 and call.kind == "all_reduce" else None
     if switches is None:
         return
     _, group, table, assumed, _ = call
@@ -87,6 +87,6 @@ def nvls_tree(call: Call) -> Iterator[Cost]:
             switches.start[1].total_s + hops.total_s,
             CHUNKS_BYTES * (2 / switches.rate + hops.count / (group.out_bytes_per_s * assumed.rate)),
         ),
-        rendezvous=call.rendezvous(hops.count, SIMPLE),
+        rendezvous=call.rendezvous_steps(hops.count, SIMPLE),
         eager_bytes=2 * (group.eager_bytes or 0.0),
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from cclbench.hardware.collectives.algorithm import Call, algorithm
+from cclbench.hardware.collectives.algorithm import CollectiveCall, algorithm
 from cclbench.hardware.collectives.cost import Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.transport import LL, SIMPLE
@@ -28,10 +28,10 @@ PAIRS: Final = ("send", "recv", "send_recv")
 
 
 @algorithm("p2p")
-def p2p(call: Call) -> Iterator[Cost]:
+def p2p(call: CollectiveCall) -> Iterator[Cost]:
     """Costs of pairwise transfers; none for other kinds."""
     kind, group, _, assumed, protocols = call
-    rates = _traffic(kind, group, assumed.edge)
+    rates = _pairwise_traffic(kind, group, assumed.edge)
     if rates is None:
         return
     slowest = max(rates, key=lambda traffic: traffic.s_per_byte)
@@ -44,17 +44,17 @@ def p2p(call: Call) -> Iterator[Cost]:
             "p2p",
             protocol,
             (
-                *call.start(protocol),
+                *call.start_steps(protocol),
                 Steps(1, step, "step over the network" if across else "step in the node"),
                 Steps(peers, _PEER_S * assumed.latency, "further peers"),
             ),
             Traffic(slowest.share, rate, slowest.what),
-            rendezvous=call.rendezvous(across, protocol),
+            rendezvous=call.rendezvous_steps(across, protocol),
             eager_bytes=(group.eager_bytes or 0.0) * (1 if kind in PAIRS else group.ranks),
         )
 
 
-def _traffic(kind: str, group: Group, edge: int) -> tuple[Traffic, ...] | None:
+def _pairwise_traffic(kind: str, group: Group, edge: int) -> tuple[Traffic, ...] | None:
     n, g = group.ranks, group.per_node
     nic, inside = group.nic_bytes_per_s * _ACROSS[edge], _INSIDE[edge]
     if kind in PAIRS:

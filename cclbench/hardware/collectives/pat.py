@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from math import ceil, log2
 from typing import Final
 
-from cclbench.hardware.collectives.algorithm import Call, algorithm
+from cclbench.hardware.collectives.algorithm import CollectiveCall, algorithm
 from cclbench.hardware.collectives.cost import Cost, Steps, Traffic
 from cclbench.hardware.collectives.transport import SIMPLE
 
@@ -22,7 +22,7 @@ _SINCE: Final = (2, 22)
 
 
 @algorithm("pat")
-def pat(call: Call) -> Iterator[Cost]:
+def pat(call: CollectiveCall) -> Iterator[Cost]:
     """Its cost; none for other kinds, several ranks a node, or releases before 2.23."""
     kind, group, table, assumed, _ = call
     one_each = group.nodes == group.ranks
@@ -39,5 +39,5 @@ def pat(call: Call) -> Iterator[Cost]:
             Steps(group.ranks, _LINEAR_S * assumed.latency, "linear part"),
         ),
         Traffic(1.0, group.out_bytes_per_s * _RATE * assumed.rate, "interfaces of a rank"),
-        rendezvous=call.rendezvous(steps / 3.5, SIMPLE),
+        rendezvous=call.rendezvous_steps(steps / 3.5, SIMPLE),
     )

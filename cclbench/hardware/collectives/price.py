@@ -12,13 +12,13 @@ from numpy.typing import ArrayLike
 
 from cclbench.classify import bus_factor
 from cclbench.errors import UsageError, near
-from cclbench.hardware.collectives.algorithm import ALGORITHMS, Call, always
+from cclbench.hardware.collectives.algorithm import ALGORITHMS, CollectiveCall, chosen_always
 from cclbench.hardware.collectives.cost import BEST, EXPECTED, WORST, Assumed, Cost, Floats
-from cclbench.hardware.collectives.group import Group, Refusal, group_of
-from cclbench.hardware.collectives.nccl import constants, protocols, unread
-from cclbench.hardware.collectives.schedule import Schedule, scheduled
+from cclbench.hardware.collectives.group import Group, NoPrice, group_of
+from cclbench.hardware.collectives.nccl import nccl_constants, unread_version_note, usable_protocols
+from cclbench.hardware.collectives.schedule import SendSchedule, schedule_cost
 from cclbench.hardware.collectives.transport import PROTOCOLS
-from cclbench.hardware.residuals import Setting, residuals
+from cclbench.hardware.residuals import ResidualSetting, current_residuals
 from cclbench.hardware.system import System
 from cclbench.schema import COLLECTIVE_KINDS
 from cclbench.units import EIB
@@ -38,7 +38,7 @@ class Prediction:
     states at either edge: `ratio` needs them.  `setting` is what their residual depends on.
     """
 
-    setting: Setting
+    setting: ResidualSetting
     sizes: Floats
     formula_s: Floats
     fastest_s: Floats
@@ -54,7 +54,7 @@ class Prediction:
     reason: str | None
 
 
-def price(
+def price_collective(
     kind: str,
     size: ArrayLike,
     group: Sequence[int],
@@ -64,13 +64,13 @@ def price(
     algorithm: str | None = None,
     protocol: str | None = None,
     transport: str | None = None,
-    plan: Schedule | None = None,
-) -> Prediction | Refusal:
+    plan: SendSchedule | None = None,
+) -> Prediction | NoPrice:
     """Time of a collective of `size` bytes S (one or many) among the global ranks `group` of a system.
 
     S is the large side of all-gather and reduce-scatter, each rank's total of an all-to-all.  `algorithm` and
     `protocol` narrow the choice to one; `plan` is priced instead of any algorithm.  What cannot be
-    priced is a `Refusal` that names the field it needs.
+    priced is a `NoPrice` that names the field it needs.
     """
     if kind not in COLLECTIVE_KINDS:
         raise UsageError(f"there is no collective {kind!r}", hint=near(kind, COLLECTIVE_KINDS))
@@ -79,7 +79,7 @@ def price(
             raise UsageError(f"there is no algorithm or protocol {word!r}", hint=near(word, known))
     sizes = sizes_of(kind, size)
     known_group = group_of(system, group, transport=transport)
-    if isinstance(known_group, Refusal):
+    if isinstance(known_group, NoPrice):
         return known_group
     return price_group(
         kind,
@@ -110,40 +110,40 @@ def price_group(
     library_version: str | None = None,
     algorithm: str | None = None,
     protocol: str | None = None,
-    plan: Schedule | None = None,
-) -> Prediction | Refusal:
-    """`price` for a group that is known already."""
+    plan: SendSchedule | None = None,
+) -> Prediction | NoPrice:
+    """`price_collective` for a group that is known already."""
 
-    def times(assumed: Assumed) -> tuple[list[Cost], Floats]:
+    def modelled_times(assumed: Assumed) -> tuple[list[Cost], Floats]:
         # What is asked for runs, at worst too: the network's software is known to let it through.
-        let_through = protocols(group, assumed if protocol is None else EXPECTED, library_version)
+        let_through = usable_protocols(group, assumed if protocol is None else EXPECTED, library_version)
         found = [
             cost
-            for cost in costs(
+            for cost in algorithm_costs(
                 kind, group, assumed, library_version, plan=plan, algorithm=algorithm, let_through=let_through
             )
             if protocol in (None, cost.protocol) and algorithm in (None, cost.algorithm)
         ]
         return found, np.array([cost.time_s(sizes) for cost in found], np.float64)
 
-    found, every = times(EXPECTED)
+    found, every = modelled_times(EXPECTED)
     if not found:
         asked = " ".join(word for word in (algorithm, protocol) if word)
         why = f"{asked} does not apply" if asked else "no algorithm is known for it here"
-        return Refusal(f"{kind} of {group.ranks} ranks on {group.nodes} node(s): {why}")
+        return NoPrice(f"{kind} of {group.ranks} ranks on {group.nodes} node(s): {why}")
     winner = every.argmin(axis=0)
     ordered = np.sort(every, axis=0)
     # One process may drive all accelerators of a host, and then launches on one after another.
     serial = replace(WORST, launch_s=max(WORST.launch_s, EXPECTED.launch_s * group.hosted))
-    best, worst = times(BEST)[1].min(axis=0), times(serial)[1].min(axis=0)
+    best, worst = modelled_times(BEST)[1].min(axis=0), modelled_times(serial)[1].min(axis=0)
     # Libraries choose by estimates of their own: the runner-up may run instead.
     slowest = np.maximum(worst, ordered[min(1, len(found) - 1)])
     setting = setting_of(kind, group)
-    known = residuals()
+    known = current_residuals()
     # Learned of what libraries choose: of what is asked for nothing is known but its formula.
     chosen = algorithm is None and protocol is None and plan is None
-    expected = ordered[0] * np.exp(known.correction(setting, sizes)) if chosen else ordered[0]
-    low, high = known.spread(sizes)
+    expected = ordered[0] * np.exp(known.log_correction(setting, sizes)) if chosen else ordered[0]
+    low, high = known.band_half_widths(sizes)
     algbw = sizes / expected
     return Prediction(
         setting=setting,
@@ -159,17 +159,18 @@ def price_group(
         algorithm=tuple(found[i].algorithm for i in winner),
         protocol=tuple(found[i].protocol for i in winner),
         basis="spec",
-        reason="; ".join((*group.assumptions, *unread(library_version), *_unswept(setting))) or None,
+        reason="; ".join((*group.assumptions, *unread_version_note(library_version), *_unswept_note(setting)))
+        or None,
     )
 
 
-def _unswept(setting: Setting) -> tuple[str, ...]:
+def _unswept_note(setting: ResidualSetting) -> tuple[str, ...]:
     return () if setting.swept else ("no sweep of such a machine is published: the band is that of others",)
 
 
-def setting_of(kind: str, group: Group) -> Setting:
+def setting_of(kind: str, group: Group) -> ResidualSetting:
     """What the residual of that collective of the group depends on; a barrier is an all-reduce."""
-    return Setting(
+    return ResidualSetting(
         group.machine,
         group.nodes > 1,
         group.network,
@@ -179,13 +180,13 @@ def setting_of(kind: str, group: Group) -> Setting:
     )
 
 
-def costs(
+def algorithm_costs(
     kind: str,
     group: Group,
     assumed: Assumed,
     library_version: str | None = None,
     *,
-    plan: Schedule | None = None,
+    plan: SendSchedule | None = None,
     algorithm: str | None = None,
     let_through: tuple[str, ...] | None = None,
 ) -> list[Cost]:
@@ -194,19 +195,19 @@ def costs(
     `let_through` are the protocols in use; None: those of the assumption.
     """
     kind = "all_reduce" if kind == "barrier" else kind
-    table = constants(library_version)
+    table = nccl_constants(library_version)
     if group.architecture == "amd":
         table = table.of_rccl()
     if group.peers == "pcie-tree":
         table = table.over_pci()
-    used = protocols(group, assumed, library_version) if let_through is None else let_through
-    call = Call(kind, group, table, assumed, used)
+    used = usable_protocols(group, assumed, library_version) if let_through is None else let_through
+    call = CollectiveCall(kind, group, table, assumed, used)
     if plan is not None:
-        cost = scheduled(plan, call)
+        cost = schedule_cost(plan, call)
         return [] if cost is None else [cost]
     applying = [
-        own for name in ALGORITHMS if (own := ALGORITHMS.get(name)).applies(group, asked=name == algorithm)
+        own for name in ALGORITHMS if (own := ALGORITHMS.get(name)).applies_to(group, asked=name == algorithm)
     ]
     # Of equally fast ones (a ring and a direct exchange of two ranks) the first counts: the common one.
-    applying.sort(key=lambda own: own.chosen is not always)
+    applying.sort(key=lambda own: own.chosen is not chosen_always)
     return [cost for own in applying for cost in own.costs(call)]

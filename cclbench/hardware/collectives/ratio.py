@@ -2,8 +2,8 @@
 """How many times as long one predicted collective takes as another, and how sure that is.
 
 Between two machines deviations are independent, so that their squares add.  On one machine the part of the
-deviation that both share (`Residuals.remembered`) cancels; what no specification states then counts as
-it does in both: both times at the same edge.
+deviation that both share (`Residuals.deviation_correlation`) cancels; what no specification states then
+counts as it does in both: both times at the same edge.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cclbench.hardware.collectives.price import Prediction
-from cclbench.hardware.residuals import Floats, Residuals, Setting, residuals
+from cclbench.hardware.residuals import Floats, Residuals, ResidualSetting, current_residuals
 
 
 class Ratio(NamedTuple):
@@ -24,13 +24,13 @@ class Ratio(NamedTuple):
     high: Floats
 
 
-def ratio(new: Prediction, old: Prediction) -> Ratio:
+def time_ratio(new: Prediction, old: Prediction) -> Ratio:
     """new / old, size by size; both corrected alike, be an algorithm asked for or chosen."""
-    known = residuals()
+    known = current_residuals()
     formula = new.formula_s / old.formula_s
-    corrected = known.correction(new.setting, new.sizes) - known.correction(old.setting, old.sizes)
+    corrected = known.log_correction(new.setting, new.sizes) - known.log_correction(old.setting, old.sizes)
     expected = formula * np.exp(corrected)
-    below, above = widths(known, new.setting, new.sizes, old.setting, old.sizes)
+    below, above = ratio_half_widths(known, new.setting, new.sizes, old.setting, old.sizes)
     if new.setting.machine == old.setting.machine:
         edges = [new.fastest_s / old.fastest_s, new.slowest_s / old.slowest_s]
         least, most = np.minimum.reduce([formula, *edges]), np.maximum.reduce([formula, *edges])
@@ -39,8 +39,8 @@ def ratio(new: Prediction, old: Prediction) -> Ratio:
     return Ratio(expected, expected * np.exp(-below), expected * np.exp(above))
 
 
-def widths(
-    by: Residuals, new: Setting, new_sizes: Floats, old: Setting, old_sizes: Floats
+def ratio_half_widths(
+    by: Residuals, new: ResidualSetting, new_sizes: Floats, old: ResidualSetting, old_sizes: Floats
 ) -> tuple[Floats, Floats]:
     """Half-widths of the band that deviations alone give a ratio, in log time: below and above.
 
@@ -48,8 +48,8 @@ def widths(
     above² = (1 − c)(h_new² + l_old²) + c (h_new − h_old)², below² with l and h exchanged.
     """
     octaves = np.abs(np.log2(np.maximum(new_sizes, 1.0) / np.maximum(old_sizes, 1.0)))
-    shared = by.remembered(new, old, octaves)
-    (low, high), (old_low, old_high) = by.spread(new_sizes), by.spread(old_sizes)
+    shared = by.deviation_correlation(new, old, octaves)
+    (low, high), (old_low, old_high) = by.band_half_widths(new_sizes), by.band_half_widths(old_sizes)
     above = (1 - shared) * (high**2 + old_low**2) + shared * (high - old_high) ** 2
     below = (1 - shared) * (low**2 + old_high**2) + shared * (low - old_low) ** 2
     return np.sqrt(below), np.sqrt(above)

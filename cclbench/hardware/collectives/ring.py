@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cclbench.hardware.collectives.algorithm import Call, algorithm
+from cclbench.hardware.collectives.algorithm import CollectiveCall, algorithm
 from cclbench.hardware.collectives.cost import ROUNDS, Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.nccl import RING_LL128, net_overhead_s
@@ -20,7 +20,7 @@ PLATEAU = 0.965
 
 
 @algorithm("ring")
-def ring(call: Call) -> Iterator[Cost]:
+def ring(call: CollectiveCall) -> Iterator[Cost]:
     """Costs of a ring by protocol; none for kinds that rings do not do."""
     kind, group, table, assumed, protocols = call
     if kind not in ROUNDS and kind not in ("broadcast", "reduce"):
@@ -47,13 +47,13 @@ def ring(call: Call) -> Iterator[Cost]:
             "ring",
             protocol,
             (
-                *call.start(protocol, factor=plateau),
+                *call.start_steps(protocol, factor=plateau),
                 Steps(total - across, up_s * assumed.latency * plateau, "steps in the node"),
                 Steps(across, net_s * plateau, "steps over the network"),
             ),
             Traffic(share, own * assumed.rate, "narrowest place of the ring"),
-            rendezvous=call.rendezvous(across, protocol),
-            eager_bytes=_eager(group, protocol),
+            rendezvous=call.rendezvous_steps(across, protocol),
+            eager_bytes=_eager_limit(group, protocol),
         )
 
 
@@ -68,6 +68,6 @@ def ring_bytes_per_s(group: Group) -> float:
     return group.out_bytes_per_s if group.per_node == 1 else min(inside, group.out_bytes_per_s)
 
 
-def _eager(group: Group, protocol: str) -> float:
+def _eager_limit(group: Group, protocol: str) -> float:
     """S up to which a step's message, S/n (twice that in LL's lines), is eager."""
     return (group.eager_bytes or 0.0) * group.ranks / (2 if protocol == LL else 1)

@@ -20,11 +20,11 @@ from typing import Final
 
 from cclbench import yaml_file
 from cclbench.errors import InputError
-from cclbench.hardware.collectives.algorithm import Call
+from cclbench.hardware.collectives.algorithm import CollectiveCall
 from cclbench.hardware.collectives.cost import Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.transport import SIMPLE
-from cclbench.hardware.entry import refuse
+from cclbench.hardware.entry import raise_problems
 from cclbench.schema import COLLECTIVE_KINDS
 
 _MOST_RANKS: Final = 1 << 16
@@ -41,7 +41,7 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class SendSchedule:
     """Steps of sends among ranks 0 to `ranks` − 1, numbered node by node."""
 
     kind: str
@@ -49,14 +49,14 @@ class Schedule:
     steps: tuple[tuple[Send, ...], ...]
 
 
-def read_schedule(path: Path) -> Schedule:
+def read_schedule(path: Path) -> SendSchedule:
     """The schedule in a YAML file; `InputError` with the line or the step where it is none."""
     read = yaml_file.read(path, "schedule")
-    refuse(list(read.problems))
-    return schedule(read.value, where=read.file)
+    raise_problems(list(read.problems))
+    return parse_schedule(read.value, where=read.file)
 
 
-def schedule(raw: object, *, where: str) -> Schedule:
+def parse_schedule(raw: object, *, where: str) -> SendSchedule:
     """The schedule that decoded YAML or JSON holds; `InputError` with the step where it is no schedule."""
     if not isinstance(raw, Mapping) or set(raw) != {"kind", "ranks", "steps"}:
         raise InputError("is no schedule: it needs kind, ranks and steps, and nothing else", where=where)
@@ -73,20 +73,20 @@ def schedule(raw: object, *, where: str) -> Schedule:
         raise InputError("has no list of steps", where=where)
     if sum(len(step) for step in steps if isinstance(step, list)) > _MOST_SENDS:
         raise InputError(f"has more than {_MOST_SENDS:,} sends", where=where)
-    return Schedule(
+    return SendSchedule(
         kind,
         ranks,
-        tuple(_step(step, ranks, where=f"{where}: step {at}") for at, step in enumerate(steps, 1)),
+        tuple(_parse_step(step, ranks, where=f"{where}: step {at}") for at, step in enumerate(steps, 1)),
     )
 
 
-def _step(raw: object, ranks: int, *, where: str) -> tuple[Send, ...]:
+def _parse_step(raw: object, ranks: int, *, where: str) -> tuple[Send, ...]:
     if not isinstance(raw, list) or not raw:
         raise InputError("has no sends", where=where)
-    return tuple(_send(send, ranks, where=where) for send in raw)
+    return tuple(_parse_send(send, ranks, where=where) for send in raw)
 
 
-def _send(raw: object, ranks: int, *, where: str) -> Send:
+def _parse_send(raw: object, ranks: int, *, where: str) -> Send:
     if not isinstance(raw, list) or len(raw) != 3:
         raise InputError("has a send that is not [from, to, share of S]", where=where)
     source, target, share = raw
@@ -99,33 +99,34 @@ def _send(raw: object, ranks: int, *, where: str) -> Send:
     return Send(source, target, float(share))
 
 
-def scheduled(plan: Schedule, call: Call) -> Cost | None:
+def schedule_cost(plan: SendSchedule, call: CollectiveCall) -> Cost | None:
     """Its cost; None where it is of another collective, or of another number of ranks."""
     group = call.group
     if plan.kind != call.kind or plan.ranks != group.ranks:
         return None
     far = sum(
-        any(_node(send.source, group) != _node(send.target, group) for send in step) for step in plan.steps
+        any(_node_of(send.source, group) != _node_of(send.target, group) for send in step)
+        for step in plan.steps
     )
-    s_per_byte = sum(_busiest(step, group) for step in plan.steps)
+    s_per_byte = sum(_busiest_s_per_byte(step, group) for step in plan.steps)
     return Cost(
         "schedule",
         SIMPLE,
         (
-            *call.start(SIMPLE),
+            *call.start_steps(SIMPLE),
             Steps(len(plan.steps) - far, call.up_s(SIMPLE), "steps in the node"),
             Steps(far, call.net_s(SIMPLE), "steps over the network"),
         ),
         Traffic(1.0, call.assumed.rate / s_per_byte, "busiest place of each step"),
-        rendezvous=call.rendezvous(far, SIMPLE),
+        rendezvous=call.rendezvous_steps(far, SIMPLE),
     )
 
 
-def _busiest(step: tuple[Send, ...], group: Group) -> float:
+def _busiest_s_per_byte(step: tuple[Send, ...], group: Group) -> float:
     """Time a byte of S takes in the step, s/B: the most loaded of links, pairs and nodes' interfaces."""
     load: dict[tuple[str, int, int], float] = {}
     for send in step:
-        source, target = _node(send.source, group), _node(send.target, group)
+        source, target = _node_of(send.source, group), _node_of(send.target, group)
         if source == target:
             places = [("out", send.source, 0), ("in", send.target, 0), ("pair", send.source, send.target)]
         else:
@@ -142,5 +143,5 @@ def _busiest(step: tuple[Send, ...], group: Group) -> float:
     return max(share / rates[place[0]] for place, share in load.items())
 
 
-def _node(rank: int, group: Group) -> int:
+def _node_of(rank: int, group: Group) -> int:
     return rank // group.per_node

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from cclbench.hardware.collectives.algorithm import Call, algorithm
+from cclbench.hardware.collectives.algorithm import CollectiveCall, algorithm
 from cclbench.hardware.collectives.cost import ROUNDS, Cost, Steps, Traffic
 from cclbench.hardware.collectives.p2p import PAIRS
 
@@ -30,13 +30,13 @@ class Axes:
     start: Steps
     hop_s: float
 
-    def along(self, rounds: int) -> Steps:
+    def hop_steps(self, rounds: int) -> Steps:
         """All hops of the axes, so many rounds of them."""
         hops = sum(axis // 2 if closes else axis - 1 for axis, closes in self.axes)
         return Steps(rounds * hops, self.hop_s, "hops along the axes")
 
 
-def axes_of(call: Call) -> Axes | None:
+def axes_of(call: CollectiveCall) -> Axes | None:
     """None off a torus, and over several of them."""
     group, assumed = call.group, call.assumed
     if not group.dims or group.nodes > 1:
@@ -50,7 +50,7 @@ def axes_of(call: Call) -> Axes | None:
 
 
 @algorithm("torus_bucket", on_torus=True)
-def bucket(call: Call) -> Iterator[Cost]:
+def bucket(call: CollectiveCall) -> Iterator[Cost]:
     """All-reduce and its halves along all axes at once."""
     axes, rounds = axes_of(call), ROUNDS.get(call.kind)
     if axes is None or rounds is None:
@@ -60,13 +60,13 @@ def bucket(call: Call) -> Iterator[Cost]:
     yield Cost(
         "torus_bucket",
         "ici",
-        (axes.start, axes.along(rounds)),
+        (axes.start, axes.hop_steps(rounds)),
         Traffic(rounds * (n - 1) / n, links * call.assumed.rate, "links of a chip"),
     )
 
 
 @algorithm("torus_all_to_all", on_torus=True)
-def all_to_all(call: Call) -> Iterator[Cost]:
+def all_to_all(call: CollectiveCall) -> Iterator[Cost]:
     """All-to-all, by the traffic through the middle of the longest axis."""
     axes = axes_of(call)
     if axes is None or call.kind != "all_to_all":
@@ -77,13 +77,13 @@ def all_to_all(call: Call) -> Iterator[Cost]:
     yield Cost(
         "torus_all_to_all",
         "ici",
-        (axes.start, axes.along(1)),
+        (axes.start, axes.hop_steps(1)),
         Traffic(longest / 4 / cuts, axes.per_axis / 2 * call.assumed.rate, "cut through the longest axis"),
     )
 
 
 @algorithm("torus_neighbour", on_torus=True)
-def neighbour(call: Call) -> Iterator[Cost]:
+def neighbour(call: CollectiveCall) -> Iterator[Cost]:
     """Send and receive between neighbours."""
     axes = axes_of(call)
     if axes is None or call.kind not in PAIRS:

@@ -17,32 +17,32 @@ LL, LL128, SIMPLE = "LL", "LL128", "Simple"
 PROTOCOLS: Final = (LL, LL128, SIMPLE)
 
 
-class Range(NamedTuple):
+class LatencyRange(NamedTuple):
     """Least, expected and most, s."""
 
     least: float = 0.0
     expected: float = 0.0
     most: float = 0.0
 
-    def at(self, expected: float) -> Range:
+    def about_expected(self, expected: float) -> LatencyRange:
         """The range about another expected value: in proportion, or shifted from an expected 0."""
         if self.expected == 0:
-            return Range(expected, expected, expected + self.most)
-        return Range(*(one * (expected / self.expected) for one in self))
+            return LatencyRange(expected, expected, expected + self.most)
+        return LatencyRange(*(one * (expected / self.expected) for one in self))
 
 
-NOTHING: Final = Range()
+NOTHING: Final = LatencyRange()
 
 
 @dataclass(frozen=True, slots=True)
-class Software:
+class TransportSoftware:
     """A transport: its latency a hop; messages above `eager_bytes` (None: no such limit) add `rendezvous`.
 
     `protocols` are NCCL's that it lets through, `surely` those that every release of it did.
     """
 
-    hop: Range
-    rendezvous: Range = NOTHING
+    hop: LatencyRange
+    rendezvous: LatencyRange = NOTHING
     eager_bytes: float | None = None
     protocols: tuple[str, ...] = PROTOCOLS
     surely: tuple[str, ...] = PROTOCOLS
@@ -53,20 +53,22 @@ _US: Final = 1e-6
 
 # NCCL's table is of InfiniBand, so verbs add nothing to it.  LL128 is on only where NCCL sees that interfaces
 # share a PCIe switch with the GPU, which virtual machines may hide.
-_VERBS: Final = Software(Range(0.0, 0.0, 5 * _US), surely=(LL, SIMPLE))
+_VERBS: Final = TransportSoftware(LatencyRange(0.0, 0.0, 5 * _US), surely=(LL, SIMPLE))
 # aws-ofi-nccl: its own cost model counts on 20 µs a hop (TUNER_NET_LATENCY).  The 150, 75 and 35 µs a machine
 # that it hands to NCCL's tuner steer the choice of an algorithm; no measured time agrees with them.
-_OFI: Final = Range(8 * _US, 20 * _US, 40 * _US)
+_OFI: Final = LatencyRange(8 * _US, 20 * _US, 40 * _US)
 # It forces Simple where EFA does not write 128 bytes in order: before p5, and on p5 in releases before 1.8
 # (aws-ofi-nccl issue 76, pull requests 280 and 516).
-_EFA: Final = Software(_OFI, surely=(SIMPLE,))
-_EFA_BEFORE_P5: Final = Software(_OFI, protocols=(SIMPLE,), surely=(SIMPLE,))
+_EFA: Final = TransportSoftware(_OFI, surely=(SIMPLE,))
+_EFA_BEFORE_P5: Final = TransportSoftware(_OFI, protocols=(SIMPLE,), surely=(SIMPLE,))
 # fi_cxi(7): rendezvous from 2,049 B on; such a message costs what aws-ofi-nccl counts on.
-_CXI: Final = Software(Range(0.0, 0.0, 3 * _US), Range(5 * _US, 20 * _US, 40 * _US), eager_bytes=2048.0)
+_CXI: Final = TransportSoftware(
+    LatencyRange(0.0, 0.0, 3 * _US), LatencyRange(5 * _US, 20 * _US, 40 * _US), eager_bytes=2048.0
+)
 # The installer's configuration enforces NCCL_PROTO=Simple,LL128.  No latency is published: expected is the
 # geometric mean of 20 and 75 µs, the two figures of the other plug-in for a cloud's network.
-_TCPXO: Final = Software(
-    Range(15 * _US, 39 * _US, 100 * _US),
+_TCPXO: Final = TransportSoftware(
+    LatencyRange(15 * _US, 39 * _US, 100 * _US),
     protocols=(LL128, SIMPLE),
     surely=(SIMPLE,),
     assumed="the latency of tcpxo is taken for 39 us a hop, after another cloud's plug-in",
@@ -75,16 +77,16 @@ _TCPXO: Final = Software(
 _TCPX: Final = replace(_TCPXO, protocols=(SIMPLE,), assumed=(_TCPXO.assumed or "").replace("tcpxo", "tcpx"))
 
 
-def software(system: System, transport: str | None) -> Software | None:
+def network_software(system: System, transport: str | None) -> TransportSoftware | None:
     """What drives a system's network, by name (None: its default); None where its latency is not known."""
     out = system.scale_out
-    known = _software(system, transport)
+    known = _transport_software(system, transport)
     if known is None or out is None or out.hop_latency_s is None:
         return known
-    return replace(known, hop=known.hop.at(out.hop_latency_s), assumed=None)
+    return replace(known, hop=known.hop.about_expected(out.hop_latency_s), assumed=None)
 
 
-def _software(system: System, transport: str | None) -> Software | None:
+def _transport_software(system: System, transport: str | None) -> TransportSoftware | None:
     out = system.scale_out
     name = transport or (out.transport if out else None)
     if out is None or name is None:
@@ -95,5 +97,5 @@ def _software(system: System, transport: str | None) -> Software | None:
     stated = out.latency_s(transport)
     if stated is None:
         return known
-    hop = Range(stated / 2, stated, 2 * stated)
-    return Software(hop) if known is None else replace(known, hop=hop, assumed=None)
+    hop = LatencyRange(stated / 2, stated, 2 * stated)
+    return TransportSoftware(hop) if known is None else replace(known, hop=hop, assumed=None)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil, log2
 
-from cclbench.hardware.collectives.algorithm import Call, algorithm
+from cclbench.hardware.collectives.algorithm import CollectiveCall, algorithm
 from cclbench.hardware.collectives.cost import Cost, Pipeline, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.nccl import (
@@ -25,7 +25,7 @@ from cclbench.hardware.collectives.transport import LL, LL128
 
 
 @algorithm("tree")
-def tree(call: Call) -> Iterator[Cost]:
+def tree(call: CollectiveCall) -> Iterator[Cost]:
     """Costs of the double binary tree by protocol; none but for all-reduce."""
     kind, group, table, assumed, protocols = call
     if kind != "all_reduce":
@@ -44,10 +44,10 @@ def tree(call: Call) -> Iterator[Cost]:
         yield Cost(
             "tree",
             protocol,
-            (*call.start(protocol, like="tree"), *hops),
+            (*call.start_steps(protocol, like="tree"), *hops),
             Traffic(2.0, rate * assumed.rate, "narrowest place of the tree"),
             pipeline=Pipeline(sum(hop.total_s for hop in hops), _largest_s(group, depth) / assumed.rate),
-            rendezvous=call.rendezvous(2 * depth, protocol),
+            rendezvous=call.rendezvous_steps(2 * depth, protocol),
             eager_bytes=(group.eager_bytes or 0.0) * (1 if protocol == LL else 2),
         )
 

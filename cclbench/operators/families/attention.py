@@ -22,14 +22,14 @@ FAMILY = "attention"
 MASKED: Final = "of a causal or windowed mask the pairs that it leaves are counted, not the full square"
 
 
-def causality(value: Any) -> bool:
+def is_causal(value: Any) -> bool:
     """Whether the mask is causal; `NoModel` where it is not recorded."""
     if not isinstance(value, bool):
         raise NoModel("whether its mask is causal is not recorded")
     return value
 
 
-def bound(value: Any) -> int:
+def window_bound(value: Any) -> int:
     """A side of a window; −1, none, where the signature has no window or none is recorded."""
     return value if type(value) is int else -1
 
@@ -44,7 +44,7 @@ class Heads:
     size: int
 
 
-def dense(operand: Tensor, *, heads_first: bool) -> Heads:
+def dense_heads(operand: Tensor, *, heads_first: bool) -> Heads:
     """(B, H, L, E) where heads come first, else (B, L, H, E)."""
     batch, one, other, size = operand.shape
     return Heads(batch, one, other, size) if heads_first else Heads(batch, other, one, size)
@@ -65,10 +65,10 @@ def pairs_of(q: Heads, k: Heads, v: Heads, mask: Mask) -> int:
         raise NoModel("the sizes of query, key and value do not fit")
     if not k.heads or q.heads % k.heads:
         raise NoModel(f"{q.heads} heads of queries do not share {k.heads} of keys")
-    return q.batch * q.heads * mask.pairs(q.length, k.length)
+    return q.batch * q.heads * mask.count_pairs(q.length, k.length)
 
 
-def forward(
+def forward_cost(
     call: Call, sizes: tuple[Heads, Heads, Heads], mask: Mask, *, bias: Tensor | None, statistics: bool
 ) -> Cost:
     """Forward, query, key and value being arguments 0 to 2; statistics are a float per query and head."""
@@ -86,7 +86,7 @@ def forward(
     )
 
 
-def backward(
+def backward_cost(
     call: Call, sizes: tuple[Heads, Heads, Heads], mask: Mask, *, out: int, statistics: int, bias: int | None
 ) -> Cost:
     """Backward, the result's gradient, query, key and value being arguments 0 to 3, others where stated."""
@@ -104,11 +104,11 @@ def backward(
 
 def dense_sizes(call: Call, first: int, *, heads_first: bool) -> tuple[Heads, Heads, Heads]:
     """Query, key and value, from that argument on."""
-    q, k, v = (dense(call.tensor(first + i), heads_first=heads_first) for i in range(3))
+    q, k, v = (dense_heads(call.tensor(first + i), heads_first=heads_first) for i in range(3))
     return q, k, v
 
 
-def sequences(
+def query_key_value(
     call: Call, first: int, offsets: tuple[int, int], longest: tuple[int, int]
 ) -> tuple[Heads, Heads, Heads]:
     """Query, key and value of (B, L, H, E), or packed where offsets of the sequences are recorded."""
@@ -153,10 +153,10 @@ def scaled_dot_product_attention(call: Call) -> Cost:
     causal, bias, statistics = _FORWARD[name]
     if name == "flash_attention" and call.optional(3) is not None:
         causal += 3  # the overload of 8-bit types has three scales there
-    return forward(
+    return forward_cost(
         call,
         dense_sizes(call, 0, heads_first=True),
-        Mask(causal=causality(call.value(causal))),
+        Mask(causal=is_causal(call.value(causal))),
         bias=None if bias is None else call.optional(bias),
         statistics=statistics is None or call.value(statistics) is True,
     )
@@ -173,9 +173,9 @@ def scaled_dot_product_attention_backward(call: Call) -> Cost:
     """
     name = call.name.removeprefix("aten::_scaled_dot_product_").removesuffix("_backward")
     causal, out, statistics, bias = _BACKWARD[name]
-    mask = Mask(causal=causality(call.value(causal)))
+    mask = Mask(causal=is_causal(call.value(causal)))
     sizes = dense_sizes(call, 1, heads_first=True)
-    return backward(call, sizes, mask, out=out, statistics=statistics, bias=bias)
+    return backward_cost(call, sizes, mask, out=out, statistics=statistics, bias=bias)
 
 
 @cost_model(FAMILY, r"aten::_flash_attention_forward")
@@ -189,11 +189,11 @@ def flash_attention_forward(call: Call) -> Cost:
     """
     if any(call.optional(index) is not None for index in (13, 15, 16)):
         raise NoModel("the lengths of its cached keys lie in device memory: no trace records them")
-    causal = causality(call.value(8))
+    causal = is_causal(call.value(8))
     scales = 3 if call.optional(10) is not None else 0  # of the overload of 8-bit types
-    left, right = bound(call.value(11 + scales)), bound(call.value(12 + scales))
+    left, right = window_bound(call.value(11 + scales)), window_bound(call.value(12 + scales))
     mask = Mask(causal=causal, from_the_end=True, left=left, right=right)
-    return forward(call, sequences(call, 0, (3, 4), (5, 6)), mask, bias=None, statistics=True)
+    return forward_cost(call, query_key_value(call, 0, (3, 4), (5, 6)), mask, bias=None, statistics=True)
 
 
 @cost_model(FAMILY, r"aten::_flash_attention_backward")
@@ -206,10 +206,10 @@ def flash_attention_backward(call: Call) -> Cost:
     cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, rng_state, unused, scale, window_size_left,
     window_size_right)
     """
-    causal = causality(call.value(11))
-    left, right = bound(call.value(15)), bound(call.value(16))
+    causal = is_causal(call.value(11))
+    left, right = window_bound(call.value(15)), window_bound(call.value(16))
     mask = Mask(causal=causal, from_the_end=True, left=left, right=right)
-    return backward(call, sequences(call, 1, (6, 7), (8, 9)), mask, out=4, statistics=5, bias=None)
+    return backward_cost(call, query_key_value(call, 1, (6, 7), (8, 9)), mask, out=4, statistics=5, bias=None)
 
 
 def masked_by_type(value: Any) -> Mask:
@@ -230,7 +230,7 @@ def efficient_attention_forward(call: Call) -> Cost:
     """
     if call.optional(4) is not None:
         raise NoModel("its sequences' lengths lie in device memory: no trace records them")
-    return forward(
+    return forward_cost(
         call,
         dense_sizes(call, 0, heads_first=False),
         masked_by_type(call.value(9)),
@@ -253,7 +253,7 @@ def efficient_attention_backward(call: Call) -> Cost:
         raise NoModel("its sequences' lengths lie in device memory: no trace records them")
     mask = masked_by_type(call.value(14))
     sizes = dense_sizes(call, 1, heads_first=False)
-    return backward(call, sizes, mask, out=5, statistics=10, bias=4)
+    return backward_cost(call, sizes, mask, out=5, statistics=10, bias=4)
 
 
 @cost_model(FAMILY, r"aten::_cudnn_attention_forward")
@@ -267,10 +267,10 @@ def cudnn_attention_forward(call: Call) -> Cost:
     """
     if call.optional(4) is not None:
         raise NoModel("its sequences' lengths lie in device memory: no trace records them")
-    return forward(
+    return forward_cost(
         call,
         dense_sizes(call, 0, heads_first=True),
-        Mask(causal=causality(call.value(10))),
+        Mask(causal=is_causal(call.value(10))),
         bias=call.optional(3),
         statistics=call.value(8) is True,
     )

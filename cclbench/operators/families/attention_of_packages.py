@@ -11,12 +11,12 @@ from cclbench.operators.cost import Cost, cost_model
 from cclbench.operators.element_types import matrix_precision
 from cclbench.operators.families.attention import (
     FAMILY,
-    backward,
-    bound,
-    causality,
+    backward_cost,
     dense_sizes,
-    forward,
-    sequences,
+    forward_cost,
+    is_causal,
+    query_key_value,
+    window_bound,
 )
 from cclbench.operators.masks import Mask
 
@@ -38,10 +38,10 @@ def flash_attn_forward(call: Call) -> Cost:
     Source: flash_attn_interface.py: _flash_attn_forward(q, k, v, dropout_p, softmax_scale, causal,
     window_size_left, window_size_right, ...)
     """
-    causal = causality(call.value(5))
-    left, right = bound(call.value(6)), bound(call.value(7))
+    causal = is_causal(call.value(5))
+    left, right = window_bound(call.value(6)), window_bound(call.value(7))
     mask = Mask(causal=causal, from_the_end=True, left=left, right=right)
-    return forward(call, dense_sizes(call, 0, heads_first=False), mask, bias=None, statistics=True)
+    return forward_cost(call, dense_sizes(call, 0, heads_first=False), mask, bias=None, statistics=True)
 
 
 @cost_model(FAMILY, r"flash_attn::_flash_attn_varlen_forward")
@@ -56,10 +56,10 @@ def flash_attn_varlen_forward(call: Call) -> Cost:
     call.tensor(3), call.tensor(4)
     if call.optional(15) is not None:
         raise NoModel("the lengths of its paged keys lie in device memory: no trace records them")
-    causal = causality(call.value(9))
-    left, right = bound(call.value(10)), bound(call.value(11))
+    causal = is_causal(call.value(9))
+    left, right = window_bound(call.value(10)), window_bound(call.value(11))
     mask = Mask(causal=causal, from_the_end=True, left=left, right=right)
-    return forward(call, sequences(call, 0, (3, 4), (5, 6)), mask, bias=None, statistics=True)
+    return forward_cost(call, query_key_value(call, 0, (3, 4), (5, 6)), mask, bias=None, statistics=True)
 
 
 _PACKAGE_BACKWARD: Final = {
@@ -80,9 +80,9 @@ def flash_attn_backward(call: Call) -> Cost:
     dropout_p, softmax_scale, causal, window_size_left, window_size_right, ...); aiter/ops/mha.py
     """
     at = _PACKAGE_BACKWARD[call.name]
-    left, right = bound(call.value(at + 1)), bound(call.value(at + 2))
-    mask = Mask(causal=causality(call.value(at)), from_the_end=True, left=left, right=right)
-    return backward(call, dense_sizes(call, 1, heads_first=False), mask, out=4, statistics=5, bias=None)
+    left, right = window_bound(call.value(at + 1)), window_bound(call.value(at + 2))
+    mask = Mask(causal=is_causal(call.value(at)), from_the_end=True, left=left, right=right)
+    return backward_cost(call, dense_sizes(call, 1, heads_first=False), mask, out=4, statistics=5, bias=None)
 
 
 @cost_model(FAMILY, r"flash_attn::_flash_attn_varlen_backward")
@@ -95,9 +95,11 @@ def flash_attn_varlen_backward(call: Call) -> Cost:
     cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal, ...)
     """
     call.tensor(9), call.tensor(10)
-    left, right = bound(call.value(16)), bound(call.value(17))
-    mask = Mask(causal=causality(call.value(15)), from_the_end=True, left=left, right=right)
-    return backward(call, sequences(call, 1, (9, 10), (11, 12)), mask, out=4, statistics=5, bias=None)
+    left, right = window_bound(call.value(16)), window_bound(call.value(17))
+    mask = Mask(causal=is_causal(call.value(15)), from_the_end=True, left=left, right=right)
+    return backward_cost(
+        call, query_key_value(call, 1, (9, 10), (11, 12)), mask, out=4, statistics=5, bias=None
+    )
 
 
 @cost_model(FAMILY, r"flash_attn_3::(?:fwd|_flash_attn_forward)")
@@ -112,9 +114,9 @@ def flash_attn_3_forward(call: Call) -> Cost:
     """
     if any(call.optional(index) is not None for index in (3, 10, 11, 14)):
         raise NoModel("the lengths of its cached keys lie in device memory: no trace records them")
-    left, right = bound(call.value(25)), bound(call.value(26))
-    mask = Mask(causal=causality(call.value(24)), from_the_end=True, left=left, right=right)
-    return forward(call, sequences(call, 0, (7, 8), (12, 13)), mask, bias=None, statistics=True)
+    left, right = window_bound(call.value(25)), window_bound(call.value(26))
+    mask = Mask(causal=is_causal(call.value(24)), from_the_end=True, left=left, right=right)
+    return forward_cost(call, query_key_value(call, 0, (7, 8), (12, 13)), mask, bias=None, statistics=True)
 
 
 @cost_model(FAMILY, r"flash_attn_3::bwd")
@@ -129,9 +131,11 @@ def flash_attn_3_backward(call: Call) -> Cost:
     """
     if any(call.optional(index) is not None for index in (11, 12)):
         raise NoModel("its sequences' lengths lie in device memory: no trace records them")
-    left, right = bound(call.value(17)), bound(call.value(18))
-    mask = Mask(causal=causality(call.value(16)), from_the_end=True, left=left, right=right)
-    return backward(call, sequences(call, 1, (9, 10), (13, 14)), mask, out=4, statistics=5, bias=None)
+    left, right = window_bound(call.value(17)), window_bound(call.value(18))
+    mask = Mask(causal=is_causal(call.value(16)), from_the_end=True, left=left, right=right)
+    return backward_cost(
+        call, query_key_value(call, 1, (9, 10), (13, 14)), mask, out=4, statistics=5, bias=None
+    )
 
 
 @cost_model(

@@ -49,7 +49,7 @@ def template_product(call: Call) -> Cost:
     Source: torch/_inductor/select_algorithm.py: (prefix inputs, arg_A, arg_B, further inputs, out_ptr)
     """
     *read, out = call.tensors
-    pairs = [(a, b, _inner(a, b, out)) for a, b in pairwise(read)]
+    pairs = [(a, b, _inner_size(a, b, out)) for a, b in pairwise(read)]
     found = [(a, k) for a, _, k in pairs if k is not None]
     if len(found) != 1:
         raise NoModel("which of its tensors are multiplied does not follow from their sizes")
@@ -63,7 +63,7 @@ def template_product(call: Call) -> Cost:
     )
 
 
-def _inner(a: Tensor, b: Tensor, out: Tensor) -> int | None:
+def _inner_size(a: Tensor, b: Tensor, out: Tensor) -> int | None:
     """The inner size of the product of two matrices with that result; None where they have none."""
     if min(len(a.shape), len(b.shape), len(out.shape)) < 2 or not out.elements:
         return None

@@ -17,7 +17,7 @@ FAMILY = "convolution"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Positions:
+class ArgumentPositions:
     """Where an operator's signature has its arguments; None of those that it lacks."""
 
     bias: int | None = None
@@ -28,25 +28,27 @@ class Positions:
     groups: int | None = None
 
 
-_TRANSPOSED: Final = Positions(bias=2, padding=3, output_padding=4, stride=5, dilation=6, groups=7)
-_SLOW: Final = Positions(bias=3, stride=4, padding=5, dilation=6)
+_TRANSPOSED: Final = ArgumentPositions(bias=2, padding=3, output_padding=4, stride=5, dilation=6, groups=7)
+_SLOW: Final = ArgumentPositions(bias=3, stride=4, padding=5, dilation=6)
 _POSITIONS: Final = {
-    "cudnn_convolution": Positions(padding=2, stride=3, dilation=4, groups=5),
-    "cudnn_convolution_relu": Positions(bias=2, stride=3, padding=4, dilation=5, groups=6),
-    "cudnn_convolution_transpose": Positions(padding=2, output_padding=3, stride=4, dilation=5, groups=6),
-    "miopen_convolution": Positions(bias=2, padding=3, stride=4, dilation=5, groups=6),
-    "miopen_convolution_relu": Positions(bias=2, stride=3, padding=4, dilation=5, groups=6),
+    "cudnn_convolution": ArgumentPositions(padding=2, stride=3, dilation=4, groups=5),
+    "cudnn_convolution_relu": ArgumentPositions(bias=2, stride=3, padding=4, dilation=5, groups=6),
+    "cudnn_convolution_transpose": ArgumentPositions(
+        padding=2, output_padding=3, stride=4, dilation=5, groups=6
+    ),
+    "miopen_convolution": ArgumentPositions(bias=2, padding=3, stride=4, dilation=5, groups=6),
+    "miopen_convolution_relu": ArgumentPositions(bias=2, stride=3, padding=4, dilation=5, groups=6),
     "miopen_convolution_transpose": _TRANSPOSED,
-    "miopen_depthwise_convolution": Positions(bias=2, padding=3, stride=4, dilation=5, groups=6),
-    "mkldnn_convolution": Positions(bias=2, padding=3, stride=4, dilation=5, groups=6),
-    "_slow_conv2d_forward": Positions(bias=3, stride=4, padding=5),
-    "slow_conv3d_forward": Positions(bias=3, stride=4, padding=5),
+    "miopen_depthwise_convolution": ArgumentPositions(bias=2, padding=3, stride=4, dilation=5, groups=6),
+    "mkldnn_convolution": ArgumentPositions(bias=2, padding=3, stride=4, dilation=5, groups=6),
+    "_slow_conv2d_forward": ArgumentPositions(bias=3, stride=4, padding=5),
+    "slow_conv3d_forward": ArgumentPositions(bias=3, stride=4, padding=5),
     "_conv_depthwise2d": _SLOW,
     "conv_depthwise3d": _SLOW,
     "slow_conv_dilated2d": _SLOW,
     "slow_conv_dilated3d": _SLOW,
-    "slow_conv_transpose2d": Positions(bias=3, stride=4, padding=5, output_padding=6, dilation=7),
-    "slow_conv_transpose3d": Positions(bias=3, stride=4, padding=5, output_padding=6, dilation=7),
+    "slow_conv_transpose2d": ArgumentPositions(bias=3, stride=4, padding=5, output_padding=6, dilation=7),
+    "slow_conv_transpose3d": ArgumentPositions(bias=3, stride=4, padding=5, output_padding=6, dilation=7),
 }
 """Of native_functions.yaml, arguments 0 and 1 being the input and the weight."""
 
@@ -73,7 +75,7 @@ def spatial_sizes(
     )
 
 
-def multiplications(x: Tensor, weight: Tensor, out: Tensor, *, transposed: bool) -> int:
+def count_multiplications(x: Tensor, weight: Tensor, out: Tensor, *, transposed: bool) -> int:
     """Each element of the result (transposed: of the input) meets a filter: C_in / groups times its size.
 
     Products with padding count, as in FlopCounterMode and as most kernels compute them.
@@ -81,7 +83,7 @@ def multiplications(x: Tensor, weight: Tensor, out: Tensor, *, transposed: bool)
     return (x if transposed else out).elements * math.prod(weight.shape[1:])
 
 
-def forward(call: Call, at: Positions, *, transposed: bool) -> Cost:
+def forward_cost(call: Call, at: ArgumentPositions, *, transposed: bool) -> Cost:
     """The cost of a convolution whose arguments lie there."""
     x, weight = call.tensor(0), call.tensor(1)
     bias = None if at.bias is None else call.optional(at.bias)
@@ -110,7 +112,7 @@ def forward(call: Call, at: Positions, *, transposed: bool) -> Cost:
         raise NoModel("the kernel is larger than the input")
     out = Tensor((batch, per_group * groups if transposed else filters, *made), x.dtype)
     return Cost.of(
-        flops=2 * multiplications(x, weight, out, transposed=transposed),
+        flops=2 * count_multiplications(x, weight, out, transposed=transposed),
         precision=matrix_precision(call, x),
         reads=(x, weight, bias),
         writes=(out,),
@@ -129,8 +131,8 @@ def convolution(call: Call) -> Cost:
     transposed = call.value(6)
     if not isinstance(transposed, bool):
         raise NoModel("its stride, padding and dilation are not recorded")
-    at = Positions(bias=2, stride=3, padding=4, dilation=5, output_padding=7, groups=8)
-    return forward(call, at, transposed=transposed)
+    at = ArgumentPositions(bias=2, stride=3, padding=4, dilation=5, output_padding=7, groups=8)
+    return forward_cost(call, at, transposed=transposed)
 
 
 @cost_model(FAMILY, *(f"aten::{name}" for name in _POSITIONS))
@@ -142,7 +144,7 @@ def backend_convolution(call: Call) -> Cost:
     Source: native_functions.yaml, each in an order of its own
     """
     name = call.name.removeprefix("aten::")
-    return forward(call, _POSITIONS[name], transposed="transpose" in name)
+    return forward_cost(call, _POSITIONS[name], transposed="transpose" in name)
 
 
 @cost_model(FAMILY, r"aten::cudnn_convolution_add_relu", r"aten::miopen_convolution_add_relu")
@@ -154,17 +156,19 @@ def convolution_add_relu(call: Call) -> Cost:
     Source: native_functions.yaml: cudnn_convolution_add_relu(self, weight, z, alpha, bias, stride, padding,
     dilation, groups)
     """
-    alone = forward(call, Positions(bias=4, stride=5, padding=6, dilation=7, groups=8), transposed=False)
+    alone = forward_cost(
+        call, ArgumentPositions(bias=4, stride=5, padding=6, dilation=7, groups=8), transposed=False
+    )
     z = call.tensor(2)
     return replace(alone, flops=alone.flops + 3 * z.elements, read_bytes=alone.read_bytes + z.distinct_bytes)
 
 
-def backward(
+def backward_cost(
     call: Call, grad: Tensor, x: Tensor, weight: Tensor, *, transposed: bool, wanted: tuple[bool, ...]
 ) -> Cost:
     """One product of the forward size for the input's gradient, one for the weight's, if wanted."""
     to_input, to_weight, to_bias = wanted
-    products = 2 * multiplications(x, weight, grad, transposed=transposed)
+    products = 2 * count_multiplications(x, weight, grad, transposed=transposed)
     return Cost.of(
         flops=products * (to_input + to_weight),
         precision=matrix_precision(call, grad),
@@ -199,7 +203,7 @@ def convolution_backward(call: Call) -> Cost:
         raise NoModel("which gradients it computes is not recorded")
     wanted = gradients_wanted(call.value(9 if bare else 10))
     grad, x, weight = map(call.tensor, range(3))
-    return backward(call, grad, x, weight, transposed=transposed, wanted=wanted)
+    return backward_cost(call, grad, x, weight, transposed=transposed, wanted=wanted)
 
 
 @cost_model(FAMILY, r"aten::mkldnn_convolution_backward")
@@ -212,7 +216,7 @@ def mkldnn_convolution_backward(call: Call) -> Cost:
     stride, dilation, groups, output_mask)
     """
     x, grad, weight = map(call.tensor, range(3))
-    return backward(call, grad, x, weight, transposed=False, wanted=gradients_wanted(call.value(7)))
+    return backward_cost(call, grad, x, weight, transposed=False, wanted=gradients_wanted(call.value(7)))
 
 
 @cost_model(FAMILY, r"aten::(?:cudnn|miopen)_convolution_backward_(?:input|weight)")
@@ -230,4 +234,4 @@ def backend_convolution_backward(call: Call) -> Cost:
     to_input = call.name.endswith("input")
     made = Tensor(size, other.dtype)
     x, weight = (made, other) if to_input else (other, made)
-    return backward(call, grad, x, weight, transposed=False, wanted=(to_input, not to_input, False))
+    return backward_cost(call, grad, x, weight, transposed=False, wanted=(to_input, not to_input, False))

@@ -7,7 +7,7 @@ import math
 
 from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.cost import Cost, cost_model
-from cclbench.operators.element_types import typed
+from cclbench.operators.element_types import with_element_types
 
 FAMILY = "copy"
 
@@ -47,7 +47,7 @@ def concatenation(call: Call) -> Cost:
     tensors = [one for one in parts if isinstance(one, Tensor)] if isinstance(parts, tuple) else []
     if not tensors:
         raise NoModel("the sizes of its tensors are not recorded")
-    tensors = list(typed(call, tensors))
+    tensors = list(with_element_types(call, tensors))
     results = [Tensor(one.shape, one.dtype) for one in tensors]
     return Cost.of(reads=tensors, writes=results)
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.cost import Cost, cost_model
-from cclbench.operators.element_types import is_floating, promoted_type, rank, vector_precision
+from cclbench.operators.element_types import is_floating, promoted_type, promotion_rank, vector_precision
 from cclbench.operators.shapes import broadcast_shape
 
 FAMILY = "elementwise"
@@ -158,12 +158,12 @@ _FLOATING: Final = (
 """Operators whose result is floating whatever they take: matched by name."""
 
 
-def names(table: Iterable[str]) -> str:
+def names_pattern(table: Iterable[str]) -> str:
     """A pattern of the operators of those names and of their in-place variants."""
     return rf"aten::(?:{'|'.join(sorted(table))})_?"
 
 
-def elementwise(
+def elementwise_cost(
     call: Call,
     operands: Sequence[Tensor],
     flops: int,
@@ -180,7 +180,7 @@ def elementwise(
     if result is None:
         result = Tensor(shape, dtype or promoted_type(operands))
     arithmetic = promoted_type(operands)
-    if rank(arithmetic) < 2 <= rank(result.dtype):
+    if promotion_rank(arithmetic) < 2 <= promotion_rank(result.dtype):
         arithmetic = result.dtype
     return Cost.of(
         flops=flops * math.prod(shape) if is_floating(arithmetic) else 0,
@@ -206,10 +206,10 @@ def result_type(call: Call, operands: Sequence[Tensor], count: int) -> str:
     """Promoted, with the numbers among the arguments; float of integers where the function is not closed."""
     numbers = [call.value(index) for index in range(count) if call.optional(index) is None]
     dtype = promoted_type(operands, numbers)
-    return "float32" if rank(dtype) < 2 and re.fullmatch(_FLOATING, base_name(call)) else dtype
+    return "float32" if promotion_rank(dtype) < 2 and re.fullmatch(_FLOATING, base_name(call)) else dtype
 
 
-@cost_model(FAMILY, names(ONE_OPERAND))
+@cost_model(FAMILY, names_pattern(ONE_OPERAND))
 def function_of_one(call: Call) -> Cost:
     """A function of one tensor.
 
@@ -219,10 +219,10 @@ def function_of_one(call: Call) -> Cost:
     """
     operands, out = operands_and_result(call, 1)
     dtype = result_type(call, operands, 1)
-    return elementwise(call, operands, ONE_OPERAND[base_name(call)], result=out, dtype=dtype)
+    return elementwise_cost(call, operands, ONE_OPERAND[base_name(call)], result=out, dtype=dtype)
 
 
-@cost_model(FAMILY, names(ONE_AND_NUMBERS))
+@cost_model(FAMILY, names_pattern(ONE_AND_NUMBERS))
 def function_of_one_and_numbers(call: Call) -> Cost:
     """A function of one tensor and numbers, such as clamp.
 
@@ -234,10 +234,10 @@ def function_of_one_and_numbers(call: Call) -> Cost:
     operands, out = operands_and_result(call, count)
     if base_name(call) == "clamp":
         flops = sum(call.optional(i) is not None or call.value(i) is not None for i in (1, 2)) or 2
-    return elementwise(call, operands, flops, result=out, dtype=result_type(call, operands, count))
+    return elementwise_cost(call, operands, flops, result=out, dtype=result_type(call, operands, count))
 
 
-@cost_model(FAMILY, names(SEVERAL))
+@cost_model(FAMILY, names_pattern(SEVERAL))
 def function_of_several(call: Call) -> Cost:
     """A function of several operands, tensors or numbers.
 
@@ -256,10 +256,10 @@ def function_of_several(call: Call) -> Cost:
     dtype = result_type(call, values, count)
     if name == "masked_fill":
         dtype = call.tensor(0).dtype
-    return elementwise(call, operands, flops, result=out, dtype=dtype)
+    return elementwise_cost(call, operands, flops, result=out, dtype=dtype)
 
 
-@cost_model(FAMILY, names(TO_BOOL))
+@cost_model(FAMILY, names_pattern(TO_BOOL))
 def predicate(call: Call) -> Cost:
     """A comparison or a logical function.
 
@@ -269,7 +269,7 @@ def predicate(call: Call) -> Cost:
     """
     count, flops = TO_BOOL[base_name(call)]
     operands, out = operands_and_result(call, count)
-    return elementwise(call, operands, flops, result=out, dtype="bool")
+    return elementwise_cost(call, operands, flops, result=out, dtype="bool")
 
 
 @cost_model(FAMILY, r"aten::gelu_?")
@@ -282,7 +282,7 @@ def gelu(call: Call) -> Cost:
     """
     operands, out = operands_and_result(call, 1)
     flops, _ = ACTIVATIONS[call.value(1) or "none"]
-    return elementwise(call, operands, flops, result=out)
+    return elementwise_cost(call, operands, flops, result=out)
 
 
 @cost_model(FAMILY, r"aten::gelu_backward")
@@ -295,7 +295,7 @@ def gelu_backward(call: Call) -> Cost:
     """
     operands, _ = operands_and_result(call, 2)
     _, flops = ACTIVATIONS[call.value(2) or "none"]
-    return elementwise(call, operands, flops)
+    return elementwise_cost(call, operands, flops)
 
 
 GATED: Final = {"silu_and_mul": 5, "gelu_and_mul": 6, "gelu_tanh_and_mul": 10, "mul_and_silu": 5}
@@ -338,4 +338,4 @@ def dropout_backward(call: Call) -> Cost:
     Source: native_functions.yaml: native_dropout_backward(grad_output, mask, scale)
     """
     grad = call.tensor(0)
-    return elementwise(call, (grad, call.tensor(1)), 2, dtype=grad.dtype)
+    return elementwise_cost(call, (grad, call.tensor(1)), 2, dtype=grad.dtype)

@@ -7,7 +7,7 @@ import math
 
 from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.cost import Cost, cost_model
-from cclbench.operators.element_types import rank
+from cclbench.operators.element_types import promotion_rank
 
 FAMILY = "Fourier transform"
 _CONVENTION = "5·N·log2 N operations a transform, the convention of FFT benchmarks, not what a library runs"
@@ -42,7 +42,7 @@ def fourier_transform(call: Call) -> Cost:
     if call.name.endswith("r2c") and call.value(3):
         shape[axes[-1]] = shape[axes[-1]] // 2 + 1
         result = Tensor(tuple(shape), _PARTS[x.dtype])
-    part = x.dtype if rank(x.dtype) < 3 else _PARTS[x.dtype]
+    part = x.dtype if promotion_rank(x.dtype) < 3 else _PARTS[x.dtype]
     return Cost.of(
         flops=round((2.5 if real else 5) * elements * math.log2(points)),
         precision="fp64" if part == "double" else "fp32",

@@ -10,7 +10,7 @@ from typing import Final
 
 from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.cost import Cost, cost_model
-from cclbench.operators.element_types import is_floating, typed, vector_precision
+from cclbench.operators.element_types import is_floating, vector_precision, with_element_types
 
 FAMILY = "lists of tensors"
 ONE_TYPE = "all tensors are of the type in the kernel's name"
@@ -51,7 +51,7 @@ def lists_of(call: Call) -> tuple[tuple[Tensor, ...], ...]:
     )
     if not lists:
         raise NoModel("the sizes of its tensors are not recorded")
-    return tuple(typed(call, tensors) for tensors in lists)
+    return tuple(with_element_types(call, tensors) for tensors in lists)
 
 
 @cost_model(FAMILY, rf"aten::_foreach_(?:{'|'.join(FOREACH)})_?")

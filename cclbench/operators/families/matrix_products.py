@@ -23,7 +23,7 @@ def inner_size(operand: Tensor, axis: int) -> int:
     return operand.shape[axis] * (2 if operand.dtype.lower().endswith("_x2") else 1)
 
 
-def product(
+def product_cost(
     call: Call,
     a: Tensor,
     b: Tensor,
@@ -46,14 +46,14 @@ def product(
     )
 
 
-def matrices(call: Call, a: Tensor, b: Tensor, addend: Tensor | None = None) -> Cost:
+def matrix_product_cost(call: Call, a: Tensor, b: Tensor, addend: Tensor | None = None) -> Cost:
     """a (..., M, K) times b (..., K, N), of the same batch dimensions."""
     *batch, m, _ = a.shape
     *batches, _, n = b.shape
     if batch != batches:
         raise NoModel("the batch dimensions of its operands differ")
     inner = inner_size(a, -1), inner_size(b, -2)
-    return product(call, a, b, (*batch, m, n), inner=inner, with_=(addend,))
+    return product_cost(call, a, b, (*batch, m, n), inner=inner, with_=(addend,))
 
 
 @cost_model(FAMILY, r"aten::mm", r"aten::bmm", r"aten::_int_mm")
@@ -65,10 +65,10 @@ def matrix_product(call: Call) -> Cost:
     Source: native_functions.yaml: mm(self, mat2), bmm(self, mat2), _int_mm(self, mat2), int32 result
     """
     a, b = call.tensor(0), call.tensor(1)
-    cost = matrices(call, a, b)
+    cost = matrix_product_cost(call, a, b)
     if call.name != "aten::_int_mm":
         return cost
-    return product(call, a, b, (a.shape[0], b.shape[1]), inner=(a.shape[1], b.shape[0]), dtype="int32")
+    return product_cost(call, a, b, (a.shape[0], b.shape[1]), inner=(a.shape[1], b.shape[0]), dtype="int32")
 
 
 @cost_model(FAMILY, r"aten::addmm_?", r"aten::baddbmm_?", r"aten::_addmm_activation")
@@ -80,7 +80,7 @@ def product_and_addend(call: Call) -> Cost:
     Source: native_functions.yaml: addmm(self, mat1, mat2, beta, alpha), baddbmm alike
     """
     addend = None if call.value(3) == 0 else call.tensor(0)
-    return matrices(call, call.tensor(1), call.tensor(2), addend)
+    return matrix_product_cost(call, call.tensor(1), call.tensor(2), addend)
 
 
 @cost_model(FAMILY, r"aten::addbmm_?")
@@ -95,7 +95,7 @@ def product_summed_over_batch(call: Call) -> Cost:
     (batch, m, k), n = a.shape, b.shape[2]
     addend = None if call.value(3) == 0 else call.tensor(0)
     inner = batch * k, b.shape[0] * b.shape[1]
-    return product(call, a, b, (m, n), inner=inner, with_=(addend,))
+    return product_cost(call, a, b, (m, n), inner=inner, with_=(addend,))
 
 
 @cost_model(FAMILY, r"aten::mv")
@@ -108,7 +108,7 @@ def matrix_times_vector(call: Call) -> Cost:
     """
     a, x = call.tensor(0), call.tensor(1)
     (m, k), (length,) = a.shape, x.shape
-    return product(call, a, x, (m,), inner=(k, length))
+    return product_cost(call, a, x, (m,), inner=(k, length))
 
 
 @cost_model(FAMILY, r"aten::addmv_?")
@@ -122,7 +122,7 @@ def matrix_times_vector_and_addend(call: Call) -> Cost:
     a, x = call.tensor(1), call.tensor(2)
     (m, k), (length,) = a.shape, x.shape
     addend = None if call.value(3) == 0 else call.tensor(0)
-    return product(call, a, x, (m,), inner=(k, length), with_=(addend,))
+    return product_cost(call, a, x, (m,), inner=(k, length), with_=(addend,))
 
 
 @cost_model(FAMILY, r"aten::v?dot")
@@ -135,7 +135,7 @@ def dot_product(call: Call) -> Cost:
     """
     x, y = call.tensor(0), call.tensor(1)
     (length,), (other,) = x.shape, y.shape
-    return product(call, x, y, (), inner=(length, other))
+    return product_cost(call, x, y, (), inner=(length, other))
 
 
 @cost_model(FAMILY, r"aten::matmul")
@@ -150,7 +150,7 @@ def broadcast_product(call: Call) -> Cost:
     rows, columns = a.shape[-2:-1], b.shape[-1:] if len(b.shape) > 1 else ()
     inner = a.shape[-1], b.shape[-2] if len(b.shape) > 1 else b.shape[-1]
     batch = broadcast_shape(a.shape[:-2], b.shape[:-2])
-    return product(call, a, b, (*batch, *rows, *columns), inner=inner)
+    return product_cost(call, a, b, (*batch, *rows, *columns), inner=inner)
 
 
 def rows_times_weight(
@@ -159,7 +159,7 @@ def rows_times_weight(
     """x (..., K) times the transpose of weight (N, K)."""
     n, _ = weight.shape
     inner = inner_size(x, -1), inner_size(weight, -1)
-    return product(call, x, weight, (*x.shape[:-1], n), inner=inner, dtype=dtype, with_=with_)
+    return product_cost(call, x, weight, (*x.shape[:-1], n), inner=inner, dtype=dtype, with_=with_)
 
 
 @cost_model(FAMILY, r"aten::linear", r"aten::mkldnn_linear", r"vllm::rocm_unquantized_gemm(?:_impl)?")
@@ -238,7 +238,7 @@ def int4_weight_product(call: Call) -> Cost:
     """
     x, packed, scales = call.tensor(0), call.tensor(1), call.tensor(3)
     (m, k), (_, n, _) = x.shape, scales.shape
-    return product(call, x, packed, (m, n), inner=(k, k), with_=(scales,))
+    return product_cost(call, x, packed, (m, n), inner=(k, k), with_=(scales,))
 
 
 @cost_model(FAMILY, r"aten::_scaled_mm")
@@ -251,7 +251,7 @@ def scaled_product(call: Call) -> Cost:
     """
     a, b = call.tensor(0), call.tensor(1)
     (m, _), (_, n) = a.shape, b.shape
-    return product(
+    return product_cost(
         call,
         a,
         b,
@@ -274,7 +274,7 @@ def sgl_scaled_product(call: Call) -> Cost:
     (m, k), (inner, n) = a.shape, b.shape
     dtype = stated_type(call.value(4), "bfloat16")
     scales = tuple(map(call.optional, (2, 3, 5)))
-    return product(call, a, b, (m, n), inner=(k, inner), dtype=dtype, with_=scales)
+    return product_cost(call, a, b, (m, n), inner=(k, inner), dtype=dtype, with_=scales)
 
 
 @cost_model(FAMILY, r"_C::cutlass_scaled_mm")
@@ -288,7 +288,7 @@ def cutlass_scaled_product(call: Call) -> Cost:
     out, a, b = map(call.tensor, range(3))
     (m, k), (inner, n) = a.shape, b.shape
     scales = tuple(map(call.optional, (3, 4, 5)))
-    return product(call, a, b, (m, n), inner=(k, inner), dtype=out.dtype, with_=scales)
+    return product_cost(call, a, b, (m, n), inner=(k, inner), dtype=out.dtype, with_=scales)
 
 
 @cost_model(FAMILY, r"_rocm_C::(?:wvSplitK|LLMM1)")
@@ -331,7 +331,7 @@ def grouped_product(call: Call) -> Cost:
             raise NoModel("its operands are of other dimensions than its documentation has")
     dtype = stated_type(call.value(7), "bfloat16") if scaled else stated_type(call.value(4), a.dtype)
     others = (call.optional(2), call.optional(3), offsets) if scaled else (offsets,)
-    cost = product(call, a, b, out, inner=inner, dtype=dtype, with_=others)
+    cost = product_cost(call, a, b, out, inner=inner, dtype=dtype, with_=others)
     if len(a.shape) == len(b.shape) == 3:
         return cost
     # Of matrices cut along the inner dimension each group has its part of K.
@@ -357,4 +357,4 @@ def compiled_product(call: Call) -> Cost:
     ]
     out = (*(a.shape[axis] for axis in batch[0]), *free[0], *free[1])
     inner = tuple(math.prod(one.shape[axis] for axis in contracted[side]) for side, one in enumerate((a, b)))
-    return product(call, a, b, out, inner=(inner[0], inner[1]), dtype=call.value(6))
+    return product_cost(call, a, b, out, inner=(inner[0], inner[1]), dtype=call.value(6))

@@ -16,7 +16,7 @@ from cclbench.operators.element_types import vector_precision
 FAMILY = "normalisation"
 
 
-def like(one: Tensor) -> Tensor:
+def tensor_like(one: Tensor) -> Tensor:
     """A dense result of the same sizes and type."""
     return Tensor(one.shape, one.dtype)
 
@@ -26,7 +26,7 @@ def statistics_of(count: int, x: Tensor) -> Tensor:
     return Tensor((count,), "float64" if vector_precision(x.dtype) == "fp64" else "float32")
 
 
-def flag(value: Any, what: str) -> bool:
+def recorded_flag(value: Any, what: str) -> bool:
     """A recorded boolean."""
     if not isinstance(value, bool):
         raise NoModel(f"{what} is not recorded")
@@ -37,7 +37,7 @@ def mask_of_three(value: Any) -> tuple[bool, bool, bool]:
     """Which of three gradients are computed."""
     if not isinstance(value, tuple) or len(value) != 3:
         raise NoModel("which gradients it computes is not recorded")
-    first, second, third = (flag(one, "which gradients it computes") for one in value)
+    first, second, third = (recorded_flag(one, "which gradients it computes") for one in value)
     return first, second, third
 
 
@@ -60,7 +60,7 @@ def layer_norm(call: Call) -> Cost:
         flops=(5 + (weight is not None) + (bias is not None)) * x.elements,
         precision=vector_precision(x.dtype),
         reads=(x, weight, bias),
-        writes=(like(x), rows, rows),
+        writes=(tensor_like(x), rows, rows),
     )
 
 
@@ -81,9 +81,9 @@ def layer_norm_backward(call: Call) -> Cost:
         precision=vector_precision(x.dtype),
         reads=(grad, x, call.tensor(3), call.tensor(4), weight),
         writes=(
-            like(x) if to_input else None,
-            like(weight) if to_weight and weight is not None else None,
-            like(bias) if to_bias and bias is not None else None,
+            tensor_like(x) if to_input else None,
+            tensor_like(weight) if to_weight and weight is not None else None,
+            tensor_like(bias) if to_bias and bias is not None else None,
         ),
     )
 
@@ -104,7 +104,7 @@ def fused_rms_norm(call: Call) -> Cost:
         flops=(3 + (weight is not None)) * x.elements,
         precision=vector_precision(x.dtype),
         reads=(x, weight),
-        writes=(like(x), statistics_of(x.elements // length, x)),
+        writes=(tensor_like(x), statistics_of(x.elements // length, x)),
     )
 
 
@@ -121,15 +121,15 @@ def fused_rms_norm_backward(call: Call) -> Cost:
     mask = call.value(5)
     if not isinstance(mask, tuple) or len(mask) != 2:
         raise NoModel("which gradients it computes is not recorded")
-    to_input, to_weight = (flag(one, "which gradients it computes") for one in mask)
+    to_input, to_weight = (recorded_flag(one, "which gradients it computes") for one in mask)
     per_element = 1 + (5 + (weight is not None)) * to_input + 2 * to_weight
     return Cost.of(
         flops=per_element * x.elements,
         precision=vector_precision(x.dtype),
         reads=(grad, x, call.tensor(3), weight),
         writes=(
-            like(x) if to_input else None,
-            like(weight) if to_weight and weight is not None else None,
+            tensor_like(x) if to_input else None,
+            tensor_like(weight) if to_weight and weight is not None else None,
         ),
     )
 
@@ -164,8 +164,8 @@ def served_rms_norm(call: Call) -> Cost:
     return Cost.of(
         flops=(5 if adds else 4) * x.elements,
         precision=vector_precision(x.dtype),
-        reads=(like(x), like(x) if adds else None, weight),
-        writes=(like(x), like(x) if adds else None),
+        reads=(tensor_like(x), tensor_like(x) if adds else None, weight),
+        writes=(tensor_like(x), tensor_like(x) if adds else None),
     )
 
 
@@ -184,7 +184,7 @@ def batch_norm(call: Call) -> Cost:
     Source: native_functions.yaml: native_batch_norm(input, weight, bias, running_mean, running_var,
     training, momentum, eps), the others in the same order
     """
-    return by_channel(call, training=flag(call.value(5), "whether it trains"))
+    return by_channel(call, training=recorded_flag(call.value(5), "whether it trains"))
 
 
 @cost_model(FAMILY, r"aten::_batch_norm_(?:with|no)_update")
@@ -203,12 +203,12 @@ def by_channel(call: Call, *, training: bool) -> Cost:
     """The cost of a batch norm."""
     x, parameters = call.tensor(0), tuple(map(call.optional, range(1, 5)))
     saved = statistics_of(x.shape[1], x)
-    updated = tuple(like(one) for one in parameters[2:] if one is not None)
+    updated = tuple(tensor_like(one) for one in parameters[2:] if one is not None)
     return Cost.of(
         flops=(5 if training else 2) * x.elements,
         precision=vector_precision(x.dtype),
         reads=(x, *parameters),
-        writes=(like(x), *updated, saved, saved) if training else (like(x),),
+        writes=(tensor_like(x), *updated, saved, saved) if training else (tensor_like(x),),
     )
 
 
@@ -222,7 +222,7 @@ def batch_norm_backward(call: Call) -> Cost:
     running_var, save_mean, save_invstd, train, eps, output_mask)
     """
     grad, x, weight = call.tensor(0), call.tensor(1), call.optional(2)
-    training = flag(call.value(7), "whether it trains")
+    training = recorded_flag(call.value(7), "whether it trains")
     to_input, to_weight, to_bias = mask_of_three(call.value(9))
     saved = (5, 6) if training else (3, 4)
     affine = weight if weight is not None else statistics_of(x.shape[1], x)
@@ -231,9 +231,9 @@ def batch_norm_backward(call: Call) -> Cost:
         precision=vector_precision(x.dtype),
         reads=(grad, x, weight, *map(call.optional, saved)),
         writes=(
-            like(x) if to_input else None,
-            like(affine) if to_weight else None,
-            like(affine) if to_bias else None,
+            tensor_like(x) if to_input else None,
+            tensor_like(affine) if to_weight else None,
+            tensor_like(affine) if to_bias else None,
         ),
     )
 
@@ -252,7 +252,7 @@ def backend_batch_norm_backward(call: Call) -> Cost:
         flops=9 * x.elements,
         precision=vector_precision(x.dtype),
         reads=(x, grad, weight, call.optional(5), call.optional(6)),
-        writes=(like(x), like(weight), like(weight)),
+        writes=(tensor_like(x), tensor_like(weight), tensor_like(weight)),
     )
 
 
@@ -272,7 +272,7 @@ def group_norm(call: Call) -> Cost:
         flops=5 * x.elements,
         precision=vector_precision(x.dtype),
         reads=(x, call.optional(1), call.optional(2)),
-        writes=(like(x), saved, saved),
+        writes=(tensor_like(x), saved, saved),
     )
 
 
@@ -293,8 +293,8 @@ def group_norm_backward(call: Call) -> Cost:
         precision=vector_precision(x.dtype),
         reads=(grad, x, call.tensor(2), call.tensor(3), weight),
         writes=(
-            like(x) if to_input else None,
-            like(channels) if to_weight else None,
-            like(channels) if to_bias else None,
+            tensor_like(x) if to_input else None,
+            tensor_like(channels) if to_weight else None,
+            tensor_like(channels) if to_bias else None,
         ),
     )

@@ -14,7 +14,9 @@ from cclbench.operators.shapes import per_dimension
 FAMILY = "pooling"
 
 
-def pooled(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: Any) -> tuple[Tensor, int]:
+def pooled_tensor(
+    x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: Any
+) -> tuple[Tensor, int]:
     """The result, and the elements that a window of it covers: the documentation of torch.nn.MaxPool2d."""
     dimensions = len(x.shape) - 2
     sizes = per_dimension(kernel, dimensions, "kernel")
@@ -44,7 +46,7 @@ def max_pool(call: Call) -> Cost:
     ceil_mode)
     """
     x = call.tensor(0)
-    out, window = pooled(x, *(call.value(index) for index in range(1, 6)))
+    out, window = pooled_tensor(x, *(call.value(index) for index in range(1, 6)))
     return Cost.of(
         flops=out.elements * window,
         precision=vector_precision(x.dtype),
@@ -81,7 +83,7 @@ def average_pool(call: Call) -> Cost:
     """
     x = call.tensor(0)
     kernel, stride, padding, ceil = (call.value(index) for index in range(1, 5))
-    out, window = pooled(x, kernel, stride, padding, 1, ceil)
+    out, window = pooled_tensor(x, kernel, stride, padding, 1, ceil)
     precision = vector_precision(x.dtype)
     return Cost.of(flops=out.elements * window, precision=precision, reads=(x,), writes=(out,))
 

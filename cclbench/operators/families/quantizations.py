@@ -12,7 +12,7 @@ GIVEN, FOUND = 3, 5
 """FLOPs an element: a product and two bounds; to find the scale, an absolute value and a maximum too."""
 
 
-def quantised(x: Tensor, out: Tensor, scales: Tensor, *, found: bool) -> Cost:
+def quantisation_cost(x: Tensor, out: Tensor, scales: Tensor, *, found: bool) -> Cost:
     """The cost of x in the type of out."""
     return Cost.of(
         flops=(FOUND if found else GIVEN) * x.elements,
@@ -36,7 +36,7 @@ def quantisation(call: Call) -> Cost:
     dynamic_per_token_scaled_fp8_quant(result, input, scale, scale_ub); AITER aiter/ops/quant.py alike
     """
     out, x, scales = map(call.tensor, range(3))
-    return quantised(x, out, scales, found="dynamic" in call.name)
+    return quantisation_cost(x, out, scales, found="dynamic" in call.name)
 
 
 @cost_model(FAMILY, r"sgl_kernel::sgl_per_token(?:_group)?_quant_(?:fp8|int8|8bit)")
@@ -48,4 +48,4 @@ def sgl_quantisation(call: Call) -> Cost:
     Source: sgl_kernel/gemm.py: sgl_per_token_quant_fp8(input, output_q, output_s)
     """
     x, out, scales = map(call.tensor, range(3))
-    return quantised(x, out, scales, found=True)
+    return quantisation_cost(x, out, scales, found=True)

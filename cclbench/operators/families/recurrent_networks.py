@@ -28,7 +28,7 @@ class Network(NamedTuple):
     result: Tensor
 
 
-def network(call: Call, at: int, *, projects: bool) -> Network:
+def parse_network(call: Call, at: int, *, projects: bool) -> Network:
     """The network whose mode is argument `at`; then come hidden size, projected size and number of layers.
 
     A layer and direction has matrices G·H × (I + R) for G gates, states of H and I features of its input,
@@ -67,7 +67,7 @@ def recurrent_network(call: Call) -> Cost:
     dropout_state); miopen_rnn without weight_buf and proj_size
     """
     cudnn, x = "cudnn" in call.name, call.tensor(0)
-    found = network(call, 6 if cudnn else 5, projects=cudnn)
+    found = parse_network(call, 6 if cudnn else 5, projects=cudnn)
     return Cost.of(
         flops=found.flops,
         precision=matrix_precision(call, x),
@@ -88,7 +88,7 @@ def recurrent_network_backward(call: Call) -> Cost:
     miopen_rnn_backward without proj_size
     """
     cudnn, x = "cudnn" in call.name, call.tensor(0)
-    found, mask = network(call, 10, projects=cudnn), call.value(21 if cudnn else 20)
+    found, mask = parse_network(call, 10, projects=cudnn), call.value(21 if cudnn else 20)
     if not isinstance(mask, tuple) or len(mask) != 4:
         raise NoModel("which gradients it computes is not recorded")
     of_parameters = bool(mask[3])

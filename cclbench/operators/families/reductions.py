@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.cost import Cost, cost_model
-from cclbench.operators.element_types import is_floating, rank, stated_type, vector_precision
-from cclbench.operators.families.elementwise import elementwise
+from cclbench.operators.element_types import is_floating, promotion_rank, stated_type, vector_precision
+from cclbench.operators.families.elementwise import elementwise_cost
 
 FAMILY = "reduction"
 
@@ -49,7 +49,7 @@ def reduced_type(name: str, dtype: str) -> str:
     """The type of the result: sums of integers and positions are int64, predicates bool."""
     if name in ("all", "any"):
         return "bool"
-    if name in ("argmax", "argmin") or (rank(dtype) < 2 and name in ("sum", "nansum", "prod")):
+    if name in ("argmax", "argmin") or (promotion_rank(dtype) < 2 and name in ("sum", "nansum", "prod")):
         return "int64"
     return dtype
 
@@ -92,7 +92,7 @@ def extremum(call: Call) -> Cost:
     """
     x, other = call.tensor(0), call.optional(1)
     if other is not None:
-        return elementwise(call, (x, other), 1)
+        return elementwise_cost(call, (x, other), 1)
     results: tuple[Tensor, ...] = (Tensor((), x.dtype),)
     if len(call.arguments) > 1:
         if call.value(1) is None:
@@ -112,7 +112,7 @@ def scan(call: Call) -> Cost:
     Source: native_functions.yaml: cumsum(self, dim, dtype)
     """
     x = call.tensor(0)
-    dtype = "int64" if rank(x.dtype) < 2 else x.dtype
+    dtype = "int64" if promotion_rank(x.dtype) < 2 else x.dtype
     result = call.optional(3) or Tensor(x.shape, stated_type(call.value(2), dtype))
     per_element = 3 if "logcumsumexp" in call.name else 1
     return Cost.of(

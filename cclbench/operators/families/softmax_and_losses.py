@@ -8,7 +8,7 @@ from typing import Any, Final
 from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.cost import Cost, cost_model
 from cclbench.operators.element_types import stated_type, vector_precision
-from cclbench.operators.families.elementwise import elementwise, operands_and_result
+from cclbench.operators.families.elementwise import elementwise_cost, operands_and_result
 
 FAMILY = "softmax and losses"
 
@@ -76,7 +76,7 @@ def elementwise_loss(call: Call) -> Cost:
     """
     count, flops = LOSSES[call.name.removeprefix("aten::")]
     operands, _ = operands_and_result(call, count)
-    return elementwise(call, operands, flops)
+    return elementwise_cost(call, operands, flops)
 
 
 @cost_model(FAMILY, rf"aten::(?:{'|'.join(LOSS_GRADIENTS)})")
@@ -89,17 +89,17 @@ def elementwise_loss_backward(call: Call) -> Cost:
     """
     count, flops = LOSS_GRADIENTS[call.name.removeprefix("aten::")]
     operands, _ = operands_and_result(call, count)
-    return elementwise(call, operands, flops, dtype=call.tensor(1).dtype)
+    return elementwise_cost(call, operands, flops, dtype=call.tensor(1).dtype)
 
 
-def classes(x: Tensor, target: Tensor) -> Tensor:
+def picked_elements(x: Tensor, target: Tensor) -> Tensor:
     """The elements of x that targets pick: one each."""
     if len(x.shape) not in (1, 2, 4) or target.elements * x.shape[1 if len(x.shape) > 1 else 0] != x.elements:
         raise NoModel("the sizes of input and target do not fit")
     return Tensor((target.elements,), x.dtype)
 
 
-def reduces(value: Any) -> bool:
+def is_reduced(value: Any) -> bool:
     """Reduction 1 is a mean, 2 a sum, 0 none."""
     if value not in (0, 1, 2):
         raise NoModel("whether it reduces is not recorded")
@@ -115,8 +115,8 @@ def nll_loss(call: Call) -> Cost:
     Source: native_functions.yaml: nll_loss_forward(self, target, weight, reduction, ignore_index)
     """
     x, target, weight = call.tensor(0), call.tensor(1), call.optional(2)
-    picked = classes(x, target)
-    loss = Tensor((), x.dtype) if reduces(call.value(3)) else Tensor(target.shape, x.dtype)
+    picked = picked_elements(x, target)
+    loss = Tensor((), x.dtype) if is_reduced(call.value(3)) else Tensor(target.shape, x.dtype)
     return Cost.of(
         flops=(2 if weight is not None else 1) * target.elements,
         precision=vector_precision(x.dtype),
@@ -135,7 +135,7 @@ def nll_loss_backward(call: Call) -> Cost:
     ignore_index, total_weight)
     """
     grad, x, target, weight = call.tensor(0), call.tensor(1), call.tensor(2), call.optional(3)
-    picked = classes(x, target)
+    picked = picked_elements(x, target)
     return Cost.of(
         flops=(2 if weight is not None else 1) * target.elements,
         precision=vector_precision(x.dtype),

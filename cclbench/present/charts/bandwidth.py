@@ -9,10 +9,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from cclbench.comparison.subject import Subject
-from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas, says, section, together
-from cclbench.present.charts.palette import MARKERS, colour, ink, light, marker
-from cclbench.present.charts.svg import drawn
+from cclbench.comparison.subject import ComparisonSubject
+from cclbench.present.charts.chart import (
+    HALF_PX,
+    Chart,
+    Titles,
+    blank_canvas,
+    merge_alike,
+    section,
+    with_letter,
+)
+from cclbench.present.charts.palette import MARKERS, colour_name, drawing_colour, light_colour, marker_of
+from cclbench.present.charts.svg import drawn_svg
 from cclbench.record.metric_name import metric_name
 from cclbench.record.rows import Row
 from cclbench.units import BINARY_UNITS, humanise
@@ -39,7 +47,7 @@ class BandwidthPoint:
     row: Row
 
     @property
-    def size(self) -> float:
+    def middle_size(self) -> float:
         """The middle of its sizes on a logarithmic axis, bytes."""
         return math.sqrt(self.low * self.high)
 
@@ -54,7 +62,7 @@ class LinkRoof:
 
 
 @section("bandwidth", place=30)
-def bandwidth(runs: Sequence[Subject]) -> Chart:
+def bandwidth_chart(runs: Sequence[ComparisonSubject]) -> Chart:
     """The collectives of all runs by size; what has no size or no rate of its links says so."""
     heading = "Bandwidth against message size"
     caption = (
@@ -77,19 +85,25 @@ def bandwidth(runs: Sequence[Subject]) -> Chart:
             missing.append((run, f"no roofline: {run.results.why_not(_BANDWIDTH_UTILIZATION)}"))
     kinds = sorted({point.kind for _, points in found for point in points})
     label = "; ".join(
-        says(run, f"up to {humanise(max(p.row.number for p in points), 'B/s')}") for run, points in found
+        with_letter(run, f"up to {humanise(max(p.row.number for p in points), 'B/s')}")
+        for run, points in found
     )
     label = f"Bus bandwidth: {label}"
-    svg = drawn(lambda: _draw(found, roofs, kinds), name="bandwidth", label=label) if found else None
+    svg = (
+        drawn_svg(lambda: _draw_bandwidth(found, roofs, kinds), name="bandwidth", label=label)
+        if found
+        else None
+    )
     alone = len(runs) == 1
     legend = [
-        (colour(place) if alone else "ink", MARKERS[marker(place)], kind) for place, kind in enumerate(kinds)
+        (colour_name(place) if alone else "ink", MARKERS[marker_of(place)], kind)
+        for place, kind in enumerate(kinds)
     ]
-    legend += [(colour(run.place), "▬", run.letter) for run, _ in found if run.letter]
-    return Chart("bandwidth", heading, caption, svg, together(missing), legend=tuple(legend))
+    legend += [(colour_name(run.place_among), "▬", run.letter) for run, _ in found if run.letter]
+    return Chart("bandwidth", heading, caption, svg, merge_alike(missing), legend=tuple(legend))
 
 
-def points_of(run: Subject) -> Iterator[BandwidthPoint]:
+def points_of(run: ComparisonSubject) -> Iterator[BandwidthPoint]:
     """The rows of `comm.busbw` that are of one size, one kind and one group."""
     for row in run.results.parts(_BUSBW, most=2000)[0]:
         sizes = _BUCKET.fullmatch(row.category or "")
@@ -98,7 +112,7 @@ def points_of(run: Subject) -> Iterator[BandwidthPoint]:
             yield BandwidthPoint(row.collective, row.group or "", low, high, row)
 
 
-def roofs_of(run: Subject) -> list[LinkRoof]:
+def roofs_of(run: ComparisonSubject) -> list[LinkRoof]:
     """The links' rate of each group: bus bandwidth over its share of that rate; equal rates once."""
     shares = {
         (row.collective, row.group): row
@@ -117,43 +131,43 @@ def roofs_of(run: Subject) -> list[LinkRoof]:
     return [LinkRoof(rate, tuple(groups), told) for (rate, told), groups in firsts]
 
 
-def _draw(
-    found: Sequence[tuple[Subject, Sequence[BandwidthPoint]]],
-    roofs: Sequence[tuple[Subject, LinkRoof]],
+def _draw_bandwidth(
+    found: Sequence[tuple[ComparisonSubject, Sequence[BandwidthPoint]]],
+    roofs: Sequence[tuple[ComparisonSubject, LinkRoof]],
     kinds: Sequence[str],
 ) -> tuple[Figure, Titles]:
-    figure, axes = canvas(HALF_PX, 330, left=78, right=14, top=18, bottom=46)
+    figure, axes = blank_canvas(HALF_PX, 330, left=78, right=14, top=18, bottom=46)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     titles: dict[str, str] = {}
     for run, points in found:
         for n, point in enumerate(points):
-            gid = f"point-{run.place}-{n}"
-            _point(axes, run, point, kinds).set_gid(gid)
+            gid = f"point-{run.place_among}-{n}"
+            _draw_point(axes, run, point, kinds).set_gid(gid)
             titles[gid] = _hover_text(run, point)
     for n, (run, roof) in enumerate(roofs):
-        own = ink(run.place) if run.letter else light("ink")
+        own = drawing_colour(run.place_among) if run.letter else light_colour("ink")
         line = axes.axhline(roof.rate, color=own, linewidth=1.3, linestyle=(0, (5, 3)))
         line.set_gid(f"roof-{n}")
         titles[f"roof-{n}"] = (
-            f"{says(run, 'links')}: {humanise(roof.rate, 'B/s')} by the catalog, for group"
+            f"{with_letter(run, 'links')}: {humanise(roof.rate, 'B/s')} by the catalog, for group"
             f" {', '.join(roof.groups[:8])}\n{roof.told or 'comm.busbw / comm.bandwidth_utilization'}"
         )
         axes.annotate(
-            f"{says(run, 'links')} {humanise(roof.rate, 'B/s')}",
+            f"{with_letter(run, 'links')} {humanise(roof.rate, 'B/s')}",
             (0.01, roof.rate),
             (0, 4),
             xycoords=axes.get_yaxis_transform(),
             textcoords="offset points",
             fontsize=10,
-            color=light("muted"),
+            color=light_colour("muted"),
         )
-    _frame(axes, found)
+    _label_axes(axes, found)
     return figure, titles
 
 
-def _point(axes: Axes, run: Subject, point: BandwidthPoint, kinds: Sequence[str]) -> Any:
-    own = ink(run.place if run.letter else kinds.index(point.kind))
+def _draw_point(axes: Axes, run: ComparisonSubject, point: BandwidthPoint, kinds: Sequence[str]) -> Any:
+    own = drawing_colour(run.place_among if run.letter else kinds.index(point.kind))
     shown = point.row.provenance in ("measured", "derived")
     axes.plot(
         [point.low, point.high],
@@ -164,9 +178,9 @@ def _point(axes: Axes, run: Subject, point: BandwidthPoint, kinds: Sequence[str]
         linestyle="-" if shown else ":",
     )
     (mark,) = axes.plot(
-        [point.size],
+        [point.middle_size],
         [point.row.number],
-        marker=marker(kinds.index(point.kind)),
+        marker=marker_of(kinds.index(point.kind)),
         markersize=7,
         color=own if shown else "none",
         markeredgecolor=own,
@@ -175,13 +189,14 @@ def _point(axes: Axes, run: Subject, point: BandwidthPoint, kinds: Sequence[str]
     return mark
 
 
-def _hover_text(run: Subject, point: BandwidthPoint) -> str:
+def _hover_text(run: ComparisonSubject, point: BandwidthPoint) -> str:
     row = point.row
-    text = f"{says(run, point.kind)} in group {point.group}, {row.category}: {humanise(row.number, 'B/s')}"
+    rate = humanise(row.number, "B/s")
+    text = f"{with_letter(run, point.kind)} in group {point.group}, {row.category}: {rate}"
     return "\n".join(filter(None, [text, f"comm.busbw, {row.provenance}", row.reason]))
 
 
-def _frame(axes: Axes, found: Sequence[tuple[Subject, Sequence[BandwidthPoint]]]) -> None:
+def _label_axes(axes: Axes, found: Sequence[tuple[ComparisonSubject, Sequence[BandwidthPoint]]]) -> None:
     low = min(point.low for _, points in found for point in points)
     high = max(point.high for _, points in found for point in points)
     first, last = max(0, round(low).bit_length() - 1), round(high).bit_length() - 1

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from markupsafe import Markup
 
 from cclbench.analyzers.metric import check_names
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.errors import CclbenchError
-from cclbench.present.charts.palette import MARKERS, colour, marker
+from cclbench.present.charts.palette import MARKERS, colour_name, marker_of
 from cclbench.registry import Registry, told_to_people
 from cclbench.units import humanise
 
@@ -30,7 +30,7 @@ _FEW_DECADES: Final = 300
 """Below this ratio of an axis' ends fewer than two powers of ten may lie between them."""
 """An SVG of matplotlib counts points: a point becomes a pixel of the page."""
 
-Draw = TypeVar("Draw", bound="Callable[[Sequence[Subject]], Chart | Iterable[Chart]]")
+Draw = TypeVar("Draw", bound="Callable[[Sequence[ComparisonSubject]], Chart | Iterable[Chart]]")
 Titles = Mapping[str, str | Sequence[str]]
 """Hover text of the mark with that gid; of its single marks in turn where there are several."""
 
@@ -50,14 +50,14 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ChartSection:
     """What draws one chart or several of the page's runs; charts stand in the order of `place`."""
 
     place: int
-    charts: Callable[[Sequence[Subject]], Iterable[Chart]]
+    charts: Callable[[Sequence[ComparisonSubject]], Iterable[Chart]]
 
 
-SECTIONS: Final[Registry[Section]] = Registry(
+SECTIONS: Final[Registry[ChartSection]] = Registry(
     "section", home="cclbench.present.charts", group="cclbench.sections", check=check_names
 )
 
@@ -70,7 +70,7 @@ def section(name: str, *, place: int) -> Callable[[Draw], Draw]:
     """
 
     def register(draw: Draw) -> Draw:
-        def charts(runs: Sequence[Subject]) -> list[Chart]:
+        def drawn_charts(runs: Sequence[ComparisonSubject]) -> list[Chart]:
             try:
                 with told_to_people():
                     drawn = draw(runs)
@@ -81,29 +81,33 @@ def section(name: str, *, place: int) -> Callable[[Draw], Draw]:
                 why = f"failed, a defect of {draw.__module__}: {type(error).__name__}: {error}"
                 return [Chart(name, name, "", None, (why,))]
 
-        SECTIONS.add(name, Section(place, charts), origin=draw.__module__)
+        SECTIONS.add(name, ChartSection(place, drawn_charts), origin=draw.__module__)
         return draw
 
     return register
 
 
-def charts_of(runs: Sequence[Subject]) -> list[Chart]:
+def charts_of(runs: Sequence[ComparisonSubject]) -> list[Chart]:
     """The charts of a page, in the order of their places."""
     sections = sorted(map(SECTIONS.get, SECTIONS), key=lambda one: one.place)
     return [chart for one in sections for chart in one.charts(runs)]
 
 
-def legend(subjects: Iterable[Subject]) -> tuple[tuple[str, str, str], ...]:
+def legend_entries(subjects: Iterable[ComparisonSubject]) -> tuple[tuple[str, str, str], ...]:
     """Colour, mark and letter of each, as `Chart.legend`; nothing of one that stands alone."""
-    return tuple((colour(s.place), MARKERS[marker(s.place)], s.letter) for s in subjects if s.letter)
+    return tuple(
+        (colour_name(s.place_among), MARKERS[marker_of(s.place_among)], s.letter)
+        for s in subjects
+        if s.letter
+    )
 
 
-def says(subject: Subject, text: str) -> str:
+def with_letter(subject: ComparisonSubject, text: str) -> str:
     """`A: text`, without a letter where it stands alone."""
     return f"{subject.letter}: {text}" if subject.letter else text
 
 
-def together(told: Iterable[tuple[Subject, str]]) -> tuple[str, ...]:
+def merge_alike(told: Iterable[tuple[ComparisonSubject, str]]) -> tuple[str, ...]:
     """`A, B: text`: what several runs say alike, once."""
     by_text: dict[str, list[str]] = {}
     for subject, text in told:
@@ -113,7 +117,9 @@ def together(told: Iterable[tuple[Subject, str]]) -> tuple[str, ...]:
     )
 
 
-def canvas(width: int, height: int, *, left: int, right: int, top: int, bottom: int) -> tuple[Figure, Axes]:
+def blank_canvas(
+    width: int, height: int, *, left: int, right: int, top: int, bottom: int
+) -> tuple[Figure, Axes]:
     """A figure of that many pixels with one pair of axes, margins in pixels."""
     from matplotlib.figure import Figure
 

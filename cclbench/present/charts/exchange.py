@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from cclbench.analyzers.view.exchanged import Exchanged, Float, exchanged
-from cclbench.comparison.subject import Subject
-from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas, says, section
-from cclbench.present.charts.palette import light
-from cclbench.present.charts.svg import drawn
+from cclbench.analyzers.view.exchanged import ExchangedBytes, Float, exchanged_bytes
+from cclbench.comparison.subject import ComparisonSubject
+from cclbench.present.charts.chart import HALF_PX, Chart, Titles, blank_canvas, section, with_letter
+from cclbench.present.charts.palette import light_colour
+from cclbench.present.charts.svg import drawn_svg
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ _UNSEEN: Final = 0.004
 
 
 @section("exchange", place=35)
-def exchanges(runs: Sequence[Subject]) -> Iterable[Chart]:
+def exchange_charts(runs: Sequence[ComparisonSubject]) -> Iterable[Chart]:
     """The matrix of each run."""
-    return map(exchange, runs)
+    return map(exchange_chart, runs)
 
 
-def exchange(run: Subject) -> Chart:
+def exchange_chart(run: ComparisonSubject) -> Chart:
     """The matrix of one run; one of which no payload is told says so."""
-    key, heading = f"exchange-{run.place}", says(run, "Who sends how much to whom")
+    key, heading = f"exchange-{run.place_among}", with_letter(run, "Who sends how much to whom")
     caption = (
         "Bytes from the rank of a row to that of a column, in all that was captured. Sends go where they"
         " went; all-reduce, all-gather, reduce-scatter and all-to-all are spread evenly over their group,"
@@ -50,41 +50,43 @@ def exchange(run: Subject) -> Chart:
         why = f"a matrix of {world:,} ranks is not drawn: of more than {MOST_WORLD:,} nobody sees a pair"
         return Chart(key, heading, caption, None, (why,))
     tables = {rank: stored.rank(rank).collectives() for rank in stored.ranks}
-    found = exchanged(tables, groups)
+    found = exchanged_bytes(tables, groups)
     missing = tuple(
         f"left out: {count:,} parts of collectives {why}" for why, count in found.left_out.items()
     )
     if not found.sent_bytes.any():
         return Chart(key, heading, caption, None, missing or ("there are no collectives of several ranks",))
-    cells = pooled(found.sent_bytes)
+    cells = pool_blocks(found.sent_bytes)
     if len(cells) < len(found.ranks):
         missing = (*missing, f"a cell is {-(-len(found.ranks) // len(cells))} ranks by as many")
-    label = f"Matrix of {len(found.ranks)} ranks; {_most(found)}"
-    svg = drawn(lambda: _draw(found, cells), name=key, label=label)
+    label = f"Matrix of {len(found.ranks)} ranks; {_most_words(found)}"
+    svg = drawn_svg(lambda: _draw_exchange(found, cells), name=key, label=label)
     return Chart(key, heading, caption, svg, missing)
 
 
-def pooled(values: Float) -> Float:
+def pool_blocks(values: Float) -> Float:
     """As much as a picture holds: of many ranks the sums of blocks, of shape (blocks, blocks)."""
     block = -(-len(values) // MOST_RANKS)
     begins = np.arange(0, len(values), block)
     return np.asarray(np.add.reduceat(np.add.reduceat(values, begins, axis=0), begins, axis=1))
 
 
-def _most(found: Exchanged) -> str:
+def _most_words(found: ExchangedBytes) -> str:
     source, target = np.unravel_index(int(found.sent_bytes.argmax()), found.sent_bytes.shape)
     most = humanise(float(found.sent_bytes[source, target]), "B")
     return f"most is {most}, from rank {found.ranks[source]} to rank {found.ranks[target]}"
 
 
-def _draw(found: Exchanged, cells: Float) -> tuple[Figure, Titles]:
+def _draw_exchange(found: ExchangedBytes, cells: Float) -> tuple[Figure, Titles]:
     count = len(cells)
     block = -(-len(found.ranks) // count)
-    figure, axes = canvas(HALF_PX, _SIDE_PX + 46, left=72, right=HALF_PX - 72 - _SIDE_PX, top=4, bottom=42)
-    axes.imshow(_image(cells), aspect="auto", interpolation="none")
+    figure, axes = blank_canvas(
+        HALF_PX, _SIDE_PX + 46, left=72, right=HALF_PX - 72 - _SIDE_PX, top=4, bottom=42
+    )
+    axes.imshow(_image_cells(cells), aspect="auto", interpolation="none")
     titles: dict[str, str] = {}
     for place in range(count):
-        (strip,) = axes.barh(place, count, left=-0.5, height=1, color=light("bg"), alpha=_UNSEEN)
+        (strip,) = axes.barh(place, count, left=-0.5, height=1, color=light_colour("bg"), alpha=_UNSEEN)
         strip.set_gid(f"from-{place}")
         titles[f"from-{place}"] = "; ".join(
             _hover_text(found, row)
@@ -104,17 +106,17 @@ def _draw(found: Exchanged, cells: Float) -> tuple[Figure, Titles]:
     return figure, titles
 
 
-def _image(cells: Float) -> np.ndarray[Any, Any]:
+def _image_cells(cells: Float) -> np.ndarray[Any, Any]:
     """RGBA: opacity by bytes, so that none is the page's own ground."""
     from matplotlib.colors import to_rgb
 
     image = np.zeros((*cells.shape, 4))
-    image[..., :3] = to_rgb(light("compute"))
+    image[..., :3] = to_rgb(light_colour("compute"))
     image[..., 3] = cells / cells.max()
     return image
 
 
-def _hover_text(found: Exchanged, row: int) -> str:
+def _hover_text(found: ExchangedBytes, row: int) -> str:
     sent = found.sent_bytes[row]
     if not sent.any():
         return f"rank {found.ranks[row]} sends nothing that is told"
@@ -123,5 +125,5 @@ def _hover_text(found: Exchanged, row: int) -> str:
         f"rank {found.ranks[row]} sends {humanise(float(sent.sum()), 'B')}, most to rank {found.ranks[most]}"
     )
     text += f": {humanise(float(sent[most]), 'B')}"
-    rate = float(found.rates[row, most])
+    rate = float(found.pair_rates[row, most])
     return text if np.isnan(rate) else f"{text} at {humanise(rate, 'B/s')} while it transfers"

@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING, Final
 
 from cclbench.analyzers.view.allocator import History
 from cclbench.analyzers.view.histories import of_run
-from cclbench.comparison.subject import Subject
-from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas, says, section, together
-from cclbench.present.charts.palette import SUBJECTS, light
-from cclbench.present.charts.svg import drawn
-from cclbench.present.memory import Curves, curves, heading, peak_rows
+from cclbench.comparison.subject import ComparisonSubject
+from cclbench.present.charts.chart import (
+    FULL_PX,
+    Chart,
+    Titles,
+    blank_canvas,
+    merge_alike,
+    section,
+    with_letter,
+)
+from cclbench.present.charts.palette import SUBJECTS, light_colour
+from cclbench.present.charts.svg import drawn_svg
+from cclbench.present.memory import MemoryCurves, history_heading, memory_curves, peak_rows
 from cclbench.record.metric_name import metric_name
 from cclbench.text import printable
 from cclbench.units import humanise
@@ -39,47 +47,47 @@ _OWNERS: Final = (
 
 
 @section("memory", place=60)
-def memory(runs: Sequence[Subject]) -> Iterator[Chart]:
+def memory_charts(runs: Sequence[ComparisonSubject]) -> Iterator[Chart]:
     """The devices with the highest peaks of each run; a run without any is named with its reason."""
     missing = []
     for run in runs:
         ranks = run.results.ranks(_PEAK_ALLOCATED)
         highest = sorted(ranks, key=lambda rank: -ranks[rank])[:MOST_DEVICES]
-        found = [one for one in of_run(run.stored, highest) if one.changes]
+        found = [one for one in of_run(run.stored, highest) if one.has_changes]
         found.sort(key=lambda one: -one.peak_allocated)
         most = max(MOST_DEVICES // len(runs), 1)
         if not found:
             missing.append((run, f"no memory: {run.results.why_not(_PEAK_ALLOCATED)}"))
         for place, history in enumerate(found[:most]):
-            title = says(run, f"Memory of {printable(heading(history, found))}")
-            yield _chart(history, title, f"memory-{run.place}-{place}")
+            title = with_letter(run, f"Memory of {printable(history_heading(history, found))}")
+            yield _memory_chart(history, title, f"memory-{run.place_among}-{place}")
         if len(found) > most:
             missing.append((run, f"of {len(found)} devices those with the highest peaks are drawn"))
     if missing:
-        yield Chart("memory", "Memory over time", _CAPTION, None, together(missing), wide=True)
+        yield Chart("memory", "Memory over time", _CAPTION, None, merge_alike(missing), wide=True)
 
 
-def _chart(history: History, title: str, key: str) -> Chart:
-    shown = curves(history)
+def _memory_chart(history: History, title: str, key: str) -> Chart:
+    shown = memory_curves(history)
     share = history.fragmentation
     fragmented = "" if share is None else f", {humanise(share, '1')} of the reserved bytes unused then"
     told = f"peak {humanise(shown.peak, 'B')}{fragmented}"
     caption = _CAPTION + (_OWNERS if peak_rows(history) else "") + f" Here: {told}."
-    svg = drawn(lambda: _draw(shown), name=key, label=f"{title}: {told}")
-    remarks = tuple(filter(None, [history.words]))
+    svg = drawn_svg(lambda: _draw_history(shown), name=key, label=f"{title}: {told}")
+    remarks = tuple(filter(None, [history.qualifier_words]))
     return Chart(key, title, caption, svg, remarks, wide=True, legend=tuple(legend_of(shown)))
 
 
-def legend_of(shown: Curves) -> Iterator[tuple[str, str, str]]:
+def legend_of(shown: MemoryCurves) -> Iterator[tuple[str, str, str]]:
     """Colour, mark and label of what is drawn, as `Chart.legend`."""
-    for (colour, label), layer in zip(_layers(shown), shown.layers, strict=True):
+    for (colour, label), layer in zip(_legend_layers(shown), shown.layers, strict=True):
         if layer.bytes.any():
             yield colour, "■", label
     if shown.reserved is not None:
         yield "ink", "╌", "reserved"
 
 
-def _layers(shown: Curves) -> list[tuple[str, str]]:
+def _legend_layers(shown: MemoryCurves) -> list[tuple[str, str]]:
     """Colour and label of each layer: grey for what no call site is told of."""
     last = len(shown.layers) - 1
     if not last:
@@ -92,22 +100,22 @@ def _layers(shown: Curves) -> list[tuple[str, str]]:
     return told
 
 
-def _draw(shown: Curves) -> tuple[Figure, Titles]:
-    figure, axes = canvas(FULL_PX, HEIGHT_PX, left=84, right=20, top=12, bottom=40)
+def _draw_history(shown: MemoryCurves) -> tuple[Figure, Titles]:
+    figure, axes = blank_canvas(FULL_PX, HEIGHT_PX, left=84, right=20, top=12, bottom=40)
     return figure, draw_memory(axes, shown)
 
 
-def draw_memory(axes: Axes, shown: Curves) -> Titles:
+def draw_memory(axes: Axes, shown: MemoryCurves) -> Titles:
     """The curves in those axes; the hover texts of the layers."""
     import numpy as np
 
     titles: dict[str, str] = {}
     below = np.zeros(len(shown.at), np.int64)
-    for place, ((colour, label), layer) in enumerate(zip(_layers(shown), shown.layers, strict=True)):
+    for place, ((colour, label), layer) in enumerate(zip(_legend_layers(shown), shown.layers, strict=True)):
         if not layer.bytes.any():
             continue
         area = axes.fill_between(
-            shown.at, below, below + layer.bytes, step="post", facecolor=light(colour), linewidth=0
+            shown.at, below, below + layer.bytes, step="post", facecolor=light_colour(colour), linewidth=0
         )
         gid = f"layer-{place}"
         area.set_gid(gid)
@@ -119,7 +127,7 @@ def draw_memory(axes: Axes, shown: Curves) -> Titles:
             shown.at,
             shown.reserved,
             where="post",
-            color=light("ink"),
+            color=light_colour("ink"),
             linewidth=1.2,
             linestyle=(0, (4, 2)),
         )
@@ -127,7 +135,9 @@ def draw_memory(axes: Axes, shown: Curves) -> Titles:
     begin, end = float(shown.at[0]), float(shown.at[-1])
     end = end if end > begin else begin + 1.0
     late = shown.peak_at > (begin + end) / 2
-    axes.plot([shown.peak_at], [shown.peak], marker="v", markersize=7, color=light("ink"), clip_on=False)
+    axes.plot(
+        [shown.peak_at], [shown.peak], marker="v", markersize=7, color=light_colour("ink"), clip_on=False
+    )
     axes.annotate(
         f"peak {humanise(shown.peak, 'B')}",
         (shown.peak_at, 1.17 * highest),
@@ -136,9 +146,9 @@ def draw_memory(axes: Axes, shown: Curves) -> Titles:
         ha="right" if late else "left",
         va="top",
         fontweight="bold",
-        color=light("ink"),
+        color=light_colour("ink"),
     )
-    axes.vlines([shown.peak_at], 0, 1.17 * highest, color=light("ink"), linewidth=0.7)
+    axes.vlines([shown.peak_at], 0, 1.17 * highest, color=light_colour("ink"), linewidth=0.7)
     axes.set_ylim(0, 1.17 * highest)
     axes.set_xlim(begin, end)
     axes.yaxis.set_major_formatter(lambda size, _: humanise(size, "B"))

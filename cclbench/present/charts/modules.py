@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from cclbench.analyzers.view.operator_sums import NO_MODULE
 from cclbench.operator_table import OperatorTable
-from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas
-from cclbench.present.charts.palette import light
-from cclbench.present.charts.svg import drawn
+from cclbench.present.charts.chart import FULL_PX, Chart, Titles, blank_canvas
+from cclbench.present.charts.palette import light_colour
+from cclbench.present.charts.svg import drawn_svg
 from cclbench.present.words import LONGEST
 from cclbench.text import printable, shortened
 from cclbench.units import humanise
@@ -31,7 +31,7 @@ _LEAST_LETTERS: Final = 9
 
 
 @dataclass(slots=True)
-class Module:
+class ModuleNode:
     """A module: its time with that of those within it, ns, and what the roofline says of it."""
 
     path: str
@@ -39,15 +39,15 @@ class Module:
     own_ns: int = 0
     time_ns: int = 0
     gap_s: float | None = None
-    children: dict[str, Module] = field(default_factory=dict)
+    children: dict[str, ModuleNode] = field(default_factory=dict)
 
     @property
-    def name(self) -> str:
+    def last_part(self) -> str:
         """The last part of its path."""
         return self.path.rpartition("/")[2]
 
 
-def modules(found: OperatorTable) -> Chart:
+def module_chart(found: OperatorTable) -> Chart:
     """The modules of a table by module, with what none launched."""
     heading = "Modules"
     caption = (
@@ -58,28 +58,30 @@ def modules(found: OperatorTable) -> Chart:
     if not any(row.key != NO_MODULE for row in found.rows):
         why = "the trace names no modules: with_stack records them in PyTorch, jax.named_scope in JAX"
         return Chart("modules", heading, caption, None, (why,), wide=True)
-    root = tree(found)
+    root = module_tree(found)
     scale = (FULL_PX - 2 * _MARGIN_PX) / root.time_ns
-    placed = [(module, left) for module, left in _placed(root, 0) if module.time_ns * scale >= _LEAST_PX]
+    placed = [
+        (module, left) for module, left in _placed_modules(root, 0) if module.time_ns * scale >= _LEAST_PX
+    ]
     placed = sorted(placed, key=lambda pair: (pair[0].depth, -pair[0].time_ns))[:MOST_MODULES]
-    count = sum(1 for _ in _placed(root, 0))
+    count = sum(1 for _ in _placed_modules(root, 0))
     more = count - len(placed)
     hidden = f"{more:,} too narrow to be drawn: cclbench ops --by module has all"
     longest = max(root.children.values(), key=lambda module: module.time_ns)
-    label = f"{heading}: {count - 1} in {humanise(root.time_ns / 1e9, 's')}, most in {longest.name}"
-    svg = drawn(lambda: _draw(root, placed, scale), name="modules", label=label)
+    label = f"{heading}: {count - 1} in {humanise(root.time_ns / 1e9, 's')}, most in {longest.last_part}"
+    svg = drawn_svg(lambda: _draw_icicle(root, placed, scale), name="modules", label=label)
     return Chart("modules", heading, caption, svg, (hidden,) if more else (), wide=True)
 
 
-def tree(found: OperatorTable) -> Module:
+def module_tree(found: OperatorTable) -> ModuleNode:
     """The modules of a table by module, within one that stands for all of the time."""
-    root = Module("device time", 0)
+    root = ModuleNode("device time", 0)
     for row in found.rows:
         node, steps = root, row.key.split("/", DEEPEST - 1)
         passed = [root]
         for depth, step in enumerate(steps, start=1):
             path = "/".join(steps[:depth])
-            node = node.children.setdefault(step, Module(path, depth))
+            node = node.children.setdefault(step, ModuleNode(path, depth))
             passed.append(node)
         node.own_ns += row.time_ns
         for one in passed:
@@ -89,25 +91,29 @@ def tree(found: OperatorTable) -> Module:
     return root
 
 
-def _placed(module: Module, left: int) -> Iterator[tuple[Module, int]]:
+def _placed_modules(module: ModuleNode, left: int) -> Iterator[tuple[ModuleNode, int]]:
     """A module and those within it, each with the ns at which it begins, in the order of their names."""
     yield module, left
-    for name in sorted(module.children, key=_natural):
-        yield from _placed(module.children[name], left)
+    for name in sorted(module.children, key=_natural_key):
+        yield from _placed_modules(module.children[name], left)
         left += module.children[name].time_ns
 
 
-def _natural(name: str) -> tuple[bool, list[tuple[int, str]]]:
+def _natural_key(name: str) -> tuple[bool, list[tuple[int, str]]]:
     """Layer_2 before Layer_10; what no module launched last."""
     parts = re.split(r"(\d{1,9})", name)
     return name == NO_MODULE, [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
-def _draw(root: Module, placed: list[tuple[Module, int]], scale: float) -> tuple[Figure, Titles]:
+def _draw_icicle(
+    root: ModuleNode, placed: list[tuple[ModuleNode, int]], scale: float
+) -> tuple[Figure, Titles]:
     from matplotlib.patches import Rectangle
 
     levels = 1 + max(module.depth for module, _ in placed)
-    figure, axes = canvas(FULL_PX, _ROW_PX * levels + 4, left=_MARGIN_PX, right=_MARGIN_PX, top=2, bottom=2)
+    figure, axes = blank_canvas(
+        FULL_PX, _ROW_PX * levels + 4, left=_MARGIN_PX, right=_MARGIN_PX, top=2, bottom=2
+    )
     titles: dict[str, str] = {}
     for n, (module, left) in enumerate(placed):
         none = module.path == NO_MODULE
@@ -115,15 +121,17 @@ def _draw(root: Module, placed: list[tuple[Module, int]], scale: float) -> tuple
             (left, module.depth),
             module.time_ns,
             1,
-            facecolor=light("idle" if none else "compute"),
+            facecolor=light_colour("idle" if none else "compute"),
             alpha=None if none else max(0.16, 0.5 - 0.07 * module.depth),
-            edgecolor=light("bg"),
+            edgecolor=light_colour("bg"),
             linewidth=0.8,
         )
         box.set_gid(f"module-{n}")
         axes.add_patch(box)
         titles[f"module-{n}"] = _hover_text(module, root)
-        text = _fitting("no module" if none else module.name, int((module.time_ns * scale - 6) / _LETTER_PX))
+        text = _fitting_name(
+            "no module" if none else module.last_part, int((module.time_ns * scale - 6) / _LETTER_PX)
+        )
         axes.text(left + 3 / scale, module.depth + 0.5, text, va="center", fontsize=10.5)
     axes.set_xlim(0, root.time_ns)
     axes.set_ylim(levels, 0)
@@ -131,7 +139,7 @@ def _draw(root: Module, placed: list[tuple[Module, int]], scale: float) -> tuple
     return figure, titles
 
 
-def _fitting(name: str, letters: int) -> str:
+def _fitting_name(name: str, letters: int) -> str:
     """What of a name fits: all or head and tail of it, else its number, else nothing."""
     if letters >= _LEAST_LETTERS or len(name) <= letters:
         return shortened(printable(name[:LONGEST]), letters)
@@ -139,7 +147,7 @@ def _fitting(name: str, letters: int) -> str:
     return number if number.isdecimal() and len(number) <= letters else ""
 
 
-def _hover_text(module: Module, root: Module) -> str:
+def _hover_text(module: ModuleNode, root: ModuleNode) -> str:
     share = module.time_ns / root.time_ns
     told = [
         "launched by no module" if module.path == NO_MODULE else module.path,

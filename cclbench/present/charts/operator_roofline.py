@@ -7,11 +7,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cclbench.analyzers.view.operator_sums import Roof
+from cclbench.analyzers.view.operator_sums import DeviceRoof
 from cclbench.operator_table import OperatorRow, OperatorTable
-from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas, roofline_axes
-from cclbench.present.charts.palette import MARKERS, colour, ink, light, marker
-from cclbench.present.charts.svg import drawn
+from cclbench.present.charts.chart import FULL_PX, Chart, Titles, blank_canvas, roofline_axes
+from cclbench.present.charts.palette import MARKERS, colour_name, drawing_colour, light_colour, marker_of
+from cclbench.present.charts.svg import drawn_svg
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
@@ -52,9 +52,12 @@ def operator_roofline(found: OperatorTable) -> Chart:
     precisions = list(dict.fromkeys(point.precision for point in points))
     fastest = max(points, key=lambda point: point.rate)
     label = f"{heading}: {len(points)} marks, up to {humanise(fastest.rate, 'FLOP/s')}"
-    svg = drawn(lambda: _draw(points, precisions, found.roof), name="operator-roofline", label=label)
+    svg = drawn_svg(
+        lambda: _draw_roofline(points, precisions, found.roof), name="operator-roofline", label=label
+    )
     legend = tuple(
-        (colour(place), MARKERS[marker(place)], precision) for place, precision in enumerate(precisions)
+        (colour_name(place), MARKERS[marker_of(place)], precision)
+        for place, precision in enumerate(precisions)
     )
     return Chart("operator-roofline", heading, caption, svg, tuple(missing), wide=True, legend=legend)
 
@@ -69,10 +72,10 @@ def points_of(found: OperatorTable) -> list[OperatorPoint]:
     return sorted(points, key=lambda point: -point.row.time_ns)[:MOST_POINTS]
 
 
-def _draw(
-    points: Sequence[OperatorPoint], precisions: Sequence[str], roof: Roof | None
+def _draw_roofline(
+    points: Sequence[OperatorPoint], precisions: Sequence[str], roof: DeviceRoof | None
 ) -> tuple[Figure, Titles]:
-    figure, axes = canvas(FULL_PX, 400, left=88, right=120, top=14, bottom=46)
+    figure, axes = blank_canvas(FULL_PX, 400, left=88, right=120, top=14, bottom=46)
     axes.set_xscale("log")
     axes.set_yscale("log")
     titles: dict[str, str] = {}
@@ -82,22 +85,22 @@ def _draw(
         (mark,) = axes.plot(
             [point.intensity],
             [point.rate],
-            marker=marker(place),
+            marker=marker_of(place),
             markersize=math.sqrt(16 + 420 * point.row.time_ns / longest),
-            color=ink(place),
+            color=drawing_colour(place),
             alpha=0.6,
             markeredgewidth=0,
         )
         mark.set_gid(f"operator-{n}")
         titles[f"operator-{n}"] = _hover_text(point)
     if roof is not None:
-        _roofs(axes, roof, precisions, titles)
+        _draw_roofs(axes, roof, precisions, titles)
     roofline_axes(axes)
     axes.set_xlabel("FLOP per byte, of compulsory traffic")
     return figure, titles
 
 
-def _roofs(axes: Axes, roof: Roof, precisions: Sequence[str], titles: dict[str, str]) -> None:
+def _draw_roofs(axes: Axes, roof: DeviceRoof, precisions: Sequence[str], titles: dict[str, str]) -> None:
     """The memory's rate up to the farthest ridge, and each precision's peak from its ridge on."""
     peaks = {word: roof.peaks[word] for word in precisions if word in roof.peaks}
     left, right = axes.get_xlim()
@@ -107,14 +110,14 @@ def _roofs(axes: Axes, roof: Roof, precisions: Sequence[str], titles: dict[str, 
     (line,) = axes.plot(
         [left, last],
         [left * roof.memory, last * roof.memory],
-        color=light("ink"),
+        color=light_colour("ink"),
         linewidth=1.2,
         linestyle=(0, (5, 3)),
     )
     line.set_gid("memory")
     titles["memory"] = f"device memory: {humanise(roof.memory, 'B/s')}"
     for word, peak in peaks.items():
-        own = ink(precisions.index(word))
+        own = drawing_colour(precisions.index(word))
         (line,) = axes.plot([peak / roof.memory, right], [peak, peak], color=own, linewidth=1.5)
         line.set_gid(f"peak-{word}")
         titles[f"peak-{word}"] = f"peak of {word}: {humanise(peak, 'FLOP/s')}, of the catalog"

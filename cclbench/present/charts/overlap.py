@@ -8,10 +8,19 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from cclbench.comparison.subject import Subject
-from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas, legend, says, section, together
-from cclbench.present.charts.palette import ink, light, marker
-from cclbench.present.charts.svg import drawn
+from cclbench.comparison.subject import ComparisonSubject
+from cclbench.present.charts.chart import (
+    HALF_PX,
+    Chart,
+    Titles,
+    blank_canvas,
+    legend_entries,
+    merge_alike,
+    section,
+    with_letter,
+)
+from cclbench.present.charts.palette import drawing_colour, light_colour, marker_of
+from cclbench.present.charts.svg import drawn_svg
 from cclbench.record.metric_name import metric_name
 from cclbench.record.results import Results
 from cclbench.units import humanise
@@ -32,7 +41,7 @@ Point = tuple[int | None, float, float]
 
 
 @section("overlap", place=20)
-def overlap(runs: Sequence[Subject]) -> Chart:
+def overlap_chart(runs: Sequence[ComparisonSubject]) -> Chart:
     """The steps of all runs; a run without steps or without communication is named with its reason."""
     heading = "Overlap against step time"
     caption = (
@@ -56,16 +65,20 @@ def overlap(runs: Sequence[Subject]) -> Chart:
         if silent:
             missing.append((run, f"{silent} steps without communication on all ranks are not drawn"))
     label = "; ".join(
-        says(
+        with_letter(
             run,
             f"{len(points)} steps, overlap {humanise(min(p[1] for p in points), '1')} to"
             f" {humanise(max(p[1] for p in points), '1')}",
         )
         for run, points in found
     )
-    svg = drawn(lambda: _draw(found), name="overlap", label=f"{heading}: {label}") if found else None
-    drawn_runs = legend(run for run, _ in found)
-    return Chart("overlap", heading, caption, svg, together(missing), legend=drawn_runs)
+    svg = (
+        drawn_svg(lambda: _draw_overlap(found), name="overlap", label=f"{heading}: {label}")
+        if found
+        else None
+    )
+    drawn_runs = legend_entries(run for run, _ in found)
+    return Chart("overlap", heading, caption, svg, merge_alike(missing), legend=drawn_runs)
 
 
 def points_of(rows: Results) -> tuple[list[Point], int]:
@@ -85,8 +98,8 @@ def points_of(rows: Results) -> tuple[list[Point], int]:
     return points, len(all_.steps) - len(points)
 
 
-def _draw(found: Sequence[tuple[Subject, Sequence[Point]]]) -> tuple[Figure, Titles]:
-    figure, axes = canvas(HALF_PX, 330, left=72, right=14, top=10, bottom=46)
+def _draw_overlap(found: Sequence[tuple[ComparisonSubject, Sequence[Point]]]) -> tuple[Figure, Titles]:
+    figure, axes = blank_canvas(HALF_PX, 330, left=72, right=14, top=10, bottom=46)
     titles: dict[str, list[str]] = {}
     for run, points in found:
         x, y = [point[1] for point in points], [point[2] for point in points]
@@ -95,18 +108,18 @@ def _draw(found: Sequence[tuple[Subject, Sequence[Point]]]) -> tuple[Figure, Tit
             x,
             y,
             linestyle="none",
-            marker=marker(run.place),
+            marker=marker_of(run.place_among),
             markersize=4 if many else 6.5,
-            color="none" if run.published else ink(run.place),
-            markeredgecolor=ink(run.place),
+            color="none" if run.is_published else drawing_colour(run.place_among),
+            markeredgecolor=drawing_colour(run.place_among),
             alpha=0.35 if many else 0.75,
-            markeredgewidth=1.5 if run.published else 0,
+            markeredgewidth=1.5 if run.is_published else 0,
             rasterized=many,
             clip_on=False,
         )
         if not many:
-            marks.set_gid(f"steps-{run.place}")
-            titles[f"steps-{run.place}"] = [
+            marks.set_gid(f"steps-{run.place_among}")
+            titles[f"steps-{run.place_among}"] = [
                 _hover_text(run, number, ratio, seconds) for number, ratio, seconds in points
             ]
         if run.letter:
@@ -116,7 +129,7 @@ def _draw(found: Sequence[tuple[Subject, Sequence[Point]]]) -> tuple[Figure, Tit
                 (9, 9),
                 textcoords="offset points",
                 fontweight="bold",
-                color=light("ink"),
+                color=light_colour("ink"),
             )
     axes.margins(0.12)
     low, high = axes.get_xlim()
@@ -128,10 +141,10 @@ def _draw(found: Sequence[tuple[Subject, Sequence[Point]]]) -> tuple[Figure, Tit
     return figure, titles
 
 
-def _hover_text(run: Subject, number: int | None, ratio: float, seconds: float) -> str:
+def _hover_text(run: ComparisonSubject, number: int | None, ratio: float, seconds: float) -> str:
     figures = f"overlap {humanise(ratio, '1')}, step time {humanise(seconds, 's')}"
     if number is not None:
-        return f"{says(run, f'step {number}')}: {figures}\nmeasured"
+        return f"{with_letter(run, f'step {number}')}: {figures}\nmeasured"
     rows = [run.results.run[metric] for metric in (_OVERLAP, _STEP)]
     reasons = (f"{row.metric}, {row.provenance}: {row.reason or 'no remark'}" for row in rows)
-    return "\n".join([f"{says(run, 'the run')}: {figures}", *reasons])
+    return "\n".join([f"{with_letter(run, 'the run')}: {figures}", *reasons])

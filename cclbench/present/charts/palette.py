@@ -40,7 +40,7 @@ COLOURS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class StepSlice:
     """A part of a step: its metric, label, and the names of its colour and of the ink on it.
 
     `hatch` is matplotlib's pattern and the name of its colour, `finer` what the part consists of: one of its
@@ -53,19 +53,19 @@ class Slice:
     colour: str
     ink: str
     hatch: tuple[str, str] | None = None
-    finer: tuple[Slice, ...] = ()
+    finer: tuple[StepSlice, ...] = ()
     short: str = ""
     glyphs: tuple[str, str] = ("", "")
 
 
 SLICES: Final = (
-    Slice(
+    StepSlice(
         metric_name("time.compute_only"),
         "compute only",
         "compute",
         "on-dark",
         finer=(
-            Slice(
+            StepSlice(
                 metric_name("time.compute_only"),
                 "compute outside CUDA graphs",
                 "compute",
@@ -73,7 +73,7 @@ SLICES: Final = (
                 short="outside graphs",
                 glyphs=("█", "#"),
             ),
-            Slice(
+            StepSlice(
                 metric_name("time.graph_only"),
                 "CUDA graphs, traced whole",
                 "graphs",
@@ -85,7 +85,7 @@ SLICES: Final = (
         short="compute only",
         glyphs=("█", "#"),
     ),
-    Slice(
+    StepSlice(
         metric_name("time.overlapped"),
         "overlapped",
         "overlapped",
@@ -93,13 +93,13 @@ SLICES: Final = (
         short="overlapped",
         glyphs=("▓", "%"),
     ),
-    Slice(
+    StepSlice(
         metric_name("time.exposed_comm"),
         "exposed communication",
         "transfer",
         "on-dark",
         finer=(
-            Slice(
+            StepSlice(
                 metric_name("time.exposed_transfer"),
                 "exposed transfer",
                 "transfer",
@@ -107,7 +107,7 @@ SLICES: Final = (
                 short="transfer",
                 glyphs=("▒", "="),
             ),
-            Slice(
+            StepSlice(
                 metric_name("time.exposed_wait"),
                 "exposed wait",
                 "wait",
@@ -116,7 +116,7 @@ SLICES: Final = (
                 short="wait",
                 glyphs=("▚", "~"),
             ),
-            Slice(
+            StepSlice(
                 metric_name("time.exposed_unmatched"),
                 "exposed unmatched",
                 "unmatched",
@@ -128,7 +128,7 @@ SLICES: Final = (
         short="exposed comm.",
         glyphs=("▒", "="),
     ),
-    Slice(
+    StepSlice(
         metric_name("time.exposed_copy"),
         "exposed copies",
         "copy",
@@ -136,22 +136,22 @@ SLICES: Final = (
         short="exposed copy",
         glyphs=("░", "-"),
     ),
-    Slice(
+    StepSlice(
         metric_name("time.idle"),
         "idle",
         "idle",
         "on-pale",
         ("////", "idle-hatch"),
         finer=(
-            Slice(metric_name("time.idle_host"), "host-bound idle", "idle-host", "on-dark"),
-            Slice(
+            StepSlice(metric_name("time.idle_host"), "host-bound idle", "idle-host", "on-dark"),
+            StepSlice(
                 metric_name("time.idle_device"),
                 "idle, waits on device",
                 "idle",
                 "on-pale",
                 ("////", "idle-hatch"),
             ),
-            Slice(
+            StepSlice(
                 metric_name("time.idle_unknown"),
                 "idle, no launch known",
                 "idle",
@@ -174,31 +174,31 @@ MARKERS: Final = {"o": "●", "s": "■", "^": "▲", "D": "◆", "v": "▼", "P
 """Of subjects in turn, as matplotlib and as a legend write them; each differs in colour and in shape."""
 
 
-def light(name: str) -> str:
+def light_colour(name: str) -> str:
     """The colour to draw with; in a page it is that of the reader's theme."""
     return COLOURS[name][0]
 
 
-def colour(place: int) -> str:
+def colour_name(place: int) -> str:
     """The name of the colour of the subject, or the kind, at that place."""
     return SUBJECTS[place % len(SUBJECTS)]
 
 
-def ink(place: int) -> str:
+def drawing_colour(place: int) -> str:
     """That colour, to draw with."""
-    return light(colour(place))
+    return light_colour(colour_name(place))
 
 
-def marker(place: int) -> str:
+def marker_of(place: int) -> str:
     """The mark of that place, as matplotlib calls it."""
     return list(MARKERS)[place % len(MARKERS)]
 
 
-def classes() -> str:
+def css_classes() -> str:
     """A CSS class for each colour: `c-compute` writes in that of compute."""
     return "".join(f".c-{name}{{color:var(--{name})}}" for name in COLOURS)
 
 
-def variables(theme: int) -> str:
+def css_variables(theme: int) -> str:
     """CSS custom properties of the light (0) or the dark (1) theme."""
     return "".join(f"--{name}:{pair[theme]};" for name, pair in COLOURS.items())

@@ -8,12 +8,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.errors import UsageError
-from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas, says, section, together
-from cclbench.present.charts.palette import SLICES, Slice, light
-from cclbench.present.charts.svg import drawn, house_style
-from cclbench.present.partition import METRICS, Bar, Seconds, bars_of, by_rank, extremes
+from cclbench.present.charts.chart import (
+    FULL_PX,
+    Chart,
+    Titles,
+    blank_canvas,
+    merge_alike,
+    section,
+    with_letter,
+)
+from cclbench.present.charts.palette import SLICES, StepSlice, light_colour
+from cclbench.present.charts.svg import drawn_svg, house_style
+from cclbench.present.partition import METRICS, PartitionBar, Seconds, bars_of, by_rank, extreme_bars
 from cclbench.present.picture import check_picture, save_picture
 from cclbench.record.metric_name import metric_name
 from cclbench.record.rows import Row
@@ -35,12 +43,12 @@ _GAP: Final = 0.9
 _TITLE_PX: Final = 58
 """Room for title and legend above the bars of a picture."""
 
-Blocks = Sequence[tuple[int, Sequence[Bar]]]
+Blocks = Sequence[tuple[int, Sequence[PartitionBar]]]
 """The bars of each run with its place in the page, the mean of its ranks first."""
 
 
 @section("partition", place=10)
-def partition(runs: Sequence[Subject]) -> Chart:
+def partition_chart(runs: Sequence[ComparisonSubject]) -> Chart:
     """The bars of all runs on one axis; of many ranks those with the longest and the shortest windows."""
     heading = "Where the time goes, rank by rank"
     caption = (
@@ -56,51 +64,53 @@ def partition(runs: Sequence[Subject]) -> Chart:
             continue
         if hidden:
             missing.append((run, hidden))
-        blocks.append((run.place, bars))
+        blocks.append((run.place_among, bars))
     label = "; ".join(_in_words(bars[0]) for _, bars in blocks)
     label = f"Partition: {label}"
-    svg = drawn(lambda: _draw(blocks), name="partition", label=label) if blocks else None
-    legend = tuple((one.colour, "▨" if one.hatch else "■", one.label) for one in _used(blocks))
-    return Chart("partition", heading, caption, svg, together(missing), wide=True, legend=legend)
+    svg = drawn_svg(lambda: _draw_bars(blocks), name="partition", label=label) if blocks else None
+    legend = tuple((one.colour, "▨" if one.hatch else "■", one.label) for one in _used_slices(blocks))
+    return Chart("partition", heading, caption, svg, merge_alike(missing), wide=True, legend=legend)
 
 
-def picture(rows: Sequence[Row], *, title: str) -> Figure:
+def partition_picture(rows: Sequence[Row], *, title: str) -> Figure:
     """The bars of one run, with title and legend; `UsageError` where the rows hold no partition."""
-    bars, hidden = _bars(by_rank(rows), 1)
+    bars, hidden = _chosen_bars(by_rank(rows), 1)
     if not bars:
         raise UsageError(
             "there is no step partition to plot", hint="it needs the figures of `--metric 'time.*'` on a rank"
         )
-    return framed([(0, bars)], title=title, note=hidden)
+    return framed_picture([(0, bars)], title=title, note=hidden)
 
 
 def plot_partition(rows: Sequence[Row], path: Path, *, title: str) -> None:
     """Write that picture as PNG, SVG or PDF, as the file's suffix says; `UsageError` for another one."""
     check_picture(path)
     with house_style():
-        save_picture(lambda: picture(rows, title=title), path)
+        save_picture(lambda: partition_picture(rows, title=title), path)
 
 
-def picture_of_runs(runs: Sequence[Subject]) -> Figure:
+def picture_of_runs(runs: Sequence[ComparisonSubject]) -> Figure:
     """The bars of several runs on one axis; `UsageError` where none has a partition."""
     blocks, notes = [], []
     for run in runs:
         bars, hidden = _bars_of(run, len(runs))
-        blocks += [(run.place, bars)] if bars else []
-        notes += [says(run, hidden)] if hidden else []
+        blocks += [(run.place_among, bars)] if bars else []
+        notes += [with_letter(run, hidden)] if hidden else []
     if not blocks:
         raise UsageError("there is no step partition to plot: none of the runs has one")
-    return framed(blocks, title=", ".join(says(run, run.id) for run in runs), note="; ".join(notes))
+    return framed_picture(
+        blocks, title=", ".join(with_letter(run, run.id) for run in runs), note="; ".join(notes)
+    )
 
 
-def framed(blocks: Blocks, *, title: str, note: str) -> Figure:
+def framed_picture(blocks: Blocks, *, title: str, note: str) -> Figure:
     """The drawing with what stands around it in a page: title, legend, what is not drawn."""
     from matplotlib.patches import Patch
 
     with house_style():
-        figure, _ = _draw(blocks, top=_TITLE_PX)
+        figure, _ = _draw_bars(blocks, top=_TITLE_PX)
         (axes,) = figure.axes
-        handles = [Patch(label=one.label, **_fill(one)) for one in _used(blocks)]
+        handles = [Patch(label=one.label, **_fill_style(one)) for one in _used_slices(blocks)]
         axes.legend(
             handles=handles,
             loc="lower left",
@@ -118,12 +128,16 @@ def framed(blocks: Blocks, *, title: str, note: str) -> Figure:
     return figure
 
 
-def _bars_of(run: Subject, runs: int) -> tuple[list[Bar], str]:
+def _bars_of(run: ComparisonSubject, runs: int) -> tuple[list[PartitionBar], str]:
     """The bars of one of several runs, by its letter."""
-    return _bars({metric: run.results.ranks(metric) for metric in METRICS}, runs, partial(says, run))
+    return _chosen_bars(
+        {metric: run.results.ranks(metric) for metric in METRICS}, runs, partial(with_letter, run)
+    )
 
 
-def _bars(found: Seconds, runs: int, titled: Callable[[str], str] = str) -> tuple[list[Bar], str]:
+def _chosen_bars(
+    found: Seconds, runs: int, titled: Callable[[str], str] = str
+) -> tuple[list[PartitionBar], str]:
     """The mean of the ranks, then as many of them as have room beside the other runs; which are hidden."""
     ranks = bars_of(found, finer=lambda _: True)
     if not ranks:
@@ -132,11 +146,14 @@ def _bars(found: Seconds, runs: int, titled: Callable[[str], str] = str) -> tupl
     by_slice = zip(*(bar.slices for bar in ranks), strict=True)
     mean = tuple((column[0][0], sum(seconds for _, seconds in column) / number) for column in by_slice)
     most = max(MOST_BARS // runs, 8) // 2 * 2
-    shown = [Bar(f"mean of {number} ranks", mean), *extremes(ranks, most)]
+    shown = [PartitionBar(f"mean of {number} ranks", mean), *extreme_bars(ranks, most)]
     if number == 1:
-        shown = [Bar("one rank", mean)]
+        shown = [PartitionBar("one rank", mean)]
     present = {one for bar in ranks for one, seconds in bar.slices if seconds > 0}
-    bars = [Bar(titled(bar.name), tuple(pair for pair in bar.slices if pair[0] in present)) for bar in shown]
+    bars = [
+        PartitionBar(titled(bar.name), tuple(pair for pair in bar.slices if pair[0] in present))
+        for bar in shown
+    ]
     hidden = number - most
     return (
         bars,
@@ -144,17 +161,17 @@ def _bars(found: Seconds, runs: int, titled: Callable[[str], str] = str) -> tupl
     )
 
 
-def _in_words(bar: Bar) -> str:
+def _in_words(bar: PartitionBar) -> str:
     return f"{bar.name}: " + ", ".join(f"{one.label} {humanise(seconds, 's')}" for one, seconds in bar.slices)
 
 
-def _used(blocks: Blocks) -> list[Slice]:
+def _used_slices(blocks: Blocks) -> list[StepSlice]:
     """The slices that any bar has, in the order of `SLICES`."""
     used = {one for _, bars in blocks for bar in bars for one, _ in bar.slices}
     return [one for whole in SLICES for one in (whole, *whole.finer) if one in used]
 
 
-def _draw(blocks: Blocks, *, top: int = 4) -> tuple[Figure, Titles]:
+def _draw_bars(blocks: Blocks, *, top: int = 4) -> tuple[Figure, Titles]:
     places, at = [], 0.0
     for run, bars in blocks:
         for index, bar in enumerate(bars):
@@ -163,14 +180,14 @@ def _draw(blocks: Blocks, *, top: int = 4) -> tuple[Figure, Titles]:
         at += _GAP
     at -= _GAP
     bar_px = min(max(_HEIGHT_PX / at, _BAR_PX[0]), _BAR_PX[1])
-    figure, axes = canvas(FULL_PX, int(bar_px * at) + 44 + top, left=136, right=84, top=top, bottom=36)
-    longest = max(bar.seconds for _, bar, _, _ in places) or 1.0
+    figure, axes = blank_canvas(FULL_PX, int(bar_px * at) + 44 + top, left=136, right=84, top=top, bottom=36)
+    longest = max(bar.total_seconds for _, bar, _, _ in places) or 1.0
     titles: dict[str, str] = {}
     for run, bar, place, mean in places:
-        _stack(axes, run, bar, place, longest, titles)
+        _stack_slices(axes, run, bar, place, longest, titles)
         axes.annotate(
-            humanise(bar.seconds, "s"),
-            (bar.seconds, place),
+            humanise(bar.total_seconds, "s"),
+            (bar.total_seconds, place),
             (6, 0),
             textcoords="offset points",
             va="center",
@@ -184,27 +201,29 @@ def _draw(blocks: Blocks, *, top: int = 4) -> tuple[Figure, Titles]:
     axes.set_ylim(at - 0.4, -0.6)
     axes.set_xlim(0, longest)
     axes.xaxis.set_major_formatter(lambda x, _: humanise(x, "s"))
-    axes.tick_params(axis="y", length=0, labelcolor=light("ink"))
+    axes.tick_params(axis="y", length=0, labelcolor=light_colour("ink"))
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
     return figure, titles
 
 
-def _fill(one: Slice) -> dict[str, Any]:
-    hatch = {"hatch": one.hatch[0], "edgecolor": light(one.hatch[1])} if one.hatch else {}
-    return {"facecolor": light(one.colour), **hatch}
+def _fill_style(one: StepSlice) -> dict[str, Any]:
+    hatch = {"hatch": one.hatch[0], "edgecolor": light_colour(one.hatch[1])} if one.hatch else {}
+    return {"facecolor": light_colour(one.colour), **hatch}
 
 
-def _stack(axes: Axes, run: int, bar: Bar, place: float, longest: float, titles: dict[str, str]) -> None:
+def _stack_slices(
+    axes: Axes, run: int, bar: PartitionBar, place: float, longest: float, titles: dict[str, str]
+) -> None:
     left = 0.0
     for index, (one, seconds) in enumerate(bar.slices):
-        (drawn_,) = axes.barh(place, seconds, left=left, height=0.8, **_fill(one))
+        (drawn_,) = axes.barh(place, seconds, left=left, height=0.8, **_fill_style(one))
         gid = f"bar-{run}-{place:g}-{index}"
         drawn_.set_gid(gid)
-        share = seconds / bar.seconds if bar.seconds else 0.0
+        share = seconds / bar.total_seconds if bar.total_seconds else 0.0
         titles[gid] = (
             f"{bar.name}: {one.label} {humanise(seconds, 's')}, {humanise(share, '1')} of"
-            f" {humanise(bar.seconds, 's')}\n{one.metric}, measured"
+            f" {humanise(bar.total_seconds, 's')}\n{one.metric}, measured"
         )
         if seconds > _READABLE * longest:
             axes.text(
@@ -214,6 +233,6 @@ def _stack(axes: Axes, run: int, bar: Bar, place: float, longest: float, titles:
                 ha="center",
                 va="center",
                 fontsize=10,
-                color=light(one.ink),
+                color=light_colour(one.ink),
             )
         left += seconds

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from cclbench.comparison.subject import Subject
-from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas
-from cclbench.present.charts.palette import light
-from cclbench.present.charts.svg import drawn
+from cclbench.comparison.subject import ComparisonSubject
+from cclbench.present.charts.chart import FULL_PX, Chart, Titles, blank_canvas
+from cclbench.present.charts.palette import light_colour
+from cclbench.present.charts.svg import drawn_svg
 from cclbench.record.metric_name import metric_name
 from cclbench.schema import PHASES
 from cclbench.units import humanise
@@ -33,7 +33,7 @@ _COLOURS: Final = {
 _READABLE: Final = 0.05
 
 
-def phases(run: Subject) -> Iterator[Chart]:
+def phase_charts(run: ComparisonSubject) -> Iterator[Chart]:
     """The bar of a run that stands alone; nothing of one whose phases are not told apart."""
     found = phases_of(run)
     if len(found) < 2:
@@ -43,32 +43,32 @@ def phases(run: Subject) -> Iterator[Chart]:
         "phases",
         "Phases",
         "Busy time of a step by what its launch was made for (time.phase), the mean of ranks and steps.",
-        drawn(lambda: _draw(found), name="phases", label=f"Phases: {label}"),
+        drawn_svg(lambda: _draw_phases(found), name="phases", label=f"Phases: {label}"),
         wide=True,
         legend=tuple((_COLOURS[phase][0], "■", phase) for phase, _ in found),
     )
 
 
-def phases_of(run: Subject) -> list[tuple[str, float]]:
+def phases_of(run: ComparisonSubject) -> list[tuple[str, float]]:
     """Seconds of each phase, in the order of `PHASES`."""
     rows, _ = run.results.parts(_METRIC)
     seconds = {row.category: row.number for row in rows if row.category and row.stat is None}
     return [(phase, seconds[phase]) for phase in PHASES if seconds.get(phase)]
 
 
-def _draw(found: Sequence[tuple[str, float]]) -> tuple[Figure, Titles]:
-    figure, axes = canvas(FULL_PX, 64, left=8, right=8, top=2, bottom=26)
+def _draw_phases(found: Sequence[tuple[str, float]]) -> tuple[Figure, Titles]:
+    figure, axes = blank_canvas(FULL_PX, 64, left=8, right=8, top=2, bottom=26)
     whole, left = sum(seconds for _, seconds in found), 0.0
     titles: dict[str, str] = {}
     for phase, seconds in found:
         name, on = _COLOURS[phase]
-        (bar,) = axes.barh(0, seconds, left=left, height=1, color=light(name))
+        (bar,) = axes.barh(0, seconds, left=left, height=1, color=light_colour(name))
         bar.set_gid(f"phase-{phase}")
         share = humanise(seconds / whole, "1")
         titles[f"phase-{phase}"] = f"{phase}: {humanise(seconds, 's')}, {share} of the busy time\n{_METRIC}"
         if seconds > _READABLE * whole:
             middle = left + seconds / 2
-            axes.text(middle, 0, share, ha="center", va="center", fontsize=10, color=light(on))
+            axes.text(middle, 0, share, ha="center", va="center", fontsize=10, color=light_colour(on))
         left += seconds
     axes.set_xlim(0, whole)
     axes.set_ylim(-0.5, 0.5)

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Final
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.platform import hbm_bytes_per_s, peak_flops_per_s
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.machine import machine_of
 from cclbench.present.charts.chart import (
     HALF_PX,
     Chart,
     Titles,
-    canvas,
-    legend,
+    blank_canvas,
+    legend_entries,
+    merge_alike,
     roofline_axes,
-    says,
     section,
-    together,
+    with_letter,
 )
-from cclbench.present.charts.palette import ink, light, marker
-from cclbench.present.charts.svg import drawn
+from cclbench.present.charts.palette import drawing_colour, light_colour, marker_of
+from cclbench.present.charts.svg import drawn_svg
 from cclbench.present.kernels import SHORT_NAME
 from cclbench.record.metric_name import metric_name
 from cclbench.text import printable
@@ -59,12 +59,12 @@ class KernelWork:
     seconds: float
 
     @property
-    def intensity(self) -> float:
+    def flop_per_byte(self) -> float:
         """FLOP a byte of device memory."""
         return self.flops / self.bytes
 
     @property
-    def rate(self) -> float:
+    def flop_per_s(self) -> float:
         """FLOP/s."""
         return self.flops / self.seconds
 
@@ -74,7 +74,7 @@ Peaks = tuple[float | None, float | None]
 
 
 @section("roofline", place=40)
-def roofline(runs: Sequence[Subject]) -> Chart:
+def roofline_chart(runs: Sequence[ComparisonSubject]) -> Chart:
     """The kernels of all runs whose FLOPs and traffic the trace states."""
     heading = "Compute roofline"
     caption = (
@@ -92,15 +92,21 @@ def roofline(runs: Sequence[Subject]) -> Chart:
         found.append((run, kernels, peaks))
         missing += [(run, why) for why in (*lacking, note) if why]
     label = "; ".join(
-        says(run, f"{len(kernels)} kernels, up to {humanise(max(k.rate for k in kernels), 'FLOP/s')}")
+        with_letter(
+            run, f"{len(kernels)} kernels, up to {humanise(max(k.flop_per_s for k in kernels), 'FLOP/s')}"
+        )
         for run, kernels, _ in found
     )
-    svg = drawn(lambda: _draw(found), name="roofline", label=f"{heading}: {label}") if found else None
-    drawn_runs = legend(run for run, _, _ in found)
-    return Chart("roofline", heading, caption, svg, together(missing), legend=drawn_runs)
+    svg = (
+        drawn_svg(lambda: _draw_roofline(found), name="roofline", label=f"{heading}: {label}")
+        if found
+        else None
+    )
+    drawn_runs = legend_entries(run for run, _, _ in found)
+    return Chart("roofline", heading, caption, svg, merge_alike(missing), legend=drawn_runs)
 
 
-def kernels_of(run: Subject) -> tuple[list[KernelWork], str]:
+def kernels_of(run: ComparisonSubject) -> tuple[list[KernelWork], str]:
     """The kernels with most time, and a note of how many more there are, or why there are none."""
     stored = run.stored
     if not stored.ranks:
@@ -116,25 +122,27 @@ def kernels_of(run: Subject) -> tuple[list[KernelWork], str]:
     return kernels, f"{more} kernels with {humanise(share, '1')} of the time are not drawn" if more else ""
 
 
-def peaks_of(run: Subject) -> tuple[Peaks, list[str]]:
+def peaks_of(run: ComparisonSubject) -> tuple[Peaks, list[str]]:
     """The two peaks of the first rank's accelerator, as the metrics take them, and why one is not known."""
     stored = run.stored
     rank = stored.ranks[0]
     view = RankView(stored.rank(rank), rank=rank, card=stored.card, machine=machine_of(stored))
     lacking: list[str] = []
 
-    def known(ask: Callable[[RankView], float]) -> float | None:
+    def known_peak(ask: Callable[[RankView], float]) -> float | None:
         try:
             return ask(view)
         except NotApplicable as why:
             lacking.append(f"no peak: {why}")
             return None
 
-    return (known(peak_flops_per_s), known(hbm_bytes_per_s)), lacking
+    return (known_peak(peak_flops_per_s), known_peak(hbm_bytes_per_s)), lacking
 
 
-def _draw(found: Sequence[tuple[Subject, Sequence[KernelWork], Peaks]]) -> tuple[Figure, Titles]:
-    figure, axes = canvas(HALF_PX, 330, left=88, right=16, top=18, bottom=46)
+def _draw_roofline(
+    found: Sequence[tuple[ComparisonSubject, Sequence[KernelWork], Peaks]],
+) -> tuple[Figure, Titles]:
+    figure, axes = blank_canvas(HALF_PX, 330, left=88, right=16, top=18, bottom=46)
     axes.set_xscale("log")
     axes.set_yscale("log")
     titles: dict[str, str] = {}
@@ -142,26 +150,28 @@ def _draw(found: Sequence[tuple[Subject, Sequence[KernelWork], Peaks]]) -> tuple
         longest = max(kernel.seconds for kernel in kernels)
         for n, kernel in enumerate(kernels):
             (mark,) = axes.plot(
-                [kernel.intensity],
-                [kernel.rate],
-                marker=marker(run.place),
+                [kernel.flop_per_byte],
+                [kernel.flop_per_s],
+                marker=marker_of(run.place_among),
                 markersize=math.sqrt(18 + 260 * kernel.seconds / longest),
-                color=ink(run.place),
+                color=drawing_colour(run.place_among),
                 alpha=0.6,
                 markeredgewidth=0,
             )
-            mark.set_gid(f"kernel-{run.place}-{n}")
-            titles[f"kernel-{run.place}-{n}"] = _hover_text(run, kernel)
+            mark.set_gid(f"kernel-{run.place_among}-{n}")
+            titles[f"kernel-{run.place_among}-{n}"] = _hover_text(run, kernel)
     left, right = axes.get_xlim()
     for run, _, peaks in found:
-        _roof(axes, run, peaks, left, right, titles)
+        _draw_roof(axes, run, peaks, left, right, titles)
     axes.set_xlim(left, right)
     roofline_axes(axes)
     axes.set_xlabel("FLOP per byte of device memory")
     return figure, titles
 
 
-def _roof(axes: Axes, run: Subject, peaks: Peaks, left: float, right: float, titles: dict[str, str]) -> None:
+def _draw_roof(
+    axes: Axes, run: ComparisonSubject, peaks: Peaks, left: float, right: float, titles: dict[str, str]
+) -> None:
     """min(peak, intensity · bandwidth), as far as both are known."""
     flops, memory = peaks
     if flops is None and memory is None:
@@ -171,16 +181,18 @@ def _roof(axes: Axes, run: Subject, peaks: Peaks, left: float, right: float, tit
     y = [
         min(at * memory if memory is not None else math.inf, math.inf if flops is None else flops) for at in x
     ]
-    own = ink(run.place) if run.letter else light("ink")
+    own = drawing_colour(run.place_among) if run.letter else light_colour("ink")
     (line,) = axes.plot(x, y, color=own, linewidth=1.3, linestyle=(0, (5, 3)))
-    line.set_gid(f"roof-{run.place}")
+    line.set_gid(f"roof-{run.place_among}")
     told = [humanise(peak, unit) for peak, unit in ((flops, "FLOP/s"), (memory, "B/s")) if peak is not None]
-    titles[f"roof-{run.place}"] = says(run, f"peaks: {' and '.join(told)}, of the trace or the catalog")
+    titles[f"roof-{run.place_among}"] = with_letter(
+        run, f"peaks: {' and '.join(told)}, of the trace or the catalog"
+    )
 
 
-def _hover_text(run: Subject, kernel: KernelWork) -> str:
+def _hover_text(run: ComparisonSubject, kernel: KernelWork) -> str:
     return (
-        f"{says(run, kernel.name)}\n{humanise(kernel.rate, 'FLOP/s')} at"
-        f" {kernel.intensity:.3g} FLOP/B, {humanise(kernel.seconds, 's')} in all\nderived from what the trace"
-        " states"
+        f"{with_letter(run, kernel.name)}\n{humanise(kernel.flop_per_s, 'FLOP/s')} at"
+        f" {kernel.flop_per_byte:.3g} FLOP/B, {humanise(kernel.seconds, 's')} in all\n"
+        "derived from what the trace states"
     )

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.intervals import Int64
-from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas, says, section
-from cclbench.present.charts.palette import light
-from cclbench.present.charts.svg import drawn
+from cclbench.present.charts.chart import FULL_PX, Chart, Titles, blank_canvas, section, with_letter
+from cclbench.present.charts.palette import light_colour
+from cclbench.present.charts.svg import drawn_svg
 from cclbench.record.metric_name import metric_name
 from cclbench.units import humanise
 
@@ -46,26 +46,26 @@ class LatenessByStep:
 
 
 @section("straggler", place=50)
-def stragglers(runs: Sequence[Subject]) -> Iterable[Chart]:
+def straggler_charts(runs: Sequence[ComparisonSubject]) -> Iterable[Chart]:
     """The heat map of each run."""
-    return map(straggler, runs)
+    return map(straggler_chart, runs)
 
 
-def straggler(run: Subject) -> Chart:
+def straggler_chart(run: ComparisonSubject) -> Chart:
     """The heat map of one run; a run of one rank or without steps says why it has none."""
-    key, heading = f"straggler-{run.place}", says(run, "Who comes late")
-    late, why = lateness(run)
+    key, heading = f"straggler-{run.place_among}", with_letter(run, "Who comes late")
+    late, why = rank_lateness(run)
     if late is None:
         return Chart(key, heading, "How late each rank is in each step.", None, (why,), wide=True)
-    shown, notes = pooled(late)
-    label = f"Heat map of {len(late.ranks)} ranks and {len(late.steps)} steps; {_worst(late)}"
-    svg = drawn(lambda: _draw(shown, late, limit_of(late.values)), name=key, label=label)
-    return Chart(key, heading, f"{late.words} {_scale(late)}", svg, tuple(notes), wide=True)
+    shown, notes = pool_lateness(late)
+    label = f"Heat map of {len(late.ranks)} ranks and {len(late.steps)} steps; {_worst_words(late)}"
+    svg = drawn_svg(lambda: _draw_lateness(shown, late, limit_of(late.values)), name=key, label=label)
+    return Chart(key, heading, f"{late.words} {_scale_words(late)}", svg, tuple(notes), wide=True)
 
 
-def lateness(run: Subject) -> tuple[LatenessByStep | None, str]:
+def rank_lateness(run: ComparisonSubject) -> tuple[LatenessByStep | None, str]:
     """By how much less than the median rank each waits for others, else by how much longer it computes."""
-    if len(run.each) > 1:
+    if len(run.each_capture) > 1:
         return None, "steps of several captures are no pairs: cclbench report of one of them has its steps"
     unknown = run.results.why_not(_COMM_WAIT)
     waits = (
@@ -92,12 +92,12 @@ def limit_of(values: Values) -> float:
     return float(np.percentile(np.abs(values.compressed()), _CLIP)) or float(np.abs(values).max()) or 1e-9
 
 
-def _scale(late: LatenessByStep) -> str:
+def _scale_words(late: LatenessByStep) -> str:
     limit, most = limit_of(late.values), float(np.abs(late.values).max())
     return f"Colours end at ±{humanise(limit, 's')}; the largest is {humanise(most, 's')}."
 
 
-def pooled(late: LatenessByStep) -> tuple[LatenessByStep, list[str]]:
+def pool_lateness(late: LatenessByStep) -> tuple[LatenessByStep, list[str]]:
     """As much as a picture holds: of many steps the latest of each block, of many ranks the latest ones."""
     values, ranks, steps, notes = late.values, late.ranks, late.steps, []
     if len(ranks) > MOST_ROWS:
@@ -116,20 +116,22 @@ def pooled(late: LatenessByStep) -> tuple[LatenessByStep, list[str]]:
     return LatenessByStep(ranks, steps, values, late.words), notes
 
 
-def _worst(late: LatenessByStep) -> str:
+def _worst_words(late: LatenessByStep) -> str:
     mean = late.values.mean(axis=1)
     rank = int(mean.argmax())
     return f"latest on average is rank {late.ranks[rank]}, by {humanise(float(mean[rank]), 's')} a step"
 
 
-def _draw(shown: LatenessByStep, whole: LatenessByStep, limit: float) -> tuple[Figure, Titles]:
+def _draw_lateness(shown: LatenessByStep, whole: LatenessByStep, limit: float) -> tuple[Figure, Titles]:
     count = len(shown.ranks)
     row = min(max(420 // count, _ROW_PX[0]), _ROW_PX[1])
-    figure, axes = canvas(FULL_PX, row * count + 46, left=72, right=14, top=4, bottom=42)
-    axes.imshow(_image(shown.values, limit), aspect="auto", interpolation="none")
+    figure, axes = blank_canvas(FULL_PX, row * count + 46, left=72, right=14, top=4, bottom=42)
+    axes.imshow(_image_values(shown.values, limit), aspect="auto", interpolation="none")
     titles: dict[str, str] = {}
     for place, rank in enumerate(shown.ranks.tolist()):
-        (strip,) = axes.barh(place, len(shown.steps), left=-0.5, height=1, color=light("bg"), alpha=_UNSEEN)
+        (strip,) = axes.barh(
+            place, len(shown.steps), left=-0.5, height=1, color=light_colour("bg"), alpha=_UNSEEN
+        )
         strip.set_gid(f"rank-{rank}")
         titles[f"rank-{rank}"] = _hover_text(whole, rank)
     stride = -(-12 // row)
@@ -147,11 +149,11 @@ def _draw(shown: LatenessByStep, whole: LatenessByStep, limit: float) -> tuple[F
     return figure, titles
 
 
-def _image(values: Values, limit: float) -> np.ndarray[Any, Any]:
+def _image_values(values: Values, limit: float) -> np.ndarray[Any, Any]:
     """RGBA: hue by sign, opacity by magnitude, so that zero is the page's own ground; no number is grey."""
     from matplotlib.colors import to_rgb
 
-    late, early, none = (to_rgb(light(name)) for name in (_LATE, _EARLY, "idle"))
+    late, early, none = (to_rgb(light_colour(name)) for name in (_LATE, _EARLY, "idle"))
     image = np.zeros((*values.shape, 4))
     filled = values.filled(0.0)
     image[..., :3] = np.where((filled > 0)[..., None], late, early)
@@ -164,10 +166,10 @@ def _hover_text(late: LatenessByStep, rank: int) -> str:
     own = late.values[int(np.searchsorted(late.ranks, rank))]
     most = int(own.argmax())
     return (
-        f"rank {rank}: {_lag(float(own.mean()))} on average, {_lag(float(own[most]))} in step"
+        f"rank {rank}: {_lag_words(float(own.mean()))} on average, {_lag_words(float(own[most]))} in step"
         f" {late.steps[most]}, where it is latest"
     )
 
 
-def _lag(seconds: float) -> str:
+def _lag_words(seconds: float) -> str:
     return f"{humanise(abs(seconds), 's')} {'later' if seconds >= 0 else 'earlier'} than the median rank"

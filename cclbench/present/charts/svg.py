@@ -17,8 +17,8 @@ from xml.etree import ElementTree as ET
 from markupsafe import Markup
 
 from cclbench.present.charts.chart import Titles
-from cclbench.present.charts.palette import COLOURS, light
-from cclbench.present.words import bounded
+from cclbench.present.charts.palette import COLOURS, light_colour
+from cclbench.present.words import bound_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,19 +35,19 @@ _STYLE: Final[Any] = {
     "svg.hashsalt": "cclbench",
     "text.parse_math": False,  # a name with two dollar signs is no formula
     "font.size": 11,
-    "axes.edgecolor": light("line"),
-    "axes.labelcolor": light("muted"),
+    "axes.edgecolor": light_colour("line"),
+    "axes.labelcolor": light_colour("muted"),
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
     "axes.grid": True,
-    "grid.color": light("line"),
+    "grid.color": light_colour("line"),
     "grid.linewidth": 0.7,
-    "xtick.color": light("line"),
-    "ytick.color": light("line"),
-    "xtick.labelcolor": light("muted"),
-    "ytick.labelcolor": light("muted"),
-    "text.color": light("ink"),
+    "xtick.color": light_colour("line"),
+    "ytick.color": light_colour("line"),
+    "xtick.labelcolor": light_colour("muted"),
+    "ytick.labelcolor": light_colour("muted"),
+    "text.color": light_colour("ink"),
     "patch.linewidth": 0,
     "hatch.linewidth": 0.8,
     "legend.frameon": False,
@@ -65,7 +65,7 @@ def house_style() -> Iterator[None]:
         yield
 
 
-def drawn(draw: Callable[[], tuple[Figure, Titles]], *, name: str, label: str) -> Markup:
+def drawn_svg(draw: Callable[[], tuple[Figure, Titles]], *, name: str, label: str) -> Markup:
     """The figure that `draw` makes and the hover texts of its marks, as one `<svg>` element.
 
     `name` is unique in the page and prefixes every id; `label` says to a screen reader what is shown.
@@ -76,31 +76,31 @@ def drawn(draw: Callable[[], tuple[Figure, Titles]], *, name: str, label: str) -
         metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(out, format="svg", transparent=True, metadata=metadata)
     root = ET.fromstring(out.getvalue())  # noqa: S314 - our own drawing
-    _adapt(root, f"{name}-", titles)
+    _adapt_to_page(root, f"{name}-", titles)
     _, _, width, _ = root.attrib["viewBox"].split()
     root.attrib = {
         "viewBox": root.attrib["viewBox"],
         "class": "chart half" if float(width) < 700 else "chart wide",
         "role": "img",
         "tabindex": "0",
-        "aria-label": bounded(label),
+        "aria-label": bound_text(label),
     }
     return Markup(ET.tostring(root, encoding="unicode", short_empty_elements=True))  # noqa: S704 - escaped by ElementTree
 
 
-def _adapt(root: ET.Element, prefix: str, titles: Titles) -> None:
+def _adapt_to_page(root: ET.Element, prefix: str, titles: Titles) -> None:
     for parent in list(root.iter()):
         parent.tag = parent.tag.rpartition("}")[2]
         for child in list(parent):
             if child.tag.rpartition("}")[2] in ("metadata", "style"):
                 parent.remove(child)
         name = parent.get("id", "")
-        _plain(parent, prefix)
+        _plain_attributes(parent, prefix)
         if parent.tag == "g" and name in titles:
-            _title(parent, titles[name])
+            _add_hover_text(parent, titles[name])
 
 
-def _plain(element: ET.Element, prefix: str) -> None:
+def _plain_attributes(element: ET.Element, prefix: str) -> None:
     """Attributes as a page takes them: no style, no namespaces, ids of its own, the theme's colours."""
     found = {key.rpartition("}")[2]: value for key, value in element.attrib.items()}
     for declaration in found.pop("style", "").split(";"):
@@ -118,7 +118,7 @@ def _plain(element: ET.Element, prefix: str) -> None:
     element.attrib = found
 
 
-def _title(group: ET.Element, text: str | Sequence[str]) -> None:
+def _add_hover_text(group: ET.Element, text: str | Sequence[str]) -> None:
     """Hover text of a group of marks, or of each of its marks in turn."""
     if isinstance(text, str):
         marks, texts = [group], [text]
@@ -126,5 +126,5 @@ def _title(group: ET.Element, text: str | Sequence[str]) -> None:
         marks, texts = [mark for mark in group.iter() if mark.tag.rpartition("}")[2] == "use"], [*text]
     for mark, one in zip(marks, texts, strict=True):
         title = ET.Element("title")
-        title.text = "\n".join(map(bounded, one.split("\n")))
+        title.text = "\n".join(map(bound_text, one.split("\n")))
         mark.insert(0, title)

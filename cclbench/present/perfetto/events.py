@@ -13,10 +13,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.intervals import Int64
-from cclbench.present.perfetto.instances import Arrows, CollectiveParts, Latest
-from cclbench.present.perfetto.lanes import lanes
-from cclbench.present.perfetto.lines import bytes_of, joined, line, members, micros, quoted, told
-from cclbench.present.perfetto.shown import Shown
+from cclbench.present.perfetto.instances import CollectiveParts, InstanceArrows, LatestRanks
+from cclbench.present.perfetto.lanes import slice_lanes
+from cclbench.present.perfetto.lines import (
+    as_microseconds,
+    bytes_of,
+    event_line,
+    join_columns,
+    key_values,
+    object_members,
+    quote_texts,
+)
+from cclbench.present.perfetto.shown import ShownRows
 from cclbench.units import MIB
 
 _TOLD: Final = (
@@ -29,105 +37,113 @@ _MOST_BYTES: Final = 64 * MIB
 
 
 @dataclass(slots=True, eq=False)
-class Events:
+class TraceEvents:
     """What is written so far; times count from `begin_ns` on the common clock."""
 
     file: BufferedIOBase
     begin_ns: int
-    latest: Latest
+    latest: LatestRanks
     first_thread: int
     """Threads are numbered from here, above all ranks and never twice: viewers take a thread of its
     process's own number for the main one, and one number in two processes for the same thread."""
-    arrows: Arrows = field(default_factory=Arrows)
+    arrows: InstanceArrows = field(default_factory=InstanceArrows)
     slices: int = 0
     _threads: int = 0
     _comma: bytes = b""
 
-    def rank(self, rank: int, shown: Shown, *, corrected: bool) -> None:
+    def add_rank(self, rank: int, shown: ShownRows, *, corrected: bool) -> None:
         """All of one rank; where its clock is corrected, rows also tell the duration by its own."""
-        threads, thread = shown.placed()
+        threads, thread = shown.thread_places()
         devices = {one.device for one in threads if not one.on_host} - {-1}
         only = f" (device {min(devices)})" if len(devices) == 1 else ""
-        self._name("process", {"pid": rank}, f"rank {rank}{only}", rank)
-        parts = CollectiveParts.of(shown.tables)
-        self._steps(rank, shown)
-        self._waits(rank, shown, parts)
-        numbered = [self._thread(rank, one.name(device=not only)) for one in threads]
+        self._add_name("process", {"pid": rank}, f"rank {rank}{only}", rank)
+        parts = CollectiveParts.of_tables(shown.tables)
+        self._add_steps(rank, shown)
+        self._add_waits(rank, shown, parts)
+        numbered = [self._thread_id(rank, one.thread_name(device=not only)) for one in threads]
         tids = np.array(numbered, np.int64)[thread]
         done = 0
-        for kind, batch in shown.rows(_COLUMNS):
+        for kind, batch in shown.row_batches(_COLUMNS):
             here = slice(done, done + len(batch))
             done += len(batch)
-            begin, end = shown.times(batch)
-            places = parts.places(batch["collective"])
-            self.arrows.add(parts.instances(places), begin - self.begin_ns, rank, tids[here])
-            own = [told("own_dur_ns", batch["dur_ns"])] if corrected else []
-            args = members(*(told(name, batch[name]) for name in _TOLD), parts.texts.take(places), *own)
-            for some in _pieces(batch):
-                names = quoted(batch["name"][some])
-                self._slices(rank, tids[here][some], begin[some], end[some], kind, names, args[some])
+            begin, end = shown.common_times(batch)
+            places = parts.rows_of_keys(batch["collective"])
+            self.arrows.add_begins(parts.instance_numbers(places), begin - self.begin_ns, rank, tids[here])
+            own = [key_values("own_dur_ns", batch["dur_ns"])] if corrected else []
+            args = object_members(
+                *(key_values(name, batch[name]) for name in _TOLD), parts.texts.take(places), *own
+            )
+            for some in _bounded_slices(batch):
+                names = quote_texts(batch["name"][some])
+                self._add_slices(rank, tids[here][some], begin[some], end[some], kind, names, args[some])
 
-    def link(self) -> None:
+    def add_arrows(self) -> None:
         """The arrows, after all slices: viewers sort by time, and keep this order where times are equal."""
-        self.file.write(bytes_of(self.arrows.lines()))
+        self.file.write(bytes_of(self.arrows.flow_lines()))
 
-    def _steps(self, rank: int, shown: Shown) -> None:
+    def _add_steps(self, rank: int, shown: ShownRows) -> None:
         """A lane for each way in which steps were found."""
-        table = shown.steps()
+        table = shown.step_rows()
         for source in table["source"].unique().to_pylist():
             rows = table.filter(pc.equal(table["source"].cast(pa.string()), source))
             marks = pc.if_else(rows["open"].combine_chunks(), ' (open)"', '"')
-            names = joined('"step ', rows["step"].combine_chunks(), marks)
-            begin, end = (shown.clock.common(rows[key].to_numpy()) for key in ("start_ns", "end_ns"))
-            self._lanes(rank, f"steps ({source})", begin, end, "step", names, joined(f'"source":"{source}"'))
+            names = join_columns('"step ', rows["step"].combine_chunks(), marks)
+            begin, end = (shown.clock.on_common_clock(rows[key].to_numpy()) for key in ("start_ns", "end_ns"))
+            self._add_lanes(
+                rank, f"steps ({source})", begin, end, "step", names, join_columns(f'"source":"{source}"')
+            )
 
-    def _waits(self, rank: int, shown: Shown, parts: CollectiveParts) -> None:
+    def _add_waits(self, rank: int, shown: ShownRows, parts: CollectiveParts) -> None:
         """What the rank waits in collectives for the one that arrives last."""
         waits = pc.fill_null(pc.greater(parts.table["wait_ns"], 0), False).to_numpy()
-        kept = np.flatnonzero(waits & shown.mask(parts.table))
+        kept = np.flatnonzero(waits & shown.shown_mask(parts.table))
         rows = parts.table.take(kept)
         begin = rows["arrival_ns"].to_numpy()
-        last = pa.array(self.latest.at(rows["instance"].to_numpy()))
-        names = joined('"waits for rank ', last, '"')
+        last = pa.array(self.latest.latest_at(rows["instance"].to_numpy()))
+        names = join_columns('"waits for rank ', last, '"')
         end = begin + rows["wait_ns"].to_numpy()
-        self._lanes(rank, "collectives: wait", begin, end, "wait", names, parts.texts.take(pa.array(kept)))
+        self._add_lanes(
+            rank, "collectives: wait", begin, end, "wait", names, parts.texts.take(pa.array(kept))
+        )
 
-    def _lanes(
+    def _add_lanes(
         self, rank: int, title: str, begin: Int64, end: Int64, category: str, names: pa.Array, args: Any
     ) -> None:
         if not len(begin):
             return
-        lane = lanes(np.zeros(len(begin), np.int8), begin, end)
+        lane = slice_lanes(np.zeros(len(begin), np.int8), begin, end)
         titles = [title if n == 0 else f"{title} ({n + 1})" for n in range(int(lane.max()) + 1)]
-        tids = np.array([self._thread(rank, one) for one in titles], np.int64)[lane]
-        self._slices(rank, tids, begin, end, category, names, args)
+        tids = np.array([self._thread_id(rank, one) for one in titles], np.int64)[lane]
+        self._add_slices(rank, tids, begin, end, category, names, args)
 
-    def _slices(
+    def _add_slices(
         self, rank: int, tids: Int64, begin: Int64, end: Int64, category: str, names: pa.Array, args: Any
     ) -> None:
         """Complete events, whose begin, end and duration are exact to the nanosecond."""
         self.slices += len(begin)
-        lines = joined(
+        lines = join_columns(
             f'{{"ph":"X","pid":{rank},"tid":', pa.array(tids),
-            ',"ts":', micros(begin - self.begin_ns), ',"dur":', micros(end - begin),
+            ',"ts":', as_microseconds(begin - self.begin_ns), ',"dur":', as_microseconds(end - begin),
             f',"cat":"{category}","name":', names, ',"args":{', args, "}}",
         )  # fmt: skip
         self.file.write(bytes_of(lines))
 
-    def _thread(self, rank: int, name: str) -> int:
+    def _thread_id(self, rank: int, name: str) -> int:
         tid = self.first_thread + self._threads
         self._threads += 1
-        self._name("thread", {"pid": rank, "tid": tid}, name, self._threads)
+        self._add_name("thread", {"pid": rank, "tid": tid}, name, self._threads)
         return tid
 
-    def _name(self, what: str, whose: dict[str, int], name: str, place: int) -> None:
+    def _add_name(self, what: str, whose: dict[str, int], name: str, place: int) -> None:
         """Metadata: what a process or thread is called, and its place among its like."""
         for key, args in (("name", {"name": name}), ("sort_index", {"sort_index": place})):
-            self.file.write(self._comma + b"\n" + line(ph="M", **whose, name=f"{what}_{key}", args=args))
+            self.file.write(
+                self._comma + b"\n" + event_line(ph="M", **whose, name=f"{what}_{key}", args=args)
+            )
             self._comma = b","
 
 
-def _pieces(batch: pa.RecordBatch) -> Iterator[slice]:
+def _bounded_slices(batch: pa.RecordBatch) -> Iterator[slice]:
     """The rows, few enough at a time that their names are of bounded length together."""
     longest = pc.max(pc.binary_length(batch["name"].dictionary)).as_py() or 0
     rows = max(1, _MOST_BYTES // (longest + 1))

@@ -17,21 +17,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.intervals import Int64
-from cclbench.present.perfetto.lines import joined, members, micros, told
+from cclbench.present.perfetto.lines import as_microseconds, join_columns, key_values, object_members
 from cclbench.record.rank import Rank
 
 Ranks = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Latest:
+class LatestRanks:
     """Matched collectives, ascending, and the rank that arrives last at each: of equal ones the lowest."""
 
     instances: Int64
     ranks: Ranks
 
     @classmethod
-    def of(cls, ranks: Iterable[Rank]) -> Latest:
+    def of_ranks(cls, ranks: Iterable[Rank]) -> LatestRanks:
         """Those of all ranks' parts."""
         columns = ["instance", "arrival_ns", "rank"]
         parts = pa.concat_tables([one.collectives().select(columns).drop_null() for one in ranks])
@@ -40,7 +40,7 @@ class Latest:
         last = order[np.flatnonzero(np.diff(instance[order], append=-1))]
         return cls(instance[last], rank[last])
 
-    def at(self, instances: Int64) -> Ranks:
+    def latest_at(self, instances: Int64) -> Ranks:
         """The rank that arrives last at each of them."""
         return self.ranks[np.searchsorted(self.instances, instances)]
 
@@ -54,45 +54,45 @@ class CollectiveParts:
     """What a row says of its part: members of a JSON object, a row a part."""
 
     @classmethod
-    def of(cls, tables: Rank) -> CollectiveParts:
+    def of_tables(cls, tables: Rank) -> CollectiveParts:
         """All parts of a rank."""
         table = tables.collectives()
         columns = {"library": "library", "kind": "collective", "group": "group", "dimension": "dimension"}
         payload = pc.max_element_wise(table["in_bytes"], table["out_bytes"])
-        texts = members(
-            *(told(key, table[name]) for name, key in columns.items()),
-            told("seq", table["seq"]),
-            told("payload_bytes", payload),
-            *(told(name, table[name]) for name in ("dtype", "wait_ns", "transfer_ns")),
+        texts = object_members(
+            *(key_values(key, table[name]) for name, key in columns.items()),
+            key_values("seq", table["seq"]),
+            key_values("payload_bytes", payload),
+            *(key_values(name, table[name]) for name in ("dtype", "wait_ns", "transfer_ns")),
         )
         return cls(table, texts)
 
-    def places(self, keys: pa.Array) -> pa.Array:
+    def rows_of_keys(self, keys: pa.Array) -> pa.Array:
         """The row of each part by its key; null for null."""
         return pc.index_in(keys, value_set=self.table["collective"].combine_chunks())
 
-    def instances(self, places: pa.Array) -> Int64:
+    def instance_numbers(self, places: pa.Array) -> Int64:
         """The number that the parts of one collective share; -1 for null and until matched."""
         instance = self.table["instance"].take(places).fill_null(-1)
         return np.asarray(instance.to_numpy(), np.int64)
 
 
 @dataclass(slots=True)
-class Arrows:
+class InstanceArrows:
     """Begins of matched parts, gathered rank by rank: instance, begin, rank, thread."""
 
     found: list[tuple[Int64, Int64, Int64, Int64]] = field(default_factory=list)
     drawn: int = 0
     """Collectives of which two parts or more are shown."""
 
-    def add(self, instances: Int64, begins: Int64, rank: int, threads: Int64) -> None:
+    def add_begins(self, instances: Int64, begins: Int64, rank: int, threads: Int64) -> None:
         """Keep those of the rows that are parts of a matched collective."""
         some = instances >= 0
         if some.any():
             ranks = np.full(int(some.sum()), rank, np.int64)
             self.found.append((instances[some], begins[some], ranks, threads[some]))
 
-    def lines(self) -> pa.Array:
+    def flow_lines(self) -> pa.Array:
         """A flow for each collective, its parts by arrival; those with one part shown have none."""
         if not self.found:
             return pa.array([], pa.large_string())
@@ -103,8 +103,8 @@ class Arrows:
         self.drawn = int((first & ~last).sum())
         kept = ~(first & last)
         phase = pa.array(np.where(first, "s", np.where(last, 'f","bp":"e', "t"))[kept])
-        return joined(
+        return join_columns(
             '{"ph":"', phase, '","id":', pa.array(instance[kept]), ',"pid":', pa.array(rank[kept]),
-            ',"tid":', pa.array(thread[kept]), ',"ts":', micros(begin[kept]),
+            ',"tid":', pa.array(thread[kept]), ',"ts":', as_microseconds(begin[kept]),
             ',"cat":"collective","name":"collective"}',
         )  # fmt: skip

@@ -16,7 +16,7 @@ MOST_LANES: Final = 256
 Int32 = npt.NDArray[np.int32]
 
 
-def lanes(tracks: npt.NDArray[np.integer], starts: Int64, ends: Int64) -> Int32:
+def slice_lanes(tracks: npt.NDArray[np.integer], starts: Int64, ends: Int64) -> Int32:
     """The lane of each slice within its track, 0 wherever nothing crosses; shape (n,).
 
     Two slices cross where the later one begins within the earlier and ends after it.  Each goes into the
@@ -30,7 +30,7 @@ def lanes(tracks: npt.NDArray[np.integer], starts: Int64, ends: Int64) -> Int32:
         crossing = _in_crossing_runs(starts[one], ends[one])
         if crossing.any():
             some = one[crossing]
-            lane[some] = list(_spread(starts[some].tolist(), ends[some].tolist()))
+            lane[some] = list(_first_free_lanes(starts[some].tolist(), ends[some].tolist()))
     return lane
 
 
@@ -50,7 +50,7 @@ def _in_crossing_runs(starts: Int64, ends: Int64) -> Mask:
     return np.isin(run, run[crosses])
 
 
-def _spread(starts: list[int], ends: list[int]) -> Iterator[int]:
+def _first_free_lanes(starts: list[int], ends: list[int]) -> Iterator[int]:
     """The first lane that has room, slice by slice: open slices of a lane are a stack."""
     stacks: list[list[int]] = []
     for start, end in zip(starts, ends, strict=True):

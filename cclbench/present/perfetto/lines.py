@@ -18,38 +18,38 @@ from cclbench.intervals import Int64
 _THOUSANDTHS: Final = pa.array([f"{n:03d}" for n in range(1000)], pa.large_string())
 
 
-def line(**fields: Any) -> bytes:
+def event_line(**fields: Any) -> bytes:
     """One event of plain values."""
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
-def joined(*parts: Any) -> pa.Array:
+def join_columns(*parts: Any) -> pa.Array:
     """Text from columns and constants side by side; null where any is null."""
-    return pc.binary_join_element_wise(*[_text(part) for part in parts], _text(""))
+    return pc.binary_join_element_wise(*[_as_text(part) for part in parts], _as_text(""))
 
 
-def members(*parts: pa.Array) -> pa.Array:
+def object_members(*parts: pa.Array) -> pa.Array:
     """The members of a JSON object from columns of `"key":value`; nulls are left out."""
-    return pc.binary_join_element_wise(*parts, _text(","), null_handling="skip")
+    return pc.binary_join_element_wise(*parts, _as_text(","), null_handling="skip")
 
 
-def micros(ns: Int64) -> pa.Array:
+def as_microseconds(ns: Int64) -> pa.Array:
     """Nanoseconds, not negative, as microseconds: 1234567 → 1234.567."""
     whole, rest = np.divmod(ns, 1000)
-    return joined(pa.array(whole), ".", _THOUSANDTHS.take(pa.array(rest)))
+    return join_columns(pa.array(whole), ".", _THOUSANDTHS.take(pa.array(rest)))
 
 
-def told(key: str, column: Any) -> pa.Array:
+def key_values(key: str, column: Any) -> pa.Array:
     """`"key":value` of a column of numbers, or of texts of dictionary type; null for no finite number."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_dictionary(array.type):
-        array = quoted(array)
+        array = quote_texts(array)
     elif pa.types.is_floating(array.type):
         array = pc.if_else(pc.is_finite(array), array, None)
-    return joined(f'"{key}":', array)
+    return join_columns(f'"{key}":', array)
 
 
-def quoted(array: pa.DictionaryArray) -> pa.Array:
+def quote_texts(array: pa.DictionaryArray) -> pa.Array:
     """Its texts as JSON strings; each that occurs is escaped once."""
     used, place = np.unique(array.indices.fill_null(0).to_numpy(), return_inverse=True)
     texts = array.dictionary.take(pa.array(used)).to_pylist() if len(array.dictionary) else [""] * len(used)
@@ -59,13 +59,13 @@ def quoted(array: pa.DictionaryArray) -> pa.Array:
 
 def bytes_of(lines: pa.Array) -> memoryview:
     """What to write for a column of lines: each after a comma and a line break."""
-    whole = joined(",\n", lines)
+    whole = join_columns(",\n", lines)
     _, offsets, text = whole.buffers()
     ends = np.frombuffer(offsets, np.int64)[whole.offset : whole.offset + len(whole) + 1]
     return memoryview(text)[int(ends[0]) : int(ends[-1])]
 
 
-def _text(part: Any) -> Any:
+def _as_text(part: Any) -> Any:
     if isinstance(part, str):
         return pa.scalar(part, pa.large_string())
     return part if pa.types.is_large_string(part.type) else part.cast(pa.large_string())

@@ -25,14 +25,14 @@ _HERE: Final = "127.0.0.1"
 _PATIENCE_S: Final = 60
 
 
-def serve(path: Path, announce: Callable[[str], object], *, port: int = PORT) -> None:
+def serve_file(path: Path, announce: Callable[[str], object], *, port: int = PORT) -> None:
     """Serve the file on the loopback interface until it was fetched once; `announce` gets the link to it.
 
     Its name is random.  Only a request for it by this machine's number, and from the viewer's pages or from
     none, is answered.  `UsageError` where another program has the port.
     """
     try:
-        server = _Server((_HERE, port), path)
+        server = _OneFileServer((_HERE, port), path)
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             raise
@@ -42,13 +42,13 @@ def serve(path: Path, announce: Callable[[str], object], *, port: int = PORT) ->
         # A thread of its own, so that this one can be interrupted.
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         try:
-            announce(f"{VIEWER}/#!/?url=http://{server.host}{server.name}")
+            announce(f"{VIEWER}/#!/?url=http://{server.expected_host}{server.name}")
             server.fetched.wait()
         finally:
             server.shutdown()
 
 
-class _Server(ThreadingHTTPServer):
+class _OneFileServer(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
@@ -60,19 +60,19 @@ class _Server(ThreadingHTTPServer):
         """Nothing: a fetch that breaks off can be made again."""
 
     @property
-    def host(self) -> str:
+    def expected_host(self) -> str:
         """What a request must name as its host: a page elsewhere whose name points here says another."""
         return f"{_HERE}:{self.server_address[1]}"
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+    server: _OneFileServer
     server_version, sys_version = "cclbench", ""
     timeout = _PATIENCE_S
 
     def do_GET(self) -> None:
         """The file, whole."""
-        if self._admitted():
+        if self._is_admitted():
             with self.server.path.open("rb") as file:
                 shutil.copyfileobj(file, self.wfile)
             self.wfile.flush()
@@ -80,12 +80,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_HEAD(self) -> None:
         """Whether it is there."""
-        self._admitted()
+        self._is_admitted()
 
-    def _admitted(self) -> bool:
+    def _is_admitted(self) -> bool:
         """Answer with the file's headers, or with an error."""
         origin = self.headers.get("Origin")
-        if self.headers.get("Host") != self.server.host or origin not in (None, VIEWER):
+        if self.headers.get("Host") != self.server.expected_host or origin not in (None, VIEWER):
             self.send_error(HTTPStatus.FORBIDDEN)
             return False
         if self.path != self.server.name:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.intervals import Int64, Mask
-from cclbench.present.perfetto.lanes import lanes
+from cclbench.present.perfetto.lanes import slice_lanes
 from cclbench.present.timeline import TimelineClock
 from cclbench.record.rank import Rank
 from cclbench.schema import KINDS
@@ -22,7 +22,7 @@ _PLACE: Final = ("device", "track", "side")
 _TIME: Final = ("start_ns", "dur_ns")
 
 
-class Thread(NamedTuple):
+class ShownThread(NamedTuple):
     """A stream or thread of a rank, and one of its lanes; they sort as they are shown."""
 
     on_host: bool
@@ -31,7 +31,7 @@ class Thread(NamedTuple):
     track: int
     lane: int = 0
 
-    def name(self, *, device: bool) -> str:
+    def thread_name(self, *, device: bool) -> str:
         """What the viewer calls it; `device` says which of several it is on."""
         if self.on_host:
             name = f"thread {self.track}"
@@ -43,7 +43,7 @@ class Thread(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shown:
+class ShownRows:
     """A rank's rows that are shown: all, or those of steps first <= n < last.
 
     A row belongs to the step it states; one that states none is shown where it begins between the
@@ -58,9 +58,9 @@ class Shown:
     end: int | None = None
 
     @classmethod
-    def of(
+    def of_rank(
         cls, tables: Rank, clock: TimelineClock, steps: tuple[int | None, int | None] | None
-    ) -> Shown | None:
+    ) -> ShownRows | None:
         """The rank's rows of those steps; None where it has none of them."""
         if steps is None:
             return cls(tables, clock)
@@ -73,16 +73,16 @@ class Shown:
         bounds = pc.min(table["start_ns"]).as_py(), pc.max(table["end_ns"]).as_py()
         return cls(tables, clock, first, last, *bounds)
 
-    def rows(self, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def row_batches(self, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
         """(kind, those columns of the rows shown) in bounded batches, always in the same order."""
         needed = list(dict.fromkeys([*columns, "start_ns", "step"]))
         for kind in KINDS:
             for batch in self.tables.events([kind], needed):
-                kept = batch if self.first is None else batch.filter(pa.array(self.mask(batch)))
+                kept = batch if self.first is None else batch.filter(pa.array(self.shown_mask(batch)))
                 if len(kept):
                     yield kind, kept.select(list(columns))
 
-    def mask(self, rows: pa.RecordBatch | pa.Table) -> Mask:
+    def shown_mask(self, rows: pa.RecordBatch | pa.Table) -> Mask:
         """Which rows, with `step` and `start_ns`, are shown."""
         if self.first is None:
             return np.ones(len(rows), np.bool_)
@@ -91,31 +91,31 @@ class Shown:
         inside = (start >= self.begin) & (start < self.end)
         return np.asarray(np.where(step < 0, inside, (step >= self.first) & (step < self.last)))
 
-    def steps(self) -> pa.Table:
+    def step_rows(self) -> pa.Table:
         """The rows of `schema.STEPS` that are shown."""
         table = self.tables.steps()
         table = table.filter(pc.is_valid(table["step"]))
-        return table.filter(pa.array(self.mask(table)))
+        return table.filter(pa.array(self.shown_mask(table)))
 
-    def earliest(self) -> int | None:
+    def earliest_ns(self) -> int | None:
         """The earliest begin of what is shown, on the common clock; None where nothing is."""
-        starts = [batch["start_ns"].to_numpy().min() for _, batch in self.rows(["start_ns"])]
-        starts += self.steps()["start_ns"].to_pylist()
-        return int(self.clock.common(np.array([min(starts)], np.int64))[0]) if starts else None
+        starts = [batch["start_ns"].to_numpy().min() for _, batch in self.row_batches(["start_ns"])]
+        starts += self.step_rows()["start_ns"].to_pylist()
+        return int(self.clock.on_common_clock(np.array([min(starts)], np.int64))[0]) if starts else None
 
-    def placed(self) -> tuple[list[Thread], npt.NDArray[np.int32]]:
-        """The threads that the rows need, and the thread of each row, in the order of `rows`."""
-        tracks: dict[Thread, int] = {}
+    def thread_places(self) -> tuple[list[ShownThread], npt.NDArray[np.int32]]:
+        """The threads that the rows need, and the thread of each row, in the order of `row_batches`."""
+        tracks: dict[ShownThread, int] = {}
         of, starts, ends = [], [], []
-        for _, batch in self.rows([*_PLACE, *_TIME]):
-            begin, end = self.times(batch)
+        for _, batch in self.row_batches([*_PLACE, *_TIME]):
+            begin, end = self.common_times(batch)
             starts.append(begin)
             ends.append(end)
-            of.append(_tracks(batch, tracks))
+            of.append(_track_numbers(batch, tracks))
         if not of:
             return [], np.empty(0, np.int32)
         track = np.concatenate(of)
-        lane = lanes(track, np.concatenate(starts), np.concatenate(ends))
+        lane = slice_lanes(track, np.concatenate(starts), np.concatenate(ends))
         pairs, place = np.unique(track.astype(np.int64) << 32 | lane, return_inverse=True)
         known = list(tracks)
         threads = [known[pair >> 32]._replace(lane=pair & 0xFFFFFFFF) for pair in pairs.tolist()]
@@ -124,13 +124,13 @@ class Shown:
         rank[order] = np.arange(len(order), dtype=np.int32)
         return [threads[n] for n in order], rank[place]
 
-    def times(self, rows: pa.RecordBatch) -> tuple[Int64, Int64]:
+    def common_times(self, rows: pa.RecordBatch) -> tuple[Int64, Int64]:
         """Begin and end of rows on the common clock; both ends move, so that what nests stays nested."""
         start, dur = rows["start_ns"].to_numpy(), rows["dur_ns"].to_numpy()
-        return self.clock.common(start), self.clock.common(start + dur)
+        return self.clock.on_common_clock(start), self.clock.on_common_clock(start + dur)
 
 
-def _tracks(batch: pa.RecordBatch, known: dict[Thread, int]) -> npt.NDArray[np.int32]:
+def _track_numbers(batch: pa.RecordBatch, known: dict[ShownThread, int]) -> npt.NDArray[np.int32]:
     """The number of each row's stream or thread; new ones are added to `known`."""
     on_host = pc.equal(batch["side"].cast(pa.string()), "host").to_numpy(zero_copy_only=False)
     device = np.where(on_host, -1, pc.fill_null(batch["device"], -1).to_numpy(zero_copy_only=False))
@@ -140,6 +140,6 @@ def _tracks(batch: pa.RecordBatch, known: dict[Thread, int]) -> npt.NDArray[np.i
     numbers = []
     for code in codes.tolist():
         (of, on), host = divmod(code >> 1, len(devices)), bool(code & 1)
-        thread = Thread(host, int(devices[on]), int(tracks[of]))
+        thread = ShownThread(host, int(devices[on]), int(tracks[of]))
         numbers.append(known.setdefault(thread, len(known)))
     return np.array(numbers, np.int32)[place]

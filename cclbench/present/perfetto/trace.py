@@ -20,10 +20,10 @@ import msgspec
 from cclbench import __version__
 from cclbench.destination import check_folder, replacing
 from cclbench.errors import UsageError
-from cclbench.present.perfetto.events import Events
-from cclbench.present.perfetto.instances import Latest
-from cclbench.present.perfetto.lines import line
-from cclbench.present.perfetto.shown import Shown
+from cclbench.present.perfetto.events import TraceEvents
+from cclbench.present.perfetto.instances import LatestRanks
+from cclbench.present.perfetto.lines import event_line
+from cclbench.present.perfetto.shown import ShownRows
 from cclbench.present.timeline import TimelineClock, clocks_of
 from cclbench.record.rank import Rank
 from cclbench.record.run import Run
@@ -69,18 +69,20 @@ def write_trace(
     """
     clocks = clocks_of(run.record.clocks)
     files = {rank: run.rank(rank) for rank in (run.ranks if ranks is None else sorted(set(ranks)))}
-    cut = {rank: Shown.of(one, clocks.get(rank, TimelineClock()), steps) for rank, one in files.items()}
+    cut = {
+        rank: ShownRows.of_rank(one, clocks.get(rank, TimelineClock()), steps) for rank, one in files.items()
+    }
     shown = {rank: one for rank, one in cut.items() if one is not None}
-    earliest = [begin for one in shown.values() if (begin := one.earliest()) is not None]
+    earliest = [begin for one in shown.values() if (begin := one.earliest_ns()) is not None]
     if not earliest:
         raise UsageError("there is nothing to show", where=run.id, hint=_what_there_is(files, steps))
-    latest = Latest.of(map(run.rank, run.ranks))
-    with _opened(path) as file:
+    latest = LatestRanks.of_ranks(map(run.rank, run.ranks))
+    with _open_trace(path) as file:
         file.write(b'{"traceEvents":[')
-        trace = Events(file, min(earliest), latest, first_thread=max(run.ranks) + 1)
+        trace = TraceEvents(file, min(earliest), latest, first_thread=max(run.ranks) + 1)
         for rank, one in shown.items():
-            trace.rank(rank, one, corrected=rank in clocks)
-        trace.link()
+            trace.add_rank(rank, one, corrected=rank in clocks)
+        trace.add_arrows()
         about = {
             "run": run.id,
             "cclbench": __version__,
@@ -89,7 +91,7 @@ def write_trace(
             "steps": steps,
             "clocks": msgspec.to_builtins(run.record.clocks),
         }
-        file.write(b'\n],"otherData":' + line(**about) + b"}\n")
+        file.write(b'\n],"otherData":' + event_line(**about) + b"}\n")
     return TraceSummary(trace.slices, trace.arrows.drawn, path.stat().st_size)
 
 
@@ -102,7 +104,7 @@ def _what_there_is(files: dict[int, Rank], steps: Steps | None) -> str:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BufferedIOBase]:
+def _open_trace(path: Path) -> Iterator[BufferedIOBase]:
     with replacing(path) as unfinished, unfinished.open("wb") as file:
         if path.suffix.lower() == ".gz":
             # Without a name and a time within, the same run gives the same bytes.

@@ -8,8 +8,8 @@ from typing import Final
 
 from rich.text import Text
 
-from cclbench.present.charts.palette import SLICES, Slice, light
-from cclbench.present.partition import Bar, bars_of, by_rank, extremes
+from cclbench.present.charts.palette import SLICES, StepSlice, light_colour
+from cclbench.present.partition import PartitionBar, bars_of, by_rank, extreme_bars
 from cclbench.record.rows import Row
 from cclbench.units import humanise
 
@@ -19,7 +19,7 @@ _COLUMN: Final = 5
 _FINER: Final = tuple(one for whole in SLICES for one in whole.finer)
 
 
-def chart(
+def bar_chart(
     rows: Sequence[Row], *, unicode: bool, most: int = MOST_RANKS, every_rank: bool = False
 ) -> Iterator[Text]:
     """Header, a line a rank, legend, 80 columns; nothing where no rank has all five parts.
@@ -27,43 +27,43 @@ def chart(
     A bar's length is its rank's window over the longest; behind it the window and its shares in %.  Waiting
     and transfer are told apart where all ranks tell them; a finer part that no rank has is left out.
     """
-    ranks = bars_of(by_rank(rows), finer=_drawn)
+    ranks = bars_of(by_rank(rows), finer=_is_drawn)
     if not ranks:
         return
-    shown = ranks if every_rank else extremes(ranks, most)
-    parts = _parts(ranks)
+    shown = ranks if every_rank else extreme_bars(ranks, most)
+    parts = _column_parts(ranks)
     name = max(len(rank.name) for rank in shown)
     width = _WIDTH - name - 2 - 9 - _COLUMN * len(parts) - 2
     header = Text(f"{'':{name}}  {'':{width}} {'window':>8}", "dim")
     for part in parts:
-        header.append(f"{part.glyphs[not unicode]:>{_COLUMN}}", light(part.colour))
+        header.append(f"{part.glyphs[not unicode]:>{_COLUMN}}", light_colour(part.colour))
     header.append(" %", "dim")
     yield header
-    longest = max(rank.seconds for rank in ranks)
+    longest = max(rank.total_seconds for rank in ranks)
     for rank in shown:
         line = Text(f"{rank.name:{name}}  ")
-        line.append_text(_bar(rank, longest, width, unicode))
-        line.append(f" {humanise(rank.seconds, 's'):>8}")
+        line.append_text(_rank_bar(rank, longest, width, unicode))
+        line.append(f" {humanise(rank.total_seconds, 's'):>8}")
         for part, seconds in rank.slices:
             if part in parts:
-                line.append(f"{_percent(seconds, rank.seconds):>{_COLUMN}}")
+                line.append(f"{_percent_words(seconds, rank.total_seconds):>{_COLUMN}}")
         yield line
     if len(shown) < len(ranks):
         left_out = len(ranks) - len(shown)
         yield Text(f"{left_out} ranks between the longest and the shortest window not shown (-v: all)", "dim")
     legend = Text()
     for part in parts:
-        legend.append(part.glyphs[not unicode], light(part.colour)).append(f" {part.short}   ")
+        legend.append(part.glyphs[not unicode], light_colour(part.colour)).append(f" {part.short}   ")
     legend.rstrip()
     yield legend
 
 
-def _drawn(whole: Slice) -> bool:
+def _is_drawn(whole: StepSlice) -> bool:
     """Whether a terminal draws what a part consists of."""
     return all(one.short for one in whole.finer)
 
 
-def _parts(ranks: Sequence[Bar]) -> list[Slice]:
+def _column_parts(ranks: Sequence[PartitionBar]) -> list[StepSlice]:
     """The parts that stand in columns, without finer ones that no rank has any of."""
     slices = [rank.slices for rank in ranks]
     return [
@@ -73,18 +73,18 @@ def _parts(ranks: Sequence[Bar]) -> list[Slice]:
     ]
 
 
-def _percent(seconds: float, step: float) -> str:
+def _percent_words(seconds: float, step: float) -> str:
     percent = 100 * seconds / step if step else 0.0
     return "<1" if 0 < percent < 0.5 else f"{percent:.0f}"
 
 
-def _bar(rank: Bar, longest: float, width: int, unicode: bool) -> Text:
+def _rank_bar(rank: PartitionBar, longest: float, width: int, unicode: bool) -> Text:
     """Each part ends at the cell nearest to where it ends in time, so that errors do not add up."""
     bar, end, cells = Text(), 0.0, 0
     for part, seconds in rank.slices:
         end += seconds
         upto = round(width * end / longest) if longest else 0
-        bar.append(part.glyphs[not unicode] * (upto - cells), light(part.colour))
+        bar.append(part.glyphs[not unicode] * (upto - cells), light_colour(part.colour))
         cells = upto
     bar.append(" " * (width - cells))
     return bar

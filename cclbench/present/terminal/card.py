@@ -12,13 +12,13 @@ from cclbench.text import printable
 from cclbench.units import humanise
 
 
-def fields(card: Card) -> Iterator[dict[str, str]]:
+def card_rows(card: Card) -> Iterator[dict[str, str]]:
     """The card's fields as a person reads them, dotted path and text."""
     rates = {
         "hardware.scale_up.bandwidth": card.hardware.scale_up.bytes_per_s,
         "hardware.scale_out.bandwidth": card.hardware.scale_out.bytes_per_s,
     }
-    for path, value in _flat(card.raw, ""):
+    for path, value in _flatten_card(card.raw, ""):
         text = printable(value if isinstance(value, str) else json.dumps(value))
         if (rate := rates.get(path)) and text != (figure := humanise(rate, "B/s")):
             text += f" = {figure}"
@@ -30,12 +30,12 @@ def fields(card: Card) -> Iterator[dict[str, str]]:
         yield {"field": "evidence.traces", "value": text}
 
 
-def _flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _flatten_card(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     for key, below in value.items():
         here = f"{path}.{key}" if path else key
         if here in {"version", "id", "description", "evidence.traces"}:
             continue
         if isinstance(below, dict):
-            yield from _flat(below, here)
+            yield from _flatten_card(below, here)
         else:
             yield here, below

@@ -12,11 +12,11 @@ from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
-from cclbench.comparison.comparison import Check, Comparison, Versus, WorkDifference
+from cclbench.comparison.comparison import Comparison, GateCheck, Versus, WorkDifference
 from cclbench.present import sections
-from cclbench.present.charts.palette import LONGER, SHORTER, light
+from cclbench.present.charts.palette import LONGER, SHORTER, light_colour
 from cclbench.present.terminal import QUIET, VERBOSE
-from cclbench.present.terminal.output import labelled, titled
+from cclbench.present.terminal.output import labelled_table, titled_bullets
 from cclbench.text import printable, shortened
 
 _LABEL: Final = 25
@@ -24,64 +24,66 @@ _BAR: Final = 21
 _MOST_WORKS: Final = 5
 
 
-def page(comparison: Comparison, *, verbosity: int = 0, unicode: bool = True) -> list[RenderableType]:
+def terminal_page(
+    comparison: Comparison, *, verbosity: int = 0, unicode: bool = True
+) -> list[RenderableType]:
     """What a person reads; quiet: the verdicts and checks only."""
     verbose = verbosity >= VERBOSE
     verdicts: list[RenderableType] = [Text(printable(one.words)) for one in comparison.versus]
-    checks = [_check(check) for check in comparison.checks]
+    checks = [_check_line(check) for check in comparison.checks]
     if verbosity <= QUIET:
         return [*verdicts, *checks]
-    parts: list[RenderableType] = [_subjects(comparison)]
+    parts: list[RenderableType] = [_subject_table(comparison)]
     for words in verdicts:
         parts += [Text(), words]
-    parts += titled("Checks", checks)
-    parts += titled("Warnings", [Text(printable(warning)) for warning in comparison.warnings])
+    parts += titled_bullets("Checks", checks)
+    parts += titled_bullets("Warnings", [Text(printable(warning)) for warning in comparison.warnings])
     for one in comparison.versus:
         if one.changes:
-            parts += [Text(), Group(*_waterfall(one, unicode=unicode, verbose=verbose))]
+            parts += [Text(), Group(*_waterfall_lines(one, unicode=unicode, verbose=verbose))]
     for difference in comparison.operators:
-        parts += [Text(), Group(*_works(difference, verbose=verbose))]
+        parts += [Text(), Group(*_work_lines(difference, verbose=verbose))]
     if comparison.cards:
-        parts += [Text(), Text("Cards differ in", "bold"), _cards(comparison)]
-    return [*parts, *_metrics(comparison, verbose=verbose)]
+        parts += [Text(), Text("Cards differ in", "bold"), _card_differences(comparison)]
+    return [*parts, *_metric_tables(comparison, verbose=verbose)]
 
 
-def _subjects(comparison: Comparison) -> Table:
-    return labelled(
+def _subject_table(comparison: Comparison) -> Table:
+    return labelled_table(
         row
         for subject in comparison.subjects
         for row in (
-            (subject.letter, Text(sections.names(subject))),
-            ("", Text(sections.headline(subject), "dim")),
-            *(("", Text(line)) for line in sections.foremost(subject)),
+            (subject.letter, Text(sections.capture_names(subject))),
+            ("", Text(sections.subject_headline(subject), "dim")),
+            *(("", Text(line)) for line in sections.foremost_finding(subject)),
         )
     )
 
 
-def _check(check: Check) -> Text:
-    line = Text("passed", "") if check.passed else Text(check.outcome.upper(), "bold red")
+def _check_line(check: GateCheck) -> Text:
+    line = Text("passed", "") if check.is_passed else Text(check.outcome.upper(), "bold red")
     return line.append(f"  {printable(check.expression)}: {printable(check.reason)}", "default")
 
 
-def _waterfall(one: Versus, *, unicode: bool, verbose: bool) -> Iterator[Text]:
+def _waterfall_lines(one: Versus, *, unicode: bool, verbose: bool) -> Iterator[Text]:
     """A line a part: before, after, the change, and the change as a bar that begins where the last ended."""
     title = f"From {one.base} to {one.other}, part by part"
     yield Text(f"{title:<{_LABEL}}{one.base:>9}{one.other:>10}{'difference':>12}", "bold")
     ends = [0.0, *accumulate(change.change_ns for change in one.changes)]
     low, high = min(ends), max(ends)
-    bars = (_bar(begin, end, low, high, unicode) for begin, end in pairwise(ends))
+    bars = (_change_bar(begin, end, low, high, unicode) for begin, end in pairwise(ends))
     for row in sections.part_rows(one, every=verbose):
         if row.mover:
-            yield _row(f"    {row.label}", row.cells, "dim")
+            yield _time_line(f"    {row.label}", row.cells, "dim")
         else:
-            yield _row(f"  {row.label}", row.cells).append_text(next(bars))
-    yield _row("  the whole", sections.whole_step(one))
+            yield _time_line(f"  {row.label}", row.cells).append_text(next(bars))
+    yield _time_line("  the whole", sections.whole_step(one))
     if low < high:
         longer, shorter = (glyphs[not unicode] for _, glyphs in (LONGER, SHORTER))
         yield Text(f"  {longer} longer   {shorter} shorter in {one.other}", "dim")
 
 
-def _works(difference: WorkDifference, *, verbose: bool) -> Iterator[Text]:
+def _work_lines(difference: WorkDifference, *, verbose: bool) -> Iterator[Text]:
     """A line an operator and a line a module: before, after, the change, shares of each one's roofline."""
     pair = difference.base, difference.other
     yield Text(sections.WORKS, "bold")
@@ -95,36 +97,38 @@ def _works(difference: WorkDifference, *, verbose: bool) -> Iterator[Text]:
         for row in sections.work_rows(changes, len(changes) if verbose else _MOST_WORKS):
             part = row.kind.endswith("shapes")
             if verbose or not part:
-                line = _row(f"{'    ' if part else '  '}{row.label}", row.cells)
+                line = _time_line(f"{'    ' if part else '  '}{row.label}", row.cells)
                 yield line.append(f"{row.reached[0]:>12}{row.reached[1]:>12}") if known else line
-        yield _row("  all", sections.whole_work(difference))
-    yield from (Text(f"  {sections.safe(told)}", "dim") for told in sections.matched(difference))
+        yield _time_line("  all", sections.whole_work(difference))
+    yield from (Text(f"  {sections.safe_text(told)}", "dim") for told in sections.match_notes(difference))
 
 
-def _row(label: str, cells: tuple[str, str, str], style: str = "") -> Text:
-    label = shortened(sections.safe(label), _LABEL - 1)
+def _time_line(label: str, cells: tuple[str, str, str], style: str = "") -> Text:
+    label = shortened(sections.safe_text(label), _LABEL - 1)
     before, after, change = cells
     return Text(f"{label:<{_LABEL}}{before:>9} {after:>9} {change:>11}", style)
 
 
-def _bar(begin: float, end: float, low: float, high: float, unicode: bool) -> Text:
+def _change_bar(begin: float, end: float, low: float, high: float, unicode: bool) -> Text:
     if low == high:
         return Text()
     first, last = (round(_BAR * (at - low) / (high - low)) for at in sorted((begin, end)))
     colour, glyphs = LONGER if end > begin else SHORTER
     cells = max(last - first, 1) if end != begin else 0
-    return Text(f"  {' ' * min(first, _BAR - cells)}").append(glyphs[not unicode] * cells, light(colour))
+    return Text(f"  {' ' * min(first, _BAR - cells)}").append(
+        glyphs[not unicode] * cells, light_colour(colour)
+    )
 
 
-def _cards(comparison: Comparison) -> Padding:
+def _card_differences(comparison: Comparison) -> Padding:
     table = Table.grid(padding=(0, 2))
     table.add_row("", *(Text(subject.letter, "bold") for subject in comparison.subjects))
     for field, values in sections.card_rows(comparison):
-        table.add_row(Text(sections.safe(field)), *(Text(value or "-") for value in values))
+        table.add_row(Text(sections.safe_text(field)), *(Text(value or "-") for value in values))
     return Padding(table, (0, 0, 0, 2))
 
 
-def _metrics(comparison: Comparison, *, verbose: bool) -> Iterator[RenderableType]:
+def _metric_tables(comparison: Comparison, *, verbose: bool) -> Iterator[RenderableType]:
     """The lines that differ most, or all; a column a subject, and the ratio where there are two."""
     lines = sections.most_different(comparison)
     told = lines if verbose else lines[: sections.MOST_LINES]
@@ -140,9 +144,9 @@ def _metrics(comparison: Comparison, *, verbose: bool) -> Iterator[RenderableTyp
     table.add_row("", *(Text(head, "bold") for head in heads))
     for metric, figures, quotients in sections.metric_rows(comparison, told):
         cells = [*map(Text, figures), *(Text(ratio, "dim") for ratio in quotients[: len(ratios)])]
-        table.add_row(Text(sections.safe(metric)), *cells)
+        table.add_row(Text(sections.safe_text(metric)), *cells)
     yield Padding(table, (0, 0, 0, 2))
-    if sections.marked(told):
+    if sections.has_marks(told):
         yield Text(f"  {sections.MARKS}", "dim")
     if len(told) < len(lines):
         yield Text(f"  ... {len(lines) - len(told)} more: -v or --json", "dim")

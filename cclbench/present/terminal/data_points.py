@@ -11,7 +11,7 @@ from rich.text import Text
 
 from cclbench.contribute.package import Contribution
 from cclbench.contribute.verify import MEANING, Verdict
-from cclbench.present.terminal.output import bullets, grid
+from cclbench.present.terminal.output import bullet_lines, grid_table
 from cclbench.units import humanise
 
 _MOST: Final = 10
@@ -23,32 +23,32 @@ _MOST_RULES: Final = 30
 def contribution_page(told: Contribution, every: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
     """What was done, a section a subject; `every` are the redactions to list one by one."""
     parts: list[RenderableType] = []
-    for title, lines in _sections(told):
+    for title, lines in _contribution_sections(told):
         if lines:
-            parts += [Text(title, "bold"), bullets(lines), Text()]
+            parts += [Text(title, "bold"), bullet_lines(lines), Text()]
     if every:
-        parts += [Text("Every redaction", "bold"), *grid(every, list(every[0])), Text()]
+        parts += [Text("Every redaction", "bold"), *grid_table(every, list(every[0])), Text()]
     places = "four" if told.calibrated else "three"
     return [*parts, Text(f"next: cclbench verify {told.place.id}, then git add the {places} places above")]
 
 
-def _files(number: int) -> str:
+def _file_count(number: int) -> str:
     return f"{number:,} file{'' if number == 1 else 's'}"
 
 
-def _sections(told: Contribution) -> Iterator[tuple[str, list[str]]]:
+def _contribution_sections(told: Contribution) -> Iterator[tuple[str, list[str]]]:
     size = humanise(sum(size for _, size in told.files), "B")
     made = [
-        f"{told.place.card}",
-        *([f"{told.place.calibration}"] if told.calibrated else []),
-        f"{told.place.traces}/: {_files(len(told.files))}, {size}, and manifest.json",
-        f"{told.place.scripts}/: {_files(len(told.scripts))}",
+        f"{told.place.card_path}",
+        *([f"{told.place.calibration_path}"] if told.calibrated else []),
+        f"{told.place.traces_folder}/: {_file_count(len(told.files))}, {size}, and manifest.json",
+        f"{told.place.scripts_folder}/: {_file_count(len(told.scripts))}",
     ]
     yield "Made", made
     yield "Learnt from the traces", list(told.inferred)
     yield "Card and traces disagree", list(told.contradictions)
     yield "Still open in the card", [str(gap) for gap in told.gaps]
-    yield "Redacted, by rule and file: review it", _review(told)
+    yield "Redacted, by rule and file: review it", _redaction_review(told)
     yield "Revealed on purpose", list(told.revealed)
     proof = f"all {told.rows:,} result rows are bit for bit those of the originals"
     yield "Proved", [f"{proof}; {told.recorded} metrics are recorded"]
@@ -57,7 +57,7 @@ def _sections(told: Contribution) -> Iterator[tuple[str, list[str]]]:
     yield "To be uploaded", [f"{path} to {url}" for path, url in told.uploads]
 
 
-def _review(told: Contribution) -> list[str]:
+def _redaction_review(told: Contribution) -> list[str]:
     """What was found, a line a rule: how many things in which files."""
     files: dict[str, dict[str, int]] = {}
     for one in told.redactions:
@@ -72,7 +72,7 @@ def _review(told: Contribution) -> list[str]:
 
 def _in_files(counts: Mapping[str, int]) -> str:
     (first, _), *others = counts.items()
-    where = f"{first} and {_files(len(others))} more" if others else first
+    where = f"{first} and {_file_count(len(others))} more" if others else first
     return f"{sum(counts.values()):,} in {where}"
 
 
@@ -82,14 +82,14 @@ def verification_page(
     """A row a data point, and for each why it is what it is."""
     if not verdicts:
         return [Text("nothing to verify: no data point changed")]
-    parts: list[RenderableType] = grid(rows, list(rows[0]))
+    parts: list[RenderableType] = grid_table(rows, list(rows[0]))
     for verdict in verdicts:
-        if lines := _reasons(verdict, verbose=verbose):
-            parts += [Text(), Text(f"{verdict.id}: {MEANING[verdict.status]}"), bullets(lines)]
+        if lines := _verdict_reasons(verdict, verbose=verbose):
+            parts += [Text(), Text(f"{verdict.id}: {MEANING[verdict.status]}"), bullet_lines(lines)]
     return parts
 
 
-def _reasons(verdict: Verdict, *, verbose: bool) -> list[str]:
+def _verdict_reasons(verdict: Verdict, *, verbose: bool) -> list[str]:
     """Why it is not verified, cut to the first few unless `verbose`, which has the notes too."""
     lines = [line for reason in verdict.reasons for line in reason.split("\n")]
     if verbose:

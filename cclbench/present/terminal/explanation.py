@@ -10,10 +10,10 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from cclbench.analyzers.metric import METRICS, OTHER_NAMES, Metric, resolve
+from cclbench.analyzers.metric import METRICS, OTHER_NAMES, Metric, resolve_metrics
 from cclbench.errors import UsageError, near
 from cclbench.findings.finding import FINDINGS, Detector
-from cclbench.present.terminal.output import labelled
+from cclbench.present.terminal.output import labelled_table
 from cclbench.sql import VIEWS, View
 
 COLUMNS: Final = (
@@ -42,14 +42,14 @@ def explanations(names: Sequence[str]) -> Explanations:
     metrics: dict[str, Metric] = {}
     for name in [name for name in names if name not in FINDINGS and name not in VIEWS] if names else ["*"]:
         try:
-            metrics |= {metric.name: metric for metric, _ in resolve([name])}
+            metrics |= {metric.name: metric for metric, _ in resolve_metrics([name])}
         except UsageError:
             hint = near(name, [*METRICS, *FINDINGS, *VIEWS], OTHER_NAMES)
             raise UsageError(f"unknown metric, finding or view {name!r}", hint=hint) from None
-    return Explanations([explanation(metrics[name]) for name in sorted(metrics)], findings, views)
+    return Explanations([metric_explanation(metrics[name]) for name in sorted(metrics)], findings, views)
 
 
-def explanation(metric: Metric) -> dict[str, Any]:
+def metric_explanation(metric: Metric) -> dict[str, Any]:
     """A metric as a row of `COLUMNS`."""
     return {name: getattr(metric, name) for name in COLUMNS[:-1]} | {"origin": METRICS.origin(metric.name)}
 
@@ -85,7 +85,7 @@ def view_paragraph(row: dict[str, Any]) -> list[RenderableType]:
         for column in row["columns"]
     ]
     fields += [("reads", ", ".join(row["reads"])), ("example", row["example"]), ("from", row["origin"])]
-    lines = labelled(((label, Text(text)) for label, text in fields), "dim")
+    lines = labelled_table(((label, Text(text)) for label, text in fields), "dim")
     return [Text(row["name"], "bold"), Padding(lines, (0, 0, 1, 2))]
 
 
@@ -97,11 +97,11 @@ def paragraph_of_finding(row: dict[str, Any]) -> list[RenderableType]:
         for framework, listed in row["actions"].items()
         for action in listed
     ]
-    lines = labelled(((label, Text(text)) for label, text in fields), "dim")
+    lines = labelled_table(((label, Text(text)) for label, text in fields), "dim")
     return [Text(row["name"], "bold"), Padding(lines, (0, 0, 1, 2))]
 
 
-def paragraph(row: dict[str, Any]) -> list[RenderableType]:
+def explanation_paragraph(row: dict[str, Any]) -> list[RenderableType]:
     """A metric's name, and what `cclbench explain` knows of it, a line a field."""
     fields = (
         ("definition", row["definition"]),
@@ -115,5 +115,5 @@ def paragraph(row: dict[str, Any]) -> list[RenderableType]:
         ("aliases", ", ".join(row["aliases"]) or "none"),
         ("version", f"{row['version']}, from {row['origin']}"),
     )
-    lines = labelled(((label, Text(text)) for label, text in fields if text is not None), "dim")
+    lines = labelled_table(((label, Text(text)) for label, text in fields if text is not None), "dim")
     return [Text(row["name"], "bold"), Padding(lines, (0, 0, 1, 2))]

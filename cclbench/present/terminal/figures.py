@@ -11,8 +11,8 @@ from typing import Final
 
 from rich.text import Text
 
-from cclbench.present.topics import PARTS_FIRST, key_rows, place, topic_of
-from cclbench.present.words import partly
+from cclbench.present.topics import PARTS_FIRST, key_rows, metric_order, topic_of
+from cclbench.present.words import partial_words
 from cclbench.record.rows import Row
 from cclbench.text import printable, shortened
 from cclbench.units import humanise
@@ -35,12 +35,12 @@ class MetricRows:
     parts: list[Row] = field(default_factory=list)
 
     @property
-    def applies(self) -> bool:
+    def has_number(self) -> bool:
         """Whether there is a number for the run, or for a part of it."""
         return (self.own is not None and self.own.has_value) or bool(self.parts)
 
 
-def figures(rows: Sequence[Row]) -> list[MetricRows]:
+def group_by_metric(rows: Sequence[Row]) -> list[MetricRows]:
     """Rows grouped by metric, in the order of `TOPICS`; rows of single steps are left to --json."""
     found: dict[str, MetricRows] = {}
     for row in rows:
@@ -57,12 +57,12 @@ def figures(rows: Sequence[Row]) -> list[MetricRows]:
             figure.own = row
         elif row.has_value:
             figure.stats[row.stat] = row
-    return sorted(found.values(), key=lambda figure: place(figure.metric))
+    return sorted(found.values(), key=lambda figure: metric_order(figure.metric))
 
 
 def metrics_lines(rows: Sequence[Row], *, verbose: bool = False) -> Iterator[Text]:
     """A line a metric: the run's value, the least and the largest of its ranks, where it is from."""
-    applicable = [figure for figure in figures(rows) if figure.applies]
+    applicable = [figure for figure in group_by_metric(rows) if figure.has_number]
     ranges = "least .. most of a rank" if any(len(figure.ranks) > 1 for figure in applicable) else ""
     by_topic = groupby(applicable, key=lambda figure: topic_of(figure.metric))
     for index, (title, members) in enumerate(by_topic):
@@ -70,9 +70,9 @@ def metrics_lines(rows: Sequence[Row], *, verbose: bool = False) -> Iterator[Tex
             yield Text()
             yield Text(title, "bold")
         else:
-            yield _line(title, "of the run", ranges, "bold")
+            yield _figure_line(title, "of the run", ranges, "bold")
         for figure in members:
-            yield from _lines(figure, verbose)
+            yield from _figure_lines(figure, verbose)
 
 
 def key_figures(rows: Sequence[Row]) -> Iterator[Text]:
@@ -83,16 +83,18 @@ def key_figures(rows: Sequence[Row]) -> Iterator[Text]:
         line = Text()
         for row in filter(None, (left, right)):
             line.append("  " if line else "").append(row.metric)
-            line.append(f"{_value(row):>{_WIDTH // 2 - 1 - len(row.metric)}}", "bold")
+            line.append(f"{_value_words(row):>{_WIDTH // 2 - 1 - len(row.metric)}}", "bold")
         yield line
 
 
-def _lines(figure: MetricRows, verbose: bool) -> Iterator[Text]:
+def _figure_lines(figure: MetricRows, verbose: bool) -> Iterator[Text]:
     own = figure.own if figure.metric not in PARTS_FIRST or not figure.parts else None
     if own is not None and own.has_value:
-        yield _line(f"  {figure.metric}", _value(own), _range(figure), origin=_origin(own))
+        yield _figure_line(
+            f"  {figure.metric}", _value_words(own), _range_words(figure), origin=_origin_word(own)
+        )
         plain = [
-            f"{stat} {_number(row)}".replace(" ", _STUCK)
+            f"{stat} {_number_words(row)}".replace(" ", _STUCK)
             for stat, row in figure.stats.items()
             if stat not in ("low", "high")
         ]
@@ -100,63 +102,67 @@ def _lines(figure: MetricRows, verbose: bool) -> Iterator[Text]:
             yield Text(f"    {line.replace(_STUCK, ' ')}", "dim")
     else:
         yield Text(f"  {figure.metric}")
-    parts = sorted(figure.parts if verbose else _coarsest(figure.parts), key=lambda row: -row.number)
+    parts = sorted(figure.parts if verbose else _coarsest_parts(figure.parts), key=lambda row: -row.number)
     for row in parts if verbose else parts[:_MOST_PARTS]:
         label = " ".join(filter(None, (row.collective, row.category, row.group)))
-        yield _line(f"    {label}", _value(row), style="dim", origin=_origin(row))
+        yield _figure_line(f"    {label}", _value_words(row), style="dim", origin=_origin_word(row))
     if own is not figure.own and figure.own is not None and figure.own.has_value:
-        yield _line("    all", _value(figure.own), _range(figure), "dim", origin=_origin(figure.own))
+        yield _figure_line(
+            "    all", _value_words(figure.own), _range_words(figure), "dim", origin=_origin_word(figure.own)
+        )
     if len(parts) > _MOST_PARTS and not verbose:
         yield Text(f"    ... {len(parts) - _MOST_PARTS} more: -v or --json", "dim")
     if verbose and len(figure.ranks) > 1:
         for row in figure.ranks:
-            yield _line(f"    rank {row.rank}", _value(row), style="dim", origin=_origin(row))
+            yield _figure_line(
+                f"    rank {row.rank}", _value_words(row), style="dim", origin=_origin_word(row)
+            )
 
 
-def _line(label: str, value: str, span: str = "", style: str = "", *, origin: str = "") -> Text:
+def _figure_line(label: str, value: str, span: str = "", style: str = "", *, origin: str = "") -> Text:
     line = Text(f"{shortened(printable(label), _LABEL):<{_LABEL}}", style)
     line.append(f" {value:>11}", "italic yellow" if value.startswith("~") else style)
     line.append(f"  {span:<22}", style or "dim")
     return line.append(f" {origin}", "dim")
 
 
-def _coarsest(parts: Sequence[Row]) -> list[Row]:
+def _coarsest_parts(parts: Sequence[Row]) -> list[Row]:
     """The parts that no other part holds: finer ones split the same amounts again."""
     keys = [{(key, value) for key in _NARROWED if (value := getattr(row, key)) is not None} for row in parts]
     every = {frozenset(own) for own in keys}
     return [row for row, own in zip(parts, keys, strict=True) if not any(coarser < own for coarser in every)]
 
 
-def _number(row: Row) -> str:
+def _number_words(row: Row) -> str:
     return humanise(row.number, row.unit)
 
 
-def _value(row: Row) -> str:
+def _value_words(row: Row) -> str:
     """A modelled value is never without its mark, in colour or not."""
-    return ("~" if row.provenance == "modelled" else "") + _number(row)
+    return ("~" if row.provenance == "modelled" else "") + _number_words(row)
 
 
-def _range(figure: MetricRows) -> str:
+def _range_words(figure: MetricRows) -> str:
     if {"low", "high"} <= figure.stats.keys():
-        return f"{_number(figure.stats['low'])} .. {_number(figure.stats['high'])}"
+        return f"{_number_words(figure.stats['low'])} .. {_number_words(figure.stats['high'])}"
     if len(figure.ranks) < 2:
         return ""
     least, most = (pick(figure.ranks, key=lambda row: row.number) for pick in (min, max))
-    return f"{_number(least)} .. {_number(most)}"
+    return f"{_number_words(least)} .. {_number_words(most)}"
 
 
-def _origin(row: Row) -> str:
+def _origin_word(row: Row) -> str:
     """One word, for which a line has room: of a partial number the notes say how much it holds."""
     if row.status == "partial":
         return "partial"
     return "" if row.provenance == "measured" else str(row.provenance)
 
 
-def qualifiers(rows: Sequence[Row], caveat: str | None = None) -> list[Text]:
+def qualifier_lines(rows: Sequence[Row], caveat: str | None = None) -> list[Text]:
     """What the numbers of the run leave out or rest on: a line a reason, and one for what many end with."""
     found: dict[str, list[str]] = {}
     shared: list[str] = []
-    for figure in figures(rows):
+    for figure in group_by_metric(rows):
         for row in (figure.own, *figure.parts):
             if row is not None and row.has_value and row.reason:
                 reason = row.reason
@@ -165,25 +171,25 @@ def qualifiers(rows: Sequence[Row], caveat: str | None = None) -> list[Text]:
                     reason = reason.removesuffix(caveat).removesuffix("; ")
                 if row.status == "partial":
                     origin = "" if row.provenance == "measured" else f"{row.provenance}, "
-                    reason = f"{origin}{partly(row)}; {reason}"
+                    reason = f"{origin}{partial_words(row)}; {reason}"
                 if reason:
                     found.setdefault(reason, []).append(figure.metric)
     if caveat and shared:
-        found[caveat] = _shortened(list(dict.fromkeys(shared)), {row.metric for row in rows})
-    return [_because(reason, metrics) for reason, metrics in found.items()]
+        found[caveat] = _shorten_metrics(list(dict.fromkeys(shared)), {row.metric for row in rows})
+    return [_reason_line(reason, metrics) for reason, metrics in found.items()]
 
 
-def missing(rows: Sequence[Row], status: str) -> list[Text]:
+def missing_lines(rows: Sequence[Row], status: str) -> list[Text]:
     """Metrics of which the run has no number, with that status: a line a reason."""
     found: dict[str, list[str]] = {}
-    for figure in figures(rows):
-        if figure.own is not None and figure.own.status == status and not figure.applies:
+    for figure in group_by_metric(rows):
+        if figure.own is not None and figure.own.status == status and not figure.has_number:
             found.setdefault(figure.own.reason or "", []).append(figure.metric)
     every = {row.metric for row in rows}
-    return [_because(reason, _shortened(metrics, every)) for reason, metrics in found.items()]
+    return [_reason_line(reason, _shorten_metrics(metrics, every)) for reason, metrics in found.items()]
 
 
-def _shortened(metrics: Sequence[str], every: Collection[str]) -> list[str]:
+def _shorten_metrics(metrics: Sequence[str], every: Collection[str]) -> list[str]:
     """`topic.*` for a topic of which all metrics are meant."""
     shown = []
     for topic, listed in groupby(metrics, key=lambda metric: metric.partition(".")[0]):
@@ -192,6 +198,6 @@ def _shortened(metrics: Sequence[str], every: Collection[str]) -> list[str]:
     return shown
 
 
-def _because(reason: str, metrics: Sequence[str]) -> Text:
+def _reason_line(reason: str, metrics: Sequence[str]) -> Text:
     names = ", ".join(dict.fromkeys(metrics))
     return Text().append(names, "bold").append(f": {printable(reason)}")

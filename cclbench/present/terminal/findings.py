@@ -14,7 +14,7 @@ from rich.text import Text
 
 from cclbench.findings.diagnosis import Diagnosis
 from cclbench.findings.finding import Finding
-from cclbench.present.words import NOTHING, gained
+from cclbench.present.words import NOTHING, gain_words
 from cclbench.text import bounded, printable, shortened
 from cclbench.units import humanise
 
@@ -35,31 +35,35 @@ COLUMNS: Final = (
 )
 
 
-def numbered(found: Sequence[Finding]) -> Iterator[RenderableType]:
+def numbered_findings(found: Sequence[Finding]) -> Iterator[RenderableType]:
     """A few findings: claim and gain; of the first one also what to try."""
     table = Table.grid(padding=(0, 1))
     for number, one in enumerate(found, 1):
         told = Text(bounded(one.claim), overflow="fold")
-        told.append(f"\n{gained(one)}", "italic")
+        told.append(f"\n{gain_words(one)}", "italic")
         if number == 1 and one.try_:
             told.append(f"\ntry: {bounded(one.try_[0])}", "dim")
         table.add_row(Text(str(number), "bold"), told)
     yield table
 
 
-def page(diagnosis: Diagnosis, top: int | None) -> list[RenderableType]:
+def findings_page(diagnosis: Diagnosis, top: int | None) -> list[RenderableType]:
     """All findings, each with its evidence and a query that lists the events behind it."""
     run, found = diagnosis.run, diagnosis.findings
     shown = found if top is None else found[:top]
-    parts: list[RenderableType] = [Text(f"{printable(run)}: {_number(diagnosis)}", "bold")]
+    parts: list[RenderableType] = [Text(f"{printable(run)}: {_number_found(diagnosis)}", "bold")]
     for number, one in enumerate(shown, 1):
-        parts += [Text(), Text(f"{number}  {one.name}", "bold"), Padding(_whole(run, one), (0, 0, 0, 3))]
+        parts += [
+            Text(),
+            Text(f"{number}  {one.name}", "bold"),
+            Padding(_whole_finding(run, one), (0, 0, 0, 3)),
+        ]
     if len(shown) < len(found):
         parts += [Text(), Text(f"{len(found) - len(shown)} more: --top or --json")]
     return parts
 
 
-def _number(diagnosis: Diagnosis) -> str:
+def _number_found(diagnosis: Diagnosis) -> str:
     findings = len(diagnosis.findings)
     if findings:
         return f"{findings} finding{'s'[: findings != 1]}"
@@ -68,8 +72,8 @@ def _number(diagnosis: Diagnosis) -> str:
     return NOTHING
 
 
-def _whole(run: str, one: Finding) -> RenderableType:
-    lines: list[RenderableType] = [Text(bounded(one.claim), overflow="fold"), Text(gained(one), "italic")]
+def _whole_finding(run: str, one: Finding) -> RenderableType:
+    lines: list[RenderableType] = [Text(bounded(one.claim), overflow="fold"), Text(gain_words(one), "italic")]
     lines.append(Text(f"{one.confidence} confidence: {printable(one.because)}", overflow="fold"))
     for row in one.evidence:
         about = (row.collective, row.group, row.category, row.stat)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
-from cclbench.hardware.describe import summary
-from cclbench.hardware.sweep import among
-from cclbench.present.model_picture import Panel
-from cclbench.present.terminal.output import grid
+from cclbench.hardware.describe import entry_summary
+from cclbench.hardware.sweep import group_words
+from cclbench.present.model_picture import SweepPanel
+from cclbench.present.terminal.output import grid_table
 from cclbench.text import printable
 from cclbench.units import humanise, size_text
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cclbench.hardware.calibration import Calibration
     from cclbench.hardware.describe import Entry
     from cclbench.hardware.system import System
-    from cclbench.hardware.validation import Validated
+    from cclbench.hardware.validation import SweepValidation
 
 _LONGEST: Final = 46
 """Letters of a file's name that fit above a panel."""
@@ -37,33 +37,33 @@ def entry_page(entry: Entry, figures: Sequence[dict[str, Any]]) -> list[Renderab
     lines = [f"{key}: {source.title}, {source.date}" for key, source in entry.sources.items()]
     lines += [f"{other.source} says of {other.field}: {other.says}" for other in entry.disagreements]
     return [
-        f"{entry.id}: {summary(entry)}\n",
-        *grid([{**row, "value": row["shown"]} for row in figures], FIGURES),
+        f"{entry.id}: {entry_summary(entry)}\n",
+        *grid_table([{**row, "value": row["shown"]} for row in figures], FIGURES),
         "\n".join(["", *lines, *filter(None, [entry.notes])]),
     ]
 
 
-def panels(checked: Sequence[Validated]) -> list[Panel]:
+def sweep_panels(checked: Sequence[SweepValidation]) -> list[SweepPanel]:
     """A panel for each sweep that the model has a price of."""
     found = []
     for each in checked:
-        own = each.summary
+        own = each.deviation_summary
         if own is not None:
             lines = (
-                _shortened(each.sweep.name),
-                each.sweep.group,
+                _shorten_name(each.sweep.display_name),
+                each.sweep.group_words,
                 f"median error {own.median:.1%}, {own.within:.0%} within",
             )
-            found.append(Panel("\n".join(lines), each.deviations))
+            found.append(SweepPanel("\n".join(lines), each.size_deviations))
     return found
 
 
-def suspicion(slower: float) -> str:
+def suspicion_words(slower: float) -> str:
     """What makes a sweep suspect whose times are so many times the model's."""
     return f"the measured times are {slower:.0f} times the model's: is the network configured?"
 
 
-def _shortened(file: str) -> str:
+def _shorten_name(file: str) -> str:
     name = printable(file).replace("$", "\\$")  # to matplotlib a dollar begins mathematics
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]}…{name[-_LONGEST // 2 :]}"
 
@@ -72,7 +72,7 @@ def prediction_page(rows: Sequence[dict[str, Any]]) -> list[RenderableType]:
     """Times, bands and bandwidths by size, and what was assumed."""
     first = rows[0]
     basis = ", calibrated by sweeps" if first["basis"] == "calibrated" else " from the catalog alone"
-    group = among(first["collective"], first["ranks"], first["nodes"])
+    group = group_words(first["collective"], first["ranks"], first["nodes"])
     shown = [
         {
             "size": "" if row["bytes"] is None else size_text(row["bytes"]),
@@ -86,7 +86,7 @@ def prediction_page(rows: Sequence[dict[str, Any]]) -> list[RenderableType]:
     lines = [f"- {line}" for line in (first["reason"] or "").split("; ") if line]
     return [
         Text(f"{first['system']}: {group}; modelled{basis}\n"),
-        *grid(shown, list(shown[0])),
+        *grid_table(shown, list(shown[0])),
         *map(Text, lines),
     ]
 
@@ -94,7 +94,7 @@ def prediction_page(rows: Sequence[dict[str, Any]]) -> list[RenderableType]:
 def validation_page(rows: Sequence[dict[str, Any]], system: System) -> list[RenderableType]:
     """A table a sweep, suspects named, then all of them together."""
 
-    def shown(row: dict[str, Any]) -> dict[str, str]:
+    def shown_row(row: dict[str, Any]) -> dict[str, str]:
         return {
             "sizes": row["sizes"],
             "rows": f"{row['count']:,}",
@@ -110,14 +110,14 @@ def validation_page(rows: Sequence[dict[str, Any]], system: System) -> list[Rend
         rows, lambda row: (row["sweep"], row["collective"], row["ranks"], row["nodes"])
     ):
         own = list(found)
-        heading = "all sweeps together" if sweep is None else f"{sweep}: {among(kind, ranks, nodes)}"
+        heading = "all sweeps together" if sweep is None else f"{sweep}: {group_words(kind, ranks, nodes)}"
         parts.append(Text(f"\n{printable(heading)}"))
         if own[0]["reason"]:
             parts.append(Text(f"- {printable(own[0]['reason'])}"))
         if own[-1]["suspect"]:
-            parts.append(Text(f"- suspect: {suspicion(own[-1]['measured_over_model'])}"))
-        table = [shown(row) for row in own if row["count"]]
-        parts += grid(table, list(table[0])) if table else []
+            parts.append(Text(f"- suspect: {suspicion_words(own[-1]['measured_over_model'])}"))
+        table = [shown_row(row) for row in own if row["count"]]
+        parts += grid_table(table, list(table[0])) if table else []
     return parts
 
 
@@ -135,7 +135,7 @@ def calibration_page(found: Calibration, rows: Sequence[dict[str, Any]]) -> list
     parts: list[RenderableType] = [
         Text(f"{found.system}: {len(found.sweeps)} sweep{'s' * (len(found.sweeps) > 1)}\n")
     ]
-    parts += grid(shown, list(shown[0])) if shown else []
+    parts += grid_table(shown, list(shown[0])) if shown else []
     if not found.by_nodes:
         parts.append(Text("- one node count was measured: how far others are off is not known"))
     return parts

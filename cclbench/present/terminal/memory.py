@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from cclbench.analyzers.view.allocator import History
-from cclbench.present.memory import NO_STACK, NOTHING, OLDER_WORDS, heading, numbers, peak_rows
+from cclbench.present.memory import NO_STACK, NOTHING, OLDER_WORDS, device_numbers, history_heading, peak_rows
 from cclbench.present.terminal import QUIET, VERBOSE
-from cclbench.present.terminal.output import bullets
+from cclbench.present.terminal.output import bullet_lines
 from cclbench.text import printable
 from cclbench.units import humanise
 
@@ -32,50 +32,50 @@ def memory_page(found: Sequence[History], verbosity: int) -> list[RenderableType
     if not found:
         return [Text(NOTHING)]
     parts: list[RenderableType] = [
-        _table([_device(history, found) for history in found], texts=("device", "by"))
+        _number_table([_device_row(history, found) for history in found], texts=("device", "by"))
     ]
     if verbosity > QUIET:
         for history in found:
-            parts += _peak(history, heading(history, found), verbosity)
-        parts += _remarks(found)
+            parts += _peak_table(history, history_heading(history, found), verbosity)
+        parts += _remark_lines(found)
     return parts
 
 
-def _device(history: History, among: Sequence[History]) -> dict[str, str | None]:
-    told = numbers(history)
+def _device_row(history: History, among: Sequence[History]) -> dict[str, str | None]:
+    told = device_numbers(history)
 
-    def shown(name: str, unit: str) -> str | None:
+    def shown_number(name: str, unit: str) -> str | None:
         return None if told[name] is None else humanise(told[name], unit)
 
     return {
-        "device": heading(history, among),
-        "peak": shown("peak_allocated", "B"),
-        "reserved": shown("peak_reserved", "B"),
-        "unused": shown("fragmentation", "1"),
-        "at the end": shown("end_allocated", "B"),
+        "device": history_heading(history, among),
+        "peak": shown_number("peak_allocated", "B"),
+        "reserved": shown_number("peak_reserved", "B"),
+        "unused": shown_number("fragmentation", "1"),
+        "at the end": shown_number("end_allocated", "B"),
         "by": told["source"],
     }
 
 
-def _peak(history: History, title: str, verbosity: int) -> Iterator[RenderableType]:
+def _peak_table(history: History, title: str, verbosity: int) -> Iterator[RenderableType]:
     rows = peak_rows(history)
     if not rows:
         return
     *sites, older = rows
     listed = sites if verbosity >= VERBOSE else sites[:MOST_SITES]
     longest = None if verbosity >= VERBOSE else _LONGEST
-    shown = [_line(row, row["call_site"] or NO_STACK, longest) for row in listed]
+    shown = [_site_line(row, row["call_site"] or NO_STACK, longest) for row in listed]
     if rest := sites[len(listed) :]:
         together = {key: sum(row[key] for row in rest) for key in ("bytes", "share", "blocks")}
-        shown.append(_line(together, f"{len(rest)} more call sites (-v lists them)"))
-    shown.append(_line(older, OLDER_WORDS))
+        shown.append(_site_line(together, f"{len(rest)} more call sites (-v lists them)"))
+    shown.append(_site_line(older, OLDER_WORDS))
     whole = {"bytes": history.peak_allocated, "share": 1.0, "blocks": sum(row["blocks"] for row in rows)}
-    shown.append(_line(whole, "all that is live at the peak"))
+    shown.append(_site_line(whole, "all that is live at the peak"))
     yield Text(f"\n{printable(title)}: live at the peak, by who allocated it")
-    yield _table(shown, texts=(_SITE,))
+    yield _number_table(shown, texts=(_SITE,))
 
 
-def _line(row: dict[str, Any], of: str, longest: int | None = None) -> dict[str, str | None]:
+def _site_line(row: dict[str, Any], of: str, longest: int | None = None) -> dict[str, str | None]:
     cut = longest is not None and len(of) > longest
     return {
         "bytes": humanise(row["bytes"], "B"),
@@ -85,7 +85,7 @@ def _line(row: dict[str, Any], of: str, longest: int | None = None) -> dict[str,
     }
 
 
-def _table(rows: Sequence[dict[str, str | None]], *, texts: Collection[str]) -> Table:
+def _number_table(rows: Sequence[dict[str, str | None]], *, texts: Collection[str]) -> Table:
     """The rows as a table whose columns are numbers, but for those of texts; an empty one is left out."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     used = [column for column in rows[0] if any(row[column] is not None for row in rows)]
@@ -97,13 +97,17 @@ def _table(rows: Sequence[dict[str, str | None]], *, texts: Collection[str]) -> 
     return table
 
 
-def _remarks(found: Sequence[History]) -> Iterator[RenderableType]:
-    lines = [f"{heading(history, found)}: {history.words}" for history in found if history.words]
+def _remark_lines(found: Sequence[History]) -> Iterator[RenderableType]:
+    lines = [
+        f"{history_heading(history, found)}: {history.qualifier_words}"
+        for history in found
+        if history.qualifier_words
+    ]
     lines += [
-        f"{heading(history, found)}: no history was recorded, only what was there at the end"
+        f"{history_heading(history, found)}: no history was recorded, only what was there at the end"
         for history in found
         if not history.recorded
     ]
     if lines:
         yield Text()
-        yield bullets(lines)
+        yield bullet_lines(lines)

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cclbench.operator_table import OperatorTable
-from cclbench.present.operators import costless, shares
-from cclbench.present.terminal.output import titled
+from cclbench.present.operators import costless_lines, linked_shares
+from cclbench.present.terminal.output import titled_bullets
 from cclbench.text import printable, shortened
 from cclbench.units import humanise
 
@@ -21,14 +21,14 @@ SHOWN: Final = 20
 _NAME: Final = 200
 
 
-def page(found: OperatorTable) -> list[RenderableType]:
+def operators_page(found: OperatorTable) -> list[RenderableType]:
     """What was costed, a row a key, and what has no cost."""
     ranks, windows = len(found.ranks), found.windows
     whole = "the whole trace" if found.window == "trace" else f"{windows:,} step{'s'[: windows != 1]}"
     told = [
         f"{found.run}: {ranks:,} rank{'s'[: ranks != 1]}, {whole}, {humanise(found.time_s, 's')} of device"
         " time",
-        shares(found),
+        linked_shares(found),
     ]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column(found.by, overflow="fold", min_width=16)
@@ -51,5 +51,9 @@ def page(found: OperatorTable) -> list[RenderableType]:
         parts += [Text(f"{found.all_rows - len(found.rows):,} more rows: -v, --top or --json")]
     if any(row.bound != "unknown" for row in found.rows):
         parts += [Text("roofline: least time over time; C: bound by compute, M: by memory")]
-    lacking = list(costless(found))
-    return [*parts, *titled("Without FLOPs and bytes", lacking), *titled("Notes", list(found.notes))]
+    lacking = list(costless_lines(found))
+    return [
+        *parts,
+        *titled_bullets("Without FLOPs and bytes", lacking),
+        *titled_bullets("Notes", list(found.notes)),
+    ]

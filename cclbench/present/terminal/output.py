@@ -14,7 +14,7 @@ import click
 
 from cclbench.errors import UsageError
 from cclbench.present.terminal import RAW_CSV
-from cclbench.present.terminal.streams import unescaped
+from cclbench.present.terminal.streams import unescaped_stream
 from cclbench.text import (
     as_markdown,
     bounded,
@@ -39,7 +39,7 @@ _BLOCK: Final = 1 << 16
 """Characters that are written at once."""
 
 
-def console(stream: TextIO | None = None) -> Console:
+def terminal_console(stream: TextIO | None = None) -> Console:
     """The terminal on stdout or `stream`, or 80 columns of plain text; NO_COLOR and COLUMNS are honoured.
 
     Of what is drawn it writes the printable characters, others as escapes.
@@ -54,16 +54,16 @@ def console(stream: TextIO | None = None) -> Console:
             for text, style, control in super().render(renderable, options):
                 yield Segment(text if control else printable_lines(text), style, control)
 
-    file = unescaped(sys.stdout if stream is None else stream)
+    file = unescaped_stream(sys.stdout if stream is None else stream)
     return PrintableConsole(file=file, highlight=False, markup=False, emoji=False, soft_wrap=False)
 
 
 def writes_unicode() -> bool:
     """Whether what is printed may hold more than ASCII."""
-    return console().encoding.lower().startswith("utf")
+    return terminal_console().encoding.lower().startswith("utf")
 
 
-def emit(
+def emit_answer(
     form: str,
     *,
     document: Mapping[str, Any],
@@ -79,14 +79,14 @@ def emit(
     """
     if form == "json":
         text = ""
-        for piece in _json(document, rows):
+        for piece in _json_pieces(document, rows):
             text += piece
             if len(text) > _BLOCK:
                 click.echo(printable_json(text), nl=False)
                 text = ""
         click.echo(printable_json(text))
     elif form in ("csv", RAW_CSV):
-        kept = _cell if form == RAW_CSV else _inert
+        kept = _cell_value if form == RAW_CSV else _inert_cell
         writer = csv.writer(_UnixLines(_raw_stdout() if form == RAW_CSV else sys.stdout))
         writer.writerow(map(kept, columns))
         writer.writerows([kept(row.get(column)) for column in columns] for row in rows)
@@ -94,28 +94,30 @@ def emit(
         _write_workbook(rows, columns)
     elif form == "md":
         rows = list(rows)
-        used = _used(rows, columns)
-        cells = ([as_markdown(" ".join(_text(row, column).split())) for column in used] for row in rows)
+        used = _used_columns(rows, columns)
+        cells = ([as_markdown(" ".join(_cell_text(row, column).split())) for column in used] for row in rows)
         click.echo("\n".join(markdown_table([as_markdown(column) for column in used], cells)))
     else:
-        out = console()
+        out = terminal_console()
         with out.capture() as page:
-            for part in grid(list(rows), columns) if table is None else table():
+            for part in grid_table(list(rows), columns) if table is None else table():
                 out.print(part)
         # Cells are padded to their column; nobody wants that in what they paste elsewhere.
-        unescaped(sys.stdout).write("".join(f"{line.rstrip()}\n" for line in page.get().split("\n")[:-1]))
+        unescaped_stream(sys.stdout).write(
+            "".join(f"{line.rstrip()}\n" for line in page.get().split("\n")[:-1])
+        )
 
 
 def _write_workbook(rows: Iterable[Row], columns: Sequence[str]) -> None:
-    from cclbench.present.workbook import workbook
+    from cclbench.present.workbook import workbook_bytes
 
     if sys.stdout.isatty():
         raise UsageError("a workbook is no text for a terminal", hint="write it to a file: > FILE.xlsx")
     sys.stdout.flush()
-    sys.stdout.buffer.write(workbook(rows, columns, _cell))
+    sys.stdout.buffer.write(workbook_bytes(rows, columns, _cell_value))
 
 
-def _json(document: Mapping[str, Any], rows: Iterable[Row]) -> Iterator[str]:
+def _json_pieces(document: Mapping[str, Any], rows: Iterable[Row]) -> Iterator[str]:
     """The document's text piece by piece, `rows` one a line."""
     between = "{\n"
     for key, value in document.items():
@@ -136,7 +138,7 @@ def _raw_stdout() -> TextIO:
     if sys.stdout.isatty():
         what = "--raw leaves control characters as they are, and stdout is a terminal"
         raise UsageError(what, hint="write to a file: > FILE.csv")
-    return unescaped(sys.stdout)
+    return unescaped_stream(sys.stdout)
 
 
 class _UnixLines:
@@ -149,7 +151,7 @@ class _UnixLines:
         self._stream.write(row.removesuffix("\r\n") + "\n")
 
 
-def _cell(value: object) -> object:
+def _cell_value(value: object) -> object:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     if isinstance(value, dict):
@@ -157,32 +159,32 @@ def _cell(value: object) -> object:
     return value
 
 
-def _text(row: Row, column: str) -> str:
+def _cell_text(row: Row, column: str) -> str:
     """The cell as text, empty without a value."""
-    return "" if row.get(column) is None else str(_cell(row[column]))
+    return "" if row.get(column) is None else str(_cell_value(row[column]))
 
 
-def _inert(value: object) -> object:
+def _inert_cell(value: object) -> object:
     """The cell on one line, with an apostrophe before a text that begins a formula (OWASP, CSV injection)."""
-    cell = _cell(value)
+    cell = _cell_value(value)
     if not isinstance(cell, str):
         return cell
     return printable(f"'{cell}" if cell.startswith(_FORMULA) else cell)
 
 
-def _used(rows: Sequence[Row], columns: Sequence[str]) -> Sequence[str]:
+def _used_columns(rows: Sequence[Row], columns: Sequence[str]) -> Sequence[str]:
     """The columns in which any row has something; all where there is no row."""
     return [column for column in columns if any(row.get(column) is not None for row in rows)] or columns
 
 
-def grid(rows: Sequence[Row], columns: Sequence[str]) -> list[RenderableType]:
+def grid_table(rows: Sequence[Row], columns: Sequence[str]) -> list[RenderableType]:
     """Rows as a plain table for the terminal; an empty cell is a missing value."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    columns = _used(rows, columns)
+    columns = _used_columns(rows, columns)
     for index, column in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row.get(column), int | float) for row in rows)
         whole = index == 0 and all(len(str(row.get(column))) <= _WHOLE for row in rows)
@@ -190,11 +192,11 @@ def grid(rows: Sequence[Row], columns: Sequence[str]) -> list[RenderableType]:
             Text(bounded(column)), justify="right" if numeric else "left", overflow="fold", no_wrap=whole
         )
     for row in rows:
-        table.add_row(*(Text(bounded(_text(row, column))) for column in columns))
+        table.add_row(*(Text(bounded(_cell_text(row, column))) for column in columns))
     return [table]
 
 
-def bullets(lines: Sequence[str | Text]) -> RenderableType:
+def bullet_lines(lines: Sequence[str | Text]) -> RenderableType:
     """Lines under one another, each behind a dash that its folded part does not reach; a `Text` as it is."""
     from rich.table import Table
     from rich.text import Text
@@ -205,14 +207,14 @@ def bullets(lines: Sequence[str | Text]) -> RenderableType:
     return table
 
 
-def titled(title: str, lines: Sequence[str | Text]) -> list[RenderableType]:
+def titled_bullets(title: str, lines: Sequence[str | Text]) -> list[RenderableType]:
     """An empty line, the title and the lines as bullets; nothing without lines."""
     from rich.text import Text
 
-    return [Text(), Text(title, "bold"), bullets(lines)] if lines else []
+    return [Text(), Text(title, "bold"), bullet_lines(lines)] if lines else []
 
 
-def labelled(rows: Iterable[tuple[str | Text, str | Text]], style: str = "bold") -> Table:
+def labelled_table(rows: Iterable[tuple[str | Text, str | Text]], style: str = "bold") -> Table:
     """Label and text side by side, a row each; texts are folded beside their labels."""
     from rich.table import Table
 
@@ -225,7 +227,7 @@ def labelled(rows: Iterable[tuple[str | Text, str | Text]], style: str = "bold")
 
 
 @contextmanager
-def progress(verbosity: int) -> Iterator[Progress | None]:
+def progress_bar(verbosity: int) -> Iterator[Progress | None]:
     """A bar on stderr while that is a terminal and nobody asked for quiet."""
     if verbosity < 0 or not sys.stderr.isatty():
         yield None
@@ -238,12 +240,12 @@ def progress(verbosity: int) -> Iterator[Progress | None]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=console(sys.stderr), transient=True) as bars:
+    with Progress(*columns, console=terminal_console(sys.stderr), transient=True) as bars:
         tasks: dict[str, Any] = {}
 
-        def update(what: str, done: int, total: int) -> None:
+        def update_bar(what: str, done: int, total: int) -> None:
             if what not in tasks:
                 tasks[what] = bars.add_task(what, total=total)
             bars.update(tasks[what], completed=done, total=total)
 
-        yield update
+        yield update_bar

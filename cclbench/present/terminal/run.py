@@ -14,16 +14,22 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cclbench.findings.diagnosis import findings, unknown_step
+from cclbench.findings.diagnosis import findings_of_run, unknown_step
 from cclbench.findings.finding import Finding
-from cclbench.present.headline import MOST_CAUSES, busy_with, worth
+from cclbench.present.headline import MOST_CAUSES, busy_with, first_findings
 from cclbench.present.logged_calls import summary_of_calls, tables_of_calls
-from cclbench.present.run_summary import facts, summary
+from cclbench.present.run_summary import fact_lines, summarise_run
 from cclbench.present.terminal import QUIET, VERBOSE
-from cclbench.present.terminal.bars import chart
-from cclbench.present.terminal.figures import key_figures, metrics_lines, missing, qualifiers
-from cclbench.present.terminal.findings import numbered
-from cclbench.present.terminal.output import emit, grid, labelled, titled, writes_unicode
+from cclbench.present.terminal.bars import bar_chart
+from cclbench.present.terminal.figures import key_figures, metrics_lines, missing_lines, qualifier_lines
+from cclbench.present.terminal.findings import numbered_findings
+from cclbench.present.terminal.output import (
+    emit_answer,
+    grid_table,
+    labelled_table,
+    titled_bullets,
+    writes_unicode,
+)
 from cclbench.present.words import NOTHING
 from cclbench.record.card_agreement import card_contradiction
 from cclbench.record.manifest import Manifest
@@ -44,7 +50,7 @@ _PAPER: Final = Console(width=80, color_system=None)
 _NOTE: Final = 64
 
 
-def show(run: Run, form: str, verbosity: int, *, per_rank: bool, whole: bool) -> None:
+def show_run(run: Run, form: str, verbosity: int, *, per_rank: bool, whole: bool) -> None:
     """Print a run's results on stdout: as a document, as rows, or as what a person reads.
 
     `whole`: all metrics were asked for, of which the first screen shows what matters.  Documents and rows
@@ -52,24 +58,24 @@ def show(run: Run, form: str, verbosity: int, *, per_rank: bool, whole: bool) ->
     """
     rows = map(structs.asdict, run.figures if per_rank else run.figures.in_short)
     short = whole and verbosity not in (QUIET, VERBOSE)
-    emit(
+    emit_answer(
         form,
         document={**document_head(run.record, run.figures, run.window), "results": rows},
         rows=rows,
         columns=RESULTS.names,
-        table=lambda: _drawn(run, verbosity, short=short),
+        table=lambda: _run_page(run, verbosity, short=short),
     )
 
 
-def _drawn(run: Run, verbosity: int, *, short: bool) -> list[RenderableType]:
-    causes = findings(run, run.figures) if short or verbosity >= VERBOSE else ()
+def _run_page(run: Run, verbosity: int, *, short: bool) -> list[RenderableType]:
+    causes = findings_of_run(run, run.figures) if short or verbosity >= VERBOSE else ()
     if short:
         return first_screen(run.record, run.figures, run.window, causes, unicode=writes_unicode())
-    shown = partial(page, verbosity=verbosity, unicode=writes_unicode())
+    shown = partial(run_page, verbosity=verbosity, unicode=writes_unicode())
     return shown(run.record, run.figures, run.window, causes)
 
 
-def document(record: Manifest, results: Results, window: str) -> dict[str, Any]:
+def run_document(record: Manifest, results: Results, window: str) -> dict[str, Any]:
     """The result.v1 document (`cclbench/schemas/result.json`)."""
     return {**document_head(record, results, window), "results": builtins(results)}
 
@@ -78,7 +84,7 @@ def document_head(
     record: Manifest, results: Results, window: str, *, schema: str = "result.v1"
 ) -> dict[str, Any]:
     """The name of a document's schema, and the run that it is about."""
-    return {"schema": schema, "run": msgspec.to_builtins(summary(record, results.scope, window))}
+    return {"schema": schema, "run": msgspec.to_builtins(summarise_run(record, results.scope, window))}
 
 
 def first_screen(
@@ -93,11 +99,11 @@ def first_screen(
     parts: list[RenderableType] = []
     for ranks, most in _ROOM:
         parts = [head]
-        if bars := list(chart(rows, unicode=unicode, most=ranks)):
+        if bars := list(bar_chart(rows, unicode=unicode, most=ranks)):
             parts += [Text(), Group(*bars)]
-        parts += [Text(), *_why(causes, results, rows, most)]
+        parts += [Text(), *_finding_lines(causes, results, rows, most)]
         parts += [Text(), *matter] if matter else []
-        parts += [Text(), *_further(record, rows, len(causes), most)]
+        parts += [Text(), *_further_reading(record, rows, len(causes), most)]
         if len(_PAPER.render_lines(Group(*parts))) <= _MOST_LINES:
             break
     return parts
@@ -105,17 +111,19 @@ def first_screen(
 
 def _head_of(record: Manifest, results: Results, window: str) -> RenderableType:
     """What the run is, and the first note on it."""
-    known = [*facts(record, summary(record, results.scope, window))]
+    known = [*fact_lines(record, summarise_run(record, results.scope, window))]
     notes = [text for label, text in known if label == "note"]
     notes = [*filter(None, [card_contradiction(results)]), *notes]
     told = [(label, text) for label, text in known if label in _FIRST]
     if notes:
         more = f" ({len(notes) - 1} more with -v)" if len(notes) > 1 else ""
         told.append(("note", f"{shortened(notes[0], _NOTE)}{more}"))
-    return labelled((label, Text(bounded(text))) for label, text in told)
+    return labelled_table((label, Text(bounded(text))) for label, text in told)
 
 
-def _further(record: Manifest, rows: Sequence[Row], causes: int, shown: int) -> Iterator[RenderableType]:
+def _further_reading(
+    record: Manifest, rows: Sequence[Row], causes: int, shown: int
+) -> Iterator[RenderableType]:
     """Where to read on."""
     none = Counter(row.status for row in rows if row.rank is None and not row.narrowed)
     failed = f"; {none['failed']} failed" if none["failed"] else ""
@@ -124,15 +132,15 @@ def _further(record: Manifest, rows: Sequence[Row], causes: int, shown: int) -> 
     yield Text(f"or report: a page; metrics: all, {none['not_applicable']} not applicable{failed}", "dim")
 
 
-def _why(
+def _finding_lines(
     causes: Sequence[Finding], results: Results, rows: Sequence[Row], most: int = MOST_CAUSES
 ) -> Iterator[RenderableType]:
-    shown = worth(causes)[:most]
+    shown = first_findings(causes)[:most]
     timed = any(one.lost_s is not None for one in shown)
     unknown = unknown_step(results)
     if timed:
         yield Text("Why it takes that long", "bold")
-    elif unknown is not None and (calls := _calls(rows)):
+    elif unknown is not None and (calls := _logged_call_lines(rows)):
         yield from calls
         if shown:
             yield Text()
@@ -143,23 +151,23 @@ def _why(
         yield Text(NOTHING.capitalize(), "bold")
         yield Text(busy_with(results))
     if shown:
-        yield from numbered(shown)
+        yield from numbered_findings(shown)
 
 
-def _calls(rows: Sequence[Row]) -> list[RenderableType]:
+def _logged_call_lines(rows: Sequence[Row]) -> list[RenderableType]:
     """What logs list, of a run of which no trace tells; nothing without such a log."""
     told = summary_of_calls(rows)
     if told is None:
         return []
     parts: list[RenderableType] = [Text("What its logs list", "bold"), Text(printable(told))]
     for table in tables_of_calls(rows, most=_MOST_CALLS):
-        parts += [Text(), *grid(table.rows, table.columns)]
+        parts += [Text(), *grid_table(table.rows, table.columns)]
         if table.more:
             parts.append(Text(f"{table.more} more {table.of}: report, --json", "dim"))
     return parts
 
 
-def page(
+def run_page(
     record: Manifest,
     results: Results,
     window: str,
@@ -175,21 +183,21 @@ def page(
     if verbosity <= QUIET:
         return [table]
     parts: list[RenderableType] = [facts_table(record, results.scope, window, verbose=verbose)]
-    bars = list(chart(rows, unicode=unicode, every_rank=verbose))
+    bars = list(bar_chart(rows, unicode=unicode, every_rank=verbose))
     if bars:
         parts += [Text(), Group(*bars)]
     if verbose:
-        parts += [Text(), *_why(causes, results, rows)]
+        parts += [Text(), *_finding_lines(causes, results, rows)]
     parts += [Text(), table] if table.renderables else []
     return [
         *parts,
-        *titled("Failed", missing(rows, "failed")),
-        *titled("Notes", qualifiers(rows, record.inferred)),
-        *titled("Not applicable", missing(rows, "not_applicable")),
+        *titled_bullets("Failed", missing_lines(rows, "failed")),
+        *titled_bullets("Notes", qualifier_lines(rows, record.inferred)),
+        *titled_bullets("Not applicable", missing_lines(rows, "not_applicable")),
     ]
 
 
 def facts_table(record: Manifest, scope: Scope, window: str | None, *, verbose: bool = False) -> Table:
     """A line a fact: label and text, wrapped; without a window, what was ingested."""
-    found = summary(record, scope, window)
-    return labelled((label, Text(bounded(text))) for label, text in facts(record, found, verbose))
+    found = summarise_run(record, scope, window)
+    return labelled_table((label, Text(bounded(text))) for label, text in fact_lines(record, found, verbose))

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from cclbench.present.terminal.output import grid, titled
+from cclbench.present.terminal.output import grid_table, titled_bullets
 from cclbench.text import bounded, printable, shortened
 from cclbench.units import humanise
 
@@ -39,7 +39,11 @@ def runs_table(rows: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
     for row in readable:
         step = "" if row["step_s"] is None else humanise(row["step_s"], "s")
         table.add_row(
-            Text(bounded(row["run"])), row["date"] or "", Text(_ranks(row)), str(row["steps"] or ""), step
+            Text(bounded(row["run"])),
+            row["date"] or "",
+            Text(_rank_words(row)),
+            str(row["steps"] or ""),
+            step,
         )
     problems = [Text(f"{bounded(row['run'])}: {bounded(row['problem'])}") for row in rows if "problem" in row]
     if not rows:
@@ -51,16 +55,16 @@ def changes_page(
     found: Sequence[Verification], rows: Sequence[Mapping[str, Any]], *, verbose: bool
 ) -> list[RenderableType]:
     """A row a run, then the first files that are not what was written; all of them if `verbose`."""
-    parts = grid(rows, list(rows[0]))
+    parts = grid_table(rows, list(rows[0]))
     for run in found:
         lines = [f"{change.path}: {change.what}" for change in run.changes]
         more = 0 if verbose else len(lines) - _MOST_FILES
         shown = [*lines[:_MOST_FILES], f"and {more:,} more: -v and --json show them"] if more > 0 else lines
-        parts += titled(run.run, shown)
+        parts += titled_bullets(run.run, shown)
     return parts
 
 
-def _ranks(row: Mapping[str, Any]) -> str:
+def _rank_words(row: Mapping[str, Any]) -> str:
     """`8 × H100 80GB HBM3`; whose figures they are where they are published."""
     if row["published"]:
         return printable(f"published: {row['published']}")

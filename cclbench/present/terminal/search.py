@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cclbench.present.terminal import QUIET, VERBOSE
-from cclbench.replay.search import SearchResult, Trial
+from cclbench.replay.search import SearchResult, SearchTrial
 from cclbench.text import printable
 from cclbench.units import humanise
 
@@ -21,7 +21,7 @@ _REASONS: Final = 5
 _LABEL: Final = 26
 
 
-def page(found: SearchResult, verbosity: int) -> list[RenderableType]:
+def search_page(found: SearchResult, verbosity: int) -> list[RenderableType]:
     """The best as a table, * those that none beats in both step and cost; the others' number, and why."""
     most = len(found.ranked) if verbosity >= VERBOSE else _SHOWN
     shown = [*found.ranked[:most], *(trial for trial in found.front if trial not in found.ranked[:most])]
@@ -36,9 +36,11 @@ def page(found: SearchResult, verbosity: int) -> list[RenderableType]:
         headings.append("cost" if found.unit == "1" else f"cost, {printable(found.unit)}")
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=not heading.startswith("cost"))
-    table.add_row("replayed unchanged", _time(found.unchanged_ns))
+    table.add_row("replayed unchanged", _time_words(found.unchanged_ns))
     for trial in shown:
-        table.add_row(Text(printable(trial.scenario.label).replace(", ", "\n")), *_cells(found, trial, costs))
+        table.add_row(
+            Text(printable(trial.scenario.label).replace(", ", "\n")), *_trial_cells(found, trial, costs)
+        )
     if verbosity <= QUIET:
         return [table]
     tried = len(found.ranked) + len(found.infeasible)
@@ -56,15 +58,15 @@ def page(found: SearchResult, verbosity: int) -> list[RenderableType]:
     return [table, *(Text(printable(f"- {line}")) for line in lines)]
 
 
-def _time(ns: float) -> str:
+def _time_words(ns: float) -> str:
     return humanise(ns / 1e9, "s")
 
 
-def _cells(found: SearchResult, trial: Trial, costs: bool) -> list[str]:
-    low, high = _time(trial.low_ns), _time(trial.high_ns)
+def _trial_cells(found: SearchResult, trial: SearchTrial, costs: bool) -> list[str]:
+    low, high = _time_words(trial.low_ns), _time_words(trial.high_ns)
     step = trial.step_ns
     cells = [
-        "unknown" if step is None else _time(step),
+        "unknown" if step is None else _time_words(step),
         "" if low == high else f"{low} to {high}",
         "" if step is None else humanise(found.unchanged_ns / step, "ratio"),
     ]
@@ -74,7 +76,7 @@ def _cells(found: SearchResult, trial: Trial, costs: bool) -> list[str]:
     if found.relaid:
         star = "* " if trial in found.front and not costs else ""
         cells.append(f"{star}{trial.devices:,}")
-        cells.append("unknown" if trial.memory is None else humanise(trial.memory.bytes, "B"))
+        cells.append("unknown" if trial.memory is None else humanise(trial.memory.total_bytes, "B"))
     if costs:
         cells.append(f"{'* ' if trial in found.front else ''}{trial.cost or 0.0:g}")
     return cells

@@ -6,7 +6,7 @@ from __future__ import annotations
 from rich.console import RenderableType
 from rich.text import Text
 
-from cclbench.present.terminal.output import bullets, grid
+from cclbench.present.terminal.output import bullet_lines, grid_table
 from cclbench.selfcheck.outcome import Checked
 from cclbench.units import humanise
 
@@ -14,7 +14,7 @@ _WORDS = {"holds": "holds", "broken": "does not hold", "not_applicable": "not ap
 _LISTED = 3
 
 
-def page(found: Checked, *, verbosity: int = 0) -> list[RenderableType]:
+def selfcheck_page(found: Checked, *, verbosity: int = 0) -> list[RenderableType]:
     """How many checks hold, a row for each, what differs, and gains that are bounds; with -v every claim."""
     done = [one for one in found.outcomes if one.status != "not_applicable"]
     holding = sum(one.status == "holds" for one in done)
@@ -25,7 +25,7 @@ def page(found: Checked, *, verbosity: int = 0) -> list[RenderableType]:
     parts: list[RenderableType] = [
         Text(f"{holding} of {len(done)} checks hold"),
         Text(),
-        *grid(rows, ("check", "figures", "outcome")),
+        *grid_table(rows, ("check", "figures", "outcome")),
     ]
     more = None if verbosity > 0 else _LISTED
     broken = [one for one in found.outcomes if one.status == "broken"]
@@ -37,4 +37,4 @@ def page(found: Checked, *, verbosity: int = 0) -> list[RenderableType]:
         f"{one.finding} gains {humanise(one.gain_s[0], 's')} to {humanise(one.gain_s[1], 's')}: {one.because}"
         for one in found.hedged
     ]
-    return [*parts, Text(), bullets(said)] if said else parts
+    return [*parts, Text(), bullet_lines(said)] if said else parts

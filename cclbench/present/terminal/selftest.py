@@ -8,17 +8,20 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from cclbench.present.terminal.output import bullets, grid
+from cclbench.present.terminal.output import bullet_lines, grid_table
 from cclbench.selftest.exam import TOLERANCE
 from cclbench.selftest.score import HEALTHY_SHARE, Score
 
 _COLUMNS = ("cause", "jobs", "first", "first 3", "gains", "within", "width", "true gain")
 
 
-def page(score: Score, *, verbosity: int = 0) -> list[RenderableType]:
+def selftest_page(score: Score, *, verbosity: int = 0) -> list[RenderableType]:
     """A row for each cause, equal and healthy jobs, metrics; with -v also the jobs that went wrong."""
-    parts: list[RenderableType] = [*grid([_cells(row) for row in score.rows()], _COLUMNS), Text()]
-    unplanted = score.unplanted()
+    parts: list[RenderableType] = [
+        *grid_table([_score_cells(row) for row in score.cause_rows()], _COLUMNS),
+        Text(),
+    ]
+    unplanted = score.unplanted_scores()
     lines = [
         "first, first 3: the cause's finding is ranked first, or among the first three",
         "gains, within: findings with a stated gain, and with the true one within its bounds"
@@ -35,43 +38,43 @@ def page(score: Score, *, verbosity: int = 0) -> list[RenderableType]:
             f" {unplanted['healthy_jobs']} healthy jobs; the largest is"
             f" {unplanted['healthy_largest_gain']:.1%}"
         )
-    parts += [bullets(lines), Text()]
+    parts += [bullet_lines(lines), Text()]
     metrics = [
         {
             "metric": row["metric"],
             "jobs": row["jobs"],
             "absent": row["absent"],
-            "median error": _share(row["median_error"]),
-            "largest error": _share(row["largest_error"]),
+            "median error": _share_words(row["median_error"]),
+            "largest error": _share_words(row["largest_error"]),
         }
-        for row in score.metrics()
+        for row in score.metric_errors()
     ]
-    parts += grid(metrics, ("metric", "jobs", "absent", "median error", "largest error"))
+    parts += grid_table(metrics, ("metric", "jobs", "absent", "median error", "largest error"))
     if verbosity > 0:
         wrong = [one for one in score.outcomes if one.item.cause and (one.place != 1 or one.within is False)]
         said = [
             f"{one.item.cause} seed {one.item.seed} ({one.layout}, {one.ranks} ranks): true gain"
-            f" {_share(one.true_gain_share)}, found "
-            + (", ".join(_finding(each) for each in one.found) or "nothing")
+            f" {_share_words(one.true_gain_share)}, found "
+            + (", ".join(_finding_words(each) for each in one.found) or "nothing")
             for one in wrong
         ]
-        parts += [Text(), bullets(said)]
+        parts += [Text(), bullet_lines(said)]
     return parts
 
 
-def _cells(row: dict[str, Any]) -> dict[str, Any]:
+def _score_cells(row: dict[str, Any]) -> dict[str, Any]:
     return {
         **{name: row[name] for name in ("cause", "jobs", "first", "gains", "within", "width")},
         "first 3": row["first_three"],
-        "true gain": _share(row["true_gain"]),
+        "true gain": _share_words(row["true_gain"]),
     }
 
 
-def _share(value: float | None) -> str | None:
+def _share_words(value: float | None) -> str | None:
     return None if value is None else f"{value:.2%}"
 
 
-def _finding(found: tuple[str, float | None, float | None, list[int]]) -> str:
+def _finding_words(found: tuple[str, float | None, float | None, list[int]]) -> str:
     name, least, most, ranks = found
     of_ranks = f" of ranks {', '.join(map(str, ranks))}" if ranks else ""
     return f"{name}{of_ranks}" if least is None else f"{name}{of_ranks} {least:.1%} to {most:.1%}"

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cclbench.kernel_sequences import FrequentSequences
-from cclbench.present.terminal.output import titled
+from cclbench.present.terminal.output import titled_bullets
 from cclbench.text import printable, shortened
 from cclbench.units import humanise
 
@@ -19,7 +19,7 @@ _NAME: Final = 38
 """Characters of a kernel's name that fit beside the figures."""
 
 
-def page(found: FrequentSequences) -> list[RenderableType]:
+def sequences_page(found: FrequentSequences) -> list[RenderableType]:
     """What was counted, a row a sequence with a line a kernel, and what was left out."""
     ranks, windows = len(found.ranks), found.windows
     of = "the whole trace" if found.window == "trace" else f"{windows:,} step{'s'[: windows != 1]}"
@@ -44,4 +44,4 @@ def page(found: FrequentSequences) -> list[RenderableType]:
     parts: list[RenderableType] = [Text(printable(line)) for line in told]
     if found.rows:
         parts += [Text(), table]
-    return [*parts, *titled("Notes", list(found.notes))]
+    return [*parts, *titled_bullets("Notes", list(found.notes))]

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from cclbench.analyzers.view.lateness import Float
 from cclbench.present.terminal import QUIET, VERBOSE
-from cclbench.present.terminal.output import titled
+from cclbench.present.terminal.output import titled_bullets
 from cclbench.stragglers import RunStragglers, Stragglers
 from cclbench.text import printable
 from cclbench.units import humanise
@@ -35,7 +35,7 @@ _LEVELS: Final = (" ▁▂▃▄▅▆▇█", " .:-=+*#@")
 """Of lateness, from none to the run's most; without Unicode the second."""
 
 
-def page(found: Stragglers, *, verbosity: int, unicode: bool) -> list[RenderableType]:
+def stragglers_page(found: Stragglers, *, verbosity: int, unicode: bool) -> list[RenderableType]:
     """Each run, then what several have in common."""
     parts: list[RenderableType] = []
     for run in found.runs:
@@ -51,21 +51,21 @@ def _of_run(run: RunStragglers, verbosity: int, unicode: bool) -> Iterator[Rende
     yield Text(printable(f"{run.run}: {ranks:,} ranks, {steps:,} step{'s'[: steps != 1]}"))
     yield Text(printable(run.words), "bold")
     if run.slowdown is not None:
-        yield Text(_slowed(run.slowdown))
+        yield Text(_slowdown_words(run.slowdown))
     if verbosity > QUIET:
         yield Text()
-        yield _table(run, verbosity, unicode)
+        yield _rank_table(run, verbosity, unicode)
         yield Text(_LEGEND, "dim")
-        yield from titled("Notes", list(run.notes))
+        yield from titled_bullets("Notes", list(run.notes))
 
 
-def _slowed(ratio: float) -> str:
+def _slowdown_words(ratio: float) -> str:
     if ratio < _NOTICED:
         return f"In a replay without stragglers the step is no shorter ({humanise(ratio, 'ratio')})."
     return f"Without stragglers the step would be {humanise(ratio, 'ratio')} faster, by replay."
 
 
-def _table(run: RunStragglers, verbosity: int, unicode: bool) -> Table:
+def _rank_table(run: RunStragglers, verbosity: int, unicode: bool) -> Table:
     """The latest ranks first; the strip's darkest is the run's most."""
     shown = run.ranks if verbosity >= VERBOSE else run.ranks[:MOST_RANKS]
     of_rank = dict(zip(sorted(rank.rank for rank in run.ranks), run.late_s, strict=True))
@@ -81,7 +81,7 @@ def _table(run: RunStragglers, verbosity: int, unicode: bool) -> Table:
             humanise(one.mean_s, "s"),
             humanise(one.most_s, "s"),
             str(one.latest),
-            _strip(of_rank[one.rank], most, unicode),
+            _lateness_strip(of_rank[one.rank], most, unicode),
             one.cause or "",
         )
     if more := len(run.ranks) - len(shown):
@@ -89,7 +89,7 @@ def _table(run: RunStragglers, verbosity: int, unicode: bool) -> Table:
     return table
 
 
-def _strip(late: Float, most: float, unicode: bool) -> str:
+def _lateness_strip(late: Float, most: float, unicode: bool) -> str:
     levels = _LEVELS[not unicode]
     blocks = np.array_split(late, min(_STRIP, len(late)))
     heights = [block.max() / most if most else 0.0 for block in blocks]

@@ -20,8 +20,8 @@ _NARROW: Final = "cclbench.escapes"
 class PrintableStream:
     """A text stream to which characters that are not printable get as escapes, line breaks as they are.
 
-    The escapes are JSON's, whose values stay the same by that. `unescaped` is the stream itself, for what
-    is styled and for data that are wanted as they are.
+    The escapes are JSON's, whose values stay the same by that. `unescaped_stream` is the stream itself, for
+    what is styled and for data that are wanted as they are.
     """
 
     encoding = "utf-8"
@@ -39,7 +39,7 @@ class PrintableStream:
         return getattr(self.unescaped, name)
 
 
-def unescaped(stream: TextIO) -> TextIO:
+def unescaped_stream(stream: TextIO) -> TextIO:
     """The stream behind a `PrintableStream`; any other stream itself."""
     return stream.unescaped if isinstance(stream, PrintableStream) else stream
 
@@ -50,7 +50,7 @@ def printable_streams() -> Iterator[None]:
 
     A character that their encoding lacks is written as JSON's escape of it.
     """
-    codecs.register_error(_NARROW, _escape)
+    codecs.register_error(_NARROW, _escape_surrogates)
     out, err = sys.stdout, sys.stderr
     for stream in (out, err):
         with suppress(AttributeError):  # a test's or a notebook's stream
@@ -62,11 +62,11 @@ def printable_streams() -> Iterator[None]:
         sys.stdout, sys.stderr = out, err
 
 
-def say(line: str) -> None:
+def say_on_stderr(line: str) -> None:
     """Write one line to stderr, whatever the names in it hold."""
     click.echo(printable(line), err=True)
 
 
-def _escape(error: UnicodeError) -> tuple[str, int]:
+def _escape_surrogates(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeEncodeError)  # noqa: S101  (it is registered for streams that are written)
     return json.dumps(error.object[error.start : error.end])[1:-1], error.end

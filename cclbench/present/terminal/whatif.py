@@ -21,13 +21,13 @@ _TOLD: Final = 0.03
 _LABEL: Final = 26
 
 
-def page(found: ReplayResult, verbosity: int) -> list[RenderableType]:
+def whatif_page(found: ReplayResult, verbosity: int) -> list[RenderableType]:
     """Steps and speedups as a table, where the critical path runs, and what they rest on."""
 
-    def time(ns: float | None) -> str:
+    def time_words(ns: float | None) -> str:
         return "" if ns is None else humanise(ns / 1e9, "s")
 
-    def route(path: Route) -> str:
+    def path_words(path: Route) -> str:
         shares = sorted(path.places.items(), key=lambda place: -place[1])
         whole = max(path.length_ns, 1)
         told = [
@@ -43,21 +43,21 @@ def page(found: ReplayResult, verbosity: int) -> list[RenderableType]:
     for heading in ("step", "bounds", "speedup"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("critical path", overflow="fold")
-    table.add_row("measured", time(found.measured_ns))
+    table.add_row("measured", time_words(found.measured_ns))
     unchanged = found.unchanged
-    table.add_row("replayed unchanged", time(unchanged.step_ns), "", "", route(unchanged.path))
+    table.add_row("replayed unchanged", time_words(unchanged.step_ns), "", "", path_words(unchanged.path))
     for one in found.predicted:
         if one.idle is not None:
             table.add_row(Text(printable(one.scenario.label)), "no effect")
             continue
         step = one.step_ns
-        low, high = time(one.low_ns), time(one.high_ns)
+        low, high = time_words(one.low_ns), time_words(one.high_ns)
         table.add_row(
             Text(printable(one.scenario.label)),
-            time(step) or "unknown",
+            time_words(step) or "unknown",
             "" if low == high else f"{low} to {high}",
             "" if step is None else humanise(unchanged.step_ns / step, "ratio"),
-            route(one.path),
+            path_words(one.path),
         )
     if verbosity <= QUIET:
         return [table]

@@ -15,7 +15,7 @@ from cclbench.replay.change import ChangeSubject, change
 from cclbench.replay.graph import Graph
 from cclbench.replay.modelled import modelled_s
 from cclbench.replay.pricing import hockney_line
-from cclbench.replay.simulate import pieces
+from cclbench.replay.simulate import cut_pieces
 from cclbench.replay.transfers import of_groups
 
 _KINDS = ("all_reduce", "reduce_scatter", "all_gather")
@@ -51,10 +51,10 @@ def buckets(subject: ChangeSubject, count: int) -> Graph | str:
         dur[parts] = np.where(last == parts, np.rint(whole[parts] * ratio[bucket]), 0).astype(np.int64)
     if not found:
         return "no group has two collectives of a kind in a step that could be one"
-    source, target, lag = graph.edges()
+    source, target, lag = graph.wait_edges()
     new = replace(nodes, dur=dur)
     try:
-        return replace(graph, nodes=new, cut=pieces(new, merged[source], target, lag))
+        return replace(graph, nodes=new, cut=cut_pieces(new, merged[source], target, lag))
     except InputError:
         why = "a collective is awaited before the last of its bucket can begin"
         raise InputError(f"buckets={count}: {why}", hint="such a bucket would never fill") from None

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from cclbench.errors import InputError
 from cclbench.hardware.collectives.p2p import PAIRS
-from cclbench.replay.change import ChangeSubject, Effect, change, count_of
+from cclbench.replay.change import ChangeSubject, LayoutEffect, change, count_of
 from cclbench.replay.layout import Dimension
-from cclbench.replay.rescale import SAME_LAYOUT, asked, by, working
+from cclbench.replay.rescale import SAME_LAYOUT, asked_layouts, scale_nodes, token_nodes
 
 
 @change(
@@ -18,12 +18,12 @@ from cclbench.replay.rescale import SAME_LAYOUT, asked, by, working
     " turns of 1 / cp",
     read=count_of,
 )
-def context(subject: ChangeSubject, _: int) -> Effect | str:
+def context(subject: ChangeSubject, _: int) -> LayoutEffect | str:
     """Tokens of a rank go as 1 / cp, and with them flops and bytes of all that is done to each token.
 
     Of causal attention the pairs of a rank go as 1 / cp too, where ranks take parts from both ends.
     """
-    wanted = asked(subject)
+    wanted = asked_layouts(subject)
     old, new = wanted.old.degrees["cp"], wanted.new.degrees["cp"]
     if old == new:
         return SAME_LAYOUT
@@ -33,7 +33,7 @@ def context(subject: ChangeSubject, _: int) -> Effect | str:
             " to scale",
             hint="trace a run with cp of 2 or more",
         )
-    chosen, what = working(subject)
+    chosen, what = token_nodes(subject)
     factor = old / new
     kinds = zip(subject.graph.transfers.kind, subject.graph.transfers.group, strict=True)
     ring = any(kind in PAIRS for kind, group in kinds if subject.dimensions.get(group or "") == "cp")
@@ -41,13 +41,13 @@ def context(subject: ChangeSubject, _: int) -> Effect | str:
     repeats: dict[Dimension | None, float] = {}
     if ring:
         payload["cp"], repeats["cp"] = factor, (new - 1) / (old - 1)
-    return Effect(
+    return LayoutEffect(
         subject.graph,
-        by(chosen, factor),
+        scale_nodes(chosen, factor),
         payload,
         repeats,
         notes=(
-            f"tokens of a rank go as 1 / cp: {what} {subject.share(chosen):.1%}"
+            f"tokens of a rank go as 1 / cp: {what} {subject.window_share(chosen):.1%}"
             f" of the step, take {factor:g} of their time, by the ratio of work",
         ),
     )

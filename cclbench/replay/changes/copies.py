@@ -10,7 +10,7 @@ import numpy as np
 from cclbench.replay.change import ChangeSubject
 from cclbench.replay.changes.kernels import typical
 from cclbench.replay.graph import Graph
-from cclbench.replay.selection import Amount, NodeSelection, node_change
+from cclbench.replay.selection import NodeSelection, TimeAmount, node_change
 
 _DEFINITION = "copies of the directions named (h2d, d2h, d2d, p2p; all and memsets without)"
 
@@ -20,16 +20,16 @@ _DEFINITION = "copies of the directions named (h2d, d2h, d2d, p2p; all and memse
     values="x0.5, 0, median",
     definition=f"{_DEFINITION} take so many times as long; median: as of kernels",
 )
-def copies_time(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> Graph | str:
+def copies_time(subject: ChangeSubject, setting: tuple[NodeSelection, TimeAmount]) -> Graph | str:
     """The graph with those durations."""
     return _scaled(subject, setting)
 
 
-def _scaled(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> Graph | str:
+def _scaled(subject: ChangeSubject, setting: tuple[NodeSelection, TimeAmount]) -> Graph | str:
     """The graph with those durations."""
     selected, amount = setting
     graph, nodes = subject.graph, subject.graph.nodes
-    chosen = selected.nodes(subject)
+    chosen = selected.selected_nodes(subject)
     if not chosen.any():
         return "the run's steps have no such copy"
     if amount.factor is None:
@@ -45,6 +45,6 @@ def _scaled(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> Gr
     definition=f"{_DEFINITION} move so many times the bytes a second: the whole of each row's time, its"
     " latency too, is divided by the factor",
 )
-def copies_bandwidth(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> Graph | str:
+def copies_bandwidth(subject: ChangeSubject, setting: tuple[NodeSelection, TimeAmount]) -> Graph | str:
     """The graph with those durations."""
     return _scaled(subject, setting)

@@ -3,9 +3,17 @@
 
 from __future__ import annotations
 
-from cclbench.replay.change import Added, ChangeSubject, Effect, Scale, TimeBounds, change, count_of
+from cclbench.replay.change import (
+    AddedCommunication,
+    ChangeSubject,
+    LayoutEffect,
+    Scale,
+    TimeBounds,
+    change,
+    count_of,
+)
 from cclbench.replay.layout import Layout
-from cclbench.replay.rescale import SAME_LAYOUT, asked, by, of_categories, sized
+from cclbench.replay.rescale import SAME_LAYOUT, asked_layouts, card_sizes, of_categories, scale_nodes
 
 
 @change(
@@ -27,18 +35,18 @@ from cclbench.replay.rescale import SAME_LAYOUT, asked, by, of_categories, sized
     definition="so many more ranks, by as many replicas (parallelism.dp)",
     read=count_of,
 )
-def replicas(subject: ChangeSubject, _: object) -> Effect | str:
+def replicas(subject: ChangeSubject, _: object) -> LayoutEffect | str:
     """What another number of replicas does, each doing the same: `batch` is a setting of its own.
 
     Gradients that nobody exchanged with one replica are all-reduced once: behind all of backward, or hidden
     in it. A sharded optimizer has so many times as much less to do.
     """
-    wanted, graph = asked(subject), subject.graph
-    growth = wanted.growth("dp")
+    wanted, graph = asked_layouts(subject), subject.graph
+    growth = wanted.degree_growth("dp")
     if growth == 1:
         return SAME_LAYOUT
     notes = [
-        f"the {wanted.old.world:,} ranks that were traced stand for {wanted.new.world:,}:"
+        f"the {wanted.old.world_size:,} ranks that were traced stand for {wanted.new.world_size:,}:"
         f" {_replicas(wanted.new)}"
     ]
     if not wanted.fixed_batch:
@@ -47,7 +55,7 @@ def replicas(subject: ChangeSubject, _: object) -> Effect | str:
             " (batch=rank)"
         )
     scale: Scale | None = None
-    added: tuple[Added, ...] = ()
+    added: tuple[AddedCommunication, ...] = ()
     kinds = {
         kind
         for kind, group in zip(graph.transfers.kind, graph.transfers.group, strict=True)
@@ -55,34 +63,36 @@ def replicas(subject: ChangeSubject, _: object) -> Effect | str:
     }
     if "reduce_scatter" in kinds:
         chosen = of_categories(subject, "optimizer")
-        scale = by(chosen, 1 / growth)
-        if subject.share(chosen):
+        scale = scale_nodes(chosen, 1 / growth)
+        if subject.window_share(chosen):
             notes.append(
-                f"a sharded optimizer, {subject.share(chosen):.1%} of the step, has 1/{growth:g} to do"
+                f"a sharded optimizer, {subject.window_share(chosen):.1%} of the step, has 1/{growth:g} to do"
             )
     if wanted.old.degrees["dp"] == 1 and not wanted.removed:
         added = (_gradients(subject),)
         notes.append(
             "gradients' all-reduce is not in the trace: bounds are hidden by backward, and behind it"
         )
-    return Effect(graph, scale, added=added, notes=tuple(notes))
+    return LayoutEffect(graph, scale, added=added, notes=tuple(notes))
 
 
 def _replicas(layout: Layout) -> str:
     count = layout.degrees["dp"]
-    return f"{count:,} {'replica' if count == 1 else 'replicas'} of {layout.model}"
+    return f"{count:,} {'replica' if count == 1 else 'replicas'} of {layout.model_size}"
 
 
-def _gradients(subject: ChangeSubject) -> Added:
+def _gradients(subject: ChangeSubject) -> AddedCommunication:
     """One all-reduce of a rank's part of the gradients, as wide as parameters are."""
-    new = asked(subject).new
-    size = sized(
+    new = asked_layouts(subject).new
+    size = card_sizes(
         subject.run.card,
         "the gradients' all-reduce, which one replica does not need,",
         "model.parameters",
         "element",
     )
     nbytes = size["model.parameters"] * size["element"] / (new.degrees["tp"] * new.degrees["pp"])
-    apart = new.stride("dp")
+    apart = new.group_stride("dp")
     time = subject.price("all_reduce", tuple(range(0, new.degrees["dp"] * apart, apart)), nbytes)
-    return Added(f"all-reduce of {nbytes / 1e6:,.4g} MB of gradients", TimeBounds(0.0, None, time.high))
+    return AddedCommunication(
+        f"all-reduce of {nbytes / 1e6:,.4g} MB of gradients", TimeBounds(0.0, None, time.high)
+    )

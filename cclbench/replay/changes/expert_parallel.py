@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from cclbench.errors import InputError
-from cclbench.replay.change import ChangeSubject, Effect, change, count_of
-from cclbench.replay.rescale import SAME_LAYOUT, asked
+from cclbench.replay.change import ChangeSubject, LayoutEffect, change, count_of
+from cclbench.replay.rescale import SAME_LAYOUT, asked_layouts
 
 
 @change(
@@ -15,9 +15,9 @@ from cclbench.replay.rescale import SAME_LAYOUT, asked
     " (ep - 1) / ep leave it, in groups of that size; a rank's experts have as many tokens together",
     read=count_of,
 )
-def experts(subject: ChangeSubject, _: int) -> Effect | str:
+def experts(subject: ChangeSubject, _: int) -> LayoutEffect | str:
     """Groups alone change: which tokens go where is another question than how many."""
-    wanted = asked(subject)
+    wanted = asked_layouts(subject)
     old, new = wanted.old.degrees["ep"], wanted.new.degrees["ep"]
     if old == new:
         return SAME_LAYOUT
@@ -26,7 +26,7 @@ def experts(subject: ChangeSubject, _: int) -> Effect | str:
             "parallelism.ep: with experts on one rank the trace has no all-to-all to scale",
             hint="trace a run with ep of 2 or more",
         )
-    return Effect(
+    return LayoutEffect(
         subject.graph,
         notes=(
             f"experts over {new} ranks in place of {old}: a rank computes as many tokens, evenly routed;"

@@ -11,11 +11,11 @@ import numpy as np
 
 from cclbench.errors import UsageError
 from cclbench.replay import nodes as n
-from cclbench.replay.change import ChangeSubject, Effect, change
+from cclbench.replay.change import ChangeSubject, LayoutEffect, change
 from cclbench.replay.changes.data_parallel import replicas
 from cclbench.replay.graph import Graph
-from cclbench.replay.rescale import asked
-from cclbench.replay.simulate import pieces
+from cclbench.replay.rescale import asked_layouts
+from cclbench.replay.simulate import cut_pieces
 from cclbench.text import first_few
 
 _SHOWN: Final = 8
@@ -43,15 +43,15 @@ def _places(text: str, value: str) -> tuple[tuple[int, int], ...]:
     " it; others go on in smaller groups; batch= says what becomes of its samples",
     read=_ranks,
 )
-def remove(subject: ChangeSubject, _: tuple[int, ...]) -> Effect | str:
+def remove(subject: ChangeSubject, _: tuple[int, ...]) -> LayoutEffect | str:
     """Nobody waits for what is taken out, and it is in no step."""
-    wanted = asked(subject)
+    wanted = asked_layouts(subject)
     effect = replicas(subject, None)
-    assert isinstance(effect, Effect)  # noqa: S101 - a replica is gone
+    assert isinstance(effect, LayoutEffect)  # noqa: S101 - a replica is gone
     lost = first_few([str(rank) for rank in sorted(wanted.removed)], _SHOWN)
     said = f"rank {lost} taken out: {wanted.old.degrees['dp']} replicas become {wanted.new.degrees['dp']}"
     if not wanted.fixed_batch:
-        kept = wanted.growth("dp")
+        kept = wanted.degree_growth("dp")
         said += f"; each replica's batch stays, so that a step has {kept:.3g} of the samples (batch=rank)"
     # what replicas say of their number and of the batch is said already
     other = effect.notes[1 if wanted.fixed_batch else 2 :]
@@ -67,7 +67,7 @@ def _without(graph: Graph, removed: frozenset[int]) -> Graph:
     kept = ~gone[source] | gone[target]
     return replace(
         graph,
-        cut=pieces(nodes, source[kept], target[kept], lag[kept]),
+        cut=cut_pieces(nodes, source[kept], target[kept], lag[kept]),
         windowed=tuple(rank for rank in graph.windowed if rank.rank not in removed),
     )
 
@@ -79,10 +79,10 @@ def _without(graph: Graph, removed: frozenset[int]) -> Graph:
     " node by node, those of the job being its ranks",
     read=_places,
 )
-def spare(subject: ChangeSubject, pairs: tuple[tuple[int, int], ...]) -> Effect | str:
+def spare(subject: ChangeSubject, pairs: tuple[tuple[int, int], ...]) -> LayoutEffect | str:
     """Groups alone change: all that the rank takes part in reaches the spare's node."""
     said = first_few([f"rank {rank} at place {place}" for rank, place in pairs], _SHOWN)
     alone = "a spare at another place computes as fast as the rank that it replaces"
     if not (subject.graph.nodes.kind == n.TRANSFER).any():
         return "the run has no collectives"
-    return Effect(subject.graph, notes=(f"{said}: {alone} (rank[N].kernels.time changes that)",))
+    return LayoutEffect(subject.graph, notes=(f"{said}: {alone} (rank[N].kernels.time changes that)",))

@@ -10,7 +10,7 @@ import numpy as np
 
 from cclbench.intervals import Int64, Mask, begins
 from cclbench.replay import nodes as n
-from cclbench.replay.change import ChangeSubject, change, word
+from cclbench.replay.change import ChangeSubject, change, read_word
 from cclbench.replay.graph import Graph
 
 _KEPT: Final = [n.HOST_CAUSES.index(cause) for cause in ("cold_start", "allocation", "loader")]
@@ -23,7 +23,7 @@ _KEPT: Final = [n.HOST_CAUSES.index(cause) for cause in ("cold_start", "allocati
     " them, as where a CUDA or HIP graph launches both; latencies from a launch to its row, wake-ups, data"
     " loaders, allocations, first calls, and the device's gaps between rows stay. Whether the work can be"
     " captured is not checked",
-    read=word("graph"),
+    read=read_word("graph"),
 )
 def launches(subject: ChangeSubject, _: float) -> Graph | str:
     """The graph with those gaps."""
@@ -33,7 +33,7 @@ def launches(subject: ChangeSubject, _: float) -> Graph | str:
     launch = np.zeros(len(nodes), np.bool_)
     launch[nodes.feeder[nodes.feeder >= 0]] = True
     awaits = np.zeros(len(nodes), np.bool_)
-    awaits[graph.edges()[1]] = True
+    awaits[graph.wait_edges()[1]] = True
     # a stretch is what lies behind a launch, up to the next one and with that
     stretch: Int64 = np.cumsum(launch[host]) - launch[host]
     first = begins(nodes.lane[host])

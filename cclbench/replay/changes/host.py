@@ -13,9 +13,9 @@ from cclbench.intervals import Int64, Mask
 from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject
 from cclbench.replay.graph import Graph
-from cclbench.replay.places import codes, lower_medians, places, ranks_of
-from cclbench.replay.selection import Amount, NodeSelection, node_change
-from cclbench.replay.simulate import pieces
+from cclbench.replay.places import combination_codes, lower_medians, ranks_of, step_places
+from cclbench.replay.selection import NodeSelection, TimeAmount, node_change
+from cclbench.replay.simulate import cut_pieces
 
 _PAUSE_NS: Final = 100_000
 """By how much a time exceeds twice its median at least where it is not usual."""
@@ -34,11 +34,11 @@ _PAUSE_NS: Final = 100_000
     " its steps; usual: the median of its rank's steps, only where it takes more than twice that and 100"
     " us",
 )
-def host(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> Graph | str:
+def host(subject: ChangeSubject, setting: tuple[NodeSelection, TimeAmount]) -> Graph | str:
     """The graph with those gaps, lags and waits."""
     selected, amount = setting
     graph, nodes = subject.graph, subject.graph.nodes
-    inside = selected.inside(subject)
+    inside = selected.nodes_in_windows(subject)
     of_cpu = inside & np.isin(nodes.rank, [rank.rank for rank in graph.windowed if rank.on_host])
     of_host = inside & (nodes.kind == n.HOST) & ~of_cpu
     causes = [n.HOST_CAUSES.index(word) for word in selected.words or n.HOST_CAUSES]
@@ -52,7 +52,7 @@ def host(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> Graph
     syncs = selected.words is None or "sync" in selected.words
     within = np.minimum(held, np.maximum(subject.since, 0))
     fed, waiting = _fed(graph, of_host) & (nodes.feed_lag > 0), np.zeros(len(nodes), np.bool_)
-    waiting[graph.edges()[1]] = True
+    waiting[graph.wait_edges()[1]] = True
     chosen = of_host | of_cpu
     shortened = chosen & (within > 0)
     touched = shortened | (launches & fed & (subject.since > 0)) | (syncs & waiting & chosen)
@@ -123,9 +123,9 @@ def _share(time: Int64, within: Int64, factor: float) -> Int64:
 def _without_waits(graph: Graph, of_host: Mask) -> Graph:
     """The graph whose chosen points of hosts wait for no row of a device."""
     nodes = graph.nodes
-    source, target, lag = graph.edges()
+    source, target, lag = graph.wait_edges()
     kept = ~of_host[target] | (nodes.kind[source] == n.HOST)
-    return replace(graph, cut=pieces(nodes, source[kept], target[kept], lag[kept]))
+    return replace(graph, cut=cut_pieces(nodes, source[kept], target[kept], lag[kept]))
 
 
 def _beyond_usual(subject: ChangeSubject, of_host: Mask, held: Int64, *, only_long: bool) -> Int64:
@@ -135,23 +135,29 @@ def _beyond_usual(subject: ChangeSubject, of_host: Mask, held: Int64, *, only_lo
     What a thread does between two launches belongs to the latter, whose first row gives the place.
     """
     graph, nodes = subject.graph, subject.graph.nodes
-    where = places(graph)
+    where = step_places(graph)
     fed = nodes.feeder[where.at] >= 0
     at, rank, step, place = (column[fed] for column in (where.at, where.rank, where.step, where.place))
     launch, first = np.unique(nodes.feeder[at], return_index=True)
     inside = subject.since[at[first]] >= 0
     first = first[inside]
     launch, of_rank = launch[inside], rank[first]
-    role = subject.roles[of_rank]
+    role = subject.stage_roles[of_rank]
     ranks = np.unique(of_rank)
     of_steps = len(ranks) > 1 and not only_long
-    like = codes(role, step[first], place[first]) if of_steps else codes(of_rank, place[first])
-    expected = ranks_of(role, subject.roles[ranks]) if of_steps else np.zeros(len(first), np.int64)
+    like = (
+        combination_codes(role, step[first], place[first])
+        if of_steps
+        else combination_codes(of_rank, place[first])
+    )
+    expected = ranks_of(role, subject.stage_roles[ranks]) if of_steps else np.zeros(len(first), np.int64)
     # a stretch is what lies behind a launch, up to the next one and with that
     points = np.flatnonzero(nodes.kind == n.HOST)
     launches = np.zeros(len(nodes), np.bool_)
     launches[nodes.feeder[nodes.feeder >= 0]] = True
-    stretch = np.cumsum(launches[points]) - launches[points] + np.cumsum(nodes.first[points]) * len(nodes)
+    stretch = (
+        np.cumsum(launches[points]) - launches[points] + np.cumsum(nodes.first_of_lane[points]) * len(nodes)
+    )
     stretch = np.unique(stretch, return_inverse=True)[1]
     within = np.clip(np.minimum(held[points], subject.since[points]), 0, None)
     total = np.bincount(stretch, within, minlength=1).astype(np.int64)

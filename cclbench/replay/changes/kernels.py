@@ -12,9 +12,9 @@ import numpy as np
 from cclbench.errors import InputError
 from cclbench.intervals import Int64, Mask, begins
 from cclbench.replay import nodes as n
-from cclbench.replay.change import ChangeSubject, Effect
+from cclbench.replay.change import ChangeSubject, LayoutEffect
 from cclbench.replay.graph import Graph
-from cclbench.replay.places import codes, lower_medians, means, places, ranks_of
+from cclbench.replay.places import code_means, combination_codes, lower_medians, ranks_of, step_places
 from cclbench.replay.rooflines import (
     as_one_kernel,
     at_roofline,
@@ -23,7 +23,7 @@ from cclbench.replay.rooflines import (
     on_tensor_cores,
     without_tensor_cores,
 )
-from cclbench.replay.selection import Amount, NodeSelection, node_change
+from cclbench.replay.selection import NodeSelection, TimeAmount, node_change
 
 _SHORT_GAP_NS: Final = 10_000
 
@@ -32,7 +32,7 @@ class RoofValue(NamedTuple):
     """A value that bounds times by what the catalog's device can do: what it makes of the chosen kernels, and
     which of them it touches."""
 
-    bound: Callable[[ChangeSubject, Mask], Effect | str]
+    bound: Callable[[ChangeSubject, Mask], LayoutEffect | str]
     touched: Callable[[ChangeSubject, Mask], Mask]
 
 
@@ -54,15 +54,15 @@ ROOFS: Final[dict[str | None, RoofValue]] = {
     " take with, between a 16-bit type and TF32, if precision allows; fused: what each chain of calls"
     " (attention, norm, activation, rotary, optimizer) would take as one kernel at the roofline",
 )
-def kernels(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> Graph | Effect | str:
+def kernels(subject: ChangeSubject, setting: tuple[NodeSelection, TimeAmount]) -> Graph | LayoutEffect | str:
     """The graph with those durations, or their bounds."""
     selected, amount = setting
     graph, nodes = subject.graph, subject.graph.nodes
-    chosen = selected.nodes(subject)
+    chosen = selected.selected_nodes(subject)
     # what CPU-only ranks compute lies in the gaps of their host nodes, which have no category or name
     on_host = np.zeros(len(nodes), np.bool_)
     if selected.words is None and selected.name is None and selected.chain is None:
-        on_host = selected.inside(subject) & (nodes.busy > 0)
+        on_host = selected.nodes_in_windows(subject) & (nodes.busy > 0)
     if not (chosen.any() or on_host.any()):
         return "no such kernel runs within the run's windows"
     if amount.statistic in ROOFS:
@@ -91,25 +91,30 @@ def kernels(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> Gr
     definition="the time between the end of one kernel on a stream and the begin of the next, where that is"
     " less than 10 us and nothing else holds the next one up, is scaled, as where both are one kernel",
 )
-def kernels_gap(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> Graph | str:
+def kernels_gap(subject: ChangeSubject, setting: tuple[NodeSelection, TimeAmount]) -> Graph | str:
     """The graph with those gaps."""
     selected, amount = setting
     graph, nodes = subject.graph, subject.graph.nodes
-    chosen = selected.nodes(subject) & ~nodes.first & (nodes.gap > 0) & (nodes.gap < _SHORT_GAP_NS)
+    chosen = (
+        selected.selected_nodes(subject)
+        & ~nodes.first_of_lane
+        & (nodes.gap > 0)
+        & (nodes.gap < _SHORT_GAP_NS)
+    )
     if not chosen.any():
         return "no such kernel follows another within 10 us"
     gap = np.where(chosen, np.rint(nodes.gap * (amount.factor or 0.0)), nodes.gap).astype(np.int64)
     return replace(graph, nodes=replace(nodes, gap=gap))
 
 
-def _at_earlier_roofs(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> Mask:
+def _at_earlier_roofs(subject: ChangeSubject, setting: tuple[NodeSelection, TimeAmount]) -> Mask:
     """Nodes whose bounds another setting of the scenario gives before this one, shape (nodes,)."""
     found = np.zeros(len(subject.graph.nodes), np.bool_)
     for _, other in sorted(subject.settings.items()):
         if other is setting:
             break
-        if isinstance(other, tuple) and isinstance(other[1], Amount) and other[1].statistic in ROOFS:
-            found |= ROOFS[other[1].statistic].touched(subject, other[0].nodes(subject))
+        if isinstance(other, tuple) and isinstance(other[1], TimeAmount) and other[1].statistic in ROOFS:
+            found |= ROOFS[other[1].statistic].touched(subject, other[0].selected_nodes(subject))
     return found
 
 
@@ -118,18 +123,18 @@ def typical(subject: ChangeSubject, chosen: Mask, dur: Int64, statistic: str) ->
 
     A rank of a role that has no row at a place takes 0 there: what most ranks do not do is not usual.
     """
-    found, where = dur.copy(), places(subject.graph)
+    found, where = dur.copy(), step_places(subject.graph)
     inside = subject.since[where.at] >= 0
     at, rank, step, place = (column[inside] for column in (where.at, where.rank, where.step, where.place))
-    role = subject.roles[rank]
+    role = subject.stage_roles[rank]
     if statistic == "fastest":
-        usual = _at_fastest(rank, step, codes(rank, place), dur[at])
+        usual = _at_fastest(rank, step, combination_codes(rank, place), dur[at])
     else:
         ranks = np.unique(rank)
         several = len(ranks) > 1
-        like = codes(role, step, place) if several else place
-        expected = ranks_of(role, subject.roles[ranks]) if several else np.zeros(len(at), np.int64)
-        usual = (means if statistic == "mean" else lower_medians)(like, dur[at], expected)
+        like = combination_codes(role, step, place) if several else place
+        expected = ranks_of(role, subject.stage_roles[ranks]) if several else np.zeros(len(at), np.int64)
+        usual = (code_means if statistic == "mean" else lower_medians)(like, dur[at], expected)
     here = chosen[at]
     found[at[here]] = usual[here]
     return found
@@ -144,17 +149,17 @@ def _typical_busy(subject: ChangeSubject, chosen: Mask, statistic: str) -> Int64
     rank, step = nodes.rank[at].astype(np.int64), subject.step[at]
     arrives = nodes.kind[at] == n.ARRIVAL
     before = np.cumsum(arrives) - arrives
-    first = begins(codes(rank, step))
+    first = begins(combination_codes(rank, step))
     segment = before - np.repeat(before[first], np.diff(np.append(np.flatnonzero(first), len(at))))
-    place = codes(subject.roles[rank], step, segment)
-    own = codes(rank, place)
+    place = combination_codes(subject.stage_roles[rank], step, segment)
+    own = combination_codes(rank, place)
     taken = np.bincount(own, nodes.busy[at], minlength=1).astype(np.int64)
     one_each = np.unique(own, return_index=True)[1]
     ranks = np.unique(rank)
-    expected = ranks_of(subject.roles[rank], subject.roles[ranks])
+    expected = ranks_of(subject.stage_roles[rank], subject.stage_roles[ranks])
     usual = np.zeros_like(taken)
     if len(one_each):
-        statistics = means if statistic == "mean" else lower_medians
+        statistics = code_means if statistic == "mean" else lower_medians
         usual[own[one_each]] = statistics(place[one_each], taken[own[one_each]], expected[one_each])
     factor = np.where(taken > 0, usual / np.maximum(taken, 1), 1.0)
     busy = nodes.busy.copy()
@@ -168,7 +173,7 @@ def _at_fastest(rank: Int64, step: Int64, place: Int64, dur: Int64) -> Int64:
     A step's speed is the median, over its places, of what each takes over the place's median of all steps.
     """
     usual = np.maximum(lower_medians(place, dur, np.zeros_like(place)), 1)
-    ratio, of_step = dur / usual, codes(rank, step)
+    ratio, of_step = dur / usual, combination_codes(rank, step)
     order = np.lexsort((ratio, of_step))
     first = np.flatnonzero(begins(of_step[order]))
     count = np.diff(np.append(first, len(of_step)))

@@ -11,10 +11,10 @@ import numpy as np
 from cclbench.errors import InputError
 from cclbench.intervals import Int64
 from cclbench.replay import nodes as n
-from cclbench.replay.change import ChangeSubject, change, word
+from cclbench.replay.change import ChangeSubject, change, read_word
 from cclbench.replay.graph import Graph
 from cclbench.replay.nodes import Nodes
-from cclbench.replay.simulate import pieces
+from cclbench.replay.simulate import cut_pieces
 
 
 @change(
@@ -22,7 +22,7 @@ from cclbench.replay.simulate import pieces
     values="off",
     definition="a rank's kernels wait for all communication launched before them, and communication for all"
     " kernels launched before it; either of them still overlaps its like, and copies overlap both",
-    read=word("off"),
+    read=read_word("off"),
 )
 def overlap(subject: ChangeSubject, _: float) -> Graph | str:
     """The graph with those waits; `InputError` where ranks would wait for one another in a circle."""
@@ -30,7 +30,7 @@ def overlap(subject: ChangeSubject, _: float) -> Graph | str:
     if any(rank.on_host for rank in graph.windowed):
         raise InputError("overlap=off: the kernels of a CPU are its operators, which are no rows of a replay")
     place = _launched(nodes, subject.since)
-    source, target, lag = graph.edges()
+    source, target, lag = graph.wait_edges()
     # what was held up by a row launched later has another order now
     against = (
         (nodes.rank[source] == nodes.rank[target]) & (place[target] >= 0) & (place[source] > place[target])
@@ -41,7 +41,7 @@ def overlap(subject: ChangeSubject, _: float) -> Graph | str:
         return "no rank both computes and communicates within the run's windows"
     before, behind = np.array(waits, np.int64).T
     try:
-        serial = pieces(
+        serial = cut_pieces(
             nodes,
             np.concatenate([source, before]),
             np.concatenate([target, behind]),

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from cclbench.hardware.collectives.schedule import Schedule, read_schedule
+from cclbench.hardware.collectives.schedule import SendSchedule, read_schedule
 from cclbench.replay.change import ChangeSubject, change
 from cclbench.replay.graph import Graph
 from cclbench.replay.modelled import modelled_s
 from cclbench.replay.transfers import of_groups
 
 
-def _read(_: str, value: str) -> Schedule:
+def _read(_: str, value: str) -> SendSchedule:
     return read_schedule(Path(value))
 
 
@@ -27,7 +27,7 @@ def _read(_: str, value: str) -> Schedule:
     read=_read,
     reads_file=True,
 )
-def schedule(subject: ChangeSubject, plan: Schedule) -> Graph | str:
+def schedule(subject: ChangeSubject, plan: SendSchedule) -> Graph | str:
     """The graph with those durations."""
     graph, nodes, calls = subject.graph, subject.graph.nodes, subject.graph.transfers
     dur, reached = nodes.dur.copy(), False

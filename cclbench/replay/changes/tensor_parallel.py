@@ -8,9 +8,16 @@ from typing import Final
 import numpy as np
 
 from cclbench.errors import InputError
-from cclbench.replay.change import Added, ChangeSubject, Effect, Scale, change, count_of
-from cclbench.replay.rescale import SAME_LAYOUT, asked, computing, cuts_sequences, microbatches, sized
-from cclbench.replay.sharded_operators import Cutting, Factor, cut_kernels
+from cclbench.replay.change import AddedCommunication, ChangeSubject, LayoutEffect, Scale, change, count_of
+from cclbench.replay.rescale import (
+    SAME_LAYOUT,
+    asked_layouts,
+    card_sizes,
+    compute_nodes,
+    cuts_sequences,
+    microbatch_count,
+)
+from cclbench.replay.sharded_operators import BoundedFactor, TensorCutting, cut_kernels
 
 _ALL_REDUCES: Final = 4
 
@@ -24,7 +31,7 @@ _ALL_REDUCES: Final = 4
     " as large",
     read=count_of,
 )
-def tensors(subject: ChangeSubject, _: int) -> Effect | str:
+def tensors(subject: ChangeSubject, _: int) -> LayoutEffect | str:
     """Kernels by `sharded_operators`; gradients 1 / tp; of layers cut for the first time four all-reduces
     each.
 
@@ -32,7 +39,7 @@ def tensors(subject: ChangeSubject, _: int) -> Effect | str:
     beside the layer's compute; with sequences cut as well the same bytes go as all-gathers and
     reduce-scatters.
     """
-    wanted, graph = asked(subject), subject.graph
+    wanted, graph = asked_layouts(subject), subject.graph
     old, new = wanted.old.degrees["tp"], wanted.new.degrees["tp"]
     if old == new:
         return SAME_LAYOUT
@@ -42,7 +49,7 @@ def tensors(subject: ChangeSubject, _: int) -> Effect | str:
         raise InputError(f"parallelism.tp: {model.heads} heads cannot be cut among {new} ranks")
     batch = card.workload.batch if card else None
     tokens = batch.micro * batch.sequence_length if batch and batch.micro and batch.sequence_length else None
-    cutting = Cutting(
+    cutting = TensorCutting(
         new / old,
         hidden=model.hidden if model else None,
         tokens=tokens,
@@ -50,21 +57,21 @@ def tensors(subject: ChangeSubject, _: int) -> Effect | str:
         accelerator=subject.machine.accelerator.value,
     )
     scale, notes = _kernels(subject, cutting)
-    added: tuple[Added, ...] = ()
+    added: tuple[AddedCommunication, ...] = ()
     if old == 1:
         added = (_all_reduces(subject),)
         notes += (f"{added[0].what} are not in the trace: they are added to the step, none beside compute",)
-    return Effect(graph, scale, {"dp": old / new}, added=added, notes=notes)
+    return LayoutEffect(graph, scale, {"dp": old / new}, added=added, notes=notes)
 
 
-def _kernels(subject: ChangeSubject, cutting: Cutting) -> tuple[Scale, tuple[str, ...]]:
+def _kernels(subject: ChangeSubject, cutting: TensorCutting) -> tuple[Scale, tuple[str, ...]]:
     """New over old times of what computes, and what they rest on, with its share of the step."""
     graph = subject.graph
     nodes = graph.nodes
     found = cut_kernels(subject.run, [rank.rank for rank in graph.windowed], cutting)
-    chosen = computing(subject)
-    categories = [cutting.of_category(name) for name in graph.categories] + [cutting.either]
-    names: list[Factor | None] = [*(found.by_name.get(name) for name in graph.names), None]
+    chosen = compute_nodes(subject)
+    categories = [cutting.of_category(name) for name in graph.categories] + [cutting.cut_or_whole_factor]
+    names: list[BoundedFactor | None] = [*(found.by_name.get(name) for name in graph.names), None]
     linked = np.array([one is not None for one in names], np.bool_)[nodes.name] & chosen
     arrays = []
     for field in range(3):
@@ -87,27 +94,27 @@ def _kernels(subject: ChangeSubject, cutting: Cutting) -> tuple[Scale, tuple[str
         (either, "kernels that may be cut or not: between the two, the geometric middle expected"),
     ]
     notes = tuple(
-        f"{words}, {subject.share(chosen & part):.1%} of the step"
+        f"{words}, {subject.window_share(chosen & part):.1%} of the step"
         for part, words in told
-        if subject.share(chosen & part)
+        if subject.window_share(chosen & part)
     )
     return Scale(*arrays), notes
 
 
-def _all_reduces(subject: ChangeSubject) -> Added:
-    wanted = asked(subject)
+def _all_reduces(subject: ChangeSubject) -> AddedCommunication:
+    wanted = asked_layouts(subject)
     new = wanted.new
     what = "the all-reduces of activations, which layers in one piece do not need,"
     fields = ("batch.micro", "batch.sequence_length", "model.hidden", "element")
-    size = sized(subject.run.card, what, *fields)
-    layers = sized(subject.run.card, what, "model.layers")["model.layers"]
-    count = microbatches(subject.run.card) or 1
+    size = card_sizes(subject.run.card, what, *fields)
+    layers = card_sizes(subject.run.card, what, "model.layers")["model.layers"]
+    count = microbatch_count(subject.run.card) or 1
     several = count > 1 or new.degrees["pp"] > 1
-    nbytes = float(np.prod([*size.values()])) / new.degrees["cp"] * (1.0 if several else wanted.share)
-    calls = _ALL_REDUCES * layers / new.degrees["pp"] * count * (wanted.share if several else 1.0)
-    apart = new.stride("tp")
+    nbytes = float(np.prod([*size.values()])) / new.degrees["cp"] * (1.0 if several else wanted.sample_share)
+    calls = _ALL_REDUCES * layers / new.degrees["pp"] * count * (wanted.sample_share if several else 1.0)
+    apart = new.group_stride("tp")
     time = subject.price("all_reduce", tuple(range(0, new.degrees["tp"] * apart, apart)), nbytes)
-    return Added(
+    return AddedCommunication(
         f"{calls:g} all-reduces of {nbytes / 1e6:.4g} MB of activations among {new.degrees['tp']} ranks",
-        time.repeated(calls),
+        time.times_count(calls),
     )

@@ -9,10 +9,10 @@ import numpy as np
 
 from cclbench.intervals import Int64
 from cclbench.replay import nodes as n
-from cclbench.replay.change import ChangeSubject, Effect, Scale
+from cclbench.replay.change import ChangeSubject, LayoutEffect, Scale
 from cclbench.replay.graph import Graph
 from cclbench.replay.places import call_kinds, lower_medians
-from cclbench.replay.selection import Amount, NodeSelection, node_change
+from cclbench.replay.selection import NodeSelection, TimeAmount, node_change
 
 
 @node_change(
@@ -22,11 +22,13 @@ from cclbench.replay.selection import Amount, NodeSelection, node_change
     " last rank on; median: what those of their kind, group size and payload take. Where waiting cannot be"
     " told from transfer, the bounds take all and none of it for the transfer",
 )
-def transfers(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> Graph | Effect | str:
+def transfers(
+    subject: ChangeSubject, setting: tuple[NodeSelection, TimeAmount]
+) -> Graph | LayoutEffect | str:
     """The graph with those durations."""
     selected, amount = setting
     graph, nodes = subject.graph, subject.graph.nodes
-    chosen = np.flatnonzero(selected.nodes(subject))
+    chosen = np.flatnonzero(selected.selected_nodes(subject))
     chosen = chosen[nodes.call[chosen] >= 0]
     if not len(chosen):
         return "the run's steps have no such collective"
@@ -41,7 +43,7 @@ def transfers(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> 
     expected, kept = factor.copy(), factor.copy()
     expected[chosen[~known]] = np.nan
     kept[chosen[~known]] = 1.0
-    return Effect(graph, scale=Scale(expected, np.minimum(factor, kept), np.maximum(factor, kept)))
+    return LayoutEffect(graph, scale=Scale(expected, np.minimum(factor, kept), np.maximum(factor, kept)))
 
 
 def _median(graph: Graph, chosen: Int64) -> Int64:

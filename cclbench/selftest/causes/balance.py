@@ -6,53 +6,55 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from cclbench.selftest.jobs import build
-from cclbench.selftest.planting import Planted, Subject, cause, is_of_layer, lengthen
+from cclbench.selftest.jobs import build_program
+from cclbench.selftest.planting import HealthyJob, Planted, cause, is_of_layer, lengthen_rows
 from cclbench.selftest.program import Call, Instruction
 
 
-def _experts(subject: Subject, share: Callable[[int, int, int], float]) -> Planted:
-    ranks = range(subject.program.ranks)
+def _plant_uneven_experts(subject: HealthyJob, share: Callable[[int, int, int], float]) -> Planted:
+    ranks = range(subject.program.rank_count)
 
-    def planted(mean: bool) -> Planted:
-        def change(rank: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
+    def plant_experts(mean: bool) -> Planted:
+        def change_experts(rank: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
             if not isinstance(instruction, Call) or instruction.family != "expert":
                 return (instruction,)
             everyone = [share(other, step, instruction.layer) for other in ranks]
-            return (lengthen(instruction, sum(everyone) / len(everyone) if mean else everyone[rank]),)
+            return (lengthen_rows(instruction, sum(everyone) / len(everyone) if mean else everyone[rank]),)
 
-        return subject.edit(change)
+        return subject.edit_program(change_experts)
 
-    return Planted(planted(False).sick, planted(True).sick)
+    return Planted(plant_experts(False).sick, plant_experts(True).sick)
 
 
 @cause("expert_imbalance", layouts=("ep",))
-def busy_experts_of_one_rank(subject: Subject) -> Planted:
+def busy_experts_of_one_rank(subject: HealthyJob) -> Planted:
     """One rank's experts are sent more tokens than the others'."""
-    victim = subject.victim
-    return _experts(subject, lambda rank, _, __: 1 + 2 * subject.strength if rank == victim else 1.0)
+    victim = subject.victim_rank
+    return _plant_uneven_experts(
+        subject, lambda rank, _, __: 1 + 2 * subject.strength if rank == victim else 1.0
+    )
 
 
 @cause("expert_imbalance", layouts=("ep",))
-def experts_by_layer(subject: Subject) -> Planted:
+def experts_by_layer(subject: HealthyJob) -> Planted:
     """In each layer and step other experts are busy."""
-    factors = subject.random.lognormal(
-        0.0, 2 * subject.strength, (subject.program.ranks, subject.job.steps, subject.job.layers)
+    factors = subject.random_numbers.lognormal(
+        0.0, 2 * subject.strength, (subject.program.rank_count, subject.job.steps, subject.job.layers)
     )
-    return _experts(subject, lambda rank, step, layer: float(factors[rank, step, layer]))
+    return _plant_uneven_experts(subject, lambda rank, step, layer: float(factors[rank, step, layer]))
 
 
 @cause("pipeline_bubble", layouts=("pp",), fixed=True)
-def few_microbatches(subject: Subject) -> Planted:
+def few_microbatches(subject: HealthyJob) -> Planted:
     """As many micro-batches as stages."""
-    return Planted(build(replace(subject.job, microbatches=subject.job.inner)), None)
+    return Planted(build_program(replace(subject.job, microbatches=subject.job.inner)), None)
 
 
 @cause("pipeline_bubble", ranks=("late_rank",), layouts=("pp",), fixed=True)
-def uneven_stages(subject: Subject) -> Planted:
+def uneven_stages(subject: HealthyJob) -> Planted:
     """One stage has half as much again to compute."""
-    stage = subject.stage
-    planted = subject.edit(
+    stage = subject.victim_stage
+    planted = subject.edit_program(
         lambda rank, _, it: (
             (it, it)
             if isinstance(it, Call) and is_of_layer(it) and rank in stage and it.family in ("gemm", "norm")

@@ -7,23 +7,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cclbench.selftest.jobs import scale_transfers
-from cclbench.selftest.planting import Planted, Subject, cause, is_of_layer, lengthen
+from cclbench.selftest.planting import HealthyJob, Planted, cause, is_of_layer, lengthen_rows
 from cclbench.selftest.program import RECORDED_AGAIN, Call, Instruction, Kernel
 
 
 @cause(ranks=("slow_device",), layouts=("ddp", "fsdp", "tp"), steps=9)
-def slow_device(subject: Subject) -> Planted:
+def slow_device(subject: HealthyJob) -> Planted:
     """One rank's clocks are low."""
-    victim = subject.victim
+    victim = subject.victim_rank
     planted = subject.scale_kernels(lambda rank, _, __: 1 + subject.strength if rank == victim else 1.0)
     return replace(planted, ranks=frozenset((victim,)))
 
 
 @cause("throttling", ranks=("slow_device",), layouts=("ddp", "fsdp"), steps=13)
-def throttled_rank(subject: Subject) -> Planted:
+def throttled_rank(subject: HealthyJob) -> Planted:
     """One rank's clocks fall in the middle of the capture."""
-    victim = subject.victim
-    since = int(subject.random.integers(4, 8))
+    victim = subject.victim_rank
+    since = int(subject.random_numbers.integers(4, 8))
     planted = subject.scale_kernels(
         lambda rank, step, _: 1 + 2 * subject.strength if rank == victim and step >= since else 1.0
     )
@@ -31,13 +31,13 @@ def throttled_rank(subject: Subject) -> Planted:
 
 
 @cause("throttling", layouts=("ddp", "fsdp"), steps=13)
-def heat(subject: Subject) -> Planted:
+def heat(subject: HealthyJob) -> Planted:
     """All ranks' clocks fall from step to step."""
     return subject.scale_kernels(lambda _, step, __: 1 + 2 * subject.strength * step / subject.job.steps)
 
 
 @cause("tensor_cores", "low_gemm_efficiency", layouts=("ddp", "fsdp", "tp", "pp"))
-def single_precision_products(subject: Subject) -> Planted:
+def single_precision_products(subject: HealthyJob) -> Planted:
     """Some of the smallest matrix products run in fp32 without tensor cores."""
     least = min(
         work.ns
@@ -46,7 +46,7 @@ def single_precision_products(subject: Subject) -> Planted:
         for work in call.works
     )
     chosen: dict[object, float] = {}
-    random = subject.random
+    random = subject.random_numbers
 
     def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
         if not isinstance(instruction, Call) or instruction.family != "gemm":
@@ -62,11 +62,11 @@ def single_precision_products(subject: Subject) -> Planted:
         )
         return (replace(instruction, works=works, dtype="float"),)
 
-    return subject.edit(change)
+    return subject.edit_program(change)
 
 
 @cause("misaligned_products", "low_gemm_efficiency", layouts=("ddp", "fsdp", "tp", "pp"))
-def odd_sizes(subject: Subject) -> Planted:
+def odd_sizes(subject: HealthyJob) -> Planted:
     """Sizes that are no multiple of a tile: the library takes a kernel for single elements."""
     factor = 1.6 + 3 * subject.strength
 
@@ -81,11 +81,11 @@ def odd_sizes(subject: Subject) -> Planted:
         )
         return (replace(instruction, works=works, dims=((m, k), (k, n - 1))),)
 
-    return subject.edit(change)
+    return subject.edit_program(change)
 
 
 @cause("unfused_attention", "memory_bound", layouts=("ddp", "fsdp", "pp"))
-def unfused_attention(subject: Subject) -> Planted:
+def unfused_attention(subject: HealthyJob) -> Planted:
     """Attention as two products and kernels that scale, mask and normalise the scores between them."""
     ns = round(subject.step_ns * 0.1 * subject.strength) + 2_000
     sequence, head = 2048, 128
@@ -106,23 +106,23 @@ def unfused_attention(subject: Subject) -> Planted:
             node=call.node and "BmmBackward0",
         )
         between = [
-            replace(call, op=name, works=(Kernel(_kernel(name), ns, batch * 4096),), dims=(scores,))
+            replace(call, op=name, works=(Kernel(_kernel_name(name), ns, batch * 4096),), dims=(scores,))
             for name in names
         ]
         last = replace(first, dims=(scores, (batch, sequence, head)))
         return (first, *between, last)
 
-    return subject.edit(change)
+    return subject.edit_program(change)
 
 
-def _kernel(op: str) -> str:
+def _kernel_name(op: str) -> str:
     if op == "aten::_softmax":
         return "void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, c10::BFloat16, float>"
     return f"void at::native::vectorized_elementwise_kernel<4, at::native::{op[6:]}_kernel<c10::BFloat16>>"
 
 
 @cause("memory_bound")
-def eager_activations(subject: Subject) -> Planted:
+def eager_activations(subject: HealthyJob) -> Planted:
     """An activation as ten elementwise operators."""
 
     def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
@@ -132,11 +132,11 @@ def eager_activations(subject: Subject) -> Planted:
         ops = ("aten::mul", "aten::pow", "aten::tanh", "aten::add")
         return tuple(replace(call, op=ops[piece % 4]) for piece in range(pieces))
 
-    return subject.insert(after)
+    return subject.insert_beside_calls(after)
 
 
 @cause("recompute", layouts=("ddp", "fsdp"))
-def recomputed_layers(subject: Subject) -> Planted:
+def recomputed_layers(subject: HealthyJob) -> Planted:
     """The backward pass of a layer runs its forward operators again (activation checkpointing)."""
     share = min(1.0, 3 * subject.strength)
     steps = []
@@ -169,7 +169,7 @@ def recomputed_layers(subject: Subject) -> Planted:
 
 
 @cause("contention", layouts=("ddp", "fsdp"))
-def contention(subject: Subject) -> Planted:
+def contention(subject: HealthyJob) -> Planted:
     """Communication takes cores and bandwidth from kernels beside it."""
     # Transfers have to be beside much of the compute, and yet be hidden.
     busy = scale_transfers(subject.program, 2.0, lambda *_: True)
@@ -177,29 +177,31 @@ def contention(subject: Subject) -> Planted:
 
 
 @cause("uneven_ranks", layouts=("ddp", "fsdp"), steps=10)
-def varied_sequences(subject: Subject) -> Planted:
+def varied_sequences(subject: HealthyJob) -> Planted:
     """Each rank's sequences are longer in some steps and shorter in others; nobody is to blame."""
-    factors = subject.random.lognormal(0.0, subject.strength, (subject.program.ranks, subject.job.steps))
+    factors = subject.random_numbers.lognormal(
+        0.0, subject.strength, (subject.program.rank_count, subject.job.steps)
+    )
     means = factors.mean(axis=0)
 
     def planted(rank_factor: bool) -> Planted:
         def change(rank: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
             if not isinstance(instruction, Call) or not is_of_layer(instruction):
                 return (instruction,)
-            return (lengthen(instruction, float(factors[rank, step] if rank_factor else means[step])),)
+            return (lengthen_rows(instruction, float(factors[rank, step] if rank_factor else means[step])),)
 
-        return subject.edit(change)
+        return subject.edit_program(change)
 
     return Planted(planted(True).sick, planted(False).sick)
 
 
 @cause(ranks=("late_rank",), layouts=("ddp", "fsdp"), steps=8)
-def longer_sequences_of_one_rank(subject: Subject) -> Planted:
+def longer_sequences_of_one_rank(subject: HealthyJob) -> Planted:
     """One rank has more tokens in every step."""
-    victim = subject.victim
-    planted = subject.edit(
+    victim = subject.victim_rank
+    planted = subject.edit_program(
         lambda rank, _, it: (
-            (lengthen(it, 1 + subject.strength),)
+            (lengthen_rows(it, 1 + subject.strength),)
             if isinstance(it, Call) and is_of_layer(it) and rank == victim
             else (it,)
         )
@@ -208,9 +210,9 @@ def longer_sequences_of_one_rank(subject: Subject) -> Planted:
 
 
 @cause(ranks=("slow_device", "late_rank"), layouts=("ddp", "fsdp"), steps=9)
-def slow_memory_of_one_rank(subject: Subject) -> Planted:
+def slow_memory_of_one_rank(subject: HealthyJob) -> Planted:
     """One rank's memory is slow: kernels that move bytes take longer, products do not."""
-    victim = subject.victim
+    victim = subject.victim_rank
 
     def factor(rank: int, _: int, call: Call) -> float:
         moves = call.family not in ("gemm", "attention", "expert")
@@ -220,14 +222,14 @@ def slow_memory_of_one_rank(subject: Subject) -> Planted:
 
 
 @cause("low_gemm_efficiency", layouts=("ddp", "fsdp", "tp"))
-def slow_products(subject: Subject) -> Planted:
+def slow_products(subject: HealthyJob) -> Planted:
     """Matrix products of all ranks take several times what their FLOPs need."""
     factor = 1 + 4 * subject.strength
     return subject.scale_kernels(lambda _, __, call: factor if call.family == "gemm" else 1.0)
 
 
 @cause("below_roofline", "unfused_norm", "memory_bound", layouts=("ddp", "fsdp", "tp"))
-def slow_norms(subject: Subject) -> Planted:
+def slow_norms(subject: HealthyJob) -> Planted:
     """Kernels of normalisation take many times what their bytes need."""
     factor = 1 + 20 * subject.strength
     return subject.scale_kernels(lambda _, __, call: factor if call.family == "norm" else 1.0)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cclbench.selftest.planting import Planted, Subject, cause, is_collective, is_of_layer
+from cclbench.selftest.planting import HealthyJob, Planted, cause, is_collective, is_of_layer
 from cclbench.selftest.program import (
     COMPUTE,
     Batch,
@@ -16,7 +16,7 @@ from cclbench.selftest.program import (
     Kernel,
     Pause,
     Synchronize,
-    item,
+    item_call,
 )
 
 _ADAM = (
@@ -33,9 +33,9 @@ _ADAM = (
 
 
 @cause("synchronization")
-def synchronized_layers(subject: Subject) -> Planted:
+def synchronized_layers(subject: HealthyJob) -> Planted:
     """The host waits for the device after some operators, as code does that measures times."""
-    random = subject.random
+    random = subject.random_numbers
     chosen = {step: random.random(10_000) for step in range(subject.job.steps)}
     count = [0]
 
@@ -48,40 +48,43 @@ def synchronized_layers(subject: Subject) -> Planted:
             Pause(20_000 + round(0.02 * subject.strength * subject.step_ns), phase=call.phase),
         )
 
-    return subject.insert(after)
+    return subject.insert_beside_calls(after)
 
 
 @cause("synchronization")
-def item_in_layers(subject: Subject) -> Planted:
+def item_in_layers(subject: HealthyJob) -> Planted:
     """`.item()` of a tensor on the device, and Python that decides by it."""
     every = 4
 
     def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
         if call.family not in ("gemm", "norm") or call.layer % every or call.phase != "forward":
             return ()
-        return (item(call.phase), Pause(round(subject.strength * 0.1 * subject.step_ns), phase=call.phase))
+        return (
+            item_call(call.phase),
+            Pause(round(subject.strength * 0.1 * subject.step_ns), phase=call.phase),
+        )
 
-    return subject.insert(after)
+    return subject.insert_beside_calls(after)
 
 
 @cause("host_bound")
-def slow_python(subject: Subject) -> Planted:
+def slow_python(subject: HealthyJob) -> Planted:
     """Python between operators takes long on all ranks."""
 
-    return _slow_python(subject, frozenset(range(subject.program.ranks)))
+    return _slow_python(subject, frozenset(range(subject.program.rank_count)))
 
 
-def _slow_python(subject: Subject, ranks: frozenset[int]) -> Planted:
-    def change(rank: int, _: int, instruction: Instruction) -> Sequence[Instruction]:
+def _slow_python(subject: HealthyJob, ranks: frozenset[int]) -> Planted:
+    def slow_python(rank: int, _: int, instruction: Instruction) -> Sequence[Instruction]:
         if not isinstance(instruction, Call) or rank not in ranks:
             return (instruction,)
         return (replace(instruction, python_ns=round(instruction.python_ns * (1 + 300 * subject.strength))),)
 
-    return subject.edit(change)
+    return subject.edit_program(slow_python)
 
 
 @cause("short_kernels")
-def unfused_kernels(subject: Subject) -> Planted:
+def unfused_kernels(subject: HealthyJob) -> Planted:
     """The same work of a layer in many short kernels: no fusion, no graph."""
     pieces = 1 + round(60 * subject.strength)
 
@@ -91,11 +94,11 @@ def unfused_kernels(subject: Subject) -> Planted:
         works = tuple(replace(work, ns=max(1_000, work.ns // pieces)) for work in instruction.works)
         return (replace(instruction, works=works),) * pieces
 
-    return subject.edit(change)
+    return subject.edit_program(change)
 
 
 @cause("unfused_optimizer", "short_kernels")
-def unfused_optimizer(subject: Subject) -> Planted:
+def unfused_optimizer(subject: HealthyJob) -> Planted:
     """AdamW parameter by parameter: eight kernels each, of a few µs."""
     parameters = round(400 * subject.strength)
 
@@ -117,11 +120,11 @@ def unfused_optimizer(subject: Subject) -> Planted:
             for op in _ADAM
         ]
 
-    return subject.edit(change)
+    return subject.edit_program(change)
 
 
 @cause("data_loading")
-def slow_workers(subject: Subject) -> Planted:
+def slow_workers(subject: HealthyJob) -> Planted:
     """Workers make a batch more slowly than the device uses it."""
 
     def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
@@ -129,11 +132,11 @@ def slow_workers(subject: Subject) -> Planted:
             return (replace(instruction, period_ns=round(subject.step_ns * (1 + subject.strength))),)
         return (instruction,)
 
-    return subject.edit(change)
+    return subject.edit_program(change)
 
 
 @cause("data_loading")
-def loading_in_process(subject: Subject) -> Planted:
+def loading_in_process(subject: HealthyJob) -> Planted:
     """No workers: the training thread makes the batch."""
     pause = Pause(
         round(subject.step_ns * 2 * subject.strength),
@@ -141,26 +144,26 @@ def loading_in_process(subject: Subject) -> Planted:
         "aten::stack",
         phase="loader",
     )
-    return subject.edit(lambda _, __, it: (pause,) if isinstance(it, Batch) else (it,))
+    return subject.edit_program(lambda _, __, it: (pause,) if isinstance(it, Batch) else (it,))
 
 
 @cause("data_loading", ranks=("late_rank",), steps=9)
-def slow_loader_of_one_rank(subject: Subject) -> Planted:
+def slow_loader_of_one_rank(subject: HealthyJob) -> Planted:
     """One rank's storage is slow."""
-    victim = subject.victim
+    victim = subject.victim_rank
     pause = Pause(
         round(subject.step_ns * 2 * subject.strength),
         "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
         phase="loader",
     )
-    planted = subject.edit(
+    planted = subject.edit_program(
         lambda rank, _, it: (pause,) if isinstance(it, Batch) and rank == victim else (it,)
     )
     return replace(planted, ranks=frozenset((victim,)))
 
 
 @cause("data_loading", steps=9)
-def checkpoint_every_third_step(subject: Subject) -> Planted:
+def checkpoint_every_third_step(subject: HealthyJob) -> Planted:
     """The training thread writes a checkpoint."""
 
     def change(_: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
@@ -172,13 +175,13 @@ def checkpoint_every_third_step(subject: Subject) -> Planted:
             instruction,
         )
 
-    return subject.edit(change)
+    return subject.edit_program(change)
 
 
 @cause("host_pauses", "host_bound", "uneven_ranks", steps=8)
-def garbage_collection(subject: Subject) -> Planted:
+def garbage_collection(subject: HealthyJob) -> Planted:
     """Pauses of the interpreter, each rank's at its own times, twice a step on average."""
-    random = subject.random
+    random = subject.random_numbers
 
     def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
         if not is_of_layer(call) or random.random() > 0.04:
@@ -187,11 +190,11 @@ def garbage_collection(subject: Subject) -> Planted:
             Pause(round(subject.step_ns * subject.strength * random.lognormal(0, 0.3)), phase=call.phase),
         )
 
-    return subject.insert(after)
+    return subject.insert_beside_calls(after)
 
 
 @cause("cold_start", "warm_up")
-def first_calls(subject: Subject) -> Planted:
+def first_calls(subject: HealthyJob) -> Planted:
     """In the first step each kernel's first launch loads its code."""
     seen: set[tuple[int, str]] = set()
 
@@ -203,13 +206,13 @@ def first_calls(subject: Subject) -> Planted:
         more = len(names) * round(subject.step_ns * subject.strength)
         return (replace(instruction, launch_ns=instruction.launch_ns + more),)
 
-    return subject.edit(change)
+    return subject.edit_program(change)
 
 
 @cause(ranks=("late_rank", "host_bound", "short_kernels"), steps=9)
-def oversubscribed_cores(subject: Subject) -> Planted:
+def oversubscribed_cores(subject: HealthyJob) -> Planted:
     """One rank's host runs at a fraction of its speed."""
-    victim, factor = subject.victim, 1 + 60 * subject.strength
+    victim, factor = subject.victim_rank, 1 + 60 * subject.strength
 
     def change(rank: int, _: int, instruction: Instruction) -> Sequence[Instruction]:
         if not isinstance(instruction, Call) or rank != victim:
@@ -223,32 +226,32 @@ def oversubscribed_cores(subject: Subject) -> Planted:
             ),
         )
 
-    return replace(subject.edit(change), ranks=frozenset((victim,)))
+    return replace(subject.edit_program(change), ranks=frozenset((victim,)))
 
 
 @cause(ranks=("late_rank", "host_bound"), steps=9)
-def late_thread_of_one_rank(subject: Subject) -> Planted:
+def late_thread_of_one_rank(subject: HealthyJob) -> Planted:
     """One rank's host does something else before each step, behind a wait for the device."""
-    victim = subject.victim
+    victim = subject.victim_rank
     more = (
         Synchronize(phase="loader"),
         Pause(round(subject.step_ns * subject.strength), phase="loader"),
     )
-    planted = subject.edit(
+    planted = subject.edit_program(
         lambda rank, _, it: (*more, it) if isinstance(it, Batch) and rank == victim else (it,)
     )
     return replace(planted, ranks=frozenset((victim,)))
 
 
 @cause("host_pauses", ranks=("late_rank", "host_bound"), steps=10)
-def stall_every_third_step_of_one_rank(subject: Subject) -> Planted:
+def stall_every_third_step_of_one_rank(subject: HealthyJob) -> Planted:
     """One rank writes logs every third step."""
-    victim = subject.victim
+    victim = subject.victim_rank
     more = (
         Synchronize(phase="loader"),
         Pause(round(subject.step_ns * 3 * subject.strength), phase="loader"),
     )
-    planted = subject.edit(
+    planted = subject.edit_program(
         lambda rank, step, it: (
             (*more, it) if isinstance(it, Batch) and rank == victim and step % 3 == 1 else (it,)
         )
@@ -257,7 +260,7 @@ def stall_every_third_step_of_one_rank(subject: Subject) -> Planted:
 
 
 @cause("synchronization", "exposed_copies")
-def pageable_input(subject: Subject) -> Planted:
+def pageable_input(subject: HealthyJob) -> Planted:
     """Inputs of each layer are copied from pageable memory: the host waits for each."""
 
     def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
@@ -268,11 +271,11 @@ def pageable_input(subject: Subject) -> Planted:
         dims = ((max(1, copy.size // 4),),) * 2
         return (Call("aten::copy_", (copy,), dims=dims, dtype="float", family="copy", blocks=True),)
 
-    return subject.insert(after)
+    return subject.insert_beside_calls(after)
 
 
 @cause("synchronization", "short_kernels")
-def norm_of_each_gradient(subject: Subject) -> Planted:
+def norm_of_each_gradient(subject: HealthyJob) -> Planted:
     """Before the optimizer the norm of each parameter's gradient is taken and read by the host."""
     parameters = max(1, round(300 * subject.strength))
     reduce = Kernel("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>", 6_000, 80)
@@ -286,13 +289,13 @@ def norm_of_each_gradient(subject: Subject) -> Planted:
     )
 
     def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
-        return (norm, item("optimizer")) * parameters if call.family == "optimizer" else ()
+        return (norm, item_call("optimizer")) * parameters if call.family == "optimizer" else ()
 
-    return subject.insert(after, first=True)
+    return subject.insert_beside_calls(after, first=True)
 
 
 @cause("synchronization", "host_bound", "host_pauses")
-def logging_behind_a_wait(subject: Subject) -> Planted:
+def logging_behind_a_wait(subject: HealthyJob) -> Planted:
     """Each step ends with a wait for the device, and what is logged then."""
 
     def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
@@ -301,11 +304,11 @@ def logging_behind_a_wait(subject: Subject) -> Planted:
         logged = Pause(round(subject.step_ns * subject.strength), phase="loader")
         return (Synchronize(phase="loader"), logged, instruction)
 
-    return subject.edit(change)
+    return subject.edit_program(change)
 
 
 @cause("data_loading", steps=10)
-def loader_that_refills(subject: Subject) -> Planted:
+def loader_that_refills(subject: HealthyJob) -> Planted:
     """Every fourth batch takes the workers long, as where a buffer of shuffled samples is filled."""
 
     def change(_: int, step: int, instruction: Instruction) -> Sequence[Instruction]:
@@ -313,11 +316,11 @@ def loader_that_refills(subject: Subject) -> Planted:
             return (instruction,)
         return (replace(instruction, period_ns=round(subject.step_ns * 5 * subject.strength), prefetch=1),)
 
-    return subject.edit(change)
+    return subject.edit_program(change)
 
 
 @cause("host_bound", "pipeline_bubble", ranks=("late_rank",), layouts=("pp",), steps=9)
-def slow_python_of_one_stage(subject: Subject) -> Planted:
+def slow_python_of_one_stage(subject: HealthyJob) -> Planted:
     """The hosts of one pipeline stage run Python for longer than their kernels take."""
-    stage = subject.stage
+    stage = subject.victim_stage
     return replace(_slow_python(subject, stage), ranks=stage)

@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cclbench.selftest.planting import Planted, Subject, cause, is_of_layer
+from cclbench.selftest.planting import HealthyJob, Planted, cause, is_of_layer
 from cclbench.selftest.program import COMPUTE, Call, Copy, Instruction, Runtime
 
 
-def _copies(subject: Subject, direction: str, bytes_per_ns: float, families: tuple[str, ...]) -> Planted:
-    def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
+def _insert_copies(
+    subject: HealthyJob, direction: str, bytes_per_ns: float, families: tuple[str, ...]
+) -> Planted:
+    def copies_after(_: int, __: int, call: Call) -> Sequence[Instruction]:
         if call.family not in families or call.layer < 0:
             return ()
         ns = round(subject.step_ns * 0.1 * subject.strength) + 2_000
@@ -19,23 +21,23 @@ def _copies(subject: Subject, direction: str, bytes_per_ns: float, families: tup
         dims = ((max(1, copy.size // 2),),) * 2
         return (Call("aten::copy_", (copy,), dims=dims, family="copy", phase=call.phase),)
 
-    return subject.insert(after)
+    return subject.insert_beside_calls(copies_after)
 
 
 @cause("exposed_copies")
-def offloaded_activations(subject: Subject) -> Planted:
+def offloaded_activations(subject: HealthyJob) -> Planted:
     """Activations go to pinned memory on the stream of compute."""
-    return _copies(subject, "DtoH", 22.0, ("attention",))
+    return _insert_copies(subject, "DtoH", 22.0, ("attention",))
 
 
 @cause("exposed_copies")
-def copies_on_the_device(subject: Subject) -> Planted:
+def copies_on_the_device(subject: HealthyJob) -> Planted:
     """`.clone()` and `.contiguous()` of what is contiguous already, by the copy engine."""
-    return _copies(subject, "DtoD", 800.0, ("gemm", "expert"))
+    return _insert_copies(subject, "DtoD", 800.0, ("gemm", "expert"))
 
 
 @cause("device_allocation")
-def allocator_retries(subject: Subject) -> Planted:
+def allocator_retries(subject: HealthyJob) -> Planted:
     """The caching allocator frees its blocks and allocates anew: cudaFree waits for the device."""
 
     def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
@@ -48,11 +50,11 @@ def allocator_retries(subject: Subject) -> Planted:
             Runtime("cudaMalloc", 2 * ns, phase=call.phase),
         )
 
-    return subject.insert(after)
+    return subject.insert_beside_calls(after)
 
 
 @cause("device_allocation")
-def allocations_in_steps(subject: Subject) -> Planted:
+def allocations_in_steps(subject: HealthyJob) -> Planted:
     """Sizes that grow: cudaMalloc again and again."""
 
     def after(_: int, __: int, call: Call) -> Sequence[Instruction]:
@@ -60,13 +62,13 @@ def allocations_in_steps(subject: Subject) -> Planted:
             return ()
         return (Runtime("cudaMalloc", round(subject.step_ns * 0.2 * subject.strength), phase=call.phase),)
 
-    return subject.insert(after)
+    return subject.insert_beside_calls(after)
 
 
 @cause("exposed_copies", ranks=("late_rank",), layouts=("ddp", "fsdp"), steps=9)
-def slow_bus_of_one_rank(subject: Subject) -> Planted:
+def slow_bus_of_one_rank(subject: HealthyJob) -> Planted:
     """One rank's copies from its host are slow, as over fewer lanes of PCIe."""
-    victim = subject.victim
+    victim = subject.victim_rank
 
     def change(rank: int, _: int, instruction: Instruction) -> Sequence[Instruction]:
         if not isinstance(instruction, Call) or rank != victim or instruction.phase != "loader":
@@ -79,4 +81,4 @@ def slow_bus_of_one_rank(subject: Subject) -> Planted:
         )
         return (replace(instruction, works=works),)
 
-    return replace(subject.edit(change), ranks=frozenset((victim,)))
+    return replace(subject.edit_program(change), ranks=frozenset((victim,)))

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from cclbench.selftest.job import REDUCE
 from cclbench.selftest.jobs import scale_transfers
-from cclbench.selftest.planting import Planted, Subject, cause, is_collective
+from cclbench.selftest.planting import HealthyJob, Planted, cause, is_collective
 from cclbench.selftest.program import (
     COMPUTE,
     Call,
@@ -22,24 +22,24 @@ from cclbench.selftest.program import (
 
 
 @cause("slow_link", layouts=("tp", "ep"))
-def slow_link_of_one_group(subject: Subject) -> Planted:
+def slow_link_of_one_group(subject: HealthyJob) -> Planted:
     """The links between one data-parallel group's ranks are slow."""
     groups = [group for group in subject.program.groups if group[0].startswith("outer")]
-    name = groups[int(subject.random.integers(len(groups)))][0]
+    name = groups[int(subject.random_numbers.integers(len(groups)))][0]
     factor = 2 + 200 * subject.strength
     sick = scale_transfers(subject.program, factor, lambda _, __, work: work.group == name)
     return Planted(sick, subject.program)
 
 
 @cause("slow_network", "exposed_communication", layouts=("ddp", "fsdp"))
-def slow_network(subject: Subject) -> Planted:
+def slow_network(subject: HealthyJob) -> Planted:
     """All links are slow."""
     sick = scale_transfers(subject.program, 1 + 200 * subject.strength, lambda *_: True)
     return Planted(sick, subject.program)
 
 
 @cause("exposed_communication", layouts=("ddp", "fsdp"))
-def no_overlap(subject: Subject) -> Planted:
+def no_overlap(subject: HealthyJob) -> Planted:
     """Compute waits for each collective as soon as it is launched."""
     slower = scale_transfers(subject.program, min(4.0, 1 + 6 * subject.strength), lambda *_: True)
 
@@ -48,14 +48,14 @@ def no_overlap(subject: Subject) -> Planted:
             return ()
         return (StreamWait(COMPUTE, call.works[0].stream, phase=call.phase),)
 
-    return Planted(replace(subject, program=slower).insert(after).sick, slower)
+    return Planted(replace(subject, program=slower).insert_beside_calls(after).sick, slower)
 
 
 @cause("small_messages", layouts=("ddp", "fsdp"))
-def collective_per_parameter(subject: Subject) -> Planted:
+def collective_per_parameter(subject: HealthyJob) -> Planted:
     """A collective for each small tensor instead of for a bucket, over links of much latency."""
     pieces = 2 + round(400 * subject.strength)
-    subject = replace(subject, program=_latency(subject.program))
+    subject = replace(subject, program=_add_latency(subject.program))
 
     def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
         if not isinstance(instruction, Call) or not is_collective(instruction):
@@ -68,11 +68,11 @@ def collective_per_parameter(subject: Subject) -> Planted:
         )
         return (replace(instruction, works=(small,)),) * pieces
 
-    return subject.edit(change)
+    return subject.edit_program(change)
 
 
 @cause("exposed_communication", layouts=("ddp",))
-def reductions_behind_the_backward_pass(subject: Subject) -> Planted:
+def reductions_behind_the_backward_pass(subject: HealthyJob) -> Planted:
     """Gradients are reduced when all of them are there, instead of bucket by bucket beside compute."""
     slower = scale_transfers(subject.program, min(6.0, 1 + 12 * subject.strength), lambda *_: True)
 
@@ -89,14 +89,14 @@ def reductions_behind_the_backward_pass(subject: Subject) -> Planted:
 
 
 @cause("slow_network", "slow_link", "exposed_communication", layouts=("ddp", "fsdp"), steps=9)
-def network_that_is_slow_in_some_steps(subject: Subject) -> Planted:
+def network_that_is_slow_in_some_steps(subject: HealthyJob) -> Planted:
     """Every third step all transfers take many times as long, as beside another job's traffic."""
     sick = scale_transfers(subject.program, 1 + 400 * subject.strength, lambda _, step, __: step % 3 == 1)
     return Planted(sick, subject.program)
 
 
 @cause("slow_network", "slow_link", "exposed_communication", layouts=("tp",))
-def tensor_parallel_across_nodes(subject: Subject) -> Planted:
+def tensor_parallel_across_nodes(subject: HealthyJob) -> Planted:
     """The links between the ranks of a tensor-parallel group are those between nodes."""
     factor = 2 + 100 * subject.strength
     return Planted(
@@ -105,10 +105,10 @@ def tensor_parallel_across_nodes(subject: Subject) -> Planted:
     )
 
 
-def _latency(program: Program) -> Program:
+def _add_latency(program: Program) -> Program:
     """The program with the latency of links between nodes, which is longer than the host takes for a call."""
 
-    def change(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
+    def delay_transfers(_: int, __: int, instruction: Instruction) -> Sequence[Instruction]:
         if not isinstance(instruction, Call) or not is_collective(instruction):
             return (instruction,)
         works = tuple(
@@ -118,4 +118,4 @@ def _latency(program: Program) -> Program:
         )
         return (replace(instruction, works=works),)
 
-    return replace(program, steps=edit_steps(program.steps, change))
+    return replace(program, steps=edit_steps(program.steps, delay_transfers))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.errors import InputError, UsageError, near
 from cclbench.record.store import Store
 from cclbench.studies.claims.bandwidth import examine_bandwidth
@@ -57,7 +57,7 @@ def examine(store: str | Path | None = None, claims: Sequence[str] = ()) -> Exam
             f"{into.place}: the store {what}",
             hint="bring published ones in: cclbench import ccl-bench benchmark_data.json",
         )
-    published = sum(run.published for run in runs)
+    published = sum(run.is_published for run in runs)
     return Examined(
         claims=tuple(CLAIMS[name](runs) for name in dict.fromkeys(claims or CLAIMS)),
         published=published,
@@ -66,7 +66,7 @@ def examine(store: str | Path | None = None, claims: Sequence[str] = ()) -> Exam
     )
 
 
-def collect(store: Store) -> tuple[list[Subject], dict[str, str]]:
+def collect(store: Store) -> tuple[list[ComparisonSubject], dict[str, str]]:
     """The store's runs with results, and by id why others are left out: damaged, or of another version."""
     found, left_out = [], {}
     for stored in store.runs():
@@ -75,7 +75,7 @@ def collect(store: Store) -> tuple[list[Subject], dict[str, str]]:
             if results is None:
                 left_out[stored.id] = f"has no results yet: cclbench metrics {stored.id}"
                 continue
-            subject = Subject("", stored, results, None if card is None else card.raw)
+            subject = ComparisonSubject("", stored, results, None if card is None else card.raw)
             _ = subject.workload  # read here, where a damaged manifest is left out
             found.append(subject)
         except InputError as error:

@@ -9,7 +9,7 @@ from operator import itemgetter
 from statistics import median
 from typing import Any, Final
 
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.record.metric_name import metric_name
 from cclbench.studies.claims.claim import Claim, Line, grouped, note, number, plural, worked
 from cclbench.units import humanise
@@ -20,12 +20,12 @@ _KINDS: Final = ("GPU", "TPU")
 _BASES: Final = ("published", "computed")
 
 
-def examine_bandwidth(runs: Sequence[Subject]) -> Claim:
+def examine_bandwidth(runs: Sequence[ComparisonSubject]) -> Claim:
     """The share of its step that each run saves at twice the scale-up bandwidth, GPU against TPU.
 
     Published gains are set against published ones, computed against computed.
     """
-    rows = [_row(run) for run in runs if run.workload.kind in _KINDS]
+    rows = [_row(run) for run in runs if run.workload.accelerator_kind in _KINDS]
     groups = [(kind, basis) for basis in _BASES for kind in _KINDS]
     gains = {
         group: [r["gain"] for r in rows if _group(r) == group and r["gain"] is not None] for group in groups
@@ -62,12 +62,12 @@ def _group(row: Line) -> tuple[str, str]:
     return row["kind"], row["basis"]
 
 
-def _row(run: Subject) -> dict[str, Any]:
+def _row(run: ComparisonSubject) -> dict[str, Any]:
     ratio, row = number(run, _DOUBLED), run.results.row(_DOUBLED)
     low, high = (number(run, _DOUBLED, stat=stat) for stat in ("low", "high"))
     return {
-        "kind": run.workload.kind,
-        "basis": "published" if run.published else "computed",
+        "kind": run.workload.accelerator_kind,
+        "basis": "published" if run.is_published else "computed",
         **worked(run, "accelerator", "devices", "model", "phase", "plan"),
         "gain": None if ratio is None else 1 - ratio,
         # The largest gain is the smallest step.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar
 
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.record.metric_name import MetricName
 
 Line = Mapping[str, Any]
@@ -58,23 +58,23 @@ def grouped(items: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
     return groups
 
 
-def equal_work(run: Subject) -> tuple[Any, ...] | None:
+def equal_work(run: ComparisonSubject) -> tuple[Any, ...] | None:
     """What is alike where hardware and work are; None where some of it is not known."""
-    return run.hardware and run.workload.work and (*run.hardware, *run.workload.work)
+    return run.hardware_key and run.workload.work_key and (*run.hardware_key, *run.workload.work_key)
 
 
-def worked(run: Subject, *fields: str) -> dict[str, Any]:
+def worked(run: ComparisonSubject, *fields: str) -> dict[str, Any]:
     """Those fields of the run's `Workload`."""
     return {field: getattr(run.workload, field) for field in fields}
 
 
-def number(run: Subject, metric: MetricName, **keys: str) -> float | None:
+def number(run: ComparisonSubject, metric: MetricName, **keys: str) -> float | None:
     """A run's number that is whole; None where there is none, or a partial one."""
     row = run.results.row(metric, **keys)
     return row.value if row and row.status == "ok" else None
 
 
-def note(run: Subject, metric: MetricName) -> str | None:
+def note(run: ComparisonSubject, metric: MetricName) -> str | None:
     """What qualifies the number, or why there is none."""
     row = run.results.row(metric)
     return row.reason if row else "not computed"

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.record.metric_name import metric_name
 from cclbench.studies.claims.claim import Claim, Line, equal_work, grouped, note, number, worked
 from cclbench.units import humanise
@@ -20,12 +20,12 @@ CLAIMED: Final = 2.5
 _STEP, _TOKENS = metric_name("time.step"), metric_name("throughput.tokens_per_device")
 
 
-def examine_frameworks(runs: Sequence[Subject]) -> Claim:
+def examine_frameworks(runs: Sequence[ComparisonSubject]) -> Claim:
     """Best against best on equal hardware: by step time of any work, by tokens of a model, at equal work."""
     training = [run for run in runs if run.workload.phase == "training"]
-    told = [run for run in training if run.workload.framework and run.hardware]
+    told = [run for run in training if run.workload.framework and run.hardware_key]
     known = [run for run in told if number(run, _STEP) and number(run, _TOKENS)]
-    any_work = list(_contests(known, "step time, any work", lambda run: run.hardware, _step))
+    any_work = list(_contests(known, "step time, any work", lambda run: run.hardware_key, _step))
     one_model = list(_contests(known, "tokens/s/device, one model", _model, _seconds_per_token))
     equal = list(_contests(known, "step time, equal work", equal_work, _step))
     widest, model, fair = map(_widest, (any_work, one_model, equal))
@@ -46,28 +46,28 @@ def examine_frameworks(runs: Sequence[Subject]) -> Claim:
             "gap_equal_work": None if fair is None else fair[-1]["behind"],
         },
         summary=[line for contest in contests for line in contest],
-        rows=[_line(run, None, None) for run in sorted(known, key=lambda run: str(run.hardware))],
+        rows=[_line(run, None, None) for run in sorted(known, key=lambda run: str(run.hardware_key))],
         caveats=tuple(_caveats(any_work, equal, known)),
     )
 
 
-def _step(run: Subject) -> float:
+def _step(run: ComparisonSubject) -> float:
     return number(run, _STEP) or 0
 
 
-def _seconds_per_token(run: Subject) -> float:
+def _seconds_per_token(run: ComparisonSubject) -> float:
     return 1 / (number(run, _TOKENS) or 1)
 
 
-def _model(run: Subject) -> Any:
-    return run.workload.model and (*(run.hardware or ()), run.workload.model.casefold())
+def _model(run: ComparisonSubject) -> Any:
+    return run.workload.model and (*(run.hardware_key or ()), run.workload.model.casefold())
 
 
 def _contests(
-    runs: Sequence[Subject],
+    runs: Sequence[ComparisonSubject],
     basis: str,
-    key: Callable[[Subject], Any],
-    cost: Callable[[Subject], float],
+    key: Callable[[ComparisonSubject], Any],
+    cost: Callable[[ComparisonSubject], float],
 ) -> Iterator[list[Line]]:
     """Groups of runs with two frameworks or more: the best run of each framework, best first."""
     for alike in grouped(sorted(runs, key=cost, reverse=True), key).values():
@@ -77,7 +77,7 @@ def _contests(
             yield [_line(run, basis, cost(run) / cost(order[0])) for run in order]
 
 
-def _line(run: Subject, basis: str | None, behind: float | None) -> dict[str, Any]:
+def _line(run: ComparisonSubject, basis: str | None, behind: float | None) -> dict[str, Any]:
     return {
         **worked(run, "accelerator", "devices"),
         **({} if basis is None else {"basis": basis}),
@@ -145,7 +145,7 @@ def _unlike(a: Line, b: Line) -> list[str]:
 
 
 def _caveats(
-    any_work: Sequence[Sequence[Line]], equal: Sequence[Sequence[Line]], runs: Sequence[Subject]
+    any_work: Sequence[Sequence[Line]], equal: Sequence[Sequence[Line]], runs: Sequence[ComparisonSubject]
 ) -> Iterator[str]:
     if any_work:
         unlike = sum(bool(_unlike(lines[0], lines[-1])) for lines in any_work)

@@ -9,7 +9,7 @@ from itertools import combinations
 from operator import itemgetter
 from typing import Any, Final
 
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.record.metric_name import metric_name
 from cclbench.studies.claims.claim import Claim, Line, equal_work, grouped, note, number, plural, worked
 from cclbench.text import letters_and_digits
@@ -24,10 +24,10 @@ _STEP, _OVERLAP = metric_name("time.step"), metric_name("overlap.ratio")
 _WORK: Final = ("model", "accelerator", "devices", "batch", "sequence_length")
 """Columns of what the runs of a pair have alike."""
 
-Key = Callable[[Subject], Any]
+Key = Callable[[ComparisonSubject], Any]
 
 
-def examine_overlap(runs: Sequence[Subject]) -> Claim:
+def examine_overlap(runs: Sequence[ComparisonSubject]) -> Claim:
     """All pairs of training runs of equal work on equal hardware, and whose step is the longer.
 
     Equal: model (as named), accelerator, number of devices, global batch and sequence length.
@@ -51,13 +51,13 @@ def examine_overlap(runs: Sequence[Subject]) -> Claim:
     )
 
 
-def _pairs(runs: Sequence[Subject], key: Key) -> Iterator[dict[str, Any]]:
+def _pairs(runs: Sequence[ComparisonSubject], key: Key) -> Iterator[dict[str, Any]]:
     for group in grouped(runs, key).values():
         for a, b in combinations(group, 2):
             yield _pair(*sorted((a, b), key=lambda run: -(number(run, _OVERLAP) or 0)))
 
 
-def _pair(higher: Subject, lower: Subject) -> dict[str, Any]:
+def _pair(higher: ComparisonSubject, lower: ComparisonSubject) -> dict[str, Any]:
     ratio = (number(higher, _STEP) or 0) / (number(lower, _STEP) or 1)
     if number(higher, _OVERLAP) == number(lower, _OVERLAP):
         outcome = "equal overlap"
@@ -78,7 +78,7 @@ def _pair(higher: Subject, lower: Subject) -> dict[str, Any]:
         "lower_step_s": number(lower, _STEP),
         "higher_run": higher.id,
         "lower_run": lower.id,
-        "provenance": "published" if higher.published else "computed",
+        "provenance": "published" if higher.is_published else "computed",
         "flags": "; ".join(sorted(filter(None, flags))) or None,
     }
 
@@ -115,7 +115,7 @@ def _by_work(pairs: Sequence[Line]) -> list[Line]:
     return [dict(zip(_WORK, work, strict=True)) | _counts(group) for work, group in groups.items()]
 
 
-def _caveats(runs: Sequence[Subject], pairs: Sequence[Line]) -> Iterator[str]:
+def _caveats(runs: Sequence[ComparisonSubject], pairs: Sequence[Line]) -> Iterator[str]:
     def left(keep: Callable[[Line], bool]) -> str:
         kept = [pair for pair in pairs if keep(pair)]
         return f"{_counts(kept)['longer']} of {len(kept)}"
@@ -141,12 +141,12 @@ def _caveats(runs: Sequence[Subject], pairs: Sequence[Line]) -> Iterator[str]:
         )
 
 
-def _however_spelled(run: Subject) -> Any:
+def _however_spelled(run: ComparisonSubject) -> Any:
     alike = equal_work(run)
     return alike and tuple(letters_and_digits(part) if isinstance(part, str) else part for part in alike)
 
 
-def _respelled(runs: Sequence[Subject]) -> str:
+def _respelled(runs: Sequence[ComparisonSubject]) -> str:
     spellings = grouped(
         dict.fromkeys(run.workload.model for run in runs if run.workload.model), letters_and_digits
     )

@@ -8,7 +8,7 @@ from itertools import groupby
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Final
 
-from cclbench.present.charts.palette import light
+from cclbench.present.charts.palette import light_colour
 from cclbench.studies.claims import Claim
 from cclbench.studies.claims.overlap import SAME_STEP
 from cclbench.text import printable, shortened
@@ -27,7 +27,7 @@ _OUTCOMES: Final = {
     "same": ("muted", "o", "as long"),
     "equal overlap": ("muted", "x", "equal overlap"),
 }
-_GPU, _TPU, _MEDIAN, _UNEQUAL, _SAID = map(light, ("compute", "transfer", "ink", "idle", "muted"))
+_GPU, _TPU, _MEDIAN, _UNEQUAL, _SAID = map(light_colour, ("compute", "transfer", "ink", "idle", "muted"))
 _MARKS: Final[Mapping[str, Any]] = {"published": "full", "modelled": "none"}
 _WIDTH_IN: Final = 7.6
 _MOST_LINES: Final = 24
@@ -40,7 +40,7 @@ def draw_claims(claims: Sequence[Claim]) -> Figure:
     from matplotlib.figure import Figure
 
     with mpl.rc_context({"font.size": 9}):
-        heights = [_height(claim) for claim in claims]
+        heights = [_panel_height(claim) for claim in claims]
         figure = Figure(figsize=(_WIDTH_IN, sum(heights)), layout="constrained")
         panels = figure.subfigures(len(claims), 1, height_ratios=heights, squeeze=False)[:, 0]
         for panel, claim in zip(panels, claims, strict=True):
@@ -51,20 +51,20 @@ def draw_claims(claims: Sequence[Claim]) -> Figure:
             else:
                 axes = panel.add_subplot()
                 axes.set_axis_off()
-                axes.text(0, 0.5, fill(_short(claim.verdict, 300), 100), va="center", color=_SAID)
+                axes.text(0, 0.5, fill(_shorten_text(claim.verdict, 300), 100), va="center", color=_SAID)
     return figure
 
 
-def _height(claim: Claim) -> float:
+def _panel_height(claim: Claim) -> float:
     if not claim.summary:
         return 1.2
     if claim.key == "overlap":
         return 3.8
-    lines = len(_titled(claim)) if claim.key == "frameworks" else min(len(claim.summary), _MOST_LINES)
+    lines = len(_titled_lines(claim)) if claim.key == "frameworks" else min(len(claim.summary), _MOST_LINES)
     return 1.4 + 0.3 * lines
 
 
-def _pairs(axes: Axes, claim: Claim) -> None:
+def _draw_pairs(axes: Axes, claim: Claim) -> None:
     """Step ratio over the difference in overlap: above 1 the run with more overlap is the slower."""
     for outcome, (colour, marker, label) in _OUTCOMES.items():
         pairs = [row for row in claim.rows if row["outcome"] == outcome]
@@ -72,14 +72,14 @@ def _pairs(axes: Axes, claim: Claim) -> None:
             axes.plot(
                 [100 * (pair["higher_overlap"] - pair["lower_overlap"]) for pair in pairs],
                 [pair["step_ratio"] for pair in pairs],
-                color=light(colour),
+                color=light_colour(colour),
                 marker=marker,
                 markersize=5,
                 linestyle="none",
                 alpha=0.85,
                 label=f"{label}: {len(pairs)}",
             )
-    axes.axhspan(1 / (1 + SAME_STEP), 1 + SAME_STEP, color=light("muted"), alpha=0.25, linewidth=0)
+    axes.axhspan(1 / (1 + SAME_STEP), 1 + SAME_STEP, color=light_colour("muted"), alpha=0.25, linewidth=0)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}×")
     axes.set_xscale("symlog", linthresh=1)
@@ -90,12 +90,12 @@ def _pairs(axes: Axes, claim: Claim) -> None:
     axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
 
 
-def _gains(axes: Axes, claim: Claim) -> None:
+def _draw_gains(axes: Axes, claim: Claim) -> None:
     """The saved share of the step: a mark a run, a line an accelerator and phase; strokes are medians."""
     lines = claim.summary[:_MOST_LINES]
     for place, line in enumerate(lines):
-        where = _where(line)
-        here = [row for row in claim.rows if _where(row) == where]
+        where = _gain_key(line)
+        here = [row for row in claim.rows if _gain_key(row) == where]
         told = [row for row in here if row["gain"] is not None]
         bands = [row for row in here if row["gain_low"] is not None and row["gain_high"] is not None]
         colour = _TPU if line["kind"] == "TPU" else _GPU
@@ -113,7 +113,8 @@ def _gains(axes: Axes, claim: Claim) -> None:
                 0.02, place, "not known", transform=axes.get_yaxis_transform(), va="center", color=_SAID
             )
     names = [
-        f"{_short(line['accelerator'])}, {line['phase'] or 'phase unknown'}: {line['told']} of {line['runs']}"
+        f"{_shorten_text(line['accelerator'])}, {line['phase'] or 'phase unknown'}:"
+        f" {line['told']} of {line['runs']}"
         for line in lines
     ]
     axes.set_yticks(range(len(lines)), names)
@@ -122,13 +123,13 @@ def _gains(axes: Axes, claim: Claim) -> None:
     axes.set_xlabel(f"saved of the step, % (hollow, bands: by replay){left_out}")
 
 
-def _where(row: Line) -> tuple[Any, ...]:
+def _gain_key(row: Line) -> tuple[Any, ...]:
     return row["accelerator"], row["phase"], row["basis"]
 
 
-def _best(axes: Axes, claim: Claim) -> None:
+def _draw_best(axes: Axes, claim: Claim) -> None:
     """How far each framework's best is behind the best of all, by what is compared; 1 is the best."""
-    lines = _titled(claim)
+    lines = _titled_lines(claim)
     for place, line in enumerate(lines):
         if isinstance(line, str):
             axes.text(0.03, place + 0.2, line, va="center", fontsize=8, fontweight="bold")
@@ -137,7 +138,7 @@ def _best(axes: Axes, claim: Claim) -> None:
         axes.barh(place, line["behind"], color=colour, height=0.7)
         told = f"{humanise(line['step_s'], 's')}, {line['tokens_per_s_per_device']:,.0f} tokens/s/device"
         axes.text(line["behind"], place, f" {line['behind']:.2f}×, {told}", va="center", fontsize=8)
-    names = ["" if isinstance(line, str) else _runner(line) for line in lines]
+    names = ["" if isinstance(line, str) else _runner_label(line) for line in lines]
     axes.set_yticks(range(len(lines)), names, fontsize=8)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(lines) - 0.5, -0.5)
@@ -150,16 +151,16 @@ def _left_out(lines: int) -> str:
     return f"; {lines} more lines in the table" if lines else ""
 
 
-def _runner(line: Line) -> str:
+def _runner_label(line: Line) -> str:
     batch = f"{line['batch']}x{line['sequence_length']}"
-    return f"{_short(line['framework'])}, {_short(line['model'])} {batch}"
+    return f"{_shorten_text(line['framework'])}, {_shorten_text(line['model'])} {batch}"
 
 
-def _titled(claim: Claim) -> list[Line | str]:
+def _titled_lines(claim: Claim) -> list[Line | str]:
     """The summary's lines, each comparison under its title, as many comparisons as there is room for."""
     found: list[Line | str] = []
     for title, lines in groupby(
-        claim.summary, lambda line: f"{line['basis']}, {line['devices']} {_short(line['accelerator'])}"
+        claim.summary, lambda line: f"{line['basis']}, {line['devices']} {_shorten_text(line['accelerator'])}"
     ):
         comparison = list(lines)
         if found and len(found) + 1 + len(comparison) > _MOST_LINES:
@@ -168,13 +169,13 @@ def _titled(claim: Claim) -> list[Line | str]:
     return found
 
 
-def _short(text: str | None, longest: int = _LONGEST) -> str:
+def _shorten_text(text: str | None, longest: int = _LONGEST) -> str:
     """A stranger's text that is no mathematics to matplotlib and not too long."""
     return shortened(printable(text or "unknown"), longest).replace("$", "\\$")
 
 
 _PANELS: Final[Mapping[str, Callable[[Axes, Claim], None]]] = {
-    "overlap": _pairs,
-    "bandwidth": _gains,
-    "frameworks": _best,
+    "overlap": _draw_pairs,
+    "bandwidth": _draw_gains,
+    "frameworks": _draw_best,
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from cclbench.cli import options
-from cclbench.present.terminal.streams import say
+from cclbench.present.terminal.streams import say_on_stderr
 
 
 @click.command()
@@ -35,26 +35,26 @@ def claims(names: tuple[str, ...], output: Path | None, store: Path, form: str, 
       cclbench claims -o claims.png --format md
     """
     from cclbench.present.picture import check_picture, save_picture
-    from cclbench.present.terminal.output import emit
+    from cclbench.present.terminal.output import emit_answer
     from cclbench.studies.claims import examine
-    from cclbench.studies.claims.forms import document, markdown, page, rows
+    from cclbench.studies.claims.forms import claims_document, claims_markdown, claims_page, claims_rows
 
     if output is not None:
         check_picture(output)
     examined = examine(store, names)
     if form == "md":
-        click.echo(markdown(examined), nl=False)
+        click.echo(claims_markdown(examined), nl=False)
     else:
-        columns, lines = rows(examined)
-        emit(
+        columns, lines = claims_rows(examined)
+        emit_answer(
             form,
-            document=document(examined),
+            document=claims_document(examined),
             rows=lines,
             columns=columns,
-            table=lambda: page(examined, verbosity),
+            table=lambda: claims_page(examined, verbosity),
         )
     if output is not None:
         from cclbench.studies.claims.picture import draw_claims
 
         save_picture(lambda: draw_claims(examined.claims), output)
-        say(f"wrote {output}")
+        say_on_stderr(f"wrote {output}")

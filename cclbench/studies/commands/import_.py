@@ -36,14 +36,14 @@ def import_(publisher: str, file: Path, store: Path, form: str) -> None:
     """
     from dataclasses import asdict
 
-    from cclbench.present.terminal.output import emit
+    from cclbench.present.terminal.output import emit_answer
     from cclbench.studies.published import import_ccl_bench
-    from cclbench.studies.published.terminal import page
+    from cclbench.studies.published.terminal import imported_page
 
     found = import_ccl_bench(file, store)
     flags = _flags(found)
     rows = [asdict(run) for run in found.runs]
-    emit(
+    emit_answer(
         form,
         document={
             "schema": "import.v1",
@@ -56,7 +56,7 @@ def import_(publisher: str, file: Path, store: Path, form: str) -> None:
         },
         rows=rows,
         columns=_COLUMNS,
-        table=lambda: page(found, flags),
+        table=lambda: imported_page(found, flags),
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from cclbench.errors import UsageError
 from cclbench.replay.change import ChangeSubject, change
 from cclbench.replay.graph import Graph
-from cclbench.studies.networks.sharing import flows_of, shared
+from cclbench.studies.networks.sharing import flows_of, share_links
 
 _VALUE = re.compile(r"(\d{1,7}):(0(?:\.\d{1,6})?)")
 
@@ -39,8 +39,8 @@ def failed_links(subject: ChangeSubject, value: tuple[int, float]) -> Graph | st
     if flows is None or not (flows.place == node).any():
         return f"no transfer within the run's windows leaves node {node}, or comes to it"
     links = int(flows.place.max()) + 1
-    use = flows.loads(flows.place, links)
+    use = flows.link_loads(flows.place, links)
     whole = np.full(2 * links, float(flows.per_node))
     left = whole.copy()
     left[2 * node : 2 * node + 2] *= 1 - share
-    return shared(subject.graph, flows, use, whole, left)
+    return share_links(subject.graph, flows, use, whole, left)

@@ -11,7 +11,7 @@ from cclbench.hardware.collectives.cost import ROUNDS
 from cclbench.hardware.collectives.p2p import PAIRS
 from cclbench.replay.change import ChangeSubject, change, time_of
 from cclbench.replay.graph import Graph
-from cclbench.studies.networks.transfers import between_nodes, peers
+from cclbench.studies.networks.transfers import between_nodes, group_ranks
 
 
 @change(
@@ -32,7 +32,7 @@ def fence(subject: ChangeSubject, cost: int) -> Graph | str:
         return "no transfer within the run's windows leaves a node"
     dur = nodes.dur.copy()
     kinds = [calls.kind[call] or "" for call in nodes.call[at].tolist()]
-    words = list(zip(kinds, peers(subject, at), strict=True))
+    words = list(zip(kinds, group_ranks(subject, at), strict=True))
     messages = {word: _messages(subject, *word) for word in set(words)}
     dur[at] += np.array([messages[word] for word in words], np.int64) * cost
     return replace(graph, nodes=replace(nodes, dur=dur))

@@ -7,7 +7,7 @@ import numpy as np
 
 from cclbench.replay.change import ChangeSubject, change, factor_of
 from cclbench.replay.graph import Graph
-from cclbench.studies.networks.sharing import flows_of, shared
+from cclbench.studies.networks.sharing import flows_of, share_links
 
 
 @change(
@@ -24,6 +24,6 @@ def oversubscription(subject: ChangeSubject, factor: float) -> Graph | str:
     if flows is None:
         return "no transfer within the run's windows leaves a node"
     links = int(flows.place.max()) + 1
-    use = flows.loads(flows.place, links)
+    use = flows.link_loads(flows.place, links)
     whole = np.full(2 * links, float(flows.per_node))
-    return shared(subject.graph, flows, use, whole, whole / factor)
+    return share_links(subject.graph, flows, use, whole, whole / factor)

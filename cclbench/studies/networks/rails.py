@@ -7,7 +7,7 @@ import numpy as np
 
 from cclbench.replay.change import ChangeSubject, change, factor_of
 from cclbench.replay.graph import Graph
-from cclbench.studies.networks.sharing import Flows, flows_of, shared
+from cclbench.studies.networks.sharing import Flows, flows_of, share_links
 
 
 @change(
@@ -27,9 +27,9 @@ def rails(subject: ChangeSubject, factor: float) -> Graph | str:
     if not off.any():
         return "all transfers between nodes stay on their rails"
     links = int(flows.local.max()) + 1
-    use = flows.loads(np.where(off, flows.local, -1), links)
+    use = flows.link_loads(np.where(off, flows.local, -1), links)
     whole = np.full(2 * links, float(len(np.unique(flows.place))))
-    return shared(subject.graph, flows, use, whole, whole / factor)
+    return share_links(subject.graph, flows, use, whole, whole / factor)
 
 
 def _off_rails(flows: Flows) -> np.ndarray:

@@ -9,7 +9,7 @@ from cclbench.errors import InputError
 from cclbench.intervals import Int64, begins
 from cclbench.replay.change import ChangeSubject, change, time_of
 from cclbench.replay.graph import Graph
-from cclbench.studies.networks.transfers import between_nodes, peers
+from cclbench.studies.networks.transfers import between_nodes, group_ranks
 
 
 @change(
@@ -27,7 +27,7 @@ def reconfiguration(subject: ChangeSubject, latency: int) -> Graph | str:
     at = between_nodes(subject)
     if not len(at):
         return "no transfer within the run's windows leaves a node"
-    members = peers(subject, at)
+    members = group_ranks(subject, at)
     code = {own: number for number, own in enumerate(dict.fromkeys(members))}
     group = np.array([code[own] for own in members], np.int64)
     rank = nodes.rank[at]
@@ -38,11 +38,11 @@ def reconfiguration(subject: ChangeSubject, latency: int) -> Graph | str:
     before, behind = _joined(phase[last] + 1, phase[first])
     source, target = last[before], first[behind]
     chosen = (rank[source] == rank[target]) & (subject.since[at[target]] >= 0)
-    source, target = at[source[chosen]], graph.gates()[at[target[chosen]]]
+    source, target = at[source[chosen]], graph.transfer_gates()[at[target[chosen]]]
     if not len(source):
         return "no rank talks to more than one process group between nodes"
     try:
-        return graph.waiting(source, target, np.full(len(source), latency))
+        return graph.with_waits(source, target, np.full(len(source), latency))
     except InputError as error:
         hint = "their process groups begin in different orders"
         raise InputError(f"scale_out.reconfiguration: {error.what}", hint=hint) from None

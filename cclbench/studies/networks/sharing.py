@@ -23,9 +23,9 @@ from cclbench.hardware.system import System
 from cclbench.intervals import Int64
 from cclbench.replay.change import ChangeSubject
 from cclbench.replay.graph import Graph
-from cclbench.replay.simulate import simulate
+from cclbench.replay.simulate import simulate_nodes
 from cclbench.studies.networks.fairness import max_min
-from cclbench.studies.networks.transfers import between_nodes, peers
+from cclbench.studies.networks.transfers import between_nodes, group_ranks
 
 _SETTLED_NS, _SETTLED_SHARE = 2, 1_000_000
 
@@ -50,7 +50,7 @@ class Flows:
     per_node: int
     """Accelerators, each with one interface or its share of those of the node."""
 
-    def loads(self, link: Int64, links: int) -> Floats:
+    def link_loads(self, link: Int64, links: int) -> Floats:
         """How many interfaces of a link each flow uses, out and in, shape (flows, 2 · links); `link` is that
         of each part, −1 for none."""
         use = np.zeros((len(self.gate), 2 * links))
@@ -64,15 +64,15 @@ def flows_of(subject: ChangeSubject) -> Flows | None:
     """The flows within windows; None where no transfer leaves a node."""
     graph, nodes, calls = subject.graph, subject.graph.nodes, subject.graph.transfers
     at = between_nodes(subject)
-    gates = graph.gates()
+    gates = graph.transfer_gates()
     seen = np.unique(gates[at[subject.since[at] >= 0]])
     at = at[np.isin(gates[at], seen)]
     if not len(at):
         return None
     system = subject.machine.system.value
     ranks = nodes.rank[at].tolist()
-    where = dict(zip(ranks, _places(subject, system, ranks), strict=True))
-    per_node = _held(system) if system else subject.machine.per_node.value
+    where = dict(zip(ranks, _node_places(subject, system, ranks), strict=True))
+    per_node = _accelerators_held(system) if system else subject.machine.per_node.value
     place, local = (np.array([where[rank][i] for rank in ranks], np.int64) for i in (0, 1))
     gate, of = np.unique(gates[at], return_inverse=True)
     least = np.full(len(gate), np.iinfo(np.int64).max)
@@ -88,10 +88,10 @@ def flows_of(subject: ChangeSubject) -> Flows | None:
     taken = np.zeros(len(gate), np.int64)
     np.maximum.at(taken, of, nodes.dur[at])
     demand = np.ones(len(gate))
-    rate = _interface(system)
+    rate = _interface_bytes_per_s(system)
     if rate is not None:
-        told_of = zip(nodes.call[at].tolist(), peers(subject, at), strict=True)
-        size = np.array([_sent(subject, call, members) for call, members in told_of], np.float64)
+        told_of = zip(nodes.call[at].tolist(), group_ranks(subject, at), strict=True)
+        size = np.array([_bytes_sent(subject, call, members) for call, members in told_of], np.float64)
         moved = np.zeros(len(gate))
         np.maximum.at(moved, of, size)
         told = (moved > 0) & (taken > 0)
@@ -100,22 +100,24 @@ def flows_of(subject: ChangeSubject) -> Flows | None:
     return Flows(at, of, place, local, kinds != "recv", kinds != "send", gate, taken, demand, held)
 
 
-def _held(system: System) -> int:
+def _accelerators_held(system: System) -> int:
     """Accelerators of a node, or of a scale-up domain of several."""
-    return max(system.domain, system.per_node)
+    return max(system.domain_size, system.per_node)
 
 
-def _places(subject: ChangeSubject, system: System | None, ranks: Sequence[int]) -> list[tuple[int, int]]:
+def _node_places(
+    subject: ChangeSubject, system: System | None, ranks: Sequence[int]
+) -> list[tuple[int, int]]:
     """Node, or scale-up domain of several, of each rank, and its place there."""
     placed = None if system is None else subject.machine.numbered_in(system, ranks)
     if system is not None and placed is not None:
-        return [divmod(one, _held(system)) for one in placed]
+        return [divmod(one, _accelerators_held(system)) for one in placed]
     devices = [subject.machine.device(rank) for rank in ranks]
     assert None not in devices  # noqa: S101 - the groups' tiers are known
     return [device for device in devices if device is not None]
 
 
-def _interface(system: System | None) -> float | None:
+def _interface_bytes_per_s(system: System | None) -> float | None:
     """What an accelerator has of its node's interfaces, B/s."""
     if system is None or system.scale_out is None or system.scale_out.bytes_per_s is None:
         return None
@@ -124,7 +126,7 @@ def _interface(system: System | None) -> float | None:
     return line * out.nics / system.per_node
 
 
-def _sent(subject: ChangeSubject, call: int, members: tuple[int, ...]) -> float:
+def _bytes_sent(subject: ChangeSubject, call: int, members: tuple[int, ...]) -> float:
     """Bytes that pass the interface of one of the call's ranks; 0 of unknown."""
     calls = subject.graph.transfers
     kind, size = calls.kind[call], int(calls.bytes[call])
@@ -132,33 +134,33 @@ def _sent(subject: ChangeSubject, call: int, members: tuple[int, ...]) -> float:
         return 0.0
     if kind in PAIRS:
         return float(size)
-    places = [place for place, _ in _places(subject, subject.machine.system.value, members)]
+    places = [place for place, _ in _node_places(subject, subject.machine.system.value, members)]
     together = len(members) / len(set(places))
     if kind == "all_to_all":
         return size * (len(members) - together) / len(members)
     return size * bus_factor(kind, len(members)) / together
 
 
-def shared(graph: Graph, flows: Flows, use: Floats, before: Floats, after: Floats) -> Graph:
+def share_links(graph: Graph, flows: Flows, use: Floats, before: Floats, after: Floats) -> Graph:
     """The graph whose flows share links of capacity `after`, shape (links,), in place of `before`.
 
     Durations follow from when flows begin, and that from durations: replays are repeated, each right for at
     least one begin or end more, until no duration changes by more than a millionth of the time of all flows.
     """
-    begun = simulate(graph.nodes, graph.cut).start[flows.gate]
-    work = _moved(begun, begun + flows.taken, use, before, flows.demand)
+    begun = simulate_nodes(graph.nodes, graph.cut).start[flows.gate]
+    work = _moved_by_flows(begun, begun + flows.taken, use, before, flows.demand)
     now = flows.taken
     settled = max(_SETTLED_NS, int((begun + now).max() - begun.min()) // _SETTLED_SHARE)
     for _ in range(2 * len(now) + 1):
-        new = np.rint(_ends(begun, work, use, after, flows.demand) - begun).astype(np.int64)
+        new = np.rint(_flow_ends(begun, work, use, after, flows.demand) - begun).astype(np.int64)
         if abs(new - now).max() <= settled:
-            return _lasting(graph, flows, new)
+            return _set_durations(graph, flows, new)
         now = new
-        begun = simulate(_lasting(graph, flows, now).nodes, graph.cut).start[flows.gate]
+        begun = simulate_nodes(_set_durations(graph, flows, now).nodes, graph.cut).start[flows.gate]
     raise InputError("transfers that share links wait for one another in no order that settles")
 
 
-def _lasting(graph: Graph, flows: Flows, taken: Int64) -> Graph:
+def _set_durations(graph: Graph, flows: Flows, taken: Int64) -> Graph:
     """The graph whose flows take so long, parts in proportion."""
     dur = graph.nodes.dur.copy()
     factor = taken / np.maximum(flows.taken, 1)
@@ -173,7 +175,7 @@ class _Rates:
         self.use, self.capacity, self.demand = use, capacity, demand
         self.known: dict[tuple[int, ...], Floats] = {}
 
-    def of(self, running: Sequence[int]) -> Floats:
+    def rates_of(self, running: Sequence[int]) -> Floats:
         key = tuple(running)
         if key not in self.known:
             chosen = list(key)
@@ -181,7 +183,7 @@ class _Rates:
         return self.known[key]
 
 
-def _moved(start: Int64, end: Int64, use: Floats, capacity: Floats, demand: Floats) -> Floats:
+def _moved_by_flows(start: Int64, end: Int64, use: Floats, capacity: Floats, demand: Floats) -> Floats:
     """What each flow moves from start to end at its fair rates, interfaces × ns."""
     rates, work = _Rates(use, capacity, demand), np.zeros(len(start))
     running: set[int] = set()
@@ -193,7 +195,7 @@ def _moved(start: Int64, end: Int64, use: Floats, capacity: Floats, demand: Floa
     for at, begins, flow in edges:
         if running and at > last:
             chosen = sorted(running)
-            work[chosen] += rates.of(chosen) * (at - last)
+            work[chosen] += rates.rates_of(chosen) * (at - last)
         last = at
         if begins and end[flow] > start[flow]:
             running.add(flow)
@@ -202,7 +204,7 @@ def _moved(start: Int64, end: Int64, use: Floats, capacity: Floats, demand: Floa
     return work
 
 
-def _ends(start: Int64, work: Floats, use: Floats, capacity: Floats, demand: Floats) -> Floats:
+def _flow_ends(start: Int64, work: Floats, use: Floats, capacity: Floats, demand: Floats) -> Floats:
     """When flows that begin then have moved so much, ns."""
     rates, left = _Rates(use, capacity, demand), work.copy()
     end = start.astype(np.float64)
@@ -215,7 +217,7 @@ def _ends(start: Int64, work: Floats, use: Floats, capacity: Floats, demand: Flo
         while waiting and start[waiting[-1]] <= now:
             running.append(waiting.pop())
         running.sort()
-        rate = rates.of(running)
+        rate = rates.rates_of(running)
         lasts = left[running] / rate
         step = float(lasts.min())
         if waiting:

@@ -21,17 +21,17 @@ def between_nodes(subject: ChangeSubject) -> Int64:
     """
     nodes = subject.graph.nodes
     at = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.call >= 0))
-    members = peers(subject, at)
-    crosses = {own: _crosses(subject, own) for own in set(members)}
+    members = group_ranks(subject, at)
+    crosses = {own: _crosses_nodes(subject, own) for own in set(members)}
     at = at[np.array([crosses[own] for own in members], np.bool_)]
-    gate = subject.graph.gates()[at]
+    gate = subject.graph.transfer_gates()[at]
     feeder = nodes.feeder[at - 1]  # a transfer is launched with its arrival, the node before it
     launched = np.full(len(nodes), np.iinfo(np.int64).max)
     np.minimum.at(launched, gate, np.where(feeder >= 0, nodes.start[feeder], nodes.start[at - 1]))
     return at[np.lexsort((at, gate, launched[gate], nodes.start[gate], nodes.rank[at]))]
 
 
-def peers(subject: ChangeSubject, at: Int64) -> list[tuple[int, ...]]:
+def group_ranks(subject: ChangeSubject, at: Int64) -> list[tuple[int, ...]]:
     """The ranks of each transfer's process group; where no group is stated, those that take part in it.
 
     `InputError` where those are not known either.
@@ -53,7 +53,7 @@ def peers(subject: ChangeSubject, at: Int64) -> list[tuple[int, ...]]:
     return found
 
 
-def _crosses(subject: ChangeSubject, members: tuple[int, ...]) -> bool:
+def _crosses_nodes(subject: ChangeSubject, members: tuple[int, ...]) -> bool:
     tier = subject.machine.tier(members)
     if tier.value is None:
         raise InputError(tier.reason or "", hint="give --per-node N, or --system ID")

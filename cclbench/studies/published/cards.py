@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from cclbench.card import upgrade
-from cclbench.card.fields import put
+from cclbench.card import upgrade_card
+from cclbench.card.fields import put_field
 from cclbench.errors import CclbenchError
 from cclbench.studies.published.leaderboard import PublishedRow
 from cclbench.text import printable
@@ -62,7 +62,7 @@ def card_of(row: PublishedRow, run: str, folder: Path) -> PublishedCard:
     # A JSON document is a YAML document.
     path.write_text(json.dumps(_version_1(row.metadata), ensure_ascii=False, indent=1), "utf-8")
     try:
-        upgraded = upgrade(path)
+        upgraded = upgrade_card(path)
     except CclbenchError as error:
         return PublishedCard(None, (f"no card: {printable(error.what)}",))
     finally:
@@ -78,10 +78,10 @@ def _version_1(metadata: Mapping[str, Any]) -> dict[str, Any]:
     card: dict[str, Any] = {"version": 1, "description": metadata["workload_name"]}
     for key, home in _HOMES.items():
         if metadata.get(key) not in (None, "", [], {}):
-            put(card, home, metadata[key])
+            put_field(card, home, metadata[key])
     sides = [metadata.get(key, "") for key in _SIDES]
     if any(sides):
-        put(card, "workload.hardware.network_topo.bandwidth_gbps", sides)
+        put_field(card, "workload.hardware.network_topo.bandwidth_gbps", sides)
     return card
 
 

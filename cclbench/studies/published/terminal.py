@@ -9,12 +9,12 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from cclbench.present.terminal.output import grid
+from cclbench.present.terminal.output import grid_table
 from cclbench.studies.published import Imported
 from cclbench.text import printable
 
 
-def page(found: Imported, flags: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
+def imported_page(found: Imported, flags: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
     """How many runs and numbers came in, and what is known to be wrong with them."""
     runs = found.runs
     numbers, flagged, missing = (
@@ -30,4 +30,4 @@ def page(found: Imported, flags: Sequence[Mapping[str, Any]]) -> list[Renderable
         lines.append(f"left out: {values:,} numbers of {column}, which answers no metric here")
     known = [{"values": flag["values"], "what is known": flag["words"]} for flag in flags]
     told = [Text(printable(line)) for line in lines]
-    return [*told, Text(), *grid(known, ("values", "what is known"))] if known else list(told)
+    return [*told, Text(), *grid_table(known, ("values", "what is known"))] if known else list(told)

@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from cclbench.hardware.collectives.algorithm import Call
+from cclbench.hardware.collectives.algorithm import CollectiveCall
 from cclbench.hardware.collectives.cost import EXPECTED, Floats
-from cclbench.hardware.collectives.nccl import constants
+from cclbench.hardware.collectives.nccl import nccl_constants
 from cclbench.hardware.collectives.transport import SIMPLE
 from cclbench.intervals import Int64
-from cclbench.replay.change import ChangeSubject, change, word
+from cclbench.replay.change import ChangeSubject, change, read_word
 from cclbench.replay.graph import Graph
 from cclbench.replay.modelled import modelled_group, modelled_s
 from cclbench.replay.transfers import of_groups
-from cclbench.studies.stragglar.collective import stragglar as algorithm
+from cclbench.studies.stragglar.collective import stragglar_cost as algorithm
 
 
 @change(
@@ -26,7 +26,7 @@ from cclbench.studies.stragglar.collective import stragglar as algorithm
     " ranks but the last reduce-scatter from the last but one's measured arrival on, the rest follows the"
     " last one's. Times are x formula / formula of what the library would choose; arrivals that other"
     " settings move do not count anew",
-    read=word("measured"),
+    read=read_word("measured"),
 )
 def stragglar(subject: ChangeSubject, _: float) -> Graph | str:
     """The graph with those durations."""
@@ -51,7 +51,7 @@ def _ratio(subject: ChangeSubject, ranks: tuple[int, ...], parts: Int64) -> Floa
     np.maximum.at(size, one, calls.bytes[nodes.call[parts]])
     late = _delay_s(nodes.end[parts - 1], one)  # the node before a transfer is its arrival
     group = modelled_group(subject, "stragglar", ranks)
-    own = algorithm(Call("all_reduce", group, constants(None), EXPECTED, (SIMPLE,)))
+    own = algorithm(CollectiveCall("all_reduce", group, nccl_constants(None), EXPECTED, (SIMPLE,)))
     now = modelled_s(subject, "stragglar", "all_reduce", ranks, size)
     new = now if own is None else own.late.time_s(size) + np.maximum(own.early.time_s(size) - late, 0.0)
     return np.minimum(new / now, 1.0)[one]

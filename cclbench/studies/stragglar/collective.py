@@ -17,7 +17,7 @@ from math import ceil, log2
 
 import numpy as np
 
-from cclbench.hardware.collectives.algorithm import Call, algorithm, never
+from cclbench.hardware.collectives.algorithm import CollectiveCall, algorithm, chosen_never
 from cclbench.hardware.collectives.cost import Cost, Floats, Steps, Traffic
 from cclbench.hardware.collectives.ring import ring_bytes_per_s
 from cclbench.hardware.collectives.transport import SIMPLE
@@ -36,14 +36,14 @@ class StragglarCost:
         return np.asarray(self.late.time_s(size) + left, np.float64)
 
 
-def stragglar(call: Call) -> StragglarCost | None:
+def stragglar_cost(call: CollectiveCall) -> StragglarCost | None:
     """Costs of both parts; None off one node of four or more ranks."""
     group, n = call.group, call.group.ranks
     if n < 4 or group.nodes > 1:
         return None
     rate = ring_bytes_per_s(group) * call.assumed.rate
 
-    def part(rounds: int, what: str, *before: Steps) -> Cost:
+    def part_cost(rounds: int, what: str, *before: Steps) -> Cost:
         return Cost(
             "stragglar",
             SIMPLE,
@@ -52,14 +52,14 @@ def stragglar(call: Call) -> StragglarCost | None:
         )
 
     return StragglarCost(
-        early=part(n - 2, "reduce-scatter of the early", *call.start(SIMPLE)),
-        late=part(n + ceil(log2(n)) - 2, "rounds after the last arrival"),
+        early=part_cost(n - 2, "reduce-scatter of the early", *call.start_steps(SIMPLE)),
+        late=part_cost(n + ceil(log2(n)) - 2, "rounds after the last arrival"),
     )
 
 
-@algorithm("stragglar", chosen=never)
-def after_the_straggler(call: Call) -> Iterator[Cost]:
+@algorithm("stragglar", chosen=chosen_never)
+def after_the_straggler(call: CollectiveCall) -> Iterator[Cost]:
     """The rounds from the last arrival on, which has been late enough for the others' part."""
-    parts = stragglar(call) if call.kind == "all_reduce" else None
+    parts = stragglar_cost(call) if call.kind == "all_reduce" else None
     if parts is not None:
         yield parts.late

@@ -13,21 +13,27 @@ from helpers.typed import PUBLISHED
 
 from cclbench.comparison.comparison import PARTS, PartChange, Versus
 from cclbench.comparison.fingerprint import UNKNOWN
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.present.charts import straggler as heat
-from cclbench.present.charts.bandwidth import bandwidth, points_of, roofs_of
-from cclbench.present.charts.overlap import overlap
+from cclbench.present.charts.bandwidth import bandwidth_chart, points_of, roofs_of
+from cclbench.present.charts.overlap import overlap_chart
 from cclbench.present.charts.overlap import points_of as steps_of
-from cclbench.present.charts.partition import partition
-from cclbench.present.charts.roofline import roofline
-from cclbench.present.charts.straggler import LatenessByStep, lateness, limit_of, pooled, straggler
-from cclbench.present.charts.waterfall import signed, waterfall
+from cclbench.present.charts.partition import partition_chart
+from cclbench.present.charts.roofline import roofline_chart
+from cclbench.present.charts.straggler import (
+    LatenessByStep,
+    limit_of,
+    pool_lateness,
+    rank_lateness,
+    straggler_chart,
+)
+from cclbench.present.charts.waterfall import signed_time, waterfall_chart
 
 Rows = list[dict[str, object]]
 UNTOLD = dict.fromkeys(("ratio", "low", "high", "spread", "captures_needed")) | {"work": UNKNOWN, "words": ""}
 
 
-def one(path: Path, rows: Rows | None = None) -> Subject:
+def one(path: Path, rows: Rows | None = None) -> ComparisonSubject:
     return subject(path / "run", "", rows=rows)
 
 
@@ -46,11 +52,13 @@ def test_steps_without_communication_are_counted(tmp_path: Path) -> None:
     ]
     run = one(tmp_path, rows)
     assert steps_of(run.results) == ([(3, 0.5, 0.1)], 1)
-    assert overlap([run]).missing == ("1 steps without communication on all ranks are not drawn",)
+    assert overlap_chart([run]).missing == ("1 steps without communication on all ranks are not drawn",)
 
 
 def test_a_run_without_communication_says_so_and_is_not_drawn(tmp_path: Path) -> None:
-    chart = overlap([one(tmp_path, [row("overlap.ratio", None, "1", reason="there is no communication")])])
+    chart = overlap_chart(
+        [one(tmp_path, [row("overlap.ratio", None, "1", reason="there is no communication")])]
+    )
     assert chart.svg is None
     assert chart.missing == ("no overlap: there is no communication",)
 
@@ -59,7 +67,7 @@ def test_published_figures_are_one_hollow_mark(tmp_path: Path) -> None:
     told = {"provenance": "published", "reason": "summed over streams"}
     rows = [row("overlap.ratio", 0.8, "1", **told), row("time.step", 1.4, **told)]
     made = subject(tmp_path / "pub", "", rows=rows, published=PUBLISHED, ranks=[])
-    chart = overlap([made])
+    chart = overlap_chart([made])
     assert "the run: overlap 80.0 %, step time 1.40 s" in str(chart.svg)
     assert "time.step, published: summed over streams" in str(chart.svg)
     (mark,) = re.findall(r"<use[^>]*>(?=<title>the run)", str(chart.svg))
@@ -73,12 +81,12 @@ def test_bandwidth_by_size_and_what_the_links_carry(tmp_path: Path) -> None:
     assert points == [("all_reduce", "0-1", 2**10, 2**12, 2e9), ("all_reduce", "0-1", 2**20, 2**22, 4e9)]
     (roof,) = roofs_of(run)
     assert (roof.rate, roof.groups) == (12e9, ("0-1",))  # 3 GB/s are a quarter of it
-    assert "12.0 GB/s by the catalog" in str(bandwidth([run]).svg)
+    assert "12.0 GB/s by the catalog" in str(bandwidth_chart([run]).svg)
 
 
 def test_modelled_bandwidth_is_hollow(tmp_path: Path) -> None:
     rows = [r | {"provenance": "modelled"} for r in results() if r["metric"] == "comm.busbw"]
-    svg = str(bandwidth([one(tmp_path, rows)]).svg)
+    svg = str(bandwidth_chart([one(tmp_path, rows)]).svg)
     assert "comm.busbw, modelled" in svg
     assert 'fill="none" stroke="var(--compute)"' in svg or "fill-opacity" in svg
 
@@ -86,16 +94,16 @@ def test_modelled_bandwidth_is_hollow(tmp_path: Path) -> None:
 def test_links_without_a_known_rate_say_why(tmp_path: Path) -> None:
     rows = [r for r in results() if r["metric"] != "comm.bandwidth_utilization"]
     rows.append(row("comm.bandwidth_utilization", None, "1", reason="no rate is known"))
-    assert bandwidth([one(tmp_path, rows)]).missing == ("no roofline: no rate is known",)
+    assert bandwidth_chart([one(tmp_path, rows)]).missing == ("no roofline: no rate is known",)
 
 
 def test_no_kernel_states_its_flops(tmp_path: Path) -> None:
     rows = [row("memory.bound_share", None, "1", reason="no kernel states both")]
-    assert roofline([one(tmp_path, rows)]).missing == ("no roofline: no kernel states both",)
+    assert roofline_chart([one(tmp_path, rows)]).missing == ("no roofline: no kernel states both",)
 
 
 def test_who_waits_less_than_the_median_comes_late(tmp_path: Path) -> None:
-    late, why = lateness(one(tmp_path))
+    late, why = rank_lateness(one(tmp_path))
     assert (late is not None, why) == (True, "")
     assert late is not None
     np.testing.assert_allclose(late.values.tolist(), [[-0.01, -0.01], [0.01, 0.01]])
@@ -106,21 +114,21 @@ def test_without_waits_who_computes_longer_does(tmp_path: Path) -> None:
         row("comm.wait", None, reason="one rank is missing"),
         *by_step("compute.time", [[1.0, 2.0], [3.0, 2.0]]),
     ]
-    late, _ = lateness(one(tmp_path, rows))
+    late, _ = rank_lateness(one(tmp_path, rows))
     assert late is not None
     assert late.values.tolist() == [[-1.0, 0.0], [1.0, 0.0]]
     assert "Waiting is not known: one rank is missing." in late.words
 
 
 def test_one_rank_is_late_for_nobody(tmp_path: Path) -> None:
-    chart = straggler(one(tmp_path, by_step("comm.wait", [[0.1]])))
+    chart = straggler_chart(one(tmp_path, by_step("comm.wait", [[0.1]])))
     assert (chart.svg, chart.missing) == (None, ("one rank has nobody to be late for",))
 
 
 def test_many_steps_keep_the_largest_of_each_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heat, "MOST_COLUMNS", 2)
     values = np.ma.array([[1.0, -5.0, 2.0, 0.5], [0.0, 1.0, -3.0, 4.0]])
-    shown, notes = pooled(LatenessByStep(np.array([0, 1]), np.arange(4), values, ""))
+    shown, notes = pool_lateness(LatenessByStep(np.array([0, 1]), np.arange(4), values, ""))
     assert shown.values.tolist() == [[-5.0, 2.0], [1.0, 4.0]]
     assert shown.steps.tolist() == [0, 2]
     assert notes == ["a column is 2 steps: of each rank the one with the largest magnitude"]
@@ -129,7 +137,7 @@ def test_many_steps_keep_the_largest_of_each_block(monkeypatch: pytest.MonkeyPat
 def test_many_ranks_keep_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heat, "MOST_ROWS", 2)
     values = np.ma.array([[1.0], [-1.0], [3.0]])
-    shown, notes = pooled(LatenessByStep(np.array([4, 5, 6]), np.arange(1), values, ""))
+    shown, notes = pool_lateness(LatenessByStep(np.array([4, 5, 6]), np.arange(1), values, ""))
     assert shown.ranks.tolist() == [4, 6]
     assert notes == ["1 ranks that are least late are not drawn"]
 
@@ -141,7 +149,7 @@ def test_a_single_outlier_does_not_hide_all_others() -> None:
 
 
 def test_the_partition_tells_waiting_from_transfer_where_all_ranks_can(tmp_path: Path) -> None:
-    chart = partition([one(tmp_path)])
+    chart = partition_chart([one(tmp_path)])
     assert [label for _, _, label in chart.legend] == [
         "compute only",
         "overlapped",
@@ -151,13 +159,15 @@ def test_the_partition_tells_waiting_from_transfer_where_all_ranks_can(tmp_path:
     ]
     assert "rank 0: exposed wait 20.0 ms, 20.0 % of 100 ms" in str(chart.svg)
     lacking = [r for r in results() if not (r["metric"] == "time.exposed_wait" and r["rank"] == 1)]
-    assert "exposed communication" in [label for _, _, label in partition([one(tmp_path, lacking)]).legend]
+    assert "exposed communication" in [
+        label for _, _, label in partition_chart([one(tmp_path, lacking)]).legend
+    ]
 
 
 def test_a_modelled_part_is_none_of_a_measured_partition(tmp_path: Path) -> None:
     rows = [r for r in results() if r["metric"] != "time.exposed_transfer"]
     rows += by_rank("time.exposed_transfer", (0.03, 0.03), provenance="modelled")
-    labels = [label for _, _, label in partition([one(tmp_path, rows)]).legend]
+    labels = [label for _, _, label in partition_chart([one(tmp_path, rows)]).legend]
     assert "exposed transfer" not in labels
     assert "exposed communication" in labels
 
@@ -166,13 +176,13 @@ def test_the_waterfall_gives_each_part_to_the_nanosecond() -> None:
     moved = {"compute": 7, "exposed_transfer": -3, "idle_host": 1}
     changes = tuple(PartChange(part, 0.0, 0.0, moved.get(part, 0)) for part in PARTS)
     versus = Versus("A", "B", "time.step", **UNTOLD, outcome="undecided", change_ns=5, changes=changes)
-    svg = str(waterfall(versus).svg)
+    svg = str(waterfall_chart(versus).svg)
     assert "+7 ns" in svg
     assert "−3.00 ns" in svg
     assert "time.step of B less that of A: +5 ns" in svg
-    assert signed(0) == "0"
+    assert signed_time(0) == "0"
 
 
 def test_a_waterfall_without_parts_says_why() -> None:
     versus = Versus("A", "B", "time.step", **UNTOLD, outcome="not comparable", change_ns=None)
-    assert waterfall(versus).missing == ("A or B has no partition of its step",)
+    assert waterfall_chart(versus).missing == ("A or B has no partition of its step",)

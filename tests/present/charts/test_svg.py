@@ -9,25 +9,27 @@ from xml.etree import ElementTree as ET
 import pytest
 from helpers.report_run import HOSTILE
 
-from cclbench.present.charts.chart import HALF_PX, Titles, canvas
-from cclbench.present.charts.palette import COLOURS, MARKERS, light
-from cclbench.present.charts.svg import drawn
-from cclbench.present.words import bounded
+from cclbench.present.charts.chart import HALF_PX, Titles, blank_canvas
+from cclbench.present.charts.palette import COLOURS, MARKERS, light_colour
+from cclbench.present.charts.svg import drawn_svg
+from cclbench.present.words import bound_text
 
 
 def picture(text: str = "a bar", name: str = "one") -> ET.Element:
     """One hatched bar and three marks, all with hover texts."""
 
     def draw() -> tuple[object, Titles]:
-        figure, axes = canvas(HALF_PX, 200, left=40, right=10, top=10, bottom=30)
-        (bar,) = axes.barh(0, 1, color=light("wait"), hatch="//", edgecolor=light("wait-hatch"))
+        figure, axes = blank_canvas(HALF_PX, 200, left=40, right=10, top=10, bottom=30)
+        (bar,) = axes.barh(0, 1, color=light_colour("wait"), hatch="//", edgecolor=light_colour("wait-hatch"))
         bar.set_gid("bar")
-        (marks,) = axes.plot([0.1, 0.2, 0.3], [0, 0, 0], marker="o", linestyle="none", color=light("compute"))
+        (marks,) = axes.plot(
+            [0.1, 0.2, 0.3], [0, 0, 0], marker="o", linestyle="none", color=light_colour("compute")
+        )
         marks.set_gid("marks")
-        axes.text(0, 0, bounded(text, 60))
+        axes.text(0, 0, bound_text(text, 60))
         return figure, {"bar": text, "marks": ["first", "second", "third"]}
 
-    return ET.fromstring(drawn(draw, name=name, label=text))  # type: ignore[arg-type]  # noqa: S314
+    return ET.fromstring(drawn_svg(draw, name=name, label=text))  # type: ignore[arg-type]  # noqa: S314
 
 
 def test_no_style_no_namespace_and_no_metadata() -> None:
@@ -44,7 +46,7 @@ def test_colours_are_those_of_the_theme() -> None:
     text = ET.tostring(picture(), encoding="unicode")
     for name in ("wait", "wait-hatch", "compute"):
         assert f"var(--{name})" in text
-        assert light(name) not in text
+        assert light_colour(name) not in text
 
 
 def test_ids_are_unique_among_charts_and_references_follow() -> None:
@@ -68,8 +70,8 @@ def test_each_mark_has_its_hover_text() -> None:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_texts_are_texts(text: str) -> None:
     root = picture(text)
-    assert bounded(text, 60) in [element.text for element in root.iter("text")]
-    assert "\n".join(map(bounded, text.split("\n"))) in [element.text for element in root.iter("title")]
+    assert bound_text(text, 60) in [element.text for element in root.iter("text")]
+    assert "\n".join(map(bound_text, text.split("\n"))) in [element.text for element in root.iter("title")]
 
 
 def test_the_light_colours_can_be_told_apart() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cclbench.errors import InputError
-from cclbench.present.perfetto.lanes import MOST_LANES, lanes
+from cclbench.present.perfetto.lanes import MOST_LANES, slice_lanes
 
 Slice = tuple[int, int, int]
 
@@ -19,7 +19,7 @@ Slice = tuple[int, int, int]
 def found(*slices: Slice) -> list[int]:
     """Lanes of (track, start, end)."""
     track, start, end = (np.array(column, np.int64) for column in zip(*slices, strict=True))
-    return lanes(track, start, end).tolist()
+    return slice_lanes(track, start, end).tolist()
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_by_hand(slices: Sequence[Slice], expected: list[int]) -> None:
 
 def test_no_slices() -> None:
     empty = np.empty(0, np.int64)
-    assert lanes(empty, empty, empty).tolist() == []
+    assert slice_lanes(empty, empty, empty).tolist() == []
 
 
 @given(

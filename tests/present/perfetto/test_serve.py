@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from cclbench.errors import UsageError
-from cclbench.present.perfetto.serve import PORT, VIEWER, serve
+from cclbench.present.perfetto.serve import PORT, VIEWER, serve_file
 
 CONTENT = bytes(range(256)) * 60_000
 
@@ -26,7 +26,7 @@ def served(folder: Path) -> Iterator[str]:
     path = folder / "trace.json.gz"
     path.write_bytes(CONTENT)
     links: Queue[str] = Queue()
-    serving = Thread(target=serve, args=(path, links.put), kwargs={"port": 0})
+    serving = Thread(target=serve_file, args=(path, links.put), kwargs={"port": 0})
     serving.start()
     page, _, address = links.get(timeout=10).partition("/#!/?url=")
     assert page == "https://ui.perfetto.dev"
@@ -123,4 +123,4 @@ def test_a_port_in_use_names_the_way_out(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(UsageError, match=rf"port {port} of this machine is in use; .*--output"):
-            serve(tmp_path / "t.json", print, port=port)
+            serve_file(tmp_path / "t.json", print, port=port)

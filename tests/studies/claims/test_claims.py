@@ -12,7 +12,7 @@ import pytest
 from helpers.compared_subjects import card, row, subject
 
 import cclbench
-from cclbench.comparison.subject import Subject
+from cclbench.comparison.subject import ComparisonSubject
 from cclbench.errors import UsageError
 from cclbench.record.store import Store
 from cclbench.studies.claims import collect, examine
@@ -47,7 +47,9 @@ RAN = {
 }
 
 
-def evidence(run: str, *, reason: str | None = None, published: bool = True, **other: Any) -> Subject:
+def evidence(
+    run: str, *, reason: str | None = None, published: bool = True, **other: Any
+) -> ComparisonSubject:
     """A training run; those of `FIGURES` are its figures, the rest what it ran, by published metadata."""
     rows = [
         row(FIGURES[key], value, provenance="published", reason=reason)
@@ -241,7 +243,7 @@ def test_a_gap_that_is_the_batch() -> None:
 
 
 def test_a_gap_at_equal_work() -> None:
-    def runs_of(other: str) -> list[Subject]:
+    def runs_of(other: str) -> list[ComparisonSubject]:
         return [
             evidence("a", step=1.0, tokens=1024.0, framework="swift"),
             evidence("b", step=2.6, tokens=400.0, framework=other),
@@ -308,14 +310,14 @@ def test_computed_runs_take_part(published: Path, repository: Path, tmp_path: Pa
     assert (found.published, found.computed) == (102, 1)
     assert [why for why in found.left_out.values() if not why.startswith("has no results yet")] == []
     assert len(found.left_out) == 1
-    (own,) = (one for one in collect(Store(store))[0] if not one.published)
+    (own,) = (one for one in collect(Store(store))[0] if not one.is_published)
     assert (own.id, own.workload.framework, own.workload.devices, own.workload.plan) == (
         run.id,
         "pytorch",
         4,
         "fsdp2 x tp2",
     )
-    assert (own.workload.phase, own.workload.kind) == ("training", "CPU")
+    assert (own.workload.phase, own.workload.accelerator_kind) == ("training", "CPU")
     assert own.results.value("time.step") == next(r["value"] for r in run.rows if r["metric"] == "time.step")
     assert found.claims[0].counts["pairs"] == 57
 
@@ -331,8 +333,8 @@ def test_an_unknown_claim_is_named(published: Path) -> None:
 
 
 def test_claims_are_json(published: Path) -> None:
-    from cclbench.studies.claims.forms import document
+    from cclbench.studies.claims.forms import claims_document
 
-    told = json.loads(json.dumps(document(examine(published)), allow_nan=False))
+    told = json.loads(json.dumps(claims_document(examine(published)), allow_nan=False))
     assert told["schema"] == "claims.v1"
     assert [len(claim["rows"]) for claim in told["claims"]] == [57, 102, 34]

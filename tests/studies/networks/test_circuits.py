@@ -13,7 +13,7 @@ from helpers.synthetic import Collective, Compute, Layout, Program, Transfer, si
 from helpers.true_steps import _true_step
 
 from cclbench.errors import UsageError
-from cclbench.replay.scenario import scenario
+from cclbench.replay.scenario import parse_scenario
 
 TRANSFER_NS = 5_000 + 100 * 1024
 """Of a MiB in `simulated`."""
@@ -78,10 +78,10 @@ def test_it_is_the_step_simulated_again_with_circuits(latency_us: int) -> None:
 
 def test_groups_within_a_node_need_no_circuits() -> None:
     replay = replayed(simulated(alternating(100_000), Layout(dp=2, tp=2, gpus_per_host=2)))
-    found = replay.predict(scenario(["scale_out.reconfiguration=1ms"]))
+    found = replay.predict(parse_scenario(["scale_out.reconfiguration=1ms"]))
     assert "more than one process group" in str(found.idle)
     alone = replayed(simulated(alternating(100_000), Layout(dp=2, tp=2, gpus_per_host=4)))
-    assert "leaves a node" in str(alone.predict(scenario(["scale_out.reconfiguration=1ms"])).idle)
+    assert "leaves a node" in str(alone.predict(parse_scenario(["scale_out.reconfiguration=1ms"])).idle)
 
 
 def test_transfers_of_two_groups_that_overlapped_take_turns() -> None:
@@ -104,4 +104,4 @@ def test_longer_reconfiguration_shortens_no_step() -> None:
 @pytest.mark.parametrize("value", ["25", "2s", "x2", "-1ms"])
 def test_latencies_have_a_unit_and_a_limit(value: str) -> None:
     with pytest.raises(UsageError, match=r"scale_out\.reconfiguration"):
-        scenario([f"scale_out.reconfiguration={value}"])
+        parse_scenario([f"scale_out.reconfiguration={value}"])

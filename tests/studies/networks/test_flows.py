@@ -17,11 +17,11 @@ from cclbench.hardware import catalog
 from cclbench.machine import Machine
 from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject
-from cclbench.replay.graph import Graph, build
-from cclbench.replay.simulate import simulate
+from cclbench.replay.graph import Graph, build_graph
+from cclbench.replay.simulate import simulate_nodes
 from cclbench.replay.transfers import of_groups
-from cclbench.studies.networks.sharing import Flows, flows_of, shared
-from cclbench.studies.networks.transfers import between_nodes, peers
+from cclbench.studies.networks.sharing import Flows, flows_of, share_links
+from cclbench.studies.networks.transfers import between_nodes, group_ranks
 
 COMM = (0, 9)
 Call = tuple[str, str, tuple[int, ...], float, float]
@@ -47,7 +47,7 @@ def traced(world: int, *calls: Call, nbytes: Sequence[int] = (), known: Sequence
         object.__setattr__(made[-1].calls, "size", np.array([len(calls[i][2]) for i in mine], np.int64))
         object.__setattr__(made[-1].calls, "kind", tuple(calls[i][0] for i in mine))
         object.__setattr__(made[-1].calls, "group", tuple(calls[i][1] for i in mine))
-    return build(made)
+    return build_graph(made)
 
 
 def on(graph: Graph, groups: Mapping[str, tuple[int, ...]], **hardware: Any) -> ChangeSubject:
@@ -99,9 +99,9 @@ def order_of(found: Flows, order: Mapping[int, int], flow: int) -> np.ndarray:
 def test_a_flow_loads_what_it_sends_and_takes() -> None:
     graph = traced(4, *CALLS, known=(True, True, True, False))
     found = flows(on(graph, ALL, per_node=2))
-    use = found.loads(found.place, 2)
+    use = found.link_loads(found.place, 2)
     assert sorted(use.tolist()) == [[1, 0, 0, 0], [1, 1, 1, 1], [2, 2, 2, 2]]
-    assert found.loads(np.where(found.place == 1, 0, -1), 1).sum(axis=1).tolist().count(0) == 1
+    assert found.link_loads(np.where(found.place == 1, 0, -1), 1).sum(axis=1).tolist().count(0) == 1
 
 
 def test_only_flows_within_windows_count_in_all_their_parts() -> None:
@@ -126,7 +126,7 @@ def test_a_pair_within_a_node_is_no_flow_though_its_group_leaves_it() -> None:
         object.__setattr__(one.calls, "kind", (kind,))
         object.__setattr__(one.calls, "group", ("all",))
         made.append(one)
-    graph = build(made)
+    graph = build_graph(made)
     assert flows_of(on(graph, ALL, per_node=2)) is None
     found = flows(on(graph, ALL, per_node=1))
     assert sorted(zip(found.place.tolist(), found.sends.tolist(), found.takes.tolist(), strict=True)) == [
@@ -177,7 +177,7 @@ def test_what_is_usable_of_an_interface_is_known_of_some_machines() -> None:
     known = [s for s in catalog.systems().values() if s.scale_out and s.scale_out.usable_bytes_per_s]
     assert known
     for system in known:
-        far = max(system.domain, system.per_node)
+        far = max(system.domain_size, system.per_node)
         calls: tuple[Call, ...] = (("all_reduce", "all", (0, far), 0, 100),)
         graph = traced(far + 1, *calls, nbytes=[1_000_000])
         found = flows(on(graph, {"all": (0, far)}, system=system.id))
@@ -206,13 +206,13 @@ def test_transfers_of_a_group_are_told_by_kind() -> None:
 def test_peers_of_a_group_that_nobody_states_are_those_that_met() -> None:
     graph = traced(4, *CALLS[:3])
     at = np.flatnonzero((graph.nodes.kind == n.TRANSFER) & (graph.nodes.rank == 0))
-    assert peers(on(graph, ALL), at) == [(0, 1), (0, 2), (0, 1, 2, 3)]
-    assert peers(on(graph, {"far": (0, 2)}), at[1:2]) == [(0, 2)]
+    assert group_ranks(on(graph, ALL), at) == [(0, 1), (0, 2), (0, 1, 2, 3)]
+    assert group_ranks(on(graph, {"far": (0, 2)}), at[1:2]) == [(0, 2)]
     every = np.flatnonzero(graph.nodes.kind == n.TRANSFER)
-    assert set(peers(on(graph, {}), every)) == {(0, 1), (0, 2), (0, 1, 2, 3)}
+    assert set(group_ranks(on(graph, {}), every)) == {(0, 1), (0, 2), (0, 1, 2, 3)}
     unmatched = traced(4, *CALLS[:1], known=(False,))
     with pytest.raises(InputError, match="collectives of unknown group may cross the network or not"):
-        peers(on(unmatched, {}), np.flatnonzero(unmatched.nodes.kind == n.TRANSFER))
+        group_ranks(on(unmatched, {}), np.flatnonzero(unmatched.nodes.kind == n.TRANSFER))
 
 
 def test_transfers_between_nodes_are_in_the_order_of_their_data() -> None:
@@ -238,8 +238,8 @@ def sharing(*spans: tuple[float, float], demand: Sequence[float] = (), after: fl
     wanted = np.array(demand or [1.0] * len(spans))[np.argsort(np.argsort(found.gate))]
     object.__setattr__(found, "demand", wanted)
     use = np.ones((len(spans), 1))
-    made = shared(graph, found, use, np.array([100.0]), np.array([after]))
-    times = simulate(made.nodes, made.cut)
+    made = share_links(graph, found, use, np.array([100.0]), np.array([after]))
+    times = simulate_nodes(made.nodes, made.cut)
     ends = [0.0] * len(spans)
     for i, end in zip(found.at.tolist(), times.end[found.at].tolist(), strict=True):
         ends[int(graph.nodes.rank[i]) // 2] = end / 1_000
@@ -296,6 +296,6 @@ def test_of_two_transfers_at_once_the_one_launched_first_by_any_rank_comes_first
         launches = [item("cudaLaunchKernel", at, at + 0.1, corr=i) for i, at in enumerate(launched)]
         work = [item(f"t{i}", 20, 30, lane=(0, 9 + i), call=i, corr=i) for i in (0, 1)]
         made.append(rank(r, launches=launches, work=work, instances=[0, 1], windows=[(0, 0, 30)]))
-    graph = build(made)
+    graph = build_graph(made)
     at = between_nodes(on(graph, {"0-1": (0, 1)}, per_node=1))
     assert [graph.names[code] for code in graph.nodes.name[at]] == ["t1", "t0", "t1", "t0"]

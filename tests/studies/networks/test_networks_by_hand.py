@@ -10,8 +10,8 @@ from helpers.replay_subjects import PAIR, changed, reduced, subject, transfers_o
 
 from cclbench.card.model import Hardware
 from cclbench.machine import Machine
-from cclbench.replay.graph import build
-from cclbench.replay.simulate import simulate
+from cclbench.replay.graph import build_graph
+from cclbench.replay.simulate import simulate_nodes
 from cclbench.studies.networks.failed_links import failed_links
 from cclbench.studies.networks.fence import fence
 from cclbench.studies.networks.oversubscription import oversubscription
@@ -48,7 +48,7 @@ def test_an_all_to_all_sends_a_message_to_each_peer_on_another_node() -> None:
         rank(r, work=[item("nccl", 0, 20, lane=COMM, call=0)], instances=[0], size=3, windows=[(0, 0, 20)])
         for r in range(3)
     ]
-    graph = build(made)
+    graph = build_graph(made)
     object.__setattr__(graph.transfers, "kind", ("all_to_all",) * 3)
     found = changed(fence(subject(graph, groups={"0-2": (0, 1, 2)}, machine=TOGETHER), 1_000))
     assert [found.nodes.dur[transfers_of(found, r)].tolist() for r in range(3)] == [[22_000]] * 3
@@ -80,13 +80,13 @@ def test_circuits_are_set_anew_for_each_process_group() -> None:
     object.__setattr__(graph.transfers, "group", ("0-1", "x", "0-1") * 2)
     groups = {"0-1": (0, 1), "x": (1, 0)}
     made = changed(reconfiguration(subject(graph, groups=groups, machine=APART), 30_000))
-    times = simulate(made.nodes, made.cut)
+    times = simulate_nodes(made.nodes, made.cut)
     assert times.end[transfers_of(made)].tolist() == [20_000, 70_000, 120_000]
     since = np.where(graph.nodes.start < 50_000, -1, 0)
     late = changed(
         reconfiguration(subject(graph, groups=groups, machine=APART, since=since.tolist()), 30_000)
     )
-    assert simulate(late.nodes, late.cut).end[transfers_of(late)].tolist() == [20_000, 45_000, 95_000]
+    assert simulate_nodes(late.nodes, late.cut).end[transfers_of(late)].tolist() == [20_000, 45_000, 95_000]
     same = {"0-1": (0, 1), "x": (0, 1)}
     alone = "no rank talks to more than one process group between nodes"
     assert reconfiguration(subject(graph, groups=same, machine=APART), 30_000) == alone

@@ -11,7 +11,7 @@ from helpers.true_steps import _true_step
 from cclbench.card.model import Hardware
 from cclbench.errors import UsageError
 from cclbench.machine import Machine
-from cclbench.replay.scenario import scenario
+from cclbench.replay.scenario import parse_scenario
 
 MIB_NS = 5_000 + 100 * 1024
 """What a MiB takes in `simulated`."""
@@ -63,7 +63,7 @@ def test_a_flow_wants_no_more_than_its_measured_rate_where_the_catalog_tells_the
 
 def test_groups_on_rails_lose_nothing_where_rails_are_thinly_joined() -> None:
     replay = replayed(simulated(reduced("dp"), NODES))
-    found = replay.predict(scenario(["scale_out.rail_oversubscription=x8"]))
+    found = replay.predict(parse_scenario(["scale_out.rail_oversubscription=x8"]))
     assert "stay on their rails" in str(found.idle)
 
 
@@ -116,4 +116,4 @@ def test_more_oversubscription_shortens_no_step(factor: int) -> None:
 @pytest.mark.parametrize("value", ["0", "0:1", "0:1.5", "x2", "-1:0.5"])
 def test_links_fail_on_a_node_in_part(value: str) -> None:
     with pytest.raises(UsageError, match="node and share"):
-        scenario([f"scale_out.failed_links={value}"])
+        parse_scenario([f"scale_out.failed_links={value}"])

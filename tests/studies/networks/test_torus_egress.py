@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cclbench.hardware import catalog
-from cclbench.hardware.collectives import Refusal, costs, group_of, price
+from cclbench.hardware.collectives import NoPrice, algorithm_costs, group_of, price_collective
 from cclbench.hardware.collectives.cost import EXPECTED, Cost
 
 POD = catalog.system("google-tpu-v4-pod")
@@ -17,8 +17,10 @@ POD = catalog.system("google-tpu-v4-pod")
 def costs_of(ranks: int, kind: str = "all_gather") -> tuple[Cost, Cost]:
     """Of a slice of the first so many chips: along its own axes, and with all links."""
     group = group_of(POD, range(ranks))
-    assert not isinstance(group, Refusal)
-    found = {cost.algorithm: cost for cost in costs(kind, group, EXPECTED, algorithm="torus_egress")}
+    assert not isinstance(group, NoPrice)
+    found = {
+        cost.algorithm: cost for cost in algorithm_costs(kind, group, EXPECTED, algorithm="torus_egress")
+    }
     return found["torus_bucket"], found["torus_egress"]
 
 
@@ -50,16 +52,16 @@ def test_an_all_reduce_is_both_halves() -> None:
 def test_it_is_asked_for_by_name_and_never_slower() -> None:
     sizes = np.array([1024.0, 1 << 20, 1 << 30])
     for ranks in (4, 16, 64, 256, 4096):
-        own = price("all_reduce", sizes, range(ranks), POD, algorithm="torus_bucket")
-        given = price("all_reduce", sizes, range(ranks), POD, algorithm="torus_egress")
-        assert not isinstance(own, Refusal)
-        assert not isinstance(given, Refusal)
+        own = price_collective("all_reduce", sizes, range(ranks), POD, algorithm="torus_bucket")
+        given = price_collective("all_reduce", sizes, range(ranks), POD, algorithm="torus_egress")
+        assert not isinstance(own, NoPrice)
+        assert not isinstance(given, NoPrice)
         assert (given.formula_s <= own.formula_s * (1 + 1e-12)).all()
-        chosen = price("all_reduce", sizes, range(ranks), POD)
-        assert not isinstance(chosen, Refusal)
+        chosen = price_collective("all_reduce", sizes, range(ranks), POD)
+        assert not isinstance(chosen, NoPrice)
         assert "torus_egress" not in chosen.algorithm
 
 
 def test_it_does_no_all_to_all() -> None:
-    refused = price("all_to_all", 1 << 20, range(16), POD, algorithm="torus_egress")
-    assert isinstance(refused, Refusal)
+    refused = price_collective("all_to_all", 1 << 20, range(16), POD, algorithm="torus_egress")
+    assert isinstance(refused, NoPrice)

@@ -17,7 +17,7 @@ import pytest
 
 import cclbench
 from cclbench.analyzers.metric import METRICS
-from cclbench.card import load
+from cclbench.card import load_card
 from cclbench.errors import InputError
 from cclbench.record.results import Results
 from cclbench.record.rows import builtins
@@ -148,9 +148,9 @@ def test_manifests_keep_the_schema_and_cards_load(imported: tuple[Imported, Stor
         path = run.path / "card.yaml"
         assert path.is_file() == (run.manifest["card"] is not None)
         if path.is_file():
-            assert load(path).id == run.id
+            assert load_card(path).id == run.id
     assert sum(run.card for run in found.runs) == 94
-    card = load(store.get(FSDP4).path / "card.yaml")
+    card = load_card(store.get(FSDP4).path / "card.yaml")
     assert (card.workload.batch.global_, card.workload.batch.sequence_length) == (4, 512)
     assert (card.workload.model.family, card.hardware.count, card.parallelism.dp_shard) == (
         "llama-3.1-8b",
@@ -227,7 +227,7 @@ def test_odd_metadata_breaks_nothing(board_of: Callable[..., Path], tmp_path: Pa
     found = import_ccl_bench(board_of(row_of("a", **other)), tmp_path / "store")
     stored = Store(tmp_path / "store").get(found.runs[0].run)
     if (stored.path / "card.yaml").is_file():
-        load(stored.path / "card.yaml")
+        load_card(stored.path / "card.yaml")
     for key, value in other.items():
         assert stored.manifest["published"]["metadata"][key] == value
     assert len(cclbench.metrics(stored.id, store=tmp_path / "store").rows) == 27

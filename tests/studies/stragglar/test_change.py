@@ -11,10 +11,10 @@ from helpers.synthetic import Collective, Compute, Layout, Link, Network, simula
 from cclbench.card.model import Hardware
 from cclbench.errors import InputError, UsageError
 from cclbench.hardware import catalog
-from cclbench.hardware.collectives import price
+from cclbench.hardware.collectives import price_collective
 from cclbench.machine import Machine
 from cclbench.replay.answer import Replay
-from cclbench.replay.scenario import scenario
+from cclbench.replay.scenario import parse_scenario
 
 MIB = 1 << 20
 
@@ -36,8 +36,8 @@ def test_stragglar_turns_waiting_into_work_as_far_as_the_last_rank_is_late() -> 
     saved = enough.unchanged.step_ns - step(enough, "stragglar=measured")
     system = catalog.system("dgx-a100")
     size = np.array([256.0 * MIB])
-    now = price("all_reduce", size, range(8), system)
-    rounds = price("all_reduce", size, range(8), system, algorithm="stragglar")
+    now = price_collective("all_reduce", size, range(8), system)
+    rounds = price_collective("all_reduce", size, range(8), system, algorithm="stragglar")
     share = 1 - float(rounds.formula_s[0] / now.formula_s[0])  # type: ignore[union-attr]
     assert saved == pytest.approx(share * ring_ns, rel=1e-3, abs=20)
     assert 0.22 < share < 0.28
@@ -46,13 +46,13 @@ def test_stragglar_turns_waiting_into_work_as_far_as_the_last_rank_is_late() -> 
 
 def test_stragglar_needs_a_machine_and_four_ranks() -> None:
     few = replayed(simulated(program(Compute(100_000), Collective("all_reduce", "dp", MIB))))
-    assert "four ranks" in str(few.predict(scenario(["stragglar=measured"])).idle)
+    assert "four ranks" in str(few.predict(parse_scenario(["stragglar=measured"])).idle)
     replay = late_rank(100_000)
     replay.machine = Machine(Hardware(per_node=8))
     with pytest.raises(InputError, match="needs a machine"):
-        replay.predict(scenario(["stragglar=measured"]))
+        replay.predict(parse_scenario(["stragglar=measured"]))
 
 
 def test_only_measured_arrivals_are_replayed() -> None:
     with pytest.raises(UsageError, match="measured"):
-        scenario(["stragglar=x2"])
+        parse_scenario(["stragglar=x2"])

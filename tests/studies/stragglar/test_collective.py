@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cclbench.hardware.collectives import Group, Prediction, costs, price_group
-from cclbench.hardware.collectives.algorithm import Call
+from cclbench.hardware.collectives import Group, Prediction, algorithm_costs, price_group
+from cclbench.hardware.collectives.algorithm import CollectiveCall
 from cclbench.hardware.collectives.cost import Assumed
-from cclbench.hardware.collectives.nccl import constants
+from cclbench.hardware.collectives.nccl import nccl_constants
 from cclbench.hardware.collectives.transport import PROTOCOLS
-from cclbench.studies.stragglar.collective import stragglar
+from cclbench.studies.stragglar.collective import stragglar_cost
 
 PLAIN = Assumed(launch_s=0.0, latency=1.0, rate=1.0, edge=1)
 """Nothing but what the formulas say."""
@@ -33,11 +33,11 @@ def test_stragglar_reproduces_the_published_ratios() -> None:
 
     def saved(ranks: int) -> float:
         group = one_node(ranks)
-        parts = stragglar(Call("all_reduce", group, constants(None), PLAIN, PROTOCOLS))
+        parts = stragglar_cost(CollectiveCall("all_reduce", group, nccl_constants(None), PLAIN, PROTOCOLS))
         assert parts is not None
         (ring,) = [
             each
-            for each in costs("all_reduce", group, PLAIN, algorithm="ring")
+            for each in algorithm_costs("all_reduce", group, PLAIN, algorithm="ring")
             if (each.algorithm, each.protocol) == ("ring", "Simple")
         ]
         return 1 - parts.time_s(sizes)[0] / ring.time_s(sizes)[0]
@@ -50,7 +50,7 @@ def test_stragglar_reproduces_the_published_ratios() -> None:
 
 def test_stragglar_that_is_hardly_late_pays_for_the_reduce_scatter() -> None:
     """Without delay: 6 of 7 chunks more; late by more than that: nothing more."""
-    parts = stragglar(Call("all_reduce", one_node(8), constants(None), PLAIN, PROTOCOLS))
+    parts = stragglar_cost(CollectiveCall("all_reduce", one_node(8), nccl_constants(None), PLAIN, PROTOCOLS))
     assert parts is not None
     sizes = np.array([7e9])
     late = parts.time_s(sizes)[0]
@@ -75,7 +75,7 @@ def test_terms_of_its_cost(ranks: int, rounds: int, share: float) -> None:
     """n + ceil(log2 n) - 2 rounds of 3.4 us, each of S / (n - 1)."""
     (found,) = [
         each
-        for each in costs("all_reduce", one_node(ranks), SLOW, algorithm="stragglar")
+        for each in algorithm_costs("all_reduce", one_node(ranks), SLOW, algorithm="stragglar")
         if each.algorithm == "stragglar"
     ]
     assert [(step.count, step.what) for step in found.steps] == [(rounds, "rounds after the last arrival")]
@@ -95,5 +95,5 @@ def test_terms_of_its_cost(ranks: int, rounds: int, share: float) -> None:
     ],
 )
 def test_it_is_of_four_ranks_or_more_in_a_node(kind: str, group: Group, there: bool) -> None:
-    found = {each.algorithm for each in costs(kind, group, PLAIN, algorithm="stragglar")}
+    found = {each.algorithm for each in algorithm_costs(kind, group, PLAIN, algorithm="stragglar")}
     assert ("stragglar" in found) is there
