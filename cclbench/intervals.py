@@ -7,7 +7,7 @@ disjoint, non-touching, non-empty pieces; every operation is exact and vectorise
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -15,20 +15,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cclbench import disk_columns
-from cclbench.disk_columns import DiskTable
-from cclbench.disk_order import cuts
-
 Int64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.int32]
 """Where each stands in another array, −1 for none."""
-MOST_PIECES: Final = 1 << 16
-"""Pieces of sets that are worked on at once, some 5 MB: of more a stretch of time after another, on disk."""
 _STEPS_OUTWARDS: Final = 16
 """Ranges that are stepped over one by one: few lie deeper in others."""
-_SAMPLE: Final = 4
-"""One piece of so many tells where stretches end."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,66 +71,12 @@ def union_lengths(owner: Int64 | Index, starts: Int64, ends: Int64, owners: int)
     return total
 
 
-def on_disk(s: Intervals) -> Intervals:
-    """The same set, which waits on disk where it has many pieces."""
-    return Intervals(disk_columns.on_disk(s.starts), disk_columns.on_disk(s.ends))
-
-
-def stretches(*sets: Intervals) -> Iterator[tuple[Intervals, ...]]:
-    """The sets' parts in one stretch of time after another, of some `MOST_PIECES` pieces in all."""
-    if sum(map(len, sets)) <= MOST_PIECES:
-        yield sets
-        return
-    sample = np.concatenate([s.starts[::_SAMPLE] for s in sets])
-    every = np.iinfo(np.int64)
-    for since, until in pairwise([every.min, *cuts(MOST_PIECES // _SAMPLE, sample), every.max]):
-        yield tuple(clipped(s, since, until) for s in sets)
-        disk_columns.release(*sets)
-
-
-class Successive:
-    """The union of sets, each of which begins where the one before ends, or later; on disk where large."""
-
-    def __init__(self) -> None:
-        self._table = DiskTable(starts=np.int64, ends=np.int64)
-        self._last = EMPTY
-
-    def add(self, part: Intervals) -> None:
-        """Add the next set."""
-        if len(part):
-            # The last piece may go on in the next set.
-            part = join(self._last, part)
-            self._table.append(starts=part.starts[:-1], ends=part.ends[:-1])
-            self._last = Intervals(part.starts[-1:], part.ends[-1:])
-
-    def whole(self) -> Intervals:
-        """All that was added."""
-        self._table.append(starts=self._last.starts, ends=self._last.ends)
-        self._last = EMPTY
-        return Intervals(self._table["starts"], self._table["ends"])
-
-
 def join(*sets: Intervals) -> Intervals:
     """X ∪ Y ∪ ..."""
     return union(
         np.concatenate([EMPTY.starts, *(s.starts for s in sets)]),
         np.concatenate([EMPTY.ends, *(s.ends for s in sets)]),
     )
-
-
-class Joined:
-    """The union of sets that come one by one."""
-
-    def __init__(self, parts: Iterable[Intervals] = ()) -> None:
-        self._parts = [*parts]
-
-    def add(self, part: Intervals) -> None:
-        """Add a set."""
-        self._parts.append(part)
-
-    def whole(self) -> Intervals:
-        """All that was added."""
-        return join(*self._parts)
 
 
 def intersect(a: Intervals, b: Intervals) -> Intervals:

@@ -31,7 +31,6 @@ from cclbench.analyzers.view.sources import side_by_side
 from cclbench.code_hash import code_hash
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import ChangedRunError, InputError
-from cclbench.freed_memory import hand_back_blocks, hand_back_free
 from cclbench.hardware.catalog import users_own
 from cclbench.machine import Machine, machine_of
 from cclbench.record.metric_name import MetricName
@@ -52,8 +51,6 @@ if TYPE_CHECKING:
 Replayed = TypeVar("Replayed")
 Chosen = Sequence[tuple[Metric, Alias | None]]
 
-_MANY_RANKS: Final = 1000
-"""Ranks beyond which what they answered to a metric is much to leave behind."""
 NOT_REPLAYED: Final = (
     "replayed only where that is asked for: by --metric with its name, or by a report or comparison of a run"
     f" of at most {PASSING_ROWS:,} rows"
@@ -226,14 +223,10 @@ def _computed(
             asked=selection.window,
             source=one.reader,
         )
-        if metric.per_rank is not None:
-            answers[one].release(metric.name)
         return with_caveat(with_lacking(found, one.record.ranks), one.inferred)
 
     def rows_of_metric(metric: Metric) -> list[Row]:
         beside = others if metric.per_rank is not None else []
-        if len(wanted) > _MANY_RANKS:
-            hand_back_free()  # what the metric before has left
         return side_by_side(rows_by(run, metric), {one.reader or "": rows_by(one, metric) for one in beside})
 
     results = Results.joined(table_of(rows_of_metric(metric)) for metric in metrics)
@@ -266,8 +259,6 @@ def _rank_answer(
     metrics: Sequence[str], window: str, steps: Steps | None, model: bool, task: _RankTask
 ) -> RankAnswers:
     view = _rank_view(task, window, steps)
-    if view.large:
-        hand_back_blocks()
     values = rank_rows(view, [METRICS.get(name) for name in metrics], model=model)
     return RankAnswers.of(window_policy(view, window), values.values())
 

@@ -161,13 +161,5 @@ def test_empty_sets_are_no_special_case(operation: object) -> None:
 def test_the_union_of_sets_is_that_of_their_instants(
     a: list[tuple[int, int]], b: list[tuple[int, int]], c: list[tuple[int, int]]
 ) -> None:
-    assert holds(intervals.join(a_set(a), a_set(b), a_set(c))) == instants(a) | instants(b) | instants(c)
-
-
-def test_a_set_that_grows_in_time_has_one_piece_where_parts_touch() -> None:
-    grown = intervals.Successive()
-    for rows in ([(0, 5)], [], [(5, 2), (9, 1)], [(10, 3)]):
-        grown.add(a_set(rows))
-    whole = grown.whole()
-    assert (whole.starts.tolist(), whole.ends.tolist()) == ([0, 9], [7, 13])
-    assert len(intervals.Successive().whole()) == 0
+    sets = [a_set(a), a_set(b), a_set(c)]
+    assert holds(intervals.join(*sets)) == instants(a) | instants(b) | instants(c)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from cclbench import arrow_functions as pc
 from cclbench import intervals
 from cclbench.analyzers.metric import NotApplicable, Value, mean_over_ranks, metric
-from cclbench.analyzers.view.columns import Words, is_category, spans
+from cclbench.analyzers.view.columns import codes, is_category, spans
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.intervals import Int64
 from cclbench.normalize.operators import Ids
@@ -103,13 +103,11 @@ class _Shapes:
 
     def __init__(self, rank: RankView) -> None:
         self._ids = Ids(rank.operators("operator")["operator"].to_numpy())
-        self._words = Words.of(rank.operators("shapes"), "shapes")
+        self._codes, self._words = codes(rank.operators("shapes"), "shapes")
 
     def of(self, operators: pa.Array) -> Int64:
         """Code of each operator's shapes, −1 where they are not recorded, shape of `operators`."""
         at = self._ids.index_of(np.asarray(operators.fill_null(_NO_OPERATOR).to_numpy()))
-        none = len(self._words.words) - 1
         code = np.full(len(at), -1, np.int64)
-        code[at >= 0] = self._words[at[at >= 0]]
-        self._words.release()
-        return np.where(code == none, -1, code)
+        code[at >= 0] = self._codes[at[at >= 0]]
+        return np.where(code == len(self._words) - 1, -1, code)

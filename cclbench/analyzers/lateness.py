@@ -11,7 +11,7 @@ import numpy as np
 from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, metric
 from cclbench.analyzers.view.arrivals import arrivals_of
 from cclbench.analyzers.view.lateness import of_one_role
-from cclbench.analyzers.view.meetings import Instances, meetings, of_instances
+from cclbench.analyzers.view.meetings import CollectiveInstances, meetings, of_instances
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.intervals import Int64
@@ -28,7 +28,7 @@ def caused_by_rank(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
         yield Value(value=float(Fraction(ns, windows * NS_PER_S)), category=str(rank))
 
 
-def _caused(found: Iterable[Instances]) -> tuple[Int64, list[int], int]:
+def _caused(found: Iterable[CollectiveInstances]) -> tuple[Int64, list[int], int]:
     """ns by which instances wait for the last rank alone, shape (ranks, steps); ranks; how many instances."""
     ranks: set[int] = set()
     parts = []

@@ -13,11 +13,10 @@ import numpy as np
 from cclbench import intervals
 from cclbench.analyzers.metric import Coverage, Unknown, Value, metric
 from cclbench.analyzers.view.columns import is_category, spans
-from cclbench.analyzers.view.launches import ROWS_AT_ONCE, Stream, device_events, kernels_with_calls
+from cclbench.analyzers.view.launches import DeviceEvents, Stream, device_events, kernels_with_calls
 from cclbench.analyzers.view.rank_view import RankView, Windows
 from cclbench.analyzers.view.values import NS_PER_S, distribution, share, spread_over_ranks
-from cclbench.disk_columns import DiskColumn, DiskTable, pieces, release
-from cclbench.intervals import Index, Int64, Intervals, Joined
+from cclbench.intervals import Int64, Intervals
 
 QUEUE_LIMIT: Final = 1024
 """Launches that wait on a stream from which on CUDA's next call waits too, unless it is set otherwise."""
@@ -46,10 +45,8 @@ _launch_metric = partial(metric, not_applicable=_NO_LAUNCH, combine=spread_over_
     better="lower",
 )
 def call_time(rank: RankView) -> Iterator[Value]:
-    times = _LaunchTimes(rank)
-    for window, begun, ended, _ in _calls(rank):
-        times.add(window, ended - begun)
-    yield from times.values({})
+    window, begun, ended, _ = _calls(rank)
+    yield from _times(rank, window, ended - begun, {})
 
 
 @_launch_metric(
@@ -63,56 +60,37 @@ def call_time(rank: RankView) -> Iterator[Value]:
     unit="s",
 )
 def delay(rank: RankView) -> Iterator[Value]:
-    times = _LaunchTimes(rank)
-    early = after_end = 0
-    for window, begun, ended, first in _calls(rank):
-        used = first >= begun
-        early += int((~used).sum())
-        after_end += int((first - ended)[used].sum())
-        times.add(window[used], (first - begun)[used])
-    yield from times.values({"calls that begin after their kernel": early})
-    yield Value(value=after_end / (len(times) * NS_PER_S), stat="after_call", weight=len(times))
+    window, begun, ended, first = _calls(rank)
+    used = first >= begun
+    early, calls = int((~used).sum()), int(used.sum())
+    yield from _times(
+        rank, window[used], (first - begun)[used], {"calls that begin after their kernel": early}
+    )
+    after_end = int((first - ended)[used].sum())
+    yield Value(value=after_end / (calls * NS_PER_S), stat="after_call", weight=calls)
 
 
-def _calls(rank: RankView) -> Iterator[tuple[Int64, Int64, Int64, Int64]]:
+def _calls(rank: RankView) -> tuple[Int64, Int64, Int64, Int64]:
     """Of calls whose first kernel begins in a window: the window, begin, end, and begin of the kernel."""
     launched = rank.launched
-    for some in pieces(len(launched.calls), most=ROWS_AT_ONCE):
-        columns = (column[some] for column in (launched.calls.starts, launched.calls.ends, launched.first))
-        begun, ended, first = columns
-        window = rank.window_of(first)
-        own = window >= 0
-        yield window[own], begun[own], ended[own], first[own]
-        release(launched)
+    window = rank.window_of(launched.first)
+    own = window >= 0
+    return window[own], launched.calls.starts[own], launched.calls.ends[own], launched.first[own]
 
 
-class _LaunchTimes:
-    """Times of launch calls, by window."""
-
-    def __init__(self, rank: RankView) -> None:
-        self._rank = rank
-        self._calls, self._sums = np.zeros((2, len(rank.windows)), np.int64)
-        self._ns = DiskColumn(np.int64)
-
-    def __len__(self) -> int:
-        return len(self._ns)
-
-    def add(self, window: Int64, ns: Int64) -> None:
-        """Add calls' times, each in its window."""
-        self._calls += np.bincount(window, minlength=len(self._calls))
-        np.add.at(self._sums, window, ns)
-        self._ns.append(ns)
-
-    def values(self, left_out: Mapping[str, int]) -> Iterator[Value]:
-        """Mean of the calls' times, of each step too, and p50, p95 and max; `left_out` are further calls."""
-        launched = self._rank.launched
-        if not len(self):
-            raise Unknown("no launch of the window is usable", replace(launched.coverage, rows=0, ns=0))
-        used = replace(launched.coverage, rows=launched.coverage.rows - sum(left_out.values()))
-        whole, *steps = share(self._rank, self._sums, self._calls * NS_PER_S, of="launch")
-        yield replace(whole, weight=len(self), left_out={**launched.left_out, **left_out}, coverage=used)
-        yield from steps
-        yield from distribution(self._ns.values())
+def _times(rank: RankView, window: Int64, ns: Int64, left_out: Mapping[str, int]) -> Iterator[Value]:
+    """Mean of calls' times, of each step too, and p50, p95 and max; `left_out` are further calls."""
+    launched = rank.launched
+    if not len(ns):
+        raise Unknown("no launch of the window is usable", replace(launched.coverage, rows=0, ns=0))
+    used = replace(launched.coverage, rows=launched.coverage.rows - sum(left_out.values()))
+    sums = np.zeros(len(rank.windows), np.int64)
+    np.add.at(sums, window, ns)
+    calls = np.bincount(window, minlength=len(sums))
+    whole, *steps = share(rank, sums, calls * NS_PER_S, of="launch")
+    yield replace(whole, weight=len(ns), left_out={**launched.left_out, **left_out}, coverage=used)
+    yield from steps
+    yield from distribution(ns)
 
 
 @metric(
@@ -154,14 +132,14 @@ def short_kernels(rank: RankView) -> Iterator[Value]:
 )
 def launch_bound_share(rank: RankView) -> Iterator[Value]:
     launched = rank.launched
-    short_kernels, longer = Joined(), np.append(launched.longer_than_kernels, False)
+    short_kernels, longer = list[Intervals](), np.append(launched.longer_than_kernels, False)
     for batch, call in kernels_with_calls(rank, launched.calls, "category"):
         short = longer[call]
         starts, ends = spans(batch)
         own = short & ~is_category(batch, "communication")
-        short_kernels.add(intervals.union(starts[own], ends[own]))
+        short_kernels.append(intervals.union(starts[own], ends[own]))
     compute = rank.parts.compute_only + rank.parts.overlapped
-    whole, *steps = share(rank, rank.inside(short_kernels.whole()), compute, of="compute time")
+    whole, *steps = share(rank, rank.inside(intervals.join(*short_kernels)), compute, of="compute time")
     yield replace(whole, left_out=launched.left_out, coverage=launched.coverage)
     yield from steps
 
@@ -179,91 +157,55 @@ def launch_bound_share(rank: RankView) -> Iterator[Value]:
 )
 def queue_length(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator("nothing is launched to it")
-    queued, streams, left_out, coverage = _queued(rank)
+    queued, left_out, coverage = _queued(rank)
     w = rank.windows
-    number = np.unique(queued["stream"])
-    of_all, *of_streams = (_QueueSums(len(w)) for _ in range(1 + len(number)))
-    for some in np.array_split(np.arange(len(w)), 1 + len(queued) // ROWS_AT_ONCE):
-        if len(some):
-            own = replace(w, steps=w.steps[some[0] : some[-1] + 1], starts=w.starts[some], ends=w.ends[some])
-            begun, ends, stream = _overlapping(queued, own)
-            blocked: list[Intervals] = []
-            for one, sums in zip(number, of_streams, strict=True):
-                here = stream == one
-                length = _Length(begun[here], ends[here], own)
-                blocked.append(length.at_least(QUEUE_LIMIT))
-                sums.add(some, length, blocked[-1], own)
-            of_all.add(some, _Length(begun, ends, own), intervals.join(*blocked), own)
-    whole, *others = of_all.values(rank, category=None)
+    streams, blocked = list[Value](), list[Intervals]()
+    for number in np.unique(queued.stream).tolist():
+        here = queued.stream == number
+        length = _Length(queued.starts[here], queued.ends[here], w)
+        blocked.append(length.at_least(QUEUE_LIMIT))
+        streams += _of_queue(rank, length, blocked[-1], category=_label(queued.streams, number))
+    length = _Length(queued.starts, queued.ends, w)
+    whole, *others = _of_queue(rank, length, intervals.join(*blocked), category=None)
     yield replace(whole, left_out=left_out, coverage=coverage)
     yield from others
-    for one, sums in zip(number.tolist(), of_streams, strict=True):
-        yield from sums.values(rank, category=_label(streams, one))
+    yield from streams
 
 
-def _queued(rank: RankView) -> tuple[DiskTable, Sequence[Stream], dict[str, int], Coverage]:
-    """What was launched and runs or waits in a window: begin of its call, end, stream; what is left out."""
+def _queued(rank: RankView) -> tuple[DeviceEvents, dict[str, int], Coverage]:
+    """What was launched and runs or waits in a window, since the begin of its call; what is left out."""
     events, calls = device_events(rank.tables), rank.launch_calls
-    first, last = rank.windows.starts.min(), rank.windows.ends.max()
-    table, coverage = DiskTable(begun=np.int64, ends=np.int64, stream=np.int32), Coverage(0, 0, 0, 0)
-    silent = early = 0
-    for some in pieces(len(events), most=ROWS_AT_ONCE):
-        own = events.where(some)
-        call = calls.of(own.correlations)
-        begun = own.starts.copy()
-        begun[call >= 0] = calls.starts[call[call >= 0]]
-        here = (begun < last) & (own.ends > first)
-        known = here & (call >= 0) & (begun <= own.starts)
-        coverage += Coverage.of_rows(known[here], (own.ends - own.starts)[here])
-        silent += int((here & (call < 0)).sum())
-        early += int((here & (begun > own.starts)).sum())
-        table.append(begun=begun[known], ends=own.ends[known], stream=own.stream[known])
-        release(events, calls)
-    if not len(table):
+    call = calls.of(events.correlations)
+    begun = events.starts.copy()
+    begun[call >= 0] = calls.starts[call[call >= 0]]
+    here = (begun < rank.windows.ends.max()) & (events.ends > rank.windows.starts.min())
+    early = begun > events.starts
+    known = here & (call >= 0) & ~early
+    coverage = Coverage.of_rows(known[here], (events.ends - events.starts)[here])
+    if not coverage.rows:
         raise Unknown("no launch in the trace is linked to what it launched", coverage)
-    left_out = {"device events without a launch record": silent, "that begin before their call": early}
-    return table, events.streams, left_out, coverage
+    left_out = {
+        "device events without a launch record": int((here & (call < 0)).sum()),
+        "that begin before their call": int((here & early).sum()),
+    }
+    return replace(events, starts=begun).where(known), left_out, coverage
 
 
-def _overlapping(queued: DiskTable, windows: Windows) -> tuple[Int64, Int64, Index]:
-    """Begin, end and stream of what is in a queue at some time from the first of the windows to the last."""
-    parts = []
-    for some in pieces(len(queued), most=ROWS_AT_ONCE):
-        begun, ends, stream = (queued[column][some] for column in ("begun", "ends", "stream"))
-        here = (begun < windows.ends[-1]) & (ends > windows.starts[0])
-        parts.append((begun[here], ends[here], stream[here]))
-        queued.release()
-    begun, ends, stream = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return begun, ends, stream
-
-
-class _QueueSums:
-    """What a queue's length adds up to, by window."""
-
-    def __init__(self, windows: int) -> None:
-        self.area_ns, self.not_empty_ns, self.blocked_ns = np.zeros((3, windows), np.int64)
-        self.longest = 0
-
-    def add(self, at: Int64, length: _Length, blocked: Intervals, windows: Windows) -> None:
-        """Add some windows, those at these places."""
-        self.area_ns[at] = length.area_ns
-        self.longest = max(self.longest, length.longest)
-        self.not_empty_ns[at] = intervals.within(length.at_least(1), windows.starts, windows.ends)
-        self.blocked_ns[at] = intervals.within(blocked, windows.starts, windows.ends)
-
-    def values(self, rank: RankView, *, category: str | None) -> Iterator[Value]:
-        """Mean length, that of each step where it is the whole rank's, most, and shares of the window."""
-        whole = rank.windows.ends - rank.windows.starts
-        mean, *steps = share(rank, self.area_ns, whole, of="time")
-        yield replace(mean, category=category)
-        yield from steps if category is None else ()
-        yield Value(value=float(self.longest), stat="max", category=category)
-        for stat, ns in (
-            ("empty", whole.sum() - self.not_empty_ns.sum()),
-            ("blocked", self.blocked_ns.sum()),
-        ):
-            total = rank.windows.total
-            yield Value(value=int(ns) / total, stat=stat, category=category, weight=total, unit="1")
+def _of_queue(
+    rank: RankView, length: _Length, blocked: Intervals, *, category: str | None
+) -> Iterator[Value]:
+    """Mean length, that of each step where it is the whole rank's, most, and shares of the window."""
+    whole = rank.windows.ends - rank.windows.starts
+    mean, *steps = share(rank, length.area_ns, whole, of="time")
+    yield replace(mean, category=category)
+    yield from steps if category is None else ()
+    yield Value(value=float(length.longest), stat="max", category=category)
+    for stat, ns in (
+        ("empty", whole.sum() - rank.inside(length.at_least(1)).sum()),
+        ("blocked", rank.inside(blocked).sum()),
+    ):
+        total = rank.windows.total
+        yield Value(value=int(ns) / total, stat=stat, category=category, weight=total, unit="1")
 
 
 class _Length:

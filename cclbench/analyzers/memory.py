@@ -14,11 +14,9 @@ from cclbench import arrow_functions as pc
 from cclbench import intervals
 from cclbench.analyzers.metric import Coverage, Failed, NotApplicable, Unknown, Value, metric
 from cclbench.analyzers.view.columns import codes, is_category, spans
-from cclbench.analyzers.view.operator_calls import Float64
 from cclbench.analyzers.view.platform import accelerator, hbm_bytes_per_s, peak_flops_per_s
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, per_step, share
-from cclbench.analyzers.view.works import Works
 from cclbench.schema import COPY_DIRECTIONS
 
 _NO_COPIES_ON_HOST = "nothing is copied to it"
@@ -158,7 +156,7 @@ def hbm_utilization(rank: RankView) -> Value:
 )
 def bound_share(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator("the trace states no memory traffic of it")
-    pieces, coverage = intervals.Joined(), Coverage(0, 0, 0, 0)
+    parts, coverage = list[intervals.Intervals](), Coverage(0, 0, 0, 0)
     for batch in rank.tables.events(("kernel",), ("start_ns", "dur_ns", "category", "flops", "hbm_bytes")):
         batch = batch.filter(pa.array(~is_category(batch, "communication")))
         stated = pc.and_(batch["flops"].is_valid(), batch["hbm_bytes"].is_valid())
@@ -167,8 +165,8 @@ def bound_share(rank: RankView) -> Iterator[Value]:
         if len(known):
             ridge = peak_flops_per_s(rank) / hbm_bytes_per_s(rank)
             left = known["flops"].to_numpy() < ridge * known["hbm_bytes"].to_numpy()
-            pieces.add(intervals.union(*spans(known.filter(pa.array(left)))))
-    bound = pieces.whole()
+            parts.append(intervals.union(*spans(known.filter(pa.array(left)))))
+    bound = intervals.join(*parts)
     if not coverage.rows:
         bound, coverage = _derived_bound(rank)
     p = rank.parts
@@ -185,16 +183,13 @@ def _derived_bound(rank: RankView) -> tuple[intervals.Intervals, Coverage]:
     works, memory = rank.works, hbm_bytes_per_s(rank)
     peaks = accelerator(rank).peak_flops_per_s
 
-    def times(some: Works) -> tuple[Float64, Float64]:
-        """Of arithmetic and of memory."""
-        return some.compute_ns(peaks, None), some.bytes / memory * NS_PER_S
-
-    counted = works.computes & works.by_parts(lambda some: np.asarray(~np.isnan(times(some)).any(axis=0)))
+    computing, moving = works.compute_ns(peaks, None), works.bytes / memory * NS_PER_S
+    counted = works.computes & ~np.isnan(computing) & ~np.isnan(moving)
     if not counted.any():
         raise NotApplicable(
             "no kernel of the trace states both its FLOPs and its memory traffic, and no operator has a cost"
             " model and recorded arguments"
         )
     with np.errstate(invalid="ignore"):
-        bound = works.when(counted & works.by_parts(lambda some: np.less(*times(some))))
+        bound = works.when(counted & (computing < moving))
     return bound, works.coverage(works.computes, counted)

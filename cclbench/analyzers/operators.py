@@ -9,19 +9,18 @@ from itertools import zip_longest
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
 
 from cclbench import intervals
 from cclbench.analyzers.metric import NotApplicable, Unknown, Value, metric
 from cclbench.analyzers.view.categories import innermost, shares
-from cclbench.analyzers.view.columns import codes, spans
+from cclbench.analyzers.view.columns import codes, event_table, spans
 from cclbench.analyzers.view.model_flops import flops_per_step
 from cclbench.analyzers.view.operator_calls import Float64
 from cclbench.analyzers.view.platform import accelerator, card_field, hbm_bytes_per_s
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, parts_over_ranks, per_step
 from cclbench.analyzers.view.works import Works
-from cclbench.intervals import Intervals, Joined, Mask
+from cclbench.intervals import Intervals, Mask
 from cclbench.normalize.operators import is_wrapper
 from cclbench.operators.cost import PRODUCTS
 from cclbench.schema import CATEGORIES, PHASES
@@ -236,33 +235,26 @@ _MOST_SETS: Final = 60
 
 def _device_sets(rank: RankView, column: str) -> dict[str, Intervals]:
     """When device rows run, by a word of theirs."""
-    kinds = ("kernel", "copy", "memset")
-    found = {word for batch in rank.tables.events(kinds, (column,)) for word in _words(batch, column)}
-    paths = [word.split("/") for word in found if word and column == "module"]
+    table = event_table(rank.tables, ("kernel", "copy", "memset"), ("start_ns", "dur_ns", column))
+    starts, ends = spans(table)
+    numbers, words = codes(table, column)
+    used = np.unique(numbers).tolist()
+    paths = [word.split("/") for number in used if (word := words[number]) and column == "module"]
     depth = 1 + next((n for n, at in enumerate(zip_longest(*paths)) if len({*at} - {None}) > 1), 0)
-    pieces: dict[str, Joined] = {}
-    for batch in rank.tables.events(kinds, ("start_ns", "dur_ns", column)):
-        starts, ends = spans(batch)
-        numbers, words = codes(batch, column)
-        labels = [_label(column, word, depth) for word in words]
-        place = {label: number for number, label in enumerate(dict.fromkeys(labels))}
-        labelled = np.array([place[label] for label in labels], np.int64)[numbers]
-        for label, number in place.items():
-            own = labelled == number
-            if own.any():
-                pieces.setdefault(label, Joined()).add(intervals.union(starts[own], ends[own]))
-    sets = {label: parts.whole() for label, parts in sorted(pieces.items())}
+    labels = [_label(column, words[number], depth) for number in used]
+    place = {label: number for number, label in enumerate(sorted(set(labels)))}
+    code = np.zeros(len(words), np.int64)
+    code[used] = [place[label] for label in labels]
+    labelled = code[numbers]
+    sets = {
+        label: intervals.union(starts[labelled == number], ends[labelled == number])
+        for label, number in place.items()
+    }
     if len(sets) <= _MOST_SETS:
         return sets
     first = sorted(sets, key=lambda label: -sets[label].length)[:_MOST_SETS]
     rest = intervals.join(*(own for label, own in sets.items() if label not in first))
     return {label: sets[label] for label in sorted(first)} | {"others": rest}
-
-
-def _words(batch: pa.RecordBatch, column: str) -> set[str | None]:
-    """The words that rows have."""
-    numbers, words = codes(batch, column)
-    return {words[number] for number in np.unique(numbers).tolist()}
 
 
 def _label(column: str, word: str | None, depth: int) -> str:

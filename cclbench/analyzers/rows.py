@@ -51,11 +51,9 @@ def rank_rows(view: RankView, metrics: Sequence[Metric], *, model: bool = False)
     for m in metrics:
         if m.per_rank is not None:
             found[m.name] = _answer(partial(m.per_rank, view), m)
-            view.rest()
     for m in metrics:
         if model and m.name in STAND_INS and found[m.name][0].status == "not_applicable":
             found[m.name] = _modelled(view, m, found[m.name])
-            view.rest()
     graphs = _whole_graphs(view)
     if graphs is None:
         return found

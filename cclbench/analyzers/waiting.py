@@ -15,7 +15,7 @@ from cclbench import intervals
 from cclbench.analyzers.metric import MATCHED, Value, metric
 from cclbench.analyzers.view.arrivals import Matched, arrivals_of, matched_in_windows, unmatched
 from cclbench.analyzers.view.collectives import Label, labels
-from cclbench.analyzers.view.meetings import Instances, meetings, of_instances
+from cclbench.analyzers.view.meetings import CollectiveInstances, meetings, of_instances
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, labelled, per_step, spread
 from cclbench.intervals import Int64
@@ -96,7 +96,7 @@ def mean_over_instances(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]
     found = meetings(ranks)
     means = _Means(found.labels)
     parts = []
-    for some in found:
+    for some in found.parts():
         parts.append(some.latest_ns - some.earliest_ns)
         means.add(some, parts[-1])
     skew = np.concatenate(parts)
@@ -120,7 +120,7 @@ class _Means:
         """The codes of each label's wider ones, −1 for no more."""
         self._total, self._count = np.zeros((2, len(self._keys)), np.int64)
 
-    def add(self, found: Instances, of_instances: Int64) -> None:
+    def add(self, found: CollectiveInstances, of_instances: Int64) -> None:
         """What further instances have, shape (instances,)."""
         of, instances = found.of, len(of_instances)
         pairs = []

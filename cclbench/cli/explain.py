@@ -12,7 +12,7 @@ from cclbench.cli import options
 @click.argument("patterns", metavar="[NAME]...", nargs=-1)
 @options.form
 def explain(patterns: tuple[str, ...], form: str) -> None:
-    """Explain a metric, a finding or a view: definition, formula, columns, when it does not apply.
+    """Explain a metric, a finding or a view: definition, formula, columns, limits.
 
     NAME is that of a metric, an alias or a glob, of a finding, of a view of `cclbench sql`, or a word of the
     field such as hfu, bubble or 'tail latency', which may mean several metrics; without one, all metrics are

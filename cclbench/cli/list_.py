@@ -26,7 +26,7 @@ Rows = list[dict[str, Any]]
 @options.store
 @options.form
 def list_(what: str, store: Path, form: str) -> None:
-    """List metrics, findings, SQL views, readers, hardware, what-if settings, runs or cards.
+    """List metrics, findings, SQL views, readers, hardware, settings, runs or cards.
 
     WHAT is metrics, findings, views, readers, hardware, settings, runs or cards. Runs are those of the store,
     cards those in workload_cards/ of the current folder. A plug-in that did not load is listed with its
@@ -111,13 +111,8 @@ def _broken(plugins: dict[str, str], column: str) -> Rows:
 
 def _settings(_: Path) -> Rows:
     from cclbench.replay.change import CHANGES
-    from cclbench.replay.scenario import KEYS
 
     rows = [
-        {"name": key, "values": values, "definition": definition, "origin": "cclbench.replay.scenario"}
-        for key, (values, definition) in KEYS.items()
-    ]
-    rows += [
         {
             "name": key,
             "values": CHANGES.get(key).values,

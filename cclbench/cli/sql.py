@@ -18,7 +18,7 @@ from cclbench.cli import options
 @options.store
 @options.form
 def sql(run: str, query: str, memory: int | None, inference: bool, store: Path, form: str) -> None:
-    """Query the tables of a run with SQL.
+    """Query the tables and views of a run with SQL.
 
     RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. QUERY is in
     DuckDB's dialect, over views such as busy, waits, launches and kernel_summary (`cclbench list views`), and
@@ -28,7 +28,7 @@ def sql(run: str, query: str, memory: int | None, inference: bool, store: Path, 
 
     \b
     Examples:
-      cclbench sql my-job-3f2a91c0 "SELECT rank, avg(idle_ns) FROM busy GROUP BY rank ORDER BY rank"
+      cclbench sql my-job-3f2a91c0 "FROM busy ORDER BY rank, step"
       cclbench sql my-job-3f2a91c0 "SELECT name, sum(dur_ns) AS ns FROM events
           WHERE kind = 'kernel' GROUP BY ALL ORDER BY ns DESC LIMIT 10"
       cclbench sql my-job-3f2a91c0 "FROM collectives" --format csv

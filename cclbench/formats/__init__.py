@@ -14,7 +14,7 @@ Captures carry environments, user and host names and command lines: no reader ha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
@@ -115,6 +115,12 @@ class Format(Protocol):
     command lines, environments, facts about the system), by the place where they stand: a table, a column,
     a key, a field, a line.  Names may hold wildcards; a place that begins with `!` is none."""
 
+    published_keys: Collection[str] | None = None
+    """Keys of the outermost object of its JSON whose values are published; None where all are."""
+
+    named_by_people: Collection[str] = ()
+    """Categories of its JSON's events whose names people chose."""
+
     described_by: str | None = None
     """Name of the file in the same folder that says which files are of the format, where they do not."""
 
@@ -141,11 +147,24 @@ class Format(Protocol):
 
         `annotations` has ranges renamed that people named.  False where the file is a text in which no
         part means more than another: then it is rewritten line by line, and refused where it is none.
+
+        This one does for JSON, for pickles, which it takes as the data they are, and for such texts.
         """
         from cclbench.formats.json_text import rewrite_json
+        from cclbench.formats.pickled import BEGIN, rewrite_pickle
+        from cclbench.formats.texts import beginning
 
-        del annotations
-        return rewrite_json(path, target, redactor, withheld=self.withheld)
+        if beginning(path, 1) == BEGIN:
+            rewrite_pickle(path, target, redactor, withheld=self.withheld)
+            return True
+        return rewrite_json(
+            path,
+            target,
+            redactor,
+            categories=self.named_by_people if annotations else (),
+            withheld=self.withheld,
+            outer=self.published_keys,
+        )
 
 
 class Reader(Format, Protocol):
@@ -154,8 +173,12 @@ class Reader(Format, Protocol):
     reads: Literal["trace"] = "trace"
 
     def parts(self, path: Path) -> list[Part]:
-        """What can be read side by side: at least one part for each member, a member's parts in order."""
-        ...
+        """What can be read side by side: at least one part for each member, a member's parts in order.
+
+        All of a file is one part unless a format says otherwise.
+        """
+        del path
+        return [Part()]
 
     def inflated(self, path: Path, folder: Path) -> Iterator[Part]:
         """The parts of a compressed file that is a `stream`, each once its bytes lie in `folder`.

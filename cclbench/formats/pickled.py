@@ -57,6 +57,8 @@ _KEY_BITS: Final = 63
 """Of longer integers as many as one likes have the same hash."""
 _MOST_INSTRUCTIONS: Final = 10_000_000
 """Those that refer to an object made before are not among them: stacks of frames are mostly made of them."""
+BEGIN: Final = b"\x80"
+"""The first byte of a pickle of protocol 2 and later."""
 MOST_FILE_BYTES: Final = 1 << 28
 """Of a dump; a ring buffer of 2,000 collectives with their stack frames takes about 20 MB, a snapshot of
 100,000 allocations as much."""

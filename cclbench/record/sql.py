@@ -146,10 +146,11 @@ def select(
             hint = "ask for fewer rows or columns at once, or allow more memory"
             raise UsageError(f"SQL: {str(error).splitlines()[0]}", where=run.id, hint=hint) from None
         except duckdb.Error as error:
-            first = str(error).splitlines()[0]
-            tables = ", ".join((*TABLES, *MACHINE_TABLES))
-            hint = f"the tables are {tables}; cclbench list views has the views"
-            raise UsageError(f"SQL: {first}", where=run.id, hint=hint) from None
+            first, *further = str(error).splitlines()
+            hints = [line for line in further if line.startswith(("Did you mean", "Candidate"))]
+            hints.append(f"the tables are {', '.join((*TABLES, *MACHINE_TABLES))}")
+            hints.append("cclbench list views has the views")
+            raise UsageError(f"SQL: {first}", where=run.id, hint="; ".join(hints)) from None
 
 
 def _names_to_open(query: str) -> list[str]:
@@ -183,7 +184,7 @@ def _open_to(connection: duckdb.DuckDBPyConnection, link: Path, run: Run, query:
                 name, function.call, [*function.parameters], function.returns, null_handling="special"
             )
         else:
-            connection.execute(f"CREATE VIEW {name} AS {VIEWS.get(name).query}")
+            _open_view(connection, run, name)
 
 
 def _open_table(connection: duckdb.DuckDBPyConnection, link: Path, run: Run, name: str) -> None:
@@ -205,6 +206,17 @@ def _open_table(connection: duckdb.DuckDBPyConnection, link: Path, run: Run, nam
         f"CREATE VIEW {name} AS SELECT {columns}{', rank' if name == 'events' else ''}"  # noqa: S608
         f" FROM read_parquet([{listed}], hive_partitioning={folders})"
     )
+
+
+def _open_view(connection: duckdb.DuckDBPyConnection, run: Run, name: str) -> None:
+    """Make one view of `VIEWS` a view of the connection; `UsageError` names one that DuckDB refuses."""
+    import duckdb
+
+    try:
+        connection.execute(f"CREATE VIEW {name} AS {VIEWS.get(name).query}")
+    except duckdb.Error as error:
+        first = str(error).splitlines()[0]
+        raise UsageError(f"SQL: view {name} of {VIEWS.origin(name)}: {first}", where=run.id) from None
 
 
 def _result_files(run: Run) -> list[str]:

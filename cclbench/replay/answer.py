@@ -34,7 +34,7 @@ from cclbench.replay.layout import (
     relayout,
 )
 from cclbench.replay.new_transfers import price_new
-from cclbench.replay.pricing import Float, Ratios, idle, ratios
+from cclbench.replay.pricing import Float, Ratios, ratios
 from cclbench.replay.regroup import dimension_in
 from cclbench.replay.relaid import Relaid, scaled
 from cclbench.replay.scenario import Scenario, scenario, split_settings, sweep
@@ -171,7 +171,7 @@ class Replay:
         graph, found, untouched, relaid = self._priced(change)
         if relaid is not None:
             raise UsageError("another layout has no gain: it is other work")
-        if len(untouched) == len(change.settings):
+        if len(untouched) == len(change.changes):
             return "; ".join(untouched.values())
         saved: list[float] = []
         for bound in [found.low] if np.array_equal(found.low, found.high) else [found.low, found.high]:
@@ -192,14 +192,13 @@ class Replay:
             regrouped=relaid.regrouped() if relaid else None,
         )
         found = scaled(found, effects)
-        untouched |= idle(self.graph, change, self.machine, self.groups)
         return graph, found, untouched, relaid
 
     def predict(self, change: Scenario) -> Predicted:
         """The step under that change."""
         graph, found, untouched, relaid = self._priced(change)
         said = tuple(f"{key} changes nothing: {why}" for key, why in untouched.items())
-        nothing = "; ".join(said) if len(said) == len(change.settings) else None
+        nothing = "; ".join(said) if len(said) == len(change.changes) else None
         bounded = bool(np.isnan(found.expected).any())
         if relaid is None:
             ratio = found.high if bounded else found.expected
@@ -211,7 +210,11 @@ class Replay:
             bounded = bounded or any(one.time.expected is None for one in relaid.added)
             shown, steps, notes = self._relaid(graph, found, relaid, bounded)
         expected = None if bounded else shown
-        acts = tuple(f"{key}: {named(key).definition}" for key in change.changes if key not in untouched)
+        acts = tuple(
+            f"{key}: {setting.definition}"
+            for key, setting in ((key, named(key)) for key in change.changes)
+            if setting.prices is None and key not in untouched
+        )
         basis = said if nothing else (*notes, *found.basis, *acts, *said)
         return Predicted(change, expected, min(steps), max(steps), shown.path, basis, nothing)
 
@@ -220,7 +223,9 @@ class Replay:
         they do besides; and what becomes of the layout, where it changes."""
         graph, untouched, effects = self.graph, dict[str, str](), list[Effect]()
         wanted = relayout(self.layout, change.changes) if changes_layout(change.changes) else None
-        for key, value in sorted(change.changes.items()):
+        settings = {key: named(key) for key in change.changes}
+        # what other hardware touches is told of the graph as it is
+        for key in sorted(settings, key=lambda key: (settings[key].prices is None, key)):
             subject = ChangeSubject(
                 graph=graph,
                 since=self.since,
@@ -236,7 +241,7 @@ class Replay:
                 costs=self.costs,
                 step=self.step,
             )
-            made = named(key).act(subject, value)
+            made = settings[key].act(subject, change.changes[key])
             if isinstance(made, str):
                 untouched[key] = made
             elif isinstance(made, Effect):

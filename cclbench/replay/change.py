@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.errors import CclbenchError, UsageError
+from cclbench.errors import CclbenchError, UsageError, near
 from cclbench.intervals import Int64, Mask
 from cclbench.registry import Registry
 from cclbench.units import parse_quantity, with_spaced_unit
@@ -136,14 +136,24 @@ class Effect:
     notes: tuple[str, ...] = ()
 
 
+Priced = Literal["transfers", "kernels"]
 Act = Callable[[ChangeSubject, Any], "Graph | Effect | str"]
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A new value of something: times `factor`, or `absolute` in base SI."""
+
+    factor: float | None = None
+    absolute: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ReplaySetting:
     """A setting of `cclbench whatif`: `read` makes of KEY=VALUE (as written) and VALUE what `act` takes,
     `UsageError` where it means nothing; `act` gives the changed graph, or why it touches nothing in the run.
-    `reads_file`: VALUE is the path of a file.
+    `keys` are those that name it, where they have parameters; `prices` is what takes another time on the
+    hardware that it sets, where that is all it changes; `reads_file`: VALUE is the path of a file.
     """
 
     key: str
@@ -151,15 +161,15 @@ class ReplaySetting:
     definition: str
     read: Callable[[str, str], Any]
     act: Act
+    keys: re.Pattern[str] | None = None
+    prices: Priced | None = None
     reads_file: bool = False
 
+    def is_named(self, key: str) -> bool:
+        """Whether the key of a setting names it."""
+        return key == self.key if self.keys is None else self.keys.fullmatch(key) is not None
 
-SELECTING: Final = re.compile(
-    r"(?:rank\[(?P<ranks>[^\]]*)\]\.)?(?:step\[(?P<steps>[^\]]*)\]\.)?"
-    r"(?P<noun>kernels|copies|transfers|host)(?:\[(?P<where>.*)\])?\.(?P<measure>[a-z_]+)",
-    re.DOTALL,
-)
-"""Keys that select nodes of a graph by their rank, step, noun and conditions (`replay.selection`)."""
+
 CHANGES: Registry[ReplaySetting] = Registry(
     "setting", home="cclbench.replay.changes", group="cclbench.scenarios"
 )
@@ -171,24 +181,30 @@ def change(
     values: str,
     definition: str,
     read: Callable[[str, str], Any],
+    keys: re.Pattern[str] | None = None,
+    prices: Priced | None = None,
     reads_file: bool = False,
 ) -> Callable[[Act], Act]:
     """Register the function below as what a setting does; `values` are examples, with commas.
 
-    `reads_file` says that a value is the path of a file, which servers check before it is opened.
+    `keys` matches the keys of a setting with parameters, which `key` shows.  `reads_file` says that a value
+    is the path of a file, which servers check before it is opened.
     """
 
     def register(act: Act) -> Act:
-        CHANGES.add(key, ReplaySetting(key, values, definition, read, act, reads_file), origin=act.__module__)
+        made = ReplaySetting(key, values, definition, read, act, keys, prices, reads_file)
+        CHANGES.add(key, made, origin=act.__module__)
         return act
 
     return register
 
 
 def named(key: str) -> ReplaySetting:
-    """The change that a setting's key names, whatever nodes it selects; `UsageError` where there is none."""
-    selecting = SELECTING.fullmatch(key)
-    return CHANGES.get(key if selecting is None else f"{selecting['noun']}.{selecting['measure']}")
+    """The change that a setting's key names, whatever its parameters; `UsageError` where there is none."""
+    for one in map(CHANGES.get, CHANGES):
+        if one.is_named(key):
+            return one
+    raise UsageError(f"{key!r} is nothing that can be set", hint=near(key, CHANGES))
 
 
 def factor_of(text: str, value: str) -> float:

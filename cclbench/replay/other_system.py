@@ -10,28 +10,29 @@ from cclbench.hardware import catalog
 from cclbench.hardware.collectives.transport import software
 from cclbench.hardware.fabric import Fabric
 from cclbench.hardware.system import ScaleOut, ScaleUp, System
-from cclbench.replay.scenario import Quantity, Scenario
+from cclbench.replay.change import Quantity
+from cclbench.replay.scenario import TIERS, Scenario
 
 
 def changed(system: System, change: Scenario) -> System:
     """The machine with the scenario's changes."""
-    made = catalog.system(change.system) if change.system else system
-    for tier in ("scale_up", "scale_out"):
+    other = change.changes.get("system")
+    made = catalog.system(other) if other else system
+    for tier in TIERS:
         links: ScaleUp | ScaleOut | None = getattr(made, tier)
-        touched = tier in change.fabric or tier in change.bandwidth or tier in change.latency
-        if not touched:
+        fabric = change.changes.get(tier)
+        bandwidth, latency = change.quantity(tier, "bandwidth"), change.quantity(tier, "latency")
+        if not (fabric or bandwidth or latency):
             continue
         if links is None:
             raise InputError(f"has no {tier}", where=made.id)
-        if tier in change.fabric:
-            links = _on(made, links, catalog.fabric(change.fabric[tier]))
-        if tier in change.bandwidth:
-            links = structs.replace(
-                links,
-                bytes_per_s=_new(change.bandwidth[tier], links.bytes_per_s, f"{made.id}: {tier}.bandwidth"),
-            )
-        if tier in change.latency:
-            links = _late(made, links, change.latency[tier])
+        if fabric:
+            links = _on(made, links, catalog.fabric(fabric))
+        if bandwidth:
+            rate = _new(bandwidth, links.bytes_per_s, f"{made.id}: {tier}.bandwidth")
+            links = structs.replace(links, bytes_per_s=rate)
+        if latency:
+            links = _late(made, links, latency)
         made = structs.replace(made, **{tier: links})
     return made
 

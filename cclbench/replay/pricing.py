@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
 from cclbench.replay.other_system import changed
 from cclbench.replay.regroup import STAYS, Regrouped, evened
-from cclbench.replay.scenario import TIERS, Quantity, Scenario
+from cclbench.replay.scenario import TIERS, Scenario
 
 Float = npt.NDArray[np.float64]
 
@@ -63,35 +63,9 @@ def ratios(
     found = Ratios(one, one.copy(), one.copy(), ())
     if change.moves_communication or regrouped:
         found = _transfers(graph, change, machine, groups, library_version, regrouped or {}, found)
-    if change.accelerator is not None:
-        found = _accelerator(graph, change.accelerator, machine, precision, found)
+    if (accelerator := change.changes.get("accelerator")) is not None:
+        found = _accelerator(graph, accelerator, machine, precision, found)
     return _loose(graph, found)
-
-
-def idle(
-    graph: Graph, change: Scenario, machine: Machine, groups: dict[str, tuple[int, ...]]
-) -> dict[str, str]:
-    """Why settings of the scenario touch nothing in the run, by their keys; those that do are not in it."""
-    calls, nodes = graph.transfers, graph.nodes
-    used = np.unique(nodes.call[nodes.kind == n.TRANSFER]).tolist()
-    words = {(calls.kind[call], calls.group[call]) for call in used}
-    members = [(kind, groups.get(group or "")) for kind, group in words]
-    several = [(kind, own) for kind, own in members if own is None or len(own) > 1]
-    kinds = {kind for kind, _ in several}
-    tiers = {None if own is None else machine.tier(own).value for _, own in several}
-    found: dict[str, str] = {}
-    for key in change.settings:
-        tier, _, what = key.partition(".")
-        if key == "accelerator":
-            if not ((nodes.kind == n.COMPUTE) | (nodes.busy > 0)).any():
-                found[key] = "no rank of the replay computes"
-        elif not several and key not in change.changes:  # those say so themselves
-            found[key] = "the run has no collectives"
-        elif tier in TIERS and not tiers & {tier, None}:
-            found[key] = f"no collective of the run crosses {tier}"
-        elif tier == "collective" and not kinds & {what, None}:
-            found[key] = f"the run has no {what}"
-    return found
 
 
 def _loose(graph: Graph, found: Ratios) -> Ratios:
@@ -163,8 +137,9 @@ def _unknown(change: Scenario) -> tuple[float, float]:
             hint="use factors such as x2, which can be bracketed",
         )
     factors = [1.0]
-    factors += [1 / q.factor for q in change.bandwidth.values() if q.factor]
-    factors += [q.factor for q in change.latency.values() if q.factor]
+    for tier in TIERS:
+        factors.append(1 / _factor(change, tier, "bandwidth"))
+        factors.append(_factor(change, tier, "latency"))
     return min(factors), max(factors)
 
 
@@ -206,7 +181,8 @@ def _priced(
             what = f"{kind} of {len(goes_to):,} ranks leaves {tier.value}, and no other links were measured"
             raise InputError(what, hint="give --system ID")
         return _by_fit(change, tier.value, parts)
-    algorithm = change.algorithm.get(kind)
+    asked = change.changes.get(f"collective.{kind}")
+    algorithm = asked and asked.algorithm
     priced = "send_recv" if kind in ("send", "recv") else kind
     sizes, of = np.unique(size, return_inverse=True)
     there = sizes >= 0
@@ -278,8 +254,8 @@ def _by_fit(change: Scenario, tier: Tier, parts: _Parts) -> tuple[Float, Float, 
     """By factors alone: on α and β of the run's own fit, else on any split that the shortest one allows."""
     new = parts.new
     steps, moves = ring_growth(parts.kind, len(parts.members), parts.kind, len(new.members or parts.members))
-    rate = (change.bandwidth.get(tier, Quantity(1.0)).factor or 1.0) / (moves * new.payload * new.repeats)
-    delay = (change.latency.get(tier, Quantity(1.0)).factor or 1.0) * steps * new.repeats
+    rate = _factor(change, tier, "bandwidth") / (moves * new.payload * new.repeats)
+    delay = _factor(change, tier, "latency") * steps * new.repeats
     usable = parts.once & (parts.size > 0) & (parts.taken > 0)
     fit = hockney_line(parts.size[usable], parts.taken[usable])
     times = np.maximum(parts.taken, 1).astype(np.float64)
@@ -303,6 +279,11 @@ def _by_fit(change: Scenario, tier: Tier, parts: _Parts) -> tuple[Float, Float, 
         ends[1:].max(axis=0),
         "factors act on the run's own fit t = α + β·S by kind and group; bounds are α's 95 % interval",
     )
+
+
+def _factor(change: Scenario, tier: Tier, what: Literal["bandwidth", "latency"]) -> float:
+    quantity = change.quantity(tier, what)
+    return (quantity and quantity.factor) or 1.0
 
 
 def hockney_line(size: Int64, taken: Int64) -> tuple[float, float, float] | None:

@@ -198,7 +198,7 @@ def search(
     explore(space.shape, objective, trials, seed)
     ranked = sorted(
         (trial for trial in tried.values() if not trial.infeasible),
-        key=lambda one: (_objective(one, goal), one.cost or 0.0, len(one.scenario.settings)),
+        key=lambda one: (_objective(one, goal), one.cost or 0.0, len(one.scenario.changes)),
     )
     by = attrgetter("cost" if space.cost is not None else "devices")
     return SearchResult(
@@ -268,7 +268,7 @@ def _tried(
         if trial.infeasible:
             return trial
     unchanged = replay.unchanged.step_ns
-    if not change.settings:
+    if not change.changes:
         trial = replace(trial, step_ns=unchanged, low_ns=unchanged, high_ns=unchanged)
     else:
         try:

@@ -17,7 +17,7 @@ A `time` of x2 is twice as long, a `bandwidth` of x2 half as long, whatever the 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -27,7 +27,7 @@ from cclbench.errors import UsageError, near
 from cclbench.intervals import Mask
 from cclbench.operators.chains import KINDS
 from cclbench.replay import nodes as n
-from cclbench.replay.change import SELECTING, ChangeSubject, factor_of
+from cclbench.replay.change import Act, ChangeSubject, change, factor_of
 from cclbench.replay.tables import DIRECTIONS
 from cclbench.schema import CATEGORIES, COLLECTIVE_KINDS
 
@@ -48,6 +48,10 @@ STATISTICS: Final[dict[str, tuple[Statistic, ...]]] = {
     "host": ("median", "usual"),
 }
 """Values of a noun's time that are no factor."""
+_KEYS: Final = (
+    r"(?:rank\[(?P<ranks>[^\]]*)\]\.)?(?:step\[(?P<steps>[^\]]*)\]\.)?"
+    r"(?P<noun>NOUN)(?:\[(?P<where>.*)\])?\.(?P<measure>MEASURE)"
+)
 _RANGE: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 _LONGEST: Final = 100_000
 """Characters of a condition."""
@@ -120,8 +124,8 @@ class NodeSelection:
 
 def selection(key: str) -> NodeSelection:
     """The selection that a setting's key names; `UsageError` where it names something that there is not."""
-    match = SELECTING.fullmatch(key)
-    if match is None or match["measure"] not in MEASURES.get(match["noun"], ()):
+    match = _keys("|".join(MEASURES), "[a-z_]+").fullmatch(key)
+    if match is None or match["measure"] not in MEASURES[match["noun"]]:
         raise UsageError(f"{key!r} selects nothing", hint="such as rank[3].kernels[gemm].time=x0.5")
     noun, measure = match["noun"], match["measure"]
     where: dict[str, str] = {}
@@ -204,6 +208,15 @@ def _steps(key: str, text: str) -> range:
     if match is None or (match[2] and int(match[2]) <= int(match[1])):
         raise UsageError(f"{key}: {text!r} is no range of steps", hint="such as step[3] or step[3:8]")
     return range(int(match[1]), int(match[2] or int(match[1]) + 1))
+
+
+def node_change(key: str, *, values: str, definition: str) -> Callable[[Act], Act]:
+    """`change` of NOUN.MEASURE, whose keys select nodes; its values are (`NodeSelection`, `Amount`)."""
+    return change(key, values=values, definition=definition, read=read_setting, keys=_keys(*key.split(".")))
+
+
+def _keys(noun: str, measure: str) -> re.Pattern[str]:
+    return re.compile(_KEYS.replace("NOUN", noun).replace("MEASURE", measure), re.DOTALL)
 
 
 def read_setting(text: str, value: str) -> tuple[NodeSelection, Amount]:

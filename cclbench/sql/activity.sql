@@ -26,17 +26,14 @@ WITH host_operators AS (
   WHERE works_on = 'host' AND kind = 'op'
 ),
 thread_edges AS (
-  SELECT rank, track, edge_ns, sum(work)::BIGINT AS work, sum(call)::BIGINT AS call
-  FROM (
-    SELECT rank, track, start_ns AS edge_ns, works::INTEGER AS work, calls::INTEGER AS call
-    FROM host_operators WHERE NOT on_library_thread AND (works OR calls)
-    UNION ALL
-    SELECT rank, track, end_ns, -works::INTEGER, -calls::INTEGER
-    FROM host_operators WHERE NOT on_library_thread AND (works OR calls)
-  )
-  GROUP BY rank, track, edge_ns
+  SELECT rank, track, start_ns AS edge_ns, works::INTEGER AS work, calls::INTEGER AS call
+  FROM host_operators WHERE NOT on_library_thread AND (works OR calls)
+  UNION ALL
+  SELECT rank, track, end_ns, -works::INTEGER, -calls::INTEGER
+  FROM host_operators WHERE NOT on_library_thread AND (works OR calls)
 ),
 thread_levels AS (
+  -- Of several edges at one instant each sees the changes of all.
   SELECT
     rank, edge_ns AS start_ns,
     lead(edge_ns) OVER (PARTITION BY rank, track ORDER BY edge_ns) AS end_ns,
@@ -60,25 +57,18 @@ intervals AS (
   SELECT rank, start_ns, end_ns, 'compute' FROM thread_levels WHERE work > 0 AND call = 0
 ),
 edges AS (
-  SELECT
-    rank, edge_ns,
-    sum(change) FILTER (what = 'compute') AS compute,
-    sum(change) FILTER (what = 'communication') AS communication,
-    sum(change) FILTER (what = 'copy') AS copy
-  FROM (
-    SELECT rank, start_ns AS edge_ns, what, 1 AS change FROM intervals WHERE end_ns > start_ns
-    UNION ALL
-    SELECT rank, end_ns, what, -1 FROM intervals WHERE end_ns > start_ns
-  )
-  GROUP BY rank, edge_ns
+  SELECT rank, start_ns AS edge_ns, what, 1 AS change FROM intervals WHERE end_ns > start_ns
+  UNION ALL
+  SELECT rank, end_ns, what, -1 FROM intervals WHERE end_ns > start_ns
 ),
 levels AS (
   SELECT
     rank, edge_ns,
     lead(edge_ns) OVER (PARTITION BY rank ORDER BY edge_ns) AS next_ns,
-    coalesce(sum(compute) OVER (PARTITION BY rank ORDER BY edge_ns), 0) > 0 AS computes,
-    coalesce(sum(communication) OVER (PARTITION BY rank ORDER BY edge_ns), 0) > 0 AS communicates,
-    coalesce(sum(copy) OVER (PARTITION BY rank ORDER BY edge_ns), 0) > 0 AS moves
+    coalesce(sum(change) FILTER (what = 'compute') OVER (PARTITION BY rank ORDER BY edge_ns), 0) > 0 AS computes,
+    coalesce(sum(change) FILTER (what = 'communication') OVER (PARTITION BY rank ORDER BY edge_ns), 0) > 0
+      AS communicates,
+    coalesce(sum(change) FILTER (what = 'copy') OVER (PARTITION BY rank ORDER BY edge_ns), 0) > 0 AS moves
   FROM edges
 ),
 states AS (
@@ -91,7 +81,7 @@ states AS (
       WHEN moves THEN 'copy'
       ELSE 'idle'
     END AS state
-  FROM levels WHERE next_ns IS NOT NULL
+  FROM levels WHERE next_ns > edge_ns
 ),
 changes AS (
   SELECT *, state IS DISTINCT FROM lag(state) OVER (PARTITION BY rank ORDER BY edge_ns) AS changes FROM states

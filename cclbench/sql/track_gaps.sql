@@ -17,7 +17,7 @@ FROM (
   SELECT
     rank, side, track, name, start_ns,
     start_ns - max(start_ns + dur_ns) OVER (
-      PARTITION BY rank, side, device, track ORDER BY start_ns, dur_ns DESC, name
+      PARTITION BY rank, side, device, track ORDER BY start_ns, operator, dur_ns DESC, name
       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     ) AS gap_ns
   FROM events

@@ -35,7 +35,7 @@ from cclbench.errors import CclbenchError
 from cclbench.hardware import catalog
 from cclbench.record.run import Run
 from cclbench.replay.change import CHANGES
-from cclbench.replay.scenario import KEYS, key_and_value
+from cclbench.replay.scenario import key_and_value
 from cclbench.replay.selection import MEASURES, words_of
 from cclbench.schema import COLLECTIVE_KINDS
 
@@ -127,11 +127,10 @@ def value(chance: Chance, examples: str) -> str:
 
 def setting(chance: Chance) -> str:
     """KEY=VALUE of any setting there is."""
-    forms = KEYS | {key: (CHANGES.get(key).values, "") for key in CHANGES}
-    key = chance.choice(sorted(forms))
+    key = chance.choice(list(CHANGES))
     if key == "collective.<kind>":
         return f"collective.{chance.choice(COLLECTIVE_KINDS)}={chance.choice(ALGORITHMS)}"
-    drawn = value(chance, forms[key][0])
+    drawn = value(chance, CHANGES.get(key).values)
     if key == "schedule" and not chance.slips(0.3):
         drawn = "{folder}/steps.yaml"
     return f"{narrowed(chance, key)}={drawn}"
@@ -217,7 +216,7 @@ def search(chance: Chance, runs: list[str], folder: Path) -> list[str]:
     space: dict[str, list[str]] = {}
     for text in settings(chance):
         key, _, first = text.partition("=")
-        examples = KEYS.get(key, ("",))[0] if key not in CHANGES else CHANGES.get(key).values
+        examples = CHANGES.get(key).values if key in CHANGES else ""
         more = [value(chance, examples) for _ in range(chance.choice((0, 1, 2)))] if examples else []
         space[key] = list(dict.fromkeys([first, *more, "unchanged"]))
     told: dict[str, object] = {"space": space}

@@ -23,7 +23,7 @@ from cclbench.analyzers.view.arrivals import (
     matched_in_windows,
 )
 from cclbench.analyzers.view.collectives import Label
-from cclbench.analyzers.view.meetings import Instances, meetings, of_instances, parts_of
+from cclbench.analyzers.view.meetings import CollectiveInstances, meetings, of_instances, parts_of
 from cclbench.analyzers.waiting import mean_over_instances
 from cclbench.schema import COLLECTIVES
 
@@ -231,14 +231,14 @@ def three_ranks() -> dict[int, list[Value]]:
     }
 
 
-def listed(found: Instances) -> list[tuple[int, ...]]:
+def listed(found: CollectiveInstances) -> list[tuple[int, ...]]:
     """Instance's place, rank, arrival, before and step of each row."""
     columns = (found.of, found.rank, found.arrival_ns, found.before, found.step)
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def test_instances_are_those_that_all_their_ranks_tell_of() -> None:
-    found = meetings(three_ranks()).whole()
+    found = meetings(three_ranks())
     assert listed(found) == [
         (0, 4, 50, -1, 0),
         (0, 1, 60, -1, 0),
@@ -259,7 +259,7 @@ def test_instances_are_those_that_all_their_ranks_tell_of() -> None:
 
 @pytest.mark.parametrize("number", [0, 1, 5])
 def test_an_instance_of_any_number_is_one(number: int) -> None:
-    found = meetings({rank: [part([number], [rank], [REDUCE])] for rank in (0, 1)}).whole()
+    found = meetings({rank: [part([number], [rank], [REDUCE])] for rank in (0, 1)})
     assert (found.first.tolist(), found.count.tolist()) == ([0], [2])
 
 
@@ -269,7 +269,7 @@ def test_without_a_whole_instance_there_is_a_reason() -> None:
 
 
 def test_instances_of_groups_are_without_sends_and_receives() -> None:
-    found = meetings(three_ranks()).of_groups().whole()
+    found = meetings(three_ranks()).of_groups()
     assert [row[:3] for row in listed(found)] == [(0, 4, 50), (0, 1, 60), (1, 3, 70), (1, 1, 80), (1, 4, 90)]
     assert (found.first.tolist(), found.count.tolist()) == ([0, 2], [2, 3])
     assert found.spent.shape == (4, 5)
@@ -279,7 +279,7 @@ def test_instances_of_groups_are_without_sends_and_receives() -> None:
 
 
 def test_chosen_instances_keep_their_rows() -> None:
-    found = meetings(three_ranks()).whole().chosen(np.array([True, False, True]))
+    found = meetings(three_ranks()).chosen(np.array([True, False, True]))
     assert [row[:3] for row in listed(found)] == [(0, 4, 50), (0, 1, 60), (1, 3, 290), (1, 4, 300)]
     assert [found.labels[n] for n in found.label] == [REDUCE] * 2 + [SEND] * 2
     assert found.spent[0].tolist() == [50, 60, 290, 300]
@@ -287,7 +287,7 @@ def test_chosen_instances_keep_their_rows() -> None:
 
 
 def test_instances_by_key_are_in_order_of_the_key() -> None:
-    found = meetings(three_ranks()).whole()
+    found = meetings(three_ranks())
     parts = found.by(np.array([8, 3, 8]))
     assert list(parts) == [3, 8]
     assert [row[:3] for row in listed(parts[3])] == [(0, 3, 70), (0, 1, 80), (0, 4, 90)]
@@ -344,7 +344,5 @@ def test_what_is_told_of_some_instances_at_a_time_is_told_of_all(combine, monkey
     whole = [told(seed) for seed in range(40)]
     assert sum(isinstance(one, list) for one in whole) > 30
     monkeypatch.setattr("cclbench.analyzers.view.meetings._ROWS", 4)
-    monkeypatch.setattr("cclbench.disk_order._SAMPLE", 1)
-    monkeypatch.setattr("cclbench.disk_columns.SMALL_BYTES", 1)
-    assert len(list(meetings(random_ranks(0)))) > 3
+    assert len(list(meetings(random_ranks(0)).parts())) > 3
     assert [told(seed) for seed in range(40)] == whole

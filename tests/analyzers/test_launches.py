@@ -16,6 +16,7 @@ from cclbench.analyzers.view.launches import (
     LaunchCalls,
     correlations_of,
     device_events,
+    devices_of,
     kernels_with_calls,
     launch_calls,
     launched_kernels,
@@ -94,16 +95,11 @@ def test_device_events_are_on_streams_in_order_of_track_and_device() -> None:
     assert some.streams == found.streams
 
 
-def test_streams_keep_their_numbers_from_batch_to_batch() -> None:
-    def batch(*streams: tuple[int, int | None]) -> pa.RecordBatch:
-        tracks, devices = zip(*streams, strict=True)
-        columns = {"track": pa.array(tracks, pa.int64()), "device": pa.array(devices, pa.int16())}
-        return pa.RecordBatch.from_pydict(columns)
-
-    numbers: dict[tuple[int, int], int] = {}
-    assert stream_numbers(batch((7, 0), (7, 1), (9, 0), (7, 1)), numbers).tolist() == [0, 1, 2, 1]
-    assert stream_numbers(batch((9, None), (9, 1), (7, 1), (9, 0)), numbers).tolist() == [3, 4, 1, 2]
-    assert numbers == {(7, 0): 0, (7, 1): 1, (9, 0): 2, (9, -1): 3, (9, 1): 4}
+def test_streams_are_numbered_in_order_of_track_and_device() -> None:
+    batch = pa.RecordBatch.from_pydict({"device": pa.array([1, 0, None, 1, 1], pa.int16())})
+    numbers, streams = stream_numbers(np.array([9, 7, 9, 7, 9]), devices_of(batch))
+    assert numbers.tolist() == [3, 0, 2, 1, 3]
+    assert streams == [(7, 0), (7, 1), (9, None), (9, 1)]
 
 
 def test_a_stream_is_free_from_the_latest_end_before_on() -> None:

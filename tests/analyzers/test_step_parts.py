@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import pickle
 from fractions import Fraction
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -255,11 +254,9 @@ def test_shares_are_exact(sets: list[list[tuple[int, int]]]) -> None:
         )
         for own in instants
     ]
-    for most in (1, 1 << 17):  # window by window, and all windows at once
-        with patch.object(categories, "_MOST_PIECES", most):
-            shared = categories.shares(pieces, *edges)
-        assert (shared.by_label() or [Fraction(0)] * len(sets)) == expected
-        assert sum(shared.by_window()) == sum(expected)
+    shared = categories.shares(pieces, *edges)
+    assert (shared.by_label() or [Fraction(0)] * len(sets)) == expected
+    assert sum(shared.by_window()) == sum(expected)
 
 
 def test_the_plain_row_is_first_and_parts_are_values() -> None:

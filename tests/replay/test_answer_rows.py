@@ -272,7 +272,7 @@ def test_settings_of_a_scenario_and_what_needs_a_machine() -> None:
         "rank[3].kernels.time=x2",
         "copies.bandwidth=x2",
     ]
-    assert scenario(texts).settings == tuple(text.partition("=")[0] for text in texts)
+    assert tuple(scenario(texts).changes) == tuple(text.partition("=")[0] for text in texts)
     assert scenario(texts).needs_system is None
     for text in (
         "scale_up.bandwidth=1GB/s",

@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 
 from cclbench.errors import UsageError
-from cclbench.replay.scenario import KEYS, Quantity, scenario, sweep
+from cclbench.replay.change import CHANGES, Quantity
+from cclbench.replay.scenario import scenario, sweep
 from cclbench.replay.selection import Amount, NodeSelection
 
 
@@ -24,12 +25,14 @@ def test_all_keys() -> None:
             "kernels.time=x0.5",
         ]
     )
-    assert found.bandwidth == {"scale_up": Quantity(factor=2.0), "scale_out": Quantity(absolute=5e10)}
-    assert found.latency == {"scale_out": Quantity(absolute=5e-6)}
-    assert found.fabric == {"scale_out": "infiniband-ndr"}
-    assert (found.system, found.accelerator) == ("dgx-h200", "nvidia-h200-sxm")
-    assert found.algorithm == {"all_reduce": "tree"}
     assert found.changes == {
+        "scale_up.bandwidth": Quantity(factor=2.0),
+        "scale_out.bandwidth": Quantity(absolute=5e10),
+        "scale_out.latency": Quantity(absolute=5e-6),
+        "scale_out": "infiniband-ndr",
+        "system": "dgx-h200",
+        "accelerator": "nvidia-h200-sxm",
+        "collective.all_reduce": ("all_reduce", "tree"),
         "rank[3].kernels.time": (NodeSelection("kernels", "time", ranks=(range(3, 4),)), Amount(factor=0.9)),
         "kernels.time": (NodeSelection("kernels", "time"), Amount(factor=0.5)),
     }
@@ -65,15 +68,12 @@ def test_all_keys() -> None:
         ("rank[x].kernels.time=x2", "'x' is no rank"),
         ("rank[5-3].kernels.time=x2", "'5-3' is no rank"),
         ("step[4:4].kernels.time=x2", "'4:4' is no range of steps"),
-        ("kernels.bandwidth=x2", "unknown setting 'kernels.bandwidth'"),
+        ("kernels.bandwidth=x2", "'kernels.bandwidth' is nothing that can be set"),
         ("kernels[gem].time=x2", "did you mean gemm"),
         ("kernels[name~(].time=x2", "is no regular expression"),
         ("kernels[gemm&attention].time=x2", "'attention' is no condition of kernels"),
         ("copies.bandwidth=median", "no factor above 0"),
         ("host[sync].time=early", "is no time"),
-        ("compute=x2", "is no setting any more"),
-        ("rank.3.compute=x2", "is no setting any more"),
-        ("straggler=none", "is no setting any more"),
         ("rank[1].kernels.time=0.9", "is no time"),
     ],
 )
@@ -85,8 +85,10 @@ def test_what_means_nothing_is_a_clear_error(text: str, says: str) -> None:
 def test_limits_are_those_stated() -> None:
     assert scenario(["kernels.time=x1000000"]).changes["kernels.time"][1] == Amount(factor=1e6)
     assert scenario(["kernels.time=x0.000001"]).changes["kernels.time"][1] == Amount(factor=1e-6)
-    assert scenario(["scale_up.bandwidth=100TB/s"]).bandwidth == {"scale_up": Quantity(absolute=1e14)}
-    assert scenario(["scale_out.latency=1s"]).latency == {"scale_out": Quantity(absolute=1.0)}
+    assert scenario(["scale_up.bandwidth=100TB/s"]).quantity("scale_up", "bandwidth") == Quantity(
+        absolute=1e14
+    )
+    assert scenario(["scale_out.latency=1s"]).quantity("scale_out", "latency") == Quantity(absolute=1.0)
     assert len(list(sweep("kernels.time=x1..x65536"))) == 17
     with pytest.raises(UsageError, match="at most 65,536 times xA"):
         list(sweep("kernels.time=x1..x65537"))
@@ -124,9 +126,20 @@ def test_a_sweep_needs_two_factors_in_order(text: str) -> None:
         list(sweep(text))
 
 
-def test_every_listed_key_takes_its_examples() -> None:
-    for key, (values, definition) in KEYS.items():
-        assert definition
-        for value in values.split(", "):
-            key = key.replace("<kind>", "all_reduce").replace("<N>", "0")
-            assert scenario([f"{key}={value}"]).settings == (key,)
+def test_every_registered_setting_of_hardware_takes_its_examples() -> None:
+    of_hardware = [one for one in map(CHANGES.get, CHANGES) if one.prices is not None]
+    assert len(of_hardware) == 9
+    for one in of_hardware:
+        key = one.key.replace("<kind>", "all_reduce")
+        for value in one.values.split(", "):
+            assert [*scenario([f"{key}={value}"]).changes] == [key]
+
+
+def test_each_key_names_one_setting() -> None:
+    keys = [
+        *(key for key in CHANGES if "<" not in key),
+        "collective.all_reduce",
+        "rank[3].kernels[gemm].time",
+    ]
+    for key in keys:
+        assert sum(CHANGES.get(name).is_named(key) for name in CHANGES) == 1

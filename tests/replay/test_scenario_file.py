@@ -23,7 +23,7 @@ def test_a_file_says_what_settings_say(tmp_path: Path) -> None:
     path.write_text("description: why\nset:\n  scale_out.bandwidth: 400Gb/s\n  rank[1].kernels.time: x0.5\n")
     name, texts = read_scenario(path)
     assert name == "doubled"
-    assert scenario(texts).settings == ("scale_out.bandwidth", "rank[1].kernels.time")
+    assert tuple(scenario(texts).changes) == ("scale_out.bandwidth", "rank[1].kernels.time")
     path.write_text("name: two times\nset: {kernels.time: x2}\n")
     assert read_scenario(path) == ("two times", ("kernels.time=x2",))
 

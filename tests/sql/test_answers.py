@@ -153,10 +153,6 @@ ANSWERS: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
             (1, 1, None, "ncclAllReduce", None, "communication", 1, 100, False, *UNKNOWN),
         ],
     ),
-    "operator_summary": (
-        "SELECT rank, name, shapes, calls, kernels, device_ns FROM operator_summary",
-        [(0, "aten::mm", "[[16,8],[8,4]]", 2, 2, 500)],
-    ),
     "memory_timeline": (
         "SELECT * FROM memory_timeline ORDER BY time_ns",
         [(0, 0, 900, 100, None, 400), (0, 0, 950, 300, 200, 400)],

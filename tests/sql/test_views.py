@@ -70,6 +70,20 @@ def test_views_do_not_widen_what_a_query_may_do(query: str, run: Run) -> None:
         run.sql(query)
 
 
+@pytest.mark.parametrize(
+    ("query", "near"),
+    [
+        ("FROM bussy", 'Did you mean "busy"'),
+        ("SELECT idle FROM busy", "idle_ns"),
+        ("SELECT 1 +", "cclbench list views"),
+    ],
+)
+def test_a_wrong_name_comes_with_what_is_near(query: str, near: str, run: Run) -> None:
+    with pytest.raises(UsageError) as raised:
+        run.sql(query)
+    assert near in str(raised.value.hint)
+
+
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A package with views of its own, installed for the length of a test."""
@@ -101,6 +115,12 @@ def test_a_package_adds_a_view_with_one_file(package: Path, run: Run) -> None:
         ("ns", "ns", "time, in two lines"),
     ]
     assert VIEWS.origin("longest") == "their_views"
+
+
+def test_a_view_that_duckdb_refuses_is_named(package: Path, run: Run) -> None:
+    (package / "longest.sql").write_text(HEADER + "FROM step_windows SELECT rank, ns\n")
+    with pytest.raises(UsageError, match=r"view longest of their_views: .*ns"):
+        run.sql("FROM longest")
 
 
 def test_a_package_whose_view_has_no_header_is_a_warning(package: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Final
 
 import numpy as np
 
-from cclbench.disk_columns import taken
 from cclbench.intervals import Int64, Mask
 
 OLDER: Final = 0
@@ -141,7 +140,7 @@ class History:
         """The same at those moments alone, shape (moments,)."""
         return replace(
             self,
-            time_ns=None if self.time_ns is None else taken(self.time_ns, moments),
-            allocated=taken(self.allocated, moments),
-            reserved=None if self.reserved is None else taken(self.reserved, moments),
+            time_ns=None if self.time_ns is None else self.time_ns[moments],
+            allocated=self.allocated[moments],
+            reserved=None if self.reserved is None else self.reserved[moments],
         )

@@ -9,32 +9,28 @@ from typing import Final
 import numpy as np
 
 from cclbench import intervals
-from cclbench.analyzers.view.columns import codes, spans
+from cclbench.analyzers.view.columns import codes, event_table, spans
 from cclbench.analyzers.view.exposed import Shared
 from cclbench.analyzers.view.host_ops import HostOps, host_ops
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.whole_graphs import graph_times
-from cclbench.disk_columns import release
-from cclbench.intervals import Int64, Intervals, Joined
+from cclbench.intervals import Int64, Intervals
 
 GRAPHS: Final = "CUDA graphs"
 """Instead of a category: graphs that were traced whole."""
 _OTHER = "other"
-_MOST_PIECES = 1 << 16
-"""Pieces of sets whose shares are told at once, some 5 MB."""
 
 
 def kernels_by_category(rank: RankView) -> dict[str, Intervals]:
     """When a kernel of each category runs, communication among them; what has no category is `other`."""
-    pieces: dict[str, Joined] = {}
-    for batch in rank.tables.events(("kernel",), ("start_ns", "dur_ns", "category")):
-        starts, ends = spans(batch)
-        numbers, words = codes(batch, "category")
-        for number in np.unique(numbers).tolist():
-            here = numbers == number
-            own = intervals.union(starts[here], ends[here])
-            pieces.setdefault(words[number] or _OTHER, Joined()).add(own)
-    return {name: parts.whole() for name, parts in pieces.items()}
+    table = event_table(rank.tables, ("kernel",), ("start_ns", "dur_ns", "category"))
+    starts, ends = spans(table)
+    numbers, words = codes(table, "category")
+    parts: dict[str, list[Intervals]] = {}
+    for number in np.unique(numbers).tolist():
+        here = numbers == number
+        parts.setdefault(words[number] or _OTHER, []).append(intervals.union(starts[here], ends[here]))
+    return {name: intervals.join(*own) for name, own in parts.items()}
 
 
 def compute_by_category(rank: RankView) -> dict[str, Intervals]:
@@ -97,26 +93,15 @@ def shares(sets: dict[str, Intervals], window_starts: Int64, window_ends: Int64)
 
     The labels are the sets in their order, at most 63; windows are disjoint and in order.
     """
-    windows = len(window_starts)
-    found: dict[int, Int64] = {}
-    # Some windows at a time: what is sorted is several times what the sets are.
-    stretches = 1 + sum(map(len, sets.values())) // _MOST_PIECES
-    for own in np.array_split(np.arange(windows), stretches):
-        if len(own):
-            starts, ends = window_starts[own], window_ends[own]
-            here = [intervals.clipped(s, int(starts[0]), int(ends[-1])) for s in sets.values()]
-            release(*sets.values())
-            for crowd, ns in _shared(here, starts, ends):
-                found.setdefault(crowd, np.zeros((len(sets), windows), np.int64))[:, own] = ns
-    crowds = sorted(found)
-    shared = np.array([found[crowd] for crowd in crowds], np.int64)
-    return Shared(tuple(crowds), shared.reshape(len(crowds), len(sets), windows))
+    found = dict(_shared([*sets.values()], window_starts, window_ends))
+    ns = np.array([*found.values()], np.int64)
+    return Shared(tuple(found), ns.reshape(len(found), len(sets), len(window_starts)))
 
 
 def _shared(
     sets: Sequence[Intervals], window_starts: Int64, window_ends: Int64
 ) -> Iterator[tuple[int, Int64]]:
-    """By how many sets hold an instant: the time of each in each window, shape (sets, windows)."""
+    """By how many sets hold an instant, in order: the time of each in each window, shape (sets, windows)."""
     windows = len(window_starts)
     edges = [edge for s in sets for edge in (s.starts, s.ends)]
     # A set is a bit of a mask: it comes at its pieces' starts and goes at their ends.

@@ -4,15 +4,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from cclbench.disk_columns import DiskColumn, pieces
-from cclbench.intervals import Index, Int64, Mask
+from cclbench.intervals import Int64, Mask
+from cclbench.schema import EVENTS
 
-_ROWS = 1 << 18
-"""Rows of a column of words that are numbered at once."""
+if TYPE_CHECKING:
+    from cclbench.record.rank import Rank
+
+
+def event_table(tables: Rank, kinds: Sequence[str], columns: Sequence[str]) -> pa.Table:
+    """Those columns of all events of those kinds, in the order of `Rank.events`."""
+    schema = pa.schema([EVENTS.field(name) for name in columns])
+    return pa.Table.from_batches(tables.events(kinds, columns), schema)
 
 
 def spans(batch: pa.RecordBatch | pa.Table) -> tuple[Int64, Int64]:
@@ -46,54 +53,3 @@ def is_category(batch: pa.RecordBatch | pa.Table, category: str) -> Mask:
     """Which rows are of that category, shape (rows,)."""
     numbers, words = codes(batch, "category")
     return np.isin(numbers, [i for i, word in enumerate(words) if word == category])
-
-
-class Words:
-    """A column of words of many batches, as numbers that wait on disk; words are numbered as they occur."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-        self._column = DiskColumn(np.int32)
-        self._words: list[str | None] | None = None
-
-    @staticmethod
-    def of(table: pa.Table, column: str) -> Words:
-        """Those of a whole table."""
-        found = Words()
-        for batch in table.select([column]).to_batches():
-            for rows in pieces(len(batch), most=_ROWS):
-                found.append(batch.slice(rows.start, rows.stop - rows.start), column)
-        return found
-
-    def append(self, batch: pa.RecordBatch, column: str) -> None:
-        """Add the rows of a batch."""
-        numbers, words = codes(batch, column)
-        known, self._words = self._numbers, None
-        place = [-1 if word is None else known.setdefault(word, len(known)) for word in words]
-        self._column.append(np.array(place, np.int32)[numbers])
-
-    @property
-    def words(self) -> list[str | None]:
-        """The words; the last one, None, is a null's."""
-        if self._words is None:
-            self._words = [*self._numbers, None]
-        return self._words
-
-    def __getitem__(self, rows: Int64 | Index | slice) -> Index:
-        """The number of the word of each of those rows."""
-        found = self._column.values()[rows]
-        return np.where(found < 0, len(self._numbers), found)
-
-    def texts(self, rows: Index) -> list[str | None]:
-        """The word of each of those rows."""
-        return [self.words[number] for number in self[rows].tolist()]
-
-    def each(self, of_words: Sequence[bool]) -> Mask:
-        """The value of each row's word."""
-        values = np.array(of_words, np.bool_)
-        parts = [values[self[rows]] for rows in pieces(len(self._column), most=_ROWS)]
-        return np.concatenate([np.empty(0, np.bool_), *parts])
-
-    def release(self) -> None:
-        """Let go of the rows that were read."""
-        self._column.release()

@@ -13,8 +13,7 @@ from cclbench import intervals
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.columns import codes, is_category, spans
 from cclbench.analyzers.view.host_gaps import causes_of
-from cclbench.disk_columns import DiskTable
-from cclbench.intervals import Intervals, Joined, Mask
+from cclbench.intervals import Intervals, Mask
 from cclbench.normalize.cpu_host import RESUMED_NS, Calls, cpu_causes, divide
 from cclbench.normalize.operators import is_wrapper
 
@@ -34,8 +33,9 @@ def cpu_gaps(rank: RankView) -> dict[str, Intervals]:
     Each instant has one cause: one of `normalize.cpu_host.CAUSES`, or `unrecorded`.
     """
     thread = step_thread(rank)
-    ranges = {cause: Joined() for cause in ("loader", "sync", "operators", "python")}
-    calls = DiskTable(start=np.int64, end=np.int64, name=np.int64)
+    ranges: dict[str, list[Intervals]] = {cause: [] for cause in ("loader", "sync", "operators", "python")}
+    empty = np.empty(0, np.int64)
+    calls = [(empty, empty, empty)]
     names: dict[str, int] = {}
     for batch in rank.tables.events(("op", "annotation", "python"), _COLUMNS):
         here = batch["track"].to_numpy() == thread
@@ -44,12 +44,12 @@ def cpu_gaps(rank: RankView) -> dict[str, Intervals]:
         code = np.array([names.setdefault(word or "", len(names)) for word in words], np.int64)[name]
         is_op = _of_kind(batch, "op")
         called = is_op & ~_wrappers(batch) & here
-        calls.append(start=starts[called], end=ends[called], name=code[called])
+        calls.append((starts[called], ends[called], code[called]))
         chosen = causes_of(batch) | {"sync": is_op & is_category(batch, "communication")}
         for cause, rows in ranges.items():
             own = chosen[cause] & here
-            rows.add(intervals.union(starts[own], ends[own]))
-    by = {cause: rows.whole() for cause, rows in ranges.items()}
+            rows.append(intervals.union(starts[own], ends[own]))
+    by = {cause: intervals.join(*rows) for cause, rows in ranges.items()}
     if len(by["sync"]) and not len(rank.communication):
         raise NotApplicable(_NO_TRANSFERS)
     w = rank.windows
@@ -57,7 +57,7 @@ def cpu_gaps(rank: RankView) -> dict[str, Intervals]:
     woken = idle.starts[np.isin(idle.starts, rank.communication.ends)]
     by["sync"] = intervals.join(by["sync"], intervals.union(woken, woken + RESUMED_NS))
     causes = cpu_causes(
-        Calls(calls["start"], calls["end"], calls["name"]),
+        Calls(*map(np.concatenate, zip(*calls, strict=True))),
         by,
         int(np.sort(w.starts)[1]) if len(w) > 1 else None,
     )

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +14,6 @@ from cclbench import arrow_functions as pc
 from cclbench import intervals
 from cclbench.analyzers.view.collectives import Label, labels
 from cclbench.intervals import Int64, Intervals, Mask
-
-_MOST_PIECES: Final = 1 << 14
-"""Collectives and pieces of time that are shared out at once, some 5 MB."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,40 +67,6 @@ class Exposed:
 def split(collectives: pa.Table, alone: Intervals, window_starts: Int64, window_ends: Int64) -> Exposed:
     """Share each instant of `alone`, which is K \\ C, among the collectives that run in it."""
     label, known = labels(collectives)
-    windows = len(window_starts)
-    found: dict[int, Int64] = {}
-    for own in np.array_split(np.arange(windows), 1 + (len(collectives) + len(alone)) // _MOST_PIECES):
-        if len(own):
-            first, last = int(window_starts[own[0]]), int(window_ends[own[-1]])
-            here = (collectives["start_ns"].to_numpy() < last) & (collectives["end_ns"].to_numpy() > first)
-            parts = _split(
-                collectives.filter(pa.array(here)),
-                label[here],
-                len(known),
-                intervals.clipped(alone, first, last),
-                window_starts[own],
-                window_ends[own],
-            )
-            for crowd, ns in parts:
-                found.setdefault(crowd, np.zeros((3, len(known), windows), np.int64))[:, :, own] = ns
-    crowds = tuple(sorted(found))
-    ns = np.array([found[crowd] for crowd in crowds], np.int64).reshape(len(crowds), 3, len(known), windows)
-    wait, transfer, unmatched = (Shared(crowds, ns[:, part]) for part in range(3))
-    return Exposed(known, wait=wait, transfer=transfer, unmatched=unmatched)
-
-
-def _split(
-    collectives: pa.Table,
-    label: Int64,
-    labels: int,
-    alone: Intervals,
-    window_starts: Int64,
-    window_ends: Int64,
-) -> Iterator[tuple[int, Int64]]:
-    """By how many collectives run at once: the time waiting, transferring and unmatched.
-
-    Of shape (3, labels, windows).
-    """
     starts, ends = collectives["start_ns"].to_numpy(), collectives["end_ns"].to_numpy()
     matched = collectives["wait_ns"].is_valid().to_numpy()
     waited = pc.coalesce(collectives["wait_ns"], collectives["least_wait_ns"])
@@ -127,8 +89,8 @@ def _split(
     windows = len(window_starts)
     place = np.searchsorted(crowds, crowd) * windows + window
 
-    def shared(begin: Int64, end: Int64, label: Int64) -> Int64:
-        ns = np.zeros((len(crowds), labels, windows), np.int64)
+    def shared(begin: Int64, end: Int64, label: Int64) -> Shared:
+        ns = np.zeros((len(crowds), len(known), windows), np.int64)
         for number in np.unique(label).tolist():
             own = label == number
             part = length * running(begin[own], end[own])
@@ -136,10 +98,11 @@ def _split(
             # Sums of whole ns stay exact in float64 up to 2^53 ns, a hundred days.
             sums = np.bincount(place[here], part[here], minlength=len(crowds) * windows)
             ns[:, number, :] = sums.reshape(len(crowds), windows)
-        return ns
+        return Shared(tuple(crowds.tolist()), ns)
 
-    wait = shared(starts[waits], latest[waits], label[waits])
-    transfer = shared(latest[matched], ends[matched], label[matched])
-    unmatched = shared(latest[~matched], ends[~matched], label[~matched])
-    for number, crowd in enumerate(crowds.tolist()):
-        yield crowd, np.array([wait[number], transfer[number], unmatched[number]])
+    return Exposed(
+        known,
+        wait=shared(starts[waits], latest[waits], label[waits]),
+        transfer=shared(latest[matched], ends[matched], label[matched]),
+        unmatched=shared(latest[~matched], ends[~matched], label[~matched]),
+    )

@@ -14,7 +14,6 @@ import pyarrow as pa
 from cclbench import intervals
 from cclbench.analyzers.view.columns import codes, spans
 from cclbench.analyzers.view.launches import correlations_of
-from cclbench.disk_columns import DiskTable, disk_array, release
 from cclbench.intervals import Int64, Mask
 from cclbench.normalize.host_calls import (
     ALLOCATES,
@@ -108,18 +107,15 @@ def _rows_of(rank: RankView, kinds: tuple[str, ...], names: dict[str, int]) -> I
 def _of_runtime(rank: RankView, until: int | None) -> FirstCalls:
     """The cold calls of the runtime."""
     calls = rank.launch_calls
-    kernel = disk_array(len(calls) + 1, np.int32, -1)
+    kernel = np.full(len(calls) + 1, -1)
     kernels: dict[str, int] = {}
     for batch in rank.tables.events(("kernel",), ("correlation", "name")):
         call = calls.of(correlations_of(batch))
         name, names = codes(batch, "name")
-        known = np.array([kernels.setdefault(word or "", len(kernels)) for word in names], np.int32)
+        known = np.array([kernels.setdefault(word or "", len(kernels)) for word in names], np.int64)
         kernel[call[call >= 0]] = known[name][call >= 0]
-        release(calls, kernel)
     functions: dict[str, int] = {}
-    table = DiskTable(
-        function=np.int32, kernel=np.int32, start=np.int64, dur=np.int64, thread=np.int64, call=np.int32
-    )
+    parts = []
     columns = ("side", "track", "kind", "name", "start_ns", "dur_ns", "correlation")
     for batch in rank.tables.events(("launch", "other"), columns):
         name, names = codes(batch, "name")
@@ -128,23 +124,16 @@ def _of_runtime(rank: RankView, until: int | None) -> FirstCalls:
         chosen = (side == "host") & ((kind == "launch") | np.array(of_runtime, np.bool_)[name])
         known = np.array([functions.setdefault(word or "", len(functions)) for word in names], np.int32)
         call = np.where(kind == "launch", calls.of(correlations_of(batch)), -1)
-        table.append(
-            function=known[name][chosen],
-            kernel=kernel[call][chosen],
-            start=batch["start_ns"].to_numpy()[chosen],
-            dur=batch["dur_ns"].to_numpy()[chosen],
-            thread=batch["track"].to_numpy()[chosen],
-            call=call[chosen],
-        )
-        release(calls, kernel)
-    if not len(table):
+        times = (batch[column].to_numpy() for column in ("start_ns", "dur_ns", "track"))
+        parts.append([column[chosen] for column in (known[name], call, *times)])
+    if not parts:
         return FirstCalls(*(np.empty(0, np.int64),) * 4)
-    function, start, dur = table["function"], table["start"], table["dur"]
+    function, call, start, dur, thread = map(np.concatenate, zip(*parts, strict=True))
     words = [*functions]
     cold = np.flatnonzero(
         cold_calls(
             function,
-            table["kernel"],
+            kernel[call],
             start,
             dur,
             np.array([ALLOCATES.match(word) is not None for word in words], np.bool_)[function],
@@ -152,8 +141,4 @@ def _of_runtime(rank: RankView, until: int | None) -> FirstCalls:
             until,
         )
     )
-    found = FirstCalls(
-        table["call"][cold].astype(np.int64), table["thread"][cold], start[cold], start[cold] + dur[cold]
-    )
-    release(*(table[column] for column in ("function", "kernel", "start", "dur", "thread", "call")))
-    return found
+    return FirstCalls(call[cold], thread[cold], start[cold], start[cold] + dur[cold])

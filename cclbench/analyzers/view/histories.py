@@ -13,7 +13,7 @@ import pyarrow as pa
 from cclbench import arrow_functions as pc
 from cclbench.analyzers.view.allocator import History
 from cclbench.analyzers.view.snapshots import of_snapshots
-from cclbench.disk_columns import DiskTable, taken
+from cclbench.schema import EVENTS
 
 if TYPE_CHECKING:
     from cclbench.record.rank import Rank
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _MEMORY: Final = "[memory]"
 """What torch calls an allocator's events in a trace."""
+_MOMENTS: Final = pa.schema([EVENTS.field(name) for name in ("start_ns", "device", "bytes", "reserved")])
 
 
 def of_trace(tables: Rank, *, rank: int, source: str | None = None) -> Iterator[History]:
@@ -29,30 +30,19 @@ def of_trace(tables: Rank, *, rank: int, source: str | None = None) -> Iterator[
     A moment is an event: what was before the first one is not told.
     """
     columns = ("name", "start_ns", "device", "bytes", "reserved")
-    moments: dict[int, DiskTable] = {}
-    unknown: set[int] = set()
-    for batch in tables.events(("other",), columns):
-        rows = _memory_rows(batch)
-        devices = rows["device"].fill_null(-1).to_numpy()
-        for device in np.unique(devices).tolist():
-            own = rows.filter(pa.array(devices == device))
-            if own["reserved"].null_count:
-                unknown.add(device)
-            moments.setdefault(device, DiskTable(time=np.int64, bytes=np.int64, reserved=np.int64)).append(
-                time=own["start_ns"].to_numpy(),
-                bytes=own["bytes"].to_numpy(),
-                reserved=own["reserved"].fill_null(0).to_numpy(),
-            )
-    for device, table in sorted(moments.items()):
-        order = np.argsort(table["time"], kind="stable").astype(np.int32)
+    batches = [_memory_rows(batch) for batch in tables.events(("other",), columns)]
+    rows = pa.Table.from_batches(batches, _MOMENTS).sort_by("start_ns")
+    devices = rows["device"].fill_null(-1).to_numpy()
+    for device in np.unique(devices).tolist():
+        own = rows.filter(devices == device)
         yield History(
             source=source,
             file=None,
             rank=rank,
             device=None if device < 0 else device,
-            time_ns=taken(table["time"], order),
-            allocated=taken(table["bytes"], order),
-            reserved=None if device in unknown else taken(table["reserved"], order),
+            time_ns=own["start_ns"].to_numpy(),
+            allocated=own["bytes"].to_numpy(),
+            reserved=None if own["reserved"].null_count else own["reserved"].to_numpy(),
         )
 
 
@@ -62,7 +52,7 @@ def _memory_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
         pc.equal(batch["name"].cast(pa.string()), _MEMORY).to_numpy(zero_copy_only=False), np.bool_
     )
     kept = batch.filter(pa.array(named & batch["bytes"].is_valid().to_numpy(zero_copy_only=False)))
-    return kept.select(["start_ns", "device", "bytes", "reserved"])
+    return kept.select(_MOMENTS.names)
 
 
 def of_run(run: Run, traced: Collection[int] | None = None) -> list[History]:

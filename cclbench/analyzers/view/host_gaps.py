@@ -13,10 +13,8 @@ import pyarrow as pa
 
 from cclbench import intervals
 from cclbench.analyzers.view.columns import codes, spans
-from cclbench.analyzers.view.launches import ROWS_AT_ONCE, LaunchCalls, correlations_of, stream_numbers
-from cclbench.disk_columns import disk_array, pieces, release
-from cclbench.intervals import Int64, Intervals, Joined, Mask, intersect, join
-from cclbench.normalize.device_rows import DEVICE_WORK
+from cclbench.analyzers.view.launches import correlations_of, device_events
+from cclbench.intervals import Int64, Intervals, Mask, intersect, join
 from cclbench.normalize.host_calls import ALLOCATES, ASYNCHRONOUS, PINNED, blocks, take_turns
 from cclbench.normalize.phases import LOADER
 
@@ -61,38 +59,33 @@ def host_gaps(rank: RankView) -> HostGaps:
     backward pass has drained the queue of autograd's thread.
     """
     late, calls = rank.idle.late, rank.launch_calls
-    found, after = ({cause: Joined() for cause in CAUSES} for _ in range(2))
-    some = list(pieces(len(late.call), most=ROWS_AT_ONCE))
-    rows, turns = _in_turns(_rows_by_thread(rank, _launching(calls)))
+    found, after = (dict[str, list[Intervals]]((cause, []) for cause in CAUSES) for _ in range(2))
+    rows, turns = _in_turns(_rows_by_thread(rank, np.unique(calls.threads)))
     first = _first_of_all(rank)
-    rank.rest()
-    for own in some:
-        starts, ends, call = late.starts[own], late.ends[own], late.call[own]
-        called = calls.starts[call].clip(starts, ends)
-        thread_of = calls.threads[call]
-        for thread in np.unique(thread_of).tolist():
-            here = thread_of == thread
-            returned = np.maximum(calls.ends[call[here]] + _LATENCY_NS, starts[here])
-            gaps = _Gaps(starts[here], np.minimum(ends[here], returned), called[here])
-            # what begins so much later than its call returned waited for something that is not in the trace
-            of_stream = np.isin(call[here], first.calls)
-            for cause, chosen in (("capture", of_stream), ("unrecorded", ~of_stream)):
-                found[cause].add(intervals.union(gaps.ends[chosen], ends[here][chosen]))
-            waits = rows[thread].waits
-            wait = wait_at_begin(waits.starts, waits.ends, gaps.starts)
-            before = gaps.ends <= first.event_ns
-            before |= np.append(rows[thread].waits.starts, _NEVER)[wait] <= first.launch_ns
-            drained = (wait >= 0) & ~before
-            found["capture"].add(gaps.at(before).union())
-            waited = gaps.at(drained)
-            found["sync"].add(waited.union())
-            resumed = rows[thread].waits.ends[wait[drained]].clip(waited.starts, waited.ends)
-            for cause, part in _work(waited._replace(starts=resumed), rows[thread]):
-                after[cause].add(part)
-            for cause, part in _work(gaps.at((wait < 0) & ~before), rows[thread]):
-                found[cause].add(part)
-        release(late, calls)
-    by, after_wait = ({cause: parts.whole() for cause, parts in of.items()} for of in (found, after))
+    thread_of = calls.threads[late.call]
+    for thread in np.unique(thread_of).tolist():
+        here = thread_of == thread
+        starts, ends, call = late.starts[here], late.ends[here], late.call[here]
+        returned = np.maximum(calls.ends[call] + _LATENCY_NS, starts)
+        gaps = _Gaps(starts, np.minimum(ends, returned), calls.starts[call].clip(starts, ends))
+        # what begins so much later than its call returned waited for something that is not in the trace
+        of_stream = np.isin(call, first.calls)
+        for cause, chosen in (("capture", of_stream), ("unrecorded", ~of_stream)):
+            found[cause].append(intervals.union(gaps.ends[chosen], ends[chosen]))
+        waits = rows[thread].waits
+        wait = wait_at_begin(waits.starts, waits.ends, gaps.starts)
+        before = gaps.ends <= first.event_ns
+        before |= np.append(waits.starts, _NEVER)[wait] <= first.launch_ns
+        drained = (wait >= 0) & ~before
+        found["capture"].append(gaps.at(before).union())
+        waited = gaps.at(drained)
+        found["sync"].append(waited.union())
+        resumed = waits.ends[wait[drained]].clip(waited.starts, waited.ends)
+        for cause, part in _work(waited._replace(starts=resumed), rows[thread]):
+            after[cause].append(part)
+        for cause, part in _work(gaps.at((wait < 0) & ~before), rows[thread]):
+            found[cause].append(part)
+    by, after_wait = ({cause: join(*parts) for cause, parts in of.items()} for of in (found, after))
     return HostGaps(by, after_wait, turns)
 
 
@@ -139,7 +132,6 @@ def _work(gaps: _Gaps, rows: _ThreadRows) -> Iterator[tuple[str, Intervals]]:
     for cause in ("cold_start", "allocation", "loader", "sync", "launch", "operators", "python"):
         own = intervals.clipped(rows.by[cause], since, until)
         part = intervals.intersect(free, own)
-        release(rows.by[cause])
         free = intervals.subtract(free, own)
         if cause == "launch":
             part = intervals.join(part, launching)
@@ -160,28 +152,20 @@ class _First(NamedTuple):
 
 
 def _first_of_all(rank: RankView) -> _First:
-    calls = rank.launch_calls
-    launch = event = int(_NEVER)
-    numbers: dict[tuple[int, int], int] = {}
-    of_stream: dict[int, tuple[int, int]] = {}
-    columns = ("start_ns", "correlation", "track", "device")
-    for batch in rank.tables.events(DEVICE_WORK, columns):
-        call, begun = calls.of(correlations_of(batch)), batch["start_ns"].to_numpy()
-        launch = min(launch, int(calls.starts[call[call >= 0]].min(initial=launch)))
-        event = min(event, int(begun.min(initial=event)))
-        stream = stream_numbers(batch, numbers)
-        order = np.lexsort((begun, stream))
-        for row in order[intervals.begins(stream[order])].tolist():
-            known = of_stream.get(int(stream[row]), (int(_NEVER), -1))
-            of_stream[int(stream[row])] = min(known, (int(begun[row]), int(call[row])))
-        release(calls)
-    return _First(launch, event, np.array([call for _, call in of_stream.values()], np.int64))
+    calls, events = rank.launch_calls, device_events(rank.tables)
+    call = calls.of(events.correlations)
+    order = np.lexsort((call, events.starts, events.stream))
+    return _First(
+        launch_ns=int(calls.starts[call[call >= 0]].min(initial=_NEVER)),
+        event_ns=int(events.starts.min(initial=_NEVER)),
+        calls=call[order[intervals.begins(events.stream[order])]],
+    )
 
 
 def _rows_by_thread(rank: RankView, threads: Int64) -> dict[int, _ThreadRows]:
     """When each of the threads does what."""
-    parts: dict[int, dict[str, Joined]] = {
-        thread: {name: Joined() for name in (*_WORK, "sync", "waits")} for thread in threads.tolist()
+    parts: dict[int, dict[str, list[Intervals]]] = {
+        thread: {name: [] for name in (*_WORK, "sync", "waits")} for thread in threads.tolist()
     }
     kinds = ("op", "launch", "sync", "other", "annotation", "python")
     for batch in rank.tables.events(kinds, ("side", "track", "kind", "name", "start_ns", "dur_ns")):
@@ -192,18 +176,9 @@ def _rows_by_thread(rank: RankView, threads: Int64) -> dict[int, _ThreadRows]:
     cold = rank.first_calls
     _add(parts, cold.threads, cold.starts, cold.ends, {"cold_start": np.ones(len(cold), np.bool_)})
     return {
-        thread: _ThreadRows(of.pop("waits").whole(), {name: pieces.whole() for name, pieces in of.items()})
+        thread: _ThreadRows(join(*of.pop("waits")), {name: join(*sets) for name, sets in of.items()})
         for thread, of in parts.items()
     }
-
-
-def _launching(calls: LaunchCalls) -> Int64:
-    """The threads that launch."""
-    found = np.empty(0, np.int64)
-    for some in pieces(len(calls), most=ROWS_AT_ONCE):
-        found = np.union1d(found, calls.threads[some])
-        release(calls)
-    return found
 
 
 def _in_turns(rows: dict[int, _ThreadRows]) -> tuple[dict[int, _ThreadRows], dict[int, Int64]]:
@@ -241,13 +216,17 @@ def _turn_of_each(active: Sequence[Intervals]) -> list[Intervals]:
 
 
 def _add(
-    parts: dict[int, dict[str, Joined]], track: Int64, starts: Int64, ends: Int64, what: dict[str, Mask]
+    parts: dict[int, dict[str, list[Intervals]]],
+    track: Int64,
+    starts: Int64,
+    ends: Int64,
+    what: dict[str, Mask],
 ) -> None:
     for thread in np.intersect1d(list(parts), track).tolist():
         for name, chosen in what.items():
             rows = chosen & (track == thread)
             if rows.any():
-                parts[thread][name].add(intervals.union(starts[rows], ends[rows]))
+                parts[thread][name].append(intervals.union(starts[rows], ends[rows]))
 
 
 def causes_of(batch: pa.RecordBatch) -> dict[str, Mask]:
@@ -277,13 +256,12 @@ def causes_of(batch: pa.RecordBatch) -> dict[str, Mask]:
 def blocking_copies(rank: RankView) -> Iterator[tuple[Int64, Int64, Int64]]:
     """Thread, begin and end of calls that wait for the copy that they launch."""
     calls = rank.launch_calls
-    at_once = disk_array(len(calls), np.int8)
+    at_once = np.zeros(len(calls), np.bool_)
     for batch in rank.tables.events(("launch",), ("correlation", "name")):
         name, names = codes(batch, "name")
         call = calls.of(correlations_of(batch))
-        asynchronous = np.array([ASYNCHRONOUS in (word or "") for word in names], np.int8)[name]
+        asynchronous = np.array([ASYNCHRONOUS in (word or "") for word in names], np.bool_)[name]
         at_once[call[call >= 0]] = asynchronous[call >= 0]
-        release(calls, at_once)
     columns = ("start_ns", "dur_ns", "correlation", "name", "copy_direction")
     for batch in rank.tables.events(("copy",), columns):
         call = calls.of(correlations_of(batch))
@@ -299,8 +277,7 @@ def blocking_copies(rank: RankView) -> Iterator[tuple[Int64, Int64, Int64]]:
             ended[known],
             hosted[known],
             pinned[known],
-            at_once[call] > 0,
+            at_once[call],
         )
         chosen = call[awaited]
         yield calls.threads[chosen], calls.starts[chosen], calls.ends[chosen]
-        release(calls, at_once)

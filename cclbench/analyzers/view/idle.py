@@ -3,23 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cclbench import intervals
-from cclbench.analyzers.view.launches import (
-    ROWS_AT_ONCE,
-    SINCE_EVER,
-    LaunchCalls,
-    device_events,
-    previous_ends,
-)
-from cclbench.disk_columns import DiskTable, release
-from cclbench.disk_order import cuts, parted
-from cclbench.intervals import Index, Int64, Intervals, Successive
+from cclbench.analyzers.view.launches import SINCE_EVER, LaunchCalls, device_events, previous_ends
+from cclbench.intervals import Int64, Intervals, Mask
 
 if TYPE_CHECKING:
     from cclbench.record.rank import Rank
@@ -31,7 +22,7 @@ class LateLaunches:
 
     starts: Int64
     ends: Int64
-    call: Index
+    call: Int64
     """Index of the launch among the rank's launch calls."""
 
 
@@ -65,58 +56,34 @@ def split(
         np.append(window_starts, busy.starts[:1]).min(),
         np.append(window_ends, busy.ends[-1:]).max(),
     )
-    late = DiskTable(starts=np.int64, ends=np.int64, call=np.int32)
-    host, device, unknown = Successive(), Successive(), Successive()
-    any_launch = False
-    for gaps, call, free in _gaps(tables, calls, busy, first):
-        known = call >= 0
-        any_launch |= bool(known.any())
-        is_late = np.zeros(len(call), np.bool_)
-        starts, ends = gaps
-        launched = calls.starts[call[known]]
-        loads = np.isin(call[known], first_calls)
-        launched[loads] = np.minimum(calls.ends[call[known][loads]], ends[known][loads])
-        is_late[known] = launched > free[known]
-        release(calls)
-        late.append(starts=starts[is_late], ends=ends[is_late], call=call[is_late])
-        for into, chosen in ((host, is_late), (device, known & ~is_late), (unknown, ~known)):
-            into.add(intervals.union(starts[chosen], ends[chosen]))
-    unknown.add(intervals.union(np.append(busy.ends[-1:], first)[:1], np.array([last])))
+    starts, ends = np.append(first, busy.ends), np.append(busy.starts, last)
+    call, free = _next_events(tables, calls, busy)
+    known = call >= 0
+    launched = np.full(len(call), SINCE_EVER)
+    launched[known] = calls.starts[call[known]]
+    loads = known & np.isin(call, first_calls)
+    launched[loads] = np.minimum(calls.ends[call[loads]], busy.starts[loads])
+    late = launched > free
+
+    def gaps(chosen: Mask, *, after_all: bool = False) -> Intervals:
+        here = np.append(chosen, after_all)
+        return intervals.union(starts[here], ends[here])
+
     return Idle(
-        late=LateLaunches(late["starts"], late["ends"], late["call"]),
-        host=host.whole(),
-        device=device.whole(),
-        unknown=unknown.whole(),
-        any_launch=any_launch,
+        late=LateLaunches(starts[:-1][late], ends[:-1][late], call[late]),
+        host=gaps(late),
+        device=gaps(known & ~late),
+        unknown=gaps(~known, after_all=True),
+        any_launch=bool(known.any()),
     )
 
 
-def _gaps(
-    tables: Rank, calls: LaunchCalls, busy: Intervals, first: int
-) -> Iterator[tuple[tuple[Int64, Int64], Int64, Int64]]:
-    """The gaps before the pieces of `busy`, in order; of the device event that ends each one the index of its
-    launch, −1 where that is unknown, and when its stream was free.
-
-    The first gap begins at `first`; a stream without an earlier event is free since its beginning.
+def _next_events(tables: Rank, calls: LaunchCalls, busy: Intervals) -> tuple[Int64, Int64]:
+    """Of the device event that begins each piece of `busy` the index of its launch, −1 where that is unknown,
+    and when its stream was free: since ever where none ran there before; shape (pieces,).
     """
     events = device_events(tables)
-    parts = cuts(ROWS_AT_ONCE, events.starts)
-    begin, end = 0, first
-    free_since = np.full(len(events.streams), SINCE_EVER)
-    streams = np.arange(len(events.streams), dtype=np.int32)
-    for until, rows in zip(
-        [*np.searchsorted(busy.starts, parts), len(busy)], parted(events.starts, parts), strict=True
-    ):
-        own = events.where(rows)
-        own = own.where(own.ends > own.starts)  # what has no length occupies no stream
-        own = own.where(np.lexsort((own.stream, own.starts)))
-        release(events)
-        previous = previous_ends(np.append(free_since, own.ends), np.append(streams, own.stream))
-        free = previous[len(streams) :]
-        np.maximum.at(free_since, own.stream, own.ends)
-        at = busy.starts[begin:until]
-        ends = np.append(end, busy.ends[begin:until])
-        begin, end = until, ends[-1]
-        place = np.searchsorted(own.starts, at, side="left")
-        yield (ends[:-1], at), calls.of(own.correlations[place]), free[place]
-        release(busy)
+    events = events.where(events.ends > events.starts)  # what has no length occupies no stream
+    events = events.where(np.lexsort((events.stream, events.starts)))
+    event = np.searchsorted(events.starts, busy.starts)
+    return calls.of(events.correlations[event]), previous_ends(events.ends, events.stream)[event]

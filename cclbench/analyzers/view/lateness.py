@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.arrivals import PAIRS, SPENT, UNKNOWN_BEFORE
-from cclbench.analyzers.view.meetings import CollectiveInstances, Instances
+from cclbench.analyzers.view.meetings import CollectiveInstances
 from cclbench.intervals import Int64, Mask, begins
 
 Float = npt.NDArray[np.float64]
@@ -79,17 +79,17 @@ def lateness(found: CollectiveInstances, residual_ns: float) -> Lateness:
         late_ns=late.lengths(*shape),
         waited_ns=waited.lengths(*shape),
         spent_ns=spent.sums(*shape),
-        across=sum(len(some.count) for some in found.of_groups()) - instances,
+        across=len(found.of_groups().count) - instances,
     )
 
 
-def of_one_role(found: CollectiveInstances) -> Iterator[Instances]:
+def of_one_role(found: CollectiveInstances) -> Iterator[CollectiveInstances]:
     """The collectives of ranks of one role: no sends and receives, nothing across pipeline stages.
 
     Not applicable without any.
     """
     pipeline, none = _pipelines(found), True
-    for some in found.of_groups():
+    for some in found.of_groups().parts():
         same = _in_one_role(some, pipeline)
         if same.any():
             none = False
@@ -100,7 +100,7 @@ def of_one_role(found: CollectiveInstances) -> Iterator[Instances]:
         )
 
 
-def median_of_others(found: Instances, values: Int64) -> Float:
+def median_of_others(found: CollectiveInstances, values: Int64) -> Float:
     """Of each row the median of the other rows' values of its instance, 0 of one alone; shape (rows,).
 
     Rows of an instance are in order of their values.
@@ -118,7 +118,12 @@ def median_of_others(found: Instances, values: Int64) -> Float:
 
 
 def _add(
-    found: Instances, pipeline: Int64, residual_ns: float, late: _Unions, waited: _Unions, spent: _Sums
+    found: CollectiveInstances,
+    pipeline: Int64,
+    residual_ns: float,
+    late: _Unions,
+    waited: _Unions,
+    spent: _Sums,
 ) -> None:
     """The lateness, waits and excess of some instances; `pipeline` are the ranks inside one."""
     step = np.repeat(found.step[found.first], found.count)
@@ -141,7 +146,7 @@ def _add(
     waited.add(found.rank, step, np.maximum(found.arrival_ns, np.repeat(median, found.count)), latest)
 
 
-def _excess(found: Instances) -> Float:
+def _excess(found: CollectiveInstances) -> Float:
     """What each row spent more than the median of the others that ran the same previous instance, ns.
 
     Shape (4, rows); 0 where none did.
@@ -153,7 +158,7 @@ def _excess(found: Instances) -> Float:
         order = known[np.lexsort((values[known], found.before[known], of[known]))]
         first = np.flatnonzero(begins(of[order], found.before[order]))
         count = np.diff(np.append(first, len(order)))
-        alike = Instances(
+        alike = CollectiveInstances(
             **dict.fromkeys(("rank", "arrival_ns", "before", "spent", "step", "label"), of[order]),
             labels=[],
             first=first,
@@ -232,7 +237,7 @@ def _pipelines(found: CollectiveInstances) -> dict[int, int]:
     """
     joined: dict[int, int] = {}
     meets = {one.group for one in found.labels if one.collective not in (*PAIRS, _EXCHANGE)}
-    for some in found:
+    for some in found.parts():
         links = np.array(
             [
                 one.dimension == _PIPELINE
@@ -249,7 +254,7 @@ def _pipelines(found: CollectiveInstances) -> dict[int, int]:
     return {rank: _root(joined, rank) for rank in joined}
 
 
-def _in_one_role(found: Instances, pipeline: dict[int, int]) -> Mask:
+def _in_one_role(found: CollectiveInstances, pipeline: dict[int, int]) -> Mask:
     """Which instances have no two ranks of one pipeline, shape (instances,)."""
     if not pipeline:
         return np.ones(len(found.count), np.bool_)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.analyzers.metric import Coverage, Unknown
-from cclbench.disk_columns import DiskTable, disk_array, pieces, release, taken
+from cclbench.analyzers.view.columns import event_table, spans
 from cclbench.intervals import Index, Int64, Mask, begins
 from cclbench.normalize.device_rows import DEVICE_WORK
 
@@ -27,8 +27,6 @@ Stream = tuple[int, int | None]
 """Track and device."""
 _NO_CORRELATION: Final = np.iinfo(np.int64).min
 _NO_DEVICE: Final = -1
-ROWS_AT_ONCE: Final = 1 << 16
-"""Events or calls that are held at once, some megabytes."""
 SINCE_EVER: Final = np.iinfo(np.int64).min
 """Since when a stream is free on which nothing ran."""
 
@@ -59,29 +57,19 @@ class LaunchCalls:
     def where(self, chosen: Mask | Int64 | Index) -> LaunchCalls:
         """Those calls alone, by a mask or by their indices."""
         columns = (self.correlations, self.starts, self.ends, self.threads)
-        found = LaunchCalls(*(taken(column, chosen) for column in columns))
-        release(*columns)
-        return found
+        return LaunchCalls(*(column[chosen] for column in columns))
 
 
 def launch_calls(tables: Rank) -> LaunchCalls:
     """The launch calls of a rank that state a correlation."""
-    table = DiskTable(correlations=np.int64, starts=np.int64, ends=np.int64, threads=np.int64)
-    for batch in tables.events(("launch",), ("correlation", "start_ns", "dur_ns", "track")):
-        known = batch.filter(batch["correlation"].is_valid())
-        correlations, starts, durations, threads = (
-            known[name].to_numpy() for name in ("correlation", "start_ns", "dur_ns", "track")
-        )
-        table.append(correlations=correlations, starts=starts, ends=starts + durations, threads=threads)
-    calls = LaunchCalls(*(table[name] for name in ("correlations", "starts", "ends", "threads")))
-    order: Index = np.argsort(calls.correlations, kind="stable").astype(np.int32)
-    new = begins(calls.correlations[order])
-    if not new.all():
-        order = np.lexsort((-calls.ends, calls.starts, calls.correlations)).astype(np.int32)[new]
-    return calls if (order[1:] > order[:-1]).all() and new.all() else calls.where(order)
+    table = event_table(tables, ("launch",), ("correlation", "start_ns", "dur_ns", "track"))
+    table = table.filter(table["correlation"].is_valid())
+    calls = LaunchCalls(table["correlation"].to_numpy(), *spans(table), table["track"].to_numpy())
+    order = np.lexsort((-calls.ends, calls.starts, calls.correlations))
+    return calls.where(order[begins(calls.correlations[order])])
 
 
-def correlations_of(batch: pa.RecordBatch) -> Int64:
+def correlations_of(batch: pa.RecordBatch | pa.Table) -> Int64:
     """The rows' correlations, shape (rows,); an absent one is a number that no launch has."""
     return np.asarray(batch["correlation"].fill_null(_NO_CORRELATION).to_numpy(), np.int64)
 
@@ -114,33 +102,31 @@ class DeviceEvents:
 
 def device_events(tables: Rank) -> DeviceEvents:
     """All that a rank's device did."""
-    columns = ("device", "track", "start_ns", "dur_ns", "correlation")
-    numbers: dict[tuple[int, int], int] = {}
-    table = DiskTable(starts=np.int64, ends=np.int64, stream=np.int32, correlations=np.int64)
-    for batch in tables.events(DEVICE_WORK, columns):
-        starts = batch["start_ns"].to_numpy()
-        ends = starts + batch["dur_ns"].to_numpy()
-        stream = stream_numbers(batch, numbers)
-        table.append(starts=starts, ends=ends, stream=stream, correlations=correlations_of(batch))
-    place = np.empty(len(numbers), np.int32)
-    place[[numbers[one] for one in sorted(numbers)]] = np.arange(len(numbers))
-    streams = [(track, None if device == _NO_DEVICE else device) for track, device in sorted(numbers)]
-    stream = taken(place, table["stream"])
-    return DeviceEvents(table["starts"], table["ends"], stream, table["correlations"], streams)
+    table = event_table(tables, DEVICE_WORK, ("device", "track", "start_ns", "dur_ns", "correlation"))
+    stream, streams = stream_numbers(table["track"].to_numpy(), devices_of(table))
+    return DeviceEvents(*spans(table), stream, correlations_of(table), streams)
 
 
-def stream_numbers(batch: pa.RecordBatch, numbers: dict[tuple[int, int], int]) -> npt.NDArray[np.int32]:
-    """The number of each row's (track, device), shape (rows,); new streams are added to `numbers`."""
-    tracks = batch["track"].dictionary_encode()
-    devices = batch["device"].fill_null(_NO_DEVICE).dictionary_encode()
-    width = len(devices.dictionary)
-    pairs = tracks.indices.to_numpy() * width + devices.indices.to_numpy()
-    present = np.unique(pairs)
-    table = np.empty(len(tracks.dictionary) * width, np.int32)
-    for pair in present.tolist():
-        stream = (tracks.dictionary[pair // width].as_py(), devices.dictionary[pair % width].as_py())
-        table[pair] = numbers.setdefault(stream, len(numbers))
-    return np.asarray(table[pairs], np.int32)
+def devices_of(batch: pa.RecordBatch | pa.Table) -> npt.NDArray[np.int16]:
+    """The rows' devices, shape (rows,); an absent one is a number that none has."""
+    return np.asarray(batch["device"].fill_null(_NO_DEVICE).to_numpy(), np.int16)
+
+
+def stream_numbers(
+    tracks: Int64, devices: npt.NDArray[np.int16]
+) -> tuple[npt.NDArray[np.int32], list[Stream]]:
+    """The number of each row's stream, shape (rows,), and the streams in order of track, then device."""
+    track, device = (pa.array(column).dictionary_encode() for column in (tracks, devices))
+    width = len(device.dictionary)
+    pairs = track.indices.to_numpy().astype(np.int64) * width + device.indices.to_numpy()
+    there = np.bincount(pairs, minlength=1) > 0
+    streams = sorted(
+        (track.dictionary[pair // width].as_py(), device.dictionary[pair % width].as_py(), pair)
+        for pair in np.flatnonzero(there).tolist()
+    )
+    number = np.empty(len(there), np.int32)
+    number[[pair for *_, pair in streams]] = np.arange(len(streams))
+    return number[pairs], [(track, None if device == _NO_DEVICE else device) for track, device, _ in streams]
 
 
 def previous_ends(ends: Int64, streams: npt.NDArray[np.integer[Any]]) -> Int64:
@@ -171,11 +157,7 @@ class LaunchedKernels:
     @property
     def longer_than_kernels(self) -> Mask:
         """Which calls take longer than what they launched."""
-        found = np.empty(len(self.calls), np.bool_)
-        for own in pieces(len(found), most=ROWS_AT_ONCE):
-            found[own] = self.kernel_ns[own] < self.calls.ends[own] - self.calls.starts[own]
-            release(self)
-        return found
+        return np.asarray(self.kernel_ns < self.calls.ends - self.calls.starts)
 
     @property
     def left_out(self) -> dict[str, int]:
@@ -186,25 +168,19 @@ class LaunchedKernels:
 def launched_kernels(rank: RankView) -> LaunchedKernels:
     """The kernels of a rank by their calls; not applicable where no kernel in a window has one."""
     calls = rank.launch_calls
-    first, kernel_ns = (disk_array(len(calls), np.int64, value) for value in (np.iinfo(np.int64).max, 0))
+    never = np.iinfo(np.int64).max
+    first, kernel_ns = np.full(len(calls), never), np.zeros(len(calls), np.int64)
     for batch, call in kernels_with_calls(rank, calls):
         known = call >= 0
         np.minimum.at(first, call[known], batch["start_ns"].to_numpy()[known])
         np.add.at(kernel_ns, call[known], batch["dur_ns"].to_numpy()[known])
-        release(first, kernel_ns)
     coverage = Coverage(0, 0, 0, 0)
     for batch, _ in rank.kernels("correlation"):
         coverage += Coverage.of_rows(calls.of(correlations_of(batch)) >= 0, batch["dur_ns"].to_numpy())
-        release(calls)
     if not coverage.rows:
         raise Unknown("no launch in the trace is linked to a kernel in the window", coverage)
-    launched = first < np.iinfo(np.int64).max
-    if launched.all():
-        return LaunchedKernels(calls, first, kernel_ns, coverage)
-    launched = np.flatnonzero(launched).astype(np.int32)
-    return LaunchedKernels(
-        calls.where(launched), taken(first, launched), taken(kernel_ns, launched), coverage
-    )
+    launched = first < never
+    return LaunchedKernels(calls.where(launched), first[launched], kernel_ns[launched], coverage)
 
 
 def kernels_with_calls(
@@ -213,4 +189,3 @@ def kernels_with_calls(
     """All kernels of the trace with the index of each one's call, −1 for none, in bounded batches."""
     for batch in rank.tables.events(("kernel",), ("start_ns", "dur_ns", "correlation", *columns)):
         yield batch, calls.of(correlations_of(batch))
-        release(calls)

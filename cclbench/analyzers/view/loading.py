@@ -11,7 +11,7 @@ import pyarrow as pa
 from cclbench import arrow_functions as pc
 from cclbench import intervals
 from cclbench.analyzers.view.columns import codes, spans
-from cclbench.intervals import Intervals, Joined, Mask
+from cclbench.intervals import Intervals, Mask
 from cclbench.normalize.phases import LOADER
 
 if TYPE_CHECKING:
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 def loading(rank: RankView) -> Intervals:
     """The union of the ranges of data loaders and checkpoints on the host, over the whole trace."""
-    found = Joined()
+    parts = []
     for batch in rank.tables.events(("annotation", "op"), ("side", "name", "start_ns", "dur_ns")):
         named = _matches(batch, "name", LOADER) & _matches(batch, "side", "^host$")
         if named.any():
-            found.add(intervals.union(*spans(batch.filter(pa.array(named)))))
-    return found.whole()
+            parts.append(intervals.union(*spans(batch.filter(pa.array(named)))))
+    return intervals.join(*parts)
 
 
 def _matches(batch: pa.RecordBatch, column: str, pattern: str) -> Mask:

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cclbench.analyzers.view.columns import Words
-from cclbench.disk_columns import on_disk, pieces
+from cclbench.analyzers.view.columns import codes
 from cclbench.intervals import Index, Int64, Mask
 from cclbench.normalize.operators import Ids, ancestors, inherited, nearest
 from cclbench.operators.call import Call, NoModel, parse
@@ -25,8 +24,6 @@ Float64 = npt.NDArray[np.float64]
 
 _INSIDE: Final = "what it calls is counted by itself"
 _TEXTS: Final = ("name", "shapes", "dtypes", "strides", "values", "annotation")
-_ROWS: Final = 1 << 18
-"""Calls whose parents are looked up at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,70 +50,45 @@ class OperatorCalls:
 
     def __init__(self, rank: RankView) -> None:
         self.ids = Ids(rank.operators("operator")["operator"].to_numpy())
-        above = rank.operators("parent")["parent"]
-        parents = np.empty(len(above), np.int32)
-        for rows in pieces(len(parents), most=_ROWS):
-            parents[rows] = self.ids.index_of(ids_of(above.slice(rows.start, rows.stop - rows.start)))
-        del above
-        rank.rest()
-        self.sequence: Int64 = on_disk(inherited(parents, rank.operators("sequence")["sequence"]))
+        parents = self.ids.index_of(ids_of(rank.operators("parent")["parent"]))
+        self.sequence: Int64 = inherited(parents, rank.operators("sequence")["sequence"])
         """Autograd's number of each call, else of the nearest one that holds it; −1 of none."""
-        rank.rest()
         self.recomputed: Mask = rank.operators("recomputed")["recomputed"].to_numpy()
-        self._texts = {column: Words.of(rank.operators(column), column) for column in _TEXTS}
-        self.name = self._texts["name"]
-        rank.rest()
-        models = [model_of(name or "") for name in self.name.words]
+        self._texts = {column: _texts(rank, column) for column in _TEXTS}
+        self.name, self.names = self._texts["name"]
+        models = [model_of(name or "") for name in self.names]
         families = [model.family if model else None for model in models]
-        of_product = self.name.each([family in PRODUCTS for family in families])
+        of_product = np.array([family in PRODUCTS for family in families], np.bool_)[self.name]
         self._attends = np.array([family == "attention" for family in families], np.bool_)
         self._counted_inside = ancestors(parents, of_product)
-        modelled = self.name.each([model is not None for model in models])
+        modelled = np.array([model is not None for model in models], np.bool_)[self.name]
         owner = nearest(parents, modelled & ~self._counted_inside)
-        self.owner: Index = on_disk(np.where(owner >= 0, owner, np.arange(len(owner), dtype=np.int32)))
-        self._numbers: dict[tuple[int, ...], int] = {}
-        self._kinds: list[Kind] = []
+        self.owner: Index = np.where(owner >= 0, owner, np.arange(len(owner), dtype=np.int32))
 
     def __len__(self) -> int:
         return len(self.owner)
 
-    def number_kinds(
+    def kinds(
         self, calls: Index, launched: Int64, kernels_of: Callable[[int], tuple[str, ...]]
-    ) -> Index:
-        """The way in which each of `calls` is called, as a number for `kinds`; `launched` identifies kernels.
+    ) -> tuple[list[Kind], Index]:
+        """The ways in which `calls` are called, in order of what they launch and their texts, and each call's
+        place among them.
 
-        `kernels_of(i)` are the names of the kernels of the i-th call.
+        `launched` identifies the kernels of each call; `kernels_of(i)` are the names of the i-th call's.
         """
-        columns = [launched]
-        for column, words in self._texts.items():
-            numbers = words[calls].astype(np.int64)
+        code = launched
+        for column, (number, _) in self._texts.items():
+            own = number[calls].astype(np.int64)
             if column == "annotation":
                 # Steps differ, and only attention costs what a step's requests make it cost.
-                numbers = np.where(self._attends[self.name[calls]], numbers, 0)
-            columns.append(numbers)
-            words.release()
-        code = launched
-        for numbers in columns[1:]:
-            code = np.unique(code, return_inverse=True)[1] * (numbers.max(initial=0) + 1) + numbers
+                own = np.where(self._attends[self.name[calls]], own, 0)
+            code = np.unique(code, return_inverse=True)[1] * (own.max(initial=0) + 1) + own
         _, first, kind = np.unique(code, return_index=True, return_inverse=True)
-        keys = zip(*(column[first].tolist() for column in columns), strict=True)
-        texts = zip(*(words.texts(calls[first]) for words in self._texts.values()), strict=True)
-        place = []
-        for i, key, own in zip(first.tolist(), keys, texts, strict=True):
-            if key not in self._numbers:
-                self._numbers[key] = len(self._kinds)
-                self._kinds.append(self._kind(int(calls[i]), own, kernels_of(i)))
-            place.append(self._numbers[key])
-        return np.array(place, np.int32)[kind]
+        kinds = [self._kind(int(calls[i]), kernels_of(i)) for i in first.tolist()]
+        return kinds, kind.astype(np.int32)
 
-    def kinds(self) -> tuple[list[Kind], Index]:
-        """All ways that were numbered, in order of what they launch and their texts, and each one's place."""
-        order = [self._numbers[key] for key in sorted(self._numbers)]
-        place = np.empty(len(order), np.int32)
-        place[order] = np.arange(len(order), dtype=np.int32)
-        return [self._kinds[number] for number in order], place
-
-    def _kind(self, call: int, texts: tuple[str | None, ...], kernels: tuple[str, ...]) -> Kind:
+    def _kind(self, call: int, kernels: tuple[str, ...]) -> Kind:
+        texts = (words[number[call]] for number, words in self._texts.values())
         name, shapes, dtypes, strides, values, annotation = texts
         if self._counted_inside[call]:
             return Kind(Call(name or ""), linked=True, why_not=_INSIDE)
@@ -125,6 +97,12 @@ class OperatorCalls:
             return Kind(found, linked=True, cost=cost_of(found))
         except NoModel as why:
             return Kind(found, linked=True, why_not=str(why))
+
+
+def _texts(rank: RankView, column: str) -> tuple[Index, list[str | None]]:
+    """The number of each call's text, and the texts."""
+    numbers, words = codes(rank.operators(column), column)
+    return numbers.astype(np.int32), words
 
 
 def ids_of(ids: pa.Array | pa.ChunkedArray) -> Int64:

@@ -35,16 +35,14 @@ def _on_host(rank: RankView) -> Works:
     calls = OperatorCalls(rank)
     table = rank.operators("start_ns", "device_ns", "phase", "module")
     starts, device_ns = table["start_ns"].to_numpy(), table["device_ns"].to_numpy()
-    wrapper = calls.name.each([is_wrapper(name or "") for name in calls.name.words])
+    wrapper = np.array([is_wrapper(name or "") for name in calls.names], np.bool_)[calls.name]
     window = rank.window_of(starts[calls.owner]) if len(starts) else starts
     chosen = np.flatnonzero((device_ns > 0) & ~wrapper & (window >= 0))
     head, work = np.unique(calls.owner[chosen], return_inverse=True)
     time_ns = np.zeros(len(head), np.int64)
     np.add.at(time_ns, work, device_ns[chosen])
-    number = calls.number_kinds(head, np.zeros(len(head), np.int64), lambda _: ())
-    kinds, place = calls.kinds()
-    kind = place[number]
-    words = [classify.category(name or "") for name in calls.name.words]
+    kinds, kind = calls.kinds(head, np.zeros(len(head), np.int64), lambda _: ())
+    words = [classify.category(name or "") for name in calls.names]
     category = np.array([CATEGORIES.index(word) if word else _OTHER for word in words], np.int64)[
         calls.name[head]
     ]

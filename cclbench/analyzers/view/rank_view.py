@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,24 +17,16 @@ from cclbench.analyzers.metric import NotApplicable, Unknown
 from cclbench.analyzers.view import exposed, idle
 from cclbench.analyzers.view.arrivals import Arrivals, Matched, arrivals
 from cclbench.analyzers.view.blurred import Blurred, blurred
-from cclbench.analyzers.view.columns import is_category, spans
+from cclbench.analyzers.view.columns import event_table, is_category, spans
 from cclbench.analyzers.view.exposed import Exposed
 from cclbench.analyzers.view.first_calls import FirstCalls, first_calls
 from cclbench.analyzers.view.host_ops import host_ops
 from cclbench.analyzers.view.idle import Idle
-from cclbench.analyzers.view.launches import (
-    ROWS_AT_ONCE,
-    LaunchCalls,
-    LaunchedKernels,
-    launch_calls,
-    launched_kernels,
-)
+from cclbench.analyzers.view.launches import LaunchCalls, LaunchedKernels, launch_calls, launched_kernels
 from cclbench.analyzers.view.operators import works
 from cclbench.analyzers.view.whole_graphs import UnknownGraphs, whole_graphs
 from cclbench.analyzers.view.works import Works
-from cclbench.disk_columns import pieces, release
-from cclbench.freed_memory import hand_back_free
-from cclbench.intervals import Int64, Intervals, Joined, Mask
+from cclbench.intervals import Int64, Intervals, Mask
 from cclbench.machine import Machine, machine_of_ranks
 from cclbench.normalize.steps import choose_windows
 from cclbench.record.facts import TraceFacts
@@ -42,9 +34,6 @@ from cclbench.record.facts import TraceFacts
 if TYPE_CHECKING:
     from cclbench.card import Card
     from cclbench.record.rank import Rank
-
-_SMALL_ROWS: Final = 1 << 18
-"""Events of a rank up to which its memory is no matter."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,17 +90,6 @@ class RankView:
         self.machine = machine or machine_of_ranks(card, {rank: tables.facts}, {})
         """The run's machine; by this rank's trace alone where nothing else is given."""
         self._window, self._steps = window, steps
-
-    @property
-    def large(self) -> bool:
-        """Whether it takes care to compute its metrics in little memory."""
-        return self.tables.rows > _SMALL_ROWS
-
-    def rest(self) -> None:
-        """Hand back memory, as between two metrics: pages of what waits on disk, and what is free."""
-        if self.large:
-            release(*vars(self).values())
-            hand_back_free()
 
     @property
     def facts(self) -> TraceFacts:
@@ -200,21 +178,18 @@ class RankView:
         """C, K and M, over the whole trace."""
         if self.facts.works_on is None:
             raise Unknown(self.no_work)
-        compute, communication, copies = self._busy_host() if self.on_host else self._busy_device()
-        return intervals.on_disk(compute), intervals.on_disk(communication), intervals.on_disk(copies)
+        return self._busy_host() if self.on_host else self._busy_device()
 
     def _busy_device(self) -> tuple[Intervals, Intervals, Intervals]:
-        compute, communication = Joined(), Joined()
-        for batch in self.tables.events(("kernel", "graph"), ("start_ns", "dur_ns", "category")):
-            starts, ends = spans(batch)
-            comm = is_category(batch, "communication")
-            compute.add(intervals.union(starts[~comm], ends[~comm]))
-            communication.add(intervals.union(starts[comm], ends[comm]))
-        copies = Joined(
-            intervals.union(*spans(batch))
-            for batch in self.tables.events(("copy", "memset"), ("start_ns", "dur_ns"))
+        kernels = event_table(self.tables, ("kernel", "graph"), ("start_ns", "dur_ns", "category"))
+        starts, ends = spans(kernels)
+        comm = is_category(kernels, "communication")
+        copies = event_table(self.tables, ("copy", "memset"), ("start_ns", "dur_ns"))
+        return (
+            intervals.union(starts[~comm], ends[~comm]),
+            intervals.union(starts[comm], ends[comm]),
+            intervals.union(*spans(copies)),
         )
-        return compute.whole(), communication.whole(), copies.whole()
 
     def _busy_host(self) -> tuple[Intervals, Intervals, Intervals]:
         """C and K of a CPU-only rank.
@@ -223,22 +198,22 @@ class RankView:
         all but gloo's threads, less the communication calls and transfers on the same thread.
         """
         for_communication: set[int] = set()
-        by_track: dict[int, tuple[Joined, Joined]] = {}
-        transfers = Joined()
+        by_track: dict[int, tuple[list[Intervals], list[Intervals]]] = {}
+        transfers = []
         for ops in host_ops(self.tables):
             for_communication.update(np.unique(ops.track[ops.of_library]).tolist())
-            transfers.add(intervals.union(ops.starts[ops.transfers], ops.ends[ops.transfers]))
+            transfers.append(intervals.union(ops.starts[ops.transfers], ops.ends[ops.transfers]))
             for track in np.unique(ops.track):
                 here = ops.track == track
-                work, other = by_track.setdefault(int(track), (Joined(), Joined()))
+                work, other = by_track.setdefault(int(track), ([], []))
                 for rows, into in ((here & ops.works, work), (here & ops.calls, other)):
-                    into.add(intervals.union(ops.starts[rows], ops.ends[rows]))
-        compute = Joined(
-            intervals.subtract(work.whole(), calls.whole())
+                    into.append(intervals.union(ops.starts[rows], ops.ends[rows]))
+        compute = (
+            intervals.subtract(intervals.join(*work), intervals.join(*calls))
             for track, (work, calls) in by_track.items()
             if track not in for_communication
         )
-        return compute.whole(), transfers.whole(), intervals.EMPTY
+        return intervals.join(*compute), intervals.join(*transfers), intervals.EMPTY
 
     @property
     def compute(self) -> Intervals:
@@ -266,12 +241,10 @@ class RankView:
         return self._partition(self.open_windows)
 
     def _partition(self, windows: Windows) -> WindowParts:
-        c, k, ck, ckm = np.zeros((4, len(windows)), np.int64)
-        for compute, communication, copies in intervals.stretches(*self.busy):
-            kernels = intervals.join(compute, communication)
-            sets = compute, communication, kernels, intervals.join(kernels, copies)
-            for whole, own in zip((c, k, ck, ckm), sets, strict=True):
-                whole += intervals.within(own, windows.starts, windows.ends)
+        compute, communication, copies = self.busy
+        kernels = intervals.join(compute, communication)
+        sets = (compute, communication, kernels, intervals.join(kernels, copies))
+        c, k, ck, ckm = (intervals.within(own, windows.starts, windows.ends) for own in sets)
         window = windows.ends - windows.starts
         return WindowParts(
             window=window,
@@ -348,10 +321,7 @@ class RankView:
 
     def in_windows(self, at: Int64) -> Mask:
         """Whether a window holds each instant, shape of `at`."""
-        found = np.empty(len(at), np.bool_)
-        for some in pieces(len(at), most=ROWS_AT_ONCE):
-            found[some] = self.window_of(at[some]) >= 0
-        return found
+        return np.asarray(self.window_of(at) >= 0)
 
     def begun(self, kinds: Sequence[str], *columns: str) -> Iterator[tuple[pa.RecordBatch, Int64]]:
         """The rows of those kinds that begin in a window, with each row's window, in bounded batches.

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.columns import codes, is_category, spans
-from cclbench.analyzers.view.launches import SINCE_EVER, previous_ends, stream_numbers
+from cclbench.analyzers.view.launches import SINCE_EVER, devices_of, previous_ends, stream_numbers
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.classify import base_name
 from cclbench.intervals import Int64, Mask
@@ -101,9 +101,8 @@ def merged(tables: Sequence[pa.Table]) -> pa.Table:
 def _rows(rank: RankView) -> _StreamRows:
     rank.needs_accelerator("it runs ops, no kernels")
     numbers: dict[str, int] = {}
-    streams: dict[tuple[int, int], int] = {}
     empty = np.empty(0, np.int64)
-    parts = [(empty, empty, empty, np.empty(0, np.int32), empty, np.empty(0, np.bool_))]
+    parts = [(empty, empty, empty, empty, np.empty(0, np.int16), empty, np.empty(0, np.bool_))]
     columns = ("name", "kind", "category", "track", "device")
     for batch, window in rank.begun(DEVICE_WORK, *columns):
         name, words = codes(batch, "name")
@@ -115,12 +114,14 @@ def _rows(rank: RankView) -> _StreamRows:
         starts, ends = spans(batch)
         own = np.where(is_kernel, code[name], _COPY)
         compute = is_kernel & ~is_category(batch, "communication")
-        parts.append((own, starts, ends, stream_numbers(batch, streams), window, compute))
-    name, starts, ends, stream, window, compute = map(np.concatenate, zip(*parts, strict=True))
+        parts.append((own, starts, ends, batch["track"].to_numpy(), devices_of(batch), window, compute))
+    name, starts, ends, track, device, window, compute = map(np.concatenate, zip(*parts, strict=True))
     if not (name != _COPY).any():
         raise NotApplicable("the rank ran no kernels in the window")
+    stream, _ = stream_numbers(track, device)
     order = np.lexsort((ends, starts, stream))
-    name, starts, ends, stream, window = (own[order] for own in (name, starts, ends, stream, window))
+    stream = stream[order]
+    name, starts, ends, window = (own[order] for own in (name, starts, ends, window))
     copy = name == _COPY
     begins = (stream[1:] != stream[:-1]) | (window[1:] != window[:-1]) | copy[1:] | copy[:-1]
     free = previous_ends(ends, stream)

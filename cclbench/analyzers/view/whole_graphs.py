@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from cclbench import intervals
 from cclbench.analyzers.metric import Coverage
 from cclbench.analyzers.view.blurred import MOST_UNKNOWN
-from cclbench.analyzers.view.columns import spans
-from cclbench.intervals import Intervals, Joined
+from cclbench.analyzers.view.columns import event_table, spans
+from cclbench.intervals import Intervals
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView
@@ -62,6 +62,4 @@ def _begun(rank: RankView, kind: str) -> Coverage:
 
 def graph_times(rank: RankView) -> Intervals:
     """When a graph that was traced whole runs, over the whole trace."""
-    return Joined(
-        intervals.union(*spans(batch)) for batch in rank.tables.events(("graph",), ("start_ns", "dur_ns"))
-    ).whole()
+    return intervals.union(*spans(event_table(rank.tables, ("graph",), ("start_ns", "dur_ns"))))

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -13,12 +13,8 @@ import numpy.typing as npt
 from cclbench import intervals
 from cclbench.analyzers.metric import Coverage
 from cclbench.analyzers.view.operator_calls import Float64, Kind
-from cclbench.disk_columns import DiskColumn, Number, pieces, release, taken
-from cclbench.intervals import Index, Int64, Intervals, Joined, Mask
+from cclbench.intervals import Index, Int64, Intervals, Mask
 from cclbench.schema import CATEGORIES
-
-WORKS_AT_ONCE: Final = 1 << 16
-"""Works, or device rows, that are worked on at once, some 15 MB."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +79,7 @@ class Works:
     @property
     def modelled(self) -> Mask:
         """Which works have FLOPs and bytes, by a model or by the trace."""
-        return self.by_parts(lambda some: np.isfinite(some.flops) & np.isfinite(some.bytes))
+        return np.isfinite(self.flops) & np.isfinite(self.bytes)
 
     @property
     def precision(self) -> list[str | None]:
@@ -109,69 +105,31 @@ class Works:
 
         `stated_peak` is that of works whose FLOPs the trace states.
         """
-
-        def of(some: Works) -> Float64:
-            moving = some.bytes / memory * 1e9
-            # The memory's time is the least there is where the arithmetic's is not known.
-            return np.where(np.isnan(moving), np.nan, np.fmax(some.compute_ns(peaks, stated_peak), moving))
-
-        return self.by_parts(of)
+        moving = self.bytes / memory * 1e9
+        # The memory's time is the least there is where the arithmetic's is not known.
+        return np.where(np.isnan(moving), np.nan, np.fmax(self.compute_ns(peaks, stated_peak), moving))
 
     def compute_ns(self, peaks: Mapping[str, float | None], stated_peak: float | None) -> Float64:
         """The time of each work's arithmetic at those peaks; NaN where unknown, 0 where it has none."""
         peak_of_kinds = np.array([peaks.get(word or "") or np.nan for word in self.precision], np.float64)
-
-        def of(some: Works) -> Float64:
-            peak = peak_of_kinds[some.kind]
-            peak[some.stated] = stated_peak or np.nan
-            with np.errstate(invalid="ignore"):
-                return np.where(some.flops == 0, 0.0, some.flops / peak * 1e9)
-
-        return self.by_parts(of)
-
-    def by_parts(self, of: Callable[[Works], npt.NDArray[Number]]) -> npt.NDArray[Number]:
-        """`of` all works, called with some of them at a time; on disk where they are many."""
-        if len(self) <= WORKS_AT_ONCE:
-            return of(self)
-        parts = (of(self._some(own)) for own in pieces(len(self), most=WORKS_AT_ONCE))
-        first = next(parts)
-        column: DiskColumn[Number] = DiskColumn(first.dtype.type)
-        for part in (first, *parts):
-            column.append(part)
-            release(self)
-        return column.values()
-
-    def _some(self, own: slice) -> Works:
-        """Some of the works, without their rows."""
-        columns = {field.name: getattr(self, field.name) for field in fields(self)}
-        of_works = {name: values[own] for name, values in columns.items() if isinstance(values, np.ndarray)}
-        return Works(**{**columns, **of_works, "rows": NO_ROWS})
+        peak = peak_of_kinds[self.kind]
+        peak[self.stated] = stated_peak or np.nan
+        with np.errstate(invalid="ignore"):
+            return np.where(self.flops == 0, 0.0, self.flops / peak * 1e9)
 
     def when(self, chosen: Mask) -> Intervals:
         """When device rows of the chosen works run."""
-        found, rows = Joined(), self.rows
-        for some in pieces(len(rows.work), most=WORKS_AT_ONCE):
-            own = chosen[rows.work[some]]
-            found.add(intervals.union(rows.starts[some][own], rows.ends[some][own]))
-            release(rows)
-        return found.whole()
+        own = chosen[self.rows.work]
+        return intervals.union(self.rows.starts[own], self.rows.ends[own])
 
     def sum(self, amounts: npt.NDArray[Any], chosen: Mask) -> float:
         """Σ amounts of the chosen works."""
-        own = taken(amounts, chosen)
-        release(amounts)
-        total: float = own.sum().item()
+        total: float = amounts[chosen].sum().item()
         return total
 
     def coverage(self, chosen: Mask, used: Mask) -> Coverage:
         """Of the chosen works those that are used, too."""
-        found = Coverage(0, 0, 0, 0)
-        for some in pieces(len(self), most=WORKS_AT_ONCE):
-            own = chosen[some]
-            found += Coverage.of_rows(used[some][own], self.time_ns[some][own])
-            release(self.time_ns)
-        return found
+        return Coverage.of_rows(used[chosen], self.time_ns[chosen])
 
     def _of_kinds(self, values: list[Any], dtype: Any) -> npt.NDArray[Any]:
-        of_kinds = np.array(values, dtype)
-        return self.by_parts(lambda some: np.asarray(of_kinds[some.kind]))
+        return np.asarray(np.array(values, dtype)[self.kind])

@@ -93,10 +93,8 @@ def memory_bound(case: Case) -> Iterator[Finding]:
             _HBM_UTILIZATION,
             _ROOFLINE_EFFICIENCY,
         ),
-        query="SELECT rank, category, name, count(*) AS kernels, sum(dur_ns) AS ns FROM events WHERE"
-        " kind = 'kernel'"
-        " AND category IN ('elementwise', 'copy', 'normalization', 'reduction')"
-        " GROUP BY ALL ORDER BY ns DESC LIMIT 20",
+        query="SELECT rank, category, name, kernels, total_ns AS ns FROM kernel_summary"
+        " WHERE category IN ('elementwise', 'copy', 'normalization', 'reduction') ORDER BY ns DESC LIMIT 20",
     )
 
 
@@ -132,9 +130,9 @@ def contention(case: Case) -> Iterator[Finding]:
             " communication is"
             " not known",
             evidence=case.evidence(_CONTENTION, _OVERLAPPED),
-            query="SELECT name, rank, count(*) AS kernels, avg(dur_ns) AS mean_ns, min(dur_ns) AS least_ns,"
-            " max(dur_ns) AS most_ns FROM events WHERE kind = 'kernel' AND category != 'communication'"
-            " GROUP BY ALL HAVING count(*) > 1 ORDER BY most_ns - least_ns DESC LIMIT 20",
+            query="SELECT name, rank, kernels, mean_ns, min_ns AS least_ns, max_ns AS most_ns"
+            " FROM kernel_summary WHERE category != 'communication' AND kernels > 1"
+            " ORDER BY most_ns - least_ns DESC LIMIT 20",
         )
 
 

@@ -101,10 +101,7 @@ def device_stalls(case: Case) -> Iterator[Finding]:
             confidence="medium",
             because="the gaps are exact; what the device waits for is not in the trace",
             evidence=case.evidence(_IDLE_DEVICE, _KERNELS),
-            query="SELECT * FROM (SELECT rank, name, start_ns, start_ns - max(start_ns + dur_ns) OVER"
-            " (PARTITION BY rank ORDER BY start_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
-            " AS gap_ns FROM events"
-            " WHERE side = 'device' AND kind IN ('kernel', 'copy', 'memset', 'graph')) WHERE gap_ns > 0"
+            query="SELECT rank, name, end_ns AS start_ns, gap_ns FROM idle_gaps"
             " ORDER BY gap_ns DESC LIMIT 20",
         )
 

@@ -39,16 +39,10 @@ _LEAST_STEPS: Final = 4
 _MOSTLY: Final = 0.5
 _GAPS: Final = """SELECT rank, name, start_ns, dur_ns FROM events
 WHERE side = 'host' AND kind IN ({kinds}){more} ORDER BY dur_ns DESC LIMIT 20"""
-_ELSEWHERE: Final = """SELECT * FROM (SELECT rank, track, name AS launched, start_ns - lag(start_ns + dur_ns)
-OVER (PARTITION BY rank, track ORDER BY start_ns) AS gap_ns, start_ns FROM events
-WHERE side = 'device' AND kind IN ('kernel', 'copy', 'memset', 'graph')) WHERE gap_ns > 0
-ORDER BY gap_ns DESC LIMIT 20"""
-
-_BETWEEN_OPERATORS: Final = """SELECT * FROM (SELECT rank, track, name AS next_operator, start_ns
-- max(start_ns + dur_ns) OVER (PARTITION BY rank, track ORDER BY start_ns
-ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS gap_ns, start_ns FROM events
-WHERE side = 'host' AND kind = 'op' AND name LIKE '%::%' AND name NOT LIKE '%autograd::%')
-WHERE gap_ns > 0 ORDER BY gap_ns DESC LIMIT 20"""
+_ELSEWHERE: Final = """SELECT rank, track, name AS launched, gap_ns, start_ns FROM track_gaps
+WHERE side = 'device' ORDER BY gap_ns DESC LIMIT 20"""
+_BETWEEN_OPERATORS: Final = """SELECT rank, track, name AS next_operator, gap_ns, start_ns FROM track_gaps
+WHERE side = 'host' ORDER BY gap_ns DESC LIMIT 20"""
 
 
 def _held(case: Case, *causes: str) -> dict[int, float]:
@@ -209,7 +203,7 @@ def synchronization(case: Case) -> Iterator[Finding]:
             surely=[] if loading else None,
             because=_EXACT + (_LOADS_THEN if loading else ""),
             evidence=case.evidence(_IDLE_HOST, *_by("sync"), _LAUNCH_DELAY),
-            query=_GAPS.format(kinds="'sync'", more=""),
+            query="SELECT rank, name, start_ns, dur_ns FROM syncs ORDER BY dur_ns DESC LIMIT 20",
         )
 
 

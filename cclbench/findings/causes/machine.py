@@ -34,8 +34,8 @@ _FAR: Final = 0.5
 _OTHER_FAMILIES: Final = ("convolution", "normalization", "reduction", "embedding", "moe")
 OPERATORS: Final = """SELECT name, shapes, count(*) AS calls, sum(device_ns) AS ns FROM operators
 WHERE kernels > 0 GROUP BY ALL ORDER BY ns DESC LIMIT 20"""
-_KERNELS: Final = """SELECT rank, name, count(*) AS kernels, sum(dur_ns) AS ns FROM events
-WHERE kind = 'kernel' AND category IN ('gemm', 'convolution') GROUP BY ALL ORDER BY ns DESC LIMIT 20"""
+_KERNELS: Final = """SELECT rank, name, kernels, total_ns AS ns FROM kernel_summary
+WHERE category IN ('gemm', 'convolution') ORDER BY ns DESC LIMIT 20"""
 _GAIN: Final = (
     "what their FLOPs and bytes allow on the catalog's device, between its data sheet and what is reached in"
     " practice; kernels whose FLOPs and bytes are not known stay"

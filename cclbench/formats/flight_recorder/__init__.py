@@ -25,14 +25,13 @@ import msgspec
 
 from cclbench.classify import collective, element_bytes, kind_of
 from cclbench.formats import READERS, Evidence, EvidenceReader
-from cclbench.formats.pickled import MOST_FILE_BYTES, NotPlainError, plain, rewrite_pickle
-from cclbench.formats.rewriting import SOURCE_PATH, Redactor
-from cclbench.formats.texts import bare, beginning, damaged, reason_of, whole
+from cclbench.formats.pickled import BEGIN, MOST_FILE_BYTES, NotPlainError, plain
+from cclbench.formats.rewriting import SOURCE_PATH
+from cclbench.formats.texts import bare, damaged, reason_of, whole
 from cclbench.formats.timing_rows import MOST_BYTES, Timings, nanoseconds
 from cclbench.record.facts import ProcessGroup
 from cclbench.schema import group_id
 
-_PICKLE: Final = b"\x80"
 _MOST_RANKS: Final = 1 << 20
 _MOST_DIMENSIONS: Final = 64
 """Of a tensor, as PyTorch has it; the product of a list of any length has any number of digits."""
@@ -101,17 +100,10 @@ class FlightRecorder(EvidenceReader):
         """Sure of the recorder's own keys; in a pickle the groups' ranks may fill all of the beginning."""
         head = bare(head)
         groups, calls = b"pg_config" in head, b"collective_seq_id" in head
-        if head[:1] == _PICKLE:
+        if head[:1] == BEGIN:
             return 0.9 if groups or calls else 0.0
         own = (calls and b"profiling_name" in head) or (groups and b"pg_status" in head)
         return 0.9 if own and head.lstrip()[:1] == b"{" else 0.0
-
-    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
-        """A pickle as the data it is, or JSON."""
-        if beginning(path, 1) != _PICKLE:
-            return super().rewrite(path, target, redactor, annotations=annotations)
-        rewrite_pickle(path, target, redactor, withheld=self.withheld)
-        return True
 
     def read(self, path: Path) -> Evidence:
         """A row an entry of the ring buffer; `InputError` for a pickle that holds more than data."""
@@ -154,7 +146,7 @@ class FlightRecorder(EvidenceReader):
 def _decoded(path: Path) -> _Dump:
     data = whole(path, MOST_FILE_BYTES)
     try:
-        if data[:1] == _PICKLE:
+        if data[:1] == BEGIN:
             return msgspec.convert(plain(data), type=_PickledDump)
         return msgspec.json.decode(data, type=_Dump)
     except NotPlainError as error:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from cclbench.formats import READERS, Part, Reader, Trace
 from cclbench.formats.json_events import JsonEvents, first_event
-from cclbench.formats.json_text import rewrite_json
-from cclbench.formats.rewriting import METADATA, Redactor
+from cclbench.formats.rewriting import METADATA
 from cclbench.formats.streams import LARGEST_RATIO, compressed
 
 PART_BYTES = 32 << 20
@@ -28,7 +27,6 @@ _CATEGORY = re.compile(
     rb'|cpu_instant_event|ac2g|fwdbwd|async_cpu_to_gpu|Operator|Runtime|Kernel|Mem(?:cpy|set))"'
 )
 
-_ANNOTATIONS = ("user_annotation", "gpu_user_annotation")
 # Keys of the outermost object that tell of the profiler, the device and the job's layout; any other one a
 # program has added with `add_metadata`.
 _METADATA = frozenset(
@@ -79,6 +77,8 @@ class Kineto(Reader):
         " syncs, 64-bit stream ids"
     )
     after_other_text = True
+    published_keys = _METADATA
+    named_by_people = ("user_annotation", "gpu_user_annotation")
     withheld: Mapping[str, str] = {"all keys of the outermost object but the profiler's own": METADATA}
 
     def sniff(self, head: bytes) -> float:
@@ -89,11 +89,6 @@ class Kineto(Reader):
         if text[:1] == b"{" and any(key in head for key in _HEADER):
             return 0.9
         return 0.6 if _CATEGORY.search(head) and (text[:1] == b"[" or b'"traceEvents"' in head) else 0.0
-
-    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
-        """JSON, with the ranges that `record_function` named, on the host and on the device."""
-        categories = _ANNOTATIONS if annotations else ()
-        return rewrite_json(path, target, redactor, categories=categories, outer=_METADATA)
 
     def parts(self, path: Path) -> list[Part]:
         """Ranges of about `PART_BYTES`, cut where an event begins; of a large compressed file, the stream."""

@@ -23,13 +23,19 @@ import pyarrow as pa
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.memory_snapshot.stacks import Stacks, published_file
-from cclbench.formats.pickled import MOST_FILE_BYTES, NotPlainError, most_containers, plain, rewrite_pickle
+from cclbench.formats.pickled import (
+    BEGIN,
+    MOST_FILE_BYTES,
+    NotPlainError,
+    most_containers,
+    plain,
+    rewrite_pickle,
+)
 from cclbench.formats.rewriting import Redactor
 from cclbench.formats.texts import damaged, whole
 from cclbench.formats.trace import LATEST_NS
 from cclbench.schema import ALLOCATIONS, ALLOCATOR_ACTIONS, MEMORY_BLOCKS
 
-_PICKLE: Final = b"\x80"
 _MOST_DEVICES: Final = 1 << 10
 _MOST_ENTRIES: Final = 2_000_000
 """Events, and blocks; by default a recording keeps all, and people are told to ask for 100,000."""
@@ -105,7 +111,7 @@ class MemorySnapshot(EvidenceReader):
 
     def sniff(self, head: bytes) -> float:
         """Sure of a pickle with the snapshot's own keys: segments come first, and may be all that is seen."""
-        if head[:1] != _PICKLE:
+        if head[:1] != BEGIN:
             return 0.0
         segments = b"total_size" in head and b"segment_type" in head
         return 0.9 if segments or (b"segments" in head and b"device_traces" in head) else 0.0

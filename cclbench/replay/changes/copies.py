@@ -7,19 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from cclbench.replay.change import ChangeSubject, change
+from cclbench.replay.change import ChangeSubject
 from cclbench.replay.changes.kernels import typical
 from cclbench.replay.graph import Graph
-from cclbench.replay.selection import Amount, NodeSelection, read_setting
+from cclbench.replay.selection import Amount, NodeSelection, node_change
 
 _DEFINITION = "copies of the directions named (h2d, d2h, d2d, p2p; all and memsets without)"
 
 
-@change(
+@node_change(
     "copies.time",
     values="x0.5, 0, median",
     definition=f"{_DEFINITION} take so many times as long; median: as of kernels",
-    read=read_setting,
 )
 def copies_time(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> Graph | str:
     """The graph with those durations."""
@@ -40,12 +39,11 @@ def _scaled(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> Gr
     return replace(graph, nodes=replace(nodes, dur=dur))
 
 
-@change(
+@node_change(
     "copies.bandwidth",
     values="x2",
     definition=f"{_DEFINITION} move so many times the bytes a second: the whole of each row's time, its"
     " latency too, is divided by the factor",
-    read=read_setting,
 )
 def copies_bandwidth(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> Graph | str:
     """The graph with those durations."""

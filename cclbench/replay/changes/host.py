@@ -11,17 +11,17 @@ import numpy.typing as npt
 
 from cclbench.intervals import Int64, Mask
 from cclbench.replay import nodes as n
-from cclbench.replay.change import ChangeSubject, change
+from cclbench.replay.change import ChangeSubject
 from cclbench.replay.graph import Graph
 from cclbench.replay.places import codes, lower_medians, places, ranks_of
-from cclbench.replay.selection import Amount, NodeSelection, read_setting
+from cclbench.replay.selection import Amount, NodeSelection, node_change
 from cclbench.replay.simulate import pieces
 
 _PAUSE_NS: Final = 100_000
 """By how much a time exceeds twice its median at least where it is not usual."""
 
 
-@change(
+@node_change(
     "host.time",
     values="x0.5, 0, median, usual",
     definition="what threads that launch take of their own between two launches is scaled, of the causes"
@@ -33,7 +33,6 @@ _PAUSE_NS: Final = 100_000
     " before the launch at the same place of a step takes the median of the ranks, of a single rank that of"
     " its steps; usual: the median of its rank's steps, only where it takes more than twice that and 100"
     " us",
-    read=read_setting,
 )
 def host(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> Graph | str:
     """The graph with those gaps, lags and waits."""

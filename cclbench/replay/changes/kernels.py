@@ -12,7 +12,7 @@ import numpy as np
 from cclbench.errors import InputError
 from cclbench.intervals import Int64, Mask, begins
 from cclbench.replay import nodes as n
-from cclbench.replay.change import ChangeSubject, Effect, change
+from cclbench.replay.change import ChangeSubject, Effect
 from cclbench.replay.graph import Graph
 from cclbench.replay.places import codes, lower_medians, means, places, ranks_of
 from cclbench.replay.rooflines import (
@@ -23,7 +23,7 @@ from cclbench.replay.rooflines import (
     on_tensor_cores,
     without_tensor_cores,
 )
-from cclbench.replay.selection import Amount, NodeSelection, read_setting
+from cclbench.replay.selection import Amount, NodeSelection, node_change
 
 _SHORT_GAP_NS: Final = 10_000
 
@@ -43,7 +43,7 @@ ROOFS: Final[dict[str | None, RoofValue]] = {
 }
 
 
-@change(
+@node_change(
     "kernels.time",
     values="x0.5, 0, median, mean, fastest, roofline, tensor_cores, fused",
     definition="kernels take so many times as long; median, mean: what their place in the step (how many"
@@ -53,7 +53,6 @@ ROOFS: Final[dict[str | None, RoofValue]] = {
     " precision, between data sheet and practice; tensor_cores: what products of fp32 that do without would"
     " take with, between a 16-bit type and TF32, if precision allows; fused: what each chain of calls"
     " (attention, norm, activation, rotary, optimizer) would take as one kernel at the roofline",
-    read=read_setting,
 )
 def kernels(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> Graph | Effect | str:
     """The graph with those durations, or their bounds."""
@@ -86,12 +85,11 @@ def kernels(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> Gr
     return replace(graph, nodes=replace(nodes, dur=dur, gap=nodes.gap - saved, busy=nodes.busy - saved))
 
 
-@change(
+@node_change(
     "kernels.gap",
     values="x0.5, 0",
     definition="the time between the end of one kernel on a stream and the begin of the next, where that is"
     " less than 10 us and nothing else holds the next one up, is scaled, as where both are one kernel",
-    read=read_setting,
 )
 def kernels_gap(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> Graph | str:
     """The graph with those gaps."""

@@ -9,19 +9,18 @@ import numpy as np
 
 from cclbench.intervals import Int64
 from cclbench.replay import nodes as n
-from cclbench.replay.change import ChangeSubject, Effect, Scale, change
+from cclbench.replay.change import ChangeSubject, Effect, Scale
 from cclbench.replay.graph import Graph
 from cclbench.replay.places import call_kinds, lower_medians
-from cclbench.replay.selection import Amount, NodeSelection, read_setting
+from cclbench.replay.selection import Amount, NodeSelection, node_change
 
 
-@change(
+@node_change(
     "transfers.time",
     values="x0.5, 0, median",
     definition="collectives of the kinds and group named take so many times as long from the arrival of their"
     " last rank on; median: what those of their kind, group size and payload take. Where waiting cannot be"
     " told from transfer, the bounds take all and none of it for the transfer",
-    read=read_setting,
 )
 def transfers(subject: ChangeSubject, setting: tuple[NodeSelection, Amount]) -> Graph | Effect | str:
     """The graph with those durations."""

@@ -25,6 +25,8 @@ def reconfiguration(subject: ChangeSubject, latency: int) -> Graph | str:
     """The graph in which each phase of a rank waits for its former one, and so much longer."""
     graph, nodes = subject.graph, subject.graph.nodes
     at = between_nodes(subject)
+    if not len(at):
+        return "no transfer within the run's windows leaves a node"
     members = peers(subject, at)
     code = {own: number for number, own in enumerate(dict.fromkeys(members))}
     group = np.array([code[own] for own in members], np.int64)

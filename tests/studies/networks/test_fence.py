@@ -23,4 +23,4 @@ def test_a_fence_is_paid_for_each_message_to_another_node() -> None:
     ring = replayed(simulated(program(*ops), Layout(dp=4, gpus_per_host=2)))
     assert step(ring, "scale_out.fence=1us") - ring.unchanged.step_ns == pytest.approx(6_000, abs=20)
     near = replayed(simulated(program(*ops), Layout(dp=4)))
-    assert "crosses scale_out" in str(near.predict(scenario(["scale_out.fence=1us"])).idle)
+    assert "leaves a node" in str(near.predict(scenario(["scale_out.fence=1us"])).idle)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank's metrics are the same where everything waits on disk and little is worked on at once."""
+"""A rank's metrics are the same where no columns of its tables are kept."""
 
 from __future__ import annotations
 
@@ -21,21 +21,7 @@ TRACES = (
 )
 DATA_POINTS = ("tiny-llama-operators-ddp2-gloo-cpu", "tiny-jax-dp2-tp4-cpu")
 LITTLE = {
-    "cclbench.disk_columns": {"SMALL_BYTES": 100},
-    "cclbench.disk_order": {"_ROWS": 70},
-    "cclbench.intervals": {"MOST_PIECES": 50},
     "cclbench.record.rank": {"MOST_KEPT": 0, "SMALL_ROWS": 100},
-    "cclbench.analyzers.launch": {"ROWS_AT_ONCE": 70},
-    "cclbench.analyzers.view.categories": {"_MOST_PIECES": 200},
-    "cclbench.analyzers.view.columns": {"_ROWS": 70},
-    "cclbench.analyzers.view.device_works": {"WORKS_AT_ONCE": 70},
-    "cclbench.analyzers.view.exposed": {"_MOST_PIECES": 50},
-    "cclbench.analyzers.view.host_gaps": {"ROWS_AT_ONCE": 70},
-    "cclbench.analyzers.view.idle": {"ROWS_AT_ONCE": 70},
-    "cclbench.analyzers.view.launches": {"ROWS_AT_ONCE": 70},
-    "cclbench.analyzers.view.operator_calls": {"_ROWS": 70},
-    "cclbench.analyzers.view.rank_view": {"ROWS_AT_ONCE": 70, "_SMALL_ROWS": 0},
-    "cclbench.analyzers.view.works": {"WORKS_AT_ONCE": 70},
 }
 """By module what bounds memory, and how little it is here."""
 

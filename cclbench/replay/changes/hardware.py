@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`scale_up.bandwidth=x2`, `system=dgx-h200`: other links, another machine, accelerator or algorithm.
+
+The graph stays as it is: `pricing` sets the times on the other hardware against those on the run's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from cclbench.errors import UsageError, near
+from cclbench.hardware import catalog
+from cclbench.hardware.collectives import ALGORITHMS
+from cclbench.machine import Tier
+from cclbench.replay import nodes as n
+from cclbench.replay.change import ChangeSubject, Quantity, amount_of, change, factor_of
+from cclbench.replay.graph import Graph
+from cclbench.schema import COLLECTIVE_KINDS
+
+
+class ChosenAlgorithm(NamedTuple):
+    """The algorithm of a kind of collectives."""
+
+    kind: str
+    algorithm: str
+
+
+def _quantity(dimension: Literal["bandwidth", "time"]) -> Callable[[str, str], Quantity]:
+    """Reads a factor, or a value with its unit."""
+
+    def read(text: str, value: str) -> Quantity:
+        if value[0] in "x×":
+            return Quantity(factor=factor_of(text, value))
+        return Quantity(absolute=amount_of(text, value, dimension))
+
+    return read
+
+
+def _fabric(text: str, value: str) -> str:
+    """Reads the id of a fabric of the tier that the key is."""
+    tier, chosen = text.partition("=")[0].strip(), catalog.fabric(value)
+    if chosen.tier != tier:
+        fits = ", ".join(name for name, one in catalog.fabrics().items() if one.tier == tier)
+        raise UsageError(f"{tier}={value}: {value} is a {chosen.tier} fabric", hint=f"of {tier} are {fits}")
+    return chosen.id
+
+
+def _system(text: str, value: str) -> str:
+    """Reads the id of a machine."""
+    del text
+    return catalog.system(value).id
+
+
+def _accelerator(text: str, value: str) -> str:
+    """Reads an accelerator's id; a word of one that only one id has will do: `h200`."""
+    del text
+    known = [name for name in catalog.accelerators() if f"-{value}-" in f"-{name}-"]
+    return known[0] if len(known) == 1 else catalog.accelerator(value).id
+
+
+def _algorithm(text: str, value: str) -> ChosenAlgorithm:
+    """Reads the kind of collectives that the key names, and an algorithm."""
+    key = text.partition("=")[0].strip()
+    kind = key.partition(".")[2]
+    if kind not in COLLECTIVE_KINDS:
+        raise UsageError(f"there is no collective {kind!r}", hint=near(kind, COLLECTIVE_KINDS))
+    if value not in ALGORITHMS:
+        raise UsageError(f"{key}={value}: there is no algorithm {value!r}", hint=near(value, ALGORITHMS))
+    return ChosenAlgorithm(kind, value)
+
+
+@change(
+    "scale_up.bandwidth",
+    values="x2, 900GB/s",
+    definition="line rate of the links inside a node",
+    read=_quantity("bandwidth"),
+    prices="transfers",
+)
+@change(
+    "scale_up.latency",
+    values="x0.5",
+    definition="latency of every step inside a node",
+    read=_quantity("time"),
+    prices="transfers",
+)
+@change(
+    "scale_up",
+    values="nvlink5",
+    definition="another fabric of the catalog inside a node",
+    read=_fabric,
+    prices="transfers",
+)
+def scale_up(subject: ChangeSubject, value: Quantity | str) -> Graph | str:
+    """The graph, where a collective stays within a node."""
+    del value
+    return _across(subject, "scale_up")
+
+
+@change(
+    "scale_out.bandwidth",
+    values="x2, 400Gb/s",
+    definition="line rate of the interfaces between nodes",
+    read=_quantity("bandwidth"),
+    prices="transfers",
+)
+@change(
+    "scale_out.latency",
+    values="x0.5, 5us",
+    definition="what the network's software adds to a hop between nodes",
+    read=_quantity("time"),
+    prices="transfers",
+)
+@change(
+    "scale_out",
+    values="infiniband-ndr",
+    definition="another fabric of the catalog between nodes",
+    read=_fabric,
+    prices="transfers",
+)
+def scale_out(subject: ChangeSubject, value: Quantity | str) -> Graph | str:
+    """The graph, where a collective crosses nodes."""
+    del value
+    return _across(subject, "scale_out")
+
+
+@change(
+    "system", values="dgx-h200", definition="another machine of the catalog", read=_system, prices="transfers"
+)
+def system(subject: ChangeSubject, value: str) -> Graph | str:
+    """The graph, where it has collectives."""
+    del value
+    return subject.graph if _collectives(subject) else "the run has no collectives"
+
+
+@change(
+    "collective.<kind>",
+    values="tree",
+    definition="another algorithm of that kind of collectives",
+    read=_algorithm,
+    keys=re.compile(r"collective\..*", re.DOTALL),
+    prices="transfers",
+)
+def algorithm(subject: ChangeSubject, value: ChosenAlgorithm) -> Graph | str:
+    """The graph, where it has collectives of that kind."""
+    kinds = {kind for kind, _ in _collectives(subject)}
+    if not kinds:
+        return "the run has no collectives"
+    return subject.graph if kinds & {value.kind, None} else f"the run has no {value.kind}"
+
+
+@change(
+    "accelerator",
+    values="h200",
+    definition="another accelerator of the catalog, on the same network",
+    read=_accelerator,
+    prices="kernels",
+)
+def accelerator(subject: ChangeSubject, value: str) -> Graph | str:
+    """The graph, where a rank computes."""
+    del value
+    nodes = subject.graph.nodes
+    computes = ((nodes.kind == n.COMPUTE) | (nodes.busy > 0)).any()
+    return subject.graph if computes else "no rank of the replay computes"
+
+
+def _across(subject: ChangeSubject, tier: Tier) -> Graph | str:
+    members = [own for _, own in _collectives(subject)]
+    if not members:
+        return "the run has no collectives"
+    tiers = {None if own is None else subject.machine.tier(own).value for own in members}
+    return subject.graph if tiers & {tier, None} else f"no collective of the run crosses {tier}"
+
+
+def _collectives(subject: ChangeSubject) -> list[tuple[str | None, tuple[int, ...] | None]]:
+    """Kind and members of what the graph transfers among several ranks; None where unknown."""
+    calls, nodes = subject.graph.transfers, subject.graph.nodes
+    used = np.unique(nodes.call[nodes.kind == n.TRANSFER]).tolist()
+    words = {(calls.kind[call], calls.group[call]) for call in used}
+    members = [(kind, subject.groups.get(group or "")) for kind, group in words]
+    return [(kind, own) for kind, own in members if own is None or len(own) > 1]
