@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench import intervals
-from cclbench.analyzers.view.columns import row_spans, short_codes, vocabulary_places
+from cclbench.analyzers.view.columns import row_spans, short_codes, vocabulary_places, word_codes
 from cclbench.analyzers.view.operator_calls import Float64, OperatorCalls, WorkKind, costs_of, ids_of
 from cclbench.analyzers.view.works import WorkRows, Works
 from cclbench.intervals import Index, Int64, Mask, begins
