@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.engine import SERIAL, Engine, Progress
-from cclbench.ingestion.groups import Job, files_of, infer_groups, path_of
+from cclbench.ingestion.groups import Job, infer_groups, path_of
 from cclbench.intervals import Int64
 from cclbench.normalize import clocks, matching
 from cclbench.normalize.dimensions import by_shape
@@ -22,6 +22,7 @@ from cclbench.record.database import database
 from cclbench.record.files import TableFile, finished, opened_table, read_table, whole, with_columns
 from cclbench.record.manifest import Clock, Clocks, Inference, Matching
 from cclbench.schema import COLLECTIVES, GROUPS
+from cclbench.scratch import temporary
 
 if TYPE_CHECKING:
     import duckdb
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
 _RANKS_A_TASK: Final = 32
 _CALLS: Final = """
 INSERT INTO calls
-WITH files AS (FROM read_parquet($files, file_row_number = true)),
-codes AS (
+WITH codes AS (
     SELECT "group", row_number() OVER (ORDER BY "group") AS code
     FROM (SELECT DISTINCT "group" FROM files WHERE "group" IS NOT NULL)
 )
@@ -76,14 +76,16 @@ def match_ranks(
     the own duration, whose sum they are.  Where some of its ranks have no trace, the latest arrival of those
     that have is a lower bound of the wait.
     """
-    with database() as connection:
+    with database() as connection, temporary() as place:
+        # By a name without patterns, and that is text: DuckDB takes no other.
+        (place / "run").symlink_to(folder.absolute())
         connection.execute(matching.CALLS)
-        _read_calls(connection, folder, ranks, "seq")
+        _read_calls(connection, place / "run", ranks, "seq")
         inferred = None if job is None else infer_groups(folder, connection, ranks, job)
         if inferred is not None and inferred.group is not None:
             # Calls of the ranks' common order are numbered by it.
             connection.execute("TRUNCATE calls")
-            _read_calls(connection, folder, ranks, _PLACE_OF_RANK)
+            _read_calls(connection, place / "run", ranks, _PLACE_OF_RANK)
         found = matching.match(connection)
     estimated = _clocks(found, places, ranks)
     wrong = _contradictions(found, estimated)
@@ -122,11 +124,13 @@ def match_ranks(
 def _read_calls(
     connection: duckdb.DuckDBPyConnection, folder: Path, ranks: Sequence[int], number: str
 ) -> None:
-    """Fill table `calls` from the ranks' files; `number` is the expression of the sequence number."""
+    """Fill table `calls` from the ranks' files, view `files`; `number` is the expression of `seq`."""
     import duckdb
 
+    files = [str(path_of(folder, rank)) for rank in ranks]
     try:
-        connection.execute(_CALLS.format(seq=number), {"files": files_of(folder, ranks)})
+        connection.read_parquet(files, file_row_number=True).create_view("files")
+        connection.execute(_CALLS.format(seq=number))
     except duckdb.Error:
         for rank in ranks:  # which file is damaged, and how
             read_table(path_of(folder, rank), COLLECTIVES)

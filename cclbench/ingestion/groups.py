@@ -94,9 +94,7 @@ def infer_groups(
             'SELECT "rank", coalesce(enum_code(kind)::INTEGER, -1) AS kind, coalesce("size", -1) AS "size",'
             ' start_ns AS starts, end_ns AS ends FROM calls ORDER BY "rank", start_ns, "row"'
         ).fetchnumpy()
-        libraries = connection.execute(
-            "SELECT DISTINCT library FROM read_parquet(?) ORDER BY library", [files_of(folder, ranks)]
-        ).fetchall()
+        libraries = connection.execute("SELECT DISTINCT library FROM files ORDER BY library").fetchall()
         calls = inferred_groups.Calls(
             **columns, libraries=[library for (library,) in libraries], names=job.names
         )
@@ -107,11 +105,6 @@ def infer_groups(
         _write(folder, [(ranks, [])], "inferred")
         _assign(folder, ranks, group)
     return Inference(found.rule, group, found.reason)
-
-
-def files_of(folder: Path, ranks: Sequence[int]) -> list[str]:
-    """The files of ranks' collectives, in the run at `folder`, as DuckDB names them."""
-    return [str(path_of(folder, rank)) for rank in ranks]
 
 
 def path_of(folder: Path, rank: int) -> Path:

@@ -57,8 +57,8 @@ def text(trace: Path) -> bytes:
     return trace.read_bytes()
 
 
-@pytest.mark.parametrize("tenth", range(1, 10))
-def test_cut_at_every_tenth(refused: Refused, trace: Path, text: bytes, tenth: int) -> None:
+@pytest.mark.parametrize("tenth", [1, 5, 9])
+def test_cut_anywhere(refused: Refused, trace: Path, text: bytes, tenth: int) -> None:
     kept = len(text) * tenth // 10
     trace.write_bytes(text[:kept])
     message = refused(trace)
@@ -66,15 +66,15 @@ def test_cut_at_every_tenth(refused: Refused, trace: Path, text: bytes, tenth: i
     assert "--allow-truncated" in message
 
 
-@pytest.mark.parametrize("tenth", range(1, 10))
-def test_gzip_cut_at_every_tenth(refused: Refused, trace: Path, text: bytes, tenth: int) -> None:
+@pytest.mark.parametrize("tenth", [1, 5, 9])
+def test_gzip_cut_anywhere(refused: Refused, trace: Path, text: bytes, tenth: int) -> None:
     packed = gzip.compress(text)
     path = trace.with_suffix(".json.gz")
     path.write_bytes(packed[: len(packed) * tenth // 10])
     assert str(path) in refused(path)
 
 
-@pytest.mark.parametrize("tenth", range(1, 10))
+@pytest.mark.parametrize("tenth", [1, 5, 9])
 def test_a_cut_file_is_salvaged_on_request(
     call: Callable[..., Any], trace: Path, text: bytes, tenth: int, store: Path
 ) -> None:
@@ -89,13 +89,13 @@ def test_a_cut_file_is_salvaged_on_request(
     assert 0 < cut["byte"] <= len(text) * tenth // 10
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))  # thousands are scripts/campaign/fuzz.py's
 def test_flipped_bytes_are_refused_or_harmless(
     call: Callable[..., Any], trace: Path, text: bytes, store: Path, seed: int
 ) -> None:
     """A flipped byte may still be a trace; it is never a traceback, and a refusal leaves no run."""
     broken = bytearray(text)
-    broken[seed * len(text) // 60] ^= 1 << seed % 8
+    broken[seed * len(text) // 20] ^= 1 << seed % 8
     trace.write_bytes(broken)
     answer = call("run", trace, "-q")
     assert answer.code in (0, 3), answer.err

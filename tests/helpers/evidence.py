@@ -53,4 +53,5 @@ class Evidence(PosixPath):
     def _need_all(self) -> None:
         lacking = [path for path in missing(self.folder) if path.is_relative_to(self)]
         if lacking:
-            pytest.skip(f"{len(lacking)} files are missing, as {lacking[0]}: see tests/fixtures.yaml")
+            more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+            pytest.skip(f"{lacking[0]}{more}: missing; tests/fixtures.yaml says where it comes from")

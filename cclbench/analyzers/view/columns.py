@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from cclbench.intervals import Int64, Mask
+from cclbench.intervals import Index, Int64, Mask
 from cclbench.schema import EVENTS
 
 if TYPE_CHECKING:
@@ -35,6 +35,12 @@ def word_codes(batch: pa.RecordBatch | pa.Table, column: str) -> tuple[Int64, li
         values = values.unify_dictionaries().combine_chunks()
     words = [*values.dictionary.to_pylist(), None]
     return values.indices.cast(pa.int64()).fill_null(len(words) - 1).to_numpy(), words
+
+
+def short_codes(table: pa.Table, column: str) -> tuple[Index, list[str | None]]:
+    """`word_codes` in half their memory, to be kept."""
+    numbers, words = word_codes(table, column)
+    return numbers.astype(np.int32), words
 
 
 def vocabulary_places(

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench import intervals
-from cclbench.analyzers.view.columns import row_spans, vocabulary_places, word_codes
+from cclbench.analyzers.view.columns import row_spans, short_codes, vocabulary_places, word_codes
 from cclbench.analyzers.view.operator_calls import Float64, OperatorCalls, WorkKind, costs_of, ids_of
 from cclbench.analyzers.view.works import WorkRows, Works
-from cclbench.intervals import Index, Int64, begins
+from cclbench.intervals import Index, Int64, Mask, begins
 from cclbench.normalize.device_rows import DEVICE_WORK
 from cclbench.operators.call import Call
 from cclbench.schema import CATEGORIES, EVENTS, PHASES
@@ -32,12 +32,9 @@ def device_works(rank: RankView) -> Works:
     calls = OperatorCalls(rank)
     rows = _device_rows(rank)
     starts, ends = row_spans(rows)
-    number, names = word_codes(rows, "name")
-    name = number.astype(np.int32)
-    category = vocabulary_places(rows, "category", CATEGORIES, _OTHER)
-    row_kind, words = word_codes(rows, "kind")
-    computes = np.array([word == "kernel" for word in words], np.bool_)[row_kind]
-    computes &= category != _COMMUNICATION
+    name, names = short_codes(rows, "name")
+    category = vocabulary_places(rows, "category", CATEGORIES, _OTHER).astype(np.int32)
+    computes = _are_kernels(rows) & (category != _COMMUNICATION)
     key = _keys(calls, rows, category)
     order = np.lexsort((starts, key))
     new = begins(key[order])
@@ -63,15 +60,15 @@ def device_works(rank: RankView) -> Works:
     kind = np.append(kind_of_call, len(of_calls) + name[order[first[len(own) :]]])
     modelled_flops, modelled_bytes = costs_of(all_kinds)
     stated = ~np.isnan(flops)
-    module, modules = word_codes(rows, "module")
+    module, modules = short_codes(rows, "module")
     further = count - len(own)
     return Works(
         kinds=all_kinds,
         kind=kind.astype(np.int32),
         phase=vocabulary_places(rows, "phase", PHASES, PHASES.index("other"))[lead].astype(np.int32),
-        module=module[lead].astype(np.int32),
+        module=module[lead],
         modules=modules,
-        category=category[lead].astype(np.int32),
+        category=category[lead],
         time_ns=intervals.union_lengths(work, starts, ends, count),
         kernels=np.bincount(work, minlength=count).astype(np.int32),
         computes=np.bincount(work, computes, count) > 0,
@@ -90,7 +87,12 @@ def _device_rows(rank: RankView) -> pa.Table:
     return pa.Table.from_batches((batch for batch, _ in rank.begun(DEVICE_WORK, *_ROW)), schema)
 
 
-def _keys(calls: OperatorCalls, rows: pa.Table, category: Int64) -> Index:
+def _are_kernels(rows: pa.Table) -> Mask:
+    kinds, words = word_codes(rows, "kind")
+    return np.array([word == "kernel" for word in words], np.bool_)[kinds]
+
+
+def _keys(calls: OperatorCalls, rows: pa.Table, category: Index) -> Index:
     """The call that each row belongs to; a row without one has a key of its own, above all calls."""
     own = calls.ids.index_of(ids_of(rows["operator"]))
     called = (own >= 0) & (category != _COMMUNICATION)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cclbench.analyzers.view.columns import word_codes
+from cclbench.analyzers.view.columns import short_codes
 from cclbench.intervals import Index, Int64, Mask
 from cclbench.normalize.operators import Ids, ancestors, inherited, nearest
 from cclbench.operators.call import Call, NoModel, parse
@@ -54,7 +54,7 @@ class OperatorCalls:
         self.sequence: Int64 = inherited(parents, rank.operators("sequence")["sequence"])
         """Autograd's number of each call, else of the nearest one that holds it; −1 of none."""
         self.recomputed: Mask = rank.operators("recomputed")["recomputed"].to_numpy()
-        self._texts = {column: _texts(rank, column) for column in _TEXTS}
+        self._texts = {column: short_codes(rank.operators(column), column) for column in _TEXTS}
         self.name, self.names = self._texts["name"]
         models = [model_of(name or "") for name in self.names]
         families = [model.family if model else None for model in models]
@@ -97,12 +97,6 @@ class OperatorCalls:
             return WorkKind(found, linked=True, cost=cost_of(found))
         except NoModel as why:
             return WorkKind(found, linked=True, why_not=str(why))
-
-
-def _texts(rank: RankView, column: str) -> tuple[Index, list[str | None]]:
-    """The number of each call's text, and the texts."""
-    numbers, words = word_codes(rank.operators(column), column)
-    return numbers.astype(np.int32), words
 
 
 def ids_of(ids: pa.Array | pa.ChunkedArray) -> Int64:
