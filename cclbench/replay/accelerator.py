@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -18,7 +17,7 @@ from cclbench.ground import intervals
 from cclbench.ground.intervals import Int64
 from cclbench.normalize.host_calls import ASYNCHRONOUS, PINNED, blocks
 from cclbench.replay import nodes as n
-from cclbench.replay.device import Device, clock_grain_ns, device_of, previous_end
+from cclbench.replay.device import Device, clock_grain_ns, device_of
 from cclbench.replay.events import StatedWaits, stated_waits, stream_lags
 from cclbench.replay.full_queues import full_queues
 from cclbench.replay.host import (
@@ -31,9 +30,10 @@ from cclbench.replay.host import (
     host_threads,
     thread_pauses,
 )
+from cclbench.replay.inferred_order import batch_rows, chain_rows
 from cclbench.replay.nodes import Edges, Nodes, RankNodes
 from cclbench.replay.silent_waits import silent_waits
-from cclbench.replay.tables import DIRECTIONS, GraphInput, RankRows
+from cclbench.replay.tables import DIRECTIONS, GraphInput
 from cclbench.replay.waits import (
     PROMPT_NS,
     TOLERANCE_NS,
@@ -44,8 +44,6 @@ from cclbench.replay.waits import (
 )
 
 _AGES: Final = 1 << 60
-_SAME_INSTANT: Final = 0.05
-"""Share of two rows by which they may overlap where one follows the other."""
 
 
 def accelerator_part(rank: GraphInput) -> RankNodes:
@@ -242,7 +240,7 @@ def _device_waits(
     if not len(rows):
         return [], []
     if not device.fitted.any():
-        return _chain_rows(device, inferred), []
+        return chain_rows(device, inferred), []
     before = np.where(device.first, -(1 << 60), np.roll(rows.end, 1))
     bound = np.maximum(device.issue + device.latency, before + device.gap)
     bound = np.where(device.fitted, bound, rows.start)
@@ -266,7 +264,7 @@ def _device_waits(
         inferred["collectives taken to wait for the kernel launched before them"] += int((~waits.seen).sum())
         found = [(waits.source, waits.target, waits.lag)]
         unseen = [(waits.source[~waits.seen], waits.target[~waits.seen], waits.lag[~waits.seen])]
-    found += _batch_rows(device, inferred)
+    found += batch_rows(device, inferred)
     explained = bound.copy()
     for source, target, lag in found:
         np.maximum.at(explained, target, rows.end[source] + lag)
@@ -307,103 +305,3 @@ def _add_pairs(device: Device, nodes: Nodes, edges: Edges, start_of: Int64, end_
     edges.add_edges(end_of[pairs.transfer], end_of[pairs.wait], 0)
     early = end_of[pairs.transfer[pairs.waited <= TOLERANCE_NS]]
     nodes.slack[early] = nodes.dur[early]
-
-
-def _chain_rows(device: Device, inferred: Counter[str]) -> Found:
-    """Rows without launches of their own follow what ended last before them, whichever lane it ran in.
-
-    Of calls that were made as one, with the same begin and end, they follow all.
-    """
-    rows = device.rows
-    source = _ended_before(rows)
-    queued = (device.launch < 0) | (previous_end(rows) > device.issue)
-    other = (source >= 0) & (rows.lane[source] != rows.lane) & queued
-    known = np.isin(np.arange(len(rows)), device.pairs.transfer)
-    other &= ~known & ~known[source]
-    target = np.flatnonzero(other)
-    inferred["rows that follow another lane's last"] += len(target)
-    # the lane's own order holds, without the gap, which was waiting for the other lane
-    device.gap[target] = np.minimum(device.gap[target], 0)
-    source, target = _made_as_one(rows, source[target], target)
-    return [(source, target, rows.start[target] - rows.end[source])]
-
-
-def _batch_rows(device: Device, inferred: Counter[str]) -> Found:
-    """Rows that a launch gave among others, as that of a CUDA graph does, in streams of which others have
-    launches of their own.
-
-    The first of them follows what ended last before it on the device, if it starts promptly then; each other
-    one what ended last of its own launch's, on whichever lane, else the first.  The rest is the device's own
-    gaps, which are kept: nobody told it anything in between.
-    """
-    rows, batch = device.rows, device.batch
-    own = np.flatnonzero(batch >= 0)
-    if not len(own):
-        return []
-    head = device.launch[own] >= 0
-    apart = rows.take_rows(own)
-    shift = _separating_shifts(apart, batch[own])
-    among = _ended_before(replace(apart, start=apart.start + shift, end=apart.end + shift))
-    among = np.where((among >= 0) & (batch[own][among] == batch[own]), own[among], -1)
-    first_of = dict(zip(batch[own[head]].tolist(), own[head].tolist(), strict=True))
-    firsts = np.array([first_of[launch] for launch in batch[own].tolist()], np.int64)
-    before = _ended_before(rows)[own]
-    prompt = (before >= 0) & (rows.start[own] - rows.end[before] <= PROMPT_NS)
-    prompt &= previous_end(rows)[own] > device.issue[own]
-    source = np.where(head, np.where(prompt, before, -1), np.where(among >= 0, among, firsts))
-    inside = (source == own - 1) & (rows.lane[source] == rows.lane[own])
-    chosen = (source >= 0) & ~inside
-    source, target = source[chosen], own[chosen]
-    device.gap[target] = np.minimum(device.gap[target], 0)
-    inferred["rows of graphs that follow another lane's last"] += len(target)
-    source, target = _made_as_one(rows, source, target)
-    return [(source, target, rows.start[target] - rows.end[source])]
-
-
-def _separating_shifts(rows: RankRows, batch: Int64) -> Int64:
-    """By how much to move rows so that those of different batches never overlap, ns, shape (rows,)."""
-    _, of = np.unique(batch, return_inverse=True)
-    begin = np.full(int(of.max()) + 1, np.iinfo(np.int64).max)
-    end = np.full(len(begin), np.iinfo(np.int64).min)
-    np.minimum.at(begin, of, rows.start)
-    np.maximum.at(end, of, rows.end)
-    return np.asarray((np.append(0, np.cumsum(end - begin + 2 * PROMPT_NS)[:-1]) - begin)[of], np.int64)
-
-
-def _ended_before(rows: RankRows) -> Int64:
-    """What ended last before each row began, −1 for nothing; shape (rows,).
-
-    Begins and ends may be taken by different clocks: a row that overlaps another by no more than a small
-    share of either follows it.
-    """
-    by_end = np.argsort(rows.end, kind="stable")
-    ends, lasted = rows.end[by_end], rows.end - rows.start
-    begun = rows.start[by_end]
-    place = np.searchsorted(ends, rows.start + PROMPT_NS, side="right") - 1
-    found = np.full(len(rows), -1, np.int64)
-    looked = np.flatnonzero(place >= 0)
-    while len(looked):
-        at = place[looked]
-        shorter = np.minimum(lasted[looked], ends[at] - begun[at])
-        fits = ends[at] <= rows.start[looked]
-        fits |= (ends[at] - rows.start[looked] <= shorter * _SAME_INSTANT) & (begun[at] < rows.start[looked])
-        found[looked[fits]] = by_end[at[fits]]
-        looked = looked[~fits]
-        place[looked] -= 1
-        looked = looked[place[looked] >= 0]
-    return found
-
-
-def _made_as_one(rows: RankRows, source: Int64, target: Int64) -> tuple[Int64, Int64]:
-    """The pairs, and those with rows of other lanes that begin and end as a source does."""
-    together = np.lexsort((rows.end, rows.start))
-    new = intervals.begins(rows.start[together], rows.end[together]) | (rows.row[together] < 0)
-    crowd = np.empty(len(rows), np.int64)
-    crowd[together] = np.cumsum(new) - 1
-    first, count = np.flatnonzero(new), np.diff(np.append(np.flatnonzero(new), len(rows)))
-    of = crowd[source]
-    each = np.repeat(np.arange(len(source)), count[of])
-    place = np.arange(len(each)) - np.repeat(np.cumsum(count[of]) - count[of], count[of])
-    sources = together[first[of[each]] + place]
-    apart = sources != target[each]
-    return sources[apart], target[each[apart]]

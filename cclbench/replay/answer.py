@@ -20,7 +20,14 @@ from cclbench.record.rows import Row, builtins
 from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay import tables
-from cclbench.replay.answer_rows import NS_PER_S, knee_row, modelled_row, path_rows, predicted_rows
+from cclbench.replay.answer_rows import (
+    NS_PER_S,
+    fidelity_note,
+    knee_row,
+    modelled_row,
+    path_rows,
+    predicted_rows,
+)
 from cclbench.replay.change import ChangeSubject, LayoutEffect, change_named
 from cclbench.replay.contention import replay_contended
 from cclbench.replay.critical_path import Path, critical_path
@@ -38,16 +45,14 @@ from cclbench.replay.new_transfers import price_new
 from cclbench.replay.pricing import Float, TimeRatios, time_ratios
 from cclbench.replay.regroup import dimension_in
 from cclbench.replay.relaid import RelaidGraph, scale_ratios
-from cclbench.replay.scenario import Scenario, parse_scenario, parse_sweep, split_settings
-from cclbench.replay.scenario_file import is_scenario_file, read_scenario
+from cclbench.replay.scenario import Scenario, parse_scenario, parse_sweep
+from cclbench.replay.scenario_file import named_settings
 from cclbench.replay.simulate import NodeTimes
 from cclbench.replay.stragglers import rank_coordinates
 from cclbench.replay.windows import StepPace, rank_windows, step_time
 
 DECISIVE: Final = 0.01
 """Bounds whose steps differ by no more than this share of one give a value: their middle."""
-FAITHFUL: Final = 0.01
-"""An unchanged replay further off the measured step than this is said to be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +363,7 @@ def replay_scenarios(
     What a scenario or a sweep sets comes on top of `sets`; `notes` are the caller's own, before the replay's.
     """
     wanted = [parse_scenario(sets)] if sets else []
-    named = [_named_settings(one) for one in scenarios]
+    named = [named_settings(one) for one in scenarios]
     wanted += [parse_scenario([*sets, *texts], f"+ {name}" if sets else name) for name, texts in named]
     curves = [
         [(factor, parse_scenario([*sets, text], text)) for factor, text in parse_sweep(one)] for one in sweeps
@@ -372,7 +377,11 @@ def replay_scenarios(
     unchanged = replay.unchanged
     rows = [
         modelled_row("whatif.measured_step", replay.measured_ns / NS_PER_S, provenance="measured"),
-        modelled_row("whatif.replayed_step", unchanged.step_ns / NS_PER_S, reason=_fidelity_note(replay)),
+        modelled_row(
+            "whatif.replayed_step",
+            unchanged.step_ns / NS_PER_S,
+            reason=fidelity_note(unchanged.step_ns, replay.measured_ns),
+        ),
         *path_rows(unchanged.path, None),
         *(row for one in predicted for row in predicted_rows(one, unchanged)),
         *map(knee_row, swept),
@@ -380,21 +389,6 @@ def replay_scenarios(
     figures = [row.noted(replay.caveat) if row.provenance == "modelled" else row for row in rows]
     said = (*notes, *_replay_notes(replay))
     return ReplayResult(replay.measured_ns, unchanged, tuple(predicted), tuple(figures), said)
-
-
-def _named_settings(one: str | FilePath) -> tuple[str, Sequence[str]]:
-    """What results call a scenario, and its settings."""
-    return read_scenario(FilePath(one)) if is_scenario_file(one) else (str(one), split_settings(str(one)))
-
-
-def _fidelity_note(replay: Replay) -> str | None:
-    off = replay.unchanged.step_ns / replay.measured_ns - 1
-    if abs(off) <= FAITHFUL:
-        return None
-    return (
-        f"{off:+.1%} beside the measured step: rows wait for what the traces do not tell; predictions are"
-        " relative to this replay"
-    )
 
 
 def _replay_notes(replay: Replay) -> list[str]:

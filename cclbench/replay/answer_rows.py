@@ -19,6 +19,9 @@ KNEE: Final = 0.05
 """Beyond the knee of a sweep, all that is left to gain is less than this share of the step."""
 _VERSION: Final = 1
 
+FAITHFUL: Final = 0.01
+"""An unchanged replay further off the measured step than this is said to be."""
+
 
 def predicted_rows(one: Predicted, unchanged: ReplayedStep) -> list[Row]:
     """The step under a scenario and its gain over the unchanged one, with bounds; its critical path."""
@@ -97,4 +100,15 @@ def modelled_row(
         window="steps",
         version=_VERSION,
         **keys,
+    )
+
+
+def fidelity_note(replayed_ns: float, measured_ns: float) -> str | None:
+    """What to say where the unchanged replay differs from the measured step by more than `FAITHFUL`."""
+    off = replayed_ns / measured_ns - 1
+    if abs(off) <= FAITHFUL:
+        return None
+    return (
+        f"{off:+.1%} beside the measured step: rows wait for what the traces do not tell; predictions are"
+        " relative to this replay"
     )

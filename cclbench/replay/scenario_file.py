@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from cclbench.ground.errors import CclbenchError, InputError
 from cclbench.ground.json_schema import departures, packaged_schema
 from cclbench.ground.text import listed
 from cclbench.ground.yaml_file import Document
-from cclbench.replay.scenario import Scenario, key_and_value, parse_scenario
+from cclbench.replay.scenario import Scenario, key_and_value, parse_scenario, split_settings
 
 SUFFIXES = (".yaml", ".yml")
 _MOST_SHOWN = 3
@@ -24,6 +24,11 @@ _MOST_SHOWN = 3
 def is_scenario_file(text: str | Path) -> bool:
     """Whether what somebody gave as a scenario names a file, and is no setting itself."""
     return isinstance(text, Path) or ("=" not in text and text.endswith(SUFFIXES))
+
+
+def named_settings(one: str | Path) -> tuple[str, Sequence[str]]:
+    """What results call a scenario, and its settings."""
+    return read_scenario(Path(one)) if is_scenario_file(one) else (str(one), split_settings(str(one)))
 
 
 def read_scenario(path: Path) -> tuple[str, tuple[str, ...]]:
