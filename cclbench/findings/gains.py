@@ -54,7 +54,8 @@ class ReplayGains:
         if self._unreplayable_reason:
             return self._unreplayable_reason
         # a stored run's gains are shown without the replay, which takes longer to load than they to read
-        from cclbench.replay.answer import FAITHFUL, Replay
+        from cclbench.replay.answer import Replay
+        from cclbench.replay.answer_rows import FAITHFUL
 
         try:
             replay = Replay(self._run, ranks=self._scope.ranks, steps=self._scope.steps or None)
