@@ -7,7 +7,7 @@
     cclbench.diagnose(run).findings           # what makes it slow, what it would gain, what to try
     cclbench.plot(run).save("bars.png")       # and timeline(run), report(run, "report.html")
     run.sql("SELECT name, sum(dur_ns) FROM events WHERE kind = 'kernel' GROUP BY name")
-    cclbench.compare_runs("run-a", "run-b").versus[0].words
+    cclbench.compare("run-a", "run-b").versus[0].words
 
 The package, from the bottom up: `errors`, `units`; `intervals`, `schema`, `registry`; `card`, `classify`,
 `hardware`, `engine`; `formats` (one folder each), `normalize` (rows, ranks, steps, collectives); `record` (a
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cclbench.interactive import (
         Comparison,
         Run,
-        compare_runs,
+        compare,
         diagnose,
         ingest,
         metrics,
@@ -43,7 +43,7 @@ __version__ = "0.2.0"
 __all__ = [
     "Comparison",
     "Run",
-    "compare_runs",
+    "compare",
     "diagnose",
     "ingest",
     "metrics",

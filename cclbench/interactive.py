@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cclbench.api import diagnose, ingest, metrics, run, runs, search, whatif
-from cclbench.comparison.build import compare_runs, subject_of
+from cclbench.comparison.build import compare, subject_of
 from cclbench.comparison.comparison import Comparison
 from cclbench.ground.text import html_of
 from cclbench.record.run import Run
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Comparison",
     "Run",
-    "compare_runs",
+    "compare",
     "diagnose",
     "ingest",
     "metrics",

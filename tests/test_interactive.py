@@ -49,7 +49,7 @@ def test_pictures_are_shown_and_kept(run: cclbench.Run, other: cclbench.Run, tmp
     pictures = [
         cclbench.plot(run),
         cclbench.timeline(run, step=5, ranks=[0, 2]),
-        cclbench.plot(cclbench.compare_runs(run, other)),
+        cclbench.plot(cclbench.compare(run, other)),
     ]
     for picture in pictures:
         assert picture._repr_png_().startswith(b"\x89PNG")
@@ -78,7 +78,7 @@ def test_a_run_without_metrics_draws_what_it_computes(run: cclbench.Run) -> None
 def test_pages(run: cclbench.Run, other: cclbench.Run, tmp_path: Path) -> None:
     page = cclbench.report(run, tmp_path / "run.html").read_text()
     assert cclbench.diagnose(run).findings[0].claim in page
-    assert run.id in cclbench.report(cclbench.compare_runs(run, other), tmp_path / "both.html").read_text()
+    assert run.id in cclbench.report(cclbench.compare(run, other), tmp_path / "both.html").read_text()
     with pytest.raises(UsageError, match="a report is a page"):
         cclbench.report(run, tmp_path / "run.txt")
 
@@ -95,7 +95,7 @@ def test_the_cell_of_a_run_has_verdict_bars_and_figures(run: cclbench.Run) -> No
 
 
 def test_the_cell_of_a_comparison_says_who_and_where(run: cclbench.Run, other: cclbench.Run) -> None:
-    compared = cclbench.compare_runs(run, other)
+    compared = cclbench.compare(run, other)
     cell = compared._repr_html_()
     assert compared.versus[0].words in cell
     assert "<tr><td>exposed transfer</td><td>135 ms</td><td>48.6 ms</td><td>-86.3 ms</td></tr>" in cell

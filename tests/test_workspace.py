@@ -11,7 +11,7 @@ import pytest
 
 import cclbench
 from cclbench import api
-from cclbench.comparison.build import compare_runs
+from cclbench.comparison.build import compare
 from cclbench.ground.errors import UsageError
 from cclbench.record.store import Store
 from cclbench.sweep_sources import read_sweeps
@@ -20,7 +20,7 @@ from cclbench.workspace import WorkspaceOptions, open_run, store_at, workspace
 CARD = Path("workload_cards") / "tiny-llama-ddp4-gloo-cpu.yaml"
 FUNCTIONS = (
     *(api.run, api.ingest, api.diagnose, api.whatif, api.search, api.export),
-    *(compare_runs, open_run, read_sweeps),
+    *(compare, open_run, read_sweeps),
 )
 
 

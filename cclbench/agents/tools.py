@@ -135,10 +135,10 @@ class Tools:
 
     def compare(self, runs: list[str], offset: int = 0) -> ToolAnswer:
         """Compare runs, the first against each other one: who is faster, by how much, and why."""
-        from cclbench.comparison.build import compare_runs
+        from cclbench.comparison.build import compare
         from cclbench.comparison.document import comparison_document
 
-        found = comparison_document(compare_runs(*(self._stored(run).id for run in runs), store=self._store))
+        found = comparison_document(compare(*(self._stored(run).id for run in runs), store=self._store))
         return page(
             found["lines"],
             offset,

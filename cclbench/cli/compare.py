@@ -85,7 +85,7 @@ def compare(
       cclbench compare run-a run-b run-c -o comparison.html
       cclbench compare main-1f0c pr-77ab --fail-on 'time.step > +5%' --format md
     """
-    from cclbench.comparison.build import compare_runs as build
+    from cclbench.comparison.build import compare as build
     from cclbench.comparison.document import COLUMNS, comparison_document, flat_rows
     from cclbench.comparison.gate import require_passed
     from cclbench.present.comparison_file import check_file, write_comparison

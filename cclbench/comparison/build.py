@@ -47,7 +47,7 @@ _ALL: Final = Selection()
 
 
 @takes_options
-def compare_runs(
+def compare(
     *runs: str | Path | Run,
     against: Sequence[str | Path | Run] = (),
     fail_on: Sequence[str] = (),

@@ -183,7 +183,7 @@ def test_what_the_trace_states_goes_by_the_stated_peak() -> None:
     """5,000 FLOP at 1e12 FLOP/s are 5 ns and 100 B 1 ns; no arithmetic takes no time, 2,000 B take 20 ns."""
     works = a_rank(STATED, [window(0, 100)]).works
     assert works.stated.tolist() == [True, True, True, False]
-    assert works.modelled.tolist() == [True, False, True, False]
+    assert works.has_cost.tolist() == [True, False, True, False]
     assert works.compute_ns({}, 1e12)[:3] == pytest.approx([5, 7, 0], rel=1e-12)
     assert works.roofline_ns({}, 1e12, 1e11)[[0, 2]] == pytest.approx([5, 20], rel=1e-12)
     assert np.isnan(works.roofline_ns({}, 1e12, 1e11)[[1, 3]]).all()

@@ -74,7 +74,7 @@ def test_the_works_of_a_rank() -> None:
         ("copy", 1_000),
     ]
     assert works.is_linked.tolist() == [True, True, True, False, False, False]
-    assert works.modelled.tolist() == [True, True, False, False, False, False]
+    assert works.has_cost.tolist() == [True, True, False, False, False, False]
     assert works.flops[:2].tolist() == [2e9, 2e6]
     assert works.bytes[:2].tolist() == [6e6, 12e6]
     assert works.kinds[works.kind[2]].why_not == "no cost model for this operator"
@@ -306,7 +306,7 @@ def test_what_holds_a_matrix_product_is_not_counted_again() -> None:
     ]
     rows = [compute(0, 10, operator=1), compute(10, 100, operator=2)]
     works = a_rank(rows, [window(0, 100)], operators=operators, card=card()).works
-    assert works.modelled.tolist() == [False, True]
+    assert works.has_cost.tolist() == [False, True]
     assert works.kinds[works.kind[0]].why_not == "what it calls is counted by itself"
 
 

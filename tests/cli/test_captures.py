@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import cclbench
-from cclbench.comparison.build import compare_runs
+from cclbench.comparison.build import compare
 from cclbench.ground.errors import UsageError
 
 Call = Callable[..., Any]
@@ -44,7 +44,7 @@ def store(tmp_path: Path) -> Path:
 
 def test_one_benchmark_each_has_the_prior(tmp_path: Path, store: Path) -> None:
     a, b = benchmark(tmp_path, "a", 100.0), benchmark(tmp_path, "b", 103.0)
-    (found,) = compare_runs(a, b, store=store).versus
+    (found,) = compare(a, b, store=store).versus
     assert (found.measure, found.outcome) == ("serving.output_throughput", "no difference")
     assert found.spread.basis_words == "prior"
     assert found.work.status == "proved"
@@ -58,10 +58,10 @@ def test_the_stores_repeats_of_equal_work_tell_how_much_is_chance(tmp_path: Path
     for number, rate in enumerate((100.0, 100.1, 100.05, 99.95, 100.0)):
         other = benchmark(tmp_path, f"wide-{number}", 80 * rate, max_concurrency=32)
         cclbench.run(other, store=store)
-    assert compare_runs(a, b, store=store).versus[0].spread.basis_words == "prior"
+    assert compare(a, b, store=store).versus[0].spread.basis_words == "prior"
     for number, rate in enumerate((100.0, 100.1, 100.05, 99.95, 100.0)):
         cclbench.run(benchmark(tmp_path, f"base-{number}", rate), store=store)
-    (found,) = compare_runs(a, b, store=store).versus
+    (found,) = compare(a, b, store=store).versus
     assert (found.outcome, found.spread.basis_words, found.spread.stored) == ("faster", "store", 4)
     assert "as repeated ones in the store do" in found.words
 
@@ -86,7 +86,7 @@ def test_captures_of_each_side_by_words_and_patterns(call: Call, tmp_path: Path,
 
 def test_a_pattern_that_fits_nothing_and_an_option_without_a_word(call: Call, store: Path) -> None:
     with pytest.raises(UsageError, match=r'"none-\*" fits no file here and no run in the store'):
-        compare_runs("none-*", "b", store=store)
+        compare("none-*", "b", store=store)
     done = call("compare", "a", "b", "--against")
     assert done.code == 2
     assert "--against" in done.err

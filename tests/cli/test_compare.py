@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 from rich.console import Console
 
-from cclbench.comparison.build import compare_runs
+from cclbench.comparison.build import compare
 from cclbench.comparison.comparison import Comparison
 from cclbench.present.markdown import comparison_markdown
 from cclbench.present.terminal.comparison import terminal_page
@@ -66,7 +66,7 @@ def test_the_page_fits_80_columns_and_says_who_and_why(call: Call, trace: Path, 
 def test_the_glyphs_have_an_ascii_form_and_quiet_is_the_verdict(
     trace: Path, second: Path, tmp_path: Path
 ) -> None:
-    found = compare_runs(trace, second, store=tmp_path / "store")
+    found = compare(trace, second, store=tmp_path / "store")
     plain = text_of(found, unicode=False)
     assert re.search(r"  compute .* -+$", plain, re.MULTILINE)
     assert " ".join(text_of(found, verbosity=-1).split()) == found.versus[0].words
@@ -172,7 +172,7 @@ def hostile(trace: Path, tmp_path: Path, document: dict[str, Any]) -> Comparison
         }
         cards.append(tmp_path / name / "workload_cards" / f"{name}.yaml")
         cards[-1].write_text(json.dumps(card))
-    return compare_runs(*cards, store=tmp_path / "store", fail_on=["time.step > +5%"])
+    return compare(*cards, store=tmp_path / "store", fail_on=["time.step > +5%"])
 
 
 def test_hostile_names_leave_the_terminal_clean(hostile: Comparison) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 import cclbench
 from cclbench import results
-from cclbench.comparison.build import compare_runs
+from cclbench.comparison.build import compare
 from cclbench.comparison.comparison import Comparison
 from cclbench.ground.errors import UsageError
 from cclbench.record.run import Run
@@ -36,7 +36,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shipped(repository: Path, store: Path) -> Comparison:
     """The three shipped gloo data points."""
     cards = [repository / "workload_cards" / f"{name}.yaml" for name in POINTS]
-    return compare_runs(*cards, store=store, fail_on=["time.step > +5%", "time.step < -5%"])
+    return compare(*cards, store=store, fail_on=["time.step > +5%", "time.step < -5%"])
 
 
 def step_ns(comparison: Comparison, letter: str) -> Fraction:
@@ -115,19 +115,19 @@ def test_results_are_reused_only_where_they_were_made_alike(
     shipped: Comparison, store: Path, computed: list[str]
 ) -> None:
     ids = [subject.id for subject in shipped.subjects]
-    first = compare_runs(*ids, store=store)  # whatever other tests have computed in this store last
+    first = compare(*ids, store=store)  # whatever other tests have computed in this store last
     computed.clear()
-    again = compare_runs(*ids, store=store)
+    again = compare(*ids, store=store)
     assert computed == []
     assert first.versus == again.versus == shipped.versus
-    compare_runs(*ids[:2], store=store, window="trace")
+    compare(*ids[:2], store=store, window="trace")
     assert computed == ids[:2]
-    back = compare_runs(*ids, store=store)
+    back = compare(*ids, store=store)
     assert computed == [*ids[:2], *ids[:2]]
     assert back.versus == shipped.versus
     cclbench.metrics(ids[0], store=store, metrics=["time.step"])  # a part of the metrics replaces nothing
     computed.clear()
-    compare_runs(*ids, store=store)
+    compare(*ids, store=store)
     assert computed == []
 
 
@@ -135,13 +135,13 @@ def test_results_made_with_another_catalog_are_not_reused(
     shipped: Comparison, store: Path, computed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = [subject.id for subject in shipped.subjects][:2]
-    compare_runs(*ids, store=store)
+    compare(*ids, store=store)
     computed.clear()
     own = tmp_path / "h100.yaml"
     known = files("cclbench") / "hardware" / "data" / "nvidia-h100-sxm.yaml"
     own.write_text(known.read_text().replace("nvidia-h100-sxm", "nvidia-h100-own"))
     monkeypatch.setenv("CCLBENCH_HARDWARE", str(own))
-    compare_runs(*ids, store=store)
+    compare(*ids, store=store)
     assert computed == ids
 
 
@@ -172,7 +172,7 @@ def test_results_made_with_another_catalog_are_not_reused(
 def test_other_readers_and_devices_compare_and_warn(
     test_data: Path, store: Path, first: str, second: str, outcome: str, warned: list[str]
 ) -> None:
-    found = compare_runs(test_data / first, test_data / second, store=store)
+    found = compare(test_data / first, test_data / second, store=store)
     (one,) = found.versus
     assert one.outcome == outcome
     if outcome == "undecided":
@@ -192,7 +192,7 @@ def test_a_card_with_another_batch_is_ranked_by_tokens(repository: Path, tmp_pat
     changed = tmp_path / "workload_cards" / f"{name}.yaml"
     changed.write_text(text.replace("global: 16", "global: 64"))
     original = repository / "workload_cards" / f"{name}.yaml"
-    (one,) = compare_runs(original, changed, store=store).versus
+    (one,) = compare(original, changed, store=store).versus
     assert (one.measure, one.outcome, one.change_ns) == ("throughput.tokens_per_device", "faster", 0)
     assert one.ratio == pytest.approx(4)
     assert "global batch 64 against 16" in one.words
@@ -201,13 +201,13 @@ def test_a_card_with_another_batch_is_ranked_by_tokens(repository: Path, tmp_pat
 def test_wrong_calls_say_what_to_do(shipped: Comparison, repository: Path, store: Path) -> None:
     first = shipped.subjects[0].id
     with pytest.raises(UsageError, match="2 to 26 runs, not 1"):
-        compare_runs(first, store=store)
+        compare(first, store=store)
     with pytest.raises(UsageError, match="the same run"):
-        compare_runs(first, repository / "workload_cards" / f"{POINTS[0]}.yaml", store=store)
+        compare(first, repository / "workload_cards" / f"{POINTS[0]}.yaml", store=store)
     with pytest.raises(UsageError, match="no run 'nowhere'"):
-        compare_runs(first, "nowhere", store=store)
+        compare(first, "nowhere", store=store)
     with pytest.raises(UsageError, match="unknown metric"):
-        compare_runs(first, shipped.subjects[1].id, store=store, metrics=["time.stp"])
+        compare(first, shipped.subjects[1].id, store=store, metrics=["time.stp"])
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_a_run_against_a_published_one(test_data: Path, repository: Path, store:
             for row in Store(store).get(run.run).saved_results or ()
         )
     )
-    found = compare_runs(repository / "workload_cards" / f"{POINTS[0]}.yaml", timed, store=store)
+    found = compare(repository / "workload_cards" / f"{POINTS[0]}.yaml", timed, store=store)
     (one,) = found.versus
     assert one.changes == ()
     assert (one.low, one.high) == (None, None)
@@ -257,7 +257,7 @@ def test_the_same_steps_on_twice_the_devices_scale_by_half(
         assert f"{field}: 4" in text
         text = text.replace(f"{field}: 4", f"{field}: 8")
     eight.write_text(text)
-    (one,) = compare_runs(four, eight, store=store, metrics=["scaling"]).versus
+    (one,) = compare(four, eight, store=store, metrics=["scaling"]).versus
     assert one.scaling is not None
     assert (one.scaling.kind, one.scaling.devices) == ("strong", (4, 8))
     assert one.scaling.efficiency == pytest.approx(0.5)

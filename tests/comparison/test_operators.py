@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import cclbench
 import cclbench.comparison.operators as comparison_operators
 from cclbench.analyzers.view.operator_sums import NO_MODULE, By
-from cclbench.comparison.build import compare_runs
+from cclbench.comparison.build import compare
 from cclbench.comparison.comparison import WorkChange
 from cclbench.comparison.operators import OperatorTables, tables_of, work_difference, work_differences
 from cclbench.ground.errors import UsageError
@@ -392,7 +392,7 @@ def test_they_sum_whatever_the_steps(one: Any, another: Any) -> None:
 def test_real_runs_sum_to_their_tables(test_data: Path, tmp_path: Path) -> None:
     """One rank of an H100 in one step, one of an MI300X in two."""
     paths = [test_data / "kineto" / name for name in ("h100_qwen", "resnet_mi300x")]
-    (found,) = compare_runs(*paths, store=tmp_path).operators
+    (found,) = compare(*paths, store=tmp_path).operators
     totals = []
     for path in paths:
         table = operators(cclbench.ingest(path, store=tmp_path), "op")

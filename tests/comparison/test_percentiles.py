@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cclbench.comparison.build import compare_runs
+from cclbench.comparison.build import compare
 from cclbench.comparison.comparison import Comparison
 from cclbench.record.rows import Row
 
@@ -48,7 +48,7 @@ def test_percentiles_of_captures_are_of_all_their_requests(tmp_path: Path) -> No
     first = a_file(tmp_path / "a1.json", 0.1, 0.2, 0.3)
     second = a_file(tmp_path / "a2.json", 0.4, 0.5, 0.6, 0.7)
     other = a_file(tmp_path / "b1.json", 0.1, 0.2, 0.3)
-    found = compare_runs(first, second, against=[other], store=tmp_path / "store")
+    found = compare(first, second, against=[other], store=tmp_path / "store")
     assert of_a(found, "p50").value == pytest.approx(0.4)
     assert of_a(found, "p99").value == pytest.approx(0.694)
     assert of_a(found, "p50").reason == "of all requests of 2 captures together"
@@ -59,7 +59,7 @@ def test_percentiles_of_summaries_are_each_captures(test_data: Path, tmp_path: P
     """Two repeats of a real benchmark, and of another setting, whose files have no requests."""
     runs = test_data / "serving_repeats"
     sides = [[runs / f"{name}_rep{n}.json" for n in (2, 3)] for name in ("A0_baseline", "B0_chunk8192")]
-    row = of_a(compare_runs(*sides[0], against=sides[1], store=tmp_path / "store"), "p99")
+    row = of_a(compare(*sides[0], against=sides[1], store=tmp_path / "store"), "p99")
     assert (row.value, row.status) == (None, "not_applicable")
     assert row.reason == (
         "percentiles cannot be pooled without each capture's requests; by capture 68.0 ms, 73.2 ms"

@@ -30,7 +30,7 @@ def workload(**known: Any) -> WorkFacts:
 
 
 def test_its_place_follows_from_its_letter() -> None:
-    assert [subject(letter, []).place for letter in ("A", "C", "Z")] == [0, 2, 25]
+    assert [subject(letter, []).place_among for letter in ("A", "C", "Z")] == [0, 2, 25]
 
 
 @pytest.mark.parametrize(
@@ -47,13 +47,13 @@ def test_its_place_follows_from_its_letter() -> None:
 def test_the_window_is_that_of_a_step_time_measured_here(
     rows: list[dict[str, Any]], published: dict[str, Any] | None, window: str | None
 ) -> None:
-    assert subject("A", rows, published=published).window == window
+    assert subject("A", rows, published=published).window_policy == window
 
 
 def test_steps_are_those_of_the_step_time() -> None:
     rows = [*steps_of("time.step", [1.0, 2.0]), *steps_of("throughput.tokens", [1.0] * 3, "1/s")]
-    assert subject("A", rows).steps == 2
-    assert subject("A", STEP).steps == 0
+    assert subject("A", rows).step_count == 2
+    assert subject("A", STEP).step_count == 0
 
 
 def test_a_step_time_of_an_open_step_says_so_first() -> None:
@@ -68,11 +68,11 @@ def test_a_step_time_of_an_open_step_says_so_first() -> None:
 
 def test_a_field_is_the_cards_by_its_path() -> None:
     one = subject("A", STEP, card())
-    assert one.field("workload.batch.global") == 16
-    assert one.field("workload.batch.global.more") is None
-    assert one.field("workload.nothing.here") is None
-    assert one.field("workload.batch") == {"global": 16, "sequence_length": 128}
-    assert subject("A", STEP).field("workload.phase") is None
+    assert one.card_field("workload.batch.global") == 16
+    assert one.card_field("workload.batch.global.more") is None
+    assert one.card_field("workload.nothing.here") is None
+    assert one.card_field("workload.batch") == {"global": 16, "sequence_length": 128}
+    assert subject("A", STEP).card_field("workload.phase") is None
 
 
 METADATA = {
@@ -116,7 +116,7 @@ def test_a_card_made_of_published_metadata_lacks_names_alone() -> None:
         "nvidia_a100",
     )
     assert made.card_field("hardware.count") is None
-    assert subject("A", STEP, lacking).field("workload.model.name") is None
+    assert subject("A", STEP, lacking).card_field("workload.model.name") is None
 
 
 def test_a_card_tells_what_ran_and_the_trace_the_device() -> None:
@@ -154,10 +154,10 @@ def test_published_hardware_is_never_that_of_a_run_here() -> None:
     """Both are four H100s."""
     metadata = {**METADATA, "hardware_model": "nvidia-h100-sxm", "total_count": 4}
     other = subject("B", STEP, published={"metadata": metadata})
-    assert subject("A", STEP, card()).hardware == (False, "nvidia-h100-sxm", 4)
-    assert other.hardware == (True, "nvidia-h100-sxm", 4)
+    assert subject("A", STEP, card()).hardware_key == (False, "nvidia-h100-sxm", 4)
+    assert other.hardware_key == (True, "nvidia-h100-sxm", 4)
     unknown = {key: value for key, value in metadata.items() if key != "total_count"}
-    assert subject("B", STEP, published={"metadata": unknown}).hardware is None
+    assert subject("B", STEP, published={"metadata": unknown}).hardware_key is None
 
 
 def test_devices_are_what_the_traces_call_them() -> None:

@@ -209,6 +209,6 @@ def test_published_metadata_stand_in_where_a_card_is_silent() -> None:
     assert bare.devices == ("nvidia_a100",)
     assert bare.device_count == 4
     assert work_inequalities(base, bare) == ["global batch 64 against 16"]
-    assert bare.field("workload.batch.sequence_length") is None  # a text is no count
+    assert bare.card_field("workload.batch.sequence_length") is None  # a text is no count
     with_card = subject("B", STEP, card(workload__batch__global=None), published=told["published"])
-    assert with_card.field("workload.batch.global") is None  # the card has judged that field
+    assert with_card.card_field("workload.batch.global") is None  # the card has judged that field

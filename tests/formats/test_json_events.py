@@ -176,7 +176,7 @@ def test_kernels_are_numbered_within_their_part(read, write, monkeypatch, event)
     kernels = 0
     for part in trace_reader("kineto").parts(path):
         piece = read(path, part=part)
-        merged.extend(piece.trace.told, kernels)
+        merged.extend_with(piece.trace.told, kernels)
         kernels += len(piece.of("kernel"))
     assert list(merged.row) == list(whole.row) == list(range(20))
     assert (list(merged.seq), list(merged.code)) == (list(whole.seq), list(whole.code))

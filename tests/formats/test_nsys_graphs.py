@@ -306,7 +306,7 @@ def test_a_pair_of_which_one_is_graphs_is_compared_by_busy_and_idle(run, tmp_pat
     """The graph saves the 40 ns between two products; the sampler's 20 and the host's 30 ns remain."""
     eager = run("eager", **decoding(graphs=False, marked=marked))
     graphs = run("graphs", **decoding(marked=marked))
-    found = cclbench.compare_runs(eager, graphs, store=tmp_path / "store")
+    found = cclbench.compare(eager, graphs, store=tmp_path / "store")
     assert [one.window_policy for one in found.subjects] == [window, window]
     (pair,) = found.versus
     assert pair.ratio is not None

@@ -20,7 +20,7 @@ from helpers.s3_service import Fault, Service
 
 import cclbench
 from cclbench.cli import main
-from cclbench.comparison.build import compare_runs
+from cclbench.comparison.build import compare
 from cclbench.ground.errors import CclbenchError, InputError, UsageError
 from cclbench.record.remote_store import cache_folder
 from cclbench.remote import objects
@@ -115,7 +115,7 @@ def test_commands_work_on_a_store_in_s3(
     command("report", run, "-o", "page.html", "--jobs", "1", "-q")
     assert run in Path("page.html").read_text()
     other = cclbench.ingest(f"{source}/rank0.json", store=STORE)
-    assert [subject.stored.id for subject in compare_runs(run, other.id, store=STORE).subjects] == [
+    assert [subject.stored.id for subject in compare(run, other.id, store=STORE).subjects] == [
         run,
         other.id,
     ]

@@ -150,7 +150,7 @@ def test_a_host_outside_of_windows_stays() -> None:
 def test_a_host_that_waits_nowhere_keeps_its_other_time() -> None:
     graph = synchronised()
     made = changed(host(subject(graph), asked("host[sync].time=0")))
-    assert len(made.edges()[0]) == 0
+    assert len(made.wait_edges()[0]) == 0
     times = simulate_nodes(made.nodes, made.cut)
     # launches at 0 and at 6 + 12 µs, where the kernel of 100 µs still runs
     assert times.end.max() == 105_000 + 5_000
@@ -171,14 +171,14 @@ def synchronised() -> Graph:
 def test_a_host_goes_on_sooner_behind_what_it_waited_for() -> None:
     graph = synchronised()
     made = changed(host(subject(graph), asked("host.time=x0.5")))
-    assert (graph.wait_edges()[2].tolist(), made.edges()[2].tolist()) == ([3_000], [1_500])
+    assert (graph.wait_edges()[2].tolist(), made.wait_edges()[2].tolist()) == ([3_000], [1_500])
     times = simulate_nodes(made.nodes, made.cut)
     # launch, 2.5, the kernel of 100, half of 3 and of 12, again 2.5, and 5
     assert times.end.max() == 2_500 + 100_000 + 1_500 + 6_000 + 2_500 + 5_000
     inside = np.where(graph.nodes.kind == n.HOST, 1_000, 1 << 40)
-    assert changed(host(subject(graph, since=inside.tolist()), asked("host.time=0"))).edges()[2].tolist() == [
-        2_000
-    ]
+    assert changed(host(subject(graph, since=inside.tolist()), asked("host.time=0"))).wait_edges()[
+        2
+    ].tolist() == [2_000]
 
 
 def test_launches_of_a_graph_follow_at_once_unless_their_host_waits_between() -> None:

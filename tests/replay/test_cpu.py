@@ -142,7 +142,7 @@ def test_of_two_transfers_in_a_pause_the_last_one_to_end_is_awaited() -> None:
     graph, times = replayed(pausing(100, 400, (100, 250), (260, 350)))
     nodes = graph.nodes
     back = np.flatnonzero((nodes.kind == n.HOST) & (nodes.start == 400_000))
-    source, target, lag = graph.edges()
+    source, target, lag = graph.wait_edges()
     assert lag[np.isin(target, back)].tolist() == [50_000]
     assert times.end[source[np.isin(target, back)]].tolist() == [350_000]
 
@@ -170,7 +170,7 @@ def test_a_transfer_follows_the_later_of_its_call_and_its_thread() -> None:
         [5_000, 2_000],
     )
     assert nodes.busy[arrivals].tolist() == [0, 0]
-    source, target, lag = graph.edges()
+    source, target, lag = graph.wait_edges()
     by_call = np.isin(target, arrivals)
     assert sorted(zip(nodes.start[source[by_call]].tolist(), lag[by_call].tolist(), strict=True)) == [
         (10_000, 5_000),
@@ -200,7 +200,7 @@ def test_without_a_call_for_each_the_last_one_before_a_transfer_asked_for_it(
         windows=[(None, 0, 200)],
     )
     graph, _ = replayed(one)
-    source, target, _ = graph.edges()
+    source, target, _ = graph.wait_edges()
     by_call = graph.nodes.kind[target] == n.ARRIVAL
     assert sorted((graph.nodes.start[source[by_call]] / 1_000).tolist()) == asked
     said = ("transfers matched with calls by their order", "transfers asked for by the call before them")
@@ -241,7 +241,7 @@ def test_a_transfer_of_the_caller_s_own_thread_is_asked_for_by_nobody() -> None:
         windows=[(None, 0, 200)],
     )
     graph, times = replayed(one)
-    _, target, _ = graph.edges()
+    _, target, _ = graph.wait_edges()
     assert not (graph.nodes.kind[target] == n.ARRIVAL).any()
     assert times.start.tolist() == graph.nodes.start.tolist()
 
@@ -257,7 +257,7 @@ def test_threads_of_a_cpu_s_rank_hand_over() -> None:
         windows=[(None, 0, 600)],
     )
     graph, _ = replayed(one)
-    source, target, lag = graph.edges()
+    source, target, lag = graph.wait_edges()
     found = list(
         zip(graph.nodes.start[source].tolist(), graph.nodes.start[target].tolist(), lag.tolist(), strict=True)
     )

@@ -37,17 +37,23 @@ def run(world: int, *groups: tuple[str, Sequence[int]], of_card: object = None) 
 
 
 def test_strides_are_products_of_the_degrees_inside() -> None:
-    assert (CUBE.world, CUBE.model, CUBE.batches) == (24, 8, 3)
-    assert {name: CUBE.stride(name) for name in CUBE.degrees} == {"tp": 1, "cp": 2, "ep": 2, "dp": 2, "pp": 6}
-    assert [CUBE.place(13, name) for name in ("tp", "dp", "pp")] == [1, 0, 2]
+    assert (CUBE.world_size, CUBE.model_size, CUBE.batch_groups) == (24, 8, 3)
+    assert {name: CUBE.group_stride(name) for name in CUBE.degrees} == {
+        "tp": 1,
+        "cp": 2,
+        "ep": 2,
+        "dp": 2,
+        "pp": 6,
+    }
+    assert [CUBE.place_along(13, name) for name in ("tp", "dp", "pp")] == [1, 0, 2]
     assert str(CUBE) == "tp 2 x dp 3 x pp 4"
     assert str(degrees()) == "one rank"
 
 
 def test_experts_spread_over_replicas_are_part_of_them() -> None:
-    assert (NESTED.world, NESTED.model, NESTED.batches) == (8, 2, 4)
-    assert (NESTED.stride("ep"), NESTED.stride("dp"), NESTED.stride("pp")) == (2, 2, 8)
-    assert degrees(ep=2, dp=4).batches == 8
+    assert (NESTED.world_size, NESTED.model_size, NESTED.batch_groups) == (8, 2, 4)
+    assert (NESTED.group_stride("ep"), NESTED.group_stride("dp"), NESTED.group_stride("pp")) == (2, 2, 8)
+    assert degrees(ep=2, dp=4).batch_groups == 8
 
 
 def test_degrees_come_from_the_groups_that_traces_describe() -> None:

@@ -316,7 +316,7 @@ def test_a_thousand_ranks_take_no_more_nodes_than_eight() -> None:
         graph, _, _, relaid = replay._changed(parse_scenario(["ranks=1024"]))
         assert len(graph.nodes) == len(replay.graph.nodes)
         assert relaid is not None
-        assert np.array_equal([len(one.members) for one in relaid.regrouped().values()], [1024])
+        assert np.array_equal([len(one.members) for one in relaid.regrouped_groups().values()], [1024])
 
 
 def true_job(layout: Layout, places: dict[int, int] | None = None) -> Truth:

@@ -79,9 +79,9 @@ def test_the_share_of_the_windows_that_nodes_take() -> None:
     graph.nodes.busy[graph.nodes.kind == n.ARRIVAL] = 500
     since = np.where((graph.nodes.rank == 1) & (graph.nodes.kind == n.COMPUTE), -1, 0)
     one = subject(graph, since=since.tolist(), window_ns=50_000)
-    assert one.share(graph.nodes.kind == n.COMPUTE) == 14 / 50
-    assert one.share(np.isin(graph.nodes.kind, (n.COMPUTE, n.ARRIVAL))) == 15 / 50
-    assert subject(graph, window_ns=0).share(graph.nodes.kind == n.ARRIVAL) == 1_000
+    assert one.window_share(graph.nodes.kind == n.COMPUTE) == 14 / 50
+    assert one.window_share(np.isin(graph.nodes.kind, (n.COMPUTE, n.ARRIVAL))) == 15 / 50
+    assert subject(graph, window_ns=0).window_share(graph.nodes.kind == n.ARRIVAL) == 1_000
 
 
 @pytest.mark.parametrize(
