@@ -313,7 +313,7 @@ def test_ranks_of_groups_follow_from_strides() -> None:
 def test_a_thousand_ranks_take_no_more_nodes_than_eight() -> None:
     with traced(simulated(Layout(dp=8), *REDUCED)) as replay:
         replay.predict(parse_scenario(["ranks=1024"]))
-        graph, _, _, relaid = replay._changed(parse_scenario(["ranks=1024"]))
+        graph, _, _, relaid = replay._change_graph(parse_scenario(["ranks=1024"]))
         assert len(graph.nodes) == len(replay.graph.nodes)
         assert relaid is not None
         assert np.array_equal([len(one.members) for one in relaid.regrouped_groups().values()], [1024])
