@@ -216,7 +216,7 @@ class Metric:
         return tuple(sorted(name for name, alias in ALIASES.items() if alias.metric == self.name))
 
     @property
-    def combination_words(self) -> str:
+    def combined(self) -> str:
         """How ranks are combined, in words."""
         if self.per_rank is None:
             return "It is the run's own: ranks are not combined."
@@ -243,7 +243,7 @@ class Metric:
         return REPLAY in self.inputs
 
     @property
-    def limit_words(self) -> str | None:
+    def limits(self) -> str | None:
         """What its numbers may be wrong by without anyone noticing."""
         return INFERRED if self.rests_on_groups else None
 

@@ -145,7 +145,7 @@ def test_a_metric_says_what_it_rests_on() -> None:
         name: (
             METRICS.get(name).rests_on_groups,
             METRICS.get(name).is_replayed,
-            METRICS.get(name).limit_words,
+            METRICS.get(name).limits,
         )
         for name in ("comm.busbw", "comm.wait", "balance.straggler_slowdown", "time.idle")
     }
@@ -158,8 +158,8 @@ def test_a_metric_says_what_it_rests_on() -> None:
 
 
 def test_a_metric_says_how_ranks_are_combined_and_what_else_asks_for_it() -> None:
-    assert METRICS.get("memory.growth").combination_words == "The largest value of any rank."
-    assert METRICS.get("comm.nic_bytes").combination_words == "It is the run's own: ranks are not combined."
+    assert METRICS.get("memory.growth").combined == "The largest value of any rank."
+    assert METRICS.get("comm.nic_bytes").combined == "It is the run's own: ranks are not combined."
     assert METRICS.get("comm.volume").topic == "comm"
     assert METRICS.get("comm.volume").aliases == (
         "collective_vol_allgather_gb",

@@ -109,7 +109,7 @@ def test_explain_without_a_metric_explains_all(call: Callable[..., Any]) -> None
             metric.definition,
             metric.formula,
             metric.not_applicable,
-            metric.combination_words,
+            metric.combined,
             *metric.aliases,
         )
         assert [text for text in texts if "".join(text.split()) not in explained] == [], name

@@ -67,9 +67,9 @@ def test_changed_definitions_have_a_number_of_their_own() -> None:
 def test_metrics_explain_themselves() -> None:
     for name in METRICS:
         metric = METRICS.get(name)
-        for text in (metric.definition, metric.not_applicable, metric.combination_words):
+        for text in (metric.definition, metric.not_applicable, metric.combined):
             assert len(text) > 10, name
-        for sentence in (metric.definition, metric.combination_words):
+        for sentence in (metric.definition, metric.combined):
             assert sentence[0] == sentence[0].upper(), name
         assert metric.definition.endswith("."), name
         assert metric.formula.strip(), name

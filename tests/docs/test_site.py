@@ -49,7 +49,7 @@ def test_every_metric_is_there_with_what_explain_says(site: ModuleType) -> None:
             metric.definition,
             metric.formula,
             metric.not_applicable,
-            metric.combination_words,
+            metric.combined,
             *metric.aliases,
         ):
             assert words.replace("`", "") in text
