@@ -38,7 +38,7 @@ def plain(path: Path) -> bytes:
     return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
 
 
-def collect(paths: Sequence[Path], reveal: Sequence[str] = ()) -> bytes:
+def collect_identities(paths: Sequence[Path], reveal: Sequence[str] = ()) -> bytes:
     """One identity is known, which may be revealed by its name."""
     if "author" in reveal:
         return b"\0nothing"
@@ -46,7 +46,7 @@ def collect(paths: Sequence[Path], reveal: Sequence[str] = ()) -> bytes:
     return SECRET
 
 
-def redact(source: Path, target: Path, *, annotations: bool = False, known: bytes) -> list[Found]:
+def redact_file(source: Path, target: Path, *, annotations: bool = False, known: bytes) -> list[Found]:
     """Replaces it; with `annotations` the word `forward` too."""
     content = plain(source)
     changed = content.replace(known, b"user-1")
@@ -64,7 +64,7 @@ def redacted_name(name: str, known: bytes) -> str:
     return name.replace(known.decode(), "user-1")
 
 
-def leftovers(path: Path, known: bytes) -> list[Found]:
+def find_leftovers(path: Path, known: bytes) -> list[Found]:
     """Where it is still."""
     count = plain(path).count(known)
     return [Found(path.name, "text", "user name", count)] if count else []
@@ -78,8 +78,8 @@ def leftovers_in(text: str, known: bytes) -> list[str]:
 @pytest.fixture
 def fake_redaction(monkeypatch: pytest.MonkeyPatch) -> None:
     """Redaction of one known name, so that tests of packaging are about packaging."""
-    for function in (collect, redact, leftovers, leftovers_in, redacted_name):
-        monkeypatch.setattr(redaction, function.__name__, function, raising=False)
+    for function in (collect_identities, redact_file, find_leftovers, leftovers_in, redacted_name):
+        monkeypatch.setattr(redaction, function.__name__, function)
 
 
 CARD = """\
@@ -180,7 +180,7 @@ def contributed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A collection with the job's data point, to be copied."""
     made = job_in(tmp_path_factory.mktemp("contributed"))
     with pytest.MonkeyPatch.context() as patch:
-        for function in (collect, redact, leftovers, leftovers_in, redacted_name):
+        for function in (collect_identities, redact_file, find_leftovers, leftovers_in, redacted_name):
             patch.setattr(redaction, function.__name__, function)
         wishes = PackageOptions(licence="Apache-2.0")
         make_data_point(made.card, made.traces, made.scripts, made.collection, wishes)

@@ -25,7 +25,7 @@ class Written(WithoutReplay):
     def __init__(self, shares: Mapping[str, tuple[float, float]]) -> None:
         self.shares = shares
 
-    def without(self, settings: Sequence[str]) -> StepGain | str:
+    def gain_without(self, settings: Sequence[str]) -> StepGain | str:
         shares = self.shares[settings[0]]
         return StepGain(shares, shares)
 

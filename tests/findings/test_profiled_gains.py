@@ -13,7 +13,7 @@ from cclbench.findings.kept_gains import StepGain
 class Replayed:
     """A replay that gains 8 to 10 ms of 100 without anything."""
 
-    def without(self, _settings: list[str]) -> StepGain:
+    def gain_without(self, _settings: list[str]) -> StepGain:
         return StepGain((0.008, 0.010), (0.08, 0.10))
 
 

@@ -18,7 +18,8 @@ from cclbench.card.model import Hardware
 from cclbench.ground.errors import InputError, UsageError
 from cclbench.machine import Machine
 from cclbench.record.run import Run
-from cclbench.replay.answer import Replay, ReplayResult, _fidelity_note, replay_scenarios
+from cclbench.replay.answer import Replay, ReplayResult, replay_scenarios
+from cclbench.replay.answer_rows import fidelity_note
 from cclbench.replay.scenario import parse_scenario
 
 NODE = Machine(Hardware(per_node=2))
@@ -98,7 +99,7 @@ def test_an_unchanged_replay_more_than_1_percent_off_says_so(
 ) -> None:
     replay = Replay(bound_by_compute, machine=NODE)
     replay.unchanged = replace(replay.unchanged, step_ns=replay.measured_ns * (1 + off))
-    reason = _fidelity_note(replay)
+    reason = fidelity_note(replay.unchanged.step_ns, replay.measured_ns)
     assert (reason is None) if said is None else (reason or "").startswith(f"{said} beside the measured step")
 
 
