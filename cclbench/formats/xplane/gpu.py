@@ -66,7 +66,7 @@ def stream_correlations(message: Any) -> set[int]:
     return {i for i in found if 0 < i < 1 << 63}
 
 
-class StreamRun(NamedTuple):
+class StreamExecution(NamedTuple):
     """What an event on a stream tells of what ran, empty or None where it tells nothing."""
 
     name: str
@@ -99,7 +99,7 @@ def gpu_batches(
     stat_names = proto.stat_names(message)
     wanted = {key for key, name in stat_names.items() if name in _LINKS + _DETAILS}
     found: list[LineEvents] = []
-    codes: dict[StreamRun, int] = {}
+    codes: dict[StreamExecution, int] = {}
     for line in message.lines:
         name = line.name or line.display_name
         if not name.startswith("Stream"):
@@ -115,7 +115,7 @@ def gpu_batches(
             title = names.get(event.metadata_id, f"unnamed {event.metadata_id}")
             correlation, program = _positive_number(told.get("correlation_id")), told.get("program_id")
             program = program % (1 << 64) if isinstance(program, int) else None
-            run = StreamRun(title, correlation, grid, copy, fill, op, program)
+            run = StreamExecution(title, correlation, grid, copy, fill, op, program)
             code[i] = codes.setdefault(run, len(codes))
         found.append(LineEvents(name, line.id, code, start, dur))
     ran, where = list(codes), str(path)
@@ -150,7 +150,11 @@ def gpu_batches(
 
 
 def _add_payloads(
-    trace: Trace, codes: Int64, ran: Sequence[StreamRun], programs: Mapping[int, Program], member: Member
+    trace: Trace,
+    codes: Int64,
+    ran: Sequence[StreamExecution],
+    programs: Mapping[int, Program],
+    member: Member,
 ) -> None:
     """What the programs say of the collectives among the kernels, whose codes these are."""
     named = NamedGroups(member.device)
@@ -177,12 +181,12 @@ def _add_payloads(
         )
 
 
-def _run_instruction(run: StreamRun, programs: Mapping[int, Program]) -> Instruction | None:
+def _run_instruction(run: StreamExecution, programs: Mapping[int, Program]) -> Instruction | None:
     program = programs.get(run.program) if run.program is not None else None
     return program.instructions.get(run.op) if program is not None else None
 
 
-def _row_origins(ran: Sequence[StreamRun], programs: Mapping[int, Program]) -> list[Origin | None]:
+def _row_origins(ran: Sequence[StreamExecution], programs: Mapping[int, Program]) -> list[Origin | None]:
     """Each row's origin; without what its cost follows from where the instruction runs as several kernels.
 
     Nothing tells which of these kernels are one run of it, so that its cost would count once for each.
@@ -200,7 +204,7 @@ def _row_origins(ran: Sequence[StreamRun], programs: Mapping[int, Program]) -> l
     return found
 
 
-def _program_category(run: StreamRun, programs: Mapping[int, Program]) -> str | None:
+def _program_category(run: StreamExecution, programs: Mapping[int, Program]) -> str | None:
     """What its program says the kernel does, where its name does not tell."""
     if _is_classified(run.name):
         return None
