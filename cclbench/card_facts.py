@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from cclbench.card import CardFacts, Trace
+from cclbench.card import CardFacts, CardTrace
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import InputError
 from cclbench.formats import READERS
@@ -56,7 +56,7 @@ def card_facts(
     library = max((library for entry in entries for library in entry.collectives.libraries), default=None)
     return CardFacts(
         traces=tuple(
-            Trace(str(file.path), file.reader, tuple(ranks.get(file.name, ())), file.sha256, file.bytes)
+            CardTrace(str(file.path), file.reader, tuple(ranks.get(file.name, ())), file.sha256, file.bytes)
             for file in (*found.files, *found.beside, *found.evidence)
         ),
         world_size=facts.world_size,

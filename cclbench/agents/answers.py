@@ -29,7 +29,7 @@ _REST: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ToolAnswer:
     """One page of rows from `offset` on, and what stands beside them.
 
     `more`: rows follow after these; `all_rows`: how many there are, where that is known.  `fields` are the
@@ -60,15 +60,17 @@ def check_page(rows: int, offset: int) -> None:
         raise UsageError(f"offset {offset}: there are not so many rows", hint="begin at offset 0")
 
 
-def page(rows: Sequence[Mapping[str, Any]], offset: int, *, trusted: bool = False, **fields: Any) -> Answer:
+def page(
+    rows: Sequence[Mapping[str, Any]], offset: int, *, trusted: bool = False, **fields: Any
+) -> ToolAnswer:
     """The page of all rows that begins at `offset`; `UsageError` where none does."""
     check_offset(offset)
     chosen = rows[offset : offset + PAGE]
     check_page(len(chosen), offset)
-    return Answer(chosen, offset, offset + PAGE < len(rows), len(rows), fields, trusted=trusted)
+    return ToolAnswer(chosen, offset, offset + PAGE < len(rows), len(rows), fields, trusted=trusted)
 
 
-def encode(answer: Answer) -> bytes:
+def encode(answer: ToolAnswer) -> bytes:
     """The answer as JSON of at most `ANSWER_BYTES`; `UsageError` where one row cannot be made to fit.
 
     Texts and lists are cut after `LONGEST` characters or items, in a row that does not fit even so after
@@ -85,7 +87,7 @@ def encode(answer: Answer) -> bytes:
     )
 
 
-def _encoded(answer: Answer, longest: int) -> bytes | None:
+def _encoded(answer: ToolAnswer, longest: int) -> bytes | None:
     """As `encode`, with texts and lists cut to `longest`; None where not even one row fits."""
     cut: list[dict[str, Any]] = []
     fields = {name: _shown(value, longest, name, cut) for name, value in answer.fields.items()}

@@ -44,7 +44,7 @@ class Limits:
     memory_bytes: int
 
 
-class Calls:
+class ToolCalls:
     """Runs calls of `tools`, some at once, the others in the order of their arrival.
 
     `store` is the folder in which a run that is being written lies.

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 
-class Cut(BaseModel):
+class CutText(BaseModel):
     """A text or list of the answer that is longer than given."""
 
     at: str = Field(description="column or field, with the place in it")
@@ -28,5 +28,5 @@ class Output(BaseModel, extra="allow"):
     more: bool = Field(description="whether rows follow after these")
     next_offset: int | None = Field(None, description="the offset that gives them")
     all_rows: int | None = Field(None, description="how many rows there are, where that is known")
-    cut: list[Cut] = Field(description="texts and lists that are longer than given")
+    cut: list[CutText] = Field(description="texts and lists that are longer than given")
     notes: list[str] = Field(description="sentences of cclbench")

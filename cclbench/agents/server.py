@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cclbench import __version__
 from cclbench.agents.answers import ANSWER_BYTES, LONGEST, PAGE, encode
-from cclbench.agents.calls import Calls, Limits
+from cclbench.agents.calls import Limits, ToolCalls
 from cclbench.agents.reach import Reach
 from cclbench.agents.tools import Tools
 from cclbench.errors import CclbenchError, UsageError, install_hint
@@ -46,7 +46,7 @@ def server(store: str | Path, reach: Reach, limits: Limits) -> MCPServer:
         raise UsageError("the mcp package is not installed", hint=install_hint("mcp")) from None
     made = MCPServer("cclbench", version=__version__, instructions=INSTRUCTIONS)
     tools = Tools(store, reach, limits.memory_bytes)
-    calls = Calls(tools, store_at(store).folder)
+    calls = ToolCalls(tools, store_at(store).folder)
     made.add_tool(
         _served(tools.explain, partial(_at_once, tools)), description=_described(tools.explain, None)
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from cclbench import api
-from cclbench.agents.answers import PAGE, Answer, check_offset, check_page, page
+from cclbench.agents.answers import PAGE, ToolAnswer, check_offset, check_page, page
 from cclbench.agents.reach import Reach
 from cclbench.errors import InputError, UsageError
 from cclbench.ingestion import ingest
@@ -40,11 +40,11 @@ class Tools:
     def _computed(self, run: Run) -> Run:
         return api.metrics(run)
 
-    def runs(self, offset: int = 0) -> Answer:
+    def runs(self, offset: int = 0) -> ToolAnswer:
         """The runs in the store: id, source, ranks, device."""
         return page([_about(stored) for stored in store_at(self._store).runs()], offset)
 
-    def run(self, source: str) -> Answer:
+    def run(self, source: str) -> ToolAnswer:
         """Read SOURCE (a workload card, a folder of traces, one trace) into the store; why it is slow."""
         kept = store_at(self._store)
         stored = kept.find(source)
@@ -54,11 +54,11 @@ class Tools:
                 stored = ingest(found, kept, Options())
         return self._why(self._computed(stored), 0, run=stored.id)
 
-    def diagnose(self, run: str, offset: int = 0) -> Answer:
+    def diagnose(self, run: str, offset: int = 0) -> ToolAnswer:
         """What makes a run slow: findings with claim, gain, confidence, evidence, what to try, a query."""
         return self._why(self._computed(self._stored(run)), offset)
 
-    def _why(self, computed: Run, offset: int, **fields: Any) -> Answer:
+    def _why(self, computed: Run, offset: int, **fields: Any) -> ToolAnswer:
         # A query is to be sent back: a line break in it would come as an escape.
         rows = [
             {**row, "query": row["query"] and row["query"].replace("\n", " ")}
@@ -66,7 +66,7 @@ class Tools:
         ]
         return page(rows, offset, **fields, step_s=computed.figures.value(_STEP))
 
-    def metrics(self, run: str, pattern: str = "*", per_rank: bool = False, offset: int = 0) -> Answer:
+    def metrics(self, run: str, pattern: str = "*", per_rank: bool = False, offset: int = 0) -> ToolAnswer:
         """The run's metrics that a glob names (`comm.*`), of the whole run or also of each rank."""
         computed = api.metrics(self._stored(run), metrics=[pattern])
         rows = [
@@ -76,7 +76,7 @@ class Tools:
         ]
         return page(rows, offset)
 
-    def explain(self, name: str, offset: int = 0) -> Answer:
+    def explain(self, name: str, offset: int = 0) -> ToolAnswer:
         """What a metric, finding or SQL view is: definition, formula, unit, columns, limits."""
         from cclbench.present.terminal.explanation import explanations
 
@@ -87,7 +87,7 @@ class Tools:
         found = explanations([name])
         return page([*found.metrics, *found.findings, *found.views], offset, trusted=True)
 
-    def sql(self, run: str, query: str, offset: int = 0) -> Answer:
+    def sql(self, run: str, query: str, offset: int = 0) -> ToolAnswer:
         """One SELECT of DuckDB's dialect over a run's views (busy, waits, collective_instances, launches,
         kernel_summary, operator_work, idle_gaps, ...: `explain` has their columns, `FROM (SHOW TABLES)` their
         names) and tables: events, operators, collectives, groups, steps, results. It can only read, and only
@@ -107,7 +107,7 @@ class Tools:
         )
         check_page(len(rows), offset)
         more = len(rows) > PAGE
-        return Answer(
+        return ToolAnswer(
             rows[:PAGE],
             offset,
             more,
@@ -121,19 +121,19 @@ class Tools:
         by: Literal["op", "shape", "module", "phase", "kernel", "category"] = "op",
         sort: Literal["time", "gap", "flops", "bytes", "calls"] = "time",
         offset: int = 0,
-    ) -> Answer:
+    ) -> ToolAnswer:
         """What operators cost: time, FLOPs, bytes, and how far each is from the roofline (sort by gap)."""
         from cclbench.operator_table import operators
 
         return page(operators(self._stored(run), by=by, sort=sort).table, offset)
 
-    def whatif(self, run: str, settings: list[str], offset: int = 0) -> Answer:
+    def whatif(self, run: str, settings: list[str], offset: int = 0) -> ToolAnswer:
         """Replay a run under other hardware, such as ["scale_up.bandwidth=x2"]: what would the step take?"""
         self._reach.check_settings(settings)
         found = api.whatif(self._stored(run), *settings)
         return page([row for row in found.rows if row["rank"] is None], offset)
 
-    def compare(self, runs: list[str], offset: int = 0) -> Answer:
+    def compare(self, runs: list[str], offset: int = 0) -> ToolAnswer:
         """Compare runs, the first against each other one: who is faster, by how much, and why."""
         from cclbench.comparison.build import compare_runs
         from cclbench.comparison.document import comparison_document

@@ -9,7 +9,7 @@ from __future__ import annotations
 from cclbench.card.evidence import root_of
 from cclbench.card.infer import CardFacts, infer_card, relative_to_root
 from cclbench.card.json_schema import card_schema
-from cclbench.card.model import Card, Trace
+from cclbench.card.model import Card, CardTrace
 from cclbench.card.upgrade import UpgradedCard, upgrade_card
 from cclbench.card.validate import load_card, validate_card
 from cclbench.diagnostics import Problem
@@ -17,8 +17,8 @@ from cclbench.diagnostics import Problem
 __all__ = [
     "Card",
     "CardFacts",
+    "CardTrace",
     "Problem",
-    "Trace",
     "UpgradedCard",
     "card_schema",
     "infer_card",

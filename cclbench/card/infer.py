@@ -13,7 +13,7 @@ from msgspec import structs
 
 from cclbench.card.consistency import layout_products
 from cclbench.card.fields import drop_empty
-from cclbench.card.model import Trace
+from cclbench.card.model import CardTrace
 from cclbench.card.write import render_card
 from cclbench.errors import UsageError
 from cclbench.file_names import stored_name
@@ -31,7 +31,7 @@ class CardFacts:
     name it, its `ranks` are those found inside.
     """
 
-    traces: tuple[Trace, ...]
+    traces: tuple[CardTrace, ...]
     world_size: int | None = None
     accelerator: str | None = None
     accelerator_name: str | None = None

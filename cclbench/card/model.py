@@ -36,7 +36,7 @@ class Model(Struct, frozen=True):
     attention_window: int | None = None
 
 
-class Batch(Struct, frozen=True):
+class CardBatch(Struct, frozen=True):
     """Samples and tokens; `global_` is `global` in the card."""
 
     global_: int | None = field(default=None, name="global")
@@ -46,18 +46,18 @@ class Batch(Struct, frozen=True):
     output_length: int | None = None
 
 
-class Workload(Struct, frozen=True):
+class CardWorkload(Struct, frozen=True):
     """What was done: phase is training, inference or serving."""
 
     phase: str
     model: Model = field(default_factory=Model)
     precision: str | None = None
-    batch: Batch = field(default_factory=Batch)
+    batch: CardBatch = field(default_factory=CardBatch)
     dataset: str | None = None
     steps: int | None = None
 
 
-class ScaleUp(Struct, frozen=True):
+class CardScaleUp(Struct, frozen=True):
     """The fabric inside a node; bandwidth is of one accelerator, one direction."""
 
     fabric: str | None = None
@@ -69,7 +69,7 @@ class ScaleUp(Struct, frozen=True):
         return parse_quantity(self.bandwidth, "bandwidth") if self.bandwidth else None
 
 
-class ScaleOut(ScaleUp, frozen=True):
+class CardScaleOut(CardScaleUp, frozen=True):
     """The network between nodes; bandwidth is of one interface, one direction."""
 
     nics: int | None = None
@@ -85,8 +85,8 @@ class Hardware(Struct, frozen=True):
     per_node: int | None = None
     system: str | None = None
     calibration: str | None = None
-    scale_up: ScaleUp = field(default_factory=ScaleUp)
-    scale_out: ScaleOut = field(default_factory=ScaleOut)
+    scale_up: CardScaleUp = field(default_factory=CardScaleUp)
+    scale_out: CardScaleOut = field(default_factory=CardScaleOut)
     driver: str | None = None
     price_per_device_hour: float | None = None
 
@@ -128,7 +128,7 @@ class Parallelism(Struct, frozen=True):
     microbatches: int | None = None
 
 
-class Trace(Struct, frozen=True):
+class CardTrace(Struct, frozen=True):
     """One trace file; `path` is relative to the card's root, `url` where to fetch it if it is not there."""
 
     path: str
@@ -140,10 +140,10 @@ class Trace(Struct, frozen=True):
     url: str | None = None
 
 
-class Evidence(Struct, frozen=True):
+class CardEvidence(Struct, frozen=True):
     """The traces, and how they were made."""
 
-    traces: tuple[Trace, ...] = ()
+    traces: tuple[CardTrace, ...] = ()
     launch: str | None = None
     source_url: str | None = None
 
@@ -159,11 +159,11 @@ class _Fields(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     version: int
     id: str
     description: str
-    workload: Workload
+    workload: CardWorkload
     hardware: Hardware = field(default_factory=Hardware)
     software: Software = field(default_factory=Software)
     parallelism: Parallelism = field(default_factory=Parallelism)
-    evidence: Evidence = field(default_factory=Evidence)
+    evidence: CardEvidence = field(default_factory=CardEvidence)
     contributor: Contributor = field(default_factory=Contributor)
 
 

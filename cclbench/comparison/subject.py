@@ -45,7 +45,7 @@ _VERSION: Final = re.compile(r"-v?[0-9][0-9.]*$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class WorkFacts:
     """What a run worked on, and on what, word for word; None is not known."""
 
     model: str | None
@@ -182,7 +182,7 @@ class ComparisonSubject:
         return None if key is None else metadata_count(self.metadata, key)
 
     @cached_property
-    def workload(self) -> Workload:
+    def workload(self) -> WorkFacts:
         """What it ran; of published figures by their metadata, which say more than a card could take over."""
         if self.is_published:
             said: Callable[[str], Any] = self.published_field
@@ -194,7 +194,7 @@ class ComparisonSubject:
             degrees = {key: said(f"parallelism.{key}") for key in _DEGREES}
             framework = said("software.framework.name")
             accelerator, devices = names[0] if len(names) == 1 else None, self.device_count
-        return Workload(
+        return WorkFacts(
             model=said("workload.model.name") or said("workload.model.family"),
             phase=said("workload.phase"),
             accelerator=said("hardware.accelerator") or accelerator,

@@ -45,7 +45,7 @@ __all__ = [
     "READERS",
     "SURE",
     "AnyReader",
-    "Call",
+    "BackendCall",
     "Column",
     "Cut",
     "DeviceStep",
@@ -250,7 +250,7 @@ class EvidenceReader(Format, Protocol):
         ...
 
 
-class Call(msgspec.Struct, frozen=True):
+class BackendCall(msgspec.Struct, frozen=True):
     """A call of a communication backend, such as `nccl:all_reduce`, in order.
 
     `in_bytes` is the size of the call's own tensors, `payload` what the call around it tells; None where
@@ -268,7 +268,7 @@ class ExecutionTrace:
     """One process's communication."""
 
     process_id: int
-    calls: tuple[Call, ...]
+    calls: tuple[BackendCall, ...]
     groups: tuple[ProcessGroup, ...]
 
 

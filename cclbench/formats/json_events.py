@@ -45,11 +45,11 @@ _INSTEAD = b'{"traceEvents":0'
 """Stands for all of a file up to the end of its events, so that what follows completes an object."""
 
 
-class _Event(msgspec.Struct):
+class _JsonEvent(msgspec.Struct):
     ph: str
 
 
-_FIRST = msgspec.json.Decoder(_Event)
+_FIRST = msgspec.json.Decoder(_JsonEvent)
 
 
 def first_event(path: Path, at: int) -> int | None:

@@ -66,7 +66,7 @@ class Chain(NamedTuple):
         return self.calls != self.forward
 
 
-class _Kind(NamedTuple):
+class _ChainKind(NamedTuple):
     pattern: re.Pattern[str]
     cost: Callable[[Sequence[Call]], Cost]
     backward: tuple[float, float] = (0.0, 0.0)
@@ -162,22 +162,22 @@ def _update_cost(calls: Sequence[Call]) -> Cost:
 _BETWEEN: Final = "[^BMFx]*"
 """Calls on scores, between the products of attention."""
 KINDS: Final = {
-    "attention": _Kind(
+    "attention": _ChainKind(
         re.compile(f"(?:c+[mdfw]*)?B{_BETWEEN}(?:S|E{_BETWEEN}d){_BETWEEN}Bc{{0,2}}"),
         _attention_cost,
         # the scores once more, and four products for two; queries, keys, values, output and their gradients
         backward=(2.5, 2.0),
         fits=_has_softmax_of_scores,
     ),
-    "norm": _Kind(
+    "norm": _ChainKind(
         re.compile("c?(?:pearm|espea(?:rm|qd))(?:mc|cm|m|c)?"), _one_pass_cost, backward=(0.0, 1.5)
     ),
     # SwiGLU and GeGLU; GELU by tanh or erf, swish, an operator at a time
-    "activation": _Kind(
+    "activation": _ChainKind(
         re.compile("iM?m|mpmamtam|mdgam|m?om"), _activation_cost, backward=(0.0, 5 / 3), apart="M"
     ),
-    "rotary": _Kind(re.compile("mnkma|mmsmmak"), _rotation_cost, backward=(0.0, 1.0)),
-    "optimizer": _Kind(re.compile("m?(?:L|ma)mC(?:q|d|a|m){2,5}V|F{4,}"), _update_cost),
+    "rotary": _ChainKind(re.compile("mnkma|mmsmmak"), _rotation_cost, backward=(0.0, 1.0)),
+    "optimizer": _ChainKind(re.compile("m?(?:L|ma)mC(?:q|d|a|m){2,5}V|F{4,}"), _update_cost),
 }
 """Kinds of chains, in the order in which they are looked for."""
 

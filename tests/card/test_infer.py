@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from cclbench.card import CardFacts, Trace, infer_card, load_card, relative_to_root, validate_card
+from cclbench.card import CardFacts, CardTrace, infer_card, load_card, relative_to_root, validate_card
 from cclbench.card.read import parse_card
 from cclbench.errors import UsageError
 
-ONE = Trace("traces/tiny/rank0.json.gz", "kineto", (0,), "0" * 64, 10)
+ONE = CardTrace("traces/tiny/rank0.json.gz", "kineto", (0,), "0" * 64, 10)
 FULL = CardFacts(
     traces=(ONE, structs.replace(ONE, path="traces/tiny/rank1.json.gz", ranks=(1,))),
     world_size=4,

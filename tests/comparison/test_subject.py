@@ -9,12 +9,12 @@ import pytest
 from helpers.compared_subjects import card, row, steps_of, subject
 
 from cclbench.analyzers.view.values import ALL_OPEN
-from cclbench.comparison.subject import ComparisonSubject, Workload
+from cclbench.comparison.subject import ComparisonSubject, WorkFacts
 
 STEP = [row("time.step", 1.0)]
 
 
-def workload(**known: Any) -> Workload:
+def workload(**known: Any) -> WorkFacts:
     """Of a tiny model on four H100s, less what is None."""
     told: dict[str, Any] = {
         "model": "Tiny-Llama",
@@ -26,7 +26,7 @@ def workload(**known: Any) -> Workload:
         "framework": None,
         "plan": None,
     }
-    return Workload(**(told | known))
+    return WorkFacts(**(told | known))
 
 
 def test_its_place_follows_from_its_letter() -> None:

@@ -39,7 +39,7 @@ from cclbench.operators.cost import MODELS, cost_of, model_of
 
 call = parse("mine::add_twice", "[[2, 3], [2, 3]]", '["float", "float"]')
 cost = cost_of(call)
-about = model_of(call.name).about["FLOPs"]
+about = model_of(call.name).docstring_parts["FLOPs"]
 print(cost.flops, cost.bytes, about, MODELS.origin("add_twice"), sorted(MODELS.broken))
 print(cost_of(parse("aten::mm", "[[2, 3], [3, 4]]", '["float", "float"]')).flops)
 """

@@ -13,8 +13,8 @@ from helpers.xplane_host_files import (
 )
 
 from cclbench.formats.xplane.hlo import Participants
-from cclbench.formats.xplane.hlo_proto import Instruction, Program, plane_programs
-from cclbench.formats.xplane.origins import Origin
+from cclbench.formats.xplane.hlo_proto import HloProgram, Instruction, plane_programs
+from cclbench.formats.xplane.origins import InstructionOrigin
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ from cclbench.formats.xplane.origins import Origin
 )
 def test_a_fusion_is_what_is_in_it(opcodes: list[str], category: str | None) -> None:
     inside = [instruction(f"i{at}", opcode, array(1), at) for at, opcode in enumerate(opcodes)]
-    found = Program(hlo(inside, [instruction("f", "fusion", array(1), 90, calls=1)]), "here").instructions
+    found = HloProgram(hlo(inside, [instruction("f", "fusion", array(1), 90, calls=1)]), "here").instructions
     assert found["f"].category == category
 
 
@@ -47,7 +47,7 @@ def test_bytes_are_those_of_all_operands_and_results() -> None:
             instruction("nibbles", "all-reduce", array(8, kind=21), 5, 77),
         ]
     )
-    found = Program(program, "here").instructions
+    found = HloProgram(program, "here").instructions
     assert found["r"] == Instruction(
         "all-reduce",
         "communication",
@@ -55,7 +55,7 @@ def test_bytes_are_those_of_all_operands_and_results() -> None:
         22,
         22,
         Participants(),
-        Origin("all-reduce", shapes="[[8],[3]]", dtypes='["bf16","bf16"]'),
+        InstructionOrigin("all-reduce", shapes="[[8],[3]]", dtypes='["bf16","bf16"]'),
     )
     assert (found["absurd"].in_bytes, found["absurd"].out_bytes) == (16, None)
     assert (found["nibbles"].dtype, found["nibbles"].in_bytes, found["nibbles"].out_bytes) == (
@@ -105,7 +105,7 @@ NOTATIONS = {
 def test_replica_groups_of_a_program_in_all_its_notations(fields):
     body = hlo_field(2, instruction("r", "all-reduce", array(4)) + fields)
     content = hlo_field(1, hlo_field(3, body))
-    found = Program(content, "here").instructions["r"].participants
+    found = HloProgram(content, "here").instructions["r"].participants
     assert found is not None
     assert found.groups == ((0, 2), (1, 3))
 
@@ -122,7 +122,7 @@ def test_replica_groups_of_a_program_in_all_its_notations(fields):
 )
 def test_replica_groups_that_cannot_be_are_unknown(fields):
     body = hlo_field(2, instruction("r", "all-reduce", array(4)) + fields)
-    found = Program(hlo_field(1, hlo_field(3, body)), "here").instructions["r"].participants
+    found = HloProgram(hlo_field(1, hlo_field(3, body)), "here").instructions["r"].participants
     assert found is not None
     assert found.groups is None
 
@@ -146,15 +146,15 @@ PRODUCT = {
 
 
 def test_a_product_states_its_op_operands_and_dimensions() -> None:
-    found = Program(hlo([*OPERANDS, dot("d", 3, "jit(f)/jvp(M)/dot_general")]), "here").instructions
-    assert found["d"].origin == Origin("jit(f)/jvp(M)/dot_general", **PRODUCT)
+    found = HloProgram(hlo([*OPERANDS, dot("d", 3, "jit(f)/jvp(M)/dot_general")]), "here").instructions
+    assert found["d"].origin == InstructionOrigin("jit(f)/jvp(M)/dot_general", **PRODUCT)
 
 
 def test_a_product_is_one_whatever_it_was_merged_with() -> None:
     """XLA merges a product with a transpose and keeps the latter's metadata, or wraps it in a fusion."""
     fusion = instruction("alone", "fusion", array(2, 3, 7), 90, 1, 2, calls=1)
     more = instruction("both", "fusion", array(2, 3, 7), 91, 1, 2, calls=2)
-    found = Program(
+    found = HloProgram(
         hlo(
             [*OPERANDS, dot("inner", 3)],
             [*OPERANDS, dot("sum", 3), instruction("e", "exponential", array(2, 3, 7), 4, 3)],
@@ -162,8 +162,8 @@ def test_a_product_is_one_whatever_it_was_merged_with() -> None:
         ),
         "here",
     ).instructions
-    assert found["turned"].origin == Origin("jit(f)/transpose(jvp(M))/dot_general", **PRODUCT)
-    assert found["alone"].origin == Origin("dot_general", **PRODUCT)
+    assert found["turned"].origin == InstructionOrigin("jit(f)/transpose(jvp(M))/dot_general", **PRODUCT)
+    assert found["alone"].origin == InstructionOrigin("dot_general", **PRODUCT)
     both = found["both"].origin
     assert both is not None
     assert (both.framework_op, both.values) == ("fusion", None)
@@ -184,15 +184,15 @@ def test_a_line_of_python_stands_in_the_metadata_or_in_the_module_s_table() -> N
         dot("lost", 4, "jit(f)/dot_general", frame=9),
     ]
     module = message((3, message((5, 1), *((2, i) for i in computation))), (17, frames))
-    found = Program(message((1, module)), "here").instructions
+    found = HloProgram(message((1, module)), "here").instructions
     sites = {name: one.origin and one.origin.call_site for name, one in found.items()}
     assert sites == {"direct": "train.py(7)", "framed": "b.py(31): loss", "lost": None}
 
 
-def placed(*columns: list[int]) -> Program:
+def placed(*columns: list[int]) -> HloProgram:
     """A program of a device assignment, by computation."""
     each = (message((3, message((1, b"".join(map(varint, ids)))))) for ids in columns)
-    return Program(message((1, message((15, b"".join(each))))), "here")
+    return HloProgram(message((1, message((15, b"".join(each))))), "here")
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_a_program_runs_on_as_many_devices_as_are_believed(monkeypatch):
     ],
 )
 def test_element_types_by_number(number: int, dtype: str | None, size: int | None) -> None:
-    found = Program(hlo([instruction("x", "add", array(3, kind=number))]), "here").instructions["x"]
+    found = HloProgram(hlo([instruction("x", "add", array(3, kind=number))]), "here").instructions["x"]
     assert (found.dtype, found.out_bytes) == (dtype, size and 3 * size)
 
 
@@ -257,7 +257,7 @@ def test_element_types_by_number(number: int, dtype: str | None, size: int | Non
     ],
 )
 def test_bytes_of_absurd_arrays_are_unknown(dims: tuple[int, ...], size: int | None) -> None:
-    found = Program(hlo([instruction("x", "add", array(*dims, kind=2))]), "here").instructions["x"]
+    found = HloProgram(hlo([instruction("x", "add", array(*dims, kind=2))]), "here").instructions["x"]
     assert found.out_bytes == size
 
 
@@ -272,7 +272,7 @@ def test_types_and_bytes_where_operands_differ_or_are_missing() -> None:
             "deep", "tuple", message((2, 13), (4, message((2, 13), (4, array(2)))), (4, array(3))), 6
         ),
     ]
-    found = Program(hlo(program), "here").instructions
+    found = HloProgram(hlo(program), "here").instructions
     assert {name: (i.dtype, i.in_bytes, i.out_bytes) for name, i in found.items()} == {
         "a": ("f32", 0, 8),
         "b": ("bf16", 0, 4),
@@ -303,7 +303,7 @@ def test_types_and_bytes_where_operands_differ_or_are_missing() -> None:
     ],
 )
 def test_what_an_instruction_does_by_its_opcode(opcode: str, category: str | None) -> None:
-    found = Program(hlo([instruction("x", opcode, array(1))]), "here").instructions["x"]
+    found = HloProgram(hlo([instruction("x", opcode, array(1))]), "here").instructions["x"]
     assert found.category == category
     assert (found.participants is not None) is (category == "communication")
 
@@ -319,7 +319,7 @@ def test_what_an_instruction_does_by_its_opcode(opcode: str, category: str | Non
     ],
 )
 def test_who_takes_part_beside_the_groups(fields: bytes, found: Participants) -> None:
-    made = Program(hlo([instruction("x", "collective-permute", array(1)) + fields]), "here")
+    made = HloProgram(hlo([instruction("x", "collective-permute", array(1)) + fields]), "here")
     assert made.instructions["x"].participants == found
 
 
@@ -339,7 +339,7 @@ def test_programs_of_a_plane_by_the_id_that_they_state_or_their_own() -> None:
 def test_a_fusion_of_two_products_or_of_none_is_no_product() -> None:
     def values(*inside: bytes) -> str | None:
         fusion = instruction("f", "fusion", array(2, 3, 7), 90, 1, 2, calls=1)
-        origin = Program(hlo([*OPERANDS, *inside], [*OPERANDS, fusion]), "here").instructions["f"].origin
+        origin = HloProgram(hlo([*OPERANDS, *inside], [*OPERANDS, fusion]), "here").instructions["f"].origin
         assert origin is not None
         return origin.values
 
@@ -361,7 +361,7 @@ def test_a_fusion_of_two_products_or_of_none_is_no_product() -> None:
     ],
 )
 def test_a_product_s_path_ends_with_one(path: str, framework_op: str) -> None:
-    origin = Program(hlo([*OPERANDS, dot("d", 3, path)]), "here").instructions["d"].origin
+    origin = HloProgram(hlo([*OPERANDS, dot("d", 3, path)]), "here").instructions["d"].origin
     assert origin is not None
     assert origin.framework_op == framework_op
 
@@ -381,6 +381,6 @@ def test_frames_of_a_module_are_counted_from_1(frame: int, site: str | None) -> 
         *((4, message((1, at))) for at in (1, 2, 3, 4)),
     )
     module = message((3, message((5, 1), (2, dot("d", 3, "x/dot_general", frame=frame)))), (17, frames))
-    origin = Program(message((1, module)), "here").instructions["d"].origin
+    origin = HloProgram(message((1, module)), "here").instructions["d"].origin
     assert origin is not None
     assert origin.call_site == site

@@ -20,7 +20,7 @@ from helpers.nsys_files import (
 )
 
 from cclbench.formats import trace_reader
-from cclbench.formats.nsys.capture import Capture, profiler_diagnostics
+from cclbench.formats.nsys.capture import CapturedProcesses, profiler_diagnostics
 from cclbench.formats.nsys.database import Database
 
 NAMES = strings("gemm", "cudaLaunchKernel", "MPI_Barrier")
@@ -332,7 +332,7 @@ def test_names_of_devices_have_200_characters_at_most(path, name, told):
 def test_the_one_begin_of_the_session_is_time_0(path, epochs, base):
     tables = {"TARGET_INFO_SESSION_START_TIME": [{"utcEpochNs": epoch} for epoch in epochs]}
     with Database(write(path, StringIds=NAMES, **tables, **{KERNEL: [kernel(7, 8)]})) as database:
-        capture = Capture.open_capture(database)
+        capture = CapturedProcesses.open_capture(database)
     assert capture.base_ns == base
     assert capture.notes == (
         () if base else ("the export does not say when the session began: times count from its start",)
@@ -369,7 +369,7 @@ def test_what_belongs_to_the_whole_file_is_told_with_the_first_member(path):
     kernels = [kernel(1, 2), kernel(1, 2, pid=11)]
     write(path, StringIds=NAMES, SCHED_EVENTS=[{"start": 1}], **{KERNEL: kernels})
     with Database(path) as database:
-        capture = Capture.open_capture(database)
+        capture = CapturedProcesses.open_capture(database)
         assert [capture.is_first(member) for member in capture.members] == [True, False]
         assert (capture.process_id("11"), capture.count_rows("11"), capture.count_rows("11", CALL)) == (
             11,

@@ -88,7 +88,7 @@ def test_what_the_numbers_of_replica_groups_mean(opcode, attributes, ranks):
     text = f"%x = f32[4]{{0}} {opcode}(f32[4]{{0}} %a), {attributes}"
     instruction = hlo.parse_instruction(text)
     assert instruction is not None
-    payload = collectives.collective_payload(instruction, 7, collectives.Member(11, {7: IDS}))
+    payload = collectives.collective_payload(instruction, 7, collectives.DeviceMember(11, {7: IDS}))
     assert payload is not None
     assert (sorted(payload.ranks) if payload.ranks else None) == (list(ranks) if ranks else None)
 
@@ -102,7 +102,7 @@ def test_partners_of_a_permute():
     assert instruction is not None
     ids = np.array([[10, 11, 12, 13, 14]])
     seen = {
-        device: collectives.collective_payload(instruction, 7, collectives.Member(device, {7: ids}))
+        device: collectives.collective_payload(instruction, 7, collectives.DeviceMember(device, {7: ids}))
         for device in range(10, 15)
     }
     assert {d: (p.src_rank, p.dst_rank) for d, p in seen.items() if p} == {
@@ -148,14 +148,14 @@ def test_of_several_partners_the_first_is_told():
     instruction = hlo.parse_instruction(text)
     assert instruction is not None
     payload = collectives.collective_payload(
-        instruction, 7, collectives.Member(11, {7: np.array([[10], [11], [12]])})
+        instruction, 7, collectives.DeviceMember(11, {7: np.array([[10], [11], [12]])})
     )
     assert payload is not None
     assert (payload.src_rank, payload.dst_rank, payload.group_size) == (10, 10, 3)
 
 
 def who(opcode: str, device: int | None, ids: np.ndarray, program: int | None = 7, **told):
-    member = collectives.Member(device, {7: ids})
+    member = collectives.DeviceMember(device, {7: ids})
     return collectives.collective_members(opcode, hlo.Participants(**told), program, member)
 
 
@@ -193,7 +193,7 @@ def test_the_group_is_the_first_that_can_be_and_has_the_device(groups, ranks):
 
 def test_a_program_is_found_with_or_without_a_sign():
     ids = np.array([[0], [1]])
-    member = collectives.Member(0, {(1 << 64) - 5: ids})
+    member = collectives.DeviceMember(0, {(1 << 64) - 5: ids})
     found = collectives.collective_members("all-reduce", hlo.Participants(groups=()), -5, member)
     assert found == {"group_size": 2, "ranks": (0, 1)}
 
@@ -213,7 +213,7 @@ def test_a_program_is_found_with_or_without_a_sign():
 def test_bytes_and_type_of_a_collective_by_its_text(text, in_bytes, out_bytes, dtype):
     instruction = hlo.parse_instruction(f"%x = {text}")
     assert instruction is not None
-    payload = collectives.collective_payload(instruction, None, collectives.Member(None))
+    payload = collectives.collective_payload(instruction, None, collectives.DeviceMember(None))
     assert payload is not None
     assert (payload.in_bytes, payload.out_bytes, payload.dtype) == (in_bytes, out_bytes, dtype)
     assert (payload.source, payload.library) == ("kernel", "xla")
@@ -233,14 +233,14 @@ def test_bytes_of_a_start_by_its_program(opcode, in_bytes, out_bytes, out):
     known = Instruction(
         opcode, "communication", "f32", in_bytes, out_bytes, hlo.Participants(groups=((0, 1),))
     )
-    payload = collectives.of_program(known, 7, collectives.Member(0))
+    payload = collectives.of_program(known, 7, collectives.DeviceMember(0))
     assert payload is not None
     assert (payload.source, payload.collective) == ("hlo", opcode.removesuffix("-start").replace("-", "_"))
     assert (payload.in_bytes, payload.out_bytes, payload.group_size) == (in_bytes, out, 2)
 
 
 def test_what_is_no_collective_has_no_payload():
-    member = collectives.Member(0)
+    member = collectives.DeviceMember(0)
     for opcode, participants in (
         ("all-reduce", None),
         ("all-reduce-done", hlo.Participants()),

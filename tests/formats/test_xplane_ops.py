@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from helpers.xplane_files import hlo_field
 
-from cclbench.formats.xplane.collectives import Member
+from cclbench.formats.xplane.collectives import DeviceMember
 from cclbench.formats.xplane.ops import TpuOp, parse_op, transfer_op
 
 
 def made(text: str, display: str = "", **stats: Any) -> TpuOp:
-    return parse_op(text, display, stats, Member(0), "here")
+    return parse_op(text, display, stats, DeviceMember(0), "here")
 
 
 def ran(opcode: str, name: str = "x", **stats: Any) -> TpuOp:

@@ -94,7 +94,7 @@ def test_a_transfer_lasts_from_its_issue_to_the_end_of_its_wait_and_counts_once(
 def test_direction_of_a_transfer_is_that_of_its_memory_spaces(to, source, direction):
     source = f"f32[4]{{0:T(128){source}}}"
     text = f"%c = (f32[4]{{0:T(128){to}}}, {source}, u32[]{{:S(2)}}) copy-start({source} %a)"
-    found = parse_op(text, "", {"hlo_category": "copy-start"}, collectives.Member(0), "here")
+    found = parse_op(text, "", {"hlo_category": "copy-start"}, collectives.DeviceMember(0), "here")
     assert (found.bytes, found.copy_direction) == (16, direction)
 
 

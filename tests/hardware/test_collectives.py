@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cclbench.hardware.collectives import (
-    Cost,
+    CollectiveCost,
     Group,
     NoPrice,
     Prediction,
@@ -60,7 +60,7 @@ def per_byte(seconds: float) -> object:
     return pytest.approx(seconds, rel=1e-9, abs=0)
 
 
-def cost(kind: str, group: Group, algorithm: str, protocol: str = "Simple") -> Cost:
+def cost(kind: str, group: Group, algorithm: str, protocol: str = "Simple") -> CollectiveCost:
     """The one cost of that algorithm and protocol."""
     (found,) = [
         each

@@ -12,7 +12,7 @@ import pytest
 from cclbench.errors import InputError
 from cclbench.hardware.collectives import Group, NoPrice, Prediction, parse_schedule, price_group
 from cclbench.hardware.collectives.algorithm import CollectiveCall
-from cclbench.hardware.collectives.cost import Assumed, Cost
+from cclbench.hardware.collectives.cost import Assumed, CollectiveCost
 from cclbench.hardware.collectives.nccl import nccl_constants
 from cclbench.hardware.collectives.schedule import Send, read_schedule, schedule_cost
 from cclbench.hardware.collectives.transport import PROTOCOLS, LatencyRange
@@ -185,7 +185,7 @@ def test_a_schedule_is_read_from_yaml(tmp_path: Path) -> None:
         read_schedule(path)
 
 
-def cost_of(raw: dict[str, object], group: Group) -> Cost:
+def cost_of(raw: dict[str, object], group: Group) -> CollectiveCost:
     """What the schedule costs the group."""
     found = schedule_cost(parse_schedule(raw, where="x"), call(str(raw["kind"]), group))
     assert found is not None

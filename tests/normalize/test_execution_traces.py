@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cclbench.formats import Call, ExecutionTrace, Payload, StatedPayloads
+from cclbench.formats import BackendCall, ExecutionTrace, Payload, StatedPayloads
 from cclbench.normalize.execution_traces import owners, place
 from cclbench.record.facts import ProcessGroup, TraceFacts
 
@@ -44,12 +44,12 @@ def annotated(
     told.add_payload(payload, track=track, start_ns=start, end_ns=start + 5)
 
 
-def call(kind: str, group: str = "9", seq: int = 0, in_bytes: int | None = None, **more: Any) -> Call:
+def call(kind: str, group: str = "9", seq: int = 0, in_bytes: int | None = None, **more: Any) -> BackendCall:
     payload = Payload(source="execution_trace", collective=kind, group_name=group, **more)
-    return Call(f"nccl:{kind}", in_bytes, payload, seq)
+    return BackendCall(f"nccl:{kind}", in_bytes, payload, seq)
 
 
-def trace(*calls: Call, groups: tuple[ProcessGroup, ...] = ()) -> ExecutionTrace:
+def trace(*calls: BackendCall, groups: tuple[ProcessGroup, ...] = ()) -> ExecutionTrace:
     return ExecutionTrace(7, calls, groups)
 
 
@@ -80,7 +80,7 @@ def test_calls_go_to_annotations_in_order_of_start() -> None:
         ([call("all_reduce", in_bytes=44)], "call 1 (all_reduce) is of 44 bytes, the trace's of 40"),
     ],
 )
-def test_nothing_is_placed_where_the_calls_differ(calls: list[Call], difference: str) -> None:
+def test_nothing_is_placed_where_the_calls_differ(calls: list[BackendCall], difference: str) -> None:
     told = StatedPayloads()
     annotated(told, "all_reduce", 0, elements=10)
     facts = TraceFacts(world_size=2)
@@ -112,7 +112,7 @@ def test_a_call_of_which_nothing_is_told_takes_its_place_and_adds_nothing() -> N
     told = StatedPayloads()
     annotated(told, "barrier", 10)
     annotated(told, "all_reduce", 20)
-    silent, spoken = Call("nccl:barrier", None, None, 0), call("all_reduce", seq=4, group_size=2)
+    silent, spoken = BackendCall("nccl:barrier", None, None, 0), call("all_reduce", seq=4, group_size=2)
     _, notes = place(told, trace(silent, spoken), TraceFacts(world_size=2))
     ((payload, row, track, start, end, seq),) = added(told, 2)
     assert (payload.ranks, payload.group_size, row, track, start, end, seq) == ((0, 1), 2, -1, 3, 20, 25, 4)
@@ -121,7 +121,7 @@ def test_a_call_of_which_nothing_is_told_takes_its_place_and_adds_nothing() -> N
     ]
 
 
-def ranks_of(calls: list[Call], facts: TraceFacts, groups: tuple[ProcessGroup, ...] = ()) -> Any:
+def ranks_of(calls: list[BackendCall], facts: TraceFacts, groups: tuple[ProcessGroup, ...] = ()) -> Any:
     told = StatedPayloads()
     for start, one in enumerate(calls):
         annotated(told, one.name.removeprefix("nccl:"), start)

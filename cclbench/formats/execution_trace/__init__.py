@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from cclbench.formats import HEAD_BYTES, READERS, Call, ExecutionTrace, ExecutionTraceReader, Payload
+from cclbench.formats import HEAD_BYTES, READERS, BackendCall, ExecutionTrace, ExecutionTraceReader, Payload
 from cclbench.formats.streams import open_bytes
 from cclbench.formats.texts import damaged_error, read_whole, reason_of
 from cclbench.record.facts import ProcessGroup
@@ -52,7 +52,7 @@ class _Node(msgspec.Struct, gc=False):
         return (self.ctrl_deps if self.parent is None else self.parent) or 0
 
 
-class _File(msgspec.Struct):
+class _GraphFile(msgspec.Struct):
     pid: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
     nodes: list[_Node]
 
@@ -62,7 +62,7 @@ class _Tensors(msgspec.Struct):
     types: list[str] = []
 
 
-class _Group(msgspec.Struct):
+class _ListedGroup(msgspec.Struct):
     pg_name: str | int
     pg_desc: str | None = None
     ranks: list[Rank] = []
@@ -98,7 +98,7 @@ class PyTorchExecutionTrace(ExecutionTraceReader):
         """The whole trace; `InputError` where it is damaged."""
         text = read_whole(path, _MOST_BYTES, hint=_HINT)
         try:
-            file = msgspec.json.decode(text, type=_File)
+            file = msgspec.json.decode(text, type=_GraphFile)
             nodes = {node.id: node for node in file.nodes}
             calls = sorted((n for n in file.nodes if n.name.startswith(_BACKENDS)), key=lambda n: n.id)
             return ExecutionTrace(
@@ -119,16 +119,16 @@ def _decode_tensors(values: msgspec.Raw, types: msgspec.Raw) -> _Tensors:
     return _Tensors(msgspec.json.decode(values, type=list[Any]), msgspec.json.decode(types, type=list[str]))
 
 
-def _communication_call(node: _Node, around: _Node | None, path: Path) -> Call:
+def _communication_call(node: _Node, around: _Node | None, path: Path) -> BackendCall:
     own = _tensor_bytes(_decode_tensors(node.inputs, node.input_types).values, path)
     if around is None or around.name != "record_param_comms":
-        return Call(node.name, own)
+        return BackendCall(node.name, own)
     inputs = _decode_tensors(around.inputs, around.input_types)
     values = inputs.values
     # [tensors,] sequence number, group, rank, name, split sizes in and out [, first rank, stride, size]
     at = next((i for i in (4, 3) if len(values) > i and isinstance(values[i], str)), None)
     if at is None:
-        return Call(node.name, own)
+        return BackendCall(node.name, own)
     seq, group = values[at - 3], values[at - 2]
     if isinstance(seq, list) and seq:
         seq = seq[0]  # before whether it counts point-to-point transfers
@@ -151,7 +151,7 @@ def _communication_call(node: _Node, around: _Node | None, path: Path) -> Call:
         group_size=size if size is not None and 0 < size <= _MOST_RANKS else None,
         ranks=_strided_ranks(first, stride, size),
     )
-    return Call(node.name, own, payload, _checked_integer(seq))
+    return BackendCall(node.name, own, payload, _checked_integer(seq))
 
 
 def _checked_integer(value: object) -> int | None:
@@ -192,7 +192,7 @@ def _process_groups(node: _Node) -> list[ProcessGroup]:
     values = _decode_tensors(node.inputs, node.input_types).values
     if not values or not isinstance(values[0], str):
         return []
-    listed = msgspec.json.decode(values[0], type=list[_Group])
+    listed = msgspec.json.decode(values[0], type=list[_ListedGroup])
     return [
         ProcessGroup(str(g.pg_name), g.pg_desc, tuple(g.ranks or range(g.group_size or 0)) or None)
         for g in listed

@@ -62,7 +62,7 @@ class _Entry(msgspec.Struct):
     output_dtypes: tuple[str, ...] = ()
 
 
-class _Group(msgspec.Struct):
+class _DumpedGroup(msgspec.Struct):
     desc: str = ""
     ranks: str | None = None
 
@@ -71,7 +71,7 @@ class _Dump(msgspec.Struct):
     version: str | None = None
     nccl_version: str | None = None
     comm_lib_version: str | None = None
-    pg_config: dict[str, _Group] = {}
+    pg_config: dict[str, _DumpedGroup] = {}
     entries: list[_Entry] = []
 
 

@@ -55,7 +55,7 @@ Device = Annotated[int, msgspec.Meta(ge=0, lt=_MOST_DEVICES)]
 Entry = TypeVar("Entry", bound=msgspec.Struct)
 
 
-class _Event(msgspec.Struct):
+class _AllocatorEvent(msgspec.Struct):
     action: str
     size: Size
     addr: Address | None = None
@@ -175,7 +175,7 @@ def _event_rows(
     if len(snapshot.device_traces) > _MOST_DEVICES:
         raise NotPlainError(f"has more than {_MOST_DEVICES:,} devices")
     for device, trace in enumerate(snapshot.device_traces):
-        for number, event in enumerate(_convert_entries(trace, _Event, seen, most)):
+        for number, event in enumerate(_convert_entries(trace, _AllocatorEvent, seen, most)):
             seen += 1
             if event.action not in ALLOCATOR_ACTIONS:
                 left_out[_UNKNOWN_ACTION] += 1

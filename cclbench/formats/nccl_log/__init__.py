@@ -14,7 +14,7 @@ from typing import Final
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.nccl_lines import LineFacts, is_private_setting
-from cclbench.formats.nccl_log.calls import CALL, LoggedCalls
+from cclbench.formats.nccl_log.calls import CALL, LogReading
 from cclbench.formats.rewriting import CAPTURED, ENVIRONMENT
 from cclbench.formats.texts import raw_lines, strip_decoration
 
@@ -72,7 +72,7 @@ class NcclLog(EvidenceReader):
 
     def read(self, path: Path) -> Evidence:
         """Facts, lists where ranks or communicators differ; and a row a call."""
-        found, calls = LineFacts(), LoggedCalls()
+        found, calls = LineFacts(), LogReading()
         notes = list[str]()
         for at, raw in raw_lines(path, _MOST_BYTES):
             if CALL in raw:

@@ -84,7 +84,7 @@ class _Communicator:
         return not (self.called or self.completed or (started and self.started))
 
 
-class LoggedCalls:
+class LogReading:
     """Calls and communicators of the lines seen so far, in their order.
 
     Of calls that say the same one copy is kept, and its number at each: memory grows by 4 bytes a call.

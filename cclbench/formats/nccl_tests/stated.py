@@ -62,7 +62,7 @@ class _Verdict(msgspec.Struct):
     count: int = 0
 
 
-class _File(msgspec.Struct):
+class _LogFile(msgspec.Struct):
     version: int
     args: list[str] = []
     nccl_version: Count | None = None
@@ -88,7 +88,7 @@ class _RocmRecord(msgspec.Struct):
 
 def read_json(path: Path) -> SweepRows:
     """A file of `nccl-tests -J`."""
-    file = _decode_file(path, _File)
+    file = _decode_file(path, _LogFile)
     rows = SweepRows(path)
     heading = _file_heading(file)
     for at, result in enumerate(file.results, 1):
@@ -106,7 +106,7 @@ def read_json(path: Path) -> SweepRows:
     return rows
 
 
-def _file_heading(file: _File) -> Heading:
+def _file_heading(file: _LogFile) -> Heading:
     program = Path(file.args[0]).name if file.args else ""
     kind = kind_of(program.partition("_perf")[0]) if "_perf" in program else None
     config = file.config

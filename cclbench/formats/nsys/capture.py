@@ -49,7 +49,7 @@ _NO_PROCESS: Final = "row of no known process"
 
 
 @dataclass(frozen=True, slots=True)
-class Capture:
+class CapturedProcesses:
     """A file's processes that are ranks, in order, and the clock its times count from.
 
     `members` are `globalPid`s (process in bits 24 to 47) by their names within the file; a file without
@@ -63,7 +63,7 @@ class Capture:
     notes: tuple[str, ...]
 
     @classmethod
-    def open_capture(cls, database: Database) -> Capture:
+    def open_capture(cls, database: Database) -> CapturedProcesses:
         """Look at the file; `InputError` where it is no export of Nsight Systems or has nothing to tell."""
         path = str(database.path)
         if not (_READ | _OF_EXPORTS) & set(database.tables):

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cclbench.formats.nsys.capture import Capture
+from cclbench.formats.nsys.capture import CapturedProcesses
 from cclbench.formats.nsys.database import Database
 from cclbench.formats.nsys.facts import cuda_devices
 from cclbench.formats.trace import LATEST_NS, impossible_value
@@ -46,7 +46,7 @@ _NAMELESS: Final = "hardware sample without a name"
 
 
 def counter_samples(
-    capture: Capture, member: str, dropped: Counter[str], *, first: bool
+    capture: CapturedProcesses, member: str, dropped: Counter[str], *, first: bool
 ) -> Iterator[pa.Table]:
     """Tables of `schema.COUNTERS`: of a member's GPUs, and with the first member of the host's interfaces."""
     yield from _of_gpus(capture, member, dropped, first=first)
@@ -54,7 +54,9 @@ def counter_samples(
         yield from _of_interfaces(capture, dropped)
 
 
-def _of_gpus(capture: Capture, member: str, dropped: Counter[str], *, first: bool) -> Iterator[pa.Table]:
+def _of_gpus(
+    capture: CapturedProcesses, member: str, dropped: Counter[str], *, first: bool
+) -> Iterator[pa.Table]:
     database, table, names = capture.database, "GPU_METRICS", "TARGET_INFO_GPU_METRICS"
     if table not in database.tables:
         return
@@ -101,7 +103,7 @@ def _of_gpus(capture: Capture, member: str, dropped: Counter[str], *, first: boo
             )
 
 
-def _gpu_metric_owners(capture: Capture) -> dict[str, dict[int, int]]:
+def _gpu_metric_owners(capture: CapturedProcesses) -> dict[str, dict[int, int]]:
     """By member the `typeId` of its GPUs' metrics, whose lowest byte is `pwGpuId`, and their CUDA device."""
     database = capture.database
     kinds = [
@@ -122,7 +124,7 @@ def _gpu_metric_owners(capture: Capture) -> dict[str, dict[int, int]]:
     return owners
 
 
-def _of_interfaces(capture: Capture, dropped: Counter[str]) -> Iterator[pa.Table]:
+def _of_interfaces(capture: CapturedProcesses, dropped: Counter[str]) -> Iterator[pa.Table]:
     """Metrics of network interfaces, which are the host's and no rank's."""
     database, table, names = capture.database, "NET_NIC_METRIC", "TARGET_INFO_NETWORK_METRICS"
     if table not in database.tables:
@@ -193,7 +195,7 @@ def _interface_names(database: Database) -> dict[int, str]:
     return {key: str(names[nic])[:64] for key, nic in mapped if nic in names}
 
 
-def _sample_times(capture: Capture, column: pa.Array) -> Int64:
+def _sample_times(capture: CapturedProcesses, column: pa.Array) -> Int64:
     times = np.asarray(column, np.int64)
     if len(times) and np.abs(times).max() > LATEST_NS:
         raise impossible_value("time of a hardware sample", capture.database.path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from cclbench.formats.nsys.capture import GRAPHS, NVTX, THREAD_NAME, Capture, process_key
+from cclbench.formats.nsys.capture import GRAPHS, NVTX, THREAD_NAME, CapturedProcesses, process_key
 from cclbench.formats.nsys.database import Database
 from cclbench.formats.nsys.launcher import launched_world
 from cclbench.formats.trace import plausible_amount
@@ -25,7 +25,7 @@ RANK_VARIABLES: Final = (
 )
 
 
-def member_facts(capture: Capture, member: str) -> TraceFacts:
+def member_facts(capture: CapturedProcesses, member: str) -> TraceFacts:
     """What the file states of one of its members."""
     database, pid = capture.database, capture.process_id(member)
     rank, world, source = _stated_rank(database, capture.members[member], alone=len(capture.members) == 1)
@@ -48,7 +48,7 @@ def member_facts(capture: Capture, member: str) -> TraceFacts:
     )
 
 
-def _process_gpus(capture: Capture, member: str) -> list[dict[str, Any]]:
+def _process_gpus(capture: CapturedProcesses, member: str) -> list[dict[str, Any]]:
     """The GPUs that may be a process's: those its CUDA devices are mapped to, else all of the host."""
     database, devices = capture.database, capture.device_ordinals(member)
     names = ("id", "name", "totalMemory", "memoryBandwidth", "smCount")

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cclbench.errors import InputError
 from cclbench.formats import Part, Rows, Trace
-from cclbench.formats.nsys.capture import Capture, profiler_diagnostics
+from cclbench.formats.nsys.capture import CapturedProcesses, profiler_diagnostics
 from cclbench.formats.nsys.counters import counter_samples
 from cclbench.formats.nsys.database import Database
 from cclbench.formats.nsys.facts import member_facts
@@ -23,13 +23,13 @@ from cclbench.formats.nsys.rows import TableReader
 def member_parts(path: Path) -> list[Part]:
     """One for each process that is a rank."""
     with Database(path) as database:
-        return [Part(member=member) for member in Capture.open_capture(database).members]
+        return [Part(member=member) for member in CapturedProcesses.open_capture(database).members]
 
 
 def member_batches(path: Path, part: Part, trace: Trace) -> Iterator[Rows | pa.Table]:
     """All rows; `trace` is complete when the last one is taken."""
     with Database(path) as database:
-        capture = Capture.open_capture(database)
+        capture = CapturedProcesses.open_capture(database)
         if part.member not in capture.members:
             raise InputError(f"has no process {part.member!r}", where=str(path))
         first = capture.is_first(part.member)

@@ -15,7 +15,16 @@ import pyarrow.compute as pc
 
 from cclbench.errors import InputError
 from cclbench.formats import Names, Rows
-from cclbench.formats.nsys.capture import CALLS, COPIES, GRAPHS, KERNELS, MEMSETS, OVERHEADS, SYNCS, Capture
+from cclbench.formats.nsys.capture import (
+    CALLS,
+    COPIES,
+    GRAPHS,
+    KERNELS,
+    MEMSETS,
+    OVERHEADS,
+    SYNCS,
+    CapturedProcesses,
+)
 from cclbench.formats.nsys.whole_graphs import GraphLaunches
 from cclbench.formats.trace import LATEST_NS, grid_columns, impossible_value
 from cclbench.intervals import Int64, Mask
@@ -55,7 +64,7 @@ _SYNC_KINDS: Final = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync",
 class TableReader:
     """A member's rows, table by table; what becomes no row is counted in `dropped`."""
 
-    def __init__(self, capture: Capture, member: str) -> None:
+    def __init__(self, capture: CapturedProcesses, member: str) -> None:
         self.capture, self.member = capture, member
         self.database = capture.database
         self.names: dict[str, Names] = defaultdict(Names)

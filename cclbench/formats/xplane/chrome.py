@@ -22,7 +22,7 @@ from cclbench.errors import InputError
 from cclbench.formats import Trace
 from cclbench.formats.json_events import JsonEvents
 from cclbench.formats.trace import impossible_value
-from cclbench.formats.xplane.collectives import Member
+from cclbench.formats.xplane.collectives import DeviceMember
 from cclbench.formats.xplane.device import NO_EPOCH, device_batches, remember_last
 from cclbench.formats.xplane.host_events import HostProfile, profile_of
 from cclbench.formats.xplane.proto import DEVICE, HOST, message_class
@@ -53,7 +53,7 @@ _OF_EVENT: Final = frozenset(
 _Key = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
-class _Event(msgspec.Struct, gc=False):
+class _ChromeEvent(msgspec.Struct, gc=False):
     ph: str = ""
     name: str = ""
     pid: int | None = None
@@ -63,7 +63,7 @@ class _Event(msgspec.Struct, gc=False):
     args: dict[str, Any] | None = None
 
 
-_DECODER: Final = msgspec.json.Decoder(list[_Event])
+_DECODER: Final = msgspec.json.Decoder(list[_ChromeEvent])
 
 
 class ChromeProfile:
@@ -78,7 +78,7 @@ class ChromeProfile:
         """Whether events tell with which others they belong together."""
         self._names: dict[tuple[int, int | None], str] = {}
         stream = JsonEvents(path, _DECODER, allow_truncated=True)
-        processes: dict[int, dict[int, list[_Event]]] = defaultdict(lambda: defaultdict(list))
+        processes: dict[int, dict[int, list[_ChromeEvent]]] = defaultdict(lambda: defaultdict(list))
         for _, events in stream:
             for event in events:
                 if event.ph in ("X", "i"):
@@ -132,16 +132,18 @@ class ChromeProfile:
         first, *others = self.devices
         whose = others if name == first else None
         plane = self.planes.get
-        trace.batches = device_batches(trace, name, plane(name), plane, self.path, 0, Member(None), {}, whose)
+        trace.batches = device_batches(
+            trace, name, plane(name), plane, self.path, 0, DeviceMember(None), {}, whose
+        )
         return trace
 
-    def _name_planes(self, event: _Event) -> None:
+    def _name_planes(self, event: _ChromeEvent) -> None:
         name = (event.args or {}).get("name")
         if isinstance(name, str) and event.name in ("process_name", "thread_name"):
             thread = event.tid or 0 if event.name == "thread_name" else None
             self._names[event.pid or 0, thread] = name
 
-    def _build_plane(self, name: str, pid: int, threads: dict[int, list[_Event]]) -> Any:
+    def _build_plane(self, name: str, pid: int, threads: dict[int, list[_ChromeEvent]]) -> Any:
         plane = message_class()(name=name)
         named: dict[_Key, int] = {}
         stats: dict[str, int] = {}
@@ -188,7 +190,7 @@ def _of_op(args: dict[str, str], program: str | None) -> tuple[tuple[str, str], 
     return tuple(told.items()) if program is None else (*told.items(), ("program_id", program))
 
 
-def _module_runs(events: list[_Event]) -> list[tuple[int, int, str]]:
+def _module_runs(events: list[_ChromeEvent]) -> list[tuple[int, int, str]]:
     """Begin, end and program of each run of a module, whose name has the program's fingerprint."""
     return sorted(
         (_to_picoseconds(run.ts), _to_picoseconds(run.ts) + _to_picoseconds(run.dur), match[1])

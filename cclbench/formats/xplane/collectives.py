@@ -32,7 +32,7 @@ _NAMELESS: Final = "unknown"
 _BY_PARTITION: Final = ("all-to-all", "ragged-all-to-all", "collective-permute", "collective-broadcast")
 
 
-class Member(msgspec.Struct, frozen=True):
+class DeviceMember(msgspec.Struct, frozen=True):
     """A device as its programs know it."""
 
     device: int | None
@@ -46,7 +46,7 @@ def names_collective(category: str) -> bool:
     return any(opcode in category for opcode in _KINDS)
 
 
-def collective_payload(found: hlo.HloText, program: int | None, member: Member) -> Payload | None:
+def collective_payload(found: hlo.HloText, program: int | None, member: DeviceMember) -> Payload | None:
     """What an instruction's text says of the collective it is; None where it is none."""
     opcode = found.opcode.removesuffix("-start")
     if opcode not in _KINDS:
@@ -66,7 +66,7 @@ def collective_payload(found: hlo.HloText, program: int | None, member: Member) 
     )
 
 
-def of_program(known: Instruction, program: int | None, member: Member) -> Payload | None:
+def of_program(known: Instruction, program: int | None, member: DeviceMember) -> Payload | None:
     """What a program's HLO says of the collective an instruction is, where only its name is in the trace."""
     opcode = known.opcode.removesuffix("-start")
     if opcode not in _KINDS or known.participants is None:
@@ -85,7 +85,7 @@ def of_program(known: Instruction, program: int | None, member: Member) -> Paylo
 
 
 def collective_members(
-    opcode: str, participants: hlo.Participants, program: int | None, member: Member
+    opcode: str, participants: hlo.Participants, program: int | None, member: DeviceMember
 ) -> dict[str, Any]:
     """Size and devices of this device's group, and its partners, as fields of `Payload`."""
     if opcode in ("send", "recv"):

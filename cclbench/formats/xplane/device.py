@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from cclbench.formats import Rows, Trace
 from cclbench.formats.xplane import gpu, process, tpu
-from cclbench.formats.xplane.collectives import Member
-from cclbench.formats.xplane.hlo_proto import Program
+from cclbench.formats.xplane.collectives import DeviceMember
+from cclbench.formats.xplane.hlo_proto import HloProgram
 from cclbench.formats.xplane.proto import HOST
 
 NO_EPOCH = "the profile does not tell when it began: times count from its own begin"
@@ -35,8 +35,8 @@ def device_batches(
     plane: Callable[[str], Any],
     path: Path,
     epoch_ns: int,
-    member: Member,
-    programs: Mapping[int, Program],
+    member: DeviceMember,
+    programs: Mapping[int, HloProgram],
     others: Sequence[str] | None,
 ) -> Iterator[Rows]:
     """All rows of a device and of the process that drives it; `plane` is the message of a name, or None.

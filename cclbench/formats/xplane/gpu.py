@@ -19,9 +19,9 @@ from cclbench.errors import InputError
 from cclbench.formats import Payload, Rows, Trace
 from cclbench.formats.trace import NO_GRID, grid_columns, plausible_amount
 from cclbench.formats.xplane import origins, proto
-from cclbench.formats.xplane.collectives import Member, NamedGroups, of_program
-from cclbench.formats.xplane.hlo_proto import Instruction, Program
-from cclbench.formats.xplane.origins import Origin
+from cclbench.formats.xplane.collectives import DeviceMember, NamedGroups, of_program
+from cclbench.formats.xplane.hlo_proto import HloProgram, Instruction
+from cclbench.formats.xplane.origins import InstructionOrigin
 from cclbench.formats.xplane.rows import DERIVED, LineEvents, kind_rows, marked_steps
 from cclbench.intervals import Int64
 
@@ -91,8 +91,8 @@ def gpu_batches(
     path: Path,
     device: int,
     epoch_ns: int,
-    member: Member,
-    programs: Mapping[int, Program],
+    member: DeviceMember,
+    programs: Mapping[int, HloProgram],
 ) -> Iterator[Rows]:
     """All rows of a GPU's plane; `programs` know the payload of collectives, and who takes part."""
     names = {key: metadata.name for key, metadata in proto.event_metadata(message).items()}
@@ -153,8 +153,8 @@ def _add_payloads(
     trace: Trace,
     codes: Int64,
     ran: Sequence[StreamExecution],
-    programs: Mapping[int, Program],
-    member: Member,
+    programs: Mapping[int, HloProgram],
+    member: DeviceMember,
 ) -> None:
     """What the programs say of the collectives among the kernels, whose codes these are."""
     named = NamedGroups(member.device)
@@ -181,12 +181,14 @@ def _add_payloads(
         )
 
 
-def _run_instruction(run: StreamExecution, programs: Mapping[int, Program]) -> Instruction | None:
+def _run_instruction(run: StreamExecution, programs: Mapping[int, HloProgram]) -> Instruction | None:
     program = programs.get(run.program) if run.program is not None else None
     return program.instructions.get(run.op) if program is not None else None
 
 
-def _row_origins(ran: Sequence[StreamExecution], programs: Mapping[int, Program]) -> list[Origin | None]:
+def _row_origins(
+    ran: Sequence[StreamExecution], programs: Mapping[int, HloProgram]
+) -> list[InstructionOrigin | None]:
     """Each row's origin; without what its cost follows from where the instruction runs as several kernels.
 
     Nothing tells which of these kernels are one run of it, so that its cost would count once for each.
@@ -194,7 +196,7 @@ def _row_origins(ran: Sequence[StreamExecution], programs: Mapping[int, Program]
     kernels: dict[tuple[int | None, str], set[str]] = defaultdict(set)
     for run in ran:
         kernels[run.program, run.op].add(run.name)
-    found: list[Origin | None] = []
+    found: list[InstructionOrigin | None] = []
     for run in ran:
         instruction = _run_instruction(run, programs)
         known = instruction.origin if instruction is not None else None
@@ -204,7 +206,7 @@ def _row_origins(ran: Sequence[StreamExecution], programs: Mapping[int, Program]
     return found
 
 
-def _program_category(run: StreamExecution, programs: Mapping[int, Program]) -> str | None:
+def _program_category(run: StreamExecution, programs: Mapping[int, HloProgram]) -> str | None:
     """What its program says the kernel does, where its name does not tell."""
     if _is_classified(run.name):
         return None

@@ -18,7 +18,7 @@ import numpy as np
 
 from cclbench.errors import InputError
 from cclbench.formats.xplane import hlo, proto
-from cclbench.formats.xplane.origins import Origin, instruction_origin, line_of
+from cclbench.formats.xplane.origins import InstructionOrigin, instruction_origin, line_of
 from cclbench.intervals import Int64
 from cclbench.protobuf_schema import described_class
 
@@ -101,11 +101,11 @@ class Instruction(msgspec.Struct, frozen=True):
     out_bytes: int | None
     participants: hlo.Participants | None = None
     """Of a collective."""
-    origin: Origin | None = None
+    origin: InstructionOrigin | None = None
     """None of what runs within a fusion, not by itself."""
 
 
-class Program:
+class HloProgram:
     """A compiled program from its HloProto; `InputError` with `where` as soon as its bytes are none."""
 
     def __init__(self, content: bytes, where: str) -> None:
@@ -177,7 +177,7 @@ class Program:
             raise InputError("an HLO module is damaged", where=self._where, hint=proto.AGAIN) from None
 
 
-def plane_programs(plane: Any, where: str) -> dict[int, Program]:
+def plane_programs(plane: Any, where: str) -> dict[int, HloProgram]:
     """The programs in a plane `/host:metadata` by id: a stat of it, or the entry's own."""
     names = proto.stat_names(plane)
     found = {}
@@ -185,7 +185,7 @@ def plane_programs(plane: Any, where: str) -> dict[int, Program]:
         stated = proto.decode_stats(names, metadata.stats)
         program, number = stated.get("Hlo Proto", stated.get("hlo_proto")), stated.get("program_id", key)
         if isinstance(program, bytes) and isinstance(number, int):
-            found[number % (1 << 64)] = Program(program, where)
+            found[number % (1 << 64)] = HloProgram(program, where)
     return found
 
 
@@ -205,7 +205,9 @@ def _sole_product(computation: Any) -> _Product | None:
     return _Product(dots[0], [shapes.get(operand) for operand in dots[0].operand_ids])
 
 
-def _instruction_origin(i: Any, operands: list[Any | None], stack: Any, product: _Product | None) -> Origin:
+def _instruction_origin(
+    i: Any, operands: list[Any | None], stack: Any, product: _Product | None
+) -> InstructionOrigin:
     """The framework's op and line that it states, its operands, and of a product which dimensions it sums.
 
     A product has as further arguments the dimensions that it contracts and those of its batch, left and

@@ -22,9 +22,9 @@ from msgspec.structs import replace
 
 from cclbench.errors import InputError
 from cclbench.formats import Cut, DeviceStep, Names, Part, Payload, Rows, Trace
-from cclbench.formats.xplane.collectives import Member, NamedGroups, of_program
+from cclbench.formats.xplane.collectives import DeviceMember, NamedGroups, of_program
 from cclbench.formats.xplane.hlo_proto import Instruction
-from cclbench.formats.xplane.host_events import HostOp, HostProfile, HostRow, Rendezvous, device_ordinals
+from cclbench.formats.xplane.host_events import HostEvent, HostOp, HostProfile, Rendezvous, device_ordinals
 from cclbench.formats.xplane.ops import CONTAINERS
 from cclbench.formats.xplane.origins import origin_columns
 from cclbench.formats.xplane.proto import AGAIN
@@ -117,7 +117,7 @@ def _op_rows(kind: str, ops: Sequence[HostOp], profile: HostProfile, place: int)
     )
 
 
-def _host_rows(kind: str, rows: Sequence[HostRow | HostOp], device: int | None = None) -> Rows:
+def _host_rows(kind: str, rows: Sequence[HostEvent | HostOp], device: int | None = None) -> Rows:
     names = Names()
     start = np.array([row.start_ns for row in rows], np.int64)
     return Rows(
@@ -133,9 +133,9 @@ def _host_rows(kind: str, rows: Sequence[HostRow | HostOp], device: int | None =
     )
 
 
-def _launch_rows(calls: Iterable[HostRow], runs: set[int]) -> Rows:
+def _launch_rows(calls: Iterable[HostEvent], runs: set[int]) -> Rows:
     """The outermost call that started each run."""
-    outermost: dict[int, HostRow] = {}
+    outermost: dict[int, HostEvent] = {}
     for call in sorted(calls, key=lambda row: (row.start_ns, -row.end_ns)):
         if call.run is not None and call.run in runs:
             outermost.setdefault(call.run, call)
@@ -201,7 +201,7 @@ class _CollectiveOps:
 
     def _program_payload(self, op: HostOp) -> Payload | None:
         known, met = _op_instruction(self.profile, op.program, op.name), op.meeting
-        told = of_program(known, op.program, Member(op.device, self.placed)) if known else None
+        told = of_program(known, op.program, DeviceMember(op.device, self.placed)) if known else None
         if met is not None:
             told = told or Payload(source="kernel", collective=_CALLED.get(met.collective, met.collective))
             told = replace(told, ranks=met.devices, group_size=len(met.devices))

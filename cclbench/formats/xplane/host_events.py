@@ -22,7 +22,7 @@ import numpy as np
 
 from cclbench.errors import InputError
 from cclbench.formats.xplane import proto
-from cclbench.formats.xplane.hlo_proto import Program, plane_programs
+from cclbench.formats.xplane.hlo_proto import HloProgram, plane_programs
 
 _DEVICES: Final = range(1 << 31)
 _INT64: Final = range(-(1 << 63), 1 << 63)
@@ -54,7 +54,7 @@ class HostOp(msgspec.Struct):
     meeting: Rendezvous | None = None
 
 
-class HostRow(msgspec.Struct, frozen=True):
+class HostEvent(msgspec.Struct, frozen=True):
     """Any other event; `run` is the run it started or the device it waited on."""
 
     name: str
@@ -69,17 +69,17 @@ class HostProfile:
     """All that is read of a profile, in the order of its threads."""
 
     ops: list[HostOp] = field(default_factory=list)
-    meetings: list[tuple[HostRow, int]] = field(default_factory=list)
+    meetings: list[tuple[HostEvent, int]] = field(default_factory=list)
     """Rendezvous, and the device of the op they are in."""
-    launches: list[HostRow] = field(default_factory=list)
-    steps: list[HostRow] = field(default_factory=list)
-    others: list[tuple[str, HostRow]] = field(default_factory=list)
+    launches: list[HostEvent] = field(default_factory=list)
+    steps: list[HostEvent] = field(default_factory=list)
+    others: list[tuple[str, HostEvent]] = field(default_factory=list)
     """By kind: `annotation` on threads of the program, `other` on those of the executor."""
     dropped: Counter[str] = field(default_factory=Counter)
     told: proto.Stats = field(default_factory=dict)
     """Stats of the planes: process_id, jax_version, ..."""
     world_size: int | None = None
-    programs: dict[int, Program] = field(default_factory=dict)
+    programs: dict[int, HloProgram] = field(default_factory=dict)
     """Compiled programs by id."""
 
 
@@ -120,7 +120,7 @@ class _Threads:
         start, dur = proto.event_times(line, events, self.path, self.epoch)
         end, profile = start + dur, self.profile
         around: list[HostOp] = []
-        others: list[HostRow] = []
+        others: list[HostEvent] = []
         first = len(profile.ops)
         for i in np.lexsort((-end, start)).tolist():
             event = events[i]
@@ -129,7 +129,7 @@ class _Threads:
                 profile.dropped["mark of the thread pool"] += 1
                 continue
             told = proto.decode_stats(self.stat_names, event.stats)
-            row = HostRow(name, line.id, int(start[i]), int(end[i]), _as_integer(told.get("run_id")))
+            row = HostEvent(name, line.id, int(start[i]), int(end[i]), _as_integer(told.get("run_id")))
             while around and around[-1].end_ns < row.end_ns:
                 around.pop()
             if "hlo_op" in told:
@@ -151,7 +151,7 @@ class _Threads:
         inner = len(profile.ops) > first and not line.name.startswith("python")
         profile.others += [("other" if inner else "annotation", row) for row in others]
 
-    def _read_op(self, row: HostRow, told: proto.Stats) -> HostOp | None:
+    def _read_op(self, row: HostEvent, told: proto.Stats) -> HostOp | None:
         device, program = told.get("device_ordinal"), _as_integer(told.get("program_id"))
         if not isinstance(device, int) or row.run is None:
             self.profile.dropped["op without a device or run"] += 1

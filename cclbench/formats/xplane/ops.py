@@ -12,7 +12,7 @@ import msgspec
 from cclbench import classify
 from cclbench.formats import Payload
 from cclbench.formats.xplane import collectives, hlo, proto
-from cclbench.formats.xplane.origins import Origin, of_text
+from cclbench.formats.xplane.origins import InstructionOrigin, of_text
 
 CONTAINERS: Final = ("while", "conditional", "call")
 """Opcodes whose rows hold the rows of the computations they call."""
@@ -45,7 +45,7 @@ class TpuOp(msgspec.Struct, frozen=True):
     bytes: int | None = None
     copy_direction: str | None = None
     payload: Payload | None = None
-    origin: Origin | None = None
+    origin: InstructionOrigin | None = None
     waits_for: str | None = None
     """Of a wait: the name of the op that issued what it waits for."""
 
@@ -56,7 +56,9 @@ class TpuOp(msgspec.Struct, frozen=True):
         return "copy" if moves else {"issue": "sync", "wait": "sync"}.get(self.role, "kernel")
 
 
-def parse_op(text: str, display: str, stats: proto.Stats, member: collectives.Member, where: str) -> TpuOp:
+def parse_op(
+    text: str, display: str, stats: proto.Stats, member: collectives.DeviceMember, where: str
+) -> TpuOp:
     """An op as the line `XLA Ops` shows it."""
     found = hlo.parse_instruction(text)
     program = _as_integer(stats.get("program_id"))

@@ -19,7 +19,7 @@ _SOURCE: Final = re.compile(r"(.+):(\d{1,9})")
 _COLUMNS: Final = ("framework_op", "call_site", "shapes", "dtypes", "values")
 
 
-class Origin(msgspec.Struct, frozen=True):
+class InstructionOrigin(msgspec.Struct, frozen=True):
     """An instruction's origin, each part as `schema.EVENTS` has the column of that name."""
 
     framework_op: str
@@ -35,14 +35,14 @@ def instruction_origin(
     operands: Iterable[Array],
     call_site: str | None = None,
     values: Sequence[str | list[int]] = (),
-) -> Origin:
+) -> InstructionOrigin:
     """The origin of an instruction whose metadata has that `path`, empty where it has none.
 
     `values` stand behind the operands as further arguments of the call.
     """
     listed = list(operands)
     texts = [value if isinstance(value, str) else _json_text(value) for value in values]
-    return Origin(
+    return InstructionOrigin(
         framework_op=path or opcode,
         call_site=call_site,
         shapes=_json_text([sizes for _, sizes in listed]) if listed else None,
@@ -51,7 +51,7 @@ def instruction_origin(
     )
 
 
-def of_text(found: hlo.HloText, stats: proto.Stats) -> Origin:
+def of_text(found: hlo.HloText, stats: proto.Stats) -> InstructionOrigin:
     """The origin that a TPU's op states beside its HLO text, as `tf_op` and `source`: `file.py:31`."""
     source = _SOURCE.fullmatch(str(stats.get("source", "")))
     return instruction_origin(
@@ -72,7 +72,7 @@ def line_of(file: str, line: int, function: str = "") -> str | None:
     return f"{name}({line}){f': {function}' if function else ''}" if name else None
 
 
-def origin_columns(origins: Sequence[Origin | None]) -> dict[str, pa.Array]:
+def origin_columns(origins: Sequence[InstructionOrigin | None]) -> dict[str, pa.Array]:
     """Columns of `Rows`, null where there is no origin."""
     return {
         name: pa.array([one and getattr(one, name) for one in origins], pa.string()).dictionary_encode()

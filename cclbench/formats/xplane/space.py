@@ -11,9 +11,9 @@ from typing import Any
 
 from cclbench.formats import Rows, Trace
 from cclbench.formats.xplane import gpu, hlo_proto, proto, tpu
-from cclbench.formats.xplane.collectives import Member
+from cclbench.formats.xplane.collectives import DeviceMember
 from cclbench.formats.xplane.device import NO_EPOCH, device_batches, remember_last
-from cclbench.formats.xplane.hlo_proto import Program
+from cclbench.formats.xplane.hlo_proto import HloProgram
 from cclbench.formats.xplane.host_events import HostProfile, profile_of
 from cclbench.record.facts import TraceFacts
 
@@ -63,7 +63,7 @@ class XSpace:
         is_tpu, own = "TPU" in name, self.plane_stats[place]
         ids = [tpu.global_id(told, str(self.path)) if is_tpu else None for told in self.plane_stats]
         device = ids[place] if len(set(ids)) == len(ids) else None
-        programs: dict[int, Program] = {}
+        programs: dict[int, HloProgram] = {}
         for where in self.space.planes:
             if where.name == proto.PROGRAMS:
                 programs |= hlo_proto.plane_programs(proto.parse_plane(self.path, where), str(self.path))
@@ -88,7 +88,7 @@ class XSpace:
             # Each process counts its GPUs from 0: that is their global id where programs know no others.
             device = numbers[name]
         others = [other for other in self.devices if other != name] if name == self.first_busy else None
-        member = Member(device, placed)
+        member = DeviceMember(device, placed)
         rows = device_batches(
             trace, name, message, self.plane_message, self.path, self.epoch_ns, member, programs, others
         )

@@ -21,7 +21,7 @@ from cclbench import units
 from cclbench.formats import Rows, Trace
 from cclbench.formats.xplane import origins, proto
 from cclbench.formats.xplane.clock import DeviceClock, on_host
-from cclbench.formats.xplane.collectives import Member
+from cclbench.formats.xplane.collectives import DeviceMember
 from cclbench.formats.xplane.ops import TpuOp, parse_op, transfer_op
 from cclbench.formats.xplane.rows import DERIVED, LineEvents, kind_rows, marked_steps
 from cclbench.intervals import Int64
@@ -58,7 +58,7 @@ def global_id(stats: proto.Stats, where: str) -> int | None:
 
 
 def tpu_batches(
-    trace: Trace, message: Any, path: Path, device: int, epoch_ns: int, member: Member
+    trace: Trace, message: Any, path: Path, device: int, epoch_ns: int, member: DeviceMember
 ) -> Iterator[Rows]:
     """All rows of a TPU's plane."""
     table = OpTable(message, path, member)
@@ -173,7 +173,7 @@ def _issue_wait_pairs(core: LineEvents, issues: list[int], waits: list[int]) -> 
 class OpTable:
     """The ops of a plane, decoded once each."""
 
-    def __init__(self, message: Any, path: Path, member: Member) -> None:
+    def __init__(self, message: Any, path: Path, member: DeviceMember) -> None:
         self.path, self.member = path, member
         self.names = proto.stat_names(message)
         self.metadata = proto.event_metadata(message)

@@ -2,19 +2,19 @@
 """What collectives cost: one file an algorithm, each a formula over a group's tiers."""
 
 from cclbench.hardware.collectives.algorithm import ALGORITHMS
-from cclbench.hardware.collectives.cost import Cost, Steps, Traffic
+from cclbench.hardware.collectives.cost import CollectiveCost, CollectiveSteps, Traffic
 from cclbench.hardware.collectives.group import Group, NoPrice, group_of
 from cclbench.hardware.collectives.price import Prediction, algorithm_costs, price_collective, price_group
 from cclbench.hardware.collectives.schedule import SendSchedule, parse_schedule, read_schedule
 
 __all__ = [
     "ALGORITHMS",
-    "Cost",
+    "CollectiveCost",
+    "CollectiveSteps",
     "Group",
     "NoPrice",
     "Prediction",
     "SendSchedule",
-    "Steps",
     "Traffic",
     "algorithm_costs",
     "group_of",

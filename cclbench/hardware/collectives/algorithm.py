@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from cclbench.hardware.collectives.cost import Assumed, Cost, Steps
+from cclbench.hardware.collectives.cost import Assumed, CollectiveCost, CollectiveSteps
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.nccl import NcclConstants
 from cclbench.hardware.collectives.transport import SIMPLE
@@ -31,10 +31,12 @@ class CollectiveCall(NamedTuple):
     assumed: Assumed
     protocols: tuple[str, ...]
 
-    def start_steps(self, protocol: str, *, like: str = "ring", factor: float = 1.0) -> tuple[Steps, Steps]:
+    def start_steps(
+        self, protocol: str, *, like: str = "ring", factor: float = 1.0
+    ) -> tuple[CollectiveSteps, CollectiveSteps]:
         """What comes before the first byte: the launch, and the library's base latency of that algorithm."""
         base_s = self.table.base_s(like, protocol) * self.assumed.latency * factor
-        return Steps(1, self.assumed.launch_s, "launch"), Steps(1, base_s, "base")
+        return CollectiveSteps(1, self.assumed.launch_s, "launch"), CollectiveSteps(1, base_s, "base")
 
     def up_s(self, protocol: str, *, like: str = "ring") -> float:
         """A step in the node, s."""
@@ -51,12 +53,12 @@ class CollectiveCall(NamedTuple):
             + _transport_passes(protocol) * self.group.out_hop[self.assumed.edge]
         )
 
-    def rendezvous_steps(self, steps: float, protocol: str) -> Steps | None:
+    def rendezvous_steps(self, steps: float, protocol: str) -> CollectiveSteps | None:
         """What messages too large for eager sending add; None where the transport makes no difference."""
         if self.group.eager_bytes is None or steps == 0:
             return None
         each = _transport_passes(protocol) * self.group.rendezvous[self.assumed.edge]
-        return Steps(steps, each, "rendezvous over the network")
+        return CollectiveSteps(steps, each, "rendezvous over the network")
 
 
 def _transport_passes(protocol: str) -> int:
@@ -64,7 +66,7 @@ def _transport_passes(protocol: str) -> int:
     return 2 if protocol == SIMPLE else 1
 
 
-Costs = Callable[[CollectiveCall], Iterator[Cost]]
+Costs = Callable[[CollectiveCall], Iterator[CollectiveCost]]
 """One cost for each protocol; none where the algorithm does not do the collective on the group."""
 
 

@@ -16,7 +16,7 @@ ROUNDS: Final = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class CollectiveSteps:
     """So many steps after one another, each that late, s."""
 
     count: float
@@ -60,7 +60,7 @@ class Pipeline:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class CollectiveCost:
     """Time of one algorithm in one protocol: T(S) = Σ steps + S · traffic + filling of the pipeline, s.
 
     Messages above `eager_bytes` of S also pay `rendezvous`.
@@ -68,10 +68,10 @@ class Cost:
 
     algorithm: str
     protocol: str
-    steps: tuple[Steps, ...]
+    steps: tuple[CollectiveSteps, ...]
     traffic: Traffic
     pipeline: Pipeline | None = None
-    rendezvous: Steps | None = None
+    rendezvous: CollectiveSteps | None = None
     eager_bytes: float = 0.0
 
     @property

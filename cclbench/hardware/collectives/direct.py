@@ -12,25 +12,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cclbench.hardware.collectives.algorithm import CollectiveCall, algorithm
-from cclbench.hardware.collectives.cost import ROUNDS, Cost, Steps, Traffic
+from cclbench.hardware.collectives.cost import ROUNDS, CollectiveCost, CollectiveSteps, Traffic
 from cclbench.hardware.collectives.ring import PLATEAU
 from cclbench.hardware.collectives.transport import LL, SIMPLE
 
 
 @algorithm("direct", chosen=lambda group: group.architecture == "amd" and group.peers == "mesh")
-def direct(call: CollectiveCall) -> Iterator[Cost]:
+def direct(call: CollectiveCall) -> Iterator[CollectiveCost]:
     """Its cost; none across nodes, on a torus or for other kinds."""
     group = call.group
     n, rounds = group.ranks, ROUNDS.get(call.kind)
     if rounds is None or group.nodes > 1 or group.peers not in ("switch", "mesh"):
         return
     for protocol in (LL, SIMPLE):
-        yield Cost(
+        yield CollectiveCost(
             "direct",
             protocol,
             (
                 *call.start_steps(protocol),
-                Steps(rounds, call.up_s(protocol), "exchanges in the node"),
+                CollectiveSteps(rounds, call.up_s(protocol), "exchanges in the node"),
             ),
             Traffic(
                 rounds * (n - 1) / n,

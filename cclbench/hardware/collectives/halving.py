@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from math import log2
 
 from cclbench.hardware.collectives.algorithm import CollectiveCall, algorithm, chosen_never
-from cclbench.hardware.collectives.cost import ROUNDS, Cost, Steps, Traffic
+from cclbench.hardware.collectives.cost import ROUNDS, CollectiveCost, CollectiveSteps, Traffic
 from cclbench.hardware.collectives.transport import SIMPLE
 
 
 @algorithm("halving_doubling", chosen=chosen_never)
-def halving_doubling(call: CollectiveCall) -> Iterator[Cost]:
+def halving_doubling(call: CollectiveCall) -> Iterator[CollectiveCost]:
     """Its cost; none for other kinds or where n is no power of two."""
     group = call.group
     n, rounds = group.ranks, ROUNDS.get(call.kind)
@@ -30,13 +30,13 @@ def halving_doubling(call: CollectiveCall) -> Iterator[Cost]:
     near = 1 / group.nodes - 1 / n
     s_per_byte = (far / group.nic_bytes_per_s if far else 0.0) + (near / up if near > 0 else 0.0)
     share = rounds * (far + near)
-    yield Cost(
+    yield CollectiveCost(
         "halving_doubling",
         SIMPLE,
         (
             *call.start_steps(SIMPLE),
-            Steps(rounds * inside, call.up_s(SIMPLE), "exchanges in the node"),
-            Steps(rounds * across, call.net_s(SIMPLE), "exchanges over the network"),
+            CollectiveSteps(rounds * inside, call.up_s(SIMPLE), "exchanges in the node"),
+            CollectiveSteps(rounds * across, call.net_s(SIMPLE), "exchanges over the network"),
         ),
         Traffic(share, share / (rounds * s_per_byte) * call.assumed.rate, "both tiers, one after the other"),
         rendezvous=call.rendezvous_steps(rounds * across, SIMPLE),

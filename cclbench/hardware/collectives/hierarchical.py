@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cclbench.hardware.collectives.algorithm import CollectiveCall, algorithm, chosen_never
-from cclbench.hardware.collectives.cost import ROUNDS, Cost, Steps, Traffic
+from cclbench.hardware.collectives.cost import ROUNDS, CollectiveCost, CollectiveSteps, Traffic
 from cclbench.hardware.collectives.transport import SIMPLE
 
 
 @algorithm("hierarchical", chosen=chosen_never)
-def hierarchical(call: CollectiveCall) -> Iterator[Cost]:
+def hierarchical(call: CollectiveCall) -> Iterator[CollectiveCost]:
     """Its cost; none for other kinds or where there is only one tier."""
     group, rounds = call.group, ROUNDS.get(call.kind)
     g, nodes = group.per_node, group.nodes
@@ -26,13 +26,13 @@ def hierarchical(call: CollectiveCall) -> Iterator[Cost]:
     across = rounds * (nodes - 1) / nodes / g
     s_per_byte = inside / group.up_bytes_per_s + across / group.nic_bytes_per_s
     share = inside + across
-    yield Cost(
+    yield CollectiveCost(
         "hierarchical",
         SIMPLE,
         (
             *call.start_steps(SIMPLE),
-            Steps(rounds * (g - 1), call.up_s(SIMPLE), "steps in the node"),
-            Steps(rounds * (nodes - 1), call.net_s(SIMPLE), "steps over the network"),
+            CollectiveSteps(rounds * (g - 1), call.up_s(SIMPLE), "steps in the node"),
+            CollectiveSteps(rounds * (nodes - 1), call.net_s(SIMPLE), "steps over the network"),
         ),
         Traffic(share, share / s_per_byte * call.assumed.rate, "both tiers, one after the other"),
         rendezvous=call.rendezvous_steps(rounds * (nodes - 1), SIMPLE),

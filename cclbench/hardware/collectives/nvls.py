@@ -15,7 +15,7 @@ from math import ceil, log2
 from typing import Final
 
 from cclbench.hardware.collectives.algorithm import CollectiveCall, algorithm
-from cclbench.hardware.collectives.cost import ROUNDS, Cost, Pipeline, Steps, Traffic
+from cclbench.hardware.collectives.cost import ROUNDS, CollectiveCost, CollectiveSteps, Pipeline, Traffic
 from cclbench.hardware.collectives.nccl import CHUNKS_BYTES, NVLS_EFFICIENCY
 from cclbench.hardware.collectives.transport import SIMPLE
 
@@ -27,7 +27,7 @@ class _Switches:
     """What leaves an accelerator for the switches of its node at `rate`, B/s, after `start`."""
 
     rate: float
-    start: tuple[Steps, Steps]
+    start: tuple[CollectiveSteps, CollectiveSteps]
     reduced: Traffic
     """Reducing: S to the switch, its own part of the sum from there."""
 
@@ -42,20 +42,22 @@ def _node_switches(call: CollectiveCall) -> _Switches | None:
     return _Switches(
         rate,
         (
-            Steps(1, assumed.launch_s, "launch"),
-            Steps(1, table.nvls_us * 1e-6 * group.up_latency * assumed.latency, "the node's switches"),
+            CollectiveSteps(1, assumed.launch_s, "launch"),
+            CollectiveSteps(
+                1, table.nvls_us * 1e-6 * group.up_latency * assumed.latency, "the node's switches"
+            ),
         ),
         Traffic(1 + 1 / group.per_node, rate, _LINKS),
     )
 
 
 @algorithm("nvls")
-def nvls(call: CollectiveCall) -> Iterator[Cost]:
+def nvls(call: CollectiveCall) -> Iterator[CollectiveCost]:
     """Reduction in the switches of one node; none for other kinds."""
     switches = _node_switches(call) if call.group.nodes == 1 and call.kind in ROUNDS else None
     if switches is None:
         return
-    yield Cost(
+    yield CollectiveCost(
         "nvls",
         SIMPLE,
         switches.start,
@@ -65,20 +67,20 @@ def nvls(call: CollectiveCall) -> Iterator[Cost]:
 
 
 @algorithm("nvls_tree")
-def nvls_tree(call: CollectiveCall) -> Iterator[Cost]:
+def nvls_tree(call: CollectiveCall) -> Iterator[CollectiveCost]:
     """The nodes' sums in a tree over the network; none but for all-reduce."""
     switches = _node_switches(call) if call.group.nodes > 1 and call.kind == "all_reduce" else None
     if switches is None:
         return
     _, group, table, assumed, _ = call
-    hops = Steps(
+    hops = CollectiveSteps(
         2 * ceil(log2(group.nodes)),
         call.over_network_s(table.nvls_tree_net_us * 1e-6, SIMPLE),
         "steps over the network",
     )
     across = group.out_bytes_per_s * assumed.rate / (1 if group.nodes == 2 else 2)
     network = Traffic(1.0, across, "interfaces of a node")
-    yield Cost(
+    yield CollectiveCost(
         "nvls_tree",
         SIMPLE,
         (*switches.start, hops),

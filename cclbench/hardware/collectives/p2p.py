@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cclbench.hardware.collectives.algorithm import CollectiveCall, algorithm
-from cclbench.hardware.collectives.cost import Cost, Steps, Traffic
+from cclbench.hardware.collectives.cost import CollectiveCost, CollectiveSteps, Traffic
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.transport import LL, SIMPLE
 
@@ -28,7 +28,7 @@ PAIRS: Final = ("send", "recv", "send_recv")
 
 
 @algorithm("p2p")
-def p2p(call: CollectiveCall) -> Iterator[Cost]:
+def p2p(call: CollectiveCall) -> Iterator[CollectiveCost]:
     """Costs of pairwise transfers; none for other kinds."""
     kind, group, _, assumed, protocols = call
     rates = _pairwise_traffic(kind, group, assumed.edge)
@@ -40,13 +40,13 @@ def p2p(call: CollectiveCall) -> Iterator[Cost]:
         step = call.net_s(protocol) if across else call.up_s(protocol)
         rate = slowest.bytes_per_s * assumed.rate * (0.5 if protocol == LL else 1.0)
         peers = group.ranks - 2 if kind not in PAIRS else 0
-        yield Cost(
+        yield CollectiveCost(
             "p2p",
             protocol,
             (
                 *call.start_steps(protocol),
-                Steps(1, step, "step over the network" if across else "step in the node"),
-                Steps(peers, _PEER_S * assumed.latency, "further peers"),
+                CollectiveSteps(1, step, "step over the network" if across else "step in the node"),
+                CollectiveSteps(peers, _PEER_S * assumed.latency, "further peers"),
             ),
             Traffic(slowest.share, rate, slowest.what),
             rendezvous=call.rendezvous_steps(across, protocol),

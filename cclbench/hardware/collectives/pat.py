@@ -12,7 +12,7 @@ from math import ceil, log2
 from typing import Final
 
 from cclbench.hardware.collectives.algorithm import CollectiveCall, algorithm
-from cclbench.hardware.collectives.cost import Cost, Steps, Traffic
+from cclbench.hardware.collectives.cost import CollectiveCost, CollectiveSteps, Traffic
 from cclbench.hardware.collectives.transport import SIMPLE
 
 _BASE_S: Final = 8e-6
@@ -22,21 +22,23 @@ _SINCE: Final = (2, 22)
 
 
 @algorithm("pat")
-def pat(call: CollectiveCall) -> Iterator[Cost]:
+def pat(call: CollectiveCall) -> Iterator[CollectiveCost]:
     """Its cost; none for other kinds, several ranks a node, or releases before 2.23."""
     kind, group, table, assumed, _ = call
     one_each = group.nodes == group.ranks
     if kind not in ("all_gather", "reduce_scatter") or not one_each or table.since < _SINCE:
         return
     steps = ceil(log2(group.nodes))
-    yield Cost(
+    yield CollectiveCost(
         "pat",
         SIMPLE,
         (
-            Steps(1, assumed.launch_s, "launch"),
-            Steps(1, _BASE_S * assumed.latency, "base"),
-            Steps(steps / 3.5, call.net_s(SIMPLE, like="tree"), "aggregated steps over the network"),
-            Steps(group.ranks, _LINEAR_S * assumed.latency, "linear part"),
+            CollectiveSteps(1, assumed.launch_s, "launch"),
+            CollectiveSteps(1, _BASE_S * assumed.latency, "base"),
+            CollectiveSteps(
+                steps / 3.5, call.net_s(SIMPLE, like="tree"), "aggregated steps over the network"
+            ),
+            CollectiveSteps(group.ranks, _LINEAR_S * assumed.latency, "linear part"),
         ),
         Traffic(1.0, group.out_bytes_per_s * _RATE * assumed.rate, "interfaces of a rank"),
         rendezvous=call.rendezvous_steps(steps / 3.5, SIMPLE),

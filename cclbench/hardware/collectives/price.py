@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from cclbench.classify import bus_factor
 from cclbench.errors import UsageError, near
 from cclbench.hardware.collectives.algorithm import ALGORITHMS, CollectiveCall, chosen_always
-from cclbench.hardware.collectives.cost import BEST, EXPECTED, WORST, Assumed, Cost, Floats
+from cclbench.hardware.collectives.cost import BEST, EXPECTED, WORST, Assumed, CollectiveCost, Floats
 from cclbench.hardware.collectives.group import Group, NoPrice, group_of
 from cclbench.hardware.collectives.nccl import nccl_constants, unread_version_note, usable_protocols
 from cclbench.hardware.collectives.schedule import SendSchedule, schedule_cost
@@ -114,7 +114,7 @@ def price_group(
 ) -> Prediction | NoPrice:
     """`price_collective` for a group that is known already."""
 
-    def modelled_times(assumed: Assumed) -> tuple[list[Cost], Floats]:
+    def modelled_times(assumed: Assumed) -> tuple[list[CollectiveCost], Floats]:
         # What is asked for runs, at worst too: the network's software is known to let it through.
         let_through = usable_protocols(group, assumed if protocol is None else EXPECTED, library_version)
         found = [
@@ -189,7 +189,7 @@ def algorithm_costs(
     plan: SendSchedule | None = None,
     algorithm: str | None = None,
     let_through: tuple[str, ...] | None = None,
-) -> list[Cost]:
+) -> list[CollectiveCost]:
     """What each algorithm and protocol that applies to the group costs; a barrier is an all-reduce.
 
     `let_through` are the protocols in use; None: those of the assumption.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cclbench.hardware.collectives.algorithm import CollectiveCall, algorithm
-from cclbench.hardware.collectives.cost import ROUNDS, Cost, Steps, Traffic
+from cclbench.hardware.collectives.cost import ROUNDS, CollectiveCost, CollectiveSteps, Traffic
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.nccl import RING_LL128, net_overhead_s
 from cclbench.hardware.collectives.transport import LL, LL128, SIMPLE
@@ -20,7 +20,7 @@ PLATEAU = 0.965
 
 
 @algorithm("ring")
-def ring(call: CollectiveCall) -> Iterator[Cost]:
+def ring(call: CollectiveCall) -> Iterator[CollectiveCost]:
     """Costs of a ring by protocol; none for kinds that rings do not do."""
     kind, group, table, assumed, protocols = call
     if kind not in ROUNDS and kind not in ("broadcast", "reduce"):
@@ -43,13 +43,13 @@ def ring(call: CollectiveCall) -> Iterator[Cost]:
         # With one rank a node nothing hides what a hop costs: NCCL then counts a tree's.
         net_s = call.net_s(protocol, like="tree" if group.per_node == 1 else "ring")
         plateau = table.plateau if protocol == SIMPLE and group.nodes > 1 and kind == "all_reduce" else 1.0
-        yield Cost(
+        yield CollectiveCost(
             "ring",
             protocol,
             (
                 *call.start_steps(protocol, factor=plateau),
-                Steps(total - across, up_s * assumed.latency * plateau, "steps in the node"),
-                Steps(across, net_s * plateau, "steps over the network"),
+                CollectiveSteps(total - across, up_s * assumed.latency * plateau, "steps in the node"),
+                CollectiveSteps(across, net_s * plateau, "steps over the network"),
             ),
             Traffic(share, own * assumed.rate, "narrowest place of the ring"),
             rendezvous=call.rendezvous_steps(across, protocol),

@@ -21,7 +21,7 @@ from typing import Final
 from cclbench import yaml_file
 from cclbench.errors import InputError
 from cclbench.hardware.collectives.algorithm import CollectiveCall
-from cclbench.hardware.collectives.cost import Cost, Steps, Traffic
+from cclbench.hardware.collectives.cost import CollectiveCost, CollectiveSteps, Traffic
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.transport import SIMPLE
 from cclbench.hardware.entry import raise_problems
@@ -99,7 +99,7 @@ def _parse_send(raw: object, ranks: int, *, where: str) -> Send:
     return Send(source, target, float(share))
 
 
-def schedule_cost(plan: SendSchedule, call: CollectiveCall) -> Cost | None:
+def schedule_cost(plan: SendSchedule, call: CollectiveCall) -> CollectiveCost | None:
     """Its cost; None where it is of another collective, or of another number of ranks."""
     group = call.group
     if plan.kind != call.kind or plan.ranks != group.ranks:
@@ -109,13 +109,13 @@ def schedule_cost(plan: SendSchedule, call: CollectiveCall) -> Cost | None:
         for step in plan.steps
     )
     s_per_byte = sum(_busiest_s_per_byte(step, group) for step in plan.steps)
-    return Cost(
+    return CollectiveCost(
         "schedule",
         SIMPLE,
         (
             *call.start_steps(SIMPLE),
-            Steps(len(plan.steps) - far, call.up_s(SIMPLE), "steps in the node"),
-            Steps(far, call.net_s(SIMPLE), "steps over the network"),
+            CollectiveSteps(len(plan.steps) - far, call.up_s(SIMPLE), "steps in the node"),
+            CollectiveSteps(far, call.net_s(SIMPLE), "steps over the network"),
         ),
         Traffic(1.0, call.assumed.rate / s_per_byte, "busiest place of each step"),
         rendezvous=call.rendezvous_steps(far, SIMPLE),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cclbench.hardware.collectives.algorithm import CollectiveCall, algorithm
-from cclbench.hardware.collectives.cost import ROUNDS, Cost, Steps, Traffic
+from cclbench.hardware.collectives.cost import ROUNDS, CollectiveCost, CollectiveSteps, Traffic
 from cclbench.hardware.collectives.p2p import PAIRS
 
 _HOP_S: Final = 1e-6
@@ -27,13 +27,13 @@ class Axes:
 
     axes: tuple[tuple[int, bool], ...]
     per_axis: float
-    start: Steps
+    start: CollectiveSteps
     hop_s: float
 
-    def hop_steps(self, rounds: int) -> Steps:
+    def hop_steps(self, rounds: int) -> CollectiveSteps:
         """All hops of the axes, so many rounds of them."""
         hops = sum(axis // 2 if closes else axis - 1 for axis, closes in self.axes)
-        return Steps(rounds * hops, self.hop_s, "hops along the axes")
+        return CollectiveSteps(rounds * hops, self.hop_s, "hops along the axes")
 
 
 def axes_of(call: CollectiveCall) -> Axes | None:
@@ -44,20 +44,20 @@ def axes_of(call: CollectiveCall) -> Axes | None:
     return Axes(
         tuple(zip(group.dims, group.rings, strict=True)),
         group.up_bytes_per_s / len(group.dims),
-        Steps(1, assumed.launch_s, "launch"),
+        CollectiveSteps(1, assumed.launch_s, "launch"),
         (_HOP_S if group.up_hop_s is None else group.up_hop_s) * group.up_latency * assumed.latency,
     )
 
 
 @algorithm("torus_bucket", on_torus=True)
-def bucket(call: CollectiveCall) -> Iterator[Cost]:
+def bucket(call: CollectiveCall) -> Iterator[CollectiveCost]:
     """All-reduce and its halves along all axes at once."""
     axes, rounds = axes_of(call), ROUNDS.get(call.kind)
     if axes is None or rounds is None:
         return
     n = call.group.ranks
     links = sum(axes.per_axis * (1.0 if closes else 0.5) for _, closes in axes.axes)
-    yield Cost(
+    yield CollectiveCost(
         "torus_bucket",
         "ici",
         (axes.start, axes.hop_steps(rounds)),
@@ -66,7 +66,7 @@ def bucket(call: CollectiveCall) -> Iterator[Cost]:
 
 
 @algorithm("torus_all_to_all", on_torus=True)
-def all_to_all(call: CollectiveCall) -> Iterator[Cost]:
+def all_to_all(call: CollectiveCall) -> Iterator[CollectiveCost]:
     """All-to-all, by the traffic through the middle of the longest axis."""
     axes = axes_of(call)
     if axes is None or call.kind != "all_to_all":
@@ -74,7 +74,7 @@ def all_to_all(call: CollectiveCall) -> Iterator[Cost]:
     # Half of every S crosses the middle of the longest axis: n/2 · S/2 over n/X links, twice with rings.
     longest, closes = max(axes.axes)
     cuts = 2 if closes else 1
-    yield Cost(
+    yield CollectiveCost(
         "torus_all_to_all",
         "ici",
         (axes.start, axes.hop_steps(1)),
@@ -83,14 +83,14 @@ def all_to_all(call: CollectiveCall) -> Iterator[Cost]:
 
 
 @algorithm("torus_neighbour", on_torus=True)
-def neighbour(call: CollectiveCall) -> Iterator[Cost]:
+def neighbour(call: CollectiveCall) -> Iterator[CollectiveCost]:
     """Send and receive between neighbours."""
     axes = axes_of(call)
     if axes is None or call.kind not in PAIRS:
         return
-    yield Cost(
+    yield CollectiveCost(
         "torus_neighbour",
         "ici",
-        (axes.start, Steps(1, axes.hop_s, "hop to a neighbour")),
+        (axes.start, CollectiveSteps(1, axes.hop_s, "hop to a neighbour")),
         Traffic(1.0, axes.per_axis / 2 * call.assumed.rate, "link to a neighbour"),
     )

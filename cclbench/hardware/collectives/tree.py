@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from math import ceil, log2
 
 from cclbench.hardware.collectives.algorithm import CollectiveCall, algorithm
-from cclbench.hardware.collectives.cost import Cost, Pipeline, Steps, Traffic
+from cclbench.hardware.collectives.cost import CollectiveCost, CollectiveSteps, Pipeline, Traffic
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.nccl import (
     CHUNKS_BYTES,
@@ -25,7 +25,7 @@ from cclbench.hardware.collectives.transport import LL, LL128
 
 
 @algorithm("tree")
-def tree(call: CollectiveCall) -> Iterator[Cost]:
+def tree(call: CollectiveCall) -> Iterator[CollectiveCost]:
     """Costs of the double binary tree by protocol; none but for all-reduce."""
     kind, group, table, assumed, protocols = call
     if kind != "all_reduce":
@@ -38,10 +38,10 @@ def tree(call: CollectiveCall) -> Iterator[Cost]:
         elif protocol == LL128:
             rate *= TREE_LL128_ONE_NODE if group.nodes == 1 else TREE_LL128
         hops = (
-            Steps(2 * (group.per_node - 1), call.up_s(protocol, like="tree"), "steps in the node"),
-            Steps(2 * depth, call.net_s(protocol, like="tree"), "steps over the network"),
+            CollectiveSteps(2 * (group.per_node - 1), call.up_s(protocol, like="tree"), "steps in the node"),
+            CollectiveSteps(2 * depth, call.net_s(protocol, like="tree"), "steps over the network"),
         )
-        yield Cost(
+        yield CollectiveCost(
             "tree",
             protocol,
             (*call.start_steps(protocol, like="tree"), *hops),

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from cclbench.hardware.collectives.algorithm import CollectiveCall, algorithm, chosen_never
-from cclbench.hardware.collectives.cost import ROUNDS, Cost, Traffic
+from cclbench.hardware.collectives.cost import ROUNDS, CollectiveCost, Traffic
 from cclbench.hardware.collectives.torus import axes_of
 
 
 @algorithm("torus_egress", chosen=chosen_never, on_torus=True)
-def redistributed(call: CollectiveCall) -> Iterator[Cost]:
+def redistributed(call: CollectiveCall) -> Iterator[CollectiveCost]:
     """All-reduce and its halves with all links of a chip."""
     axes, rounds = axes_of(call), ROUNDS.get(call.kind)
     if axes is None or rounds is None:
@@ -27,4 +27,4 @@ def redistributed(call: CollectiveCall) -> Iterator[Cost]:
     n, rate = call.group.ranks, call.group.egress_bytes_per_s * call.assumed.rate
     closed = replace(axes, axes=tuple((length, True) for length, _ in axes.axes))
     traffic = Traffic(rounds * (n - 1) / n, rate, "all links of a chip")
-    yield Cost("torus_egress", "ici", (axes.start, closed.hop_steps(rounds)), traffic)
+    yield CollectiveCost("torus_egress", "ici", (axes.start, closed.hop_steps(rounds)), traffic)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from cclbench.card import upgrade_card
 from cclbench.card.fields import put_field
+from cclbench.card.upgrade import upgrade_card
 from cclbench.errors import CclbenchError
 from cclbench.studies.published.leaderboard import PublishedRow
 from cclbench.text import printable

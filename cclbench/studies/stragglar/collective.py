@@ -18,7 +18,7 @@ from math import ceil, log2
 import numpy as np
 
 from cclbench.hardware.collectives.algorithm import CollectiveCall, algorithm, chosen_never
-from cclbench.hardware.collectives.cost import Cost, Floats, Steps, Traffic
+from cclbench.hardware.collectives.cost import CollectiveCost, CollectiveSteps, Floats, Traffic
 from cclbench.hardware.collectives.ring import ring_bytes_per_s
 from cclbench.hardware.collectives.transport import SIMPLE
 
@@ -27,8 +27,8 @@ from cclbench.hardware.collectives.transport import SIMPLE
 class StragglarCost:
     """The reduce-scatter of the early ranks, and the rounds after the last one's arrival."""
 
-    early: Cost
-    late: Cost
+    early: CollectiveCost
+    late: CollectiveCost
 
     def time_s(self, size: Floats, delay_s: float | None = None) -> Floats:
         """Time from the last arrival on, s, where that is `delay_s` after the others' (None: late enough)."""
@@ -43,11 +43,11 @@ def stragglar_cost(call: CollectiveCall) -> StragglarCost | None:
         return None
     rate = ring_bytes_per_s(group) * call.assumed.rate
 
-    def part_cost(rounds: int, what: str, *before: Steps) -> Cost:
-        return Cost(
+    def part_cost(rounds: int, what: str, *before: CollectiveSteps) -> CollectiveCost:
+        return CollectiveCost(
             "stragglar",
             SIMPLE,
-            (*before, Steps(rounds, call.up_s(SIMPLE), what)),
+            (*before, CollectiveSteps(rounds, call.up_s(SIMPLE), what)),
             Traffic(rounds / (n - 1), rate, "links of an accelerator"),
         )
 
@@ -58,7 +58,7 @@ def stragglar_cost(call: CollectiveCall) -> StragglarCost | None:
 
 
 @algorithm("stragglar", chosen=chosen_never)
-def after_the_straggler(call: CollectiveCall) -> Iterator[Cost]:
+def after_the_straggler(call: CollectiveCall) -> Iterator[CollectiveCost]:
     """The rounds from the last arrival on, which has been late enough for the others' part."""
     parts = stragglar_cost(call) if call.kind == "all_reduce" else None
     if parts is not None:

@@ -8,13 +8,13 @@ import pytest
 
 from cclbench.hardware import catalog
 from cclbench.hardware.collectives import NoPrice, algorithm_costs, group_of, price_collective
-from cclbench.hardware.collectives.cost import EXPECTED, Cost
+from cclbench.hardware.collectives.cost import EXPECTED, CollectiveCost
 
 POD = catalog.system("google-tpu-v4-pod")
 """16 x 16 x 16 chips, numbered along the last axis first; axes that are whole close into rings."""
 
 
-def costs_of(ranks: int, kind: str = "all_gather") -> tuple[Cost, Cost]:
+def costs_of(ranks: int, kind: str = "all_gather") -> tuple[CollectiveCost, CollectiveCost]:
     """Of a slice of the first so many chips: along its own axes, and with all links."""
     group = group_of(POD, range(ranks))
     assert not isinstance(group, NoPrice)
