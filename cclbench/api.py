@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from cclbench import results
 from cclbench.analyzers.metric import resolve_metrics
 from cclbench.engine import Engine
-from cclbench.errors import InputError, UsageError
 from cclbench.findings.diagnosis import Diagnosis, diagnose_run
+from cclbench.ground.errors import InputError, UsageError
 from cclbench.machine import Machine, machine_of
 from cclbench.record.metric_name import metric_name
 from cclbench.record.run import Run

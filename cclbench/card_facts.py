@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from cclbench.card import CardFacts, CardTrace
 from cclbench.engine import SERIAL, Engine, Progress
-from cclbench.errors import InputError
 from cclbench.formats import READERS
+from cclbench.ground.errors import InputError
 from cclbench.ingestion import ingest
 from cclbench.ingestion.source import find
 from cclbench.machine import machine_of

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from cclbench.api import diagnose, ingest, metrics, run, runs, search, whatif
 from cclbench.comparison.build import compare_runs, subject_of
 from cclbench.comparison.comparison import Comparison
+from cclbench.ground.text import html_of
 from cclbench.record.run import Run
-from cclbench.text import html_of
 
 if TYPE_CHECKING:
     from cclbench.present.picture import Picture

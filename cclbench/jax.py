@@ -25,7 +25,7 @@ from cclbench.capture.begun_card import begin_card, check_phase, environment_var
 from cclbench.capture.step_times import StepPhase, StepTimes, write_step_times
 from cclbench.card import CardFacts
 from cclbench.card.fields import drop_empty
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 
 _SETTLE_S: Final = 0.2
 """The profiler notes an operation's end after its result is ready; stopped at once it would miss the last."""

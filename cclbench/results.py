@@ -28,9 +28,9 @@ from cclbench.analyzers.rows import (
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.sources import side_by_side
-from cclbench.code_hash import code_hash
 from cclbench.engine import SERIAL, Engine, Progress
-from cclbench.errors import ChangedRunError, InputError
+from cclbench.ground.code_hash import code_hash
+from cclbench.ground.errors import ChangedRunError, InputError
 from cclbench.hardware.catalog import users_own
 from cclbench.machine import Machine, machine_of
 from cclbench.record.metric_name import MetricName

@@ -18,12 +18,12 @@ from cclbench.analyzers.view.meetings import CollectiveInstances, rank_meetings
 from cclbench.analyzers.view.per_rank import Answer, answer_or_reason, answers_by_rank
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.engine import SERIAL, Engine, Progress
-from cclbench.errors import ChangedRunError, InputError, UsageError
+from cclbench.ground.errors import ChangedRunError, InputError, UsageError
+from cclbench.ground.units import humanise
 from cclbench.record.rank import Rank
 from cclbench.record.run import Run
 from cclbench.record.selection import Selection, Steps
 from cclbench.replay.stragglers import job_slowdown
-from cclbench.units import humanise
 
 COLUMNS: Final = ("run", "rank", "step", "late_s", "latest", "cause")
 _NS_PER_S: Final = 10**9

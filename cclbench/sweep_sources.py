@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Unpack
 
 from cclbench.analyzers.swept import own_sweeps
-from cclbench.errors import InputError, UsageError
 from cclbench.formats import READERS
+from cclbench.ground.errors import InputError, UsageError
 from cclbench.hardware.matching import StatedMachine, must_fit
 from cclbench.hardware.sweep import Sweep, sweeps_of
 from cclbench.hardware.system import System

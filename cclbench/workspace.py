@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from cclbench.engine import PROCESSES, Engine, Progress, engine_for
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.record.manifest import Options
 from cclbench.record.remote_store import RemoteStore
 from cclbench.record.run import Run

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import pyarrow as pa
 
-from cclbench import schema
 from cclbench.analyzers.metric import METRICS
 from cclbench.cli import cli
 from cclbench.findings.finding import FINDINGS
 from cclbench.formats import READERS
+from cclbench.ground import schema
 from cclbench.hardware.catalog import VARIABLE, accelerators, fabrics, systems
 from cclbench.hardware.describe import Entry, entry_summary, figures_of
 from cclbench.operators.cost import MODELS

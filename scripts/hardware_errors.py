@@ -34,6 +34,7 @@ from unseen_machines import (
     together,
 )
 
+from cclbench.ground.units import humanise
 from cclbench.hardware.calibration import Calibration, left_out_by_nodes, left_out_by_size, sweep_deviations
 from cclbench.hardware.catalog import system
 from cclbench.hardware.collectives import NoPrice, price_collective
@@ -41,7 +42,6 @@ from cclbench.hardware.deviation import BANDS, Deviation, summarise_deviations
 from cclbench.hardware.residual_learning import ObservedSweep
 from cclbench.hardware.residuals import Residuals, current_residuals, replaced_residuals
 from cclbench.hardware.sweep import Sweep
-from cclbench.units import humanise
 
 DRAWS: Final = 20
 """How often so many of a sweep's sizes are drawn."""

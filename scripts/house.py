@@ -39,8 +39,8 @@ COLUMN_STORES: Final = (
     "disk_arithmetic",
     "record/stored_rows",
     "record/rows",
-    "pandas_on_demand",
-    "arrow_functions",
+    "ground/pandas_on_demand",
+    "ground/arrow_functions",
     "freed_memory",
 )
 SPILLS: Final = {

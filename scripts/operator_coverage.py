@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import cclbench
-from cclbench.errors import CclbenchError
+from cclbench.ground.errors import CclbenchError
 from cclbench.operator_table import OperatorTable, operators
 
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -18,7 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 from cclbench.selfcheck import check_source
 from cclbench.selfcheck.outcome import Checked
 from cclbench.selftest.exam import ExamItem, chosen_causes, draw_items, simulate_item

@@ -26,10 +26,10 @@ import cclbench.formats.kineto
 from cclbench.api import ingest as ingest_run
 from cclbench.engine import processes
 from cclbench.engine.processes import Processes
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.errors import InputError, UsageError
+from cclbench.ground.schema import RESULTS
 from cclbench.record.manifest import Manifest
 from cclbench.record.run import Run
-from cclbench.schema import RESULTS
 
 GEMM = "ampere_sgemm_128x64_nn<float>"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"

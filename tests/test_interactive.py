@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import cclbench
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 
 
 @pytest.fixture(scope="module")

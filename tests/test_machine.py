@@ -11,7 +11,7 @@ import pytest
 
 import cclbench
 from cclbench.card.model import Card, Hardware, card_of
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.hardware import catalog
 from cclbench.machine import Machine, machine_of, machine_of_ranks
 from cclbench.record.facts import TraceFacts

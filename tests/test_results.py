@@ -12,11 +12,11 @@ import pytest
 from helpers.report_run import by_rank, by_step, results, row, table
 from helpers.typed import figures, run_of
 
+from cclbench.ground.schema import RESULTS
 from cclbench.record import results as of_record
 from cclbench.record import stored_rows
 from cclbench.record.results import Results
 from cclbench.record.rows import rows_of, table_of
-from cclbench.schema import RESULTS
 
 
 def test_the_runs_own_row_is_that_which_nothing_narrows() -> None:

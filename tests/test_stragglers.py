@@ -12,7 +12,7 @@ import pytest
 
 import cclbench
 from cclbench.cli import main
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.record.run import Run
 from cclbench.stragglers import RunStragglers, stragglers
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.errors import InputError, UsageError
 from cclbench.hardware import catalog
 from cclbench.hardware.calibration import (
     Calibration,

@@ -12,7 +12,7 @@ import pytest
 import cclbench
 from cclbench import api
 from cclbench.comparison.build import compare_runs
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.record.store import Store
 from cclbench.sweep_sources import read_sweeps
 from cclbench.workspace import WorkspaceOptions, open_run, store_at, workspace

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cclbench.errors import UsageError
-from cclbench.text import printable, shortened
+from cclbench.ground.errors import UsageError
+from cclbench.ground.text import printable, shortened
 
 PAGE: Final = 50
 """Rows of an answer."""

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 from cclbench.agents.answers import encode
 from cclbench.agents.tools import Tools
 from cclbench.engine.processes import belong_to_parent, child_process
-from cclbench.errors import CclbenchError, UsageError
-from cclbench.out_of_memory import is_out_of_memory
+from cclbench.ground.errors import CclbenchError, UsageError
+from cclbench.ground.out_of_memory import is_out_of_memory
+from cclbench.ground.scratch import sweep, temporary
+from cclbench.ground.text import bounded
 from cclbench.record.files import UNFINISHED
-from cclbench.scratch import sweep, temporary
-from cclbench.text import bounded
 
 if TYPE_CHECKING:
     from anyio import CapacityLimiter

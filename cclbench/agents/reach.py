@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Final
 
 from cclbench.card import load_card, root_of
-from cclbench.errors import UsageError
-from cclbench.file_names import path_of
 from cclbench.formats.recognition import is_card
+from cclbench.ground.errors import UsageError
+from cclbench.ground.file_names import path_of
+from cclbench.ground.text import quoted
 from cclbench.ingestion.source import files_within
 from cclbench.remote.url import Url, location_of
 from cclbench.replay.change import CHANGES
-from cclbench.text import quoted
 
 NEVER: Final = {
     "http": "is not encrypted; allow https",

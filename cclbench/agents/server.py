@@ -15,8 +15,8 @@ from cclbench.agents.answers import ANSWER_BYTES, LONGEST, PAGE, encode
 from cclbench.agents.calls import Limits, ToolCalls
 from cclbench.agents.reach import Reach
 from cclbench.agents.tools import Tools
-from cclbench.errors import CclbenchError, UsageError, install_hint
-from cclbench.text import bounded
+from cclbench.ground.errors import CclbenchError, UsageError, install_hint
+from cclbench.ground.text import bounded
 from cclbench.workspace import store_at
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from cclbench import api
 from cclbench.agents.answers import PAGE, ToolAnswer, check_offset, check_page, page
 from cclbench.agents.reach import Reach
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.errors import InputError, UsageError
 from cclbench.ingestion import ingest
 from cclbench.record.manifest import Options
 from cclbench.record.metric_name import metric_name

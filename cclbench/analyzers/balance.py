@@ -25,7 +25,7 @@ from cclbench.analyzers.view.meetings import CollectiveInstances, of_instances, 
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.values import NS_PER_S
-from cclbench.units import humanise
+from cclbench.ground.units import humanise
 
 
 def max_over_mean(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:

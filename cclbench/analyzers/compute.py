@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from cclbench import intervals
 from cclbench.analyzers.metric import Coverage, Failed, NotApplicable, Value, metric
 from cclbench.analyzers.view.categories import kernels_by_category
 from cclbench.analyzers.view.columns import is_category, word_codes
@@ -26,7 +25,8 @@ from cclbench.analyzers.view.values import (
     time_distribution,
 )
 from cclbench.classify import base_name
-from cclbench.intervals import Int64
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Int64
 
 _NO_KERNELS = "the rank ran no kernels in the window, or the CPU is the device"
 

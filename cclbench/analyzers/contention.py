@@ -10,12 +10,12 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from cclbench import arrow_functions as pc
-from cclbench import intervals
 from cclbench.analyzers.metric import NotApplicable, Value, mean_over_ranks, metric
 from cclbench.analyzers.view.columns import is_category, row_spans, word_codes
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.intervals import Int64
+from cclbench.ground import arrow_functions as pc
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Int64
 from cclbench.normalize.operators import Ids
 
 _GRID: Final = ("grid_x", "grid_y", "grid_z")

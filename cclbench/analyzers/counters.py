@@ -15,14 +15,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cclbench import arrow_functions as pc
-from cclbench import intervals
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, no_value, run_metric
 from cclbench.analyzers.view.rank_view import Windows
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.formats import READERS, by_precedence
-from cclbench.intervals import Int64, Mask
-from cclbench.units import humanise
+from cclbench.ground import arrow_functions as pc
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Int64, Mask
+from cclbench.ground.units import humanise
 
 _NS_PER_S: Final = 10**9
 _MOMENT = re.compile(r"(?<![a-z])(?:(before|begin|start|pre)|(after|end|stop|post))(?![a-z])", re.IGNORECASE)

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from cclbench import arrow_functions as pc
-from cclbench import intervals
 from cclbench.analyzers.metric import NotApplicable, Value, metric
 from cclbench.analyzers.view.loading import loading_intervals
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.intervals import Int64
+from cclbench.ground import arrow_functions as pc
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Int64
 
 
 @metric(

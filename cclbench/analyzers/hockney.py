@@ -21,7 +21,7 @@ from cclbench.analyzers.view.collectives import (
 )
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S
-from cclbench.intervals import Int64
+from cclbench.ground.intervals import Int64
 
 Float64 = npt.NDArray[np.float64]
 Key = tuple[str, str]

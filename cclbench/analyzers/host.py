@@ -12,7 +12,7 @@ from cclbench.analyzers.view.cpu_gaps import cpu_gaps
 from cclbench.analyzers.view.host_gaps import host_gaps
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, parts_over_ranks, per_step
-from cclbench.intervals import Intervals
+from cclbench.ground.intervals import Intervals
 
 
 @metric(

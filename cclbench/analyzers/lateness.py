@@ -14,7 +14,7 @@ from cclbench.analyzers.view.lateness import of_one_role
 from cclbench.analyzers.view.meetings import CollectiveInstances, of_instances, rank_meetings
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S
-from cclbench.intervals import Int64
+from cclbench.ground.intervals import Int64
 
 
 def caused_by_rank(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:

@@ -10,13 +10,13 @@ from typing import Final
 
 import numpy as np
 
-from cclbench import intervals
 from cclbench.analyzers.metric import Coverage, Unknown, Value, metric
 from cclbench.analyzers.view.columns import is_category, row_spans
 from cclbench.analyzers.view.launches import DeviceEvents, Stream, device_events, kernels_with_calls
 from cclbench.analyzers.view.rank_view import RankView, Windows
 from cclbench.analyzers.view.values import NS_PER_S, share_values, spread_over_ranks, time_distribution
-from cclbench.intervals import Int64, Intervals
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Int64, Intervals
 
 QUEUE_LIMIT: Final = 1024
 """Launches that wait on a stream from which on CUDA's next call waits too, unless it is set otherwise."""

@@ -10,15 +10,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from cclbench import arrow_functions as pc
 from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, no_value, run_metric
 from cclbench.analyzers.stand_ins import from_evidence
 from cclbench.analyzers.unfinished import MISSING
 from cclbench.analyzers.view.logged_calls import CountedCalls, LoggedCalls
 from cclbench.analyzers.view.run_view import RunView
-from cclbench.schema import TOTAL
-from cclbench.text import first_few
-from cclbench.units import binary_text
+from cclbench.ground import arrow_functions as pc
+from cclbench.ground.schema import TOTAL
+from cclbench.ground.text import first_few
+from cclbench.ground.units import binary_text
 
 UNMATCHED: Final = "unmatched"
 _NONE: Final = "no file of the run lists calls: log them with NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL"

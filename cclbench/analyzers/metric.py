@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from cclbench.analyzers.aliases import ALIASES, SYNONYMS, Alias
 from cclbench.analyzers.pickling import pickled_by_position
-from cclbench.errors import UsageError, near
-from cclbench.intervals import Int64, Mask
+from cclbench.ground.errors import UsageError, near
+from cclbench.ground.intervals import Int64, Mask
+from cclbench.ground.registry import Registry
+from cclbench.ground.schema import HAS_VALUE
 from cclbench.record.metric_name import DECLARED, MetricName, metric_name
-from cclbench.registry import Registry
-from cclbench.schema import HAS_VALUE
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView

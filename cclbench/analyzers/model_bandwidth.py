@@ -19,7 +19,7 @@ from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.values import ALL_OPEN, NS_PER_S
 from cclbench.classify.serving_steps import batch_size, request_lengths, serving_phase
-from cclbench.units import humanise
+from cclbench.ground.units import humanise
 
 _BYTES: Final = {
     **dict.fromkeys(("fp4", "int4"), 0.5),

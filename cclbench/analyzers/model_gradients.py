@@ -15,7 +15,7 @@ from cclbench.analyzers.view.collectives import collective_kinds, group_sizes
 from cclbench.analyzers.view.platform import card_field
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import banded_values
-from cclbench.intervals import Int64
+from cclbench.ground.intervals import Int64
 
 if TYPE_CHECKING:
     from cclbench.card.model import Parallelism

@@ -17,8 +17,8 @@ from cclbench.analyzers.view.columns import word_codes
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.transfers import Float64, TimedCollectives, timed_collectives
 from cclbench.analyzers.view.values import NS_PER_S, banded_values
+from cclbench.ground.units import EIB
 from cclbench.hardware.system import System
-from cclbench.units import EIB
 
 if TYPE_CHECKING:
     from cclbench.hardware.calibration import Calibration

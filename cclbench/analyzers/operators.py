@@ -10,7 +10,6 @@ from typing import Final
 
 import numpy as np
 
-from cclbench import intervals
 from cclbench.analyzers.metric import NotApplicable, Unknown, Value, metric
 from cclbench.analyzers.view.categories import innermost_pieces, window_shares
 from cclbench.analyzers.view.columns import event_table, row_spans, word_codes
@@ -20,10 +19,11 @@ from cclbench.analyzers.view.platform import card_field, hbm_bytes_per_s, run_ac
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, parts_over_ranks, per_step
 from cclbench.analyzers.view.works import Works
-from cclbench.intervals import Intervals, Mask
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Intervals, Mask
+from cclbench.ground.schema import CATEGORIES, PHASES
 from cclbench.normalize.operators import is_wrapper
 from cclbench.operators.cost import PRODUCTS
-from cclbench.schema import CATEGORIES, PHASES
 
 GEMM: Final = "matrix product"
 """The family of cost models that matrix products have."""

@@ -28,14 +28,14 @@ from cclbench.analyzers.stand_ins import FROM_EVIDENCE, STAND_INS
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.whole_graphs import UnknownGraphs
-from cclbench.errors import CclbenchError
+from cclbench.ground.errors import CclbenchError
+from cclbench.ground.registry import told_to_people
+from cclbench.ground.schema import group_id
+from cclbench.ground.text import printable
 from cclbench.normalize.steps import POLICIES
 from cclbench.record.facts import ran_no_kernel
 from cclbench.record.manifest import RankEntry
 from cclbench.record.rows import Row
-from cclbench.registry import told_to_people
-from cclbench.schema import group_id
-from cclbench.text import printable
 
 _LONGEST: Final = 300
 _WINDOWS: Final = {"steps": "steps", "annotations": "annotations of steps", "trace": "the whole trace"}

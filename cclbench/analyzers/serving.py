@@ -16,7 +16,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from cclbench import arrow_functions as pc
 from cclbench.analyzers.benchmarks import (
     Benchmark,
     Samples,
@@ -31,7 +30,8 @@ from cclbench.analyzers.benchmarks import (
 )
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, no_value, run_metric
 from cclbench.analyzers.view.run_view import RunView
-from cclbench.units import humanise
+from cclbench.ground import arrow_functions as pc
+from cclbench.ground.units import humanise
 
 NO_CLIENT: Final = "a kernel trace sees no requests and no tokens; it takes the client's benchmark file"
 NO_OBJECTIVES: Final = "the client was given no service-level objectives (vllm bench serve --goodput)"

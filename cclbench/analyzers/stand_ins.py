@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from cclbench.analyzers.metric import Computes, PerRank, PerRun
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 
 STAND_INS: Final[dict[str, PerRank]] = {}
 """By metric, the model that answers for a rank whose trace cannot."""

@@ -17,7 +17,7 @@ from cclbench.analyzers.view.collectives import UNKNOWN, Label, sum_by_wider_lab
 from cclbench.analyzers.view.exposed import Shared
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, labelled_value
-from cclbench.intervals import Int64
+from cclbench.ground.intervals import Int64
 
 PARTS: Final = {
     "compute": "compute",

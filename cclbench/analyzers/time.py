@@ -9,7 +9,6 @@ from functools import partial
 
 import numpy as np
 
-from cclbench import intervals
 from cclbench.analyzers.metric import MATCHED, Coverage, NotApplicable, Unknown, Value, metric
 from cclbench.analyzers.view.arrivals import matched_rows
 from cclbench.analyzers.view.categories import kernels_by_category, window_shares
@@ -28,7 +27,8 @@ from cclbench.analyzers.view.values import (
     spread_values,
 )
 from cclbench.analyzers.view.whole_graphs import graph_times
-from cclbench.schema import OPEN
+from cclbench.ground import intervals
+from cclbench.ground.schema import OPEN
 
 NO_GRAPHS = "no CUDA graph was traced whole"
 UNKNOWN_SPLIT = "none of the rank's exposed communication is matched across ranks"

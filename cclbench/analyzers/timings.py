@@ -14,7 +14,7 @@ from cclbench.analyzers.view.collectives import UNKNOWN
 from cclbench.analyzers.view.columns import with_words
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.formats import READERS
-from cclbench.units import binary_text
+from cclbench.ground.units import binary_text
 
 _NONE: Final = "the run holds no sweep of nccl-tests or rccl-tests: add its output"
 _SETTING: Final = {

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from cclbench.analyzers.metric import MATCHED, REPLAY, NotApplicable, Value, no_value, run_metric
 from cclbench.analyzers.view.run_view import RunView
-from cclbench.units import humanise
+from cclbench.ground.units import humanise
 
 
 @run_metric(

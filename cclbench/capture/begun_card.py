@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from cclbench.card import CardFacts, infer_card
-from cclbench.destination import write_whole
-from cclbench.errors import UsageError
+from cclbench.ground.destination import write_whole
+from cclbench.ground.errors import UsageError
 from cclbench.hardware import catalog
 from cclbench.record.facts import HOST_DEVICE
 

@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from cclbench.destination import write_whole
+from cclbench.ground.destination import write_whole
 
 SCHEMA: Final = "cclbench.step-times.v1"
 _LONGEST_S: Final = 1e9

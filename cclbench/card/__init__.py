@@ -12,7 +12,7 @@ from cclbench.card.json_schema import card_schema
 from cclbench.card.model import Card, CardTrace
 from cclbench.card.upgrade import UpgradedCard, upgrade_card
 from cclbench.card.validate import load_card, validate_card
-from cclbench.diagnostics import Problem
+from cclbench.ground.diagnostics import Problem
 
 __all__ = [
     "Card",

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cclbench.card.fields import card_field
-from cclbench.diagnostics import Path, Problem, dotted
-from cclbench.yaml_file import Document
+from cclbench.ground.diagnostics import Path, Problem, dotted
+from cclbench.ground.yaml_file import Document
 
 DEGREES = ("dp_replicate", "dp_shard", "tp", "pp", "cp")
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from cclbench.card.consistency import Finding
 from cclbench.card.fields import card_field
-from cclbench.diagnostics import Problem, dotted
-from cclbench.file_names import path_of
-from cclbench.yaml_file import Document
+from cclbench.ground.diagnostics import Problem, dotted
+from cclbench.ground.file_names import path_of
+from cclbench.ground.yaml_file import Document
 
 _ELSEWHERE = "the file is not here: fetch it to have it checked"
 

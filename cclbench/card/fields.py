@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cclbench.diagnostics import Path
+from cclbench.ground.diagnostics import Path
 
 
 def card_field(card: Mapping[str, Any], *path: str | int, kind: type | tuple[type, ...] = int) -> Any:

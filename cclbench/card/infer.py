@@ -15,9 +15,9 @@ from cclbench.card.consistency import layout_products
 from cclbench.card.fields import drop_empty
 from cclbench.card.model import CardTrace
 from cclbench.card.write import render_card
-from cclbench.errors import UsageError
-from cclbench.file_names import stored_name
-from cclbench.text import shown
+from cclbench.ground.errors import UsageError
+from cclbench.ground.file_names import stored_name
+from cclbench.ground.text import shown
 
 
 @dataclass(frozen=True)

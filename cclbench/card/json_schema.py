@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cclbench import json_schema as by_schema
+from cclbench.ground import json_schema as by_schema
 
 
 def card_schema() -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct, convert, field
 from msgspec.structs import asdict
 
-from cclbench.units import parse_quantity
+from cclbench.ground.units import parse_quantity
 
 
 class Model(Struct, frozen=True):

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path as FilePath
 
-from cclbench import yaml_file
-from cclbench.yaml_file import LARGEST_BYTES, Document, scalar
+from cclbench.ground import yaml_file
+from cclbench.ground.yaml_file import LARGEST_BYTES, Document, scalar
 
 __all__ = ["LARGEST_BYTES", "Document", "parse_card", "read_card", "scalar"]
 

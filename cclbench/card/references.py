@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
 from cclbench.card.fields import card_field
-from cclbench.diagnostics import Path, Problem, dotted
-from cclbench.errors import near
+from cclbench.ground.diagnostics import Path, Problem, dotted
+from cclbench.ground.errors import near
+from cclbench.ground.yaml_file import Document
 from cclbench.hardware import catalog
-from cclbench.yaml_file import Document
 
 Tier = Literal["scale_up", "scale_out"]
 

@@ -18,9 +18,9 @@ from cclbench.card.read import Document, parse_card, read_card
 from cclbench.card.references import Tier, accelerators_like, fabrics_like
 from cclbench.card.validate import card_problems
 from cclbench.card.write import render_card
-from cclbench.diagnostics import Path, Problem, check, dotted
-from cclbench.errors import CheckFailed, UsageError
-from cclbench.text import shown
+from cclbench.ground.diagnostics import Path, Problem, check, dotted
+from cclbench.ground.errors import CheckFailed, UsageError
+from cclbench.ground.text import shown
 
 _MOVES = {
     "description": "description",

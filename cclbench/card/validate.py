@@ -14,8 +14,8 @@ from cclbench.card.json_schema import card_schema
 from cclbench.card.model import Card, card_of
 from cclbench.card.read import Document, read_card
 from cclbench.card.references import reference_problems
-from cclbench.diagnostics import Problem, check
-from cclbench.json_schema import departures
+from cclbench.ground.diagnostics import Problem, check
+from cclbench.ground.json_schema import departures
 from cclbench.record.metric_name import metric_name
 
 _MFU: Final = metric_name("compute.mfu")

@@ -9,7 +9,7 @@ from typing import Any
 
 from cclbench.card.json_schema import card_schema
 from cclbench.card.read import scalar
-from cclbench.text import printable, shown
+from cclbench.ground.text import printable, shown
 
 _WIDTH = 100
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+- ")

@@ -28,8 +28,8 @@ import click
 from cclbench import __version__
 from cclbench.cli import options
 from cclbench.cli.failures import CLOSED_PIPE, INTERRUPTED, TERMINATED, tell, warn
-from cclbench.errors import near
-from cclbench.out_of_memory import require_memory
+from cclbench.ground.errors import near
+from cclbench.ground.out_of_memory import require_memory
 from cclbench.present.terminal.streams import printable_streams
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class LazyGroup(click.Group):
 
     def _plugin(self, name: str) -> click.Command | None:
         """A plug-in's command; None, with a warning, where it does not load."""
-        from cclbench.registry import load_plugin
+        from cclbench.ground.registry import load_plugin
 
         command, _ = load_plugin(self.plugins[name], "command")
         return command if isinstance(command, click.Command) else None

@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from cclbench.cli import options
-from cclbench.errors import CheckFailed, InputError, UsageError
-from cclbench.file_names import stored_name
+from cclbench.ground.errors import CheckFailed, InputError, UsageError
+from cclbench.ground.file_names import stored_name
 from cclbench.present.terminal.streams import say_on_stderr
 
 _output = click.option(
@@ -40,8 +40,8 @@ def validate(cards: Sequence[Path], as_json: bool) -> None:
     cannot be read as YAML.
     """
     from cclbench.card import validate_card as problems_of
-    from cclbench.diagnostics import Problem
-    from cclbench.text import printable
+    from cclbench.ground.diagnostics import Problem
+    from cclbench.ground.text import printable
 
     rows: list[dict[str, Any]] = []
     unreadable = 0
@@ -116,9 +116,9 @@ def show(path: Path, as_json: bool) -> None:
     if as_json:
         _print_json({"schema": "card.v2", "file": stored_name(path), "card": loaded.raw})
         return
+    from cclbench.ground.text import printable
     from cclbench.present.terminal.card import card_rows
     from cclbench.present.terminal.output import grid_table, terminal_console
-    from cclbench.text import printable
 
     click.echo("\n".join([loaded.id, *map(printable, loaded.description.strip().splitlines()), ""]))
     out = terminal_console()
@@ -166,7 +166,7 @@ def _print_json(document: Any) -> None:
 
 def _write(text: str, output: Path | None, force: bool) -> None:
     """Write `text` to `output`, whole or not at all; to stdout where there is no `output`."""
-    from cclbench.destination import write_whole
+    from cclbench.ground.destination import write_whole
 
     if output is None:
         click.echo(text, nl=False)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cclbench.cli import options
-from cclbench.errors import CheckFailed
-from cclbench.file_names import stored_name
+from cclbench.ground.errors import CheckFailed
+from cclbench.ground.file_names import stored_name
 
 if TYPE_CHECKING:
     from cclbench.contribute.completion import CardGap
@@ -124,7 +124,7 @@ def contribute(
 
 def _ask(gap: CardGap) -> Any:
     """The contributor's answer on the terminal; None where the field may stay open and nothing is typed."""
-    from cclbench.text import printable
+    from cclbench.ground.text import printable
 
     click.echo(f"\n{printable(str(gap))}", err=True)
     hints = [

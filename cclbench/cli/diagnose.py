@@ -49,8 +49,8 @@ def diagnose(
       cclbench diagnose my-job-3f2a91c0 --fail-on 'host_bound>20%'
     """
     from cclbench.api import metrics
-    from cclbench.errors import CheckFailed
     from cclbench.findings.diagnosis import GainLimit, diagnose_run
+    from cclbench.ground.errors import CheckFailed
     from cclbench.present.terminal.findings import COLUMNS, findings_page
     from cclbench.present.terminal.output import emit_answer, progress_bar
     from cclbench.present.terminal.run import document_head

@@ -10,8 +10,8 @@ from typing import Final
 import click
 
 from cclbench.cli import options
-from cclbench.errors import CclbenchError, InputError
-from cclbench.out_of_memory import is_out_of_memory, out_of_memory
+from cclbench.ground.errors import CclbenchError, InputError
+from cclbench.ground.out_of_memory import is_out_of_memory, out_of_memory
 from cclbench.present.terminal.streams import say_on_stderr
 
 INTERRUPTED: Final = 130
@@ -28,7 +28,7 @@ def tell(error: Exception, session: options.Session) -> int:
     """Print what went wrong and return the exit code; the traceback only under `--debug`."""
     if session.debug:
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-    from cclbench.text import printable, shortened
+    from cclbench.ground.text import printable, shortened
 
     code, message = _message(error)
     # Names out of files can be of any length.

@@ -74,7 +74,7 @@ def validate(
       cclbench hardware validate 8-nodes.csv --system alps-gh200 \\
           --calibrate 2-nodes.csv --calibrate 16-nodes.csv
     """
-    from cclbench.errors import CheckFailed, UsageError
+    from cclbench.ground.errors import CheckFailed, UsageError
     from cclbench.hardware import catalog, validation
     from cclbench.hardware.calibration import must_be_others, read_calibration
     from cclbench.hardware.collectives import NoPrice
@@ -158,7 +158,7 @@ def calibrate(
     """
     import msgspec
 
-    from cclbench.errors import InputError
+    from cclbench.ground.errors import InputError
     from cclbench.hardware import catalog, validation
     from cclbench.hardware.calibration import write_calibration
     from cclbench.hardware.collectives import NoPrice
@@ -211,7 +211,7 @@ def _read(sources: tuple[str, ...], system: System, **reading: Any) -> list[Swee
 
 def _fitted(sweeps: list[Sweep], system: System) -> Calibration:
     """The calibration by sweeps; `InputError` with the reason where none fits."""
-    from cclbench.errors import InputError
+    from cclbench.ground.errors import InputError
     from cclbench.hardware.calibration import calibrate
     from cclbench.hardware.collectives import NoPrice
 

@@ -28,8 +28,8 @@ def _sizes(text: str) -> list[int]:
 
 
 def _size(text: str) -> int:
-    from cclbench.errors import CheckFailed
-    from cclbench.units import parse_quantity, with_spaced_unit
+    from cclbench.ground.errors import CheckFailed
+    from cclbench.ground.units import parse_quantity, with_spaced_unit
 
     spaced = with_spaced_unit(text)
     try:
@@ -102,11 +102,11 @@ def predict(
       cclbench hardware predict --system dgx-h100 --schedule steps.yaml \\
           --size 1MiB,64MiB
     """
-    from cclbench.errors import UsageError, near
+    from cclbench.ground.errors import UsageError, near
+    from cclbench.ground.schema import COLLECTIVE_KINDS
     from cclbench.hardware import catalog, prediction
     from cclbench.present.terminal.hardware import prediction_page
     from cclbench.present.terminal.output import emit_answer
-    from cclbench.schema import COLLECTIVE_KINDS
 
     schedule = None if plan is None else _planned(plan, kind, ranks, **wishes)
     if schedule is not None:
@@ -141,7 +141,7 @@ def _planned(
     **_: object,
 ) -> SendSchedule:
     """The schedule in a file; `UsageError` where other options contradict it."""
-    from cclbench.errors import UsageError
+    from cclbench.ground.errors import UsageError
     from cclbench.hardware.collectives import read_schedule
 
     if algorithm or protocol or calibration:

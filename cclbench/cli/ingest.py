@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cclbench.cli import options
-from cclbench.errors import UsageError
-from cclbench.file_names import stored_name
+from cclbench.ground.errors import UsageError
+from cclbench.ground.file_names import stored_name
 
 if TYPE_CHECKING:
     from cclbench.engine import Engine, Progress
@@ -110,8 +110,8 @@ def _shard(
 
 
 def _show_shards(shards: Sequence[tuple[Path, Shard]], form: str) -> None:
+    from cclbench.ground.text import printable
     from cclbench.present.terminal.output import emit_answer
-    from cclbench.text import printable
 
     rows = [
         {

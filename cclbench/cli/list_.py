@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from cclbench.cli import options
-from cclbench.file_names import stored_name
+from cclbench.ground.file_names import stored_name
 from cclbench.record.metric_name import metric_name
 
 _STEP: Final = metric_name("time.step")
@@ -136,7 +136,7 @@ def _hardware(_: Path) -> Rows:
 
 
 def _runs(store: Path) -> Rows:
-    from cclbench.errors import InputError
+    from cclbench.ground.errors import InputError
     from cclbench.present.run_summary import device_words
     from cclbench.workspace import store_at
 
@@ -167,7 +167,7 @@ def _runs(store: Path) -> Rows:
 def _cards(_: Path) -> Rows:
     from cclbench.card.read import read_card
     from cclbench.card.validate import validate_card
-    from cclbench.errors import CclbenchError
+    from cclbench.ground.errors import CclbenchError
 
     rows: Rows = []
     for path in sorted(Path("workload_cards").glob("*.yaml")):

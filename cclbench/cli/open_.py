@@ -46,8 +46,8 @@ def open_(run: str, output: Path | None, opening: dict[str, Any], **wishes: Any)
         say_on_stderr(f"wrote {output}: {write_trace(opened, output, **wishes)}")
         return
 
+    from cclbench.ground.scratch import temporary
     from cclbench.present.perfetto.serve import serve_file
-    from cclbench.scratch import temporary
 
     with temporary() as folder:
         path = folder / "trace.json.gz"

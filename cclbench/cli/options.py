@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 import click
 from click.shell_completion import CompletionItem
 
-from cclbench.errors import CheckFailed, UsageError
+from cclbench.ground.errors import CheckFailed, UsageError
 from cclbench.present.terminal import QUIET, RAW_CSV, VERBOSE
 from cclbench.present.terminal.streams import say_on_stderr
 
@@ -77,7 +77,7 @@ def rank_list(text: str) -> list[int]:
 
 def size(text: str) -> int:
     """Bytes of a number with its unit, such as `1GB` or `50 MB`."""
-    from cclbench.units import parse_quantity, with_spaced_unit
+    from cclbench.ground.units import parse_quantity, with_spaced_unit
 
     try:
         return round(parse_quantity(with_spaced_unit(text), "size"))
@@ -123,7 +123,7 @@ def _formats(ctx: click.Context, param: click.Parameter, value: str | None) -> s
 
 def run_ids(ctx: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
     """Runs of the store, then files, for a shell that completes a word."""
-    from cclbench.errors import CclbenchError
+    from cclbench.ground.errors import CclbenchError
     from cclbench.workspace import store_at
 
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from cclbench.cli import options
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.present.terminal.streams import say_on_stderr
 
 

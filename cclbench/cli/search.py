@@ -72,7 +72,8 @@ def search(
           --constraint 'cost<=100' --best best.yaml --plot front.png
     """
     from cclbench.api import search as searched
-    from cclbench.destination import check_folder
+    from cclbench.ground.destination import check_folder
+    from cclbench.ground.schema import RESULTS
     from cclbench.present.picture import check_picture, save_picture
     from cclbench.present.search_picture import draw_front
     from cclbench.present.terminal.output import emit_answer
@@ -80,7 +81,6 @@ def search(
     from cclbench.present.terminal.search import search_page
     from cclbench.record.results import Results
     from cclbench.replay.scenario_file import write_scenario
-    from cclbench.schema import RESULTS
     from cclbench.workspace import open_run
 
     if best is not None:

@@ -62,7 +62,7 @@ def selftest(
       cclbench selftest --cause slow_device --per-cause 10 --seed 7
       cclbench selftest --per-cause 10 --equal 100 --output score.json
     """
-    from cclbench.destination import check_folder
+    from cclbench.ground.destination import check_folder
     from cclbench.present.terminal.output import emit_answer, progress_bar
     from cclbench.present.terminal.selftest import selftest_page
     from cclbench.selftest.exam import chosen_causes, draw_items, examine_item

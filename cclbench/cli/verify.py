@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cclbench.cli import options
-from cclbench.errors import CheckFailed, InputError, UsageError
+from cclbench.ground.errors import CheckFailed, InputError, UsageError
 from cclbench.present.terminal.streams import say_on_stderr
 
 if TYPE_CHECKING:

@@ -93,13 +93,13 @@ def whatif(
       cclbench whatif my-job-3f2a91c0 --sweep scale_out.bandwidth=x0.25..x8
     """
     from cclbench.api import whatif as replay
-    from cclbench.destination import check_folder
+    from cclbench.ground.destination import check_folder
+    from cclbench.ground.schema import RESULTS
     from cclbench.present.terminal.output import emit_answer
     from cclbench.present.terminal.run import run_document
     from cclbench.present.terminal.whatif import whatif_page
     from cclbench.record.results import Results
     from cclbench.replay.scenario_file import write_scenario
-    from cclbench.schema import RESULTS
     from cclbench.workspace import open_run
 
     if save is not None:

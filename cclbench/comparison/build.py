@@ -34,12 +34,12 @@ from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.verdict import judge_subject
 from cclbench.comparison.work import comparison_warnings
 from cclbench.engine import SERIAL, Engine, Progress
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
+from cclbench.ground.text import shown
 from cclbench.record.run import Run
 from cclbench.record.selection import Selection
 from cclbench.record.store import Store
 from cclbench.results import full_results
-from cclbench.text import shown
 from cclbench.workspace import WorkspaceOptions, takes_options, workspace
 
 _MOST: Final = len(ascii_uppercase)

@@ -11,8 +11,8 @@ from cclbench.analyzers.step_parts import PARTS as STEP_PARTS
 from cclbench.comparison.fingerprint import Equality
 from cclbench.comparison.interval import CaptureSpread
 from cclbench.comparison.subject import ComparisonSubject
+from cclbench.ground.text import html_of
 from cclbench.record.metric_name import MetricName
-from cclbench.text import html_of
 
 BUSY: Final = "busy"
 IDLE: Final = ("idle_host", "idle_other")

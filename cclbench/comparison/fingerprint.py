@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cclbench.comparison.subject import ComparisonSubject
+from cclbench.ground.units import humanise
 from cclbench.operator_table import OperatorTable
 from cclbench.record.metric_name import metric_name
-from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from cclbench.comparison.operators import OperatorTables

@@ -23,12 +23,12 @@ from cclbench.comparison.lines import metric_selector
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.verdict import ratio_of, spread_words, stated_figure, too_few
 from cclbench.comparison.work import work_inequalities
-from cclbench.errors import CclbenchError, CheckFailed, UsageError, near
+from cclbench.ground.errors import CclbenchError, CheckFailed, UsageError, near
+from cclbench.ground.text import shown
+from cclbench.ground.units import Dimension, parse_quantity
 from cclbench.record.metric_name import MetricName, metric_name
 from cclbench.record.results import KEYS
 from cclbench.record.rows import Row
-from cclbench.text import shown
-from cclbench.units import Dimension, parse_quantity
 
 _STEP: Final = metric_name("time.step")
 _MFU: Final = metric_name("compute.mfu")

@@ -16,7 +16,7 @@ from cclbench.comparison.attribution import round_to_total
 from cclbench.comparison.comparison import WorkChange, WorkDifference, WorkTime
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.engine import SERIAL, Engine, Progress
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.operator_table import (
     OperatorRow,
     OperatorTable,

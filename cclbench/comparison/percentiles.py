@@ -15,9 +15,9 @@ from cclbench.analyzers.metric import Value
 from cclbench.analyzers.serving import LATENCIES, latency_values
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.comparison.subject import ComparisonSubject
+from cclbench.ground.units import humanise
 from cclbench.record.results import Results
 from cclbench.record.rows import Row
-from cclbench.units import humanise
 
 _PERCENTILE: Final = re.compile(r"p\d[\d.]*")
 

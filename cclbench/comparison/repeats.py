@@ -12,7 +12,7 @@ from cclbench.comparison.interval import Captures, Floats
 from cclbench.comparison.lines import flatten_card
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.verdict import CLIENT, capture_figures
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 from cclbench.record.metric_name import metric_name
 from cclbench.record.store import Store
 

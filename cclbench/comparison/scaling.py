@@ -13,8 +13,8 @@ from cclbench.comparison.interval import Captures, compare_captures
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.verdict import captures_of
 from cclbench.comparison.work import GLOBAL_BATCH, differs_but_in_size
+from cclbench.ground.units import humanise
 from cclbench.record.metric_name import metric_name
-from cclbench.units import humanise
 
 METRIC: Final = metric_name("scaling.efficiency")
 _RATE: Final = metric_name("throughput.tokens_per_device")

@@ -15,9 +15,9 @@ from cclbench.comparison.fingerprint import UNKNOWN, Equality
 from cclbench.comparison.interval import LEAST_STEPS, USUAL, Captures, Floats, RatioInterval, compare_captures
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.work import PHASE, is_different, is_work_unknown, work_inequalities
+from cclbench.ground.units import humanise
 from cclbench.record.metric_name import MetricName, metric_name
 from cclbench.record.rows import Row
-from cclbench.units import humanise
 
 _STEP: Final = metric_name("time.step")
 _TOKENS_PER_DEVICE: Final = metric_name("throughput.tokens_per_device")

@@ -9,9 +9,9 @@ from typing import Any, Final
 from cclbench.comparison.comparison import PARTS
 from cclbench.comparison.fingerprint import UNKNOWN, Equality, evidence_contradiction
 from cclbench.comparison.subject import ComparisonSubject
+from cclbench.ground.text import letters_and_digits
 from cclbench.record.card_agreement import card_contradiction
 from cclbench.record.metric_name import metric_name
-from cclbench.text import letters_and_digits
 
 _TOKENS: Final = metric_name("throughput.tokens")
 _STEP: Final = metric_name("time.step")

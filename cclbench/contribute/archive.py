@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 
-from cclbench.destination import why_outside
-from cclbench.errors import InputError
 from cclbench.formats.streams import LARGEST_RATIO
-from cclbench.text import shown
-from cclbench.units import KIB, MIB, TIB
+from cclbench.ground.destination import why_outside
+from cclbench.ground.errors import InputError
+from cclbench.ground.text import shown
+from cclbench.ground.units import KIB, MIB, TIB
 
 Member = TypeVar("Member")
 

@@ -9,8 +9,8 @@ import subprocess
 from pathlib import Path, PurePosixPath
 
 from cclbench.contribute.place import CALIBRATION, known_ids
-from cclbench.errors import UsageError
-from cclbench.text import printable
+from cclbench.ground.errors import UsageError
+from cclbench.ground.text import printable
 
 _FOLDERS = ("workload_cards", "traces", "scripts")
 _BESIDE = rf"({re.escape(CALIBRATION)}|\.yaml)$"

@@ -16,9 +16,9 @@ from cclbench.card.json_schema import schema_part, value_misfit
 from cclbench.card.read import Document, parse_card, scalar
 from cclbench.card.validate import card_problems
 from cclbench.card.write import render_card
-from cclbench.diagnostics import Problem, check
-from cclbench.errors import CheckFailed
-from cclbench.text import shown
+from cclbench.ground.diagnostics import Problem, check
+from cclbench.ground.errors import CheckFailed
+from cclbench.ground.text import shown
 
 Value = dict[str, Any]
 LICENCE: Final = "evidence.traces.licence"

@@ -14,9 +14,9 @@ from cclbench.contribute.manifest import File
 from cclbench.contribute.place import MANIFEST, DataPointPlace, file_digest, file_names
 from cclbench.contribute.remote import fetch_file
 from cclbench.engine import Progress
-from cclbench.errors import InputError, UsageError
-from cclbench.scratch import temporary
-from cclbench.units import humanise
+from cclbench.ground.errors import InputError, UsageError
+from cclbench.ground.scratch import temporary
+from cclbench.ground.units import humanise
 
 
 @dataclass(frozen=True)

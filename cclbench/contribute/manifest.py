@@ -10,14 +10,14 @@ from typing import Any, Final
 
 import msgspec
 
-from cclbench import json_schema
 from cclbench.contribute.place import is_inside
 from cclbench.contribute.record import RecordedResults
-from cclbench.errors import InputError
+from cclbench.ground import json_schema
+from cclbench.ground.errors import InputError
+from cclbench.ground.text import printable, shown
+from cclbench.ground.units import MIB
+from cclbench.ground.yaml_file import Document
 from cclbench.record.manifest import Options
-from cclbench.text import printable, shown
-from cclbench.units import MIB
-from cclbench.yaml_file import Document
 
 SCHEMA: Final = "data-point.v1"
 LARGEST_BYTES: Final = 64 * MIB

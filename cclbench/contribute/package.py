@@ -36,10 +36,12 @@ from cclbench.contribute.redacted import Originals, redact_copies, require_clean
 from cclbench.contribute.redaction import by_kind
 from cclbench.contribute.staging import put_in_place, scratch_in
 from cclbench.contribute.verify import record_data_point, rows_of
-from cclbench.diagnostics import check
 from cclbench.engine import SERIAL, Engine, Progress
-from cclbench.errors import CheckFailed, InputError, UsageError
-from cclbench.file_names import path_of
+from cclbench.ground.diagnostics import check
+from cclbench.ground.errors import CheckFailed, InputError, UsageError
+from cclbench.ground.file_names import path_of
+from cclbench.ground.text import listed as first_lines
+from cclbench.ground.units import humanise
 from cclbench.hardware.calibration import read_calibration
 from cclbench.ingestion import calibration_at
 from cclbench.ingestion.source import Source, SourceFile, find
@@ -47,8 +49,6 @@ from cclbench.record.card_agreement import card_contradiction
 from cclbench.record.manifest import Options
 from cclbench.record.results import Results
 from cclbench.record.rows import Row
-from cclbench.text import listed as first_lines
-from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from cclbench.contribute.redaction import Redaction

@@ -12,9 +12,9 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from cclbench.card.json_schema import value_misfit
-from cclbench.errors import InputError, UsageError, near
-from cclbench.file_names import stored_name
-from cclbench.text import shown
+from cclbench.ground.errors import InputError, UsageError, near
+from cclbench.ground.file_names import stored_name
+from cclbench.ground.text import shown
 
 MANIFEST = "manifest.json"
 CALIBRATION = ".calibration.yml"

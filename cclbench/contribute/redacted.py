@@ -16,8 +16,8 @@ from cclbench.contribute import redaction
 from cclbench.contribute.completion import Value
 from cclbench.contribute.place import DataPointPlace, safe_names
 from cclbench.engine import SERIAL, Engine, Progress
-from cclbench.errors import CheckFailed
-from cclbench.text import listed
+from cclbench.ground.errors import CheckFailed
+from cclbench.ground.text import listed
 
 if TYPE_CHECKING:
     from cclbench.contribute.redaction import Identities, Redaction

@@ -8,9 +8,9 @@ import http.client
 from pathlib import Path
 
 from cclbench.engine import Progress
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
+from cclbench.ground.text import printable
 from cclbench.remote.web import BadAnswerError, answer, body
-from cclbench.text import printable
 
 
 def fetch_file(url: str, target: Path, *, sha256: str, size: int, progress: Progress | None = None) -> None:

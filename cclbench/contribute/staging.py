@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from cclbench.errors import InputError
-from cclbench.scratch import scratch, sweep
+from cclbench.ground.errors import InputError
+from cclbench.ground.scratch import scratch, sweep
 
 Move = tuple[Path, Path]
 """From, to."""

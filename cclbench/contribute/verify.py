@@ -16,14 +16,14 @@ from cclbench.contribute.manifest import DataPointManifest, File, read_manifest
 from cclbench.contribute.place import MANIFEST, DataPointPlace, file_digest, file_names
 from cclbench.contribute.record import RecordComparison, compare_record, record_results
 from cclbench.engine import SERIAL, Engine, Progress
-from cclbench.errors import CheckFailed, InputError
+from cclbench.ground.errors import CheckFailed, InputError
+from cclbench.ground.scratch import temporary
+from cclbench.ground.text import shown
 from cclbench.ingestion import ingest
 from cclbench.ingestion.source import Source, find
 from cclbench.record.manifest import Options
 from cclbench.record.rows import Row
 from cclbench.record.store import Store
-from cclbench.scratch import temporary
-from cclbench.text import shown
 
 Status = Literal["verified", "changed", "re-record", "not here", "unrecorded", "invalid", "unreadable"]
 MEANING: Final[Mapping[Status, str]] = {

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 
 if TYPE_CHECKING:
     from distributed import Client

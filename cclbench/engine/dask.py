@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from cclbench import __version__
 from cclbench.engine import available_cores
 from cclbench.engine.pool import PoolEngine
-from cclbench.errors import CclbenchError, UsageError, install_hint
+from cclbench.ground.errors import CclbenchError, UsageError, install_hint
 
 if TYPE_CHECKING:
     from distributed import Client

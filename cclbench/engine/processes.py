@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final
 
 from cclbench.engine.pool import PoolEngine
-from cclbench.errors import CclbenchError
-from cclbench.scratch import temporary
+from cclbench.ground.errors import CclbenchError
+from cclbench.ground.scratch import temporary
 
 SMALL_BYTES: Final = 32 << 20
 """Bytes of text that are read before processes have started: half a second's work."""

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
+from cclbench.ground.schema import group_id
 from cclbench.hardware.collectives import Group, NoPrice, group_of
 from cclbench.hardware.collectives.nccl import NcclConstants, nccl_constants
 from cclbench.hardware.collectives.transport import SIMPLE
@@ -20,7 +21,6 @@ from cclbench.hardware.fabric import Fabric
 from cclbench.hardware.system import System
 from cclbench.machine import Machine
 from cclbench.record.run import Run
-from cclbench.schema import group_id
 
 SIMULATED: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send", "recv")
 """Kinds that ASTRA-sim takes; a broadcast lasts as long there as the trace says."""

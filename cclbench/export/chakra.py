@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from cclbench.errors import InputError
-from cclbench.protobuf_schema import described_class
+from cclbench.ground.errors import InputError
+from cclbench.ground.protobuf_schema import described_class
 
 MESSAGES: Final = {
     "AttributeProto": "name=1:string double_val=3:double? int32_val=7:int32? int64_val=9:int64?"

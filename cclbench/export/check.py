@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cclbench.errors import InputError
 from cclbench.export import chakra
+from cclbench.ground.errors import InputError
 
 
 @dataclass(frozen=True, slots=True, eq=False)

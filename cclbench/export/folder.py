@@ -13,14 +13,14 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from cclbench import __version__
-from cclbench.destination import new_folder
 from cclbench.engine import Progress
 from cclbench.export import chakra
 from cclbench.export.astra_sim import SIMULATED, MachineFiles, machine_files
 from cclbench.export.chakra import Attributes
 from cclbench.export.check import read_folder, schedule_workload, step_ns
 from cclbench.export.tasks import BY_CPU, REST, RankTasks, Task, graph_dependencies, one_at_a_time, rank_tasks
-from cclbench.intervals import Int64
+from cclbench.ground.destination import new_folder
+from cclbench.ground.intervals import Int64
 from cclbench.machine import Machine
 from cclbench.record.run import Run
 from cclbench.replay import nodes as n

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from cclbench.intervals import Int64
+from cclbench.ground.intervals import Int64
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
 from cclbench.replay.simulate import NodeTimes

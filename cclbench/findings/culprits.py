@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from cclbench import intervals
 from cclbench.analyzers.view.columns import row_spans, word_codes
 from cclbench.analyzers.view.host_gaps import (
     HostGaps,
@@ -22,9 +21,10 @@ from cclbench.analyzers.view.host_gaps import (
     wait_at_begin,
 )
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.intervals import Index, Int64, Intervals, Mask
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Index, Int64, Intervals, Mask
+from cclbench.ground.units import humanise
 from cclbench.normalize.operators import Ranges
-from cclbench.units import humanise
 
 _KINDS: Final = ("launch", "sync", "other", "op", "annotation", "python")
 _LEAST: Final = {4: 0.25, 2: 0.1, 1: 0.1}

@@ -12,20 +12,20 @@ from typing import Any, Final
 import msgspec
 
 from cclbench.analyzers.metric import METRICS
-from cclbench.errors import UsageError, near
 from cclbench.findings.advice import fitting_actions
 from cclbench.findings.case import Case
 from cclbench.findings.finding import DOCS, FINDINGS, Detector, Finding
 from cclbench.findings.gains import ReplayGains, join_settings
 from cclbench.findings.kept_gains import StepGain
 from cclbench.findings.step_means import profiler_s
+from cclbench.ground.errors import UsageError, near
+from cclbench.ground.registry import told_to_people
+from cclbench.ground.units import humanise
 from cclbench.machine import Machine, machine_of
 from cclbench.record.manifest import Manifest
 from cclbench.record.metric_name import metric_name
 from cclbench.record.results import Results
 from cclbench.record.run import Run
-from cclbench.registry import told_to_people
-from cclbench.units import humanise
 
 _STEP: Final = metric_name("time.step")
 

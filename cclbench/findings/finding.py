@@ -10,7 +10,7 @@ import msgspec
 
 from cclbench.analyzers.metric import check_names
 from cclbench.findings.culprits import Culprit
-from cclbench.registry import Registry
+from cclbench.ground.registry import Registry
 
 if TYPE_CHECKING:
     from cclbench.findings.case import Case

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.errors import CclbenchError, ChangedRunError, InputError
 from cclbench.findings.culprits import Culprit, HostCalls
 from cclbench.findings.kept_gains import KeptGains, StepGain
+from cclbench.ground.errors import CclbenchError, ChangedRunError, InputError
 from cclbench.normalize.steps import SOURCES
 from cclbench.record.results import Scope
 from cclbench.record.run import Run

@@ -13,13 +13,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 import cclbench
-from cclbench.code_hash import code_hash
 from cclbench.findings.culprits import Culprit
+from cclbench.ground.code_hash import code_hash
+from cclbench.ground.scratch import scratch
 from cclbench.hardware.catalog import users_own
 from cclbench.record.files import UNFINISHED
 from cclbench.record.results import Scope
 from cclbench.record.run import Run
-from cclbench.scratch import scratch
 
 GAINS_FILE: Final = ".gains.json"
 

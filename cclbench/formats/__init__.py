@@ -22,7 +22,6 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from cclbench.errors import InputError
 from cclbench.formats.rewriting import Redactor
 from cclbench.formats.trace import (
     Column,
@@ -36,8 +35,9 @@ from cclbench.formats.trace import (
     Trace,
     several_processes,
 )
+from cclbench.ground.errors import InputError
+from cclbench.ground.registry import Registry
 from cclbench.record.facts import ProcessGroup
-from cclbench.registry import Registry
 
 __all__ = [
     "FURTHER_BYTES",

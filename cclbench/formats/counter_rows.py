@@ -18,10 +18,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from cclbench.errors import InputError
 from cclbench.formats import Evidence
 from cclbench.formats.texts import LONGEST_LINE, parse_decimal, raw_lines
-from cclbench.schema import COUNTER_UNITS, COUNTERS
+from cclbench.ground.errors import InputError
+from cclbench.ground.schema import COUNTER_UNITS, COUNTERS
 
 MOST_BYTES: Final = 64 << 20
 CUT: Final = "the last line, which has no end"

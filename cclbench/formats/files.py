@@ -16,10 +16,10 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, Final
 
-from cclbench.errors import InputError
 from cclbench.formats.streams import LARGEST_RATIO, is_compressed, open_bytes
-from cclbench.text import printable
-from cclbench.units import KIB, MIB
+from cclbench.ground.errors import InputError
+from cclbench.ground.text import printable
+from cclbench.ground.units import KIB, MIB
 
 BLOCK: Final = 4 * MIB
 _LEAST_LIMIT: Final = 64 * MIB

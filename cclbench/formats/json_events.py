@@ -21,9 +21,9 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from cclbench.errors import InputError
 from cclbench.formats.streams import LARGEST_RATIO, PIECE, is_compressed, open_bytes, unreadable_error
 from cclbench.formats.trace import Cut, Part
+from cclbench.ground.errors import InputError
 
 E = TypeVar("E")
 _WHOLE: Final = Part()

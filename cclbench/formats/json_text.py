@@ -15,11 +15,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from cclbench.errors import InputError
 from cclbench.formats.files import display_path, output, read_blocks, read_head, strip_padding
 from cclbench.formats.rewriting import ANNOTATION, ENVIRONMENT, JOB, METADATA, REVEALED, Redactor
-from cclbench.intervals import Int64
-from cclbench.units import MIB
+from cclbench.ground.errors import InputError
+from cclbench.ground.intervals import Int64
+from cclbench.ground.units import MIB
 
 _TEXT: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")', re.DOTALL)
 _BETWEEN: Final = re.compile(

@@ -12,9 +12,9 @@ import zlib
 from pathlib import Path
 from typing import Final
 
-from cclbench.errors import InputError
 from cclbench.formats import FURTHER_BYTES, HEAD_BYTES, READERS, SURE, AnyReader, recognise_format
 from cclbench.formats.streams import open_bytes
+from cclbench.ground.errors import InputError
 
 CARD_SUFFIXES: Final = (".yaml", ".yml")
 _CARD_KEY: Final = re.compile(rb"""^["']?workload["']?[ \t]*:""", re.MULTILINE)

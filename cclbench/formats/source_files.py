@@ -7,10 +7,10 @@ import zlib
 from pathlib import Path
 from typing import Final
 
-from cclbench.errors import InputError
 from cclbench.formats import READERS
 from cclbench.formats.recognition import CARD_SUFFIXES, head_of, is_card, recognise_head
 from cclbench.formats.unread import UnreadFormatError, refuse_unread
+from cclbench.ground.errors import InputError
 
 CAPTURES: Final = "execution_details.json"
 """What marks a folder of captures of graphs, as serving engines' profiling scripts write it."""

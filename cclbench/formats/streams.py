@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from zlib_ng import gzip_ng, zlib_ng
 
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 
 LARGEST_RATIO: Final = 400
 """Kineto JSON compresses 15 to 50 times; deflate's own limit is 1,032."""

@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from cclbench.errors import InputError
 from cclbench.formats.streams import LARGEST_RATIO, open_bytes
+from cclbench.ground.errors import InputError
 
 LONGEST_LINE: Final = 1 << 16
 _LEAST_LIMIT: Final = 64 << 20

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from cclbench.classify import bus_factor
 from cclbench.formats.texts import damaged_error
-from cclbench.schema import TIMINGS
+from cclbench.ground.schema import TIMINGS
 
 MOST_BYTES: Final = 1 << 60
 """The largest payload believed: an exabyte."""

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cclbench.errors import InputError
-from cclbench.intervals import Int64
+from cclbench.ground.errors import InputError
+from cclbench.ground.intervals import Int64
 from cclbench.record.facts import TraceFacts
 
 Column: TypeAlias = list[int | None] | pa.Array

@@ -11,8 +11,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-from cclbench.errors import InputError
-from cclbench.text import first_few
+from cclbench.ground.errors import InputError
+from cclbench.ground.text import first_few
 
 
 class UnreadFormatError(InputError):

@@ -7,13 +7,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from cclbench.errors import near
+from cclbench.ground.errors import near
+from cclbench.ground.units import humanise
+from cclbench.ground.yaml_file import Document
 from cclbench.hardware.accelerator import Accelerator
 from cclbench.hardware.entry import field_problem, raise_problems
 from cclbench.hardware.fabric import Fabric
 from cclbench.hardware.figure import parse_figures
-from cclbench.units import humanise
-from cclbench.yaml_file import Document
 
 _APART: Final = 2.0
 """A total and its parts that differ by more are not the same rate: a unit or a count is mistaken."""

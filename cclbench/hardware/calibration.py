@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cclbench.classify import bus_factor
-from cclbench.destination import write_whole
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.destination import write_whole
+from cclbench.ground.errors import InputError, UsageError
+from cclbench.ground.units import MIB
 from cclbench.hardware.collectives import Group, NoPrice, Prediction, group_of, price_group
 from cclbench.hardware.collectives.cost import Floats
 from cclbench.hardware.collectives.price import sizes_of
@@ -35,7 +36,6 @@ from cclbench.hardware.deviation import (
 from cclbench.hardware.residuals import current_residuals
 from cclbench.hardware.sweep import Sweep, merge_sweeps
 from cclbench.hardware.system import System
-from cclbench.units import MIB
 
 OF_RUN: Final = "calibration.yaml"
 """What a run calls its copy, beside its card."""

@@ -20,15 +20,15 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from cclbench import yaml_file
-from cclbench.errors import InputError, UsageError, near
+from cclbench.ground import yaml_file
+from cclbench.ground.errors import InputError, UsageError, near
+from cclbench.ground.yaml_file import Document
 from cclbench.hardware.accelerator import Accelerator
 from cclbench.hardware.agreement import Finding, check_replacement, refuse_all, tier_contradictions
 from cclbench.hardware.entry import check_entry
 from cclbench.hardware.fabric import Fabric
 from cclbench.hardware.figure import parse_figures
 from cclbench.hardware.system import System
-from cclbench.yaml_file import Document
 
 VARIABLE: Final = "CCLBENCH_HARDWARE"
 _NOUN: Final = "hardware file"

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import msgspec
 
+from cclbench.ground.units import humanise
 from cclbench.hardware.accelerator import Accelerator
 from cclbench.hardware.fabric import Fabric
 from cclbench.hardware.system import ScaleOut, ScaleUp, System
-from cclbench.units import humanise
 
 Entry = Accelerator | Fabric | System
 

@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
+from cclbench.ground.units import KIB, MIB
 from cclbench.hardware.collectives import Prediction
 from cclbench.hardware.sweep import Sweep
-from cclbench.units import KIB, MIB
 
 BANDS: Final = {"below 64 KiB": 64.0 * KIB, "64 KiB to 16 MiB": 16.0 * MIB + 1, "above 16 MiB": float("inf")}
 """Size bands by name, with the size that each ends before, B."""

@@ -8,12 +8,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from cclbench.diagnostics import Path, Problem, dotted
-from cclbench.errors import InputError, near
+from cclbench.ground.diagnostics import Path, Problem, dotted
+from cclbench.ground.errors import InputError, near
+from cclbench.ground.json_schema import departures, packaged_schema
+from cclbench.ground.text import listed, shown
+from cclbench.ground.yaml_file import Document
 from cclbench.hardware.figure import UNVERIFIED, parse_figures, written_leaves
-from cclbench.json_schema import departures, packaged_schema
-from cclbench.text import listed, shown
-from cclbench.yaml_file import Document
 
 KINDS: Final = ("accelerator", "fabric", "system")
 _KEY: Final = re.compile(r".* \(([^)]*)\)")

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from cclbench.units import Dimension, parse_quantity
-from cclbench.yaml_file import scalar
+from cclbench.ground.units import Dimension, parse_quantity
+from cclbench.ground.yaml_file import scalar
 
 UNVERIFIED: Final = "unverified"
 """The key of figures that no source was found for."""

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
+from cclbench.ground.text import printable
 from cclbench.hardware import catalog
 from cclbench.hardware.fabric import Fabric
 from cclbench.hardware.system import System
-from cclbench.text import printable
 
 _WORD: Final = re.compile(r"[a-z0-9]+")
 _ASIDE: Final = re.compile(r" *\(.*")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from cclbench.errors import InputError, UsageError, near
+from cclbench.ground.errors import InputError, UsageError, near
 from cclbench.hardware.calibration import read_calibration
 from cclbench.hardware.collectives import NoPrice, SendSchedule, price_collective
 from cclbench.hardware.system import System

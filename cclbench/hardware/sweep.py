@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from cclbench.errors import InputError, UsageError
-from cclbench.schema import COLLECTIVE_KINDS
-from cclbench.units import PIB
+from cclbench.ground.errors import InputError, UsageError
+from cclbench.ground.schema import COLLECTIVE_KINDS
+from cclbench.ground.units import PIB
 
 _NS_PER_S: Final = 1e9
 _MOST_S: Final = 1e6

@@ -10,7 +10,7 @@ from typing import Literal, cast
 import msgspec
 from msgspec import structs
 
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.hardware.fabric import Fabric
 from cclbench.hardware.figure import Disagreement, FigureSource
 

@@ -22,15 +22,15 @@ import msgspec
 from cclbench import __version__
 from cclbench.classify import TAXONOMY
 from cclbench.engine import SERIAL, Engine, Progress
-from cclbench.errors import InputError
 from cclbench.formats import by_precedence
+from cclbench.ground.errors import InputError
+from cclbench.ground.schema import LAYOUT, VERSION
+from cclbench.ground.text import first_few
 from cclbench.ingestion.source import Source, SourceFile
 from cclbench.record.inventory import write_manifest
 from cclbench.record.manifest import CardLine, Manifest, Options, StoredFile
 from cclbench.record.run import Run
 from cclbench.record.store import Store
-from cclbench.schema import LAYOUT, VERSION
-from cclbench.text import first_few
 
 if TYPE_CHECKING:
     from cclbench.hardware.calibration import Calibration

@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.engine import SERIAL, Engine, Progress
+from cclbench.ground.intervals import Int64
+from cclbench.ground.schema import COLLECTIVES, GROUPS
+from cclbench.ground.scratch import temporary
 from cclbench.ingestion.groups import Job, infer_groups, path_of
-from cclbench.intervals import Int64
 from cclbench.normalize import clocks, matching
 from cclbench.normalize.dimensions import by_shape
 from cclbench.record.database import database
 from cclbench.record.files import TableFile, finished, opened_table, read_table, whole, with_columns
 from cclbench.record.manifest import Clock, Clocks, Inference, Matching
-from cclbench.schema import COLLECTIVES, GROUPS
-from cclbench.scratch import temporary
 
 if TYPE_CHECKING:
     import duckdb

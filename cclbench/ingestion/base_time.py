@@ -16,10 +16,10 @@ import pyarrow as pa
 from cclbench.engine import Engine
 from cclbench.formats import StatedPayloads
 from cclbench.formats.trace import LATEST_NS, impossible_value
+from cclbench.ground.schema import EVENTS
 from cclbench.ingestion.part import PartDone, PartTask
 from cclbench.ingestion.part_file import SUFFIX, read_part_file, write_part
 from cclbench.record.files import TableFile, finished, parquet_file, with_columns
-from cclbench.schema import EVENTS
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cclbench.ground.units import humanise
 from cclbench.ingestion.part_file import PartRead
 from cclbench.ingestion.source import SourceFile
 from cclbench.normalize.steps import Periods, Window
 from cclbench.record import manifest
 from cclbench.record.facts import TraceFacts, ran_no_kernel
-from cclbench.units import humanise
 
 PURE: Final = 0.9
 """Least share of a window's kernel time that its own step launched, below which people are told."""

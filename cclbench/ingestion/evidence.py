@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cclbench import arrow_functions as pc
 from cclbench.engine import Engine, Progress
 from cclbench.formats import READERS, LoggedCommunicator, by_precedence
+from cclbench.ground import arrow_functions as pc
+from cclbench.ground.schema import EVIDENCE, TIMINGS, group_id
 from cclbench.ingestion.entry import kept
 from cclbench.ingestion.source import SourceFile
 from cclbench.normalize.communicators import Part, join
@@ -24,7 +25,6 @@ from cclbench.normalize.logged_calls import ListedCalls
 from cclbench.record.facts import ProcessGroup
 from cclbench.record.files import TableFile, finished, opened_table, with_columns
 from cclbench.record.manifest import EvidenceFile
-from cclbench.schema import EVIDENCE, TIMINGS, group_id
 
 _ROWS: Final = 1 << 18
 """Rows that are written at once."""

@@ -22,17 +22,17 @@ import pyarrow.compute as pc
 from cclbench.classify.serving_steps import batch_size
 from cclbench.formats import Names as Words
 from cclbench.formats import Part
+from cclbench.ground.intervals import Index, Int64
+from cclbench.ground.schema import OPERATORS
 from cclbench.ingestion.host_rows import Texts
 from cclbench.ingestion.launched import Launched, device_time
 from cclbench.ingestion.operator_rows import operator_rows
 from cclbench.ingestion.operators import Operators
 from cclbench.ingestion.part import PartTask, read_part
 from cclbench.ingestion.source import SourceFile, captured_batch
-from cclbench.intervals import Index, Int64
 from cclbench.normalize.steps import NO_MARKS
 from cclbench.record.files import parquet_file
 from cclbench.record.manifest import Options
-from cclbench.schema import OPERATORS
 
 _BEGIN: Final = re.compile(r"(cuda|hip)StreamBeginCapture\w*")
 _END: Final = re.compile(r"(cuda|hip)StreamEndCapture\w*")

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cclbench.ground.schema import COLLECTIVES, GROUPS, group_id
 from cclbench.ingestion.rank import RankDone
 from cclbench.normalize import inferred_groups
 from cclbench.record.facts import ProcessGroup
 from cclbench.record.files import read_table, with_columns, write_table
 from cclbench.record.manifest import Inference
-from cclbench.schema import COLLECTIVES, GROUPS, group_id
 
 if TYPE_CHECKING:
     import duckdb

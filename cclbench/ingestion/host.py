@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 
 from cclbench.classify.serving_steps import is_vllm_step, serving_phase
+from cclbench.ground.intervals import Index, Int64, Mask
 from cclbench.ingestion.host_rows import read_calls, read_named
 from cclbench.ingestion.launched import Launched
-from cclbench.intervals import Index, Int64, Mask
 from cclbench.normalize.phases import HostActivity, Named, Phases, runs_node, starts_backward
 
 MODULE: Final = "nn.Module: "

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.formats import Names
+from cclbench.ground.intervals import Index, Int64, Mask
 from cclbench.ingestion.part import ROW_GROUP
-from cclbench.intervals import Index, Int64, Mask
 from cclbench.normalize.operators import Ranges
 from cclbench.normalize.phases import Named, Vocabulary, among
 from cclbench.record.files import parquet_file

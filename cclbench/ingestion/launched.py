@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cclbench.intervals import Index, Int64, begins, union_lengths
+from cclbench.ground.intervals import Index, Int64, begins, union_lengths
 
 
 @dataclass(frozen=True, slots=True, eq=False)

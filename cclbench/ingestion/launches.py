@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 import pyarrow.compute as pc
 
-from cclbench.intervals import Int64, Mask
+from cclbench.ground.intervals import Int64, Mask
+from cclbench.ground.schema import EVENTS
 from cclbench.record.files import read_columns
-from cclbench.schema import EVENTS
 
 _OF_ONE: Final = ("LaunchKernel", "LaunchCooperativeKernel")
 """What the names of calls hold that launch one kernel, and no graph or host function."""

@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 
 from cclbench.formats import Names
+from cclbench.ground.intervals import Index, Int64
 from cclbench.ingestion.host import MODULE, is_module
 from cclbench.ingestion.host_rows import HostRows
-from cclbench.intervals import Index, Int64
 
 _DEEPEST: Final = 64
 """Modules within one another that a path names."""

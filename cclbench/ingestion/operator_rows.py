@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cclbench.ground.intervals import Index, Int64
+from cclbench.ground.schema import OPERATORS, PHASES
 from cclbench.ingestion.host_rows import ARGUMENTS, Texts
 from cclbench.ingestion.launched import device_time
 from cclbench.ingestion.operators import Operators
 from cclbench.ingestion.part import ROW_GROUP
 from cclbench.ingestion.pending import or_none
-from cclbench.intervals import Index, Int64
 from cclbench.normalize.operators import is_wrapper
 from cclbench.normalize.steps import Marks
-from cclbench.schema import OPERATORS, PHASES
 
 
 def operator_rows(found: Operators, rank: int, operator: Int64, steps: Marks) -> Iterator[pa.Table]:

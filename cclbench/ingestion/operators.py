@@ -9,14 +9,14 @@ from typing import Final
 
 import numpy as np
 
+from cclbench.ground.intervals import Index, Int64, Mask
+from cclbench.ground.schema import PHASES
 from cclbench.ingestion.host import Host, innermost, is_site
 from cclbench.ingestion.host_rows import Texts
 from cclbench.ingestion.launched import Launched
 from cclbench.ingestion.modules import Modules
-from cclbench.intervals import Index, Int64, Mask
 from cclbench.normalize.operators import Ids, nearest
 from cclbench.normalize.phases import among
-from cclbench.schema import PHASES
 
 _OTHER: Final = PHASES.index("other")
 

@@ -14,6 +14,8 @@ import pyarrow as pa
 
 from cclbench import classify
 from cclbench.formats import Cut, Part, Rows, trace_reader
+from cclbench.ground.registry import told_to_people
+from cclbench.ground.schema import COUNTERS
 from cclbench.ingestion.part_file import SUFFIX, PartRead, write_part
 from cclbench.ingestion.source import SourceFile
 from cclbench.normalize import steps
@@ -22,8 +24,6 @@ from cclbench.normalize.rows import Categories, table
 from cclbench.record.facts import TraceFacts
 from cclbench.record.files import EventFile, TableFile, finished
 from cclbench.record.manifest import Options
-from cclbench.registry import told_to_people
-from cclbench.schema import COUNTERS
 
 ROW_GROUP: Final = 1 << 16
 PENDING: Final = ".pending"

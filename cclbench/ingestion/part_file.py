@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from cclbench.errors import InputError
 from cclbench.formats import Cut, DeviceStep, Payload, StatedPayloads
+from cclbench.ground.errors import InputError
 from cclbench.normalize.steps import Annotation
 from cclbench.record.facts import TraceFacts
 

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench import classify
+from cclbench.ground.intervals import Index, Int64, Mask
+from cclbench.ground.schema import COUNTERS, EVENTS, KINDS
 from cclbench.ingestion import plausible
 from cclbench.ingestion.evidence import of_file
 from cclbench.ingestion.launches import Launches
@@ -22,10 +24,8 @@ from cclbench.ingestion.part import ROW_GROUP
 from cclbench.ingestion.part_file import PartRead
 from cclbench.ingestion.plausible import NO_LAUNCH, broken_rules, without_oversized
 from cclbench.ingestion.source import SourceFile
-from cclbench.intervals import Index, Int64, Mask
 from cclbench.normalize import collectives, steps
 from cclbench.record.files import EventFile, TableFile, finished, parquet_file, with_columns
-from cclbench.schema import COUNTERS, EVENTS, KINDS
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cclbench.intervals import Int64, Mask
+from cclbench.ground.intervals import Int64, Mask
 from cclbench.record.files import parquet_file
 
 NO_LAUNCH: Final = 1 << 62

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.formats import Names
+from cclbench.ground.intervals import Index, Int64, Mask
+from cclbench.ground.schema import OPERATORS
 from cclbench.ingestion.host_rows import Texts
 from cclbench.ingestion.part import ROW_GROUP
 from cclbench.ingestion.pending import Pending
-from cclbench.intervals import Index, Int64, Mask
 from cclbench.normalize.name_stacks import name_stack
 from cclbench.record.files import parquet_file
-from cclbench.schema import OPERATORS
 
 _COLUMNS: Final = ("track", "start_ns", "dur_ns", "call_site", "shapes", "dtypes", "values")
 

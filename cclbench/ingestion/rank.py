@@ -12,8 +12,9 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from cclbench.errors import InputError
 from cclbench.formats import StatedPayloads, execution_trace_reader
+from cclbench.ground.errors import InputError
+from cclbench.ground.schema import group_id
 from cclbench.ingestion import entry
 from cclbench.ingestion.evidence import ListedFiles
 from cclbench.ingestion.launches import Launches, read_launches
@@ -37,7 +38,6 @@ from cclbench.normalize.device_rows import DEVICE_WORK
 from cclbench.record.facts import ProcessGroup, TraceFacts
 from cclbench.record.files import parquet_file, write_table
 from cclbench.record.manifest import RankEntry, Truncation
-from cclbench.schema import group_id
 
 _MOST_AGAIN: Final = 0.1
 """Share of repeated rows above which a trace is taken as joined to itself."""

@@ -10,19 +10,19 @@ import numpy as np
 
 from cclbench import classify
 from cclbench.formats import StatedPayloads
+from cclbench.ground.intervals import Index
+from cclbench.ground.schema import COLLECTIVES
 from cclbench.ingestion import entry
 from cclbench.ingestion.evidence import ListedFiles, calls_of
 from cclbench.ingestion.launches import Launches
 from cclbench.ingestion.part import ROW_GROUP
 from cclbench.ingestion.pending import Pending, or_none
 from cclbench.ingestion.plausible import without_oversized
-from cclbench.intervals import Index
 from cclbench.normalize import collectives, steps
 from cclbench.normalize.logged_calls import lacks, place
 from cclbench.record import manifest
 from cclbench.record.facts import TraceFacts
 from cclbench.record.files import TableFile, finished
-from cclbench.schema import COLLECTIVES
 
 
 def write_collectives(

@@ -12,6 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.formats import Names
+from cclbench.ground.intervals import Int64
+from cclbench.ground.schema import OPERATORS, PHASES
+from cclbench.ground.table_schema import WORD
 from cclbench.ingestion.graph_captures import (
     Capture,
     Launch,
@@ -30,11 +33,8 @@ from cclbench.ingestion.part import ROW_GROUP
 from cclbench.ingestion.pending import Pending, or_none
 from cclbench.ingestion.program_operators import ProgramOperators
 from cclbench.ingestion.source import SourceFile
-from cclbench.intervals import Int64
 from cclbench.normalize import steps
 from cclbench.record.files import TableFile, finished, parquet_file
-from cclbench.schema import OPERATORS, PHASES
-from cclbench.table_schema import WORD
 
 Origin = Callable[[slice], Mapping[str, pa.Array]]
 """The columns of some of a rank's device rows that say what launched them."""

@@ -7,10 +7,10 @@ from collections import Counter
 
 import numpy as np
 
+from cclbench.ground.intervals import Index
 from cclbench.ingestion.launches import Launches
 from cclbench.ingestion.part_file import PartRead
 from cclbench.ingestion.pending import Pending, or_none
-from cclbench.intervals import Index
 from cclbench.normalize import steps
 from cclbench.normalize.device_rows import DeviceRows
 from cclbench.record.facts import TraceFacts

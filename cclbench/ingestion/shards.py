@@ -21,16 +21,17 @@ import msgspec
 import pyarrow as pa
 
 from cclbench.engine import SERIAL, Engine, Progress, text_bytes
-from cclbench.errors import InputError, UsageError
-from cclbench.file_names import path_of, stored_name
 from cclbench.formats import READERS
+from cclbench.ground.errors import InputError, UsageError
+from cclbench.ground.file_names import path_of, stored_name
+from cclbench.ground.out_of_memory import is_out_of_memory
+from cclbench.ground.text import first_few
 from cclbench.ingestion import by_kind, ingest, place_of, versions
 from cclbench.ingestion.part import PartDone, summary
 from cclbench.ingestion.part_file import read_part_file
 from cclbench.ingestion.source import Listed, Source, SourceFile, find, hash_files
 from cclbench.ingestion.traces import Read, read_traces, unnamed
 from cclbench.normalize.steps import families
-from cclbench.out_of_memory import is_out_of_memory
 from cclbench.record.inventory import (
     OTHER_CONTENT,
     Change,
@@ -42,7 +43,6 @@ from cclbench.record.inventory import (
 from cclbench.record.manifest import Options, StoredFile
 from cclbench.record.run import Run
 from cclbench.record.store import Store
-from cclbench.text import first_few
 
 SHARD: Final = "shard.json"
 MOST: Final = 1 << 16

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cclbench.errors import InputError, UsageError, near
-from cclbench.file_names import path_of, stored_name
 from cclbench.formats import READERS
 from cclbench.formats.recognition import CARD_SUFFIXES, is_card
 from cclbench.formats.source_files import (
@@ -25,7 +23,9 @@ from cclbench.formats.source_files import (
     required_reader,
 )
 from cclbench.formats.unread import UnreadFormatError
-from cclbench.scratch import stamp_of
+from cclbench.ground.errors import InputError, UsageError, near
+from cclbench.ground.file_names import path_of, stored_name
+from cclbench.ground.scratch import stamp_of
 
 if TYPE_CHECKING:
     from cclbench.card import Card

@@ -16,8 +16,10 @@ import msgspec
 
 from cclbench.card import Card
 from cclbench.engine import Engine, Progress, text_bytes
-from cclbench.errors import InputError
 from cclbench.formats import Part, execution_trace_reader, several_processes, trace_reader
+from cclbench.ground.errors import InputError
+from cclbench.ground.text import first_few
+from cclbench.ground.units import humanise
 from cclbench.ingestion.across import Places, match_ranks
 from cclbench.ingestion.base_time import add_base_times
 from cclbench.ingestion.entry import without_kernels
@@ -32,8 +34,6 @@ from cclbench.normalize.ranks import Member, distinct, groups_of
 from cclbench.record.facts import HOST_DEVICE, ProcessGroup, TraceFacts
 from cclbench.record.inventory import remove_rank, tables_of_rank
 from cclbench.record.manifest import Manifest, Options, RankEntry
-from cclbench.text import first_few
-from cclbench.units import humanise
 
 _RANK_IN_NAME: Final = re.compile(r"rank[_-]?(\d{1,9})")
 _MOST_STREAMS: Final = 16

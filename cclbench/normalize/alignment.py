@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.intervals import Int64, Mask, by_code
+from cclbench.ground.intervals import Int64, Mask, by_code
 
 MOST_DIFFERENCES: Final = 2048
 """Rows that one of two ranks has and the other one lacks: two seconds' work, and 16 MB."""

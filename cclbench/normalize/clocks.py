@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.intervals import Int64
+from cclbench.ground.intervals import Int64
 from cclbench.normalize.shared_ends import (
     Cells,
     Float,

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cclbench import arrow_functions as pc
-from cclbench import intervals
 from cclbench.classify import CollectiveName, element_bytes, kind_of
 from cclbench.formats import Payload, StatedPayloads
-from cclbench.intervals import Int64
+from cclbench.ground import arrow_functions as pc
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Int64
+from cclbench.ground.schema import COLLECTIVES, group_id
 from cclbench.normalize.operators import Ranges
 from cclbench.record.facts import ProcessGroup, TraceFacts
-from cclbench.schema import COLLECTIVES, group_id
 
 _ROWS_OWN = ("kernel", "hlo")
 """Sources of payloads that a row states itself."""

@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from cclbench import intervals
-from cclbench.intervals import Int64, Intervals, Mask
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Int64, Intervals, Mask
 
 DISPATCH_NS: Final = 50_000
 """Time between two operators that is shorter is what their calls take themselves."""

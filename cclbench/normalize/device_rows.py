@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from cclbench import intervals
-from cclbench.intervals import Index, Int64, Mask
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Index, Int64, Mask
 
 DEVICE_WORK: Final = ("kernel", "copy", "memset", "graph")
 """Kinds of rows in which an accelerator works."""

@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from cclbench import intervals
-from cclbench.intervals import Int64, Intervals, Mask
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Int64, Intervals, Mask
 
 ALLOCATES: Final = re.compile(r"(cu|cuda|hip)(Mem)?(Malloc|Free|Alloc|HostAlloc|Host(Un)?[rR]egister)")
 """Names of calls that allocate or free memory of the device, or pinned memory."""

@@ -24,9 +24,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.intervals import Int64, Mask
+from cclbench.ground.intervals import Int64, Mask
+from cclbench.ground.schema import COLLECTIVE_KINDS
 from cclbench.normalize.matching import Int32
-from cclbench.schema import COLLECTIVE_KINDS
 
 Float = npt.NDArray[np.float64]
 

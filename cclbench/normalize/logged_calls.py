@@ -21,10 +21,10 @@ import pyarrow as pa
 
 from cclbench.classify import kind_of
 from cclbench.formats import Payload, StatedPayloads
-from cclbench.intervals import Int64, Mask
+from cclbench.ground.intervals import Int64, Mask
+from cclbench.ground.schema import COLLECTIVE_KINDS
 from cclbench.normalize.collectives import NOTHING, Calls, payload_bytes
 from cclbench.record.facts import ProcessGroup
-from cclbench.schema import COLLECTIVE_KINDS
 
 LIBRARIES: Final = ("nccl", "rccl")
 _PAIRS: Final = ("send", "recv", "send_recv")

@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cclbench.intervals import Int64, by_code
+from cclbench.ground.intervals import Int64, by_code
+from cclbench.ground.schema import COLLECTIVE_KINDS
 from cclbench.normalize.alignment import aligned
-from cclbench.schema import COLLECTIVE_KINDS
 
 if TYPE_CHECKING:
     import duckdb

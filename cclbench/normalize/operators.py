@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from cclbench import intervals
-from cclbench.intervals import Index, Int64, Mask
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Index, Int64, Mask
 
 _WRAPPER: Final = re.compile(r"(?:torch::)?autograd::|[^:]*$")
 

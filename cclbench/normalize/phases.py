@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 
 from cclbench.classify.serving_steps import serving_phase
-from cclbench.intervals import Index, Int64, Mask, begins
+from cclbench.ground.intervals import Index, Int64, Mask, begins
+from cclbench.ground.schema import PHASES
 from cclbench.normalize.operators import NO_RANGES, Ranges, joined
-from cclbench.schema import PHASES
 
 # torch's `enumerate(DataLoader)#...`, TensorFlow's and JAX's input pipelines, the names training
 # frameworks give to the ranges around them, and saving or loading a checkpoint; activation

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 from cclbench.record.facts import Communicator, ProcessGroup, TraceFacts
 
 _RANK = re.compile(r"(?:^|[^a-z])rank[-_.=]?(\d{1,6})(?!\d)", re.IGNORECASE)

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cclbench import arrow_functions as pc
 from cclbench import classify
 from cclbench.formats import Names, Rows
-from cclbench.schema import CATEGORIES, COPY_DIRECTIONS, EVENTS, KINDS, SIDES
-from cclbench.table_schema import WORD
+from cclbench.ground import arrow_functions as pc
+from cclbench.ground.schema import CATEGORIES, COPY_DIRECTIONS, EVENTS, KINDS, SIDES
+from cclbench.ground.table_schema import WORD
 
 _CLASSIFIED = ("kernel", "op")
 _OTHER, _COPY = CATEGORIES.index("other"), CATEGORIES.index("copy")

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.intervals import Int64
+from cclbench.ground.intervals import Int64
 
 Float = npt.NDArray[np.float64]
 Groups = npt.NDArray[np.signedinteger[Any]]

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from cclbench import arrow_functions as pc
-from cclbench import intervals
-from cclbench.errors import UsageError
-from cclbench.intervals import Int64
+from cclbench.ground import arrow_functions as pc
+from cclbench.ground import intervals
+from cclbench.ground.errors import UsageError
+from cclbench.ground.intervals import Int64
+from cclbench.ground.schema import STEPS
 from cclbench.normalize.device_rows import DeviceRows, extents, own_shares
-from cclbench.schema import STEPS
 
 if TYPE_CHECKING:
     from cclbench.formats import DeviceStep

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from cclbench.intervals import Int64
+from cclbench.ground.intervals import Int64
 from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.cost import Cost, cost_of
 

@@ -10,8 +10,8 @@ from functools import lru_cache
 from inspect import cleandoc
 from typing import Final
 
+from cclbench.ground.registry import Registry
 from cclbench.operators.call import Call, NoModel, Tensor
-from cclbench.registry import Registry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import Final
 
 from cclbench.comparison.comparison import Comparison
 from cclbench.findings.diagnosis import findings_of_run, unknown_step
+from cclbench.ground.units import humanise
 from cclbench.present import sections
 from cclbench.present.charts.palette import SLICES, StepSlice, light_colour
 from cclbench.present.headline import first_findings
@@ -16,7 +17,6 @@ from cclbench.present.partition import PartitionBar, bars_of, by_rank, extreme_b
 from cclbench.present.topics import key_rows
 from cclbench.present.words import NOTHING, gain_words
 from cclbench.record.run import Run
-from cclbench.units import humanise
 
 _MOST_RANKS: Final = 8
 

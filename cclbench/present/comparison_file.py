@@ -9,10 +9,10 @@ from typing import Final
 
 from cclbench.comparison.comparison import Comparison
 from cclbench.comparison.document import comparison_document
-from cclbench.destination import check_folder, write_whole
-from cclbench.errors import UsageError
+from cclbench.ground.destination import check_folder, write_whole
+from cclbench.ground.errors import UsageError
+from cclbench.ground.text import printable_json
 from cclbench.present.markdown import comparison_markdown
-from cclbench.text import printable_json
 
 _SUFFIXES: Final = (".html", ".md", ".json")
 

@@ -12,12 +12,12 @@ from cclbench.analyzers.step_parts import PARTS
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.findings.diagnosis import findings_of_run
 from cclbench.findings.finding import Finding
+from cclbench.ground.text import shortened
+from cclbench.ground.units import humanise
 from cclbench.present.logged_calls import summary_of_calls
 from cclbench.present.words import number_markup
 from cclbench.record.metric_name import MetricName, metric_name
 from cclbench.record.results import Results
-from cclbench.text import shortened
-from cclbench.units import humanise
 
 _STEP: Final = metric_name("time.step")
 _STEP_PARTS: Final = metric_name("time.step_parts")

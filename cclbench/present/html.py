@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from markupsafe import Markup
 
 from cclbench import __version__
-from cclbench.destination import check_folder, write_whole
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.destination import check_folder, write_whole
+from cclbench.ground.errors import InputError, UsageError
 from cclbench.present.charts.palette import css_classes, css_variables
 from cclbench.present.words import bound_text
 

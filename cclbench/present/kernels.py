@@ -10,11 +10,11 @@ from typing import Final
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.comparison.subject import ComparisonSubject
+from cclbench.ground.units import humanise
 from cclbench.normalize.steps import SOURCES
 from cclbench.present.charts.chart import merge_alike
 from cclbench.record.metric_name import metric_name
 from cclbench.record.run import Run
-from cclbench.units import humanise
 
 _STEP: Final = metric_name("time.step")
 _KERNELS: Final = metric_name("compute.kernel_count")

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cclbench.ground.schema import TOTAL
+from cclbench.ground.units import humanise
 from cclbench.record.metric_name import metric_name
 from cclbench.record.rows import Row
-from cclbench.schema import TOTAL
-from cclbench.units import humanise
 
 _CALL_COLUMNS: Final = ("group", "kind", "calls", "bytes", "most calls are of")
 _EDGE_COLUMNS: Final = ("from -> to", "sends", "receives", "bytes", "unmatched")

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cclbench.comparison.comparison import Comparison, Line, Versus, WorkDifference
+from cclbench.ground.text import as_markdown as _text
+from cclbench.ground.text import markdown_table
 from cclbench.present import sections
 from cclbench.present.sections import WorkRow
-from cclbench.text import as_markdown as _text
-from cclbench.text import markdown_table
 
 _MOST_WORKS: Final = 12
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from cclbench.analyzers.view.allocator import OLDER, History, Site
 from cclbench.analyzers.view.histories import of_run
-from cclbench.intervals import Int64
+from cclbench.ground.intervals import Int64
 from cclbench.record.run import Run
 
 OLDER_WORDS: Final = "older than the recording"

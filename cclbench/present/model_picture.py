@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
+from cclbench.ground.units import size_text
 from cclbench.hardware.deviation import Deviation
 from cclbench.present.charts.palette import light_colour
-from cclbench.units import size_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

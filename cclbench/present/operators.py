@@ -9,14 +9,14 @@ from typing import Final
 
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.engine import SERIAL, Engine, Progress
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
+from cclbench.ground.text import printable, shortened
+from cclbench.ground.units import humanise
 from cclbench.operator_table import OperatorRow, OperatorTable, has_operators, operators_by
 from cclbench.present.charts.chart import Chart
 from cclbench.present.charts.modules import module_chart
 from cclbench.present.charts.operator_roofline import operator_roofline
 from cclbench.present.charts.phases import phase_charts
-from cclbench.text import printable, shortened
-from cclbench.units import humanise
 
 MOST_ROWS: Final = 200
 NO_OPERATORS: Final = (

@@ -13,6 +13,7 @@ from cclbench.comparison.comparison import PARTS, Comparison, Versus
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.work import is_work_unknown
 from cclbench.engine import SERIAL, Engine, Progress
+from cclbench.ground.units import humanise
 from cclbench.operator_table import has_operators
 from cclbench.present.charts.chart import charts_of, merge_alike
 from cclbench.present.charts.palette import colour_name
@@ -41,7 +42,6 @@ from cclbench.present.words import (
     quantity_markup,
 )
 from cclbench.record.metric_name import metric_name
-from cclbench.units import humanise
 
 _STEP: Final = metric_name("time.step")
 

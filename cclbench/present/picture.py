@@ -9,8 +9,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cclbench.destination import check_folder, replacing
-from cclbench.errors import UsageError
+from cclbench.ground.destination import check_folder, replacing
+from cclbench.ground.errors import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

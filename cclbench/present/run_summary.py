@@ -12,10 +12,10 @@ from typing import Final
 
 import msgspec
 
+from cclbench.ground.units import humanise
 from cclbench.record.facts import TraceFacts
 from cclbench.record.manifest import CardLine, Inference, Manifest, Matching, RankEntry, Truncation
 from cclbench.record.results import Scope
-from cclbench.units import humanise
 
 _FACTS_SHOWN: Final = 4
 _NUMBER: Final = re.compile(r"(?<![\w.,])\d+(?:,\d{3})*(?:\.\d+)?(?![\w,]*\w)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.present.charts.palette import light_colour
 from cclbench.replay.search import SearchResult
 

@@ -21,10 +21,10 @@ from cclbench.comparison.comparison import (
 )
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.comparison.verdict import signed_seconds
+from cclbench.ground.text import printable, shortened, shown
+from cclbench.ground.units import humanise
 from cclbench.present.headline import run_findings
 from cclbench.present.words import gain_words
-from cclbench.text import printable, shortened, shown
-from cclbench.units import humanise
 
 MOST_LINES: Final = 12
 MOST_SHAPES: Final = 5

@@ -13,6 +13,8 @@ from markupsafe import Markup
 from cclbench.comparison.comparison import Comparison, MetricFigure
 from cclbench.comparison.comparison import Line as Compared
 from cclbench.comparison.subject import ComparisonSubject
+from cclbench.ground.schema import HAS_VALUE
+from cclbench.ground.units import humanise
 from cclbench.present.topics import metric_order, topic_of
 from cclbench.present.words import (
     hover_attribute,
@@ -23,8 +25,6 @@ from cclbench.present.words import (
 )
 from cclbench.record.metric_name import MetricName
 from cclbench.record.rows import Row
-from cclbench.schema import HAS_VALUE
-from cclbench.units import humanise
 
 _SPANS: Final = ("collective", "category", "group", "stat")
 

@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cclbench import intervals
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.whole_graphs import graph_times
-from cclbench.errors import UsageError
-from cclbench.intervals import Int64, Intervals, Mask
+from cclbench.ground import intervals
+from cclbench.ground.errors import UsageError
+from cclbench.ground.intervals import Int64, Intervals, Mask
 from cclbench.record.manifest import Clocks
 from cclbench.record.run import Run
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from cclbench.intervals import Intervals
+from cclbench.ground.intervals import Intervals
+from cclbench.ground.units import humanise
 from cclbench.present.charts.palette import light_colour
 from cclbench.present.timeline import CollectiveInstance, StepTimeline, set_segments
-from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from markupsafe import Markup, escape
 
 from cclbench.analyzers.metric import METRICS
+from cclbench.ground.text import printable, shortened
+from cclbench.ground.units import humanise
 from cclbench.record.rows import Row
-from cclbench.text import printable, shortened
-from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from cclbench.findings.finding import Finding

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import BytesIO
 from typing import Any, Final
 
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 
 MOST_ROWS: Final = (1 << 20) - 1
 """Rows that a sheet holds below its head."""

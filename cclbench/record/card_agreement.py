@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from cclbench.ground.units import humanise
 from cclbench.record.metric_name import metric_name
 from cclbench.record.results import Results
-from cclbench.units import humanise
 
 _MODEL_FLOPS_SHARE: Final = metric_name("compute.model_flops_share")
 

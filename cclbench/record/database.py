@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from cclbench.errors import InputError
-from cclbench.scratch import temporary
+from cclbench.ground.errors import InputError
+from cclbench.ground.scratch import temporary
 
 if TYPE_CHECKING:
     import duckdb

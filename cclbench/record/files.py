@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from cclbench.errors import CclbenchError, ChangedRunError, InputError, near
-from cclbench.out_of_memory import is_out_of_memory
-from cclbench.record.manifest import MANIFEST, StoredFile, source_command_at
-from cclbench.schema import (
+from cclbench.ground.errors import CclbenchError, ChangedRunError, InputError, near
+from cclbench.ground.out_of_memory import is_out_of_memory
+from cclbench.ground.schema import (
     CATEGORIES,
     COLLECTIVE_KINDS,
     COPY_DIRECTIONS,
@@ -29,7 +28,8 @@ from cclbench.schema import (
     TABLES,
     WINDOW_SOURCES,
 )
-from cclbench.table_schema import stored
+from cclbench.ground.table_schema import stored
+from cclbench.record.manifest import MANIFEST, StoredFile, source_command_at
 
 UNFINISHED: Final = ".unfinished-"
 """What the names of scratch folders in a store begin with."""

@@ -15,11 +15,11 @@ from typing import Final
 import msgspec
 
 from cclbench.engine import SERIAL, Engine, Progress
-from cclbench.errors import ChangedRunError, InputError
+from cclbench.ground.errors import ChangedRunError, InputError
+from cclbench.ground.scratch import stamp_of
 from cclbench.record import manifest as manifests
 from cclbench.record.files import content_of, parquet_file, reading, refuse_links
 from cclbench.record.manifest import MANIFEST, Manifest, StoredFile, source_command
-from cclbench.scratch import stamp_of
 
 RESULTS_FILE: Final = "results.parquet"
 OTHER_CONTENT: Final = "its content is not what was written"

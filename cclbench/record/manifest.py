@@ -14,10 +14,10 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from cclbench import __version__
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
+from cclbench.ground.schema import LAYOUT, VERSION
+from cclbench.ground.text import printable_json
 from cclbench.record.facts import TraceFacts
-from cclbench.schema import LAYOUT, VERSION
-from cclbench.text import printable_json
 
 MANIFEST: Final = "manifest.json"
 _SHA256: Final = ',\n "sha256": '

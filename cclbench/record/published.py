@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 from cclbench import __version__
+from cclbench.ground.schema import GROUPS, LAYOUT, VERSION
 from cclbench.record.files import write_table
 from cclbench.record.inventory import RESULTS_FILE, write_manifest
 from cclbench.record.manifest import CardLine, Manifest, Options, Published
@@ -15,7 +16,6 @@ from cclbench.record.results import Results
 from cclbench.record.rows import Row
 from cclbench.record.run import Run, write_results
 from cclbench.record.store import Store
-from cclbench.schema import GROUPS, LAYOUT, VERSION
 
 __all__ = ["Published", "current_run", "metadata_count", "metadata_text", "write_published_run"]
 

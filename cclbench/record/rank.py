@@ -12,11 +12,11 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cclbench.errors import UsageError, near
+from cclbench.ground.errors import UsageError, near
+from cclbench.ground.schema import EVENTS, KINDS, OPERATORS, TABLES
 from cclbench.record.facts import TraceFacts
 from cclbench.record.files import damaged, opened_table, read_table, whole
 from cclbench.record.manifest import RankEntry, StoredFile
-from cclbench.schema import EVENTS, KINDS, OPERATORS, TABLES
 
 BATCH_ROWS: Final = 1 << 16
 """Rows of a batch of events at most."""

@@ -19,14 +19,14 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.errors import InputError, UsageError
+from cclbench.ground.scratch import scratch, stamp_of, sweep
 from cclbench.record.files import UNFINISHED, unwritable
 from cclbench.record.inventory import RESULTS_FILE
 from cclbench.record.manifest import MANIFEST
 from cclbench.record.run import Origin, Run
 from cclbench.record.store import Store, is_name
 from cclbench.remote.url import WEB, Url, check_names
-from cclbench.scratch import scratch, stamp_of, sweep
 
 if TYPE_CHECKING:
     from cclbench.remote.objects import Object

@@ -12,13 +12,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from cclbench import arrow_functions as pc
-from cclbench.errors import near
-from cclbench.intervals import Int64
+from cclbench.ground import arrow_functions as pc
+from cclbench.ground.errors import near
+from cclbench.ground.intervals import Int64
+from cclbench.ground.schema import HAS_VALUE, OPEN
 from cclbench.record.metric_name import DECLARED, MetricName
 from cclbench.record.rows import Row, rows_of, table_of, words_of
 from cclbench.record.stored_rows import IN_MEMORY, StoredRows, joined
-from cclbench.schema import HAS_VALUE, OPEN
 
 MOST_PARTS: Final = 200
 ROWS_AT_ONCE: Final = 1 << 14

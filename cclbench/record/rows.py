@@ -10,8 +10,8 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from cclbench.ground.schema import HAS_VALUE, RESULTS
 from cclbench.record.metric_name import MetricName
-from cclbench.schema import HAS_VALUE, RESULTS
 
 WORDS: Final = tuple(field.name for field in RESULTS if pa.types.is_string(field.type))
 COMPACT: Final = pa.schema(

@@ -19,8 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.engine import SERIAL, Engine, Progress
-from cclbench.errors import InputError, UsageError
-from cclbench.file_names import stored_name
+from cclbench.ground.errors import InputError, UsageError
+from cclbench.ground.file_names import stored_name
+from cclbench.ground.schema import EVENTS, EVIDENCE, GROUPS, KINDS, RESULTS, TABLES
+from cclbench.ground.scratch import scratch
+from cclbench.ground.text import html_of
 from cclbench.record import manifest
 from cclbench.record.files import (
     UNFINISHED,
@@ -43,9 +46,6 @@ from cclbench.record.rank import Rank, checked_names
 from cclbench.record.results import Results
 from cclbench.record.rows import WORDS, builtins
 from cclbench.record.stored_rows import ROW_GROUP, rows_at
-from cclbench.schema import EVENTS, EVIDENCE, GROUPS, KINDS, RESULTS, TABLES
-from cclbench.scratch import scratch
-from cclbench.text import html_of
 
 if TYPE_CHECKING:
     import pandas as pd

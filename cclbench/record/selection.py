@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cclbench.errors import UsageError, near
+from cclbench.ground.errors import UsageError, near
+from cclbench.ground.text import first_few
 from cclbench.normalize.steps import POLICIES
 from cclbench.record.run import Run
-from cclbench.text import first_few
 
 Steps = tuple[int | None, int | None]
 _LISTED: Final = 20

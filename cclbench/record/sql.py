@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.errors import InputError, UsageError
+from cclbench.ground.schema import RESULTS, TABLES
+from cclbench.ground.scratch import temporary
+from cclbench.ground.text import bounded
+from cclbench.ground.units import humanise
 from cclbench.record.files import check_table, damaged
 from cclbench.record.inventory import RESULTS_FILE, has_stated_content
-from cclbench.schema import RESULTS, TABLES
-from cclbench.scratch import temporary
 from cclbench.sql import VIEWS, names_in, with_dependencies
 from cclbench.sql.functions import FUNCTIONS
 from cclbench.sql.machine_tables import TABLES as MACHINE_TABLES
 from cclbench.sql.machine_tables import machine_tables
-from cclbench.text import bounded
-from cclbench.units import humanise
 
 if TYPE_CHECKING:
     import duckdb

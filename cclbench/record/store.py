@@ -21,12 +21,12 @@ from datetime import date
 from pathlib import Path
 from typing import Final
 
-from cclbench.errors import UsageError, near
-from cclbench.file_names import path_of, stored_name
+from cclbench.ground.errors import UsageError, near
+from cclbench.ground.file_names import path_of, stored_name
+from cclbench.ground.scratch import scratch, sweep
 from cclbench.record.files import UNFINISHED, unwritable
 from cclbench.record.manifest import MANIFEST
 from cclbench.record.run import Run
-from cclbench.scratch import scratch, sweep
 
 _IN_THE_WAY: Final = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 

@@ -15,9 +15,9 @@ from weakref import finalize
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cclbench.ground.scratch import temporary
 from cclbench.record.files import check_table, parquet_writer, reading, whole
 from cclbench.record.rows import COMPACT, WORDS
-from cclbench.scratch import temporary
 
 IN_MEMORY: Final = 1 << 18
 """Rows up to which a table of results is held in memory, some 22 MB."""

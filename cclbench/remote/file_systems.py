@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from cclbench.errors import UsageError, install_hint
+from cclbench.ground.errors import UsageError, install_hint
 from cclbench.remote.url import Url
 
 S3: Final = ("s3", "s3a")

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from cclbench.engine import Progress
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.errors import InputError, UsageError
+from cclbench.ground.units import MIB
 from cclbench.remote import web
 from cclbench.remote.failures import NO_BUCKET, Kind, ShortError, code_of, kind_of, told_of
 from cclbench.remote.file_systems import S3, SECONDS, opened
 from cclbench.remote.url import WEB, Url, check_names
-from cclbench.units import MIB
 
 Result = TypeVar("Result")
 Work = TypeVar("Work")

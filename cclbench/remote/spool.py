@@ -13,11 +13,11 @@ from typing import Final
 
 from cclbench.card import load_card, root_of
 from cclbench.engine import Progress
-from cclbench.errors import CclbenchError, InputError
+from cclbench.ground.errors import CclbenchError, InputError
+from cclbench.ground.scratch import temporary
 from cclbench.record.manifest import MANIFEST
 from cclbench.remote.objects import MissingError, Object, Objects
 from cclbench.remote.url import Url, check_names
-from cclbench.scratch import temporary
 
 _CARDS: Final = (".yaml", ".yml")
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote
 
-from cclbench.destination import why_outside
-from cclbench.errors import InputError, UsageError
-from cclbench.text import printable, shown
+from cclbench.ground.destination import why_outside
+from cclbench.ground.errors import InputError, UsageError
+from cclbench.ground.text import printable, shown
 
 WEB: Final = ("http", "https")
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://([^?#]*)(.*)", re.DOTALL)

@@ -19,7 +19,7 @@ from typing import Final
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from cclbench import __version__
-from cclbench.units import MIB
+from cclbench.ground.units import MIB
 
 SECONDS: Final = 30.0
 """Longest silence of a server."""

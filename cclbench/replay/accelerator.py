@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from cclbench import intervals
-from cclbench.intervals import Int64
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Int64
 from cclbench.normalize.host_calls import ASYNCHRONOUS, PINNED, blocks
 from cclbench.replay import nodes as n
 from cclbench.replay.device import Device, clock_grain_ns, device_of, previous_end

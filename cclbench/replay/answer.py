@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from cclbench.errors import InputError, UsageError
-from cclbench.intervals import Int64
+from cclbench.ground.errors import InputError, UsageError
+from cclbench.ground.intervals import Int64
+from cclbench.ground.schema import group_id
 from cclbench.machine import Machine, machine_of
 from cclbench.record.rows import Row, builtins
 from cclbench.record.run import Run
@@ -42,7 +43,6 @@ from cclbench.replay.scenario_file import is_scenario_file, read_scenario
 from cclbench.replay.simulate import NodeTimes
 from cclbench.replay.stragglers import rank_coordinates
 from cclbench.replay.windows import StepPace, rank_windows, step_time
-from cclbench.schema import group_id
 
 DECISIVE: Final = 0.01
 """Bounds whose steps differ by no more than this share of one give a value: their middle."""

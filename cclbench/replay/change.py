@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.errors import CclbenchError, UsageError, near
-from cclbench.intervals import Int64, Mask
-from cclbench.registry import Registry
-from cclbench.units import parse_quantity, with_spaced_unit
+from cclbench.ground.errors import CclbenchError, UsageError, near
+from cclbench.ground.intervals import Int64, Mask
+from cclbench.ground.registry import Registry
+from cclbench.ground.units import parse_quantity, with_spaced_unit
 
 if TYPE_CHECKING:
     from cclbench.machine import Machine

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from cclbench import intervals
-from cclbench.intervals import Int64
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Int64
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
 from cclbench.replay.pricing import Float

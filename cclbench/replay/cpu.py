@@ -7,8 +7,8 @@ from collections import Counter
 
 import numpy as np
 
-from cclbench import intervals
-from cclbench.intervals import Int64, Mask
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Int64, Mask
 from cclbench.normalize.cpu_host import RESUMED_NS, Calls, cpu_causes, divide
 from cclbench.normalize.phases import LOADER
 from cclbench.replay import nodes as n

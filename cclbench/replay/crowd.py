@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.intervals import Int64, Mask, begins
+from cclbench.ground.intervals import Int64, Mask, begins
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph, Transfers
 from cclbench.replay.layout import DIMENSIONS, Layout

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cclbench.intervals import Int64, Mask, begins
+from cclbench.ground.intervals import Int64, Mask, begins
 from cclbench.replay.tables import GraphInput, RankRows, join_rows
 from cclbench.replay.waits import TOLERANCE_NS
 

@@ -14,7 +14,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from cclbench.intervals import Int64
+from cclbench.ground.intervals import Int64
 from cclbench.replay.device import Device, clock_grain_ns
 from cclbench.replay.tables import CONTEXT_SYNC, EVENT_SYNC, STREAM_SYNC, STREAM_WAIT, UNTOLD, StatedSyncs
 from cclbench.replay.waits import PROMPT_NS

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cclbench.intervals import Int64, Mask
+from cclbench.ground.intervals import Int64, Mask
 from cclbench.replay import nodes as n
 from cclbench.replay.accelerator import accelerator_part
 from cclbench.replay.cpu import cpu_part

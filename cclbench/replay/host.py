@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cclbench import intervals
-from cclbench.intervals import Int64, Mask, begins
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Int64, Mask, begins
 from cclbench.normalize.host_calls import (
     ALLOCATES,
     LOADS,

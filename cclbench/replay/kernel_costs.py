@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.classify.arithmetic import kernel_arithmetic
-from cclbench.intervals import Int64
+from cclbench.ground.intervals import Int64
 from cclbench.normalize.operators import Ids, ancestors, inherited, nearest
 from cclbench.operators.call import Call, NoModel, parse
 from cclbench.operators.chains import KINDS, find_chains, fused_cost

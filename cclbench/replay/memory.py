@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cclbench.card import Card
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 from cclbench.hardware.accelerator import Accelerator
 from cclbench.record.run import Run
 from cclbench.replay.layout import Relayout

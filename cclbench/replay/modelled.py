@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 from cclbench.hardware.collectives import NoPrice, price_collective
 from cclbench.hardware.collectives.cost import Floats
 from cclbench.hardware.collectives.group import Group, group_of

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from cclbench.errors import InputError
-from cclbench.intervals import Int64
+from cclbench.ground.errors import InputError
+from cclbench.ground.intervals import Int64
 from cclbench.machine import Machine
 from cclbench.replay import nodes as n
 from cclbench.replay.change import TimeBounds

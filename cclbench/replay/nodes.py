@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.intervals import Int64, Mask, begins
+from cclbench.ground.intervals import Int64, Mask, begins
 
 Int8 = npt.NDArray[np.int8]
 

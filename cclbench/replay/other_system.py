@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.errors import InputError, UsageError
 from cclbench.hardware import catalog
 from cclbench.hardware.collectives.transport import network_software
 from cclbench.hardware.fabric import Fabric

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.intervals import Int64, begins, occurrence
+from cclbench.ground.intervals import Int64, begins, occurrence
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
 

@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from cclbench.classify import bus_factor
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
+from cclbench.ground.intervals import Int64, Mask
 from cclbench.hardware import catalog
 from cclbench.hardware.collectives import NoPrice, Prediction, price_collective
 from cclbench.hardware.collectives.p2p import PAIRS
 from cclbench.hardware.collectives.ratio import time_ratio as time_ratio
 from cclbench.hardware.system import System
-from cclbench.intervals import Int64, Mask
 from cclbench.machine import Machine, Tier
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph

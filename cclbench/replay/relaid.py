@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cclbench.intervals import Int64, Mask
+from cclbench.ground.intervals import Int64, Mask
 from cclbench.replay import nodes as n
 from cclbench.replay.change import AddedCommunication, LayoutEffect
 from cclbench.replay.crowd import Delays, crowd_delays

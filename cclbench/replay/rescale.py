@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 
 from cclbench.card import Card
-from cclbench.errors import InputError
-from cclbench.intervals import Mask
+from cclbench.ground.errors import InputError
+from cclbench.ground.intervals import Mask
 from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject, Scale
 from cclbench.replay.graph import Graph

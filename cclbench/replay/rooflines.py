@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 
 from cclbench.classify.arithmetic import kernel_arithmetic
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
+from cclbench.ground.intervals import Mask
 from cclbench.hardware.accelerator import PRACTICAL, Accelerator
-from cclbench.intervals import Mask
 from cclbench.operators.chains import KINDS
 from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject, LayoutEffect, Scale

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.machine import Tier
 from cclbench.replay.change import CHANGES, Quantity, change_named, factor_of
 

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cclbench import yaml_file
-from cclbench.destination import write_whole
-from cclbench.diagnostics import Path as Place
-from cclbench.errors import CclbenchError, InputError
-from cclbench.json_schema import departures, packaged_schema
+from cclbench.ground import yaml_file
+from cclbench.ground.destination import write_whole
+from cclbench.ground.diagnostics import Path as Place
+from cclbench.ground.errors import CclbenchError, InputError
+from cclbench.ground.json_schema import departures, packaged_schema
+from cclbench.ground.text import listed
+from cclbench.ground.yaml_file import Document
 from cclbench.replay.scenario import Scenario, key_and_value, parse_scenario
-from cclbench.text import listed
-from cclbench.yaml_file import Document
 
 SUFFIXES = (".yaml", ".yml")
 _MOST_SHOWN = 3

@@ -15,7 +15,8 @@ from math import inf
 from operator import attrgetter
 from typing import Any, Final, Literal
 
-from cclbench.errors import CclbenchError, ChangedRunError, InputError, UsageError
+from cclbench.ground.errors import CclbenchError, ChangedRunError, InputError, UsageError
+from cclbench.ground.units import parse_quantity, with_spaced_unit
 from cclbench.record.rows import Row, builtins
 from cclbench.replay.answer import Predicted, Replay
 from cclbench.replay.answer_rows import NS_PER_S, modelled_row
@@ -25,7 +26,6 @@ from cclbench.replay.rescale import cuts_sequences
 from cclbench.replay.sampler import EXHAUSTIVE, Point, explore_grid
 from cclbench.replay.scenario import Scenario
 from cclbench.replay.space import SearchSpace
-from cclbench.units import parse_quantity, with_spaced_unit
 
 Goal = Literal["step", "tokens_per_second_per_device"]
 _MOST: Final = 2_000

@@ -23,13 +23,13 @@ from typing import Final, Literal
 
 import numpy as np
 
-from cclbench.errors import UsageError, near
-from cclbench.intervals import Mask
+from cclbench.ground.errors import UsageError, near
+from cclbench.ground.intervals import Mask
+from cclbench.ground.schema import CATEGORIES, COLLECTIVE_KINDS
 from cclbench.operators.chains import KINDS
 from cclbench.replay import nodes as n
 from cclbench.replay.change import Act, ChangeSubject, change, factor_of
 from cclbench.replay.tables import DIRECTIONS
-from cclbench.schema import CATEGORIES, COLLECTIVE_KINDS
 
 Measure = Literal["time", "bandwidth", "gap"]
 Statistic = Literal["median", "mean", "fastest", "usual", "roofline", "tensor_cores", "fused"]

@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from cclbench.ground.intervals import Int64
 from cclbench.hardware.accelerator import Accelerator
-from cclbench.intervals import Int64
 from cclbench.normalize.operators import Ids
 from cclbench.operators.call import Call, NoModel, Tensor, parse
 from cclbench.operators.cost import Cost, cost_of, model_of

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.errors import InputError
-from cclbench.intervals import Int64, Mask, begins
+from cclbench.ground.errors import InputError
+from cclbench.ground.intervals import Int64, Mask, begins
 from cclbench.replay.nodes import Nodes
 
 _NEVER = -(1 << 61)

@@ -9,12 +9,12 @@ from math import isfinite, prod
 from pathlib import Path
 from typing import Final
 
-from cclbench.errors import InputError, near
+from cclbench.ground.errors import InputError, near
+from cclbench.ground.yaml_file import Document
 from cclbench.replay.layout import changes_layout
 from cclbench.replay.sampler import Point
 from cclbench.replay.scenario import Scenario, parse_scenario
 from cclbench.replay.scenario_file import locate_errors, read_checked
-from cclbench.yaml_file import Document
 
 UNCHANGED: Final = "unchanged"
 """A value that sets nothing."""

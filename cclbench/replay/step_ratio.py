@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay.answer import Replay

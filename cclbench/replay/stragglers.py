@@ -30,8 +30,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from cclbench.errors import InputError
-from cclbench.intervals import Int64, Mask
+from cclbench.ground.errors import InputError
+from cclbench.ground.intervals import Int64, Mask
 from cclbench.normalize.collectives import dimension_of
 from cclbench.record.run import Run
 from cclbench.replay import nodes as n

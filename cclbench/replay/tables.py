@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cclbench.errors import InputError
-from cclbench.intervals import Int64, Mask
+from cclbench.ground.errors import InputError
+from cclbench.ground.intervals import Int64, Mask
 from cclbench.normalize.host_calls import ALLOCATES, LOADS
 from cclbench.normalize.steps import choose_windows
 from cclbench.record.manifest import Clock

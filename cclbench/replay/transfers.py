@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cclbench.intervals import Int64
+from cclbench.ground.intervals import Int64
 from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject
 

@@ -14,8 +14,8 @@ from typing import Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.errors import InputError
-from cclbench.intervals import Int64, Mask, begins, occurrence
+from cclbench.ground.errors import InputError
+from cclbench.ground.intervals import Int64, Mask, begins, occurrence
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
 from cclbench.replay.places import call_kinds, combination_codes, place_in_step

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from cclbench.intervals import Int64, Mask, begins
+from cclbench.ground.intervals import Int64, Mask, begins
 from cclbench.normalize.cpu_host import RESUMED_NS
 
 PROMPT_NS: Final = 30_000

@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from cclbench.errors import UsageError
-from cclbench.intervals import Int64, Mask
+from cclbench.ground.errors import UsageError
+from cclbench.ground.intervals import Int64, Mask
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
 from cclbench.replay.tables import Windowed

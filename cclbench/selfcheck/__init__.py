@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from cclbench.engine import Progress
-from cclbench.errors import CheckFailed, InputError
+from cclbench.ground.errors import CheckFailed, InputError
 from cclbench.ingestion import ingest
 from cclbench.record.manifest import Options
 from cclbench.record.store import Store

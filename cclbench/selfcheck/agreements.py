@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from cclbench import api
-from cclbench.errors import CclbenchError
-from cclbench.intervals import Int64
+from cclbench.ground.errors import CclbenchError
+from cclbench.ground.intervals import Int64
 from cclbench.normalize.device_rows import DEVICE_WORK
 from cclbench.record.metric_name import MetricName, metric_name, metric_names
 from cclbench.record.run import Run

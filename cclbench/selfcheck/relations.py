@@ -12,15 +12,15 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from cclbench.analyzers.metric import METRICS
-from cclbench.errors import CclbenchError
 from cclbench.formats import READERS, trace_reader
+from cclbench.ground.errors import CclbenchError
+from cclbench.ground.schema import group_id
 from cclbench.ingestion import ingest
 from cclbench.ingestion.source import Source, SourceFile
 from cclbench.record.manifest import Options
 from cclbench.record.metric_name import metric_name, metric_names
 from cclbench.record.rows import Row
 from cclbench.record.store import Store
-from cclbench.schema import group_id
 from cclbench.selfcheck.changes import (
     ChangedReader,
     DoubledGroups,

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from cclbench.errors import UsageError, near
+from cclbench.ground.errors import UsageError, near
 from cclbench.selftest import causes as _causes
 from cclbench.selftest.job import LAWS, Job
 from cclbench.selftest.jobs import build_program, draw_job, hide_transfers

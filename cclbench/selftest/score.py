@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cclbench.destination import replacing
+from cclbench.ground.destination import replacing
 from cclbench.selftest.exam import ExamOutcome
 
 COLUMNS: Final = (

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final
 
-from cclbench.errors import UsageError
-from cclbench.registry import Registry
-from cclbench.schema import TABLES as STORED_TABLES
+from cclbench.ground.errors import UsageError
+from cclbench.ground.registry import Registry
+from cclbench.ground.schema import TABLES as STORED_TABLES
 from cclbench.sql.functions import FUNCTIONS
 from cclbench.sql.machine_tables import TABLES as MACHINE_TABLES
 

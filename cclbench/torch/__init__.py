@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 
 if TYPE_CHECKING:
     from cclbench.torch.profiling import Profile

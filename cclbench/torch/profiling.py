@@ -17,7 +17,7 @@ from typing import Any, Final
 import torch
 
 from cclbench.capture.step_times import StepPhase, StepTimes, write_step_times
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.torch.job import Job, default_backend, rank_and_world
 from cclbench.torch.writing import TraceHandler
 

@@ -9,7 +9,7 @@ from typing import Any
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from cclbench.capture.begun_card import begin_card
-from cclbench.destination import replacing
+from cclbench.ground.destination import replacing
 from cclbench.torch.job import Job, rank_and_world
 
 

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from cclbench.ground.schema import COLLECTIVE_KINDS, COLLECTIVES, GROUPS, group_id
 from cclbench.ingestion.across import Places, match_ranks
 from cclbench.record.files import write_table
-from cclbench.schema import COLLECTIVE_KINDS, COLLECTIVES, GROUPS, group_id
 
 TP = 8
 DP_EVERY = 4  # one call in four is of the data-parallel group

@@ -23,6 +23,7 @@ from types import ModuleType
 import numpy as np
 import pyarrow as pa
 
+from cclbench.ground.schema import COLLECTIVES, EVENTS, GROUPS, STEPS, group_id
 from cclbench.machine import machine_of
 from cclbench.record.facts import TraceFacts
 from cclbench.record.files import EventFile, write_table
@@ -32,7 +33,6 @@ from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay.answer import Replay
 from cclbench.replay.scenario import parse_scenario
-from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, STEPS, group_id
 from cclbench.workspace import open_run
 
 KERNELS_A_COLLECTIVE = 30

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.comparison.subject import ComparisonSubject
+from cclbench.ground.schema import COLLECTIVES, EVENTS, GROUPS, OPERATORS, RESULTS, STEPS
 from cclbench.present.html import write_page
 from cclbench.present.page import run_page
 from cclbench.record.facts import TraceFacts
@@ -25,7 +26,6 @@ from cclbench.record.inventory import write_manifest
 from cclbench.record.manifest import Collectives, File, Manifest, RankEntry, Steps, Unclassified
 from cclbench.record.results import Results
 from cclbench.record.run import Run
-from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, OPERATORS, RESULTS, STEPS
 
 CATEGORIES = ("gemm", "attention", "elementwise", "normalization", "reduction")
 NAMES = [f"void kernel_{n}<float, {n % 7}, Layout<{n}>>(Params)" for n in range(200)]

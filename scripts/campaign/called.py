@@ -13,7 +13,7 @@ from typing import Any
 
 import cclbench.cli
 from cclbench.contribute import archive
-from cclbench.errors import CclbenchError
+from cclbench.ground.errors import CclbenchError
 
 
 def call(words: list[str]) -> tuple[int, BaseException | None, str]:

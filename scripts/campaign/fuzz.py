@@ -40,7 +40,7 @@ from campaign.called import call, promised
 from campaign.mutators import mutate
 from campaign.seeds import Files, Seed, kineto, seeds, write
 
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 from cclbench.record.inventory import write_manifest
 from cclbench.record.manifest import MANIFEST, Manifest
 from cclbench.record.store import Store

@@ -31,13 +31,13 @@ from campaign.called import call, promised
 from campaign.seeds import REPOSITORY, kineto, write
 
 import cclbench
-from cclbench.errors import CclbenchError
+from cclbench.ground.errors import CclbenchError
+from cclbench.ground.schema import COLLECTIVE_KINDS
 from cclbench.hardware import catalog
 from cclbench.record.run import Run
 from cclbench.replay.change import CHANGES
 from cclbench.replay.scenario import key_and_value
 from cclbench.replay.selection import MEASURES, words_of
-from cclbench.schema import COLLECTIVE_KINDS
 
 SOURCES: Final = (
     "graph_replay/*",

@@ -18,8 +18,8 @@ from typing import Any
 
 from campaign.seeds import REPOSITORY, Files, kineto, write
 
+from cclbench.ground.schema import EVIDENCE
 from cclbench.record.store import Store
-from cclbench.schema import EVIDENCE
 
 SETTLES_S = 2.0
 """How long what looks left over may yet be removed."""

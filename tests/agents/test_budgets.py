@@ -13,7 +13,7 @@ from helpers.mcp_session import HEAVY, Server, answer, first_run, refusal, sessi
 from mcp.client import Client
 
 from cclbench.agents.answers import ANSWER_BYTES, ToolAnswer, encode
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 
 LARGE = (
     ("SELECT e.*, i FROM events e, range(100) t(i) LIMIT 151388", 50, None),

@@ -16,7 +16,7 @@ import cclbench
 from cclbench.analyzers import stand_ins
 from cclbench.analyzers.view.allocator import History, Site
 from cclbench.analyzers.view.histories import of_run
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.record.run import Run
 
 

@@ -25,7 +25,7 @@ from cclbench.analyzers.view.arrivals import (
 from cclbench.analyzers.view.collectives import Label
 from cclbench.analyzers.view.meetings import CollectiveInstances, of_instances, parts_of, rank_meetings
 from cclbench.analyzers.waiting import mean_over_instances
-from cclbench.schema import COLLECTIVES
+from cclbench.ground.schema import COLLECTIVES
 
 PAIR = {"group": "0-1", "group_size": 2}
 TRIO = {"group": "0-2", "group_size": 3}

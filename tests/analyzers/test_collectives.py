@@ -19,7 +19,7 @@ from cclbench.analyzers.view.collectives import (
     label_numbers,
     sum_by_wider_label,
 )
-from cclbench.schema import COLLECTIVES
+from cclbench.ground.schema import COLLECTIVES
 
 
 def table(*rows: dict[str, Any]) -> pa.Table:

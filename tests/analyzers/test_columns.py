@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from cclbench.analyzers.view.columns import is_category, row_spans, word_codes
-from cclbench.intervals import begins
+from cclbench.ground.intervals import begins
 
 WORDS = pa.dictionary(pa.int32(), pa.string())
 

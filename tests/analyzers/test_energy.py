@@ -17,7 +17,7 @@ from cclbench.analyzers.rows import run_values
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.card.model import Card
-from cclbench.schema import COUNTERS, EVIDENCE
+from cclbench.ground.schema import COUNTERS, EVIDENCE
 
 Rows = Sequence[dict[str, Any]]
 

@@ -11,7 +11,7 @@ import pytest
 from helpers.hand_made import collective
 
 from cclbench.analyzers.view.exchanged import ExchangedBytes, exchanged_bytes
-from cclbench.schema import COLLECTIVES
+from cclbench.ground.schema import COLLECTIVES
 
 GROUPS = {"0-2": (0, 1, 2), "0-1": (0, 1)}
 

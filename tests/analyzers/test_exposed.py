@@ -12,8 +12,8 @@ from helpers.hand_made import collective
 
 from cclbench.analyzers.view.collectives import Label
 from cclbench.analyzers.view.exposed import Exposed, Shared, split_exposed
-from cclbench.intervals import union
-from cclbench.schema import COLLECTIVES
+from cclbench.ground.intervals import union
+from cclbench.ground.schema import COLLECTIVES
 
 
 def exposed(

@@ -10,7 +10,7 @@ import pyarrow as pa
 from helpers.hand_made import a_rank, event
 
 from cclbench.analyzers.view.histories import of_run, of_trace
-from cclbench.schema import ALLOCATIONS, MEMORY_BLOCKS
+from cclbench.ground.schema import ALLOCATIONS, MEMORY_BLOCKS
 
 
 def memory(at: int, held: int | None, reserved: int | None = None, device: int | None = 0) -> dict[str, Any]:

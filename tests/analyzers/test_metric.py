@@ -24,8 +24,8 @@ from cclbench.analyzers.metric import (
     total_coverage,
     total_left_out,
 )
-from cclbench.errors import UsageError
-from cclbench.registry import Registry
+from cclbench.ground.errors import UsageError
+from cclbench.ground.registry import Registry
 
 KINDS = {
     "allgather": ("all_gather",),
@@ -171,7 +171,7 @@ def test_a_metric_says_how_ranks_are_combined_and_what_else_asks_for_it() -> Non
 
 
 def test_what_a_metric_does_not_say_is_the_plain_case(monkeypatch: pytest.MonkeyPatch) -> None:
-    registry = Registry[described.Metric]("metric", home="cclbench.units", group="none")
+    registry = Registry[described.Metric]("metric", home="cclbench.ground.units", group="none")
     monkeypatch.setattr(registry, "_loaded", True)
     monkeypatch.setattr(described, "METRICS", registry)
     metric("mine.ranks", definition="d", formula="f", unit="s")(lambda _: Value(value=1.0))

@@ -15,7 +15,7 @@ from cclbench.analyzers.metric import METRICS, Value
 from cclbench.analyzers.rows import run_values
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
-from cclbench.schema import EVIDENCE, SERVING
+from cclbench.ground.schema import EVIDENCE, SERVING
 
 DECODE = "execute_context_0(0)_generation_6(6)"
 DETAILED = "execute_2_context_0(sq0sk0sqsq0sqsk0)_generation_2(sq2sk100sqsq2sqsk100)"

@@ -15,7 +15,7 @@ from cclbench.analyzers.metric import METRICS, Coverage, NotApplicable, Value
 from cclbench.analyzers.rows import metric_rows, rank_rows
 from cclbench.analyzers.stand_ins import FROM_EVIDENCE, STAND_INS, stand_in
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.hardware import catalog
 from cclbench.hardware.calibration import OF_RUN, Calibration, write_calibration
 from cclbench.hardware.collectives import Prediction, price_collective

@@ -13,7 +13,7 @@ from helpers.hand_made import a_rank, card, comm, compute, event, window
 from cclbench.analyzers.view.device_works import NO_CALLS, NOT_LINKED
 from cclbench.analyzers.view.operator_sums import BY, OperatorSums, rank_sums
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 
 BF16 = '["c10::BFloat16","c10::BFloat16"]'
 SQUARE = "[[100,100],[100,100]]"

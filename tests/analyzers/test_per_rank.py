@@ -12,7 +12,7 @@ from helpers.hand_made import a_rank
 from cclbench.analyzers.metric import NotApplicable, Unknown
 from cclbench.analyzers.view.per_rank import answer_or_reason, answers_by_rank
 from cclbench.engine import Serial
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 
 
 def answers(of: dict[int, Any], ranks: list[int] | None = None, **more: Any) -> Any:

@@ -12,9 +12,9 @@ from helpers.hand_made import a_rank, card, collective
 
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view import platform
+from cclbench.ground.schema import COLLECTIVES
 from cclbench.machine import Answer
 from cclbench.record.facts import ProcessGroup
-from cclbench.schema import COLLECTIVES
 
 
 def why(ask: Any, *told: Any, **more: Any) -> str:

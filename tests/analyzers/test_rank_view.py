@@ -11,7 +11,7 @@ from helpers.hand_made import a_rank, card, collective, comm, compute, event, wi
 
 from cclbench.analyzers.metric import NotApplicable, Unknown
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.intervals import Intervals
+from cclbench.ground.intervals import Intervals
 
 STEPS = [window(10 * n, 10 * n + 10, n) for n in range(4)]
 NO_HOST = "the trace holds host rows only, none of the accelerator's"

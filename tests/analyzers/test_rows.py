@@ -27,9 +27,9 @@ from cclbench.analyzers.metric import (
 from cclbench.analyzers.rows import metric_rows, rank_rows, run_values, select_alias_rows, window_policy
 from cclbench.analyzers.stand_ins import STAND_INS
 from cclbench.analyzers.view.run_view import RunView
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
+from cclbench.ground.schema import EVIDENCE, RESULTS
 from cclbench.record.rows import Row, builtins
-from cclbench.schema import EVIDENCE, RESULTS
 
 
 class NoEvidence:

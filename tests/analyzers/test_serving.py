@@ -18,7 +18,7 @@ from cclbench.analyzers.rows import run_values
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.card.model import Card
 from cclbench.formats.serving import Serving
-from cclbench.schema import EVIDENCE, REQUESTS, SERVING
+from cclbench.ground.schema import EVIDENCE, REQUESTS, SERVING
 
 MS = 10**6
 METRIC_NAMES = ["ttft", "tpot", "itl", "e2e_latency", "request_throughput", "output_throughput", "goodput"]

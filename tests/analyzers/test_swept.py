@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from cclbench.analyzers.swept import own_sweeps
+from cclbench.ground.schema import COLLECTIVES
 from cclbench.hardware import catalog
-from cclbench.schema import COLLECTIVES
 
 MEMBERS = {"0-15": tuple(range(16)), "0-7": tuple(range(8)), "0-8": tuple(range(9))}
 

@@ -13,7 +13,7 @@ from cclbench.analyzers.metric import METRICS, Value
 from cclbench.analyzers.rows import run_values
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.formats.nccl_tests import NcclTests
-from cclbench.schema import EVIDENCE, TIMINGS
+from cclbench.ground.schema import EVIDENCE, TIMINGS
 
 GB = 1e9
 

@@ -10,10 +10,10 @@ from helpers.hand_made import a_rank, card, collective, comm, main, reason, rows
 
 from cclbench.analyzers.metric import Coverage
 from cclbench.analyzers.view.rank_view import RankView
+from cclbench.ground.schema import group_id
 from cclbench.hardware.catalog import system
 from cclbench.hardware.rates import Rate, rate_of
 from cclbench.record.facts import ProcessGroup
-from cclbench.schema import group_id
 
 METRIC = "comm.bandwidth_utilization"
 NODE = {"group": "0-7", "group_size": 8}

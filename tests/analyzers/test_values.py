@@ -30,7 +30,7 @@ from cclbench.analyzers.view.values import (
     spread_values,
     time_distribution,
 )
-from cclbench.schema import COLLECTIVES
+from cclbench.ground.schema import COLLECTIVES
 
 BLURRED = AmbiguousKernels(Coverage(1, 2, 3, 4), "it is blurred")
 PAIR = {"group": "0-1", "group_size": 2}

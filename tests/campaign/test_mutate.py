@@ -63,8 +63,8 @@ def test_every_kind_of_change_and_nothing_that_is_not_run(mutate: ModuleType) ->
 
 
 def test_mutants_are_programs_of_different_lines_and_follow_from_the_seed(mutate: ModuleType) -> None:
-    drawn = mutate.drawn(12, 3, ("normalize", "intervals.py"))
-    assert drawn == mutate.drawn(12, 3, ("normalize", "intervals.py")) != mutate.drawn(12, 4, ("normalize",))
+    drawn = mutate.drawn(12, 3, ("normalize", "ground"))
+    assert drawn == mutate.drawn(12, 3, ("normalize", "ground")) != mutate.drawn(12, 4, ("normalize",))
     assert len({(one.path, one.line) for one in drawn}) == 12
     for one in drawn:
         compile(one.applied((mutate.REPOSITORY / one.path).read_bytes()), one.path, "exec")
@@ -133,15 +133,15 @@ def test_one_mutant_from_draw_to_table(repository: Path, tmp_path: Path) -> None
     """Of the interval algebra, whose tests take a second; what is done is not done again."""
     out = tmp_path / "mutants.jsonl"
     command = [sys.executable, repository / "scripts" / "campaign" / "mutate.py", "--mutants", "1"]
-    command += ["--seed", "7", "--modules", "intervals.py", "--limit", "60", "--out", out]
+    command += ["--seed", "7", "--modules", "ground/intervals.py", "--limit", "60", "--out", out]
     environment = {**os.environ, "PYTHONPATH": str(repository)}
     first, again = (
         subprocess.run(command, env=environment, capture_output=True, text=True, check=True) for _ in range(2)
     )
     (line,) = out.read_text().splitlines()
     result = json.loads(line)
-    assert (result["path"], result["outcome"]) == ("cclbench/intervals.py", "killed")
-    assert result["by"].startswith("tests/test_intervals.py::")
-    assert "| intervals | 1 | 1 | 0 | 100 |" in first.stdout
+    assert (result["path"], result["outcome"]) == ("cclbench/ground/intervals.py", "killed")
+    assert result["by"].startswith("tests/ground/test_intervals.py::")
+    assert "| ground | 1 | 1 | 0 | 100 |" in first.stdout
     assert again.stdout == first.stdout
     assert again.stderr == ""

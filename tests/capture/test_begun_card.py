@@ -10,7 +10,7 @@ import pytest
 
 from cclbench.capture.begun_card import begin_card, check_phase, environment_variables, on_device
 from cclbench.card import CardFacts, load_card, validate_card
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 
 FACTS = CardFacts(
     (),

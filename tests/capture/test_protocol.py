@@ -17,7 +17,7 @@ import pytest
 import cclbench.jax
 import cclbench.torch
 from cclbench.card import load_card
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 
 Ran = Callable[..., str]
 LOOP = """

@@ -11,11 +11,11 @@ import pytest
 import cclbench
 from cclbench.capture.marks import collective_mark
 from cclbench.capture.step_times import StepPhase, StepTimes, write_step_times
-from cclbench.errors import InputError
 from cclbench.formats import recognise_format
 from cclbench.formats.kineto.events import Args
 from cclbench.formats.kineto.payloads import StatedCollectives
 from cclbench.formats.step_times import StepTimesFile
+from cclbench.ground.errors import InputError
 
 TIMES = StepTimes(
     rank=3,

@@ -12,7 +12,7 @@ from jsonschema import Draft7Validator
 
 from cclbench.card import card_schema, load_card, validate_card
 from cclbench.card.json_schema import value_misfit
-from cclbench.errors import CheckFailed
+from cclbench.ground.errors import CheckFailed
 
 
 def parts(part: Mapping[str, Any], name: str = "card") -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cclbench.card import load_card, root_of, validate_card
-from cclbench.errors import CheckFailed
+from cclbench.ground.errors import CheckFailed
 
 Change = Callable[[str, str], Path]
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cclbench.card import card_schema, load_card, upgrade_card, validate_card
-from cclbench.errors import CclbenchError
+from cclbench.ground.errors import CclbenchError
 
 
 def survives(card: Path) -> None:

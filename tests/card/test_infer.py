@@ -13,7 +13,7 @@ from msgspec import structs
 
 from cclbench.card import CardFacts, CardTrace, infer_card, load_card, relative_to_root, validate_card
 from cclbench.card.read import parse_card
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 
 ONE = CardTrace("traces/tiny/rank0.json.gz", "kineto", (0,), "0" * 64, 10)
 FULL = CardFacts(

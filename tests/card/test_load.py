@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from cclbench.card import load_card, validate_card
-from cclbench.errors import CheckFailed, InputError
-from cclbench.yaml_file import parse
+from cclbench.ground.errors import CheckFailed, InputError
+from cclbench.ground.yaml_file import parse
 
 
 def test_every_part_is_an_attribute(complete: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cclbench.card.read import parse_card, read_card, scalar
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from cclbench.card import UpgradedCard, upgrade_card
 from cclbench.card.read import parse_card
-from cclbench.errors import CheckFailed, InputError, UsageError
+from cclbench.ground.errors import CheckFailed, InputError, UsageError
 
 V1 = """\
 version: 1

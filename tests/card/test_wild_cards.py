@@ -13,7 +13,7 @@ import yaml
 
 from cclbench.card import upgrade_card
 from cclbench.card.read import parse_card
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 
 # Lines and reasons by PyYAML's own safe_load on the same files.
 BROKEN = {

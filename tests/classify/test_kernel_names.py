@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from cclbench.classify import CollectiveName, collective_name, kernel_category
-from cclbench.schema import CATEGORIES
+from cclbench.ground.schema import CATEGORIES
 
 TABLE = Path(__file__).with_name("kernel_names.yaml")
 LISTED = [

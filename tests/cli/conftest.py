@@ -13,10 +13,10 @@ import pytest
 from helpers.typed import figures, record
 
 from cclbench.cli import main
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
+from cclbench.ground.schema import LAYOUT, VERSION
 from cclbench.record.manifest import Manifest
 from cclbench.record.results import Results
-from cclbench.schema import LAYOUT, VERSION
 
 Row = dict[str, Any]
 

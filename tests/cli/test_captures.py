@@ -12,7 +12,7 @@ import pytest
 
 import cclbench
 from cclbench.comparison.build import compare_runs
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 
 Call = Callable[..., Any]
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from jsonschema import Draft7Validator
 
 from cclbench.cli.card import card
-from cclbench.errors import CheckFailed, InputError, UsageError
+from cclbench.ground.errors import CheckFailed, InputError, UsageError
 
 V2 = "version: 2\nid: {id}\ndescription: x\nworkload: {{phase: inference}}\n"
 V1 = "version: 1\ndescription: x\nworkload: {model: {phase: inference, granularity: layer}}\n"

@@ -19,7 +19,7 @@ import pytest
 from cclbench import api
 from cclbench.cli.failures import tell
 from cclbench.cli.options import Session
-from cclbench.errors import CheckFailed, InputError, UsageError
+from cclbench.ground.errors import CheckFailed, InputError, UsageError
 
 HEAVY = ("numpy", "pandas", "pyarrow", "duckdb", "matplotlib", "rich", "yaml", "jsonschema", "msgspec")
 

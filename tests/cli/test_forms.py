@@ -20,8 +20,8 @@ from cclbench import api
 from cclbench.analyzers.aliases import ALIASES, SYNONYMS
 from cclbench.analyzers.metric import METRICS
 from cclbench.findings.finding import FINDINGS
-from cclbench.schema import RESULTS
-from cclbench.text import printable
+from cclbench.ground.schema import RESULTS
+from cclbench.ground.text import printable
 
 
 def schema(name: str) -> Draft7Validator:

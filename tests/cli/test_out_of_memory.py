@@ -19,8 +19,8 @@ import pytest
 
 from cclbench.cli.failures import tell
 from cclbench.cli.options import Session
-from cclbench.errors import CheckFailed, InputError
-from cclbench.out_of_memory import LEAST_BYTES, is_out_of_memory
+from cclbench.ground.errors import CheckFailed, InputError
+from cclbench.ground.out_of_memory import LEAST_BYTES, is_out_of_memory
 from cclbench.record import files
 
 

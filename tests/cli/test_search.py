@@ -11,7 +11,7 @@ import pytest
 from helpers.synthetic import Collective, Compute, Layout, Link, Network, Program, simulate, write
 
 from cclbench.cli import main
-from cclbench.json_schema import packaged_schema
+from cclbench.ground.json_schema import packaged_schema
 
 SPACE = "space:\n  scale_up.bandwidth: [x1, x2]\n  collective.all_reduce: [unchanged, tree]\n"
 

@@ -18,7 +18,7 @@ import cclbench
 from cclbench import results
 from cclbench.comparison.build import compare_runs
 from cclbench.comparison.comparison import Comparison
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.record.run import Run
 from cclbench.record.store import Store
 from cclbench.studies.published.importing import import_ccl_bench

@@ -16,7 +16,7 @@ from cclbench.comparison.fingerprint import Equality
 from cclbench.comparison.gate import check_gate, parse_gate, require_passed
 from cclbench.comparison.interval import USUAL, Captures, RatioInterval, compare_captures
 from cclbench.comparison.subject import ComparisonSubject
-from cclbench.errors import CheckFailed, UsageError
+from cclbench.ground.errors import CheckFailed, UsageError
 
 BASE = subject(
     "A",

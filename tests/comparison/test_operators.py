@@ -19,7 +19,7 @@ from cclbench.analyzers.view.operator_sums import NO_MODULE, By
 from cclbench.comparison.build import compare_runs
 from cclbench.comparison.comparison import WorkChange
 from cclbench.comparison.operators import OperatorTables, tables_of, work_difference, work_differences
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.operator_table import OperatorRow, OperatorTable, operators
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from helpers.packages import with_module
 
+from cclbench.ground.schema import COLLECTIVE_KINDS
 from cclbench.hardware.catalog import systems
 from cclbench.hardware.collectives import ALGORITHMS, NoPrice, group_of
 from cclbench.hardware.collectives.algorithm import CollectiveCall
@@ -22,7 +23,6 @@ from cclbench.hardware.collectives.cost import BEST, EXPECTED, WORST
 from cclbench.hardware.collectives.nccl import nccl_constants
 from cclbench.hardware.collectives.transport import PROTOCOLS
 from cclbench.hardware.residuals import ResidualSetting, current_residuals
-from cclbench.schema import COLLECTIVE_KINDS
 
 SIZES = np.array([1.0, 1e3, 1e6, 1e9, 1e12])
 GROUPS = [

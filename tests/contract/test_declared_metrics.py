@@ -15,8 +15,8 @@ from helpers.report_run import results, table
 
 import cclbench
 from cclbench.analyzers.metric import METRICS
-from cclbench.errors import UsageError
 from cclbench.findings.finding import FINDINGS, finding
+from cclbench.ground.errors import UsageError
 from cclbench.record.metric_name import DECLARED, MetricName
 from cclbench.record.results import Results
 

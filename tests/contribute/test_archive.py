@@ -17,7 +17,7 @@ from helpers.trees import files as tree
 
 from cclbench.contribute import archive
 from cclbench.contribute.archive import is_archive, unpack_archive
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 
 FILES = {"rank0.json": b'{"a": 1}', "sub/rank1.json": b"x" * 300_000}
 

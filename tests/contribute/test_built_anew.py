@@ -21,8 +21,8 @@ from helpers.redact_files import sized
 
 from cclbench.contribute.archive import unpack_archive
 from cclbench.contribute.redaction import Identities, redact_file
-from cclbench.errors import InputError
 from cclbench.formats.xplane import proto
+from cclbench.ground.errors import InputError
 
 NONE = Identities()
 HIDDEN = b"the merger closes on friday"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cclbench.contribute.changed import changed_since
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 
 
 def git(folder: Path, *words: str) -> str:

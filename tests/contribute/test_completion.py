@@ -12,7 +12,7 @@ import pytest
 from cclbench.card import CardFacts
 from cclbench.card.read import parse_card
 from cclbench.contribute.completion import CardGap, card_gaps, draft_card, learn_from_traces, settle_gaps
-from cclbench.errors import CheckFailed
+from cclbench.ground.errors import CheckFailed
 
 FACTS = CardFacts(
     traces=(),

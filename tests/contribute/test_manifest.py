@@ -14,8 +14,8 @@ from helpers.typed import figures
 from cclbench.contribute import manifest
 from cclbench.contribute.manifest import DataPointManifest, File, read_manifest
 from cclbench.contribute.record import MetricDigest, RecordedResults
-from cclbench.errors import InputError
-from cclbench.json_schema import packaged_schema
+from cclbench.ground.errors import InputError
+from cclbench.ground.json_schema import packaged_schema
 from cclbench.record.manifest import Options
 
 SHA = "ab" * 32

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from cclbench.contribute.place import LONGEST_NAME, safe_names
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 
 
 def as_it_is(name: str) -> str:

@@ -14,7 +14,7 @@ from helpers.redact_files import gz
 from cclbench.contribute.redaction import collect_identities, find_leftovers, kinds, leftovers_in, redact_file
 from cclbench.contribute.redaction.names import Identities
 from cclbench.contribute.redaction.needles import NeedleForm, Needles, encoded_forms, forms_pattern
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.errors import InputError, UsageError
 
 SECRET = 'pa/ss "wörd" 9x'  # noqa: S105 - of nothing
 ENCODED = {

@@ -21,7 +21,7 @@ from cclbench.contribute.manifest import read_manifest
 from cclbench.contribute.package import Contribution, PackageOptions, make_data_point
 from cclbench.contribute.place import DataPointPlace, known_ids
 from cclbench.contribute.verify import verify_data_point
-from cclbench.errors import CheckFailed, InputError, UsageError
+from cclbench.ground.errors import CheckFailed, InputError, UsageError
 from cclbench.hardware.calibration import Calibration, read_calibration, write_calibration
 from cclbench.hardware.sweep import Sweep
 

@@ -25,9 +25,9 @@ from cclbench.contribute.redaction import (
 from cclbench.contribute.redaction.names import Learner
 from cclbench.contribute.redaction.rewriting import is_card
 from cclbench.contribute.redaction.scrub import Scrubber
-from cclbench.errors import InputError
 from cclbench.formats.json_text import JsonRewriter
 from cclbench.formats.xplane import proto
+from cclbench.ground.errors import InputError
 
 NONE = Identities()
 

@@ -13,7 +13,7 @@ import pytest
 from helpers.redact_files import gz, sized, sqlite_with
 
 from cclbench.contribute.redaction import Identities, collect_identities, find_leftovers, redact_file
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 
 NONE = Identities()
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cclbench.contribute.remote import fetch_file
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 from cclbench.remote import web as downloader
 
 CONTENT = b"a trace" * 1000

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cclbench.contribute.staging import put_in_place, scratch_in
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 
 Tree = Callable[[Path], dict[str, bytes]]
 

@@ -17,7 +17,7 @@ from cclbench.contribute.evidence import evidence_elsewhere
 from cclbench.contribute.manifest import read_manifest
 from cclbench.contribute.place import DataPointPlace, existing_place, file_names, known_ids
 from cclbench.contribute.verify import Verdict, record_data_point, verify_data_point
-from cclbench.errors import CheckFailed, InputError, UsageError
+from cclbench.ground.errors import CheckFailed, InputError, UsageError
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ import click
 import pytest
 import yaml
 
-from cclbench import schema
 from cclbench.analyzers.metric import METRICS
 from cclbench.cli import cli
 from cclbench.formats import READERS
+from cclbench.ground import schema
 from cclbench.hardware.catalog import catalog_entries
 from cclbench.operators.cost import MODELS
 from cclbench.sql import VIEWS

@@ -20,7 +20,7 @@ import pytest
 
 from cclbench.engine import SERIAL, Engine, engine_for, engine_of, pool, processes
 from cclbench.engine.processes import Processes
-from cclbench.errors import CclbenchError, InputError, UsageError
+from cclbench.ground.errors import CclbenchError, InputError, UsageError
 from cclbench.ingestion.source import find
 
 

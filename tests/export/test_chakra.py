@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cclbench.errors import InputError
 from cclbench.export import chakra
+from cclbench.ground.errors import InputError
 
 # Facts of schema/protobuf/et_def.proto, github.com/mlcommons/chakra at
 # 21585d8f2d65603d791d2121e3d4632351120262: number, type, whether it repeats.

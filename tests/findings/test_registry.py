@@ -7,10 +7,10 @@ import pytest
 from helpers.hand_results import by_rank, found, row
 from msgspec.structs import replace
 
-from cclbench.errors import UsageError
 from cclbench.findings.diagnosis import Diagnosis, GainLimit
 from cclbench.findings.finding import FINDINGS, Detector
 from cclbench.findings.groups import shape_of
+from cclbench.ground.errors import UsageError
 
 
 def test_findings_explain_themselves() -> None:

@@ -11,8 +11,8 @@ import zlib
 
 import pytest
 
-from cclbench.errors import InputError
 from cclbench.formats import json_events
+from cclbench.ground.errors import InputError
 
 BYTE = re.compile(r"byte ([\d,]+)")
 

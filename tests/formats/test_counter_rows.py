@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from cclbench.errors import InputError
 from cclbench.formats.counter_rows import (
     AGAIN,
     CLOCK_BACK,
@@ -20,6 +19,7 @@ from cclbench.formats.counter_rows import (
     CounterRows,
     unit_of,
 )
+from cclbench.ground.errors import InputError
 
 Row = tuple[Any, ...]
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from cclbench.errors import InputError
 from cclbench.formats import recognise_format
 from cclbench.formats.dcgm import Dcgm
-from cclbench.schema import COUNTERS
+from cclbench.ground.errors import InputError
+from cclbench.ground.schema import COUNTERS
 
 S = 1_700_000_000_000_000_000
 NVLTX = "DCGM_FI_PROF_NVLINK_TX_BYTES"

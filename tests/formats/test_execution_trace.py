@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cclbench.errors import InputError
 from cclbench.formats import ExecutionTrace, Payload, execution_trace_reader
+from cclbench.ground.errors import InputError
 from cclbench.record.facts import ProcessGroup
 
 READER = execution_trace_reader("execution_trace")

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from cclbench.errors import InputError
 from cclbench.formats import files, streams
 from cclbench.formats.files import (
     copy_file,
@@ -27,7 +26,8 @@ from cclbench.formats.files import (
     unwritable_error,
 )
 from cclbench.formats.streams import LARGEST_RATIO, PIECE, is_compressed, open_bytes
-from cclbench.units import KIB, MIB
+from cclbench.ground.errors import InputError
+from cclbench.ground.units import KIB, MIB
 
 
 def noise(size: int) -> bytes:

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from cclbench.contribute.redaction import collect_identities, find_leftovers, redact_file
-from cclbench.errors import InputError
 from cclbench.formats import Evidence, flight_recorder, pickled, recognise_format
 from cclbench.formats.flight_recorder import FlightRecorder
+from cclbench.ground.errors import InputError
 
 Entry = dict[str, Any]
 Read = Callable[..., Evidence]

@@ -18,10 +18,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cclbench.errors import InputError
 from cclbench.formats import Part, json_events, trace_reader
 from cclbench.formats import kineto as kineto_reader
 from cclbench.formats.json_events import JsonEvents
+from cclbench.ground.errors import InputError
 
 DECODER = msgspec.json.Decoder(list[dict[str, Any]])
 

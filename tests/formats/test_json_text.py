@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from cclbench.errors import InputError
 from cclbench.formats import json_text
 from cclbench.formats.json_text import JsonRewriter, NotJsonError
 from cclbench.formats.rewriting import ENVIRONMENT, HOST, JOB, alternation_pattern
+from cclbench.ground.errors import InputError
 
 
 class Plain:

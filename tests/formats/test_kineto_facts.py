@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from cclbench.errors import InputError
 from cclbench.formats import json_events
+from cclbench.ground.errors import InputError
 from cclbench.record.facts import ProcessGroup
 
 

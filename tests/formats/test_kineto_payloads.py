@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cclbench.errors import InputError
 from cclbench.formats import Payload
 from cclbench.formats.kineto.events import Args
 from cclbench.formats.kineto.payloads import StatedCollectives, ranks_of_text
+from cclbench.ground.errors import InputError
 
 NEW = {
     "Collective name": "allreduce",

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from cclbench.errors import InputError
 from cclbench.formats import json_events
+from cclbench.ground.errors import InputError
 
 
 def test_cuda_kernel(read, write, event):

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from cclbench.contribute.redaction import collect_identities, find_leftovers, redact_file
-from cclbench.errors import InputError
 from cclbench.formats import Evidence, memory_snapshot, pickled, recognise_format
 from cclbench.formats.memory_snapshot import MemorySnapshot
 from cclbench.formats.memory_snapshot.stacks import Stacks, path_in_package
+from cclbench.ground.errors import InputError
 
 Read = Callable[..., Evidence]
 SITE = {"name": "forward", "filename": "/home/user/job/model.py", "line": 7}

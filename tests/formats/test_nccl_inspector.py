@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from cclbench.errors import InputError
 from cclbench.formats import Evidence, nccl_inspector, recognise_format
 from cclbench.formats.nccl_inspector import NcclInspector
+from cclbench.ground.errors import InputError
 
 Line = dict[str, Any]
 Read = Callable[..., Evidence]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cclbench.errors import InputError
 from cclbench.formats import Evidence, recognise_format
 from cclbench.formats.nccl_log import NcclLog
+from cclbench.ground.errors import InputError
 
 PREFIX = "alpha-1:50292:50301 [0] NCCL INFO "
 EFA = (

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cclbench.errors import InputError
 from cclbench.formats import Evidence
 from cclbench.formats.nccl_tests import NcclTests
+from cclbench.ground.errors import InputError
 
 HEADER = """\
 # nccl-tests version 2.18.3 nccl-headers=22809 nccl-library=22907

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from cclbench.errors import InputError
 from cclbench.formats import Evidence, recognise_format
 from cclbench.formats.nccl_tests import NcclTests
 from cclbench.formats.nccl_tests.rows import library_version
+from cclbench.ground.errors import InputError
 
 HEADER = "# nThread 1 nGpus 1 minBytes 8 maxBytes 16 step: 2(factor) warmup iters: 1 iters: 20\n"
 CSV_HEAD = (

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from cclbench.errors import InputError
 from cclbench.formats.nccl_tests import labels, printed
 from cclbench.formats.nccl_tests.labels import Labels, LibraryLines
 from cclbench.formats.nccl_tests.printed import Printed
@@ -26,6 +25,7 @@ from cclbench.formats.nccl_tests.rows import (
 )
 from cclbench.formats.nccl_tests.stated import read_csv, read_json, read_rocm_json
 from cclbench.formats.nccl_tests.tables import BEHEADED, CUT, MISFIT, PrintedColumns, PrintedRow, PrintedRows
+from cclbench.ground.errors import InputError
 
 Written = Callable[..., Path]
 HEADER = ["#", "size", "count", "type", "redop", "root", *["time", "algbw", "busbw", "#wrong"] * 2]

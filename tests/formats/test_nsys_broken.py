@@ -11,8 +11,8 @@ from contextlib import closing, suppress
 import pytest
 from helpers.nsys_files import KERNEL, kernel, nvtx, read, strings, write
 
-from cclbench.errors import InputError
 from cclbench.formats import Part, trace_reader
+from cclbench.ground.errors import InputError
 
 NAMES = strings("gemm", "cudaLaunchKernel")
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from helpers.nsys_files import EPOCH, KERNEL, SESSION, kernel, read, strings, write
 
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 
 OF_GPU_2, OF_GPU_3 = 0x1000100000002, 0x1000100000003
 METRICS = [

@@ -11,9 +11,9 @@ from helpers.nsys_files import CALL, COPY, GRAPH, KERNEL, SESSION, call, kernel,
 from rich.console import Console, Group
 
 import cclbench
-from cclbench.errors import InputError
 from cclbench.findings.diagnosis import diagnose_run
 from cclbench.formats.nsys.whole_graphs import begins_iteration
+from cclbench.ground.errors import InputError
 from cclbench.operator_table import operators
 from cclbench.present.headline import busy_with
 from cclbench.present.kernels import kernels_of

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from helpers.nsys_files import KERNEL, kernel, nvtx, strings, write
 
-from cclbench.errors import InputError
 from cclbench.formats.nsys import rewriting
 from cclbench.formats.nsys.rewriting import DatabaseRewriter
 from cclbench.formats.rewriting import HOST
+from cclbench.ground.errors import InputError
 
 
 class Plain:

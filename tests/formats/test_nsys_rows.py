@@ -23,8 +23,8 @@ from helpers.nsys_files import (
     write,
 )
 
-from cclbench.errors import InputError
 from cclbench.formats.nsys.rows import thread_numbers as thread_of
+from cclbench.ground.errors import InputError
 
 NAMES = strings(
     "void gemm<float>(float*)", "cudaLaunchKernel_v7000", "cudaStreamSynchronize_v3020", "cudaMalloc"

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from cclbench.errors import InputError
 from cclbench.formats import recognise_format
 from cclbench.formats.nvidia_smi import NvidiaSmi
-from cclbench.schema import COUNTERS
+from cclbench.ground.errors import InputError
+from cclbench.ground.schema import COUNTERS
 
 KIB, MIB = 1024, 1 << 20
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from cclbench.errors import InputError
 from cclbench.formats import pickled
 from cclbench.formats.pickled import NotPlainError, load_plain, rewrite_pickle
 from cclbench.formats.rewriting import ENVIRONMENT, HOST, JOB
+from cclbench.ground.errors import InputError
 
 TEXTS = [f"text {n}" for n in range(300)]
 

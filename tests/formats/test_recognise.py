@@ -12,10 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from cclbench.errors import InputError
 from cclbench.formats import FURTHER_BYTES, HEAD_BYTES, READERS, SURE, by_precedence, recognise_format
 from cclbench.formats.recognition import head_of, recognise_head
 from cclbench.formats.unread import UnreadFormatError, refuse_unread
+from cclbench.ground.errors import InputError
 from cclbench.ingestion.source import find
 
 FILE = Path("trace.json")

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from cclbench.errors import InputError
 from cclbench.formats import READERS, Evidence
 from cclbench.formats.serving import Serving, lines
-from cclbench.schema import REQUESTS, SERVING
+from cclbench.ground.errors import InputError
+from cclbench.ground.schema import REQUESTS, SERVING
 
 READER = Serving()
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from cclbench.errors import InputError
 from cclbench.formats.step_times import StepTimesFile
+from cclbench.ground.errors import InputError
 
 Written = Callable[..., Path]
 TIMES: dict[str, Any] = {

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from cclbench.errors import InputError
 from cclbench.formats import EvidenceReader, texts
 from cclbench.formats.dcgm import Dcgm
 from cclbench.formats.fabric_counters import FabricCounters
@@ -34,6 +33,7 @@ from cclbench.formats.texts import (
     reason_of,
     strip_decoration,
 )
+from cclbench.ground.errors import InputError
 
 PORT = "/sys/class/infiniband/rdmap0s6/ports/1/hw_counters/"
 SAMPLES: dict[str, tuple[EvidenceReader, str]] = {

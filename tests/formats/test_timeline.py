@@ -16,7 +16,7 @@ import pytest
 
 import cclbench
 from cclbench.cli import main
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 from cclbench.ingestion.shards import merge
 from cclbench.record.run import Run
 from cclbench.record.store import Store

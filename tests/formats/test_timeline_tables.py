@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cclbench.errors import InputError
 from cclbench.formats import DeviceStep, Part, Payload, Rows, Trace, timeline
 from cclbench.formats.timeline import Timeline, tables
 from cclbench.formats.timeline.mapping import (
@@ -23,6 +22,7 @@ from cclbench.formats.timeline.mapping import (
 )
 from cclbench.formats.timeline.survey import Survey, survey_beside
 from cclbench.formats.timeline.tables import table_batches, wanted_columns
+from cclbench.ground.errors import InputError
 from cclbench.record.facts import ProcessGroup
 
 BARE = """\

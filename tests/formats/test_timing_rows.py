@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from cclbench.errors import InputError
 from cclbench.formats import timing_rows
 from cclbench.formats.timing_rows import (
     Timings,
@@ -17,6 +16,7 @@ from cclbench.formats.timing_rows import (
     exact_nanoseconds,
     is_believable,
 )
+from cclbench.ground.errors import InputError
 
 
 @pytest.mark.parametrize("column", ["kind", "library", "dtype", "state"])

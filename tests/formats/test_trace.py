@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cclbench.errors import InputError
 from cclbench.formats.trace import (
     LATEST_NS,
     NO_GRID,
@@ -25,6 +24,7 @@ from cclbench.formats.trace import (
     plausible_amount,
     several_processes,
 )
+from cclbench.ground.errors import InputError
 
 
 def test_the_latest_time_is_in_2043() -> None:

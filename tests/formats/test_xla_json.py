@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 
 import cclbench
-from cclbench.errors import InputError
 from cclbench.formats import READERS, Part, Rows, Trace, recognise_format, trace_reader
 from cclbench.formats.xla_json import XlaJson
 from cclbench.formats.xplane.chrome import chrome
+from cclbench.ground.errors import InputError
 
 Event = dict[str, Any]
 Batches = dict[tuple[str, str], Rows]

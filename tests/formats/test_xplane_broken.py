@@ -22,9 +22,9 @@ from helpers.xplane_files import (
 )
 
 import cclbench
-from cclbench.errors import InputError
 from cclbench.formats import Part
 from cclbench.formats.xplane import Xplane, proto
+from cclbench.ground.errors import InputError
 
 
 def test_rows_of_other_planes_and_aggregates_are_counted(tmp_path):

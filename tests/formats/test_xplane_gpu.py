@@ -20,10 +20,10 @@ from helpers.xplane_files import (
 )
 
 import cclbench
-from cclbench.errors import InputError
 from cclbench.formats import Part
 from cclbench.formats.xplane import Xplane
 from cclbench.formats.xplane.gpu import StreamExecution, gpu_facts, stream_correlations
+from cclbench.ground.errors import InputError
 
 
 def test_kernels_and_copies_of_a_gpu(tmp_path):

@@ -22,11 +22,11 @@ from helpers.xplane_host_files import (
     write,
 )
 
-from cclbench.errors import InputError
 from cclbench.formats import Cut, DeviceStep, Part
 from cclbench.formats.xplane import host
 from cclbench.formats.xplane.host_events import profile_of
 from cclbench.formats.xplane.space import XSpace
+from cclbench.ground.errors import InputError
 from cclbench.record.facts import Communicator, ProcessGroup
 
 

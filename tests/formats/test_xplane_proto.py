@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 from helpers.xplane_files import BEGIN_NS, Plane, environment, hlo_field, space, varint, write
 
-from cclbench.errors import InputError
 from cclbench.formats import DeviceStep
 from cclbench.formats.xplane import proto
 from cclbench.formats.xplane.device import remember_last
 from cclbench.formats.xplane.origins import line_of
 from cclbench.formats.xplane.rows import LineEvents, kind_rows, marked_steps
 from cclbench.formats.xplane.space import XSpace
+from cclbench.ground.errors import InputError
 
 AGAIN = "copy the file again, or profile again"
 

@@ -9,8 +9,8 @@ import pytest
 from helpers.xplane_files import Plane, hlo_field, space, write
 
 from cclbench.contribute.redaction import Identities, collect_identities, find_leftovers, redact_file
-from cclbench.errors import InputError
 from cclbench.formats.xplane import Xplane, proto
+from cclbench.ground.errors import InputError
 
 
 def test_the_hosts_of_a_profile_and_what_it_complains_of(tmp_path: Path) -> None:

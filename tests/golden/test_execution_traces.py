@@ -20,7 +20,7 @@ import pandas as pd
 import pytest
 
 import cclbench
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 from cclbench.record.run import Run
 
 Measure = Callable[..., Run]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import cclbench
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.record.run import Run
 
 Measure = Callable[..., Run]

@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import cclbench
-from cclbench.errors import InputError
 from cclbench.formats import Rows, Trace
 from cclbench.formats.xplane import Xplane
+from cclbench.ground.errors import InputError
 
 TPU = "tpu_v6e_4plane_host_offload_psum.xplane.pb"
 GPU = "mi300x_8gpu_jax_conv.xplane.pb"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from cclbench import yaml_file
-from cclbench.errors import InputError
+from cclbench.ground import yaml_file
+from cclbench.ground.errors import InputError
 from cclbench.hardware.accelerator import Accelerator
 from cclbench.hardware.agreement import check_replacement, tier_contradictions
 from cclbench.hardware.entry import check_entry, entry_problems

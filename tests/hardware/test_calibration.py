@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.errors import InputError, UsageError
+from cclbench.ground.schema import TIMINGS
 from cclbench.hardware.calibration import (
     Calibration,
     LeftOut,
@@ -29,7 +30,6 @@ from cclbench.hardware.fabric import Fabric, Transport
 from cclbench.hardware.residuals import KeptShares, Residuals, replaced_residuals
 from cclbench.hardware.sweep import Sweep, sweeps_of
 from cclbench.hardware.system import ScaleOut, ScaleUp, System
-from cclbench.schema import TIMINGS
 
 UP = Fabric("up", "fabric", "scale_up", "switch", 25e9, usable_fraction=0.8)
 OUT = Fabric(

@@ -15,8 +15,8 @@ import jsonschema
 import pytest
 import yaml
 
-from cclbench import yaml_file
-from cclbench.errors import InputError, UsageError
+from cclbench.ground import yaml_file
+from cclbench.ground.errors import InputError, UsageError
 from cclbench.hardware.accelerator import Accelerator
 from cclbench.hardware.catalog import (
     accelerator,

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cclbench.ground.schema import COLLECTIVE_KINDS
 from cclbench.hardware.collectives import (
     CollectiveCost,
     Group,
@@ -22,7 +23,6 @@ from cclbench.hardware.collectives.nccl import nccl_constants
 from cclbench.hardware.collectives.price import setting_of
 from cclbench.hardware.collectives.transport import LatencyRange
 from cclbench.hardware.residuals import KeptShares, Residuals, ResidualSetting, replaced_residuals
-from cclbench.schema import COLLECTIVE_KINDS
 
 # No launch, no factors: only what the formulas say.
 PLAIN = Assumed(launch_s=0.0, latency=1.0, rate=1.0, edge=1)

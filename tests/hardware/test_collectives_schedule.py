@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 from cclbench.hardware.collectives import Group, NoPrice, Prediction, parse_schedule, price_group
 from cclbench.hardware.collectives.algorithm import CollectiveCall
 from cclbench.hardware.collectives.cost import Assumed, CollectiveCost

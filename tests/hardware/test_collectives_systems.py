@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.hardware.collectives import (
     Group,
     NoPrice,

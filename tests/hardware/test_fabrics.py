@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.hardware.catalog import fabric, fabrics
 
 

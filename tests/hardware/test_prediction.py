@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.errors import InputError, UsageError
 from cclbench.hardware import catalog
 from cclbench.hardware.calibration import Calibration, write_calibration
 from cclbench.hardware.collectives import NoPrice, price_collective

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.errors import InputError, UsageError
 from cclbench.hardware.sweep import Sweep, group_words, merge_sweeps
 
 GOOD: dict[str, Any] = {

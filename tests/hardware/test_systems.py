@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.hardware.catalog import accelerators, system, systems
 from cclbench.hardware.fabric import Fabric, Transport
 from cclbench.hardware.system import ScaleOut, ScaleUp, System

@@ -14,10 +14,10 @@ import pyarrow as pa
 from cclbench.card.model import Card, card_of
 from cclbench.comparison.captures import mean_of
 from cclbench.comparison.subject import ComparisonSubject
+from cclbench.ground.schema import RESULTS
 from cclbench.record.facts import TraceFacts
 from cclbench.record.manifest import Manifest
 from cclbench.record.results import Results
-from cclbench.schema import RESULTS
 from helpers.typed import PUBLISHED, record
 
 Row = dict[str, Any]

@@ -13,9 +13,9 @@ from cclbench.analyzers.metric import METRICS, Value
 from cclbench.analyzers.rows import metric_rows, rank_rows, window_policy
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.card.model import Card, card_of
+from cclbench.ground.schema import COLLECTIVES, EVENTS, OPERATORS, STEPS
 from cclbench.record.facts import TraceFacts
 from cclbench.record.rows import builtins
-from cclbench.schema import COLLECTIVES, EVENTS, OPERATORS, STEPS
 
 _OPERATOR = dict.fromkeys(OPERATORS.names) | {
     **dict.fromkeys(("rank", "track", "start_ns", "end_ns", "kernels", "device_ns"), 0),

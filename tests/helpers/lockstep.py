@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from cclbench.ground.schema import COLLECTIVE_KINDS
 from cclbench.normalize.inferred_groups import Calls
-from cclbench.schema import COLLECTIVE_KINDS
 
 NS = 1000
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import cclbench
 from cclbench.card.model import Hardware
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 from cclbench.machine import Machine
 from cclbench.replay.answer import Replay
 from cclbench.replay.scenario import parse_scenario

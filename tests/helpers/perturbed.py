@@ -19,7 +19,7 @@ import numpy as np
 
 import cclbench
 from cclbench.card.model import Hardware
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 from cclbench.hardware import catalog
 from cclbench.hardware.collectives import NoPrice, algorithm_costs, group_of
 from cclbench.hardware.collectives.cost import BEST, EXPECTED, WORST, Assumed

@@ -22,10 +22,10 @@ from cclbench.comparison.comparison import (
 from cclbench.comparison.fingerprint import UNKNOWN
 from cclbench.comparison.interval import CaptureSpread
 from cclbench.comparison.subject import ComparisonSubject
+from cclbench.ground.schema import COLLECTIVES, EVENTS, GROUPS, LAYOUT, OPERATORS, RESULTS, STEPS, VERSION
 from cclbench.record.files import EventFile, write_table
 from cclbench.record.results import Results
 from cclbench.record.run import Run
-from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, LAYOUT, OPERATORS, RESULTS, STEPS, VERSION
 from helpers.typed import rewrite_manifest
 
 Row = dict[str, Any]

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from cclbench.ground.schema import COLLECTIVES, EVENTS, GROUPS, OPERATORS, STEPS
 from cclbench.record.files import EventFile, write_table
 from cclbench.record.results import Results
 from cclbench.record.run import Run
-from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, OPERATORS, STEPS
 from helpers.report_run import by_rank, filled, manifest, table
 from helpers.typed import rewrite_manifest
 

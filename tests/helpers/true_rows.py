@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import cclbench
-from cclbench.schema import group_id
+from cclbench.ground.schema import group_id
 from helpers.synthetic import Instance, RankTruth, Truth
 
 NS = 10**9

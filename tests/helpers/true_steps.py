@@ -11,13 +11,13 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 import cclbench
-from cclbench.intervals import Mask
+from cclbench.ground.intervals import Mask
+from cclbench.ground.schema import group_id
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph, build_graph
 from cclbench.replay.simulate import simulate_nodes
 from cclbench.replay.tables import graph_inputs
 from cclbench.replay.windows import StepPace, rank_windows
-from cclbench.schema import group_id
 from helpers.synthetic import Case, Distortion, Link, Network, Truth, in_layouts, write
 
 Change = Callable[[Link], Link]

@@ -16,7 +16,7 @@ from helpers import hostile_job as job
 from hostile.test_terminal import assert_clean
 
 from cclbench.contribute.archive import unpack_archive
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 
 Call = Callable[..., Any]
 

@@ -24,7 +24,7 @@ from hostile.test_terminal import assert_clean
 
 import cclbench
 from cclbench.cli import main
-from cclbench.file_names import path_of, stored_name
+from cclbench.ground.file_names import path_of, stored_name
 
 NAMES: Final = {
     "control": b"-x\xe9\xff\xc3\x80\xed\xb3\xa9\nSPLIT\x1b[31m\x1b]52;c;eA==\x07\r\b"

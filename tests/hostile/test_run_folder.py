@@ -15,7 +15,7 @@ import pytest
 from helpers.typed import rewrite_manifest
 
 import cclbench
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 
 Change = Callable[[dict[str, Any]], Any]
 
@@ -87,7 +87,7 @@ def test_links_out_of_the_run_are_refused(run: Path, place: str, tmp_path: Path)
     ],
 )
 def test_a_query_reads_nothing_but_the_run(run: Path, query: str) -> None:
-    with pytest.raises(cclbench.errors.UsageError, match="SQL: "):
+    with pytest.raises(cclbench.ground.errors.UsageError, match="SQL: "):
         cclbench.record.run.Run(run).sql(query)
 
 

@@ -22,9 +22,9 @@ from helpers import hostile_job as job
 from hostile.test_terminal import assert_clean
 
 from cclbench.cli import cli, main
+from cclbench.ground.text import printable
 from cclbench.present.terminal.streams import PrintableStream, printable_streams
 from cclbench.selfcheck import relations
-from cclbench.text import printable
 
 NAME: Final = "n\x1b]52;c;eA==\x07\x9b31m\r\b\u202e\u2066\u2028\u200b\n"
 """Part of the name of each folder."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import cclbench
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 from tests.ingestion.test_operators import Event, event, op
 
 NAMES = ["gemm", "norm", "gemm"]

@@ -13,7 +13,7 @@ import pytest
 
 import cclbench
 from cclbench.analyzers.metric import METRICS
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 from cclbench.ingestion.plausible import (
     EARLY,
     NO_LAUNCH,

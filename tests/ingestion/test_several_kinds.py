@@ -16,7 +16,6 @@ import pytest
 import cclbench
 import cclbench.card_facts
 from cclbench.analyzers.view.sources import side_by_side
-from cclbench.errors import InputError
 from cclbench.formats import (
     READERS,
     DeviceStep,
@@ -29,9 +28,10 @@ from cclbench.formats import (
     Rows,
     Trace,
 )
+from cclbench.ground.errors import InputError
+from cclbench.ground.schema import COUNTERS, SERVING
 from cclbench.record.facts import TraceFacts
 from cclbench.record.rows import Row as Figure
-from cclbench.schema import COUNTERS, SERVING
 
 Row = dict[str, Any]
 

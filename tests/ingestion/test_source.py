@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.errors import InputError, UsageError
 from cclbench.ingestion.source import find
 
 TRACE = b'{"schemaVersion": 1, "traceEvents": []}'

@@ -8,10 +8,10 @@ import pytest
 
 from cclbench.classify import CollectiveName, element_bytes, kind_of
 from cclbench.formats import Payload, StatedPayloads
+from cclbench.ground.schema import COLLECTIVES
 from cclbench.normalize import collectives
 from cclbench.normalize.collectives import Calls, dimension_of, table
 from cclbench.record.facts import ProcessGroup, TraceFacts
-from cclbench.schema import COLLECTIVES
 
 ALL_REDUCE = CollectiveName("all_reduce", "nccl")
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from cclbench import intervals
 from cclbench.classify import CollectiveName
 from cclbench.formats import Payload, StatedPayloads
+from cclbench.ground import intervals
 from cclbench.normalize import alignment, collectives
 from cclbench.normalize.operators import Ranges
 from cclbench.record.facts import TraceFacts

@@ -11,8 +11,8 @@ import pytest
 from helpers.lockstep import layout
 from helpers.typed import record
 
+from cclbench.ground.schema import COLLECTIVE_KINDS
 from cclbench.normalize.inferred_groups import Calls, Inference, infer
-from cclbench.schema import COLLECTIVE_KINDS
 
 US = 1000
 RANKS = 4

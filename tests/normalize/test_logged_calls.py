@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from cclbench.classify import CollectiveName
 from cclbench.formats import Payload, StatedPayloads
+from cclbench.ground.schema import TIMINGS
 from cclbench.normalize.collectives import Calls
 from cclbench.normalize.logged_calls import ListedCalls, lacks, place
-from cclbench.schema import TIMINGS
 
 NAMES = [
     CollectiveName(kind, "nccl") for kind in ("all_reduce", "all_gather", "reduce_scatter", "send_recv", None)

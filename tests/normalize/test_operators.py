@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cclbench.intervals import Int64
+from cclbench.ground.intervals import Int64
 from cclbench.normalize.operators import NO_RANGES, Ids, Ranges, is_wrapper, joined, nearest
 
 Call = tuple[int, int, int, int]

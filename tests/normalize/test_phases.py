@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from cclbench.ground.schema import PHASES
 from cclbench.normalize.operators import Ranges
 from cclbench.normalize.phases import (
     HostActivity,
@@ -18,7 +19,6 @@ from cclbench.normalize.phases import (
     runs_node,
     starts_backward,
 )
-from cclbench.schema import PHASES
 
 MAIN, ENGINE = 1, 2
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 from cclbench.normalize.ranks import Member, distinct, groups_of, rank_of
 from cclbench.record.facts import Communicator, ProcessGroup, TraceFacts
 

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.formats import Names, Rows
+from cclbench.ground.schema import CATEGORIES, EVENTS
 from cclbench.normalize.rows import Categories, table
-from cclbench.schema import CATEGORIES, EVENTS
 
 
 def rows(kind, names, listed, side="device", **columns):

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cclbench.errors import UsageError
 from cclbench.formats import DeviceStep
+from cclbench.ground.errors import UsageError
 from cclbench.normalize import steps
 from cclbench.normalize.device_rows import DeviceRows
 from cclbench.normalize.steps import Annotation, Marks, Window

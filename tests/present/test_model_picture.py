@@ -9,7 +9,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.hardware.deviation import Deviation
 from cclbench.present.model_picture import MOST_PANELS, SweepPanel, draw_model
 from cclbench.present.picture import save_picture

@@ -16,7 +16,7 @@ from helpers.report_run import HOSTILE, Event, comparison, manifest, results, ro
 from helpers.typed import PUBLISHED, rewrite_manifest
 
 from cclbench.comparison.subject import ComparisonSubject
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.errors import InputError, UsageError
 from cclbench.present.html import check_page, write_page
 from cclbench.present.page import comparison_page, run_page
 from cclbench.record.results import Results

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from msgspec.structs import replace
 
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.present.charts.palette import SLICES, light_colour
 from cclbench.present.charts.partition import framed_picture, plot_partition
 from cclbench.present.partition import PartitionBar, bars_of, by_rank, extreme_bars

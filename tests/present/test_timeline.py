@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cclbench
-from cclbench.errors import UsageError
-from cclbench.intervals import Intervals, union
+from cclbench.ground.errors import UsageError
+from cclbench.ground.intervals import Intervals, union
+from cclbench.ground.schema import COLLECTIVES
 from cclbench.present.timeline import (
     TimelineClock,
     chosen_step,
@@ -34,7 +35,6 @@ from cclbench.present.timeline import (
 )
 from cclbench.record.manifest import Clock as RankClock
 from cclbench.record.manifest import Clocks
-from cclbench.schema import COLLECTIVES
 from cclbench.workspace import open_run
 
 

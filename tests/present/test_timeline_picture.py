@@ -13,7 +13,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from cclbench.intervals import EMPTY, Intervals
+from cclbench.ground.intervals import EMPTY, Intervals
 from cclbench.present.charts.palette import light_colour
 from cclbench.present.picture import save_picture
 from cclbench.present.timeline import CollectiveInstance, RankLanes, StepTimeline

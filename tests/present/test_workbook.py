@@ -11,7 +11,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.present import workbook as module
 from cclbench.present.workbook import workbook_bytes
 

@@ -18,13 +18,13 @@ import cclbench
 from cclbench.agents.reach import Reach
 from cclbench.agents.tools import Tools
 from cclbench.cli import main
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
+from cclbench.ground.schema import COLLECTIVES, EVENTS, GROUPS, OPERATORS, STEPS
 from cclbench.record import inventory
 from cclbench.record.files import EventFile, write_table
 from cclbench.record.inventory import file_sizes, verify
 from cclbench.record.run import Run
 from cclbench.record.store import Store
-from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, OPERATORS, STEPS
 
 CARDS = ("tiny-llama-operators-ddp2-gloo-cpu", "tiny-llama-profile-ddp2-gloo-cpu")
 COMMANDS = (

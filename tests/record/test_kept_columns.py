@@ -11,11 +11,11 @@ import pytest
 from helpers.typed import run_of
 
 import cclbench
+from cclbench.ground.schema import EVENTS, OPERATORS
 from cclbench.record import rank
 from cclbench.record.files import EventFile
 from cclbench.record.rank import BATCH_ROWS, Rank
 from cclbench.record.run import Run
-from cclbench.schema import EVENTS, OPERATORS
 
 ASKED = (
     ("start_ns", "dur_ns", "category"),

@@ -25,7 +25,7 @@ from helpers.trees import files
 
 import cclbench
 from cclbench.engine import dask as dask_engine
-from cclbench.errors import CclbenchError, InputError, UsageError
+from cclbench.ground.errors import CclbenchError, InputError, UsageError
 from cclbench.ingestion.shards import SHARD, Shard, ingest_shard, merge
 from cclbench.record.manifest import Options
 from cclbench.record.store import Store

@@ -19,8 +19,9 @@ import pytest
 from helpers.typed import figures, run_of
 
 import cclbench
-from cclbench import scratch
-from cclbench.errors import CclbenchError, InputError, UsageError
+from cclbench.ground import scratch
+from cclbench.ground.errors import CclbenchError, InputError, UsageError
+from cclbench.ground.schema import COLLECTIVES, EVENTS, RESULTS, STEPS, VERSION
 from cclbench.record.files import EventFile, write_table
 from cclbench.record.results import Results
 from cclbench.record.rows import builtins
@@ -28,7 +29,6 @@ from cclbench.record.run import Run
 from cclbench.record.selection import Selection
 from cclbench.record.store import Store
 from cclbench.results import full_results
-from cclbench.schema import COLLECTIVES, EVENTS, RESULTS, STEPS, VERSION
 
 RESULT = dict.fromkeys(RESULTS.names) | {
     "metric": "time.step",

@@ -10,7 +10,7 @@ import pytest
 
 import cclbench
 from cclbench import engine, results
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.record.run import Run
 
 CARD = "tiny-llama-fsdp2-tp2-gloo-cpu.yaml"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import cclbench
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.errors import InputError, UsageError
 from cclbench.record.remote_store import RemoteStore
 from cclbench.remote import objects
 from cclbench.remote.url import check_names, location_of

@@ -21,7 +21,7 @@ from helpers.s3_service import Fault, Service
 import cclbench
 from cclbench.cli import main
 from cclbench.comparison.build import compare_runs
-from cclbench.errors import CclbenchError, InputError, UsageError
+from cclbench.ground.errors import CclbenchError, InputError, UsageError
 from cclbench.record.remote_store import cache_folder
 from cclbench.remote import objects
 from cclbench.remote.url import location_of

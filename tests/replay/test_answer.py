@@ -15,7 +15,7 @@ from helpers.synthetic import Collective, Compute, Layout, Link, Network, Progra
 
 import cclbench
 from cclbench.card.model import Hardware
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.errors import InputError, UsageError
 from cclbench.machine import Machine
 from cclbench.record.run import Run
 from cclbench.replay.answer import Replay, ReplayResult, _fidelity_note, replay_scenarios

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.errors import InputError, UsageError
 from cclbench.record.rows import Row
 from cclbench.replay.answer import Predicted, ReplayedStep, ReplayResult
 from cclbench.replay.answer_rows import knee_row, modelled_row, path_rows, predicted_rows

@@ -25,7 +25,7 @@ from helpers.synthetic import (
 from helpers.synthetic.program import Op
 from helpers.true_steps import _true_step
 
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.replay.answer import Replay
 from cclbench.replay.change import CHANGES
 from cclbench.replay.scenario import parse_scenario

@@ -11,7 +11,7 @@ from helpers.replay_rows import Item, item, rank
 from helpers.replay_subjects import PAIR, changed, reduced, subject, transfers_of
 
 from cclbench.card.model import Hardware
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.errors import InputError, UsageError
 from cclbench.machine import Machine
 from cclbench.replay import nodes as n
 from cclbench.replay.changes.buckets import buckets

@@ -9,7 +9,7 @@ from helpers.replay_rows import item, rank
 from helpers.replay_subjects import subject
 
 from cclbench.card.model import Hardware
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 from cclbench.hardware import catalog
 from cclbench.hardware.collectives import Prediction, price_collective
 from cclbench.machine import Machine

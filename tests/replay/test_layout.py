@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from helpers.replay_subjects import card, degrees
 
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.errors import InputError, UsageError
 from cclbench.hardware import catalog
 from cclbench.replay.layout import MOST_RANKS, Layout, Relayout, asked_relayout, changes_layout, layout_of
 from cclbench.replay.regroup import RegroupedGroup, dimension_in, even_ranks, regroup_all

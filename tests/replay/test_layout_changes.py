@@ -26,7 +26,7 @@ from helpers.synthetic import (
 from helpers.synthetic.program import Op
 from helpers.true_steps import _true_step
 
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.errors import InputError, UsageError
 from cclbench.hardware import catalog
 from cclbench.hardware.collectives import Prediction, price_collective
 from cclbench.replay.answer import Predicted, Replay

@@ -10,7 +10,7 @@ import pytest
 from helpers.replay_rows import item, rank
 from helpers.replay_subjects import card, degrees, subject
 
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.errors import InputError, UsageError
 from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject, LayoutEffect, TimeBounds
 from cclbench.replay.changes import tensor_parallel

@@ -11,7 +11,7 @@ from helpers.replay_jobs import traced
 from helpers.replay_subjects import card, degrees
 from helpers.synthetic import Collective, Compute, Layout, Program, simulate
 
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 from cclbench.hardware import catalog
 from cclbench.replay.answer import Replay
 from cclbench.replay.layout import asked_relayout

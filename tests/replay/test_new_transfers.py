@@ -11,7 +11,7 @@ from helpers.replay_rows import item, rank
 from helpers.replay_subjects import degrees
 
 from cclbench.card.model import Hardware
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 from cclbench.hardware import catalog
 from cclbench.hardware.collectives import Prediction, price_collective
 from cclbench.machine import Machine

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cclbench.intervals import begins
+from cclbench.ground.intervals import begins
 from cclbench.replay import nodes as n
 
 

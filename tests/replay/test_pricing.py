@@ -12,7 +12,7 @@ from helpers.replay_subjects import subject
 from helpers.typed import run_of
 
 from cclbench.card.model import Hardware
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.errors import InputError, UsageError
 from cclbench.hardware import catalog
 from cclbench.hardware.calibration import OF_RUN, Calibration, write_calibration
 from cclbench.hardware.collectives import Prediction, price_collective

@@ -11,7 +11,7 @@ import pytest
 from helpers.replay_rows import item, rank
 from helpers.replay_subjects import card, subject
 
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.errors import InputError, UsageError
 from cclbench.replay import nodes as n
 from cclbench.replay.change import TimeBounds, amount_of, count_of, factor_of, read_word, share_of, time_of
 from cclbench.replay.graph import Graph, build_graph

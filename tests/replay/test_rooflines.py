@@ -13,7 +13,7 @@ import pytest
 from helpers.machine_trace import BF16, Op, product, write_trace
 
 import cclbench
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 
 GFLOP = 2 * 4096**3 / 1e9
 MB = 3 * 4096**2 * 4 / 1e6

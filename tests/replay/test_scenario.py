@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.replay.change import CHANGES, Quantity
 from cclbench.replay.scenario import parse_scenario, parse_sweep
 from cclbench.replay.selection import NodeSelection, TimeAmount

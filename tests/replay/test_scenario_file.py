@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft7Validator
 
-from cclbench.errors import CclbenchError, InputError
-from cclbench.json_schema import packaged_schema
+from cclbench.ground.errors import CclbenchError, InputError
+from cclbench.ground.json_schema import packaged_schema
 from cclbench.replay.scenario import parse_scenario
 from cclbench.replay.scenario_file import is_scenario_file, read_scenario, write_scenario
 

@@ -11,8 +11,8 @@ from jsonschema import Draft7Validator
 
 import cclbench
 from cclbench.card.model import Hardware
-from cclbench.errors import InputError, UsageError
-from cclbench.json_schema import packaged_schema
+from cclbench.ground.errors import InputError, UsageError
+from cclbench.ground.json_schema import packaged_schema
 from cclbench.machine import Machine
 from cclbench.replay.answer import Replay
 from cclbench.replay.scenario import parse_scenario

@@ -11,7 +11,7 @@ import pytest
 from helpers.replay_jobs import traced
 from helpers.synthetic import Collective, Compute, Layout, Link, Network, Program, simulate
 
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.errors import InputError, UsageError
 from cclbench.present.search_picture import draw_front
 from cclbench.replay.answer import Replay
 from cclbench.replay.scenario import parse_scenario

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 from cclbench.replay import nodes as n
 from cclbench.replay.nodes import Nodes
 from cclbench.replay.simulate import cut_pieces, simulate_nodes

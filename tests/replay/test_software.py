@@ -25,7 +25,7 @@ from helpers.synthetic import (
 from helpers.true_steps import _true_step
 
 from cclbench.card.model import Hardware
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.errors import InputError, UsageError
 from cclbench.hardware import catalog
 from cclbench.hardware.collectives import price_collective
 from cclbench.hardware.collectives.schedule import read_schedule

@@ -23,8 +23,8 @@ from helpers.synthetic import (
 )
 
 import cclbench
-from cclbench.errors import InputError
-from cclbench.intervals import occurrence
+from cclbench.ground.errors import InputError
+from cclbench.ground.intervals import occurrence
 from cclbench.replay import stragglers
 from cclbench.replay.graph import build_graph
 from cclbench.replay.stragglers import StragglerSlowdown, of_graph, rank_coordinates, straggler_slowdown

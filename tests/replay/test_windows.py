@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from helpers.replay_rows import item, rank, replayed
 
-from cclbench.errors import UsageError
-from cclbench.intervals import Int64
+from cclbench.ground.errors import UsageError
+from cclbench.ground.intervals import Int64
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
 from cclbench.replay.simulate import NodeTimes, simulate_nodes

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from packaging.requirements import Requirement
 
-from cclbench.errors import install_hint
+from cclbench.ground.errors import install_hint
+from cclbench.ground.schema import EVENTS, TABLES
+from cclbench.ground.table_schema import stored
 from cclbench.record.files import TableFile
-from cclbench.schema import EVENTS, TABLES
-from cclbench.table_schema import stored
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]

@@ -114,7 +114,7 @@ def test_the_command_prints_and_writes_a_score(tmp_path: Path) -> None:
 
 
 def test_an_unknown_cause_names_its_like() -> None:
-    from cclbench.errors import UsageError
+    from cclbench.ground.errors import UsageError
 
     with pytest.raises(UsageError, match="unknown cause 'slow_devise'"):
         chosen_causes(["slow_devise"])

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from helpers.sql_run import answers, hand_made
 
 from cclbench.cli import cli
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.record.run import Run
 from cclbench.sql import VIEWS, parse_view, with_dependencies
 

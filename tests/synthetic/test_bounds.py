@@ -16,7 +16,7 @@ from helpers.synthetic.kineto import BASE_NS
 from helpers.true_rows import CASES, NONE, NS, PARTS, own_instances, true_skews, values_of
 
 import cclbench
-from cclbench.schema import group_id
+from cclbench.ground.schema import group_id
 
 DRIFT_PPM = 20
 WITHIN = (

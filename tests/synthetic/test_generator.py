@@ -246,7 +246,7 @@ def test_ends_jitter_within_their_bound() -> None:
 def test_metrics_of_one_rank_at_a_time_equal_the_truth(case: Case) -> None:
     """What a rank's own trace tells is read from the traces exactly."""
     from cclbench.api import run
-    from cclbench.schema import group_id
+    from cclbench.ground.schema import group_id
 
     truth = case.simulate()
     with TemporaryDirectory() as folder:

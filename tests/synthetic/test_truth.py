@@ -26,7 +26,7 @@ from helpers.true_rows import (
 )
 
 import cclbench
-from cclbench.schema import group_id
+from cclbench.ground.schema import group_id
 
 EXACT = (
     *("comm.wait", "comm.transfer", "comm.skew", "comm.time", "comm.fraction", "comm.count", "comm.volume"),

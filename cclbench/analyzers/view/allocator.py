@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from cclbench.intervals import Int64, Mask
+from cclbench.ground.intervals import Int64, Mask
 
 OLDER: Final = 0
 """The owner of what is older than the recording."""

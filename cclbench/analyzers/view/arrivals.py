@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cclbench import intervals
 from cclbench.analyzers.metric import (
     Coverage,
     NotApplicable,
@@ -27,7 +26,8 @@ from cclbench.analyzers.view.collectives import (
     label_numbers,
 )
 from cclbench.analyzers.view.columns import word_codes
-from cclbench.intervals import Int64, Mask, begins
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Int64, Mask, begins
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView

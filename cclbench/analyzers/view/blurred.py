@@ -10,7 +10,7 @@ import numpy as np
 
 from cclbench.analyzers.metric import Coverage
 from cclbench.analyzers.view.columns import word_codes
-from cclbench.units import humanise
+from cclbench.ground.units import humanise
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView

@@ -8,13 +8,13 @@ from typing import Final
 
 import numpy as np
 
-from cclbench import intervals
 from cclbench.analyzers.view.columns import event_table, row_spans, word_codes
 from cclbench.analyzers.view.exposed import Shared
 from cclbench.analyzers.view.host_ops import HostOps, host_ops
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.whole_graphs import graph_times
-from cclbench.intervals import Int64, Intervals
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Int64, Intervals
 
 GRAPHS: Final = "CUDA graphs"
 """Instead of a category: graphs that were traced whole."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.analyzers.view.columns import word_codes
-from cclbench.intervals import Int64, Mask
+from cclbench.ground.intervals import Int64, Mask
 
 UNKNOWN = "unknown"
 LARGE_SIDE: Final = (

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from cclbench.intervals import Index, Int64, Mask
-from cclbench.schema import EVENTS
+from cclbench.ground.intervals import Index, Int64, Mask
+from cclbench.ground.schema import EVENTS
 
 if TYPE_CHECKING:
     from cclbench.record.rank import Rank

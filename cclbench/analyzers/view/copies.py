@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cclbench import intervals
 from cclbench.analyzers.view.columns import row_spans, word_codes
-from cclbench.intervals import Intervals
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Intervals
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView

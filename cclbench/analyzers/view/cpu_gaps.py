@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from cclbench import intervals
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.columns import is_category, row_spans, word_codes
 from cclbench.analyzers.view.host_gaps import causes_of
-from cclbench.intervals import Intervals, Mask
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Intervals, Mask
 from cclbench.normalize.cpu_host import RESUMED_NS, Calls, cpu_causes, divide
 from cclbench.normalize.operators import is_wrapper
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from cclbench import intervals
 from cclbench.analyzers.view.columns import row_spans, short_codes, vocabulary_places, word_codes
 from cclbench.analyzers.view.operator_calls import Float64, OperatorCalls, WorkKind, costs_of, ids_of
 from cclbench.analyzers.view.works import WorkRows, Works
-from cclbench.intervals import Index, Int64, Mask, begins
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Index, Int64, Mask, begins
+from cclbench.ground.schema import CATEGORIES, EVENTS, PHASES
 from cclbench.normalize.device_rows import DEVICE_WORK
 from cclbench.operators.call import Call
-from cclbench.schema import CATEGORIES, EVENTS, PHASES
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView

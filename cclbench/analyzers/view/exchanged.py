@@ -15,7 +15,7 @@ import pyarrow as pa
 from cclbench.analyzers.view.collectives import collective_kinds, collective_payloads, group_sizes
 from cclbench.analyzers.view.columns import word_codes
 from cclbench.classify import bus_factor
-from cclbench.intervals import Int64, Mask
+from cclbench.ground.intervals import Int64, Mask
 
 Float = npt.NDArray[np.float64]
 

@@ -10,10 +10,10 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 
-from cclbench import arrow_functions as pc
-from cclbench import intervals
 from cclbench.analyzers.view.collectives import Label, label_numbers
-from cclbench.intervals import Int64, Intervals, Mask
+from cclbench.ground import arrow_functions as pc
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Int64, Intervals, Mask
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from cclbench import intervals
 from cclbench.analyzers.view.columns import row_spans, word_codes
 from cclbench.analyzers.view.launches import correlations_of
-from cclbench.intervals import Int64, Mask
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Int64, Mask
 from cclbench.normalize.host_calls import (
     ALLOCATES,
     LEAST_COLD_NS,

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cclbench import arrow_functions as pc
 from cclbench.analyzers.view.allocator import History
 from cclbench.analyzers.view.snapshots import of_snapshots
-from cclbench.schema import EVENTS
+from cclbench.ground import arrow_functions as pc
+from cclbench.ground.schema import EVENTS
 
 if TYPE_CHECKING:
     from cclbench.record.rank import Rank

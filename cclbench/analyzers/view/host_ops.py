@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cclbench.analyzers.view.columns import row_spans, word_codes
-from cclbench.intervals import Int64, Mask
+from cclbench.ground.intervals import Int64, Mask
 from cclbench.normalize.operators import is_wrapper
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cclbench import intervals
 from cclbench.analyzers.view.launches import SINCE_EVER, LaunchCalls, device_events, previous_ends
-from cclbench.intervals import Int64, Intervals, Mask
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Int64, Intervals, Mask
 
 if TYPE_CHECKING:
     from cclbench.record.rank import Rank

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.columns import is_category, word_codes
-from cclbench.intervals import Int64, begins
+from cclbench.ground.intervals import Int64, begins
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView

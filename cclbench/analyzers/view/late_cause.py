@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from cclbench import intervals
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.arrivals import SPENT
 from cclbench.analyzers.view.kernel_times import Kernel, Totals, kernel_speeds, kernel_times, longest_kernels
 from cclbench.analyzers.view.late_rank import StragglerVerdict
 from cclbench.analyzers.view.loading import loading_intervals
 from cclbench.analyzers.view.meetings import CollectiveInstances
+from cclbench.ground import intervals
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView

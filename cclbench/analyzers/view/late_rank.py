@@ -11,8 +11,8 @@ import numpy as np
 
 from cclbench.analyzers.view.arrivals import SPENT
 from cclbench.analyzers.view.lateness import Float, Lateness
-from cclbench.intervals import Int64, Mask
-from cclbench.units import humanise
+from cclbench.ground.intervals import Int64, Mask
+from cclbench.ground.units import humanise
 
 SIGNIFICANT: Final = 0.01
 """Probability, corrected for the number of ranks, below which a rank's lateness is no chance."""

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.arrivals import PAIRS, SPENT, UNKNOWN_BEFORE
 from cclbench.analyzers.view.meetings import CollectiveInstances
-from cclbench.intervals import Int64, Mask, begins
+from cclbench.ground.intervals import Int64, Mask, begins
 
 Float = npt.NDArray[np.float64]
 

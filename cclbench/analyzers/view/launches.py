@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from cclbench.analyzers.metric import Coverage, Unknown
 from cclbench.analyzers.view.columns import event_table, row_spans
-from cclbench.intervals import Index, Int64, Mask, begins
+from cclbench.ground.intervals import Index, Int64, Mask, begins
 from cclbench.normalize.device_rows import DEVICE_WORK
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from cclbench import arrow_functions as pc
-from cclbench import intervals
 from cclbench.analyzers.view.columns import row_spans, word_codes
-from cclbench.intervals import Intervals, Mask
+from cclbench.ground import arrow_functions as pc
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Intervals, Mask
 from cclbench.normalize.phases import LOADER
 
 if TYPE_CHECKING:

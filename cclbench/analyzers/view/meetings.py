@@ -13,7 +13,7 @@ import numpy as np
 from cclbench.analyzers.metric import NotApplicable, Value, total_coverage, total_left_out
 from cclbench.analyzers.view.arrivals import PAIRS, Arrivals
 from cclbench.analyzers.view.collectives import Label
-from cclbench.intervals import Int64, Mask, begins
+from cclbench.ground.intervals import Int64, Mask, begins
 
 _ROWS: Final = 1 << 17
 """About how many rows are worked on at a time."""

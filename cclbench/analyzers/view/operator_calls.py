@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.analyzers.view.columns import short_codes
-from cclbench.intervals import Index, Int64, Mask
+from cclbench.ground.intervals import Index, Int64, Mask
 from cclbench.normalize.operators import Ids, ancestors, inherited, nearest
 from cclbench.operators.call import Call, NoModel, parse
 from cclbench.operators.cost import PRODUCTS, Cost, cost_of, model_of

@@ -14,10 +14,10 @@ from cclbench.analyzers.view.operator_calls import Float64, WorkKind
 from cclbench.analyzers.view.platform import hbm_bytes_per_s, peak_flops_per_s, run_accelerator
 from cclbench.analyzers.view.works import Works
 from cclbench.classify import base_name
-from cclbench.errors import UsageError
-from cclbench.intervals import Index, Int64, Mask
+from cclbench.ground.errors import UsageError
+from cclbench.ground.intervals import Index, Int64, Mask
+from cclbench.ground.schema import CATEGORIES, PHASES
 from cclbench.operators.call import Call, Tensor
-from cclbench.schema import CATEGORIES, PHASES
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView

@@ -16,8 +16,8 @@ from cclbench.analyzers.view.columns import vocabulary_places, word_codes
 from cclbench.analyzers.view.device_works import device_works
 from cclbench.analyzers.view.operator_calls import OperatorCalls, costs_of
 from cclbench.analyzers.view.works import NO_ROWS, Works
+from cclbench.ground.schema import CATEGORIES, PHASES
 from cclbench.normalize.operators import is_wrapper
-from cclbench.schema import CATEGORIES, PHASES
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView

@@ -9,10 +9,10 @@ from typing import TypeVar
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.engine import Engine, Progress
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
+from cclbench.ground.schema import group_id
 from cclbench.record.rank import Rank
 from cclbench.record.run import Run
-from cclbench.schema import group_id
 
 Answer = TypeVar("Answer")
 

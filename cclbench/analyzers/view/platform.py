@@ -16,11 +16,11 @@ import pyarrow as pa
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.columns import word_codes
 from cclbench.analyzers.view.rank_view import RankView
+from cclbench.ground.intervals import Int64
+from cclbench.ground.schema import group_id
 from cclbench.hardware.accelerator import Accelerator
 from cclbench.hardware.system import System
-from cclbench.intervals import Int64
 from cclbench.machine import Answer, Machine
-from cclbench.schema import group_id
 
 if TYPE_CHECKING:
     from cclbench.card import Card

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from cclbench import arrow_functions as pc
-from cclbench import intervals
 from cclbench.analyzers.metric import NotApplicable, Unknown
 from cclbench.analyzers.view import exposed, idle
 from cclbench.analyzers.view.arrivals import Arrivals, Matched, rank_arrivals
@@ -26,7 +24,9 @@ from cclbench.analyzers.view.launches import LaunchCalls, LaunchedKernels, launc
 from cclbench.analyzers.view.operators import rank_works
 from cclbench.analyzers.view.whole_graphs import UnknownGraphs, whole_graphs
 from cclbench.analyzers.view.works import Works
-from cclbench.intervals import Int64, Intervals, Mask
+from cclbench.ground import arrow_functions as pc
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Int64, Intervals, Mask
 from cclbench.machine import Machine, machine_of_ranks
 from cclbench.normalize.steps import choose_windows
 from cclbench.record.facts import TraceFacts

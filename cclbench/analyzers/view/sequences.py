@@ -15,7 +15,7 @@ from cclbench.analyzers.view.columns import is_category, row_spans, word_codes
 from cclbench.analyzers.view.launches import SINCE_EVER, devices_of, previous_ends, stream_numbers
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.classify import base_name
-from cclbench.intervals import Int64, Mask
+from cclbench.ground.intervals import Int64, Mask
 from cclbench.normalize.device_rows import DEVICE_WORK
 
 SUMS: Final = ("count", "ns", "gap_ns")

@@ -17,9 +17,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from cclbench import arrow_functions as pc
 from cclbench.analyzers.view.allocator import OLDER, Blocks, History, Owners
-from cclbench.intervals import Int64
+from cclbench.ground import arrow_functions as pc
+from cclbench.ground.intervals import Int64
 
 _Row: TypeAlias = tuple[str, int | None, int, str | None]
 """Action, address, bytes and call site of an event."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from cclbench.ground.units import humanise
 from cclbench.record.rows import Row
-from cclbench.units import humanise
 
 
 def side_by_side(own: list[Row], others: Mapping[str, list[Row]]) -> list[Row]:

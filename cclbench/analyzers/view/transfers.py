@@ -24,8 +24,8 @@ from cclbench.analyzers.view.collectives import (
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.classify import bus_factor
-from cclbench.intervals import Int64, Mask
-from cclbench.units import whole_binary
+from cclbench.ground.intervals import Int64, Mask
+from cclbench.ground.units import whole_binary
 
 Float64 = npt.NDArray[np.float64]
 

@@ -24,8 +24,8 @@ from cclbench.analyzers.metric import (
 from cclbench.analyzers.view.blurred import AmbiguousKernels
 from cclbench.analyzers.view.collectives import Label, label_numbers, sum_by_wider_label
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.intervals import Int64
-from cclbench.schema import OPEN
+from cclbench.ground.intervals import Int64
+from cclbench.ground.schema import OPEN
 
 NS_PER_S = 10**9
 LEAST_FOR_P95: Final = 20

@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cclbench import intervals
 from cclbench.analyzers.metric import Coverage
 from cclbench.analyzers.view.blurred import MOST_UNKNOWN
 from cclbench.analyzers.view.columns import event_table, row_spans
-from cclbench.intervals import Intervals
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Intervals
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView

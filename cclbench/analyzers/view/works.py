@@ -10,11 +10,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cclbench import intervals
 from cclbench.analyzers.metric import Coverage
 from cclbench.analyzers.view.operator_calls import Float64, WorkKind
-from cclbench.intervals import Index, Int64, Intervals, Mask
-from cclbench.schema import CATEGORIES
+from cclbench.ground import intervals
+from cclbench.ground.intervals import Index, Int64, Intervals, Mask
+from cclbench.ground.schema import CATEGORIES
 
 
 @dataclass(frozen=True, slots=True, eq=False)

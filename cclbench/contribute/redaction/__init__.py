@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from cclbench import yaml_file
 from cclbench.contribute.redaction import kinds
 from cclbench.contribute.redaction.names import Identities, Learner
 from cclbench.contribute.redaction.needles import PLAIN, NeedleForm
@@ -24,10 +23,11 @@ from cclbench.contribute.redaction.plain_text import PUBLISHED
 from cclbench.contribute.redaction.redactions import Redaction, by_kind
 from cclbench.contribute.redaction.rewriting import is_card, rewrite_file
 from cclbench.contribute.redaction.scrub import Scrubber
-from cclbench.errors import InputError, UsageError
 from cclbench.formats import READERS
 from cclbench.formats.files import BLOCK, name_inside, read_blocks, require_plain_file
 from cclbench.formats.streams import is_compressed
+from cclbench.ground import yaml_file
+from cclbench.ground.errors import InputError, UsageError
 
 __all__ = [
     "Identities",

@@ -13,7 +13,7 @@ from typing import Final
 from cclbench.contribute.redaction import kinds
 from cclbench.contribute.redaction.documents import Language, LineChange, redact_document
 from cclbench.contribute.redaction.scrub import Scrubber
-from cclbench.units import MIB
+from cclbench.ground.units import MIB
 
 _MOST: Final = 64 * MIB
 _KEY_BEGINS, _KEY_ENDS = b"-----BEGIN ", b"-----END "

@@ -12,11 +12,11 @@ from typing import Final
 from cclbench.contribute.redaction import plain_text
 from cclbench.contribute.redaction.documents import LANGUAGES, Language, NotWellFormedError
 from cclbench.contribute.redaction.scrub import Scrubber
-from cclbench.errors import InputError
 from cclbench.formats import AnyReader
 from cclbench.formats.files import display_path, output, read_blocks, read_head, strip_padding
 from cclbench.formats.json_text import rewrite_json
 from cclbench.formats.recognition import recognise_head
+from cclbench.ground.errors import InputError
 
 _CARD_KEY: Final = re.compile(rb"""^["']?workload["']?[ \t]*:""", re.MULTILINE)
 _SCRIPT: Final = re.compile(rb"#![^\n]*\b(?:ba|da|k|z)?sh\b")

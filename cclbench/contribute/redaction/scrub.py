@@ -16,9 +16,9 @@ from cclbench.contribute.redaction.needles import PLAIN, NeedleForm
 from cclbench.contribute.redaction.needles import forms_pattern as encoded_pattern
 from cclbench.contribute.redaction.pattern import CLEAN, ISSUED, NOTHING, PATTERNS, SecretPattern
 from cclbench.contribute.redaction.redactions import Redaction
+from cclbench.ground.text import printable
 from cclbench.normalize.phases import LOADER, phase_told
 from cclbench.normalize.steps import FAMILIES
-from cclbench.text import printable
 
 _SHORT: Final = 12
 _LONG_TEXT: Final = 1000

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from cclbench.findings.case import Case, sum_by_rank
 from cclbench.findings.finding import Finding, finding
+from cclbench.ground.units import humanise
 from cclbench.record.metric_name import metric_name
-from cclbench.units import humanise
 
 _CATEGORY_SHARE: Final = metric_name("compute.category_share")
 _COMM_WAIT: Final = metric_name("comm.wait")

@@ -12,8 +12,8 @@ from cclbench.findings.case import Case, sum_by_rank
 from cclbench.findings.causes.links import far_below_links, slow_groups
 from cclbench.findings.finding import Confidence, Finding, finding
 from cclbench.findings.groups import describe_groups, shape_of
+from cclbench.ground.units import humanise
 from cclbench.record.metric_name import MetricName, metric_name
-from cclbench.units import humanise
 
 _COLLECTIVES: Final = metric_name("comm.count")
 _COMM_TRANSFER: Final = metric_name("comm.transfer")

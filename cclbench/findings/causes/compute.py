@@ -9,8 +9,8 @@ from typing import Final
 from cclbench.findings.case import Case
 from cclbench.findings.causes.balance import straggler_of
 from cclbench.findings.finding import Finding, finding
+from cclbench.ground.units import humanise
 from cclbench.record.metric_name import metric_name
-from cclbench.units import humanise
 
 _COMPUTE_TIME: Final = metric_name("compute.time")
 _CATEGORY_SHARE: Final = metric_name("compute.category_share")

@@ -8,8 +8,8 @@ from typing import Final
 
 from cclbench.findings.case import Case
 from cclbench.findings.finding import Finding, finding
+from cclbench.ground.units import humanise
 from cclbench.record.metric_name import metric_name
-from cclbench.units import humanise
 
 _EXPOSED_COPY: Final = metric_name("time.exposed_copy")
 _BUSY: Final = metric_name("compute.busy")

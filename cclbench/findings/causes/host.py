@@ -11,8 +11,8 @@ import numpy as np
 
 from cclbench.findings.case import Case, sum_by_rank
 from cclbench.findings.finding import Finding, finding
+from cclbench.ground.units import humanise
 from cclbench.record.metric_name import MetricName, metric_name
-from cclbench.units import humanise
 
 _IDLE_HOST: Final = metric_name("time.idle_host")
 _DATA_STALL: Final = metric_name("data.stall")

@@ -12,8 +12,8 @@ from cclbench.analyzers.view.transfers import WAITING
 from cclbench.findings.case import Case
 from cclbench.findings.finding import Finding, finding
 from cclbench.findings.groups import ranks_of_group, shape_of
+from cclbench.ground.units import humanise
 from cclbench.record.metric_name import metric_name
-from cclbench.units import humanise
 
 _TRANSFER: Final = metric_name("time.exposed_transfer")
 _USED: Final = metric_name("comm.bandwidth_utilization")

@@ -10,9 +10,9 @@ from cclbench.analyzers.products import MISALIGNED, OF_PRECISION, WITHOUT_TENSOR
 from cclbench.findings.case import Case, sum_by_rank
 from cclbench.findings.causes.compute import shortened_kernels
 from cclbench.findings.finding import Finding, finding
+from cclbench.ground.text import shortened
+from cclbench.ground.units import humanise
 from cclbench.record.metric_name import metric_name
-from cclbench.text import shortened
-from cclbench.units import humanise
 
 _GEMM_EFFICIENCY: Final = metric_name("compute.gemm_efficiency")
 _COMPUTE_TIME: Final = metric_name("compute.time")

@@ -10,8 +10,8 @@ from typing import Final
 from cclbench.findings.case import Case, sum_by_rank
 from cclbench.findings.finding import Finding, finding
 from cclbench.findings.groups import describe_groups, ranks_of_group
+from cclbench.ground.units import humanise
 from cclbench.record.metric_name import metric_name
-from cclbench.units import humanise
 
 _VOLUME: Final = metric_name("comm.volume")
 _TRANSFER: Final = metric_name("time.exposed_transfer")

@@ -13,8 +13,8 @@ from cclbench.findings.case import Case
 from cclbench.findings.causes.compute import shortened_kernels
 from cclbench.findings.causes.machine import OPERATORS
 from cclbench.findings.finding import Finding, finding
+from cclbench.ground.units import humanise
 from cclbench.record.metric_name import metric_name
-from cclbench.units import humanise
 
 _BOUND_SHARE: Final = metric_name("memory.bound_share")
 _TIME: Final = metric_name("compute.unfused")

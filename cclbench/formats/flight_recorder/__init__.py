@@ -29,8 +29,8 @@ from cclbench.formats.pickled import BEGIN, MOST_FILE_BYTES, NotPlainError, load
 from cclbench.formats.rewriting import SOURCE_PATH
 from cclbench.formats.texts import damaged_error, read_whole, reason_of, strip_decoration
 from cclbench.formats.timing_rows import MOST_BYTES, Timings, exact_nanoseconds
+from cclbench.ground.schema import group_id
 from cclbench.record.facts import ProcessGroup
-from cclbench.schema import group_id
 
 _MOST_RANKS: Final = 1 << 20
 _MOST_DIMENSIONS: Final = 64

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cclbench.errors import InputError
 from cclbench.formats.kineto.payloads import ranks_of_text
 from cclbench.formats.trace import plausible_amount
+from cclbench.ground.errors import InputError
 from cclbench.record.facts import ProcessGroup, TraceFacts
 
 _RANKS = range(1 << 31)

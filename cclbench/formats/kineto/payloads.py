@@ -11,9 +11,9 @@ from typing import Final
 import msgspec
 
 from cclbench.capture.marks import MARK
-from cclbench.errors import InputError
 from cclbench.formats import Payload
 from cclbench.formats.kineto.events import Args, Count
+from cclbench.ground.errors import InputError
 
 _LARGEST_GROUP = 1 << 20
 _MOST_LISTED: Final = 1 << 21

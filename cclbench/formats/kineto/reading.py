@@ -15,7 +15,6 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from cclbench.errors import InputError
 from cclbench.formats import Names, Part, Rows, Trace, several_processes
 from cclbench.formats.json_events import CHUNK, END, JsonEvents
 from cclbench.formats.kineto.events import (
@@ -41,7 +40,8 @@ from cclbench.formats.kineto.kinds import (
 )
 from cclbench.formats.kineto.payloads import StatedCollectives, speaks_of_collectives
 from cclbench.formats.trace import LATEST_NS, NO_GRID, grid_columns, impossible_value
-from cclbench.intervals import Int64
+from cclbench.ground.errors import InputError
+from cclbench.ground.intervals import Int64
 
 _PHASES: Final = {
     **dict.fromkeys("stf", "flow arrow"),

@@ -34,7 +34,7 @@ from cclbench.formats.pickled import (
 from cclbench.formats.rewriting import Redactor
 from cclbench.formats.texts import damaged_error, read_whole
 from cclbench.formats.trace import LATEST_NS
-from cclbench.schema import ALLOCATIONS, ALLOCATOR_ACTIONS, MEMORY_BLOCKS
+from cclbench.ground.schema import ALLOCATIONS, ALLOCATOR_ACTIONS, MEMORY_BLOCKS
 
 _MOST_DEVICES: Final = 1 << 10
 _MOST_ENTRIES: Final = 2_000_000

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from cclbench.formats import Names
-from cclbench.text import printable
+from cclbench.ground.text import printable
 
 MOST_FRAMES: Final = 12
 """Of a line; outer ones are left out."""

@@ -27,8 +27,8 @@ import pyarrow as pa
 from cclbench.classify import element_bytes, kind_of
 from cclbench.formats import LoggedCommunicator
 from cclbench.formats.timing_rows import MOST_BYTES
-from cclbench.intervals import occurrence
-from cclbench.schema import COLLECTIVE_KINDS, TIMINGS
+from cclbench.ground.intervals import occurrence
+from cclbench.ground.schema import COLLECTIVE_KINDS, TIMINGS
 
 DATATYPES: Final = (
     *("int8", "uint8", "int32", "uint32", "int64", "uint64"),

@@ -20,7 +20,7 @@ from cclbench.formats.timing_rows import (
     exact_nanoseconds,
     is_believable,
 )
-from cclbench.text import first_few
+from cclbench.ground.text import first_few
 
 _NS_PER_US = 1000
 

@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from cclbench.errors import InputError
 from cclbench.formats.nsys.database import EXPORT_AGAIN, Database
 from cclbench.formats.trace import LATEST_NS
+from cclbench.ground.errors import InputError
 
 KERNELS: Final[str] = "CUPTI_ACTIVITY_KIND_KERNEL"
 GRAPHS: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"

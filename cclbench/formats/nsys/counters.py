@@ -19,8 +19,8 @@ from cclbench.formats.nsys.capture import CapturedProcesses
 from cclbench.formats.nsys.database import Database
 from cclbench.formats.nsys.facts import cuda_devices
 from cclbench.formats.trace import LATEST_NS, impossible_value
-from cclbench.intervals import Int64
-from cclbench.schema import COUNTER_UNITS, COUNTERS
+from cclbench.ground.intervals import Int64
+from cclbench.ground.schema import COUNTER_UNITS, COUNTERS
 
 _PERCENT: Final = " [Throughput %]"
 _GPU: Final = {

@@ -10,9 +10,9 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 
-from cclbench.errors import InputError
 from cclbench.formats.nsys import MAGIC
-from cclbench.out_of_memory import is_out_of_memory
+from cclbench.ground.errors import InputError
+from cclbench.ground.out_of_memory import is_out_of_memory
 
 BATCH_ROWS: Final = 1 << 16
 _LONGEST_NAME: Final = 1 << 20

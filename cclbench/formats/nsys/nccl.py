@@ -25,7 +25,7 @@ from cclbench.formats import Payload, StatedPayloads
 from cclbench.formats.nsys.capture import NVTX, RANGES
 from cclbench.formats.nsys.database import Database
 from cclbench.formats.nsys.rows import Columns, TableReader, thread_numbers
-from cclbench.intervals import Int64
+from cclbench.ground.intervals import Int64
 from cclbench.record.facts import Communicator
 
 _CALL: Final = re.compile(

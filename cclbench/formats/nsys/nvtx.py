@@ -16,7 +16,7 @@ from cclbench import classify
 from cclbench.formats import Payload, Rows, StatedPayloads
 from cclbench.formats.nsys.capture import MPI, NVTX, RANGES
 from cclbench.formats.nsys.rows import NO_NAME, Codes, Columns, TableReader
-from cclbench.intervals import Int64
+from cclbench.ground.intervals import Int64
 
 _SIZES: Final = r"\[[\[\]\d, ]*\]"
 _SEQUENCE: Final = r"(?:seq = |(?:stashed )?seq=)"

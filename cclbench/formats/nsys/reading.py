@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from cclbench.errors import InputError
 from cclbench.formats import Part, Rows, Trace
 from cclbench.formats.nsys.capture import CapturedProcesses, profiler_diagnostics
 from cclbench.formats.nsys.counters import counter_samples
@@ -18,6 +17,7 @@ from cclbench.formats.nsys.facts import member_facts
 from cclbench.formats.nsys.nccl import add_nccl_payloads
 from cclbench.formats.nsys.nvtx import mpi_calls, nvtx_rows
 from cclbench.formats.nsys.rows import TableReader
+from cclbench.ground.errors import InputError
 
 
 def member_parts(path: Path) -> list[Part]:

@@ -17,13 +17,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from cclbench.errors import InputError
 from cclbench.formats.files import copy_file, display_path
 from cclbench.formats.nsys.capture import DIAGNOSTICS, LOST, NVTX, RANGES
 from cclbench.formats.nsys.database import EXPORT_AGAIN, Database
 from cclbench.formats.nsys.facts import RANK_VARIABLES
 from cclbench.formats.rewriting import CAPTURED, COMMAND_LINE, Redactor
-from cclbench.units import MIB
+from cclbench.ground.errors import InputError
+from cclbench.ground.units import MIB
 
 _REFUSED: Final = frozenset({sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_CREATE_VTABLE})
 _PAIRS: Final = ("name", "value")

@@ -13,7 +13,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cclbench.errors import InputError
 from cclbench.formats import Names, Rows
 from cclbench.formats.nsys.capture import (
     CALLS,
@@ -27,7 +26,8 @@ from cclbench.formats.nsys.capture import (
 )
 from cclbench.formats.nsys.whole_graphs import GraphLaunches
 from cclbench.formats.trace import LATEST_NS, grid_columns, impossible_value
-from cclbench.intervals import Int64, Mask
+from cclbench.ground.errors import InputError
+from cclbench.ground.intervals import Int64, Mask
 
 Codes = npt.NDArray[np.int32]
 Columns = dict[str, tuple[str, ...]]

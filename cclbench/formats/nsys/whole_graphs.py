@@ -10,7 +10,7 @@ import numpy as np
 
 from cclbench.formats import Rows
 from cclbench.formats.trace import DeviceStep
-from cclbench.intervals import Int64, Mask
+from cclbench.ground.intervals import Int64, Mask
 
 _MOST: Final = 0.5
 """Share of the kernels' and graphs' summed time from which on graphs are what a device repeats."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from cclbench.formats.serving.lines import MOST, WrittenResult, is_number
-from cclbench.schema import REQUESTS
+from cclbench.ground.schema import REQUESTS
 
 _FIGURES: Final = {
     "duration": ("duration", "s"),

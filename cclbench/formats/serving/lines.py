@@ -13,8 +13,8 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
-from cclbench.errors import InputError
 from cclbench.formats.texts import read_whole
+from cclbench.ground.errors import InputError
 
 LARGEST: Final = 256 << 20
 """Bytes of a (decompressed) file that are read at most."""

@@ -17,13 +17,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cclbench.errors import InputError
 from cclbench.formats import READERS, Names, Part, Payload, Reader, Rows, Trace
 from cclbench.formats.rewriting import Redactor
 from cclbench.formats.timeline.mapping import COMPUTE, COPY, FILE, IGNORE, PAIRS, is_mapped
 from cclbench.formats.timeline.survey import Survey, survey_beside
 from cclbench.formats.timeline.tables import ENDINGS, table_batches
-from cclbench.intervals import Int64
+from cclbench.ground.errors import InputError
+from cclbench.ground.intervals import Int64
 from cclbench.record.facts import ProcessGroup, TraceFacts
 
 _SHIFT: Final = 24

@@ -12,15 +12,15 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from cclbench import yaml_file
-from cclbench.diagnostics import Path as Place
-from cclbench.diagnostics import Problem, dotted
-from cclbench.errors import InputError
 from cclbench.formats.recognition import head_of
-from cclbench.json_schema import departures, packaged_schema
-from cclbench.scratch import stamp_of
-from cclbench.text import listed
-from cclbench.yaml_file import Document
+from cclbench.ground import yaml_file
+from cclbench.ground.diagnostics import Path as Place
+from cclbench.ground.diagnostics import Problem, dotted
+from cclbench.ground.errors import InputError
+from cclbench.ground.json_schema import departures, packaged_schema
+from cclbench.ground.scratch import stamp_of
+from cclbench.ground.text import listed
+from cclbench.ground.yaml_file import Document
 
 FILE: Final = "timeline.yaml"
 COMPUTE, COPY, IGNORE = "compute", "copy", "ignore"

@@ -13,12 +13,12 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cclbench.errors import InputError
 from cclbench.formats.timeline.mapping import FILE, TimelineMapping, TimelineOperator, mapping_at
 from cclbench.formats.timeline.tables import table_batches
 from cclbench.formats.trace import DeviceStep
-from cclbench.scratch import stamp_of
-from cclbench.text import printable
+from cclbench.ground.errors import InputError
+from cclbench.ground.scratch import stamp_of
+from cclbench.ground.text import printable
 
 _MOST_RANKS: Final = 1 << 20
 _MOST_OPERATORS: Final = 1 << 12

@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cclbench.errors import InputError
 from cclbench.formats.streams import open_bytes
 from cclbench.formats.timeline.mapping import TimelineMapping
 from cclbench.formats.trace import LATEST_NS
-from cclbench.intervals import Int64
-from cclbench.out_of_memory import is_out_of_memory
+from cclbench.ground.errors import InputError
+from cclbench.ground.intervals import Int64
+from cclbench.ground.out_of_memory import is_out_of_memory
+from cclbench.ground.text import printable
 from cclbench.record.files import parquet_file
-from cclbench.text import printable
 
 ENDINGS: Final = (".parquet", ".csv", ".jsonl")
 _DIGITS: Final = {"s": 9, "ms": 6, "us": 3, "ns": 0}

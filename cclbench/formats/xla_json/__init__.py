@@ -12,10 +12,10 @@ import re
 from pathlib import Path
 from typing import Final
 
-from cclbench.errors import InputError
 from cclbench.formats import READERS, Part, Reader, Trace
 from cclbench.formats.json_text import rewrite_json
 from cclbench.formats.rewriting import Redactor
+from cclbench.ground.errors import InputError
 
 MOST_EVENTS: Final = 1_000_000
 """xprof and JAX write no more, the earliest ones, and leave no mark where there were more."""

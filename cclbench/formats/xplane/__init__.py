@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from cclbench.errors import InputError
 from cclbench.formats import READERS, Part, Reader, Trace
 from cclbench.formats.files import output, require_uncompressed
 from cclbench.formats.recognition import head_of
 from cclbench.formats.rewriting import CAPTURED, COMMAND_LINE, ENVIRONMENT, SOURCE_PATH, SYSTEM, Redactor
+from cclbench.ground.errors import InputError
 
 _BEGINS: Final = re.compile(rb"\A\x0a[\s\S]{1,64}?\x12[\x01-\x7f](?:/|Task Environment)")
 """The first bytes of a plane, even of one whose length is damaged."""

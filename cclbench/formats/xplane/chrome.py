@@ -18,7 +18,6 @@ from typing import Any, Final
 
 import msgspec
 
-from cclbench.errors import InputError
 from cclbench.formats import Trace
 from cclbench.formats.json_events import JsonEvents
 from cclbench.formats.trace import impossible_value
@@ -27,6 +26,7 @@ from cclbench.formats.xplane.device import NO_EPOCH, device_batches, remember_la
 from cclbench.formats.xplane.host_events import HostProfile, profile_of
 from cclbench.formats.xplane.proto import DEVICE, HOST, message_class
 from cclbench.formats.xplane.rows import DERIVED
+from cclbench.ground.errors import InputError
 from cclbench.record.facts import TraceFacts
 
 BESIDE: Final = "read the .xplane.pb beside it"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cclbench.intervals import Int64
+from cclbench.ground.intervals import Int64
 
 _BINS = 64
 _LARGEST_SKEW = 2e-4

@@ -17,9 +17,9 @@ import numpy as np
 from cclbench.formats import Payload
 from cclbench.formats.xplane import hlo
 from cclbench.formats.xplane.hlo_proto import Instruction
-from cclbench.intervals import Int64
+from cclbench.ground.intervals import Int64
+from cclbench.ground.schema import group_id
 from cclbench.record.facts import Communicator, ProcessGroup, TraceFacts
-from cclbench.schema import group_id
 
 _AS_OURS: Final = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "send", "recv")
 _KINDS: Final = {

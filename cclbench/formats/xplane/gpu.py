@@ -15,7 +15,6 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from cclbench import classify
-from cclbench.errors import InputError
 from cclbench.formats import Payload, Rows, Trace
 from cclbench.formats.trace import NO_GRID, grid_columns, plausible_amount
 from cclbench.formats.xplane import origins, proto
@@ -23,7 +22,8 @@ from cclbench.formats.xplane.collectives import DeviceMember, NamedGroups, of_pr
 from cclbench.formats.xplane.hlo_proto import HloProgram, Instruction
 from cclbench.formats.xplane.origins import InstructionOrigin
 from cclbench.formats.xplane.rows import DERIVED, LineEvents, kind_rows, marked_steps
-from cclbench.intervals import Int64
+from cclbench.ground.errors import InputError
+from cclbench.ground.intervals import Int64
 
 _LINKS: Final = ("correlation_id", "program_id")
 _DETAILS: Final = ("kernel_details", "memcpy_details", "memset_details", "hlo_op")

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from cclbench.classify import element_bytes
-from cclbench.intervals import Int64
+from cclbench.ground.intervals import Int64
 
 MOST_DEVICES: Final = 1 << 20
 """A list of more participants is taken for damage."""

@@ -16,11 +16,11 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from cclbench.errors import InputError
 from cclbench.formats.xplane import hlo, proto
 from cclbench.formats.xplane.origins import InstructionOrigin, instruction_origin, line_of
-from cclbench.intervals import Int64
-from cclbench.protobuf_schema import described_class
+from cclbench.ground.errors import InputError
+from cclbench.ground.intervals import Int64
+from cclbench.ground.protobuf_schema import described_class
 
 _MESSAGES: Final = {
     "Shape": "element_type=2:int32 dimensions=3:int64* tuple_shapes=4:Shape*",

@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
-from cclbench.errors import InputError
 from cclbench.formats import Cut, DeviceStep, Names, Part, Payload, Rows, Trace
 from cclbench.formats.xplane.collectives import DeviceMember, NamedGroups, of_program
 from cclbench.formats.xplane.hlo_proto import Instruction
@@ -28,6 +27,7 @@ from cclbench.formats.xplane.host_events import HostEvent, HostOp, HostProfile, 
 from cclbench.formats.xplane.ops import CONTAINERS
 from cclbench.formats.xplane.origins import origin_columns
 from cclbench.formats.xplane.proto import AGAIN
+from cclbench.ground.errors import InputError
 from cclbench.record.facts import HOST_DEVICE, TraceFacts
 
 _MEMBER: Final = "cpu:"

@@ -20,9 +20,9 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from cclbench.errors import InputError
 from cclbench.formats.xplane import proto
 from cclbench.formats.xplane.hlo_proto import HloProgram, plane_programs
+from cclbench.ground.errors import InputError
 
 _DEVICES: Final = range(1 << 31)
 _INT64: Final = range(-(1 << 63), 1 << 63)

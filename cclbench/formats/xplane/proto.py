@@ -18,11 +18,11 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from cclbench.errors import InputError
 from cclbench.formats import Cut
 from cclbench.formats.trace import LATEST_NS
-from cclbench.intervals import Int64
-from cclbench.protobuf_schema import described_class
+from cclbench.ground.errors import InputError
+from cclbench.ground.intervals import Int64
+from cclbench.ground.protobuf_schema import described_class
 
 LARGEST_PLANE: Final = (1 << 31) - 1
 """Bytes; protobuf parses no longer message."""

@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from cclbench.errors import InputError
 from cclbench.formats.files import WHOLE, display_path
 from cclbench.formats.rewriting import ANNOTATION, CAPTURED, HOST, SOURCE_PATH, Redactor, alternation_pattern
 from cclbench.formats.xplane import proto
+from cclbench.ground.errors import InputError
 
 _NOTHING: Final[Mapping[str, str]] = {}
 _PLANE, _COMPLAINTS, _HOSTS, _NAME = 1, (2, 3), 4, 2

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.formats import DeviceStep, Names, Rows
-from cclbench.intervals import Int64
+from cclbench.ground.intervals import Int64
 
 DERIVED: Final = (
     *("TensorFlow Ops", "TensorFlow Name Scope", "Framework Ops", "Framework Name Scope", "Source code"),

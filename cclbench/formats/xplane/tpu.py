@@ -17,14 +17,14 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from cclbench import units
 from cclbench.formats import Rows, Trace
 from cclbench.formats.xplane import origins, proto
 from cclbench.formats.xplane.clock import DeviceClock, on_host
 from cclbench.formats.xplane.collectives import DeviceMember
 from cclbench.formats.xplane.ops import TpuOp, parse_op, transfer_op
 from cclbench.formats.xplane.rows import DERIVED, LineEvents, kind_rows, marked_steps
-from cclbench.intervals import Int64
+from cclbench.ground import units
+from cclbench.ground.intervals import Int64
 
 _CORE, _BESIDE, _MARKS = "XLA Ops", "Async XLA Ops", "XLA TraceMe"
 _READ: Final = (_CORE, _BESIDE, _MARKS, "XLA Modules", "Steps")

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from cclbench.ground.registry import Registry
 from cclbench.hardware.collectives.cost import Assumed, CollectiveCost, CollectiveSteps
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.nccl import NcclConstants
 from cclbench.hardware.collectives.transport import SIMPLE
-from cclbench.registry import Registry
 
 
 class CollectiveCall(NamedTuple):

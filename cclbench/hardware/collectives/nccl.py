@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from cclbench.ground.units import KIB
 from cclbench.hardware.collectives.cost import WORST, Assumed
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.transport import LL128, PROTOCOLS, SIMPLE
-from cclbench.units import KIB
 
 _US: Final = 1e-6
 _GB: Final = 1e9

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cclbench.classify import bus_factor
-from cclbench.errors import UsageError, near
+from cclbench.ground.errors import UsageError, near
+from cclbench.ground.schema import COLLECTIVE_KINDS
+from cclbench.ground.units import EIB
 from cclbench.hardware.collectives.algorithm import ALGORITHMS, CollectiveCall, chosen_always
 from cclbench.hardware.collectives.cost import BEST, EXPECTED, WORST, Assumed, CollectiveCost, Floats
 from cclbench.hardware.collectives.group import Group, NoPrice, group_of
@@ -20,8 +22,6 @@ from cclbench.hardware.collectives.schedule import SendSchedule, schedule_cost
 from cclbench.hardware.collectives.transport import PROTOCOLS
 from cclbench.hardware.residuals import ResidualSetting, current_residuals
 from cclbench.hardware.system import System
-from cclbench.schema import COLLECTIVE_KINDS
-from cclbench.units import EIB
 
 # Of their collectives no sweep is published: nothing is learned of them but how far formulas may be off.
 _NEVER_SWEPT: Final = ("tpu", "trainium")

@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cclbench import yaml_file
-from cclbench.errors import InputError
+from cclbench.ground import yaml_file
+from cclbench.ground.errors import InputError
+from cclbench.ground.schema import COLLECTIVE_KINDS
 from cclbench.hardware.collectives.algorithm import CollectiveCall
 from cclbench.hardware.collectives.cost import CollectiveCost, CollectiveSteps, Traffic
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.transport import SIMPLE
 from cclbench.hardware.entry import raise_problems
-from cclbench.schema import COLLECTIVE_KINDS
 
 _MOST_RANKS: Final = 1 << 16
 _MOST_SENDS: Final = 1 << 20

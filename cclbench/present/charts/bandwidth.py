@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cclbench.comparison.subject import ComparisonSubject
+from cclbench.ground.units import BINARY_UNITS, humanise
 from cclbench.present.charts.chart import (
     HALF_PX,
     Chart,
@@ -23,7 +24,6 @@ from cclbench.present.charts.palette import MARKERS, colour_name, drawing_colour
 from cclbench.present.charts.svg import drawn_svg
 from cclbench.record.metric_name import metric_name
 from cclbench.record.rows import Row
-from cclbench.units import BINARY_UNITS, humanise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,10 +14,10 @@ from markupsafe import Markup
 
 from cclbench.analyzers.metric import check_names
 from cclbench.comparison.subject import ComparisonSubject
-from cclbench.errors import CclbenchError
+from cclbench.ground.errors import CclbenchError
+from cclbench.ground.registry import Registry, told_to_people
+from cclbench.ground.units import humanise
 from cclbench.present.charts.palette import MARKERS, colour_name, marker_of
-from cclbench.registry import Registry, told_to_people
-from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

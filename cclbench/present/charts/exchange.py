@@ -10,10 +10,10 @@ import numpy as np
 
 from cclbench.analyzers.view.exchanged import ExchangedBytes, Float, exchanged_bytes
 from cclbench.comparison.subject import ComparisonSubject
+from cclbench.ground.units import humanise
 from cclbench.present.charts.chart import HALF_PX, Chart, Titles, blank_canvas, section, with_letter
 from cclbench.present.charts.palette import light_colour
 from cclbench.present.charts.svg import drawn_svg
-from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 from cclbench.analyzers.view.allocator import History
 from cclbench.analyzers.view.histories import of_run
 from cclbench.comparison.subject import ComparisonSubject
+from cclbench.ground.text import printable
+from cclbench.ground.units import humanise
 from cclbench.present.charts.chart import (
     FULL_PX,
     Chart,
@@ -22,8 +24,6 @@ from cclbench.present.charts.palette import SUBJECTS, light_colour
 from cclbench.present.charts.svg import drawn_svg
 from cclbench.present.memory import MemoryCurves, history_heading, memory_curves, peak_rows
 from cclbench.record.metric_name import metric_name
-from cclbench.text import printable
-from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from cclbench.analyzers.view.operator_sums import NO_MODULE
+from cclbench.ground.text import printable, shortened
+from cclbench.ground.units import humanise
 from cclbench.operator_table import OperatorTable
 from cclbench.present.charts.chart import FULL_PX, Chart, Titles, blank_canvas
 from cclbench.present.charts.palette import light_colour
 from cclbench.present.charts.svg import drawn_svg
 from cclbench.present.words import LONGEST
-from cclbench.text import printable, shortened
-from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from cclbench.comparison.subject import ComparisonSubject
+from cclbench.ground.units import humanise
 from cclbench.present.charts.chart import (
     HALF_PX,
     Chart,
@@ -23,7 +24,6 @@ from cclbench.present.charts.palette import drawing_colour, light_colour, marker
 from cclbench.present.charts.svg import drawn_svg
 from cclbench.record.metric_name import metric_name
 from cclbench.record.results import Results
-from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

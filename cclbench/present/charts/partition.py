@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cclbench.comparison.subject import ComparisonSubject
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
+from cclbench.ground.units import humanise
 from cclbench.present.charts.chart import (
     FULL_PX,
     Chart,
@@ -25,7 +26,6 @@ from cclbench.present.partition import METRICS, PartitionBar, Seconds, bars_of, 
 from cclbench.present.picture import check_picture, save_picture
 from cclbench.record.metric_name import metric_name
 from cclbench.record.rows import Row
-from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

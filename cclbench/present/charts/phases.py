@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from cclbench.comparison.subject import ComparisonSubject
+from cclbench.ground.schema import PHASES
+from cclbench.ground.units import humanise
 from cclbench.present.charts.chart import FULL_PX, Chart, Titles, blank_canvas
 from cclbench.present.charts.palette import light_colour
 from cclbench.present.charts.svg import drawn_svg
 from cclbench.record.metric_name import metric_name
-from cclbench.schema import PHASES
-from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,6 +12,8 @@ from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.platform import hbm_bytes_per_s, peak_flops_per_s
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.comparison.subject import ComparisonSubject
+from cclbench.ground.text import printable
+from cclbench.ground.units import humanise
 from cclbench.machine import machine_of
 from cclbench.present.charts.chart import (
     HALF_PX,
@@ -28,8 +30,6 @@ from cclbench.present.charts.palette import drawing_colour, light_colour, marker
 from cclbench.present.charts.svg import drawn_svg
 from cclbench.present.kernels import SHORT_NAME
 from cclbench.record.metric_name import metric_name
-from cclbench.text import printable
-from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from cclbench.comparison.subject import ComparisonSubject
-from cclbench.intervals import Int64
+from cclbench.ground.intervals import Int64
+from cclbench.ground.units import humanise
 from cclbench.present.charts.chart import FULL_PX, Chart, Titles, blank_canvas, section, with_letter
 from cclbench.present.charts.palette import light_colour
 from cclbench.present.charts.svg import drawn_svg
 from cclbench.record.metric_name import metric_name
-from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

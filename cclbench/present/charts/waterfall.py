@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cclbench.comparison.comparison import PARTS, PartChange, Versus
+from cclbench.ground.units import humanise
 from cclbench.present.charts.chart import HALF_PX, Chart, Titles, blank_canvas
 from cclbench.present.charts.palette import light_colour
 from cclbench.present.charts.svg import drawn_svg
-from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

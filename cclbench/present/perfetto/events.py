@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cclbench.intervals import Int64
+from cclbench.ground.intervals import Int64
+from cclbench.ground.units import MIB
 from cclbench.present.perfetto.instances import CollectiveParts, InstanceArrows, LatestRanks
 from cclbench.present.perfetto.lanes import slice_lanes
 from cclbench.present.perfetto.lines import (
@@ -25,7 +26,6 @@ from cclbench.present.perfetto.lines import (
     quote_texts,
 )
 from cclbench.present.perfetto.shown import ShownRows
-from cclbench.units import MIB
 
 _TOLD: Final = (
     *("category", "step", "correlation", "bytes", "copy_direction", "blocks", "flops", "hbm_bytes"),

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cclbench.intervals import Int64
+from cclbench.ground.intervals import Int64
 from cclbench.present.perfetto.lines import as_microseconds, join_columns, key_values, object_members
 from cclbench.record.rank import Rank
 

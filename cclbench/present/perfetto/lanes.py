@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.errors import InputError
-from cclbench.intervals import Int64, Mask
+from cclbench.ground.errors import InputError
+from cclbench.ground.intervals import Int64, Mask
 
 MOST_LANES: Final = 256
 Int32 = npt.NDArray[np.int32]

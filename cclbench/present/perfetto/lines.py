@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cclbench.intervals import Int64
+from cclbench.ground.intervals import Int64
 
 _THOUSANDTHS: Final = pa.array([f"{n:03d}" for n in range(1000)], pa.large_string())
 

@@ -17,7 +17,7 @@ from secrets import token_urlsafe
 from threading import Event, Thread
 from typing import Final
 
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 
 VIEWER: Final = "https://ui.perfetto.dev"
 PORT: Final = 9001

@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cclbench.intervals import Int64, Mask
+from cclbench.ground.intervals import Int64, Mask
+from cclbench.ground.schema import KINDS
 from cclbench.present.perfetto.lanes import slice_lanes
 from cclbench.present.timeline import TimelineClock
 from cclbench.record.rank import Rank
-from cclbench.schema import KINDS
 
 _PLACE: Final = ("device", "track", "side")
 _TIME: Final = ("start_ns", "dur_ns")

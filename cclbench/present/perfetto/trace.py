@@ -18,8 +18,9 @@ from typing import Final
 import msgspec
 
 from cclbench import __version__
-from cclbench.destination import check_folder, replacing
-from cclbench.errors import UsageError
+from cclbench.ground.destination import check_folder, replacing
+from cclbench.ground.errors import UsageError
+from cclbench.ground.units import humanise
 from cclbench.present.perfetto.events import TraceEvents
 from cclbench.present.perfetto.instances import LatestRanks
 from cclbench.present.perfetto.lines import event_line
@@ -28,7 +29,6 @@ from cclbench.present.timeline import TimelineClock, clocks_of
 from cclbench.record.rank import Rank
 from cclbench.record.run import Run
 from cclbench.record.selection import Steps
-from cclbench.units import humanise
 
 _COMPRESSION: Final = 3
 SUFFIXES: Final = (".json", ".json.gz")

@@ -8,10 +8,10 @@ from typing import Final
 
 from rich.text import Text
 
+from cclbench.ground.units import humanise
 from cclbench.present.charts.palette import SLICES, StepSlice, light_colour
 from cclbench.present.partition import PartitionBar, bars_of, by_rank, extreme_bars
 from cclbench.record.rows import Row
-from cclbench.units import humanise
 
 MOST_RANKS: Final = 16
 _WIDTH: Final = 80

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from cclbench.card import Card
-from cclbench.text import printable
-from cclbench.units import humanise
+from cclbench.ground.text import printable
+from cclbench.ground.units import humanise
 
 
 def card_rows(card: Card) -> Iterator[dict[str, str]]:

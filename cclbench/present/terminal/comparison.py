@@ -13,11 +13,11 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from cclbench.comparison.comparison import Comparison, GateCheck, Versus, WorkDifference
+from cclbench.ground.text import printable, shortened
 from cclbench.present import sections
 from cclbench.present.charts.palette import LONGER, SHORTER, light_colour
 from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.present.terminal.output import labelled_table, titled_bullets
-from cclbench.text import printable, shortened
 
 _LABEL: Final = 25
 _BAR: Final = 21

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from cclbench.contribute.package import Contribution
 from cclbench.contribute.verify import MEANING, Verdict
+from cclbench.ground.units import humanise
 from cclbench.present.terminal.output import bullet_lines, grid_table
-from cclbench.units import humanise
 
 _MOST: Final = 10
 """Reasons listed of a data point."""

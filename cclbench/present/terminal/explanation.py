@@ -11,8 +11,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from cclbench.analyzers.metric import METRICS, OTHER_NAMES, Metric, resolve_metrics
-from cclbench.errors import UsageError, near
 from cclbench.findings.finding import FINDINGS, Detector
+from cclbench.ground.errors import UsageError, near
 from cclbench.present.terminal.output import labelled_table
 from cclbench.sql import VIEWS, View
 

@@ -11,11 +11,11 @@ from typing import Final
 
 from rich.text import Text
 
+from cclbench.ground.text import printable, shortened
+from cclbench.ground.units import humanise
 from cclbench.present.topics import PARTS_FIRST, key_rows, metric_order, topic_of
 from cclbench.present.words import partial_words
 from cclbench.record.rows import Row
-from cclbench.text import printable, shortened
-from cclbench.units import humanise
 
 _LABEL: Final = 34
 _WIDTH: Final = 80

@@ -14,9 +14,9 @@ from rich.text import Text
 
 from cclbench.findings.diagnosis import Diagnosis
 from cclbench.findings.finding import Finding
+from cclbench.ground.text import bounded, printable, shortened
+from cclbench.ground.units import humanise
 from cclbench.present.words import NOTHING, gain_words
-from cclbench.text import bounded, printable, shortened
-from cclbench.units import humanise
 
 COLUMNS: Final = (
     *(

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
+from cclbench.ground.text import printable
+from cclbench.ground.units import humanise, size_text
 from cclbench.hardware.describe import entry_summary
 from cclbench.hardware.sweep import group_words
 from cclbench.present.model_picture import SweepPanel
 from cclbench.present.terminal.output import grid_table
-from cclbench.text import printable
-from cclbench.units import humanise, size_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

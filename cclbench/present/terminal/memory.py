@@ -11,11 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from cclbench.analyzers.view.allocator import History
+from cclbench.ground.text import printable
+from cclbench.ground.units import humanise
 from cclbench.present.memory import NO_STACK, NOTHING, OLDER_WORDS, device_numbers, history_heading, peak_rows
 from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.present.terminal.output import bullet_lines
-from cclbench.text import printable
-from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -10,11 +10,11 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from cclbench.ground.text import printable, shortened
+from cclbench.ground.units import humanise
 from cclbench.operator_table import OperatorTable
 from cclbench.present.operators import costless_lines, linked_shares
 from cclbench.present.terminal.output import titled_bullets
-from cclbench.text import printable, shortened
-from cclbench.units import humanise
 
 SHOWN: Final = 20
 """Rows that a table has unless more are asked for."""

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
-from cclbench.errors import UsageError
-from cclbench.present.terminal import RAW_CSV
-from cclbench.present.terminal.streams import unescaped_stream
-from cclbench.text import (
+from cclbench.ground.errors import UsageError
+from cclbench.ground.text import (
     as_markdown,
     bounded,
     markdown_table,
@@ -23,6 +21,8 @@ from cclbench.text import (
     printable_json,
     printable_lines,
 )
+from cclbench.present.terminal import RAW_CSV
+from cclbench.present.terminal.streams import unescaped_stream
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

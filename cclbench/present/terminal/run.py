@@ -16,6 +16,8 @@ from rich.text import Text
 
 from cclbench.findings.diagnosis import findings_of_run, unknown_step
 from cclbench.findings.finding import Finding
+from cclbench.ground.schema import RESULTS
+from cclbench.ground.text import bounded, printable, shortened
 from cclbench.present.headline import MOST_CAUSES, busy_with, first_findings
 from cclbench.present.logged_calls import summary_of_calls, tables_of_calls
 from cclbench.present.run_summary import fact_lines, summarise_run
@@ -36,8 +38,6 @@ from cclbench.record.manifest import Manifest
 from cclbench.record.results import Results, Scope
 from cclbench.record.rows import Row, builtins
 from cclbench.record.run import Run
-from cclbench.schema import RESULTS
-from cclbench.text import bounded, printable, shortened
 
 _FIRST: Final = ("run", "card", "ranks", "steps", "device", "groups", "cut")
 """Facts of the first screen."""

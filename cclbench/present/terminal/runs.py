@@ -10,9 +10,9 @@ from rich.console import RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
+from cclbench.ground.text import bounded, printable, shortened
+from cclbench.ground.units import humanise
 from cclbench.present.terminal.output import grid_table, titled_bullets
-from cclbench.text import bounded, printable, shortened
-from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from cclbench.record.inventory import Verification

@@ -11,10 +11,10 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from cclbench.ground.text import printable
+from cclbench.ground.units import humanise
 from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.replay.search import SearchResult, SearchTrial
-from cclbench.text import printable
-from cclbench.units import humanise
 
 _SHOWN: Final = 12
 _REASONS: Final = 5

@@ -6,9 +6,9 @@ from __future__ import annotations
 from rich.console import RenderableType
 from rich.text import Text
 
+from cclbench.ground.units import humanise
 from cclbench.present.terminal.output import bullet_lines, grid_table
 from cclbench.selfcheck.outcome import Checked
-from cclbench.units import humanise
 
 _WORDS = {"holds": "holds", "broken": "does not hold", "not_applicable": "not applicable"}
 _LISTED = 3

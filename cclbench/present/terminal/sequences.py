@@ -10,10 +10,10 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from cclbench.ground.text import printable, shortened
+from cclbench.ground.units import humanise
 from cclbench.kernel_sequences import FrequentSequences
 from cclbench.present.terminal.output import titled_bullets
-from cclbench.text import printable, shortened
-from cclbench.units import humanise
 
 _NAME: Final = 38
 """Characters of a kernel's name that fit beside the figures."""

@@ -12,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from cclbench.analyzers.view.lateness import Float
+from cclbench.ground.text import printable
+from cclbench.ground.units import humanise
 from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.present.terminal.output import titled_bullets
 from cclbench.stragglers import RunStragglers, Stragglers
-from cclbench.text import printable
-from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -12,7 +12,7 @@ from typing import Any, Final, TextIO
 
 import click
 
-from cclbench.text import printable, printable_json
+from cclbench.ground.text import printable, printable_json
 
 _NARROW: Final = "cclbench.escapes"
 

@@ -10,11 +10,11 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from cclbench.ground.text import printable
+from cclbench.ground.units import humanise
 from cclbench.present.terminal import QUIET
 from cclbench.replay.answer import ReplayResult
 from cclbench.replay.critical_path import Path as Route
-from cclbench.text import printable
-from cclbench.units import humanise
 
 _TOLD: Final = 0.03
 """Share of the critical path from which on a place is shown."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.errors import InputError, UsageError
 from cclbench.replay.change import ChangeSubject, LayoutEffect, change
 from cclbench.replay.layout import BATCHES, Dimension
 from cclbench.replay.rescale import ACTIVATIONS, asked_layouts, microbatch_count, scale_nodes, token_nodes

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.errors import InputError, UsageError
+from cclbench.ground.intervals import Int64, begins
 from cclbench.hardware.collectives.cost import Floats
-from cclbench.intervals import Int64, begins
 from cclbench.replay.change import ChangeSubject, change
 from cclbench.replay.graph import Graph
 from cclbench.replay.modelled import modelled_s

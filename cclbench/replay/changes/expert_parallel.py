@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 from cclbench.replay.change import ChangeSubject, LayoutEffect, change, count_of
 from cclbench.replay.rescale import SAME_LAYOUT, asked_layouts
 

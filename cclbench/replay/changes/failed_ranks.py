@@ -9,14 +9,14 @@ from typing import Final
 
 import numpy as np
 
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
+from cclbench.ground.text import first_few
 from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject, LayoutEffect, change
 from cclbench.replay.changes.data_parallel import replicas
 from cclbench.replay.graph import Graph
 from cclbench.replay.rescale import asked_layouts
 from cclbench.replay.simulate import cut_pieces
-from cclbench.text import first_few
 
 _SHOWN: Final = 8
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from cclbench.intervals import Int64, Mask, begins
+from cclbench.ground.intervals import Int64, Mask, begins
 from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject, change, read_word
 from cclbench.replay.graph import Graph

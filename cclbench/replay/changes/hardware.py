@@ -12,14 +12,14 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from cclbench.errors import UsageError, near
+from cclbench.ground.errors import UsageError, near
+from cclbench.ground.schema import COLLECTIVE_KINDS
 from cclbench.hardware import catalog
 from cclbench.hardware.collectives import ALGORITHMS
 from cclbench.machine import Tier
 from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject, Quantity, amount_of, change, factor_of
 from cclbench.replay.graph import Graph
-from cclbench.schema import COLLECTIVE_KINDS
 
 
 class ChosenAlgorithm(NamedTuple):

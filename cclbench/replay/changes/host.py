@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.intervals import Int64, Mask
+from cclbench.ground.intervals import Int64, Mask
 from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject
 from cclbench.replay.graph import Graph

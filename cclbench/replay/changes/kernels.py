@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from cclbench.errors import InputError
-from cclbench.intervals import Int64, Mask, begins
+from cclbench.ground.errors import InputError
+from cclbench.ground.intervals import Int64, Mask, begins
 from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject, LayoutEffect
 from cclbench.replay.graph import Graph

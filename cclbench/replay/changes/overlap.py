@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from cclbench.errors import InputError
-from cclbench.intervals import Int64
+from cclbench.ground.errors import InputError
+from cclbench.ground.intervals import Int64
 from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject, change, read_word
 from cclbench.replay.graph import Graph

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 from cclbench.replay import nodes as n
 from cclbench.replay.change import AddedCommunication, ChangeSubject, LayoutEffect, change, count_of
 from cclbench.replay.rescale import (

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 from cclbench.replay.change import AddedCommunication, ChangeSubject, LayoutEffect, Scale, change, count_of
 from cclbench.replay.rescale import (
     SAME_LAYOUT,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cclbench.intervals import Int64
+from cclbench.ground.intervals import Int64
 from cclbench.replay import nodes as n
 from cclbench.replay.change import ChangeSubject, LayoutEffect, Scale
 from cclbench.replay.graph import Graph

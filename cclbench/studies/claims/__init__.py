@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from cclbench.comparison.subject import ComparisonSubject
-from cclbench.errors import InputError, UsageError, near
+from cclbench.ground.errors import InputError, UsageError, near
 from cclbench.record.store import Store
 from cclbench.studies.claims.bandwidth import examine_bandwidth
 from cclbench.studies.claims.claim import UNITS, Claim

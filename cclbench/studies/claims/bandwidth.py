@@ -10,9 +10,9 @@ from statistics import median
 from typing import Any, Final
 
 from cclbench.comparison.subject import ComparisonSubject
+from cclbench.ground.units import humanise
 from cclbench.record.metric_name import metric_name
 from cclbench.studies.claims.claim import Claim, Line, grouped, note, number, plural, worked
-from cclbench.units import humanise
 
 STATEMENT: Final = "Doubling the bandwidth inside a node shortens steps far more on TPUs than on GPUs."
 _DOUBLED: Final = metric_name("whatif.scale_up_bandwidth_x2")

@@ -10,12 +10,12 @@ from typing import Any, Final
 from rich.console import RenderableType
 from rich.text import Text
 
+from cclbench.ground.text import as_markdown, markdown_table, printable
+from cclbench.ground.units import humanise
 from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.present.terminal.output import bullet_lines, grid_table
 from cclbench.studies.claims import UNITS, Claim, Examined
 from cclbench.studies.claims.claim import grouped
-from cclbench.text import as_markdown, markdown_table, printable
-from cclbench.units import humanise
 
 Line = Mapping[str, Any]
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from cclbench.comparison.subject import ComparisonSubject
+from cclbench.ground.units import humanise
 from cclbench.record.metric_name import metric_name
 from cclbench.studies.claims.claim import Claim, Line, equal_work, grouped, note, number, worked
-from cclbench.units import humanise
 
 STATEMENT: Final = (
     "The best configuration of one training framework can be 3x slower than another's on equal hardware."

@@ -10,10 +10,10 @@ from operator import itemgetter
 from typing import Any, Final
 
 from cclbench.comparison.subject import ComparisonSubject
+from cclbench.ground.text import letters_and_digits
+from cclbench.ground.units import humanise
 from cclbench.record.metric_name import metric_name
 from cclbench.studies.claims.claim import Claim, Line, equal_work, grouped, note, number, plural, worked
-from cclbench.text import letters_and_digits
-from cclbench.units import humanise
 
 STATEMENT: Final = "More overlap of communication with compute can come with a longer training step."
 SAME_STEP: Final = 0.03

@@ -8,11 +8,11 @@ from itertools import groupby
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Final
 
+from cclbench.ground.text import printable, shortened
+from cclbench.ground.units import humanise
 from cclbench.present.charts.palette import light_colour
 from cclbench.studies.claims import Claim
 from cclbench.studies.claims.overlap import SAME_STEP
-from cclbench.text import printable, shortened
-from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cclbench.cli import options
-from cclbench.file_names import stored_name
+from cclbench.ground.file_names import stored_name
 
 if TYPE_CHECKING:
     from cclbench.studies.published import Imported

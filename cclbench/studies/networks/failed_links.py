@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.replay.change import ChangeSubject, change
 from cclbench.replay.graph import Graph
 from cclbench.studies.networks.sharing import flows_of, share_links

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cclbench.errors import InputError
-from cclbench.intervals import Int64, begins
+from cclbench.ground.errors import InputError
+from cclbench.ground.intervals import Int64, begins
 from cclbench.replay.change import ChangeSubject, change, time_of
 from cclbench.replay.graph import Graph
 from cclbench.studies.networks.transfers import between_nodes, group_ranks

@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cclbench.classify import bus_factor
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
+from cclbench.ground.intervals import Int64
 from cclbench.hardware.collectives.cost import Floats
 from cclbench.hardware.collectives.group import NETWORK_SHARE
 from cclbench.hardware.collectives.p2p import PAIRS
 from cclbench.hardware.system import System
-from cclbench.intervals import Int64
 from cclbench.replay.change import ChangeSubject
 from cclbench.replay.graph import Graph
 from cclbench.replay.simulate import simulate_nodes

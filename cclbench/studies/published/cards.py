@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from cclbench.card.fields import put_field
 from cclbench.card.upgrade import upgrade_card
-from cclbench.errors import CclbenchError
+from cclbench.ground.errors import CclbenchError
+from cclbench.ground.text import printable
 from cclbench.studies.published.leaderboard import PublishedRow
-from cclbench.text import printable
 
 _HOMES: Final = {
     "description": "description",

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from cclbench.analyzers.aliases import ALIASES
+from cclbench.ground.units import GIB
 from cclbench.studies.published.leaderboard import PublishedRow
-from cclbench.units import GIB
 
 
 @dataclass(frozen=True, slots=True)

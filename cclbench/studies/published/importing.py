@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cclbench.file_names import stored_name
+from cclbench.ground.file_names import stored_name
+from cclbench.ground.scratch import temporary
 from cclbench.record.published import Published, current_run, write_published_run
 from cclbench.record.rows import Row
 from cclbench.record.run import Run
 from cclbench.record.store import Store
-from cclbench.scratch import temporary
 from cclbench.studies.published.cards import card_of
 from cclbench.studies.published.columns import COLUMNS
 from cclbench.studies.published.defects import defects

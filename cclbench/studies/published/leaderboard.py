@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
+from cclbench.ground.text import printable, shown
 from cclbench.record.published import metadata_count, metadata_text
-from cclbench.text import printable, shown
 
 LARGEST_BYTES: Final = 32_000_000
 _MOST_ROWS: Final = 10_000

@@ -9,9 +9,9 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
+from cclbench.ground.text import printable
 from cclbench.present.terminal.output import grid_table
 from cclbench.studies.published import Imported
-from cclbench.text import printable
 
 
 def imported_page(found: Imported, flags: Sequence[Mapping[str, Any]]) -> list[RenderableType]:

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from cclbench.ground.intervals import Int64
 from cclbench.hardware.collectives.algorithm import CollectiveCall
 from cclbench.hardware.collectives.cost import EXPECTED, Floats
 from cclbench.hardware.collectives.nccl import nccl_constants
 from cclbench.hardware.collectives.transport import SIMPLE
-from cclbench.intervals import Int64
 from cclbench.replay.change import ChangeSubject, change, read_word
 from cclbench.replay.graph import Graph
 from cclbench.replay.modelled import modelled_group, modelled_s

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 from cclbench.present.perfetto.lanes import MOST_LANES, slice_lanes
 
 Slice = tuple[int, int, int]

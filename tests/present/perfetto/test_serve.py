@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.present.perfetto.serve import PORT, VIEWER, serve_file
 
 CONTENT = bytes(range(256)) * 60_000

@@ -14,9 +14,9 @@ from helpers.synthetic import Collective, Compute, Distortion, Layout, Program, 
 from helpers.trace_viewer import Slice, Viewer
 
 import cclbench
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
+from cclbench.ground.schema import KINDS
 from cclbench.present.perfetto.trace import write_trace
-from cclbench.schema import KINDS
 
 Opened = Callable[[str], cclbench.Run]
 DLRM = "kineto/dlrm_8xv100"

@@ -13,7 +13,7 @@ from helpers.compared_subjects import card, row, subject
 
 import cclbench
 from cclbench.comparison.subject import ComparisonSubject
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.record.store import Store
 from cclbench.studies.claims import collect, examine
 from cclbench.studies.claims.bandwidth import examine_bandwidth

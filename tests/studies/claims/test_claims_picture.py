@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.present.picture import save_picture
 from cclbench.studies.claims.claim import Claim
 from cclbench.studies.claims.picture import draw_claims

@@ -12,7 +12,7 @@ from helpers.replay_programs import program, replayed, simulated, step
 from helpers.synthetic import Collective, Compute, Layout, Program, Transfer, simulation
 from helpers.true_steps import _true_step
 
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.replay.scenario import parse_scenario
 
 TRANSFER_NS = 5_000 + 100 * 1024

@@ -9,7 +9,7 @@ from helpers.synthetic import Collective, Compute, Layout, Link, Network, Transf
 from helpers.true_steps import _true_step
 
 from cclbench.card.model import Hardware
-from cclbench.errors import UsageError
+from cclbench.ground.errors import UsageError
 from cclbench.machine import Machine
 from cclbench.replay.scenario import parse_scenario
 

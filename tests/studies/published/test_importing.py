@@ -18,11 +18,11 @@ import pytest
 import cclbench
 from cclbench.analyzers.metric import METRICS
 from cclbench.card import load_card
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
+from cclbench.ground.schema import RESULTS
 from cclbench.record.results import Results
 from cclbench.record.rows import builtins
 from cclbench.record.store import Store
-from cclbench.schema import RESULTS
 from cclbench.studies.published import Imported, import_ccl_bench
 from cclbench.studies.published.columns import COLUMNS
 from cclbench.studies.published.leaderboard import PublishedRow

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cclbench.errors import InputError
+from cclbench.ground.errors import InputError
 from cclbench.studies.published import leaderboard
 from cclbench.studies.published.leaderboard import Leaderboard, read_leaderboard
 

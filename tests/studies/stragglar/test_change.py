@@ -9,7 +9,7 @@ from helpers.replay_programs import program, replayed, simulated, step
 from helpers.synthetic import Collective, Compute, Layout, Link, Network, simulate
 
 from cclbench.card.model import Hardware
-from cclbench.errors import InputError, UsageError
+from cclbench.ground.errors import InputError, UsageError
 from cclbench.hardware import catalog
 from cclbench.hardware.collectives import price_collective
 from cclbench.machine import Machine

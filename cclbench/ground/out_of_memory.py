@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from cclbench.errors import CclbenchError, InputError
+from cclbench.ground.errors import CclbenchError, InputError
 
 LEAST_BYTES: Final = 500_000_000
 """Address space below which libraries end the process while they load, with an exit code of their own."""

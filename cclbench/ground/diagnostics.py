@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from cclbench.errors import CheckFailed
-from cclbench.text import listed, printable, quoted, shortened
+from cclbench.ground.errors import CheckFailed
+from cclbench.ground.text import listed, printable, quoted, shortened
 
 Path = tuple[str | int, ...]
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
-from cclbench.diagnostics import Path, Problem, dotted
-from cclbench.errors import InputError
-from cclbench.text import printable, shown
+from cclbench.ground.diagnostics import Path, Problem, dotted
+from cclbench.ground.errors import InputError
+from cclbench.ground.text import printable, shown
 
 if TYPE_CHECKING:
     import yaml

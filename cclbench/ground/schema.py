@@ -13,10 +13,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from cclbench import pandas_on_demand  # noqa: F401 - for its effect
-from cclbench.table_schema import NAME as _NAME
-from cclbench.table_schema import STORED_WORD as _WORD
-from cclbench.table_schema import stored, table_schema
+from cclbench.ground import pandas_on_demand  # noqa: F401 - for its effect
+from cclbench.ground.table_schema import NAME as _NAME
+from cclbench.ground.table_schema import STORED_WORD as _WORD
+from cclbench.ground.table_schema import stored, table_schema
 
 VERSION: Final = 1
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cclbench.errors import InputError
-from cclbench.file_names import path_of, stored_name, utf8_text
-from cclbench.text import printable, printable_json, printable_lines
+from cclbench.ground.errors import InputError
+from cclbench.ground.file_names import path_of, stored_name, utf8_text
+from cclbench.ground.text import printable, printable_json, printable_lines
 
 PIECES = st.sampled_from(
     [b"\\", b"x", b"\\xe9", b"\\x5c", b"5c", b"e9", b"\xe9", b"\xc3", b"\xa9", b"\n", b"/"]

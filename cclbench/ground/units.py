@@ -11,7 +11,7 @@ import re
 from decimal import Decimal
 from typing import Final, Literal
 
-from cclbench.errors import CheckFailed
+from cclbench.ground.errors import CheckFailed
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
-from cclbench.text import printable
+from cclbench.ground.text import printable
 
 _LISTED = 12
 """How many known names a hint lists where none is near."""

@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cclbench.errors import CheckFailed
-from cclbench.units import Dimension, humanise, parse_quantity, size_text, whole_binary, with_spaced_unit
+from cclbench.ground.errors import CheckFailed
+from cclbench.ground.units import (
+    Dimension,
+    humanise,
+    parse_quantity,
+    size_text,
+    whole_binary,
+    with_spaced_unit,
+)
 
 
 @pytest.mark.parametrize(
@@ -177,9 +184,11 @@ def test_a_size_is_a_whole_number_of_its_largest_binary_unit(size: int, whole: t
 
 
 def test_units_stand_on_errors_and_text_alone() -> None:
-    code = "import cclbench.units, sys; print(sorted(m for m in sys.modules if m.startswith('cclbench.')))"
+    loaded = "sorted(name for name in sys.modules if name.startswith('cclbench.'))"
+    code = f"import cclbench.ground.units, sys; print({loaded})"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed.strip() == "['cclbench.errors', 'cclbench.file_names', 'cclbench.text', 'cclbench.units']"
+    modules = ("errors", "file_names", "text", "units")
+    assert printed.strip() == str(["cclbench.ground", *(f"cclbench.ground.{name}" for name in modules)])
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cclbench import intervals
-from cclbench.intervals import EMPTY, Intervals
+from cclbench.ground import intervals
+from cclbench.ground.intervals import EMPTY, Intervals
 
 spans = st.lists(st.tuples(st.integers(-20, 20), st.integers(0, 9)), max_size=12)
 

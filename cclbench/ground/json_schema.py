@@ -11,11 +11,11 @@ from importlib.resources import files
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from cclbench.diagnostics import Path, Problem, dotted
-from cclbench.errors import CheckFailed, near
-from cclbench.text import shown
-from cclbench.units import Dimension, parse_quantity
-from cclbench.yaml_file import Document
+from cclbench.ground.diagnostics import Path, Problem, dotted
+from cclbench.ground.errors import CheckFailed, near
+from cclbench.ground.text import shown
+from cclbench.ground.units import Dimension, parse_quantity
+from cclbench.ground.yaml_file import Document
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError

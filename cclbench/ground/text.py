@@ -10,7 +10,7 @@ from functools import singledispatch
 from html import escape
 from typing import Final
 
-from cclbench.file_names import escaped, utf8_text
+from cclbench.ground.file_names import escaped, utf8_text
 
 _LONGEST_QUOTED = 80
 _LONGEST_TOLD: Final = 2000

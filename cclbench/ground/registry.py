@@ -16,7 +16,7 @@ from contextlib import contextmanager, redirect_stdout
 from importlib import metadata
 from typing import Generic, TypeVar
 
-from cclbench.errors import UsageError, near
+from cclbench.ground.errors import UsageError, near
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from cclbench.errors import UsageError
-from cclbench.scratch import scratch, sweep
+from cclbench.ground.errors import UsageError
+from cclbench.ground.scratch import scratch, sweep
 
 _UNFINISHED = ".cclbench-folder-"
 DEEPEST = 32

@@ -9,8 +9,8 @@ from importlib import metadata
 
 import pytest
 
-from cclbench.errors import UsageError
-from cclbench.registry import Registry
+from cclbench.ground.errors import UsageError
+from cclbench.ground.registry import Registry
 
 HOME, GROUP = "json", "cclbench.no_such_group"  # any importable package serves as an empty home
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from cclbench.destination import new_folder, replacing, write_whole
-from cclbench.errors import UsageError
+from cclbench.ground.destination import new_folder, replacing, write_whole
+from cclbench.ground.errors import UsageError
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path, error: BaseException) -
 def test_what_a_killed_process_left_goes_with_the_next_file(tmp_path: Path) -> None:
     path, other = tmp_path / "out.txt", tmp_path / "other.txt"
     killed = (
-        "import os, sys; from pathlib import Path; from cclbench.destination import replacing\n"
+        "import os, sys; from pathlib import Path; from cclbench.ground.destination import replacing\n"
         "with replacing(Path(sys.argv[1])) as file: file.write_text('half'); os.kill(os.getpid(), 9)"
     )
     assert subprocess.run([sys.executable, "-c", killed, path], check=False).returncode == -signal.SIGKILL
