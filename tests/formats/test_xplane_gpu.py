@@ -22,7 +22,7 @@ from helpers.xplane_files import (
 import cclbench
 from cclbench.formats import Part
 from cclbench.formats.xplane import Xplane
-from cclbench.formats.xplane.gpu import StreamRun, gpu_facts, stream_correlations
+from cclbench.formats.xplane.gpu import StreamExecution, gpu_facts, stream_correlations
 from cclbench.ground.errors import InputError
 
 
@@ -129,7 +129,7 @@ def test_a_product_of_several_kernels_has_operands_but_not_what_its_cost_follows
     ],
 )
 def test_what_ran_is_told_by_its_details_or_the_begin_of_its_name(name, copy, fill, kind):
-    assert StreamRun(name, None, "", copy, fill, "", None).row_kind == kind
+    assert StreamExecution(name, None, "", copy, fill, "", None).row_kind == kind
 
 
 def test_what_a_plane_says_of_its_gpu():

@@ -66,7 +66,7 @@ def stream_correlations(message: Any) -> set[int]:
     return {i for i in found if 0 < i < 1 << 63}
 
 
-class StreamRun(NamedTuple):
+class StreamExecution(NamedTuple):
     """What an event on a stream tells of what ran, empty or None where it tells nothing."""
 
     name: str
@@ -99,7 +99,7 @@ def gpu_batches(
     stat_names = proto.stat_names(message)
     wanted = {key for key, name in stat_names.items() if name in _LINKS + _DETAILS}
     found: list[LineEvents] = []
-    codes: dict[StreamRun, int] = {}
+    codes: dict[StreamExecution, int] = {}
     for line in message.lines:
         name = line.name or line.display_name
         if not name.startswith("Stream"):
@@ -115,7 +115,7 @@ def gpu_batches(
             title = names.get(event.metadata_id, f"unnamed {event.metadata_id}")
             correlation, program = _positive_number(told.get("correlation_id")), told.get("program_id")
             program = program % (1 << 64) if isinstance(program, int) else None
-            run = StreamRun(title, correlation, grid, copy, fill, op, program)
+            run = StreamExecution(title, correlation, grid, copy, fill, op, program)
             code[i] = codes.setdefault(run, len(codes))
         found.append(LineEvents(name, line.id, code, start, dur))
     ran, where = list(codes), str(path)
@@ -152,7 +152,7 @@ def gpu_batches(
 def _add_payloads(
     trace: Trace,
     codes: Int64,
-    ran: Sequence[StreamRun],
+    ran: Sequence[StreamExecution],
     programs: Mapping[int, HloProgram],
     member: DeviceMember,
 ) -> None:
@@ -181,13 +181,13 @@ def _add_payloads(
         )
 
 
-def _run_instruction(run: StreamRun, programs: Mapping[int, HloProgram]) -> Instruction | None:
+def _run_instruction(run: StreamExecution, programs: Mapping[int, HloProgram]) -> Instruction | None:
     program = programs.get(run.program) if run.program is not None else None
     return program.instructions.get(run.op) if program is not None else None
 
 
 def _row_origins(
-    ran: Sequence[StreamRun], programs: Mapping[int, HloProgram]
+    ran: Sequence[StreamExecution], programs: Mapping[int, HloProgram]
 ) -> list[InstructionOrigin | None]:
     """Each row's origin; without what its cost follows from where the instruction runs as several kernels.
 
@@ -206,7 +206,7 @@ def _row_origins(
     return found
 
 
-def _program_category(run: StreamRun, programs: Mapping[int, HloProgram]) -> str | None:
+def _program_category(run: StreamExecution, programs: Mapping[int, HloProgram]) -> str | None:
     """What its program says the kernel does, where its name does not tell."""
     if _is_classified(run.name):
         return None
