@@ -16,7 +16,7 @@ from cclbench.ground.errors import UsageError, near
 from cclbench.ground.intervals import Int64, Mask
 from cclbench.ground.registry import Registry
 from cclbench.ground.schema import HAS_VALUE
-from cclbench.record.metric_name import DECLARED, MetricName, metric_name
+from cclbench.record.metric_name import MetricName, metric_name
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView
@@ -371,13 +371,6 @@ def _register_metric(described: Callable[..., Metric], computed: str) -> Callabl
         return function
 
     return register
-
-
-def check_names(module: str) -> None:
-    """`UsageError` with near names where a module declares (`metric_name`) a metric that does not exist."""
-    for name in DECLARED.keys() - set(METRICS):
-        if module in DECLARED[name]:
-            raise UsageError(f"{module} reads an unknown metric {name!r}", hint=near(name, METRICS))
 
 
 def resolve_metrics(patterns: Iterable[str]) -> list[tuple[Metric, Alias | None]]:

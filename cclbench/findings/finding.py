@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from cclbench.analyzers.metric import check_names
+from cclbench.analyzers.declared_names import check_declared_names
 from cclbench.findings.culprits import Culprit
 from cclbench.ground.registry import Registry
 
@@ -100,7 +100,7 @@ class Detector(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FINDINGS: Registry[Detector] = Registry(
-    "finding", home="cclbench.findings.causes", group="cclbench.findings", check=check_names
+    "finding", home="cclbench.findings.causes", group="cclbench.findings", check=check_declared_names
 )
 DOCS: Final = "reference/findings.md"
 """Page of the documentation's site that explains each."""

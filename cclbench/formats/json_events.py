@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chrome-trace JSON in bounded memory: the array of events, a chunk at a time, cut between events.
 
-A chunk is cut where an event seems to end and the next to begin.  What looks the same inside an event
-leaves brackets or strings open, so a chunk that decodes was cut right; one that does not is cut again
-where counting brackets says.
+A chunk is cut where an event seems to end and the next to begin.  A cut inside an event leaves brackets or
+strings open, so that the chunk does not decode; then it is cut again where counting brackets says.
 """
 
 from __future__ import annotations

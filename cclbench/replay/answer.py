@@ -356,18 +356,13 @@ def replay_scenarios(
     contention: float = 1.0,
     notes: Sequence[str] = (),
 ) -> ReplayResult:
-    """Replay the run under `sets` together, under each of `scenarios` and `sweeps`.
-
-    A scenario is settings with commas, or a file of them.
-
-    What a scenario or a sweep sets comes on top of `sets`; `notes` are the caller's own, before the replay's.
+    """Replay the run under `sets` together, under each of `scenarios` (settings with commas, or a file of
+    them) and `sweeps` on top of them; `notes` are the caller's own, before the replay's.
     """
     wanted = [parse_scenario(sets)] if sets else []
     named = [named_settings(one) for one in scenarios]
     wanted += [parse_scenario([*sets, *texts], f"+ {name}" if sets else name) for name, texts in named]
-    curves = [
-        [(factor, parse_scenario([*sets, text], text)) for factor, text in parse_sweep(one)] for one in sweeps
-    ]
+    curves = [[(by, parse_scenario([*sets, text], text)) for by, text in parse_sweep(one)] for one in sweeps]
     if not wanted and not curves:
         raise UsageError("nothing is changed", hint="--set scale_up.bandwidth=x2, for instance")
     replay = Replay(run, machine=machine, ranks=ranks, contention=contention)

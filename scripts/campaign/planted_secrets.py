@@ -193,7 +193,7 @@ def xplane(folder: Path, values: list[Planted]) -> str:
     for text in dict.fromkeys(texts(values)):
         told.described(text, note=text)
     variables = "\0".join(f"{key}={value}" for key, value in environment(values).items())
-    told._note_replacement(told.message.stats, {"environment": variables})
+    told._say(told.message.stats, {"environment": variables})
     unknown = files.varint(100 << 3 | 2) + files.varint(len(hidden(values))) + hidden(values)
     message = proto.message_class().FromString(told.message.SerializeToString() + unknown)
     told.message = message

@@ -72,8 +72,8 @@ def test_a_finding_is_made_smaller_and_seen_again(repository: Path, tmp_path: Pa
     planted.write_text(
         "import runpy, sys\n"
         "from cclbench.contribute import archive\n"
-        "def unpack(path, folder):\n    raise KeyError('planted')\n"
-        "archive.unpack = unpack\n"
+        "def unpack_archive(path, folder):\n    raise KeyError('planted')\n"
+        "archive.unpack_archive = unpack_archive\n"
         "sys.argv = sys.argv[1:]\nsys.path.insert(0, '')\n"
         "runpy.run_path(sys.argv[0], run_name='__main__')\n"
     )

@@ -38,13 +38,14 @@ STAR = '''
 """Broadcast in one step from the root to everyone."""
 
 from cclbench.hardware.collectives.algorithm import algorithm
-from cclbench.hardware.collectives.cost import Cost, Steps, Traffic
+from cclbench.hardware.collectives.cost import CollectiveCost, CollectiveSteps, Traffic
 
 
 @algorithm("star")
 def star(call):
     if call.kind == "broadcast":
-        yield Cost("star", "Simple", (Steps(1, 1e-6, "launch"),), Traffic(1.0, 1e12, "links of the root"))
+        steps = (CollectiveSteps(1, 1e-6, "launch"),)
+        yield CollectiveCost("star", "Simple", steps, Traffic(1.0, 1e12, "links of the root"))
 '''
 
 

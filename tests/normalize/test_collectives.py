@@ -213,7 +213,7 @@ def row(start, track=7, name=0):
 def own(told, start, elements, track=7, kind="all_reduce"):
     """What the row itself tells."""
     payload = Payload(source="annotation", collective=kind, in_elements=elements, dtype="float")
-    told.add(payload, track=track, start_ns=start, end_ns=start + 5)
+    told.add_payload(payload, track=track, start_ns=start, end_ns=start + 5)
 
 
 class TestOnHost:

@@ -154,3 +154,16 @@ def forms_pattern(wanted: Iterable[NeedleForm]) -> re.Pattern[str] | None:
     longest_first = sorted(texts, key=lambda text: (-len(text), text))
     flags = re.IGNORECASE | re.ASCII
     return re.compile("|".join(map(re.escape, longest_first)), flags) if texts else None
+
+
+def lines_with(marks: Iterable[str], text: str) -> list[tuple[int, int]]:
+    """Ranges of the lines that hold one of the marks, in order."""
+    found = set[tuple[int, int]]()
+    for mark in marks:
+        at = text.find(mark)
+        while at >= 0:
+            end = text.find("\n", at + len(mark))
+            end = len(text) if end < 0 else end
+            found.add((text.rfind("\n", 0, at) + 1, end))
+            at = text.find(mark, end)
+    return sorted(found)

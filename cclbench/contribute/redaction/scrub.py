@@ -12,7 +12,7 @@ from cclbench.classify import collective_name
 from cclbench.contribute.redaction import environment, kinds
 from cclbench.contribute.redaction.encoded import encoded_texts, joined_texts, reversed_text
 from cclbench.contribute.redaction.names import Identities, replace_names
-from cclbench.contribute.redaction.needles import PLAIN, NeedleForm
+from cclbench.contribute.redaction.needles import PLAIN, NeedleForm, lines_with
 from cclbench.contribute.redaction.needles import forms_pattern as encoded_pattern
 from cclbench.contribute.redaction.pattern import CLEAN, ISSUED, NOTHING, PATTERNS, SecretPattern
 from cclbench.contribute.redaction.redactions import Redaction
@@ -249,7 +249,7 @@ class Scrubber:
         if pattern.across_lines or len(text) < _LONG_TEXT or len(folded) != len(text):
             return self._replace_pattern(pattern, text, counts)
         parts, at = list[str](), 0
-        for begin, end in _lines_with(pattern.marks, folded if pattern.ignore_case else text):
+        for begin, end in lines_with(pattern.marks, folded if pattern.ignore_case else text):
             old = text[begin:end]
             before = dict(self.first)
             new = self._replace_pattern(pattern, old, counts)
@@ -389,19 +389,6 @@ class Scrubber:
         new, found = environment.hide_environment(text, self.known, line=line)
         counts.update(found)
         return new
-
-
-def _lines_with(marks: Iterable[str], text: str) -> list[tuple[int, int]]:
-    """Ranges of the lines that hold one of the marks, in order."""
-    found = set[tuple[int, int]]()
-    for mark in marks:
-        at = text.find(mark)
-        while at >= 0:
-            end = text.find("\n", at + len(mark))
-            end = len(text) if end < 0 else end
-            found.add((text.rfind("\n", 0, at) + 1, end))
-            at = text.find(mark, end)
-    return sorted(found)
 
 
 def _key_before(text: str, at: int) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from markupsafe import Markup
 
-from cclbench.analyzers.metric import check_names
+from cclbench.analyzers.declared_names import check_declared_names
 from cclbench.comparison.subject import ComparisonSubject
 from cclbench.ground.errors import CclbenchError
 from cclbench.ground.registry import Registry, told_to_people
@@ -58,7 +58,7 @@ class ChartSection:
 
 
 SECTIONS: Final[Registry[ChartSection]] = Registry(
-    "section", home="cclbench.present.charts", group="cclbench.sections", check=check_names
+    "section", home="cclbench.present.charts", group="cclbench.sections", check=check_declared_names
 )
 
 
