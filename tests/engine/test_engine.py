@@ -274,7 +274,8 @@ def test_what_reads_much_is_prepared_beside_this_process() -> None:
         "    began = server._forkserver_pid\n"
         "    os.kill(began, signal.SIGINT)\n"  # Ctrl-C is this process's to handle
         "    engine.prepare(SMALL_BYTES + 1)\n"
-        "    print(began > 0, engine.has_executor, engine.map(abs, [-1, -2]), server._forkserver_pid == began)\n"
+        "    same = server._forkserver_pid == began\n"
+        "    print(began > 0, engine.has_executor, engine.map(abs, [-1, -2]), same)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n") == ["True", "True False [1, 2] True", ""]
