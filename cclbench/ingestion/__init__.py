@@ -3,7 +3,7 @@
 
 `traces` brings the traces of one kind in: `part` streams one file, or one part of it, to Parquet; what
 needs the whole rank (which step a kernel belongs to, which process group a collective) is filled in by
-`rank`, in a second pass over the rows of the device and their launches, whose columns wait on disk;
+`rank`, in a second pass over the rows of the device and their launches, a rank's columns in memory;
 `entry` writes down what was found and left out.  Traces of a second kind in the same folder become a run
 within the run: each kind has its own clock, and their rows never mix.  `evidence` brings in what is no
 trace.

@@ -59,8 +59,10 @@ def test_all_metrics_that_cclbench_reads_exist() -> None:
     for path in folder.rglob("*.py"):
         if "record.metric_name import" in path.read_text():
             importlib.import_module(".".join(path.relative_to(folder.parent).with_suffix("").parts))
-    assert len(DECLARED) > 80
-    assert DECLARED.keys() <= {*METRICS}
+    # Other tests declare names of their own in this process.
+    own = {name for name, modules in DECLARED.items() if any(m.startswith("cclbench.") for m in modules)}
+    assert len(own) > 80
+    assert own <= {*METRICS}
 
 
 def test_plug_ins_that_read_what_exists_register(repository: Path, tmp_path: Path) -> None:
