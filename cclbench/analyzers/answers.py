@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from weakref import finalize
 
 from cclbench.analyzers.metric import Value
+from cclbench.ground.scratch import no_room
 
 IN_MEMORY: Final = 1 << 24
 """Bytes of answers up to which they are held in memory."""
@@ -41,12 +42,16 @@ class Answers:
         """Each rank's window policy."""
 
     def add_answer(self, rank: int, answer: RankAnswers) -> None:
-        """The answer of a further rank."""
+        """The answer of a further rank; `InputError` without room for it."""
         self.policies[rank] = answer.policy
         self._file.seek(0, os.SEEK_END)
-        for name, pickled in zip(self._places, answer.pickled, strict=True):
-            self._places[name].append(self._file.tell())
-            self._file.write(pickled)
+        try:
+            for name, pickled in zip(self._places, answer.pickled, strict=True):
+                self._places[name].append(self._file.tell())
+                self._file.write(pickled)
+            self._file.flush()
+        except OSError as error:
+            raise no_room(error) from None
 
     def values_of(self, metric: str) -> Mapping[int, Sequence[Value]]:
         """Each rank's values of that metric."""

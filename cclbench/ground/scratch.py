@@ -17,6 +17,8 @@ from tempfile import gettempdir
 from typing import Final
 from zlib import crc32
 
+from cclbench.ground.errors import InputError
+
 _TEMPORARY: Final = "cclbench-"
 
 
@@ -50,6 +52,16 @@ def temporary(folder: Path | None = None) -> Iterator[Path]:
     sweep(folder, _TEMPORARY)
     with scratch(folder, _TEMPORARY, mode=0o700) as path:
         yield path
+
+
+def no_room(error: Exception) -> InputError:
+    """The error for temporary files that cannot be written."""
+    reason = error.strerror if isinstance(error, OSError) else None
+    return InputError(
+        f"temporary files cannot be written: {reason or str(error).splitlines()[0]}",
+        where=gettempdir(),
+        hint="make room there, or name a folder on a larger disk with TMPDIR",
+    )
 
 
 def _machine() -> str:

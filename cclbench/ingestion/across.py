@@ -90,7 +90,7 @@ def match_ranks(
     estimated = _clocks(found, places, ranks)
     wrong = _contradictions(found, estimated)
     if len(wrong):
-        found = found.without(wrong)
+        found = found.drop_instances(wrong)
         estimated = _clocks(found, places, ranks)
     columns, overshoot = _split(found, estimated)
     groups = read_table(folder / "groups.parquet", GROUPS)

@@ -81,7 +81,7 @@ def estimate(
         nothing, none = np.empty(0), np.empty(0, np.bool_)
         return Clocks(ranks, nothing, nothing, nothing, nothing, none, none, ranks, 0)
     first, last = int(ends.min()), int(ends.max())
-    shared = SharedEnds.of(ranks, rank, instance, ends, first)
+    shared = SharedEnds.from_rows(ranks, rank, instance, ends, first)
     part = _connected(shared.cells, present)
     still = np.zeros(present)
     a, b = _offsets(shared, shared.t, part), still

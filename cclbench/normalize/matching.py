@@ -214,7 +214,7 @@ class Matching:
     expected: Int32
     unmatched: dict[str, int]
 
-    def without(self, wrong: Int64) -> Matching:
+    def drop_instances(self, wrong: Int64) -> Matching:
         """The matching without those instances, whose rows contradict one another."""
         kept = np.ones(len(self.present), np.bool_)
         kept[wrong] = False

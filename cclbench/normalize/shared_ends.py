@@ -60,7 +60,9 @@ class SharedEnds:
     instances: int
 
     @classmethod
-    def of(cls, ranks: Int64, rank: npt.NDArray[np.int32], instance: Int64, ends: Int64, first: int) -> Self:
+    def from_rows(
+        cls, ranks: Int64, rank: npt.NDArray[np.int32], instance: Int64, ends: Int64, first: int
+    ) -> Self:
         """From the ends of rows of `rank`, each one of `ranks`, of which the first is at `first`."""
         number = np.searchsorted(ranks, rank).astype(np.int32)
         instances = int(instance.max()) + 1

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from cclbench.ground.errors import InputError
-from cclbench.ground.scratch import temporary
+from cclbench.engine import available_cores
+from cclbench.ground.scratch import no_room, temporary
 
 if TYPE_CHECKING:
     import duckdb
@@ -26,18 +25,13 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
     import duckdb
 
     with temporary() as folder:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         settings = {
             "memory_limit": f"{MEMORY_BYTES} B",
-            "threads": min(cores, MOST_THREADS),
+            "threads": min(available_cores(), MOST_THREADS),
             "temp_directory": str(folder / "spilled"),
         }
         try:
             with duckdb.connect(str(folder / "tables.db"), config=settings) as connection:
                 yield connection
         except duckdb.IOException as error:
-            raise InputError(
-                f"temporary files cannot be written: {str(error).splitlines()[0]}",
-                where=str(folder.parent),
-                hint="make room there, or name a folder on a larger disk with TMPDIR",
-            ) from None
+            raise no_room(error) from None

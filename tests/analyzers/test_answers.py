@@ -6,6 +6,7 @@ from __future__ import annotations
 import pickle
 from copy import copy
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from cclbench.analyzers import answers
 from cclbench.analyzers.answers import Answers, RankAnswers
 from cclbench.analyzers.metric import Coverage, Value
+from cclbench.ground.errors import InputError
 
 
 def values(rank: int) -> list[Value]:
@@ -65,3 +67,12 @@ def test_what_is_pickled_comes_back_whole(told: Value | Coverage) -> None:
         getattr(told, one.name) for one in fields(told) if one.compare
     ]
     assert repr(copy(told)) == repr(told)
+
+
+def test_a_full_disk_is_said_with_what_helps() -> None:
+    """/dev/full takes no byte."""
+    found = Answers(["time.step"])
+    found._file = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115 - the next line closes it
+    with found._file, pytest.raises(InputError, match="No space left on device") as told:
+        found.add_answer(0, RankAnswers("steps", [b"x"]))
+    assert told.value.hint == "make room there, or name a folder on a larger disk with TMPDIR"

@@ -279,30 +279,11 @@ def test_instances_of_groups_are_without_sends_and_receives() -> None:
 
 
 def test_chosen_instances_keep_their_rows() -> None:
-    found = rank_meetings(three_ranks()).chosen(np.array([True, False, True]))
+    found = rank_meetings(three_ranks()).select_instances(np.array([True, False, True]))
     assert [row[:3] for row in listed(found)] == [(0, 4, 50), (0, 1, 60), (1, 3, 290), (1, 4, 300)]
     assert [found.labels[n] for n in found.label] == [REDUCE] * 2 + [SEND] * 2
     assert found.spent[0].tolist() == [50, 60, 290, 300]
     assert (found.earliest_ns.tolist(), found.latest_ns.tolist()) == ([50, 290], [60, 300])
-
-
-def test_instances_by_key_are_in_order_of_the_key() -> None:
-    found = rank_meetings(three_ranks())
-    parts = found.by(np.array([8, 3, 8]))
-    assert list(parts) == [3, 8]
-    assert [row[:3] for row in listed(parts[3])] == [(0, 3, 70), (0, 1, 80), (0, 4, 90)]
-    assert [row[:3] for row in listed(parts[8])] == [(0, 4, 50), (0, 1, 60), (1, 3, 290), (1, 4, 300)]
-    assert parts[8].spent[0].tolist() == [50, 60, 290, 300]
-    assert {key: (one.first.tolist(), one.count.tolist()) for key, one in parts.items()} == {
-        3: ([0], [3]),
-        8: ([0, 2], [2, 2]),
-    }
-    each = found.by(np.array([2, 0, 1]))
-    assert {key: one.arrival_ns.tolist() for key, one in each.items()} == {
-        0: [70, 80, 90],
-        1: [290, 300],
-        2: [50, 60],
-    }
 
 
 def test_parts_are_the_first_values_details_in_order_of_rank() -> None:

@@ -93,7 +93,7 @@ def of_one_role(found: CollectiveInstances) -> Iterator[CollectiveInstances]:
         same = _in_one_role(some, pipeline)
         if same.any():
             none = False
-            yield some if same.all() else some.chosen(same)
+            yield some if same.all() else some.select_instances(same)
     if none:
         raise NotApplicable(
             "all matched collectives are of ranks of several pipeline stages, which differ by design"
@@ -251,7 +251,7 @@ def _rank_pipelines(found: CollectiveInstances) -> dict[int, int]:
         )
         chosen = links[some.label[some.first]] & (some.count > 1)
         if chosen.any():
-            own = some.chosen(chosen)
+            own = some.select_instances(chosen)
             _join_sets(joined, own.rank, np.repeat(np.minimum.reduceat(own.rank, own.first), own.count))
     return {rank: _set_root(joined, rank) for rank in joined}
 

@@ -41,7 +41,7 @@ class CollectiveInstances:
     count: Int64
     incomplete: int
 
-    def chosen(self, kept: Mask) -> CollectiveInstances:
+    def select_instances(self, kept: Mask) -> CollectiveInstances:
         """Some of the instances, of shape (instances,)."""
         return self._of_rows(np.repeat(kept, self.count), self.count[kept])
 
@@ -53,7 +53,7 @@ class CollectiveInstances:
             raise NotApplicable(
                 "all matched collectives are sends and receives, in which one side waits by design"
             )
-        return self if kept.all() else self.chosen(kept)
+        return self if kept.all() else self.select_instances(kept)
 
     def parts(self) -> Iterator[CollectiveInstances]:
         """The instances, some `_ROWS` rows of them at a time: of 10,000 ranks there are millions."""
@@ -62,21 +62,6 @@ class CollectiveInstances:
             count = self.count[since:until]
             begin = int(self.first[since])
             yield self._of_rows(slice(begin, begin + int(count.sum())), count)
-
-    def by(self, key: Int64) -> dict[int, CollectiveInstances]:
-        """The instances of each key, of shape (instances,), in order of the key."""
-        order = np.argsort(key, kind="stable")
-        count = self.count[order]
-        begin = np.cumsum(count) - count
-        row = np.repeat(self.first[order] - begin, count) + np.arange(len(self.rank))
-        sorted_ = self._of_rows(row, count)
-        keys, cuts = np.unique(key[order], return_index=True)
-        ends = [*cuts[1:].tolist(), len(order)]
-        rows = [*begin.tolist(), len(row)]
-        return {
-            one: sorted_._of_rows(slice(rows[cut], rows[end]), count[cut:end])
-            for one, cut, end in zip(keys.tolist(), cuts.tolist(), ends, strict=True)
-        }
 
     def _of_rows(self, rows: Mask | Int64 | slice, count: Int64) -> CollectiveInstances:
         return replace(
