@@ -49,16 +49,13 @@ def test_a_snapshot_by_hand(tmp_path: Path) -> None:
     assert {one["source"] for one in run.rows if one["value"] is not None} == {"memory_snapshot"}
     (history,) = of_run(run)
     assert history.allocated.tolist() == [150, 450, 450, 650, 600, 600, 400, 400]
-    assert history.reserved is not None
     assert history.reserved.tolist() == [4000, 4000, 8192, 8192, 8192, 8192, 8192, 8192]
-    assert history.time_ns is not None
     assert history.time_ns.tolist() == [1000, 1000, 2000, 2000, 3000, 3000, 4000, 4000]
     assert (history.peak_moment, history.contradictions, history.qualifier_words) == (3, 0, None)
 
 
 def test_all_of_the_peak_is_a_call_sites_or_older_than_the_recording(tmp_path: Path) -> None:
     (history,) = of_run(measured(tmp_path, a=snapshot()))
-    assert history.owners is not None
     older, sites = history.owners.owners_at(history.peak_moment)
     assert older == Site(None, 150, 2)
     assert [site for _, site in sites] == [
@@ -165,7 +162,6 @@ def test_expandable_segments_and_what_waits_for_other_streams(tmp_path: Path) ->
         blocks=[block(4096, 512), block(4608, 512, "active_pending_free")],
     )
     assert history.allocated.tolist() == [0, 0, 512, 1024, 1024, 1024, 512]
-    assert history.reserved is not None
     assert history.reserved.tolist() == [0, 1024, 1024, 1024, 1536, 1024, 1024]
     assert (history.peak_reserved, history.contradictions) == (1536, 0)
 
@@ -175,7 +171,6 @@ def test_a_recording_that_ended_before_the_snapshot_says_so(tmp_path: Path) -> N
     history = history_of(tmp_path, event("alloc", 4608, 100), blocks=[block(4096, 512)])
     assert history.allocated.tolist() == [512, 612]
     assert history.contradictions == 1
-    assert history.qualifier_words is not None
     assert history.qualifier_words.startswith("1 blocks contradict the events")
 
 

@@ -144,7 +144,6 @@ def test_a_first_call_is_named_among_others_of_its_function() -> None:
         ]
         at += length + 100
     calls = HostCalls(a_rank(rows, [window(0, at * US)])).main_culprit(["cold_start"])
-    assert calls is not None
     assert (calls.name, calls.kind, calls.operator) == ("cudaLaunchKernel", "launch", "aten::first")
     assert (calls.count, calls.total_s) == (1, 5e-3)
 

@@ -18,7 +18,7 @@ from cclbench.analyzers.view.rank_view import RankView
 from cclbench.ground.errors import UsageError
 from cclbench.hardware import catalog
 from cclbench.hardware.calibration import OF_RUN, Calibration, write_calibration
-from cclbench.hardware.collectives import Prediction, price_collective
+from cclbench.hardware.collectives import price_collective
 from cclbench.hardware.sweep import Sweep
 from cclbench.record.rows import builtins
 
@@ -58,7 +58,6 @@ def band(values: list[Value], collective: str | None = None, category: str | Non
 def priced(kind: str, size: int) -> list[float]:
     """The model's own low, time and high among the eight of a node, s."""
     found = price_collective(kind, size, range(8), catalog.system(P4DE))
-    assert isinstance(found, Prediction)
     return [float(times[0]) for times in (found.low_s, found.time_s, found.high_s)]
 
 

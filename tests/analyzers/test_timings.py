@@ -157,7 +157,6 @@ def test_other_timings_are_no_sweep() -> None:
 def test_a_published_sweep(test_data: Path) -> None:
     """Its source states 672.38 GB/s at 16 GiB."""
     timings = NcclTests().read(test_data / "nccl_tests" / "vultr_b200_1n8_allgather.csv").timings
-    assert timings is not None
     named = timings.set_column(
         0, TIMINGS.field("source"), pa.array(["nccl_tests"] * 28, TIMINGS.field("source").type)
     )

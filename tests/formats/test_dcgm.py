@@ -59,7 +59,6 @@ timestamp,gpu,{NVLTX},DCGM_FI_PROF_SM_ACTIVE,DCGM_FI_DEV_GPU_TEMP
 def read(path: Path) -> tuple[list[tuple[Any, ...]], dict[str, int], list[str]]:
     """(device, counter, value, unit, start, end) of each row; what was left out; notes."""
     evidence = Dcgm().read(path)
-    assert evidence.counters is not None
     assert evidence.counters.schema.equals(COUNTERS)
     keys = ("device", "counter", "value", "unit", "start_ns", "end_ns")
     rows = [tuple(row[key] for key in keys) for row in evidence.counters.to_pylist()]
@@ -161,7 +160,6 @@ def test_a_time_without_zone_is_no_time(written: Any) -> None:
 @pytest.mark.parametrize("text", [DMON, STAMPED, PROMETHEUS, CSV])
 def test_recognised_by_content(tmp_path: Path, text: str) -> None:
     reader = recognise_format(tmp_path, text.encode())
-    assert reader is not None
     assert reader.name == "dcgm"
 
 

@@ -44,7 +44,6 @@ def at(time: int, text: str) -> str:
 def read(path: Path) -> tuple[list[tuple[Any, ...]], dict[str, int], list[str]]:
     """(counter, port, value, unit, start, end) of each row; what was left out; notes."""
     evidence = FabricCounters().read(path)
-    assert evidence.counters is not None
     assert evidence.counters.schema.equals(COUNTERS)
     keys = ("counter", "port", "value", "unit", "start_ns", "end_ns")
     rows = [tuple(row[key] for key in keys) for row in evidence.counters.to_pylist()]
@@ -193,7 +192,6 @@ def test_a_line_without_end_is_left_out(written: Any) -> None:
 
 def test_recognised_by_its_lines(written: Any) -> None:
     reader = recognise_format(written(""), at(T0, efa(1, 1, 1)).encode())
-    assert reader is not None
     assert reader.name == "fabric_counters"
 
 

@@ -16,7 +16,6 @@ COPY = (
 
 def test_an_instruction_is_taken_apart():
     found = hlo.parse_instruction(COPY)
-    assert found is not None
     assert (found.name, found.opcode, found.first_operand) == ("copy-start.1", "copy-start", "fusion.2")
     assert found.results == (
         "f32[5,1024]{1,0:T(8,128)S(5)}",
@@ -31,7 +30,6 @@ def test_operands_of_a_tuple_stay_together_and_attributes_are_apart():
         "ROOT %ar = (bf16[2,3]{1,0}, f32[4]{0}) all-reduce(bf16[2,3]{1,0} %a, /*index=1*/f32[4]{0} %b),"
         " channel_id=7, replica_groups={{0,1},{2,3}}, use_global_device_ids=true, to_apply=%add"
     )
-    assert found is not None
     assert (found.opcode, len(found.operands), found.first_operand) == ("all-reduce", 2, "a")
     assert hlo.total_bytes(hlo.parse_shapes(" ".join(found.operands))) == 2 * 3 * 2 + 4 * 4
     assert hlo.parse_participants(found.attributes) == hlo.Participants(((0, 1), (2, 3)), (), True, True)
@@ -134,7 +132,6 @@ def test_what_is_no_instruction_is_none(text: str):
 def test_the_name_of_the_first_operand_without_its_type():
     def first(operands: str) -> str | None:
         found = hlo.parse_instruction(f"%x = f32[2] add({operands})")
-        assert found is not None
         return found.first_operand
 
     assert first("f32[2]{0} %a.1, f32[2] %b") == "a.1"

@@ -98,8 +98,6 @@ def rows(found: Evidence, table: str, *columns: str) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("protocol", [2, 4])
 def test_events_and_blocks(read: Read, protocol: int) -> None:
     found = read(snapshot(), protocol=protocol)
-    assert found.allocations is not None
-    assert found.memory_blocks is not None
     assert found.allocations.to_pylist()[2] == {
         **dict.fromkeys(found.allocations.column_names),
         "rank": 3,
@@ -324,7 +322,6 @@ class TestStacks:
     def test_long_stacks_and_names_are_cut(self) -> None:
         stack = [{"name": f"f{i}" + "x" * 99 * (i == 0), "filename": "a.py", "line": i} for i in range(20)]
         line = self.line(stack)
-        assert line is not None
         first, *_, last = line.split(" < ")
         assert (first, last) == ("f0" + "x" * 57 + "… a.py:0", "…")
         assert len(line.split(" < ")) == 13
@@ -360,7 +357,6 @@ class TestStacks:
 
 def test_no_path_leaves_the_file(read: Read) -> None:
     found = read(snapshot())
-    assert found.allocations is not None
     told = str((found.allocations.to_pylist(), found.facts, found.notes))
     assert not any(secret in told for secret in ("home", "user", "/opt/v"))
 

@@ -52,7 +52,6 @@ def nvlink(*kib: int, gpu: int = 0) -> str:
 def read(path: Path) -> tuple[list[tuple[Any, ...]], dict[str, int], list[str]]:
     """(device, port, counter, value, unit, start, end) of each row; what was left out; notes."""
     evidence = NvidiaSmi().read(path)
-    assert evidence.counters is not None
     assert evidence.counters.schema.equals(COUNTERS)
     keys = ("device", "port", "counter", "value", "unit", "start_ns", "end_ns")
     rows = [tuple(row[key] for key in keys) for row in evidence.counters.to_pylist()]
@@ -206,7 +205,6 @@ def test_links_that_count_nothing(written: Any) -> None:
 @pytest.mark.parametrize("text", [DMON, DATED, QUERY, nvlink(1)])
 def test_recognised_by_content(tmp_path: Path, text: str) -> None:
     reader = recognise_format(tmp_path, text.encode())
-    assert reader is not None
     assert reader.name == "nvidia_smi"
 
 

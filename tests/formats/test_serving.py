@@ -89,7 +89,6 @@ def _read(tmp_path: Path, *results: dict[str, Any] | str, name: str = "result.js
 
 
 def _figures(evidence: Evidence, benchmark: int = 0) -> dict[tuple[str, str | None], tuple[float, str]]:
-    assert evidence.serving is not None
     assert evidence.serving.schema == SERVING
     rows = [row for row in evidence.serving.to_pylist() if row["benchmark"] == benchmark]
     found = {(row["figure"], row["stat"]): (row["value"], row["unit"]) for row in rows}
@@ -98,7 +97,6 @@ def _figures(evidence: Evidence, benchmark: int = 0) -> dict[tuple[str, str | No
 
 
 def _requests(evidence: Evidence) -> list[dict[str, Any]]:
-    assert evidence.requests is not None
     assert evidence.requests.schema == REQUESTS
     return evidence.requests.to_pylist()
 

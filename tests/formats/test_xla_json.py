@@ -122,7 +122,6 @@ def test_it_is_known_from_other_chrome_json(test_data: Path) -> None:
     with gzip.open(test_data / "xprof" / JSON) as file:
         head = file.read(1 << 16)
     found = recognise_format(Path(JSON), head)
-    assert found is not None
     assert found.name == "xla_json"
     kineto = b'{"traceEvents": [{"ph": "X", "name": "process_name", "args": {"name": "python"}}]}'
     assert XlaJson().sniff(kineto) == XlaJson().sniff(b'["name": "/device:TPU:0"]') == 0.0

@@ -89,7 +89,6 @@ def test_what_the_numbers_of_replica_groups_mean(opcode, attributes, ranks):
     instruction = hlo.parse_instruction(text)
     assert instruction is not None
     payload = collectives.collective_payload(instruction, 7, collectives.DeviceMember(11, {7: IDS}))
-    assert payload is not None
     assert (sorted(payload.ranks) if payload.ranks else None) == (list(ranks) if ranks else None)
 
 
@@ -150,7 +149,6 @@ def test_of_several_partners_the_first_is_told():
     payload = collectives.collective_payload(
         instruction, 7, collectives.DeviceMember(11, {7: np.array([[10], [11], [12]])})
     )
-    assert payload is not None
     assert (payload.src_rank, payload.dst_rank, payload.group_size) == (10, 10, 3)
 
 
@@ -214,7 +212,6 @@ def test_bytes_and_type_of_a_collective_by_its_text(text, in_bytes, out_bytes, d
     instruction = hlo.parse_instruction(f"%x = {text}")
     assert instruction is not None
     payload = collectives.collective_payload(instruction, None, collectives.DeviceMember(None))
-    assert payload is not None
     assert (payload.in_bytes, payload.out_bytes, payload.dtype) == (in_bytes, out_bytes, dtype)
     assert (payload.source, payload.library) == ("kernel", "xla")
 
@@ -234,7 +231,6 @@ def test_bytes_of_a_start_by_its_program(opcode, in_bytes, out_bytes, out):
         opcode, "communication", "f32", in_bytes, out_bytes, hlo.Participants(groups=((0, 1),))
     )
     payload = collectives.of_program(known, 7, collectives.DeviceMember(0))
-    assert payload is not None
     assert (payload.source, payload.collective) == ("hlo", opcode.removesuffix("-start").replace("-", "_"))
     assert (payload.in_bytes, payload.out_bytes, payload.group_size) == (in_bytes, out, 2)
 

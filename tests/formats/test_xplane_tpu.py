@@ -28,8 +28,6 @@ def test_work_waiting_and_containers_of_a_tpu(tmp_path):
     trace, rows = read(write(tmp_path, space(plane, environment())), "/device:TPU:0")
     kernels = rows["device kernel"]
     assert listed(kernels) == [("fusion.1", 10, 30), ("convolution.2", 40, 50), ("attention.4", 200, 5)]
-    assert kernels.flops is not None
-    assert kernels.hbm_bytes is not None
     # What the compiler was not told of a custom call stays unknown; fast memory's traffic is not HBM's.
     assert list(kernels.flops.to_pylist()) == [10.0, 10.0, None]
     assert kernels.hbm_bytes.to_pylist() == [32, None, 48]

@@ -348,12 +348,10 @@ def test_summary_of_deviations() -> None:
             Deviation(2**30, 1.0, 0.1, 0.05, 0.2),
         ]
     )
-    assert found is not None
     assert (found.count, found.median, found.within) == (3, pytest.approx(0.9), pytest.approx(1 / 3))
     assert found.p90 == pytest.approx(0.98)
     assert not found.is_suspect
     slow = summarise_deviations([Deviation(8, 10.0, 1.0, 0.5, 2.0)])
-    assert slow is not None
     assert slow.is_suspect
     assert summarise_deviations([]) is None
 
@@ -365,8 +363,6 @@ def test_beyond_the_sizes_measured_it_says_so() -> None:
     inside, beyond = (
         fitted.price_collective("all_reduce", size, range(8), NODE) for size in (SIZES[-1], SIZES[-1] * 16)
     )
-    assert isinstance(inside, Prediction)
-    assert isinstance(beyond, Prediction)
     assert "away from the sizes" not in (inside.reason or "")
     assert "away from the sizes measured it returns" in (beyond.reason or "")
     assert beyond.high_s[0] / beyond.time_s[0] > inside.high_s[0] / inside.time_s[0]
@@ -398,7 +394,6 @@ def test_the_library_is_the_sweeps_unless_stated() -> None:
 
     def formula(version: str | None) -> float:
         found = by.price_collective("all_reduce", 8, range(8), NODE, library_version=version)
-        assert isinstance(found, Prediction)
         return float(found.formula_s[0])
 
     assert formula(None) == formula("2.10.3") != formula("2.29.2")
@@ -414,7 +409,6 @@ def test_only_sweeps_of_such_groups_tell() -> None:
     reason = "no sweep that calibrates is of such a group on several nodes: from the catalog alone"
     assert (predicted(by, 1e6, 8).basis, predicted(by, 1e6, 8).reason) == ("spec", reason)
     own = by.price_collective("all_reduce", 1e6, [0, 4], NODE)
-    assert isinstance(own, Prediction)
     assert (own.basis, own.reason) == ("calibrated", "measured among 2 ranks on 2 node(s)")
     pair = predicted(Calibration("node", (swept(1, 4.0),)), SIZES[5], 2)
     assert pair.time_s / pair.formula_s == pytest.approx(2.0)

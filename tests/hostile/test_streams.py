@@ -127,7 +127,6 @@ def commands() -> dict[str, click.Command]:
     context, found = click.Context(cli), {}
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)
-        assert command is not None
         within = command.commands if isinstance(command, click.Group) else {}
         found |= {f"{name} {word}": one for word, one in within.items()} or {name: command}
     return found
