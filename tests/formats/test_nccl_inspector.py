@@ -189,13 +189,8 @@ def test_nothing_of_the_host_is_kept(read: Read) -> None:
 BAD: dict[str, list[Line | str]] = {
     "cut": [json.dumps(call())[:-20]],
     "text": [call(coll_exec_time_us="fast")],
-    "negative": [call(coll_msg_size_bytes=-1)],
     "huge": [call(coll_msg_size_bytes=1 << 62)],
-    "huge in all": [call("AllGather", {**HEADER, "n_ranks": 1 << 20}, coll_msg_size_bytes=1 << 50)],
-    "huge time": [call(coll_exec_time_us=10**18)],
     "huge rate": [json.dumps(call()).replace("10.48576", "1e400")],
-    "negative rate": [call(coll_algobw_gbs=-1.0)],
-    "no ranks": [call(header={**HEADER, "n_ranks": 0})],
     "no header": [call(header=None)],
     "no size": [{"header": HEADER, "coll_perf": {"coll": "AllReduce"}}],
     "deep": ["[" * 60_000],
