@@ -85,7 +85,9 @@ class SharedEnds:
         """From the ends of rows in order of rank, each one of `ranks`, of which the first is at `first`."""
         number = np.searchsorted(ranks, rank)
         order = np.argsort(instance, kind="stable")
-        _, begin, size = np.unique(instance[order], return_index=True, return_counts=True)
+        size = np.bincount(instance)
+        begin = np.cumsum(size) - size
+        begin, size = begin[size > 0], size[size > 0]
         # A set of ranks is recognised by the sum of its ranks' random numbers, whatever their order.
         random = np.random.default_rng(0).integers(1 << 20, 1 << 62, len(ranks), dtype=np.uint64)
         _, first_of_set, set_of, times = np.unique(
