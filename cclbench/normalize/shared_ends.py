@@ -60,7 +60,7 @@ class Block(NamedTuple):
 
     @property
     def _sets(self) -> int:
-        return (self.cells.stop - self.cells.start) // self.ranks
+        return int(self.cells.stop - self.cells.start) // self.ranks
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,18 +101,20 @@ class SharedEnds:
         place_of_set[sets] = np.arange(len(sets))
         by_set = begin[np.argsort(place_of_set[set_of], kind="stable")]
         width, times = size[first_of_set][sets], times[sets]
-        t, cell_rank, blocks, cells, instances = np.empty(len(rank)), [], [], 0, 0
-        done = 0
+        t = np.empty(len(rank))
+        cell_rank: list[Int64] = []
+        blocks: list[Block] = []
+        end = cell = begun = 0
         for low, high in _runs(width, times):
-            w, k, count = int(width[low]), int(times[low]), high - low
-            starts = by_set[instances : instances + count * k].reshape(count, 1, k)
-            rows = order[starts + np.arange(w)[:, None]]
-            t[done : done + rows.size] = (ends[rows] - first).reshape(-1)
+            many, each, count = int(width[low]), int(times[low]), high - low
+            starts = by_set[begun : begun + count * each].reshape(count, 1, each)
+            rows = order[starts + np.arange(many)[:, None]]
+            t[end : end + rows.size] = (ends[rows] - first).reshape(-1)
             cell_rank.append(number[rows[:, :, 0]].reshape(-1))
-            blocks += _blocks(cells, done, count, w, k)
-            done, cells, instances = done + rows.size, cells + count * w, instances + count * k
-        parts = Cells(np.concatenate(cell_rank), np.repeat(np.arange(len(sets)), width))
-        return cls(t, parts, np.repeat(times, width), blocks, len(ranks))
+            blocks += _blocks(cell, end, count, many, each)
+            end, cell, begun = end + rows.size, cell + count * many, begun + count * each
+        cells = Cells(np.concatenate(cell_rank), np.repeat(np.arange(len(sets)), width))
+        return cls(t, cells, np.repeat(times, width), blocks, len(ranks))
 
     @property
     def ends_of_rank(self) -> Int64:
