@@ -66,7 +66,6 @@ def estimate(
     `rank`, `instance`, `ends` have shape (rows,) (rows without an instance left out); `host` gives each
     distinct rank, ascending, the number of its host, −1 for unknown.  One host's ranks share a clock:
     their common offset is what is estimated, unless a rank's own lies further off than the ends spread.
-    Rows are in order of rank.
     """
     ranks = np.unique(rank).astype(np.int64)
     present = len(ranks)

@@ -82,9 +82,10 @@ class SharedEnds:
     def from_rows(
         cls, ranks: Int64, rank: npt.NDArray[np.int32], instance: Int64, ends: Int64, first: int
     ) -> Self:
-        """From the ends of rows in order of rank, each one of `ranks`, of which the first is at `first`."""
+        """From the ends of rows, each of one of `ranks`, of which the first is at `first`."""
         number = np.searchsorted(ranks, rank)
-        order = np.argsort(instance, kind="stable")
+        order = np.argsort(number, kind="stable")
+        order = order[np.argsort(instance[order], kind="stable")]
         size = np.bincount(instance)
         begin = np.cumsum(size) - size
         begin, size = begin[size > 0], size[size > 0]
