@@ -50,6 +50,8 @@ _VOCABULARIES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 """The words that columns of each table may hold, of columns that hold one of a few."""
 CONTENT: Final = b"cclbench.content"
 """Key in the footer of a table, of the SHA-256 of the bytes before the footer."""
+_BUFFER: Final = 1 << 18
+"""Bytes of a table that are hashed and written at a time."""
 _COUNTED: Final = {"collectives": ("instance", "collective")}
 """Columns of a table that number something from 0 on."""
 
@@ -258,7 +260,8 @@ class TableFile:
         self.path, self._schema, self._empty = path, stored(schema), True
         if words is None:
             words = [field.name for field in schema if pa.types.is_dictionary(field.type)]
-        self._sink = _HashedFile(path)
+        self._file = _HashedFile(path)
+        self._sink = pa.output_stream(self._file, buffer_size=_BUFFER)
         # A query about a window reads the row groups whose rows begin in it.
         timed = [name for name in ("start_ns",) if name in schema.names]
         self._writer = pq.ParquetWriter(
@@ -278,7 +281,8 @@ class TableFile:
         """Finish the file, of one row group at least: before Arrow 19, none cannot be read."""
         if self._empty:
             self.write(self._schema.empty_table())
-        self._writer.add_key_value_metadata({CONTENT: self._sink.sha256.hexdigest()})
+        self._sink.flush()
+        self._writer.add_key_value_metadata({CONTENT: self._file.sha256.hexdigest()})
         self._writer.close()
         self._sink.close()
 
