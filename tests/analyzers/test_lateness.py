@@ -269,10 +269,7 @@ def test_a_rank_that_is_late_in_every_tenth_step_only_is_found() -> None:
 
 def alike(rho: float, size: tuple[int, int], seed: int) -> Float:
     """Work of ranks that is like itself from step to step."""
-    work = np.random.default_rng(seed).normal(size=size)
-    for step in range(1, size[1]):
-        work[:, step] = rho * work[:, step - 1] + np.sqrt(1 - rho**2) * work[:, step]
-    return work
+    return drawn(f"alike {rho}", *size, np.random.default_rng(seed))
 
 
 @pytest.mark.parametrize("since", [0, 3])

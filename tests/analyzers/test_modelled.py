@@ -245,12 +245,6 @@ def test_where_nothing_communicates_there_is_nothing_to_model() -> None:
     assert only.reason == "there are no collectives in the window"
 
 
-def test_what_is_not_priced_is_counted() -> None:
-    found = modelled(a_talk(reduce(1 << 20, 0, MS), reduce(1 << 20, 2 * MS, MS, library="custom")))
-    assert found[0].left_out == {"by libraries whose algorithms the model lacks": 1}
-    assert band(found)[1] == pytest.approx(priced("all_reduce", 1 << 20)[1] / 2)
-
-
 def test_a_metric_has_one_model() -> None:
     def another(_: RankView) -> Iterator[Value]:
         raise NotApplicable("never asked")
