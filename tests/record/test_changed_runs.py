@@ -238,7 +238,7 @@ def test_verify_lists_all_that_is_wrong(desk: Desk) -> None:
     lines = [line.split(":")[0] for line in answer.out.splitlines() if line.startswith("- ")]
     changed = ["groups.parquet", "results.parquet", "steps/rank=0.parquet", "steps/rank=1-copy.parquet"]
     assert lines == [f"- {path}" for path in changed]
-    assert "error: 1 of 2 runs are not what was written" in answer.err
+    assert "error: 1 of 2 runs differ from what was written" in answer.err
     assert desk.call("verify --run {run} --all").code == 2
 
 
