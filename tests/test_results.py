@@ -3,18 +3,23 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import tempfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.report_run import by_rank, by_step, results, row, table
 from helpers.typed import figures, run_of
 
+from cclbench.ground.errors import InputError
 from cclbench.ground.schema import RESULTS
 from cclbench.record import results as of_record
-from cclbench.record import stored_rows
+from cclbench.record import rows as of_rows
+from cclbench.record.metric_name import metric_name
 from cclbench.record.results import Results
 from cclbench.record.rows import rows_of, table_of
 
@@ -25,7 +30,7 @@ def test_the_runs_own_row_is_that_which_nothing_narrows() -> None:
     assert rows.run["time.step"].stat is None
     assert rows.value("comm.measured_busbw") is None
     assert rows.why_not("comm.measured_busbw") == "no benchmark"
-    assert rows.why_not("comm.alpha") == "its results have no comm.alpha"
+    assert rows.why_not(metric_name("comm.alpha")) == "its results have no comm.alpha"
 
 
 def test_ranks_and_steps() -> None:
@@ -102,12 +107,12 @@ def test_rows_that_lie_in_a_file_answer_as_those_in_memory(
 ) -> None:
     given = figures(results())
     near = Results.of(given)
-    monkeypatch.setattr(stored_rows, "IN_MEMORY", in_memory)
-    monkeypatch.setattr(stored_rows, "ROW_GROUP", 2)
+    monkeypatch.setattr(of_rows, "IN_MEMORY", in_memory)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = pa.total_allocated_bytes()
     far = Results.joined(table_of([one]) for one in given)
-    assert isinstance(far.table, stored_rows.StoredRows)
-    assert len(list(tmp_path.iterdir())) == 1
+    assert pa.total_allocated_bytes() - before < near.table.nbytes / 4
+    assert list(tmp_path.iterdir()) == []
     assert len(far) == len(given)
     assert list(far) == given
     assert far.rows == near.rows
@@ -117,14 +122,27 @@ def test_rows_that_lie_in_a_file_answer_as_those_in_memory(
         assert rows_of(far.of_metric(metric)) == rows_of(near.of_metric(metric))
         assert far.ranks(metric) == near.ranks(metric)
     assert [len(part) for part in far.slices(2)] == [len(part) for part in near.slices(2)]
-    del far
+
+
+def test_results_without_room_for_them_are_an_input_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(of_rows, "IN_MEMORY", 1)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("pyarrow.ipc.new_stream", full)
+    with pytest.raises(InputError, match="No space left on device"):
+        Results.joined(table_of([one]) for one in figures(results()))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_stored_rows_stay_those_that_they_were_when_others_take_their_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("in_memory", [1, 1 << 18])
+def test_saved_results_stay_those_that_they_were_when_others_take_their_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: int
 ) -> None:
-    monkeypatch.setattr(stored_rows, "IN_MEMORY", 1)
+    monkeypatch.setattr(of_rows, "IN_MEMORY", in_memory)
     run = run_of(tmp_path / "run", ["a.json"])
     given = figures(results())
     run.save_results(Results.of(given))

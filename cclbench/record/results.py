@@ -17,8 +17,7 @@ from cclbench.ground.errors import near
 from cclbench.ground.intervals import Int64
 from cclbench.ground.schema import HAS_VALUE, OPEN
 from cclbench.record.metric_name import DECLARED, MetricName
-from cclbench.record.rows import Row, rows_of, table_of, words_of
-from cclbench.record.stored_rows import IN_MEMORY, StoredRows, joined
+from cclbench.record.rows import IN_MEMORY, Row, join_tables, rows_of, table_of, words_of
 
 MOST_PARTS: Final = 200
 ROWS_AT_ONCE: Final = 1 << 14
@@ -50,9 +49,9 @@ class Grid:
 
 
 class Results:
-    """Rows of `schema.RESULTS`, of which few are a `Row` at a time, and of many few are in memory."""
+    """Rows of `schema.RESULTS`, of which few are a `Row` at a time."""
 
-    def __init__(self, table: pa.Table | StoredRows) -> None:
+    def __init__(self, table: pa.Table) -> None:
         self.table = table
         """As `schema.RESULTS` or `rows.COMPACT`."""
 
@@ -64,7 +63,7 @@ class Results:
     @classmethod
     def joined(cls, parts: Iterable[pa.Table]) -> Results:
         """The rows of those tables of `rows.COMPACT`, one after another."""
-        return cls(joined(parts))
+        return cls(join_tables(parts))
 
     def __len__(self) -> int:
         return len(self.table)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
@@ -33,6 +33,7 @@ from cclbench.record.files import (
     opened_table,
     read_table,
     unwritable,
+    whole,
 )
 from cclbench.record.inventory import (
     RESULTS_FILE,
@@ -44,8 +45,7 @@ from cclbench.record.inventory import (
 from cclbench.record.manifest import Manifest, RankEntry, StoredFile
 from cclbench.record.rank import Rank, checked_names
 from cclbench.record.results import Results
-from cclbench.record.rows import WORDS, builtins
-from cclbench.record.stored_rows import ROW_GROUP, rows_at
+from cclbench.record.rows import COMPACT, WORDS, builtins
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,6 +58,8 @@ _COMPUTED_FROM: Final = b"cclbench.run"
 """Key in the footer of results, of the `content` of the run that they were computed from."""
 _READ_ONLY: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
 _CARD: Final = "card.yaml"
+ROW_GROUP: Final = 1 << 16
+"""Result rows that are written and read at a time."""
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -292,7 +294,8 @@ class Run:
 
         Rows that were computed from another run, or from this one before a file changed, are none of them.
         """
-        return Results(rows_at(self.results_file)) if self.results_file is not None else None
+        path = self.results_file
+        return None if path is None else Results.joined(_read_results(path))
 
     @property
     def results_file(self) -> Path | None:
@@ -368,6 +371,13 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<Run {self.id}: {len(self.ranks)} ranks, {len(self.figures)} result rows>"
+
+
+def _read_results(path: Path) -> Iterator[pa.Table]:
+    """Stored result rows, a row group at a time."""
+    with opened_table(path, COMPACT, WORDS) as file:
+        for group in range(file.num_row_groups):
+            yield whole(file.read_row_group(group), COMPACT, path)
 
 
 def write_results(path: Path, figures: Results, metadata: Mapping[bytes, bytes]) -> None:
