@@ -19,7 +19,7 @@ from cclbench.machine import Machine, machine_of
 from cclbench.record.metric_name import metric_name
 from cclbench.record.run import Run
 from cclbench.record.selection import Selection, Steps
-from cclbench.results import Chosen
+from cclbench.results import ChosenMetrics
 from cclbench.workspace import WorkspaceOptions, store_at, takes_options, workspace
 
 if TYPE_CHECKING:
@@ -51,11 +51,13 @@ def run(
     `model` fills what was not measured with modelled figures and their bands; the other options are those of
     `workspace`.  Raises `InputError` for bad input, `UsageError` for a wrong call.
     """
-    chosen, replay = _chosen(metrics)
+    chosen, replay = _selected_metrics(metrics)
     selection = Selection(window, steps, ranks, model, replay)
     with workspace(**options) as used:
-        opened = used.opened(source)
-        figures, of = results.compute(opened, chosen, selection, engine=used.engine, progress=used.progress)
+        opened = used.open_run(source)
+        figures, of = results.compute_metrics(
+            opened, chosen, selection, engine=used.engine, progress=used.progress
+        )
         return opened.with_figures(figures, of)
 
 
@@ -104,10 +106,10 @@ def whatif(
     from cclbench.replay.answer import replay_scenarios
 
     with workspace(**options) as used:
-        opened = used.opened(run)
-        machine = _machine(opened, system, force_system, per_node)
+        opened = used.open_run(run)
+        machine = _run_machine(opened, system, force_system, per_node)
         factor, notes = (
-            (contention, ()) if contention is not None else _contention(opened, ranks, used.engine)
+            (contention, ()) if contention is not None else _contention_factor(opened, ranks, used.engine)
         )
     return replay_scenarios(
         opened,
@@ -141,7 +143,7 @@ def export(
     from cclbench.export.folder import write_folder
 
     with workspace(**options) as used:
-        opened = used.opened(run)
+        opened = used.open_run(run)
         machine = machine_of(opened, system=system, per_node=per_node)
         return write_folder(
             opened, Path(folder), form, machine=machine, ranks=ranks, check=check, progress=used.progress
@@ -176,12 +178,12 @@ def search(
 
     asked, limits = read_space(Path(space)), [parse_limit(text) for text in constraints]
     with workspace(**options) as used:
-        opened = used.opened(run)
-        machine = _machine(opened, system, force_system, per_node)
+        opened = used.open_run(run)
+        machine = _run_machine(opened, system, force_system, per_node)
         tokens = None
         if objective == "tokens_per_second_per_device":
             chosen = resolve_metrics([_TOKENS_PER_DEVICE])
-            rows, _ = results.compute(opened, chosen, Selection(model=False), engine=used.engine)
+            rows, _ = results.compute_metrics(opened, chosen, Selection(model=False), engine=used.engine)
             row = next(one for one in rows if not one.narrowed)
             if row.value is None:
                 raise InputError(f"tokens a second are not known: {row.reason}", where=opened.id)
@@ -194,7 +196,7 @@ def search(
 def ingest(source: str | Path, **options: Unpack[WorkspaceOptions]) -> Run:
     """Bring SOURCE into the store, unless an unchanged copy is there; the run is whole or absent."""
     with workspace(**options) as used:
-        return used.ingested(source)
+        return used.ingest_source(source)
 
 
 def runs(store: str | Path | Store | None = None) -> list[dict[str, Any]]:
@@ -202,7 +204,7 @@ def runs(store: str | Path | Store | None = None) -> list[dict[str, Any]]:
     return [stored.manifest for stored in store_at(store).runs()]
 
 
-def _machine(run: Run, system: str | None, force_system: bool, per_node: int | None) -> Machine:
+def _run_machine(run: Run, system: str | None, force_system: bool, per_node: int | None) -> Machine:
     """The run's machine; `UsageError` where the traces name another device than the `system` given."""
     machine = machine_of(run, system=system, per_node=per_node)
     if machine.other_device is not None and not force_system:
@@ -211,10 +213,12 @@ def _machine(run: Run, system: str | None, force_system: bool, per_node: int | N
     return machine
 
 
-def _contention(run: Run, ranks: Sequence[int] | None, engine: Engine) -> tuple[float, tuple[str, ...]]:
+def _contention_factor(
+    run: Run, ranks: Sequence[int] | None, engine: Engine
+) -> tuple[float, tuple[str, ...]]:
     """The run's `compute.contention`, 1 where it is confounded or there is none, and a note that says so."""
     chosen = resolve_metrics([_CONTENTION])
-    found, _ = results.compute(run, chosen, Selection(ranks=ranks, model=False), engine=engine)
+    found, _ = results.compute_metrics(run, chosen, Selection(ranks=ranks, model=False), engine=engine)
     row = next(iter(found))
     if row.value is not None and row.value >= 1:
         return row.value, ()
@@ -224,7 +228,7 @@ def _contention(run: Run, ranks: Sequence[int] | None, engine: Engine) -> tuple[
     )
 
 
-def _chosen(patterns: str | Sequence[str]) -> tuple[Chosen, bool]:
+def _selected_metrics(patterns: str | Sequence[str]) -> tuple[ChosenMetrics, bool]:
     """The metrics that patterns ask for, of which a lone one is a list of one; whether any is to replay.
 
     `*`, all there is, asks for no replay.

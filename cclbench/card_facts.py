@@ -68,12 +68,12 @@ def card_facts(
         communication_library=library,
         communication_version=facts.library_version,
         groups=tuple(sorted(groups)),
-        precision=_precision(ingested),
+        precision=_collective_precision(ingested),
         steps=entries[0].steps.found or None,
     )
 
 
-def _precision(ingested: Run) -> str | None:
+def _collective_precision(ingested: Run) -> str | None:
     """The element type of the collectives, where all have one that a card knows."""
     known = {"bfloat16": "bf16", "float": "fp32", "float32": "fp32", "half": "fp16", "float16": "fp16"}
     floats = {

@@ -44,7 +44,7 @@ def plot(shown: Run | Comparison) -> Picture:
     if isinstance(shown, Comparison):
         return Picture(picture_of_runs(shown.subjects))
     computed = shown if len(shown.figures) else metrics(shown)
-    return Picture(partition_picture(list(computed.figures.in_short), title=shown.id))
+    return Picture(partition_picture(list(computed.figures.summary), title=shown.id))
 
 
 def timeline(

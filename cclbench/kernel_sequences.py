@@ -101,7 +101,7 @@ def frequent_sequences(
     Selection(window, steps, ranks).check(run)
     found, notes = answers_by_rank(
         run,
-        partial(_of_rank, length, window, steps),
+        partial(_rank_sequences, length, window, steps),
         ranks,
         noun="kernel sequences",
         engine=engine,
@@ -119,24 +119,26 @@ def frequent_sequences(
         kernels=sum(one.kernels for one in found.values()),
         kernel_time_s=kernel_ns / _NS_PER_S,
         distinct=len(table),
-        rows=tuple(_rows(_first(table, length, top), length, kernel_ns)),
+        rows=tuple(_sequence_rows(_top_rows(table, length, top), length, kernel_ns)),
         notes=tuple(notes),
     )
 
 
-def _of_rank(length: int, window: str, steps: Steps | None, tables: Rank) -> RankSequences | NotApplicable:
+def _rank_sequences(
+    length: int, window: str, steps: Steps | None, tables: Rank
+) -> RankSequences | NotApplicable:
     """One rank's sequences, or why it has none."""
     view = RankView(tables, rank=tables.entry.rank, window=window, steps=steps)
     return answer_or_reason(view, lambda rank: rank_sequences(rank, length))
 
 
-def _first(table: pa.Table, length: int, top: int) -> pa.Table:
+def _top_rows(table: pa.Table, length: int, top: int) -> pa.Table:
     """The rows with most time; of equal ones those that occur more often, then by name."""
     names = [(str(n), "ascending") for n in range(length)]
     return table.sort_by([("ns", "descending"), ("count", "descending"), *names]).slice(0, top)
 
 
-def _rows(table: pa.Table, length: int, kernel_ns: int) -> list[KernelSequence]:
+def _sequence_rows(table: pa.Table, length: int, kernel_ns: int) -> list[KernelSequence]:
     kernels = zip(*(table[str(n)].to_pylist() for n in range(length)), strict=True)
     sums = zip(*(table[name].to_pylist() for name in SUMS), strict=True)
     return [

@@ -33,7 +33,7 @@ UNKNOWN_NODES: Final = "neither a card nor the traces tell which ranks share a n
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[T]):
+class Learned(Generic[T]):
     """A value and where it was learned; None where nobody says.
 
     `reason` is why there is no value, or what an assumption rests on; `contradicts` are sentences.
@@ -75,20 +75,20 @@ class Machine:
     per_node_option: int | None = None
 
     @property
-    def world(self) -> int | None:
+    def world_size(self) -> int | None:
         """Ranks of the job: as traces state it, else the card's number of accelerators."""
         return self.stated_world or self.hardware.count
 
     @property
-    def count(self) -> Answer[int]:
+    def accelerator_count(self) -> Learned[int]:
         """Accelerators of the job: the card's number, else the world, else one for each rank with a trace."""
         if self.hardware.count is not None:
-            return Answer(self.hardware.count, "card")
+            return Learned(self.hardware.count, "card")
         if self.stated_world is not None:
-            return Answer(self.stated_world, "trace")
+            return Learned(self.stated_world, "trace")
         if self.ranks:
-            return Answer(len(self.ranks), "assumption", "one for each rank that has a trace")
-        return Answer(None, reason="neither the card (hardware.count) nor a trace tells how many there are")
+            return Learned(len(self.ranks), "assumption", "one for each rank that has a trace")
+        return Learned(None, reason="neither the card (hardware.count) nor a trace tells how many there are")
 
     @property
     def device_names(self) -> tuple[str, ...]:
@@ -96,29 +96,29 @@ class Machine:
         return tuple(dict.fromkeys(name for name, _ in self.devices)) or (("CPU",) if self.on_host else ())
 
     @cached_property
-    def accelerator(self) -> Answer[Accelerator]:
+    def accelerator(self) -> Learned[Accelerator]:
         """The catalog's entry: the card's, else the named system's, else of the device that traces name."""
         chosen = self.hardware.accelerator
         if chosen is not None:
             found = catalog.accelerators().get(chosen)
             if found is None:
-                return Answer(None, reason=_no_accelerator(chosen))
-            return Answer(found, "card", contradicts=self._other_devices(found, f"the card says {chosen}"))
+                return Learned(None, reason=_no_accelerator(chosen))
+            return Learned(found, "card", contradicts=self._other_devices(found, f"the card says {chosen}"))
         system = self.named_system.value
         if system is not None:
             found = catalog.accelerator(system.accelerator)
             words = f"the system {system.id} has {found.id}"
-            return Answer(found, "catalog", contradicts=self._other_devices(found, words))
+            return Learned(found, "catalog", contradicts=self._other_devices(found, words))
         known = self._traced_accelerators
         if len(known) == 1:
-            return Answer(known[0], "trace")
+            return Learned(known[0], "trace")
         if known:
-            return Answer(None, reason=f"the traces name several: {', '.join(each.id for each in known)}")
+            return Learned(None, reason=f"the traces name several: {', '.join(each.id for each in known)}")
         if self.on_host:
-            return Answer(catalog.accelerator("generic-cpu"), "trace")
+            return Learned(catalog.accelerator("generic-cpu"), "trace")
         if self.devices:
-            return Answer(None, reason=_no_accelerator(self.devices[0][0]))
-        return Answer(
+            return Learned(None, reason=_no_accelerator(self.devices[0][0]))
+        return Learned(
             None, reason="neither the card (hardware.accelerator) nor the trace names the accelerator"
         )
 
@@ -133,17 +133,17 @@ class Machine:
         return (f"{words}, the traces name {', '.join(other)}: {stated.id} is used",) if other else ()
 
     @cached_property
-    def named_system(self) -> Answer[System]:
+    def named_system(self) -> Learned[System]:
         """The system of the option, else of the card."""
         if self.system_option is not None:
-            return Answer(catalog.system(self.system_option), "option")
+            return Learned(catalog.system(self.system_option), "option")
         named = self.hardware.system
         if named is None:
-            return Answer(None)
+            return Learned(None)
         found = catalog.systems().get(named)
         if found is None:
-            return Answer(None, reason=f"the catalog knows no system {named!r} (card: hardware.system)")
-        return Answer(found, "card")
+            return Learned(None, reason=f"the catalog knows no system {named!r} (card: hardware.system)")
+        return Learned(found, "card")
 
     @property
     def other_device(self) -> str | None:
@@ -160,102 +160,102 @@ class Machine:
         return f"{system.id} has {stated.id}, the traces name {', '.join(other)}" if other else None
 
     @cached_property
-    def system(self) -> Answer[System]:
+    def system(self) -> Learned[System]:
         """The named system; else, assumed, what the catalog's systems with such nodes share."""
         named, hardware = self.named_system, self.hardware
         if named.value is not None or named.reason is not None:
             return named
         accelerator, per_node = self.accelerator, self.per_node
         if accelerator.value is None:
-            return Answer(None, reason=accelerator.reason)
+            return Learned(None, reason=accelerator.reason)
         if per_node.value is None:
-            return Answer(None, reason=per_node.reason)
+            return Learned(None, reason=per_node.reason)
         node = f"{per_node.value} × {accelerator.value.id}"
         like = (accelerator.value.id, per_node.value)
         alike = [s for s in catalog.systems().values() if (s.accelerator, s.per_node) == like]
         if not alike or any(other.scale_up != alike[0].scale_up for other in alike):
             which = f"differ: {', '.join(s.id for s in alike)}" if alike else "are none"
             why = f"no card names the system (hardware.system), and the catalog's with {node} in a node"
-            return Answer(None, reason=f"{why} {which}")
+            return Learned(None, reason=f"{why} {which}")
         cpus = {other.host_cpu for other in alike}
         made = structs.replace(
             alike[0],
             id=f"a node of {node}",
             host_cpu=alike[0].host_cpu if len(cpus) == 1 else None,
-            scale_up=_rated(alike[0].scale_up, hardware),
-            scale_out=_network(hardware),
+            scale_up=_with_stated_rate(alike[0].scale_up, hardware),
+            scale_out=_stated_network(hardware),
         )
         basis = f"links as of {', '.join(s.id for s in alike)}, since no card names the system"
-        return Answer(made, "assumption", basis)
+        return Learned(made, "assumption", basis)
 
     @cached_property
-    def per_node(self) -> Answer[int]:
+    def per_node(self) -> Learned[int]:
         """Devices of a node that ranks are numbered over; of devices that a trace counts, all of them."""
-        stated, system, counted = self.hardware.per_node, self.named_system.value, self._counted
+        stated, system, counted = self.hardware.per_node, self.named_system.value, self._counted_per_node
         if self.per_node_option is not None:
-            return Answer(self.per_node_option, "option")
+            return Learned(self.per_node_option, "option")
         if stated is not None:
             words = f"the card says {stated} a node (hardware.per_node)"
             contradicts = self._other_counts(stated, words)
             if system is not None and stated > system.per_node:
                 contradicts += (f"{words}, and its system {system.id} has {system.per_node}",)
-            return Answer(stated, "card", contradicts=contradicts)
+            return Learned(stated, "card", contradicts=contradicts)
         if system is not None:
             words = f"the card's system {system.id} has {system.per_node} a node"
-            return Answer(system.per_node, "catalog", contradicts=self._other_counts(system.per_node, words))
+            return Learned(system.per_node, "catalog", contradicts=self._other_counts(system.per_node, words))
         if counted is not None:
-            return Answer(counted, "trace")
+            return Learned(counted, "trace")
         if len(self.counts) > 1:
             counts = " and ".join(map(str, self.counts))
-            return Answer(None, reason=f"the traces count {counts} devices in a node")
+            return Learned(None, reason=f"the traces count {counts} devices in a node")
         fields = "hardware.system, hardware.per_node"
-        return Answer(None, reason=f"neither the card ({fields}) nor the trace says what a node holds")
+        return Learned(None, reason=f"neither the card ({fields}) nor the trace says what a node holds")
 
     @property
-    def _counted(self) -> int | None:
+    def _counted_per_node(self) -> int | None:
         """Devices of a node as all traces count them; a process that sees one of many counts no node."""
         if len(self.counts) != 1:
             return None
-        alone = (self.world or len(self.ranks)) <= 1
+        alone = (self.world_size or len(self.ranks)) <= 1
         return self.counts[0] if self.counts[0] > 1 or alone else None
 
     def _other_counts(self, stated: int, words: str) -> tuple[str, ...]:
         """A sentence where the traces count other devices and would put ranks onto other nodes."""
-        counted = self._counted
-        if counted in (None, stated) or (self.world and self.world <= min(stated, counted or 0)):
+        counted = self._counted_per_node
+        if counted in (None, stated) or (self.world_size and self.world_size <= min(stated, counted or 0)):
             return ()
         return (f"{words}, the traces count {counted} devices: the card's number is used",)
 
     @property
-    def _uneven(self) -> str | None:
+    def _uneven_reason(self) -> str | None:
         """Why the devices that traces count do not tell the nodes of more ranks; None where they do."""
-        counted, world = self._counted, self.world
+        counted, world = self._counted_per_node, self.world_size
         if counted is None or world is None or world <= counted or world % counted == 0:
             return None
         return f"the traces count {counted} devices, of which {world} ranks fill no whole number of nodes"
 
     @cached_property
-    def _divides(self) -> int | None:
+    def _ranks_per_node(self) -> int | None:
         """How many consecutive ranks share a node; None where they are not known to."""
         per_node = self.per_node
-        one_node = self.world and per_node.value and self.world <= per_node.value
+        one_node = self.world_size and per_node.value and self.world_size <= per_node.value
         if per_node.learned_from != "trace" or one_node:
             return per_node.value
-        return None if self._uneven or self.captures or self.links_leave_nodes else per_node.value
+        return None if self._uneven_reason or self.captures or self.links_leave_nodes else per_node.value
 
-    def node(self, rank: int) -> int | None:
+    def node_of(self, rank: int) -> int | None:
         """Number of the rank's node; None where that is not known."""
-        return self.captures.get(rank) if self._divides is None else rank // self._divides
+        return self.captures.get(rank) if self._ranks_per_node is None else rank // self._ranks_per_node
 
     @cached_property
-    def nodes(self) -> dict[int, int]:
+    def node_by_rank(self) -> dict[int, int]:
         """Number of the node of each rank that has a trace and of which it is known."""
-        return {rank: node for rank in self.ranks if (node := self.node(rank)) is not None}
+        return {rank: node for rank in self.ranks if (node := self.node_of(rank)) is not None}
 
-    def device(self, rank: int) -> tuple[int, int] | None:
+    def device_of(self, rank: int) -> tuple[int, int] | None:
         """The rank's node, and the ordinal of its device there; None where that is not known."""
-        if self._divides is not None:
-            return divmod(rank, self._divides)
+        if self._ranks_per_node is not None:
+            return divmod(rank, self._ranks_per_node)
         node = self.captures.get(rank)
         if node is None:
             return None
@@ -266,9 +266,9 @@ class Machine:
 
         Ranks that are more than its nodes have devices for are taken to fill them in order.
         """
-        if self._divides == system.per_node:
+        if self._ranks_per_node == system.per_node:
             return ranks
-        found = [self.device(rank) for rank in ranks]
+        found = [self.device_of(rank) for rank in ranks]
         if any(each is None for each in found):
             return None
         places = [each for each in found if each is not None]
@@ -276,28 +276,28 @@ class Machine:
             return ranks
         return [node * system.per_node + local for node, local in places]
 
-    def tier(self, ranks: Sequence[int]) -> Answer[Tier]:
+    def tier_of(self, ranks: Sequence[int]) -> Learned[Tier]:
         """The tier that a group spans, `scale_up` for a group of one: by the system's links, else by node."""
         system = self.system
         named = system.learned_from in ("option", "card")
-        if self.links_leave_nodes and self._divides is None and not named:
-            return Answer(None, reason=UNKNOWN_NODES)
+        if self.links_leave_nodes and self._ranks_per_node is None and not named:
+            return Learned(None, reason=UNKNOWN_NODES)
         if system.value is not None:
             placed = self.numbered_in(system.value, ranks)
             if placed is not None:
-                return Answer(system.value.tier_of(placed) or "scale_up", system.learned_from)
-        nodes = {self.node(rank) for rank in ranks}
+                return Learned(system.value.tier_of(placed) or "scale_up", system.learned_from)
+        nodes = {self.node_of(rank) for rank in ranks}
         if None in nodes:
-            return Answer(None, reason=self._uneven or UNKNOWN_NODES)
-        origin = "capture" if self._divides is None else self.per_node.learned_from
-        return Answer("scale_up" if len(nodes) == 1 else "scale_out", origin)
+            return Learned(None, reason=self._uneven_reason or UNKNOWN_NODES)
+        origin = "capture" if self._ranks_per_node is None else self.per_node.learned_from
+        return Learned("scale_up" if len(nodes) == 1 else "scale_out", origin)
 
     def without_captures(self) -> Machine:
         """The machine to send to other processes: captures stay only where they alone tell the nodes."""
-        return self if self._divides is None else replace(self, captures={})
+        return self if self._ranks_per_node is None else replace(self, captures={})
 
     @property
-    def contradicts(self) -> list[str]:
+    def contradictions(self) -> list[str]:
         """What in the traces contradicts the card."""
         named = self.hardware.accelerator or self.hardware.system
         return [*(self.accelerator.contradicts if named else ()), *self.per_node.contradicts]
@@ -368,13 +368,13 @@ def _no_accelerator(name: str) -> str:
     return f"the catalog knows no accelerator {name!r} (card: hardware.accelerator)"
 
 
-def _rated(known: ScaleUp | None, hardware: Hardware) -> ScaleUp | None:
+def _with_stated_rate(known: ScaleUp | None, hardware: Hardware) -> ScaleUp | None:
     """The links as known, at the rate that the card states where it does."""
     rate = hardware.scale_up.bytes_per_s
     return structs.replace(known, bytes_per_s=rate) if known and rate else known
 
 
-def _network(hardware: Hardware) -> ScaleOut | None:
+def _stated_network(hardware: Hardware) -> ScaleOut | None:
     """The card's interfaces, where it counts them and names a fabric of the catalog."""
     stated = hardware.scale_out
     if stated.nics is None:

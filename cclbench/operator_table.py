@@ -76,13 +76,13 @@ class OperatorRow:
         return self.time_ns / _NS_PER_S
 
     @property
-    def parts(self) -> tuple[str, str]:
+    def operator_and_shapes(self) -> tuple[str, str]:
         """The operator and the shapes that a row by both is of: `aten::mm`, `bf16[16,559], bf16[559,64]`."""
         operator = self.operator or self.key
         return operator, self.key.removeprefix(operator).removeprefix("(").removesuffix(")")
 
     @property
-    def reached(self) -> float | None:
+    def roofline_share(self) -> float | None:
         """Least time over time, of the works whose least time is known."""
         if self.roofline_s is None or self.gap_s is None or self.roofline_s + self.gap_s <= 0:
             return None
@@ -130,7 +130,7 @@ class OperatorTable:
         return {"schema": "operators.v1", **told, **listed}
 
 
-def operators(
+def operator_costs(
     run: Run,
     by: By = "op",
     *,
@@ -146,7 +146,7 @@ def operators(
 
     `UsageError` where no rank has work in the window.
     """
-    (found,) = operators_by(
+    (found,) = operator_costs_by(
         run,
         (by,),
         sort=sort,
@@ -165,7 +165,7 @@ def has_operators(run: Run) -> bool:
     return any(entry.operators for entry in run.record.ranks)
 
 
-def operators_by(
+def operator_costs_by(
     run: Run,
     keys: Sequence[By],
     *,
@@ -177,17 +177,17 @@ def operators_by(
     engine: Engine = SERIAL,
     progress: Progress | None = None,
 ) -> tuple[OperatorTable, ...]:
-    """`operators` by each of the keys, in their order, from one pass over the ranks."""
+    """`operator_costs` by each of the keys, in their order, from one pass over the ranks."""
     Selection(window, steps, ranks).check(run)
     machine = machine_of(run).without_captures()
-    ask = partial(_of_rank, tuple(keys), window, steps, run.card, machine)
+    ask = partial(_rank_sums, tuple(keys), window, steps, run.card, machine)
     found, notes = answers_by_rank(
         run, ask, ranks, noun="operators", engine=engine, progress=progress, what="costing operators"
     )
-    return tuple(_table(run, by, found, notes, sort, top) for by in keys)
+    return tuple(_operator_table(run, by, found, notes, sort, top) for by in keys)
 
 
-def _table(
+def _operator_table(
     run: Run,
     by: By,
     found: Mapping[int, RankSums],
@@ -200,7 +200,7 @@ def _table(
         for key, own in one.sums[by].items():
             sums.setdefault(key, OperatorSums()).add_sums(own)
     total = sum(one.time_ns for one in found.values())
-    rows = sorted((_row(key, own, total) for key, own in sums.items()), key=partial(_place, sort))
+    rows = sorted((_operator_row(key, own, total) for key, own in sums.items()), key=partial(_sort_key, sort))
     return OperatorTable(
         run=run.id,
         by=by,
@@ -208,8 +208,8 @@ def _table(
         ranks=tuple(found),
         windows=sum(one.windows for one in found.values()),
         time_ns=total,
-        linked_share=_share(found.values(), "linked_ns", "time_ns"),
-        modelled_share=_share(found.values(), "modelled_ns", "compute_ns"),
+        linked_share=_time_share(found.values(), "linked_ns", "time_ns"),
+        modelled_share=_time_share(found.values(), "modelled_ns", "compute_ns"),
         roof=next((one.roof for one in found.values() if one.roof), None),
         rows=tuple(rows[:top]),
         all_rows=len(rows),
@@ -220,13 +220,13 @@ def _table(
     )
 
 
-def _share(found: Iterable[RankSums], part: str, whole: str) -> float:
+def _time_share(found: Iterable[RankSums], part: str, whole: str) -> float:
     listed = list(found)
     total = sum(getattr(one, whole) for one in listed)
     return float(sum(getattr(one, part) for one in listed) / total) if total else 0.0
 
 
-def _place(sort: str, row: OperatorRow) -> tuple[float, float, str]:
+def _sort_key(sort: str, row: OperatorRow) -> tuple[float, float, str]:
     """Where a row stands: most first, what is not known last."""
     value = {
         "time": row.time_s,
@@ -238,7 +238,7 @@ def _place(sort: str, row: OperatorRow) -> tuple[float, float, str]:
     return -1.0 * (value if value is not None else -np.inf), -row.time_s, row.key
 
 
-def _row(key: str, own: OperatorSums, total: int) -> OperatorRow:
+def _operator_row(key: str, own: OperatorSums, total: int) -> OperatorRow:
     modelled_s = own.modelled_ns / _NS_PER_S
     known = own.modelled_ns > 0
     least = own.roofline_ns / _NS_PER_S if own.rooflined_ns else None
@@ -257,17 +257,17 @@ def _row(key: str, own: OperatorSums, total: int) -> OperatorRow:
         bound="unknown" if not told else "compute" if own.compute_ns > own.memory_ns else "memory",
         modelled_share=own.modelled_ns / own.time_ns if own.time_ns else 0.0,
         why_not=own.why_not,
-        operator=_only(own.operators),
-        family=_only(own.families),
-        precision=_only(own.precisions),
+        operator=_single_word(own.operators),
+        family=_single_word(own.families),
+        precision=_single_word(own.precisions),
     )
 
 
-def _only(words: frozenset[str]) -> str | None:
+def _single_word(words: frozenset[str]) -> str | None:
     return next(iter(words)) if len(words) == 1 else None
 
 
-def _of_rank(
+def _rank_sums(
     keys: tuple[By, ...], window: str, steps: Steps | None, card: Card | None, machine: Machine, tables: Rank
 ) -> RankSums | NotApplicable:
     """One rank's sums, or why it has none."""

@@ -129,7 +129,7 @@ class Stragglers:
         return {"schema": "stragglers.v2", "words": self.words, "runs": runs, "rows": rows}
 
 
-def stragglers(
+def find_stragglers(
     runs: Sequence[Run],
     *,
     steps: Steps | None = None,
@@ -137,15 +137,17 @@ def stragglers(
     progress: Progress | None = None,
 ) -> Stragglers:
     """Of each run, in order; `UsageError` for one in which no rank is seen to be late, and why."""
-    found = tuple(_of_run(run, steps, engine, progress) for run in runs)
-    return Stragglers(found, _across(found) if len(found) > 1 else None)
+    found = tuple(_run_stragglers(run, steps, engine, progress) for run in runs)
+    return Stragglers(found, _words_across_captures(found) if len(found) > 1 else None)
 
 
-def _of_run(run: Run, steps: Steps | None, engine: Engine, progress: Progress | None) -> RunStragglers:
+def _run_stragglers(
+    run: Run, steps: Steps | None, engine: Engine, progress: Progress | None
+) -> RunStragglers:
     Selection("steps", steps, None).check(run)
-    ask = partial(_by_rank, run, steps, engine, progress)
+    ask = partial(_answers_by_rank, run, steps, engine, progress)
     answers, notes = ask(arrivals_of)
-    found, late = _lateness(run, answers)
+    found, late = _lateness_at_collectives(run, answers)
     windows = sum(one.window_ns for value in answers.values() if isinstance(one := value.detail, Arrivals))
     verdict = late_rank(late, windows / (len(answers) * len(late.steps)))
     why = None
@@ -153,14 +155,14 @@ def _of_run(run: Run, steps: Steps | None, engine: Engine, progress: Progress | 
         why = late_cause(verdict, ask(rank_work)[0], experts=serves_experts(found))
     words, pattern = verdict.verdict_words, verdict.pattern
     if not verdict.stands_out:
-        words, pattern = _without_one(verdict, late)
+        words, pattern = _words_without_straggler(verdict, late)
     elif why is not None:
         words += f"; it {why.words}, by {humanise(why.excess_ns / _NS_PER_S, 's')} a step"
     if late.across:
         notes.append(f"{late.across:,} collectives of several pipeline stages, whose ranks differ by design")
     if found.incomplete:
         notes.append(f"{found.incomplete:,} collectives that not all their ranks have in a window")
-    ratio, reason = _slowdown(run) if steps is None else (None, None)
+    ratio, reason = _job_slowdown(run) if steps is None else (None, None)
     if reason:
         notes.append(f"how much it slows the job down is not known: {reason}")
     return RunStragglers(
@@ -181,7 +183,7 @@ def _of_run(run: Run, steps: Steps | None, engine: Engine, progress: Progress | 
     )
 
 
-def _by_rank(
+def _answers_by_rank(
     run: Run,
     steps: Steps | None,
     engine: Engine,
@@ -191,7 +193,7 @@ def _by_rank(
     """The answers of the ranks to a question, and a note of those that have none."""
     return answers_by_rank(
         run,
-        partial(_of_rank, steps, question),
+        partial(_rank_answer, steps, question),
         None,
         noun="stragglers",
         engine=engine,
@@ -200,14 +202,14 @@ def _by_rank(
     )
 
 
-def _of_rank(
+def _rank_answer(
     steps: Steps | None, question: Callable[[RankView], Answer], tables: Rank
 ) -> Answer | NotApplicable:
     """One rank's answer, or why it has none."""
     return answer_or_reason(RankView(tables, rank=tables.entry.rank, window="steps", steps=steps), question)
 
 
-def _lateness(run: Run, answers: Mapping[int, Value]) -> tuple[CollectiveInstances, Lateness]:
+def _lateness_at_collectives(run: Run, answers: Mapping[int, Value]) -> tuple[CollectiveInstances, Lateness]:
     """The collectives, and how late ranks are at them; `UsageError` where none can be compared."""
     residual_ns = max(
         one.clock_residual_ns for value in answers.values() if isinstance(one := value.detail, Arrivals)
@@ -219,7 +221,7 @@ def _lateness(run: Run, answers: Mapping[int, Value]) -> tuple[CollectiveInstanc
         raise UsageError(f"no stragglers: {none}", where=run.id) from None
 
 
-def _slowdown(run: Run) -> tuple[float | None, str | None]:
+def _job_slowdown(run: Run) -> tuple[float | None, str | None]:
     """The job's slowdown, or why it has none."""
     try:
         return job_slowdown(run), None
@@ -238,7 +240,7 @@ def _late_steps(late: Lateness) -> list[LateStep]:
             step=step,
             late_s=float(late.late_ns[place, column]) / _NS_PER_S,
             latest=bool(latest[place, column]),
-            cause=_most(late.spent_ns[:, place, column]) if late.late_ns[place, column] else None,
+            cause=_longest_cause(late.spent_ns[:, place, column]) if late.late_ns[place, column] else None,
         )
         for column, step in enumerate(late.steps)
         for place, rank in enumerate(late.ranks)
@@ -257,21 +259,21 @@ def _late_ranks(late: Lateness, verdict: StragglerVerdict, why: LateCause | None
             latest=int(latest[place].sum()),
             cause=why.name
             if why is not None and rank == verdict.rank
-            else _most(late.spent_ns[:, place].sum(axis=1)),
+            else _longest_cause(late.spent_ns[:, place].sum(axis=1)),
         )
         for place, rank in enumerate(late.ranks)
     ]
     return sorted(listed, key=lambda one: (-one.mean_s, one.rank))
 
 
-def _most(excess: Float) -> str | None:
+def _longest_cause(excess: Float) -> str | None:
     """What is done longer than by others most, None where nothing is."""
     longer = {cause: float(excess[SPENT.index(spent)]) for spent, cause in _OF_SPENT.items()}
     most = max(longer, key=lambda cause: longer[cause])
     return most if longer[most] > 0 else None
 
 
-def _without_one(verdict: StragglerVerdict, late: Lateness) -> tuple[str, str]:
+def _words_without_straggler(verdict: StragglerVerdict, late: Lateness) -> tuple[str, str]:
     """What is said, and the pattern, where nobody stands out over all steps."""
     if verdict.steps == 1:
         return verdict.verdict_words, "one step"
@@ -288,7 +290,7 @@ def _without_one(verdict: StragglerVerdict, late: Lateness) -> tuple[str, str]:
     ), "moving"
 
 
-def _across(found: Sequence[RunStragglers]) -> str:
+def _words_across_captures(found: Sequence[RunStragglers]) -> str:
     """Whether captures have the same straggler; a rank is a number, on whatever machine it ran."""
     named = [run.named for run in found if run.named is not None]
     count = len(found)

@@ -29,7 +29,7 @@ class SweepsRead:
     stated: list[StatedMachine] = field(default_factory=list)
     """What each file says of its machine."""
 
-    def add(self, sweeps: Iterable[Sweep], left_out: Iterable[tuple[str, int]] = ()) -> None:
+    def add_sweeps(self, sweeps: Iterable[Sweep], left_out: Iterable[tuple[str, int]] = ()) -> None:
         """Take more of both."""
         self.sweeps += sweeps
         for reason, rows in left_out:
@@ -46,39 +46,39 @@ def read_sweeps(
     A run's own need one.
     """
     with workspace(**options) as used:
-        return _read(map(str, sources), system, used)
+        return _read_places(map(str, sources), system, used)
 
 
-def _read(places: Iterable[str], system: System | None, used: Workspace) -> SweepsRead:
+def _read_places(places: Iterable[str], system: System | None, used: Workspace) -> SweepsRead:
     found = SweepsRead()
     for place in places:
         is_run = not Path(place).exists() and used.store.find(place) is not None
-        own, has_traces = (SweepsRead(), True) if is_run else _of_source(place)
+        own, has_traces = (SweepsRead(), True) if is_run else _sweeps_of_source(place)
         if system is not None:
             must_fit(own.stated, system)
         if not own.sweeps and has_traces:
             if system is None:
                 raise UsageError("the machine of a run's collectives is to be named", hint="give --system ID")
-            run = _of_run(used.opened(place), system)
+            run = _sweeps_of_run(used.open_run(place), system)
             # The same words of a file's rows and of a run's: the run's count.
             own = SweepsRead(run.sweeps, own.left_out | run.left_out, run.caveats, own.stated)
         if not own.sweeps:
             why = "".join(f"; {rows:,} {reason}" for reason, rows in own.left_out.items())
             hint = "a sweep is what nccl-tests prints, its JSON or CSV, or a run's matched collectives"
             raise InputError(f"holds no sweep of a collective{why}", where=place, hint=hint)
-        found.add(own.sweeps, own.left_out.items())
+        found.add_sweeps(own.sweeps, own.left_out.items())
         found.caveats += own.caveats
         found.stated += own.stated
     return found
 
 
-def _of_source(place: str) -> tuple[SweepsRead, bool]:
+def _sweeps_of_source(place: str) -> tuple[SweepsRead, bool]:
     """What files of benchmarks hold, and whether there are traces too."""
     with source_at(place) as found:
-        return _of_files(found.evidence), bool(found.files)
+        return _sweeps_of_files(found.evidence), bool(found.files)
 
 
-def _of_files(files: Iterable[SourceFile]) -> SweepsRead:
+def _sweeps_of_files(files: Iterable[SourceFile]) -> SweepsRead:
     """What nccl-tests and the like wrote."""
     found = SweepsRead()
     for file in files:
@@ -90,12 +90,12 @@ def _of_files(files: Iterable[SourceFile]) -> SweepsRead:
             own, unused = sweeps_of(timings, None if version is None else str(version), source=file.name)
         except InputError as error:
             raise InputError(error.lines, where=str(file.path), hint=error.hint) from None
-        found.add(own, (*read.left_out.items(), *unused.items()))
-        found.stated.append(_stated(file.name, read.facts, own))
+        found.add_sweeps(own, (*read.left_out.items(), *unused.items()))
+        found.stated.append(_stated_machine(file.name, read.facts, own))
     return found
 
 
-def _stated(name: str, facts: Mapping[str, object], sweeps: Iterable[Sweep]) -> StatedMachine:
+def _stated_machine(name: str, facts: Mapping[str, object], sweeps: Iterable[Sweep]) -> StatedMachine:
     """What a file's header, and its sweeps, say of its machine."""
     told = facts.get("device_name", [])
     devices = told if isinstance(told, list) else [told]
@@ -109,7 +109,7 @@ def _stated(name: str, facts: Mapping[str, object], sweeps: Iterable[Sweep]) -> 
     )
 
 
-def _of_run(run: Run, system: System) -> SweepsRead:
+def _sweeps_of_run(run: Run, system: System) -> SweepsRead:
     """A run's own collectives as sweeps of the machine: it ran there, one rank an accelerator."""
     members = {row["group"]: tuple(row["ranks"]) for row in run.groups().to_pylist() if row["ranks"]}
     version = next((entry.facts.library_version for entry in run.record.ranks), None)
@@ -117,4 +117,4 @@ def _of_run(run: Run, system: System) -> SweepsRead:
     devices = {entry.facts.device_name: None for entry in run.record.ranks if entry.facts.device_name}
     if own:
         must_fit([StatedMachine(run.id, tuple(devices))], system)
-    return SweepsRead(own, left_out, [f"{run.id}: {run.inferred}"] if run.inferred else [])
+    return SweepsRead(own, left_out, [f"{run.id}: {run.inference_note}"] if run.inference_note else [])

@@ -51,26 +51,26 @@ class Workspace:
     engine: Engine
     progress: Progress | None = None
 
-    def ingested(self, place: str | Path) -> Run:
+    def ingest_source(self, place: str | Path) -> Run:
         """The run of a SOURCE, read into the store unless an unchanged copy is there."""
         from cclbench.ingestion import ingest  # not loaded for a run that the store has
 
         with source_at(place, self.progress) as source:
             return ingest(source, self.store, self.reading, engine=self.engine, progress=self.progress)
 
-    def opened(self, run: str | Path | Run) -> Run:
+    def open_run(self, run: str | Path | Run) -> Run:
         """The run of that id in the store, or of that SOURCE."""
         if isinstance(run, Run):
             return run
         stored = self.store.find(str(run))
         if stored is None and (Path(run).expanduser().exists() or Path(run).name != str(run)):
-            return self.ingested(run)
+            return self.ingest_source(run)
         stored = stored or self.store.get(str(run))
         if self.reading.allow_truncated or self.reading.step_annotation is not None:
             raise UsageError(
                 f"run {stored.id} is read already", hint="name its SOURCE to read it in another way"
             )
-        if stored.inferred and not self.reading.inference:
+        if stored.inference_note and not self.reading.inference:
             raise UsageError(f"run {stored.id} has inferred process groups", hint="name its SOURCE instead")
         return stored
 
@@ -114,7 +114,7 @@ def takes_options(function: Function) -> Function:
 def open_run(run: str | Path | Run, **options: Unpack[WorkspaceOptions]) -> Run:
     """The run of that id in the store, or of that SOURCE, ingested on demand."""
     with workspace(**options) as opened_in:
-        return opened_in.opened(run)
+        return opened_in.open_run(run)
 
 
 def store_at(place: str | Path | Store | None = None) -> Store:
@@ -141,8 +141,8 @@ def source_at(
         return
     from cclbench.formats import FURTHER_BYTES, HEAD_BYTES
     from cclbench.formats.source_files import read_by_beginning, read_by_name
-    from cclbench.remote.spool import Selection, spooled
+    from cclbench.remote.spool import FileSelection, spooled_source
 
-    selection = Selection(read_by_name, read_by_beginning, (HEAD_BYTES, *FURTHER_BYTES))
-    with spooled(location, selection, progress, public=public) as brought:
-        yield replace(find(brought.path), as_named=brought.told)
+    selection = FileSelection(read_by_name, read_by_beginning, (HEAD_BYTES, *FURTHER_BYTES))
+    with spooled_source(location, selection, progress, public=public) as brought:
+        yield replace(find(brought.path), as_named=brought.with_url)

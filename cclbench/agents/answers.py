@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cclbench.ground.errors import UsageError
-from cclbench.ground.text import printable, shortened
+from cclbench.ground.text import printable, shorten_middle
 
 PAGE: Final = 50
 """Rows of an answer."""
@@ -60,7 +60,7 @@ def check_page(rows: int, offset: int) -> None:
         raise UsageError(f"offset {offset}: there are not so many rows", hint="begin at offset 0")
 
 
-def page(
+def answer_page(
     rows: Sequence[Mapping[str, Any]], offset: int, *, trusted: bool = False, **fields: Any
 ) -> ToolAnswer:
     """The page of all rows that begins at `offset`; `UsageError` where none does."""
@@ -70,14 +70,14 @@ def page(
     return ToolAnswer(chosen, offset, offset + PAGE < len(rows), len(rows), fields, trusted=trusted)
 
 
-def encode(answer: ToolAnswer) -> bytes:
+def encode_answer(answer: ToolAnswer) -> bytes:
     """The answer as JSON of at most `ANSWER_BYTES`; `UsageError` where one row cannot be made to fit.
 
     Texts and lists are cut after `LONGEST` characters or items, in a row that does not fit even so after
     fewer; `cut` says which and how long they were, a note how to get the rest.
     """
     for longest in _SHORTER:
-        encoded = _encoded(answer, longest)
+        encoded = _encode_cut_to(answer, longest)
         if encoded is not None:
             return encoded
     raise UsageError(
@@ -87,10 +87,10 @@ def encode(answer: ToolAnswer) -> bytes:
     )
 
 
-def _encoded(answer: ToolAnswer, longest: int) -> bytes | None:
-    """As `encode`, with texts and lists cut to `longest`; None where not even one row fits."""
+def _encode_cut_to(answer: ToolAnswer, longest: int) -> bytes | None:
+    """As `encode_answer`, with texts and lists cut to `longest`; None where not even one row fits."""
     cut: list[dict[str, Any]] = []
-    fields = {name: _shown(value, longest, name, cut) for name, value in answer.fields.items()}
+    fields = {name: _json_value(value, longest, name, cut) for name, value in answer.fields.items()}
     envelope: dict[str, Any] = {
         **fields,
         "rows": [],
@@ -101,13 +101,13 @@ def _encoded(answer: ToolAnswer, longest: int) -> bytes | None:
         "cut": [],
         "notes": [*answer.notes, _REST],
     }
-    left = ANSWER_BYTES - _size(envelope) - sum(_size(place) + 1 for place in cut)
+    left = ANSWER_BYTES - _json_size(envelope) - sum(_json_size(place) + 1 for place in cut)
     rows: list[dict[str, Any]] = []
     for number, row in enumerate(answer.rows):
         places: list[dict[str, Any]] = []
-        shown = {printable(name): _shown(value, longest, name, places) for name, value in row.items()}
+        shown = {printable(name): _json_value(value, longest, name, places) for name, value in row.items()}
         places = [{"row": number, **place} for place in places]
-        left -= _size(shown) + 1 + sum(_size(place) + 1 for place in places)
+        left -= _json_size(shown) + 1 + sum(_json_size(place) + 1 for place in places)
         if left < 0:
             break
         rows.append(shown)
@@ -124,10 +124,10 @@ def _encoded(answer: ToolAnswer, longest: int) -> bytes | None:
         "cut": cut,
         "notes": [*answer.notes, *([_REST] if cut else [])],
     }
-    return _json({name: value for name, value in given.items() if value is not None or name in fields})
+    return _json_bytes({name: value for name, value in given.items() if value is not None or name in fields})
 
 
-def _shown(value: Any, longest: int, place: str, cut: list[dict[str, Any]]) -> Any:
+def _json_value(value: Any, longest: int, place: str, cut: list[dict[str, Any]]) -> Any:
     """A value as JSON holds it, escaped and cut; what was cut is added to `cut`.
 
     A float that is no number is null, what JSON has no type for is text.
@@ -137,28 +137,28 @@ def _shown(value: Any, longest: int, place: str, cut: list[dict[str, Any]]) -> A
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if not isinstance(value, Mapping | list | tuple):
-        text: str = _first(str(value), longest, place, cut)
+        text: str = _cut_to(str(value), longest, place, cut)
         return printable(text)
     if isinstance(value, Mapping):
-        chosen = _first([*value.items()], longest, place, cut)
-        return {printable(str(k)): _shown(item, longest, f"{place}.{k}", cut) for k, item in chosen}
-    chosen = _first(value, longest, place, cut)
-    return [_shown(item, longest, f"{place}[{i}]", cut) for i, item in enumerate(chosen)]
+        chosen = _cut_to([*value.items()], longest, place, cut)
+        return {printable(str(k)): _json_value(item, longest, f"{place}.{k}", cut) for k, item in chosen}
+    chosen = _cut_to(value, longest, place, cut)
+    return [_json_value(item, longest, f"{place}[{i}]", cut) for i, item in enumerate(chosen)]
 
 
-def _first(value: Any, longest: int, place: str, cut: list[dict[str, Any]]) -> Any:
+def _cut_to(value: Any, longest: int, place: str, cut: list[dict[str, Any]]) -> Any:
     """The first `longest` characters or items."""
     if len(value) > longest:
         cut.append(
-            {"at": printable(shortened(place, _LONGEST_PLACE)), "length": len(value), "given": longest}
+            {"at": printable(shorten_middle(place, _LONGEST_PLACE)), "length": len(value), "given": longest}
         )
         return value[:longest]
     return value
 
 
-def _size(value: Any) -> int:
-    return len(_json(value))
+def _json_size(value: Any) -> int:
+    return len(_json_bytes(value))
 
 
-def _json(value: Any) -> bytes:
+def _json_bytes(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()

@@ -14,13 +14,13 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cclbench.agents.answers import encode
+from cclbench.agents.answers import encode_answer
 from cclbench.agents.tools import Tools
 from cclbench.engine.processes import belong_to_parent, child_process
 from cclbench.ground.errors import CclbenchError, UsageError
 from cclbench.ground.out_of_memory import is_out_of_memory
-from cclbench.ground.scratch import sweep, temporary
-from cclbench.ground.text import bounded
+from cclbench.ground.scratch import sweep, temporary_folder
+from cclbench.ground.text import cut_text
 from cclbench.record.files import UNFINISHED
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class ToolCalls:
             with fail_after(limits.seconds):
                 async with turns:
                     started = True
-                    return await self._run(tool, asked, limits)
+                    return await self._run_process(tool, asked, limits)
         except TimeoutError:
             if not started:
                 hint = "call again when they have ended"
@@ -81,13 +81,13 @@ class ToolCalls:
             hint = "ask for less (a step, a rank, fewer rows), or raise --time-limit of `cclbench mcp`"
             raise UsageError(f"{tool} took longer than {limits.seconds:g} s", hint=hint) from None
 
-    async def _run(self, tool: str, asked: Mapping[str, Any], limits: Limits) -> bytes:
+    async def _run_process(self, tool: str, asked: Mapping[str, Any], limits: Limits) -> bytes:
         from anyio import CancelScope, to_thread, wait_readable
 
-        with temporary() as folder:
+        with temporary_folder() as folder:
             receiver, sender = Pipe(duplex=False)
             memory_bytes = limits.memory_bytes
-            process = child_process(_work, sender, str(folder), memory_bytes, self._tools, tool, asked)
+            process = child_process(_run_call, sender, str(folder), memory_bytes, self._tools, tool, asked)
             try:
                 await to_thread.run_sync(process.start)
                 sender.close()
@@ -98,14 +98,14 @@ class ToolCalls:
                 await to_thread.run_sync(process.join, _LAST_WORDS_S)
             finally:
                 with CancelScope(shield=True):
-                    code = await to_thread.run_sync(self._end, process)
+                    code = await to_thread.run_sync(self._end_process, process)
                 receiver.close()
                 sender.close()
         if said.startswith(_ANSWER):
             return said[1:]
-        raise CclbenchError(said[1:].decode() if said else _end_of(tool, code, limits))
+        raise CclbenchError(said[1:].decode() if said else _reason_of_end(tool, code, limits))
 
-    def _end(self, process: BaseProcess) -> int | None:
+    def _end_process(self, process: BaseProcess) -> int | None:
         """Kill the process, wait for its end and remove what it left in the store; its exit code."""
         if process.pid is None:
             return None
@@ -118,7 +118,7 @@ class ToolCalls:
         return code
 
 
-def _end_of(tool: str, code: int | None, limits: Limits) -> str:
+def _reason_of_end(tool: str, code: int | None, limits: Limits) -> str:
     """Why a process ended without an answer."""
     if code is not None and code < 0:
         return (
@@ -128,7 +128,7 @@ def _end_of(tool: str, code: int | None, limits: Limits) -> str:
     return f"{tool}: internal error, a defect of cclbench; the server's standard error has the traceback"
 
 
-def _work(
+def _run_call(
     sender: Connection, folder: str, memory_bytes: int, tools: Tools, tool: str, asked: Mapping[str, Any]
 ) -> None:
     """Run one call in this process, and send its answer or its error."""
@@ -139,9 +139,9 @@ def _work(
     sys.modules["__main__"].__file__ = __file__
     try:
         answer = getattr(tools, tool)(**asked)
-        said = _ANSWER + encode(answer)
+        said = _ANSWER + encode_answer(answer)
     except CclbenchError as error:
-        said = _ERROR + bounded(str(error)).encode()
+        said = _ERROR + cut_text(str(error)).encode()
     except RecursionError:
         said = _ERROR + b"a value is nested too deeply for JSON; select its parts"
     except Exception as error:
@@ -151,7 +151,7 @@ def _work(
             message = f"{error.strerror or error}: {error.filename}"
         else:
             raise
-        said = _ERROR + bounded(message).encode()
+        said = _ERROR + cut_text(message).encode()
     sender.send_bytes(said)
 
 

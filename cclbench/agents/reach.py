@@ -33,7 +33,7 @@ class Reach:
     schemes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, roots: Sequence[Path], schemes: Iterable[str]) -> Reach:
+    def from_roots(cls, roots: Sequence[Path], schemes: Iterable[str]) -> Reach:
         """Of these folders; without any, of the working directory, unless that is `/` or the home folder."""
         here = Path.cwd()
         default = [] if here in (Path(here.anchor), Path.home()) else [here]
@@ -53,13 +53,13 @@ class Reach:
                 raise UsageError(f"{url.scheme}:// is not read by this server", where=str(url), hint=hint)
             return
         path = self.check_path(source)
-        for file in _files(path):
-            self._check(file)
+        for file in _files_beside(path):
+            self._require_inside(file)
         for card in filter(is_card, files_within(path) if path.is_dir() else [path]):
-            for named in _named_by(card):
-                self._check(named)
-                for file in _files(named):
-                    self._check(file)
+            for named in _files_of_card(card):
+                self._require_inside(named)
+                for file in _files_beside(named):
+                    self._require_inside(file)
 
     def check_settings(self, settings: Sequence[str]) -> None:
         """`UsageError` where a what-if setting names a file that may not be read."""
@@ -72,12 +72,12 @@ class Reach:
         """The path of that name; `UsageError` where it leads out of the folders."""
         try:
             path = Path(name).expanduser()
-            self._check(path)
+            self._require_inside(path)
         except (OSError, RuntimeError, ValueError) as error:  # loops of links, unknown users, NUL
             raise UsageError(f"is no path: {error}", where=quoted(name)) from None
         return path
 
-    def _check(self, path: Path) -> None:
+    def _require_inside(self, path: Path) -> None:
         resolved = path.resolve()
         if not any(resolved.is_relative_to(folder) for folder in self.folders):
             folders = ", ".join(map(str, self.folders)) or "none"
@@ -85,7 +85,7 @@ class Reach:
             raise UsageError("lies outside of the folders that this server reads", where=str(path), hint=hint)
 
 
-def _files(path: Path) -> Iterator[Path]:
+def _files_beside(path: Path) -> Iterator[Path]:
     """A path itself and the files that reading it may open: a folder's, else those beside it."""
     yield path
     if path.is_dir():
@@ -94,7 +94,7 @@ def _files(path: Path) -> Iterator[Path]:
         yield from (file for file in path.parent.iterdir() if file.is_file())
 
 
-def _named_by(card: Path) -> Iterator[Path]:
+def _files_of_card(card: Path) -> Iterator[Path]:
     """The files that a card names."""
     loaded = load_card(card)
     yield from (root_of(card) / path_of(trace.path) for trace in loaded.evidence.traces)

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cclbench import __version__
-from cclbench.agents.answers import ANSWER_BYTES, LONGEST, PAGE, encode
+from cclbench.agents.answers import ANSWER_BYTES, LONGEST, PAGE, encode_answer
 from cclbench.agents.calls import Limits, ToolCalls
 from cclbench.agents.reach import Reach
 from cclbench.agents.tools import Tools
 from cclbench.ground.errors import CclbenchError, UsageError, install_hint
-from cclbench.ground.text import bounded
+from cclbench.ground.text import cut_text
 from cclbench.workspace import store_at
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ INSTRUCTIONS: Final = (
 )
 
 
-def server(store: str | Path, reach: Reach, limits: Limits) -> MCPServer:
+def tool_server(store: str | Path, reach: Reach, limits: Limits) -> MCPServer:
     """A server of the tools over the runs of that store; `UsageError` without the extra `mcp`."""
     try:
         from mcp.server.mcpserver import MCPServer
@@ -48,7 +48,8 @@ def server(store: str | Path, reach: Reach, limits: Limits) -> MCPServer:
     tools = Tools(store, reach, limits.memory_bytes)
     calls = ToolCalls(tools, store_at(store).folder)
     made.add_tool(
-        _served(tools.explain, partial(_at_once, tools)), description=_described(tools.explain, None)
+        _protocol_tool(tools.explain, partial(_explain_directly, tools)),
+        description=_tool_description(tools.explain, None),
     )
     for tool in (
         *(tools.runs, tools.run, tools.diagnose, tools.metrics),
@@ -57,18 +58,20 @@ def server(store: str | Path, reach: Reach, limits: Limits) -> MCPServer:
         name = tool.__name__
         seconds = min(limits.seconds, READING_S) if name in _READING else limits.seconds
         own = Limits(seconds, limits.memory_bytes)
-        made.add_tool(_served(tool, partial(calls.answer, name, own)), description=_described(tool, own))
+        made.add_tool(
+            _protocol_tool(tool, partial(calls.answer, name, own)), description=_tool_description(tool, own)
+        )
     return made
 
 
-async def _at_once(tools: Tools, asked: dict[str, Any]) -> bytes:
+async def _explain_directly(tools: Tools, asked: dict[str, Any]) -> bytes:
     """What `explain` answers: from the registries alone, so it waits for no other call."""
     from anyio import to_thread
 
-    return await to_thread.run_sync(lambda: encode(tools.explain(**asked)))
+    return await to_thread.run_sync(lambda: encode_answer(tools.explain(**asked)))
 
 
-def _described(tool: Callable[..., object], limits: Limits | None) -> str:
+def _tool_description(tool: Callable[..., object], limits: Limits | None) -> str:
     """What an agent reads of a tool: what it does and what it may take."""
     took = ""
     if limits is not None:
@@ -79,7 +82,7 @@ def _described(tool: Callable[..., object], limits: Limits | None) -> str:
     )
 
 
-def _served(
+def _protocol_tool(
     tool: Callable[..., object], answer: Callable[[dict[str, Any]], Awaitable[bytes]]
 ) -> Callable[..., Awaitable[Any]]:
     """What the protocol's library calls: of the tool's name and input, with errors as the protocol's."""
@@ -88,17 +91,17 @@ def _served(
 
     from cclbench.agents.output import Output
 
-    async def served(**asked: Any) -> CallToolResult:
+    async def call_tool(**asked: Any) -> CallToolResult:
         try:
             text = await answer(asked)
         except CclbenchError as error:
-            raise ToolError(bounded(str(error))) from None
+            raise ToolError(cut_text(str(error))) from None
         content = TextContent(type="text", text=text.decode())
         return CallToolResult(content=[content], structured_content=json.loads(text))
 
-    served.__name__ = tool.__name__
+    call_tool.__name__ = tool.__name__
     signature = inspect.signature(tool, eval_str=True)
-    served.__signature__ = signature.replace(  # type: ignore[attr-defined]
+    call_tool.__signature__ = signature.replace(  # type: ignore[attr-defined]
         return_annotation=Annotated[CallToolResult, Output]
     )
-    return served
+    return call_tool

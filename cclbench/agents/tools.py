@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from cclbench import api
-from cclbench.agents.answers import PAGE, ToolAnswer, check_offset, check_page, page
+from cclbench.agents.answers import PAGE, ToolAnswer, answer_page, check_offset, check_page
 from cclbench.agents.reach import Reach
 from cclbench.ground.errors import InputError, UsageError
 from cclbench.ingestion import ingest
@@ -33,16 +33,16 @@ class Tools:
     def __init__(self, store: str | Path, reach: Reach, memory_bytes: int) -> None:
         self._store, self._reach, self._memory_bytes = store, reach, memory_bytes
 
-    def _stored(self, run: str) -> Run:
+    def _stored_run(self, run: str) -> Run:
         """The run of that id: nothing else is opened by tools that name a run."""
         return store_at(self._store).get(run)
 
-    def _computed(self, run: Run) -> Run:
+    def _with_metrics(self, run: Run) -> Run:
         return api.metrics(run)
 
     def runs(self, offset: int = 0) -> ToolAnswer:
         """The runs in the store: id, source, ranks, device."""
-        return page([_about(stored) for stored in store_at(self._store).runs()], offset)
+        return answer_page([_run_row(stored) for stored in store_at(self._store).runs()], offset)
 
     def run(self, source: str) -> ToolAnswer:
         """Read SOURCE (a workload card, a folder of traces, one trace) into the store; why it is slow."""
@@ -52,29 +52,29 @@ class Tools:
             self._reach.check_source(source)
             with source_at(source, public=True) as found:
                 stored = ingest(found, kept, Options())
-        return self._why(self._computed(stored), 0, run=stored.id)
+        return self._findings_page(self._with_metrics(stored), 0, run=stored.id)
 
     def diagnose(self, run: str, offset: int = 0) -> ToolAnswer:
         """What makes a run slow: findings with claim, gain, confidence, evidence, what to try, a query."""
-        return self._why(self._computed(self._stored(run)), offset)
+        return self._findings_page(self._with_metrics(self._stored_run(run)), offset)
 
-    def _why(self, computed: Run, offset: int, **fields: Any) -> ToolAnswer:
+    def _findings_page(self, computed: Run, offset: int, **fields: Any) -> ToolAnswer:
         # A query is to be sent back: a line break in it would come as an escape.
         rows = [
             {**row, "query": row["query"] and row["query"].replace("\n", " ")}
             for row in api.diagnose(computed).top_rows()
         ]
-        return page(rows, offset, **fields, step_s=computed.figures.value(_STEP))
+        return answer_page(rows, offset, **fields, step_s=computed.figures.value(_STEP))
 
     def metrics(self, run: str, pattern: str = "*", per_rank: bool = False, offset: int = 0) -> ToolAnswer:
         """The run's metrics that a glob names (`comm.*`), of the whole run or also of each rank."""
-        computed = api.metrics(self._stored(run), metrics=[pattern])
+        computed = api.metrics(self._stored_run(run), metrics=[pattern])
         rows = [
             {key: value for key, value in row.items() if value is not None}
             for row in computed.rows
             if row["step"] is None and (per_rank or row["rank"] is None)
         ]
-        return page(rows, offset)
+        return answer_page(rows, offset)
 
     def explain(self, name: str, offset: int = 0) -> ToolAnswer:
         """What a metric, finding or SQL view is: definition, formula, unit, columns, limits."""
@@ -85,7 +85,7 @@ class Tools:
                 f"a name of {len(name):,} characters", hint=f"names have at most {LONGEST_NAME} characters"
             )
         found = explanations([name])
-        return page([*found.metrics, *found.findings, *found.views], offset, trusted=True)
+        return answer_page([*found.metrics, *found.findings, *found.views], offset, trusted=True)
 
     def sql(self, run: str, query: str, offset: int = 0) -> ToolAnswer:
         """One SELECT of DuckDB's dialect over a run's views (busy, waits, collective_instances, launches,
@@ -97,7 +97,7 @@ class Tools:
 
         check_offset(offset)
         rows = plain_rows(
-            self._stored(run).sql(
+            self._stored_run(run).sql(
                 query,
                 times_as_text=True,
                 memory_bytes=self._memory_bytes // 2,
@@ -123,23 +123,23 @@ class Tools:
         offset: int = 0,
     ) -> ToolAnswer:
         """What operators cost: time, FLOPs, bytes, and how far each is from the roofline (sort by gap)."""
-        from cclbench.operator_table import operators
+        from cclbench.operator_table import operator_costs
 
-        return page(operators(self._stored(run), by=by, sort=sort).table, offset)
+        return answer_page(operator_costs(self._stored_run(run), by=by, sort=sort).table, offset)
 
     def whatif(self, run: str, settings: list[str], offset: int = 0) -> ToolAnswer:
         """Replay a run under other hardware, such as ["scale_up.bandwidth=x2"]: what would the step take?"""
         self._reach.check_settings(settings)
-        found = api.whatif(self._stored(run), *settings)
-        return page([row for row in found.rows if row["rank"] is None], offset)
+        found = api.whatif(self._stored_run(run), *settings)
+        return answer_page([row for row in found.rows if row["rank"] is None], offset)
 
     def compare(self, runs: list[str], offset: int = 0) -> ToolAnswer:
         """Compare runs, the first against each other one: who is faster, by how much, and why."""
         from cclbench.comparison.build import compare
         from cclbench.comparison.document import comparison_document
 
-        found = comparison_document(compare(*(self._stored(run).id for run in runs), store=self._store))
-        return page(
+        found = comparison_document(compare(*(self._stored_run(run).id for run in runs), store=self._store))
+        return answer_page(
             found["lines"],
             offset,
             subjects=found["subjects"],
@@ -148,7 +148,7 @@ class Tools:
         )
 
 
-def _about(stored: Run) -> dict[str, Any]:
+def _run_row(stored: Run) -> dict[str, Any]:
     """A run of the list, or why it cannot be read."""
     try:
         ranks = stored.record.ranks

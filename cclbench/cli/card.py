@@ -59,7 +59,7 @@ def validate(cards: Sequence[Path], as_json: bool) -> None:
                 [str(error)],
             )
         rows.append(
-            {"file": stored_name(path), "valid": valid, "problems": [problem.row() for problem in found]}
+            {"file": stored_name(path), "valid": valid, "problems": [problem.as_row() for problem in found]}
         )
         if not as_json:
             click.echo("\n".join(lines))
@@ -96,8 +96,8 @@ def upgrade(path: Path, output: Path | None, force: bool, as_json: bool) -> None
                 "schema": "card-upgrade.v1",
                 "file": stored_name(path),
                 "card": result.text,
-                "warnings": [warning.row() for warning in result.warnings],
-                "problems": [problem.row() for problem in result.problems],
+                "warnings": [warning.as_row() for warning in result.warnings],
+                "problems": [problem.as_row() for problem in result.problems],
             }
         )
     if result.problems:

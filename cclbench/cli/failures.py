@@ -11,7 +11,7 @@ import click
 
 from cclbench.cli import options
 from cclbench.ground.errors import CclbenchError, InputError
-from cclbench.ground.out_of_memory import is_out_of_memory, out_of_memory
+from cclbench.ground.out_of_memory import is_out_of_memory, out_of_memory_error
 from cclbench.present.terminal.streams import say_on_stderr
 
 INTERRUPTED: Final = 130
@@ -28,11 +28,11 @@ def report_error(error: Exception, session: options.Session) -> int:
     """Print the message of an error, under `--debug` its traceback too, and return the exit code."""
     if session.debug:
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-    from cclbench.ground.text import printable, shortened
+    from cclbench.ground.text import printable, shorten_middle
 
     code, message = _code_and_message(error)
     # Names from files can be of any length.
-    lines = (shortened(printable(line), _LONGEST_LINE) for line in message.split("\n"))
+    lines = (shorten_middle(printable(line), _LONGEST_LINE) for line in message.split("\n"))
     click.echo("\n".join(lines), err=True)
     return code
 
@@ -47,7 +47,7 @@ def _code_and_message(error: Exception) -> tuple[int, str]:
         message = error.format_message().replace("\n\t", " ")
         return error.exit_code, f"error: {message}{_usage_lines(error)}"
     if is_out_of_memory(error):
-        return _code_and_message(out_of_memory(error))
+        return _code_and_message(out_of_memory_error(error))
     if isinstance(error, OSError):
         return InputError.exit_code, f"error: {_located_message(error)}"
     first = (str(error).strip().splitlines() or [""])[0][:300]

@@ -64,9 +64,9 @@ def mcp(
     """
     from cclbench.agents.calls import Limits
     from cclbench.agents.reach import NEVER, Reach
-    from cclbench.agents.server import server
+    from cclbench.agents.server import tool_server
 
     for scheme in schemes:
         if scheme in NEVER:
             raise click.BadParameter(f"{scheme}:// {NEVER[scheme]}", param_hint="--allow-url")
-    server(store, Reach.of(roots, schemes), Limits(seconds, memory_bytes)).run()
+    tool_server(store, Reach.from_roots(roots, schemes), Limits(seconds, memory_bytes)).run()

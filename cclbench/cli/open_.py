@@ -46,10 +46,10 @@ def open_(run: str, output: Path | None, opening: dict[str, Any], **arguments: A
         say_on_stderr(f"wrote {output}: {write_trace(opened, output, **arguments)}")
         return
 
-    from cclbench.ground.scratch import temporary
+    from cclbench.ground.scratch import temporary_folder
     from cclbench.present.perfetto.serve import serve_file
 
-    with temporary() as folder:
+    with temporary_folder() as folder:
         path = folder / "trace.json.gz"
         say_on_stderr(f"{opened.id}: {write_trace(opened, path, **arguments)}")
         serve_file(path, _open_link)

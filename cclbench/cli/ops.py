@@ -55,7 +55,7 @@ def ops(
       cclbench ops my-job-3f2a91c0 --by shape --sort gap --top 10
       cclbench ops my-job-3f2a91c0 --by module --format xlsx > operators.xlsx
     """
-    from cclbench.operator_table import COLUMNS, operators
+    from cclbench.operator_table import COLUMNS, operator_costs
     from cclbench.present.terminal.operators import SHOWN, operators_page
     from cclbench.present.terminal.output import emit_answer, progress_bar
     from cclbench.workspace import workspace
@@ -63,7 +63,7 @@ def ops(
     if top is None and form == "table" and verbosity < 1:
         top = SHOWN
     with progress_bar(verbosity) as bars, workspace(progress=bars, **opening) as used:
-        table = operators(used.opened(run), top=top, engine=used.engine, progress=bars, **arguments)
+        table = operator_costs(used.open_run(run), top=top, engine=used.engine, progress=bars, **arguments)
     emit_answer(
         form, document=table.document, rows=table.table, columns=COLUMNS, table=lambda: operators_page(table)
     )

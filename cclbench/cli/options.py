@@ -249,11 +249,11 @@ per_rank: Final = click.option(
 
 
 def _sufficient_memory(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
-    from cclbench.engine import that_fit
+    from cclbench.engine import workers_in_memory
 
     try:
         if value is not None:
-            that_fit(value)
+            workers_in_memory(value)
     except UsageError as error:
         raise click.BadParameter(str(error), ctx, param) from None
     return value

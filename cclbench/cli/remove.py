@@ -33,7 +33,7 @@ def remove(runs: tuple[str, ...], yes: bool, store: Path) -> None:
     opened_store = store_at(store)
     names = list(dict.fromkeys(runs))
     for run in names:
-        opened_store.check(run)
+        opened_store.require_run(run)
     if not yes and not sys.stdin.isatty():
         raise UsageError("remove needs confirmation, and stdin is not a terminal", hint="add --yes")
     for run in names:

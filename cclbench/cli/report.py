@@ -37,7 +37,7 @@ def report(run: str, output: Path, opening: dict[str, Any], verbosity: int) -> N
 
     check_page(output)
     with progress_bar(verbosity) as bars, workspace(progress=bars, **opening) as used:
-        subject = subject_of("A", used.opened(run), engine=used.engine, progress=bars)
+        subject = subject_of("A", used.open_run(run), engine=used.engine, progress=bars)
         text = run_page(subject, engine=used.engine, progress=bars)
     write_page(text, output)
     if verbosity >= 0:

@@ -52,4 +52,4 @@ def run(source: str, plot: Path | None, form: str, verbosity: int, per_rank: boo
 
         steps = computed.figures.scope.steps
         window = "mean of " * (len(steps) > 1) + step_numbers(steps) if steps else "the whole trace"
-        plot_partition(list(computed.figures.in_short), plot, title=f"{computed.id}: {window}")
+        plot_partition(list(computed.figures.summary), plot, title=f"{computed.id}: {window}")

@@ -98,7 +98,7 @@ def search(
         save_picture(lambda: draw_front(result, title=opened.id), plot)
     emit_answer(
         form,
-        document=run_document(opened.record, Results.of(result.figures), result.figures[0].window),
+        document=run_document(opened.record, Results.from_rows(result.figures), result.figures[0].window),
         rows=result.rows,
         columns=RESULTS.names,
         table=lambda: search_page(result, verbosity),

@@ -53,7 +53,7 @@ def sequences(run: str, form: str, verbosity: int, opening: dict[str, Any], **ar
     from cclbench.workspace import workspace
 
     with progress_bar(verbosity) as bars, workspace(progress=bars, **opening) as used:
-        frequent = frequent_sequences(used.opened(run), engine=used.engine, progress=bars, **arguments)
+        frequent = frequent_sequences(used.open_run(run), engine=used.engine, progress=bars, **arguments)
     emit_answer(
         form,
         document=frequent.document,

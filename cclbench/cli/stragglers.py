@@ -41,11 +41,11 @@ def stragglers(
     from cclbench.present.terminal.output import emit_answer, progress_bar, writes_unicode
     from cclbench.present.terminal.stragglers import stragglers_page
     from cclbench.stragglers import COLUMNS
-    from cclbench.stragglers import stragglers as find_stragglers
+    from cclbench.stragglers import find_stragglers as find_stragglers
     from cclbench.workspace import workspace
 
     with progress_bar(verbosity) as bars, workspace(progress=bars, **opening) as used:
-        opened = [used.opened(run) for run in runs]
+        opened = [used.open_run(run) for run in runs]
         lateness = find_stragglers(opened, steps=steps, engine=used.engine, progress=bars)
     emit_answer(
         form,

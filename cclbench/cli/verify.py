@@ -126,7 +126,7 @@ def _verify_runs(names: Sequence[str], store: Path, engine: Engine, form: str, v
     opened_store = store_at(store)
     with progress_bar(verbosity) as bars:
         checked = [
-            opened_store.get(name).verified(engine=engine, progress=bars) for name in dict.fromkeys(names)
+            opened_store.get(name).verify_files(engine=engine, progress=bars) for name in dict.fromkeys(names)
         ]
     rows = [
         {

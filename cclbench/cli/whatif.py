@@ -117,7 +117,7 @@ def whatif(
     window = replayed.figures[0].window
     emit_answer(
         form,
-        document=run_document(opened.record, Results.of(replayed.figures), window),
+        document=run_document(opened.record, Results.from_rows(replayed.figures), window),
         rows=replayed.rows,
         columns=RESULTS.names,
         table=lambda: whatif_page(replayed, verbosity),

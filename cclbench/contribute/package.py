@@ -184,7 +184,10 @@ def make_data_point(
         left_out=(*found.ignored, *(name for name in file_names(scripts) if name not in programs)),
         renamed=tuple((a, b) for a, b in (*made.traces.items(), *made.scripts.items()) if a != b),
         inferred=learnt.inferred,
-        contradictions=(*learnt.contradictions, *filter(None, [card_contradiction(Results.of(proved))])),
+        contradictions=(
+            *learnt.contradictions,
+            *filter(None, [card_contradiction(Results.from_rows(proved))]),
+        ),
         gaps=tuple(left),
         redactions=made.redactions,
         revealed=tuple(sorted(set(wishes.reveal))),

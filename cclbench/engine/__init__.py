@@ -67,13 +67,13 @@ class Engine(ABC):
                 progress(what, done, len(tasks))
 
         if self.is_worthwhile(len(tasks), size_bytes):
-            self.run(work, tasks, take, report_progress)
+            self.run_tasks(work, tasks, take, report_progress)
         else:
             self.release_memory(size_bytes)
-            SERIAL.run(work, tasks, take, report_progress)
+            SERIAL.run_tasks(work, tasks, take, report_progress)
 
     @abstractmethod
-    def run(
+    def run_tasks(
         self,
         work: Callable[[Task], Result],
         tasks: Sequence[Task],
@@ -124,7 +124,7 @@ class Engine(ABC):
 class Serial(Engine):
     """Tasks one after another, in this process."""
 
-    def run(
+    def run_tasks(
         self,
         work: Callable[[Task], Result],
         tasks: Sequence[Task],
@@ -175,7 +175,7 @@ def engine_of(
         raise UsageError(f"no engine {name!r}", hint=f"{PROCESSES}, {DASK}, or a scheduler's tcp://HOST:PORT")
     workers = jobs or available_cores()
     if memory_bytes is not None:
-        workers = min(workers, that_fit(memory_bytes))
+        workers = min(workers, workers_in_memory(memory_bytes))
     if workers == 1:
         return SERIAL
     from cclbench.engine.processes import Processes
@@ -183,7 +183,7 @@ def engine_of(
     return Processes(workers, as_it_pays=jobs is None)
 
 
-def that_fit(memory_bytes: int) -> int:
+def workers_in_memory(memory_bytes: int) -> int:
     """How many processes, beside the one that starts them, take that much memory; `UsageError` where none."""
     least = OWN_BYTES + WORKER_BYTES
     if memory_bytes < least:

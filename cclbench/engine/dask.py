@@ -47,7 +47,7 @@ class Dask(PoolEngine):
         try:
             client = self._connect_client()
             client.wait_for_workers(1, timeout=_WORKERS_S)
-            _require_alike(client)
+            _require_same_versions(client)
         except ImportError as error:
             raise UsageError(f"Dask cannot be used: {error}", hint=install_hint("cluster")) from None
         except (OSError, TimeoutError) as error:
@@ -124,7 +124,7 @@ class Dask(PoolEngine):
         return error
 
 
-def _require_alike(client: Client) -> None:
+def _require_same_versions(client: Client) -> None:
     """`UsageError` where a worker has other versions than this process: rows would not be the same."""
     own = _library_versions()
     try:

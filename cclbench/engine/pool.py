@@ -43,7 +43,7 @@ class PoolEngine(Engine):
         """What to be within while tasks are submitted."""
         return nullcontext()
 
-    def run(
+    def run_tasks(
         self,
         work: Callable[[Task], Result],
         tasks: Sequence[Task],

@@ -21,7 +21,7 @@ from typing import Final
 
 from cclbench.engine.pool import PoolEngine
 from cclbench.ground.errors import CclbenchError
-from cclbench.ground.scratch import temporary
+from cclbench.ground.scratch import temporary_folder
 
 SMALL_BYTES: Final = 32 << 20
 """Bytes of text that are read before processes have started: half a second's work."""
@@ -105,7 +105,7 @@ def _claim_temporary_folder() -> None:
     within = within if len(str(within)) <= _LONGEST else Path("/tmp")  # noqa: S108 - within a folder of our own
     claimed = ExitStack()
     Finalize(None, claimed.close, exitpriority=-200)  # after the sockets' own folder, at -100
-    before, tempfile.tempdir = tempfile.tempdir, str(claimed.enter_context(temporary(within)))
+    before, tempfile.tempdir = tempfile.tempdir, str(claimed.enter_context(temporary_folder(within)))
     try:
         get_temp_dir()
     finally:

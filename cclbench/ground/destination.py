@@ -33,17 +33,17 @@ def why_outside(name: str) -> str | None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def atomic_replacement(path: Path) -> Iterator[Path]:
     """A file of the name of `path` elsewhere that takes its place at the end; on any failure nothing is left.
 
     What is no regular file (a device, a pipe) is written itself.  An `OSError` names `path`.
     """
     target = path.resolve()
-    with _naming_in_errors(path):
+    with _errors_naming_path(path):
         if target.exists() and not target.is_file():
             yield target
             return
-        with _unfinished_beside(target) as folder:
+        with _unfinished_folder(target) as folder:
             yield folder / target.name
             os.replace(folder / target.name, target)
 
@@ -58,13 +58,13 @@ def new_folder(path: Path) -> Iterator[Path]:
     empty = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
     if os.path.lexists(path) and not empty:
         raise UsageError(f"{path} is there already", hint="name a new folder")
-    with _naming_in_errors(path), _unfinished_beside(path.resolve()) as unfinished:
+    with _errors_naming_path(path), _unfinished_folder(path.resolve()) as unfinished:
         yield unfinished
         unfinished.rename(path)
 
 
 @contextmanager
-def _unfinished_beside(path: Path) -> Iterator[Path]:
+def _unfinished_folder(path: Path) -> Iterator[Path]:
     """A folder beside `path`, gone at the end; what killed processes left of theirs goes first."""
     sweep(path.parent, _UNFINISHED)
     with scratch(path.parent, _UNFINISHED) as folder:
@@ -72,7 +72,7 @@ def _unfinished_beside(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _naming_in_errors(path: Path) -> Iterator[None]:
+def _errors_naming_path(path: Path) -> Iterator[None]:
     """An `OSError` names `path`: a full disk names no file, and nobody knows the folder beside."""
     try:
         yield
@@ -84,5 +84,5 @@ def _naming_in_errors(path: Path) -> Iterator[None]:
 
 def write_whole(text: str, path: Path) -> None:
     """The file, whole or as it was before."""
-    with replacing(path) as unfinished:
+    with atomic_replacement(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")

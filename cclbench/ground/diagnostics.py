@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from cclbench.ground.errors import CheckFailed
-from cclbench.ground.text import listed, printable, quoted, shortened
+from cclbench.ground.text import listed, printable, quoted, shorten_middle
 
 Path = tuple[str | int, ...]
 
@@ -34,10 +34,10 @@ class Problem:
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}" if self.line is not None else self.file
-        message = shortened(self.message, _LONGEST)
+        message = shorten_middle(self.message, _LONGEST)
         return printable(f"{where}: {self.path}: {message}" if self.path else f"{where}: {message}")
 
-    def row(self) -> dict[str, str | int | None]:
+    def as_row(self) -> dict[str, str | int | None]:
         """The problem as a JSON object."""
         return asdict(self)
 
@@ -49,7 +49,7 @@ def check(problems: Sequence[Problem]) -> None:
         raise CheckFailed(listed(errors, _MOST_LISTED))
 
 
-def dotted(path: Path) -> str:
+def dotted_path(path: Path) -> str:
     """`("evidence", "traces", 0, "path")` → `evidence.traces[0].path`."""
     text = ""
     for part in path:

@@ -43,7 +43,7 @@ class CclbenchError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Workers send errors back to the parent; keyword-only arguments need help to survive it.
-        return _rebuild, (type(self), self.lines, self.where, self.hint)
+        return _rebuild_error, (type(self), self.lines, self.where, self.hint)
 
 
 class CheckFailed(CclbenchError):  # noqa: N818  (it is the check that failed, not the program)
@@ -73,13 +73,13 @@ def install_hint(extra: str, *others: str) -> str:
     return " ".join(("in cclbench's repository: pip install", f"'.[{extra}]'", *others))
 
 
-def _rebuild(
+def _rebuild_error(
     kind: type[CclbenchError], lines: Sequence[str], where: str | None, hint: str | None
 ) -> CclbenchError:
     return kind(lines, where=where, hint=hint)
 
 
-def _close(name: str, known: Sequence[str]) -> list[str]:
+def _close_names(name: str, known: Sequence[str]) -> list[str]:
     """Names that begin with what was written, then those that are alike."""
     begun = [each for each in known if name and each.startswith(name)]
     return [*begun, *difflib.get_close_matches(name, known, n=3, cutoff=0.5)]
@@ -91,7 +91,7 @@ def near(name: str, known: Iterable[str], others: Iterable[str] = ()) -> str:
     Names that begin with what was written are nearest; `others`, such as aliases, come after the known.
     """
     known = sorted(known)
-    close = list(dict.fromkeys([*_close(name, known), *_close(name, sorted(others))]))[:3]
+    close = list(dict.fromkeys([*_close_names(name, known), *_close_names(name, sorted(others))]))[:3]
     if close:
         return "did you mean " + " or ".join(close) + "?"
     more = f", ... ({len(known) - _LISTED} more)" if len(known) > _LISTED else ""

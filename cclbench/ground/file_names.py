@@ -33,10 +33,10 @@ def path_of(name: str) -> str:
 
 def utf8_text(text: str) -> str:
     r"""`text` as UTF-8 holds it: a byte that is not UTF-8 is `\xHH`, another lone surrogate `\uHHHH`."""
-    return _SURROGATE.sub(lambda found: escaped(found[0]), text)
+    return _SURROGATE.sub(lambda found: escape_character(found[0]), text)
 
 
-def escaped(character: str) -> str:
+def escape_character(character: str) -> str:
     r"""A character's escape: `\xHH` of a byte that is not UTF-8, else as Python's source has it."""
     code = ord(character)
     return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else ascii(character)[1:-1]

@@ -82,13 +82,13 @@ def join(*sets: Intervals) -> Intervals:
 def intersect(a: Intervals, b: Intervals) -> Intervals:
     """X ∩ Y."""
     edges, (in_a, in_b) = atoms([a, b])
-    return _pieces(edges, in_a & in_b)
+    return _masked_pieces(edges, in_a & in_b)
 
 
 def subtract(a: Intervals, b: Intervals) -> Intervals:
     r"""X \ Y."""
     edges, (in_a, in_b) = atoms([a, b])
-    return _pieces(edges, in_a & ~in_b)
+    return _masked_pieces(edges, in_a & ~in_b)
 
 
 def atoms(sets: Sequence[Intervals], cuts: Int64 | None = None) -> tuple[Int64, list[Mask]]:
@@ -98,7 +98,7 @@ def atoms(sets: Sequence[Intervals], cuts: Int64 | None = None) -> tuple[Int64, 
     pieces [edges[i], edges[i+1]) it covers: any set expression is then boolean algebra on masks.
     """
     parts = [edge for s in sets for edge in (s.starts, s.ends)]
-    edges = _distinct(np.concatenate([*parts, cuts] if cuts is not None else parts))
+    edges = _distinct_values(np.concatenate([*parts, cuts] if cuts is not None else parts))
     left = edges[:-1]
     masks = []
     for s in sets:
@@ -123,13 +123,13 @@ def within(s: Intervals, starts: Int64, ends: Int64) -> Int64:
     length_before = np.concatenate([[0], np.cumsum(s.ends - s.starts)])
     end_before = np.concatenate([[np.iinfo(np.int64).min], s.ends])
 
-    def covered(until: Int64) -> Int64:
+    def covered_until(until: Int64) -> Int64:
         """|X ∩ (−∞, until)|: whole pieces that begin before, less what the last one has beyond."""
         begun = np.searchsorted(s.starts, until, side="left")
         beyond = np.maximum(end_before[begun], until) - until
         return np.asarray(length_before[begun] - beyond, dtype=np.int64)
 
-    return covered(ends) - covered(starts)
+    return covered_until(ends) - covered_until(starts)
 
 
 def clipped(s: Intervals, start: int, end: int) -> Intervals:
@@ -208,11 +208,11 @@ def by_code(codes: Int64, wanted: Int64) -> Iterator[tuple[int, Int64]]:
         yield int(place[begin]), rows[begin:end]
 
 
-def _distinct(values: Int64) -> Int64:
+def _distinct_values(values: Int64) -> Int64:
     """The values sorted, each once: what np.unique gives, but several times faster on sorted stretches."""
     values = np.sort(values, kind="stable")
     return values[begins(values)]
 
 
-def _pieces(edges: Int64, mask: Mask) -> Intervals:
+def _masked_pieces(edges: Int64, mask: Mask) -> Intervals:
     return union(edges[:-1][mask], edges[1:][mask])

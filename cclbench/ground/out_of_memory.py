@@ -32,35 +32,35 @@ def is_out_of_memory(error: BaseException) -> bool:
         isinstance(one, MemoryError)
         or (isinstance(one, OSError) and one.errno == errno.ENOMEM)
         or (not isinstance(one, CclbenchError) and _MESSAGES.search(str(one)) is not None)
-        for one in _chain(error)
+        for one in _error_chain(error)
     )
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def _error_chain(error: BaseException) -> Iterator[BaseException]:
     following: BaseException | None = error
     while following is not None:
         yield following
         following = following.__cause__ or (None if following.__suppress_context__ else following.__context__)
 
 
-def out_of_memory(error: BaseException) -> OutOfMemoryError:
+def out_of_memory_error(error: BaseException) -> OutOfMemoryError:
     """What to tell in place of such an error."""
     said = next((line for line in str(error).strip().splitlines() if _MESSAGES.search(line)), None)
-    limit = _limit()
+    limit = _address_space_limit()
     limited = "" if limit is None else f" (limited to {limit / 1e6:,.0f} MB by ulimit)"
     return OutOfMemoryError(f"out of memory{limited}{f': {said.strip()[:200]}' if said else ''}", hint=_HINT)
 
 
 def require_memory() -> None:
     """`OutOfMemoryError` where less than `LEAST_BYTES` of address space are allowed."""
-    limit = _limit()
+    limit = _address_space_limit()
     if limit is not None and limit < LEAST_BYTES:
         what = f"the address space is limited to {limit / 1e6:,.0f} MB"
         hint = f"{LEAST_BYTES / 1e6:,.0f} MB are needed at least: ulimit -v"
         raise OutOfMemoryError(what, hint=hint)
 
 
-def _limit() -> int | None:
+def _address_space_limit() -> int | None:
     """Bytes of address space that this process may have, None where they are not limited."""
     import resource
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def told_to_people() -> Iterator[None]:
+def stdout_to_stderr() -> Iterator[None]:
     """What a plug-in prints goes to stderr: stdout has the answer alone, which may be read by a program."""
     with redirect_stdout(sys.stderr):
         yield
@@ -31,7 +31,7 @@ def told_to_people() -> Iterator[None]:
 def load_plugin(entry: metadata.EntryPoint, noun: str) -> tuple[object, str | None]:
     """What a plug-in's entry point names, and None; where it does not load, a warning and what is wrong."""
     try:
-        with told_to_people():
+        with stdout_to_stderr():
             return entry.load(), None
     except Exception as error:  # noqa: BLE001  (a stranger's module may raise anything)
         return None, warn_unloaded(entry.name, entry.value, noun, error)
@@ -68,14 +68,14 @@ class Registry(Generic[T]):
 
     def get(self, name: str) -> T:
         """The plug-in of that name; `UsageError` with near matches when there is none."""
-        self._load()
+        self._load_plugins()
         try:
             return self._known[name]
         except KeyError:
             raise UsageError(f"unknown {self.noun} {name!r}", hint=near(name, self._known)) from None
 
     @contextmanager
-    def replaced(self, name: str, plugin: T) -> Iterator[None]:
+    def temporarily_replaced(self, name: str, plugin: T) -> Iterator[None]:
         """Have another plug-in under a name, in this process, for as long as the block runs."""
         own = self.get(name)
         self._known[name] = plugin
@@ -90,10 +90,10 @@ class Registry(Generic[T]):
         return self._origin[name]
 
     def __iter__(self) -> Iterator[str]:
-        self._load()
+        self._load_plugins()
         return iter(sorted(self._known))
 
-    def _load(self) -> None:
+    def _load_plugins(self) -> None:
         if self._loaded:
             return
         self._loaded = True

@@ -25,7 +25,7 @@ _TEMPORARY: Final = "cclbench-"
 @contextmanager
 def scratch(folder: Path, prefix: str, *, mode: int = 0o777) -> Iterator[Path]:
     """A new folder within `folder`, gone at the end; its name says which process of which machine has it."""
-    path = folder / f"{prefix}{os.getpid()}-{_machine()}-{token_hex(4)}"
+    path = folder / f"{prefix}{os.getpid()}-{_machine_tag()}-{token_hex(4)}"
     path.mkdir(mode=mode)
     try:
         yield path
@@ -37,13 +37,13 @@ def sweep(folder: Path, prefix: str) -> None:
     """Remove scratch folders of that prefix that processes of this machine left behind when killed."""
     for left in folder.glob(f"{prefix}*"):
         process, _, rest = left.name.removeprefix(prefix).partition("-")
-        here = rest.rpartition("-")[0] == _machine()
-        if here and process.isdecimal() and not _alive(int(process)):
+        here = rest.rpartition("-")[0] == _machine_tag()
+        if here and process.isdecimal() and not _is_alive(int(process)):
             shutil.rmtree(left, ignore_errors=True)
 
 
 @contextmanager
-def temporary(folder: Path | None = None) -> Iterator[Path]:
+def temporary_folder(folder: Path | None = None) -> Iterator[Path]:
     """A new folder for temporary files, gone at the end; sweeps those of killed processes.
 
     It lies where temporary files do, unless `folder` says where.
@@ -54,7 +54,7 @@ def temporary(folder: Path | None = None) -> Iterator[Path]:
         yield path
 
 
-def no_room(error: Exception) -> InputError:
+def no_space_error(error: Exception) -> InputError:
     """The error for temporary files that cannot be written."""
     reason = error.strerror if isinstance(error, OSError) else None
     return InputError(
@@ -64,14 +64,14 @@ def no_room(error: Exception) -> InputError:
     )
 
 
-def _machine() -> str:
+def _machine_tag() -> str:
     """A short name of what numbers processes: this machine, on Linux its container."""
     link = Path("/proc/self/ns/pid")
     namespace = os.readlink(link) if link.is_symlink() else ""
     return f"{crc32(f'{socket.gethostname()} {namespace}'.encode()):08x}"  # sockets' paths must be short
 
 
-def _alive(process: int) -> bool:
+def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -24,6 +24,6 @@ def table_schema(table: str, version: int, *fields: pa.Field) -> pa.Schema:
     return pa.schema(in_memory, metadata=schema.metadata)
 
 
-def stored(schema: pa.Schema) -> pa.Schema:
+def file_schema(schema: pa.Schema) -> pa.Schema:
     """The schema of a table's files, the same under every version of Arrow."""
     return _STORED[schema.metadata[b"cclbench.table"].decode()].with_metadata(schema.metadata)

@@ -10,7 +10,7 @@ from functools import singledispatch
 from html import escape
 from typing import Final
 
-from cclbench.ground.file_names import escaped, utf8_text
+from cclbench.ground.file_names import escape_character, utf8_text
 
 _LONGEST_QUOTED = 80
 _LONGEST_TOLD: Final = 2000
@@ -26,7 +26,9 @@ def html_of(shown: object) -> str:
 
 def printable(text: str) -> str:
     """`text` without anything that steers a terminal: such characters, line breaks too, become escapes."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else escaped(c) for c in text)
+    return (
+        text if text.isprintable() else "".join(c if c.isprintable() else escape_character(c) for c in text)
+    )
 
 
 def printable_lines(text: str) -> str:
@@ -49,13 +51,13 @@ def _json_character(character: str) -> str:
     return json.dumps(utf8_text(character))[1:-1]
 
 
-def bounded(text: str) -> str:
+def cut_text(text: str) -> str:
     """As `printable`; what is longer than 2,000 characters is cut, and says so."""
     more = len(text) - _LONGEST_TOLD
     return printable(text) if more <= 0 else f"{printable(text[:_LONGEST_TOLD])}… ({more:,} more characters)"
 
 
-def shortened(text: str, most: int) -> str:
+def shorten_middle(text: str, most: int) -> str:
     """`text` in at most `most` characters: of a longer one its head and its tail.
 
     Names of kernels begin alike and differ in the middle and at the end.

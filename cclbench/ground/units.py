@@ -95,21 +95,21 @@ def humanise(value: float, unit: str) -> str:
     A unit without a rule of its own is printed behind the number, unscaled.
     """
     if unit == "1":
-        return f"{_significant(100 * value, decimals=1)} %"
+        return f"{_three_digits(100 * value, decimals=1)} %"
     if unit == "ratio":
-        return f"{_significant(value)}×"
+        return f"{_three_digits(value)}×"
     if unit == "count":
         return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
     if unit == "1/s":
-        return f"{_significant(value)} /s"
+        return f"{_three_digits(value)} /s"
     if unit not in _SCALES:
-        return f"{_significant(value)} {unit}"
+        return f"{_three_digits(value)} {unit}"
     rounded = abs(float(f"{value:.2e}"))  # 0.99996 s is "1.00 s", not "1000 ms"
     if rounded == 0 or (unit == "B" and rounded < 1000):
         return f"{value:.3g} {unit}"
     scales = _SCALES[unit]
     factor, symbol = next((scale for scale in scales if rounded >= scale[0]), scales[-1])
-    return f"{_significant(value / factor)} {symbol}"
+    return f"{_three_digits(value / factor)} {symbol}"
 
 
 def whole_binary(size: float) -> tuple[float, str]:
@@ -131,7 +131,7 @@ def size_text(size: float) -> str:
     return f"{number:.0f} {unit}" if number < KIB and unit != "B" else humanise(size, "B")
 
 
-def _significant(value: float, decimals: int | None = None) -> str:
+def _three_digits(value: float, decimals: int | None = None) -> str:
     """`value` with three significant digits, or with `decimals` where it is at least one."""
     magnitude = abs(float(f"{value:.2e}"))
     if magnitude == 0:

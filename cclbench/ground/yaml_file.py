@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
-from cclbench.ground.diagnostics import Path, Problem, dotted
+from cclbench.ground.diagnostics import Path, Problem, dotted_path
 from cclbench.ground.errors import InputError
 from cclbench.ground.text import printable, shown
 
@@ -150,7 +150,7 @@ def scalar(text: str) -> str | int | float | bool | None:
     return float(text) if _FLOAT.fullmatch(text) else text
 
 
-def _line(event: yaml.Event) -> int:
+def _line_number(event: yaml.Event) -> int:
     mark: Any = event.start_mark  # the parser always sets it, whatever its stubs say
     return int(mark.line) + 1
 
@@ -192,11 +192,11 @@ class _Composer:
         return Document(self.file, value, self.lines, self.texts, tuple(self.problems))
 
     def refusal(self, event: yaml.Event, what: str, hint: str) -> InputError:
-        return InputError(printable(what), where=f"{self.file}:{_line(event)}", hint=hint)
+        return InputError(printable(what), where=f"{self.file}:{_line_number(event)}", hint=hint)
 
     def problem(self, event: yaml.Event, path: Path, message: str) -> None:
-        line = _line(event)
-        self.problems.append(Problem("error", self.file, line, printable(dotted(path)), message))
+        line = _line_number(event)
+        self.problems.append(Problem("error", self.file, line, printable(dotted_path(path)), message))
 
     def node(self, event: Any, path: Path) -> Any:
         import yaml
@@ -207,7 +207,7 @@ class _Composer:
             raise self.refusal(event, f"uses the YAML tag {shown(event.tag)}", "write the plain value")
         if len(path) > DEEPEST:
             raise self.refusal(event, f"is nested more than {DEEPEST} deep", f"no {self.noun} is that deep")
-        self.lines.setdefault(path, _line(event))
+        self.lines.setdefault(path, _line_number(event))
         if isinstance(event, yaml.ScalarEvent):
             return self.value(event, path)
         if isinstance(event, yaml.SequenceStartEvent):
@@ -225,7 +225,7 @@ class _Composer:
             return scalar(text)
         except ValueError as error:
             raise self.refusal(
-                event, f"{dotted(path)} is {error}", "put it in quotes if it is text"
+                event, f"{dotted_path(path)} is {error}", "put it in quotes if it is text"
             ) from None
 
     def sequence(self, path: Path) -> list[Any]:
@@ -251,7 +251,7 @@ class _Composer:
                 self.problem(event, here, f"is there twice, first in line {self.lines[here]}")
                 here = (*here, _NOWHERE)
             else:
-                self.lines[here] = _line(event)
+                self.lines[here] = _line_number(event)
             value = self.node(next(self.events), here)
             pairs.setdefault(key, value)
         return pairs

@@ -28,7 +28,7 @@ from cclbench.ground.schema import (
     TABLES,
     WINDOW_SOURCES,
 )
-from cclbench.ground.table_schema import stored
+from cclbench.ground.table_schema import file_schema
 from cclbench.record.manifest import MANIFEST, StoredFile, source_command_at
 
 UNFINISHED: Final = ".unfinished-"
@@ -54,7 +54,7 @@ _COUNTED: Final = {"collectives": ("instance", "collective")}
 """Columns of a table that number something from 0 on."""
 
 
-def unwritable(folder: Path, error: OSError) -> InputError:
+def unwritable_store_error(folder: Path, error: OSError) -> InputError:
     """The error for a store that cannot be written: no permission, disk full, a file in the way.
 
     Where `error` names a file outside of it, a source went away or became unreadable, and that is said.
@@ -126,7 +126,7 @@ def opened_table(
         yield file
 
 
-def content_of(file: pq.ParquetFile) -> str | None:
+def content_hash(file: pq.ParquetFile) -> str | None:
     """The hash of a table's content, as its footer states it."""
     stated: bytes | None = (file.metadata.metadata or {}).get(CONTENT)
     return None if stated is None else stated.decode("ascii", "replace")
@@ -136,7 +136,7 @@ def _require_listed(file: pq.ParquetFile, listed: StoredFile, path: Path) -> Non
     rows = file.metadata.num_rows
     if rows != listed.rows:
         raise damaged(path, f"{rows:,} rows, of which {listed.rows:,} were written")
-    if content_of(file) != listed.content:
+    if content_hash(file) != listed.content:
         raise damaged(path, "its content is not what was written: it may be another run's or rank's")
 
 
@@ -181,7 +181,7 @@ def _require_schema(file: pq.ParquetFile, schema: pa.Schema) -> None:
             raise pa.ArrowInvalid(f"column {own}, not {field}")
 
 
-def whole(table: pa.Table | pa.RecordBatch, schema: pa.Schema, path: Path) -> Any:
+def checked_rows(table: pa.Table | pa.RecordBatch, schema: pa.Schema, path: Path) -> Any:
     """Those rows as they are; `InputError` where a column holds what it may not: nulls, a word, a number."""
     of = schema.metadata[b"cclbench.table"].decode()
     words = _VOCABULARIES[of]
@@ -208,12 +208,12 @@ def read_table(
 ) -> pa.Table:
     """All rows of one of the run's files, of all columns or of those; see `opened_table`."""
     with opened_table(path, schema, listed=listed) as file:
-        return whole(file.read(None if columns is None else list(columns)), schema, path)
+        return checked_rows(file.read(None if columns is None else list(columns)), schema, path)
 
 
 def write_table(path: Path, table: pa.Table) -> None:
     """Write a small table at once."""
-    with finished(TableFile(path, table.schema)) as file:
+    with closed_at_end(TableFile(path, table.schema)) as file:
         file.write(table)
 
 
@@ -255,7 +255,7 @@ class TableFile:
 
     def __init__(self, path: Path, schema: pa.Schema, words: Sequence[str] | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.path, self._schema, self._empty = path, stored(schema), True
+        self.path, self._schema, self._empty = path, file_schema(schema), True
         if words is None:
             words = [field.name for field in schema if pa.types.is_dictionary(field.type)]
         self._sink = _HashedFile(path)
@@ -305,7 +305,7 @@ AnyWriter = TypeVar("AnyWriter", bound=Writer)
 
 
 @contextmanager
-def finished(writer: AnyWriter) -> Iterator[AnyWriter]:
+def closed_at_end(writer: AnyWriter) -> Iterator[AnyWriter]:
     """What is written within, closed at the end, or abandoned where that fails."""
     try:
         yield writer

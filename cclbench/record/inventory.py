@@ -18,7 +18,7 @@ from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ground.errors import ChangedRunError, InputError
 from cclbench.ground.scratch import stamp_of
 from cclbench.record import manifest as manifests
-from cclbench.record.files import content_of, parquet_file, reading, refuse_links
+from cclbench.record.files import content_hash, parquet_file, reading, refuse_links
 from cclbench.record.manifest import MANIFEST, Manifest, StoredFile, source_command
 
 RESULTS_FILE: Final = "results.parquet"
@@ -82,7 +82,7 @@ def stored_file(folder: Path, path: str) -> StoredFile:
     if not path.endswith(_TABLE):
         return StoredFile(path, size, digest)
     with reading(place), parquet_file(place) as table:
-        return StoredFile(path, size, digest, table.metadata.num_rows, content_of(table))
+        return StoredFile(path, size, digest, table.metadata.num_rows, content_hash(table))
 
 
 def remove_rank(folder: Path, rank: int) -> None:
@@ -108,7 +108,7 @@ def write_manifest(manifest: Manifest, folder: Path) -> Manifest:
         for entry in manifest.ranks
     ]
     manifest = msgspec.structs.replace(manifest, ranks=ranks)
-    known = {file.path for file in manifest.files} | {MANIFEST, *_computed(manifest)}
+    known = {file.path for file in manifest.files} | {MANIFEST, *_computed_tables(manifest)}
     others = [stored_file(folder, path) for path in sorted(file_sizes(folder)) if path not in known]
     manifest = msgspec.structs.replace(manifest, stored=[*manifest.stored, *others])
     manifests.write(manifest, folder)
@@ -121,12 +121,12 @@ def read_manifest(folder: Path, place: str, sizes: Mapping[str, int] | None = No
     What is compared is which files there are and how large: `sizes`, by default those in the folder.
     """
     while True:
-        stamp = _stamp(folder / MANIFEST)
+        stamp = _file_stamp(folder / MANIFEST)
         found = manifests.read(folder / MANIFEST)
-        change = next(changes(found, file_sizes(folder) if sizes is None else sizes), None)
+        change = next(file_changes(found, file_sizes(folder) if sizes is None else sizes), None)
         if change is None:
             return found
-        if _stamp(folder / MANIFEST) == stamp:  # else another process has replaced the run meanwhile
+        if _file_stamp(folder / MANIFEST) == stamp:  # else another process has replaced the run meanwhile
             run = folder.name
             raise ChangedRunError(
                 f"{change.what}: run {run} is not what was written",
@@ -136,15 +136,15 @@ def read_manifest(folder: Path, place: str, sizes: Mapping[str, int] | None = No
             )
 
 
-def changes(manifest: Manifest, sizes: Mapping[str, int]) -> Iterator[Change]:
+def file_changes(manifest: Manifest, sizes: Mapping[str, int]) -> Iterator[Change]:
     """Files of a run that are missing, of another size, or tables that the manifest does not list."""
-    return changes_of(list(manifest.files), sizes, besides=_computed(manifest))
+    return changes_of(list(manifest.files), sizes, besides=_computed_tables(manifest))
 
 
 def changes_of(
     files: Sequence[StoredFile], sizes: Mapping[str, int], besides: Sequence[str] = ()
 ) -> Iterator[Change]:
-    """See `changes`; `besides` are paths of tables that may be there, too."""
+    """See `file_changes`; `besides` are paths of tables that may be there, too."""
     for file in files:
         size = sizes.get(file.path)
         if size is None:
@@ -158,13 +158,15 @@ def changes_of(
 
 
 def verify(folder: Path, *, engine: Engine = SERIAL, progress: Progress | None = None) -> Verification:
-    """All that is wrong with the files of the run at `folder`: `changes`, and contents of another hash."""
+    """Check the files of the run at `folder`: `file_changes`, and the hashes of their contents."""
     manifest = manifests.read(folder / MANIFEST)
-    found = list(changes(manifest, file_sizes(folder)))
+    found = list(file_changes(manifest, file_sizes(folder)))
     wrong = {change.path for change in found}
     files = [file for file in manifest.files if file.path not in wrong]
     size = sum(file.bytes for file in files)
-    answers = engine.map(partial(differs, folder), files, progress=progress, what="hashing", size_bytes=size)
+    answers = engine.map(
+        partial(has_changed, folder), files, progress=progress, what="hashing", size_bytes=size
+    )
     found += [Change(file.path, OTHER_CONTENT) for file, other in zip(files, answers, strict=True) if other]
     results = folder / RESULTS_FILE
     if manifest.published is None and results.is_file() and not has_stated_content(results):
@@ -182,7 +184,7 @@ def has_stated_content(path: Path) -> bool:
     """Whether the content of a table has the hash that its own footer states."""
     with reading(path):
         with parquet_file(path) as table:
-            stated = content_of(table)
+            stated = content_hash(table)
         with path.open("rb") as file:
             digest, left = sha256(), file.seek(-_FOOTER_END, os.SEEK_END)
             left -= int.from_bytes(file.read(4), "little")
@@ -196,12 +198,12 @@ def has_stated_content(path: Path) -> bool:
 def require_unchanged(folder: Path, files: Sequence[StoredFile]) -> None:
     """`InputError` where one of those files has another hash."""
     for file in files:
-        if differs(folder, file):
+        if has_changed(folder, file):
             hint = f"remove the run and read its source again: cclbench remove {folder.name}"
             raise ChangedRunError(OTHER_CONTENT, where=str(folder / file.path), hint=hint)
 
 
-def differs(folder: Path, file: StoredFile) -> bool:
+def has_changed(folder: Path, file: StoredFile) -> bool:
     """Whether a file has another hash than was written, or cannot be read."""
     try:
         with (folder / file.path).open("rb") as content:
@@ -210,12 +212,12 @@ def differs(folder: Path, file: StoredFile) -> bool:
         return True
 
 
-def _computed(manifest: Manifest) -> list[str]:
+def _computed_tables(manifest: Manifest) -> list[str]:
     """Tables that may be in the run's folder besides what its source gave: metrics' rows."""
     return [RESULTS_FILE] if manifest.published is None else []
 
 
-def _stamp(path: Path) -> tuple[int, ...] | None:
+def _file_stamp(path: Path) -> tuple[int, ...] | None:
     try:
         return stamp_of(path.stat())
     except OSError:

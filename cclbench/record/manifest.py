@@ -145,7 +145,7 @@ class RankEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The rank's tables."""
 
 
-class Inference(msgspec.Struct, frozen=True):
+class InferredGroups(msgspec.Struct, frozen=True):
     """Process groups that no trace states; `rule` and `group` are None where none could be inferred."""
 
     rule: str | None
@@ -153,7 +153,7 @@ class Inference(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Matching(msgspec.Struct, frozen=True):
+class MatchingCounts(msgspec.Struct, frozen=True):
     """Collectives matched across ranks, counted."""
 
     rows: int = 0
@@ -166,7 +166,7 @@ class Matching(msgspec.Struct, frozen=True):
     wait_beyond_duration_ns: int = 0
 
 
-class Clock(msgspec.Struct, frozen=True):
+class ClockCorrection(msgspec.Struct, frozen=True):
     """A rank's clock against the others': the correction at the reference time, and what it leaves."""
 
     rank: int
@@ -177,11 +177,11 @@ class Clock(msgspec.Struct, frozen=True):
     applied: bool
 
 
-class Clocks(msgspec.Struct, frozen=True):
+class ClockCorrections(msgspec.Struct, frozen=True):
     """Clocks of ranks that share collectives with others; offsets hold at `reference_ns`."""
 
     reference_ns: int = 0
-    ranks: list[Clock] = []
+    ranks: list[ClockCorrection] = []
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -207,9 +207,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     card: CardLine | None = None
     ingest: Options = Options()
     ranks: list[RankEntry] = []
-    inference: Inference | None = None
-    matching: Matching = Matching()
-    clocks: Clocks = Clocks()
+    inference: InferredGroups | None = None
+    matching: MatchingCounts = MatchingCounts()
+    clocks: ClockCorrections = ClockCorrections()
     notes: list[str] = []
     sources: list[Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$")]] = []
     evidence: list[EvidenceFile] = []
@@ -227,14 +227,14 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             yield from entry.stored
 
     @property
-    def inferred(self) -> str | None:
+    def inference_note(self) -> str | None:
         """What to say of results that rest on process groups which no trace states; None where all do."""
         if self.inference is None or self.inference.group is None:
             return None
         return f"process groups are inferred ({self.inference.rule}): {self.inference.reason}"
 
 
-class _Written(msgspec.Struct):
+class _WrittenVersions(msgspec.Struct):
     """Versions of schema and tables by which a manifest was written."""
 
     schema: Any = None
@@ -245,9 +245,9 @@ def read(path: Path) -> Manifest:
     """The manifest at `path`; `InputError` where it is damaged or of another version."""
     try:
         content = path.read_bytes()
-        written = _Written()
+        written = _WrittenVersions()
         with suppress(msgspec.ValidationError):  # JSON that is no manifest has none
-            written = msgspec.json.decode(content, type=_Written)
+            written = msgspec.json.decode(content, type=_WrittenVersions)
         if (written.schema, written.tables) == (VERSION, LAYOUT):
             found = msgspec.json.decode(content, type=Manifest)
             if found.sha256 != sha256(content.rpartition(_SHA256.encode())[0]).hexdigest():
@@ -286,16 +286,16 @@ def source_command(made: Manifest | _Provenance) -> str:
 
 def text(manifest: Manifest) -> str:
     """The content of the file; `published` is in it only where something was."""
-    return "".join(_pieces(manifest))
+    return "".join(_signed_pieces(manifest))
 
 
 def write(manifest: Manifest, folder: Path) -> None:
     """Write the manifest of the run at `folder`, which lists its files; see `inventory.write_manifest`."""
     with (folder / MANIFEST).open("w", encoding="utf-8") as file:
-        file.writelines(_pieces(manifest))
+        file.writelines(_signed_pieces(manifest))
 
 
-def _pieces(manifest: Manifest) -> Iterator[str]:
+def _signed_pieces(manifest: Manifest) -> Iterator[str]:
     """The content piece by piece, of a list an item at a time: of many ranks it is large."""
     digest = sha256()
     for piece in _unsigned_pieces(manifest):
@@ -314,16 +314,16 @@ def _unsigned_pieces(manifest: Manifest) -> Iterator[str]:
         yield f'{between}\n "{field.encode_name}": '
         between = ","
         if not isinstance(value, list) or not value:
-            yield _indented(value, 1)
+            yield _indented_json(value, 1)
             continue
         before = "["
         for item in value:
-            yield f"{before}\n  {_indented(item, 2)}"
+            yield f"{before}\n  {_indented_json(item, 2)}"
             before = ","
         yield "\n ]"
 
 
-def _indented(value: Any, by: int) -> str:
+def _indented_json(value: Any, by: int) -> str:
     """A value as JSON, its lines but the first indented; texts in JSON have no line ends."""
     lines = printable_json(
         json.dumps(msgspec.to_builtins(value), indent=1, allow_nan=False, ensure_ascii=False)

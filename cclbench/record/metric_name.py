@@ -21,16 +21,16 @@ def metric_name(name: str) -> MetricName:
 
     A plug-in whose module declares a metric that does not exist is not registered.
     """
-    return _declare(name, sys._getframe(1).f_globals["__name__"])
+    return _declared_name(name, sys._getframe(1).f_globals["__name__"])
 
 
 def metric_names(*names: str) -> tuple[MetricName, ...]:
     """`metric_name` of each."""
     module = sys._getframe(1).f_globals["__name__"]
-    return tuple(_declare(name, module) for name in names)
+    return tuple(_declared_name(name, module) for name in names)
 
 
-def _declare(name: str, module: str) -> MetricName:
+def _declared_name(name: str, module: str) -> MetricName:
     declared = MetricName(name)
     DECLARED.setdefault(declared, set()).add(module)
     return declared

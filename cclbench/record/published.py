@@ -26,7 +26,7 @@ def current_run(store: Store, run: str, content: str) -> Run | None:
     `content` is the SHA-256 of what was published.
     """
     kept = store.find(run)
-    return kept if kept is not None and kept.is_current(_fingerprint(content)) else None
+    return kept if kept is not None and kept.is_current(_published_fingerprint(content)) else None
 
 
 def write_published_run(
@@ -48,23 +48,23 @@ def write_published_run(
     about = CardLine(run, f"row {published.row}", description)
     manifest = Manifest(
         run=run,
-        fingerprint=_fingerprint(content),
+        fingerprint=_published_fingerprint(content),
         source=file,
         card=None if card is None else about,
         ingest=Options(inference=False),
         notes=[f"figures are as {published.source} published them; no trace was read"],
         published=published,
     )
-    with store.creating(run) as folder:
+    with store.new_run_folder(run) as folder:
         if card is not None:
             (folder / "card.yaml").write_text(card, "utf-8")
         write_table(folder / "groups.parquet", GROUPS.empty_table())
-        write_results(folder / RESULTS_FILE, Results.of(figures), {})
+        write_results(folder / RESULTS_FILE, Results.from_rows(figures), {})
         write_manifest(manifest, folder)
     return store.get(run)
 
 
-def _fingerprint(content: str) -> str:
+def _published_fingerprint(content: str) -> str:
     return sha256(f"{VERSION} {LAYOUT} {__version__} {content}".encode()).hexdigest()
 
 

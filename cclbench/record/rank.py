@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from cclbench.ground.errors import UsageError, near
 from cclbench.ground.schema import EVENTS, KINDS, OPERATORS, TABLES
 from cclbench.record.facts import TraceFacts
-from cclbench.record.files import damaged, opened_table, read_table, whole
+from cclbench.record.files import checked_rows, damaged, opened_table, read_table
 from cclbench.record.manifest import RankEntry, StoredFile
 
 BATCH_ROWS: Final = 1 << 16
@@ -43,7 +43,7 @@ class Rank:
         self.clock_residual_ns = clock_residual_ns
         """What the ranks' clocks leave unexplained of the ends of collectives: the worst rank's."""
 
-    def keeping(self) -> Rank:
+    def with_column_cache(self) -> Rank:
         """The same rank for many readers of the same columns."""
         return Rank(self.path, self.entry, self.clock_residual_ns, room=MOST_KEPT)
 
@@ -61,8 +61,8 @@ class Rank:
         """Those columns of the events of those kinds, in bounded batches, in a fixed order."""
         for kind in checked_names("kind of event", kinds, KINDS):
             rows = 0
-            for file in self._files.get(kind, ()):
-                for batch in self._batches(file, columns):
+            for file in self._event_files.get(kind, ()):
+                for batch in self._file_batches(file, columns):
                     rows += len(batch)
                     yield batch
             if rows != (written := self.entry.rows.get(kind, 0)):
@@ -70,7 +70,7 @@ class Rank:
                 raise damaged(folder, f"{rows:,} rows of kind {kind}, of which {written:,} were written")
 
     @cached_property
-    def _files(self) -> dict[str, list[StoredFile]]:
+    def _event_files(self) -> dict[str, list[StoredFile]]:
         """The files of each kind of event, in order."""
         found: dict[str, list[StoredFile]] = {}
         folder = f"events/rank={self.entry.rank}/"
@@ -79,20 +79,20 @@ class Rank:
                 found.setdefault(file.path.removeprefix(folder).partition("-")[0], []).append(file)
         return found
 
-    def _batches(self, file: StoredFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def _file_batches(self, file: StoredFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Those columns of one file."""
         kept, path = self._kept.setdefault(file.path, {}), self.path / file.path
         lacking = [name for name in columns if name not in kept]
-        if not lacking or self._keep(file, lacking):
+        if not lacking or self._cache_columns(file, lacking):
             schema = pa.schema([EVENTS.field(name) for name in columns])
             for stretch in zip(*(kept[name] for name in columns), strict=True):
                 yield from pa.Table.from_arrays(stretch, schema=schema).to_batches()
             return
         with opened_table(path, EVENTS, listed=file) as table:
             for batch in table.iter_batches(BATCH_ROWS, columns=list(columns)):
-                yield whole(batch, EVENTS, path)
+                yield checked_rows(batch, EVENTS, path)
 
-    def _keep(self, file: StoredFile, names: Sequence[str]) -> bool:
+    def _cache_columns(self, file: StoredFile, names: Sequence[str]) -> bool:
         """Whether there is room for those columns of a file, which are then read and kept."""
         kept, path = self._kept[file.path], self.path / file.path
         rows = file.rows or 0
@@ -104,36 +104,36 @@ class Rank:
         self._room -= size
         found: dict[str, list[pa.ChunkedArray]] = {name: [] for name in names}
         with opened_table(path, EVENTS, listed=file) as table:
-            for stretch in _stretches(table, names, path):
+            for stretch in _batch_tables(table, names, path):
                 for name, stretches in found.items():
-                    stretches.append(_contiguous(stretch[name]))
+                    stretches.append(_single_chunk(stretch[name]))
         kept |= found
         return True
 
     def collectives(self) -> pa.Table:
         """The rank's rows of `schema.COLLECTIVES`."""
-        return self._table("collectives")
+        return self._read_table("collectives")
 
     def operators(self, columns: Sequence[str] | None = None) -> pa.Table:
         """The rank's rows of `schema.OPERATORS`, of all columns or of those."""
-        if self._operators is None:
-            return self._table("operators", columns)
-        return self._operators if columns is None else self._operators.select(list(columns))
+        if self._cached_operators is None:
+            return self._read_table("operators", columns)
+        return self._cached_operators if columns is None else self._cached_operators.select(list(columns))
 
     @cached_property
-    def _operators(self) -> pa.Table | None:
+    def _cached_operators(self) -> pa.Table | None:
         """All columns, where there is room for them."""
         size = self.entry.operators * len(OPERATORS) * _CELL
         if size > self._room:
             return None
         self._room -= size
-        return self._table("operators")
+        return self._read_table("operators")
 
     def steps(self) -> pa.Table:
         """The rank's rows of `schema.STEPS`."""
-        return self._table("steps")
+        return self._read_table("steps")
 
-    def _table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+    def _read_table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         path = f"{name}/rank={self.entry.rank}.parquet"
         listed = next((file for file in self.entry.stored if file.path == path), None)
         if listed is None:
@@ -150,11 +150,11 @@ def checked_names(noun: str, names: str | Sequence[str], known: Sequence[str]) -
     return listed
 
 
-def _stretches(file: pq.ParquetFile, columns: Sequence[str], path: Path) -> Iterator[pa.Table]:
+def _batch_tables(file: pq.ParquetFile, columns: Sequence[str], path: Path) -> Iterator[pa.Table]:
     """The rows in tables of `BATCH_ROWS` each, of which a reader gives the parts between dictionaries."""
     parts: list[pa.RecordBatch] = []
     for batch in file.iter_batches(BATCH_ROWS, columns=list(columns)):
-        parts.append(whole(batch, EVENTS, path))
+        parts.append(checked_rows(batch, EVENTS, path))
         if sum(map(len, parts)) == BATCH_ROWS:
             yield pa.Table.from_batches(parts)
             parts = []
@@ -162,7 +162,7 @@ def _stretches(file: pq.ParquetFile, columns: Sequence[str], path: Path) -> Iter
         yield pa.Table.from_batches(parts)
 
 
-def _contiguous(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _single_chunk(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The column in one chunk, as it is read alone; one of words keeps a chunk a dictionary."""
     if column.num_chunks == 1 or pa.types.is_dictionary(column.type):
         return column

@@ -56,12 +56,12 @@ class Results:
         """As `schema.RESULTS` or `rows.COMPACT`."""
 
     @classmethod
-    def of(cls, rows: Sequence[Row]) -> Results:
+    def from_rows(cls, rows: Sequence[Row]) -> Results:
         """Those rows."""
         return cls(table_of(rows))
 
     @classmethod
-    def joined(cls, parts: Iterable[pa.Table]) -> Results:
+    def from_tables(cls, parts: Iterable[pa.Table]) -> Results:
         """The rows of those tables of `rows.COMPACT`, one after another."""
         return cls(join_tables(parts))
 
@@ -80,15 +80,15 @@ class Results:
     @cached_property
     def metrics(self) -> list[MetricName]:
         """The names of the metrics, in the order in which they first come."""
-        return list(self._places)
+        return list(self._row_ranges)
 
-    def of_metric(self, metric: MetricName) -> pa.Table:
+    def metric_rows(self, metric: MetricName) -> pa.Table:
         """The rows of that metric; none where there is no such."""
-        places = self._places.get(metric, [(0, 0)])
+        places = self._row_ranges.get(metric, [(0, 0)])
         return pa.concat_tables(self.table.slice(first, rows) for first, rows in places)
 
     @cached_property
-    def _places(self) -> dict[MetricName, list[tuple[int, int]]]:
+    def _row_ranges(self) -> dict[MetricName, list[tuple[int, int]]]:
         """Where each metric's rows lie: the first, and how many from there on."""
         metric = self.table["metric"].dictionary_encode().unify_dictionaries().combine_chunks()
         runs = pc.run_end_encode(metric.indices)
@@ -102,18 +102,18 @@ class Results:
 
     def _check_name(self, metric: MetricName) -> None:
         """`LookupError` with near names for one that no row has and no module declares: it is misspelt."""
-        if metric not in DECLARED and metric not in self._places:
+        if metric not in DECLARED and metric not in self._row_ranges:
             raise LookupError(f"no metric is called {metric!r}; {near(metric, DECLARED)}")
 
     @property
-    def in_short(self) -> Results:
+    def summary(self) -> Results:
         """Without the parts of single ranks: their steps, groups, collectives, categories and statistics."""
-        return Results.joined(map(_in_short, self.slices()))
+        return Results.from_tables(map(_summary_rows, self.slices()))
 
     @cached_property
     def rows(self) -> list[Row]:
         """The rows about the whole run: of no single rank, of no single step."""
-        return list(chain.from_iterable(map(_of_run, self.slices())))
+        return list(chain.from_iterable(map(_rows_of_run, self.slices())))
 
     @cached_property
     def _by_key(self) -> dict[tuple[str | None, ...], Row]:
@@ -136,8 +136,8 @@ class Results:
             if step is not None
         }
         return Scope(
-            windows=_distinct(self.table["window"]),
-            ranks=_distinct(self.table["rank"]),
+            windows=_distinct_values(self.table["window"]),
+            ranks=_distinct_values(self.table["rank"]),
             steps=sorted(step for step, is_open in steps if not is_open),
             open_steps=sorted(step for step, is_open in steps if is_open),
         )
@@ -159,7 +159,7 @@ class Results:
         row = self.row(metric, **keys)
         return row.value if row and row.has_value else None
 
-    def why_not(self, metric: MetricName) -> str:
+    def missing_reason(self, metric: MetricName) -> str:
         """Why the run has no number."""
         row = self.row(metric)
         return (row and row.reason) or f"its results have no {metric}"
@@ -173,53 +173,53 @@ class Results:
 
     def ranks(self, metric: MetricName, **keys: str) -> dict[int, float]:
         """Each rank's number, by rank, or those that `KEYS` narrow it to; modelled ones are none."""
-        told = self._numbers(metric, **keys)
+        told = self._measured_values(metric, **keys)
         found = {rank: value for rank, step, value in told if rank is not None and step is None}
         return dict(sorted(found.items()))
 
     def steps(self, metric: MetricName) -> dict[int, float]:
         """The run's number of each step, by step; modelled ones are none."""
-        told = self._numbers(metric)
+        told = self._measured_values(metric)
         return dict(sorted((step, value) for rank, step, value in told if rank is None and step is not None))
 
     def grid(self, metric: MetricName) -> Grid:
         """Each rank's number of each step; modelled ones are none."""
-        told = [one for one in self._numbers(metric) if one[0] is not None and one[1] is not None]
+        told = [one for one in self._measured_values(metric) if one[0] is not None and one[1] is not None]
         ranks, row = np.unique(np.array([rank for rank, _, _ in told], np.int64), return_inverse=True)
         steps, column = np.unique(np.array([step for _, step, _ in told], np.int64), return_inverse=True)
         values = np.ma.array(np.zeros((len(ranks), len(steps))), mask=True)
         values[row, column] = [value for _, _, value in told]
         return Grid(ranks, steps, values)
 
-    def _numbers(self, metric: MetricName, **keys: str) -> Sequence[_Number]:
+    def _measured_values(self, metric: MetricName, **keys: str) -> Sequence[_Number]:
         """Rank, step and value of the metric's rows that those keys narrow and that have a number.
 
         Modelled ones are left out.
         """
-        if metric not in self._read:
+        if metric not in self._values_by_metric:
             self._check_name(metric)
-            self._read[metric] = _by_keys(self.of_metric(metric))
-        return self._read[metric].get(tuple(keys.get(key) for key in KEYS), ())
+            self._values_by_metric[metric] = _values_by_keys(self.metric_rows(metric))
+        return self._values_by_metric[metric].get(tuple(keys.get(key) for key in KEYS), ())
 
     @cached_property
-    def _read(self) -> dict[str, dict[tuple[str | None, ...], list[_Number]]]:
+    def _values_by_metric(self) -> dict[str, dict[tuple[str | None, ...], list[_Number]]]:
         return {}
 
 
 _Number = tuple[int | None, int | None, float]
 
 
-def _in_short(table: pa.Table) -> pa.Table:
+def _summary_rows(table: pa.Table) -> pa.Table:
     """The rows about the whole run, and those about a whole rank."""
     narrowed = [table[key].is_valid() for key in ("step", *KEYS)]
     return table.filter(pc.or_(table["rank"].is_null(), pc.invert(reduce(pc.or_, narrowed))))
 
 
-def _of_run(table: pa.Table) -> list[Row]:
+def _rows_of_run(table: pa.Table) -> list[Row]:
     return rows_of(table.filter(pc.and_(table["rank"].is_null(), table["step"].is_null())))
 
 
-def _by_keys(table: pa.Table) -> dict[tuple[str | None, ...], list[_Number]]:
+def _values_by_keys(table: pa.Table) -> dict[tuple[str | None, ...], list[_Number]]:
     """Rank, step and value of the rows that have a number, by what narrows them; without modelled ones."""
     words = [words_of(table[name]) for name in ("status", "provenance", *KEYS)]
     numbers = [table[name].to_pylist() for name in ("rank", "step", "value")]
@@ -232,6 +232,6 @@ def _by_keys(table: pa.Table) -> dict[tuple[str | None, ...], list[_Number]]:
     return found
 
 
-def _distinct(column: pa.ChunkedArray) -> list[Any]:
+def _distinct_values(column: pa.ChunkedArray) -> list[Any]:
     """The column's values, each once, sorted."""
     return sorted(column.drop_null().unique().to_pylist())

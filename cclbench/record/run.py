@@ -29,11 +29,11 @@ from cclbench.record.files import (
     UNFINISHED,
     TableFile,
     check_table,
-    finished,
+    checked_rows,
+    closed_at_end,
     opened_table,
     read_table,
-    unwritable,
-    whole,
+    unwritable_store_error,
 )
 from cclbench.record.inventory import (
     RESULTS_FILE,
@@ -94,7 +94,7 @@ class Run:
         origin: Origin | None = None,
     ) -> None:
         self.path, self.window, self.origin = path, window, origin
-        self.figures = Results.joined(()) if figures is None else figures
+        self.figures = Results.from_tables(()) if figures is None else figures
 
     def with_figures(self, figures: Results, window: str) -> Run:
         """The same run with metrics computed from it."""
@@ -133,7 +133,7 @@ class Run:
         except InputError:
             return False
 
-    def verified(self, *, engine: Engine = SERIAL, progress: Progress | None = None) -> Verification:
+    def verify_files(self, *, engine: Engine = SERIAL, progress: Progress | None = None) -> Verification:
         """All files compared with their hashes in the manifest, and what is wrong with them."""
         return verify(self.path, engine=engine, progress=progress)
 
@@ -171,9 +171,9 @@ class Run:
         return next((entry.files[0].reader for entry in self.record.ranks), None)
 
     @property
-    def inferred(self) -> str | None:
+    def inference_note(self) -> str | None:
         """What to say of results that rest on process groups which no trace states; None where all do."""
-        return self.record.inferred
+        return self.record.inference_note
 
     @cached_property
     def card(self) -> Card | None:
@@ -192,13 +192,13 @@ class Run:
 
     def rank(self, rank: int) -> Rank:
         """One rank's trace; `UsageError` where it has none."""
-        entry = self._entries.get(rank)
+        entry = self._rank_entries.get(rank)
         if entry is None:
             raise UsageError(f"run {self.id} has no rank {rank}", hint=f"it has {self.ranks or 'no trace'}")
         return Rank(self.path, entry, self._clock_residual_ns)
 
     @cached_property
-    def _entries(self) -> dict[int, RankEntry]:
+    def _rank_entries(self) -> dict[int, RankEntry]:
         return {entry.rank: entry for entry in self.record.ranks}
 
     @cached_property
@@ -225,31 +225,33 @@ class Run:
 
     def collectives(self) -> pa.Table:
         """Rows of `schema.COLLECTIVES` of all ranks, in rank order."""
-        return self._of_ranks("collectives")
+        return self._concat_ranks("collectives")
 
     def operators(self) -> pa.Table:
         """Rows of `schema.OPERATORS` of all ranks, in rank order."""
-        return self._of_ranks("operators")
+        return self._concat_ranks("operators")
 
     def steps(self) -> pa.Table:
         """Rows of `schema.STEPS` of all ranks, in rank order."""
-        return self._of_ranks("steps")
+        return self._concat_ranks("steps")
 
-    def _of_ranks(self, name: str) -> pa.Table:
-        return _joined(name, (getattr(self.rank(rank), name)() for rank in self.ranks))
+    def _concat_ranks(self, name: str) -> pa.Table:
+        return _concat_tables(name, (getattr(self.rank(rank), name)() for rank in self.ranks))
 
     def groups(self) -> pa.Table:
         """Rows of `schema.GROUPS`: the process groups that traces state, or that were inferred."""
-        return _joined(
-            "groups", (read_table(path, GROUPS, listed=own) for path, own in self._files("groups"))
+        return _concat_tables(
+            "groups", (read_table(path, GROUPS, listed=own) for path, own in self._table_files("groups"))
         )
 
     def evidence(self, table: str) -> pa.Table:
         """Rows of a table of `schema.EVIDENCE`, such as `counters`: what files other than traces tell."""
         (name,) = checked_names("table of evidence", [table], list(EVIDENCE))
-        return _joined(name, (read_table(path, TABLES[name], listed=own) for path, own in self._files(name)))
+        return _concat_tables(
+            name, (read_table(path, TABLES[name], listed=own) for path, own in self._table_files(name))
+        )
 
-    def _files(self, table: str) -> list[tuple[Path, StoredFile]]:
+    def _table_files(self, table: str) -> list[tuple[Path, StoredFile]]:
         return [(self.path / file.path, file) for file in self.tables.get(table, ())]
 
     @cached_property
@@ -295,7 +297,7 @@ class Run:
         Rows that were computed from another run, or from this one before a file changed, are none of them.
         """
         path = self.results_file
-        return None if path is None else Results.joined(_read_results(path))
+        return None if path is None else Results.from_tables(_read_results(path))
 
     @property
     def results_file(self) -> Path | None:
@@ -361,7 +363,7 @@ class Run:
                 (folder / RESULTS_FILE).replace(self.path / RESULTS_FILE)
         except OSError as error:
             if error.errno not in _READ_ONLY:
-                raise unwritable(self.path, error) from None
+                raise unwritable_store_error(self.path, error) from None
             return
         if self.origin is not None:
             self.origin.put_results(self.path / RESULTS_FILE)
@@ -377,16 +379,16 @@ def _read_results(path: Path) -> Iterator[pa.Table]:
     """Stored result rows, a row group at a time."""
     with opened_table(path, COMPACT, WORDS) as file:
         for group in range(file.num_row_groups):
-            yield whole(file.read_row_group(group), COMPACT, path)
+            yield checked_rows(file.read_row_group(group), COMPACT, path)
 
 
 def write_results(path: Path, figures: Results, metadata: Mapping[bytes, bytes]) -> None:
     """Write result rows as a table, with what its footer is to say of them."""
     schema = RESULTS.with_metadata({**(RESULTS.metadata or {}), **metadata})
-    with finished(TableFile(path, schema, WORDS)) as file:
+    with closed_at_end(TableFile(path, schema, WORDS)) as file:
         for part in figures.slices(ROW_GROUP):
             file.write(part)
 
 
-def _joined(name: str, tables: Iterable[pa.Table]) -> pa.Table:
+def _concat_tables(name: str, tables: Iterable[pa.Table]) -> pa.Table:
     return pa.concat_tables([TABLES[name].empty_table(), *tables]).unify_dictionaries()

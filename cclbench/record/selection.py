@@ -31,7 +31,7 @@ class Selection:
     replay: bool = False
 
     @property
-    def whole(self) -> bool:
+    def is_whole_run(self) -> bool:
         """Whether it leaves out neither steps nor ranks."""
         return self.steps is None and self.ranks is None
 

@@ -24,7 +24,7 @@ from typing import Final
 from cclbench.ground.errors import UsageError, near
 from cclbench.ground.file_names import path_of, stored_name
 from cclbench.ground.scratch import scratch, sweep
-from cclbench.record.files import UNFINISHED, unwritable
+from cclbench.record.files import UNFINISHED, unwritable_store_error
 from cclbench.record.manifest import MANIFEST
 from cclbench.record.run import Run
 
@@ -79,7 +79,7 @@ class Store:
             raise UsageError(f"no run {run!r} in {self.place}, and no such file or folder", hint=hint)
         return found
 
-    def check(self, run: str) -> None:
+    def require_run(self, run: str) -> None:
         """`UsageError` with near names where there is no run of that id."""
         ids = self.ids()
         if not {run, stored_name(run)} & {*ids}:
@@ -91,29 +91,29 @@ class Store:
 
     def remove(self, run: str) -> None:
         """Remove a run, at once or not at all; `UsageError` where there is none of that id."""
-        self.check(run)
+        self.require_run(run)
         path = self.get(run).path
         try:
             with scratch(self.folder, UNFINISHED) as gone:
                 path.rename(gone / "run")
         except OSError as error:
-            raise unwritable(self.folder, error) from None
+            raise unwritable_store_error(self.folder, error) from None
 
     @contextmanager
-    def creating(self, run: str) -> Iterator[Path]:
+    def new_run_folder(self, run: str) -> Iterator[Path]:
         """A folder to write a run into; it takes the run's name on success and vanishes on any failure."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             sweep(self.folder, UNFINISHED)
             with scratch(self.folder, UNFINISHED) as unfinished:
                 yield unfinished
-                self._replace(unfinished, self.folder / run)
+                self._move_into_place(unfinished, self.folder / run)
         except OSError as error:
             if error.errno is None:  # Arrow's, of a table that it cannot read
                 raise
-            raise unwritable(self.folder, error) from None
+            raise unwritable_store_error(self.folder, error) from None
 
-    def _replace(self, unfinished: Path, final: Path) -> None:
+    def _move_into_place(self, unfinished: Path, final: Path) -> None:
         """Give a finished folder its name; one that has it already makes way, whole."""
         try:
             unfinished.rename(final)

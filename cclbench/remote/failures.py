@@ -31,7 +31,7 @@ class ShortError(Exception):
     """Fewer bytes came than the object has."""
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def _error_chain(error: BaseException) -> Iterator[BaseException]:
     """An error and those it stems from."""
     seen: BaseException | None = error
     for _ in range(8):
@@ -43,7 +43,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def status_of(error: BaseException) -> int | None:
     """The answer's status, of whichever library says it."""
-    for one in _chain(error):
+    for one in _error_chain(error):
         response = getattr(one, "response", None)
         if isinstance(response, dict):
             return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) or None
@@ -57,7 +57,7 @@ def status_of(error: BaseException) -> int | None:
 
 def code_of(error: BaseException) -> str | None:
     """The service's own word for what is wrong."""
-    for one in _chain(error):
+    for one in _error_chain(error):
         response = getattr(one, "response", None)
         if isinstance(response, dict):
             code = str(response.get("Error", {}).get("Code", ""))
@@ -68,7 +68,7 @@ def code_of(error: BaseException) -> str | None:
 def kind_of(error: BaseException) -> Kind:
     """What a failure is: `again` may be no failure at the next attempt, `local` is this machine's."""
     status, code = status_of(error), code_of(error)
-    names = {type(one).__name__ for one in _chain(error)}
+    names = {type(one).__name__ for one in _error_chain(error)}
     if isinstance(error, OSError) and error.errno in _LOCAL:
         return "local"
     if code in _EXPIRED or names & {"TokenRetrievalError", "UnauthorizedSSOTokenError", "SSOTokenLoadError"}:
@@ -93,7 +93,7 @@ def kind_of(error: BaseException) -> Kind:
     return "again"
 
 
-def told_of(error: BaseException) -> str:
+def failure_words(error: BaseException) -> str:
     """A failure in words that hold nothing of the request."""
     status, code = status_of(error), code_of(error)
     if status is not None or code is not None:

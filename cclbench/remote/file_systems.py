@@ -14,7 +14,7 @@ SECONDS: Final = 30.0
 _LIBRARIES: Final = {"gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "abfss": "adlfs"}
 
 
-def opened(url: Url) -> tuple[Any, str]:
+def open_file_system(url: Url) -> tuple[Any, str]:
     """fsspec's file system of a URL and the path in it; `UsageError` where its library is missing."""
     options: dict[str, Any] = {"use_listings_cache": False}
     if url.scheme in S3:

@@ -23,8 +23,8 @@ from cclbench.engine import Progress
 from cclbench.ground.errors import InputError, UsageError
 from cclbench.ground.units import MIB
 from cclbench.remote import web
-from cclbench.remote.failures import NO_BUCKET, Kind, ShortError, code_of, kind_of, told_of
-from cclbench.remote.file_systems import S3, SECONDS, opened
+from cclbench.remote.failures import NO_BUCKET, Kind, ShortError, code_of, failure_words, kind_of
+from cclbench.remote.file_systems import S3, SECONDS, open_file_system
 from cclbench.remote.url import WEB, Url, check_names
 
 Result = TypeVar("Result")
@@ -81,34 +81,38 @@ class Objects:
         self.url, self._public = url, public
         self._stop = threading.Event()
 
-    def own(self) -> Object | None:
+    def own_object(self) -> Object | None:
         """The URL's own object, None where it names a folder or nothing."""
         if self.url.scheme in WEB:
-            size, version = self._retried("", lambda: web.measure(self.url.full, public=self._public))
+            size, version = self._with_retries(
+                "", lambda: web.size_and_version(self.url.full, public=self._public)
+            )
             return Object("", size, version)
-        info = self._retried("", self._info, missing=None)
-        return None if info is None or info["type"] == "directory" else self._object(info)
+        info = self._with_retries("", self._own_info, missing=None)
+        return None if info is None or info["type"] == "directory" else self._object_from_info(info)
 
-    def listed(self, below: str = "") -> list[Object]:
+    def list_all(self, below: str = "") -> list[Object]:
         """All objects, by name, of the folder `below`, which is left out of their names.
 
         Names are checked to be those of files within any folder.
         """
-        base = self._at(below)
-        infos = self._retried(below, lambda: self._find(base), missing=dict[str, Any]())
+        base = self._path_to(below)
+        infos = self._with_retries(below, lambda: self._find_all(base), missing=dict[str, Any]())
         # Consoles mark folders by empty objects whose names end in a slash.
         infos = {name: info for name, info in infos.items() if not self._is_folder(info)}
         where = self.url.below(below) if below else self.url
         if len(infos) > MOST_OBJECTS:
             hint = "name a narrower folder"
             raise InputError(f"holds more than {MOST_OBJECTS:,} objects", where=str(where), hint=hint)
-        found = [self._object(info, base) for info in infos.values()]
+        found = [self._object_from_info(info, base) for info in infos.values()]
         check_names((one.name for one in found), where)
         return sorted(found, key=lambda one: one.name)
 
-    def folders(self) -> list[str]:
+    def list_folders(self) -> list[str]:
         """Names of the folders right below the URL."""
-        infos = self._retried("", lambda: self._call("ls", self._path, detail=True), missing=list[Any]())
+        infos = self._with_retries(
+            "", lambda: self._call_method("ls", self._path, detail=True), missing=list[Any]()
+        )
         found = sorted(
             {str(info["name"]).rstrip("/") for info in infos if self._is_folder(info)} - {self._path}
         )
@@ -116,15 +120,17 @@ class Objects:
         check_names(names, self.url)
         return names
 
-    def top(self, folder: str) -> list[Object]:
-        """The objects right within one of the folders, named as `listed` does."""
-        base = self._at(folder)
-        infos = self._retried(folder, lambda: self._call("ls", base, detail=True), missing=list[Any]())
-        found = [self._object(info, base) for info in infos if not self._is_folder(info)]
+    def list_top(self, folder: str) -> list[Object]:
+        """The objects right within one of the folders, named as `list_all` does."""
+        base = self._path_to(folder)
+        infos = self._with_retries(
+            folder, lambda: self._call_method("ls", base, detail=True), missing=list[Any]()
+        )
+        found = [self._object_from_info(info, base) for info in infos if not self._is_folder(info)]
         check_names((one.name for one in found), self.url.below(folder))
         return found
 
-    def bring(
+    def download_all(
         self,
         found: Sequence[Object],
         into: Path,
@@ -133,16 +139,16 @@ class Objects:
         most: int | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """Write objects of the folder `below` into a local one, by their names; see `fetch`."""
+        """Write objects of the folder `below` into a local one, by their names; see `download`."""
 
-        def one(wanted: Object) -> None:
+        def download_one(wanted: Object) -> None:
             target = into / wanted.name
             target.parent.mkdir(parents=True, exist_ok=True)
-            self.fetch(wanted, target, below=below, most=most)
+            self.download(wanted, target, below=below, most=most)
 
-        self._side_by_side(one, found, progress, f"reading {self.url}")
+        self._in_threads(download_one, found, progress, f"reading {self.url}")
 
-    def fetch(self, wanted: Object, target: Path, *, below: str = "", most: int | None = None) -> None:
+    def download(self, wanted: Object, target: Path, *, below: str = "", most: int | None = None) -> None:
         """Write one object, or its first `most` bytes, to a file as it was when it was listed.
 
         What the file has of the object already is not asked for again.  `InputError` where it changed.
@@ -152,51 +158,54 @@ class Objects:
         try:
             with target.open("ab") as file:
                 while file.tell() < end:
-                    self._retried(name, lambda: self._read_on(name, wanted, end, file))
+                    self._with_retries(name, lambda: self._read_on(name, wanted, end, file))
         except OSError as error:
             where, hint = str(target.parent), "make room there"
             raise InputError(
                 f"cannot be written: {error.strerror or error}", where=where, hint=hint
             ) from None
         if end == wanted.size and self.url.scheme not in (*S3, *WEB):
-            info = self._retried(name, lambda: self._call("info", self._at(name)))
-            if self._object(info).version != wanted.version or info["size"] != wanted.size:
-                raise self._changed(name)
+            info = self._with_retries(name, lambda: self._call_method("info", self._path_to(name)))
+            if self._object_from_info(info).version != wanted.version or info["size"] != wanted.size:
+                raise self._changed_error(name)
 
-    def put(self, files: Sequence[tuple[Path, str]], progress: Progress | None = None) -> None:
+    def upload_all(self, files: Sequence[tuple[Path, str]], progress: Progress | None = None) -> None:
         """Write local files, each under a name below the URL, whole or not at all."""
 
-        def one(file: tuple[Path, str]) -> None:
+        def upload_one(file: tuple[Path, str]) -> None:
             path, name = file
             size = path.stat().st_size
             seconds = SECONDS + size / web.SLOWEST
             # A part at a time: s3fs would hold up to ten of 50 MiB, for each file.
             part = max(BLOCK, size // _MOST_PARTS + 1)
             parts = {"chunksize": part, "max_concurrency": 1} if self.url.scheme in S3 else {}
-            self._retried(
-                name, lambda: self._call("put_file", str(path), self._at(name), seconds=seconds, **parts)
+            self._with_retries(
+                name,
+                lambda: self._call_method(
+                    "put_file", str(path), self._path_to(name), seconds=seconds, **parts
+                ),
             )
 
-        self._side_by_side(one, files, progress, f"writing {self.url}")
+        self._in_threads(upload_one, files, progress, f"writing {self.url}")
 
-    def remove(self, names: Iterable[str]) -> None:
+    def remove_all(self, names: Iterable[str]) -> None:
         """Remove objects by their names below the URL."""
 
-        def one(name: str) -> None:
-            self._retried(name, lambda: self._call("rm_file", self._at(name)), missing=None)
+        def remove_one(name: str) -> None:
+            self._with_retries(name, lambda: self._call_method("rm_file", self._path_to(name)), missing=None)
 
-        self._side_by_side(one, list(names), None, "")
+        self._in_threads(remove_one, list(names), None, "")
 
     # ------------------------------------------------------------------------------------ requests
 
-    def _info(self) -> Any:
+    def _own_info(self) -> Any:
         """What is told of the URL's own object."""
         try:
-            return self._call("info", self._path)
+            return self._call_method("info", self._path)
         except Exception as error:
             if code_of(error) == _NO_WORD:
                 # The answer to a HEAD has no body to say why (expired credentials, say): a listing's has.
-                self._call("ls", self._path)
+                self._call_method("ls", self._path)
             raise
 
     def _read_on(self, name: str, wanted: Object, end: int, file: Any) -> None:
@@ -206,11 +215,11 @@ class Objects:
         """
         begun = file.tell()
         try:
-            for piece in self._pieces(name, wanted, begun, end):
+            for piece in self._object_pieces(name, wanted, begun, end):
                 if self._stop.is_set():
                     raise _StoppedError
                 if file.tell() + len(piece) > end:
-                    raise self._changed(name)
+                    raise self._changed_error(name)
                 file.write(piece)
             if file.tell() < end:
                 raise ShortError
@@ -220,18 +229,18 @@ class Objects:
             if file.tell() - begun < BLOCK or kind_of(error) != "again":
                 raise
 
-    def _pieces(self, name: str, wanted: Object, start: int, until: int) -> Iterator[bytes]:
+    def _object_pieces(self, name: str, wanted: Object, start: int, until: int) -> Iterator[bytes]:
         if self.url.scheme in WEB:
-            yield from web.pieces(
+            yield from web.body_pieces(
                 self.url.full, size=wanted.size, start=start, version=wanted.version, public=self._public
             )
             return
         for begin in range(start, until, BLOCK):
             end = min(begin + BLOCK, until)
             if self.url.scheme in S3:
-                piece = self._s3_range(self._at(name), begin, end, wanted.version)
+                piece = self._s3_range(self._path_to(name), begin, end, wanted.version)
             else:
-                piece = self._call("cat_file", self._at(name), begin, end)
+                piece = self._call_method("cat_file", self._path_to(name), begin, end)
             yield piece
             if len(piece) < end - begin:
                 raise ShortError
@@ -242,7 +251,7 @@ class Objects:
         bucket, key, _ = fs.split_path(path)
         condition = {} if version is None else {"IfMatch": version}
 
-        async def get() -> bytes:
+        async def get_range() -> bytes:
             asked = {"Bucket": bucket, "Key": key, "Range": f"bytes={begin}-{end - 1}", **condition}
             response = await fs._call_s3("get_object", **asked)
             try:
@@ -252,22 +261,22 @@ class Objects:
             finally:
                 response["Body"].close()
 
-        piece: bytes = self._waited(get(), SECONDS + BLOCK / web.SLOWEST)
+        piece: bytes = self._wait_for(get_range(), SECONDS + BLOCK / web.SLOWEST)
         return piece
 
-    def _find(self, base: str) -> dict[str, Any]:
-        return dict(self._call("find", base, detail=True, seconds=_LISTING_SECONDS))
+    def _find_all(self, base: str) -> dict[str, Any]:
+        return dict(self._call_method("find", base, detail=True, seconds=_LISTING_SECONDS))
 
-    def _call(
+    def _call_method(
         self, method: str, *given: Any, seconds: float = SECONDS + BLOCK / web.SLOWEST, **named: Any
     ) -> Any:
         """What a method of the file system returns; `TimeoutError` after so many seconds."""
         fs = self._fs
         if not fs.async_impl:
             return getattr(fs, method)(*given, **named)
-        return self._waited(getattr(fs, f"_{method}")(*given, **named), seconds)
+        return self._wait_for(getattr(fs, f"_{method}")(*given, **named), seconds)
 
-    def _waited(self, coroutine: Any, seconds: float) -> Any:
+    def _wait_for(self, coroutine: Any, seconds: float) -> Any:
         future: Future[Any] = asyncio.run_coroutine_threadsafe(coroutine, self._fs.loop)
         until = time.monotonic() + seconds
         try:
@@ -280,7 +289,7 @@ class Objects:
         finally:
             future.cancel()
 
-    def _retried(self, name: str, act: Callable[[], Result], **otherwise: Result) -> Result:
+    def _with_retries(self, name: str, act: Callable[[], Result], **otherwise: Result) -> Result:
         """What `act` returns, which is tried again where that may help; `missing=` where nothing is there."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
@@ -296,13 +305,13 @@ class Objects:
                 if kind in ("expired", "forbidden") and self.url.scheme not in WEB:
                     self._fs.clear_instance_cache()  # who renews credentials is to be asked for them again
                 if kind != "again" or attempt == ATTEMPTS:
-                    raise self._failure(name, kind, error) from None
+                    raise self._failure_error(name, kind, error) from None
             longest = min(PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE)
             if self._stop.wait(random.uniform(0, longest)):  # noqa: S311  (no secret)
                 raise _StoppedError
         raise AssertionError("unreachable")
 
-    def _side_by_side(
+    def _in_threads(
         self, work: Callable[[Work], None], tasks: Sequence[Work], progress: Progress | None, what: str
     ) -> None:
         """`work` on each task, in threads; the first failure, or Ctrl-C, stops the others."""
@@ -323,24 +332,24 @@ class Objects:
     # ------------------------------------------------------------------------------------- details
 
     @cached_property
-    def _opened(self) -> tuple[Any, str]:
-        return opened(self.url)
+    def _file_system(self) -> tuple[Any, str]:
+        return open_file_system(self.url)
 
     @property
     def _fs(self) -> Any:
-        return self._opened[0]
+        return self._file_system[0]
 
     @property
     def _path(self) -> str:
-        return self._opened[1]
+        return self._file_system[1]
 
-    def _at(self, name: str) -> str:
+    def _path_to(self, name: str) -> str:
         return f"{self._path}/{name}" if name else self._path
 
     def _is_folder(self, info: dict[str, Any]) -> bool:
         return info["type"] == "directory" or str(info["name"]).endswith("/")
 
-    def _object(self, info: dict[str, Any], base: str | None = None) -> Object:
+    def _object_from_info(self, info: dict[str, Any], base: str | None = None) -> Object:
         size = info["size"]
         told = next((info[key] for key in _VERSIONS if info.get(key)), None)
         version = None if told is None else str(told.timestamp() if isinstance(told, datetime) else told)
@@ -351,19 +360,19 @@ class Objects:
             raise InputError("its size is not known", where=str(self.url.below(name) if name else self.url))
         return Object(name, size, version)
 
-    def _changed(self, name: str) -> InputError:
+    def _changed_error(self, name: str) -> InputError:
         where = self.url.below(name) if name else self.url
         return InputError("changed while it was read", where=str(where), hint="wait for its writer")
 
-    def _failure(self, name: str, kind: Kind, error: Exception) -> InputError:
+    def _failure_error(self, name: str, kind: Kind, error: Exception) -> InputError:
         """The error people see."""
         where = str(self.url.below(name) if name else self.url)
-        told = told_of(error)
+        told = failure_words(error)
         if kind == "missing":
             what = "no such bucket" if code_of(error) == NO_BUCKET else "there is nothing of that name"
             return MissingError(what, where=where)
         if kind == "changed":
-            return self._changed(name)
+            return self._changed_error(name)
         if kind == "expired":
             hint = "renew them and try again"
             return ForbiddenError(f"the credentials have expired ({told})", where=where, hint=hint)

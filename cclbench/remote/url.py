@@ -96,20 +96,20 @@ def check_names(names: Iterable[str], where: Url) -> None:
     files: dict[str, str] = {}
     folders: dict[str, str] = {}
     for name in names:
-        if why := _fault(name):
-            raise _refused(where, name, why)
+        if why := _name_fault(name):
+            raise _refused_name_error(where, name, why)
         parts = name.split("/")
         for end in range(1, len(parts)):
             folder = "/".join(parts[:end])
-            if folders.setdefault(_key(folder), folder) != folder:
-                raise _refused(where, name, "another folder's name differs in case or form alone")
-        if files.setdefault(_key(name), name) != name:
-            raise _refused(where, name, "another name differs in case or form alone")
+            if folders.setdefault(_collision_key(folder), folder) != folder:
+                raise _refused_name_error(where, name, "another folder's name differs in case or form alone")
+        if files.setdefault(_collision_key(name), name) != name:
+            raise _refused_name_error(where, name, "another name differs in case or form alone")
     for key in files.keys() & folders.keys():
-        raise _refused(where, files[key], "there is a folder of that name, too")
+        raise _refused_name_error(where, files[key], "there is a folder of that name, too")
 
 
-def _fault(name: str) -> str | None:
+def _name_fault(name: str) -> str | None:
     """Why a name is none for a file within a folder, or None."""
     if not name.isprintable():
         return "its name has control characters"
@@ -120,11 +120,11 @@ def _fault(name: str) -> str | None:
     return why_outside(name)
 
 
-def _key(name: str) -> str:
+def _collision_key(name: str) -> str:
     """Equal for names that some file system takes for one."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
-def _refused(where: Url, name: str, why: str) -> InputError:
+def _refused_name_error(where: Url, name: str, why: str) -> InputError:
     hint = "rename it, or name a narrower folder"
     return InputError(f"holds {shown(name)}, and {why}", where=str(where), hint=hint)

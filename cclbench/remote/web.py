@@ -41,34 +41,34 @@ class BadAnswerError(Exception):
         self.status = status
 
 
-def measure(url: str, *, public: bool = False) -> tuple[int, str | None]:
+def size_and_version(url: str, *, public: bool = False) -> tuple[int, str | None]:
     """Bytes and ETag (else time of change) of what is at `url`, by asking for its first byte.
 
-    `public` is that of `answer`.
+    `public` is that of `open_answer`.
     """
     expected = (200, 206, _NOTHING_THERE)
-    with answer(url, {"Range": "bytes=0-0"}, expected=expected, public=public) as response:
-        whole = _range(response)[1] if response.status != 200 else response.headers["Content-Length"]
+    with open_answer(url, {"Range": "bytes=0-0"}, expected=expected, public=public) as response:
+        whole = _content_range(response)[1] if response.status != 200 else response.headers["Content-Length"]
         if whole is None:
             raise BadAnswerError("the server does not say how many bytes it has")
         return int(whole), response.headers["ETag"] or response.headers["Last-Modified"]
 
 
-def pieces(
+def body_pieces(
     url: str, *, size: int, start: int = 0, version: str | None = None, public: bool = False
 ) -> Iterator[bytes]:
-    """The body from byte `start` on; `public` is that of `answer`.
+    """The body from byte `start` on; `public` is that of `open_answer`.
 
-    Raises `BadAnswerError` with status 412 where `version`, as `measure` found it, is not that of the answer.
+    Raises `BadAnswerError` with status 412 if `version`, from `size_and_version`, is not that of the answer.
     """
     headers = {"Range": f"bytes={start}-"} if start else {}
-    with answer(url, headers, expected=(200, 206), public=public) as response:
+    with open_answer(url, headers, expected=(200, 206), public=public) as response:
         if version not in (None, response.headers["ETag"], response.headers["Last-Modified"]):
             raise BadAnswerError("the server gives another version", 412)
-        at = int(_range(response)[0] or 0) if response.status == 206 else 0
+        at = int(_content_range(response)[0] or 0) if response.status == 206 else 0
         if at not in (0, start):
             raise BadAnswerError("the server gives another range")
-        for piece in body(response, size):
+        for piece in read_bounded(response, size):
             # A server that knows no ranges begins at the beginning.
             skipped = min(max(start - at, 0), len(piece))
             at += len(piece)
@@ -76,7 +76,7 @@ def pieces(
                 yield piece[skipped:]
 
 
-def body(response: http.client.HTTPResponse, size: int) -> Iterator[bytes]:
+def read_bounded(response: http.client.HTTPResponse, size: int) -> Iterator[bytes]:
     """The pieces of an answer; `BadAnswerError` where `size` bytes take longer than they may."""
     until = time.monotonic() + SECONDS + size / SLOWEST
     while piece := response.read1(_CHUNK):
@@ -86,7 +86,7 @@ def body(response: http.client.HTTPResponse, size: int) -> Iterator[bytes]:
 
 
 @contextmanager
-def answer(
+def open_answer(
     url: str, headers: Mapping[str, str], *, expected: tuple[int, ...] = (200,), public: bool = False
 ) -> Iterator[http.client.HTTPResponse]:
     """The answer to a GET, after redirects; each connection is closed whatever happens.
@@ -95,9 +95,9 @@ def answer(
     """
     secure = public
     for _ in range(_REDIRECTS + 1):
-        parts = _checked(url, secure)
+        parts = _checked_parts(url, secure)
         secure = parts.scheme == "https"
-        with closing(_connection(parts, public)) as connection:
+        with closing(_new_connection(parts, public)) as connection:
             path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
             connection.request("GET", path, headers={**_HEADERS, **headers})
             with closing(connection.getresponse()) as response:
@@ -112,13 +112,13 @@ def answer(
     raise BadAnswerError(f"more than {_REDIRECTS} redirects")
 
 
-def _range(response: http.client.HTTPResponse) -> tuple[str | None, str | None]:
+def _content_range(response: http.client.HTTPResponse) -> tuple[str | None, str | None]:
     """First byte and size of the whole, as the answer's range says; None where it does not."""
     match = _RANGE.fullmatch(response.headers["Content-Range"] or "")
     return (None, None) if match is None else (match[1], match[2])
 
 
-def _checked(url: str, secure: bool) -> SplitResult:
+def _checked_parts(url: str, secure: bool) -> SplitResult:
     parts = urlsplit(url)
     if parts.scheme not in (("https",) if secure else ("http", "https")) or not parts.hostname:
         raise BadAnswerError("is no https address" if secure else "is no http address")
@@ -127,16 +127,16 @@ def _checked(url: str, secure: bool) -> SplitResult:
     return parts
 
 
-def _connection(parts: SplitResult, public: bool) -> http.client.HTTPConnection:
+def _new_connection(parts: SplitResult, public: bool) -> http.client.HTTPConnection:
     host = parts.hostname or ""
     if public:
-        return _Public(host, parts.port or 443, timeout=SECONDS)
+        return _PublicConnection(host, parts.port or 443, timeout=SECONDS)
     if parts.scheme == "https":
         return http.client.HTTPSConnection(host, parts.port, timeout=SECONDS)
     return http.client.HTTPConnection(host, parts.port, timeout=SECONDS)
 
 
-class _Public(http.client.HTTPSConnection):
+class _PublicConnection(http.client.HTTPSConnection):
     """A connection whose other end is a public address, whatever the name resolves to."""
 
     def __init__(self, host: str, port: int, *, timeout: float) -> None:

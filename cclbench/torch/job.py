@@ -56,7 +56,7 @@ def default_backend() -> str | None:
 
 
 @dataclass(frozen=True)
-class Job:
+class CapturedJob:
     """What the caller says of the job; see `cclbench.torch.profile`."""
 
     model: Any = None

@@ -12,7 +12,7 @@ import pytest
 from helpers.mcp_session import HEAVY, Server, answer, first_run, refusal, session, text_of
 from mcp.client import Client
 
-from cclbench.agents.answers import ANSWER_BYTES, ToolAnswer, encode
+from cclbench.agents.answers import ANSWER_BYTES, ToolAnswer, encode_answer
 from cclbench.ground.errors import UsageError
 
 LARGE = (
@@ -74,7 +74,7 @@ def test_rows_that_do_not_fit_are_on_the_next_page(store: Path) -> None:
 
 def test_a_row_that_does_not_fit_has_its_texts_cut_shorter() -> None:
     """100 columns of 4,000 characters are more than 256,000 bytes, of 1,000 they are not."""
-    encoded = encode(ToolAnswer([{f"c{n}": "x" * 4000 for n in range(100)}]))
+    encoded = encode_answer(ToolAnswer([{f"c{n}": "x" * 4000 for n in range(100)}]))
     assert len(encoded) <= ANSWER_BYTES
     found = json.loads(encoded)
     assert {len(text) for text in found["rows"][0].values()} == {1000}
@@ -83,11 +83,11 @@ def test_a_row_that_does_not_fit_has_its_texts_cut_shorter() -> None:
 
 def test_a_row_of_too_many_columns_is_refused_with_what_to_do() -> None:
     with pytest.raises(UsageError, match=r"row 7 alone has more than 256,000 bytes.*select fewer columns"):
-        encode(ToolAnswer([{f"column{n}": "x" * 99 for n in range(20_000)}], 7))
+        encode_answer(ToolAnswer([{f"column{n}": "x" * 99 for n in range(20_000)}], 7))
 
 
 def test_what_stands_beside_the_rows_is_within_the_budget() -> None:
-    encoded = encode(ToolAnswer([{"x": 1}], fields={"subjects": [list(range(9999))] * 20}))
+    encoded = encode_answer(ToolAnswer([{"x": 1}], fields={"subjects": [list(range(9999))] * 20}))
     found = json.loads(encoded)
     assert len(encoded) <= ANSWER_BYTES
     assert found["rows"] == [{"x": 1}]

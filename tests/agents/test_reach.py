@@ -137,6 +137,6 @@ def test_the_default_is_the_working_directory_unless_that_is_the_home_folder_or_
     found = []
     for folder in (tmp_path, tmp_path / "home", Path("/")):
         monkeypatch.chdir(folder)
-        found.append(Reach.of([], []).folders)
+        found.append(Reach.from_roots([], []).folders)
     assert found == [(tmp_path,), (), ()]
-    assert Reach.of([tmp_path / "home"], []).folders == (tmp_path / "home",)
+    assert Reach.from_roots([tmp_path / "home"], []).folders == (tmp_path / "home",)

@@ -60,7 +60,7 @@ def web(monkeypatch: pytest.MonkeyPatch) -> dict[str, Answer]:
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(downloader, "_Public", Connection)
+    monkeypatch.setattr(downloader, "_PublicConnection", Connection)
     return pages
 
 

@@ -188,7 +188,7 @@ def test_a_page_that_changes_is_refused(web: Web, job: Path, tmp_path: Path) -> 
 def test_what_else_fsspec_has_gives_the_same_runs(kind: str, job: Path, tmp_path: Path) -> None:
     root = f"file://{tmp_path}/there" if kind == "file" else f"memory://{tmp_path.name}"
     store = RemoteStore(location_of(f"{root}/traces/job"))  # type: ignore[arg-type]
-    store._objects.put(
+    store._objects.upload_all(
         [(path, path.relative_to(job).as_posix()) for path in job.rglob("*") if path.is_file()]
     )
     here = cclbench.run(job, store=tmp_path / "runs")

@@ -334,9 +334,9 @@ def test_a_large_file_is_written_in_parts(s3: Service, tmp_path: Path) -> None:
     assert url is not None
     s3.fail("503", "partNumber=2", "PUT")
     below = objects.Objects(url)
-    below.put([(tmp_path / "large", "large")])
+    below.upload_all([(tmp_path / "large", "large")])
     assert s3.faults == []
-    below.bring(below.listed(), tmp_path / "back")
+    below.download_all(below.list_all(), tmp_path / "back")
     assert (tmp_path / "back" / "large").read_bytes() == content
     assert (s3.counted("PUT", "partNumber"), s3.counted("GET", "/large")) == (5, 3)
 
