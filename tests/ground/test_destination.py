@@ -45,7 +45,8 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path, error: BaseException) -
 def test_what_a_killed_process_left_goes_with_the_next_file(tmp_path: Path) -> None:
     path, other = tmp_path / "out.txt", tmp_path / "other.txt"
     killed = (
-        "import os, sys; from pathlib import Path; from cclbench.ground.destination import atomic_replacement\n"
+        "import os, sys; from pathlib import Path\n"
+        "from cclbench.ground.destination import atomic_replacement\n"
         "with atomic_replacement(Path(sys.argv[1])) as file: file.write_text('half'); os.kill(os.getpid(), 9)"
     )
     assert subprocess.run([sys.executable, "-c", killed, path], check=False).returncode == -signal.SIGKILL
