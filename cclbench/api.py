@@ -53,12 +53,12 @@ def run(
     """
     chosen, replay = _selected_metrics(metrics)
     selection = Selection(window, steps, ranks, model, replay)
-    with workspace(**options) as used:
-        opened = used.open_run(source)
-        figures, of = results.compute_metrics(
-            opened, chosen, selection, engine=used.engine, progress=used.progress
+    with workspace(**options) as work:
+        opened = work.open_run(source)
+        figures, policy = results.compute_metrics(
+            opened, chosen, selection, engine=work.engine, progress=work.progress
         )
-        return opened.with_figures(figures, of)
+        return opened.with_figures(figures, policy)
 
 
 metrics = run
@@ -105,11 +105,11 @@ def whatif(
     """
     from cclbench.replay.answer import replay_scenarios
 
-    with workspace(**options) as used:
-        opened = used.open_run(run)
+    with workspace(**options) as work:
+        opened = work.open_run(run)
         machine = _run_machine(opened, system, force_system, per_node)
         factor, notes = (
-            (contention, ()) if contention is not None else _contention_factor(opened, ranks, used.engine)
+            (contention, ()) if contention is not None else _contention_factor(opened, ranks, work.engine)
         )
     return replay_scenarios(
         opened,
@@ -142,11 +142,11 @@ def export(
     """
     from cclbench.export.folder import write_folder
 
-    with workspace(**options) as used:
-        opened = used.open_run(run)
+    with workspace(**options) as work:
+        opened = work.open_run(run)
         machine = machine_of(opened, system=system, per_node=per_node)
         return write_folder(
-            opened, Path(folder), form, machine=machine, ranks=ranks, check=check, progress=used.progress
+            opened, Path(folder), form, machine=machine, ranks=ranks, check=check, progress=work.progress
         )
 
 
@@ -176,27 +176,29 @@ def search(
     from cclbench.replay.search import search_space as searched
     from cclbench.replay.space import read_space
 
-    asked, limits = read_space(Path(space)), [parse_limit(text) for text in constraints]
-    with workspace(**options) as used:
-        opened = used.open_run(run)
+    search_grid, limits = read_space(Path(space)), [parse_limit(text) for text in constraints]
+    with workspace(**options) as work:
+        opened = work.open_run(run)
         machine = _run_machine(opened, system, force_system, per_node)
         tokens = None
         if objective == "tokens_per_second_per_device":
             chosen = resolve_metrics([_TOKENS_PER_DEVICE])
-            rows, _ = results.compute_metrics(opened, chosen, Selection(model=False), engine=used.engine)
-            row = next(one for one in rows if not one.narrowed)
+            rows, _ = results.compute_metrics(opened, chosen, Selection(model=False), engine=work.engine)
+            row = next(candidate for candidate in rows if not candidate.narrowed)
             if row.value is None:
                 raise InputError(f"tokens a second are not known: {row.reason}", where=opened.id)
             tokens = row.value
     replay = Replay(opened, machine=machine)
-    return searched(replay, asked, goal=objective, limits=limits, trials=trials, seed=seed, tokens=tokens)
+    return searched(
+        replay, search_grid, goal=objective, limits=limits, trials=trials, seed=seed, tokens=tokens
+    )
 
 
 @takes_options
 def ingest(source: str | Path, **options: Unpack[WorkspaceOptions]) -> Run:
     """Bring SOURCE into the store, unless an unchanged copy is there; the run is whole or absent."""
-    with workspace(**options) as used:
-        return used.ingest_source(source)
+    with workspace(**options) as work:
+        return work.ingest_source(source)
 
 
 def runs(store: str | Path | Store | None = None) -> list[dict[str, Any]]:
@@ -218,13 +220,13 @@ def _contention_factor(
 ) -> tuple[float, tuple[str, ...]]:
     """The run's `compute.contention`, 1 where it is confounded or there is none, and a note that says so."""
     chosen = resolve_metrics([_CONTENTION])
-    found, _ = results.compute_metrics(run, chosen, Selection(ranks=ranks, model=False), engine=engine)
-    row = next(iter(found))
+    rows, _ = results.compute_metrics(run, chosen, Selection(ranks=ranks, model=False), engine=engine)
+    row = next(iter(rows))
     if row.value is not None and row.value >= 1:
         return row.value, ()
-    why = row.reason if row.value is None else f"{row.value:.3g}, {row.reason}"
+    reason = row.reason if row.value is None else f"{row.value:.3g}, {row.reason}"
     return 1.0, (
-        f"kernels are taken to take as long beside communication as alone: compute.contention: {why}",
+        f"kernels are taken to take as long beside communication as alone: compute.contention: {reason}",
     )
 
 
@@ -234,5 +236,5 @@ def _selected_metrics(patterns: str | Sequence[str]) -> tuple[ChosenMetrics, boo
     `*`, all there is, asks for no replay.
     """
     listed = [patterns] if isinstance(patterns, str) else list(patterns)
-    named = resolve_metrics(pattern for pattern in listed if pattern != "*")
-    return resolve_metrics(listed), any(metric.is_replayed for metric, _ in named)
+    explicit = resolve_metrics(pattern for pattern in listed if pattern != "*")
+    return resolve_metrics(listed), any(metric.is_replayed for metric, _ in explicit)

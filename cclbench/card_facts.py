@@ -31,15 +31,20 @@ def card_facts(
     progress: Progress | None = None,
 ) -> CardFacts:
     """What a card can learn from traces: world size, accelerator, groups, library, precision, steps."""
-    found = find(source)
-    ingested = ingest(found, store_at(store), reading, engine=engine, progress=progress)
+    located = find(source)
+    ingested = ingest(located, store_at(store), reading, engine=engine, progress=progress)
     entries = ingested.record.ranks
     if not entries:
         raise InputError("holds no trace to learn a card from", where=str(source))
     facts = entries[0].facts
     producer = facts.producer or ""
     framework = next(
-        (of[producer] for of in (READERS.get(name).frameworks for name in READERS) if producer in of), None
+        (
+            by_producer[producer]
+            for by_producer in (READERS.get(name).frameworks for name in READERS)
+            if producer in by_producer
+        ),
+        None,
     )
     machine = machine_of(ingested)
     accelerator = machine.accelerator.value
@@ -57,7 +62,7 @@ def card_facts(
     return CardFacts(
         traces=tuple(
             CardTrace(str(file.path), file.reader, tuple(ranks.get(file.name, ())), file.sha256, file.bytes)
-            for file in (*found.files, *found.beside, *found.evidence)
+            for file in (*located.files, *located.beside, *located.evidence)
         ),
         world_size=facts.world_size,
         accelerator=None if accelerator is None else accelerator.id,

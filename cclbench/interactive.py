@@ -63,8 +63,8 @@ def timeline(
     from cclbench.present.timeline import step_timeline as timeline_of
     from cclbench.present.timeline_picture import draw_timeline, title_of
 
-    shown = timeline_of(run, step=step, ranks=ranks, from_ms=from_ms, to_ms=to_ms)
-    return Picture(draw_timeline(shown, title=title_of(run, shown)))
+    drawn = timeline_of(run, step=step, ranks=ranks, from_ms=from_ms, to_ms=to_ms)
+    return Picture(draw_timeline(drawn, title=title_of(run, drawn)))
 
 
 def report(shown: Run | Comparison, path: str | Path) -> Path:

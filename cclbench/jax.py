@@ -183,7 +183,7 @@ class JaxProfile:
             framework="jax",
             framework_version=jax.__version__,
             groups=tuple((f"mesh_{name}", tuple(range(size))) for name, size in sizes.items()),
-            model=drop_empty(parameters=sum(one.size for one in weights) or None),
+            model=drop_empty(parameters=sum(weight.size for weight in weights) or None),
             environment=environment_variables(*_VARIABLES),
         )
         return on_device(facts, jax.local_devices()[0].device_kind)

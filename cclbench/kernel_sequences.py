@@ -99,7 +99,7 @@ def frequent_sequences(
     `UsageError` where no rank ran kernels.
     """
     Selection(window, steps, ranks).check(run)
-    found, notes = answers_by_rank(
+    by_rank, notes = answers_by_rank(
         run,
         partial(_rank_sequences, length, window, steps),
         ranks,
@@ -108,15 +108,15 @@ def frequent_sequences(
         progress=progress,
         what="looking for sequences",
     )
-    table = merge_sequences([one.table for one in found.values()])
-    kernel_ns = sum(one.kernel_ns for one in found.values())
+    table = merge_sequences([rank.table for rank in by_rank.values()])
+    kernel_ns = sum(rank.kernel_ns for rank in by_rank.values())
     return FrequentSequences(
         run=run.id,
         length=length,
-        window=max((one.policy for one in found.values()), key=POLICIES.index),
-        ranks=tuple(found),
-        windows=sum(one.windows for one in found.values()),
-        kernels=sum(one.kernels for one in found.values()),
+        window=max((rank.policy for rank in by_rank.values()), key=POLICIES.index),
+        ranks=tuple(by_rank),
+        windows=sum(rank.windows for rank in by_rank.values()),
+        kernels=sum(rank.kernels for rank in by_rank.values()),
         kernel_time_s=kernel_ns / _NS_PER_S,
         distinct=len(table),
         rows=tuple(_sequence_rows(_top_rows(table, length, top), length, kernel_ns)),
@@ -142,6 +142,6 @@ def _sequence_rows(table: pa.Table, length: int, kernel_ns: int) -> list[KernelS
     kernels = zip(*(table[str(n)].to_pylist() for n in range(length)), strict=True)
     sums = zip(*(table[name].to_pylist() for name in SUMS), strict=True)
     return [
-        KernelSequence(of, count, ns / _NS_PER_S, ns / kernel_ns if kernel_ns else 0.0, gap_ns / _NS_PER_S)
-        for of, (count, ns, gap_ns) in zip(kernels, sums, strict=True)
+        KernelSequence(names, count, ns / _NS_PER_S, ns / kernel_ns if kernel_ns else 0.0, gap_ns / _NS_PER_S)
+        for names, (count, ns, gap_ns) in zip(kernels, sums, strict=True)
     ]

@@ -98,22 +98,22 @@ class Machine:
     @cached_property
     def accelerator(self) -> Learned[Accelerator]:
         """The catalog's entry: the card's, else the named system's, else of the device that traces name."""
-        chosen = self.hardware.accelerator
-        if chosen is not None:
-            found = catalog.accelerators().get(chosen)
-            if found is None:
-                return Learned(None, reason=_no_accelerator(chosen))
-            return Learned(found, "card", contradicts=self._other_devices(found, f"the card says {chosen}"))
+        named = self.hardware.accelerator
+        if named is not None:
+            entry = catalog.accelerators().get(named)
+            if entry is None:
+                return Learned(None, reason=_no_accelerator(named))
+            return Learned(entry, "card", contradicts=self._other_devices(entry, f"the card says {named}"))
         system = self.named_system.value
         if system is not None:
-            found = catalog.accelerator(system.accelerator)
-            words = f"the system {system.id} has {found.id}"
-            return Learned(found, "catalog", contradicts=self._other_devices(found, words))
-        known = self._traced_accelerators
-        if len(known) == 1:
-            return Learned(known[0], "trace")
-        if known:
-            return Learned(None, reason=f"the traces name several: {', '.join(each.id for each in known)}")
+            entry = catalog.accelerator(system.accelerator)
+            words = f"the system {system.id} has {entry.id}"
+            return Learned(entry, "catalog", contradicts=self._other_devices(entry, words))
+        traced = self._traced_accelerators
+        if len(traced) == 1:
+            return Learned(traced[0], "trace")
+        if traced:
+            return Learned(None, reason=f"the traces name several: {', '.join(each.id for each in traced)}")
         if self.on_host:
             return Learned(catalog.accelerator("generic-cpu"), "trace")
         if self.devices:
@@ -124,8 +124,8 @@ class Machine:
 
     @cached_property
     def _traced_accelerators(self) -> list[Accelerator]:
-        found = [catalog.by_device_name(name, memory) for name, memory in self.devices]
-        return list({each.id: each for each in found if each is not None}.values())
+        entries = [catalog.by_device_name(name, memory) for name, memory in self.devices]
+        return list({each.id: each for each in entries if each is not None}.values())
 
     def _other_devices(self, stated: Accelerator, words: str) -> tuple[str, ...]:
         """A sentence where the traces name another accelerator."""
@@ -140,10 +140,10 @@ class Machine:
         named = self.hardware.system
         if named is None:
             return Learned(None)
-        found = catalog.systems().get(named)
-        if found is None:
+        entry = catalog.systems().get(named)
+        if entry is None:
             return Learned(None, reason=f"the catalog knows no system {named!r} (card: hardware.system)")
-        return Learned(found, "card")
+        return Learned(entry, "card")
 
     @property
     def other_device(self) -> str | None:
@@ -268,10 +268,10 @@ class Machine:
         """
         if self._ranks_per_node == system.per_node:
             return ranks
-        found = [self.device_of(rank) for rank in ranks]
-        if any(each is None for each in found):
+        devices = [self.device_of(rank) for rank in ranks]
+        if any(each is None for each in devices):
             return None
-        places = [each for each in found if each is not None]
+        places = [each for each in devices if each is not None]
         if any(local >= system.per_node for _, local in places):
             return ranks
         return [node * system.per_node + local for node, local in places]
@@ -315,18 +315,18 @@ def machine_of_ranks(
 
     `system` and `per_node` go before them; `UsageError` where the catalog has no such system.
     """
-    told = list(facts.values())
+    stated = list(facts.values())
     names = sorted(set(files.values()))
     several = len(names) < len(files)
     return Machine(
         hardware=_nothing_stated() if card is None else card.hardware,
         ranks=_as_range(tuple(facts)),
-        stated_world=max((f.world_size for f in told if f.world_size), default=None),
-        devices=tuple(dict.fromkeys((f.device_name, f.device_memory_bytes) for f in told if f.device_name)),
-        counts=tuple(sorted({f.device_count for f in told if f.device_count})),
+        stated_world=max((f.world_size for f in stated if f.world_size), default=None),
+        devices=tuple(dict.fromkeys((f.device_name, f.device_memory_bytes) for f in stated if f.device_name)),
+        counts=tuple(sorted({f.device_count for f in stated if f.device_count})),
         captures={rank: names.index(name) for rank, name in files.items()} if several else {},
-        on_host=bool(told) and all(f.works_on == "host" for f in told),
-        links_leave_nodes=len(names) > 1 and any(f.vendor == "google" for f in told),
+        on_host=bool(stated) and all(f.works_on == "host" for f in stated),
+        links_leave_nodes=len(names) > 1 and any(f.vendor == "google" for f in stated),
         system_option=None if system is None else catalog.system(system).id,
         per_node_option=per_node,
     )

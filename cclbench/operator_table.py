@@ -124,10 +124,10 @@ class OperatorTable:
     @property
     def document(self) -> dict[str, Any]:
         """All of it, as `--json` prints it."""
-        own = ("run", "by", "window", "windows", "time_s", "linked_share", "modelled_share", "all_rows")
-        told = {name: getattr(self, name) for name in own}
+        names = ("run", "by", "window", "windows", "time_s", "linked_share", "modelled_share", "all_rows")
+        values = {name: getattr(self, name) for name in names}
         listed = {"ranks": list(self.ranks), "rows": self.table, "notes": list(self.notes)}
-        return {"schema": "operators.v1", **told, **listed}
+        return {"schema": "operators.v1", **values, **listed}
 
 
 def operator_costs(
@@ -146,7 +146,7 @@ def operator_costs(
 
     `UsageError` where no rank has work in the window.
     """
-    (found,) = operator_costs_by(
+    (table,) = operator_costs_by(
         run,
         (by,),
         sort=sort,
@@ -157,7 +157,7 @@ def operator_costs(
         engine=engine,
         progress=progress,
     )
-    return found
+    return table
 
 
 def has_operators(run: Run) -> bool:
@@ -180,50 +180,54 @@ def operator_costs_by(
     """`operator_costs` by each of the keys, in their order, from one pass over the ranks."""
     Selection(window, steps, ranks).check(run)
     machine = machine_of(run).without_captures()
-    ask = partial(_rank_sums, tuple(keys), window, steps, run.card, machine)
-    found, notes = answers_by_rank(
-        run, ask, ranks, noun="operators", engine=engine, progress=progress, what="costing operators"
+    work = partial(_rank_sums, tuple(keys), window, steps, run.card, machine)
+    by_rank, notes = answers_by_rank(
+        run, work, ranks, noun="operators", engine=engine, progress=progress, what="costing operators"
     )
-    return tuple(_operator_table(run, by, found, notes, sort, top) for by in keys)
+    return tuple(_operator_table(run, by, by_rank, notes, sort, top) for by in keys)
 
 
 def _operator_table(
     run: Run,
     by: By,
-    found: Mapping[int, RankSums],
+    by_rank: Mapping[int, RankSums],
     notes: Sequence[str],
     sort: str,
     top: int | None,
 ) -> OperatorTable:
     sums: dict[str, OperatorSums] = {}
-    for one in found.values():
-        for key, own in one.sums[by].items():
-            sums.setdefault(key, OperatorSums()).add_sums(own)
-    total = sum(one.time_ns for one in found.values())
-    rows = sorted((_operator_row(key, own, total) for key, own in sums.items()), key=partial(_sort_key, sort))
+    for rank in by_rank.values():
+        for key, key_sums in rank.sums[by].items():
+            sums.setdefault(key, OperatorSums()).add_sums(key_sums)
+    total = sum(rank.time_ns for rank in by_rank.values())
+    rows = sorted(
+        (_operator_row(key, key_sums, total) for key, key_sums in sums.items()), key=partial(_sort_key, sort)
+    )
     return OperatorTable(
         run=run.id,
         by=by,
-        window=max((one.policy for one in found.values()), key=POLICIES.index),
-        ranks=tuple(found),
-        windows=sum(one.windows for one in found.values()),
+        window=max((rank.policy for rank in by_rank.values()), key=POLICIES.index),
+        ranks=tuple(by_rank),
+        windows=sum(rank.windows for rank in by_rank.values()),
         time_ns=total,
-        linked_share=_time_share(found.values(), "linked_ns", "time_ns"),
-        modelled_share=_time_share(found.values(), "modelled_ns", "compute_ns"),
-        roof=next((one.roof for one in found.values() if one.roof), None),
+        linked_share=_time_share(by_rank.values(), "linked_ns", "time_ns"),
+        modelled_share=_time_share(by_rank.values(), "modelled_ns", "compute_ns"),
+        roof=next((rank.roof for rank in by_rank.values() if rank.roof), None),
         rows=tuple(rows[:top]),
         all_rows=len(rows),
         notes=(
-            *dict.fromkeys(f"no roofline: {one.no_roofline}" for one in found.values() if one.no_roofline),
+            *dict.fromkeys(
+                f"no roofline: {rank.no_roofline}" for rank in by_rank.values() if rank.no_roofline
+            ),
             *notes,
         ),
     )
 
 
-def _time_share(found: Iterable[RankSums], part: str, whole: str) -> float:
-    listed = list(found)
-    total = sum(getattr(one, whole) for one in listed)
-    return float(sum(getattr(one, part) for one in listed) / total) if total else 0.0
+def _time_share(ranks: Iterable[RankSums], part: str, whole: str) -> float:
+    listed = list(ranks)
+    total = sum(getattr(rank, whole) for rank in listed)
+    return float(sum(getattr(rank, part) for rank in listed) / total) if total else 0.0
 
 
 def _sort_key(sort: str, row: OperatorRow) -> tuple[float, float, str]:
@@ -238,28 +242,28 @@ def _sort_key(sort: str, row: OperatorRow) -> tuple[float, float, str]:
     return -1.0 * (value if value is not None else -np.inf), -row.time_s, row.key
 
 
-def _operator_row(key: str, own: OperatorSums, total: int) -> OperatorRow:
-    modelled_s = own.modelled_ns / _NS_PER_S
-    known = own.modelled_ns > 0
-    least = own.roofline_ns / _NS_PER_S if own.rooflined_ns else None
-    told = own.compute_ns + own.memory_ns
+def _operator_row(key: str, sums: OperatorSums, total: int) -> OperatorRow:
+    modelled_s = sums.modelled_ns / _NS_PER_S
+    known = sums.modelled_ns > 0
+    least = sums.roofline_ns / _NS_PER_S if sums.rooflined_ns else None
+    bounded_ns = sums.compute_ns + sums.memory_ns
     return OperatorRow(
         key=key,
-        calls=own.calls,
-        time_ns=own.time_ns,
-        share=own.time_ns / total if total else 0.0,
-        flops=own.flops if known else None,
-        bytes=own.bytes if known else None,
-        flops_per_s=own.flops / modelled_s if known else None,
-        bytes_per_s=own.bytes / modelled_s if known else None,
+        calls=sums.calls,
+        time_ns=sums.time_ns,
+        share=sums.time_ns / total if total else 0.0,
+        flops=sums.flops if known else None,
+        bytes=sums.bytes if known else None,
+        flops_per_s=sums.flops / modelled_s if known else None,
+        bytes_per_s=sums.bytes / modelled_s if known else None,
         roofline_s=least,
-        gap_s=None if least is None else own.rooflined_ns / _NS_PER_S - least,
-        bound="unknown" if not told else "compute" if own.compute_ns > own.memory_ns else "memory",
-        modelled_share=own.modelled_ns / own.time_ns if own.time_ns else 0.0,
-        why_not=own.why_not,
-        operator=_single_word(own.operators),
-        family=_single_word(own.families),
-        precision=_single_word(own.precisions),
+        gap_s=None if least is None else sums.rooflined_ns / _NS_PER_S - least,
+        bound="unknown" if not bounded_ns else "compute" if sums.compute_ns > sums.memory_ns else "memory",
+        modelled_share=sums.modelled_ns / sums.time_ns if sums.time_ns else 0.0,
+        why_not=sums.why_not,
+        operator=_single_word(sums.operators),
+        family=_single_word(sums.families),
+        precision=_single_word(sums.precisions),
     )
 
 

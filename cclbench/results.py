@@ -96,8 +96,8 @@ def full_results(
     rows = sum(sum(entry.rows.values()) for entry in run.record.ranks)
     selection = _feasible_selection(replace(selection, replay=rows <= PASSING_ROWS))
     as_stored = run.record.published is not None or _stored_with_replays(run, selection) == selection.replay
-    if as_stored and (found := run.saved_results) is not None:
-        return found
+    if as_stored and (saved := run.saved_results) is not None:
+        return saved
     return compute_metrics(run, resolve_metrics(["*"]), selection, engine=engine, progress=progress)[0]
 
 
@@ -118,10 +118,10 @@ def _computation_key(selection: Selection) -> str:
 @cache
 def _metrics_code_hash() -> str:
     """The hash of the modules that compute metrics."""
-    of_plugins = {METRICS.origin(name) for name in METRICS}
-    named = (getattr(sys.modules.get(name), "__file__", None) for name in of_plugins)
-    own = (path for folder in analyzers.__path__ for path in Path(folder).rglob("*.py"))
-    return code_hash([*own, *(Path(name) for name in named if name is not None)])
+    origins = {METRICS.origin(name) for name in METRICS}
+    plugin_files = (getattr(sys.modules.get(name), "__file__", None) for name in origins)
+    modules = (path for folder in analyzers.__path__ for path in Path(folder).rglob("*.py"))
+    return code_hash([*modules, *(Path(name) for name in plugin_files if name is not None)])
 
 
 def _stored_with_replays(run: Run, selection: Selection) -> bool | None:
@@ -163,8 +163,8 @@ def _replayed_rows(run: Run, selection: Selection, former: Row) -> list[Row]:
     """The rows of the metric of `former`, which replays the run."""
     metric = METRICS.get(former.metric)
     values = run_values(_run_view(run, selection, machine_of(run)), [metric])
-    found = metric_rows(metric, {}, {}, values[metric.name], asked=former.window, source=run.reader)
-    return with_caveat(found, run.inference_note)
+    rows = metric_rows(metric, {}, {}, values[metric.name], asked=former.window, source=run.reader)
+    return with_caveat(rows, run.inference_note)
 
 
 def _not_replayed_rows(former: Row) -> list[Row]:
@@ -194,44 +194,46 @@ def _computed_results(
     ranks = selection.ranks
     of_ranks = [metric for metric in metrics if metric.per_rank is not None]
     names = [metric.name for metric in of_ranks]
-    others = run.sources
-    machines = {one: machine_of(one) for one in (run, *others)}
-    sent = {one: machine.without_captures() for one, machine in machines.items()}
-    wanted = [
-        (one, rank)
-        for one in machines
-        for rank in (one.ranks if ranks is None else sorted(set(ranks) & set(one.ranks)))
+    sources = run.sources
+    machines = {member: machine_of(member) for member in (run, *sources)}
+    sent = {member: machine.without_captures() for member, machine in machines.items()}
+    pairs = [
+        (member, rank)
+        for member in machines
+        for rank in (member.ranks if ranks is None else sorted(set(ranks) & set(member.ranks)))
     ]
-    tasks = [_RankTask(one.rank(rank), one.card, sent[one]) for one, rank in wanted]
+    tasks = [_RankTask(member.rank(rank), member.card, sent[member]) for member, rank in pairs]
     work = partial(_rank_answer, names, selection.window, selection.steps, selection.model)
-    answers = {one: Answers(names) for one in machines}
-    coming = iter(wanted)
+    answers = {member: Answers(names) for member in machines}
+    remaining = iter(pairs)
 
     def take_answer(answer: RankAnswers) -> None:
-        one, rank = next(coming)
-        answers[one].add_answer(rank, answer)
+        member, rank = next(remaining)
+        answers[member].add_answer(rank, answer)
 
     size = sum(map(_text_bytes, tasks))
     engine.gather(work, tasks, take_answer, progress=progress, what="computing metrics", size_bytes=size)
-    told = {
-        one: run_values(_run_view(one, selection, machine), metrics if one is run else of_ranks)
-        for one, machine in machines.items()
+    values_of_run = {
+        member: run_values(_run_view(member, selection, machine), metrics if member is run else of_ranks)
+        for member, machine in machines.items()
     }
 
-    def rows_by(one: Run, metric: Metric) -> list[Row]:
-        found = metric_rows(
+    def rows_by(member: Run, metric: Metric) -> list[Row]:
+        metric_result = metric_rows(
             metric,
-            answers[one].values_of(metric.name) if metric.per_rank is not None else {},
-            answers[one].policies,
-            told[one].get(metric.name, ()),
+            answers[member].values_of(metric.name) if metric.per_rank is not None else {},
+            answers[member].policies,
+            values_of_run[member].get(metric.name, ()),
             asked=selection.window,
-            source=one.reader,
+            source=member.reader,
         )
-        return with_caveat(with_lacking(found, one.record.ranks), one.inference_note)
+        return with_caveat(with_lacking(metric_result, member.record.ranks), member.inference_note)
 
     def rows_of_metric(metric: Metric) -> list[Row]:
-        beside = others if metric.per_rank is not None else []
-        return side_by_side(rows_by(run, metric), {one.reader or "": rows_by(one, metric) for one in beside})
+        further = sources if metric.per_rank is not None else []
+        return side_by_side(
+            rows_by(run, metric), {member.reader or "": rows_by(member, metric) for member in further}
+        )
 
     results = Results.from_tables(table_of(rows_of_metric(metric)) for metric in metrics)
     window = policy_of(answers[run].policies.values()) or selection.window
@@ -242,14 +244,14 @@ def _computed_results(
 
 def _select_results(results: Results, chosen: ChosenMetrics) -> Results:
     """The rows of the chosen metrics, in that order."""
-    known = set(results.metrics)
-    chosen = [(metric, alias) for metric, alias in chosen if metric.name in known]
+    computed = set(results.metrics)
+    chosen = [(metric, alias) for metric, alias in chosen if metric.name in computed]
     if [metric.name for metric, _ in chosen] == results.metrics and not any(alias for _, alias in chosen):
         return results
 
     def rows_of_metric(metric: MetricName, alias: Alias | None) -> pa.Table:
-        own = results.metric_rows(metric)
-        return table_of(select_alias_rows(rows_of(own), alias)) if alias else own
+        table = results.metric_rows(metric)
+        return table_of(select_alias_rows(rows_of(table), alias)) if alias else table
 
     return Results.from_tables(rows_of_metric(metric.name, alias) for metric, alias in chosen)
 
@@ -287,7 +289,7 @@ def _run_view(run: Run, selection: Selection, machine: Machine) -> RunView:
         view=of_rank,
         card=run.card,
         machine=machine,
-        settings={one.name: one.facts for one in run.record.evidence},
+        settings={file.name: file.facts for file in run.record.evidence},
         replayed=partial(_replay_ratio, run, selection) if selection.model else None,
         slowdown=partial(_straggler_slowdown, run, selection) if selection.model else None,
     )

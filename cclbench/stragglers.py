@@ -137,46 +137,50 @@ def find_stragglers(
     progress: Progress | None = None,
 ) -> Stragglers:
     """Of each run, in order; `UsageError` for one in which no rank is seen to be late, and why."""
-    found = tuple(_run_stragglers(run, steps, engine, progress) for run in runs)
-    return Stragglers(found, _words_across_captures(found) if len(found) > 1 else None)
+    captures = tuple(_run_stragglers(run, steps, engine, progress) for run in runs)
+    return Stragglers(captures, _words_across_captures(captures) if len(captures) > 1 else None)
 
 
 def _run_stragglers(
     run: Run, steps: Steps | None, engine: Engine, progress: Progress | None
 ) -> RunStragglers:
     Selection("steps", steps, None).check(run)
-    ask = partial(_answers_by_rank, run, steps, engine, progress)
-    answers, notes = ask(arrivals_of)
-    found, late = _lateness_at_collectives(run, answers)
-    windows = sum(one.window_ns for value in answers.values() if isinstance(one := value.detail, Arrivals))
-    verdict = late_rank(late, windows / (len(answers) * len(late.steps)))
-    why = None
+    ask_ranks = partial(_answers_by_rank, run, steps, engine, progress)
+    answers, notes = ask_ranks(arrivals_of)
+    instances, lateness = _lateness_at_collectives(run, answers)
+    windows = sum(
+        arrivals.window_ns for value in answers.values() if isinstance(arrivals := value.detail, Arrivals)
+    )
+    verdict = late_rank(lateness, windows / (len(answers) * len(lateness.steps)))
+    cause = None
     if verdict.stands_out:
-        why = late_cause(verdict, ask(rank_work)[0], experts=serves_experts(found))
+        cause = late_cause(verdict, ask_ranks(rank_work)[0], experts=serves_experts(instances))
     words, pattern = verdict.verdict_words, verdict.pattern
     if not verdict.stands_out:
-        words, pattern = _words_without_straggler(verdict, late)
-    elif why is not None:
-        words += f"; it {why.words}, by {humanise(why.excess_ns / _NS_PER_S, 's')} a step"
-    if late.across:
-        notes.append(f"{late.across:,} collectives of several pipeline stages, whose ranks differ by design")
-    if found.incomplete:
-        notes.append(f"{found.incomplete:,} collectives that not all their ranks have in a window")
+        words, pattern = _words_without_straggler(verdict, lateness)
+    elif cause is not None:
+        words += f"; it {cause.words}, by {humanise(cause.excess_ns / _NS_PER_S, 's')} a step"
+    if lateness.across:
+        notes.append(
+            f"{lateness.across:,} collectives of several pipeline stages, whose ranks differ by design"
+        )
+    if instances.incomplete:
+        notes.append(f"{instances.incomplete:,} collectives that not all their ranks have in a window")
     ratio, reason = _job_slowdown(run) if steps is None else (None, None)
     if reason:
         notes.append(f"how much it slows the job down is not known: {reason}")
     return RunStragglers(
         run=run.id,
-        steps=late.steps,
-        ranks=tuple(_late_ranks(late, verdict, why)),
-        rows=tuple(_late_steps(late)),
-        late_s=late.late_ns / _NS_PER_S,
+        steps=lateness.steps,
+        ranks=tuple(_late_ranks(lateness, verdict, cause)),
+        rows=tuple(_late_steps(lateness)),
+        late_s=lateness.late_ns / _NS_PER_S,
         named=verdict.rank if verdict.stands_out else None,
         pattern=pattern,
         period=verdict.period if verdict.stands_out else None,
         since=verdict.since if verdict.stands_out else None,
         p_value=verdict.p,
-        cause=None if why is None else why.name,
+        cause=None if cause is None else cause.name,
         words=words,
         slowdown=ratio,
         notes=tuple(notes),
@@ -212,11 +216,13 @@ def _rank_answer(
 def _lateness_at_collectives(run: Run, answers: Mapping[int, Value]) -> tuple[CollectiveInstances, Lateness]:
     """The collectives, and how late ranks are at them; `UsageError` where none can be compared."""
     residual_ns = max(
-        one.clock_residual_ns for value in answers.values() if isinstance(one := value.detail, Arrivals)
+        arrivals.clock_residual_ns
+        for value in answers.values()
+        if isinstance(arrivals := value.detail, Arrivals)
     )
     try:
-        found = rank_meetings({rank: [value] for rank, value in answers.items()})
-        return found, step_lateness(found, residual_ns)
+        instances = rank_meetings({rank: [value] for rank, value in answers.items()})
+        return instances, step_lateness(instances, residual_ns)
     except NotApplicable as none:
         raise UsageError(f"no stragglers: {none}", where=run.id) from None
 
@@ -263,7 +269,7 @@ def _late_ranks(late: Lateness, verdict: StragglerVerdict, why: LateCause | None
         )
         for place, rank in enumerate(late.ranks)
     ]
-    return sorted(listed, key=lambda one: (-one.mean_s, one.rank))
+    return sorted(listed, key=lambda rank_row: (-rank_row.mean_s, rank_row.rank))
 
 
 def _longest_cause(excess: Float) -> str | None:
@@ -290,10 +296,10 @@ def _words_without_straggler(verdict: StragglerVerdict, late: Lateness) -> tuple
     ), "moving"
 
 
-def _words_across_captures(found: Sequence[RunStragglers]) -> str:
+def _words_across_captures(captures: Sequence[RunStragglers]) -> str:
     """Whether captures have the same straggler; a rank is a number, on whatever machine it ran."""
-    named = [run.named for run in found if run.named is not None]
-    count = len(found)
+    named = [run.named for run in captures if run.named is not None]
+    count = len(captures)
     if not named:
         return f"no rank stands out in any of {count} captures"
     ranks = Counter(named)

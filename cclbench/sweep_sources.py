@@ -45,60 +45,60 @@ def read_sweeps(
     `UsageError` where a file says that it is of another machine than `system`; None: of what the files say.
     A run's own need one.
     """
-    with workspace(**options) as used:
-        return _read_places(map(str, sources), system, used)
+    with workspace(**options) as work:
+        return _read_places(map(str, sources), system, work)
 
 
-def _read_places(places: Iterable[str], system: System | None, used: Workspace) -> SweepsRead:
-    found = SweepsRead()
+def _read_places(places: Iterable[str], system: System | None, work: Workspace) -> SweepsRead:
+    result = SweepsRead()
     for place in places:
-        is_run = not Path(place).exists() and used.store.find(place) is not None
-        own, has_traces = (SweepsRead(), True) if is_run else _sweeps_of_source(place)
+        is_run = not Path(place).exists() and work.store.find(place) is not None
+        part, has_traces = (SweepsRead(), True) if is_run else _sweeps_of_source(place)
         if system is not None:
-            must_fit(own.stated, system)
-        if not own.sweeps and has_traces:
+            must_fit(part.stated, system)
+        if not part.sweeps and has_traces:
             if system is None:
                 raise UsageError("the machine of a run's collectives is to be named", hint="give --system ID")
-            run = _sweeps_of_run(used.open_run(place), system)
+            run = _sweeps_of_run(work.open_run(place), system)
             # The same words of a file's rows and of a run's: the run's count.
-            own = SweepsRead(run.sweeps, own.left_out | run.left_out, run.caveats, own.stated)
-        if not own.sweeps:
-            why = "".join(f"; {rows:,} {reason}" for reason, rows in own.left_out.items())
+            part = SweepsRead(run.sweeps, part.left_out | run.left_out, run.caveats, part.stated)
+        if not part.sweeps:
+            why = "".join(f"; {rows:,} {reason}" for reason, rows in part.left_out.items())
             hint = "a sweep is what nccl-tests prints, its JSON or CSV, or a run's matched collectives"
             raise InputError(f"holds no sweep of a collective{why}", where=place, hint=hint)
-        found.add_sweeps(own.sweeps, own.left_out.items())
-        found.caveats += own.caveats
-        found.stated += own.stated
-    return found
+        result.add_sweeps(part.sweeps, part.left_out.items())
+        result.caveats += part.caveats
+        result.stated += part.stated
+    return result
 
 
 def _sweeps_of_source(place: str) -> tuple[SweepsRead, bool]:
     """What files of benchmarks hold, and whether there are traces too."""
-    with source_at(place) as found:
-        return _sweeps_of_files(found.evidence), bool(found.files)
+    with source_at(place) as source:
+        return _sweeps_of_files(source.evidence), bool(source.files)
 
 
 def _sweeps_of_files(files: Iterable[SourceFile]) -> SweepsRead:
     """What nccl-tests and the like wrote."""
-    found = SweepsRead()
+    result = SweepsRead()
     for file in files:
         reader = READERS.get(file.reader)
         if reader.reads != "evidence" or (timings := (read := reader.read(file.path)).timings) is None:
             continue
         version = read.facts.get("library_version")
         try:
-            own, unused = sweeps_of(timings, None if version is None else str(version), source=file.name)
+            sweeps, unused = sweeps_of(timings, None if version is None else str(version), source=file.name)
         except InputError as error:
             raise InputError(error.lines, where=str(file.path), hint=error.hint) from None
-        found.add_sweeps(own, (*read.left_out.items(), *unused.items()))
-        found.stated.append(_stated_machine(file.name, read.facts, own))
-    return found
+        result.add_sweeps(sweeps, (*read.left_out.items(), *unused.items()))
+        result.stated.append(_stated_machine(file.name, read.facts, sweeps))
+    return result
 
 
 def _stated_machine(name: str, facts: Mapping[str, object], sweeps: Iterable[Sweep]) -> StatedMachine:
     """What a file's header, and its sweeps, say of its machine."""
-    told = facts.get("device_name", [])
-    devices = told if isinstance(told, list) else [told]
+    named = facts.get("device_name", [])
+    devices = named if isinstance(named, list) else [named]
     counts = [-(-each.ranks // each.nodes) for each in sweeps]
     return StatedMachine(
         name,
@@ -113,8 +113,8 @@ def _sweeps_of_run(run: Run, system: System) -> SweepsRead:
     """A run's own collectives as sweeps of the machine: it ran there, one rank an accelerator."""
     members = {row["group"]: tuple(row["ranks"]) for row in run.groups().to_pylist() if row["ranks"]}
     version = next((entry.facts.library_version for entry in run.record.ranks), None)
-    own, left_out = own_sweeps(run.collectives(), members, system, version, source=run.id)
+    sweeps, left_out = own_sweeps(run.collectives(), members, system, version, source=run.id)
     devices = {entry.facts.device_name: None for entry in run.record.ranks if entry.facts.device_name}
-    if own:
+    if sweeps:
         must_fit([StatedMachine(run.id, tuple(devices))], system)
-    return SweepsRead(own, left_out, [f"{run.id}: {run.inference_note}"] if run.inference_note else [])
+    return SweepsRead(sweeps, left_out, [f"{run.id}: {run.inference_note}"] if run.inference_note else [])

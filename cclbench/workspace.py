@@ -103,10 +103,12 @@ def workspace(
 
 def takes_options(function: Function) -> Function:
     """The function, whose `**options` are shown as those of `workspace` by `help` and notebooks."""
-    shown = signature(function)
-    own = [one for one in shown.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+    declared = signature(function)
+    parameters = [
+        parameter for parameter in declared.parameters.values() if parameter.kind is not Parameter.VAR_KEYWORD
+    ]
     options = signature(workspace).parameters.values()
-    function.__signature__ = shown.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+    function.__signature__ = declared.replace(parameters=[*parameters, *options])  # type: ignore[attr-defined]
     return function
 
 
@@ -144,5 +146,5 @@ def source_at(
     from cclbench.remote.spool import FileSelection, spooled_source
 
     selection = FileSelection(read_by_name, read_by_beginning, (HEAD_BYTES, *FURTHER_BYTES))
-    with spooled_source(location, selection, progress, public=public) as brought:
-        yield replace(find(brought.path), as_named=brought.with_url)
+    with spooled_source(location, selection, progress, public=public) as spooled:
+        yield replace(find(spooled.path), as_named=spooled.with_url)

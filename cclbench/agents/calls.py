@@ -56,7 +56,7 @@ class ToolCalls:
         self._tools, self._store = tools, store
         self._turns: CapacityLimiter = CapacityLimiter(TOGETHER)
 
-    async def answer(self, tool: str, limits: Limits, asked: Mapping[str, Any]) -> bytes:
+    async def answer(self, tool: str, limits: Limits, arguments: Mapping[str, Any]) -> bytes:
         """The JSON that a tool answers; `CclbenchError` where it fails or exceeds a limit.
 
         Cancelled, it kills the call's process before it returns.
@@ -73,7 +73,7 @@ class ToolCalls:
             with fail_after(limits.seconds):
                 async with turns:
                     started = True
-                    return await self._run_process(tool, asked, limits)
+                    return await self._run_process(tool, arguments, limits)
         except TimeoutError:
             if not started:
                 hint = "call again when they have ended"
@@ -81,29 +81,31 @@ class ToolCalls:
             hint = "ask for less (a step, a rank, fewer rows), or raise --time-limit of `cclbench mcp`"
             raise UsageError(f"{tool} took longer than {limits.seconds:g} s", hint=hint) from None
 
-    async def _run_process(self, tool: str, asked: Mapping[str, Any], limits: Limits) -> bytes:
+    async def _run_process(self, tool: str, arguments: Mapping[str, Any], limits: Limits) -> bytes:
         from anyio import CancelScope, to_thread, wait_readable
 
         with temporary_folder() as folder:
             receiver, sender = Pipe(duplex=False)
             memory_bytes = limits.memory_bytes
-            process = child_process(_run_call, sender, str(folder), memory_bytes, self._tools, tool, asked)
+            process = child_process(
+                _run_call, sender, str(folder), memory_bytes, self._tools, tool, arguments
+            )
             try:
                 await to_thread.run_sync(process.start)
                 sender.close()
                 await wait_readable(receiver)
-                said = receiver.recv_bytes()
+                message = receiver.recv_bytes()
             except EOFError:
-                said = b""
+                message = b""
                 await to_thread.run_sync(process.join, _LAST_WORDS_S)
             finally:
                 with CancelScope(shield=True):
                     code = await to_thread.run_sync(self._end_process, process)
                 receiver.close()
                 sender.close()
-        if said.startswith(_ANSWER):
-            return said[1:]
-        raise CclbenchError(said[1:].decode() if said else _reason_of_end(tool, code, limits))
+        if message.startswith(_ANSWER):
+            return message[1:]
+        raise CclbenchError(message[1:].decode() if message else _reason_of_end(tool, code, limits))
 
     def _end_process(self, process: BaseProcess) -> int | None:
         """Kill the process, wait for its end and remove what it left in the store; its exit code."""
@@ -129,7 +131,7 @@ def _reason_of_end(tool: str, code: int | None, limits: Limits) -> str:
 
 
 def _run_call(
-    sender: Connection, folder: str, memory_bytes: int, tools: Tools, tool: str, asked: Mapping[str, Any]
+    sender: Connection, folder: str, memory_bytes: int, tools: Tools, tool: str, arguments: Mapping[str, Any]
 ) -> None:
     """Run one call in this process, and send its answer or its error."""
     belong_to_parent()
@@ -138,12 +140,12 @@ def _run_call(
     # DuckDB draws progress bars on stdout where `__main__` has no file, as in a forked process.
     sys.modules["__main__"].__file__ = __file__
     try:
-        answer = getattr(tools, tool)(**asked)
-        said = _ANSWER + encode_answer(answer)
+        answer = getattr(tools, tool)(**arguments)
+        reply = _ANSWER + encode_answer(answer)
     except CclbenchError as error:
-        said = _ERROR + cut_text(str(error)).encode()
+        reply = _ERROR + cut_text(str(error)).encode()
     except RecursionError:
-        said = _ERROR + b"a value is nested too deeply for JSON; select its parts"
+        reply = _ERROR + b"a value is nested too deeply for JSON; select its parts"
     except Exception as error:
         if is_out_of_memory(error):
             message = f"{tool} needs more than {memory_bytes / 1e9:g} GB of memory; {_LESS_MEMORY}"
@@ -151,8 +153,8 @@ def _run_call(
             message = f"{error.strerror or error}: {error.filename}"
         else:
             raise
-        said = _ERROR + cut_text(message).encode()
-    sender.send_bytes(said)
+        reply = _ERROR + cut_text(message).encode()
+    sender.send_bytes(reply)
 
 
 def _limit_memory(memory_bytes: int) -> None:

@@ -35,8 +35,8 @@ class Reach:
     @classmethod
     def from_roots(cls, roots: Sequence[Path], schemes: Iterable[str]) -> Reach:
         """Of these folders; without any, of the working directory, unless that is `/` or the home folder."""
-        here = Path.cwd()
-        default = [] if here in (Path(here.anchor), Path.home()) else [here]
+        working_folder = Path.cwd()
+        default = [] if working_folder in (Path(working_folder.anchor), Path.home()) else [working_folder]
         return cls(tuple(folder.resolve() for folder in roots or default), tuple(schemes))
 
     def check_source(self, source: str) -> None:

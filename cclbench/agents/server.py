@@ -44,10 +44,10 @@ def tool_server(store: str | Path, reach: Reach, limits: Limits) -> MCPServer:
         from mcp.server.mcpserver import MCPServer
     except ImportError:
         raise UsageError("the mcp package is not installed", hint=install_hint("mcp")) from None
-    made = MCPServer("cclbench", version=__version__, instructions=INSTRUCTIONS)
+    mcp_server = MCPServer("cclbench", version=__version__, instructions=INSTRUCTIONS)
     tools = Tools(store, reach, limits.memory_bytes)
     calls = ToolCalls(tools, store_at(store).folder)
-    made.add_tool(
+    mcp_server.add_tool(
         _protocol_tool(tools.explain, partial(_explain_directly, tools)),
         description=_tool_description(tools.explain, None),
     )
@@ -57,27 +57,30 @@ def tool_server(store: str | Path, reach: Reach, limits: Limits) -> MCPServer:
     ):
         name = tool.__name__
         seconds = min(limits.seconds, READING_S) if name in _READING else limits.seconds
-        own = Limits(seconds, limits.memory_bytes)
-        made.add_tool(
-            _protocol_tool(tool, partial(calls.answer, name, own)), description=_tool_description(tool, own)
+        tool_limits = Limits(seconds, limits.memory_bytes)
+        mcp_server.add_tool(
+            _protocol_tool(tool, partial(calls.answer, name, tool_limits)),
+            description=_tool_description(tool, tool_limits),
         )
-    return made
+    return mcp_server
 
 
-async def _explain_directly(tools: Tools, asked: dict[str, Any]) -> bytes:
+async def _explain_directly(tools: Tools, arguments: dict[str, Any]) -> bytes:
     """What `explain` answers: from the registries alone, so it waits for no other call."""
     from anyio import to_thread
 
-    return await to_thread.run_sync(lambda: encode_answer(tools.explain(**asked)))
+    return await to_thread.run_sync(lambda: encode_answer(tools.explain(**arguments)))
 
 
 def _tool_description(tool: Callable[..., object], limits: Limits | None) -> str:
     """What an agent reads of a tool: what it does and what it may take."""
-    took = ""
+    resources = ""
     if limits is not None:
-        took = f"{limits.seconds:g} s from the call's arrival, {limits.memory_bytes / 1e9:g} GB of memory, "
+        resources = (
+            f"{limits.seconds:g} s from the call's arrival, {limits.memory_bytes / 1e9:g} GB of memory, "
+        )
     return (
-        f"{inspect.getdoc(tool)} Limits: {took}{PAGE} rows and {ANSWER_BYTES:,} bytes of JSON an answer,"
+        f"{inspect.getdoc(tool)} Limits: {resources}{PAGE} rows and {ANSWER_BYTES:,} bytes of JSON an answer,"
         f" {LONGEST:,} characters a text; `cut` lists what is longer."
     )
 
@@ -91,9 +94,9 @@ def _protocol_tool(
 
     from cclbench.agents.output import Output
 
-    async def call_tool(**asked: Any) -> CallToolResult:
+    async def call_tool(**arguments: Any) -> CallToolResult:
         try:
-            text = await answer(asked)
+            text = await answer(arguments)
         except CclbenchError as error:
             raise ToolError(cut_text(str(error))) from None
         content = TextContent(type="text", text=text.decode())

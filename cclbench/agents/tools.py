@@ -46,12 +46,12 @@ class Tools:
 
     def run(self, source: str) -> ToolAnswer:
         """Read SOURCE (a workload card, a folder of traces, one trace) into the store; why it is slow."""
-        kept = store_at(self._store)
-        stored = kept.find(source)
+        store = store_at(self._store)
+        stored = store.find(source)
         if stored is None:
             self._reach.check_source(source)
-            with source_at(source, public=True) as found:
-                stored = ingest(found, kept, Options())
+            with source_at(source, public=True) as located:
+                stored = ingest(located, store, Options())
         return self._findings_page(self._with_metrics(stored), 0, run=stored.id)
 
     def diagnose(self, run: str, offset: int = 0) -> ToolAnswer:
@@ -84,8 +84,8 @@ class Tools:
             raise UsageError(
                 f"a name of {len(name):,} characters", hint=f"names have at most {LONGEST_NAME} characters"
             )
-        found = explanations([name])
-        return answer_page([*found.metrics, *found.findings, *found.views], offset, trusted=True)
+        explained = explanations([name])
+        return answer_page([*explained.metrics, *explained.findings, *explained.views], offset, trusted=True)
 
     def sql(self, run: str, query: str, offset: int = 0) -> ToolAnswer:
         """One SELECT of DuckDB's dialect over a run's views (busy, waits, collective_instances, launches,
@@ -130,21 +130,23 @@ class Tools:
     def whatif(self, run: str, settings: list[str], offset: int = 0) -> ToolAnswer:
         """Replay a run under other hardware, such as ["scale_up.bandwidth=x2"]: what would the step take?"""
         self._reach.check_settings(settings)
-        found = api.whatif(self._stored_run(run), *settings)
-        return answer_page([row for row in found.rows if row["rank"] is None], offset)
+        replayed = api.whatif(self._stored_run(run), *settings)
+        return answer_page([row for row in replayed.rows if row["rank"] is None], offset)
 
     def compare(self, runs: list[str], offset: int = 0) -> ToolAnswer:
         """Compare runs, the first against each other one: who is faster, by how much, and why."""
         from cclbench.comparison.build import compare
         from cclbench.comparison.document import comparison_document
 
-        found = comparison_document(compare(*(self._stored_run(run).id for run in runs), store=self._store))
+        document = comparison_document(
+            compare(*(self._stored_run(run).id for run in runs), store=self._store)
+        )
         return answer_page(
-            found["lines"],
+            document["lines"],
             offset,
-            subjects=found["subjects"],
-            warnings=found["warnings"],
-            versus=[{key: one[key] for key in ("base", "other", "words")} for one in found["versus"]],
+            subjects=document["subjects"],
+            warnings=document["warnings"],
+            versus=[{key: pair[key] for key in ("base", "other", "words")} for pair in document["versus"]],
         )
 
 

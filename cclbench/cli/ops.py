@@ -62,8 +62,8 @@ def ops(
 
     if top is None and form == "table" and verbosity < 1:
         top = SHOWN
-    with progress_bar(verbosity) as bars, workspace(progress=bars, **opening) as used:
-        table = operator_costs(used.open_run(run), top=top, engine=used.engine, progress=bars, **arguments)
+    with progress_bar(verbosity) as bars, workspace(progress=bars, **opening) as work:
+        table = operator_costs(work.open_run(run), top=top, engine=work.engine, progress=bars, **arguments)
     emit_answer(
         form, document=table.document, rows=table.table, columns=COLUMNS, table=lambda: operators_page(table)
     )

@@ -36,9 +36,9 @@ def report(run: str, output: Path, opening: dict[str, Any], verbosity: int) -> N
     from cclbench.workspace import workspace
 
     check_page(output)
-    with progress_bar(verbosity) as bars, workspace(progress=bars, **opening) as used:
-        subject = subject_of("A", used.open_run(run), engine=used.engine, progress=bars)
-        text = run_page(subject, engine=used.engine, progress=bars)
+    with progress_bar(verbosity) as bars, workspace(progress=bars, **opening) as work:
+        subject = subject_of("A", work.open_run(run), engine=work.engine, progress=bars)
+        text = run_page(subject, engine=work.engine, progress=bars)
     write_page(text, output)
     if verbosity >= 0:
         say_on_stderr(f"wrote {output}")

@@ -52,8 +52,8 @@ def sequences(run: str, form: str, verbosity: int, opening: dict[str, Any], **ar
     from cclbench.present.terminal.sequences import sequences_page
     from cclbench.workspace import workspace
 
-    with progress_bar(verbosity) as bars, workspace(progress=bars, **opening) as used:
-        frequent = frequent_sequences(used.open_run(run), engine=used.engine, progress=bars, **arguments)
+    with progress_bar(verbosity) as bars, workspace(progress=bars, **opening) as work:
+        frequent = frequent_sequences(work.open_run(run), engine=work.engine, progress=bars, **arguments)
     emit_answer(
         form,
         document=frequent.document,

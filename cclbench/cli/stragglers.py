@@ -44,9 +44,9 @@ def stragglers(
     from cclbench.stragglers import find_stragglers as find_stragglers
     from cclbench.workspace import workspace
 
-    with progress_bar(verbosity) as bars, workspace(progress=bars, **opening) as used:
-        opened = [used.open_run(run) for run in runs]
-        lateness = find_stragglers(opened, steps=steps, engine=used.engine, progress=bars)
+    with progress_bar(verbosity) as bars, workspace(progress=bars, **opening) as work:
+        opened = [work.open_run(run) for run in runs]
+        lateness = find_stragglers(opened, steps=steps, engine=work.engine, progress=bars)
     emit_answer(
         form,
         document=lateness.document if form == "json" else {},

@@ -201,8 +201,8 @@ def engine_for(
     if isinstance(engine, Engine):
         yield engine
         return
-    with engine_of(engine, jobs=jobs, client=client) as own:
-        yield own
+    with engine_of(engine, jobs=jobs, client=client) as created:
+        yield created
 
 
 def _is_address(name: str) -> bool:

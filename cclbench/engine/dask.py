@@ -126,16 +126,18 @@ class Dask(PoolEngine):
 
 def _require_same_versions(client: Client) -> None:
     """`UsageError` where a worker has other versions than this process: rows would not be the same."""
-    own = _library_versions()
+    expected = _library_versions()
     try:
-        told = client.run(_library_versions)
+        by_worker = client.run(_library_versions)
     except ModuleNotFoundError as error:
         raise UsageError(f"the workers lack a package: {error}", hint="install cclbench there, too") from None
-    for worker, versions in told.items():
-        for package, here in own.items():
-            if versions[package] != here:
-                words = f"the worker {worker} has {package} {versions[package]}, here it is {here}"
-                raise UsageError(words, hint="the same versions give the same rows: install them everywhere")
+    for worker, versions in by_worker.items():
+        for package, wanted in expected.items():
+            if versions[package] != wanted:
+                message = f"the worker {worker} has {package} {versions[package]}, here it is {wanted}"
+                raise UsageError(
+                    message, hint="the same versions give the same rows: install them everywhere"
+                )
 
 
 def _library_versions() -> dict[str, str]:

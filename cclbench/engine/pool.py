@@ -82,9 +82,9 @@ class PoolEngine(Engine):
         take: Callable[[Result], object],
         finished: Callable[[int], None],
     ) -> None:
-        rest = iter(tasks)
+        remaining = iter(tasks)
         size = max(1, min(self.most_bundled, len(tasks) // (self._workers * _BUNDLES)))
-        bundles = iter(lambda: list(islice(rest, size)), [])
+        bundles = iter(lambda: list(islice(remaining, size)), [])
         waiting: deque[Future[list[Result]]] = deque()
         running: set[Future[Any]] = set()
         count = 0

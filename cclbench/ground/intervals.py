@@ -65,9 +65,9 @@ def union_lengths(owner: Int64 | Index, starts: Int64, ends: Int64, owners: int)
     np.add.at(total, owner, ends - starts)
     # Where none overlaps its neighbour, none overlaps any.
     overlaps = (owner[1:] == owner[:-1]) & (starts[1:] < ends[:-1])
-    for one in np.unique(owner[1:][overlaps]).tolist():
-        here = slice(*np.searchsorted(owner, (one, one + 1)))
-        total[one] = union(starts[here], ends[here]).length
+    for number in np.unique(owner[1:][overlaps]).tolist():
+        rows = slice(*np.searchsorted(owner, (number, number + 1)))
+        total[number] = union(starts[rows], ends[rows]).length
     return total
 
 
@@ -142,11 +142,11 @@ def clipped(s: Intervals, start: int, end: int) -> Intervals:
 
 def begins(codes: npt.NDArray[np.signedinteger], *more: npt.NDArray[np.signedinteger]) -> Mask:
     """Which rows differ in any of the columns from the row before; the first one does, shape (rows,)."""
-    found = np.zeros(len(codes), np.bool_)
-    found[:1] = True
+    differs = np.zeros(len(codes), np.bool_)
+    differs[:1] = True
     for column in (codes, *more):
-        found[1:] |= column[1:] != column[:-1]
-    return found
+        differs[1:] |= column[1:] != column[:-1]
+    return differs
 
 
 def occurrence(of: Int64, order: Int64 | None = None) -> Int64:
@@ -176,22 +176,22 @@ def innermost(starts: Int64, ends: Int64, at: Int64) -> Int64:
 def outwards(index: npt.NDArray[np.signedinteger], at: Int64, ends: Int64) -> Int64:
     """From each range (−1 for none) the first around it, itself or another, that ends after each instant."""
     around, until = enclosing(ends), np.append(ends, np.iinfo(np.int64).max)
-    found = index.astype(np.int64)
-    rest = np.flatnonzero(at >= until[found])
+    result = index.astype(np.int64)
+    pending = np.flatnonzero(at >= until[result])
     for _ in range(_STEPS_OUTWARDS):
-        if not len(rest):
-            return found
-        found[rest] = around[found[rest]]
-        rest = rest[at[rest] >= until[found[rest]]]
+        if not len(pending):
+            return result
+        result[pending] = around[result[pending]]
+        pending = pending[at[pending] >= until[result[pending]]]
     # Ranges nested without end: by jumps over 2^k of them, the longest first.
     jumps = [np.append(around, np.int32(-1))]
     while (jumps[-1] >= 0).any():
         jumps.append(jumps[-1][jumps[-1]])
     for jump in reversed(jumps):
-        further = jump[found[rest]]
-        found[rest] = np.where(at[rest] >= until[further], further, found[rest])
-    found[rest] = around[found[rest]]
-    return found
+        further = jump[result[pending]]
+        result[pending] = np.where(at[pending] >= until[further], further, result[pending])
+    result[pending] = around[result[pending]]
+    return result
 
 
 def by_code(codes: Int64, wanted: Int64) -> Iterator[tuple[int, Int64]]:

@@ -29,10 +29,10 @@ class OutOfMemoryError(CclbenchError):
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error, or one that it stems from, is for want of memory, address space or threads."""
     return any(
-        isinstance(one, MemoryError)
-        or (isinstance(one, OSError) and one.errno == errno.ENOMEM)
-        or (not isinstance(one, CclbenchError) and _MESSAGES.search(str(one)) is not None)
-        for one in _error_chain(error)
+        isinstance(cause, MemoryError)
+        or (isinstance(cause, OSError) and cause.errno == errno.ENOMEM)
+        or (not isinstance(cause, CclbenchError) and _MESSAGES.search(str(cause)) is not None)
+        for cause in _error_chain(error)
     )
 
 
@@ -45,10 +45,12 @@ def _error_chain(error: BaseException) -> Iterator[BaseException]:
 
 def out_of_memory_error(error: BaseException) -> OutOfMemoryError:
     """What to tell in place of such an error."""
-    said = next((line for line in str(error).strip().splitlines() if _MESSAGES.search(line)), None)
+    detail = next((line for line in str(error).strip().splitlines() if _MESSAGES.search(line)), None)
     limit = _address_space_limit()
     limited = "" if limit is None else f" (limited to {limit / 1e6:,.0f} MB by ulimit)"
-    return OutOfMemoryError(f"out of memory{limited}{f': {said.strip()[:200]}' if said else ''}", hint=_HINT)
+    return OutOfMemoryError(
+        f"out of memory{limited}{f': {detail.strip()[:200]}' if detail else ''}", hint=_HINT
+    )
 
 
 def require_memory() -> None:

@@ -77,12 +77,12 @@ class Registry(Generic[T]):
     @contextmanager
     def temporarily_replaced(self, name: str, plugin: T) -> Iterator[None]:
         """Have another plug-in under a name, in this process, for as long as the block runs."""
-        own = self.get(name)
+        former = self.get(name)
         self._known[name] = plugin
         try:
             yield
         finally:
-            self._known[name] = own
+            self._known[name] = former
 
     def origin(self, name: str) -> str:
         """The module or distribution that registered it."""

@@ -35,11 +35,11 @@ def scratch(folder: Path, prefix: str, *, mode: int = 0o777) -> Iterator[Path]:
 
 def sweep(folder: Path, prefix: str) -> None:
     """Remove scratch folders of that prefix that processes of this machine left behind when killed."""
-    for left in folder.glob(f"{prefix}*"):
-        process, _, rest = left.name.removeprefix(prefix).partition("-")
-        here = rest.rpartition("-")[0] == _machine_tag()
-        if here and process.isdecimal() and not _is_alive(int(process)):
-            shutil.rmtree(left, ignore_errors=True)
+    for abandoned in folder.glob(f"{prefix}*"):
+        process, _, rest = abandoned.name.removeprefix(prefix).partition("-")
+        is_local = rest.rpartition("-")[0] == _machine_tag()
+        if is_local and process.isdecimal() and not _is_alive(int(process)):
+            shutil.rmtree(abandoned, ignore_errors=True)
 
 
 @contextmanager

@@ -171,29 +171,29 @@ def damaged(path: Path, why: str) -> ChangedRunError:
 
 def _require_schema(file: pq.ParquetFile, schema: pa.Schema) -> None:
     """`ArrowInvalid` where columns are missing, doubled, of another type, or null where none may be."""
-    found = file.schema_arrow
-    if found.equals(schema):
+    actual = file.schema_arrow
+    if actual.equals(schema):
         return
-    if found.names != schema.names:
-        raise pa.ArrowInvalid(f"its columns are {', '.join(found.names)[:200]}")
+    if actual.names != schema.names:
+        raise pa.ArrowInvalid(f"its columns are {', '.join(actual.names)[:200]}")
     for field in schema:
-        if (own := found.field(field.name)).type != field.type or own.nullable != field.nullable:
-            raise pa.ArrowInvalid(f"column {own}, not {field}")
+        if (column := actual.field(field.name)).type != field.type or column.nullable != field.nullable:
+            raise pa.ArrowInvalid(f"column {column}, not {field}")
 
 
 def checked_rows(table: pa.Table | pa.RecordBatch, schema: pa.Schema, path: Path) -> Any:
     """Those rows as they are; `InputError` where a column holds what it may not: nulls, a word, a number."""
-    of = schema.metadata[b"cclbench.table"].decode()
-    words = _VOCABULARIES[of]
+    table_name = schema.metadata[b"cclbench.table"].decode()
+    words = _VOCABULARIES[table_name]
     for name in table.schema.names:
         column = table[name]
         if not schema.field(name).nullable and column.null_count:
             raise damaged(path, f"column {name} has nulls")
         chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-        if name in words and any(set(one.dictionary.to_pylist()) - set(words[name]) for one in chunks):
+        if name in words and any(set(chunk.dictionary.to_pylist()) - set(words[name]) for chunk in chunks):
             raise damaged(path, f"column {name} holds an unknown word")
-        if name in _COUNTED.get(of, ()) and any(
-            len(one) and (pc.min(one).as_py() or 0) < 0 for one in chunks
+        if name in _COUNTED.get(table_name, ()) and any(
+            len(chunk) and (pc.min(chunk).as_py() or 0) < 0 for chunk in chunks
         ):
             raise damaged(path, f"column {name} holds a number below 0")
     return table

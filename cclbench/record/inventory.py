@@ -122,17 +122,17 @@ def read_manifest(folder: Path, place: str, sizes: Mapping[str, int] | None = No
     """
     while True:
         stamp = _file_stamp(folder / MANIFEST)
-        found = manifests.read(folder / MANIFEST)
-        change = next(file_changes(found, file_sizes(folder) if sizes is None else sizes), None)
+        manifest = manifests.read(folder / MANIFEST)
+        change = next(file_changes(manifest, file_sizes(folder) if sizes is None else sizes), None)
         if change is None:
-            return found
+            return manifest
         if _file_stamp(folder / MANIFEST) == stamp:  # else another process has replaced the run meanwhile
             run = folder.name
             raise ChangedRunError(
                 f"{change.what}: run {run} is not what was written",
                 where=f"{place}/{change.path}",
                 hint=f"see all changes: cclbench verify --run {run}; read its source again:"
-                f" {source_command(found)}; or remove it: cclbench remove {run}",
+                f" {source_command(manifest)}; or remove it: cclbench remove {run}",
             )
 
 
@@ -160,22 +160,24 @@ def changes_of(
 def verify(folder: Path, *, engine: Engine = SERIAL, progress: Progress | None = None) -> Verification:
     """Check the files of the run at `folder`: `file_changes`, and the hashes of their contents."""
     manifest = manifests.read(folder / MANIFEST)
-    found = list(file_changes(manifest, file_sizes(folder)))
-    wrong = {change.path for change in found}
-    files = [file for file in manifest.files if file.path not in wrong]
+    found_changes = list(file_changes(manifest, file_sizes(folder)))
+    changed_paths = {change.path for change in found_changes}
+    files = [file for file in manifest.files if file.path not in changed_paths]
     size = sum(file.bytes for file in files)
-    answers = engine.map(
+    has_other_hash = engine.map(
         partial(has_changed, folder), files, progress=progress, what="hashing", size_bytes=size
     )
-    found += [Change(file.path, OTHER_CONTENT) for file, other in zip(files, answers, strict=True) if other]
+    found_changes += [
+        Change(file.path, OTHER_CONTENT) for file, other in zip(files, has_other_hash, strict=True) if other
+    ]
     results = folder / RESULTS_FILE
     if manifest.published is None and results.is_file() and not has_stated_content(results):
-        found.append(Change(RESULTS_FILE, f"{OTHER_CONTENT}; delete it"))
+        found_changes.append(Change(RESULTS_FILE, f"{OTHER_CONTENT}; delete it"))
     return Verification(
         run=folder.name,
         files=len(list(manifest.files)),
         bytes=sum(file.bytes for file in manifest.files),
-        changes=sorted(found),
+        changes=sorted(found_changes),
         command=source_command(manifest),
     )
 
@@ -186,12 +188,12 @@ def has_stated_content(path: Path) -> bool:
         with parquet_file(path) as table:
             stated = content_hash(table)
         with path.open("rb") as file:
-            digest, left = sha256(), file.seek(-_FOOTER_END, os.SEEK_END)
-            left -= int.from_bytes(file.read(4), "little")
+            digest, remaining = sha256(), file.seek(-_FOOTER_END, os.SEEK_END)
+            remaining -= int.from_bytes(file.read(4), "little")
             file.seek(0)
-            while left > 0 and (piece := file.read(min(left, 1 << 20))):
+            while remaining > 0 and (piece := file.read(min(remaining, 1 << 20))):
                 digest.update(piece)
-                left -= len(piece)
+                remaining -= len(piece)
     return digest.hexdigest() == stated
 
 

@@ -249,10 +249,10 @@ def read(path: Path) -> Manifest:
         with suppress(msgspec.ValidationError):  # JSON that is no manifest has none
             written = msgspec.json.decode(content, type=_WrittenVersions)
         if (written.schema, written.tables) == (VERSION, LAYOUT):
-            found = msgspec.json.decode(content, type=Manifest)
-            if found.sha256 != sha256(content.rpartition(_SHA256.encode())[0]).hexdigest():
+            manifest = msgspec.json.decode(content, type=Manifest)
+            if manifest.sha256 != sha256(content.rpartition(_SHA256.encode())[0]).hexdigest():
                 raise msgspec.ValidationError("its text is not the one that was written")
-            return found
+            return manifest
     except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
         raise InputError(f"damaged manifest: {error}", where=str(path), hint="delete the run") from None
     raise InputError("was written by another version", where=str(path), hint="ingest the source again")

@@ -25,8 +25,8 @@ def current_run(store: Store, run: str, content: str) -> Run | None:
 
     `content` is the SHA-256 of what was published.
     """
-    kept = store.find(run)
-    return kept if kept is not None and kept.is_current(_published_fingerprint(content)) else None
+    stored = store.find(run)
+    return stored if stored is not None and stored.is_current(_published_fingerprint(content)) else None
 
 
 def write_published_run(

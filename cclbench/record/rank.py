@@ -72,12 +72,12 @@ class Rank:
     @cached_property
     def _event_files(self) -> dict[str, list[StoredFile]]:
         """The files of each kind of event, in order."""
-        found: dict[str, list[StoredFile]] = {}
+        files: dict[str, list[StoredFile]] = {}
         folder = f"events/rank={self.entry.rank}/"
         for file in sorted(self.entry.stored, key=attrgetter("path")):
             if file.path.startswith(folder):
-                found.setdefault(file.path.removeprefix(folder).partition("-")[0], []).append(file)
-        return found
+                files.setdefault(file.path.removeprefix(folder).partition("-")[0], []).append(file)
+        return files
 
     def _file_batches(self, file: StoredFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Those columns of one file."""
@@ -102,12 +102,12 @@ class Rank:
         if size > self._room:
             return False
         self._room -= size
-        found: dict[str, list[pa.ChunkedArray]] = {name: [] for name in names}
+        stretches_by_name: dict[str, list[pa.ChunkedArray]] = {name: [] for name in names}
         with opened_table(path, EVENTS, listed=file) as table:
             for stretch in _batch_tables(table, names, path):
-                for name, stretches in found.items():
+                for name, stretches in stretches_by_name.items():
                     stretches.append(_single_chunk(stretch[name]))
-        kept |= found
+        kept |= stretches_by_name
         return True
 
     def collectives(self) -> pa.Table:

@@ -39,8 +39,8 @@ _RESULTS_KEPT: Final = "results.json"
 
 def cache_folder() -> Path:
     """Where copies of remote runs are kept: $CCLBENCH_CACHE, else below the person's folder of caches."""
-    own = os.environ.get("CCLBENCH_CACHE")
-    return Path(own or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "cclbench")).expanduser()
+    chosen = os.environ.get("CCLBENCH_CACHE")
+    return Path(chosen or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "cclbench")).expanduser()
 
 
 class RemoteStore(Store):
@@ -76,7 +76,7 @@ class RemoteStore(Store):
         """The runs that have a manifest, by name, with the objects `listed` in the folder of each."""
         for run in self._objects.list_folders():
             objects = [] if run.startswith(".") else listed(run)
-            if any(one.name == MANIFEST for one in objects):
+            if any(entry.name == MANIFEST for entry in objects):
                 yield run, objects
 
     def find(self, run: str) -> Run | None:
@@ -94,7 +94,7 @@ class RemoteStore(Store):
     def remove(self, run: str) -> None:
         """Remove a run, its manifest first, and its copies here; `UsageError` where there is none."""
         self.require_run(run)
-        names = [one.name for one in self._objects.list_all(run)]
+        names = [entry.name for entry in self._objects.list_all(run)]
         self._objects.remove_all([f"{run}/{MANIFEST}"])
         self._objects.remove_all([f"{run}/{name}" for name in names if name != MANIFEST])
         for extent in ("top", "whole"):
@@ -113,17 +113,17 @@ class RemoteStore(Store):
                 self._upload_run(run, folder)
                 self._keep_copy(unfinished, run, self._objects.list_all(run))
         except OSError as error:
-            told = unwritable_store_error(self.folder, error)
-            hint = told.hint and "name another folder for copies by CCLBENCH_CACHE, or make room"
-            raise InputError(told.lines, where=told.where, hint=hint) from None
+            failure = unwritable_store_error(self.folder, error)
+            hint = failure.hint and "name another folder for copies by CCLBENCH_CACHE, or make room"
+            raise InputError(failure.lines, where=failure.where, hint=hint) from None
 
     def _upload_run(self, run: str, folder: Path) -> None:
         """Write a run's files, and its manifest when all the others are there."""
         files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-        there = {one.name for one in self._objects.list_all(run)}
+        remote_names = {entry.name for entry in self._objects.list_all(run)}
         # Without its manifest a former run of that name is gone, and what is left of it no run.
-        self._objects.remove_all([f"{run}/{MANIFEST}"] if MANIFEST in there else [])
-        self._objects.remove_all([f"{run}/{name}" for name in there - files.keys()])
+        self._objects.remove_all([f"{run}/{MANIFEST}"] if MANIFEST in remote_names else [])
+        self._objects.remove_all([f"{run}/{name}" for name in remote_names - files.keys()])
         manifest = files.pop(MANIFEST)
         self._objects.upload_all([(path, f"{run}/{name}") for name, path in files.items()])
         self._objects.upload_all([(manifest, f"{run}/{MANIFEST}")])
@@ -135,9 +135,9 @@ class RemoteStore(Store):
 
         All its files, or those right in its folder: `extent` is `whole` or `top`.
         """
-        sizes = {one.name: one.size for one in objects}
+        sizes = {entry.name: entry.size for entry in objects}
         if extent == "top":
-            objects = [one for one in objects if "/" not in one.name]
+            objects = [entry for entry in objects if "/" not in entry.name]
         place = self._copy_folder(run, objects, extent)
         if not _is_complete(place, run):
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -151,9 +151,11 @@ class RemoteStore(Store):
 
     def _keep_copy(self, unfinished: Path, run: str, objects: Sequence[Object]) -> None:
         """Keep what was just written as a copy, where it is what is there now."""
-        sizes = {one.name: one.size for one in objects}
-        here = [path for path in (unfinished / run).rglob("*") if path.is_file()]
-        if sizes == {path.relative_to(unfinished / run).as_posix(): path.stat().st_size for path in here}:
+        sizes = {entry.name: entry.size for entry in objects}
+        local_files = [path for path in (unfinished / run).rglob("*") if path.is_file()]
+        if sizes == {
+            path.relative_to(unfinished / run).as_posix(): path.stat().st_size for path in local_files
+        }:
             self._replace_copy(unfinished, run, self._copy_folder(run, objects, "whole"))
 
     def _replace_copy(self, unfinished: Path, run: str, place: Path) -> None:
@@ -172,26 +174,32 @@ class RemoteStore(Store):
     def _copy_folder(self, run: str, objects: Sequence[Object], extent: str) -> Path:
         """The folder of a copy: another for each version of its files, always another where none is told."""
         key = sha256(f"{self._url}\0{run}".encode()).hexdigest()[:32]
-        fixed = sorted((one.name, one.size, one.version or token_hex()) for one in _without_results(objects))
+        fixed = sorted(
+            (entry.name, entry.size, entry.version or token_hex()) for entry in _without_results(objects)
+        )
         return self.folder / f"{key}-{extent}" / sha256(repr(fixed).encode()).hexdigest()[:32]
 
     def _bring_results(self, place: Path, run: str, objects: Sequence[Object]) -> None:
         """The results that are there now: another object takes the place of those that were."""
-        kept, target = place / _RESULTS_KEPT, place / run / RESULTS_FILE
-        there = next((one for one in objects if one.name == RESULTS_FILE), None)
-        if there is None:
+        stamp_file, target = place / _RESULTS_KEPT, place / run / RESULTS_FILE
+        remote = next((entry for entry in objects if entry.name == RESULTS_FILE), None)
+        if remote is None:
             target.unlink(missing_ok=True)
             return
         with suppress(OSError, ValueError):
-            if json.loads(kept.read_text("utf-8")) == [there.size, there.version, _stamp_list(target)]:
+            if json.loads(stamp_file.read_text("utf-8")) == [
+                remote.size,
+                remote.version,
+                _stamp_list(target),
+            ]:
                 return
         with scratch(place, UNFINISHED) as unfinished:
-            self._objects.download_all([there], unfinished, below=run)
+            self._objects.download_all([remote], unfinished, below=run)
             (unfinished / RESULTS_FILE).replace(target)
             (unfinished / _RESULTS_KEPT).write_text(
-                json.dumps([there.size, there.version, _stamp_list(target)]), "utf-8"
+                json.dumps([remote.size, remote.version, _stamp_list(target)]), "utf-8"
             )
-            (unfinished / _RESULTS_KEPT).replace(kept)
+            (unfinished / _RESULTS_KEPT).replace(stamp_file)
 
     def _put_results(self, run: str, path: Path) -> None:
         """Write new results; a store that may only be read keeps none."""
@@ -203,7 +211,7 @@ class RemoteStore(Store):
 
 def _without_results(objects: Sequence[Object]) -> list[Object]:
     """Those that stay as they are as long as the run does."""
-    return [one for one in objects if one.name != RESULTS_FILE]
+    return [entry for entry in objects if entry.name != RESULTS_FILE]
 
 
 def _files_without_results(folder: Path) -> list[Path]:

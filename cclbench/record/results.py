@@ -93,12 +93,12 @@ class Results:
         metric = self.table["metric"].dictionary_encode().unify_dictionaries().combine_chunks()
         runs = pc.run_end_encode(metric.indices)
         ends = runs.run_ends.to_pylist()
-        found: dict[MetricName, list[tuple[int, int]]] = {}
+        ranges: dict[MetricName, list[tuple[int, int]]] = {}
         for name, (first, end) in zip(
             metric.dictionary.take(runs.values).to_pylist(), pairwise([0, *ends]), strict=True
         ):
-            found.setdefault(name, []).append((first, end - first))
-        return found
+            ranges.setdefault(name, []).append((first, end - first))
+        return ranges
 
     def _check_name(self, metric: MetricName) -> None:
         """`LookupError` with near names for one that no row has and no module declares: it is misspelt."""
@@ -121,10 +121,10 @@ class Results:
 
     @cached_property
     def _by_metric(self) -> dict[MetricName, list[Row]]:
-        found: dict[MetricName, list[Row]] = {}
+        by_metric: dict[MetricName, list[Row]] = {}
         for row in self.rows:
-            found.setdefault(row.metric, []).append(row)
-        return found
+            by_metric.setdefault(row.metric, []).append(row)
+        return by_metric
 
     @cached_property
     def scope(self) -> Scope:
@@ -149,10 +149,10 @@ class Results:
 
     def row(self, metric: MetricName, **keys: str) -> Row | None:
         """The run's own row of a metric, or the one that those of `KEYS` narrow it to."""
-        found = self._by_key.get((metric, *(keys.get(key) for key in KEYS)))
-        if found is None:
+        match = self._by_key.get((metric, *(keys.get(key) for key in KEYS)))
+        if match is None:
             self._check_name(metric)
-        return found
+        return match
 
     def value(self, metric: MetricName, **keys: str) -> float | None:
         """That row's number; None where there is no row or no number."""
@@ -168,27 +168,33 @@ class Results:
         """The run's rows by group, collective, category and stat that have a number, and how many more."""
         if metric not in self._by_metric:
             self._check_name(metric)
-        found = [row for row in self._by_metric.get(metric, ()) if row.narrowed and row.has_value]
-        return found[:most], max(0, len(found) - most)
+        rows = [row for row in self._by_metric.get(metric, ()) if row.narrowed and row.has_value]
+        return rows[:most], max(0, len(rows) - most)
 
     def ranks(self, metric: MetricName, **keys: str) -> dict[int, float]:
         """Each rank's number, by rank, or those that `KEYS` narrow it to; modelled ones are none."""
-        told = self._measured_values(metric, **keys)
-        found = {rank: value for rank, step, value in told if rank is not None and step is None}
-        return dict(sorted(found.items()))
+        numbers = self._measured_values(metric, **keys)
+        by_rank = {rank: value for rank, step, value in numbers if rank is not None and step is None}
+        return dict(sorted(by_rank.items()))
 
     def steps(self, metric: MetricName) -> dict[int, float]:
         """The run's number of each step, by step; modelled ones are none."""
-        told = self._measured_values(metric)
-        return dict(sorted((step, value) for rank, step, value in told if rank is None and step is not None))
+        numbers = self._measured_values(metric)
+        return dict(
+            sorted((step, value) for rank, step, value in numbers if rank is None and step is not None)
+        )
 
     def grid(self, metric: MetricName) -> Grid:
         """Each rank's number of each step; modelled ones are none."""
-        told = [one for one in self._measured_values(metric) if one[0] is not None and one[1] is not None]
-        ranks, row = np.unique(np.array([rank for rank, _, _ in told], np.int64), return_inverse=True)
-        steps, column = np.unique(np.array([step for _, step, _ in told], np.int64), return_inverse=True)
+        numbers = [
+            number
+            for number in self._measured_values(metric)
+            if number[0] is not None and number[1] is not None
+        ]
+        ranks, row = np.unique(np.array([rank for rank, _, _ in numbers], np.int64), return_inverse=True)
+        steps, column = np.unique(np.array([step for _, step, _ in numbers], np.int64), return_inverse=True)
         values = np.ma.array(np.zeros((len(ranks), len(steps))), mask=True)
-        values[row, column] = [value for _, _, value in told]
+        values[row, column] = [value for _, _, value in numbers]
         return Grid(ranks, steps, values)
 
     def _measured_values(self, metric: MetricName, **keys: str) -> Sequence[_Number]:
@@ -223,13 +229,13 @@ def _values_by_keys(table: pa.Table) -> dict[tuple[str | None, ...], list[_Numbe
     """Rank, step and value of the rows that have a number, by what narrows them; without modelled ones."""
     words = [words_of(table[name]) for name in ("status", "provenance", *KEYS)]
     numbers = [table[name].to_pylist() for name in ("rank", "step", "value")]
-    found: dict[tuple[str | None, ...], list[_Number]] = {}
+    by_keys: dict[tuple[str | None, ...], list[_Number]] = {}
     for (status, provenance, *keys), number in zip(
         zip(*words, strict=True), zip(*numbers, strict=True), strict=True
     ):
         if status in HAS_VALUE and provenance != "modelled":
-            found.setdefault(tuple(keys), []).append(number)
-    return found
+            by_keys.setdefault(tuple(keys), []).append(number)
+    return by_keys
 
 
 def _distinct_values(column: pa.ChunkedArray) -> list[Any]:

@@ -181,9 +181,9 @@ class Run:
         from cclbench.card import load_card
 
         # With the calibration that it names.
-        beside = [file for file in self.record.stored if "/" not in file.path and file.rows is None]
-        require_unchanged(self.path, beside)
-        return load_card(self.path / _CARD) if any(file.path == _CARD for file in beside) else None
+        top_files = [file for file in self.record.stored if "/" not in file.path and file.rows is None]
+        require_unchanged(self.path, top_files)
+        return load_card(self.path / _CARD) if any(file.path == _CARD for file in top_files) else None
 
     @property
     def sources(self) -> list[Run]:
@@ -213,14 +213,14 @@ class Run:
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
         """Rows of `schema.EVENTS`, of one rank or all, of some kinds or all, with a column `rank`."""
-        wanted = checked_names("kind of event", KINDS if kinds is None else kinds, KINDS)
-        known = [*EVENTS.names, "rank"]
-        names = checked_names("column of events", known if columns is None else columns, known)
+        chosen_kinds = checked_names("kind of event", KINDS if kinds is None else kinds, KINDS)
+        all_columns = [*EVENTS.names, "rank"]
+        names = checked_names("column of events", all_columns if columns is None else columns, all_columns)
         schema = pa.schema([EVENTS.field(name) for name in names if name != "rank"])
         tables = [schema.empty_table().append_column("rank", pa.array([], pa.int32()))]
-        for one in self.ranks if rank is None else [rank]:
-            table = pa.Table.from_batches(self.rank(one).events(wanted, schema.names), schema)
-            tables.append(table.append_column("rank", pa.repeat(pa.scalar(one, pa.int32()), len(table))))
+        for number in self.ranks if rank is None else [rank]:
+            table = pa.Table.from_batches(self.rank(number).events(chosen_kinds, schema.names), schema)
+            tables.append(table.append_column("rank", pa.repeat(pa.scalar(number, pa.int32()), len(table))))
         return pa.concat_tables(tables).unify_dictionaries()
 
     def collectives(self) -> pa.Table:
@@ -241,14 +241,15 @@ class Run:
     def groups(self) -> pa.Table:
         """Rows of `schema.GROUPS`: the process groups that traces state, or that were inferred."""
         return _concat_tables(
-            "groups", (read_table(path, GROUPS, listed=own) for path, own in self._table_files("groups"))
+            "groups",
+            (read_table(path, GROUPS, listed=listed) for path, listed in self._table_files("groups")),
         )
 
     def evidence(self, table: str) -> pa.Table:
         """Rows of a table of `schema.EVIDENCE`, such as `counters`: what files other than traces tell."""
         (name,) = checked_names("table of evidence", [table], list(EVIDENCE))
         return _concat_tables(
-            name, (read_table(path, TABLES[name], listed=own) for path, own in self._table_files(name))
+            name, (read_table(path, TABLES[name], listed=listed) for path, listed in self._table_files(name))
         )
 
     def _table_files(self, table: str) -> list[tuple[Path, StoredFile]]:
@@ -257,10 +258,10 @@ class Run:
     @cached_property
     def tables(self) -> dict[str, list[StoredFile]]:
         """The files of each table, in the order of their paths; those of `sources` are not among them."""
-        found: dict[str, list[StoredFile]] = {}
+        by_table: dict[str, list[StoredFile]] = {}
         for file in sorted(self.record.files, key=attrgetter("path")):
-            found.setdefault(file.path.partition("/")[0].partition(".")[0], []).append(file)
-        return {name: files for name, files in found.items() if name in TABLES}
+            by_table.setdefault(file.path.partition("/")[0].partition(".")[0], []).append(file)
+        return {name: files for name, files in by_table.items() if name in TABLES}
 
     def sql(
         self,
@@ -331,14 +332,14 @@ class Run:
         if path is None:
             return None
         parts = ("rank", "step", "group", "collective", "category", "stat")
-        own = pc.field("metric") == metric
+        condition = pc.field("metric") == metric
         for name in parts:
-            own &= pc.field(name).is_null()
+            condition &= pc.field(name).is_null()
         with opened_table(path, RESULTS) as file:
             for batch in file.iter_batches(columns=["metric", "value", *parts]):
-                found: list[float | None] = batch.filter(own)["value"].to_pylist()
-                if found:
-                    return found[0]
+                values: list[float | None] = batch.filter(condition)["value"].to_pylist()
+                if values:
+                    return values[0]
         return None
 
     @property

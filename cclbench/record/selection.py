@@ -51,14 +51,14 @@ class Selection:
     def _check_steps(self, run: Run, first: int | None, last: int | None) -> None:
         steps = {
             step
-            for one in (run, *run.sources)
-            for step in one.steps()["step"].drop_null().unique().to_pylist()
+            for part in (run, *run.sources)
+            for step in part.steps()["step"].drop_null().unique().to_pylist()
         }
         least, end = 0 if first is None else first, float("inf") if last is None else last
         if any(least <= step < end for step in steps):
             return
-        asked = f"{'' if first is None else first}:{'' if last is None else last}"
+        range_text = f"{'' if first is None else first}:{'' if last is None else last}"
         listed = first_few(list(map(str, sorted(steps))), _LISTED)
         hint = f"the steps are {listed}" if steps else "ask for the whole trace: --window trace"
-        what = f"no step lies in {asked}" if steps else "the trace marks no steps to choose from"
-        raise UsageError(what, where=run.id, hint=hint)
+        message = f"no step lies in {range_text}" if steps else "the trace marks no steps to choose from"
+        raise UsageError(message, where=run.id, hint=hint)

@@ -58,8 +58,8 @@ class Store:
 
     def runs(self) -> list[Run]:
         """All finished runs, by name."""
-        found = sorted(self.folder.glob(f"*/{MANIFEST}")) if self.folder.is_dir() else []
-        return [Run(path.parent) for path in found if not path.parent.name.startswith(".")]
+        manifests = sorted(self.folder.glob(f"*/{MANIFEST}")) if self.folder.is_dir() else []
+        return [Run(path.parent) for path in manifests if not path.parent.name.startswith(".")]
 
     def find(self, run: str) -> Run | None:
         """The run of that id, None where there is none."""
@@ -71,13 +71,13 @@ class Store:
 
     def get(self, run: str) -> Run:
         """The run of that id; `UsageError` with near names, of files here too, where there is none."""
-        found = self.find(run)
-        if found is None:
+        match = self.find(run)
+        if match is None:
             ids = self.ids()
             hint = near(run, [*ids, *(name for name in os.listdir() if not name.startswith("."))])
             hint = hint if hint.startswith("did you mean") else near(run, ids)
             raise UsageError(f"no run {run!r} in {self.place}, and no such file or folder", hint=hint)
-        return found
+        return match
 
     def require_run(self, run: str) -> None:
         """`UsageError` with near names where there is no run of that id."""

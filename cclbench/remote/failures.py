@@ -43,22 +43,22 @@ def _error_chain(error: BaseException) -> Iterator[BaseException]:
 
 def status_of(error: BaseException) -> int | None:
     """The answer's status, of whichever library says it."""
-    for one in _error_chain(error):
-        response = getattr(one, "response", None)
+    for cause in _error_chain(error):
+        response = getattr(cause, "response", None)
         if isinstance(response, dict):
             return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) or None
-        if type(one).__module__ == "aiohttp.http_exceptions":
+        if type(cause).__module__ == "aiohttp.http_exceptions":
             continue  # of an answer cut short: its code is no server's
         for name in ("status", "status_code", "code"):
-            if isinstance(status := getattr(one, name, None), int):
+            if isinstance(status := getattr(cause, name, None), int):
                 return status
     return None
 
 
 def code_of(error: BaseException) -> str | None:
     """The service's own word for what is wrong."""
-    for one in _error_chain(error):
-        response = getattr(one, "response", None)
+    for cause in _error_chain(error):
+        response = getattr(cause, "response", None)
         if isinstance(response, dict):
             code = str(response.get("Error", {}).get("Code", ""))
             return code if _CODE.fullmatch(code) else None
@@ -68,7 +68,7 @@ def code_of(error: BaseException) -> str | None:
 def kind_of(error: BaseException) -> Kind:
     """What a failure is: `again` may be no failure at the next attempt, `local` is this machine's."""
     status, code = status_of(error), code_of(error)
-    names = {type(one).__name__ for one in _error_chain(error)}
+    names = {type(cause).__name__ for cause in _error_chain(error)}
     if isinstance(error, OSError) and error.errno in _LOCAL:
         return "local"
     if code in _EXPIRED or names & {"TokenRetrievalError", "UnauthorizedSSOTokenError", "SSOTokenLoadError"}:

@@ -104,19 +104,19 @@ class Objects:
         if len(infos) > MOST_OBJECTS:
             hint = "name a narrower folder"
             raise InputError(f"holds more than {MOST_OBJECTS:,} objects", where=str(where), hint=hint)
-        found = [self._object_from_info(info, base) for info in infos.values()]
-        check_names((one.name for one in found), where)
-        return sorted(found, key=lambda one: one.name)
+        objects = [self._object_from_info(info, base) for info in infos.values()]
+        check_names((entry.name for entry in objects), where)
+        return sorted(objects, key=lambda entry: entry.name)
 
     def list_folders(self) -> list[str]:
         """Names of the folders right below the URL."""
         infos = self._with_retries(
             "", lambda: self._call_method("ls", self._path, detail=True), missing=list[Any]()
         )
-        found = sorted(
+        paths = sorted(
             {str(info["name"]).rstrip("/") for info in infos if self._is_folder(info)} - {self._path}
         )
-        names = [name.rpartition("/")[2] for name in found]
+        names = [name.rpartition("/")[2] for name in paths]
         check_names(names, self.url)
         return names
 
@@ -126,13 +126,13 @@ class Objects:
         infos = self._with_retries(
             folder, lambda: self._call_method("ls", base, detail=True), missing=list[Any]()
         )
-        found = [self._object_from_info(info, base) for info in infos if not self._is_folder(info)]
-        check_names((one.name for one in found), self.url.below(folder))
-        return found
+        objects = [self._object_from_info(info, base) for info in infos if not self._is_folder(info)]
+        check_names((entry.name for entry in objects), self.url.below(folder))
+        return objects
 
     def download_all(
         self,
-        found: Sequence[Object],
+        objects: Sequence[Object],
         into: Path,
         *,
         below: str = "",
@@ -146,7 +146,7 @@ class Objects:
             target.parent.mkdir(parents=True, exist_ok=True)
             self.download(wanted, target, below=below, most=most)
 
-        self._in_threads(download_one, found, progress, f"reading {self.url}")
+        self._in_threads(download_one, objects, progress, f"reading {self.url}")
 
     def download(self, wanted: Object, target: Path, *, below: str = "", most: int | None = None) -> None:
         """Write one object, or its first `most` bytes, to a file as it was when it was listed.
@@ -351,8 +351,8 @@ class Objects:
 
     def _object_from_info(self, info: dict[str, Any], base: str | None = None) -> Object:
         size = info["size"]
-        told = next((info[key] for key in _VERSIONS if info.get(key)), None)
-        version = None if told is None else str(told.timestamp() if isinstance(told, datetime) else told)
+        stamp = next((info[key] for key in _VERSIONS if info.get(key)), None)
+        version = None if stamp is None else str(stamp.timestamp() if isinstance(stamp, datetime) else stamp)
         name = str(info["name"]).removeprefix(base).removeprefix("/") if base is not None else ""
         if base is not None and str(info["name"]).startswith(f"{base}//"):
             name = f"/{name}"  # to be refused: its name has an empty part
@@ -367,7 +367,7 @@ class Objects:
     def _failure_error(self, name: str, kind: Kind, error: Exception) -> InputError:
         """The error people see."""
         where = str(self.url.below(name) if name else self.url)
-        told = failure_words(error)
+        words = failure_words(error)
         if kind == "missing":
             what = "no such bucket" if code_of(error) == NO_BUCKET else "there is nothing of that name"
             return MissingError(what, where=where)
@@ -375,9 +375,9 @@ class Objects:
             return self._changed_error(name)
         if kind == "expired":
             hint = "renew them and try again"
-            return ForbiddenError(f"the credentials have expired ({told})", where=where, hint=hint)
+            return ForbiddenError(f"the credentials have expired ({words})", where=where, hint=hint)
         if kind == "forbidden":
             hint = "give credentials that allow it, as the service's own tools take them, such as AWS_PROFILE"
-            return ForbiddenError(f"access is refused ({told})", where=where, hint=hint)
+            return ForbiddenError(f"access is refused ({words})", where=where, hint=hint)
         tries = f", {ATTEMPTS} times" if kind == "again" else ""
-        return InputError(f"the service failed{tries}: {told}", where=where, hint="try again later")
+        return InputError(f"the service failed{tries}: {words}", where=where, hint="try again later")

@@ -58,32 +58,32 @@ def spooled_source(
     """
     with temporary_folder() as folder:
         objects = Objects(url, public=public)
-        own = objects.own_object()
-        found = _spool_place(url, own, folder)
+        item = objects.own_object()
+        spooled = _spool_place(url, item, folder)
         try:
-            if own is None:
-                _download_folder(objects, selection, found.path, progress)
+            if item is None:
+                _download_folder(objects, selection, spooled.path, progress)
             else:
-                _download_object(objects, own, found.path)
+                _download_object(objects, item, spooled.path)
                 if _is_card(url):
-                    _download_named(found, progress, public)
-            yield found
+                    _download_named(spooled, progress, public)
+            yield spooled
         except CclbenchError as error:
             where, hint = (
-                None if text is None else found.with_url(text) for text in (error.where, error.hint)
+                None if text is None else spooled.with_url(text) for text in (error.where, error.hint)
             )
-            raise type(error)([*map(found.with_url, error.lines)], where=where, hint=hint) from None
+            raise type(error)([*map(spooled.with_url, error.lines)], where=where, hint=hint) from None
 
 
 def _is_card(url: Url) -> bool:
     return url.name.lower().endswith(_CARDS)
 
 
-def _spool_place(url: Url, own: Object | None, within: Path) -> SpooledSource:
+def _spool_place(url: Url, item: Object | None, within: Path) -> SpooledSource:
     """Where a URL's files go: below the same names as there, which a run and a card's paths go by."""
     name = url.name
     check_names([name], url)
-    if own is None:
+    if item is None:
         folder = within / name
         folder.mkdir()
         return SpooledSource(folder, folder, url)
@@ -93,27 +93,27 @@ def _spool_place(url: Url, own: Object | None, within: Path) -> SpooledSource:
     return SpooledSource(within / "root" / name, within / "root", url.parent)
 
 
-def _download_named(found: SpooledSource, progress: Progress | None, public: bool) -> None:
+def _download_named(spooled: SpooledSource, progress: Progress | None, public: bool) -> None:
     """Bring what a card names; of what is not there its reader says so."""
-    card = load_card(found.path)
-    root = root_of(found.path)
+    card = load_card(spooled.path)
+    root = root_of(spooled.path)
     names = [(root, trace.path) for trace in card.evidence.traces]
     if card.hardware.calibration is not None:
-        names.append((found.path.parent, card.hardware.calibration))
+        names.append((spooled.path.parent, card.hardware.calibration))
     for done, (folder, name) in enumerate(names, 1):
-        check_names([name], found.url)
+        check_names([name], spooled.url)
         target = folder / name
-        objects = Objects(found.url.below(target.relative_to(found.folder).as_posix()), public=public)
-        if not target.exists() and (own := _own_or_none(objects)) is not None:
-            _download_object(objects, own, target)
+        objects = Objects(spooled.url.below(target.relative_to(spooled.folder).as_posix()), public=public)
+        if not target.exists() and (item := _own_or_none(objects)) is not None:
+            _download_object(objects, item, target)
         if progress:
-            progress(f"reading {found.url}", done, len(names))
+            progress(f"reading {spooled.url}", done, len(names))
 
 
-def _download_object(objects: Objects, own: Object, target: Path) -> None:
+def _download_object(objects: Objects, item: Object, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    _require_room(own.size, target.parent, objects.url)
-    objects.download(own, target)
+    _require_room(item.size, target.parent, objects.url)
+    objects.download(item, target)
 
 
 def _own_or_none(objects: Objects) -> Object | None:
@@ -125,8 +125,8 @@ def _own_or_none(objects: Objects) -> Object | None:
 
 def _source_objects(objects: Objects) -> list[Object]:
     """The objects below a folder, but those of hidden folders and of runs, which are no traces."""
-    found = objects.list_all()
-    names = {one.name for one in found}
+    listed = objects.list_all()
+    names = {item.name for item in listed}
     folders = {str(parent) for name in names for parent in PurePosixPath(name).parents}
     runs = {
         place
@@ -135,66 +135,68 @@ def _source_objects(objects: Objects) -> list[Object]:
         and {str(PurePosixPath(place, kind)) for kind in ("events", "steps")} <= folders
     }
 
-    def is_source(one: Object) -> bool:
-        parents = [str(parent) for parent in PurePosixPath(one.name).parents]
+    def is_source(item: Object) -> bool:
+        parents = [str(parent) for parent in PurePosixPath(item.name).parents]
         return not runs & set(parents) and not any(
-            part.startswith(".") for part in PurePosixPath(one.name).parts[:-1]
+            part.startswith(".") for part in PurePosixPath(item.name).parts[:-1]
         )
 
-    if not found:
+    if not listed:
         raise InputError("no such file or folder", where=str(objects.url))
-    return [one for one in found if is_source(one)]
+    return [item for item in listed if is_source(item)]
 
 
 def _download_folder(
     objects: Objects, selection: FileSelection, folder: Path, progress: Progress | None
 ) -> None:
     """Bring the folder's files that are read; of the others as much as it takes to see that they are not."""
-    found = _source_objects(objects)
-    read = [one for one in found if selection.by_name(one.name)]
-    _download_missing(objects, read, folder, progress)
-    rest = [one for one in found if not selection.by_name(one.name)]
+    listed = _source_objects(objects)
+    to_read = [item for item in listed if selection.by_name(item.name)]
+    _download_missing(objects, to_read, folder, progress)
+    undecided = [item for item in listed if not selection.by_name(item.name)]
     for size in selection.sizes:
-        _download_missing(objects, rest, folder, progress, most=size)
-        rest = [one for one in rest if one.size > size]
-        told = [selection.by_beginning(folder / one.name) for one in rest]
-        read += [one for one, is_read in zip(rest, told, strict=True) if is_read]
-        rest = [one for one, is_read in zip(rest, told, strict=True) if is_read is None]
-    _download_missing(objects, read, folder, progress)
-    _download_missing(objects, _calibration_objects(found, folder), folder, progress)
+        _download_missing(objects, undecided, folder, progress, most=size)
+        undecided = [item for item in undecided if item.size > size]
+        verdicts = [selection.by_beginning(folder / item.name) for item in undecided]
+        to_read += [item for item, is_read in zip(undecided, verdicts, strict=True) if is_read]
+        undecided = [item for item, is_read in zip(undecided, verdicts, strict=True) if is_read is None]
+    _download_missing(objects, to_read, folder, progress)
+    _download_missing(objects, _calibration_objects(listed, folder), folder, progress)
 
 
-def _calibration_objects(found: Sequence[Object], folder: Path) -> list[Object]:
+def _calibration_objects(listed: Sequence[Object], folder: Path) -> list[Object]:
     """What the folder's cards name besides traces."""
-    named = set()
-    for one in found:
+    calibrations = set()
+    for item in listed:
         try:
-            card = load_card(folder / one.name) if one.name.lower().endswith(_CARDS) else None
+            card = load_card(folder / item.name) if item.name.lower().endswith(_CARDS) else None
         except CclbenchError:
             continue  # no card, or one that its reader refuses
         if card is not None and card.hardware.calibration is not None:
-            named.add(PurePosixPath(one.name).parent.joinpath(card.hardware.calibration))
-    return [one for one in found if PurePosixPath(one.name) in named]
+            calibrations.add(PurePosixPath(item.name).parent.joinpath(card.hardware.calibration))
+    return [item for item in listed if PurePosixPath(item.name) in calibrations]
 
 
 def _download_missing(
     objects: Objects,
-    found: Sequence[Object],
+    listed: Sequence[Object],
     folder: Path,
     progress: Progress | None,
     *,
     most: int | None = None,
 ) -> None:
-    missing = [one for one in found if _missing_bytes(one, folder, most) or not (folder / one.name).exists()]
-    _require_room(sum(_missing_bytes(one, folder, most) for one in missing), folder, objects.url)
+    missing = [
+        item for item in listed if _missing_bytes(item, folder, most) or not (folder / item.name).exists()
+    ]
+    _require_room(sum(_missing_bytes(item, folder, most) for item in missing), folder, objects.url)
     objects.download_all(missing, folder, most=most, progress=progress)
 
 
-def _missing_bytes(one: Object, folder: Path, most: int | None) -> int:
+def _missing_bytes(item: Object, folder: Path, most: int | None) -> int:
     """Bytes that are not here yet, of the object or of its beginning."""
-    path = folder / one.name
-    here = path.stat().st_size if path.exists() else 0
-    return max((one.size if most is None else min(most, one.size)) - here, 0)
+    path = folder / item.name
+    present = path.stat().st_size if path.exists() else 0
+    return max((item.size if most is None else min(most, item.size)) - present, 0)
 
 
 def _require_room(needed: int, folder: Path, url: Url) -> None:

@@ -151,10 +151,10 @@ class _PublicConnection(http.client.HTTPSConnection):
 
 def _connected_to_public(host: str, port: int, timeout: float | None) -> socket.socket:
     """A connection to the first public address of a name that answers; to no other one is any made."""
-    found = [str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
-    public = [address for address in found if _is_public(address)]
+    addresses = [str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    public = [address for address in addresses if _is_public(address)]
     if not public:
-        raise BadAnswerError(f"{host} is at {found[0]}, which is no public address")
+        raise BadAnswerError(f"{host} is at {addresses[0]}, which is no public address")
     for address in public[:-1]:
         with suppress(OSError):
             return socket.create_connection((address, port), timeout)
@@ -162,5 +162,5 @@ def _connected_to_public(host: str, port: int, timeout: float | None) -> socket.
 
 
 def _is_public(address: str) -> bool:
-    found = ipaddress.ip_address(address.partition("%")[0])
-    return found.is_global and not found.is_multicast
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    return parsed.is_global and not parsed.is_multicast

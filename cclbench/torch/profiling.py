@@ -43,7 +43,7 @@ class Recording:
     @property
     def enabled_names(self) -> list[str]:
         """The names of those that are on."""
-        return [one.name for one in fields(self) if getattr(self, one.name)]
+        return [field.name for field in fields(self) if getattr(self, field.name)]
 
 
 def has_cuda() -> bool:
@@ -191,8 +191,8 @@ class TorchProfile:
 def _refuse_other_ranks(folder: Path, world: int) -> None:
     """`UsageError` where the folder holds traces of ranks beyond the world: of another job's capture."""
     for path in folder.glob("rank*_trace.json.gz"):
-        found = re.match(r"rank(\d{1,9})_", path.name)
-        if found and int(found[1]) >= world:
+        match = re.match(r"rank(\d{1,9})_", path.name)
+        if match and int(match[1]) >= world:
             raise UsageError(
                 f"holds {path.name}, and this job has {world} ranks",
                 where=str(folder),
