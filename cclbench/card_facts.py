@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a card can learn from traces."""
+"""Facts for a card from traces."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def card_facts(
     engine: Engine = SERIAL,
     progress: Progress | None = None,
 ) -> CardFacts:
-    """What a card can learn from traces: world size, accelerator, groups, library, precision, steps."""
+    """Facts for a card from traces: world size, accelerator, groups, library, precision, steps."""
     located = find(source)
     ingested = ingest(located, store_at(store), reading, engine=engine, progress=progress)
     entries = ingested.record.ranks
     if not entries:
-        raise InputError("holds no trace to learn a card from", where=str(source))
+        raise InputError("contains no trace to create a card from", where=str(source))
     facts = entries[0].facts
     producer = facts.producer or ""
     framework = next(
@@ -79,7 +79,7 @@ def card_facts(
 
 
 def _collective_precision(ingested: Run) -> str | None:
-    """The element type of the collectives, where all have one that a card knows."""
+    """The precision of the collectives, if it is the same for all and known to cards."""
     known = {"bfloat16": "bf16", "float": "fp32", "float32": "fp32", "half": "fp16", "float16": "fp16"}
     floats = {
         known[name]

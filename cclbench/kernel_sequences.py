@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frequent kernel sequences of a run: which kernels follow one another, and what fusing them could save."""
+"""Frequent kernel sequences of a run, and what fusing them could save."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _NS_PER_S: Final = 10**9
 
 @dataclass(frozen=True, slots=True)
 class KernelSequence:
-    """Successive kernels on one stream, by their base names, over all ranks and steps."""
+    """Consecutive kernels of one stream, by base name, over all ranks and steps."""
 
     kernels: tuple[str, ...]
     count: int
     """Occurrences; they may overlap."""
     time_s: float
-    """Σ durations of the kernels in any occurrence, each once."""
+    """Σ durations of the kernels in occurrences, each counted once."""
     share: float
-    """Of the summed durations of all kernels."""
+    """Share of the summed durations of all kernels."""
     gap_s: float
-    """Σ gaps between successive kernels of an occurrence, each once: what fusing them could save at most."""
+    """Σ gaps between kernels of an occurrence, each counted once: upper bound of what fusing could save."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrequentSequences:
-    """The sequences of `length` kernels with most time, and what they are of."""
+    """The sequences of `length` kernels with the most time, and totals."""
 
     run: str
     length: int
@@ -49,11 +49,11 @@ class FrequentSequences:
     ranks: tuple[int, ...]
     """Ranks that ran kernels."""
     windows: int
-    """Steps of these ranks, added up."""
+    """Number of steps, summed over these ranks."""
     kernels: int
     kernel_time_s: float
     distinct: int
-    """Sequences of that length with compute in them, of which `rows` are the first."""
+    """Number of different sequences of that length with compute kernels; `rows` are the first ones."""
     rows: tuple[KernelSequence, ...]
     notes: tuple[str, ...]
 
@@ -67,7 +67,7 @@ class FrequentSequences:
 
     @property
     def document(self) -> dict[str, Any]:
-        """All of it, as `--json` prints it."""
+        """The document that `--json` prints."""
         return {
             "schema": "sequences.v1",
             "run": self.run,
@@ -96,7 +96,7 @@ def frequent_sequences(
 ) -> FrequentSequences:
     """The `top` sequences of `length` ≥ 2 kernels by time, within steps.
 
-    `UsageError` where no rank ran kernels.
+    `UsageError` if no rank ran kernels.
     """
     Selection(window, steps, ranks).check(run)
     by_rank, notes = answers_by_rank(
@@ -133,7 +133,7 @@ def _rank_sequences(
 
 
 def _top_rows(table: pa.Table, length: int, top: int) -> pa.Table:
-    """The rows with most time; of equal ones those that occur more often, then by name."""
+    """The rows with the most time; ties by number of occurrences, then by name."""
     names = [(str(n), "ascending") for n in range(length)]
     return table.sort_by([("ns", "descending"), ("count", "descending"), *names]).slice(0, top)
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The machine of a run: accelerator, system, node and device of each rank, the tier that a group spans.
 
-An option goes before the card, the card before the traces.  Devices that traces count tell nodes where they
-are as many as the world; else a file of several ranks is of one node; else consecutive ranks fill nodes of
-so many.
+Options take precedence over the card, the card over the traces.  Nodes follow from the number of devices
+that traces count, if the ranks fill whole nodes; else a file of several ranks is one node.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ UNKNOWN_NODES: Final = "neither a card nor the traces tell which ranks share a n
 
 @dataclass(frozen=True, slots=True)
 class Learned(Generic[T]):
-    """A value and where it was learned; None where nobody says.
+    """A value and its origin; None if unknown.
 
-    `reason` is why there is no value, or what an assumption rests on; `contradicts` are sentences.
+    `reason` states why there is no value, or the basis of an assumption; `contradicts` are sentences.
     """
 
     value: T | None
@@ -53,35 +52,35 @@ def _nothing_stated() -> Hardware:
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine of a run; `machine_of_ranks` and `machine_of` make it.
+    """The machine of a run; made by `machine_of_ranks` and `machine_of`.
 
-    `devices` are the distinct names and memories (bytes) of the devices that traces name, `counts` the
-    distinct numbers of devices that they count, `captures` numbers the file of each rank where a file holds
-    several.  `system_option` and `per_node_option` are the caller's own and go before everything else.
+    `devices` are the distinct names and memory sizes (bytes) of devices in the traces, `counts` the distinct
+    numbers of devices that they count, `captures` is the index of the file of each rank, if files hold
+    several ranks.  `system_option` and `per_node_option` are given by the caller and take precedence.
     """
 
     hardware: Hardware = field(default_factory=_nothing_stated)
     ranks: Sequence[int] = ()
-    """Ranks that have a trace; consecutive ones are a `range`, which stays small when sent to a process."""
+    """Ranks that have a trace; consecutive ones as a `range`, which is small when sent to a process."""
     stated_world: int | None = None
     devices: tuple[tuple[str, int | None], ...] = ()
     counts: tuple[int, ...] = ()
     captures: Mapping[int, int] = field(default_factory=dict)
     on_host: bool = False
-    """Whether the CPU is the device of all ranks."""
+    """Whether the device of all ranks is the CPU."""
     links_leave_nodes: bool = False
-    """Whether links may go beyond the file's node, as those of TPUs do."""
+    """Whether links may extend beyond the file's node, as those of TPUs do."""
     system_option: str | None = None
     per_node_option: int | None = None
 
     @property
     def world_size(self) -> int | None:
-        """Ranks of the job: as traces state it, else the card's number of accelerators."""
+        """Number of ranks of the job: from the traces, else the card's number of accelerators."""
         return self.stated_world or self.hardware.count
 
     @property
     def accelerator_count(self) -> Learned[int]:
-        """Accelerators of the job: the card's number, else the world, else one for each rank with a trace."""
+        """Number of accelerators: from the card, else the world size, else one for each rank with a trace."""
         if self.hardware.count is not None:
             return Learned(self.hardware.count, "card")
         if self.stated_world is not None:
@@ -92,12 +91,12 @@ class Machine:
 
     @property
     def device_names(self) -> tuple[str, ...]:
-        """What the traces call the devices; `CPU` where that is the device and has no name."""
+        """Names of the devices in the traces; `CPU` if that is the device and has no name."""
         return tuple(dict.fromkeys(name for name, _ in self.devices)) or (("CPU",) if self.on_host else ())
 
     @cached_property
     def accelerator(self) -> Learned[Accelerator]:
-        """The catalog's entry: the card's, else the named system's, else of the device that traces name."""
+        """The catalog's entry: of the card, else of the named system, else of the device in the traces."""
         named = self.hardware.accelerator
         if named is not None:
             entry = catalog.accelerators().get(named)
@@ -128,13 +127,13 @@ class Machine:
         return list({each.id: each for each in entries if each is not None}.values())
 
     def _other_devices(self, stated: Accelerator, words: str) -> tuple[str, ...]:
-        """A sentence where the traces name another accelerator."""
+        """A sentence if the traces name another accelerator."""
         other = [each.id for each in self._traced_accelerators if each.id != stated.id]
         return (f"{words}, the traces name {', '.join(other)}: {stated.id} is used",) if other else ()
 
     @cached_property
     def named_system(self) -> Learned[System]:
-        """The system of the option, else of the card."""
+        """The system given as option, else that of the card."""
         if self.system_option is not None:
             return Learned(catalog.system(self.system_option), "option")
         named = self.hardware.system
@@ -147,7 +146,7 @@ class Machine:
 
     @property
     def other_device(self) -> str | None:
-        """A sentence where the traces name a device that the option's system does not have."""
+        """A sentence if the traces name a device that the system given as option does not have."""
         system = None if self.system_option is None else self.named_system.value
         if system is None:
             return None
@@ -161,7 +160,7 @@ class Machine:
 
     @cached_property
     def system(self) -> Learned[System]:
-        """The named system; else, assumed, what the catalog's systems with such nodes share."""
+        """The named system; else, as an assumption, the links that all of the catalog's such nodes have."""
         named, hardware = self.named_system, self.hardware
         if named.value is not None or named.reason is not None:
             return named
@@ -190,7 +189,7 @@ class Machine:
 
     @cached_property
     def per_node(self) -> Learned[int]:
-        """Devices of a node that ranks are numbered over; of devices that a trace counts, all of them."""
+        """Devices per node, over which ranks are numbered."""
         stated, system, counted = self.hardware.per_node, self.named_system.value, self._counted_per_node
         if self.per_node_option is not None:
             return Learned(self.per_node_option, "option")
@@ -213,14 +212,14 @@ class Machine:
 
     @property
     def _counted_per_node(self) -> int | None:
-        """Devices of a node as all traces count them; a process that sees one of many counts no node."""
+        """Devices per node as all traces count them; None if a process sees only one of several."""
         if len(self.counts) != 1:
             return None
         alone = (self.world_size or len(self.ranks)) <= 1
         return self.counts[0] if self.counts[0] > 1 or alone else None
 
     def _other_counts(self, stated: int, words: str) -> tuple[str, ...]:
-        """A sentence where the traces count other devices and would put ranks onto other nodes."""
+        """A sentence if the device count in the traces would put ranks onto other nodes."""
         counted = self._counted_per_node
         if counted in (None, stated) or (self.world_size and self.world_size <= min(stated, counted or 0)):
             return ()
@@ -228,7 +227,7 @@ class Machine:
 
     @property
     def _uneven_reason(self) -> str | None:
-        """Why the devices that traces count do not tell the nodes of more ranks; None where they do."""
+        """Why nodes cannot be derived from the device count in the traces; None if they can."""
         counted, world = self._counted_per_node, self.world_size
         if counted is None or world is None or world <= counted or world % counted == 0:
             return None
@@ -236,7 +235,7 @@ class Machine:
 
     @cached_property
     def _ranks_per_node(self) -> int | None:
-        """How many consecutive ranks share a node; None where they are not known to."""
+        """Number of consecutive ranks per node; None if unknown."""
         per_node = self.per_node
         one_node = self.world_size and per_node.value and self.world_size <= per_node.value
         if per_node.learned_from != "trace" or one_node:
@@ -244,16 +243,16 @@ class Machine:
         return None if self._uneven_reason or self.captures or self.links_leave_nodes else per_node.value
 
     def node_of(self, rank: int) -> int | None:
-        """Number of the rank's node; None where that is not known."""
+        """Index of the rank's node; None if unknown."""
         return self.captures.get(rank) if self._ranks_per_node is None else rank // self._ranks_per_node
 
     @cached_property
     def node_by_rank(self) -> dict[int, int]:
-        """Number of the node of each rank that has a trace and of which it is known."""
+        """Index of the node of each rank that has a trace, if known."""
         return {rank: node for rank in self.ranks if (node := self.node_of(rank)) is not None}
 
     def device_of(self, rank: int) -> tuple[int, int] | None:
-        """The rank's node, and the ordinal of its device there; None where that is not known."""
+        """The rank's node and the index of its device there; None if unknown."""
         if self._ranks_per_node is not None:
             return divmod(rank, self._ranks_per_node)
         node = self.captures.get(rank)
@@ -262,9 +261,9 @@ class Machine:
         return node, sum(1 for other, there in self.captures.items() if there == node and other < rank)
 
     def numbered_in(self, system: System, ranks: Sequence[int]) -> Sequence[int] | None:
-        """The ranks' devices as `system` numbers its own, node by node; None where nodes are not known.
+        """The ranks' devices in the numbering of `system`, node by node; None if nodes are unknown.
 
-        Ranks that are more than its nodes have devices for are taken to fill them in order.
+        If nodes have more ranks than the system's have devices, ranks are assumed to fill them in order.
         """
         if self._ranks_per_node == system.per_node:
             return ranks
@@ -277,7 +276,7 @@ class Machine:
         return [node * system.per_node + local for node, local in places]
 
     def tier_of(self, ranks: Sequence[int]) -> Learned[Tier]:
-        """The tier that a group spans, `scale_up` for a group of one: by the system's links, else by node."""
+        """The tier that a group spans, from the system's links, else from nodes; `scale_up` for one rank."""
         system = self.system
         named = system.learned_from in ("option", "card")
         if self.links_leave_nodes and self._ranks_per_node is None and not named:
@@ -293,12 +292,12 @@ class Machine:
         return Learned("scale_up" if len(nodes) == 1 else "scale_out", origin)
 
     def without_captures(self) -> Machine:
-        """The machine to send to other processes: captures stay only where they alone tell the nodes."""
+        """The machine without captures, unless nodes are known from these only; to send to processes."""
         return self if self._ranks_per_node is None else replace(self, captures={})
 
     @property
     def contradictions(self) -> list[str]:
-        """What in the traces contradicts the card."""
+        """Contradictions between traces and card, in sentences."""
         named = self.hardware.accelerator or self.hardware.system
         return [*(self.accelerator.contradicts if named else ()), *self.per_node.contradicts]
 
@@ -311,9 +310,9 @@ def machine_of_ranks(
     system: str | None = None,
     per_node: int | None = None,
 ) -> Machine:
-    """The machine by the card, by what each rank's trace says of itself, and by the file of each rank.
+    """The machine from the card, the metadata of each rank's trace, and the file of each rank.
 
-    `system` and `per_node` go before them; `UsageError` where the catalog has no such system.
+    `system` and `per_node` take precedence; `UsageError` if the catalog has no such system.
     """
     stated = list(facts.values())
     names = sorted(set(files.values()))
@@ -333,13 +332,13 @@ def machine_of_ranks(
 
 
 def _as_range(ranks: tuple[int, ...]) -> Sequence[int]:
-    """Consecutive ranks as a range, others as they are."""
+    """Consecutive ranks as a range, others unchanged."""
     consecutive = range(ranks[0], ranks[-1] + 1) if ranks else ()
     return consecutive if ranks == tuple(consecutive) else ranks
 
 
 class StoredRun(Protocol):
-    """What of a run tells its machine: the card and the manifest."""
+    """The parts of a run that determine its machine: the card and the manifest."""
 
     @property
     def card(self) -> Card | None:
@@ -358,7 +357,7 @@ def machine_of(run: StoredRun, *, system: str | None = None, per_node: int | Non
 def machine_of_entries(
     card: Card | None, entries: Sequence[RankEntry], *, system: str | None = None, per_node: int | None = None
 ) -> Machine:
-    """The machine by the card and the manifest's ranks, see `machine_of_ranks`."""
+    """The machine from the card and the manifest's ranks, see `machine_of_ranks`."""
     files = {entry.rank: entry.files[0].name for entry in entries}
     facts = {entry.rank: entry.facts for entry in entries}
     return machine_of_ranks(card, facts, files, system=system, per_node=per_node)
@@ -369,13 +368,13 @@ def _no_accelerator(name: str) -> str:
 
 
 def _with_stated_rate(known: ScaleUp | None, hardware: Hardware) -> ScaleUp | None:
-    """The links as known, at the rate that the card states where it does."""
+    """The links with the rate that the card states, if it does."""
     rate = hardware.scale_up.bytes_per_s
     return structs.replace(known, bytes_per_s=rate) if known and rate else known
 
 
 def _stated_network(hardware: Hardware) -> ScaleOut | None:
-    """The card's interfaces, where it counts them and names a fabric of the catalog."""
+    """The card's network, if it states the number of interfaces and a fabric of the catalog."""
     stated = hardware.scale_out
     if stated.nics is None:
         return None

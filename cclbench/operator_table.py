@@ -44,10 +44,10 @@ _NS_PER_S: Final = 10**9
 
 @dataclass(frozen=True, slots=True)
 class OperatorRow:
-    """The works of one key over all ranks and steps; what is not known is None.
+    """The works of one key over all ranks and steps; unknown values are None.
 
-    FLOPs, bytes and the rates are of the works that have a cost model, `modelled_share` of the time; the gap
-    is time above the roofline, of those whose least time is known.
+    FLOPs, bytes and rates are of works with a cost model, `modelled_share` of the time; the gap is time above
+    the roofline, of works whose least time is known.
     """
 
     key: str
@@ -67,8 +67,8 @@ class OperatorRow:
     operator: str | None
     family: str | None
     precision: str | None
-    """The operator that all of its works are of, the family of their cost models, the precision of their
-    arithmetic; None of several."""
+    """The operator of all works, the family of their cost models, the precision of their arithmetic; None if
+    there are several."""
 
     @property
     def time_s(self) -> float:
@@ -77,13 +77,13 @@ class OperatorRow:
 
     @property
     def operator_and_shapes(self) -> tuple[str, str]:
-        """The operator and the shapes that a row by both is of: `aten::mm`, `bf16[16,559], bf16[559,64]`."""
+        """Operator and shapes of a row by shape: `aten::mm`, `bf16[16,559], bf16[559,64]`."""
         operator = self.operator or self.key
         return operator, self.key.removeprefix(operator).removeprefix("(").removesuffix(")")
 
     @property
     def roofline_share(self) -> float | None:
-        """Least time over time, of the works whose least time is known."""
+        """Least time divided by time, of works whose least time is known."""
         if self.roofline_s is None or self.gap_s is None or self.roofline_s + self.gap_s <= 0:
             return None
         return self.roofline_s / (self.roofline_s + self.gap_s)
@@ -98,15 +98,15 @@ class OperatorTable:
     window: str
     ranks: tuple[int, ...]
     windows: int
-    """Steps of these ranks, added up."""
+    """Number of steps, summed over these ranks."""
     time_ns: int
     """Σ device time of all works: of each the union of its device rows."""
     linked_share: float
-    """Of that time, what an operator's call launched."""
+    """Share of that time that an operator's call launched."""
     modelled_share: float
-    """Of the time in kernels that are not communication, what has FLOPs and bytes."""
+    """Share of the time in kernels other than communication for which FLOPs and bytes are known."""
     roof: DeviceRoof | None
-    """Of the first rank that knows it."""
+    """Roofline of the first rank that has one."""
     rows: tuple[OperatorRow, ...]
     all_rows: int
     notes: tuple[str, ...]
@@ -123,7 +123,7 @@ class OperatorTable:
 
     @property
     def document(self) -> dict[str, Any]:
-        """All of it, as `--json` prints it."""
+        """The document that `--json` prints."""
         names = ("run", "by", "window", "windows", "time_s", "linked_share", "modelled_share", "all_rows")
         values = {name: getattr(self, name) for name in names}
         listed = {"ranks": list(self.ranks), "rows": self.table, "notes": list(self.notes)}
@@ -142,9 +142,9 @@ def operator_costs(
     engine: Engine = SERIAL,
     progress: Progress | None = None,
 ) -> OperatorTable:
-    """What a run's operators cost, by `by`: rows with most of what they are sorted by first, `top` or all.
+    """The cost of a run's operators, grouped by `by` and sorted by `sort`, largest first: `top` rows or all.
 
-    `UsageError` where no rank has work in the window.
+    `UsageError` if no rank has work in the window.
     """
     (table,) = operator_costs_by(
         run,
@@ -161,7 +161,7 @@ def operator_costs(
 
 
 def has_operators(run: Run) -> bool:
-    """Whether any rank's trace records calls of operators."""
+    """Whether the trace of any rank records operator calls."""
     return any(entry.operators for entry in run.record.ranks)
 
 
@@ -231,7 +231,7 @@ def _time_share(ranks: Iterable[RankSums], part: str, whole: str) -> float:
 
 
 def _sort_key(sort: str, row: OperatorRow) -> tuple[float, float, str]:
-    """Where a row stands: most first, what is not known last."""
+    """Sort key of a row: largest first, unknown values last."""
     value = {
         "time": row.time_s,
         "gap": row.gap_s,

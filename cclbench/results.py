@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Result rows of a run in the store: the chosen metrics on each rank, and of the run as a whole."""
+"""Compute the result rows of a stored run: chosen metrics of each rank, and of the run as a whole."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ NOT_REPLAYED: Final = (
 
 
 class _RankTask(NamedTuple):
-    """What a rank's metrics are computed from: nothing that grows with the number of ranks."""
+    """The input of a rank's metrics, whose size does not depend on the number of ranks."""
 
     tables: Rank
     card: Card | None
@@ -73,10 +73,9 @@ def compute_metrics(
     engine: Engine = SERIAL,
     progress: Progress | None = None,
 ) -> tuple[Results, str]:
-    """The rows of the chosen metrics, and the window that they are about.
+    """The rows of the chosen metrics, and their window.
 
-    They are the store's where it has them of the same options, else computed; those of all metrics of a whole
-    run are kept there.
+    Rows in the store with the same options are reused; those of all metrics of a whole run are stored.
     """
     selection.check(run)
     if run.record.published is not None:
@@ -102,13 +101,13 @@ def full_results(
 
 
 def _feasible_selection(selection: Selection) -> Selection:
-    """The selection, without a replay where there is none: without models, or of a part of the run."""
+    """The selection without replay, if there are no models or only a part of the run is selected."""
     possible = selection.model and selection.window == "steps" and selection.is_whole_run
     return replace(selection, replay=selection.replay and possible)
 
 
 def _computation_key(selection: Selection) -> str:
-    """What decides all rows of a run: cclbench, its metrics, the catalog, the options."""
+    """A key of everything that determines the rows of a run: cclbench, its metrics, the catalog, options."""
     versions = {name: METRICS.get(name).version for name in METRICS}
     by = {"cclbench": __version__, "metrics": versions, "code": _metrics_code_hash(), "hardware": users_own()}
     asked = {"window": selection.window, "model": selection.model, "replay": selection.replay}
@@ -125,7 +124,7 @@ def _metrics_code_hash() -> str:
 
 
 def _stored_with_replays(run: Run, selection: Selection) -> bool | None:
-    """Whether the rows in the store, of those options, are with replays; None where they are of others."""
+    """Whether the stored rows include replays; None if there are none with these options."""
     made = run.saved_by
     if made is None or not selection.is_whole_run:
         return None
@@ -135,7 +134,7 @@ def _stored_with_replays(run: Run, selection: Selection) -> bool | None:
 
 
 def _stored_results(run: Run, metrics: Sequence[Metric], selection: Selection) -> tuple[Results, str] | None:
-    """All metrics' rows as the store has them, replays added or taken away as they are asked for."""
+    """The stored rows of all metrics, with replays added or removed as requested."""
     replayed, made = _stored_with_replays(run, selection), run.saved_by
     results = None if replayed is None else run.saved_results
     if made is None or results is None:
@@ -149,7 +148,7 @@ def _stored_results(run: Run, metrics: Sequence[Metric], selection: Selection) -
 
 
 def _with_replays(results: Results, instead: Callable[[Row], list[Row]]) -> Results:
-    """The rows, with what stands `instead` of the first one of each metric that replays the run."""
+    """The rows, with `instead` applied to the first one of each metric that replays the run."""
 
     def rows_of_metric(metric: MetricName) -> pa.Table:
         former = results.metric_rows(metric)
@@ -168,7 +167,7 @@ def _replayed_rows(run: Run, selection: Selection, former: Row) -> list[Row]:
 
 
 def _not_replayed_rows(former: Row) -> list[Row]:
-    """The row that says how a replay is asked for, of the metric of `former`."""
+    """A row without value for the metric of `former`, whose reason says how to request the replay."""
     return [
         Row(
             metric=former.metric,
@@ -186,10 +185,9 @@ def _not_replayed_rows(former: Row) -> list[Row]:
 def _computed_results(
     run: Run, metrics: Sequence[Metric], selection: Selection, engine: Engine, progress: Progress | None
 ) -> tuple[Results, str]:
-    """The metrics' rows, computed; all of a whole run are kept with it.
+    """Compute the metrics' rows; those of all metrics of a whole run are saved with it.
 
-    Ranks' answers wait on disk, so that memory holds those of one metric at a time; so do the rows, where
-    they are many.
+    Answers of ranks are kept on disk, so that memory holds those of one metric at a time; so are many rows.
     """
     ranks = selection.ranks
     of_ranks = [metric for metric in metrics if metric.per_rank is not None]
@@ -257,7 +255,7 @@ def _select_results(results: Results, chosen: ChosenMetrics) -> Results:
 
 
 def _text_bytes(task: _RankTask) -> int:
-    """How much text is read in the time that a rank's metrics take: at some 60 MB/s."""
+    """The work of a rank's metrics, as bytes of text read in the same time, at about 60 MB/s."""
     return 4_000_000 + 100 * sum(task.tables.entry.rows.values())
 
 
@@ -277,7 +275,7 @@ def _rank_view(task: _RankTask, window: str, steps: Steps | None) -> RankView:
 
 
 def _run_view(run: Run, selection: Selection, machine: Machine) -> RunView:
-    """The run as its metrics see it."""
+    """The view of the run for its metrics."""
 
     @cache
     def of_rank(rank: int) -> RankView:
@@ -296,21 +294,21 @@ def _run_view(run: Run, selection: Selection, machine: Machine) -> RunView:
 
 
 def _replay_ratio(run: Run, selection: Selection, setting: str) -> StepRatio:
-    """The run replayed under one setting, for a metric; not applicable where it is not to be."""
+    """Replay the run under one setting; `NotApplicable` if no replay is requested or possible."""
     from cclbench.replay.step_ratio import step_ratio
 
     return _require_replay(selection, partial(step_ratio, run, setting))
 
 
 def _straggler_slowdown(run: Run, selection: Selection) -> StragglerSlowdown:
-    """The run replayed without stragglers, for a metric; not applicable where it is not to be."""
+    """Replay the run without stragglers; `NotApplicable` if no replay is requested or possible."""
     from cclbench.replay.stragglers import straggler_slowdown
 
     return _require_replay(selection, partial(straggler_slowdown, run))
 
 
 def _require_replay(selection: Selection, replayed: Callable[[], Replayed]) -> Replayed:
-    """What a replay gives; not applicable where none is asked for, or possible."""
+    """The result of a replay; `NotApplicable` if none is requested or possible."""
     if selection.window != "steps" or not selection.is_whole_run:
         raise NotApplicable("a replay is of all ranks' steps: ask without --window, --steps and --ranks")
     if not selection.replay:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stragglers of a run over its steps, and of several captures of a job: who is late, why, and again?"""
+"""Stragglers of a run over its steps, and of several captures of a job: which ranks, why, how often."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COLUMNS: Final = ("run", "rank", "step", "late_s", "latest", "cause")
 _NS_PER_S: Final = 10**9
 _LISTED: Final = 4
 _OF_SPENT: Final = {"compute": "compute", "copy": "copy", "idle": "launch"}
-"""Of each of `SPENT` that makes a rank late the cause; what other communication takes does not."""
+"""The cause of lateness for each of `SPENT`; time in other communication is not a cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ class LateStep:
     rank: int
     step: int | None
     late_s: float
-    """How much later than the other ranks of its role it is at collectives, by what it does itself."""
+    """How much later than other ranks of its role it arrives at collectives, because of its own work."""
     latest: bool
-    """Whether no other rank of its role is as late."""
+    """Whether it is the latest rank of its role."""
     cause: str | None
-    """What it does longer than the others before those: compute, copy or launch; None where nothing."""
+    """What takes longer than on the other ranks before that: compute, copy or launch; None if nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,53 +52,53 @@ class LateRank:
 
     rank: int
     mean_s: float
-    """Of `late_s` over the run's steps."""
+    """Mean of `late_s` over the run's steps."""
     most_s: float
     most_step: int | None
     latest: int
-    """Steps in which no other rank of its role is as late."""
+    """Number of steps in which it is the latest rank of its role."""
     cause: str | None
-    """Of the named rank one of `late_cause.CAUSES`, of others as in a step."""
+    """For the named rank one of `late_cause.CAUSES`, for others as in `LateStep`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunStragglers:
-    """Who is late in one run."""
+    """Late ranks of one run."""
 
     run: str
     steps: tuple[int | None, ...]
     ranks: tuple[LateRank, ...]
     rows: tuple[LateStep, ...]
     late_s: Float
-    """Shape (ranks, steps)."""
+    """Lateness, shape (ranks, steps)."""
     named: int | None
-    """The rank that stands out over all steps."""
+    """The rank that is significantly late over all steps."""
     pattern: str
-    """always, since, periodic, drifting, intermittent; without a named rank moving, none or one step."""
+    """always, since, periodic, drifting, intermittent; without a named rank: moving, none or one step."""
     period: int | None
-    """Every which step the named rank is late."""
+    """The named rank is late in every `period`-th step."""
     since: int | None
-    """Since which step."""
+    """The step since which it is late."""
     p_value: float
     cause: str | None
     """Why the named rank is late, one of `late_cause.CAUSES`."""
     words: str
     slowdown: float | None
-    """`balance.straggler_slowdown`, where the run can be replayed."""
+    """`balance.straggler_slowdown`, if the run can be replayed."""
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Stragglers:
-    """Who is late in each capture of a job, and whether it is the same rank again."""
+    """Late ranks in each capture of a job, and whether it is always the same one."""
 
     runs: tuple[RunStragglers, ...]
     words: str | None
-    """Of several captures."""
+    """A sentence on several captures."""
 
     @property
     def table(self) -> list[dict[str, Any]]:
-        """A row a run, rank and step, with the columns of `COLUMNS`."""
+        """One row per run, rank and step, with the columns of `COLUMNS`."""
         return [
             {name: run.run if name == "run" else getattr(row, name) for name in COLUMNS}
             for run in self.runs
@@ -107,7 +107,7 @@ class Stragglers:
 
     @property
     def document(self) -> dict[str, Any]:
-        """All of it, as `--json` prints it."""
+        """The document that `--json` prints."""
         rows = self.table
         runs = [
             {
@@ -136,7 +136,7 @@ def find_stragglers(
     engine: Engine = SERIAL,
     progress: Progress | None = None,
 ) -> Stragglers:
-    """Of each run, in order; `UsageError` for one in which no rank is seen to be late, and why."""
+    """The stragglers of each run, in order; `UsageError` with the reason if a run has no comparable ranks."""
     captures = tuple(_run_stragglers(run, steps, engine, progress) for run in runs)
     return Stragglers(captures, _words_across_captures(captures) if len(captures) > 1 else None)
 
@@ -168,7 +168,7 @@ def _run_stragglers(
         notes.append(f"{instances.incomplete:,} collectives that not all their ranks have in a window")
     ratio, reason = _job_slowdown(run) if steps is None else (None, None)
     if reason:
-        notes.append(f"how much it slows the job down is not known: {reason}")
+        notes.append(f"slowdown of the job unknown: {reason}")
     return RunStragglers(
         run=run.id,
         steps=lateness.steps,
@@ -194,7 +194,7 @@ def _answers_by_rank(
     progress: Progress | None,
     question: Callable[[RankView], Answer],
 ) -> tuple[dict[int, Answer], list[str]]:
-    """The answers of the ranks to a question, and a note of those that have none."""
+    """The answers of the ranks to a question, and notes on those that have none."""
     return answers_by_rank(
         run,
         partial(_rank_answer, steps, question),
@@ -214,7 +214,7 @@ def _rank_answer(
 
 
 def _lateness_at_collectives(run: Run, answers: Mapping[int, Value]) -> tuple[CollectiveInstances, Lateness]:
-    """The collectives, and how late ranks are at them; `UsageError` where none can be compared."""
+    """The collectives and the lateness of ranks at them; `UsageError` if none can be compared."""
     residual_ns = max(
         arrivals.clock_residual_ns
         for value in answers.values()
@@ -273,14 +273,14 @@ def _late_ranks(late: Lateness, verdict: StragglerVerdict, why: LateCause | None
 
 
 def _longest_cause(excess: Float) -> str | None:
-    """What is done longer than by others most, None where nothing is."""
+    """The cause with the largest excess over other ranks, None if there is no excess."""
     longer = {cause: float(excess[SPENT.index(spent)]) for spent, cause in _OF_SPENT.items()}
     most = max(longer, key=lambda cause: longer[cause])
     return most if longer[most] > 0 else None
 
 
 def _words_without_straggler(verdict: StragglerVerdict, late: Lateness) -> tuple[str, str]:
-    """What is said, and the pattern, where nobody stands out over all steps."""
+    """Verdict and pattern if no rank is significantly late over all steps."""
     if verdict.steps == 1:
         return verdict.verdict_words, "one step"
     much = late.latest_mask & (late.late_ns > LEAST_SHARE * verdict.step_ns)
@@ -297,7 +297,7 @@ def _words_without_straggler(verdict: StragglerVerdict, late: Lateness) -> tuple
 
 
 def _words_across_captures(captures: Sequence[RunStragglers]) -> str:
-    """Whether captures have the same straggler; a rank is a number, on whatever machine it ran."""
+    """Whether captures have the same straggler; ranks are compared by number, on any machine."""
     named = [run.named for run in captures if run.named is not None]
     count = len(captures)
     if not named:

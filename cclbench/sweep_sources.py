@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sweeps of collectives wherever they are: files of benchmarks, folders of them, runs' own collectives."""
+"""Sweeps of collectives from benchmark files, folders of these, and the collectives of runs."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from cclbench.workspace import Workspace, WorkspaceOptions, source_at, takes_opt
 
 @dataclass(slots=True)
 class SweepsRead:
-    """Sweeps, the rows that are in none of them, counted by reason, and what to know of a run's groups."""
+    """Sweeps, counts of rows left out by reason, and caveats on a run's groups."""
 
     sweeps: list[Sweep] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
     caveats: list[str] = field(default_factory=list)
     stated: list[StatedMachine] = field(default_factory=list)
-    """What each file says of its machine."""
+    """The machine that each file states."""
 
     def add_sweeps(self, sweeps: Iterable[Sweep], left_out: Iterable[tuple[str, int]] = ()) -> None:
-        """Take more of both."""
+        """Add sweeps, and counts of rows left out."""
         self.sweeps += sweeps
         for reason, rows in left_out:
             self.left_out[reason] = self.left_out.get(reason, 0) + rows
@@ -40,10 +40,10 @@ class SweepsRead:
 def read_sweeps(
     sources: Iterable[str | Path], system: System | None = None, **options: Unpack[WorkspaceOptions]
 ) -> SweepsRead:
-    """All sweeps of files, folders or else runs' own collectives; `InputError` of a source that has none.
+    """All sweeps of files and folders, or of the collectives of runs; `InputError` for a source without any.
 
-    `UsageError` where a file says that it is of another machine than `system`; None: of what the files say.
-    A run's own need one.
+    `UsageError` if a file states another machine than `system`.  For collectives of runs, `system` is
+    required.
     """
     with workspace(**options) as work:
         return _read_places(map(str, sources), system, work)
@@ -58,14 +58,14 @@ def _read_places(places: Iterable[str], system: System | None, work: Workspace) 
             must_fit(part.stated, system)
         if not part.sweeps and has_traces:
             if system is None:
-                raise UsageError("the machine of a run's collectives is to be named", hint="give --system ID")
+                raise UsageError("a run's collectives need the machine", hint="give --system ID")
             run = _sweeps_of_run(work.open_run(place), system)
-            # The same words of a file's rows and of a run's: the run's count.
+            # Reasons may occur for a file's rows and the run's: those of the run count.
             part = SweepsRead(run.sweeps, part.left_out | run.left_out, run.caveats, part.stated)
         if not part.sweeps:
             why = "".join(f"; {rows:,} {reason}" for reason, rows in part.left_out.items())
-            hint = "a sweep is what nccl-tests prints, its JSON or CSV, or a run's matched collectives"
-            raise InputError(f"holds no sweep of a collective{why}", where=place, hint=hint)
+            hint = "a sweep is output of nccl-tests (printed, JSON, CSV), or a run's matched collectives"
+            raise InputError(f"contains no sweep of a collective{why}", where=place, hint=hint)
         result.add_sweeps(part.sweeps, part.left_out.items())
         result.caveats += part.caveats
         result.stated += part.stated
@@ -73,13 +73,13 @@ def _read_places(places: Iterable[str], system: System | None, work: Workspace) 
 
 
 def _sweeps_of_source(place: str) -> tuple[SweepsRead, bool]:
-    """What files of benchmarks hold, and whether there are traces too."""
+    """The sweeps of benchmark files in a source, and whether it has traces too."""
     with source_at(place) as source:
         return _sweeps_of_files(source.evidence), bool(source.files)
 
 
 def _sweeps_of_files(files: Iterable[SourceFile]) -> SweepsRead:
-    """What nccl-tests and the like wrote."""
+    """Sweeps in files of nccl-tests and similar benchmarks."""
     result = SweepsRead()
     for file in files:
         reader = READERS.get(file.reader)
@@ -96,7 +96,7 @@ def _sweeps_of_files(files: Iterable[SourceFile]) -> SweepsRead:
 
 
 def _stated_machine(name: str, facts: Mapping[str, object], sweeps: Iterable[Sweep]) -> StatedMachine:
-    """What a file's header, and its sweeps, say of its machine."""
+    """The machine that a file's header and its sweeps state."""
     named = facts.get("device_name", [])
     devices = named if isinstance(named, list) else [named]
     counts = [-(-each.ranks // each.nodes) for each in sweeps]
@@ -110,7 +110,7 @@ def _stated_machine(name: str, facts: Mapping[str, object], sweeps: Iterable[Swe
 
 
 def _sweeps_of_run(run: Run, system: System) -> SweepsRead:
-    """A run's own collectives as sweeps of the machine: it ran there, one rank an accelerator."""
+    """A run's collectives as sweeps of the machine it ran on, with one rank per accelerator."""
     members = {row["group"]: tuple(row["ranks"]) for row in run.groups().to_pylist() if row["ranks"]}
     version = next((entry.facts.library_version for entry in run.record.ranks), None)
     sweeps, left_out = own_sweeps(run.collectives(), members, system, version, source=run.id)

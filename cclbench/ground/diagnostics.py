@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with a YAML file: an error or a warning as located data."""
+"""Errors and warnings about YAML files, with their locations."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Path = tuple[str | int, ...]
 
 _MOST_LISTED = 200
 _LONGEST = 500
-"""Characters of a message: a value quoted in it may be of any length."""
+"""Maximum characters of a message, which may quote a value of any length."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with a file.
+    """One error or warning about a file.
 
-    `line` counts from 1 and is None where the problem is about the file as a whole; `path` is the
-    key's place in the file (`hardware.scale_out.bandwidth`), empty for the whole of it.  An error
-    makes the file invalid; a warning names what is missing or doubtful.
+    `line` counts from 1 and is None if the problem concerns the whole file; `path` is the dotted path of the
+    key (`hardware.scale_out.bandwidth`), empty for the whole file.  An error makes the file invalid; a
+    warning reports what is missing or doubtful.
     """
 
     severity: Literal["error", "warning"]
@@ -43,7 +43,7 @@ class Problem:
 
 
 def check(problems: Sequence[Problem]) -> None:
-    """Raise one `CheckFailed` that lists the errors (at most 200) among `problems`, if there is any."""
+    """Raise `CheckFailed` with the errors among `problems` (at most 200), if there are any."""
     errors = [str(problem) for problem in problems if problem.severity == "error"]
     if errors:
         raise CheckFailed(listed(errors, _MOST_LISTED))

@@ -18,9 +18,9 @@ import numpy.typing as npt
 Int64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.int32]
-"""Where each stands in another array, −1 for none."""
+"""Indices into another array, −1 for none."""
 _STEPS_OUTWARDS: Final = 16
-"""Ranges that are stepped over one by one: few lie deeper in others."""
+"""Levels of nesting that are walked one by one: few ranges are nested deeper."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +43,7 @@ EMPTY = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def union(starts: Int64, ends: Int64) -> Intervals:
-    """The union of any intervals, in any order, overlapping or not; empty ones vanish."""
+    """The union of intervals in any order, overlapping or not; empty ones are dropped."""
     full = ends > starts
     starts, ends = starts[full], ends[full]
     if not len(starts):
@@ -58,12 +58,12 @@ def union(starts: Int64, ends: Int64) -> Intervals:
 
 
 def union_lengths(owner: Int64 | Index, starts: Int64, ends: Int64, owners: int) -> Int64:
-    """|the intervals of each owner|, of `owners` that `owner` numbers; shape (owners,)."""
+    """|the intervals of each owner|, for owners 0 to `owners` − 1; shape (owners,)."""
     order = np.lexsort((starts, owner))
     owner, starts, ends = owner[order], starts[order], ends[order]
     total = np.zeros(owners, np.int64)
     np.add.at(total, owner, ends - starts)
-    # Where none overlaps its neighbour, none overlaps any.
+    # If no interval overlaps its neighbour, none overlaps any.
     overlaps = (owner[1:] == owner[:-1]) & (starts[1:] < ends[:-1])
     for number in np.unique(owner[1:][overlaps]).tolist():
         rows = slice(*np.searchsorted(owner, (number, number + 1)))
@@ -141,7 +141,7 @@ def clipped(s: Intervals, start: int, end: int) -> Intervals:
 
 
 def begins(codes: npt.NDArray[np.signedinteger], *more: npt.NDArray[np.signedinteger]) -> Mask:
-    """Which rows differ in any of the columns from the row before; the first one does, shape (rows,)."""
+    """Whether each row differs from the row before in any column, true for the first; shape (rows,)."""
     differs = np.zeros(len(codes), np.bool_)
     differs[:1] = True
     for column in (codes, *more):
@@ -150,7 +150,7 @@ def begins(codes: npt.NDArray[np.signedinteger], *more: npt.NDArray[np.signedint
 
 
 def occurrence(of: Int64, order: Int64 | None = None) -> Int64:
-    """Which of its code each row is, from 0, in that order of rows, else in their own; shape (rows,)."""
+    """The index of each row among the rows of its code, in the given or their own order; shape (rows,)."""
     by_code = np.argsort(of, kind="stable") if order is None else order[np.argsort(of[order], kind="stable")]
     first = np.flatnonzero(begins(of[by_code]))
     count = np.diff(np.append(first, len(of)))
@@ -160,21 +160,21 @@ def occurrence(of: Int64, order: Int64 | None = None) -> Int64:
 
 
 def enclosing(ends: Int64) -> Index:
-    """For each range, of those in order of start, the last before it that ends after it; −1 for none."""
+    """For each range, sorted by start, the last one before it that ends after it; −1 for none."""
     around = np.arange(-1, len(ends) - 1, dtype=np.int32)
-    # Jumps double: what lies between a range and the one that it has come to ends no later than itself.
+    # Pointer doubling: the ranges between a range and its candidate end no later than the range itself.
     while (short := (around >= 0) & (ends[around] <= ends)).any():
         around[short] = around[around[short]]
     return around
 
 
 def innermost(starts: Int64, ends: Int64, at: Int64) -> Int64:
-    """The range, of those in order of start, that holds each instant and began last; −1 for none."""
+    """For each instant, the last of the ranges, sorted by start, that contains it; −1 for none."""
     return outwards(np.searchsorted(starts, at, side="right") - 1, at, ends)
 
 
 def outwards(index: npt.NDArray[np.signedinteger], at: Int64, ends: Int64) -> Int64:
-    """From each range (−1 for none) the first around it, itself or another, that ends after each instant."""
+    """From each range (−1 for none), the first enclosing one, or itself, that ends after each instant."""
     around, until = enclosing(ends), np.append(ends, np.iinfo(np.int64).max)
     result = index.astype(np.int64)
     pending = np.flatnonzero(at >= until[result])
@@ -183,7 +183,7 @@ def outwards(index: npt.NDArray[np.signedinteger], at: Int64, ends: Int64) -> In
             return result
         result[pending] = around[result[pending]]
         pending = pending[at[pending] >= until[result[pending]]]
-    # Ranges nested without end: by jumps over 2^k of them, the longest first.
+    # Deep nesting: jumps over 2^k ranges, the longest first.
     jumps = [np.append(around, np.int32(-1))]
     while (jumps[-1] >= 0).any():
         jumps.append(jumps[-1][jumps[-1]])
@@ -195,12 +195,12 @@ def outwards(index: npt.NDArray[np.signedinteger], at: Int64, ends: Int64) -> In
 
 
 def by_code(codes: Int64, wanted: Int64) -> Iterator[tuple[int, Int64]]:
-    """For each of the sorted codes `wanted` that there is its place in them, and the rows that have it."""
+    """For each of the sorted codes `wanted` that occurs, its index in `wanted` and the rows that have it."""
     if not len(wanted):
         return
     place = np.minimum(np.searchsorted(wanted, codes), len(wanted) - 1)
     rows = np.flatnonzero(wanted[place] == codes)
-    # Of few codes the sort is one by digits.
+    # For few codes, the small integer type makes this a radix sort.
     rows = rows[np.argsort(place[rows].astype(np.min_scalar_type(len(wanted))), kind="stable")]
     place = place[rows]
     first = np.flatnonzero(begins(place))
@@ -209,7 +209,7 @@ def by_code(codes: Int64, wanted: Int64) -> Iterator[tuple[int, Int64]]:
 
 
 def _distinct_values(values: Int64) -> Int64:
-    """The values sorted, each once: what np.unique gives, but several times faster on sorted stretches."""
+    """The distinct values, sorted: `np.unique`, but several times faster on partially sorted values."""
     values = np.sort(values, kind="stable")
     return values[begins(values)]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A YAML document against a JSON Schema, with messages in words instead of the validator's."""
+"""Validate YAML documents against JSON Schemas, with readable messages."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def schema_problems(document: Document, schema: Mapping[str, Any]) -> list[Problem]:
-    """Every way in which the document departs from the schema, in the order of the file.
+    """All violations of the schema by the document, in the order of the file.
 
-    A `format` in the schema that names a dimension of `units` asks for a quantity of it, maybe with the key
-    of its source behind it in parentheses.
+    A `format` in the schema that names a dimension of `units` requires a quantity of it, optionally followed
+    by the key of its source in parentheses.
     """
     problems = {
         Problem("error", document.file, document.line(path), dotted_path(path), message)
@@ -43,7 +43,7 @@ def packaged_schema(name: str) -> Mapping[str, Any]:
 
 
 def mismatch_reason(value: object, part: Mapping[str, Any]) -> str | None:
-    """Why `value` can't stand where `part` of a schema describes it, or None where it can."""
+    """Why `value` does not conform to `part` of a schema, or None."""
     for error in _validator_class()(part).iter_errors(value):
         return next(message for _, message in _error_messages(error, (), part))
     return None
@@ -51,7 +51,7 @@ def mismatch_reason(value: object, part: Mapping[str, Any]) -> str | None:
 
 @cache
 def _validator_class() -> Callable[[Mapping[str, Any]], Any]:
-    """Draft 7; `$` is the very end, quantities are parsed, integers have no point, numbers are finite."""
+    """A validator for draft 7: `$` matches only the very end, quantities are parsed, numbers are finite."""
     from jsonschema import Draft7Validator, ValidationError, validators
 
     def pattern(_: object, wanted: str, value: object, part: Mapping[str, Any]) -> Iterator[ValidationError]:
@@ -84,9 +84,9 @@ def _not_a_quantity(text: str, dimension: Dimension) -> str | None:
 
 
 def _error_messages(error: Any, path: Path, schema: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
-    """Path and message of one validation error, one for each key where it is about several."""
+    """Path and message of a validation error, for each key that it concerns."""
     if "propertyNames" in error.absolute_schema_path:
-        yield (*path, str(error.instance)), "is no name of an environment variable"
+        yield (*path, str(error.instance)), "is not the name of an environment variable"
     elif error.validator == "additionalProperties":
         for key in error.instance:
             if key not in error.schema["properties"]:
@@ -103,11 +103,11 @@ def _error_messages(error: Any, path: Path, schema: Mapping[str, Any]) -> Iterat
 
 
 def _missing_source(error: Any) -> str | None:
-    """Of a figure that lacks but the key of its source, how to say that there is none."""
+    """The message for a figure without source, None if something else is wrong with it."""
     sourced = f"{error.instance} (unverified)"
     is_cited = error.schema.get("pattern", "").endswith(r"\)$")
     if is_cited and _validator_class()(error.schema).is_valid(sourced):
-        return f"names no source: {shown(sourced)} says that none is known, else put its key there"
+        return f"states no source: add its key in parentheses, or write {shown(sourced)} if none is known"
     return None
 
 

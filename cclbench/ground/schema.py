@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schema, version 1: every Arrow table cclbench writes, each field with its unit and meaning.
+"""The schema, version 1: every Arrow table that cclbench writes, each field with its unit and meaning.
 
-Time is int64 nanoseconds since the Unix epoch (of the rank's own clock), bytes are int64, and a
-value nobody knows is null.
+Times are int64 nanoseconds since the Unix epoch (by the rank's own clock), bytes are int64, and unknown
+values are null.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ COLLECTIVE_KINDS: Final = (
 )
 
 OPEN: Final = "open"
-"""The statistic of a result that is about an open window."""
+"""The statistic of a result of an open window."""
 TOTAL: Final = "total"
-"""The statistic of a result that is of all ranks together, where the metric's own is of one."""
+"""The statistic of a result of all ranks together, for metrics that are otherwise per rank."""
 HAS_VALUE: Final = ("ok", "partial")
-"""Statuses of a result that has a number."""
+"""Statuses of results that have a number."""
 
 
 def _required(name: str, kind: pa.DataType, meaning: str, unit: str = "") -> pa.Field:
@@ -331,7 +331,7 @@ EVIDENCE: Final = {
     "allocations": ALLOCATIONS,
     "memory_blocks": MEMORY_BLOCKS,
 }
-"""Tables that files other than traces fill, by name."""
+"""Tables from files other than traces, by name."""
 
 RESULTS: Final = _versioned_schema(
     "results",
@@ -374,14 +374,14 @@ TABLES: Final = {
 """All tables of a run, by name."""
 
 _FILES: Final = "manifest lists files"
-"""What of a run's folder, besides columns, other versions have not."""
+"""A property of the run's folder, besides columns, that distinguishes versions."""
 _COLUMNS: Final = (
     f"{table}.{field.name} {field.type} {field.nullable}"
     for table, schema in TABLES.items()
     for field in file_schema(schema)
 )
 LAYOUT: Final = sha256("\n".join((*_COLUMNS, _FILES)).encode()).hexdigest()[:12]
-"""Names one layout of runs: those written with another are of another version."""
+"""Identifies the layout of runs; runs with another layout are of another version."""
 
 
 def group_id(ranks: tuple[int, ...]) -> str:

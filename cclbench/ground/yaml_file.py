@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strict YAML: one mapping, YAML 1.2 scalars, no duplicate keys, no references, every line remembered.
+"""Strict YAML: one mapping, YAML 1.2 scalars, no duplicate keys, no references, with line numbers.
 
-PyYAML's safe loader scans and parses; values are built here from its events, so that nothing is ever
-constructed from a tag and nothing grows beyond what the file spells out.
+PyYAML's safe loader scans and parses; values are built here from its events, so that tags construct nothing
+and references cannot expand.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _HINTS = {
 
 @dataclass(frozen=True)
 class Document:
-    """A YAML file as read: its mapping, the line of every key and item, the scalars as written.
+    """A parsed YAML file: its mapping, the line of every key and item, the scalars as written.
 
-    `problems` are those that leave the rest readable: duplicate and non-text keys, control characters.
+    `problems` are recoverable ones: duplicate and non-text keys, control characters.
     """
 
     file: str
@@ -58,17 +58,17 @@ class Document:
     problems: tuple[Problem, ...]
 
     def line(self, path: Path) -> int | None:
-        """The line of `path`, or of the nearest enclosing key that is there."""
+        """The line of `path`, or of its nearest enclosing key."""
         while path not in self.lines and path:
             path = path[:-1]
         return self.lines.get(path)
 
 
 def read(path: FilePath | str, noun: str) -> Document:
-    """Read the YAML file at `path`; `noun` is what it should be ("workload card"), in messages.
+    """Read the YAML file at `path`; messages call it `noun` ("workload card").
 
-    Raises `InputError` naming file and line where it is missing, over 1 MB, not UTF-8, not YAML, empty,
-    not one mapping, or uses anchors, aliases or tags.
+    Raises `InputError` with file and line if it is missing, over 1 MB, not UTF-8, not YAML, empty, not one
+    mapping, or uses anchors, aliases or tags.
     """
     path = FilePath(path)
     name = printable(str(path))
@@ -96,11 +96,11 @@ _LOOSE = re.compile("[\t\ufeff]")
 
 
 def parse(text: str, file: str, noun: str) -> Document:
-    """Read YAML from `text`; `file` is its name in messages.  Raises `InputError` as `read` does."""
+    """Parse YAML; `file` is its name in messages.  Raises `InputError` as `read` does."""
     import yaml
 
-    # libyaml takes a tenth of the time.  It accepts tabs and byte order marks where YAML has none; what it
-    # refuses, the parser in Python explains.
+    # libyaml takes a tenth of the time, but accepts misplaced tabs and byte order marks; what it refuses is
+    # parsed again in Python, for the error message.
     if yaml.__with_libyaml__ and not _LOOSE.search(text):
         with suppress(yaml.YAMLError, ValueError, OverflowError):
             return _Composer(file, noun, yaml.parse(text, Loader=yaml.CSafeLoader)).document()
@@ -157,7 +157,7 @@ def _line_number(event: yaml.Event) -> int:
 
 @dataclass
 class _Composer:
-    """Builds the document from parser events; the only state is what has been read so far."""
+    """Builds the document from parser events."""
 
     file: str
     noun: str

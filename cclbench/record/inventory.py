@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a run against its manifest: presence and sizes at every opening, hashes on request."""
+"""Check the files of a run against its manifest: presence and sizes at every opening, hashes on request."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ RESULTS_FILE: Final = "results.parquet"
 OTHER_CONTENT: Final = "its content is not what was written"
 _TABLE: Final = ".parquet"
 _BY_RANK: Final = ("collectives", "operators", "steps", "counters")
-"""Tables that have a file for each rank, besides events, which have several."""
+"""Tables with one file per rank; events have several."""
 _FOOTER_END: Final = 8
-"""Bytes behind a footer: its length and a magic word."""
+"""Bytes after a footer: its length and the magic number."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Change:
-    """What is wrong with a file of a run."""
+    """A difference between a file of a run and the manifest."""
 
     path: str
     what: str
@@ -40,7 +40,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What `verify` found of a run: files compared and their bytes, and the command that reads it again."""
+    """Result of `verify`: files compared and their bytes, and the command that ingests the source again."""
 
     run: str
     files: int
@@ -50,7 +50,7 @@ class Verification:
 
 
 def file_sizes(folder: Path) -> dict[str, int]:
-    """Bytes of all files below a folder by their path in it, hidden ones aside; `InputError` for a link."""
+    """Bytes of all files below a folder by relative path, without hidden ones; `InputError` for a link."""
     sizes: dict[str, int] = {}
     waiting = [("", os.fspath(folder))]
     while waiting:
@@ -67,14 +67,14 @@ def file_sizes(folder: Path) -> dict[str, int]:
                             refuse_links(Path(entry.path))
                         sizes[name] = entry.stat(follow_symlinks=False).st_size
         except FileNotFoundError:
-            pass  # removed meanwhile: its files are missing
+            pass  # removed in the meantime: its files are missing
         except OSError as error:
             raise InputError(f"cannot be read: {error.strerror or error}", where=path) from None
     return sizes
 
 
 def stored_file(folder: Path, path: str) -> StoredFile:
-    """Size and hash of a file of a run, of a table its rows and the hash in its footer."""
+    """Size and hash of a file of a run; for a table also its rows and the hash in its footer."""
     place = folder / path
     with place.open("rb") as file:
         digest = file_digest(file, "sha256").hexdigest()
@@ -93,7 +93,7 @@ def remove_rank(folder: Path, rank: int) -> None:
 
 
 def tables_of_rank(folder: Path, rank: int) -> list[StoredFile]:
-    """The tables of a rank in the run's folder."""
+    """Entries of a rank's tables in the run's folder."""
     events = f"events/rank={rank}"
     paths = [f"{events}/{name}" for name in sorted(file_sizes(folder / events))]
     paths += [path for table in _BY_RANK if (folder / (path := f"{table}/rank={rank}{_TABLE}")).is_file()]
@@ -101,7 +101,7 @@ def tables_of_rank(folder: Path, rank: int) -> list[StoredFile]:
 
 
 def write_manifest(manifest: Manifest, folder: Path) -> Manifest:
-    """Write the manifest of the run at `folder`, with all its files that the manifest does not list yet."""
+    """Write the manifest of the run at `folder`, and add all files that it does not list yet."""
     folder.mkdir(parents=True, exist_ok=True)
     ranks = [
         entry if entry.stored else msgspec.structs.replace(entry, stored=tables_of_rank(folder, entry.rank))
@@ -116,9 +116,9 @@ def write_manifest(manifest: Manifest, folder: Path) -> Manifest:
 
 
 def read_manifest(folder: Path, place: str, sizes: Mapping[str, int] | None = None) -> Manifest:
-    """The manifest of the run at `folder`, which people know as `place`; `InputError` where a file changed.
+    """The manifest of the run at `folder`, called `place` in messages; `InputError` if a file changed.
 
-    What is compared is which files there are and how large: `sizes`, by default those in the folder.
+    Presence and sizes of the files are checked: `sizes`, by default those in the folder.
     """
     while True:
         stamp = _file_stamp(folder / MANIFEST)
@@ -126,10 +126,10 @@ def read_manifest(folder: Path, place: str, sizes: Mapping[str, int] | None = No
         change = next(file_changes(manifest, file_sizes(folder) if sizes is None else sizes), None)
         if change is None:
             return manifest
-        if _file_stamp(folder / MANIFEST) == stamp:  # else another process has replaced the run meanwhile
+        if _file_stamp(folder / MANIFEST) == stamp:  # or another process has just replaced the run
             run = folder.name
             raise ChangedRunError(
-                f"{change.what}: run {run} is not what was written",
+                f"{change.what}: run {run} differs from what was written",
                 where=f"{place}/{change.path}",
                 hint=f"see all changes: cclbench verify --run {run}; read its source again:"
                 f" {source_command(manifest)}; or remove it: cclbench remove {run}",
@@ -137,24 +137,24 @@ def read_manifest(folder: Path, place: str, sizes: Mapping[str, int] | None = No
 
 
 def file_changes(manifest: Manifest, sizes: Mapping[str, int]) -> Iterator[Change]:
-    """Files of a run that are missing, of another size, or tables that the manifest does not list."""
+    """Files of a run that are missing or of another size, and tables that the manifest does not list."""
     return changes_of(list(manifest.files), sizes, besides=_computed_tables(manifest))
 
 
 def changes_of(
     files: Sequence[StoredFile], sizes: Mapping[str, int], besides: Sequence[str] = ()
 ) -> Iterator[Change]:
-    """See `file_changes`; `besides` are paths of tables that may be there, too."""
+    """See `file_changes`; `besides` are paths of further allowed tables."""
     for file in files:
         size = sizes.get(file.path)
         if size is None:
-            yield Change(file.path, f"is missing, {file.bytes:,} bytes were written")
+            yield Change(file.path, f"is missing ({file.bytes:,} bytes were written)")
         elif size != file.bytes:
-            yield Change(file.path, f"has {size:,} bytes, {file.bytes:,} were written")
+            yield Change(file.path, f"has {size:,} bytes, but {file.bytes:,} were written")
     listed = {*besides, *(file.path for file in files)}
     for path in sizes:
         if path.endswith(_TABLE) and path not in listed:
-            yield Change(path, "is a table that was not written with it")
+            yield Change(path, "is a table that was not written with the run")
 
 
 def verify(folder: Path, *, engine: Engine = SERIAL, progress: Progress | None = None) -> Verification:
@@ -183,7 +183,7 @@ def verify(folder: Path, *, engine: Engine = SERIAL, progress: Progress | None =
 
 
 def has_stated_content(path: Path) -> bool:
-    """Whether the content of a table has the hash that its own footer states."""
+    """Whether the content of a table has the hash in its footer."""
     with reading(path):
         with parquet_file(path) as table:
             stated = content_hash(table)
@@ -198,7 +198,7 @@ def has_stated_content(path: Path) -> bool:
 
 
 def require_unchanged(folder: Path, files: Sequence[StoredFile]) -> None:
-    """`InputError` where one of those files has another hash."""
+    """`InputError` if one of the files has another hash."""
     for file in files:
         if has_changed(folder, file):
             hint = f"remove the run and read its source again: cclbench remove {folder.name}"
@@ -206,7 +206,7 @@ def require_unchanged(folder: Path, files: Sequence[StoredFile]) -> None:
 
 
 def has_changed(folder: Path, file: StoredFile) -> bool:
-    """Whether a file has another hash than was written, or cannot be read."""
+    """Whether a file has another hash than when it was written, or cannot be read."""
     try:
         with (folder / file.path).open("rb") as content:
             return file_digest(content, "sha256").hexdigest() != file.sha256
@@ -215,7 +215,7 @@ def has_changed(folder: Path, file: StoredFile) -> bool:
 
 
 def _computed_tables(manifest: Manifest) -> list[str]:
-    """Tables that may be in the run's folder besides what its source gave: metrics' rows."""
+    """Tables that may be in the run's folder besides those from its source: result rows."""
     return [RESULTS_FILE] if manifest.published is None else []
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of the metrics that a module reads: declared at its top, checked where plug-ins register."""
+"""Names of the metrics that a module reads: declared at module level, checked when plug-ins register."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from typing import Final, NewType
 
 MetricName = NewType("MetricName", str)
-"""The name of a metric in the registry or of a result row, or one that a module declares."""
+"""The name of a metric, from the registry, a result row or a module's declaration."""
 DECLARED: Final[dict[MetricName, set[str]]] = {}
 """The modules that read each metric."""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs without traces: figures that somebody published, as a study or a plug-in brings them into a store."""
+"""Runs without traces: published figures that a study or a plug-in writes into a store."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["Published", "current_run", "metadata_count", "metadata_text", "write
 
 
 def current_run(store: Store, run: str, content: str) -> Run | None:
-    """The run of that id where this version of cclbench made it of that content, and it is whole; else None.
+    """The run of that id if it is intact and this version of cclbench made it from that content, else None.
 
-    `content` is the SHA-256 of what was published.
+    `content` is the SHA-256 of the publication.
     """
     stored = store.find(run)
     return stored if stored is not None and stored.is_current(_published_fingerprint(content)) else None
@@ -42,8 +42,8 @@ def write_published_run(
 ) -> Run:
     """Write published figures into the store as the run of that id, whole or not at all.
 
-    `file` is the name of that which they come from; `card` the text of a valid workload card, shown with
-    that `description`.  The rows of `figures` have the provenance `published`.  A run of that id is replaced.
+    `file` is the name of their source; `card` the text of a valid workload card, shown with `description`.
+    The rows of `figures` have the provenance `published`.  An existing run of that id is replaced.
     """
     about = CardLine(run, f"row {published.row}", description)
     manifest = Manifest(
@@ -69,12 +69,12 @@ def _published_fingerprint(content: str) -> str:
 
 
 def metadata_text(metadata: Mapping[str, Any], key: str) -> str:
-    """A text of published metadata; empty where there is none."""
+    """A text of published metadata; empty if there is none."""
     value = metadata.get(key)
     return value if isinstance(value, str) else ""
 
 
 def metadata_count(metadata: Mapping[str, Any], key: str) -> int | None:
-    """A whole number of published metadata; None where there is none."""
+    """A whole number of published metadata; None if there is none."""
     value = metadata.get(key)
     return value if type(value) is int else None

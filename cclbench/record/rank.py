@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of a run: its entry in the manifest and its tables, of which columns can be kept once decoded."""
+"""One rank of a run: its entry in the manifest and its tables, with a cache of decoded columns."""
 
 from __future__ import annotations
 
@@ -19,46 +19,46 @@ from cclbench.record.files import checked_rows, damaged, opened_table, read_tabl
 from cclbench.record.manifest import RankEntry, StoredFile
 
 BATCH_ROWS: Final = 1 << 16
-"""Rows of a batch of events at most."""
+"""Maximum rows of a batch of events."""
 MOST_KEPT: Final = 16 << 20
-"""Bytes of columns that a rank keeps for many readers."""
+"""Size of the column cache, in bytes."""
 SMALL_ROWS: Final = 8192
-"""Rows of a file up to which all its columns are read at once: opening it again would take longer."""
+"""Rows up to which all columns of a file are read at once: opening it again would take longer."""
 _CELL: Final = 8
-"""Bytes of a value at most: numbers, and codes of words."""
+"""Maximum bytes of a value: numbers, and codes of words."""
 
 
 class Rank:
-    """One rank of a run: its entry in the manifest and its tables, as analyzers read them.
+    """One rank of a run: its entry in the manifest and its tables.
 
-    Columns of events and operators that were read are kept as long as they fit into `room` bytes, by default
-    none; readers get the same batches either way.
+    Columns of events and operators are cached once read, up to `room` bytes (by default none); batches are
+    the same with and without the cache.
     """
 
     def __init__(self, path: Path, entry: RankEntry, clock_residual_ns: float, *, room: int = 0) -> None:
         self.path, self.entry = path, entry
         self._room = room
         self._kept: dict[str, dict[str, list[pa.ChunkedArray]]] = {}
-        """By file and column: stretches of `BATCH_ROWS` rows, in the chunks that its dictionaries make."""
+        """By file and column: parts of `BATCH_ROWS` rows, with one chunk per dictionary."""
         self.clock_residual_ns = clock_residual_ns
-        """What the ranks' clocks leave unexplained of the ends of collectives: the worst rank's."""
+        """Residual of the clock correction at the ends of collectives, of the worst rank."""
 
     def with_column_cache(self) -> Rank:
-        """The same rank for many readers of the same columns."""
+        """The same rank with a column cache, for several readers."""
         return Rank(self.path, self.entry, self.clock_residual_ns, room=MOST_KEPT)
 
     @property
     def facts(self) -> TraceFacts:
-        """What the rank's trace says of itself."""
+        """Metadata of the rank's trace."""
         return self.entry.facts
 
     @property
     def rows(self) -> int:
-        """How many events it has."""
+        """Number of events."""
         return sum(self.entry.rows.values())
 
     def events(self, kinds: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Those columns of the events of those kinds, in bounded batches, in a fixed order."""
+        """Columns of the events of some kinds, in bounded batches and a fixed order."""
         for kind in checked_names("kind of event", kinds, KINDS):
             rows = 0
             for file in self._event_files.get(kind, ()):
@@ -80,7 +80,7 @@ class Rank:
         return files
 
     def _file_batches(self, file: StoredFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Those columns of one file."""
+        """Batches of some columns of a file."""
         kept, path = self._kept.setdefault(file.path, {}), self.path / file.path
         lacking = [name for name in columns if name not in kept]
         if not lacking or self._cache_columns(file, lacking):
@@ -93,7 +93,7 @@ class Rank:
                 yield checked_rows(batch, EVENTS, path)
 
     def _cache_columns(self, file: StoredFile, names: Sequence[str]) -> bool:
-        """Whether there is room for those columns of a file, which are then read and kept."""
+        """Read columns of a file into the cache, if there is room; whether they were."""
         kept, path = self._kept[file.path], self.path / file.path
         rows = file.rows or 0
         if rows <= SMALL_ROWS:
@@ -115,14 +115,14 @@ class Rank:
         return self._read_table("collectives")
 
     def operators(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rank's rows of `schema.OPERATORS`, of all columns or of those."""
+        """The rank's rows of `schema.OPERATORS`, with all columns or the given ones."""
         if self._cached_operators is None:
             return self._read_table("operators", columns)
         return self._cached_operators if columns is None else self._cached_operators.select(list(columns))
 
     @cached_property
     def _cached_operators(self) -> pa.Table | None:
-        """All columns, where there is room for them."""
+        """All columns, if there is room for them."""
         size = self.entry.operators * len(OPERATORS) * _CELL
         if size > self._room:
             return None
@@ -142,16 +142,16 @@ class Rank:
 
 
 def checked_names(noun: str, names: str | Sequence[str], known: Sequence[str]) -> list[str]:
-    """The names, of which a lone one is a list of one; `UsageError` for one that is not known."""
+    """The names as a list, also of a single one; `UsageError` for an unknown one."""
     listed = [names] if isinstance(names, str) else list(names)
     for name in listed:
         if name not in known:
-            raise UsageError(f"{name!r} is no {noun}", hint=near(name, known))
+            raise UsageError(f"unknown {noun} {name!r}", hint=near(name, known))
     return listed
 
 
 def _batch_tables(file: pq.ParquetFile, columns: Sequence[str], path: Path) -> Iterator[pa.Table]:
-    """The rows in tables of `BATCH_ROWS` each, of which a reader gives the parts between dictionaries."""
+    """The rows in tables of `BATCH_ROWS`; a reader returns batches that end at each new dictionary."""
     parts: list[pa.RecordBatch] = []
     for batch in file.iter_batches(BATCH_ROWS, columns=list(columns)):
         parts.append(checked_rows(batch, EVENTS, path))
@@ -163,7 +163,7 @@ def _batch_tables(file: pq.ParquetFile, columns: Sequence[str], path: Path) -> I
 
 
 def _single_chunk(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column in one chunk, as it is read alone; one of words keeps a chunk a dictionary."""
+    """The column in one chunk; a column of words keeps one chunk per dictionary."""
     if column.num_chunks == 1 or pa.types.is_dictionary(column.type):
         return column
     return pa.chunked_array([column.combine_chunks()])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A store of runs below a URL: made here, written with the manifest last, read from copies kept here.
+"""A store of runs below a URL: runs are made locally, uploaded with the manifest last, and read from copies.
 
-<url>/<run>/...   as in a folder; a run is there from when its manifest is
+<url>/<run>/...   as in a folder; a run exists once its manifest does
 <cache>/<hash of URL and run>-<whole or top>/<hash of names, sizes and versions>/<run>/...
 """
 
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
     from cclbench.remote.objects import Object
 
 _WHOLE: Final = "whole.json"
-"""The stamps of a copy's files when it was whole."""
+"""The stamps of a copy's files when it was complete."""
 _RESULTS_KEPT: Final = "results.json"
-"""Of which version the copy's results are."""
+"""The version of the copy's results."""
 
 
 def cache_folder() -> Path:
-    """Where copies of remote runs are kept: $CCLBENCH_CACHE, else below the person's folder of caches."""
+    """The folder of copies of remote runs: $CCLBENCH_CACHE, else in the user's cache folder."""
     chosen = os.environ.get("CCLBENCH_CACHE")
     return Path(chosen or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "cclbench")).expanduser()
 
 
 class RemoteStore(Store):
-    """Runs below a URL.  One that is opened is a folder here, with copies of its files."""
+    """Runs below a URL.  An opened run is a local folder with copies of its files."""
 
     def __init__(self, url: Url) -> None:
         if url.scheme in WEB:
             raise UsageError(
-                f"{url}: a web server keeps no store", hint="name a folder or s3://bucket/folder"
+                f"{url}: a web server cannot be a store", hint="name a folder or s3://bucket/folder"
             )
         from cclbench.remote.objects import Objects
 
@@ -66,21 +66,21 @@ class RemoteStore(Store):
         return [run for run, _ in self._finished_runs(self._objects.list_top)]
 
     def runs(self) -> list[Run]:
-        """All finished runs, by name, of each the files right in its folder: manifest, card, results."""
+        """All finished runs, by name, each with the files directly in its folder: manifest, card, results."""
         return [
             self._open_copy(run, objects, "top")
             for run, objects in self._finished_runs(self._objects.list_all)
         ]
 
     def _finished_runs(self, listed: Callable[[str], list[Object]]) -> Iterator[tuple[str, list[Object]]]:
-        """The runs that have a manifest, by name, with the objects `listed` in the folder of each."""
+        """The runs that have a manifest, by name, with the objects that `listed` returns for each."""
         for run in self._objects.list_folders():
             objects = [] if run.startswith(".") else listed(run)
             if any(entry.name == MANIFEST for entry in objects):
                 yield run, objects
 
     def find(self, run: str) -> Run | None:
-        """The run of that id with all its files here, None where there is none."""
+        """The run of that id with copies of all its files, None if there is none."""
         if not is_name(run):
             return None
         check_names([run], self._url)
@@ -88,11 +88,11 @@ class RemoteStore(Store):
         return self._open_copy(run, objects, "whole") if any(o.name == MANIFEST for o in objects) else None
 
     def finished_on(self, run: Run) -> date | None:  # noqa: ARG002 - a copy's day is another one
-        """Not known: a store of objects tells no days."""
+        """None: object stores do not state the date."""
         return None
 
     def remove(self, run: str) -> None:
-        """Remove a run, its manifest first, and its copies here; `UsageError` where there is none."""
+        """Remove a run, its manifest first, and its local copies; `UsageError` if there is none."""
         self.require_run(run)
         names = [entry.name for entry in self._objects.list_all(run)]
         self._objects.remove_all([f"{run}/{MANIFEST}"])
@@ -102,7 +102,7 @@ class RemoteStore(Store):
 
     @contextmanager
     def new_run_folder(self, run: str) -> Iterator[Path]:
-        """A folder here to write a run into; on success it is written to the URL, its manifest last."""
+        """A local folder to write a run into; on success it is uploaded, its manifest last."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             sweep(self.folder, UNFINISHED)
@@ -114,14 +114,14 @@ class RemoteStore(Store):
                 self._keep_copy(unfinished, run, self._objects.list_all(run))
         except OSError as error:
             failure = unwritable_store_error(self.folder, error)
-            hint = failure.hint and "name another folder for copies by CCLBENCH_CACHE, or make room"
+            hint = failure.hint and "set CCLBENCH_CACHE to another folder for copies, or free some space"
             raise InputError(failure.lines, where=failure.where, hint=hint) from None
 
     def _upload_run(self, run: str, folder: Path) -> None:
-        """Write a run's files, and its manifest when all the others are there."""
+        """Upload a run's files, and then its manifest."""
         files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
         remote_names = {entry.name for entry in self._objects.list_all(run)}
-        # Without its manifest a former run of that name is gone, and what is left of it no run.
+        # Without a manifest, what is left of an earlier run of that name is not a run.
         self._objects.remove_all([f"{run}/{MANIFEST}"] if MANIFEST in remote_names else [])
         self._objects.remove_all([f"{run}/{name}" for name in remote_names - files.keys()])
         manifest = files.pop(MANIFEST)
@@ -131,9 +131,9 @@ class RemoteStore(Store):
     # --------------------------------------------------------------------------------- copies here
 
     def _open_copy(self, run: str, objects: Sequence[Object], extent: str) -> Run:
-        """The copy of a run, brought here unless it is, with the results that are there now.
+        """The local copy of a run, downloaded if needed, with the current results.
 
-        All its files, or those right in its folder: `extent` is `whole` or `top`.
+        `extent`: `whole` for all its files, `top` for those directly in its folder.
         """
         sizes = {entry.name: entry.size for entry in objects}
         if extent == "top":
@@ -150,7 +150,7 @@ class RemoteStore(Store):
         return Run(place / run, origin=Origin(where, sizes, partial(self._put_results, run)))
 
     def _keep_copy(self, unfinished: Path, run: str, objects: Sequence[Object]) -> None:
-        """Keep what was just written as a copy, where it is what is there now."""
+        """Keep what was just uploaded as a copy, if it equals what is there now."""
         sizes = {entry.name: entry.size for entry in objects}
         local_files = [path for path in (unfinished / run).rglob("*") if path.is_file()]
         if sizes == {
@@ -159,9 +159,9 @@ class RemoteStore(Store):
             self._replace_copy(unfinished, run, self._copy_folder(run, objects, "whole"))
 
     def _replace_copy(self, unfinished: Path, run: str, place: Path) -> None:
-        """Make `unfinished` the only copy of the run; it says itself that it is whole."""
+        """Make `unfinished` the only copy of the run, with the stamps of a complete one."""
         if _is_complete(place, run):
-            return  # another process was faster, and reads it by now
+            return  # another process was faster, and may be reading it
         folder = unfinished / run
         stamps = {
             path.relative_to(folder).as_posix(): _stamp_list(path) for path in _files_without_results(folder)
@@ -172,7 +172,7 @@ class RemoteStore(Store):
         unfinished.rename(place)
 
     def _copy_folder(self, run: str, objects: Sequence[Object], extent: str) -> Path:
-        """The folder of a copy: another for each version of its files, always another where none is told."""
+        """The folder of a copy, unique for each version of its files; always new if versions are unknown."""
         key = sha256(f"{self._url}\0{run}".encode()).hexdigest()[:32]
         fixed = sorted(
             (entry.name, entry.size, entry.version or token_hex()) for entry in _without_results(objects)
@@ -180,7 +180,7 @@ class RemoteStore(Store):
         return self.folder / f"{key}-{extent}" / sha256(repr(fixed).encode()).hexdigest()[:32]
 
     def _bring_results(self, place: Path, run: str, objects: Sequence[Object]) -> None:
-        """The results that are there now: another object takes the place of those that were."""
+        """Download the current results, if the copy has others."""
         stamp_file, target = place / _RESULTS_KEPT, place / run / RESULTS_FILE
         remote = next((entry for entry in objects if entry.name == RESULTS_FILE), None)
         if remote is None:
@@ -202,7 +202,7 @@ class RemoteStore(Store):
             (unfinished / _RESULTS_KEPT).replace(stamp_file)
 
     def _put_results(self, run: str, path: Path) -> None:
-        """Write new results; a store that may only be read keeps none."""
+        """Upload new results, unless the store is read-only."""
         from cclbench.remote.objects import ForbiddenError
 
         with suppress(ForbiddenError):
@@ -210,17 +210,17 @@ class RemoteStore(Store):
 
 
 def _without_results(objects: Sequence[Object]) -> list[Object]:
-    """Those that stay as they are as long as the run does."""
+    """Objects that do not change during the life of a run."""
     return [entry for entry in objects if entry.name != RESULTS_FILE]
 
 
 def _files_without_results(folder: Path) -> list[Path]:
-    """The files of a copy that stay as they are."""
+    """The files of a copy that do not change."""
     return [path for path in folder.rglob("*") if path.is_file() and path != folder / RESULTS_FILE]
 
 
 def _is_complete(place: Path, run: str) -> bool:
-    """Whether a copy is as it was when it was whole."""
+    """Whether a copy is unchanged since it was complete."""
     try:
         stamps = json.loads((place / _WHOLE).read_text("utf-8"))
         return all(_stamp_list(place / run / name) == stamp for name, stamp in stamps.items())

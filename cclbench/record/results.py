@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Result rows of one run, any number of them, and what comparisons, reports and the terminal ask of them."""
+"""Result rows of a run, and queries that comparisons, reports and the terminal make on them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from cclbench.record.rows import IN_MEMORY, Row, join_tables, rows_of, table_of,
 
 MOST_PARTS: Final = 200
 ROWS_AT_ONCE: Final = 1 << 14
-"""Rows that are a `Row` each at once where all of them are gone through."""
+"""Rows that are converted to `Row` at once in an iteration."""
 KEYS: Final = ("stat", "collective", "group", "category")
-"""What narrows a row of the whole run."""
+"""The fields that narrow a row of the whole run to a part."""
 
 
 class Scope(NamedTuple):
-    """What result rows are about: window policies, ranks, numbers of closed and open steps, each sorted."""
+    """Window policies, ranks, and numbers of closed and open steps in result rows, each sorted."""
 
     windows: list[str]
     ranks: list[int]
@@ -41,7 +41,7 @@ NOTHING: Final = Scope([], [], [], [])
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grid:
-    """A metric by rank and step: `values` has shape (ranks, steps), masked where there is no number."""
+    """A metric by rank and step: `values` has shape (ranks, steps), masked where there is no value."""
 
     ranks: Int64
     steps: Int64
@@ -57,7 +57,7 @@ class Results:
 
     @classmethod
     def from_rows(cls, rows: Sequence[Row]) -> Results:
-        """Those rows."""
+        """Results of the given rows."""
         return cls(table_of(rows))
 
     @classmethod
@@ -79,17 +79,17 @@ class Results:
 
     @cached_property
     def metrics(self) -> list[MetricName]:
-        """The names of the metrics, in the order in which they first come."""
+        """The names of the metrics, in order of first occurrence."""
         return list(self._row_ranges)
 
     def metric_rows(self, metric: MetricName) -> pa.Table:
-        """The rows of that metric; none where there is no such."""
+        """The rows of a metric; none if there is no such metric."""
         places = self._row_ranges.get(metric, [(0, 0)])
         return pa.concat_tables(self.table.slice(first, rows) for first, rows in places)
 
     @cached_property
     def _row_ranges(self) -> dict[MetricName, list[tuple[int, int]]]:
-        """Where each metric's rows lie: the first, and how many from there on."""
+        """The ranges of each metric's rows: first row and number of rows."""
         metric = self.table["metric"].dictionary_encode().unify_dictionaries().combine_chunks()
         runs = pc.run_end_encode(metric.indices)
         ends = runs.run_ends.to_pylist()
@@ -101,18 +101,18 @@ class Results:
         return ranges
 
     def _check_name(self, metric: MetricName) -> None:
-        """`LookupError` with near names for one that no row has and no module declares: it is misspelt."""
+        """`LookupError` with near names for a metric that no row has and no module declares."""
         if metric not in DECLARED and metric not in self._row_ranges:
             raise LookupError(f"no metric is called {metric!r}; {near(metric, DECLARED)}")
 
     @property
     def summary(self) -> Results:
-        """Without the parts of single ranks: their steps, groups, collectives, categories and statistics."""
+        """The rows without those of a rank's steps, groups, collectives, categories and statistics."""
         return Results.from_tables(map(_summary_rows, self.slices()))
 
     @cached_property
     def rows(self) -> list[Row]:
-        """The rows about the whole run: of no single rank, of no single step."""
+        """The rows of the whole run, not of a single rank or step."""
         return list(chain.from_iterable(map(_rows_of_run, self.slices())))
 
     @cached_property
@@ -128,7 +128,7 @@ class Results:
 
     @cached_property
     def scope(self) -> Scope:
-        """Windows, ranks and steps that any row is about."""
+        """Windows, ranks and steps that occur in the rows."""
         steps = {
             (step, stat == OPEN)
             for part in self.slices(ROWS_AT_ONCE)
@@ -144,48 +144,48 @@ class Results:
 
     @cached_property
     def run(self) -> dict[MetricName, Row]:
-        """The run's own row of each metric, whatever its status."""
+        """The run's own row of each metric, of any status."""
         return {row.metric: row for row in self.rows if not row.narrowed}
 
     def row(self, metric: MetricName, **keys: str) -> Row | None:
-        """The run's own row of a metric, or the one that those of `KEYS` narrow it to."""
+        """The run's own row of a metric, or the one narrowed by `keys`, some of `KEYS`."""
         match = self._by_key.get((metric, *(keys.get(key) for key in KEYS)))
         if match is None:
             self._check_name(metric)
         return match
 
     def value(self, metric: MetricName, **keys: str) -> float | None:
-        """That row's number; None where there is no row or no number."""
+        """The value of that row; None if there is no row or no value."""
         row = self.row(metric, **keys)
         return row.value if row and row.has_value else None
 
     def missing_reason(self, metric: MetricName) -> str:
-        """Why the run has no number."""
+        """Why the run has no value of a metric."""
         row = self.row(metric)
         return (row and row.reason) or f"its results have no {metric}"
 
     def parts(self, metric: MetricName, most: int = MOST_PARTS) -> tuple[list[Row], int]:
-        """The run's rows by group, collective, category and stat that have a number, and how many more."""
+        """The run's rows by group, collective, category and stat that have a value, and how many more."""
         if metric not in self._by_metric:
             self._check_name(metric)
         rows = [row for row in self._by_metric.get(metric, ()) if row.narrowed and row.has_value]
         return rows[:most], max(0, len(rows) - most)
 
     def ranks(self, metric: MetricName, **keys: str) -> dict[int, float]:
-        """Each rank's number, by rank, or those that `KEYS` narrow it to; modelled ones are none."""
+        """Each rank's value, by rank, optionally narrowed by `keys`; without modelled values."""
         numbers = self._measured_values(metric, **keys)
         by_rank = {rank: value for rank, step, value in numbers if rank is not None and step is None}
         return dict(sorted(by_rank.items()))
 
     def steps(self, metric: MetricName) -> dict[int, float]:
-        """The run's number of each step, by step; modelled ones are none."""
+        """The run's value of each step, by step; without modelled values."""
         numbers = self._measured_values(metric)
         return dict(
             sorted((step, value) for rank, step, value in numbers if rank is None and step is not None)
         )
 
     def grid(self, metric: MetricName) -> Grid:
-        """Each rank's number of each step; modelled ones are none."""
+        """Each rank's value of each step; without modelled values."""
         numbers = [
             number
             for number in self._measured_values(metric)
@@ -198,10 +198,7 @@ class Results:
         return Grid(ranks, steps, values)
 
     def _measured_values(self, metric: MetricName, **keys: str) -> Sequence[_Number]:
-        """Rank, step and value of the metric's rows that those keys narrow and that have a number.
-
-        Modelled ones are left out.
-        """
+        """Rank, step and value of the metric's rows narrowed by `keys` that have a value; not modelled."""
         if metric not in self._values_by_metric:
             self._check_name(metric)
             self._values_by_metric[metric] = _values_by_keys(self.metric_rows(metric))
@@ -216,7 +213,7 @@ _Number = tuple[int | None, int | None, float]
 
 
 def _summary_rows(table: pa.Table) -> pa.Table:
-    """The rows about the whole run, and those about a whole rank."""
+    """The rows of the whole run, and those of a whole rank."""
     narrowed = [table[key].is_valid() for key in ("step", *KEYS)]
     return table.filter(pc.or_(table["rank"].is_null(), pc.invert(reduce(pc.or_, narrowed))))
 
@@ -226,7 +223,7 @@ def _rows_of_run(table: pa.Table) -> list[Row]:
 
 
 def _values_by_keys(table: pa.Table) -> dict[tuple[str | None, ...], list[_Number]]:
-    """Rank, step and value of the rows that have a number, by what narrows them; without modelled ones."""
+    """Rank, step and value of the rows that have a value, by their keys; without modelled ones."""
     words = [words_of(table[name]) for name in ("status", "provenance", *KEYS)]
     numbers = [table[name].to_pylist() for name in ("rank", "step", "value")]
     by_keys: dict[tuple[str | None, ...], list[_Number]] = {}
@@ -239,5 +236,5 @@ def _values_by_keys(table: pa.Table) -> dict[tuple[str | None, ...], list[_Numbe
 
 
 def _distinct_values(column: pa.ChunkedArray) -> list[Any]:
-    """The column's values, each once, sorted."""
+    """The distinct values of a column, sorted."""
     return sorted(column.drop_null().unique().to_pylist())

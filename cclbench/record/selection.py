@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a run is asked about: window policy, steps, ranks."""
+"""Selection of a part of a run: window policy, steps, ranks."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ _LISTED: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What of a run its rows are about, and how far they go.
+    """The part of a run to compute metrics of, and the kinds of metrics.
 
-    `model`: with modelled figures where a measurement is missing; `replay`: where metrics replay the run.
+    `model`: model values that the traces lack; `replay`: compute metrics that replay the run.
     """
 
     window: str = "steps"
     steps: Steps | None = None
-    """The first and the one after the last, either of them None."""
+    """First step and end (exclusive), either may be None."""
     ranks: Sequence[int] | None = None
     model: bool = True
     replay: bool = False
 
     @property
     def is_whole_run(self) -> bool:
-        """Whether it leaves out neither steps nor ranks."""
+        """Whether all steps and ranks are selected."""
         return self.steps is None and self.ranks is None
 
     def check(self, run: Run) -> None:
-        """`UsageError` for what is no selection, or chooses nothing of the run."""
+        """`UsageError` for an invalid selection, or one without anything of the run."""
         if self.window not in POLICIES:
-            raise UsageError(f"{self.window!r} is no window", hint=near(self.window, POLICIES))
+            raise UsageError(f"unknown window {self.window!r}", hint=near(self.window, POLICIES))
         if self.steps is not None and not (isinstance(self.steps, tuple) and len(self.steps) == 2):
             raise UsageError(f"steps is {self.steps!r}", hint="give (first, last), either of them None")
         if self.ranks is not None and (isinstance(self.ranks, int) or not self.ranks):

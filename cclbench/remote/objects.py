@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lies below a URL: listed, read and written, each request bounded, retried and its failure told.
+"""List, download and upload the objects below a URL, with bounded and retried requests.
 
-Requests are those of fsspec's file systems; of http and https those of `web`.  What other libraries raise
-is never quoted, since it may hold a signature or a key.
+Requests go through fsspec's file systems, for http and https through `web`.  Error texts of other libraries
+are never quoted, since they may contain a signature or a key.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ Result = TypeVar("Result")
 Work = TypeVar("Work")
 
 MOST_OBJECTS: Final = 1_000_000
-"""Objects of a source or a run."""
+"""Maximum number of objects of a source or a run."""
 BLOCK: Final = 8 * MIB
-"""Bytes asked for at once."""
+"""Bytes per request."""
 ATTEMPTS: Final = 5
-"""How often a request is made before it has failed; a block that arrives starts the count again."""
+"""Attempts before a request fails; a block that arrives resets the count."""
 PAUSE: Final = 0.25
-"""Longest pause before the second attempt, in seconds: a random part of it, which doubles each time."""
+"""Upper limit in seconds of the random pause before the second attempt; doubles with each further one."""
 LONGEST_PAUSE: Final = 20.0
 _LISTING_SECONDS: Final = 600.0
 _TOGETHER: Final = 8
-"""Objects read or written side by side."""
+"""Objects read or written in parallel."""
 _VERSIONS: Final = ("ETag", "etag", "generation", "LastModified", "last_modified", "mtime", "created")
-"""What file systems call what changes with an object, the surest first."""
+"""Fields in which file systems state an object's version, the most reliable first."""
 _MOST_PARTS: Final = 10_000
-"""Of an upload to S3."""
+"""Maximum number of parts of an upload to S3."""
 _NO_WORD: Final = "400"
-"""What s3fs makes of a bad request whose answer has no body."""
+"""s3fs's code for a bad request whose response has no body."""
 
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """One object: `name` is its path below the URL, "" of the URL's own; `version` changes with it."""
+    """One object: `name` is its path below the URL, "" for the URL itself; `version` changes with it."""
 
     name: str
     size: int
@@ -60,21 +60,21 @@ class Object:
 
 
 class ForbiddenError(InputError):
-    """The credentials are missing, expired, or do not allow it."""
+    """Credentials are missing, expired or insufficient."""
 
 
 class MissingError(InputError):
-    """Nothing is there."""
+    """There is no such object."""
 
 
 class _StoppedError(Exception):
-    """Another request failed, or a person interrupted: nobody waits for this one."""
+    """The request was abandoned: another one failed, or the user interrupted."""
 
 
 class Objects:
-    """The objects below a URL.  A request that fails for good raises `InputError`, of the kinds above.
+    """The objects below a URL.  A request that fails finally raises `InputError`, or one of its kinds above.
 
-    With `public` a web server is asked over https at a public address alone, redirected or not.
+    With `public`, web servers are contacted over https at public addresses only, also after redirects.
     """
 
     def __init__(self, url: Url, *, public: bool = False) -> None:
@@ -82,7 +82,7 @@ class Objects:
         self._stop = threading.Event()
 
     def own_object(self) -> Object | None:
-        """The URL's own object, None where it names a folder or nothing."""
+        """The object at the URL itself, None if it names a folder or nothing."""
         if self.url.scheme in WEB:
             size, version = self._with_retries(
                 "", lambda: web.size_and_version(self.url.full, public=self._public)
@@ -92,13 +92,13 @@ class Objects:
         return None if info is None or info["type"] == "directory" else self._object_from_info(info)
 
     def list_all(self, below: str = "") -> list[Object]:
-        """All objects, by name, of the folder `below`, which is left out of their names.
+        """All objects in the folder `below` and its folders, sorted by name relative to it.
 
-        Names are checked to be those of files within any folder.
+        Names are checked to be valid relative paths of files.
         """
         base = self._path_to(below)
         infos = self._with_retries(below, lambda: self._find_all(base), missing=dict[str, Any]())
-        # Consoles mark folders by empty objects whose names end in a slash.
+        # Web consoles mark folders with empty objects whose names end in a slash.
         infos = {name: info for name, info in infos.items() if not self._is_folder(info)}
         where = self.url.below(below) if below else self.url
         if len(infos) > MOST_OBJECTS:
@@ -109,7 +109,7 @@ class Objects:
         return sorted(objects, key=lambda entry: entry.name)
 
     def list_folders(self) -> list[str]:
-        """Names of the folders right below the URL."""
+        """Names of the folders directly below the URL."""
         infos = self._with_retries(
             "", lambda: self._call_method("ls", self._path, detail=True), missing=list[Any]()
         )
@@ -121,7 +121,7 @@ class Objects:
         return names
 
     def list_top(self, folder: str) -> list[Object]:
-        """The objects right within one of the folders, named as `list_all` does."""
+        """The objects directly in one of the folders, named as in `list_all`."""
         base = self._path_to(folder)
         infos = self._with_retries(
             folder, lambda: self._call_method("ls", base, detail=True), missing=list[Any]()
@@ -139,7 +139,7 @@ class Objects:
         most: int | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """Write objects of the folder `below` into a local one, by their names; see `download`."""
+        """Download objects of the folder `below` into a local one, under their names; see `download`."""
 
         def download_one(wanted: Object) -> None:
             target = into / wanted.name
@@ -149,9 +149,9 @@ class Objects:
         self._in_threads(download_one, objects, progress, f"reading {self.url}")
 
     def download(self, wanted: Object, target: Path, *, below: str = "", most: int | None = None) -> None:
-        """Write one object, or its first `most` bytes, to a file as it was when it was listed.
+        """Download one object, or its first `most` bytes, to a file, in the version that was listed.
 
-        What the file has of the object already is not asked for again.  `InputError` where it changed.
+        Continues after the bytes that the file already has.  `InputError` if the object changed.
         """
         name = "/".join(filter(None, (below, wanted.name)))
         end = wanted.size if most is None else min(most, wanted.size)
@@ -170,13 +170,13 @@ class Objects:
                 raise self._changed_error(name)
 
     def upload_all(self, files: Sequence[tuple[Path, str]], progress: Progress | None = None) -> None:
-        """Write local files, each under a name below the URL, whole or not at all."""
+        """Upload local files, each under a name below the URL, whole or not at all."""
 
         def upload_one(file: tuple[Path, str]) -> None:
             path, name = file
             size = path.stat().st_size
             seconds = SECONDS + size / web.SLOWEST
-            # A part at a time: s3fs would hold up to ten of 50 MiB, for each file.
+            # One part at a time: s3fs would hold up to ten of 50 MiB per file.
             part = max(BLOCK, size // _MOST_PARTS + 1)
             parts = {"chunksize": part, "max_concurrency": 1} if self.url.scheme in S3 else {}
             self._with_retries(
@@ -199,19 +199,19 @@ class Objects:
     # ------------------------------------------------------------------------------------ requests
 
     def _own_info(self) -> Any:
-        """What is told of the URL's own object."""
+        """The file system's information on the URL itself."""
         try:
             return self._call_method("info", self._path)
         except Exception as error:
             if code_of(error) == _NO_WORD:
-                # The answer to a HEAD has no body to say why (expired credentials, say): a listing's has.
+                # A HEAD response has no body that states the reason (expired credentials), a listing has.
                 self._call_method("ls", self._path)
             raise
 
     def _read_on(self, name: str, wanted: Object, end: int, file: Any) -> None:
-        """Append what is missing of an object's first bytes; ends early, without an error, when some came.
+        """Append the missing bytes up to `end`; a failure after at least a block arrived is not an error.
 
-        What arrived stays whatever happens: the next attempt goes on from there.
+        Bytes that arrived are kept: the next attempt continues from there.
         """
         begun = file.tell()
         try:
@@ -246,7 +246,7 @@ class Objects:
                 raise ShortError
 
     def _s3_range(self, path: str, begin: int, end: int, version: str | None) -> bytes:
-        """Bytes of an object of S3, which answers only while the ETag is the one that was listed."""
+        """Bytes of an S3 object, on condition that its ETag is the one that was listed."""
         fs = self._fs
         bucket, key, _ = fs.split_path(path)
         condition = {} if version is None else {"IfMatch": version}
@@ -256,7 +256,7 @@ class Objects:
             response = await fs._call_s3("get_object", **asked)
             try:
                 if response["ContentLength"] > end - begin:
-                    raise web.BadAnswerError("the service gives more than it was asked for")
+                    raise web.BadAnswerError("the service sent more than was requested")
                 return bytes(await response["Body"].read())
             finally:
                 response["Body"].close()
@@ -270,7 +270,7 @@ class Objects:
     def _call_method(
         self, method: str, *given: Any, seconds: float = SECONDS + BLOCK / web.SLOWEST, **named: Any
     ) -> Any:
-        """What a method of the file system returns; `TimeoutError` after so many seconds."""
+        """Call a method of the file system; `TimeoutError` after so many seconds."""
         fs = self._fs
         if not fs.async_impl:
             return getattr(fs, method)(*given, **named)
@@ -290,7 +290,7 @@ class Objects:
             future.cancel()
 
     def _with_retries(self, name: str, act: Callable[[], Result], **otherwise: Result) -> Result:
-        """What `act` returns, which is tried again where that may help; `missing=` where nothing is there."""
+        """Call `act`, with retries where these may help; without an object, return `missing=` if given."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return act()
@@ -303,7 +303,7 @@ class Objects:
                 if kind == "local":
                     raise
                 if kind in ("expired", "forbidden") and self.url.scheme not in WEB:
-                    self._fs.clear_instance_cache()  # who renews credentials is to be asked for them again
+                    self._fs.clear_instance_cache()  # so that renewed credentials are read
                 if kind != "again" or attempt == ATTEMPTS:
                     raise self._failure_error(name, kind, error) from None
             longest = min(PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE)
@@ -314,7 +314,7 @@ class Objects:
     def _in_threads(
         self, work: Callable[[Work], None], tasks: Sequence[Work], progress: Progress | None, what: str
     ) -> None:
-        """`work` on each task, in threads; the first failure, or Ctrl-C, stops the others."""
+        """Call `work` for each task, in threads; the first failure, or Ctrl-C, stops the others."""
         self._stop.clear()
         with ThreadPoolExecutor(_TOGETHER) as pool:
             try:
@@ -355,9 +355,9 @@ class Objects:
         version = None if stamp is None else str(stamp.timestamp() if isinstance(stamp, datetime) else stamp)
         name = str(info["name"]).removeprefix(base).removeprefix("/") if base is not None else ""
         if base is not None and str(info["name"]).startswith(f"{base}//"):
-            name = f"/{name}"  # to be refused: its name has an empty part
+            name = f"/{name}"  # refused later, for its empty part
         if not isinstance(size, int):
-            raise InputError("its size is not known", where=str(self.url.below(name) if name else self.url))
+            raise InputError("size unknown", where=str(self.url.below(name) if name else self.url))
         return Object(name, size, version)
 
     def _changed_error(self, name: str) -> InputError:
@@ -365,11 +365,11 @@ class Objects:
         return InputError("changed while it was read", where=str(where), hint="wait for its writer")
 
     def _failure_error(self, name: str, kind: Kind, error: Exception) -> InputError:
-        """The error people see."""
+        """The error for the user."""
         where = str(self.url.below(name) if name else self.url)
         words = failure_words(error)
         if kind == "missing":
-            what = "no such bucket" if code_of(error) == NO_BUCKET else "there is nothing of that name"
+            what = "no such bucket" if code_of(error) == NO_BUCKET else "no such object or folder"
             return MissingError(what, where=where)
         if kind == "changed":
             return self._changed_error(name)
@@ -377,7 +377,7 @@ class Objects:
             hint = "renew them and try again"
             return ForbiddenError(f"the credentials have expired ({words})", where=where, hint=hint)
         if kind == "forbidden":
-            hint = "give credentials that allow it, as the service's own tools take them, such as AWS_PROFILE"
-            return ForbiddenError(f"access is refused ({words})", where=where, hint=hint)
+            hint = "set up credentials that allow it, as for the service's own tools, such as AWS_PROFILE"
+            return ForbiddenError(f"access denied ({words})", where=where, hint=hint)
         tries = f", {ATTEMPTS} times" if kind == "again" else ""
         return InputError(f"the service failed{tries}: {words}", where=where, hint="try again later")

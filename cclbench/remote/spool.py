@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A SOURCE behind a URL, brought here for as long as it is read."""
+"""Download a SOURCE behind a URL for as long as it is read."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ _CARDS: Final = (".yaml", ".yml")
 
 @dataclass(frozen=True, slots=True)
 class SpooledSource:
-    """`path` is what a URL names, here; `folder` is here what `url` is there."""
+    """A downloaded source: `path` is the local copy, `folder` the local equivalent of `url`."""
 
     path: Path
     folder: Path
     url: Url
 
     def with_url(self, text: str) -> str:
-        """A text with the URL in place of the folder here, which nobody knows."""
+        """A text with the URL in place of the local folder."""
         return text.replace(str(self.folder), str(self.url))
 
 
 @dataclass(frozen=True, slots=True)
 class FileSelection:
-    """Which files of a folder are read."""
+    """The choice of files of a folder that are read."""
 
     by_name: Callable[[str], bool]
-    """Whether a file of that name is, whatever it holds."""
+    """Whether a file is read, by its name."""
     by_beginning: Callable[[Path], bool | None]
-    """Whether a file is of which there is the beginning, None where more of it may tell."""
+    """Whether a file is read, by its first bytes; None if more of them are needed."""
     sizes: Sequence[int]
-    """Bytes of beginnings, each tried where the one before did not tell."""
+    """Numbers of first bytes, each tried if the one before did not suffice."""
 
 
 @contextmanager
 def spooled_source(
     url: Url, selection: FileSelection, progress: Progress | None = None, *, public: bool = False
 ) -> Iterator[SpooledSource]:
-    """Bring a folder, a trace, or a card with the traces it names, here; nothing is left at the end.
+    """Download a folder, a trace, or a card with the traces it names; removed at the end.
 
-    Of a folder's files that the selection leaves out the beginning alone is brought.  Errors raised within,
-    too, name places by their URLs.  `public` is that of `Objects`.
+    Of files that the selection leaves out, only the first bytes are downloaded.  Errors raised within the
+    block name URLs, not the local copies.  `public`: see `Objects`.
     """
     with temporary_folder() as folder:
         objects = Objects(url, public=public)
@@ -80,7 +80,7 @@ def _is_card(url: Url) -> bool:
 
 
 def _spool_place(url: Url, item: Object | None, within: Path) -> SpooledSource:
-    """Where a URL's files go: below the same names as there, which a run and a card's paths go by."""
+    """Where a URL's files go: under the same names, on which run ids and paths in cards depend."""
     name = url.name
     check_names([name], url)
     if item is None:
@@ -94,7 +94,7 @@ def _spool_place(url: Url, item: Object | None, within: Path) -> SpooledSource:
 
 
 def _download_named(spooled: SpooledSource, progress: Progress | None, public: bool) -> None:
-    """Bring what a card names; of what is not there its reader says so."""
+    """Download the files that a card names; missing ones are reported when the card is read."""
     card = load_card(spooled.path)
     root = root_of(spooled.path)
     names = [(root, trace.path) for trace in card.evidence.traces]
@@ -124,7 +124,7 @@ def _own_or_none(objects: Objects) -> Object | None:
 
 
 def _source_objects(objects: Objects) -> list[Object]:
-    """The objects below a folder, but those of hidden folders and of runs, which are no traces."""
+    """The objects below a folder, except those of hidden folders and of stored runs."""
     listed = objects.list_all()
     names = {item.name for item in listed}
     folders = {str(parent) for name in names for parent in PurePosixPath(name).parents}
@@ -149,7 +149,7 @@ def _source_objects(objects: Objects) -> list[Object]:
 def _download_folder(
     objects: Objects, selection: FileSelection, folder: Path, progress: Progress | None
 ) -> None:
-    """Bring the folder's files that are read; of the others as much as it takes to see that they are not."""
+    """Download the folder's files that are read, and of the others the bytes needed to decide."""
     listed = _source_objects(objects)
     to_read = [item for item in listed if selection.by_name(item.name)]
     _download_missing(objects, to_read, folder, progress)
@@ -165,13 +165,13 @@ def _download_folder(
 
 
 def _calibration_objects(listed: Sequence[Object], folder: Path) -> list[Object]:
-    """What the folder's cards name besides traces."""
+    """The calibrations that the folder's cards name."""
     calibrations = set()
     for item in listed:
         try:
             card = load_card(folder / item.name) if item.name.lower().endswith(_CARDS) else None
         except CclbenchError:
-            continue  # no card, or one that its reader refuses
+            continue  # not a valid card
         if card is not None and card.hardware.calibration is not None:
             calibrations.add(PurePosixPath(item.name).parent.joinpath(card.hardware.calibration))
     return [item for item in listed if PurePosixPath(item.name) in calibrations]
@@ -193,7 +193,7 @@ def _download_missing(
 
 
 def _missing_bytes(item: Object, folder: Path, most: int | None) -> int:
-    """Bytes that are not here yet, of the object or of its beginning."""
+    """Bytes of the object, or of its first `most` bytes, that are not yet downloaded."""
     path = folder / item.name
     present = path.stat().st_size if path.exists() else 0
     return max((item.size if most is None else min(most, item.size)) - present, 0)
@@ -203,7 +203,7 @@ def _require_room(needed: int, folder: Path, url: Url) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise InputError(
-            f"has {needed:,} bytes, and {tempfile.gettempdir()} has room for {free:,}",
+            f"needs {needed:,} bytes, and {tempfile.gettempdir()} has {free:,} bytes free",
             where=str(url),
-            hint="name a larger disk by TMPDIR",
+            hint="set TMPDIR to a folder on a larger disk",
         )

@@ -82,7 +82,7 @@ def test_a_row_that_does_not_fit_has_its_texts_cut_shorter() -> None:
 
 
 def test_a_row_of_too_many_columns_is_refused_with_what_to_do() -> None:
-    with pytest.raises(UsageError, match=r"row 7 alone has more than 256,000 bytes.*select fewer columns"):
+    with pytest.raises(UsageError, match=r"row 7 has more than 256,000 bytes.*select fewer columns"):
         encode_answer(ToolAnswer([{f"column{n}": "x" * 99 for n in range(20_000)}], 7))
 
 
@@ -128,7 +128,7 @@ def test_descriptions_state_the_limits(store: Path) -> None:
         tools = {tool.name: tool.description or "" for tool in (await client.list_tools()).tools}
         assert all("50 rows and 256,000 bytes of JSON" in text for text in tools.values())
         limits = {
-            name: re.search(r"(\d+) s from the call's arrival, (.+?) of mem", tools[name]) for name in tools
+            name: re.search(r"(\d+) s since the call's arrival, (.+?) of mem", tools[name]) for name in tools
         }
         assert {name: found.groups() for name, found in limits.items() if found} == {
             **dict.fromkeys(("runs", "sql", "ops"), ("60", "2 GB")),

@@ -154,7 +154,7 @@ def test_a_second_time_is_refused(call: Callable[..., Any], arguments: list[str]
     assert call(*arguments).code == 0
     again = call(*arguments)
     assert again.code == 2
-    assert "is there already" in again.err
+    assert "exists already" in again.err
     shutil.rmtree(tmp_path / "collection" / "traces")
     assert call(*arguments, "--replace", "-q").code == 0
 

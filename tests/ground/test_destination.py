@@ -92,6 +92,6 @@ def test_a_new_folder_is_whole_or_absent(tmp_path: Path) -> None:
     with new_folder(place) as unfinished:
         (unfinished / "file").write_text("whole")
     assert (place / "file").read_text() == "whole"
-    with pytest.raises(UsageError, match="is there already"), new_folder(place):
+    with pytest.raises(UsageError, match="exists already"), new_folder(place):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
