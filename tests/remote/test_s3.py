@@ -84,7 +84,7 @@ def test_shards_are_made_in_a_folder_and_merged_into_s3(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["ingest", str(job), "--shard", "1/1", "--store", STORE]) == 2
-    assert "shards are kept in a folder" in capsys.readouterr().err
+    assert "shards cannot be stored at a URL" in capsys.readouterr().err
     assert list(tmp_path.glob("s3:*")) == []
     assert main(["ingest", str(job), "--shard", "1/1", "--store", "shards", "--json"]) == 0
     (shard,) = json.loads(capsys.readouterr().out)["shards"]
