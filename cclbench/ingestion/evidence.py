@@ -13,10 +13,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.engine import Engine, Progress
 from cclbench.formats import READERS, LoggedCommunicator, by_precedence
-from cclbench.ground import arrow_functions as pc
 from cclbench.ground.schema import EVIDENCE, TIMINGS, group_id
 from cclbench.ingestion.entry import kept
 from cclbench.ingestion.source import SourceFile

@@ -50,6 +50,8 @@ _VOCABULARIES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 """Allowed words, by table and column."""
 CONTENT: Final = b"cclbench.content"
 """Footer key of the SHA-256 of the bytes before the footer."""
+_BUFFER: Final = 1 << 18
+"""Bytes of a table that are hashed and written at a time."""
 _COUNTED: Final = {"collectives": ("instance", "collective")}
 """Columns that count from 0, by table."""
 
@@ -258,7 +260,8 @@ class TableFile:
         self.path, self._schema, self._empty = path, file_schema(schema), True
         if words is None:
             words = [field.name for field in schema if pa.types.is_dictionary(field.type)]
-        self._sink = _HashedFile(path)
+        self._file = _HashedFile(path)
+        self._sink = pa.output_stream(self._file, buffer_size=_BUFFER)
         # Statistics let a query about a time window skip row groups.
         timed = [name for name in ("start_ns",) if name in schema.names]
         self._writer = pq.ParquetWriter(
@@ -278,7 +281,8 @@ class TableFile:
         """Finish the file, with at least one row group: Arrow before 19 cannot read a file without."""
         if self._empty:
             self.write(self._schema.empty_table())
-        self._writer.add_key_value_metadata({CONTENT: self._sink.sha256.hexdigest()})
+        self._sink.flush()
+        self._writer.add_key_value_metadata({CONTENT: self._file.sha256.hexdigest()})
         self._writer.close()
         self._sink.close()
 

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from cclbench.ground import arrow_functions as pc
 from cclbench.ground.errors import near
 from cclbench.ground.intervals import Int64
 from cclbench.ground.schema import HAS_VALUE, OPEN
