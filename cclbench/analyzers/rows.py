@@ -29,7 +29,7 @@ from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.whole_graphs import UnknownGraphs
 from cclbench.ground.errors import CclbenchError
-from cclbench.ground.registry import told_to_people
+from cclbench.ground.registry import stdout_to_stderr
 from cclbench.ground.schema import group_id
 from cclbench.ground.text import printable
 from cclbench.normalize.steps import POLICIES
@@ -130,7 +130,7 @@ def window_policy(view: RankView, asked: str) -> str:
 
 def _metric_values(compute: Callable[[], Value | Iterable[Value]], metric: Metric) -> list[Value]:
     try:
-        with told_to_people():
+        with stdout_to_stderr():
             values = _as_list(compute())
     except Unknown as why:
         return [no_value(str(why), coverage=why.coverage or Coverage(0, 1))]

@@ -19,7 +19,7 @@ from cclbench.findings.gains import ReplayGains, join_settings
 from cclbench.findings.kept_gains import StepGain
 from cclbench.findings.step_means import profiler_s
 from cclbench.ground.errors import UsageError, near
-from cclbench.ground.registry import told_to_people
+from cclbench.ground.registry import stdout_to_stderr
 from cclbench.ground.units import humanise
 from cclbench.machine import Machine, machine_of
 from cclbench.record.manifest import Manifest
@@ -68,7 +68,7 @@ def ranked_findings(
     for name in FINDINGS:
         one = FINDINGS.get(name)
         try:
-            with told_to_people():
+            with stdout_to_stderr():
                 own = list(one.detect(case))
         except Exception as error:  # noqa: BLE001 - a stranger's function may raise anything
             warnings.warn(f"finding {name!r} failed: {type(error).__name__}: {error}", stacklevel=2)
@@ -198,7 +198,7 @@ def _with_advice(one: Detector, found: Finding, case: Case) -> Finding:
     on_groups = any(
         METRICS.get(row.metric).rests_on_groups for row in found.evidence if row.metric in METRICS
     )
-    because = "; ".join(filter(None, (found.because, case.record.inferred if on_groups else None)))
+    because = "; ".join(filter(None, (found.because, case.record.inference_note if on_groups else None)))
     advice = fitting_actions(one.advice(case.framework(), on_host=case.on_host), case)[:_MOST_ACTIONS]
     return msgspec.structs.replace(found, because=because, try_=advice, docs=f"{DOCS}#{one.name}")
 

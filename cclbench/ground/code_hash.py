@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which code computed what is stored: people change their own without a new version."""
+"""A hash of the code that computed stored results: plug-ins may change without a new version."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from pathlib import Path
 
 
 def code_hash(files: Iterable[Path]) -> str:
-    """SHA-256 over modules, whatever their order."""
+    """SHA-256 over modules, independent of their order."""
     return sha256(b"".join(sha256(file.read_bytes()).digest() for file in sorted({*files}))).hexdigest()

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from cclbench import classify
 from cclbench.formats import Cut, Part, Rows, trace_reader
-from cclbench.ground.registry import told_to_people
+from cclbench.ground.registry import stdout_to_stderr
 from cclbench.ground.schema import COUNTERS
 from cclbench.ingestion.part_file import SUFFIX, PartRead, write_part
 from cclbench.ingestion.source import SourceFile
@@ -22,7 +22,7 @@ from cclbench.normalize import steps
 from cclbench.normalize.device_rows import DEVICE_WORK
 from cclbench.normalize.rows import Categories, table
 from cclbench.record.facts import TraceFacts
-from cclbench.record.files import EventFile, TableFile, finished
+from cclbench.record.files import EventFile, TableFile, closed_at_end
 from cclbench.record.manifest import Options
 
 ROW_GROUP: Final = 1 << 16
@@ -187,9 +187,9 @@ def read_parts(task: PartTask) -> list[PartDone]:
 def read_part(task: PartTask) -> PartDone:
     """Stream one part of a file to Parquet, and what is known of it to a file beside that."""
     reader = trace_reader(task.file.reader)
-    with told_to_people():
+    with stdout_to_stderr():
         trace = reader.read(task.file.path, part=task.part, allow_truncated=task.options.allow_truncated)
-        with finished(_PartWriter(task)) as writer:
+        with closed_at_end(_PartWriter(task)) as writer:
             for rows in trace.batches:
                 writer.add(rows)
     read = writer.read

@@ -158,9 +158,9 @@ def join_traces(
     inference, matching, clocks = match_ranks(
         folder,
         [entry.rank for entry in entries],
-        Places(machine.nodes, _shared_clocks(entries)),
+        Places(machine.node_by_rank, _shared_clocks(entries)),
         {} if card is None else msgspec.structs.asdict(card.parallelism),
-        Job(machine.world, names) if manifest.ingest.inference else None,
+        Job(machine.world_size, names) if manifest.ingest.inference else None,
         engine=engine,
         progress=progress,
         size_bytes=size,
@@ -180,7 +180,7 @@ def join_traces(
         inference=inference,
         matching=matching,
         clocks=clocks,
-        notes=[*idle, *machine.contradicts, *_notes(found, entries, machine.stated_world)],
+        notes=[*idle, *machine.contradictions, *_notes(found, entries, machine.stated_world)],
     )
 
 

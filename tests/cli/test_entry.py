@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from cclbench import api
-from cclbench.cli.failures import tell
+from cclbench.cli.failures import report_error
 from cclbench.cli.options import Session
 from cclbench.ground.errors import CheckFailed, InputError, UsageError
 
@@ -33,6 +34,7 @@ def shell(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
 def test_help_imports_nothing_heavy(command: str) -> None:
     program = f"""
 import sys
+import time
 from cclbench.cli import main
 main([word for word in [{command!r}, "--help"] if word])
 print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
@@ -295,7 +297,7 @@ def test_shell_completion_offers_the_commands() -> None:
 
 def test_a_long_name_out_of_a_file_does_not_fill_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
     error = InputError(f"plane {'n' * 70_000} is damaged", where="host0.xplane.pb", hint="profile again")
-    assert tell(error, Session()) == 3
+    assert report_error(error, Session()) == 3
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: host0.xplane.pb: plane nnn")
     assert line.endswith("is damaged; profile again")

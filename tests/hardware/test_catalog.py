@@ -301,7 +301,7 @@ def test_a_single_file_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("chip", "400 GB/s (bench)", "4e11", 8, "does not fit"),
         ("chip", "400 GB/s", "400 GBps", 8, "no known unit of bandwidth"),
         ("chip", "400 GB/s", "400 Gb/s", 8, "does not fit: device memory bandwidth"),
-        ("chip", "400 GB/s (bench)", "400 GB/s", 8, "names no source"),
+        ("chip", "400 GB/s (bench)", "400 GB/s", 8, "states no source"),
         ("chip", "400 GB/s (bench)", "400 GB/s (banch)", 8, "did you mean bench?"),
         ("chip", "400 GB/s", "999999999 TB/s", 8, "nothing has more than 100 TB/s"),
         ("chip", "16 GB", "16 GiB", 7, "does not fit"),

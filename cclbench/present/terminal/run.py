@@ -17,7 +17,7 @@ from rich.text import Text
 from cclbench.findings.diagnosis import findings_of_run, unknown_step
 from cclbench.findings.finding import Finding
 from cclbench.ground.schema import RESULTS
-from cclbench.ground.text import bounded, printable, shortened
+from cclbench.ground.text import cut_text, printable, shorten_middle
 from cclbench.present.headline import MOST_CAUSES, busy_with, first_findings
 from cclbench.present.logged_calls import summary_of_calls, tables_of_calls
 from cclbench.present.run_summary import fact_lines, summarise_run
@@ -56,7 +56,7 @@ def show_run(run: Run, form: str, verbosity: int, *, per_rank: bool, whole: bool
     `whole`: all metrics were asked for, of which the first screen shows what matters.  Documents and rows
     have the parts of single ranks (steps, groups, ...) with `per_rank` only.
     """
-    rows = map(structs.asdict, run.figures if per_rank else run.figures.in_short)
+    rows = map(structs.asdict, run.figures if per_rank else run.figures.summary)
     short = whole and verbosity not in (QUIET, VERBOSE)
     emit_answer(
         form,
@@ -94,7 +94,7 @@ def first_screen(
 
     Of many ranks and causes as many are shown as 40 lines have room for.
     """
-    head, rows = _head_of(record, results, window), list(results.in_short)
+    head, rows = _head_of(record, results, window), list(results.summary)
     matter = list(key_figures(rows))
     parts: list[RenderableType] = []
     for ranks, most in _ROOM:
@@ -117,8 +117,8 @@ def _head_of(record: Manifest, results: Results, window: str) -> RenderableType:
     told = [(label, text) for label, text in known if label in _FIRST]
     if notes:
         more = f" ({len(notes) - 1} more with -v)" if len(notes) > 1 else ""
-        told.append(("note", f"{shortened(notes[0], _NOTE)}{more}"))
-    return labelled_table((label, Text(bounded(text))) for label, text in told)
+        told.append(("note", f"{shorten_middle(notes[0], _NOTE)}{more}"))
+    return labelled_table((label, Text(cut_text(text))) for label, text in told)
 
 
 def _further_reading(
@@ -178,7 +178,7 @@ def run_page(
 ) -> list[RenderableType]:
     """All there is to read: facts, bars, metrics, what does not apply; quiet: metrics only."""
     verbose = verbosity >= VERBOSE
-    rows = list(results.in_short)
+    rows = list(results.summary)
     table = Group(*metrics_lines(rows, verbose=verbose))
     if verbosity <= QUIET:
         return [table]
@@ -192,7 +192,7 @@ def run_page(
     return [
         *parts,
         *titled_bullets("Failed", missing_lines(rows, "failed")),
-        *titled_bullets("Notes", qualifier_lines(rows, record.inferred)),
+        *titled_bullets("Notes", qualifier_lines(rows, record.inference_note)),
         *titled_bullets("Not applicable", missing_lines(rows, "not_applicable")),
     ]
 
@@ -200,4 +200,4 @@ def run_page(
 def facts_table(record: Manifest, scope: Scope, window: str | None, *, verbose: bool = False) -> Table:
     """A line a fact: label and text, wrapped; without a window, what was ingested."""
     found = summarise_run(record, scope, window)
-    return labelled_table((label, Text(bounded(text))) for label, text in fact_lines(record, found, verbose))
+    return labelled_table((label, Text(cut_text(text))) for label, text in fact_lines(record, found, verbose))
