@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the top-level keys of a Kineto trace say: rank, groups, device, versions."""
+"""Facts from the top-level keys of a Kineto trace: rank, groups, device, versions."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def trace_facts(
     ranks_of_groups: Mapping[str, Ranks],
     path: Path,
 ) -> tuple[TraceFacts, list[str]]:
-    """Facts from all keys beside `traceEvents` and from what rows state; notes on what is contradictory.
+    """Facts from the top-level keys and from rows; notes on contradictions.
 
-    Rows state the rank (host ops of the default group), the process they ran in, and the ranks of process
-    groups by name, which the header abbreviates.  `InputError` where the rank is none.
+    Rows state the rank (host ops of the default group), the process, and the ranks of process groups by
+    name, which the header abbreviates.  `InputError` if the rank is invalid.
     """
     distributed = _as_mapping(outer.get("distributedInfo"))
     devices = outer.get("deviceProperties")
@@ -65,7 +65,7 @@ def trace_facts(
 
 
 def _listed_groups(listed: object, known: Mapping[str, Ranks]) -> list[tuple[ProcessGroup, int | None]]:
-    """The groups a header lists, each with its size where that is told."""
+    """The groups listed in the header, each with its size, None if unknown."""
     groups = []
     for entry in listed if isinstance(listed, list) else []:
         if isinstance(entry, dict):
@@ -77,9 +77,9 @@ def _listed_groups(listed: object, known: Mapping[str, Ranks]) -> list[tuple[Pro
 
 
 def _global_ranks(listed: object, size: int | None) -> Ranks | None:
-    """Global ranks where each is one, None otherwise: a list may be abbreviated or damaged.
+    """Global ranks; None if the list is abbreviated or damaged.
 
-    Captures requested from outside the program have it as text (kineto's addOnDemandDistMetadata).
+    In on-demand captures the list is text (kineto's addOnDemandDistMetadata).
     """
     if isinstance(listed, str):
         return ranks_of_text(listed, size)
@@ -91,9 +91,9 @@ def _global_ranks(listed: object, size: int | None) -> Ranks | None:
 def _world_size(
     stated: int | None, groups: Sequence[tuple[ProcessGroup, int | None]]
 ) -> tuple[int | None, list[str]]:
-    """The world's size, and a note where the header's own contradicts the process groups it lists.
+    """The world size, and a note if the header's contradicts the process groups it lists.
 
-    The default group is made of all ranks of the world, and no group has a rank beyond the world.
+    The default group has all ranks of the world, and no group has a rank beyond the world.
     """
     if stated is None or not groups:
         return stated, []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From Kineto events to rows: sorted by kind, times exact, collectives' metadata kept."""
+"""Kineto events to rows: grouped by kind, with exact times and the payloads of collectives."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ _PHASES: Final = {
     "C": "counter",
 }
 _EXACT_BELOW: Final = float(1 << 43)
-"""µs; below it float64 tells each nanosecond from the next, above it (epoch times) it does not."""
+"""µs; below it float64 resolves nanoseconds, above it (epoch times) it does not."""
 _BACKWARD_ONE_IN: Final = 1000
-"""Of so many rows of a category one may end before it begins, by a slip in converting the profiler's clocks:
-it is set aside and counted.  With more of them the category's other times cannot be believed either."""
+"""One in this many rows of a category may have a negative duration, an artefact of the profiler's clock
+conversion: it is left out and counted.  With more of them the category's other times are not reliable."""
 _BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(-?\d+)')
 
 
 class KinetoFile:
-    """One file, or one part of it, on its way into `trace`."""
+    """Reads a file, or a part of it, into `trace`."""
 
     def __init__(self, path: Path, trace: Trace, part: Part, allow_truncated: bool) -> None:
         self.path, self.trace = path, trace
@@ -73,13 +73,13 @@ class KinetoFile:
         self.process_of_device: dict[Any, int | str] = {}
         self.rows: Counter[str | None] = Counter()
         self.backward: Counter[str | None] = Counter()
-        """Rows by category, and those of them that end before they begin."""
+        """Number of rows by category, and of rows with a negative duration."""
         self.first_backward: dict[str | None, InputError] = {}
         self.base_ns = 0
         self.exact = False
 
     def read_batches(self) -> Iterator[Rows]:
-        """All rows; `trace` is complete when the last one is taken."""
+        """All rows; `trace` is complete after the last batch."""
         for index, (chunk, decoded) in enumerate(self.stream):
             events: list[Any] = decoded
             if index == 0:
@@ -106,7 +106,7 @@ class KinetoFile:
             raise InputError("baseTimeNanoseconds stands too far from its end", where=str(self.path))
 
     def _base_time_ns(self) -> int:
-        """`baseTimeNanoseconds`, which may stand behind the events; 0 where times are the epoch's own."""
+        """`baseTimeNanoseconds`, which may come after the events; 0 if times are epoch times."""
         base = self.stream.outer.get("baseTimeNanoseconds")
         if base is None:
             found = _BASE.findall(self.stream.end if self.stream.forward else self._last_bytes())
@@ -122,10 +122,10 @@ class KinetoFile:
                 file.seek(max(self.path.stat().st_size - END, 0))
                 return file.read(END)
         except OSError:
-            return b""  # the main pass meets the same and reports it
+            return b""  # the main pass meets the same error and reports it
 
     def _sort_events(self, events: list[Any]) -> Groups:
-        """Events by kind and side; what is no work is counted."""
+        """Events by kind and side; all others are counted as dropped."""
         by_category: dict[str | None, list[Any]] = defaultdict(list)
         for event in events:
             by_category[event.cat].append(event)
@@ -145,7 +145,7 @@ class KinetoFile:
         return {key: group for key, group in groups.items() if group}
 
     def _drop_negative_durations(self, category: str | None, group: list[Any]) -> list[Any]:
-        """Rows that do not end before they begin; the others are counted."""
+        """Rows without those of negative duration, which are counted."""
         forward = [e for e in group if e.dur >= 0]
         bad = next(e for e in group if e.dur < 0)
         self.first_backward.setdefault(category, self._impossible_value(_time_of(bad)))
@@ -154,7 +154,7 @@ class KinetoFile:
         return forward
 
     def _take_allocations(self, group: list[Any]) -> list[Any]:
-        """Allocations among rows that are not intervals; all others are counted as what they are."""
+        """Allocations among rows that are not intervals; all others are counted as dropped."""
         phases = Counter(e.ph for e in group)
         incomplete = sum(1 for e in group if e.ph == "X" and (e.dur is None or e.ts is None))
         memory = [e for e in group if e.ph == "i" and e.name == "[memory]" and e.ts is not None]
@@ -196,7 +196,7 @@ class KinetoFile:
         return replace(rows, **self._kind_columns(kind, side, events, args))
 
     def _kind_columns(self, kind: str, side: str, events: list[Any], args: list[Args]) -> dict[str, Any]:
-        """The columns that rows of a kind have besides times and names."""
+        """The columns of a kind of rows besides times and names."""
         if kind in ("python", "annotation"):
             return {}
         if kind == "op":
@@ -212,7 +212,7 @@ class KinetoFile:
         columns: dict[str, Any] = {"correlation": [a.correlation for a in args]}
         if kind == "other":
             device = [device_index(a.device_id) if a.device_type else None for a in args]
-            # The CPU's allocator reserves nothing, and torch writes 0 there.
+            # The CPU's allocator reserves nothing, and torch writes 0.
             reserved = [a.reserved if a.device_type else None for a in args]
             return columns | {"device": device, "bytes": [a.allocated for a in args], "reserved": reserved}
         if kind == "launch" and any(names := [a.kernel if type(a.kernel) is str else None for a in args]):
@@ -250,7 +250,7 @@ class KinetoFile:
         return np.fromiter(sides, np.int64, 3 * len(args)).reshape(-1, 3)
 
     def _check_order(self, events: list[Any]) -> None:
-        """Whether the device's work is in order of its start, this chunk's and all before."""
+        """Note whether the device's work is sorted by start, in this chunk and all before it."""
         starts = [e.ts for e in events if e.cat in WORK and e.ts is not None]
         if starts:
             ordered = all(a <= b for a, b in pairwise([self.last_device_start, *starts]))
@@ -258,7 +258,7 @@ class KinetoFile:
             self.last_device_start = max(self.last_device_start, *starts)
 
     def _exact_times_ns(self, microseconds: list[Any]) -> Int64:
-        """µs to int64 ns, exact: by the whole and the fractional part, or by decimal digits."""
+        """µs to int64 ns, exact: integer and fractional parts separately, or decimal digits."""
         values = np.array(microseconds)
         if max(values.max(), -values.min()) > LATEST_NS // 1000:
             raise self._impossible_value(f"time: {max(microseconds, key=abs)!s:.40} µs")
@@ -278,7 +278,7 @@ class KinetoFile:
         return f"{self.path}: within {CHUNK >> 20} MiB after byte {self.stream.position:,}"
 
     def _collect_payloads(self, rows: Rows, names: list[str], args: list[Args]) -> None:
-        """Keep what the rows say of collectives."""
+        """Collect the payloads that the rows state."""
         first = self.kernels
         if rows.kind == "kernel":
             self.kernels += len(rows)
@@ -294,7 +294,7 @@ class KinetoFile:
                 continue
             told, seq = spoken
             rank = args[i].rank
-            # Rank counts within the group, and only the default group's is the world's.
+            # `Rank` is the rank in the group; only in the default group it is the global rank.
             if rank is not None and told.group_description == "default_pg":
                 self.ranks_of_ops.add(rank)
             if rows.kind == "kernel":

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sweeps in files made for programs: nccl-tests' JSON (`-J`), rccl-tests' JSON, CSV of published sweeps.
+"""Sweeps in machine-readable files: nccl-tests' JSON (`-J`), rccl-tests' JSON, CSV of published sweeps.
 
-nccl-tests' JSON holds the whole environment and the hosts' names: decoded are only the fields named here.
-Its `devices` list one entry a process, each of `nthreads` × `ngpus` ranks.
+nccl-tests' JSON contains the whole environment and host names: only the fields declared here are decoded.
+Its `devices` has one entry for each process, which has `nthreads` × `ngpus` ranks.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _LogFile(msgspec.Struct):
 
 
 class _RocmRecord(msgspec.Struct):
-    """A record of rccl-tests' `-Z json`, one a placement."""
+    """A record of rccl-tests' `-Z json`, one for each placement."""
 
     name: str
     size: Count
@@ -87,7 +87,7 @@ class _RocmRecord(msgspec.Struct):
 
 
 def read_json(path: Path) -> SweepRows:
-    """A file of `nccl-tests -J`."""
+    """Read a file of `nccl-tests -J`."""
     file = _decode_file(path, _LogFile)
     rows = SweepRows(path)
     heading = _file_heading(file)
@@ -118,7 +118,7 @@ def _file_heading(file: _LogFile) -> Heading:
 
 
 def read_rocm_json(path: Path) -> SweepRows:
-    """A file of `rccl-tests -Z json -x`."""
+    """Read a file of `rccl-tests -Z json -x`."""
     rows = SweepRows(path)
     for at, record in enumerate(_decode_file(path, list[_RocmRecord]), 1):
         heading = Heading(kind=kind_of(record.name), library="rccl", ranks=record.ranks, nodes=record.nodes)
@@ -136,7 +136,7 @@ def _decode_file(path: Path, kind: type[T]) -> T:
 
 
 def _finite_number(value: Decimal | None) -> Decimal | None:
-    """What is printed as `nan` is unknown."""
+    """The number; None for `nan`."""
     return value if value is not None and value.is_finite() else None
 
 
@@ -152,11 +152,11 @@ _FACTS: Final = {
     "rccl": "library_version",
     "plugin": "network_plugin",
 }
-"""Header keys that become facts; `source` and others may name hosts and commands."""
+"""Header keys that become facts; others, such as `source`, may name hosts and commands."""
 
 
 def read_csv(path: Path) -> SweepRows:
-    """A published sweep: lines `# key: value`, then one row a size with both placements."""
+    """Read a published sweep: lines `# key: value`, then one row for each size with both placements."""
     rows, stated, heading = SweepRows(path), dict[str, str](), None
     for at, line in numbered_lines(path, _MOST_BYTES):
         if line.startswith("#"):
@@ -172,7 +172,7 @@ def read_csv(path: Path) -> SweepRows:
     if each := _stated_count(path, stated, "gpus_per_node"):
         rows.facts["gpus_per_node"] = each
     if "derived" in stated:
-        rows.notes.append("its bandwidths are recomputed from size and time, by its own words")
+        rows.notes.append("its header states that bandwidths are recomputed from size and time")
     return rows
 
 
@@ -187,7 +187,7 @@ def _stated_count(path: Path, stated: dict[str, str], key: str) -> int | None:
     if value is None:
         return None
     if not value.isdecimal() or len(value) > 7 or not 0 < int(value) <= 1 << 20:
-        raise damaged_error(path, f"the header's {key} is no number of ranks, nodes or GPUs")
+        raise damaged_error(path, f"the header's {key} is not a number of ranks, nodes or GPUs")
     return int(value)
 
 
@@ -200,7 +200,7 @@ def _csv_row(path: Path, rows: SweepRows, heading: Heading, line: str, at: int) 
         (cell for cell, value in zip(cells[4:], figures, strict=True) if cell and value is None), None
     )
     if wrong is not None or not cells[0].isdecimal():
-        raise damaged_error(path, "holds text where a number belongs", line=at)
+        raise damaged_error(path, "has text in place of a number", line=at)
     size = int(cells[0][:20])
     for in_place, own in ((False, figures[:3]), (True, figures[3:])):
         if any(value is not None for value in own):

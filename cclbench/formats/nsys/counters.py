@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples of the hardware: metrics of GPUs, and of network interfaces.
+"""Hardware counters: metrics of GPUs and of network interfaces.
 
-A GPU's sample is the mean since the one before it.  A network interface's is a rate over its interval,
+A GPU's sample is the mean since the previous one.  A network interface's is a rate over its interval,
 in `bytes/ms` and the like (docs.nvidia.com/nsight-systems, SQLite schema reference and user guide).
 """
 
@@ -34,7 +34,7 @@ _GPU: Final = {
     "PCIe TX Throughput": "pcie_tx_utilization",
     "PCIe RX Throughput": "pcie_rx_utilization",
 }
-"""Percentages by the names in TARGET_INFO_GPU_METRICS; all others keep their own."""
+"""Counters in percent by their names in TARGET_INFO_GPU_METRICS; all others keep their names."""
 _NIC: Final = {
     "IB: Bytes sent": "nic_tx_bytes",
     "IB: Bytes received": "nic_rx_bytes",
@@ -48,7 +48,7 @@ _NAMELESS: Final = "hardware sample without a name"
 def counter_samples(
     capture: CapturedProcesses, member: str, dropped: Counter[str], *, first: bool
 ) -> Iterator[pa.Table]:
-    """Tables of `schema.COUNTERS`: of a member's GPUs, and with the first member of the host's interfaces."""
+    """Tables of `schema.COUNTERS` for a member's GPUs; with the first member also for network interfaces."""
     yield from _of_gpus(capture, member, dropped, first=first)
     if first:
         yield from _of_interfaces(capture, dropped)
@@ -104,7 +104,7 @@ def _of_gpus(
 
 
 def _gpu_metric_owners(capture: CapturedProcesses) -> dict[str, dict[int, int]]:
-    """By member the `typeId` of its GPUs' metrics, whose lowest byte is `pwGpuId`, and their CUDA device."""
+    """CUDA device by `typeId` of GPU metrics, whose lowest byte is `pwGpuId`, for each member."""
     database = capture.database
     kinds = [
         kind for (kind,) in database.select_rows("GPU_METRICS", "DISTINCT CAST(typeId AS INTEGER)") if kind
@@ -125,7 +125,7 @@ def _gpu_metric_owners(capture: CapturedProcesses) -> dict[str, dict[int, int]]:
 
 
 def _of_interfaces(capture: CapturedProcesses, dropped: Counter[str]) -> Iterator[pa.Table]:
-    """Metrics of network interfaces, which are the host's and no rank's."""
+    """Metrics of network interfaces, which belong to the host rather than a rank."""
     database, table, names = capture.database, "NET_NIC_METRIC", "TARGET_INFO_NETWORK_METRICS"
     if table not in database.tables:
         return
@@ -173,7 +173,7 @@ def _of_interfaces(capture: CapturedProcesses, dropped: Counter[str]) -> Iterato
 def _group_batch(
     batch: pa.RecordBatch, keys: tuple[str, ...], dropped: Counter[str]
 ) -> Iterator[tuple[tuple[int, ...], pa.RecordBatch]]:
-    """A batch's rows by their keys; those without a key, time or value are counted."""
+    """A batch's rows grouped by key; those without a key, time or value are counted as dropped."""
     whole = batch.drop_null()
     if lost := len(batch) - len(whole):
         dropped["hardware sample without a time or value"] += lost
@@ -205,7 +205,7 @@ def _sample_times(capture: CapturedProcesses, column: pa.Array) -> Int64:
 def _counter_table(
     rows: pa.RecordBatch, known: str | None, own: str, *, scaled: npt.NDArray[np.float64], **columns: Any
 ) -> pa.Table:
-    """A table of `schema.COUNTERS`: the values `scaled` where the counter is `known`, else as they stand."""
+    """A table of `schema.COUNTERS`: the values `scaled` if the counter is `known`, else unchanged."""
     columns |= {"counter": known or own, "unit": COUNTER_UNITS[known] if known else None}
     columns["value"] = pa.array(scaled) if known else rows["value"]
     arrays = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The SQLite file as Arrow batches: what tables and columns it has, and errors that name them."""
+"""A SQLite file as Arrow batches: its tables and columns, and errors that name them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ EXPORT_AGAIN: Final = "export it again: nsys export --type sqlite --include-blob
 
 
 class Database:
-    """A database opened to be read; use as a context manager.
+    """A database opened for reading; use as a context manager.
 
-    `InputError` where the file is cut, damaged, still being written, or no database.
+    `InputError` if the file is cut, damaged, still being written, or not a database.
     """
 
     def __init__(self, path: Path) -> None:
@@ -57,16 +57,16 @@ class Database:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._cursor.close()
         self._connection.close()
 
     def has_columns(self, table: str, *columns: str) -> bool:
-        """Whether there is such a table with all these columns."""
+        """Whether the table exists and has all these columns."""
         return table in self.tables and self.tables[table].keys() >= set(columns)
 
     def first_column_sql(self, table: str, *names: str) -> str:
-        """The first of these columns that is not null, as SQL; NULL where the table has none of them."""
+        """SQL for the first of these columns that is not null; NULL if the table has none of them."""
         known = [f'"{name}"' for name in names if self.has_columns(table, name)]
         return f"coalesce({', '.join(known)})" if len(known) > 1 else known[0] if known else "NULL"
 
@@ -79,7 +79,7 @@ class Database:
         text: Sequence[str] = (),
         real: Sequence[str] = (),
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of a table in its order; `columns` are SQL by name, integers but for `text` and `real`.
+        """Rows of a table in its order; `columns` maps names to SQL, integers except `text` and `real`.
 
         One iteration at a time: a second call ends the first.
         """
@@ -92,13 +92,13 @@ class Database:
     def select_rows(
         self, table: str, columns: str, where: str = "", then: str = "", *, needs: Sequence[str] = ()
     ) -> list[tuple[Any, ...]]:
-        """All rows of a small answer; none where there is no such table, or it lacks a column of `needs`."""
+        """All rows of a small result; none if the table does not exist or lacks a column of `needs`."""
         if not self.has_columns(table, *needs):
             return []
         return self._run_query(f"{_select_sql(table, columns, where)} {then}", f"table {table}")
 
     def count_rows(self, table: str, where: str = "") -> int:
-        """Rows of a table."""
+        """Number of rows of a table."""
         return int(self.select_rows(table, "count(*)", where)[0][0])
 
     def _run_query(self, sql: str, what: str) -> list[tuple[Any, ...]]:
@@ -130,8 +130,8 @@ class Database:
         text: Sequence[str],
         real: Sequence[str],
     ) -> pa.RecordBatch:
-        """The batch, if its types are those expected: the driver goes by the values it meets."""
-        batch.validate(full=True)  # texts of a damaged file may be none
+        """The batch, if it has the expected types: the driver infers them from values."""
+        batch.validate(full=True)  # a damaged file may have invalid UTF-8
         for field in batch.schema:
             expected = (
                 pa.string() if field.name in text else pa.float64() if field.name in real else pa.int64()
@@ -143,7 +143,7 @@ class Database:
 
     @contextmanager
     def _name_errors(self, what: str) -> Iterator[None]:
-        """The driver's errors as one line that says what was being read."""
+        """Convert the driver's errors to an `InputError` that names what was read."""
         from adbc_driver_manager import Error
 
         try:
@@ -154,7 +154,7 @@ class Database:
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             if is_out_of_memory(error):
                 raise
-            # A cursor's batches report through Arrow, with the driver's words inside.
+            # Errors of a cursor's batches come through Arrow and contain the driver's message.
             raise _database_error(self.path, what, str(error).splitlines()[0][:200]) from None
 
 
@@ -169,10 +169,10 @@ def _database_error(path: Path, what: str, reason: str) -> InputError:
 
 
 def _check_header(path: Path) -> bool:
-    """Whether the file must be opened without locks; `InputError` where it is not whole.
+    """Whether the file must be opened without locks; `InputError` if it is incomplete.
 
-    The header has the page size at byte 16, the journal's kind at 18, the number of pages at 28 (valid
-    where the change counters at 24 and 92 agree): https://www.sqlite.org/fileformat.html, section 1.3.
+    The header has the page size at byte 16, the journal mode at 18, the number of pages at 28 (valid if the
+    change counters at 24 and 92 agree): https://www.sqlite.org/fileformat.html, section 1.3.
     """
     try:
         with path.open("rb") as file:
@@ -184,9 +184,9 @@ def _check_header(path: Path) -> bool:
     if not head:
         raise InputError("empty file", where=str(path), hint=EXPORT_AGAIN)
     if len(head) < 100 or not head.startswith(MAGIC):
-        raise InputError("is no whole SQLite database", where=f"{path}: byte 0", hint=EXPORT_AGAIN)
+        raise InputError("is not a complete SQLite database", where=f"{path}: byte 0", hint=EXPORT_AGAIN)
     if unwritten:
-        what = f"is not finished: {path.name}{unwritten[0]} beside it holds changes"
+        what = f"is not finished: {path.name}{unwritten[0]} next to it has changes"
         raise InputError(what, where=str(path), hint="wait until the export has ended, or export it again")
     page = int.from_bytes(head[16:18], "big")
     whole = int.from_bytes(head[28:32], "big") * (1 << 16 if page == 1 else page)

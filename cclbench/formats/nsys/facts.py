@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rank, device and versions of a member of a capture.
 
-Of the environments, command lines and names that captures keep, only integers that say a rank are used.
+Of the environments, command lines and names in captures, only integers that state a rank are used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cclbench.formats.trace import plausible_amount
 from cclbench.record.facts import TraceFacts
 
 _CAPTURE: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")
-"""Facts about the export, in its table's names since schema 3 and before."""
+"""Table with facts about the export, since schema 3 and before."""
 RANK_VARIABLES: Final = (
     ("RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -26,7 +26,7 @@ RANK_VARIABLES: Final = (
 
 
 def member_facts(capture: CapturedProcesses, member: str) -> TraceFacts:
-    """What the file states of one of its members."""
+    """Facts that the file states about a member."""
     database, pid = capture.database, capture.process_id(member)
     rank, world, source = _stated_rank(database, capture.members[member], alone=len(capture.members) == 1)
     gpus = _process_gpus(capture, member)
@@ -49,7 +49,7 @@ def member_facts(capture: CapturedProcesses, member: str) -> TraceFacts:
 
 
 def _process_gpus(capture: CapturedProcesses, member: str) -> list[dict[str, Any]]:
-    """The GPUs that may be a process's: those its CUDA devices are mapped to, else all of the host."""
+    """The GPUs of a process: those its CUDA devices are mapped to, else all of the host."""
     database, devices = capture.database, capture.device_ordinals(member)
     names = ("id", "name", "totalMemory", "memoryBandwidth", "smCount")
     listed = ", ".join(database.first_column_sql("TARGET_INFO_GPU", name) for name in names)
@@ -70,7 +70,7 @@ def cuda_devices(database: Database, pid: int | None) -> dict[int, int]:
 
 
 def _common_value(gpus: list[dict[str, Any]], name: str) -> Any:
-    """What all of them have in common; None where they differ or do not tell."""
+    """The value that all GPUs share; None if they differ or do not state it."""
     told = {gpu[name] for gpu in gpus}
     return told.pop() if len(told) == 1 else None
 
@@ -93,9 +93,9 @@ def _export_version(database: Database) -> str | None:
 def _stated_rank(
     database: Database, process: int | None, *, alone: bool
 ) -> tuple[int | None, int | None, str | None]:
-    """Rank, size of the world, and who says so: MPI's table, its thread's name, the launcher's variables.
+    """Rank, world size, and their source: MPI's table, its thread's name, or the launcher's variables.
 
-    Those variables are of the process that nsys started, which only in a capture of one is the rank's.
+    The variables belong to the process that nsys started, which is the rank only in a capture of one.
     """
     if process is not None:
         if database.has_columns("MPI_RANKS", "globalTid", "rank"):
@@ -115,7 +115,7 @@ def _stated_rank(
 
 
 def _named_thread(database: Database, process: int) -> list[tuple[int]]:
-    """The rank in `MPI Rank 3`, the name that an MPI tracer gives to its thread."""
+    """The rank in `MPI Rank 3`, the name that an MPI tracer gives its thread."""
     mine = f"eventType = {THREAD_NAME} AND {process_key('globalTid')} = {process}"
     where = f"{mine} AND text GLOB 'MPI Rank [0-9]*'"
     needs = ["globalTid", "text", "eventType"]
@@ -125,7 +125,7 @@ def _named_thread(database: Database, process: int) -> list[tuple[int]]:
 
 
 def _launcher_variables(database: Database) -> dict[str, int]:
-    """The integers among the launcher's variables that say a rank or how many there are."""
+    """Integer variables of launchers that state a rank or the number of ranks."""
     wanted = [name for pair in RANK_VARIABLES for name in pair]
     globs = " OR ".join(f"value GLOB '{name}=[0-9]*' OR value GLOB '{name}=\"[0-9]*\"'" for name in wanted)
     where = f"name LIKE '%:ENVIRONMENT_VARIABLE' AND ({globs})"

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What NCCL's NVTX ranges tell of its kernels: the call, and its bytes where the export kept them.
+"""Payloads of NCCL kernels from NVTX ranges: the call, and its bytes if the export has them.
 
-A kernel is launched in the call itself or, as frameworks group their calls, in the `ncclGroupEnd` that
-closes their group.  "Message size" is what NCCL's functions take as their count, in bytes: one rank's
-share of all_gather, reduce_scatter, gather and scatter, and of all_to_all that for one peer.  Peers are
-ranks within the communicator, whose global ranks nobody states: they are not told.  A communicator's id is
-the same in all its processes; its size and the process's place come with the calls that begin and end it.
+A kernel is launched in the call itself or, if calls are grouped, in the `ncclGroupEnd` that ends the group.
+"Message size" is the count argument of NCCL's functions, in bytes: one rank's share in all_gather,
+reduce_scatter, gather and scatter, the share for one peer in all_to_all.  Peers are ranks in the
+communicator, whose global ranks are not stated; they are not recorded.  A communicator's id is the same in
+all its processes; its size and the process's rank are stated by the calls that create and destroy it.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _SCHEMAS: Final = ("NVTX_PAYLOAD_SCHEMA_ENTRIES", "NVTX_PAYLOAD_ENTRIES")
 _FORMATS: Final = {5: "<i", 6: "<I", 10: "<Q", 15: "<i", 16: "<I", 17: "<q", 18: "<Q", 22: "<Q"}
 """Integers among NVTX's payload entry types (nvToolsExtPayload.h)."""
 _HEADER: Final = struct.Struct("<QQQQ")
-"""Of `binaryData`: domain, schema, size of the payload, its offset."""
+"""Header of `binaryData`: domain, schema, size of the payload, its offset."""
 _LONGEST_BLOB: Final = 4096
-"""Bytes of a range's binary data that are worth reading: NCCL's payloads have some tens."""
+"""Most bytes of a range's binary data that are read: NCCL's payloads have some tens."""
 
 _Layout = dict[tuple[int, int], dict[str, tuple[int, str]]]
 """Offset and format of each field, by domain and schema."""
@@ -58,7 +58,7 @@ class _Range:
 
 
 def add_nccl_payloads(reader: TableReader, told: StatedPayloads) -> tuple[Communicator, ...]:
-    """The member's communicators; what NCCL's ranges and PyTorch's around them say is added to `told`.
+    """The member's communicators; adds the payloads of NCCL's and PyTorch's ranges to `told`.
 
     All launches must have been read before.
     """
@@ -77,27 +77,27 @@ def add_nccl_payloads(reader: TableReader, told: StatedPayloads) -> tuple[Commun
             launched = launches.get(track, np.empty(0, np.int64))
             first, last = np.searchsorted(launched, [place.start_ns, place.end_ns])
             if len(members) > 1 and last - first != 1:
-                continue  # which kernel serves which calls is not told
+                continue  # ambiguous: which kernel belongs to which calls
             payload = _kernel_payload(members, ranks, _innermost_kind(around.get(track, []), place.start_ns))
             if payload is not None:
                 told.add_payload(payload, track=track, start_ns=place.start_ns, end_ns=place.end_ns)
     sized = [one.size is not None for listed in calls.values() for one in listed if _CALL.fullmatch(one.name)]
     if sized and not all(sized):
         reader.notes.append(
-            f"payload bytes unavailable for {sized.count(False)} of {len(sized)} NCCL calls: the export left"
-            " them out; re-export with nsys export --type sqlite --include-blobs=true"
+            f"payload bytes unavailable for {sized.count(False)} of {len(sized)} NCCL calls: the export does"
+            " not include them; re-export with nsys export --type sqlite --include-blobs=true"
         )
     used = {one.communicator for listed in calls.values() for one in listed if one.communicator}
     if unknown := len(used.difference(one.name for one in communicators)):
         reader.notes.append(
-            f"who takes part in {unknown} of {len(used)} NCCL communicators is unknown: the capture holds"
-            " neither their beginning nor their end"
+            f"the ranks of {unknown} of {len(used)} NCCL communicators are unknown: the capture contains"
+            " neither their creation nor their destruction"
         )
     return communicators
 
 
 def _nccl_calls(reader: TableReader) -> tuple[dict[int, list[_Range]], tuple[Communicator, ...]]:
-    """NCCL's ranges by thread, in order, and the communicators they tell of."""
+    """NCCL's ranges by thread, in order, and the communicators that they state."""
     database, layout = reader.database, _payload_layout(reader.database)
     blob = "NULL"
     if layout and database.has_columns(NVTX, "binaryData"):
@@ -113,7 +113,7 @@ def _nccl_calls(reader: TableReader) -> tuple[dict[int, list[_Range]], tuple[Com
     communicators: dict[Communicator, None] = {}
     for one, domain, payload in _select_ranges(reader, where, blob):
         fields = _decode_payload(payload, domain, layout) if payload else {}
-        # An id of 0 is NCCL's for a call without a communicator.
+        # NCCL's id of 0 means a call without a communicator.
         communicator = f"{fields[_COMMUNICATOR]:#x}" if fields.get(_COMMUNICATOR) else None
         rank, count, size = fields.get(_RANK, -1), fields.get(_RANKS, 0), fields.get(_SIZE, -1)
         if communicator and 0 <= rank < count < _MOST_RANKS:
@@ -126,7 +126,7 @@ def _nccl_calls(reader: TableReader) -> tuple[dict[int, list[_Range]], tuple[Com
 
 
 def _communicator_sizes(communicators: Sequence[Communicator]) -> dict[str, int]:
-    """Ranks in each communicator, but for those of which two sizes are told."""
+    """Number of ranks of each communicator, without those for which two sizes are stated."""
     told = defaultdict[str, set[int]](set)
     for one in communicators:
         told[one.name].add(one.size)
@@ -134,7 +134,7 @@ def _communicator_sizes(communicators: Sequence[Communicator]) -> dict[str, int]
 
 
 def _pytorch_ranges(reader: TableReader) -> dict[int, list[_Range]]:
-    """PyTorch's ranges around its calls of NCCL, `nccl:all_to_all`, by thread and in order."""
+    """PyTorch's ranges around its NCCL calls, `nccl:all_to_all`, by thread and in order."""
     found: dict[int, list[_Range]] = defaultdict(list)
     if reader.database.has_columns(NVTX, "text"):
         where = f"eventType IN {RANGES} AND coalesce(domainId, 0) = 0 AND text GLOB 'nccl:*'"
@@ -146,7 +146,7 @@ def _pytorch_ranges(reader: TableReader) -> dict[int, list[_Range]]:
 
 
 def _select_ranges(reader: TableReader, where: str, blob: str) -> list[tuple[_Range, int, str]]:
-    """Ranges that SQL chooses, with their domain and their payload in hexadecimal digits."""
+    """Ranges that match the SQL condition, with their domain and their payload in hexadecimal digits."""
     texts = {
         "text": f"coalesce({reader.database.first_column_sql(NVTX, 'text')}, '')",
         "blob": f"coalesce({blob}, '')",
@@ -167,7 +167,7 @@ def _select_ranges(reader: TableReader, where: str, blob: str) -> list[tuple[_Ra
 
 
 def _launched_in(listed: Sequence[_Range]) -> list[tuple[_Range, list[_Range]]]:
-    """The range in which each call or group of calls is launched, with those calls, of one thread."""
+    """The range in which each call or group of calls of a thread is launched, with these calls."""
     found = []
     depth, group = 0, list[_Range]()
     for one in listed:
@@ -187,7 +187,7 @@ def _launched_in(listed: Sequence[_Range]) -> list[tuple[_Range, list[_Range]]]:
 
 
 def _kernel_payload(calls: Sequence[_Range], ranks: dict[str, int], around: str | None) -> Payload | None:
-    """What one kernel for these calls does; None where they are not of one kind and communicator."""
+    """The payload of one kernel for these calls; None if they differ in kind or communicator."""
     communicators = {one.communicator for one in calls}
     kinds = {kind_of(one.name) or "broadcast" for one in calls}
     if len(communicators) > 1 or (len(kinds) > 1 and kinds != {"send", "recv"}):
@@ -220,7 +220,7 @@ def _kernel_payload(calls: Sequence[_Range], ranks: dict[str, int], around: str 
 
 
 def _payload_sides(kind: str, size: int | None, ranks: int | None) -> tuple[int | None, int | None]:
-    """Payload in and out of a call whose message size is that."""
+    """Input and output bytes of a call by its message size."""
     all_ranks = None if size is None or ranks is None else size * ranks
     return {
         "all_gather": (size, all_ranks),
@@ -234,7 +234,7 @@ def _payload_sides(kind: str, size: int | None, ranks: int | None) -> tuple[int 
 
 
 def _innermost_kind(ranges: Sequence[_Range], instant: int) -> str | None:
-    """The kind that the range around an instant names."""
+    """The kind of collective in the name of the range around an instant."""
     at = bisect_right(ranges, instant, key=lambda one: one.start_ns) - 1
     if at < 0 or ranges[at].end_ns <= instant:
         return None
@@ -242,7 +242,7 @@ def _innermost_kind(ranges: Sequence[_Range], instant: int) -> str | None:
 
 
 def _kernel_launches(read: Sequence[tuple[Int64, Int64]]) -> dict[int, Int64]:
-    """Begins of kernel launches by thread, in order."""
+    """Start times of kernel launches by thread, in order."""
     if not read:
         return {}
     track, start = (np.concatenate(column) for column in zip(*read, strict=True))
@@ -250,7 +250,7 @@ def _kernel_launches(read: Sequence[tuple[Int64, Int64]]) -> dict[int, Int64]:
 
 
 def _payload_layout(database: Database) -> _Layout:
-    """Where the fields lie; schemas that contradict themselves are left out."""
+    """Offsets of the fields; contradictory schemas are left out."""
     table = next(
         (t for t in _SCHEMAS if database.has_columns(t, "domainId", "schemaId", "name", "type", "offset")),
         None,
@@ -265,7 +265,7 @@ def _payload_layout(database: Database) -> _Layout:
         table, columns, f"name IN ({listed})", "LIMIT 65536"
     ):
         place = (offset, _FORMATS.get(kind, ""))
-        # A column of SQLite may hold values of any type.
+        # A SQLite column may contain values of any type.
         known = bool(place[1]) and isinstance(offset, int)
         if layout[domain, schema].setdefault(name, place) != place or not known:
             contradicted.add((domain, schema))
@@ -273,7 +273,7 @@ def _payload_layout(database: Database) -> _Layout:
 
 
 def _decode_payload(payload: str, domain: int, layout: _Layout) -> dict[str, int]:
-    """The fields of a payload; none where it is not what its schema says."""
+    """The fields of a payload; empty if it does not match its schema."""
     blob = bytes.fromhex(payload)
     if len(blob) < _HEADER.size:
         return {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranges of the host: NVTX (frameworks' operators, people's annotations) and calls of MPI."""
+"""Host ranges: NVTX (operators of frameworks, annotations) and MPI calls."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from cclbench.ground.intervals import Int64
 
 _SIZES: Final = r"\[[\[\]\d, ]*\]"
 _SEQUENCE: Final = r"(?:seq = |(?:stashed )?seq=)"
-"""`seq = 3`; until torch 1.1 `seq=3`, and `stashed seq=3` of a node of the backward graph."""
+"""`seq = 3`; until torch 1.1 `seq=3`, and `stashed seq=3` for a node of the backward graph."""
 _SUFFIX: Final = rf", (?:(?:{_SEQUENCE}|op_id = )-?\d+(?:, .*)?|sizes = {_SIZES}(?:, input_op_ids = .*)?)$"
-"""What PyTorch's emit_nvtx appends to an operator's name: autograd's number, its own, sizes of its inputs."""
+"""Appended to an operator's name by PyTorch's emit_nvtx: sequence number, operator id, sizes of inputs."""
 _TOLD: Final = (
     rf"(?:, {_SEQUENCE}(?P<sequence>\d{{1,18}}))?(?:, op_id = (?P<operator>\d{{1,18}}))?"
     rf"(?:, sizes = (?P<shapes>{_SIZES}))?(?:, (?:sizes|input_op_ids) = .*)?$"
 )
-"""The same with what it tells, as torch/csrc/profiler/util.cpp writes it (until torch 1.1
-torch/csrc/autograd/profiler.cpp): each part where it is known."""
+"""The same with its optional parts, as torch/csrc/profiler/util.cpp writes it (until torch 1.1
+torch/csrc/autograd/profiler.cpp)."""
 _INSTANTS: Final = (34, 65)
 _LABELS: Final = (33, 39, 64, 72, 73, 74, 75, 76, 97, 98, 99)
 _FRAMEWORK: Final = re.compile(r"[^\s:]+::?\S+$|record_param_comms$")
@@ -53,7 +53,7 @@ def nvtx_rows(reader: TableReader) -> Iterator[Rows]:
             np.array([bool(pattern.match(name)) for name in names], np.bool_)[codes]
             for pattern in (_FRAMEWORK, _OPERATOR, _MPI)
         )
-        # Only operators get a number of autograd's.
+        # Only operators have a sequence number of autograd.
         numbered = np.asarray(pc.match_substring_regex(whole, f", {_SEQUENCE}"))
         own = np.asarray(batch["domain"].fill_null(0), np.int64) == 0
         op = (own & (operator | (suffixed & (framework | numbered)))) | (~own & mpi)
@@ -69,7 +69,7 @@ def nvtx_rows(reader: TableReader) -> Iterator[Rows]:
 
 
 def mpi_calls(reader: TableReader, told: StatedPayloads) -> Iterator[Rows]:
-    """Rows of the tables of MPI calls, and the sizes that they tell."""
+    """Rows of MPI calls; adds the sizes that they state to `told`."""
     columns: Columns = {"name": ("textId",), "track": ("globalTid",)}
     columns |= {"size": ("size",), "received": ("recvSize",)}
     for table in MPI:
@@ -81,7 +81,7 @@ def mpi_calls(reader: TableReader, told: StatedPayloads) -> Iterator[Rows]:
 
 
 def _range_texts(reader: TableReader, batch: pa.RecordBatch) -> pa.Array:
-    """Each range's own text, else its registered one."""
+    """Each range's text, else its registered name."""
     text = batch["text"]
     registered = pc.and_(pc.equal(text, ""), batch["name"].is_valid())
     ids: Int64 = np.asarray(batch["name"].filter(registered), np.int64)
@@ -94,9 +94,9 @@ def _range_texts(reader: TableReader, batch: pa.RecordBatch) -> pa.Array:
 
 
 def _parse_texts(texts: pa.Array) -> dict[str, pa.Array]:
-    """Autograd's number, the call's own and the sizes of its inputs, null where the text has none.
+    """Autograd's sequence number, the operator id and the input sizes, null if the text does not have them.
 
-    Tensors of a list stand one by one among the inputs.
+    Tensors of a list are separate inputs.
     """
     parts = pc.extract_regex(texts, _TOLD)
     told = {name: parts.field(name) for name in ("sequence", "operator", "shapes")}
@@ -121,7 +121,7 @@ def _is_sizes(text: str) -> bool:
 
 
 def _count_others(reader: TableReader) -> None:
-    """NVTX events that are no ranges, by what they are."""
+    """Count NVTX events other than ranges as dropped, by type."""
     database = reader.database
     mine = reader.capture.of_process(reader.member, NVTX)
     where = f"eventType NOT IN {RANGES}{f' AND {mine}' if mine else ''}"
@@ -132,14 +132,14 @@ def _count_others(reader: TableReader) -> None:
 
 
 def _count_mpi(reader: TableReader, rows: Rows) -> None:
-    """Count the rows that are communication by MPI."""
+    """Count the rows of MPI communication."""
     told = [classify.collective_name(name) for name in rows.names]
     mpi = np.array([one is not None and one.library == "mpi" for one in told], np.bool_)
     reader.mpi_calls += int(mpi[rows.codes].sum())
 
 
 def _add_mpi_sizes(rows: Rows, batch: pa.RecordBatch, told: StatedPayloads) -> None:
-    """The sizes of calls of MPI, each about its own row; peers count within unknown communicators."""
+    """Add the sizes of MPI calls, each for its own row; peers are not recorded: communicators are unknown."""
     names = list(rows.names)
     sizes = zip(batch["size"].to_pylist(), batch["received"].to_pylist(), strict=True)
     for i, (size, received) in enumerate(sizes):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Launches of CUDA graphs that were traced as a whole, and the iterations that they repeat."""
+"""Launches of CUDA graphs traced as a whole, and the iterations that they form."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from cclbench.formats.trace import DeviceStep
 from cclbench.ground.intervals import Int64, Mask
 
 _MOST: Final = 0.5
-"""Share of the kernels' and graphs' summed time from which on graphs are what a device repeats."""
+"""Smallest share of graphs in the time of kernels and graphs from which iterations are derived."""
 
 
 class GraphLaunches:
-    """A member's graph launches, and how long its kernels take beside them."""
+    """A member's graph launches, and the time of its other kernels."""
 
     def __init__(self) -> None:
         self._kernel_ns = 0
         self._launches: list[Int64] = []
 
     def add_kernels(self, kernels: Rows) -> None:
-        """Kernels that have rows of their own."""
+        """Add kernels outside of graphs."""
         self._kernel_ns += int(kernels.dur_ns.sum())
 
     def add_launches(self, graphs: Rows, device: Int64) -> None:
-        """Launches, in any order, and the device of each."""
+        """Add launches, in any order, and the device of each."""
         columns = graphs.start_ns, graphs.start_ns + graphs.dur_ns, device, graphs.track, graphs.codes
         self._launches.append(np.stack(columns).astype(np.int64))
 
     @property
     def launch_notes(self) -> Iterator[str]:
-        """What people are told of them."""
+        """Notes for the user."""
         if count := sum(part.shape[1] for part in self._launches):
             yield (
                 f"{count:,} CUDA graph launches were traced whole: what ran inside is unknown;"
@@ -42,8 +42,7 @@ class GraphLaunches:
             )
 
     def device_iterations(self) -> list[DeviceStep]:
-        """The repetitions of the launches on the stream where graphs run longest; none where kernels outside
-        of graphs take longer than graphs do."""
+        """Iterations on the stream where graphs run longest; none if other kernels take longer."""
         if not self._launches:
             return []
         start, end, device, track, graph = np.concatenate(self._launches, axis=1)
@@ -66,11 +65,11 @@ class GraphLaunches:
 
 
 def begins_iteration(graphs: Int64) -> Mask:
-    """Which launches begin an iteration, of launches in order by their graph, shape (launches,).
+    """Mask of launches that begin an iteration, from the graphs of launches in order, shape (launches,).
 
-    Where one sequence of launches repeats throughout, its first launch does.  Otherwise a launch continues
-    an iteration if its graph only ever follows the one before, and that one only ever precedes it: pieces of
-    one model that run in order. Of the others those begin one whose graph does so at least twice.
+    If one sequence of launches repeats throughout, its first launch begins one.  Otherwise a launch continues
+    an iteration if its graph only ever follows the previous one, and that one only ever precedes it: parts of
+    one model that run in order.  The others begin one if their graph does so at least twice.
     """
     begins = np.ones(len(graphs), np.bool_)
     if period := _launch_period(graphs):
@@ -84,7 +83,7 @@ def begins_iteration(graphs: Int64) -> Mask:
 
 
 def _launch_period(graphs: Int64) -> int:
-    """After how many launches the sequence repeats, from the first to the last; 0 where it does not."""
+    """Number of launches after which the sequence repeats throughout; 0 if it does not."""
     known, counts = np.unique(graphs, return_counts=True)
     apart = np.diff(np.flatnonzero(graphs == known[counts.argmin()]))
     if not len(apart) or (apart != apart[0]).any():

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Timelines of operators as tables: Parquet, CSV or JSON lines, and a `timeline.yaml` that says what is what.
+"""Timelines of operators as tables (Parquet, CSV or JSON lines), described by a mapping, `timeline.yaml`.
 
-A row is one run of one operator on one rank: its begin and duration, the step, what it is called.  What the
-names mean, and which ranks communicate with which, says the mapping: nothing is guessed from names.
+A row is one run of an operator on a rank: its name, start, duration and step.  The mapping states what each
+operator does and which ranks communicate: nothing is inferred from names.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from cclbench.ground.intervals import Int64
 from cclbench.record.facts import ProcessGroup, TraceFacts
 
 _SHIFT: Final = 24
-"""Bits of a row's own sequence number within that of its operator and step."""
+"""Bits of a row's sequence number in the number that also contains its operator and step."""
 _MOST_STEPS: Final = 1 << 26
 _UNKNOWN: Final = -1
 
 
 class Timeline(Reader):
-    """Reader of tables of operators."""
+    """Reader of operator timelines."""
 
     name = "timeline"
     precedence = 5
@@ -41,33 +41,31 @@ class Timeline(Reader):
     extensions: tuple[str, ...] = (*ENDINGS, ".csv.gz", ".jsonl.gz")
     described_by = FILE
     capture = (
-        "rows of rank, step, operator, start and duration; `timeline.yaml` beside them says which is which"
+        "rows of rank, step, operator, start and duration; `timeline.yaml` next to them names the columns"
     )
     versions = "version 1 of the mapping"
     tested = "real: the operators of an 8-rank pipeline job"
 
     def sniff(self, head: bytes) -> float:
-        """Never: a table says nothing of what it holds, the mapping beside it does."""
+        """Always 0: tables are recognised by the mapping next to them."""
         del head
         return 0.0
 
     def described(self, path: Path) -> bool:
-        """Whether `timeline.yaml` beside it names the file."""
+        """Whether the `timeline.yaml` next to it names the file."""
         return is_mapped(path)
 
     def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
-        """Refused: a data point has no place for the mapping, without which the table says nothing."""
+        """`InputError`: a data point cannot contain the mapping, without which a table cannot be read."""
         del target, redactor, annotations
-        raise InputError(
-            f"is read by the {FILE} beside it, which a data point does not hold", where=str(path)
-        )
+        raise InputError(f"needs the {FILE} next to it, which a data point cannot contain", where=str(path))
 
     def parts(self, path: Path) -> list[Part]:
-        """Each rank of the file."""
+        """One part for each rank of the file."""
         return [Part(str(rank)) for rank in sorted(survey_beside(path).files[path.name])]
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
-        """One rank of the file."""
+        """Read one rank of the file."""
         del allow_truncated
         survey, rank = survey_beside(path), int(part.member)
         trace = Trace(batches=iter(()), device_rows_in_order=False)
@@ -80,13 +78,13 @@ class Timeline(Reader):
         trace.device_steps = survey.rank_steps(rank)
         if not survey.is_complete:
             there = f"{len(survey.places)} of {survey.mapping.ranks} ranks"
-            trace.notes.append(f"tables of {there}: process groups by place are not known")
+            trace.notes.append(f"tables of {there}: process groups by place are unknown")
         trace.batches = _RankRows(survey, rank, trace).row_batches(path)
         return trace
 
 
 def _dimension_groups(survey: Survey, rank: int) -> tuple[ProcessGroup, ...]:
-    """The rank's process group along each dimension."""
+    """The rank's process group in each dimension."""
     if not survey.is_complete:
         return ()
     return tuple(
@@ -97,14 +95,14 @@ def _dimension_groups(survey: Survey, rank: int) -> tuple[ProcessGroup, ...]:
 
 
 class _RankRows:
-    """One rank's rows of a table, as they are read."""
+    """Reads one rank's rows of a table."""
 
     def __init__(self, survey: Survey, rank: int, trace: Trace) -> None:
         self.survey, self.rank, self.trace = survey, rank, trace
         self.names = {"kernel": Names(), "copy": Names()}
         self.categories: dict[int, str] = {}
         self.kernels = 0
-        """Those before the batch at hand."""
+        """Number of kernels before the current batch."""
         mapping = survey.mapping
         self.origins = survey.step_origins() if mapping.time.origin == "step" else {}
         self.place_of_step = {step: i for i, step in enumerate(sorted(survey.spans))}
@@ -115,10 +113,10 @@ class _RankRows:
         self.begins = np.array([step.start_ns for step in steps], np.int64)
         self.steps = np.array([step.number for step in steps], np.int64)
         self.elsewhere = 0
-        """Rows that begin while another step than their own runs."""
+        """Number of rows that begin during another step than their own."""
 
     def row_batches(self, path: Path) -> Iterator[Rows]:
-        """Rows of operators that compute or communicate, then copies, of each batch of the file."""
+        """For each batch of the file: rows that compute or communicate, then copies."""
         for batch in table_batches(path, self.survey.mapping):
             own = batch.filter(pc.equal(batch["rank"], self.rank))
             if not len(own):
@@ -126,13 +124,13 @@ class _RankRows:
             texts = own["operator"].dictionary_encode()
             words, word = texts.dictionary.to_pylist(), texts.indices.to_numpy()
             does = np.array([self.survey.operators[name].does for name in words], np.str_)[word]
-            self.trace.dropped["rows of operators that the mapping leaves out"] += int((does == IGNORE).sum())
+            self.trace.dropped["rows of operators that the mapping ignores"] += int((does == IGNORE).sum())
             yield from self._of_kind("kernel", own, words, word, (does != COPY) & (does != IGNORE))
             yield from self._of_kind("copy", own, words, word, does == COPY)
         self.trace.dropped = +self.trace.dropped
         if self.elsewhere:
             self.trace.notes.append(
-                f"{self.elsewhere:,} rows begin in the time of another step than theirs, and count there"
+                f"{self.elsewhere:,} rows begin during another step than their own, and count there"
             )
 
     def _of_kind(
@@ -174,14 +172,14 @@ class _RankRows:
         )
 
     def _of_steps(self, batch: pa.RecordBatch, of: dict[int, int]) -> Int64:
-        """What belongs to each row's step; `InputError` for a row without one, shape (rows,)."""
+        """The value of each row's step, shape (rows,); `InputError` for a row without a step."""
         if batch["step"].null_count:
-            raise InputError("rows have no step, from whose begin times count", where=f"rank {self.rank}")
+            raise InputError("rows have no step, to which times are relative", where=f"rank {self.rank}")
         steps, at = np.unique(batch["step"].to_numpy(), return_inverse=True)
         return np.array([of[step] for step in steps.tolist()], np.int64)[at]
 
     def _row_tracks(self, batch: pa.RecordBatch, words: list[str], word: npt.NDArray[np.int32]) -> Int64:
-        """The stream; where the table has none, 0 of what computes, and one of each other operator."""
+        """The stream; if the table has none, 0 for compute and one stream for each other operator."""
         computes = [self.survey.operators[name].does == COMPUTE for name in words]
         own = [0 if here else self.number[name] + 1 for name, here in zip(words, computes, strict=True)]
         tracks = np.array(own, np.int64)[word]
@@ -192,7 +190,7 @@ class _RankRows:
         )
 
     def _add_payloads(self, batch: pa.RecordBatch, words: list[str], word: npt.NDArray[np.int32]) -> None:
-        """Say of each row that communicates what the table and the mapping tell of it."""
+        """Add the payload of each row that communicates, from the table and the mapping."""
         communicates = np.array([self.survey.operators[name].communicates for name in words], np.bool_)
         rows = np.flatnonzero(communicates[word])
         if not len(rows):
@@ -226,14 +224,14 @@ class _RankRows:
         return batch[name] if name in batch.schema.names else pa.nulls(len(batch), kind)
 
     def _sequence_numbers(self, batch: pa.RecordBatch, operator: Int64) -> Int64:
-        """A number that no other call of the job has, −1 where the table has none, shape (rows,).
+        """A number that is unique in the job, −1 if the table has none, shape (rows,).
 
-        That of a table may begin anew in each step, and with each operator.
+        The table's numbers may restart in each step and for each operator.
         """
         told = self._column_or_nulls(batch, "sequence", pa.int64()).fill_null(_UNKNOWN)
         number = told.to_numpy(zero_copy_only=False)
         if (number >= 1 << _SHIFT).any():
-            raise InputError(f"holds a sequence number of 2^{_SHIFT} or more", where=f"rank {self.rank}")
+            raise InputError(f"has a sequence number of 2^{_SHIFT} or more", where=f"rank {self.rank}")
         step = np.zeros(len(batch), np.int64)
         if self.place_of_step and not batch["step"].null_count:
             step = self._of_steps(batch, self.place_of_step)
@@ -251,7 +249,7 @@ class _RankRows:
             collective=operator.does,
             library="custom",
             in_bytes=size if size >= 0 else None,
-            # A group that has a name of its own, so that it is not taken for the only one that is listed.
+            # A name, so that the group is not identified with the only listed one.
             group_name=group or name,
             group_description="_".join(dimensions or ()) or None,
             group_size=len(ranks) if ranks else None,

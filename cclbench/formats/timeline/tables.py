@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of operators in bounded batches, whatever file they are in: times in ns, names, whole numbers."""
+"""Tables of operators in bounded batches, from any kind of file: times in ns, texts, integers."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _EXACT: Final = pa.decimal256(76, 30)
 _TEXTS: Final = ("operator", "group")
 _TIMES: Final = ("start", "duration")
 _MAY_LACK: Final = ("step", "stream", "sequence", "group", "peer", "bytes")
-"""What a row need not have."""
+"""Columns that may be null."""
 
 
 def wanted_columns(mapping: TimelineMapping) -> dict[str, str]:
-    """The table's columns by what they are: those of `Columns`, and `place.<dimension>`."""
+    """The table's columns by our names: those of `TimelineColumns`, and `place.<dimension>`."""
     fields = {name: getattr(mapping.columns, name) for name in mapping.columns.__struct_fields__}
     places = {f"place.{dimension}": column for dimension, column in mapping.place.items()}
     return {name: column for name, column in fields.items() if column is not None} | places
@@ -44,7 +44,7 @@ def wanted_columns(mapping: TimelineMapping) -> dict[str, str]:
 def table_batches(path: Path, mapping: TimelineMapping) -> Iterator[pa.RecordBatch]:
     """Rows in the file's order, with the columns of `wanted_columns`: start and duration in ns, texts, int64.
 
-    `InputError` with file and row where one is damaged, or lacks a column or a value that it needs.
+    `InputError` with file and row if one is damaged, or lacks a required column or value.
     """
     columns = wanted_columns(mapping)
     before = 0
@@ -56,13 +56,13 @@ def table_batches(path: Path, mapping: TimelineMapping) -> Iterator[pa.RecordBat
         if is_out_of_memory(error):
             raise
         said = printable(str(error).splitlines()[0][:200]) if str(error) else type(error).__name__
-        raise InputError(f"is damaged behind row {before:,}: {said}", where=str(path)) from None
+        raise InputError(f"is damaged after row {before:,}: {said}", where=str(path)) from None
 
 
 def _read_table(path: Path, columns: dict[str, str]) -> Iterator[pa.RecordBatch]:
     ending = next((e for e in ENDINGS if path.name.removesuffix(".gz").endswith(e)), None)
     if ending is None:
-        raise InputError("is no Parquet, CSV or JSON lines by its name", where=str(path))
+        raise InputError("is not named as Parquet, CSV or JSON lines", where=str(path))
     chosen = sorted(set(columns.values()))
     if ending == ".parquet":
         with parquet_file(path) as table:
@@ -77,7 +77,7 @@ def _read_table(path: Path, columns: dict[str, str]) -> Iterator[pa.RecordBatch]
 
 
 def _open_csv(raw: object, chosen: list[str]) -> pa.RecordBatchReader:
-    """All columns as texts, whose digits are then read exactly."""
+    """All columns as text, to parse the digits exactly."""
     from pyarrow import csv
 
     texts = csv.ConvertOptions(column_types=dict.fromkeys(chosen, pa.string()), strings_can_be_null=True)
@@ -128,7 +128,7 @@ def _canonical_batch(
 
 
 def _exact_nanoseconds(values: pa.Array, unit: str, where: str) -> Int64:
-    """Times as whole ns, half to even, from the file's own digits; of floats from their exact value."""
+    """Times as whole ns, half to even, from the file's digits or a float's exact value."""
     if pa.types.is_floating(values.type):
         scaled = values.cast(pa.float64()).to_numpy(zero_copy_only=False) * 10.0 ** _DIGITS[unit]
         if not (abs(scaled) < LATEST_NS).all():
@@ -140,6 +140,6 @@ def _exact_nanoseconds(values: pa.Array, unit: str, where: str) -> Int64:
     if len(exact) and not pc.all(pc.less(pc.abs(exact), most)).as_py():
         raise InputError("holds a time that no clock has", where=where, hint="is time.unit right?")
     scaled = rounded.cast(pa.decimal128(38, _DIGITS[unit]), safe=False)
-    # A decimal is its digits as a whole number of 128 bits, of which all but the sign is in the lower 64.
+    # A decimal128 is an integer of 128 bits; these values fit the lower 64.
     words = np.frombuffer(scaled.buffers()[1], np.int64).reshape(-1, 2)
     return words[scaled.offset : scaled.offset + len(scaled), 0].copy()

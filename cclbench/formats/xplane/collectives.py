@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What HLO says of a collective: kind, payload from shape and type, and who takes part, as global device ids.
+"""Collectives from HLO: kind, payload by shape and type, and participants as global device ids.
 
-Replica groups number replicas, partitions or both, by the opcode and its attributes; the program's device
-assignment says which device each is (openxla.org/xla/operation_semantics).  Without the assignment the
-size of the group is known and its ranks are not.
+Replica groups number replicas, partitions or both, depending on the opcode and its attributes; the program's
+device assignment maps them to devices (openxla.org/xla/operation_semantics).  Without the assignment the size
+of the group is known, but not its ranks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BY_PARTITION: Final = ("all-to-all", "ragged-all-to-all", "collective-permute",
 
 
 class DeviceMember(msgspec.Struct, frozen=True):
-    """A device as its programs know it."""
+    """A device in its programs."""
 
     device: int | None
     """Its global id."""
@@ -42,17 +42,17 @@ class DeviceMember(msgspec.Struct, frozen=True):
 
 
 def names_collective(category: str) -> bool:
-    """Whether a category of ops names a collective: `all-reduce`, `all-reduce-scatter fusion`."""
+    """Whether a category of ops is a collective: `all-reduce`, `all-reduce-scatter fusion`."""
     return any(opcode in category for opcode in _KINDS)
 
 
 def collective_payload(found: hlo.HloText, program: int | None, member: DeviceMember) -> Payload | None:
-    """What an instruction's text says of the collective it is; None where it is none."""
+    """The payload that an instruction's text states; None if it is not a collective."""
     opcode = found.opcode.removesuffix("-start")
     if opcode not in _KINDS:
         return None
     operands = hlo.parse_shapes(" ".join(found.operands))
-    # A start's result is (operand, result, ...), but that of all-reduce-start is the result.
+    # A start's result is (operand, result, ...), that of all-reduce-start only the result.
     paired = opcode != found.opcode and opcode != "all-reduce" and len(found.results) > 1
     results = hlo.parse_shapes(found.results[1] if paired else " ".join(found.results))
     return Payload(
@@ -67,13 +67,13 @@ def collective_payload(found: hlo.HloText, program: int | None, member: DeviceMe
 
 
 def of_program(known: Instruction, program: int | None, member: DeviceMember) -> Payload | None:
-    """What a program's HLO says of the collective an instruction is, where only its name is in the trace."""
+    """The payload that a program's HLO states, if the trace has only the instruction's name."""
     opcode = known.opcode.removesuffix("-start")
     if opcode not in _KINDS or known.participants is None:
         return None
     out = known.out_bytes
     if opcode != known.opcode and opcode != "all-reduce" and out is not None:
-        out = None if known.in_bytes is None else out - known.in_bytes  # a start gives its operand back too
+        out = None if known.in_bytes is None else out - known.in_bytes  # a start also returns its operand
     return Payload(
         source="hlo",
         collective=_KINDS[opcode],
@@ -87,7 +87,7 @@ def of_program(known: Instruction, program: int | None, member: DeviceMember) ->
 def collective_members(
     opcode: str, participants: hlo.Participants, program: int | None, member: DeviceMember
 ) -> dict[str, Any]:
-    """Size and devices of this device's group, and its partners, as fields of `Payload`."""
+    """Size and devices of this device's group, and its peers, as fields of `Payload`."""
     if opcode in ("send", "recv"):
         return {"group_size": 2}
     ids = None if program is None else member.programs.get(program % (1 << 64))
@@ -109,7 +109,7 @@ def collective_members(
 
 
 class NamedGroups:
-    """Groups of devices by name, where ids of devices are no ranks: a run puts them together again."""
+    """Replaces device ids, which are not ranks, by named groups; ingestion matches them across ranks."""
 
     def __init__(self, device: int | None) -> None:
         self.device = device
@@ -117,7 +117,7 @@ class NamedGroups:
         self.unknown = False
 
     def name_group(self, told: Payload) -> Payload:
-        """The payload with its group's name in place of its devices."""
+        """The payload with its group's name instead of its devices."""
         if told.ranks is None or self.device not in told.ranks:
             self.unknown = True
             name = _NAMELESS
@@ -129,7 +129,7 @@ class NamedGroups:
         return msgspec.structs.replace(told, ranks=None, src_rank=None, dst_rank=None, group_name=name)
 
     def facts_with_groups(self, told: TraceFacts) -> TraceFacts:
-        """Facts with all groups that were named, so that no other group is taken for one of them."""
+        """Facts with all named groups, so that no other group is identified with one of them."""
         names = [*self.communicators, *([_NAMELESS] if self.unknown else [])]
         groups = tuple(map(ProcessGroup, names))
         communicators = tuple(self.communicators.values())
@@ -137,7 +137,7 @@ class NamedGroups:
 
 
 def _connected_pairs(pairs: tuple[tuple[int, int], ...]) -> hlo.Groups:
-    """Those that a collective-permute links with one another, directly or through others."""
+    """Connected components of the pairs of a collective-permute."""
     group: dict[int, set[int]] = {}
     for source, target in pairs:
         one, other = sorted((group.setdefault(i, {i}) for i in (source, target)), key=len)
@@ -150,7 +150,7 @@ def _connected_pairs(pairs: tuple[tuple[int, int], ...]) -> hlo.Groups:
 def _group_devices(
     opcode: str, participants: hlo.Participants, ids: Int64, device: int | None
 ) -> list[list[int]] | None:
-    """Devices each number of a replica group means, seen from this one; None where it runs nothing."""
+    """Devices for each number in a replica group, as seen from this device; None if it is not assigned."""
     own = np.argwhere(ids == device)
     if device is None or len(own) != 1:
         return None
@@ -169,7 +169,7 @@ def _group_devices(
 def _permute_partners(
     pairs: tuple[tuple[int, int], ...], numbered: list[list[int]], device: int | None
 ) -> dict[str, int]:
-    """Who sends to this device in a collective-permute and to whom it sends; itself where nobody does."""
+    """Source and destination of this device in a collective-permute; itself if there is none."""
     own = next(i for i, devices in enumerate(numbered) if device in devices)
     sources = [source for source, target in pairs if target == own]
     targets = [target for source, target in pairs if source == own]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPU planes: kernels and copies of the streams; all other lines show the same once more."""
+"""GPU planes: kernels and copies of the streams; all other lines are derived from them."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _DIRECTIONS: Final = (
 
 
 def gpu_facts(stats: proto.Stats) -> dict[str, Any]:
-    """What the plane says of the device, as fields of `TraceFacts`.
+    """Facts about the device from its plane, as fields of `TraceFacts`.
 
-    `memory_bandwidth`, in B/s, is 2 · memory clock · bus width: true of NVIDIA's memories; the MI300X's
-    moves twice that, as kernels of its traces show, so AMD's figure is not taken.
+    `memory_bandwidth`, in B/s, is 2 · memory clock · bus width, which holds for NVIDIA; the MI300X achieves
+    twice that in its traces, so AMD's figure is not used.
     """
     stated = str(stats.get("device_vendor")).lower()
     vendor = stated if stated in ("nvidia", "amd") else None
@@ -67,7 +67,7 @@ def stream_correlations(message: Any) -> set[int]:
 
 
 class StreamExecution(NamedTuple):
-    """What an event on a stream tells of what ran, empty or None where it tells nothing."""
+    """What a stream event states about its execution; empty or None if it states nothing."""
 
     name: str
     correlation: int | None
@@ -94,7 +94,7 @@ def gpu_batches(
     member: DeviceMember,
     programs: Mapping[int, HloProgram],
 ) -> Iterator[Rows]:
-    """All rows of a GPU's plane; `programs` know the payload of collectives, and who takes part."""
+    """All rows of a GPU's plane; `programs` state payload and participants of collectives."""
     names = {key: metadata.name for key, metadata in proto.event_metadata(message).items()}
     stat_names = proto.stat_names(message)
     wanted = {key for key, name in stat_names.items() if name in _LINKS + _DETAILS}
@@ -156,7 +156,7 @@ def _add_payloads(
     programs: Mapping[int, HloProgram],
     member: DeviceMember,
 ) -> None:
-    """What the programs say of the collectives among the kernels, whose codes these are."""
+    """Add the payloads of collectives among the kernels with these codes, from the programs."""
     named = NamedGroups(member.device)
     unknown = alone = 0
     for row, run in enumerate(ran[code] for code in codes.tolist()):
@@ -176,7 +176,7 @@ def _add_payloads(
         )
     if alone:
         trace.notes.append(
-            f"process group of {alone} collectives unknown: the profile does not tell which of the program's"
+            f"process group of {alone} collectives unknown: the profile does not state which of the program's"
             " devices this GPU is"
         )
 
@@ -189,9 +189,9 @@ def _run_instruction(run: StreamExecution, programs: Mapping[int, HloProgram]) -
 def _row_origins(
     ran: Sequence[StreamExecution], programs: Mapping[int, HloProgram]
 ) -> list[InstructionOrigin | None]:
-    """Each row's origin; without what its cost follows from where the instruction runs as several kernels.
+    """Each row's origin, without the values for its cost if the instruction runs as several kernels.
 
-    Nothing tells which of these kernels are one run of it, so that its cost would count once for each.
+    Kernels of one run cannot be identified, so its cost would count once for each.
     """
     kernels: dict[tuple[int | None, str], set[str]] = defaultdict(set)
     for run in ran:
@@ -207,7 +207,7 @@ def _row_origins(
 
 
 def _program_category(run: StreamExecution, programs: Mapping[int, HloProgram]) -> str | None:
-    """What its program says the kernel does, where its name does not tell."""
+    """A kernel's category from its program, None if its name is classified."""
     if _is_classified(run.name):
         return None
     instruction = _run_instruction(run, programs)
@@ -225,7 +225,7 @@ def _is_collective(name: str) -> bool:
 
 
 def _add_marks(trace: Trace, line: Any, names: dict[int, str], path: Path, epoch_ns: int) -> None:
-    """A line that is no stream: it may mark steps or runs of modules, and is no work."""
+    """Read step marks and runs of modules from a line that is not a stream; count all others as dropped."""
     name = line.name or line.display_name
     if name in ("Steps", "XLA Modules"):
         start, dur = proto.event_times(line, line.events, path, epoch_ns)
@@ -249,7 +249,7 @@ def _grid_size(details: str) -> tuple[int, ...]:
 
 @lru_cache(maxsize=1 << 12)
 def _copy_bytes(details: str, where: str) -> int | None:
-    """Bytes from `kind:... size:4 dest:1`; a size of 0 is what the profiler writes where it knows none."""
+    """Bytes from `kind:... size:4 dest:1`; None for 0, which the profiler writes if it is unknown."""
     size = re.search(r"\b(?:size|num_bytes):(\d{1,40})\b", details)
     if size and int(size[1]) >= 1 << 62:
         raise InputError(f"impossible copy of {size[1]} bytes", where=where, hint=proto.AGAIN)

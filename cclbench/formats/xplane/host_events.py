@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plane `/host:CPU` of a profile without accelerators: ops of CPU devices, and what is around them.
+"""The plane `/host:CPU` of a profile without accelerators: ops of CPU devices, and other host events.
 
-An op begins on a thread of the executor's pool, as an event with the stats `hlo_op`, `device_ordinal`
-and `run_id`, and is complete where the event `end: OP` of the same context id (`_p` there, `_c` here)
-begins: on the same thread, or on another one if the op runs asynchronously.  A collective meets its
-partners in `Rendezvous` events, one for each buffer, inside the op; their name lists the group.
+An op begins on a thread of the executor's pool as an event with the stats `hlo_op`, `device_ordinal` and
+`run_id`.  It is complete when the event `end: OP` with the same context id begins (`_p` in the former, `_c`
+in the latter): on the same thread, or on another one if the op runs asynchronously.  A collective has
+`Rendezvous` events inside the op, one for each buffer; their name lists the group.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _KEY: Final = re.compile(r"([a-z][a-z -]{0,40}) RendezvousKey\{[^\[]*global_devi
 
 
 class Rendezvous(msgspec.Struct, frozen=True):
-    """What a rendezvous's name tells: the collective and the global ids of the devices that take part."""
+    """The collective in a rendezvous's name, and the global ids of its devices."""
 
     collective: str
     devices: tuple[int, ...]
 
 
 class HostOp(msgspec.Struct):
-    """A run of an HLO instruction on the device of that global id; times in ns since the epoch."""
+    """A run of an HLO instruction on the device with this global id; times in ns since the epoch."""
 
     name: str
     module: str
@@ -50,12 +50,12 @@ class HostOp(msgspec.Struct):
     end_ns: int
     context: int | str | float | bytes | None
     complete: bool = True
-    """Whether its end is known; without, `end_ns` is when the thread turned to something else."""
+    """Whether its end is known; if not, `end_ns` is when the thread continued with something else."""
     meeting: Rendezvous | None = None
 
 
 class HostEvent(msgspec.Struct, frozen=True):
-    """Any other event; `run` is the run it started or the device it waited on."""
+    """Any other event; `run` is the run that it started."""
 
     name: str
     track: int
@@ -66,15 +66,15 @@ class HostEvent(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class HostProfile:
-    """All that is read of a profile, in the order of its threads."""
+    """The content of a profile, in the order of its threads."""
 
     ops: list[HostOp] = field(default_factory=list)
     meetings: list[tuple[HostEvent, int]] = field(default_factory=list)
-    """Rendezvous, and the device of the op they are in."""
+    """Rendezvous, and the device of the enclosing op."""
     launches: list[HostEvent] = field(default_factory=list)
     steps: list[HostEvent] = field(default_factory=list)
     others: list[tuple[str, HostEvent]] = field(default_factory=list)
-    """By kind: `annotation` on threads of the program, `other` on those of the executor."""
+    """Kind and event: `annotation` on threads of the program, `other` on those of the executor."""
     dropped: Counter[str] = field(default_factory=Counter)
     told: proto.Stats = field(default_factory=dict)
     """Stats of the planes: process_id, jax_version, ..."""
@@ -84,7 +84,7 @@ class HostProfile:
 
 
 def profile_of(messages: Mapping[str, Any], path: Path, epoch: int) -> HostProfile:
-    """The profile in planes by name; `epoch` is when it began, in ns, 0 where nobody tells."""
+    """The profile from planes by name; `epoch` is when it began, in ns, 0 if unknown."""
     profile = HostProfile()
     if of_programs := messages.get(proto.PROGRAMS):
         profile.told |= proto.decode_stats(proto.stat_names(of_programs), of_programs.stats)
@@ -95,7 +95,7 @@ def profile_of(messages: Mapping[str, Any], path: Path, epoch: int) -> HostProfi
 
 
 class _Threads:
-    """The plane's lines, one after another, on their way into `profile`."""
+    """Reads the plane's lines into `profile`."""
 
     def __init__(self, profile: HostProfile, message: Any, path: Path, epoch: int) -> None:
         self.profile, self.message, self.path, self.epoch = profile, message, path, epoch
@@ -105,7 +105,7 @@ class _Threads:
         profile.told |= proto.decode_stats(self.stat_names, message.stats)
 
     def read_lines(self) -> None:
-        """All lines; then ends are known, whichever thread they are on."""
+        """Read all lines, then match ends of ops across threads."""
         for line in self.message.lines:
             self._read_line(line)
         for op in self.profile.ops:
@@ -177,7 +177,7 @@ class _Threads:
 
 
 def step_name(name: str, number: object) -> str:
-    """The name of a step annotation with its number, which the profiler keeps apart."""
+    """The name of a step annotation with its number, which the profiler stores separately."""
     return f"train step {number}" if name == "train" else f"step {number}"
 
 

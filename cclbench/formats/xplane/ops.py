@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an op of a TPU is, from the metadata of its events: HLO text, category, operations, bytes, payload."""
+"""TPU ops from the metadata of their events: HLO text, category, FLOPs, bytes, payload."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cclbench.formats.xplane import collectives, hlo, proto
 from cclbench.formats.xplane.origins import InstructionOrigin, of_text
 
 CONTAINERS: Final = ("while", "conditional", "call")
-"""Opcodes whose rows hold the rows of the computations they call."""
+"""Opcodes whose rows contain the rows of the computations they call."""
 _HBM: Final = 1
 _MOVES: Final = re.compile(r"(?:copy|slice|dynamic-slice|dynamic-update-slice)-start")
 _CATEGORIES: Final = {
@@ -26,15 +26,15 @@ _CATEGORIES: Final = {
     **dict.fromkeys(("data formatting", "broadcast", "copy", "pad", "concatenate", "slice"), "copy"),
     **dict.fromkeys(("dynamic-slice", "dynamic-update-slice"), "copy"),
 }
-"""By XLA's `hlo_category`; those that are not listed are left to the op's name.
+"""Category by XLA's `hlo_category`; ops of other categories are classified by name.
 
-XLA:TPU runs every matrix product as a convolution and files it under `convolution`: it is one where the
-framework's op is, else a product.
+XLA:TPU runs every matrix product as a `convolution`: it is a convolution if the framework's op is, else a
+product.
 """
 
 
 class TpuOp(msgspec.Struct, frozen=True):
-    """An op; role is work, container, issue (`-start`), wait (`-done`), transfer or mark."""
+    """An op; its role is work, container, issue (`-start`), wait (`-done`), transfer or mark."""
 
     name: str
     role: str
@@ -47,11 +47,11 @@ class TpuOp(msgspec.Struct, frozen=True):
     payload: Payload | None = None
     origin: InstructionOrigin | None = None
     waits_for: str | None = None
-    """Of a wait: the name of the op that issued what it waits for."""
+    """For a wait: the name of the op that issued the awaited transfer."""
 
     @property
     def row_kind(self) -> str:
-        """The kind of row: what moves data without communicating is a copy."""
+        """The kind of row: a transfer without a collective is a copy."""
         moves = self.role == "transfer" and self.payload is None and self.category == "copy"
         return "copy" if moves else {"issue": "sync", "wait": "sync"}.get(self.role, "kernel")
 
@@ -59,7 +59,7 @@ class TpuOp(msgspec.Struct, frozen=True):
 def parse_op(
     text: str, display: str, stats: proto.Stats, member: collectives.DeviceMember, where: str
 ) -> TpuOp:
-    """An op as the line `XLA Ops` shows it."""
+    """Parse an op of the line `XLA Ops`."""
     found = hlo.parse_instruction(text)
     program = _as_integer(stats.get("program_id"))
     if found is None:
@@ -87,13 +87,13 @@ def parse_op(
 
 
 def transfer_op(issued: TpuOp, awaited: TpuOp | None) -> TpuOp:
-    """What an op has issued, as it runs beside the core until it is awaited."""
+    """The transfer that an op issued, which runs asynchronously until it is awaited."""
     parts = [part.hbm_bytes for part in (issued, awaited) if part is not None and part.hbm_bytes is not None]
     return msgspec.structs.replace(issued, role="transfer", hbm_bytes=sum(parts) if parts else None)
 
 
 def _op_name(found: hlo.HloText, category: str, payload: Payload | None) -> str:
-    """The instruction's own name, with a prefix where it would be taken for something else."""
+    """The instruction's name, with a prefix if it would be misclassified."""
     communicates = payload is not None or collectives.names_collective(category)
     if communicates == (classify.collective_name(found.name) is not None) or found.opcode == "custom-call":
         return found.name
@@ -120,7 +120,7 @@ def _op_category(category: str, stats: proto.Stats) -> str | None:
 
 
 def _op_flops(opcode: str, stats: Mapping[str, object]) -> float | None:
-    """Operations the op stands for; the compiler does not know those of a custom call."""
+    """FLOPs of the op; unknown for a custom call."""
     stated = _as_integer(stats.get("model_flops", stats.get("flops")))
     if stated is None or stated < 0 or (stated == 0 and opcode == "custom-call"):
         return None
@@ -128,7 +128,7 @@ def _op_flops(opcode: str, stats: Mapping[str, object]) -> float | None:
 
 
 def _hbm_bytes(stats: proto.Stats, where: str) -> int | None:
-    """Traffic of the device's memory: accesses by memory space where told, else `bytes_accessed`."""
+    """HBM traffic: by the breakdown into memory spaces if stated, else `bytes_accessed`."""
     accesses = stats.get("memory_access_breakdown")
     if not isinstance(accesses, bytes):
         stated = _as_integer(stats.get("bytes_accessed"))
@@ -141,6 +141,6 @@ def _hbm_bytes(stats: proto.Stats, where: str) -> int | None:
 
 
 def _as_integer(value: object) -> int | None:
-    """A number, which some producers write as text."""
+    """An integer, which some producers write as text."""
     text = str(value)
     return int(text) if re.fullmatch(r"-?\d{1,19}|1\d{19}", text) else None

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host rows of a process that drives accelerators: launches, step annotations, everything else.
+"""Host rows of a process that drives accelerators: launches, step annotations, all others.
 
-A launch belongs to the device that ran what it launched, which the correlation id tells; a step
-annotation to every device; all other rows are the process's, and stand once, with the first device that
-did anything.
+A launch belongs to the device with the same correlation id, a step annotation to every device; all other rows
+belong to the process and are read once, with the first device that was active.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ _LAUNCH: Final = re.compile(r"Launch|Memcpy|Memset|memcpy|memset")
 _SYNCHRONIZE: Final = re.compile(r"(?:cu|hip)\w*Synchronize")
 _MARKS: Final = ("ThreadpoolListener::", "end: ")
 _PROGRAM: Final = ("python", "main")
-"""How the threads that run the program, not the runtime, begin their names."""
+"""Prefixes of the names of threads that run the program rather than the runtime."""
 _KINDS: Final = ("launch", "sync", "annotation", "python", "other")
 
 
 def process_batches(
     trace: Trace, message: Any, path: Path, epoch_ns: int, *, own: Set[int], elsewhere: Set[int] | None
 ) -> Iterator[Rows]:
-    """The host rows that a device has; `own` are the correlation ids of what ran on it.
+    """The host rows of a device; `own` are the correlation ids of its executions.
 
-    `elsewhere` are those of all other devices where this one has the process's rows, else None.
+    `elsewhere` are those of all other devices if this one also gets the process's rows, else None.
     """
     titles = {key: metadata.name for key, metadata in proto.event_metadata(message).items()}
     stat_names = proto.stat_names(message)

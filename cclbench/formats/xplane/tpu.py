@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TPU planes: ops of the core, what runs beside it, waiting, and the marks of modules and steps.
+"""TPU planes: ops of the core, asynchronous transfers, waits, and marks of modules and steps.
 
-`XLA Ops` is the core's own time.  An op that issues an asynchronous transfer (`-start`) and the one that
-awaits it (`-done`) are no work of the core: the transfer is, from the begin of the first to the end of
-the second.  `Async XLA Ops` shows just that, but of some devices of a file only, so the pairs are put
-together here.  `barrier-cores` and `dependency-wait` of `XLA TraceMe` are waiting.
+`XLA Ops` is the core's time.  An op that issues an asynchronous transfer (`-start`) and the one that awaits
+it (`-done`) are not work of the core; the transfer lasts from the start of the first to the end of the
+second.  `Async XLA Ops` shows this for only some devices of a file, so the pairs are matched here.
+`barrier-cores` and `dependency-wait` of `XLA TraceMe` are waits.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _NOTABLE_NS: Final = 1_000_000
 _WAITS: Final = ("barrier-cores", "dependency-wait")
 _TERA, _GIGA = 1e12, 1e9
 _Issue = tuple[int | None, str | None]
-"""Program and name of an op that issues something."""
+"""Program and name of an op that issues a transfer."""
 
 
 def tpu_facts(stats: proto.Stats) -> dict[str, Any]:
-    """What the plane says of the device, as fields of `TraceFacts`: peaks are its own figures."""
+    """Facts about the device from its plane, as fields of `TraceFacts`; peaks are as stated there."""
     name = stats.get("device_type_string")
     return {
         "vendor": "google",
@@ -47,7 +47,7 @@ def tpu_facts(stats: proto.Stats) -> dict[str, Any]:
 
 
 def global_id(stats: proto.Stats, where: str) -> int | None:
-    """Global id of the device: of the chip where its cores are one device, else of the core."""
+    """Global id of the device: of the chip if its cores form one device, else of the core."""
     details = stats.get("core_details")
     if not isinstance(details, bytes):
         return None
@@ -76,14 +76,14 @@ def tpu_batches(
         }
         if table.clock.largest_error_ns > _NOTABLE_NS:
             trace.notes.append(
-                "times of ops are those of the device's own clock: the profile shows some as much as"
-                f" {units.humanise(table.clock.largest_error_ns / 1e9, 's')} off"
+                "times of ops are from the device's own clock: times in the profile are off by up to"
+                f" {units.humanise(table.clock.largest_error_ns / 1e9, 's')}"
             )
     yield from device_rows(trace, lines, table.ops, device)
 
 
 def move_line(line: LineEvents, clock: DeviceClock) -> LineEvents:
-    """A line on the device's clock; waits keep their length, what holds ops begins and ends with them."""
+    """A line on the device's clock; waits keep their length, other rows begin and end with their ops."""
     start = clock.move_begins(line.start_ns)
     end = start + line.dur_ns if line.name == _MARKS else clock.move_ends(line.start_ns + line.dur_ns)
     return LineEvents(line.name, line.track, line.code, start, np.maximum(end - start, 0), line.shown_ns)
@@ -92,7 +92,7 @@ def move_line(line: LineEvents, clock: DeviceClock) -> LineEvents:
 def device_rows(
     trace: Trace, lines: Mapping[str, LineEvents], ops: list[TpuOp], device: int
 ) -> Iterator[Rows]:
-    """Rows of a device's lines by name; `ops` are what their codes mean, and get transfers appended."""
+    """Rows of a device's lines by name; codes are indices into `ops`, to which transfers are appended."""
     names = [op.name for op in ops]
     for name in ("Steps", "XLA Modules"):
         if name in lines:
@@ -138,7 +138,7 @@ def device_rows(
 
 
 def transfer_lines(core: LineEvents, beside: LineEvents, ops: list[TpuOp]) -> list[LineEvents]:
-    """What runs beside the core: pairs of issue and wait, and other rows of `Async XLA Ops`."""
+    """Asynchronous transfers: pairs of issue and wait, and other rows of `Async XLA Ops`."""
     shown = set(beside.code.tolist())
     issues, waits = defaultdict[_Issue, list[int]](list), defaultdict[_Issue, list[int]](list)
     for i, one in enumerate(ops):
@@ -162,7 +162,7 @@ def transfer_lines(core: LineEvents, beside: LineEvents, ops: list[TpuOp]) -> li
 
 
 def _issue_wait_pairs(core: LineEvents, issues: list[int], waits: list[int]) -> tuple[Int64, Int64]:
-    """Index of each issue and of the wait for it: the first one after it, before the next issue."""
+    """Indices of each issue and its wait: the first one after it and before the next issue."""
     issue = np.flatnonzero(np.isin(core.code, issues))
     wait = np.flatnonzero(np.isin(core.code, waits))
     at, first = np.unique(np.searchsorted(issue, wait) - 1, return_index=True)
@@ -171,7 +171,7 @@ def _issue_wait_pairs(core: LineEvents, issues: list[int], waits: list[int]) -> 
 
 
 class OpTable:
-    """The ops of a plane, decoded once each."""
+    """The ops of a plane, each decoded once."""
 
     def __init__(self, message: Any, path: Path, member: DeviceMember) -> None:
         self.path, self.member = path, member
@@ -180,10 +180,10 @@ class OpTable:
         self.codes: dict[int, int] = {}
         self.ops: list[TpuOp] = []
         self.clock: DeviceClock | None = None
-        """Where ops tell the device's own time."""
+        """Set if ops state the device's own time."""
 
     def line_events(self, line: Any, trace: Trace, epoch_ns: int) -> LineEvents:
-        """A line's events; those that are aggregates without a time are counted."""
+        """A line's events; aggregates without a time are counted as dropped."""
         events = [event for event in line.events if event.WhichOneof("value") != "num_occurrences"]
         if len(events) < len(line.events):
             trace.dropped["aggregate without a time"] += len(line.events) - len(events)
@@ -195,7 +195,7 @@ class OpTable:
         return LineEvents(line.name or line.display_name, line.id, code, start, dur, shown)
 
     def _own_times(self, events: list[Any], start: Int64, dur: Int64) -> tuple[Int64, Int64]:
-        """The ops' own times, where all tell them."""
+        """The ops' device times, if all state them."""
         wanted = {name: key for key, name in self.names.items()}
         keys = wanted.get("device_offset_ps"), wanted.get("device_duration_ps")
         told = np.array(
@@ -216,7 +216,7 @@ class OpTable:
         return begin, end - begin
 
     def op_code(self, metadata_id: int) -> int:
-        """Index of the op that a metadata id means."""
+        """Index of the op with this metadata id."""
         code = self.codes.get(metadata_id)
         if code is None:
             metadata = self.metadata.get(metadata_id)
@@ -231,7 +231,7 @@ class OpTable:
 
 
 def _time_value(stat: Any) -> int:
-    """A stat's value that can be a time in ps; negative where it is none."""
+    """A stat's value as a time in ps; −1 if it cannot be one."""
     value: int = stat.uint64_value or stat.int64_value
     return value if value < 1 << 61 else -1
 
